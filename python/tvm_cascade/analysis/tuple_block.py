@@ -25,7 +25,7 @@ from tvm_cascade.algebra.verdict import Reason
 from tvm_cascade.analysis.expression import NotExpressible
 from tvm_cascade.analysis.program import Stage
 from tvm_cascade.analysis.tir import DATA_PARALLEL, REDUCTION, dtype_of, same, substitute
-from tvm_cascade.analysis.tuple_form import INFINITE, TupleForm, constant_form
+from tvm_cascade.analysis.tuple_form import INFINITE, TupleForm, constant_form, index_of
 from tvm_cascade.symbolic.sampling import as_function
 
 ROUNDS, STEPS = 24, 7
@@ -153,7 +153,7 @@ def _as_selection(
     combined = form.with_elements(stores, {k: elements[k] for k in varying})
     symbols = [side(k) for side in (first, second) for k in range(len(stores))]
     update = as_function([*symbols, LOWEST, HIGHEST], combined, "math")
-    positions = [k for k in varying if position is not None and _is(elements[k], position)]
+    positions = [k for k in varying if position is not None and index_of(elements[k]).same_as(position)]
     for selection, order in _layouts(len(stores), varying, start):
         key, index = order[0], order[1]
         if start[key] not in (LOWEST, HIGHEST, -sp.oo, sp.oo) or (start[key] in (LOWEST, -sp.oo)) != selection.largest:
@@ -189,12 +189,6 @@ def _layouts(
         for largest in (True, False):
             for lower in (True, False):
                 yield Selection(count, largest, lower, payloads, absent), order
-
-
-def _is(element: ir.Expr, variable: tirx.Var) -> bool:
-    while isinstance(element, prim.Cast) and dtype_of(element).startswith("int"):
-        element = element.value
-    return isinstance(element, ir.Var) and element.same_as(variable)
 
 
 class _Run:

@@ -16,6 +16,7 @@ from tvm_cascade.analysis.expression import (
     NotExpressible,
     applied,
     function_name,
+    is_wider,
     number,
     selection_of,
     widens,
@@ -97,7 +98,7 @@ class TupleForm:
         """What is stored, over `first` and, for the elements given, `second`."""
 
         def named(expression: ir.Expr) -> sp.Expr | None:
-            return next((second(k) for k, e in elements.items() if same(e, expression)), None)
+            return next((second(k) for k, e in elements.items() if _alike(e, expression)), None)
 
         return [self.form(store.value, named) for store in stores]
 
@@ -117,7 +118,7 @@ class TupleForm:
                 order = sorted(known, key=lambda item: item[0] != part) if own_first else known
 
                 def named(expression: ir.Expr, order: list[tuple[int, ir.Expr]] = order) -> sp.Expr | None:
-                    return next((second(k) for k, e in order if same(e, expression)), None)
+                    return next((second(k) for k, e in order if _alike(e, expression)), None)
 
                 found.append(self.form(store.value, named))
             symbols = set().union(*(expression.free_symbols for expression in found))
@@ -148,7 +149,7 @@ class TupleForm:
             return CONDITIONS[kind](self.form(expression.a, named), self.form(expression.b, named))
         if isinstance(expression, prim.Not):
             return sp.Not(self.form(expression.a, named))
-        if isinstance(expression, prim.Cast) and widens(expression):
+        if isinstance(expression, prim.Cast) and (widens(expression) or _widens_integer(expression)):
             return self.form(expression.value, named)
         if parts := selection_of(expression):
             condition, chosen, other = (self.form(part, named) for part in parts)
@@ -160,10 +161,29 @@ class TupleForm:
         raise NotExpressible("reducer", str(expression))
 
     def _leaf(self, expression: ir.Expr) -> sp.Symbol:
-        key = tvm_ffi.StructuralKey(expression)  # type: ignore[call-arg]
+        key = tvm_ffi.StructuralKey(index_of(expression))  # type: ignore[call-arg]
         if key not in self._leaves:
             self._leaves[key] = sp.Symbol(f"_leaf{len(self._leaves)}", real=True)
         return self._leaves[key]
+
+
+def index_of(expression: ir.Expr) -> ir.Expr:
+    """The variable of a loop of which an expression is the value, in an integer dtype of whatever width; else itself.
+
+    Where extents are of 64 bits, as Relax has them, TVM writes (int64)a ≤ l for an a ≤ (int32)l.
+    """
+    inner = expression
+    while isinstance(inner, prim.Cast) and dtype_of(inner).startswith("int"):
+        inner = inner.value
+    return inner if isinstance(inner, ir.Var) else expression
+
+
+def _alike(one: ir.Expr, other: ir.Expr) -> bool:
+    return same(index_of(one), index_of(other))
+
+
+def _widens_integer(cast: prim.Cast) -> bool:
+    return is_wider(dtype_of(cast), dtype_of(cast.value))
 
 
 def _unnamed(_expression: ir.Expr) -> None:
