@@ -131,8 +131,8 @@ def _calls(one: Outline, function: relax.GlobalVar) -> list[relax.Binding]:
     call = relax.Call(function, list(one.inputs))
     if len(one.outputs) == 1:
         return [relax.VarBinding(one.outputs[0].var, call)]
-    both = relax.DataflowVar("results", relax.TupleType([node.var.ty for node in one.outputs]))
-    parts = [relax.VarBinding(node.var, relax.TupleGetItem(both, k)) for k, node in enumerate(one.outputs)]
+    both = relax.DataflowVar("results", relax.TupleType([result.var.ty for result in one.outputs]))
+    parts = [relax.VarBinding(result.var, relax.TupleGetItem(both, k)) for k, result in enumerate(one.outputs)]
     return [relax.VarBinding(both, call), *parts]
 
 

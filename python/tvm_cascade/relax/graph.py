@@ -14,25 +14,51 @@ _CALL_TIR = ir.Op.get("relax.call_tir")
 
 
 @dataclass(eq=False)
+class Result:
+    """A tensor that a node makes.
+
+    Attributes
+    ----------
+    var : what it is bound to: the call itself, or a part of its tuple.
+    part : which part of the tuple that is; None where the call has one result.
+    readers : nodes that read it.
+    escapes : something that is no node reads it.
+    """
+
+    var: relax.Var
+    part: int | None = None
+    readers: list[Node] = field(default_factory=list)
+    escapes: bool = False
+
+
+@dataclass(eq=False)
 class Node:
-    """A call of a PrimFunc with one result.
+    """A call of a PrimFunc.
 
     Attributes
     ----------
     place : among the nodes of the block, in its order.
-    var, call : the binding.
+    call : what is bound.
     operator : what is called.
-    reads, readers : nodes whose results it reads, and that read its own.
-    escapes : something that is no node reads the result.
+    results : the tensors that are read of it.
+    reads : nodes whose results it reads.
     """
 
     place: int
-    var: relax.Var
     call: relax.Call
     operator: Operator
+    results: list[Result] = field(default_factory=list)
     reads: list[Node] = field(default_factory=list)
-    readers: list[Node] = field(default_factory=list)
-    escapes: bool = False
+
+    @property
+    def readers(self) -> list[Node]:
+        """The nodes that read a result."""
+        return [reader for result in self.results for reader in result.readers]
+
+    @property
+    def escapes(self) -> bool:
+        """Whether something that is no node reads a result."""
+        return any(result.escapes for result in self.results)
 
     @property
     def kind(self) -> Kind:
@@ -59,15 +85,21 @@ class Graph:
         self.block = block
         self.nodes: list[Node] = []
         self._of: dict[relax.Var, Node] = {}
+        self._results: dict[relax.Var, Result] = {}
         operators: dict[ir.GlobalVar, Operator] = {}
+        whole = _read_whole(block, outside := list(outside))
         for binding in block.bindings:
-            if _is_node(binding, mod):
+            if _is_node(binding, mod) and binding.var not in whole:
                 callee = binding.value.args[0]
                 if callee not in operators:
                     operators[callee] = operator_of(mod[callee])
-                node = Node(len(self.nodes), binding.var, binding.value, operators[callee])
+                node = Node(len(self.nodes), binding.value, operators[callee])
                 self.nodes.append(node)
                 self._of[binding.var] = node
+                if not isinstance(binding.var.ty, relax.TupleType):
+                    self._add(node, Result(binding.var))
+            elif (made := self.node(_tuple_of(binding))) is not None:
+                self._add(made, Result(binding.var, binding.value.index))
         self._connect(outside)
         self.indices = self._closed(lambda node: True)
         """Nodes that read no tensor but such nodes' results: masks and positions, which each reader may compute."""
@@ -76,21 +108,25 @@ class Graph:
         """The node that binds a variable."""
         return self._of.get(var) if isinstance(var, relax.Var) else None
 
+    def _add(self, node: Node, result: Result) -> None:
+        node.results.append(result)
+        self._of[result.var], self._results[result.var] = node, result
+
     def _connect(self, outside: Iterable[relax.Var]) -> None:
         for binding in self.block.bindings:
             reader = self._of.get(binding.var)
             for var in dict.fromkeys(variables_in(binding.value)):
-                node = self._of.get(var)
-                if node is None:
+                result = self._results.get(var)
+                if result is None:
                     continue
                 if reader is None:
-                    node.escapes = True
+                    result.escapes = True
                 else:
-                    node.readers.append(reader)
-                    reader.reads.append(node)
+                    result.readers.append(reader)
+                    reader.reads.append(self._of[var])
         for var in outside:
-            if (node := self._of.get(var)) is not None:
-                node.escapes = True
+            if (result := self._results.get(var)) is not None:
+                result.escapes = True
 
     def _closed(self, accepted: Callable[[Node], bool]) -> frozenset[Node]:
         found: set[Node] = set()
@@ -126,9 +162,24 @@ class Graph:
 def _is_node(binding: relax.Binding, mod: tvm.IRModule) -> bool:
     value = binding.value
     called = isinstance(binding, relax.VarBinding) and isinstance(value, relax.Call) and value.op == _CALL_TIR
-    if not called or len(value.args) != 2 or isinstance(binding.var.ty, relax.TupleType):
+    if not called or len(value.args) != 2:
         return False  # with a third argument, lengths are handed over by themselves
     return isinstance(mod[value.args[0]], tirx.PrimFunc)
+
+
+def _tuple_of(binding: relax.Binding) -> relax.Expr | None:
+    """The tuple of which a binding names a part."""
+    is_part = isinstance(binding, relax.VarBinding) and isinstance(binding.value, relax.TupleGetItem)
+    return binding.value.tuple_value if is_part else None
+
+
+def _read_whole(block: relax.DataflowBlock, outside: Iterable[relax.Var]) -> set[relax.Var]:
+    """The tuples that are read otherwise than part by part."""
+    found = {var for var in outside if isinstance(var.ty, relax.TupleType)}
+    for binding in block.bindings:
+        if _tuple_of(binding) is None:
+            found.update(var for var in variables_in(binding.value) if isinstance(var.ty, relax.TupleType))
+    return found
 
 
 def variables_in(expression: relax.Expr) -> list[relax.Var]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import tvm
 from tvm import relax, tirx
 
-from tvm_cascade.relax.graph import Graph, Node, in_order
+from tvm_cascade.relax.graph import Graph, Node, Result, in_order
 
 
 @dataclass(frozen=True)
@@ -22,25 +22,25 @@ class Outline:
     ----------
     nodes : in the order of the block.
     inputs : the tensors that it reads and does not make.
-    outputs : the nodes whose results are read elsewhere.
+    outputs : the results that are read elsewhere.
     """
 
     nodes: tuple[Node, ...]
     inputs: tuple[relax.Expr, ...]
-    outputs: tuple[Node, ...]
+    outputs: tuple[Result, ...]
 
 
 def outline(graph: Graph, members: Iterable[Node]) -> Outline:
     """What a function of nodes takes and gives; what is made of indices alone is made wherever it is read."""
     nodes = in_order(members)
-    made = {node.var for node in nodes}
+    made = {result.var for node in nodes for result in node.results}
     inputs: list[relax.Expr] = []
     for node in nodes:
         for argument in node.arguments:
             if argument not in made and not any(argument.same_as(other) for other in inputs):
                 inputs.append(argument)
-    own = [node for node in nodes if node not in graph.indices]
-    outputs = [node for node in own if node.escapes or any(reader.var not in made for reader in node.readers)]
+    own = [result for node in nodes if node not in graph.indices for result in node.results]
+    outputs = [result for result in own if result.escapes or any(reader not in nodes for reader in result.readers)]
     return Outline(tuple(nodes), tuple(inputs), tuple(outputs))
 
 
@@ -59,8 +59,11 @@ def emit(builder: relax.BlockBuilder, one: Outline, name: str) -> relax.GlobalVa
             for node in one.nodes:
                 arguments = relax.Tuple([given(argument) for argument in node.arguments])
                 call = relax.Call(node.call.op, [node.call.args[0], arguments], node.call.attrs, node.call.ty_args)
-                known[node.var] = builder.emit_output(call) if node in one.outputs else builder.emit(call)
-        results = [known[node.var] for node in one.outputs]
+                whole = builder.emit(call) if any(result.part is not None for result in node.results) else None
+                for result in node.results:
+                    value = call if whole is None else relax.TupleGetItem(whole, result.part)
+                    known[result.var] = builder.emit_output(value) if result in one.outputs else builder.emit(value)
+        results = [known[result.var] for result in one.outputs]
         return builder.emit_func_output(results[0] if len(results) == 1 else relax.Tuple(results))
 
 

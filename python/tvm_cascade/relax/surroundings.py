@@ -110,7 +110,8 @@ def _following(graph: Graph, own: Cluster, taken: set[Node]) -> list[Node]:
 
 
 def _elements(node: Node) -> int | None:
-    shape = node.var.ty.shape
+    """Of its one result; None where it has several, or its shape is not known."""
+    shape = node.results[0].var.ty.shape if len(node.results) == 1 else None
     return None if shape is None else _product(shape.values)
 
 
