@@ -15,10 +15,16 @@ from tvm_cascade.driver.lowering import fused, goal_of, lowered
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.relax.fuse_cascades import FuseCascades
+from tvm_cascade.relax.top_k import TopOfSoftmax
 from tvm_cascade.report.explanation import Explanation
 from tvm_cascade.report.outcomes import explain_outcomes
 
-_DISPATCHED = (relax.backend.DispatchSampling(), relax.backend.DispatchSortScan(), relax.transform.LegalizeOps())
+_DISPATCHED = (
+    TopOfSoftmax(),
+    relax.backend.DispatchSampling(),
+    relax.backend.DispatchSortScan(),
+    relax.transform.LegalizeOps(),
+)
 
 _GROUPED = (
     relax.transform.AnnotateTIROpPattern(),

@@ -9,7 +9,6 @@ from typing import Any
 from tvm import relax, te, tirx
 
 from tvm_cascade.errors import ModelError
-from tvm_cascade.te import topk as te_topk
 from tvm_cascade.torch.site import Site, accumulator, shape_of, type_name
 
 Reduce = Callable[..., relax.Expr]
@@ -129,26 +128,6 @@ def product(site: Site) -> relax.Expr:
     return site.emit(relax.op.prod(x, site["dim"], keepdims=site["keepdim"]))
 
 
-RANKS = 8
-"""Top-k up to which our reduction takes the place of TVM's sort: its merge is written out, 2·k² selections."""
-
-
 def top_k(site: Site) -> relax.Expr:
-    """aten.topk: our reduction where no −inf can be among the data, TVM's sort elsewhere.
-
-    Our reduction counts −inf as absent, where PyTorch returns it with its position. A softmax has none: a row of it is
-    finite, or NaN throughout, and then the first position stands for all.
-    """
-    x, k, axis = site["self"], site["k"], site["dim"]
-    rank = site.node.meta["val"][0].dim()
-    made = site.given("self")
-    shares = getattr(made.target, "__name__", "") == "_softmax.default" and made.args[1] % rank == axis % rank
-    if not shares or k > RANKS or not site["largest"]:
-        return site.emit(relax.op.topk(x, k, axis, "both", site["largest"], "int64"))
-    best = site.compute(lambda a: list(te_topk(a, k, axis)), x, name="topk")
-    top, where = (site.emit(relax.TupleGetItem(best, n)) for n in range(2))
-    first = site.emit(relax.op.less(where, relax.const(0, "int32")))
-    dtype = type_name(x)
-    top = site.emit(relax.op.where(first, relax.const(math.nan, dtype), top))
-    where = site.emit(relax.op.maximum(where, relax.const(0, "int32")))
-    return site.emit(relax.Tuple([top, site.cast(where, "int64")]))
+    """aten.topk: of a softmax, the pipeline puts our reduction in place of TVM's sort."""
+    return site.emit(relax.op.topk(site["self"], site["k"], site["dim"], "both", site["largest"], "int64"))
