@@ -35,6 +35,14 @@ def router(*args: object, rows: int | str = "n", dtype: str = "float32") -> tvm.
     return Router(*args).export_tvm(spec=spec)[0]
 
 
+class OfTokens(nn.Module):
+    """A router of the tokens of several sequences, whose rows are a product of two lengths."""
+
+    def forward(self, x: nn.Tensor, w: nn.Tensor) -> tuple[nn.Tensor, nn.Tensor]:
+        rows = op.reshape(x, [x.shape[0] * x.shape[1], x.shape[2]])
+        return op.topk(op.softmax(op.matmul(rows, w), axis=-1), 2, axis=-1)
+
+
 def names_of(mod: tvm.IRModule) -> list[str]:
     merged = FuseCascades()(relax.transform.LegalizeOps()(TopOfSoftmax()(mod)))
     return [var.name_hint for var in merged.get_global_vars() if var.name_hint.startswith("cascade_")]
@@ -80,6 +88,21 @@ class TestRouter:
     def test_halves_are_compared_as_they_are_rounded(self) -> None:
         mod = router(2, dtype="float16")
         assert names_of(mod) == ["cascade_softmax_topk"]
+
+    def test_rows_of_two_symbolic_lengths(self) -> None:
+        spec = {"x": nn.spec.Tensor(["b", "n", 16], "float32"), "w": nn.spec.Tensor([16, EXPERTS], "float32")}
+        mod, _ = OfTokens().export_tvm(spec={"forward": spec})
+        assert names_of(mod) == ["cascade_matmul_softmax_topk"]
+        pipeline = get_pipeline()
+        executable = relax.build(mod, pipeline.target, relax_pipeline=pipeline)
+        run = relax.VirtualMachine(executable, tvm.cpu())["forward"]
+        w = np.random.default_rng(4).standard_normal((16, EXPERTS)).astype("float32")
+        for shape in ((1, 1), (3, 7), (2, 33)):
+            x = np.random.default_rng(5).standard_normal((*shape, 16)).astype("float32")
+            values, experts = (one.numpy() for one in run(tvm.runtime.tensor(x), tvm.runtime.tensor(w)))
+            exact = softmax(np.float64(x).reshape(-1, 16) @ np.float64(w))
+            tolerance.assert_close(values, -np.sort(-exact, axis=-1)[:, :2], length=EXPERTS, dtype="float32")
+            tolerance.assert_close(np.take_along_axis(exact, experts, -1), values, length=EXPERTS, dtype="float32")
 
     @pytest.mark.parametrize("args", [(RANKS + 1,), (2, False)])
     def test_other_top_k_stays_a_sort(self, args: tuple[object, ...]) -> None:

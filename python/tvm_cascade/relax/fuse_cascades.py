@@ -128,7 +128,7 @@ def _ordered(pending: list[tuple[list[relax.Binding], set[relax.Var]]]) -> list[
 
 
 def _calls(one: Outline, function: relax.GlobalVar) -> list[relax.Binding]:
-    call = relax.Call(function, list(one.inputs))
+    call = relax.Call(function, one.arguments)
     if len(one.outputs) == 1:
         return [relax.VarBinding(one.outputs[0].var, call)]
     both = relax.DataflowVar("results", relax.TupleType([result.var.ty for result in one.outputs]))

@@ -67,8 +67,8 @@ class Node:
 
     @property
     def arguments(self) -> list[relax.Expr]:
-        """The tensors that it reads."""
-        return list(self.call.args[1].fields)
+        """The tensors that it reads; lengths that are handed over by themselves are left out."""
+        return [argument for argument in self.call.args[1].fields if is_tensor(argument)]
 
 
 class Graph:
@@ -162,9 +162,12 @@ class Graph:
 def _is_node(binding: relax.Binding, mod: tvm.IRModule) -> bool:
     value = binding.value
     called = isinstance(binding, relax.VarBinding) and isinstance(value, relax.Call) and value.op == _CALL_TIR
-    if not called or len(value.args) != 2:
-        return False  # with a third argument, lengths are handed over by themselves
-    return isinstance(mod[value.args[0]], tirx.PrimFunc)
+    return called and isinstance(mod[value.args[0]], tirx.PrimFunc)
+
+
+def is_tensor(expression: relax.Expr) -> bool:
+    """Whether an argument of a call is a tensor, not a length."""
+    return isinstance(expression.ty, relax.TensorType)
 
 
 def _tuple_of(binding: relax.Binding) -> relax.Expr | None:

@@ -29,6 +29,24 @@ class Outline:
     inputs: tuple[relax.Expr, ...]
     outputs: tuple[Result, ...]
 
+    @property
+    def lengths(self) -> list[tirx.Var]:
+        """The symbolic lengths that no input tells: of n·m rows, n and m."""
+        types = [argument.ty for argument in self.inputs]
+        types += [result.var.ty for node in self.nodes for result in node.results]
+        read = dict.fromkeys(length for ty in types for length in relax.analysis.tir_vars_in_type(ty))
+        told = {length for argument in self.inputs for length in relax.analysis.definable_tir_vars_in_type(argument.ty)}
+        return [length for length in read if length not in told]
+
+    @property
+    def arguments(self) -> list[relax.Expr]:
+        """What the function is called with: the inputs, and then the lengths as one shape."""
+        return [*self.inputs, *([relax.ShapeExpr(lengths)] if (lengths := self.lengths) else [])]
+
+    def params(self, name: str) -> list[relax.Var]:
+        """Parameters for the arguments."""
+        return [relax.Var(f"{name}{k}", argument.ty) for k, argument in enumerate(self.arguments)]
+
 
 def outline(graph: Graph, members: Iterable[Node]) -> Outline:
     """What a function of nodes takes and gives; what is made of indices alone is made wherever it is read."""
@@ -46,18 +64,20 @@ def outline(graph: Graph, members: Iterable[Node]) -> Outline:
 
 def emit(builder: relax.BlockBuilder, one: Outline, name: str) -> relax.GlobalVar:
     """The function, as a primitive of the builder's module."""
-    params = [relax.Var(f"p{k}", argument.ty) for k, argument in enumerate(one.inputs)]
+    params = one.params("p")
     known: dict[relax.Var, relax.Var] = {}
 
     def given(argument: relax.Expr) -> relax.Expr:
         if isinstance(argument, relax.Var) and argument in known:
             return known[argument]
-        return next(param for param, other in zip(params, one.inputs, strict=True) if argument.same_as(other))
+        return next(
+            (param for param, other in zip(params, one.inputs, strict=False) if argument.same_as(other)), argument
+        )
 
     with builder.function(name, params, attrs={"Primitive": True}, private=True):
         with builder.dataflow():
             for node in one.nodes:
-                arguments = relax.Tuple([given(argument) for argument in node.arguments])
+                arguments = relax.Tuple([given(argument) for argument in node.call.args[1].fields])
                 call = relax.Call(node.call.op, [node.call.args[0], arguments], node.call.attrs, node.call.ty_args)
                 whole = builder.emit(call) if any(result.part is not None for result in node.results) else None
                 for result in node.results:
@@ -72,7 +92,7 @@ def merged(mod: tvm.IRModule, one: Outline) -> tirx.PrimFunc:
     used = {node.call.args[0] for node in one.nodes}
     builder = relax.BlockBuilder(tvm.IRModule({callee: mod[callee] for callee in used}))
     function = emit(builder, one, "cascade")
-    params = [relax.Var(f"q{k}", argument.ty) for k, argument in enumerate(one.inputs)]
+    params = one.params("q")
     with builder.function("main", params):
         with builder.dataflow():
             result = builder.emit_output(relax.Call(function, params))
