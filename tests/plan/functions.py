@@ -170,6 +170,19 @@ def layer_norm_product(m: int = 64, n: int = 96, k: int = 128) -> tirx.PrimFunc:
     return program(x, gain, w, half("out", times("y", _layer_norm(x, gain), w)))
 
 
+def first_row_of_a_norm(m: int = 2, rows: int = 17, n: int = 10, k: int = 32) -> tirx.PrimFunc:
+    """LayerNorm(x·u)[:, 0]·w, of a norm over all rows: what a classifier reads of a vision transformer."""
+    x, u, w = array("x", m, rows, k), array("u", k, k), array("w", n, k)
+    y = fold("y", lambda i, t, r, s: x(i, t, s) * u(r, s), total, k, (m, rows, k))
+    means = fold("means", lambda i, t, r: y(i, t, r), total, k, (m, rows))
+    centred = each("centred", lambda i, t, r: y(i, t, r) - means(i, t) / number(k), m, rows, k)
+    squares = fold("squares", lambda i, t, r: centred(i, t, r) * centred(i, t, r), total, k, (m, rows))
+    scale = each("scale", lambda i, t: te.rsqrt(squares(i, t) / number(k) + number(EPSILON)), m, rows)
+    normed = each("normed", lambda i, t, r: centred(i, t, r) * scale(i, t), m, rows, k)
+    first = each("first", lambda i, r: normed(i, 0, r), m, k)
+    return program(x, u, w, fold("out", lambda i, j, r: first(i, r) * w(j, r), total, k, (m, n)))
+
+
 def residual_layer_norm(m: int = 64, n: int = 96, k: int = 128) -> tirx.PrimFunc:
     """LayerNorm(x·w + r)."""
     x, w, r = array("x", m, k, dtype=HALF), array("w", k, n, dtype=HALF), array("r", m, n, dtype=HALF)

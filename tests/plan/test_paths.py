@@ -133,3 +133,8 @@ def test_lengths_known_at_launch_alone() -> None:
     plan = plan_of(functions.rms_product(te.var("m"), 96, 128))
     assert skeletons(plan) == ["row", "product"]
     assert [str(extent) for extent in plan.temporaries[0].ty.shape] == ["m", "128"]
+
+
+def test_one_row_of_a_norm_goes_into_a_product() -> None:
+    plan = plan_of(functions.first_row_of_a_norm())
+    assert skeletons(plan) == ["cores", "row", "cores"]

@@ -92,11 +92,14 @@ class Nests:
         return {k for position in self.folds for stage in self.stages(position) for k, _ in self.feeding(stage)}
 
     def feeding(self, stage: Stage) -> list[tuple[Position, list[tirx.Var]]]:
-        """Reductions whose results a stage reads along its axis, with the variables of the stage at which it does."""
-        found = []
+        """Reductions whose results a stage reads along its axis, with the variables of the stage at which it does.
+
+        Those that a slice of the stage's result fixes are no variables of it.
+        """
+        found, variables = [], (*stage.spatial, *stage.reduce)
         for load in loads_of(self._inline(stage.value, stage.extents)):
             writer = self.program.writer(load.source)
-            used = [v for v in stage.extents if any(uses(index, [v]) for index in load.indices)]
+            used = [v for v in variables if any(uses(index, [v]) for index in load.indices)]
             if writer is not None and writer.reducer is not None and any(among(v, stage.reduce) for v in used):
                 found.append((self.program.position(writer), used))
         return found
