@@ -173,3 +173,12 @@ def test_a_router_is_one_loop_and_right_under_the_cpu_schedule(name: str) -> Non
     schedule_cpu(sch, Cpu(cores=2))
     found = run(build(sch.mod["main"]), outcome.func, given)
     assert_close(found, func, given, run(build(func), func, given), job.shape["experts"])
+
+
+def test_what_rounding_to_halves_makes_equal_ties_by_position() -> None:
+    x = array("x")
+    row_max, row_sum = softmax_stages(x)
+    shares = each("shares", lambda i, j: (te.exp(x[i, j] - row_max[i]) / row_sum[i]).astype("bfloat16"))
+    outcome = fuse_function(program(x, *topk(shares, 2)), FuseOptions(force=True))
+    codes = [d.reason.code for d in outcome.decisions if any(name.startswith("topk") for name in d.candidate.names)]
+    assert codes == ["not_order_preserving"]

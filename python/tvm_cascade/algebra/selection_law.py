@@ -21,6 +21,7 @@ from tvm_cascade.algebra.order_law import Case, by_cases
 from tvm_cascade.algebra.ranks import Ranked, best_of, from_ends, one_of, ranked
 from tvm_cascade.algebra.reducer import MAX, MIN, Reducer, Selection
 from tvm_cascade.algebra.selection import bottom, selecting
+from tvm_cascade.symbolic.functions import Round
 from tvm_cascade.symbolic.separate import strip_rounding
 
 MOST_CHOICES, MOST_RANKS_OF_ENDS = 12, 4
@@ -41,6 +42,8 @@ def selection_law(derivation: Derivation, block: Sequence[Reduction], selection:
         code = "not_order_preserving" if shown else "select_on_result"
         raise derivation.refuse(block[0], code, best.element, shown=shown)
     element, used = derivation.take_in(best)
+    if any(rounded.has(*(handle.symbol for handle in used)) for rounded in element.atoms(Round)):
+        raise derivation.refuse(block[0], "not_order_preserving", element)  # what rounding makes equal ties by index
     key = strip_rounding(element)
     carried = tuple(_carried(derivation, reduction) for reduction in block[1 : selection.per_rank])
     cases = by_cases(_Keys(derivation, best, tuple(used), key, key, (), tuple(block), selection, carried))
