@@ -106,6 +106,18 @@ EXACT: Mapping[str, Formula] = {
 }
 
 
+CONVOLUTIONS: Mapping[str, Formula] = {
+    "convolution": lambda x, y, n, w, at: F.conv1d(x, y[:, :, :3], padding=1),
+    "by strides": lambda x, y, n, w, at: F.conv1d(x, y[:, :, :3], w[0, :4], stride=2, padding=2, dilation=2),
+    "of one position": lambda x, y, n, w, at: F.conv1d(x, y[:, :, :1], w[0, :4]),
+    "of one position by strides": lambda x, y, n, w, at: F.conv1d(x, y[:, :, :1], stride=3),
+    "by groups": lambda x, y, n, w, at: F.conv1d(x[:, :4], y[:, :1, :3], groups=4),
+    "of two axes": lambda x, y, n, w, at: F.conv2d(x[:, None], y[:, None, :3, :3], w[0, :4], padding=(1, 0)),
+    "of one pixel": lambda x, y, n, w, at: F.conv2d(x[None], y[:, :4, :1, None], w[0, :4]),
+    "transposed": lambda x, y, n, w, at: F.conv_transpose1d(x, y[:, :, :3].transpose(0, 1), stride=2),
+}
+
+
 class Several(torch.nn.Module):
     def __init__(self, formulas: Mapping[str, Formula]) -> None:
         super().__init__()
@@ -125,7 +137,7 @@ def inputs_of(dtype: Any) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=pytest.mark.slow)])
 def test_operators_are_those_of_pytorch(dtype: str) -> None:
-    known = {**ATTENTION, **PRODUCTS, **MOVES, **REDUCTIONS, **EXACT}
+    known = {**ATTENTION, **PRODUCTS, **CONVOLUTIONS, **MOVES, **REDUCTIONS, **EXACT}
     inputs = inputs_of(getattr(torch, dtype))
     found = tvm_cascade.optimize(Several(known), inputs)(*inputs)
     eager = Several(known)(*inputs)

@@ -32,6 +32,7 @@ CONVERTERS: Mapping[str, Converter] = {
     "addmm.default": products.addmm,
     "baddbmm.default": products.baddbmm,
     "linear.default": products.linear,
+    "convolution.default": products.convolution,
     "amax.default": reductions.extremum(relax.op.max),
     "amin.default": reductions.extremum(relax.op.min),
     "max.dim": reductions.extremum_with_position(relax.op.max, relax.op.argmax),

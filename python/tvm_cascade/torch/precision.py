@@ -25,7 +25,7 @@ _MOVES = """
     squeeze stack t tile transpose tril triu unbind unflatten unfold unsqueeze view where zeros zeros_like
     _to_copy scalar_tensor constant_pad_nd
 """
-_PRODUCTS = "matmul mm bmm mv addmm baddbmm linear scaled_dot_product_attention"
+_PRODUCTS = "matmul mm bmm mv addmm baddbmm linear convolution scaled_dot_product_attention"
 
 AS_THEY_ARE = frozenset((*_MOVES.split(), *_PRODUCTS.split()))
 """Operators whose halves are not converted: they compute nothing, or round by themselves."""
