@@ -13,6 +13,7 @@ from tvm.target import Target
 from tvm_cascade.bench import environment, goals, models, suites, table
 from tvm_cascade.bench.case import Case
 from tvm_cascade.bench.check import check
+from tvm_cascade.bench.gpu import models as gpu_models
 from tvm_cascade.bench.gpu import runner as gpu_runner
 from tvm_cascade.bench.gpu import suites as gpu_suites
 from tvm_cascade.bench.peers import PEERS, Peer
@@ -31,7 +32,11 @@ JSON_FORMAT = 2
 """Version of what `--json` writes; a field that changes its meaning raises it."""
 
 
-_OTHER_RUNNERS = {**dict.fromkeys(gpu_suites.SUITES, gpu_runner.run), models.SUITE: models.run}
+_OTHER_RUNNERS = {
+    **dict.fromkeys(gpu_suites.SUITES, gpu_runner.run),
+    models.SUITE: models.run,
+    gpu_models.SUITE: gpu_models.run,
+}
 """Suites that are no programs for a CPU."""
 
 
@@ -56,7 +61,7 @@ class Settings:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `bench`."""
     plan = Plan()
-    known = (*suites.SUITES, models.SUITE, *gpu_suites.SUITES)
+    known = (*suites.SUITES, models.SUITE, *gpu_suites.SUITES, gpu_models.SUITE)
     parser.add_argument("--suite", choices=known, metavar="SUITE", help=f"of {', '.join(known)} (default: {DEFAULT})")
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="workloads, labels or functions to keep")
     parser.add_argument("--json", type=Path, metavar="PATH", help="also write everything to this file")
