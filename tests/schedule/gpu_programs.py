@@ -19,6 +19,7 @@ from tvm_cascade.options import FuseOptions
 from tvm_cascade.schedule.float8 import round_float8
 from tvm_cascade.schedule.gpu import schedule_gpu
 from tvm_cascade.schedule.gpu_serial import launch_serial
+from tvm_cascade.schedule.gpu_vectors import with_vectors
 from tvm_cascade.transform.fuse_function import Outcome, fuse_function
 
 TARGET = tvm.target.Target({"kind": "cuda", "arch": "sm_90a", "host": {"kind": "llvm", "opt-level": 0}})
@@ -32,7 +33,8 @@ def fused(func: tirx.PrimFunc, **options: object) -> Outcome:
 
 def scheduled(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """The function under the GPU schedule."""
-    own = tvm.ir.load_json(tvm.ir.save_json(tvm.IRModule({"main": round_float8(func)})))
+    vectors = with_vectors(round_float8(func), card_of(TARGET))
+    own = tvm.ir.load_json(tvm.ir.save_json(tvm.IRModule({"main": vectors})))
     schedule = s_tir.Schedule(own)
     schedule_gpu(schedule, card_of(TARGET))
     return launch_serial(schedule.mod["main"])

@@ -161,36 +161,6 @@ def test_a_nest_that_cannot_be_read_runs_on_one_thread() -> None:
     assert len(kernels(cuda_source(lowered))) == 1
 
 
-def chosen(per_element: bool) -> tirx.PrimFunc:
-    """x, y, flags -> x or y, by one flag for all or by one for each element."""
-    x, y, flags = (te.placeholder((64,), name=name) for name in ("x", "y", "flags"))
-    zero = tirx.const(0, "float32")
-    choice = lambda i: tirx.Select(flags[i if per_element else 0] == zero, x[i], y[i])  # noqa: E731
-    return te.create_prim_func([x, y, flags, te.compute((64,), choice, name="o")])
-
-
-@pytest.mark.parametrize("per_element", [True, False])
-def test_maps_that_one_condition_decides_for_all_neighbours_are_no_vectors(per_element: bool, tmp_path: Path) -> None:
-    lowered = scheduled(chosen(per_element))
-    assert ("T.vectorized" in lowered.script()) is per_element
-    if NVCC is not None:
-        assert "Used " in ptxas_report(cuda_source(lowered), tmp_path)
-
-
-@pytest.mark.parametrize("stored", ["x", "o", ""])
-def test_vectors_are_of_no_truth_values(stored: str) -> None:
-    """TVM's CUDA text takes two bytes for each, and a buffer has one."""
-    x = te.placeholder((64, 64), "bool" if stored == "x" else "float32", name="x")
-    zero = tirx.const(0, "float32")
-    if stored == "o":
-        out = te.compute((64, 64), lambda i, j: x[i, j] > zero, name="o")
-    else:
-        out = te.compute((64, 64), lambda i, j: tirx.Select(x[i, j] if stored else x[i, j] > zero, zero, zero + 1))
-    lowered = scheduled(te.create_prim_func([x, out]))
-    assert ("T.vectorized" in lowered.script()) is not bool(stored)
-    assert "ushort4" not in cuda_source(lowered) or not stored
-
-
 _MARKED = """
 @T.prim_func(s_tir=True)
 def main(x: T.Buffer((8,), "float32"), o: T.Buffer((8,), "float32")):

@@ -17,6 +17,7 @@ from tvm_cascade.plan.search import find_plan
 from tvm_cascade.schedule.float8 import round_float8
 from tvm_cascade.schedule.gpu import schedule_gpu
 from tvm_cascade.schedule.gpu_serial import launch_serial
+from tvm_cascade.schedule.gpu_vectors import with_vectors
 from tvm_cascade.schedule.half_constants import fold_half_constants
 from tvm_cascade.schedule.inlining import inline_maps
 from tvm_cascade.schedule.private_copy import private_copy
@@ -105,7 +106,7 @@ def _scheduled(step: Step, name: str, gpu: Gpu) -> tuple[tirx.PrimFunc, Kernel |
     func = fold_half_constants(round_float8(step.outcome.readable))
     try:
         carried_folds(func)  # a function that was parsed may tell of folds that it no longer has
-        schedule = s_tir.Schedule(private_copy(inline_maps(func)))
+        schedule = s_tir.Schedule(private_copy(with_vectors(inline_maps(func), gpu)))
         schedule_gpu(schedule, gpu)
     except Exception as error:  # such as: a nest that was not read writes over what others read
         return launch_serial(func), AsItIs.after("in one thread, as the schedule failed", error)

@@ -17,6 +17,7 @@ from tvm_cascade.schedule.gpu_alone import schedule_kernel_alone
 from tvm_cascade.schedule.gpu_plan import KernelPlan, family_of, is_any, plan_kernel, readers_outside
 from tvm_cascade.schedule.gpu_product import Rectangle, schedule_product, staged_loads, take_rectangle
 from tvm_cascade.schedule.gpu_threads import Late, crosses, schedule_narrow
+from tvm_cascade.schedule.gpu_vectors import VECTORS
 from tvm_cascade.schedule.nest_schedule import Block, Loop
 from tvm_cascade.schedule.nests import BlockPlan, plan_alone
 from tvm_cascade.schedule.roles import FusedLoop, read_fused_loops
@@ -49,7 +50,7 @@ def schedule_gpu(sch: s_tir.Schedule, gpu: Gpu) -> None:
             alone.pop(nest.name)
         _Kernel(sch, gpu, late, loop, plan).run()
     for nest, outer in alone.values():
-        if nest.independent or nest.role == GUARD:
+        if nest.independent or nest.role in (GUARD, VECTORS):
             schedule_kernel_alone(sch, gpu, late, nest, outer)
     late.apply(sch)
 

@@ -1,33 +1,26 @@
 """A single nest as a GPU kernel: register tiles for products, squares for transpositions, warps for row reductions.
 
-Else a thread computes one element, or a vector of neighbours.
+Else a thread computes one element, or a vector of neighbours where `gpu_vectors` made one.
 """
 
 from __future__ import annotations
 
-import tvm_ffi
-from tvm import ir, s_tir
-from tvm.ir import prim
+from tvm import s_tir
 
 from tvm_cascade.analysis.extent import product
-from tvm_cascade.analysis.tir import uses
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.schedule.gpu_product import schedule_product, staged_loads, take_rectangle
 from tvm_cascade.schedule.gpu_threads import Late, Threads, crosses, fused
-from tvm_cascade.schedule.gpu_transpose import has_vectors, read_transposition, schedule_transposition
+from tvm_cascade.schedule.gpu_transpose import read_transposition, schedule_transposition
+from tvm_cascade.schedule.gpu_vectors import VECTORS
 from tvm_cascade.schedule.nest_schedule import Block, Loop
-from tvm_cascade.schedule.nests import Access, BlockPlan
+from tvm_cascade.schedule.nests import BlockPlan
 from tvm_cascade.transform.nest import GUARD
 
 _SIDE = 64
 """Rows and columns of a product that a block of threads computes."""
 
 _SMALLEST_SIDE = 8
-_LANES = 4
-"""Neighbouring elements of a map that a thread computes as a vector."""
-
-_COMPARISONS = (prim.LT, prim.LE, prim.GT, prim.GE, prim.EQ, prim.NE)
-
 _LONG_FOLD = 1024
 _MANY_RESULTS = 4096
 
@@ -45,7 +38,7 @@ def schedule_kernel_alone(sch: s_tir.Schedule, gpu: Gpu, late: Late, plan: Block
     if sides is not None:
         _schedule_sides(sch, gpu, late, plan, block, loops, *sides)
         return
-    transposed = read_transposition(plan, gpu)
+    transposed = None if plan.role == VECTORS else read_transposition(plan, gpu)
     if transposed is not None:
         schedule_transposition(sch, gpu, plan, block, outer, transposed)
         return
@@ -62,33 +55,10 @@ def schedule_kernel_alone(sch: s_tir.Schedule, gpu: Gpu, late: Late, plan: Block
         sch.bind(blocks, "blockIdx.x")
         threads.bind(sch, inside, lane)
         return
-    if not reduced and plan.role != GUARD and _is_contiguous(plan):
-        across, lanes = sch.split(spatial[-1], [None, _LANES])
-        spatial[-1] = across
-        sch.vectorize(lanes)
     whole = fused(sch, spatial) if spatial else sch.add_unit_loop(reduced[0] if reduced else block)
     blocks, thread = sch.split(whole, [None, gpu.threads if spatial else 1])
     sch.bind(blocks, "blockIdx.x")
     sch.bind(thread, "threadIdx.x")
-
-
-def _is_contiguous(plan: BlockPlan) -> bool:
-    """Whether a map's neighbours in a vector are neighbours in all that it reads and writes, or one and the same."""
-    last, written = plan.last_axis(), [Access(store.buffer, tuple(store.indices)) for store in plan.stores]
-    if last is None or last != plan.own[-1] or plan.binds or not plan.is_static or _extent(plan, last) % _LANES:
-        return False
-    if not all(plan.step(access, last) == 1 for access in written) or _decides_for_all(plan, last):
-        return False
-    steps = [(access, plan.step(access, last)) for access in (*written, *plan.loads)]
-    return all(step == 0 or (step == 1 and has_vectors(access)) for access, step in steps)
-
-
-def _decides_for_all(plan: BlockPlan, axis: int) -> bool:
-    """Whether a condition is the same for all neighbours: TVM's CUDA text of one truth value in a vector is wrong."""
-    found: list[ir.Expr] = []
-    for store in plan.stores:
-        tvm_ffi.structural_walk(store.value, [(kind, found.append) for kind in _COMPARISONS])
-    return any(not uses(node, [plan.variables[axis]]) for node in found)
 
 
 def _prefers_elements(plan: BlockPlan) -> bool:

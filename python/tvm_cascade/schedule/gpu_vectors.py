@@ -1,0 +1,290 @@
+"""Maps on a GPU whose threads move 16 bytes at once: neighbours are loaded, computed one by one in registers, stored.
+
+    out[i, j] = f(where(j < n, x[i, j + n], y[i, j − n]), z[j])           of n that is a multiple of 8
+
+    for each i and g:  if 8·g < n:   x8 = x[i, 8·g + n : … + 8]
+                       if 8·g ≥ n:   y8 = y[i, 8·g − n : … + 8]
+                       z8 = z[8·g : 8·g + 8]
+                       out8[e] = f(where(8·g < n, x8[e], y8[e]), z8[e])   for each e
+                       out[i, 8·g : 8·g + 8] = out8
+
+A map is one where all that it reads has neighbours where its result has them, or one value for all of a group: along
+joined and split axes, and in the parts of a concatenation, whose conditions are decided for whole groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import tvm
+import tvm_ffi
+from tvm import ir, s_tir, sym, tirx
+from tvm.ir import prim
+
+from tvm_cascade.analysis.expression import operands_of, selection_of, with_operands
+from tvm_cascade.analysis.extent import extent_of, product
+from tvm_cascade.analysis.statements import DETECT_ACCESS, statements_of
+from tvm_cascade.analysis.tir import DATA_PARALLEL, dtype_of, loads_of, same, substitute, uses
+from tvm_cascade.devices.device import Gpu
+from tvm_cascade.schedule.nests import BlockPlan, LoopNest, nests_in, plan_nest
+from tvm_cascade.transform.nest import ROLE, sequence
+
+__all__ = ["VECTORS", "with_vectors"]
+
+VECTORS = "vectors"
+"""The role of a block that computes a vector of neighbours."""
+
+_BYTES = 16
+"""That a thread moves at once."""
+
+
+def with_vectors(func: tirx.PrimFunc, gpu: Gpu) -> tirx.PrimFunc:
+    """The function with vectors in the nests that are such maps; the same object where there is none.
+
+    Parameters
+    ----------
+    func : of plain nests and fused loops, not scheduled yet; it is not modified.
+    gpu : a map of fewer vectors than its threads in flight has shorter ones, or none.
+    """
+    root = func.body.block
+    nests = statements_of(root)
+    changed = [_in_vectors(nest, gpu) or nest for nest in nests]
+    if all(new is old for new, old in zip(changed, nests, strict=True)):
+        return func
+    fields = (root.iter_vars, root.reads, root.writes, root.name_hint, sequence(changed), root.init)
+    whole = s_tir.SBlock(*fields, root.alloc_buffers, root.match_buffers, root.annotations)
+    made = tirx.PrimFunc(func.params, s_tir.SBlockRealize([], True, whole), func.ret_type, func.attrs)
+    return tvm.get_global_func("script.Complete")(made, [], True)
+
+
+def _in_vectors(statement: tirx.Stmt, gpu: Gpu) -> tirx.Stmt | None:
+    """The nest in vectors; None where it is no such map."""
+    nests = nests_in(statement)
+    if len(nests) != 1 or len(nests[0].loops) != len(nests[0].block.iter_vars):
+        return None
+    plan = plan_nest(nests[0])
+    if plan.reduce or plan.binds or plan.role or not plan.independent or len(plan.stores) != 1:
+        return None
+    axis = plan.last_axis()
+    if axis is None or len(plan.own) != len(nests[0].loops):
+        return None
+    lanes = _lanes(plan, axis, gpu)
+    while lanes > 1:
+        try:
+            return _written(nests[0], plan, axis, lanes)
+        except _NoVector:
+            lanes //= 2
+    return None
+
+
+def _lanes(plan: BlockPlan, axis: int, gpu: Gpu) -> int:
+    """Elements of a vector, at most: of the widest dtype that is moved; fewer where threads would be few."""
+    moved = [plan.dtype, *(dtype_of(load.buffer) for load in plan.loads)]
+    extent, lanes = plan.extents[axis], _BYTES // max(int(tvm.DataType(dtype).itemsize) for dtype in moved)
+    elements = product(plan.extents.values())
+    while lanes > 1 and (not isinstance(extent, int) or extent % lanes):
+        lanes //= 2
+    while lanes > 1 and isinstance(elements, int) and elements < lanes * gpu.processors * gpu.warp:
+        lanes //= 2
+    return lanes
+
+
+class _NoVector(Exception):
+    """Neighbours of a map are none in what it reads or writes."""
+
+
+@dataclass(frozen=True)
+class _Vector:
+    """Neighbours in registers.
+
+    Attributes
+    ----------
+    load : of one of them.
+    conditions : on which they are loaded.
+    registers : that hold them.
+    """
+
+    load: ir.TensorLoad
+    conditions: tuple[ir.Expr, ...]
+    registers: tirx.Var
+
+
+@dataclass
+class _Writer:
+    """Rewrites a map's element over a group and a place in it.
+
+    Attributes
+    ----------
+    lane : the place.
+    lanes : how many there are.
+    analyzer : knows the extents of all variables, and the conditions that hold.
+    """
+
+    lane: tirx.Var
+    lanes: int
+    analyzer: sym.Analyzer
+    conditions: list[ir.Expr] = field(default_factory=list)
+    vectors: list[_Vector] = field(default_factory=list)
+
+    def value(self, expression: ir.Expr) -> ir.Expr:
+        """An element, with vectors in place of loads of neighbours."""
+        if isinstance(expression, ir.TensorLoad):
+            return self._load(expression)
+        if (chosen := selection_of(expression)) is not None:
+            return self._selection(expression, *chosen)
+        if operands := operands_of(expression):
+            return with_operands(expression, [self.value(operand) for operand in operands])
+        loads = loads_of(expression)
+        if any(selection_of(found) is not None for found in _inside(expression)):
+            raise _NoVector
+        known = [(load, self._load(load)) for load in loads]
+        return tvm_ffi.structural_map(
+            expression, (ir.TensorLoad, lambda load: next(new for old, new in known if same(old, load)))
+        )
+
+    def along(self, buffer: tirx.Var, indices: Sequence[ir.Expr]) -> list[ir.Expr] | None:
+        """The indices of a vector, whose last one counts its elements; None where all are one and the same.
+
+        Raises
+        ------
+        _NoVector
+            Where they are no neighbours, from a multiple of their number on.
+        """
+        indices = [self.analyzer.simplify(index) for index in indices]
+        if not any(uses(index, [self.lane]) for index in indices):
+            return None
+        zero = tirx.const(0, dtype_of(self.lane))
+        first = [self.analyzer.simplify(substitute(index, {self.lane: zero})) for index in indices]
+        moved = [self.analyzer.can_prove_equal(one, other) for one, other in zip(indices[:-1], first[:-1], strict=True)]
+        whole = self.analyzer.can_prove(tirx.floormod(first[-1], self.lanes).equal(0))
+        if not all(moved) or not whole or not self.analyzer.can_prove_equal(indices[-1], first[-1] + self.lane):
+            raise _NoVector
+        width = extent_of(buffer.ty.shape[-1])
+        if not isinstance(width, int) or width % self.lanes or dtype_of(buffer) == "bool":
+            raise _NoVector  # TVM's CUDA text has vectors of two bytes for each truth value, and a buffer has one
+        return [*first[:-1], first[-1] + self.lane]
+
+    def _load(self, load: ir.TensorLoad) -> ir.Expr:
+        indices = self.along(load.source, load.indices)
+        if indices is None:
+            return tirx.BufferLoad(load.source, [self.analyzer.simplify(index) for index in load.indices])
+        plain = tirx.BufferLoad(load.source, indices)
+        conditions = tuple(self.conditions)
+        known = next((v for v in self.vectors if same(v.load, plain) and _alike(v.conditions, conditions)), None)
+        if known is None:
+            name = f"{load.source.name}_vector"
+            known = _Vector(plain, conditions, _registers(name, self.lanes, dtype_of(load.source)))
+            self.vectors.append(known)
+        return tirx.BufferLoad(known.registers, [self.lane])
+
+    def _selection(self, expression: ir.Expr, condition: ir.Expr, chosen: ir.Expr, other: ir.Expr) -> ir.Expr:
+        """A selection: loads of a branch are made where its condition holds, which is decided for all of a group."""
+        if isinstance(expression, prim.Select):  # both are computed
+            return prim.Select(*(self.value(part) for part in (condition, chosen, other)))
+        holds, fails = self._decided(condition)
+        branches = []
+        for known, branch in ((holds, chosen), (fails, other)):
+            with self._where(known):
+                branches.append(self.value(branch))
+        return tirx.if_then_else(holds, *branches)
+
+    def _decided(self, condition: ir.Expr) -> tuple[ir.Expr, ir.Expr]:
+        """(the condition, its opposite) as the first of a group decides them for all.
+
+        Raises
+        ------
+        _NoVector
+            Where they may differ, or depend on data.
+        """
+        first = substitute(condition, {self.lane: tirx.const(0, dtype_of(self.lane))})
+        both = tuple(self.analyzer.simplify(known) for known in (first, tirx.Not(first)))
+        for known, told in zip(both, (condition, tirx.Not(condition)), strict=True):
+            with self.analyzer.constraint_scope(known):
+                if loads_of(condition) or not self.analyzer.can_prove(told):
+                    raise _NoVector
+        return both[0], both[1]
+
+    @contextmanager
+    def _where(self, condition: ir.Expr) -> Iterator[None]:
+        self.conditions.append(condition)
+        with self.analyzer.constraint_scope(condition):
+            yield
+        self.conditions.pop()
+
+
+def _inside(expression: ir.Expr) -> list[ir.Expr]:
+    found: list[ir.Expr] = []
+    tvm_ffi.structural_walk(expression, [(ir.Call, found.append), (prim.Select, found.append)])
+    return found
+
+
+def _alike(one: Sequence[ir.Expr], other: Sequence[ir.Expr]) -> bool:
+    return len(one) == len(other) and all(same(a, b) for a, b in zip(one, other, strict=True))
+
+
+def _registers(name: str, lanes: int, dtype: str) -> tirx.Var:
+    return tirx.decl_buffer([lanes], dtype, name=name, scope="local", layout=None)
+
+
+def _written(nest: LoopNest, plan: BlockPlan, axis: int, lanes: int) -> tirx.Stmt:
+    """The nest over groups of neighbours along an axis.
+
+    Raises
+    ------
+    _NoVector
+        Where it is no such map.
+    """
+    (store,), variable = plan.stores, plan.variables[axis]
+    dtype = dtype_of(variable)
+    group, lane = tirx.Var(f"{variable.name}_group", dtype), tirx.Var("lane", dtype)
+    count = tirx.const(int(plan.extents[axis]) // lanes, dtype)
+    analyzer, zero = sym.Analyzer(), tirx.const(0, dtype)
+    iters = [
+        tirx.IterVar(ir.Range(zero, count), group, DATA_PARALLEL) if iv.var.same_as(variable) else iv
+        for iv in nest.block.iter_vars
+    ]
+    for iv in iters:
+        analyzer.bind(iv.var, iv.dom)
+    analyzer.bind(lane, ir.Range(zero, tirx.const(lanes, dtype)))
+    writer, place = _Writer(lane, lanes, analyzer), {variable: group * lanes + lane}
+    target = writer.along(store.buffer, [substitute(index, place) for index in store.indices])
+    value = writer.value(substitute(store.value, place))
+    if target is None:
+        raise _NoVector
+    out = _registers(f"{store.buffer.name}_vector", lanes, dtype_of(store.buffer))
+    body = [_loaded(writer, vector) for vector in writer.vectors]
+    body.append(_each(writer, tirx.BufferStore(out, value, [lane]), tirx.ForKind.UNROLLED))
+    body.append(_each(writer, tirx.BufferStore(store.buffer, tirx.BufferLoad(out, [lane]), target)))
+    block = s_tir.SBlock(
+        iters, [], [], nest.block.name_hint, tirx.SeqStmt(body),
+        alloc_buffers=[*(vector.registers for vector in writer.vectors), out],
+        annotations={ROLE: VECTORS, DETECT_ACCESS: tirx.IntImm("int32", 3)},
+    )  # fmt: skip
+    statement: tirx.Stmt = s_tir.SBlockRealize(nest.realize.iter_values, nest.realize.predicate, block)
+    bound = next(
+        value
+        for iv, value in zip(nest.block.iter_vars, nest.realize.iter_values, strict=True)
+        if iv.var.same_as(variable)
+    )
+    for loop in reversed(nest.loops):
+        extent = count if loop.loop_var.same_as(bound) else loop.extent
+        statement = tirx.For(loop.loop_var, loop.min, extent, tirx.ForKind.SERIAL, statement)
+    return statement
+
+
+def _each(writer: _Writer, store: tirx.BufferStore, kind: int = tirx.ForKind.VECTORIZED) -> tirx.Stmt:
+    """A store for each place of a group, under a variable of its own."""
+    own = tirx.Var("e", dtype_of(writer.lane))
+    body = tvm_ffi.structural_map(store, (ir.Var, lambda var: own if var.same_as(writer.lane) else var))
+    zero = tirx.const(0, dtype_of(own))
+    return tirx.For(own, zero, tirx.const(writer.lanes, dtype_of(own)), kind, body)
+
+
+def _loaded(writer: _Writer, vector: _Vector) -> tirx.Stmt:
+    """The load of neighbours, where their conditions hold."""
+    made = _each(writer, tirx.BufferStore(vector.registers, vector.load, [writer.lane]))
+    for condition in reversed(vector.conditions):
+        made = tirx.IfThenElse(condition, made, None)
+    return made
