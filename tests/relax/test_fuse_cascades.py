@@ -21,7 +21,7 @@ from tvm_cascade.relax.pipeline import Pipeline
 Forward = Callable[..., object]
 
 
-def module_of(forward: Forward, *shapes: list[int | str]) -> tvm.IRModule:
+def module_of(forward: Forward, *shapes: list[int | str], dtype: str = "float32") -> tvm.IRModule:
     """A function of tensors as a module: the exporter takes the names of a method's parameters."""
 
     class Two(nn.Module):
@@ -32,7 +32,7 @@ def module_of(forward: Forward, *shapes: list[int | str]) -> tvm.IRModule:
         def forward(self, a: nn.Tensor, b: nn.Tensor, c: nn.Tensor) -> object:
             return forward(a, b, c)
 
-    spec = {name: nn.spec.Tensor(shape, "float32") for name, shape in zip("abc", shapes, strict=False)}
+    spec = {name: nn.spec.Tensor(shape, dtype) for name, shape in zip("abc", shapes, strict=False)}
     return (Two if len(shapes) == 2 else Three)().export_tvm(spec={"forward": spec})[0]
 
 

@@ -34,8 +34,27 @@ def projected(x: nn.Tensor, weight: nn.Tensor) -> nn.Tensor:
     return op.matmul(x * 2.0, weight) + 1.0
 
 
-def merged(forward: Forward, *shapes: list[int | str], target: object = GPU) -> tvm.IRModule:
-    return FuseCascades(target)(relax.transform.LegalizeOps()(module_of(forward, *shapes)))
+def of_cast_gain(x: nn.Tensor, gain: nn.Tensor) -> nn.Tensor:
+    wide = x.astype("float32")
+    mean = op.sum(wide * wide, axis=-1, keepdims=True) / float(LENGTH)
+    return (wide / op.sqrt(mean + 1e-5) * gain.astype("float32")).astype("float16")
+
+
+def of_heads_last(q: nn.Tensor, k: nn.Tensor, v: nn.Tensor) -> nn.Tensor:
+    """Attention of tensors and to a tensor whose rows have all heads."""
+    q, k, v = (op.permute_dims(one, [0, 2, 1, 3]) for one in (q, k, v))
+    scores = op.matmul(q, op.permute_dims(k, [0, 1, 3, 2]), out_dtype="float32") * 0.125
+    weights = op.softmax(scores, axis=-1).astype("float16")
+    return op.permute_dims(op.matmul(weights, v, out_dtype="float32").astype("float16"), [0, 2, 1, 3])
+
+
+def of_rows(x: nn.Tensor, weight: nn.Tensor) -> nn.Tensor:
+    """x·Wᵀ of a weight [out, in]."""
+    return op.matmul(x, op.permute_dims(weight), out_dtype="float32").astype("float16")
+
+
+def merged(forward: Forward, *shapes: list[int | str], target: object = GPU, dtype: str = "float32") -> tvm.IRModule:
+    return FuseCascades(target)(relax.transform.LegalizeOps()(module_of(forward, *shapes, dtype=dtype)))
 
 
 def calls_of(mod: tvm.IRModule) -> list[str]:
@@ -55,6 +74,26 @@ def test_a_norm_is_one_function_and_right() -> None:
     wide = 3.0 * np.float64(x)
     exact = wide / np.sqrt((wide * wide).mean(axis=-1, keepdims=True) + 1e-5) * gain
     tolerance.assert_close(found, exact, rounded, length=LENGTH, dtype="float32")
+
+
+@pytest.mark.parametrize(
+    ("forward", "shapes"),
+    [
+        (of_cast_gain, [[ROWS, LENGTH], [LENGTH]]),
+        (of_rows, [[ROWS, LENGTH], [LENGTH, LENGTH]]),
+        (of_heads_last, [[2, 256, 4, 64]] * 3),
+    ],
+    ids=["casts of what all rows share", "transposes of weights", "transposes around a cascade"],
+)
+def test_moves_and_casts_are_taken_in(forward: Forward, shapes: list[list[int | str]]) -> None:
+    mod = merged(forward, *shapes, dtype="float16")
+    (name,) = calls_of(mod)
+    assert name.startswith("cascade_")
+    rng = np.random.default_rng(5)
+    given = [rng.standard_normal(shape).astype("float16") for shape in shapes]
+    plain = relax.transform.LegalizeOps()(module_of(forward, *shapes, dtype="float16"))
+    (found,), (expected,) = (called(relax.build(one, "llvm"), given) for one in (mod, plain))
+    np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from tvm_cascade.relax.graph import Graph, Node, variables_in
 from tvm_cascade.relax.grouping import Cluster, Trials, cascades_of
 from tvm_cascade.relax.kinds import Kind
 from tvm_cascade.relax.outline import Outline, emit, outline
+from tvm_cascade.relax.siblings import with_siblings
 from tvm_cascade.relax.surroundings import Plans, with_surroundings
 
 
@@ -30,9 +31,12 @@ def FuseCascades(target: str | dict[str, Any] | Target | None = None, **options:
         matmul, softmax, matmul          →  attention in one function
         matmul, log_softmax, nll_loss    →  the loss in one function
 
-    For a GPU a reduction alone is merged with the maps around it, where one kernel computes all of it in one pass:
+    For a GPU reductions of one tensor, and a reduction and the maps around it, are merged as well, where one kernel
+    computes all of it in one pass:
 
+        matmul, matmul, silu, multiply   →  the gated half of a feed-forward layer in one function
         cast, multiply, mean, rsqrt, …   →  RMSNorm in one function
+        transpose, attention, transpose  →  attention in one function
 
     Parameters
     ----------
@@ -78,7 +82,8 @@ def _function(mod: tvm.IRModule, name: str, trials: Trials, plans: Plans | None)
         graph = Graph(block, mod, outside)
         found = cascades_of(graph, mod, trials)
         if plans is not None:
-            found += with_surroundings(graph, mod, plans, set[Node]().union(*found))
+            found += with_siblings(graph, mod, plans, set[Node]().union(*found))
+            found = with_surroundings(graph, mod, plans, found)
         if found:
             blocks[place], changed = _block(graph, found, builder), True
     if not changed:

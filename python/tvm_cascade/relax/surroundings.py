@@ -1,6 +1,7 @@
-"""Lone reductions with the maps around them, where one kernel of a GPU computes all of it in one pass.
+"""Reductions with the maps around them, where one kernel of a GPU computes all of it in one pass.
 
     w = cast(x);  s = mean(w·w);  y = cast(w·rsqrt(s + eps)·g)      →  y = fused(x, g)
+    k = transpose(x);  a = attention(q, k, v);  y = transpose(a)    →  y = fused(q, x, v)
 
 `FuseOps` takes in what follows a reduction, not what it reads: that is a kernel by itself, and a tensor in memory.
 """
@@ -45,67 +46,96 @@ class Plans:
         """The plan; None of a function that cannot be read."""
         return self._known.of(func)
 
+    def in_one_kernel(self, func: tirx.PrimFunc) -> float | None:
+        """Estimated seconds of a function that one kernel of a skeleton computes; None of another."""
+        plan = self.of(func)
+        if plan is None or len(plan.steps) != 1 or not isinstance(plan.steps[0].chosen, Kernel):
+            return None
+        return plan.seconds
+
     def _find(self, func: tirx.PrimFunc) -> Plan | None:
         named = func.with_attr("global_symbol", "main")
         outcome = fuse_function(named, self.setting.options, self.setting.gpu)
         return None if outcome.program is None else find_plan(outcome, "main", self.setting)
 
 
-def with_surroundings(graph: Graph, mod: tvm.IRModule, plans: Plans, taken: Iterable[Node]) -> list[Cluster]:
-    """The reductions that are merged with what they read.
+def with_surroundings(graph: Graph, mod: tvm.IRModule, plans: Plans, clusters: Iterable[Cluster]) -> list[Cluster]:
+    """Clusters and lone reductions with what they read, or moves their result, where that is one pass; clusters else.
 
     Parameters
     ----------
-    taken : nodes that are merged already.
+    clusters : of nodes that are merged already.
     """
-    found, taken = list[Cluster](), set(taken)
-    for node in graph.nodes:
-        if node.kind is Kind.REDUCTION and node not in taken and _feeding(graph, frozenset([node]), taken):
-            cluster = _grown(graph, node, taken)
-            if _is_one_pass(plans, graph, mod, cluster):
-                found.append(cluster)
-                taken |= cluster
-    return found
+    found = {cluster: cluster for cluster in clusters}
+    taken = set[Node]().union(*found)
+    lone = [frozenset([node]) for node in graph.nodes if node.kind is Kind.REDUCTION and node not in taken]
+    for own in (*found, *lone):
+        others = taken - own
+        for whole in dict.fromkeys((_grown(graph, own, others), _fed(graph, own, others))):
+            if _takes_in(own, whole) and _is_one_pass(plans, graph, mod, own, whole):
+                found[own] = whole
+                taken |= whole
+                break
+    return list(found.values())
 
 
-def _is_one_pass(plans: Plans, graph: Graph, mod: tvm.IRModule, cluster: Cluster) -> bool:
-    """Whether one kernel computes a cluster, in less time than its nodes are estimated to take."""
-    whole = plans.of(merged(mod, outline(graph, cluster)))
-    if whole is None or len(whole.steps) != 1 or not isinstance(whole.steps[0].chosen, Kernel):
+def _takes_in(own: Cluster, whole: Cluster) -> bool:
+    """Whether more is merged than computations that follow a cluster, which `FuseOps` merges too."""
+    first = min(node.place for node in own)
+    return any(node.place < first or node.kind is Kind.MOVEMENT for node in whole - own)
+
+
+def _is_one_pass(plans: Plans, graph: Graph, mod: tvm.IRModule, own: Cluster, whole: Cluster) -> bool:
+    """Whether one kernel computes all, in less time than a cluster and the other nodes are estimated to take."""
+    together = plans.in_one_kernel(merged(mod, outline(graph, whole)))
+    if together is None:
         return False
-    apart = [plans.of(merged(mod, outline(graph, [node]))) for node in in_order(cluster)]
-    return all(plan is not None for plan in apart) and whole.seconds < sum(plan.seconds for plan in apart if plan)
+    parts = [own, *(frozenset([node]) for node in in_order(whole - own))]
+    apart = [plans.of(merged(mod, outline(graph, part))) for part in parts]
+    return all(plan is not None for plan in apart) and together < sum(plan.seconds for plan in apart if plan)
 
 
-def _grown(graph: Graph, node: Node, taken: set[Node]) -> Cluster:
-    """A reduction with the maps of its one result, and then those that all of these alone read."""
-    own = frozenset([node])
-    while more := _following(graph, own, taken) or _feeding(graph, own, taken):
+def _grown(graph: Graph, own: Cluster, taken: set[Node]) -> Cluster:
+    """A cluster with the maps of its one result, and then those that all of these alone read."""
+    while more := following(graph, own, taken):
+        own |= {more[0]}
+    return _fed(graph, own, taken)
+
+
+def _fed(graph: Graph, own: Cluster, taken: set[Node]) -> Cluster:
+    """A cluster with the maps that it alone reads."""
+    while more := _feeding(graph, own, taken):
         own |= {more[0]}
     return own
 
 
 def _feeding(graph: Graph, own: Cluster, taken: set[Node]) -> list[Node]:
-    """Maps that are read by the cluster alone, and whose elements its reductions read once each."""
+    """Maps that the cluster alone reads: moves, but into fewer bytes, and what its reductions read once an element."""
     sources = dict.fromkeys(source for node in in_order(own) for source in node.reads)
     size = max(_positions(node) or 0 for node in own)
     return [
         source
         for source in sources
-        if source.kind in (Kind.ELEMENTWISE, Kind.MOVEMENT)
+        if (_moves(source) or (source.kind in (Kind.ELEMENTWISE, Kind.MOVEMENT) and _elements(source) == size))
         and source not in own | taken
         and not source.escapes
         and all(reader in own for reader in source.readers)
-        and _elements(source) == size
     ]
 
 
-def _following(graph: Graph, own: Cluster, taken: set[Node]) -> list[Node]:
+def _moves(source: Node) -> bool:
+    """Whether a node moves elements, as they are or in a wider dtype."""
+    sizes = [int(tvm.DataType(str(tensor.ty.dtype)).itemsize) for tensor in (*source.arguments, source.var)]
+    return source.kind is Kind.MOVEMENT and max(sizes) == sizes[-1]
+
+
+def following(graph: Graph, own: Cluster, taken: set[Node]) -> list[Node]:
+    """The map that alone reads the one result of a cluster; none where there is no such map."""
     outputs = outline(graph, own).outputs
     if len(outputs) != 1 or outputs[0].escapes:
         return []
     readers = list(dict.fromkeys(outputs[0].readers))
-    fits = len(readers) == 1 and readers[0].kind is Kind.ELEMENTWISE and readers[0] not in taken
+    fits = len(readers) == 1 and readers[0].kind in (Kind.ELEMENTWISE, Kind.MOVEMENT) and readers[0] not in taken
     return readers if fits and graph.convex(own | {readers[0]}) == own | {readers[0]} else []
 
 
