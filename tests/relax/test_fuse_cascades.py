@@ -17,6 +17,7 @@ from tvm_cascade.errors import InputError, OptionError
 from tvm_cascade.evaluate import tolerance
 from tvm_cascade.relax import FuseCascades, get_pipeline, grouping
 from tvm_cascade.relax.pipeline import Pipeline
+from tvm_cascade.tile.dependent import is_dependent
 
 Forward = Callable[..., object]
 
@@ -175,3 +176,11 @@ def test_bad_options_and_targets_are_told() -> None:
         FuseCascades(tile=-1)
     with pytest.raises(InputError):
         get_pipeline("opencl")
+
+
+def test_kernels_of_a_module_are_launched_while_those_before_them_end() -> None:
+    mod = relax.transform.LegalizeOps()(module_of(attention, *[HEADS] * 3))
+    for target, expected in (({"kind": "cuda", "arch": "sm_90a"}, True), ({"kind": "cuda", "arch": "sm_80"}, False)):
+        found = get_pipeline(target).scheduled(mod)
+        kernels = [func for func in found.functions.values() if isinstance(func, tvm.tirx.PrimFunc)]
+        assert kernels and {is_dependent(func) for func in kernels} == {expected}

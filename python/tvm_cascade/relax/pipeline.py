@@ -10,14 +10,17 @@ from tvm.ir import transform
 from tvm.relax import vm_build
 from tvm.target import Target
 
+from tvm_cascade.devices.device import Gpu
 from tvm_cascade.driver.generation import generate
 from tvm_cascade.driver.lowering import fused, goal_of, lowered
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.relax.fuse_cascades import FuseCascades
 from tvm_cascade.relax.top_k import TopOfSoftmax
+from tvm_cascade.relax.views import RewriteMovesAsViews
 from tvm_cascade.report.explanation import Explanation
 from tvm_cascade.report.outcomes import explain_outcomes
+from tvm_cascade.tile.dependent import WAITS
 
 _DISPATCHED = (
     TopOfSoftmax(),
@@ -32,6 +35,7 @@ _GROUPED = (
     relax.transform.FuseOps(),
     relax.transform.FuseTIR(),
     relax.transform.RewriteDataflowReshape(),  # knows reshapes as they are written
+    RewriteMovesAsViews(),
     relax.transform.DeadCodeElimination(),
 )
 
@@ -89,7 +93,11 @@ class Pipeline:
         return relax.VMExecutable(linked)
 
     def scheduled(self, mod: tvm.IRModule) -> tvm.IRModule:
-        """The module with every PrimFunc fused and scheduled."""
+        """The module with every PrimFunc fused and scheduled.
+
+        All kernels follow each other on one stream, also the first of one function and the last of the one before: each
+        is launched while the one before it ends, and waits for it, where the GPU has such launches.
+        """
         functions = {
             var.name_hint: func
             for var, func in mod.functions_items()
@@ -99,10 +107,11 @@ class Pipeline:
         outcomes = fused(functions, goal)
         ready = lowered(outcomes, goal, [var.name_hint for var in mod.get_global_vars()])
         found = mod.clone()
+        overlap = isinstance(goal.device, Gpu) and goal.device.has_clusters
         for name, one in ready.items():
-            found.update_func(found.get_global_var(name), one.func)
+            found.update_func(found.get_global_var(name), one.func.with_attr(WAITS, True) if overlap else one.func)
             for step, func in one.steps.items():
-                found[step] = func
+                found[step] = func.with_attr(WAITS, True) if overlap else func
         kernels = {name: one.chosen for name, one in ready.items() if one.chosen is not None}
         self.report = explain_outcomes(functions, outcomes, kernels)
         return found

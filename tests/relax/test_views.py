@@ -1,0 +1,53 @@
+"""Moves that keep the order of elements are views; others, and results of a function, keep memory of their own."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tvm import relax
+from tvm.relax.frontend import nn
+from tvm.relax.frontend.nn import op
+
+from tvm_cascade.relax import get_pipeline
+from tvm_cascade.relax.views import RewriteMovesAsViews
+
+from .test_fuse_cascades import Forward, called, module_of
+
+
+def moved(axes: list[int]) -> Forward:
+    return lambda x, y: op.permute_dims(x, axes) * 2.0 + y
+
+
+def reshaped_and_moved(x: nn.Tensor, y: nn.Tensor) -> nn.Tensor:
+    return op.permute_dims(op.reshape(x, [2, 1, 3, 8]), [0, 2, 1, 3]) * 2.0 + y
+
+
+def copies(forward: Forward, *shapes: list[int | str]) -> int:
+    """Moves that are kernels."""
+    legal = relax.transform.LegalizeOps()(module_of(forward, *shapes))
+    script = str(RewriteMovesAsViews()(legal)["forward"].body)
+    return script.count("call_tir(transpose")
+
+
+@pytest.mark.parametrize(
+    ("forward", "shapes", "expected"),
+    [
+        (moved([0, 2, 1, 3]), [[2, 1, 3, 8], [2, 3, 1, 8]], 0),
+        (moved([1, 0, 2, 3]), [["n", 1, 3, 8], [1, "n", 3, 8]], 0),
+        (moved([0, 2, 1, 3]), [[2, 2, 3, 8], [2, 3, 2, 8]], 1),
+        (moved([0, 1, 3, 2]), [[2, 1, 3, 8], [2, 1, 8, 3]], 1),
+        (reshaped_and_moved, [[2, 24], [2, 3, 1, 8]], 0),
+        (lambda x, y: (op.permute_dims(x, [1, 0]), op.exp(y)), [[1, 8], [1, 8]], 0),
+    ],
+    ids=["one row", "symbolic", "two rows", "columns", "after a reshape", "a result"],
+)
+def test_views(forward: Forward, shapes: list[list[int | str]], expected: int) -> None:
+    assert copies(forward, *shapes) == expected
+
+
+def test_modules_with_views_are_right() -> None:
+    mod = module_of(reshaped_and_moved, [2, 24], [2, 3, 1, 8])
+    rng = np.random.default_rng(7)
+    x, y = rng.standard_normal((2, 24)).astype("float32"), rng.standard_normal((2, 3, 1, 8)).astype("float32")
+    (found,) = called(get_pipeline("llvm").build(mod), [x, y])
+    np.testing.assert_array_equal(found, 2 * x.reshape(2, 3, 1, 8) + y)
