@@ -56,6 +56,11 @@ class Node:
         return [reader for result in self.results for reader in result.readers]
 
     @property
+    def only(self) -> relax.Var | None:
+        """What its result is bound to, where it has one alone."""
+        return self.results[0].var if len(self.results) == 1 else None
+
+    @property
     def escapes(self) -> bool:
         """Whether something that is no node reads a result."""
         return any(result.escapes for result in self.results)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 
 import tvm
 import tvm_ffi
+from tvm import relax
 
 from tvm_cascade.relax.graph import Graph, Node
 from tvm_cascade.relax.grouping import MOST_NODES, Cluster
@@ -46,8 +47,13 @@ def _pairs(graph: Graph) -> Iterator[tuple[Node, Node]]:
         for other in reductions[place + 1 :]:
             shared = any(argument.same_as(read) for argument in one.arguments for read in other.arguments)
             pair = frozenset([one, other])
-            if shared and tvm_ffi.structural_equal(one.var.ty, other.var.ty) and graph.convex(pair) == pair:
+            if shared and _are_alike(one.only, other.only) and graph.convex(pair) == pair:
                 yield one, other
+
+
+def _are_alike(one: relax.Var | None, other: relax.Var | None) -> bool:
+    """Whether two reductions have one result each, of one shape and dtype."""
+    return one is not None and other is not None and tvm_ffi.structural_equal(one.ty, other.ty)
 
 
 def _met(graph: Graph, own: Cluster, taken: set[Node]) -> Cluster:

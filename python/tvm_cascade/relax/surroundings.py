@@ -8,14 +8,14 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import tvm
-from tvm import tirx
+from tvm import ir, relax, sym, tirx
 
-from tvm_cascade.analysis.extent import extent_of
+from tvm_cascade.analysis.extent import Extent, as_index, extent_of, product, same_extent
 from tvm_cascade.analysis.program import Program
+from tvm_cascade.analysis.tir import substitute
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.plan.plan import Plan
@@ -112,11 +112,11 @@ def _fed(graph: Graph, own: Cluster, taken: set[Node]) -> Cluster:
 def _feeding(graph: Graph, own: Cluster, taken: set[Node]) -> list[Node]:
     """Maps that the cluster alone reads: moves, but into fewer bytes, and what its reductions read once an element."""
     sources = dict.fromkeys(source for node in in_order(own) for source in node.reads)
-    size = max(_positions(node) or 0 for node in own)
+    size = _most([positions for node in own for positions in _positions(node)])
     return [
         source
         for source in sources
-        if (_moves(source) or (source.kind in (Kind.ELEMENTWISE, Kind.MOVEMENT) and _elements(source) == size))
+        if (_moves(source) or (source.kind in (Kind.ELEMENTWISE, Kind.MOVEMENT) and _has_elements(source, size)))
         and source not in own | taken
         and not source.escapes
         and all(reader in own for reader in source.readers)
@@ -125,8 +125,10 @@ def _feeding(graph: Graph, own: Cluster, taken: set[Node]) -> list[Node]:
 
 def _moves(source: Node) -> bool:
     """Whether a node moves elements, as they are or in a wider dtype."""
-    sizes = [int(tvm.DataType(str(tensor.ty.dtype)).itemsize) for tensor in (*source.arguments, source.var)]
-    return source.kind is Kind.MOVEMENT and max(sizes) == sizes[-1]
+    if source.kind is not Kind.MOVEMENT or source.only is None:
+        return False
+    sizes = [int(tvm.DataType(str(tensor.ty.dtype)).itemsize) for tensor in (*source.arguments, source.only)]
+    return max(sizes) == sizes[-1]
 
 
 def following(graph: Graph, own: Cluster, taken: set[Node]) -> list[Node]:
@@ -139,22 +141,44 @@ def following(graph: Graph, own: Cluster, taken: set[Node]) -> list[Node]:
     return readers if fits and graph.convex(own | {readers[0]}) == own | {readers[0]} else []
 
 
-def _elements(node: Node) -> int | None:
-    """Of its one result; None where it has several, or its shape is not known."""
-    shape = node.results[0].var.ty.shape if len(node.results) == 1 else None
-    return None if shape is None else _product(shape.values)
+def _has_elements(node: Node, count: Extent | None) -> bool:
+    """Whether a node has one result, of so many elements."""
+    shape = None if node.only is None else node.only.ty.shape
+    return shape is not None and count is not None and same_extent(_product(shape.values), count)
 
 
-def _positions(node: Node) -> int | None:
-    """The rows of a node's reductions times their length: how often they read an element of all that they read."""
+def _positions(node: Node) -> list[Extent]:
+    """The rows of each of a node's reductions times its length: how often they read an element of what they read."""
     program = read_function(node.operator.func)
     assert isinstance(program, Program), "a node that is read"
+    lengths = _lengths(node)
     reduced = [stage for stage in program.stages if stage.reducer is not None]
-    counts = [_product([extent_of(e) for e in stage.extents.values()]) for stage in reduced]
-    return None if not counts or None in counts else max(count for count in counts if count is not None)
+    return [_product(substitute(as_index(e, "int64"), lengths) for e in stage.extents.values()) for stage in reduced]
 
 
-def _product(extents: Iterable[object]) -> int | None:
-    """None where one is symbolic."""
-    whole = [extent_of(extent) for extent in extents]
-    return None if not all(isinstance(extent, int) for extent in whole) else math.prod(whole)
+def _lengths(node: Node) -> dict[tirx.Var, ir.Expr]:
+    """The symbolic lengths of a node's function in the terms of the call."""
+    made = node.call.ty_args[0]
+    types = [argument.ty for argument in node.arguments] + list(
+        made.fields if isinstance(made, relax.TupleType) else [made]
+    )
+    buffers = [param for param in node.operator.func.params if tirx.is_buffer_var(param)]
+    pairs = [
+        pair
+        for buffer, ty in zip(buffers, types, strict=True)
+        if ty.shape is not None
+        for pair in zip(buffer.ty.shape, ty.shape.values, strict=True)
+    ]
+    return {own: given for own, given in pairs if isinstance(own, ir.Var)}
+
+
+def _most(counts: Sequence[Extent]) -> Extent | None:
+    """The largest of several numbers; of symbolic ones where they are equal."""
+    numbers = [count for count in counts if isinstance(count, int)]
+    if counts and len(numbers) == len(counts):
+        return max(numbers)
+    return counts[0] if counts and all(same_extent(count, counts[0]) for count in counts) else None
+
+
+def _product(extents: Iterable[ir.Expr]) -> Extent:
+    return product(extent_of(sym.Analyzer().simplify(extent)) for extent in extents)
