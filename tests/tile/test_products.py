@@ -469,3 +469,13 @@ def test_a_product_compiles_without_spills_or_products_that_wait(name: str, tmp_
     product, config, expected = COMPILED[name]
     found = instructions_of(text_of(kernel_of(product.build(), config, narrow_sums=True)), tmp_path)
     assert expected <= set(found)
+
+
+@emulated
+@pytest.mark.parametrize("config", [SMALL, SPLIT, replace(SMALL, stages=4)], ids=["alone", "split", "all steps early"])
+@pytest.mark.parametrize("func", [RAGGED.build(), Gated(200, 136, 200).build()], ids=["one", "two"])
+def test_operands_that_are_there_are_copied_before_the_wait(func: tirx.PrimFunc, config: ProductConfig) -> None:
+    kernel = kernel_of(func, config)
+    early = replace(kernel, program=replace(kernel.program, given=True))
+    assert_right(func, length=200, kernel=early)
+    assert text_of(early).count("griddepcontrol_wait();") == 2 and "griddepcontrol" not in text_of(kernel)

@@ -21,6 +21,7 @@ from tvm_cascade.schedule.gpu_vectors import with_vectors
 from tvm_cascade.schedule.half_constants import fold_half_constants
 from tvm_cascade.schedule.inlining import inline_maps
 from tvm_cascade.schedule.private_copy import private_copy
+from tvm_cascade.tile.dependent import GIVEN, SHORT
 from tvm_cascade.tile.fast_math import with_fast_math
 from tvm_cascade.tile.skeleton import Kernel, Setting
 from tvm_cascade.transform.fuse_function import AsItIs, Outcome
@@ -41,7 +42,19 @@ def lower_gpu(outcome: Outcome, name: str, goal: Goal) -> Lowered:
         func = outcome.func
         alone = launch_serial(func) if goal.options.schedule and not is_scheduled(func) else func
         return Lowered(alone, "the function is scheduled already, or cannot be read")
-    return lower_plan(find_plan(outcome, name, setting_of(goal)), name, goal)
+    return lower_plan(_beginning_early(find_plan(outcome, name, setting_of(goal)), outcome), name, goal)
+
+
+def _beginning_early(plan: Plan, outcome: Outcome) -> Plan:
+    """The plan whose first kernel begins with what is given, before it waits for the kernel before it."""
+    places = (outcome.func.attrs or {}).get(GIVEN, ())
+    step = plan.steps[0]
+    if not places or not isinstance(step.chosen, Kernel) or step.chosen.seconds > SHORT:
+        return plan
+    kernel, given = step.chosen, [plan.params[int(place)] for place in places]
+    program = kernel.skeleton.beginning_early(kernel.program, given)
+    early = dataclasses.replace(step, chosen=dataclasses.replace(kernel, program=program))
+    return dataclasses.replace(plan, steps=(early, *plan.steps[1:]))
 
 
 def is_planned(outcome: Outcome, goal: Goal) -> bool:

@@ -10,17 +10,20 @@ from tvm.ir import transform
 from tvm.relax import vm_build
 from tvm.target import Target
 
-from tvm_cascade.devices.device import Gpu
+from tvm_cascade.devices.device import Device, Gpu
 from tvm_cascade.driver.generation import generate
 from tvm_cascade.driver.lowering import fused, goal_of, lowered
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.options import FuseOptions
+from tvm_cascade.plan.plan import Plan
 from tvm_cascade.relax.fuse_cascades import FuseCascades
 from tvm_cascade.relax.top_k import TopOfSoftmax
+from tvm_cascade.relax.given import given_operands
 from tvm_cascade.relax.views import RewriteMovesAsViews
 from tvm_cascade.report.explanation import Explanation
 from tvm_cascade.report.outcomes import explain_outcomes
-from tvm_cascade.tile.dependent import WAITS
+from tvm_cascade.tile.dependent import GIVEN, SHORT, STARTS, WAITS
+from tvm_cascade.tile.skeleton import Kernel
 
 _DISPATCHED = (
     TopOfSoftmax(),
@@ -104,17 +107,27 @@ class Pipeline:
             if isinstance(func, tirx.PrimFunc) and not (func.attrs and "tirx.is_scheduled" in func.attrs)
         }
         goal = goal_of(self.target, self.options)
+        for name, places in given_operands(mod).items():
+            if name in functions:
+                functions[name] = functions[name].with_attr(GIVEN, places)
         outcomes = fused(functions, goal)
         ready = lowered(outcomes, goal, [var.name_hint for var in mod.get_global_vars()])
         found = mod.clone()
-        overlap = isinstance(goal.device, Gpu) and goal.device.has_clusters
         for name, one in ready.items():
-            found.update_func(found.get_global_var(name), one.func.with_attr(WAITS, True) if overlap else one.func)
+            short = not isinstance(one.chosen, (Kernel, Plan)) or one.chosen.seconds <= SHORT
+            found.update_func(found.get_global_var(name), _overlapping(one.func, goal.device, short))
             for step, func in one.steps.items():
-                found[step] = func.with_attr(WAITS, True) if overlap else func
+                found[step] = _overlapping(func, goal.device, short)
         kernels = {name: one.chosen for name, one in ready.items() if one.chosen is not None}
         self.report = explain_outcomes(functions, outcomes, kernels)
         return found
+
+
+def _overlapping(func: tirx.PrimFunc, device: Device, short: bool) -> tirx.PrimFunc:
+    """A function whose kernels overlap with those before and behind it, where the device has such launches."""
+    if not isinstance(device, Gpu) or not device.has_clusters:
+        return func
+    return func.with_attr(WAITS, True).with_attr(STARTS, device.processors if short else 0)
 
 
 def get_pipeline(target: str | dict[str, Any] | Target = "auto", **options: object) -> Pipeline:

@@ -32,7 +32,7 @@ def _mixed() -> tuple[Any, Any, Any]:
         for name, func in mod.functions.items():
             pipeline = s_tir if func.attrs is not None and func.attrs.get("s_tir", False) else tirx
             alone = pipeline(tvm.IRModule({name: func}, attrs=mod.attrs))
-            alone = with_dependence(alone) if is_dependent(func) else alone
+            alone = with_dependence(alone, func) if is_dependent(func) else alone
             lowered.update(marked_fast(alone) if is_fast(func) else alone)
         return lowered
 

@@ -9,6 +9,7 @@ before any of it is written.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
@@ -161,6 +162,10 @@ class Skeleton(ABC, Generic[S, P, C]):
     def beside(self, program: P, config: C, processors: int, setting: Setting) -> C | None:
         """The configuration on so many multiprocessors, while another kernel has the rest; None where it has none."""
         return None
+
+    def beginning_early(self, program: P, given: Sequence[tirx.Var]) -> P:
+        """The program, which may read some tensors before it waits for the kernel before it; by default it does not."""
+        return program
 
     def may_wait_late(self, program: P, config: C) -> bool:
         """Whether its kernels can wait for those before them where results are stored, and nowhere before."""

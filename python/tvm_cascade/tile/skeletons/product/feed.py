@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
 from tvm import ir, tirx
+from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.extent import Extent, product
-from tvm_cascade.tile.emit import bind, kernel_extent, when
+from tvm_cascade.tile.emit import bind, kernel_extent, put, registers, when
 from tvm_cascade.tile.hopper.barrier import Barriers, Ring
 from tvm_cascade.tile.skeletons.product.config import ProductConfig
 from tvm_cascade.tile.skeletons.product.landing import Landing
@@ -32,6 +33,7 @@ class ProductFeed:
     def __init__(self, shape: MatrixProduct, config: ProductConfig, buffers: Mapping[tirx.Var, Any]) -> None:
         self.shape, self.config, self.buffers = shape, config, buffers
         self.landing: Landing | None = None
+        self.copied: Any = None
 
         def operand(side: Side, extent: Extent, length: int, shares: int) -> TileOperand:
             own = next(own for param, own in buffers.items() if param.same_as(side.operand.buffer))
@@ -92,6 +94,27 @@ class ProductFeed:
         first = bind("first_step", rank * self.steps // self.config.splits)
         return first, bind("own_steps", (rank + 1) * self.steps // self.config.splits - first)
 
+    @property
+    def begins_early(self) -> bool:
+        """Whether the first tiles on the right are copied before the kernel waits for those before it."""
+        return self.shape.given and not self.gathers and not self.shape.outer and self.config.cluster == 1
+
+    def begin(self, tile: Tile, rank: ir.Expr | int) -> None:
+        """Copies the tiles on the right of a block's first steps, as many as there are stages."""
+        first, count = self.part(rank)
+        self.copied = registers("copied_early", 1, "int32")
+        put(self.copied, 0, tirx.min(count, self.config.stages))
+        with T.serial(self.copied[0]) as stage:
+            self.full.announce(stage, self._expected())
+            deep = (first + stage) * self.left.depth
+            for right in self.rights:
+                right.copy(stage, tile.first_column, deep, tile.batch, rank, self.full.pointer(stage))
+
+    def _expected(self) -> Any:
+        """Bytes of a stage that bulk copies bring."""
+        expected = [operand.expected for operand in self.operands]
+        return sum(expected[1:], expected[0])
+
     def fill(self, ring: Ring, tile: Tile, step: ir.Expr, rank: ir.Expr | int, threads: Threads) -> None:
         """Copies the tiles of a step into the next stage, once that is empty: by one thread, or by the warp group."""
         places, rest = dict(tile.batch), step // self.inner
@@ -102,12 +125,22 @@ class ProductFeed:
         deep = step % self.inner * self.left.depth if self.shape.outer else step * self.left.depth
         self.empty.wait(ring.stage, ring.parity)
         firsts = (tile.first_row, *(tile.first_column for _ in self.rights))
-        with when(threads.leads) if self.gathers else nullcontext():
-            expected = [operand.expected for operand in self.operands]
-            self.full.announce(ring.stage, sum(expected[1:], expected[0]))
-            barrier = self.full.pointer(ring.stage)
-            for operand, first in zip(self.operands, firsts, strict=True):
+        barrier = self.full.pointer(ring.stage)
+
+        def copy(operands: Sequence[TileOperand], firsts: Sequence[ir.Expr]) -> None:
+            for operand, first in zip(operands, firsts, strict=True):
                 operand.copy(ring.stage, first, deep, places, rank, barrier)
+
+        with when(threads.leads) if self.gathers else nullcontext():
+            if self.copied is None:
+                self.full.announce(ring.stage, self._expected())
+                copy(self.operands, firsts)
+            else:
+                with when(self.copied[0] <= 0):
+                    self.full.announce(ring.stage, self._expected())
+                    copy(self.rights, firsts[1:])
+                copy([self.left], firsts[:1])
+                put(self.copied, 0, self.copied[0] - 1)
         for operand, first in zip(self.operands, firsts, strict=True):
             if operand.gather is not None:
                 operand.gather.copy(ring.stage, first, deep, places, threads.thread)

@@ -19,6 +19,7 @@ from tvm import ir, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
+from tvm_cascade.tile.dependent import let_others_start, wait_for_others
 from tvm_cascade.tile.emit import branches, named, parameter, ptx, when
 from tvm_cascade.tile.hopper.barrier import Ring, cluster_sync, fence_barriers
 from tvm_cascade.tile.skeletons.product.config import ProductConfig
@@ -131,6 +132,10 @@ class ProductKernel:
                 self._produce()
             with consumer:
                 ptx("setmaxnreg.inc.sync.aligned.u32", many)
+                if self.feed.begins_early:
+                    wait_for_others()
+                    with when(self.threads.leads):
+                        let_others_start()
                 self._consumer().run(self._each_tile)
         if self.config.cluster > 1:
             cluster_sync()
@@ -154,6 +159,9 @@ class ProductKernel:
 
     def _fill(self) -> None:
         ring = self.feed.start()
+        if self.feed.begins_early:
+            self.feed.begin(self.raster.first(self.threads.block, 0), self.rank)
+            wait_for_others()
         with self._each_tile() as tile:
             self._fill_tile(ring, tile)
         self.feed.finish()

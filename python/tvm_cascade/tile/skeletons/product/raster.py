@@ -78,6 +78,10 @@ class Raster:
             share = bind("share", first + turn * self.clusters)
             yield self._tile(share, rank)
 
+    def first(self, block: ir.Expr, rank: ir.Expr | int) -> Tile:
+        """The first tile of a block; see `each`."""
+        return self._tile(block // self.config.blocks_together, rank)
+
     def _tile(self, share: ir.Expr, rank: ir.Expr | int) -> Tile:
         row, column, batch = self._place(share, rank)
         return Tile(

@@ -102,6 +102,7 @@ class MatrixProduct:
     tiled : the outputs that bulk copies store, by their buffers.
     paired : the outputs of which neighbours in a row can be stored at once, two and two.
     scales : what products of each step along k are multiplied by before they are summed further.
+    given : the kernel before writes none of the operands on the right: their first tiles are copied while it ends.
     """
 
     program: Program
@@ -117,6 +118,7 @@ class MatrixProduct:
     tiled: dict[tirx.Var, Operand]
     paired: tuple[tirx.Var, ...]
     scales: Scales | None = None
+    given: bool = False
 
     @property
     def fold(self) -> Fold:

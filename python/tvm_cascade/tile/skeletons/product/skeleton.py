@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from tvm import tirx
 
 from tvm_cascade.analysis.extract import Group
+from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.devices.device import Instructions
@@ -61,6 +65,10 @@ class ProductSkeleton(Skeleton[MatrixProduct, MatrixProduct, ProductConfig | Var
         if isinstance(config, Variants):
             return build_variants(program, config, name)
         return ProductKernel(program, config).build(name)
+
+    def beginning_early(self, program: MatrixProduct, given: Sequence[tirx.Var]) -> MatrixProduct:
+        """It begins with its right operands where all of them are given."""
+        return replace(program, given=all(among(side.operand.buffer, given) for side in program.rights))
 
     def fast_math(self, program: MatrixProduct) -> bool:
         """Whether every output is of half width or less."""
