@@ -10,7 +10,7 @@ from __future__ import annotations
 import tvm
 from tvm import ir, relax
 
-from tvm_cascade.relax.graph import variables_in
+from tvm_cascade.relax.graph import is_tensor, variables_in
 
 _CALL_TIR, _RESHAPE = ir.Op.get("relax.call_tir"), ir.Op.get("relax.reshape")
 
@@ -40,7 +40,8 @@ def _calls(func: relax.Function) -> list[tuple[str, set[int]]]:
             given.add(binding.var)
         elif value.op == _CALL_TIR:
             arguments = value.args[1].fields if isinstance(value.args[1], relax.Tuple) else []
-            places = {k for k, one in enumerate(arguments) if not variables_in(one) or one in given}
+            tensors = [(k, one) for k, one in enumerate(arguments) if is_tensor(one)]
+            places = {k for k, one in tensors if not variables_in(one) or one in given}
             calls.append((value.args[0].name_hint, places if calls and straight else set()))
         elif isinstance(value.op, ir.Op) and "inplace" in value.op.name:
             given -= set(variables_in(value))

@@ -17,8 +17,8 @@ from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.plan.plan import Plan
 from tvm_cascade.relax.fuse_cascades import FuseCascades
-from tvm_cascade.relax.top_k import TopOfSoftmax
 from tvm_cascade.relax.given import given_operands
+from tvm_cascade.relax.top_k import TopOfSoftmax
 from tvm_cascade.relax.views import RewriteMovesAsViews
 from tvm_cascade.report.explanation import Explanation
 from tvm_cascade.report.outcomes import explain_outcomes
