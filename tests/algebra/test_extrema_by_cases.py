@@ -213,6 +213,11 @@ def test_each_shown_position_is_selected_at_its_own_value(name: str) -> None:
         assert found.index(max(found)) == k
 
 
+def test_conditions_of_equal_elements_are_joined_and_not_multiplied_out() -> None:
+    fold = derive(cascade(MAXIMUM, *selected(TWO, keep * y * exp(y - m) / m, 2)))
+    assert isinstance(fold, Fold) and sp.count_ops(fold.finish[o]) < 1000  # 49 497 multiplied out
+
+
 def test_a_comparison_that_always_holds_decides_no_other_comparison() -> None:
     """Every x is at least the smallest one, but only that is at most as large."""
     smallest = (m, MIN, x)

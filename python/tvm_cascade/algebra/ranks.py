@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import groupby, product
 
 import sympy as sp
 
@@ -104,8 +104,13 @@ def best_of(selection: Selection, lists: Sequence[Ranked]) -> list[sp.Expr]:
             else:
                 cases = [(v, sp.And(where, sp.Not(no))) for (v, where), no in zip(values, beaten, strict=True)]
                 cases.append((absent[part], True))
-            finish.append(sp.Piecewise(*cases))
+            finish.append(sp.Piecewise(*_joined(cases)))
     return finish
+
+
+def _joined(cases: Sequence[tuple[sp.Expr, sp.Basic]]) -> list[tuple[sp.Expr, sp.Basic]]:
+    """The cases, those in a row with one value as one: SymPy would join their conditions, and multiply them out."""
+    return [(value, sp.Or(*(holds for _, holds in same))) for value, same in groupby(cases, lambda case: case[0])]
 
 
 def _at(selection: Selection, lists: Sequence[Ranked], rank: int) -> list[tuple[Parts, sp.Basic]]:
