@@ -13,7 +13,7 @@ from tvm_cascade.algebra.refute.rank import determinant, full_rank
 from tvm_cascade.algebra.refute.reached import Earlier
 from tvm_cascade.algebra.verdict import Refusal
 from tvm_cascade.obligations.derive import derive
-from tvm_cascade.symbolic.functions import Round
+from tvm_cascade.symbolic.functions import GuardedProduct, PowerOfTwo, Rescaled, Round, SignedSize, StickyInfinity
 from tvm_cascade.symbolic.rounding import round_to
 from tvm_cascade.symbolic.work import simplified
 
@@ -88,3 +88,11 @@ def test_parameters_count_as_one_symbol_where_a_state_moves() -> None:
     fourth = Reduction(b, SUM, (v - a - offset - 1) ** 4)
     outcome = derive(Cascade([Reduction(a, MIN, v), fourth], [v]), work=1000)
     assert isinstance(outcome, Fold) and len(outcome.components) == 6
+
+
+@pytest.mark.parametrize("function", [GuardedProduct, PowerOfTwo, Rescaled, Round, SignedSize, StickyInfinity])
+def test_functions_of_programs_are_their_own_conjugates(function: type[sp.Function]) -> None:
+    # Of others SymPy may write a size as a root of a product with the conjugate, which no program computes.
+    at = (x, v, w, HALF)
+    value = function(*(at[: max(function.nargs)] if function.nargs.is_FiniteSet else at[:3]))
+    assert sp.conjugate(value) == value and sp.Abs(value).is_extended_nonnegative

@@ -21,27 +21,19 @@ class Round(sp.Function):
     """Rounding to a narrower dtype: `Round(e, dtype)`, with the dtype as a symbol. 0 is a number of every dtype."""
 
     nargs = 2
+    is_real = True
 
     @classmethod
     def eval(cls, value: sp.Expr, dtype: sp.Symbol) -> sp.Expr | None:
         """0 of 0; nothing else is known."""
         return sp.S.Zero if value is sp.S.Zero else None
 
-    @property
-    def is_real(self) -> bool:
-        """Rounding a real number gives a real number."""
-        return True
-
 
 class PowerOfTwo(sp.Function):
     """±2^k with 2^k ≤ |v| < 2^(k+1), of the sign of v; 0 of 0."""
 
     nargs = 1
-
-    @property
-    def is_real(self) -> bool:
-        """A power of two, or zero."""
-        return True
+    is_real = True
 
     @staticmethod
     def _imp_(value: Any) -> Any:
@@ -64,6 +56,8 @@ class WholePower(sp.Function):
 
 class InRange(sp.Function):
     """A function with a formula for the algebra, and a numerically safer evaluation for programs."""
+
+    is_real = True
 
     @property
     def written_out(self) -> sp.Expr:
@@ -90,11 +84,6 @@ class LogRatio(InRange):
     nargs = 2
 
     @property
-    def is_real(self) -> bool:
-        """A logarithm of a positive number."""
-        return True
-
-    @property
     def written_out(self) -> sp.Expr:
         """log |a/b| as SymPy writes it."""
         above, below = self.args
@@ -112,11 +101,6 @@ class GuardedProduct(InRange):
     infinite. Where a result d is infinite, so is an element that u stands beside, and their difference is NaN.
     """
 
-    @property
-    def is_real(self) -> bool:
-        """It is a product of real numbers, as far as algebra goes."""
-        return True
-
     @staticmethod
     def _imp_(component: Any, factor: Any, *_results: Any) -> Any:
         return component * factor  # for lambdify: the value among finite numbers
@@ -132,11 +116,6 @@ class StickyInfinity(InRange):
 
     Σ (x − c)² with an infinite x is infinite at every finite c, while the moved T − 2·Δ·Σ (x − c) + n·Δ² is ∞ − ∞.
     """
-
-    @property
-    def is_real(self) -> bool:
-        """It is the moved one, as far as algebra goes."""
-        return True
 
     @staticmethod
     def _imp_(_component: Any, moved: Any, *_steps: Any) -> Any:
@@ -155,11 +134,6 @@ class SignedSize(InRange):
     """
 
     nargs = 2
-
-    @property
-    def is_real(self) -> bool:
-        """It is a real number."""
-        return True
 
     @property
     def written_out(self) -> sp.Expr:
@@ -183,11 +157,6 @@ class Rescaled(InRange):
     def eval(cls, value: sp.Expr, _above: sp.Expr, _below: sp.Expr, power: sp.Integer) -> sp.Expr | None:
         """The value itself where the power is 0, and 0 of 0; nothing else is known."""
         return value if power == 0 or value == 0 else None
-
-    @property
-    def is_real(self) -> bool:
-        """It is a product of real numbers."""
-        return True
 
     @property
     def written_out(self) -> sp.Expr:
