@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from tvm_cascade.driver.compiled import Compiled
+from tvm_cascade.errors import InputError
 from tvm_cascade.testing.fuzz import gpu_trial
 from tvm_cascade.testing.fuzz.grammar import draw
+from tvm_cascade.transform import fuse_function
 
 
 @pytest.mark.parametrize("seed", [3, 5])
@@ -30,3 +32,12 @@ def test_results_that_are_wrong_are_found(monkeypatch: pytest.MonkeyPatch) -> No
 def test_what_is_raised_is_a_finding() -> None:
     record = gpu_trial.gpu_trial(draw(3), "no such target")
     assert record.finding == "error" and "InputError" in record.detail
+
+
+def test_a_fold_that_fails_our_own_checks_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    def raised(*_: object, **__: object) -> None:
+        raise InputError("a fold", "another", "a test")
+
+    monkeypatch.setattr(fuse_function, "rewrite", raised)
+    record = gpu_trial.gpu_trial(draw(3), "auto")
+    assert (record.finding, record.code) == ("error", "defect"), record

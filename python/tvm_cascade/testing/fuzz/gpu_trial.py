@@ -35,6 +35,8 @@ def gpu_trial(case: Case, target: str | dict[str, Any] | Target = "cuda") -> Rec
         func = program(case)
         built = compile(func, target, force=True)
         seconds = round(time.perf_counter() - start, 4)
+        if (defect := next((g.reason for g in built.report.groups if g.reason.code == "defect"), None)) is not None:
+            return Record("gpu", case.seed, "unknown", "defect", seconds, "error", str(defect)[:300])
         verdict, code = _summary(built.report)
         forms = {UNFUSED: compiled({UNFUSED: func})[UNFUSED], FUSED: _called_on_device(built)}
         wrong = Judge(case, func, forms).objection(FUSED)
