@@ -16,7 +16,7 @@ from tvm_cascade.obligations.ends import Ends, at_infinities
 from tvm_cascade.steps.extended import LARGEST, Extended
 from tvm_cascade.symbolic.functions import GuardedProduct, StickyInfinity
 
-from .cascades import FUSABLE, cascade, exp, fold_of, keep, m, o, s, t, v, w, x
+from .cascades import FUSABLE, cascade, d, exp, fold_of, i, keep, m, o, p, r, s, selected, t, v, w, x, y
 
 INFINITY = np.array([np.inf])
 
@@ -139,3 +139,14 @@ def test_numbers_are_as_programs_compute_them() -> None:
     assert value(StickyInfinity(t, x, s), {t: INFINITY, x: plain, s: INFINITY}) == 3
     assert value(GuardedProduct(t, x), {t: zero, x: INFINITY}) == 0
     assert np.isnan(value(GuardedProduct(t, x, s), {t: plain, x: plain, s: INFINITY}))
+
+
+@pytest.mark.parametrize("largest", [True, False])
+def test_where_fewer_are_there_than_are_selected_a_program_has_what_it_starts_from(largest: bool) -> None:
+    best = ends_of(cascade(*selected((p, i, o, d), x, 2, largest), (s, SUM, y)))
+    assert best.points > 50 and not best.faults
+
+
+def test_what_reads_the_best_of_keys_of_which_some_are_nan_is_asked_for_where_every_order_gives_it() -> None:
+    least = selected((p, i), r, largest=False)
+    assert not ends_of(cascade(*least, (o, MAX, sp.Piecewise((x, r <= p), (0, True))))).faults

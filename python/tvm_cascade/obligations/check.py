@@ -24,7 +24,7 @@ import sympy as sp
 from tvm_cascade.algebra.cascade import COUNT, LENGTH, POSITION, Reduction
 from tvm_cascade.algebra.fold import Component, Fold, Reference
 from tvm_cascade.algebra.monoid import TIES
-from tvm_cascade.algebra.reducer import Reducer, Selection
+from tvm_cascade.algebra.reducer import EXTREMES, Reducer, Selection
 from tvm_cascade.errors import FoldError
 from tvm_cascade.obligations.definition import definition
 from tvm_cascade.obligations.positions import as_named
@@ -386,7 +386,7 @@ class _Draw:
 
 def parameters_of(fold: Fold, source: random.Random, low: float, reach: float) -> Values:
     """Random numbers for what does not vary along the axis; see `number_for`."""
-    known = {LENGTH, COUNT, *fold.cascade.elements, *fold.cascade.results}
+    known = {LENGTH, COUNT, *EXTREMES, *fold.cascade.elements, *fold.cascade.results}
     free = set().union(*(r.element.free_symbols for r in fold.cascade.reductions)) - known
     return {s: number_for(s, source, None, low, reach) for s in free}
 

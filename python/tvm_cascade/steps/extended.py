@@ -116,12 +116,13 @@ class Extended(Arithmetic):
     ----------
     wide : products of three factors and more may leave the range on the way: an expression does not say in which order
         a program multiplies.
-    drops_nan : extrema of some NaN are those of the other values; else they are NaN.
+    drops_nan : extrema of some NaN are those of the other values, as is what is selected by keys; else they are NaN,
+        and what has a NaN for a key is selected first.
     """
 
     def __init__(self, wide: bool = False, drops_nan: bool = False) -> None:
         super().__init__()
-        self.wide = wide
+        self.wide, self.drops_nan = wide, drops_nan
         self.extrema = {"maximum": np.fmax, "minimum": np.fmin} if drops_nan else {}
 
     def compiled(self, expression: sp.Expr) -> Compiled:
@@ -167,8 +168,14 @@ class Extended(Arithmetic):
         ranks = [started[k : k + width] for k in range(0, len(started), width)]
         flat = np.broadcast_arrays(*(part for row in (*tuples, *ranks) for part in row[:width]))
         rows = np.array(flat).reshape(len(tuples) + len(ranks), width, -1)
-        points = [super(Extended, self).best(selection, list(rows[:, :, k])) for k in range(rows.shape[-1])]
+        points = [self._best_at(selection, list(rows[:, :, k])) for k in range(rows.shape[-1])]
         return list(np.array(points, np.float64).T.reshape(-1, *flat[0].shape))
+
+    def _best_at(self, selection: Selection, rows: Sequence[Any]) -> list[Number]:
+        """The best tuples at one point, those of a NaN key first, or left out."""
+        first = [] if self.drops_nan else [part for row in rows if np.isnan(row[0]) for part in row]
+        others = super().best(selection, [row for row in rows if not np.isnan(row[0])])
+        return [*first, *others][: len(selection.absent)]
 
     def usable(self, value: Number, scale: bool) -> Any:
         """Where a value is usable as a reference."""
