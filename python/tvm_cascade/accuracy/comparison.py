@@ -24,13 +24,14 @@ class Compared:
     Attributes
     ----------
     output : its buffer.
-    exact, unfused, fused : arrays of its shape, exact ones in float64.
+    exact, dropped, unfused, fused : arrays of its shape, exact ones in float64, and those where max and min drop NaN.
     length : positions of the cascade axis.
     ranking : the keys behind it, where a selection decides it: indices are compared by the keys that they name.
     """
 
     output: ir.Var
     exact: Array
+    dropped: Array
     unfused: Array
     fused: Array
     length: int
@@ -39,10 +40,10 @@ class Compared:
     @cached_property
     def judged(self) -> tolerance.Comparison:
         """The comparison of the fused output by the rule of `evaluate.tolerance`."""
-        exact, unfused, fused = (self._as_compared(values) for values in (self.exact, self.unfused, self.fused))
-        return tolerance.check(
-            _where_defined(fused, unfused, exact), exact, unfused, length=self.length, dtype=self._dtype
-        )
+        given = (self.exact, self.dropped, self.unfused, self.fused)
+        exact, dropped, unfused, fused = (self._as_compared(values) for values in given)
+        defined = _where_defined(fused, unfused, exact, dropped)
+        return tolerance.check(defined, exact, unfused, length=self.length, dtype=self._dtype)
 
     def blind_to(self, dropped: Array | None = None) -> tuple[str, ...]:
         """The wrong answers that the comparison fails to reject (`tolerance.rejects`); an empty list shows its power.
@@ -79,11 +80,11 @@ class Compared:
         return self.ranking.named(defined) if self._by_key else defined
 
 
-def _where_defined(fused: Array, unfused: Array, exact: Array) -> Array:
+def _where_defined(fused: Array, unfused: Array, exact: Array, dropped: Array) -> Array:
     """The fused result, without elements that only the order of evaluation defines.
 
-    TVM's max and min drop a NaN, and with it some of the numbers, by where it stands: of such an element only the
-    class is compared.
+    TVM's max and min drop a NaN, and with it some of the numbers, by where it stands. Where an exact result is NaN
+    that is none if every NaN is dropped, and the unfused result is none either, only the class is compared.
     """
-    lost = tolerance.kinds(unfused) != tolerance.kinds(exact)
-    return np.where(lost & (tolerance.kinds(fused) == tolerance.kinds(unfused)), unfused, fused)
+    by_order = np.isnan(exact) & ~np.isnan(dropped) & ~np.isnan(unfused)
+    return np.where(by_order & (tolerance.kinds(fused) == tolerance.kinds(unfused)), unfused, fused)

@@ -171,12 +171,14 @@ class Subject:
     def compared(self, arrays: Sequence[Array]) -> tuple[Mapping[ir.Var, Array], list[Compared]]:
         """Every buffer in float64, and each output by the oracle and both programs."""
         buffers = oracle.evaluate_buffers(self.func, arrays)
+        dropped = oracle.evaluate_buffers(self.func, arrays, drops_nan=True) if _some_nan(buffers) else buffers
         unfused = self._run(self.unfused, arrays)
         fused = unfused if self.fused is None else self._run(self.fused, arrays)
         return buffers, [
             Compared(
                 output,
                 buffers[output],
+                dropped[output],
                 unfused[output.name],
                 fused[output.name],
                 self.length,
@@ -216,6 +218,10 @@ class Subject:
         given |= {param: _poisoned(param) for param in params.outputs}
         compiled(*(given[param] for param in self.func.params))
         return {param.name: given[param] for param in params.outputs}
+
+
+def _some_nan(buffers: Mapping[ir.Var, Array]) -> bool:
+    return any(bool(np.isnan(array).any()) for array in buffers.values() if array.dtype.kind == "f")
 
 
 def _poisoned(buffer: ir.Var) -> Array:

@@ -90,6 +90,9 @@ BINARY: dict[type, Callable[[Array, Array], Array]] = {
     prim.RShift: np.right_shift,
 }
 
+DROPPING: dict[type, Callable[[Array, Array], Array]] = {**BINARY, prim.Min: np.fmin, prim.Max: np.fmax}
+"""The same, but that of a NaN and a number both extrema are the number."""
+
 
 def is_float(dtype: str) -> bool:
     """Whether a TVM dtype name is a floating-point one."""
@@ -191,6 +194,7 @@ class Evaluator:
     rounding : whether a cast to a float dtype rounds to it.
     block : the block's name, for messages.
     floats : the dtype in which floats are stored.
+    binary : what binary operations are.
     """
 
     def __init__(
@@ -200,8 +204,9 @@ class Evaluator:
         rounding: bool,
         block: str,
         floats: np.dtype[Any] = FLOAT64,
+        binary: Mapping[type, Callable[[Array, Array], Array]] = BINARY,
     ) -> None:
-        self.grid, self._floats = grid, floats
+        self.grid, self._floats, self._binary = grid, floats, binary
         self._buffers, self._rounding, self._block = buffers, rounding, block
         self._lets: dict[ir.Var, Array] = {}
         self._active: Array | None = None  # the points at which the branch being evaluated is taken; None: all
@@ -218,7 +223,7 @@ class Evaluator:
         OracleError
             When the expression has no evaluation rule, or reads outside a buffer.
         """
-        if (ufunc := BINARY.get(type(expr))) is not None:
+        if (ufunc := self._binary.get(type(expr))) is not None:
             return ufunc(self(expr.a), self(expr.b))
         rule = _RULES.get(type(expr))
         if rule is None:

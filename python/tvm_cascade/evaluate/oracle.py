@@ -13,7 +13,7 @@ program. Rounding mode rounds what each block writes, and each cast, to its dtyp
 does, in the accumulator (float32 for narrower floats): far from zero, a matrix product loses digits that what reads it
 may need. All other arithmetic inside a block stays as wide. Results are float64 in either mode. Literals have the
 precision of their own dtype in both. Sums, max and min of NaN are NaN (TVM's own max and min of NaN depend on the order
-of the operands). Floats that nobody has written are NaN.
+of the operands: `drops_nan` is the other end of what they give). Floats that nobody has written are NaN.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from tvm_cascade.errors import InputError, OracleError
 from tvm_cascade.evaluate.einsum import accumulate, contract
 from tvm_cascade.evaluate.expression import (
     BINARY,
+    DROPPING,
     EXTENDED,
     FLOAT64,
     Evaluator,
@@ -46,15 +47,21 @@ Array = NDArray[Any]
 
 _POINTS = 1 << 22  # iteration points evaluated at once; a value over them takes 32 MiB
 
+Binary = Mapping[type, Callable[[Array, Array], Array]]
+"""What binary operations of TensorIR are."""
+
 _LOGICAL: dict[type, np.ufunc] = {prim.And: np.logical_and, prim.Or: np.logical_or}
 
 
-def _monoid(operation: type) -> np.ufunc | None:
+_EXTREMA = (np.maximum, np.minimum, np.fmax, np.fmin)
+
+
+def _monoid(operation: type, binary: Binary) -> np.ufunc | None:
     """What NumPy may reduce with in any order, for a node of TensorIR; None where that gives something else."""
-    ufunc = BINARY.get(operation, _LOGICAL.get(operation))
+    ufunc = binary.get(operation, _LOGICAL.get(operation))
     if not isinstance(ufunc, np.ufunc):
         return None
-    return ufunc if ufunc.identity is not None or ufunc in (np.maximum, np.minimum) else None
+    return ufunc if ufunc.identity is not None or ufunc in _EXTREMA else None
 
 
 @dataclass(frozen=True)
@@ -127,8 +134,14 @@ def evaluate_buffers(
     *,
     rounding: bool = False,
     left_out: Mapping[ir.Var, range] | None = None,
+    drops_nan: bool = False,
 ) -> dict[ir.Var, Array]:
-    """Every buffer of `func` after it has run: parameters, outputs and intermediates; otherwise as `evaluate`."""
+    """Every buffer of `func` after it has run: parameters, outputs and intermediates; otherwise as `evaluate`.
+
+    Parameters
+    ----------
+    drops_nan : max and min of some NaN are those of the other numbers, as where comparisons meet the NaN first.
+    """
     params, root = signature(func), _root(func)
     if len(inputs) != len(params.inputs):
         names = ", ".join(param.name for param in params.inputs)
@@ -143,7 +156,9 @@ def evaluate_buffers(
         buffers[param] = _stored(param, np.asarray(array), rounding).astype(storage_dtype(_dtype(param), floats))
     with np.errstate(all="ignore"):
         for block, grid in _blocks(root):
-            _Block(block, buffers, rounding, floats).run(grid.without(left_out or {}))
+            _Block(block, buffers, rounding, floats, DROPPING if drops_nan else BINARY).run(
+                grid.without(left_out or {})
+            )
         return {buffer: array.astype(storage_dtype(_dtype(buffer))) for buffer, array in buffers.items()}
 
 
@@ -290,9 +305,9 @@ def _factors(expr: ir.Expr) -> list[ir.Expr]:
     return [*_factors(expr.a), *_factors(expr.b)] if isinstance(expr, prim.Mul) else [expr]
 
 
-def _reduction(body: tirx.Stmt, reduced: set[ir.Var]) -> _Reduction | None:
+def _reduction(body: tirx.Stmt, reduced: set[ir.Var], binary: Binary) -> _Reduction | None:
     """The reduction over the variables `reduced` that a block's body spells out, if it is one store of a known form."""
-    if not isinstance(body, tirx.BufferStore) or (reducer := _monoid(type(body.value))) is None:
+    if not isinstance(body, tirx.BufferStore) or (reducer := _monoid(type(body.value), binary)) is None:
         return None
     if any(reduced & _variables(index) for index in body.indices):
         return None
@@ -317,13 +332,19 @@ class _Block:
     """One block being run: its body, the buffers it reads and writes, and which of its axes are reduced."""
 
     def __init__(
-        self, block: s_tir.SBlock, buffers: dict[ir.Var, Array], rounding: bool, floats: np.dtype[Any]
+        self,
+        block: s_tir.SBlock,
+        buffers: dict[ir.Var, Array],
+        rounding: bool,
+        floats: np.dtype[Any],
+        binary: Binary,
     ) -> None:
         self._block, self._buffers, self._rounding, self._floats = block, buffers, rounding, floats
+        self._binary = binary
         kinds = [iteration.iter_type for iteration in block.iter_vars]
         self._reduce = [axis for axis, kind in enumerate(kinds) if kind == tirx.IterVar.CommReduce]
         self._reduced = {block.iter_vars[axis].var for axis in self._reduce}
-        self._reduction = _reduction(block.body, self._reduced) if self._reduce else None
+        self._reduction = _reduction(block.body, self._reduced, binary) if self._reduce else None
 
     def run(self, parts: Sequence[Grid]) -> None:
         """Evaluate the block over the parts of its domain, box by box; a reduction starts with the first of them."""
@@ -378,7 +399,7 @@ class _Block:
         return grid
 
     def _evaluator(self, grid: Grid) -> Evaluator:
-        return Evaluator(grid, self._buffers, self._rounding, self._block.name_hint, self._floats)
+        return Evaluator(grid, self._buffers, self._rounding, self._block.name_hint, self._floats, self._binary)
 
     def _execute(self, body: tirx.Stmt, grid: Grid) -> None:
         evaluator = self._evaluator(grid)
