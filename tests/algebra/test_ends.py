@@ -11,6 +11,7 @@ import sympy as sp
 from tvm_cascade.algebra.cascade import Cascade, Reduction
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.reducer import HIGHEST, LOWEST, MAX, MIN, SUM
+from tvm_cascade.obligations import ends
 from tvm_cascade.obligations.derive import derive
 from tvm_cascade.obligations.ends import Ends, at_infinities
 from tvm_cascade.steps.extended import LARGEST, Extended
@@ -150,3 +151,12 @@ def test_where_fewer_are_there_than_are_selected_a_program_has_what_it_starts_fr
 def test_what_reads_the_best_of_keys_of_which_some_are_nan_is_asked_for_where_every_order_gives_it() -> None:
     least = selected((p, i), r, largest=False)
     assert not ends_of(cascade(*least, (o, MAX, sp.Piecewise((x, r <= p), (0, True))))).faults
+
+
+def test_equal_folds_are_evaluated_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    fold, evaluated = fold_of("most_probable"), list[object]()
+    found = at_infinities(fold)
+    monkeypatch.setattr(ends, "_found", lambda *given: evaluated.append(given))
+    assert at_infinities(dataclasses.replace(fold)) is found and not evaluated
+    finish = {result: sp.Integer(7) for result in fold.finish}
+    assert at_infinities(dataclasses.replace(fold, finish=finish)) is None and len(evaluated) == 1

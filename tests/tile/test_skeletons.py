@@ -16,7 +16,7 @@ from tvm_cascade.devices.cards import H200
 from tvm_cascade.driver.gpu import gpu_options
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.tile.operand import Unfit
-from tvm_cascade.tile.select import select_kernel
+from tvm_cascade.tile.select import ranked_kernels
 from tvm_cascade.tile.shape import read_stream
 from tvm_cascade.tile.skeleton import Kernel
 from tvm_cascade.tile.skeletons import table
@@ -75,7 +75,7 @@ def test_what_fits_is_known_before_anything_is_emitted(monkeypatch: pytest.Monke
         (ROWS["softmax"](rows=4096, length=5003), "row"),
         (COLUMNS["variance"](), "columns"),
     ):
-        kernel = select_kernel(fuse_function(func, options, H200), "main", H200, options)
+        kernel = ranked_kernels(fuse_function(func, options, H200), "main", H200, options)[0]
         assert isinstance(kernel, Kernel) and kernel.skeleton.name == name
 
 
@@ -105,9 +105,9 @@ def test_a_fold_that_is_guarded_is_no_kernel_without_guards(
     func: Callable[[], tirx.PrimFunc], guards: str, taken: str
 ) -> None:
     options = gpu_options(FuseOptions(guards=guards))
-    kernel = select_kernel(fuse_function(func(), options, H200), "main", H200, options)
-    assert (kernel.skeleton.name if isinstance(kernel, Kernel) else "") == taken
-    assert taken or "its kernels have no guards, which results ask for: out: 1/s" in str(kernel)
+    kernels = ranked_kernels(fuse_function(func(), options, H200), "main", H200, options)
+    assert ("" if isinstance(kernels, str) else kernels[0].skeleton.name) == taken
+    assert taken or "its kernels have no guards, which results ask for: out: 1/s" in str(kernels)
 
 
 def test_a_product_that_is_guarded_is_cut_and_says_why() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import tvm
+from tvm_ffi import structural_equal
 
 import tvm_cascade
 from tvm_cascade.bench import workloads
@@ -16,6 +17,7 @@ from tvm_cascade.driver.spaces import space_of
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.native.toolkit import find_nvcc
 from tvm_cascade.options import FuseOptions
+from tvm_cascade.plan import search
 from tvm_cascade.plan.plan import Plan
 from tvm_cascade.plan.search import MOST_PLANS, MOST_TIMES
 from tvm_cascade.tile.operand import Unfit
@@ -157,3 +159,21 @@ def test_mixed_configurations_fit_or_are_refused_with_the_reason(
                 reasons.append(str(unfit))
     assert lowered and reasons
     assert any("shared memory" in reason or "sums of a consumer" in reason for reason in reasons)
+
+
+def test_a_design_on_record_is_found_without_the_search_for_other_plans(
+    decode: tvm.tirx.PrimFunc, decode_space: Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    goal, searched = goal_of(resolve_target(HOPPER), FuseOptions()), list[object]()
+    monkeypatch.setattr(search._Search, "alternatives", lambda self: searched.append(self) or [])
+    for design in (decode_space.default, design_of(decode_space, plan="out")):
+        words = decode_space.words(design)
+        replayed = space_of(decode, "main", goal, replayed=[words])
+        found = replayed.find(words)
+        assert found is not None and not searched and replayed.seconds(found) == decode_space.seconds(design)
+        lowered = [space.lower(one)[1].func for space, one in ((replayed, found), (decode_space, design))]
+        assert structural_equal(*lowered)
+    apart = decode_space.words(design_of(decode_space, plan="logits; probs; out"))
+    assert space_of(decode, "main", goal, replayed=[apart]).find(apart) is None and searched
+    monkeypatch.undo()
+    assert space_of(decode, "main", goal, replayed=[apart]).find(apart) is not None

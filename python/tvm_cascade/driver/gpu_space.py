@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from tvm import tirx
 
@@ -18,11 +18,16 @@ from tvm_cascade.plan.plan import Plan, Step
 from tvm_cascade.plan.scheduled import scheduled
 from tvm_cascade.plan.search import MOST_TIMES, find_plans
 from tvm_cascade.tile.operand import Unfit
-from tvm_cascade.tile.select import ranked_kernels
 from tvm_cascade.tile.skeleton import Kernel, Setting, reconfigured
 from tvm_cascade.transform.fuse_function import Outcome, fuse_function
 
 Finish = Callable[[Lowered, str], Lowered]
+
+Replayed: TypeAlias = Collection[Mapping[str, str]] | None
+"""Designs in words, of all that a space could hold; None for all of it."""
+
+PLAN = "plan"
+"""The knob that the others are under."""
 
 SCHEDULED, UNFUSED = "S-TIR schedule", "S-TIR schedule of the unfused form"
 """Values of a knob of a step that no skeleton's kernel computes."""
@@ -33,6 +38,7 @@ def gpu_space(
     name: str,
     goal: Goal,
     mixing: int | None = None,
+    replayed: Replayed = None,
     finish: Finish = lambda lowered, _name: lowered,
 ) -> Space:
     """The designs of a function: a plan, and a kernel for each of its steps.
@@ -40,12 +46,13 @@ def gpu_space(
     Parameters
     ----------
     mixing : seed of configurations that are not listed; see `driver.mixing`. Lowering one that does not fit is refused.
+    replayed : the designs that are looked for; finding all other plans and their kernels takes seconds.
     finish : what the backend does with a lowered function of that name.
     """
     outcome = fuse_function(func, goal.options, goal.device)
     if not is_planned(outcome, goal):
         return Space((), lambda _design: 0.0, lambda _design: (outcome, finish(lower_gpu(outcome, name, goal), name)))
-    choice = _Choice(outcome, name, setting_of(goal), mixing)
+    choice = _Choice(outcome, name, setting_of(goal), mixing, replayed)
     return Space(
         choice.knobs,
         lambda design: choice.plan(design).seconds,
@@ -65,12 +72,14 @@ class _Tuned:
 class _Choice:
     """The plans of a function, and the ways of each of their steps."""
 
-    def __init__(self, outcome: Outcome, name: str, setting: Setting, mixing: int | None) -> None:
+    def __init__(self, outcome: Outcome, name: str, setting: Setting, mixing: int | None, replayed: Replayed) -> None:
         self._whole, self._setting = outcome, setting
-        self.plans = find_plans(outcome, name, setting)
+        wanted = None if replayed is None else {words.get(PLAN, "") for words in replayed}
+        self.plans = find_plans(outcome, name, setting, wanted)
         found = [
-            _Tuned(number, position, _ways(plan, position, name, setting, mixing))
+            _Tuned(number, position, _ways(plan, position, setting, mixing))
             for number, plan in enumerate(self.plans)
+            if wanted is None or plan.words in wanted
             for position in range(len(plan.steps))
         ]
         self.tuned = [one for one in found if len(one.ways) > 1]
@@ -79,7 +88,7 @@ class _Choice:
     def knobs(self) -> tuple[Knob, ...]:
         """The plan's, also where there is one, as lengths beside may have more; then those of steps."""
         kernels = [Knob(self._name(one), tuple(one.ways), (0, one.plan)) for one in self.tuned]
-        return (Knob("plan", tuple(plan.words for plan in self.plans)), *kernels)
+        return (Knob(PLAN, tuple(plan.words for plan in self.plans)), *kernels)
 
     def _name(self, one: _Tuned) -> str:
         """By the results of its step, which plans of other releases may have too."""
@@ -114,7 +123,7 @@ class _Choice:
         return steps[0].outcome if len(steps) == 1 else self._whole
 
 
-def _ways(plan: Plan, position: int, name: str, setting: Setting, mixing: int | None) -> dict[str, Step]:
+def _ways(plan: Plan, position: int, setting: Setting, mixing: int | None) -> dict[str, Step]:
     """A step in every configuration that its plan allows, its own first, and as other skeletons and schedules have it.
 
     The latter where their estimates are near. Kernels that are started with the one before them, or have the one after
@@ -127,7 +136,7 @@ def _ways(plan: Plan, position: int, name: str, setting: Setting, mixing: int | 
     if step.early:
         return found
     beside = position > 0 and plan.steps[position - 1].early
-    others = () if beside else _others(step, name, setting)
+    others = () if beside else _others(step, setting)
     for kernel in (*_reconfigured(step.chosen, setting), *others):
         longer = kernel.seconds - step.chosen.seconds
         found.setdefault(_told(kernel), dataclasses.replace(step, chosen=kernel, seconds=step.seconds + longer))
@@ -171,12 +180,10 @@ def _reconfigured(kernel: Kernel, setting: Setting) -> Iterator[Kernel]:
                 continue
 
 
-def _others(step: Step, name: str, setting: Setting) -> Iterator[Kernel]:
+def _others(step: Step, setting: Setting) -> Iterator[Kernel]:
     """The kernels of other skeletons that take a step, where they are estimated to take about as long."""
-    assert isinstance(step.chosen, Kernel)
-    kernels = ranked_kernels(step.outcome, name, setting.gpu, setting.options)
-    for kernel in () if isinstance(kernels, str) else kernels:
-        if kernel.skeleton is not step.chosen.skeleton and kernel.seconds <= MOST_TIMES * step.seconds:
+    for kernel in step.others:
+        if kernel.seconds <= MOST_TIMES * step.seconds:
             yield kernel
             yield from _reconfigured(kernel, setting)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -35,6 +35,11 @@ class Known:
     words: Mapping[str, str]
     origin: str
     asked: bool = True
+
+    @property
+    def replayed(self) -> Collection[Mapping[str, str]]:
+        """The designs that a space is asked for."""
+        return [self.words]
 
     def design(self, space: Space) -> Design | None:
         """The design in a space; None where it is not there."""
@@ -86,7 +91,7 @@ def designed(
         if (known := designs(func, goal)) is None:
             origins[name] = f"{MODEL}: nothing is on record of this function for this device and these options"
             continue
-        space = space_of(func, name, goal)
+        space = space_of(func, name, goal, replayed=known.replayed)
         if (design := known.design(space)) is None:
             told = ", ".join(f"{knob}: {value}" for knob, value in known.words.items())
             origins[name] = f"{MODEL}: the one on record, {told}, is no design of this release"

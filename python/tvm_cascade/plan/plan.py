@@ -29,6 +29,7 @@ class Step:
     chosen : its kernel, or why no skeleton has one.
     work : what it moves and computes, at least.
     seconds : that it is estimated to take after a step before it.
+    others : the kernels of other skeletons that take it, by estimated time.
     """
 
     func: tirx.PrimFunc
@@ -36,6 +37,7 @@ class Step:
     chosen: Kernel | AsItIs | str
     work: Work
     seconds: float
+    others: tuple[Kernel, ...] = ()
 
     @property
     def buffers(self) -> tuple[tirx.Var, ...]:

@@ -7,7 +7,7 @@ be cut no more is scheduled by itself, neighbours together.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -27,7 +27,7 @@ from tvm_cascade.plan.plan import Declined, Plan, Step, temporaries
 from tvm_cascade.plan.scheduled import read_in_part, scheduled
 from tvm_cascade.tile.estimate import count_work
 from tvm_cascade.tile.factors import find_factors
-from tvm_cascade.tile.select import available, select_kernel
+from tvm_cascade.tile.select import available, ranked_kernels
 from tvm_cascade.tile.skeleton import Kernel, Setting
 from tvm_cascade.transform.fuse_function import Outcome, fuse_function, read_function
 
@@ -50,15 +50,18 @@ def find_plan(outcome: Outcome, name: str, setting: Setting) -> Plan:
     return _least(_searches(outcome, name, setting))
 
 
-def find_plans(outcome: Outcome, name: str, setting: Setting) -> list[Plan]:
+def find_plans(outcome: Outcome, name: str, setting: Setting, replayed: Collection[str] | None = None) -> list[Plan]:
     """The plan of a function, and others of estimated times near it: no two with the same words.
 
     Parameters
     ----------
     outcome, name, setting : as of `find_plan`.
+    replayed : the words of the only others that are asked for; None for all.
     """
     searches = _searches(outcome, name, setting)
     chosen = _least(searches)
+    if replayed is not None and {*replayed} <= {chosen.words}:
+        return [chosen]
     others = [overlapping(plan, setting) for search in searches for plan in search.alternatives()]
     found: dict[str, Plan] = {}
     for plan in (chosen, *sorted(others, key=lambda one: one.seconds)):
@@ -149,12 +152,13 @@ class _Search:
         ----------
         alone : it is all of the plan, and so none of its kernels is launched dependently.
         """
-        chosen = select_kernel(outcome, self.name, self.setting.gpu, self.setting.options)
+        kernels = ranked_kernels(outcome, self.name, self.setting.gpu, self.setting.options)
         program = read_in_part(outcome)
-        if program is None or not isinstance(chosen, Kernel):
-            return scheduled(outcome, chosen, self.setting, alone)
+        if program is None or isinstance(kernels, str):
+            return scheduled(outcome, kernels if isinstance(kernels, str) else kernels[0], self.setting, alone)
+        chosen, *others = kernels
         seconds = chosen.seconds + self.setting.gpu.dependent_launch_seconds
-        return Step(program.func, outcome, chosen, count_work(program), seconds)
+        return Step(program.func, outcome, chosen, count_work(program), seconds, tuple(others))
 
     def best(self, whole: Step, rules: Sequence[Rule]) -> list[Step]:
         """The steps of least estimated time; a part that is a function it was cut from is cut no more."""

@@ -1,4 +1,4 @@
-"""Selects the skeleton of least estimated time for each function, and tells why the others do not fit."""
+"""Ranks the skeletons that take a function by estimated time, and tells why the others do not fit."""
 
 from __future__ import annotations
 
@@ -23,22 +23,16 @@ from tvm_cascade.transform.guarding import group_guarding
 _JOINT = "all reductions as one"
 
 
-def select_kernel(outcome: Outcome, name: str, gpu: Gpu, options: FuseOptions) -> Kernel | str:
-    """The kernel of a function, or the reasons of every skeleton why it has none.
+def ranked_kernels(outcome: Outcome, name: str, gpu: Gpu, options: FuseOptions) -> list[Kernel] | str:
+    """The kernel of each skeleton that takes a function, by estimated time, or the reasons of each why it does not.
 
     Parameters
     ----------
     outcome : what the pass made of the function.
     name : the function's own name.
-    gpu : that its kernel is cut for.
+    gpu : that its kernels are cut for.
     options : see `FuseOptions`.
     """
-    found = ranked_kernels(outcome, name, gpu, options)
-    return found if isinstance(found, str) else found[0]
-
-
-def ranked_kernels(outcome: Outcome, name: str, gpu: Gpu, options: FuseOptions) -> list[Kernel] | str:
-    """The kernel of each skeleton that takes a function, by estimated time, or why none does; see `select_kernel`."""
     if outcome.program is None or outcome.program.opaque:
         return "the function could not be read whole"
     groups = _groups(outcome, outcome.program, options)

@@ -9,7 +9,7 @@ design of this function: what does not fit its lengths is not in its space.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from tvm import tirx
@@ -32,6 +32,11 @@ class Nearby(Known):
     """
 
     trials: tuple[Trial, ...] = ()
+
+    @property
+    def replayed(self) -> Collection[Mapping[str, str]]:
+        """The designs that were measured there."""
+        return [trial.words for trial in self.trials]
 
     def design(self, space: Space) -> Design:
         """The design of the least predicted time among those that were measured; the model's own where none is known.
