@@ -30,6 +30,7 @@ from tvm_cascade.tile.skeletons.row.skeleton import RowSkeleton
 
 from ..analysis.programs import fold, program
 from ..tiers import slow_but
+from .column_programs import softmax as column_softmax
 from .emulator.run import compiler, emulate
 from .row_programs import PROGRAMS, residual_rms_norm, rms_norm
 
@@ -220,3 +221,25 @@ def test_compile_and_explain_say_what_was_chosen() -> None:
 def test_powers_are_scaled_into_range() -> None:
     x = np.random.default_rng(2).standard_normal((2, 300)) * np.logspace(-15, 15, 300)
     assert_right(PROGRAMS["kurtosis"](dtype="float32", rows=2, length=300), BLOCK, inputs=[x.astype("float32")])
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        (dataclasses.replace(KEPT, vectors=1), "registers keep 1024 positions of a row, of which a block has 4096"),
+        (dataclasses.replace(SHARES, vectors=2), "registers keep 1024 positions of a row, of which a block has 2048"),
+        (dataclasses.replace(BLOCK, segments=4), "4 segments of a row, where blocks merge 1 at most"),
+        (dataclasses.replace(WARP, segments=2), "2 segments of a row, where warps merge 1 at most"),
+        (dataclasses.replace(CLUSTER, segments=16), "16 segments of a row, where clusters merge 8 at most"),
+    ],
+)
+def test_what_nobody_keeps_or_merges_is_no_kernel(config: RowConfig, reason: str) -> None:
+    with pytest.raises(Unfit, match=reason):
+        row_kernel(PROGRAMS["softmax"](rows=4, length=4096), config)
+    whole = dataclasses.replace(KEPT, vectors=4), dataclasses.replace(SHARES, vectors=4)
+    assert all(row_kernel(PROGRAMS["softmax"](rows=4, length=4096), one).config == one for one in whole)
+
+
+def test_columns_keep_all_that_a_block_has() -> None:
+    with pytest.raises(Unfit, match="registers keep 64 positions of a row, of which a block has 256"):
+        row_kernel(column_softmax(length=256), ColumnConfig(8, 32, 1, 2, kept=True))

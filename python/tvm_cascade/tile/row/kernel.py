@@ -17,7 +17,7 @@ from tvm_cascade.tile.merge.combine import Exchange, merge
 from tvm_cascade.tile.row.cut import Cut
 from tvm_cascade.tile.row.elements import Tensors
 from tvm_cascade.tile.row.program import RowProgram
-from tvm_cascade.tile.row.segment import Segment
+from tvm_cascade.tile.row.segment import Segment, share_of_row
 from tvm_cascade.tile.row.sweep import Point, length_of
 from tvm_cascade.tile.state import State
 from tvm_cascade.transform.printer import cast
@@ -86,8 +86,8 @@ class MemoryKernel(ABC, Generic[C]):
         if config.segments == 1:
             known = (length, length) if isinstance(length, int) else ()
             return Segment(tirx.const(0, "int32"), kernel_extent(length), *known)
-        assert isinstance(length, int)
-        step = -(-length // (config.segments * config.positions)) * config.positions
+        step = share_of_row(self.row, config)
+        assert isinstance(length, int) and step is not None
         start = bind("start", self.block % config.segments * step)
         if step * config.segments == length:
             return Segment(start, start + step, step, step)

@@ -11,7 +11,7 @@ from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.row.config import IN_FLIGHT_BYTES, own_bytes, widest_vector
 from tvm_cascade.tile.row.linear import itemsize
 from tvm_cascade.tile.row.program import state_dtype
-from tvm_cascade.tile.row.segment import check_segments
+from tvm_cascade.tile.row.segment import check_kept, check_segments, share_of_row
 from tvm_cascade.tile.row.shape import Row
 from tvm_cascade.tile.state import COUNTER
 
@@ -267,8 +267,10 @@ def check_column_config(row: Row, config: ColumnConfig, gpu: Gpu) -> None:
     Raises
     ------
     Unfit
-        Where the extents that segments are cut from are not known, or outputs read results that no block has.
+        Where the extents that segments are cut from are not known, registers keep less than all of a share, or outputs
+        read results that no block has.
     """
+    check_kept(config, share_of_row(row, config))
     if row.position_outputs and not config.is_cluster(gpu):
         raise Unfit(f"{config}: no block has the results that outputs along the axis read")
     check_segments(row, config.segments, 0 if row.position_outputs else row.count)
