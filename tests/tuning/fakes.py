@@ -26,6 +26,8 @@ class FakeBuilder:
 class FakeRunner:
     """Answers with the estimate times a factor of the design; notes what it was asked."""
 
+    batch = 1
+
     def __init__(self, factor: Callable[[Design], float] = lambda _design: 1.0) -> None:
         self.factor, self.asked = factor, list[Design]()
 

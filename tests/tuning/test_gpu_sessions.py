@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from itertools import pairwise
 from pathlib import Path
@@ -64,6 +65,21 @@ def test_the_best_measured_design_is_compiled_from_the_database(softmax: tvm.tir
     compiled = tvm_cascade.compile(softmax, HOPPER, database=tmp_path)
     (told,) = compiled.report.functions
     assert "of 512 threads" in told.lowering and told.design.startswith("a tuning session of 20")
+
+
+def test_as_many_designs_run_at_a_time_as_the_runner_has_devices(decode: tvm.tirx.PrimFunc) -> None:
+    class Several(FakeRunner):
+        batch, meeting = 3, threading.Barrier(3)
+
+        def run(self, task, design, built, default):  # type: ignore[no-untyped-def]
+            self.meeting.wait(timeout=30)  # nobody goes on before all three are here
+            return super().run(task, design, built, default)
+
+    runner = Several()
+    found = tuned(decode, None, runner, trials=6)
+    assert found.tried == 6 and not found.failures and len(set(runner.asked)) == 6
+    alone = tuned(decode, None, FakeRunner(), trials=6)
+    assert found.trials[0].words == alone.trials[0].words == found.words
 
 
 def test_failures_are_on_record_with_their_reason_and_never_chosen(softmax: tvm.tirx.PrimFunc, tmp_path: Path) -> None:

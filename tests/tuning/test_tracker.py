@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -155,6 +156,20 @@ def test_what_is_wrong_or_endless_there_is_told_of_and_the_next_design_runs(
     runner.seconds = 60.0
     assert runner.run(task, (), right, right) > 0.0
     _wait(lambda: remote.free() == 2, remote.logs)  # a server ends what hangs by itself
+
+
+def test_designs_run_on_all_servers_at_once(tmp_path: Path, runner: TrackerRunner, remote: Remote) -> None:
+    task, endless = task_in(tmp_path), summing(1 << 50, tmp_path)
+    runner.prepare(task, None)
+    assert runner.batch == 2
+    runner.seconds = 8.0
+    with ThreadPoolExecutor(2) as pool:
+        both = [pool.submit(runner.run, task, (), endless, endless) for _ in range(2)]
+        _wait(lambda: remote.free() == 0, remote.logs)
+        for one in both:
+            with pytest.raises(TrialError, match="limit: the run took more than 8 s"):
+                one.result()
+    _wait(lambda: remote.free() == 2, remote.logs)
 
 
 def test_a_server_that_has_gone_is_done_without(remote: Remote, runner: TrackerRunner, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol
@@ -11,10 +11,12 @@ from typing import Protocol
 import tvm
 import tvm_ffi
 
+from tvm_cascade.devices.device import Gpu
 from tvm_cascade.devices.host import core_count
 from tvm_cascade.driver.backends import backend_of
 from tvm_cascade.driver.generation import generate
 from tvm_cascade.driver.space import Design
+from tvm_cascade.tuning.cold import with_cold
 from tvm_cascade.tuning.task import Task, space_for
 from tvm_cascade.tuning.worker import TrialError, Worker
 
@@ -46,6 +48,31 @@ class Builder(Protocol):
     def close(self) -> None:
         """Ends what it started."""
         ...
+
+
+def built_ahead(
+    builder: Builder, task: Task, batches: Iterable[Sequence[Design]], known: Collection[int]
+) -> Iterator[tuple[Sequence[Design], list[Built | TrialError]]]:
+    """Batches with what was built of them; the next one is asked for, and built, while its user has the one before.
+
+    Parameters
+    ----------
+    known : marks of programs that need no library, which may grow.
+    """
+    coming = iter(batches)
+    with ThreadPoolExecutor(1) as pool:
+        batch = next(coming, None)
+        building = None if batch is None else pool.submit(builder.build, task, batch, frozenset(known))
+        try:
+            while batch is not None and building is not None:
+                built = building.result()
+                following = next(coming, None)
+                building = None if following is None else pool.submit(builder.build, task, following, frozenset(known))
+                yield batch, built
+                batch = following
+        except BaseException:  # an interrupt, or nobody wants more: what is being built is not waited for
+            builder.close()
+            raise
 
 
 class LocalBuilder:
@@ -94,6 +121,8 @@ def build(task: Task, design: Design, path: Path, known: frozenset[int]) -> int:
     mod = lowered_module(task, design)
     target, mark = task.goal.target, int(tvm_ffi.structural_hash(mod))
     if mark not in known:
+        if isinstance(gpu := task.goal.device, Gpu):
+            mod = with_cold(mod, task.name, gpu)
         backend_of(target).export(generate(mod, target), mod, target, path)
     return mark
 

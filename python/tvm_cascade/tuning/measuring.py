@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.evaluate import tolerance
+from tvm_cascade.tuning import cold
 from tvm_cascade.tuning.task import Task, load
 from tvm_cascade.tuning.worker import TrialError
 
@@ -27,16 +29,31 @@ _COMPARED = 1 << 22
 """Elements of a result up to which all are compared; of larger ones, rows from all over it."""
 
 
+def _loaded(path: Path) -> Any:
+    return tvm.runtime.load_module(str(path))
+
+
 class Data:
     """The tensors of a task on a device, and what its results are compared with.
+
+    Parameters
+    ----------
+    load_library : how libraries are loaded there.
 
     Attributes
     ----------
     has_exact : there are results of float64, so that the default design's are not needed.
     """
 
-    def __init__(self, task: Task, device: tvm.runtime.Device) -> None:
-        self._task, self._device = task, device
+    def __init__(self, task: Task, device: tvm.runtime.Device, load_library: Callable[[Path], Any] = _loaded) -> None:
+        self._task, self._device, self._load = task, device, load_library
+        self._reading, self._read = None, list[Any]()
+        if isinstance(gpu := task.goal.device, Gpu):
+            rows, columns = cold.shape_of(gpu)
+            self._reading = load_library(task.reading)
+            self._read = [
+                tvm.runtime.tensor(np.zeros(shape, "float32"), device) for shape in ((rows, columns), (rows,))
+            ]
         inputs = iter(load(task.folder / "inputs"))
         self._arguments, self._outputs = [], []
         for parameter in task.parameters:
@@ -51,6 +68,13 @@ class Data:
         self._narrowest = _narrowest([one.dtype for one in task.parameters])
         self._length = max(int(extent) for one in task.parameters for extent in (1, *(one.shape or ())))
         self.has_exact = bool(self._exact)
+
+    def library(self, path: Path) -> Any:
+        """A design's library, loaded; on a GPU it imports what is read between its runs."""
+        module = self._load(path)
+        if self._reading is not None:
+            module.import_module(self._reading)
+        return module
 
     def results(self, module: Any) -> list[Array]:
         """What a library's function writes into outputs that hold NaN before it, or the lowest number."""
@@ -95,12 +119,21 @@ class Data:
 
     def _samples(self, module: Any, samples: int) -> list[float]:
         """Times of single runs with another content of the L2 cache on a GPU, of several runs on a CPU."""
-        machine = self._task.goal.device
-        if isinstance(machine, Gpu):
-            timed = {"number": 1, "repeat": samples, "cache_flush_bytes": 2 * machine.l2_bytes}
-        else:
-            timed = {"number": 1, "repeat": samples, "min_repeat_ms": _SAMPLE_MS}
-        return list(module.time_evaluator(self._task.name, self._device, **timed)(*self._arguments).results)
+        name, arguments = self._task.name, self._arguments
+        if self._reading is None:
+            return self._timed(module, name, arguments, {"repeat": samples, "min_repeat_ms": _SAMPLE_MS})
+        module[cold.behind(name)](*self._read, *arguments)  # what is allocated, or loaded, at the first run
+        return [self._beyond_reading(module) for _ in range(samples)]
+
+    def _beyond_reading(self, module: Any) -> float:
+        """What a run takes behind the reading, beyond the reading alone, a moment before."""
+        once = {"repeat": 1, "min_repeat_ms": 0}
+        (alone,) = self._timed(self._reading, cold.READ, self._read, once)
+        (both,) = self._timed(module, cold.behind(self._task.name), [*self._read, *self._arguments], once)
+        return both - alone
+
+    def _timed(self, module: Any, name: str, arguments: Sequence[Any], how: dict[str, int]) -> list[float]:
+        return list(module.time_evaluator(name, self._device, number=1, **how)(*arguments).results)
 
 
 def _narrowest(dtypes: list[str]) -> str:

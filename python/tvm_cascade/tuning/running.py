@@ -24,6 +24,9 @@ Array = NDArray[Any]
 class Runner(Protocol):
     """What checks and times designs."""
 
+    batch: int
+    """How many it runs at a time, on devices that are alike; known once a task is prepared."""
+
     def prepare(self, task: Task, inputs: Sequence[Array] | None) -> None:
         """Makes what designs of a task run on, before the first of a session; of the caller's inputs, if any."""
         ...
@@ -54,6 +57,8 @@ class LocalRunner:
     ----------
     seconds : that one design may take, with the first one's making of the data.
     """
+
+    batch = 1
 
     def __init__(self, seconds: float = 60.0) -> None:
         self.seconds = seconds
@@ -106,13 +111,14 @@ def _reference(task: Task, default: Path) -> list[Array]:
         return []
     if task not in _references:
         _references.clear()
-        _references[task] = data.results(tvm.runtime.load_module(str(default)))
+        _references[task] = data.results(data.library(default))
     return _references[task]
 
 
 def checked(task: Task, library: Path, default: Path) -> float:
     """The median seconds of a library whose results are right, in a worker."""
-    data, module = _data(task), tvm.runtime.load_module(str(library))
+    data = _data(task)
+    module = data.library(library)
     reference = _reference(task, default)
     data.check(data.results(module), reference)
     return data.seconds(module)
@@ -120,4 +126,5 @@ def checked(task: Task, library: Path, default: Path) -> float:
 
 def in_turns(task: Task, libraries: Sequence[Path]) -> list[float]:
     """The median seconds of each library, measured in turns, in a worker."""
-    return _data(task).seconds_in_turns([tvm.runtime.load_module(str(library)) for library in libraries])
+    data = _data(task)
+    return data.seconds_in_turns([data.library(library) for library in libraries])

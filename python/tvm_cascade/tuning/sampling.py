@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tvm_cascade.driver.space import Design, Space
 from tvm_cascade.errors import InputError
-from tvm_cascade.tuning.building import Builder, Built
+from tvm_cascade.tuning.building import Builder, Built, built_ahead
 from tvm_cascade.tuning.running import Runner
 from tvm_cascade.tuning.task import Task, has_exact, space_for
 from tvm_cascade.tuning.worker import TrialError
@@ -74,9 +74,9 @@ def samples(
             hint = "a smaller shape"
             raise InputError("a function that float64 in NumPy computes in seconds", "a larger one", task.name, hint)
     known: dict[int, Sample] = {}
-    for start in range(0, len(designs), builder.batch):
-        batch = designs[start : start + builder.batch]
-        for design, built in zip(batch, builder.build(task, batch, known), strict=True):
+    batches = (designs[start : start + builder.batch] for start in range(0, len(designs), builder.batch))
+    for batch, several in built_ahead(builder, task, batches, known.keys()):
+        for design, built in zip(batch, several, strict=True):
             words = space.words(design)
             if isinstance(built, TrialError):
                 yield Sample(task.name, words, DISCARDED, built.stage, built.reason)

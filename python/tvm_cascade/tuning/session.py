@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 from numpy.typing import NDArray
 
 from tvm_cascade.driver.space import Design
-from tvm_cascade.tuning.building import Builder, Built
+from tvm_cascade.tuning.building import Builder, Built, built_ahead
 from tvm_cascade.tuning.exhaustion import DEFAULT_TRIALS, within
 from tvm_cascade.tuning.keys import kind_of
 from tvm_cascade.tuning.proposals import Proposals
@@ -78,6 +80,7 @@ class Session:
         self.known = len(self.trials)
         self.stopped = "interrupted"
         self._start, self._marks = time.monotonic(), dict[int, Trial]()
+        self._one_default = threading.Lock()
         self._built: dict[Design, Built] = {}
         self._kind = kind_of(task.function, self._goal)
         self._within: float | None = None
@@ -107,35 +110,47 @@ class Session:
         ----------
         watch : is called after each trial.
         """
-        proposals, spare = self._proposals, self.budget.left(self.tried)
-        new = False
-        while True:
-            times, done = self._times(), self._done()
-            batch = proposals.next(times, done, min(self._builder.batch, self.budget.left(self.tried)))
-            if why := self._over(proposals, times, done, batch):
-                break
+        spare, new = self.budget.left(self.tried), False
+        for batch, built in self._built_batches():
             if not new:
                 self._runner.prepare(self.task, self._inputs)
             new = True
-            for design, built in zip(batch, self._builder.build(self.task, batch, self._marks), strict=True):
-                self._try(design, built)
-                watch(self)
+            self._try(batch, built, watch)
         if new and spare > 0 and (self.budget.seconds is None or self._left() > 0):
             self._measure_in_turns()
             watch(self)
-        self.stopped = why
         if self.budget.trials is None:
             self._within = within(self._proposals, self._outcomes(), DEFAULT_TRIALS)
 
-    def _over(self, proposals: Proposals, times: dict[Design, float], done: list[Design], batch: list[Design]) -> str:
+    def _built_batches(self) -> Iterator[tuple[Sequence[Design], list[Built | TrialError]]]:
+        """Designs with their libraries; where all are tried, so that order is of no matter, some are built ahead."""
+        if self.budget.trials is None:
+            yield from built_ahead(self._builder, self.task, self._batches(), self._marks.keys())
+            return
+        for batch in self._batches():
+            yield batch, self._builder.build(self.task, batch, self._marks)
+
+    def _batches(self) -> Iterator[list[Design]]:
+        """Designs to build together, until the session is over."""
+        started, size = list[Design](), max(self._builder.batch, self._runner.batch)
+        while True:
+            times, done = self._times(), [*self._done(), *started]
+            batch = self._proposals.next(times, done, min(size, self.budget.left(self.tried)))
+            if why := self._over(times, done, batch):
+                self.stopped = why
+                return
+            started += batch
+            yield batch
+
+    def _over(self, times: dict[Design, float], done: list[Design], batch: list[Design]) -> str:
         """Why the session is over, in words; empty where it is not."""
         if not batch:
             return "all trials" if self.budget.left(self.tried) <= 0 else "no design is left"
         if self._left() <= 0:
             return f"{self.budget.seconds:.0f} s"
-        if self._space.default in done and self._space.default not in times:
+        if self._space.default in self._done() and self._space.default not in times:
             return "the default design failed, so that nothing can be compared"
-        if self.budget.trials is not None and not proposals.may_win(times, done, self.tried):
+        if self.budget.trials is not None and not self._proposals.may_win(times, done, self.tried):
             return "no estimate that is left is near the best"
         return ""
 
@@ -161,24 +176,45 @@ class Session:
         found = (self._space.find(trial.words) for trial in self.trials if trial not in again)
         return [design for design in found if design is not None]
 
-    def _try(self, design: Design, built: Built | TrialError) -> None:
+    def _try(self, designs: Sequence[Design], built: Sequence[Built | TrialError], watch: Watch) -> None:
+        """Runs those that are other programs than before, as many at a time as the runner does, and keeps all."""
+        fresh: dict[int, Design] = {}
+        for design, one in zip(designs, built, strict=True):
+            if isinstance(one, Built) and one.mark not in self._marks and fresh.setdefault(one.mark, design) == design:
+                self._built[design] = one
+        with ThreadPoolExecutor(self._runner.batch) as pool:
+            try:
+                running = {design: pool.submit(self._run, design) for design in fresh.values()}
+                for design, one in zip(designs, built, strict=True):
+                    self._keep(design, self._outcome(design, one, running.get(design)))
+                    watch(self)
+            except BaseException:  # an interrupt, or no device is left: what has not begun is not waited for
+                pool.shutdown(wait=False, cancel_futures=True)
+                self._runner.close()
+                raise
+
+    def _outcome(self, design: Design, built: Built | TrialError, running: Future[float] | None) -> Trial:
+        """What became of a design, once that is known."""
         words, estimate = self._space.words(design), self._space.seconds(design)
         if isinstance(built, TrialError):
-            self._keep(design, Trial(words, None, estimate, built.stage, built.reason))
-            return
-        if (same := self._marks.get(built.mark)) is not None:
-            self._keep(design, Trial(words, same.seconds, estimate, same.failed, same.reason, same=True))
-            return
-        self._built[design] = built
+            return Trial(words, None, estimate, built.stage, built.reason)
+        if running is None:
+            same = self._marks[built.mark]
+            return Trial(words, same.seconds, estimate, same.failed, same.reason, same=True)
         try:
-            default = self._default(built)
-            trial = Trial(words, self._runner.run(self.task, design, built, default), estimate)
+            trial = Trial(words, running.result(), estimate)
         except TrialError as error:
             trial = Trial(words, None, estimate, error.stage, error.reason)
         self._marks[built.mark] = trial
-        self._keep(design, trial)
+        return trial
 
-    def _default(self, built: Built) -> Built:
+    def _run(self, design: Design) -> float:
+        """Seconds of a design whose library there is."""
+        with self._one_default:
+            default = self._default()
+        return self._runner.run(self.task, design, self._built[design], default)
+
+    def _default(self) -> Built:
         """The default's library, which a session that goes on builds again."""
         default = self._space.default
         if default not in self._built:

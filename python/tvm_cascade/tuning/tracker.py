@@ -1,14 +1,16 @@
 """Runs designs on devices elsewhere: servers of TVM's RPC that are registered at a tracker under a key.
 
 Each design has a session of its own, so a process of its own on the server, which ends it when its time is over: what
-crashes or hangs there leaves nothing behind. Sessions are opened in a worker here, since waiting for a server has no
-limit in TVM.
+crashes or hangs there leaves nothing behind. As many designs run at a time as servers are free when a task begins.
+Sessions are opened in workers here, since waiting for a server has no limit in TVM.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
-from collections.abc import Callable, Sequence
+import queue
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -50,7 +52,7 @@ class Tracker:
 
 
 class TrackerRunner:
-    """Runs on the first server that is free: a device, a system and a TVM like those that designs are built for.
+    """Runs on whichever servers are free: devices, systems and a TVM like those that designs are built for.
 
     Parameters
     ----------
@@ -62,7 +64,10 @@ class TrackerRunner:
 
     def __init__(self, host: str, port: int, key: str, seconds: float = 60.0, waiting: float = 60.0) -> None:
         self.tracker, self.seconds, self.waiting = Tracker(host, port, key), seconds, waiting
-        self._worker = Worker("run")
+        self.batch = 1
+        self._workers = [Worker("run")]
+        self._free: queue.SimpleQueue[Worker] = queue.SimpleQueue()
+        self._free.put(self._workers[0])
 
     def prepare(self, task: Task, inputs: Sequence[Array] | None) -> None:
         """See `Runner`; the data are kept here, and sent to each session.
@@ -72,10 +77,15 @@ class TrackerRunner:
         InputError
             Where no server is registered under the key.
         """
-        found = self._asked("servers", self.tracker)
+        with self._worker() as worker:
+            found, free = self._asked(worker, "servers", self.tracker), self._asked(worker, "free", self.tracker)
         if self.tracker.key not in found:
             keys = ", ".join(sorted(set(found))) or "none"
             raise self._missing(f"servers of keys: {keys}")
+        self.batch = max(1, free)
+        for _ in range(len(self._workers), self.batch):
+            self._workers.append(Worker("run"))
+            self._free.put(self._workers[-1])
         prepare(task, inputs)
 
     def run(self, task: Task, design: Design, built: Built, default: Built) -> float:
@@ -88,24 +98,34 @@ class TrackerRunner:
         return list(self._called("in_turns", self.seconds * len(libraries), task, libraries))
 
     def close(self) -> None:
-        """Ends its worker, and with it the session."""
-        self._worker.stop()
+        """Ends its workers, and with them their sessions."""
+        for worker in self._workers:
+            worker.stop()
+
+    @contextlib.contextmanager
+    def _worker(self) -> Iterator[Worker]:
+        worker = self._free.get()
+        try:
+            yield worker
+        finally:
+            self._free.put(worker)
 
     def _called(self, function: str, seconds: float, *arguments: Any) -> Any:
         """What a function gives in a session; once more where the server is lost, on whichever is free then."""
-        for last in (False, True):
-            self._asked("acquire", self.tracker, seconds + _CLOSING_SECONDS)
-            try:
-                return self._worker.call(f"{__name__}:{function}", *arguments, seconds=seconds)
-            except TrialError as error:
-                if last or error.stage in ("check", "limit"):
-                    raise
+        with self._worker() as worker:
+            for last in (False, True):
+                self._asked(worker, "acquire", self.tracker, seconds + _CLOSING_SECONDS)
+                try:
+                    return worker.call(f"{__name__}:{function}", *arguments, seconds=seconds)
+                except TrialError as error:
+                    if last or error.stage in ("check", "limit"):
+                        raise
         raise AssertionError
 
-    def _asked(self, function: str, *arguments: Any) -> Any:
+    def _asked(self, worker: Worker, function: str, *arguments: Any) -> Any:
         """What concerns the tracker, and no design: where it fails the session ends, and goes on another time."""
         try:
-            return self._worker.call(f"{__name__}:{function}", *arguments, seconds=self.waiting)
+            return worker.call(f"{__name__}:{function}", *arguments, seconds=self.waiting)
         except TrialError as error:
             raise self._missing(error.reason) from error
 
@@ -128,6 +148,12 @@ def servers(tracker: Tracker) -> list[str]:
     return [str(server["key"]).removeprefix("server:") for server in known]
 
 
+def free(tracker: Tracker) -> int:
+    """How many servers of the key wait for a session, in a worker."""
+    queues = rpc.connect_tracker(tracker.host, tracker.port).summary()["queue_info"]
+    return int(queues.get(tracker.key, {}).get("free", 0))
+
+
 def acquire(tracker: Tracker, seconds: float) -> None:
     """Waits for a free server, and opens a session that it ends after so many seconds, in a worker."""
     gc.collect()  # what a failed call left of the last session
@@ -137,9 +163,9 @@ def acquire(tracker: Tracker, seconds: float) -> None:
 def checked(task: Task, library: Path, default: Path) -> float:
     """The median seconds of a library whose results are right, in a worker that has a session."""
 
-    def run(data: Data, loaded: Callable[[Path], Any]) -> float:
-        reference = [] if data.has_exact else data.results(loaded(default))
-        module = loaded(library)
+    def run(data: Data) -> float:
+        reference = [] if data.has_exact else data.results(data.library(default))
+        module = data.library(library)
         data.check(data.results(module), reference)
         return data.seconds(module)
 
@@ -148,11 +174,11 @@ def checked(task: Task, library: Path, default: Path) -> float:
 
 def in_turns(task: Task, libraries: Sequence[Path]) -> list[float]:
     """The median seconds of each library, measured in turns, in a worker that has a session."""
-    return _in_session(task, lambda data, loaded: data.seconds_in_turns([loaded(one) for one in libraries]))
+    return _in_session(task, lambda data: data.seconds_in_turns([data.library(one) for one in libraries]))
 
 
-def _in_session(task: Task, run: Callable[[Data, Callable[[Path], Any]], T]) -> T:
-    """What a function of the data, and of what loads libraries, gives on a server.
+def _in_session(task: Task, run: Callable[[Data], T]) -> T:
+    """What a function of the data gives on a server.
 
     The session ends, and the server is free again, when nothing refers to it any more.
     """
@@ -162,4 +188,4 @@ def _in_session(task: Task, run: Callable[[Data, Callable[[Path], Any]], T]) -> 
         session.upload(str(library))
         return session.load_module(library.name)
 
-    return run(Data(task, session.device(backend_of(task.goal.target).runtime, 0)), loaded)
+    return run(Data(task, session.device(backend_of(task.goal.target).runtime, 0), loaded))

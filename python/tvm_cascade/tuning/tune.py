@@ -61,7 +61,8 @@ def tune(
     work_dir : folder of the database, or MetaSchedule's database; what is found is told and forgotten without one.
     inputs : data of the one function, in the order of its inputs; normal numbers by default.
     sizes : symbolic extents by name, at which is measured; by default those of the inputs, or 1024.
-    builder, runner : what builds, and what checks and times; processes of this machine by default.
+    builder, runner : what builds, and what checks and times, which the caller closes; processes of this machine by
+        default.
     progress : show a bar, where standard error is a terminal.
     **options : fields of `FuseOptions`.
 
@@ -82,8 +83,8 @@ def tune(
         check_device(resolved)
     with contextlib.ExitStack() as stack:
         makes, runs = builder or LocalBuilder(), runner or LocalRunner()
-        stack.callback(makes.close)
-        stack.callback(runs.close)
+        for made in [one for one in (makes, runs) if one not in (builder, runner)]:
+            stack.callback(made.close)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tvm_cascade_tune_")))
         records = Records(work_dir, write=True)
         found = []

@@ -19,6 +19,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from tvm_cascade.devices.host import core_count
+
 _GRACE_SECONDS = 60.0
 """To start: importing TVM and this package takes seconds, on a busy machine many."""
 
@@ -90,7 +92,7 @@ class Worker:
             return self._pipe
         ours, theirs = socket.socketpair()
         places = [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH", "")]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))}
+        environment = {**_threads(), **os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))}
         command = [sys.executable, "-c", "from tvm_cascade.tuning.worker import serve; serve()", str(theirs.fileno())]
         self._process = subprocess.Popen(
             command, pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL, start_new_session=True,
@@ -115,6 +117,11 @@ class Worker:
             code = 0
         self.stop()
         return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+
+
+def _threads() -> dict[str, str]:
+    """What TVM is told of its threads: it would bind them to the first cores, also where we may use others alone."""
+    return {"TVM_BIND_THREADS": "0"} if core_count() < (os.cpu_count() or 1) else {}
 
 
 def serve() -> None:
