@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import tvm
 
+from tvm_cascade.bench import tuning_suites
+from tvm_cascade.bench.workload import Workload
 from tvm_cascade.cli.arguments import (
     add_only_argument,
     add_option_arguments,
     add_shape_arguments,
     check_seed,
     check_writable,
+    console,
     options_given,
     target_of,
 )
 from tvm_cascade.cli.programs import TOLD, Job, chosen_jobs, identifier_of, tuning_inputs
 from tvm_cascade.errors import InputError
-from tvm_cascade.tuning import shipping
+from tvm_cascade.tuning import shipping, summary
+from tvm_cascade.tuning.building import Builder, LocalBuilder
 from tvm_cascade.tuning.exhaustion import DEFAULT_TRIALS
 from tvm_cascade.tuning.records import Records
+from tvm_cascade.tuning.report import FunctionTuning
+from tvm_cascade.tuning.running import LocalRunner, Runner, check_device
 from tvm_cascade.tuning.tracker import TrackerRunner
 from tvm_cascade.tuning.tune import EVERY, tune
 
@@ -30,6 +37,13 @@ from tvm_cascade.tuning.tune import EVERY, tune
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("program", metavar="PROGRAM", nargs="?", help=TOLD)
+    told = "in place of a program: tune all of a suite, and tell how near the model's own choices are to the best"
+    parser.add_argument(
+        "--suite",
+        choices=tuning_suites.SUITES,
+        metavar="SUITE",
+        help=f"{told} (`bench` lists them, and tuning-cpu and tuning-gpu)",
+    )
     add_only_argument(parser)
     add_shape_arguments(parser)
     parser.add_argument("--target", default="auto", help='"auto" (the CPU of this machine), cuda, or a target of TVM')
@@ -42,6 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tracker", metavar="HOST:PORT", help=told)
     parser.add_argument("--key", metavar="KEY", help="of the servers at the tracker")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every trial there")
+    told = "designs that are built at a time (default: half the cores, up to 6)"
+    parser.add_argument("--jobs", type=int, metavar="N", help=told)
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the inputs (default: %(default)s)")
     told = "instead of tuning: write what these databases know to that of --work-dir"
     parser.add_argument("--merge", type=Path, nargs="+", default=[], metavar="FOLDER", help=told)
@@ -56,8 +72,9 @@ def _trials(text: str) -> int | str:
 
 def run(args: argparse.Namespace) -> int:
     """Tune, merge or ship; returns the exit code, 1 where nothing could be measured."""
-    if (args.program is not None) + bool(args.merge) + bool(args.ship) != 1:
-        raise InputError("a PROGRAM, or --merge FOLDER…, or --ship FOLDER…", "none of them, or several", "tune")
+    if (args.program is not None) + (args.suite is not None) + bool(args.merge) + bool(args.ship) != 1:
+        expected = "a PROGRAM, or --suite SUITE, or --merge FOLDER…, or --ship FOLDER…"
+        raise InputError(expected, "none of them, or several", "tune")
     if missing := [str(folder) for folder in [*args.merge, *args.ship] if not folder.is_dir()]:
         raise InputError("folders of databases", ", ".join(missing), "--merge or --ship")
     if args.merge:
@@ -85,29 +102,53 @@ def _tune(args: argparse.Namespace) -> int:
     target = target_of(args.target)
     check_seed(args)
     check_writable(args.json, "--json")
-    reports = [_tuned(job, target, args) for job in chosen_jobs([args.program], args)]
-    if args.json is not None:
-        args.json.write_text(json.dumps(reports, indent=1))
-    return 0 if all(one["best_us"] is not None for report in reports for one in report["functions"]) else 1
+    found = list[tuple[str, FunctionTuning]]()
+    with contextlib.ExitStack() as stack:
+        builder, runner = LocalBuilder(batch=args.jobs), _runner(args)
+        stack.callback(builder.close)
+        stack.callback(runner.close)
+        for job in _jobs(args):
+            found += _tuned(job, target, builder, runner, args)
+            if args.json is not None:  # what was found by then is not lost
+                args.json.write_text(json.dumps(summary.as_json(found), indent=1))
+    if args.suite is not None:
+        out = console()
+        out.print(summary.table(found))
+        out.print(summary.sentence(found), markup=False)
+    return 0 if all(one.best is not None for _, one in found) else 1
 
 
-def _runner(args: argparse.Namespace) -> TrackerRunner | None:
-    """What runs designs elsewhere, where a tracker is named."""
+def _jobs(args: argparse.Namespace) -> Sequence[Job]:
+    if args.suite is None:
+        return chosen_jobs([args.program], args)
+    if args.shape or args.dtype:
+        raise InputError("--shape and --dtype with a program", "a suite", "tune")
+    jobs = tuning_suites.entries(args.suite, args.only)
+    sized = [job.cpu if args.small and isinstance(job, Workload) else job for job in jobs]
+    return list({job.label: job for job in sized}.values())
+
+
+def _runner(args: argparse.Namespace) -> LocalRunner | TrackerRunner:
+    """What runs designs: elsewhere, where a tracker is named."""
     if (args.tracker is None) != (args.key is None):
         raise InputError("--tracker HOST:PORT and --key KEY", "one of them", "tune")
     if args.tracker is None:
-        return None
+        check_device(target_of(args.target))
+        return LocalRunner()
     host, _, port = args.tracker.rpartition(":")
     if not host or not port.isdecimal():
         raise InputError("HOST:PORT", args.tracker, "--tracker")
     return TrackerRunner(host, int(port), args.key)
 
 
-def _tuned(job: Job, target: tvm.target.Target, args: argparse.Namespace) -> dict[str, list[dict[str, object]]]:
+def _tuned(
+    job: Job, target: tvm.target.Target, builder: Builder, runner: Runner, args: argparse.Namespace
+) -> list[tuple[str, FunctionTuning]]:
+    """The sessions of a program's functions, under its label."""
     mod = tvm.IRModule({identifier_of(job): job.build()})
-    inputs = tuning_inputs(job, args.seed)
-    options = options_given(args)
-    report = tune(mod, target, args.trials, args.seconds, args.work_dir, inputs=inputs, runner=_runner(args), **options)
+    inputs, options = tuning_inputs(job, args.seed), options_given(args)
+    how = {"inputs": inputs, "builder": builder, "runner": runner, **options}
+    report = tune(mod, target, args.trials, args.seconds, args.work_dir, **how)
     print(report)
     print(f"`tvm_cascade.compile(…, database={str(args.work_dir)!r})` builds the best", flush=True)
-    return report.to_json()
+    return [(job.label, one) for one in report.functions]
