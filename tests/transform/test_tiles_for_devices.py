@@ -50,3 +50,21 @@ def test_no_segment_is_empty(options: FuseOptions) -> None:
         tiling = choose_tiling(Frame((outer, inner), (), {outer: 3, inner: length}), options, Cpu(), False, 4)
         starts = [segment * tiling.tiles for segment in range(tiling.segments)]
         assert starts == [start for start in starts if start < tiling.total]
+
+
+@pytest.mark.parametrize(
+    ("length", "tile", "lanes"),
+    [
+        (600, 600, 8),  # the whole row, in fewer lanes
+        (1000, 1000, 8),
+        (2000, 2000, 16),
+        (777, 448, 64),  # as few tiles as are small, as long as each other
+        (1500, 512, 64),
+        (5003, 512, 64),
+        (1024, 1024, 64),
+    ],
+)
+def test_tiles_of_a_row_that_no_vector_divides(length: int, tile: int, lanes: int) -> None:
+    axis = tirx.Var("j", "int32")
+    tiling = choose_tiling(Frame((axis,), (), {axis: length}), FuseOptions(), Cpu(l1_bytes=32 * KIB), False, 4)
+    assert (tiling.tile, tiling.lanes) == (tile, lanes)
