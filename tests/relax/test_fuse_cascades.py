@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 import tvm
+import tvm_ffi
 from tvm import relax
 from tvm.relax.frontend import nn
 from tvm.relax.frontend.nn import op
@@ -184,3 +185,21 @@ def test_kernels_of_a_module_are_launched_while_those_before_them_end() -> None:
         found = get_pipeline(target).scheduled(mod)
         kernels = [func for func in found.functions.values() if isinstance(func, tvm.tirx.PrimFunc)]
         assert kernels and {is_dependent(func) for func in kernels} == {expected}
+
+
+def moved(array: np.ndarray, offset: int) -> object:
+    """A tensor of TVM with the array's values, so many bytes behind an address that is aligned to 64."""
+    memory = np.empty(array.nbytes + 128, "uint8")
+    start = -memory.ctypes.data % 64 + offset
+    placed = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    placed[...] = array
+    return tvm_ffi.from_dlpack(placed)
+
+
+@pytest.mark.parametrize("offset", [4, 16, 32])
+def test_tensors_may_lie_anywhere(offset: int) -> None:
+    """TVM's virtual machine passes addresses on as they are: an aligned load would end the process."""
+    pipeline, inputs = get_pipeline(), np.random.default_rng(3).standard_normal((3, *HEADS)).astype("float32")
+    executable = relax.build(module_of(attention, HEADS, HEADS, HEADS), pipeline.target, relax_pipeline=pipeline)
+    found = relax.VirtualMachine(executable, tvm.cpu())["forward"](*(moved(one, offset) for one in inputs))
+    np.testing.assert_array_equal(found.numpy(), called(executable, inputs)[0])

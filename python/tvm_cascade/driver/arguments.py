@@ -1,7 +1,7 @@
 """Arguments of compiled functions: arrays of any DLPack library, as TVM tensors.
 
-TVM's code takes for granted, without looking, that a tensor is aligned, and refuses one that is not compact. What
-cannot be shared as it is, is copied, and an output is copied back.
+Compiled code takes an alignment for granted, without looking, and TVM refuses a tensor that is not compact. What cannot
+be shared as it is, is copied, and an output is copied back.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ import tvm
 import tvm_ffi
 from tvm import ir, s_tir, tirx
 
+from tvm_cascade.driver.alignment import ON_GPUS, on_cpus
 from tvm_cascade.errors import CascadeError, DeviceError, InputError
-
-_ALIGNMENT = 64  # bytes
 
 
 @dataclass(frozen=True)
@@ -110,10 +109,10 @@ _Passed = tuple[Any, Callable[[], object] | None]
 
 
 def _tensor(parameter: Parameter, argument: Any, device: tvm.runtime.Device) -> _Passed:
-    if isinstance(argument, tvm.runtime.Tensor) and argument.data_ptr() % _ALIGNMENT == 0:
-        return argument, None
     if parameter.shape is None or not hasattr(argument, "__dlpack__"):
         return argument, None  # TVM rejects by name what it does not take
+    if isinstance(argument, tvm.runtime.Tensor) and _is_aligned(argument.data_ptr(), parameter, device):
+        return argument, None
     if parameter.written:
         _check_writable(parameter, argument)
     if 0 in getattr(argument, "shape", ()) and not isinstance(argument, tvm.runtime.Tensor):
@@ -132,16 +131,24 @@ def _tensor(parameter: Parameter, argument: Any, device: tvm.runtime.Device) -> 
             argument.copy_(whole)
 
         return inner, scatter if parameter.written or parameter.exposed else None
-    if tensor.data_ptr() % _ALIGNMENT == 0:
+    if _is_aligned(tensor.data_ptr(), parameter, device):
         return tensor, None
     aligned = tensor.copyto(tensor.device)
     return aligned, (lambda: aligned.copyto(tensor)) if parameter.written or parameter.exposed else None
 
 
+def _is_cpu(device: tvm.runtime.Device) -> bool:
+    return bool(device.dlpack_device_type() == tvm.cpu().dlpack_device_type())
+
+
+def _is_aligned(address: int, parameter: Parameter, device: tvm.runtime.Device) -> bool:
+    """Whether compiled code reads a tensor at that address."""
+    return address % (on_cpus(parameter.dtype) if _is_cpu(device) else ON_GPUS) == 0
+
+
 def _numpy_tensor(parameter: Parameter, array: np.ndarray[Any, Any], device: tvm.runtime.Device) -> _Passed:
-    on_cpu = device.dlpack_device_type() == tvm.cpu().dlpack_device_type()
     shareable = array.flags.c_contiguous and array.flags.writeable and array.dtype.kind in "biuf"
-    if on_cpu and shareable and array.ctypes.data % _ALIGNMENT == 0:
+    if _is_cpu(device) and shareable and array.flags.aligned:
         return tvm_ffi.from_dlpack(array), None
     tensor = tvm.runtime.tensor(array, device=device)
 
@@ -178,7 +185,7 @@ def _problem(
         if parameter.shape is not None and (told := _mismatch(parameter, argument, extents)):
             return InputError(*told, f"parameter {parameter} of `{name}`")
     kind = device.dlpack_device_type()
-    if kind != tvm.cpu().dlpack_device_type() and not device.exist:
+    if not _is_cpu(device) and not device.exist:
         hint = "run it where there is one: export_library(path) here, tvm_ffi.load_module(path) there"
         return DeviceError("a GPU", f"no {device.type.upper()} device here", f"call of `{name}`", hint)
     for parameter, argument in zip(parameters, arguments, strict=True):

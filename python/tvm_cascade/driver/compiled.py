@@ -95,10 +95,10 @@ class Compiled:
         ----------
         *arguments : its tensors, in the order of its parameters: `tvm.runtime.Tensor`, NumPy arrays, or whatever
             else speaks DLPack, such as torch tensors. They are used where they are, without a copy, if they are
-            contiguous and aligned to 64 bytes. Others (of libraries without `contiguous`: contiguous ones only) are
-            copied, and outputs copied back, as are NumPy arrays for a GPU, and those of bfloat16 and float8. What
-            the function does is not recorded for gradients. Calls that one thread makes on several streams of a GPU
-            must not run at the same time where a function is a plan of kernels: they have temporaries in common.
+            contiguous and, on a GPU, aligned to 64 bytes. Others (of libraries without `contiguous`: contiguous ones
+            only) are copied, and outputs copied back, as are NumPy arrays for a GPU, and those of bfloat16 and float8.
+            What the function does is not recorded for gradients. Calls that one thread makes on several streams of a
+            GPU must not run at the same time where a function is a plan of kernels: they have temporaries in common.
 
         Raises
         ------

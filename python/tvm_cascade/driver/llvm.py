@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from tvm import s_tir, tirx
 from tvm.target import Target
 
 from tvm_cascade.devices.device import Cpu
+from tvm_cascade.driver.alignment import of_any_address
 from tvm_cascade.driver.backend import Backend, Goal, Lowered, is_scheduled
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.schedule.bfloat16 import lower_bfloat16
@@ -31,12 +33,17 @@ from tvm_cascade.transform.handoff import carried_folds, is_fused
 
 
 def lower_cpu(outcome: Outcome, _name: str, goal: Goal, most_rows: int = CONTRACTED_ROWS) -> Lowered:
-    """A function under a schedule for a CPU.
+    """A function under a schedule for a CPU, for tensors at any address.
 
     Parameters
     ----------
     most_rows : rows that one task works on, at most.
     """
+    found = _lowered(outcome, goal, most_rows)
+    return dataclasses.replace(found, func=of_any_address(found.func))
+
+
+def _lowered(outcome: Outcome, goal: Goal, most_rows: int) -> Lowered:
     func = outcome.readable
     fused = is_fused(func)
     plain = outcome.program is not None and not outcome.program.opaque
@@ -97,7 +104,7 @@ def _same_options(options: FuseOptions) -> FuseOptions:
 
 
 def _as_written(_outcome: Outcome, func: tirx.PrimFunc) -> tirx.PrimFunc:
-    return func
+    return of_any_address(func)
 
 
 def _generate(mod: tvm.IRModule, target: Target) -> tvm.runtime.Executable:

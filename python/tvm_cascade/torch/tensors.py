@@ -1,6 +1,6 @@
 """Tensors of torch as tensors of TVM, and back: shared by DLPack, copied only where compiled code could not read them.
 
-Compiled code takes 64-byte alignment for granted without looking, and TVM's virtual machine compact strides.
+Compiled code takes an alignment for granted without looking, and TVM's virtual machine compact strides.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ import torch
 import tvm
 import tvm_ffi
 
-ALIGNMENT = 64  # bytes
+from tvm_cascade.driver.alignment import ON_GPUS
 
 
 def is_compact(tensor: torch.Tensor) -> bool:
     """Whether compiled code reads a tensor where it lies."""
-    plain = tensor.layout is torch.strided and not tensor.is_conj() and not tensor.is_neg()
-    return plain and tensor.is_contiguous() and tensor.data_ptr() % ALIGNMENT == 0
+    if tensor.layout is not torch.strided or tensor.is_conj() or tensor.is_neg():
+        return False
+    alignment = tensor.element_size() if tensor.device.type == "cpu" else ON_GPUS
+    return tensor.is_contiguous() and tensor.data_ptr() % alignment == 0
 
 
 def compact(tensor: torch.Tensor) -> torch.Tensor:
