@@ -46,6 +46,14 @@ assert not hasattr(tvm_cascade, "nonsense")
 MISUSES: dict[str, tuple[Callable[[], object], type[CascadeError], str]] = {
     "no cascade": (lambda: derive(None), InputError, "a Cascade.*NoneType.*tvm_cascade.explain"),
     "a program": (lambda: derive(softmax_stats()), InputError, "a Cascade.*PrimFunc"),
+    "one reduction": (lambda: Cascade(Reduction(m, MAX, x), [x]), InputError, r"a list of reductions.*in a list"),
+    "one element": (lambda: Cascade([Reduction(m, MAX, x)], x), InputError, r"a list of elements.*x.*in a list"),
+    "N of one's own": (
+        lambda: Cascade([Reduction(m, SUM, x), Reduction(t, SUM, x - m / sp.Symbol("N"))], [x]),
+        InputError,
+        r"names other than N.*tvm_cascade\.LENGTH",
+    ),
+    "an element n": (lambda: Cascade([Reduction(m, SUM, element("n"))], [element("n")]), InputError, "another name"),
     "no reduction": (lambda: Cascade([], [x]), InputError, "one or more.*none"),
     "a pair": (lambda: Cascade([(m, x)], [x]), InputError, "reductions.*tuple"),
     "an element's name": (lambda: Cascade([Reduction(m, MAX, x)], ["x"]), InputError, "symbols.*'x'.*element"),
@@ -64,6 +72,11 @@ def test_what_derive_does_not_take(misuse: str) -> None:
     call, kind, message = MISUSES[misuse]
     with pytest.raises(kind, match=r"(?s)" + message):
         call()
+
+
+def test_the_length_of_the_axis_is_a_symbol() -> None:
+    fold = derive(Cascade([Reduction(m, SUM, x), Reduction(t, SUM, (x - m / tvm_cascade.LENGTH) ** 2)], [x]))
+    assert isinstance(fold, Fold) and "c_m' = m_0/n" in str(fold)
 
 
 def test_a_refusal_prints_its_counterexample_as_explain_does() -> None:

@@ -5,12 +5,14 @@
 | `explain`                | per group of reductions: the verdict, its reason, the fold as formulas         |
 | `compile`                | from an unfused program to one that runs                                       |
 | `tune`                   | measures designs of a program's kernels, and keeps the best in a database      |
+| `optimize`               | a PyTorch module, compiled; it needs PyTorch (extra `torch`)                   |
 | `compile_unfused`        | the same without fusing: what fusing alone gains is measured against it        |
 | `Compiled`               | what both return: call it, or export it as a library                           |
 | `split`                  | a function's fold as one that leaves partial states and one that merges them   |
 | `derive`                 | the algebra alone: a cascade in, a fold or a refusal out                       |
 | `Cascade`, `Reduction`   | what `derive` takes, over symbols made by `element` and `result`               |
 | `SUM`, `MAX`, …          | the reducers of a `Reduction`: SUM, PROD, MAX, MIN, AND, OR                    |
+| `LENGTH`, `POSITION`     | symbols for it: how many positions there are, and the one of an element        |
 | `te.topk`                | top-k as a reduction in TE, which fuses as others do                           |
 | `FuseCascadedReductions` | the pass, also at `tvm.s_tir.transform` and `tvm.tir.transform`                |
 | `fuse_cascade`           | the same rewrite on an open schedule                                           |
@@ -36,7 +38,7 @@ autoload()
 if TYPE_CHECKING:
     from tvm_cascade import te
     from tvm_cascade.accuracy.numerics import numerics
-    from tvm_cascade.algebra.cascade import Cascade, Reduction, element, result
+    from tvm_cascade.algebra.cascade import LENGTH, POSITION, Cascade, Reduction, element, result
     from tvm_cascade.algebra.reducer import AND, MAX, MIN, OR, PROD, SUM
     from tvm_cascade.chunks.split import Split, split
     from tvm_cascade.driver.compilation import compile_unfused
@@ -53,9 +55,11 @@ __version__ = _versions.RELEASE
 
 __all__ = [
     "AND",
+    "LENGTH",
     "MAX",
     "MIN",
     "OR",
+    "POSITION",
     "PROD",
     "SUM",
     "Cascade",
@@ -80,7 +84,7 @@ __all__ = [
 # Loaded at first use: every process that imports TVM imports this module, and most of them fuse nothing.
 _HOMES = {
     **dict.fromkeys(("AND", "MAX", "MIN", "OR", "PROD", "SUM"), "tvm_cascade.algebra.reducer"),
-    **dict.fromkeys(("Cascade", "Reduction", "element", "result"), "tvm_cascade.algebra.cascade"),
+    **dict.fromkeys(("LENGTH", "POSITION", "Cascade", "Reduction", "element", "result"), "tvm_cascade.algebra.cascade"),
     "Compiled": "tvm_cascade.driver.compiled",
     "FuseCascadedReductions": "tvm_cascade.transform.fuse_cascaded_reductions",
     "FuseOptions": "tvm_cascade.options",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import sympy as sp
@@ -20,7 +20,8 @@ COUNT = sp.Symbol("n", positive=True, integer=True)
 POSITION = sp.Symbol("position", integer=True, nonnegative=True)
 """The position of an element on the cascade axis, as an element itself: the index that an argmax gives."""
 
-OWN_NAMES = frozenset(map(str, (LENGTH, COUNT, POSITION, LOWEST, HIGHEST)))
+OWN_SYMBOLS = (LENGTH, COUNT, POSITION, LOWEST, HIGHEST)
+OWN_NAMES = frozenset(map(str, OWN_SYMBOLS))
 """Names of the symbols above, and of the extremes of dtypes; all others that are not a cascade's start with `_`."""
 
 
@@ -71,22 +72,24 @@ class Cascade:
     Attributes
     ----------
     reductions : each may read the results of those before it.
-    elements : the symbols that vary along the axis.
+    elements : the symbols that vary along the axis; other symbols that are no results are constants of a row.
 
     Raises
     ------
     InputError
         When there is no reduction, or something else than reductions and symbols; when a reduction reads a result
         that is not computed before it, a result is computed twice, or the parts of a tuple are not all there as
-        neighbours.
+        neighbours; when a symbol has a name of the algebra's own.
     """
 
     reductions: tuple[Reduction, ...]
     elements: tuple[sp.Symbol, ...]
 
     def __init__(self, reductions: Sequence[Reduction], elements: Sequence[sp.Symbol]) -> None:
-        object.__setattr__(self, "reductions", tuple(reductions))
-        object.__setattr__(self, "elements", tuple(elements))
+        for given, name in ((reductions, "reductions"), (elements, "elements")):
+            if not isinstance(given, Iterable) or isinstance(given, str):
+                raise InputError(f"a list of {name}", repr(given), f"Cascade({name})", "put it in a list: […]")
+            object.__setattr__(self, name, tuple(given))
         if not self.reductions or not all(isinstance(reduction, Reduction) for reduction in self.reductions):
             found = ", ".join(type(part).__name__ for part in self.reductions) or "none"
             raise InputError("reductions, one or more", found, "Cascade(reductions, …)")
@@ -104,10 +107,21 @@ class Cascade:
                     "reductions in dependency order", f"{names} read before computed", str(reduction.result)
                 )
             seen.add(reduction.result)
+        self._check_names()
         for block in self.blocks:
             whole, parts = block[0].reducer.whole, sorted(reduction.reducer.part for reduction in block)
             if any(r.reducer.whole != whole for r in block) or (whole and parts != list(range(whole.width))):
                 raise InputError("every part of a tuple, side by side", f"parts {parts}", str(block[0].result))
+
+    def _check_names(self) -> None:
+        """Refuses symbols that would be taken for the algebra's own, which look alike in formulas and in code."""
+        read = set().union(*(reduction.element.free_symbols for reduction in self.reductions))
+        for symbol in sorted((read | {*self.results, *self.elements}) - {*OWN_SYMBOLS}, key=str):
+            if str(symbol) in OWN_NAMES:
+                ours = {str(LENGTH): "tvm_cascade.LENGTH", str(POSITION): "tvm_cascade.POSITION"}.get(str(symbol))
+                hint = f"another name; or {ours}, if that is meant" if ours else "another name"
+                expected = f"names other than {', '.join(sorted(OWN_NAMES))}"
+                raise InputError(expected, f"a symbol of your own with the name {symbol}", "Cascade", hint)
 
     @property
     def blocks(self) -> list[tuple[Reduction, ...]]:
