@@ -262,6 +262,34 @@ anyhow = te.create_prim_func([b, te.compute((n,), lambda i: b[i] * 2, name="c")]
     assert "2 programs" in printed.out
 
 
+OF_RELAX = """
+from tvm.script import ir as I, relax as R
+
+@I.ir_module
+class Model:
+    @R.function
+    def main(x: R.Tensor((4, 96), "float32"), w: R.Tensor((96,), "float32")):
+        with R.dataflow():
+            shares = R.nn.log_softmax(R.nn.rms_norm(x, w, axes=[-1]), axis=-1)
+            entropy = R.negative(R.sum(R.exp(shares) * shares, axis=-1))
+            R.output(entropy)
+        return entropy
+"""
+
+
+def test_a_file_may_hold_a_module_of_relax(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its operators are what the commands work on, as `get_pipeline` merges them."""
+    path = tmp_path / "model.py"
+    path.write_text(OF_RELAX)
+    assert cli.main(["explain", str(path), "--json", "--force"]) == 0
+    groups = json.loads(capsys.readouterr().out)["groups"]
+    assert {one["verdict"] for one in groups} == {"fused", "nothing to fuse"}
+    assert max(len(one["buffers"]) for one in groups) == 3  # the maximum, the sum and the entropy
+    assert cli.main(["check", str(path), "--inputs", "normal"]) == 0
+    printed = capsys.readouterr()
+    assert "2 programs: 1 fused" in printed.out and "as published" not in printed.out
+
+
 def test_an_interrupt_tells_what_was_found(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -273,7 +301,7 @@ def test_an_interrupt_tells_what_was_found(
     path = tmp_path / "check.json"
     assert script(["check", "--json", str(path)]) == 130
     printed = capsys.readouterr()
-    assert "1 programs: 1 fused" in printed.out and printed.err.endswith("interrupted\n")
+    assert "1 program: 1 fused" in printed.out and printed.err.endswith("interrupted\n")
     assert [row["name"] for row in json.loads(path.read_text())["rows"]] == ["V1"]
 
 
@@ -338,7 +366,7 @@ def test_a_file_that_cannot_be_written_after_all_is_a_message(capsys: pytest.Cap
     arguments = ["check", "V1", "--small", "--inputs", "normal", "--json", "/proc/nowhere.json"]
     assert cli.main(arguments) == 2
     printed = capsys.readouterr()
-    assert "1 programs: 1 fused" in printed.out and "where: /proc/nowhere.json" in printed.err
+    assert "1 program: 1 fused" in printed.out and "where: /proc/nowhere.json" in printed.err
 
 
 def test_bad_input_leaves_no_traceback() -> None:

@@ -84,7 +84,7 @@ def test_hard_data_cost_neither_class_nor_digits(name: str) -> None:
 
 def test_the_command_checks_what_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["check", "--catalogue", "log-sum-exp", "--inputs", "offset_1e6"]) == 0
-    assert "1 programs: 1 fused" in capsys.readouterr().out
+    assert "1 program: 1 fused" in capsys.readouterr().out
     assert cli.main(["check", "--catalogue", "no such"]) == 2
     assert "names of the catalogue" in capsys.readouterr().err
 

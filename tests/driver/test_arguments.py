@@ -90,12 +90,12 @@ def test_arrays_without_elements(of_any_length: Compiled) -> None:
 
 
 WRONG = {
-    "an extent": (lambda: DATA[:, :50].copy(), r"shape \(8, 100\).*\(8, 50\).*parameter `x` of `main`"),
+    "an extent": (lambda: DATA[:, :50].copy(), r"shape \(8, 100\).*\(8, 50\).*parameter `x` of `main`.*for this shape"),
     "a rank": (lambda: DATA[0].copy(), r"shape \(8, 100\).*\(100,\).*`x`"),
     "no elements": (lambda: DATA[:0], r"shape \(8, 100\).*\(0, 100\).*`x`"),
-    "a dtype": (lambda: DATA.astype("float64"), r"a float32 tensor.*float64.*`x`"),
+    "a dtype": (lambda: DATA.astype("float64"), r"a float32 tensor.*float64.*`x`.*convert it to float32"),
     "TVM's own": (lambda: tvm.runtime.tensor(DATA[:4]), r"shape \(8, 100\).*\(4, 100\).*`x`"),
-    "a list": (lambda: [1.0, 2.0], r"a float32 tensor.*list.*`x`"),
+    "a list": (lambda: [1.0, 2.0], r"a float32 tensor.*list.*`x`.*an array of NumPy"),
     "nothing": (lambda: None, r"a float32 tensor.*NoneType.*`x`"),
 }
 

@@ -67,3 +67,9 @@ def test_the_pass_cuts_for_the_function_s_own_target_before_the_current_one() ->
 @pytest.mark.parametrize("tag", ["nvidia/nvidia-h100", "nvidia/nvidia-a100"])
 def test_a_tag_states_its_architecture(tag: str) -> None:
     assert resolve_target(tag).attrs["arch"] == Target(tag).attrs["arch"]
+
+
+@pytest.mark.parametrize(("name", "kind"), [("sm_90a", "cuda"), ("gfx942", "rocm")])
+def test_an_architecture_names_a_gpu(name: str, kind: str) -> None:
+    target = resolve_target(name)
+    assert target.kind.name == kind and name in (target.attrs.get("arch"), target.attrs.get("mcpu"))

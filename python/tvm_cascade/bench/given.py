@@ -14,6 +14,7 @@ from tvm import tirx
 
 from tvm_cascade.accuracy.draws import drawn
 from tvm_cascade.algebra.verdict import Verdict
+from tvm_cascade.analysis.extent import Extent, extent_of
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.program import Program, is_static
 from tvm_cascade.analysis.tir import dtype_of
@@ -51,7 +52,7 @@ class GivenFunction:
             hint = "give them their values in the program"
             raise InputError("parameters that are buffers", f"the numbers {', '.join(numbers)}", where, hint)
         program = self._read[0]
-        if not is_static(program) or any(not str(extent).isdecimal() for extent in self._extents):
+        if not is_static(program) or not all(isinstance(one, int) for one in self._extents):
             raise InputError("extents that are numbers", "symbolic ones", where, "specialise the function to a shape")
 
     def __reduce__(self) -> tuple[type[GivenFunction], tuple[object, ...]]:
@@ -69,8 +70,8 @@ class GivenFunction:
         return outcome.program, tuple(group for group in fused if group is not None)
 
     @property
-    def _extents(self) -> list[Any]:
-        return [extent for param in self.func.params for extent in param.ty.shape]
+    def _extents(self) -> list[Extent]:
+        return [extent_of(extent) for param in self.func.params for extent in param.ty.shape]
 
     @property
     def family(self) -> str:

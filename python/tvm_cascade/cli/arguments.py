@@ -125,10 +125,6 @@ def options_given(args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-_ARCHITECTURES = {"sm_": ("cuda", "arch"), "gfx": ("rocm", "mcpu")}
-"""By prefix of an architecture, the kind of target and the attribute that states it."""
-
-
 def target_of(text: str) -> tvm.target.Target:
     """The target that the command line names: a kind, a tag, an architecture (sm_90a, gfx942), or a target's JSON.
 
@@ -138,10 +134,7 @@ def target_of(text: str) -> tvm.target.Target:
         When it is no target that we compile for.
     """
     meant: str | dict[str, Any] = text
-    if named := [key for prefix, key in _ARCHITECTURES.items() if text.startswith(prefix)]:
-        kind, attribute = named[0]
-        meant = {"kind": kind, attribute: text}
-    elif text.lstrip().startswith("{"):
+    if text.lstrip().startswith("{"):
         try:
             meant = json.loads(text)
         except ValueError as error:

@@ -129,7 +129,8 @@ def summary(found: Sequence[Audit]) -> str:
     fused = sum(row.verdict == "fused" for row in by_default)
     refused = [row for row in by_default if row.counterexample]
     listed = sum(row.rescaled != () and row.verdict == "fused" for row in found)
-    text = f"{len(by_default)} programs: {fused} fused, {len(refused)} refused with a counterexample"
+    programs = "1 program" if len(by_default) == 1 else f"{len(by_default)} programs"
+    text = f"{programs}: {fused} fused, {len(refused)} refused with a counterexample"
     if listed:
         text += f" ({listed} of them fuse once their dtype is listed in rescalable_casts)"
     wrong = sum(not row.ok for row in found)
@@ -172,12 +173,12 @@ def _notes(found: Sequence[Audit]) -> list[str]:
     for row in found:
         for kind, output, error in row.blind:
             lines.append(
-                f"{row.name}: {kind} shows nothing of {output}: the unfused program itself is off by {error:.0%}"
+                f"{row.name}: {kind} shows nothing of {output}: the unfused program's own error is {error:.1e}"
             )
     counterexamples = {row.counterexample: row.name for row in reversed(found) if row.counterexample}
     lines += [f"refused, as {name}: {text}" for text, name in counterexamples.items()]
     sizes: dict[str, list[str]] = {}
-    for row in found:
+    for row in (row for row in found if row.shape):  # functions of files are checked as they are
         changed = ", ".join(f"{extent} {old} → {row.shape[extent]}" for extent, old in row.published.items())
         sizes.setdefault(changed, []).append(row.name)
     for changed, names in sizes.items():

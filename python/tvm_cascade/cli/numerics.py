@@ -34,9 +34,11 @@ def run(args: argparse.Namespace) -> int:
     """Measure; returns the exit code, 1 where a fused program is worse than it may be."""
     check_inputs(args)
     worse = False
-    for job in chosen_jobs([args.program], args):
+    jobs = chosen_jobs([args.program], args)
+    for job in jobs:
         found = _measured(job, args)
-        print(found.to_json() if args.json else found)
+        title = f"{job.name}:\n" if len(jobs) > 1 else ""
+        print(found.to_json() if args.json else f"{title}{found}", flush=True)
         worse |= not found.ok
     return int(worse)
 

@@ -18,19 +18,21 @@ from typing import Any
 import numpy as np
 import tvm
 from numpy.typing import NDArray
-from tvm import ir, tirx
+from tvm import ir, relax, tirx
 
 from tvm_cascade.bench import workloads
 from tvm_cascade.bench.given import GivenFunction
 from tvm_cascade.bench.progress import waiting
 from tvm_cascade.bench.workload import Workload
+from tvm_cascade.cli.arguments import options_given, target_of
 from tvm_cascade.driver.functions import functions_of
 from tvm_cascade.errors import InputError, WorkloadError
+from tvm_cascade.relax import get_pipeline
 
 SUFFIXES = (".py", ".json")
 TOLD = (
     "a workload that `workloads` lists; or a .py file, run to get its PrimFuncs and IRModules; or the .json of "
-    "tvm.ir.save_json"
+    "tvm.ir.save_json; of Relax, the functions that its operators are merged into"
 )
 """What a program's name may be, for the help of a command."""
 
@@ -148,30 +150,46 @@ def functions_of_file(path: Path, args: argparse.Namespace) -> dict[str, ir.Base
         raise InputError("--shape, --small and --dtype with a workload only", "a file", str(path))
     if not path.is_file():
         raise InputError("a file that exists", "a folder" if path.is_dir() else "none", str(path))
-    found = _from_python(path) if path.suffix == ".py" else _from_json(path)
+    found = _from_python(path, args) if path.suffix == ".py" else _from_json(path, args)
     if unknown := [name for name in args.only if name not in found]:
         raise InputError(f"functions among {', '.join(found)}", ", ".join(unknown), f"--only of {path}")
     return {name: func for name, func in found.items() if not args.only or name in args.only}
 
 
-def _from_json(path: Path) -> dict[str, ir.BaseFunc]:
+def _functions_of(value: object, path: Path, args: argparse.Namespace) -> dict[str, ir.BaseFunc]:
+    """The functions of a module, or one PrimFunc; in place of those of Relax, what their operators are merged into."""
+    found = functions_of(value, str(path))
+    if not any(isinstance(func, relax.Function) for func in found.values()):
+        return found
+    named = getattr(args, "target", None)
+    pipeline = get_pipeline("auto" if named is None else target_of(named), **options_given(args))
+    try:
+        merged = functions_of(pipeline.grouped(value), str(path))
+    except Exception as error:  # whatever TVM's passes run into
+        first = next(iter(str(error).strip().splitlines()), "")
+        told = f"{type(error).__name__}: {first}"
+        raise InputError("a module of Relax whose operators TVM legalises", told, str(path)) from error
+    return {name: func for name, func in merged.items() if not isinstance(func, relax.Function)}
+
+
+def _from_json(path: Path, args: argparse.Namespace) -> dict[str, ir.BaseFunc]:
     expected, hint = "a module or PrimFunc as tvm.ir.save_json writes it", "tvm.ir.save_json(module)"
     try:
         loaded = tvm.ir.load_json(path.read_text(encoding="utf-8"))
     except Exception as error:  # on other text TVM raises whatever it runs into
         first = next(iter(str(error).strip().splitlines()), "")
         raise InputError(expected, f"{type(error).__name__}: {first}", str(path), hint) from error
-    return functions_of(loaded, str(path))
+    return _functions_of(loaded, path, args)
 
 
-def _from_python(path: Path) -> dict[str, ir.BaseFunc]:
+def _from_python(path: Path, args: argparse.Namespace) -> dict[str, ir.BaseFunc]:
     """Every PrimFunc and every function of every IRModule that the file defines, under the file's own names."""
     functions: dict[str, ir.BaseFunc] = {}
     for name, value in vars(_executed(path)).items():
         if isinstance(value, tirx.PrimFunc):
             functions[name] = value
         elif isinstance(value, tvm.IRModule):
-            functions |= {f"{name}.{inner}": func for inner, func in functions_of(value, str(path)).items()}
+            functions |= {f"{name}.{inner}": func for inner, func in _functions_of(value, path, args).items()}
     if not functions:
         raise InputError("PrimFuncs or IRModules at the file's top level", "none", str(path))
     return functions
@@ -179,9 +197,10 @@ def _from_python(path: Path) -> dict[str, ir.BaseFunc]:
 
 def _executed(path: Path) -> ModuleType:
     """The file as a module, run as `python FILE` would, though not as __main__."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    spec = importlib.util.spec_from_file_location(f"_program_{path.stem}", path)
     assert spec is not None and spec.loader is not None  # the suffix is .py
     module = importlib.util.module_from_spec(spec)
+    sys.modules[module.__name__] = module  # where TVMScript looks for the source of a class
     expected = "a Python file that runs to its end"
     try:
         with _beside(path), contextlib.redirect_stdout(sys.stderr):  # standard output is for the command's own

@@ -183,7 +183,7 @@ def _problem(
     extents: dict[str, int] = {}
     for parameter, argument in zip(parameters, arguments, strict=True):
         if parameter.shape is not None and (told := _mismatch(parameter, argument, extents)):
-            return InputError(*told, f"parameter {parameter} of `{name}`")
+            return InputError(told[0], told[1], f"parameter {parameter} of `{name}`", told[2])
     kind = device.dlpack_device_type()
     if not _is_cpu(device) and not device.exist:
         hint = "run it where there is one: export_library(path) here, tvm_ffi.load_module(path) there"
@@ -199,20 +199,21 @@ def _problem(
     return None
 
 
-def _mismatch(parameter: Parameter, argument: Any, extents: dict[str, int]) -> tuple[str, str] | None:
-    """(what was expected, what was found) of dtype and shape; symbolic extents are those that were seen first."""
+def _mismatch(parameter: Parameter, argument: Any, extents: dict[str, int]) -> tuple[str, str, str] | None:
+    """(expected, found, remedy) of dtype and shape; symbolic extents are those that were seen first."""
     if not hasattr(argument, "__dlpack__"):
-        return f"a {parameter.dtype} tensor", type(argument).__name__
+        return f"a {parameter.dtype} tensor", type(argument).__name__, "pass an array of NumPy, torch or TVM"
     array = argument if hasattr(argument, "dtype") else tvm_ffi.from_dlpack(argument)
     if (found := _dtype_name(array)) != parameter.dtype:
-        return f"a {parameter.dtype} tensor", found
+        return f"a {parameter.dtype} tensor", found, f"convert it to {parameter.dtype}, or write the program in {found}"
     expected, shape = parameter.shape or (), tuple(int(extent) for extent in array.shape)
     if len(shape) == len(expected):
         known = [extents.setdefault(e, n) if isinstance(e, str) else e for e, n in zip(expected, shape, strict=True)]
         if all(a == b for a, b in zip(known, shape, strict=True)):
             return None
         expected = tuple(f"{e} = {n}" if isinstance(e, str) else e for e, n in zip(expected, known, strict=True))
-    return f"shape {_text(expected)}", _text(shape)
+    hint = "compile the program for this shape, or with extents that are variables: tvm.tirx.Var('n', 'int64')"
+    return f"shape {_text(expected)}", _text(shape), hint
 
 
 def _text(shape: Sequence[int | str]) -> str:

@@ -64,8 +64,8 @@ def _build(
     functions = functions_of(mod_or_func, "compile")
     foreign = {name: type(func).__name__ for name, func in functions.items() if not isinstance(func, tirx.PrimFunc)}
     if foreign or not functions:
-        found = ", ".join(f"{name}: {kind}" for name, kind in foreign.items()) or "no function"
-        hint = "in a Relax pipeline, put tvm.s_tir.transform.FuseCascadedReductions() after LegalizeOps and FuseTIR"
+        found = ", ".join(f"`{name}`, a {kind}" for name, kind in foreign.items()) or "no function"
+        hint = "of a module of Relax, tvm_cascade.relax.get_pipeline(target).build(mod) makes code" if foreign else ""
         raise InputError("a module of PrimFuncs", found, "compile", hint)
     # A module's functions go by their names in it: TVM exports symbols, which may differ, and even clash.
     named = {name: func.with_attr("global_symbol", name) for name, func in functions.items()}

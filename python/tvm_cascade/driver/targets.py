@@ -11,11 +11,15 @@ from tvm_cascade.devices.host import host_target
 from tvm_cascade.driver.backends import BACKENDS, backend_of
 from tvm_cascade.errors import InputError
 
+_ARCHITECTURES = {"sm_": ("cuda", "arch"), "gfx": ("rocm", "mcpu")}
+"""By prefix of an architecture, the kind of target and the attribute that states it."""
+
 
 def resolve_target(target: str | dict[str, Any] | Target) -> Target:
     """The target meant: "auto" is the CPU of this machine; the name of a kind of GPU, such as "cuda", its first one.
 
-    What a target of a GPU leaves out comes from the GPU of this machine, and its host is this machine's CPU.
+    "sm_90a" and "gfx942" are GPUs of that architecture. What a target of a GPU leaves out comes from the GPU of this
+    machine, and its host is this machine's CPU.
 
     Raises
     ------
@@ -27,12 +31,19 @@ def resolve_target(target: str | dict[str, Any] | Target) -> Target:
     examples = [f'"{kind}"' for kind, backend in BACKENDS.items() if backend.runtime != "cpu"]
     hint = f'pass "auto", {", ".join([*examples, *(backend.example for backend in BACKENDS.values())])}'
     try:
+        target = _of_architecture(target) if isinstance(target, str) else target
         resolved = target if isinstance(target, Target) else Target(target)
     except (TypeError, ValueError) as error:
         raise InputError("a target of TVM", repr(target), "target", hint) from error
     if resolved.kind.name not in BACKENDS:
         raise InputError(f"a target of kind {' or '.join(BACKENDS)}", resolved.kind.name, "target", hint)
     return backend_of(resolved).resolve(resolved, _stated(target, resolved))
+
+
+def _of_architecture(target: str) -> str | dict[str, Any]:
+    """The target of a GPU that is named by its architecture alone; any other as it is."""
+    keys = [key for prefix, key in _ARCHITECTURES.items() if target.startswith(prefix)]
+    return {"kind": keys[0][0], keys[0][1]: target} if keys else target
 
 
 def _stated(target: str | dict[str, Any] | Target, resolved: Target) -> Mapping[str, Any]:

@@ -73,10 +73,14 @@ class Pipeline:
 
     def __call__(self, mod: tvm.IRModule, context: transform.PassContext | None = None) -> tvm.IRModule:
         """The module, with code generation left to do."""
+        return tvm.transform.Sequential(_BUILT)(self.scheduled(self.grouped(mod)))
+
+    def grouped(self, mod: tvm.IRModule) -> tvm.IRModule:
+        """The module with its operators as PrimFuncs, those of a cascade merged into one, nothing fused yet."""
         given = {name: getattr(self.options, name) for name in vars(self.options)}
         cascades = FuseCascades(self.target, **given)
-        grouped = tvm.transform.Sequential([*_DISPATCHED, cascades, *_GROUPED])(mod)
-        return tvm.transform.Sequential(_BUILT)(self.scheduled(grouped))
+        with self.target:
+            return tvm.transform.Sequential([*_DISPATCHED, cascades, *_GROUPED])(mod)
 
     def build(self, mod: tvm.IRModule) -> relax.VMExecutable:
         """A module's code, for `relax.VirtualMachine`.

@@ -39,6 +39,8 @@ _LONG_NUMBER = 10**5  # a rational with longer parts, such as a float32 literal'
 MODEL = "the model's estimates"
 """Where designs come from that nothing was measured for."""
 
+_SKIPPED = "a {}, not a PrimFunc; of Relax, the report of tvm_cascade.relax.get_pipeline(target) tells"
+
 _Lowering: TypeAlias = tuple[str, str, tuple[StepReport, ...], str]
 
 
@@ -60,7 +62,7 @@ def explain_outcomes(
     reports: list[FunctionReport] = []
     for name, func in functions.items():
         if name not in outcomes:
-            reports.append(FunctionReport(name, "skipped", f"a {type(func).__name__}, not a PrimFunc"))
+            reports.append(FunctionReport(name, "skipped", _SKIPPED.format(type(func).__name__)))
             continue
         outcome, kernel = outcomes[name], (kernels or {}).get(name)
         design = (origins or {}).get(name, MODEL if isinstance(kernel, (Plan, Kernel)) else "")
