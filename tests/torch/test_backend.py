@@ -65,7 +65,7 @@ def test_a_model_in_two_graphs_at_several_lengths() -> None:
 def test_what_it_cannot_take_runs_in_pytorch_and_is_named() -> None:
     compiled = torch.compile(lambda x: torch.special.bessel_j0(x).sum(-1), backend="tvm_cascade")
     x = torch.randn(4, 8)
-    with pytest.warns(FallbackWarning, match=r"(?s)aten\.special_bessel_j0\.default.*what to do"):
+    with pytest.warns(FallbackWarning, match=r"(?s)aten\.special_bessel_j0\.default.*node `special"):
         found = compiled(x)
     assert torch.equal(found, torch.special.bessel_j0(x).sum(-1))
 

@@ -12,7 +12,8 @@ from torch import fx
 from tvm_cascade.errors import CascadeError
 from tvm_cascade.torch.aliases import views_of_arguments
 from tvm_cascade.torch.devices import device_of
-from tvm_cascade.torch.optimization import compiled, exported, runnable
+from tvm_cascade.torch.exporting import exported
+from tvm_cascade.torch.optimization import compiled, runnable
 
 MOST_KINDS = 8
 """Shapes and strides of its arguments for which one graph is compiled; for further ones it runs in PyTorch."""
@@ -68,7 +69,7 @@ class CapturedGraph:
             views = views_of_arguments(program)
             run = runnable(compiled(program, "auto", device), program, None)
         except CascadeError as error:
-            self._warn(str(error))
+            self._warn(_told(error))
             return None
 
         def call(given: Sequence[Any]) -> tuple[Any, ...]:
@@ -80,6 +81,11 @@ class CapturedGraph:
         if told not in self._told:
             self._told.add(told)
             warnings.warn(f"a graph runs in PyTorch, not in tvm-cascade: {told}", FallbackWarning, stacklevel=3)
+
+
+def _told(error: CascadeError) -> str:
+    """The error without its remedies, which are of `optimize`: that the graph runs in PyTorch is one."""
+    return f"expected {error.expected}, found {error.found}" + (f", at {error.where}" if error.where else "")
 
 
 def _kind(argument: Any) -> object:

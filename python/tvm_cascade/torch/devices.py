@@ -72,10 +72,17 @@ def _tensors(module: torch.nn.Module | None, example: object) -> Iterable[tuple[
 
 
 def asked_for(device: torch.device, target: str | dict[str, object] | Target) -> str | dict[str, object] | Target:
-    """The target that the user means: of "auto", the kind that runs on the model's device."""
-    if target != "auto" or device.type == "cpu":
-        return target
-    return _KINDS.get(device.type, device.type)
+    """The target that the user means: of "auto", the kind that runs on the model's device.
+
+    Raises
+    ------
+    ModelError
+        When no target runs there.
+    """
+    if device.type not in _KINDS:
+        hint = "move the module and the example there: .to('cpu'), or .to('cuda')"
+        raise ModelError(f"a model on a device of torch's kinds {', '.join(_KINDS)}", str(device), "its tensors", hint)
+    return target if target != "auto" or device.type == "cpu" else _KINDS[device.type]
 
 
 def placed(device: torch.device, target: Target) -> ModelDevice:

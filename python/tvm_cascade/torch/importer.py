@@ -15,6 +15,7 @@ from tvm.relax.frontend.torch.exported_program_translator import ExportedProgram
 from tvm_cascade.errors import CascadeError, ModelError
 from tvm_cascade.torch import norms
 from tvm_cascade.torch.converters import CONVERTERS
+from tvm_cascade.torch.exporting import decomposed
 from tvm_cascade.torch.graph import ImportedGraph, Interface, prepared
 from tvm_cascade.torch.precision import computes_on_halves, operands_in_float32, rounded
 from tvm_cascade.torch.results import checked
@@ -23,6 +24,8 @@ from tvm_cascade.torch.site import Site
 _ATEN = torch.ops.aten
 KEPT_WHOLE = (_ATEN.scaled_dot_product_attention.default, _ATEN.matmul.default, _ATEN.linear.default)
 """Not decomposed: their parts flatten batch and sequence between cascades, and lose what is not of known length."""
+
+_HINT = "write it by other operators, or leave it to torch.compile(…, backend='tvm_cascade'), which falls back"
 
 DECOMPOSED = {_ATEN.rms_norm.default: norms.rms_norm}
 """Decomposed here, since what torch makes of them depends on the device."""
@@ -44,7 +47,7 @@ def import_program(program: torch.export.ExportedProgram, device: torch.device) 
     for kept in KEPT_WHOLE:
         table.pop(kept, None)
     table.update(DECOMPOSED)
-    shown, interface = prepared(program.run_decompositions(table), device)
+    shown, interface = prepared(decomposed(program, table), device)
     return translated(shown), interface
 
 
@@ -54,11 +57,13 @@ def translated(shown: ImportedGraph) -> tvm.IRModule:
     stock: Mapping[str, Any] = ExportedProgramImporter().convert_map
     _refuse_unknown(calls, stock)
     convert = {node.target.__name__: _converter(node.target.__name__) for node in calls}
-    module: tvm.IRModule = from_exported_program(
-        shown,
-        run_ep_decomposition=False,
-        custom_convert_map=convert,
-    )
+    try:
+        module: tvm.IRModule = from_exported_program(shown, run_ep_decomposition=False, custom_convert_map=convert)
+    except NotImplementedError as error:  # of the dtype of an argument: operators are converted by `_converter`
+        hint = "convert it before the model is called, to float32 say"
+        raise ModelError(
+            "arguments of dtypes that TVM's importer takes", str(error), "the model's graph", hint
+        ) from error
     return module
 
 
@@ -69,8 +74,7 @@ def _refuse_unknown(calls: list[fx.Node], stock: Mapping[str, Any]) -> None:
         raise ModelError("operators that draw no random numbers", _names(random), origin(random[0]), hint)
     unknown = [node for node in calls if node.target.__name__ not in {*CONVERTERS, *stock}]
     if unknown:
-        hint = "write it by other operators, or leave it to torch.compile(…, backend='tvm_cascade'), which falls back"
-        raise ModelError("operators that can be converted", _names(unknown), origin(unknown[0]), hint)
+        raise ModelError("operators that can be converted", _names(unknown), origin(unknown[0]), _HINT)
 
 
 def _is_random(node: fx.Node) -> bool:
@@ -114,6 +118,6 @@ def _converter(name: str) -> Callable[[fx.Node, Any], Any]:
             raise
         except Exception as error:
             told = f"{type(error).__name__}: {str(error).strip().splitlines()[-1] if str(error).strip() else ''}"
-            raise ModelError(f"a use of {node.target} that can be converted", told, origin(node)) from error
+            raise ModelError(f"a use of {node.target} that can be converted", told, origin(node), _HINT) from error
 
     return convert

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -42,10 +42,35 @@ def _leaf(name: str, value: torch.Tensor) -> Leaf:
     return Leaf(name, value.dtype, tuple(e if isinstance(e, int) else str(e.node.expr) for e in value.shape))
 
 
+def named(
+    leaves: Sequence[Leaf | None], names: Sequence[Mapping[int, str]], ranges: Mapping[str, tuple[int, int | None]]
+) -> tuple[tuple[Leaf | None, ...], dict[str, tuple[int, int | None]]]:
+    """The leaves and ranges, with the caller's names in place of torch's.
+
+    Parameters
+    ----------
+    names : of extents, per leaf and axis.
+    """
+    known = {
+        str(leaf.shape[axis]): name
+        for leaf, own in zip(leaves, names, strict=False)
+        for axis, name in own.items()
+        if leaf is not None
+    }
+
+    def told(leaf: Leaf) -> Leaf:
+        return replace(leaf, shape=tuple(known.get(one, one) if isinstance(one, str) else one for one in leaf.shape))
+
+    of_caller = {known.get(name, name): limits for name, limits in ranges.items()}
+    return tuple(None if leaf is None else told(leaf) for leaf in leaves), of_caller
+
+
 def ranges_of(program: torch.export.ExportedProgram) -> dict[str, tuple[int, int | None]]:
     """The least and the largest value of each symbolic extent; None where there is none."""
     found: dict[str, tuple[int, int | None]] = {}
     for symbol, limits in program.range_constraints.items():
+        if not symbol.is_integer:
+            continue  # a number that the model reads off a tensor
         upper = int(limits.upper) if str(limits.upper).isdecimal() else None
         found[str(symbol)] = int(limits.lower), upper
     return found
@@ -85,9 +110,13 @@ def check(
         known = wanted if isinstance(wanted, int) else sizes.setdefault(wanted, extent)
         lower, upper = ranges.get(str(wanted), (0, None)) if isinstance(wanted, str) else (extent, extent)
         if extent != known or extent < lower or (upper is not None and extent > upper):
-            limits = f" where {wanted} is from {lower} to {upper or 'any size'}" if isinstance(wanted, str) else ""
+            limits = f" where {wanted} is {_between(lower, upper)}" if isinstance(wanted, str) else ""
             raise ModelError(f"{leaf}{limits}", found, "call of the model", hint)
     return argument
+
+
+def _between(lower: int, upper: int | None) -> str:
+    return f"{lower} or more" if upper is None else f"from {lower} to {upper}"
 
 
 def check_constant(name: str, value: object, argument: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 from tvm_cascade.errors import ModelError
+from tvm_cascade.report.explanation import Explanation
+from tvm_cascade.torch.calls import as_in_example, parts_of, shown
 from tvm_cascade.torch.devices import ModelDevice
 from tvm_cascade.torch.graph import Interface
 from tvm_cascade.torch.leaves import Leaf, check, check_constant
@@ -78,12 +81,17 @@ class OptimizedModel:
     target : what it was compiled for.
     """
 
-    def __init__(self, name: str, program: Program, call_spec: Any, target: Any, report: Any) -> None:
-        self._name, self._program, self._spec = name, program, call_spec
+    def __init__(
+        self, module: torch.nn.Module, program: Program, call_spec: Any, target: Any, report: Explanation
+    ) -> None:
+        self._name, self._signature = type(module).__name__, inspect.signature(module.forward)
+        self._program, self._spec = program, call_spec
         self.target, self.report = target, report
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The module's result for these arguments, which have the structure of the example's.
+
+        Arguments may be given by position or by name, as the module takes them.
 
         Raises
         ------
@@ -91,10 +99,15 @@ class OptimizedModel:
             When an argument is not what the model was compiled for: its dtype, device or shape, or the value of a
             constant.
         """
-        leaves, spec = pytree.tree_flatten((args, _ordered(kwargs, self._spec.in_spec)))
-        if spec != self._spec.in_spec:
-            hint = "call tvm_cascade.optimize with an example of this structure"
-            raise ModelError(f"arguments as {self._spec.in_spec}", str(spec), f"call of {self._name}", hint)
+        wanted = self._spec.in_spec
+        leaves, spec = pytree.tree_flatten((args, _ordered(kwargs, wanted)))
+        if spec != wanted:
+            leaves, spec = pytree.tree_flatten(as_in_example(self._signature, wanted, args, kwargs))
+        if spec != wanted:
+            hint = (
+                "call it with arguments as those of the example, or call tvm_cascade.optimize with an example as these"
+            )
+            raise ModelError(f"arguments as {shown(wanted)}", shown(spec), f"call of {self._name}", hint)
         return pytree.tree_unflatten(self._program(leaves), self._spec.out_spec)
 
     def __repr__(self) -> str:
@@ -103,6 +116,6 @@ class OptimizedModel:
 
 def _ordered(kwargs: dict[str, Any], spec: Any) -> dict[str, Any]:
     """The keyword arguments in the order of the example's."""
-    names = spec.children()[1].context if callable(getattr(spec, "children", None)) else spec.children_specs[1].context
+    names = parts_of(spec)[1].context
     known = {name: kwargs[name] for name in names or () if name in kwargs}
     return {**known, **{name: value for name, value in kwargs.items() if name not in known}}

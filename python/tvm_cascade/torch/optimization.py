@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,14 +16,14 @@ from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import CascadeError, InputError, ModelError
 from tvm_cascade.report.explanation import Explanation
 from tvm_cascade.torch.build import built
+from tvm_cascade.torch.calls import names_of_extents
 from tvm_cascade.torch.devices import ModelDevice, asked_for, device_of, placed
+from tvm_cascade.torch.exporting import Dynamic, arguments_of, exported
 from tvm_cascade.torch.graph import Interface
 from tvm_cascade.torch.importer import import_program
-from tvm_cascade.torch.leaves import leaves_of, ranges_of
+from tvm_cascade.torch.leaves import leaves_of, named, ranges_of
 from tvm_cascade.torch.model import OptimizedModel, Program
 from tvm_cascade.torch.state import shared_state
-
-Dynamic = Mapping[str, Any] | Sequence[Any] | None
 
 
 def optimize(
@@ -50,7 +51,7 @@ def optimize(
     Raises
     ------
     InputError
-        When the module or the target is none.
+        When the module or the target is none, or the example is not what the module takes.
     ModelError
         When the module has an operator that cannot be converted, or control flow that depends on its data; or when its
         tensors are on several devices, or not on the target's.
@@ -65,12 +66,13 @@ def optimize(
     if not isinstance(module, torch.nn.Module):
         hint = "wrap a function in a module whose forward calls it"
         raise InputError("a torch.nn.Module", type(module).__name__, "tvm_cascade.optimize", hint)
-    args, kwargs = _arguments(example_inputs)
+    args, kwargs = arguments_of(example_inputs, module)
     device = device_of(module, (args, kwargs))
     program = exported(module, args, kwargs, dynamic)
     code = compiled(program, target, device)
-    run = runnable(code, program, module)
-    return OptimizedModel(type(module).__name__, run, program.call_spec, code.target, code.report)
+    extents = names_of_extents(inspect.signature(module.forward), args, kwargs, dynamic)
+    run = runnable(code, program, module, extents)
+    return OptimizedModel(module, run, program.call_spec, code.target, code.report)
 
 
 @dataclass(frozen=True)
@@ -116,35 +118,19 @@ def compiled(
     return Code(executable, interface, resolved, place, report)
 
 
-def runnable(code: Code, program: torch.export.ExportedProgram, module: torch.nn.Module | None) -> Program:
-    """The code with the parameters and buffers of its module, or with the program's own."""
+def runnable(
+    code: Code,
+    program: torch.export.ExportedProgram,
+    module: torch.nn.Module | None,
+    extents: Sequence[Mapping[int, str]] = (),
+) -> Program:
+    """The code with the parameters and buffers of its module, or with the program's own.
+
+    Parameters
+    ----------
+    extents : names of extents for messages, per leaf of the arguments and axis; torch's by default.
+    """
     function = relax.VirtualMachine(code.executable, code.device.tvm)["main"]
     state = shared_state(program, module, code.interface.state, code.device.tvm)
-    leaves = leaves_of(program, code.interface.inputs)
-    return Program(function, code.interface, leaves, ranges_of(program), state, code.device)
-
-
-def _arguments(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    if isinstance(example, Mapping):
-        return (), dict(example)
-    return tuple(example) if isinstance(example, (tuple, list)) else (example,), {}
-
-
-def exported(
-    module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic: Dynamic
-) -> torch.export.ExportedProgram:
-    """The exported module.
-
-    Raises
-    ------
-    ModelError
-        When torch cannot export it.
-    """
-    try:
-        with torch.no_grad():
-            return torch.export.export(module, args, kwargs, dynamic_shapes=dynamic)
-    except Exception as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        hint = "torch.export says why; torch.compile(model, backend='tvm_cascade') takes a model in parts"
-        found = f"{type(error).__name__}: {lines[0] if lines else ''}"
-        raise ModelError("a module that torch.export takes", found, type(module).__name__, hint) from error
+    leaves, ranges = named(leaves_of(program, code.interface.inputs), extents, ranges_of(program))
+    return Program(function, code.interface, leaves, ranges, state, code.device)

@@ -1,0 +1,100 @@
+"""From a module and an example of its arguments to an exported program; what torch says of a failure, put shortly."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import traceback
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils import _pytree as pytree
+
+from tvm_cascade.errors import InputError, ModelError
+
+Dynamic = Mapping[str, Any] | Sequence[Any] | None
+
+_LIBRARIES = (Path(torch.__file__).parent, Path(__file__).parents[1])
+_FOR_TORCH = re.compile(
+    r"For (more|extended|C\+\+)|TORCH|Caused by|https?://|^consider using|^The following call|^File "
+)
+"""Lines of torch's messages that tell how to debug torch."""
+
+_MESSAGE_LINES = 4
+_HINT = "torch.compile(model, backend='tvm_cascade') takes a model in parts, and runs what cannot be taken in PyTorch"
+_HINT_OF_DYNAMIC = (
+    "`dynamic` is what torch.export.export takes as `dynamic_shapes`: a mapping from names of arguments to "
+    "{axis: Dim}; an example has extents of 2 or more where they may change"
+)
+
+
+def arguments_of(example: Any, module: torch.nn.Module) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The positional and the keyword arguments that an example stands for.
+
+    Raises
+    ------
+    InputError
+        When it holds something else than tensors and constants, or the module takes other arguments.
+    """
+    where = "example_inputs of tvm_cascade.optimize"
+    if example is None:
+        hint = "pass torch.randn(…) of the shape and dtype of calls, or () where there are no arguments"
+        raise InputError("a tensor, a tuple of arguments, or a mapping of them", "None", where, hint)
+    if any(isinstance(leaf, np.ndarray) for leaf in pytree.tree_leaves(example)):
+        raise InputError("tensors of torch", "an array of NumPy", where, "pass torch.from_numpy(array)")
+    args: tuple[Any, ...] = tuple(example) if isinstance(example, (tuple, list)) else (example,)
+    args, kwargs = ((), dict(example)) if isinstance(example, Mapping) else (args, {})
+    signature = inspect.signature(module.forward)
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        hint = "pass a tuple of the positional arguments, or a mapping by name"
+        expected = f"arguments of {type(module).__name__}.forward{signature}"
+        raise InputError(expected, str(error), where, hint) from error
+    return args, kwargs
+
+
+def exported(
+    module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic: Dynamic
+) -> torch.export.ExportedProgram:
+    """The exported module.
+
+    Raises
+    ------
+    ModelError
+        When torch cannot export it.
+    """
+    try:
+        with torch.no_grad():
+            return torch.export.export(module, args, kwargs, dynamic_shapes=dynamic)
+    except Exception as error:
+        of_dynamic = dynamic is not None and isinstance(error, (torch._dynamo.exc.UserError, TypeError, ValueError))
+        where = ", ".join(filter(None, (type(module).__name__, _line(error))))
+        hint = _HINT_OF_DYNAMIC if of_dynamic else _HINT
+        raise ModelError("a module that torch.export takes", _shortly(error), where, hint) from error
+
+
+def decomposed(program: torch.export.ExportedProgram, table: Mapping[Any, Any]) -> torch.export.ExportedProgram:
+    """The program with operators replaced by those that the table makes of them."""
+    with warnings.catch_warnings():  # of torch, about a copy that it makes of its own
+        warnings.filterwarnings("ignore", r"`isinstance\(treespec, LeafSpec\)`", FutureWarning)
+        return program.run_decompositions(dict(table))
+
+
+def _shortly(error: Exception) -> str:
+    text = re.split(r"The error above occurred|The following call raised", str(error))[0]
+    lines = [re.split(r"For more information", line)[0].strip() for line in text.splitlines()]
+    told = [line for line in lines if line and not _FOR_TORCH.search(line)][:_MESSAGE_LINES]
+    return f"{type(error).__name__}: " + "\n    ".join(told)
+
+
+def _line(error: Exception) -> str:
+    """The last line of the user's that was running."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [one for one in frames if not any(Path(one.filename).is_relative_to(folder) for folder in _LIBRARIES)]
+    files = [one for one in own if Path(one.filename).is_file() and "/importlib/" not in one.filename]
+    return f"{files[-1].filename}:{files[-1].lineno}: {files[-1].line}" if files else ""
