@@ -10,6 +10,7 @@ from tvm_cascade.symbolic.separate import Step
 
 x, y, w = sp.symbols("x y w", real=True)
 u, v = sp.symbols("u v", real=True)
+a = sp.Symbol("a", positive=True)
 MOVES = [Step(*sp.symbols(names, real=True)) for names in ("c c' Δc", "e e' Δe")]
 
 SPANS = {
@@ -26,6 +27,7 @@ SPANS = {
     "residue of a slope": ((y - u * x) ** 2, 3),
     "residue of a line": ((y - u * x - v) ** 2, 6),
     "factor": (x * u, 1),
+    "a divisor of parameters": (sp.exp(-x - u) / (1 / a + sp.Rational(1, 1000)), 1),
     "two characters": (sp.exp(x - u) + sp.exp(2 * x - 2 * u), 2),
 }
 

@@ -200,9 +200,11 @@ class _Space:
             over = over.xreplace({f: f + step for f, step in self.placed.by_step.items()})
         trig = over.has(*_WAVES)
         hints = {"power_exp": True, "power_base": True, "mul": True, "multinomial": True, "trig": trig, "log": False}
+        apart = [term.as_independent(*varying, *steps, as_Add=False) for term in sp.Add.make_args(over)]
+        terms = [(t, fixed) for fixed, moving in apart for t in sp.Add.make_args(expanded(moving, **hints))]
         found: dict[sp.Expr, Vector] = {}
-        for term in sp.Add.make_args(expanded(over, **hints)):
-            parts: dict[str, sp.Expr] = {"varying": sp.S.One, "steps": sp.S.One, "fixed": sp.S.One}
+        for term, fixed in terms:  # SymPy multiplies exp(−f)/(a + b) out to 1/(a·exp(f) + b·exp(f))
+            parts: dict[str, sp.Expr] = {"varying": sp.S.One, "steps": sp.S.One, "fixed": fixed}
             for factor in sp.Mul.make_args(term):
                 varies, moves = factor.has(*varying), factor.has(*steps)
                 if (varies and moves) or (varies and not self._is_plain(factor)):
