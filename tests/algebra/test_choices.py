@@ -16,7 +16,7 @@ from tvm_cascade.obligations.derive import derive
 from tvm_cascade.symbolic.separate import RANK_LIMIT
 from tvm_cascade.testing.fuzz.algebra_trial import evaluated
 
-from .cascades import MAXIMUM, MEAN_SUM, N, cascade, d, exp, keep, log, m, o, r, s, t, v, w, x, y
+from .cascades import MAXIMUM, MEAN_SUM, N, cascade, d, exp, keep, log, m, o, r, s, sqrt, t, v, w, x, y
 from .test_data_of_refusals import DIGITS, matrix, refused, results, value
 
 
@@ -52,6 +52,11 @@ ATTAINED: dict[str, Cascade] = {
     ),
     "maps of what is there": cascade(MAXIMUM, (s, SUM, y), (o, MAX, where(x >= m, s * v, (w - s) ** 2))),
     "the least of all others": cascade(MAXIMUM, (s, SUM, y), (o, MIN, where(x < m, exp(v - s), s))),
+    "a reciprocal beside a size": cascade(
+        (m, MAX, keep * r + (1 - keep) * r),
+        (t, MAX, 1 / (sqrt(r) + sp.Abs(m) + 1)),
+        (o, SUM, where(1 / (sqrt(r) + sp.Abs(m) + 1) >= t, w)),
+    ),
     "a choice in a choice": cascade((m, MIN, x), (o, SUM, where(x <= m, w, where(x <= m, y, v)))),
     "two choices by one extremum": cascade(MAXIMUM, (o, SUM, where(x >= m, w) + where(x <= m, v, y))),
 }

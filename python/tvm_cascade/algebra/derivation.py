@@ -12,6 +12,7 @@ import sympy as sp
 from tvm_cascade.algebra.cascade import COUNT, LENGTH, Cascade, Reduction
 from tvm_cascade.algebra.cases import Union, by_both, by_results
 from tvm_cascade.algebra.counterexample import Counterexample
+from tvm_cascade.algebra.facts.extent import sign_within
 from tvm_cascade.algebra.facts.relation import AT_A_MAXIMUM, compared, is_bounded_above, ordered_by_results
 from tvm_cascade.algebra.fold import Component, Fold, Reference
 from tvm_cascade.algebra.gauge import Gauge, Move, Range, is_power_of_two
@@ -22,7 +23,6 @@ from tvm_cascade.algebra.verdict import Reason, Refusal
 from tvm_cascade.symbolic.functions import Round, WholePower
 from tvm_cascade.symbolic.masks import conditions_that_keep, without_idle_masks
 from tvm_cascade.symbolic.separate import strip_rounding
-from tvm_cascade.symbolic.signs import sign_of
 from tvm_cascade.symbolic.work import cancelled
 
 
@@ -149,7 +149,7 @@ class Derivation:
         """
         element = reduction.element.xreplace(self._signed)
         keeps = keeps_sign or reduction.reducer.keeps_sign
-        if keeps and (facts := sign_of(strip_rounding(element))):
+        if keeps and (facts := sign_within(strip_rounding(element))):
             self._signed[reduction.result] = sp.Symbol(str(reduction.result), real=True, **facts)
             self.finish = {key: value.xreplace(self._signed) for key, value in self.finish.items()}
         self.done.append(Reduction(self._signed.get(reduction.result, reduction.result), reduction.reducer, element))
@@ -222,9 +222,7 @@ class Derivation:
 
     def compared(self, condition: sp.Basic) -> tuple[Reduction, tuple[bool, bool]] | None:
         """The earlier extremum that a condition compares its element with, and its value at ties and elsewhere."""
-        by_plain = {replace(r, result=self.plain(r.result), element=self.plain(r.element)): r for r in self.done}
-        found = compared(condition, by_plain)
-        return None if found is None else (by_plain[found[0]], found[1])
+        return compared(self.signed(condition), self.done)
 
     def decided(self, element: sp.Expr, at: Reduction | None = None, here: bool = True) -> sp.Expr:
         """The element with those comparisons with earlier extrema decided that hold everywhere or nowhere.

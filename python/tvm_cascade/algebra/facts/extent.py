@@ -15,6 +15,7 @@ import sympy as sp
 from tvm_cascade.algebra.facts.functions import FUNCTIONS, Row
 from tvm_cascade.symbolic.functions import InRange, Round
 from tvm_cascade.symbolic.masks import is_truth
+from tvm_cascade.symbolic.signs import sign_of
 
 
 class Pole(IntEnum):
@@ -70,6 +71,11 @@ def pole(value: sp.Expr, results: Iterable[sp.Symbol], partial: bool = False) ->
         starts = {r: sp.Dummy(real=True, **({"nonnegative": True} if r.is_nonnegative else {})) for r in results}
         value, results = value.xreplace(starts), list(starts.values())
     return Extents(results=frozenset(results)).of(value).pole
+
+
+def sign_within(expression: sp.Expr) -> dict[str, bool]:
+    """The assumptions of a symbol with the sign of an expression: of keep·r + (1 − keep)·r its extent alone tells it."""
+    return sign_of(expression) or ({"nonnegative": True} if Extents().of(expression).low >= 0 else {})
 
 
 class Extents:
