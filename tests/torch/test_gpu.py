@@ -23,6 +23,8 @@ from torch.nn import functional as F  # noqa: E402
 import tvm_cascade  # noqa: E402
 from tvm_cascade.errors import CascadeError, InputError, ModelError  # noqa: E402
 from tvm_cascade.native.toolkit import find_nvcc  # noqa: E402
+from tvm_cascade.testing.models.parts import GatedFeedForward, join_heads, split_heads  # noqa: E402
+from tvm_cascade.testing.models.sizes import Sizes  # noqa: E402
 from tvm_cascade.torch.devices import ModelDevice  # noqa: E402
 from tvm_cascade.torch.optimization import Code, compiled, exported  # noqa: E402
 
@@ -42,6 +44,30 @@ class Attention(nn.Module):
         return self.outward(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
 
 
+class Layer(nn.Module):
+    """Of a decoder: rotary positions from tables, heads that share keys, a gated feed-forward part."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        super().__init__()
+        self.sizes, shared = sizes, sizes.shared_heads * sizes.head_width
+        self.norms = nn.ModuleList(nn.RMSNorm(sizes.width, eps=1e-5) for _ in range(2))
+        self.query, self.outward = (nn.Linear(sizes.width, sizes.width, bias=False) for _ in range(2))
+        self.key, self.value = (nn.Linear(sizes.width, shared, bias=False) for _ in range(2))
+        self.cos, self.sin = (nn.Parameter(torch.empty(sizes.length, sizes.head_width)) for _ in range(2))
+        self.feed = GatedFeedForward(sizes)
+
+    def rotated(self, x: Any) -> Any:
+        a, b = x.chunk(2, -1)
+        return x * self.cos + torch.cat((-b, a), -1) * self.sin
+
+    def forward(self, x: Any) -> Any:
+        y, shared = self.norms[0](x), self.sizes.shared_heads
+        q, k, v = (split_heads(part(y), n) for part, n in ((self.query, 4), (self.key, shared), (self.value, shared)))
+        y = F.scaled_dot_product_attention(self.rotated(q), self.rotated(k), v, is_causal=True, enable_gqa=True)
+        x = x + self.outward(join_heads(y))
+        return x + self.feed(self.norms[1](x))
+
+
 class Function(nn.Module):
     def __init__(self, call: Callable[..., Any]) -> None:
         super().__init__()
@@ -57,6 +83,8 @@ def on_gpu(module: Callable[[], Any], dtype: Any) -> Any:
         made = module().eval()
     for part in made.modules():
         for name, one in part._parameters.items():
+            if one is None:
+                continue
             part._parameters[name] = nn.Parameter(torch.empty(one.shape, dtype=dtype, device=GPU), False)
     return made
 
@@ -80,6 +108,16 @@ def test_a_model_of_halves_is_compiled_to_kernels_for_tensor_cores(dtype: str) -
     assert [group.buffers for group in made.report.groups if str(group.verdict) == "fused"] == [
         ("highest", "sums", "attended")
     ]
+
+
+def test_a_layer_of_a_decoder_is_ten_kernels() -> None:
+    """A norm twice, projections to queries, keys and values, out, gate and up, down; two rotations, and attention."""
+    if find_nvcc() is None:
+        pytest.skip("there is no nvcc")
+    sizes = Sizes(width=512, heads=4, shared_heads=2, length=256)
+    told = str(code(lambda: Layer(sizes), (2, 256, 512), "bfloat16", HOPPER).report)
+    kernels = {name: told.count(f"kernel `{name}`") for name in ("product", "stream", "row")}
+    assert kernels == {"product": 5, "stream": 1, "row": 1} and told.count("lowered to") == 9
 
 
 def test_lengths_may_change_as_on_cpus() -> None:
