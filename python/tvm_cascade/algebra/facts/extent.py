@@ -74,7 +74,7 @@ def pole(value: sp.Expr, results: Iterable[sp.Symbol], partial: bool = False) ->
 
 
 def sign_within(expression: sp.Expr) -> dict[str, bool]:
-    """The assumptions of a symbol with the sign of an expression: of keep·r + (1 − keep)·r its extent alone tells it."""
+    """The assumptions of a symbol with the sign of an expression: of k·r + (1 − k)·r, k a mask, its extent tells it."""
     return sign_of(expression) or ({"nonnegative": True} if Extents().of(expression).low >= 0 else {})
 
 
