@@ -22,6 +22,7 @@ from tvm_cascade.schedule.float8 import round_float8
 from tvm_cascade.schedule.loop_guards import hoist_guards
 from tvm_cascade.schedule.private_copy import private_copy
 from tvm_cascade.schedule.row_plan import CONTRACTED_ROWS
+from tvm_cascade.schedule.stack import cells_on_the_stack
 from tvm_cascade.schedule.tile_skip import skip_dead_tiles
 from tvm_cascade.schedule.tuple_parts import tuples_apart
 from tvm_cascade.schedule.unfused import schedule_unfused_cpu
@@ -53,7 +54,7 @@ def _lowered(outcome: Outcome, goal: Goal, most_rows: int) -> Lowered:
     assert isinstance(cpu, Cpu)
     unfused = outcome.program.func if fused and plain and outcome.program else None
     lowered, why = _scheduled(func, unfused, cpu, most_rows)
-    lowered = skip_dead_tiles(hoist_guards(lowered))
+    lowered = cells_on_the_stack(skip_dead_tiles(hoist_guards(lowered)))
     lowered = lower_bfloat16(lowered) or lowered
     # Last: schedule primitives do not know the let expressions of this arithmetic.
     lowered, replaced = vectorise_math(lowered) if goal.options.vector_math else (lowered, ())

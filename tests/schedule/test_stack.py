@@ -1,0 +1,53 @@
+"""Cells of inner blocks: on the stack, and never asked of the runtime once for each element."""
+
+from __future__ import annotations
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm import s_tir, tirx
+from tvm.script import tirx as T
+
+from tvm_cascade.schedule.stack import cells_on_the_stack
+
+
+def with_cell(scope: str, size: int) -> tirx.PrimFunc:
+    @T.prim_func(s_tir=True)
+    def main(x: T.Buffer((64,), "float32"), y: T.Buffer((64,), "float32")):
+        T.func_attr({"tirx.noalias": True, "global_symbol": "main"})
+        for i in T.parallel(64):
+            with T.sblock("y"):
+                v = T.axis.spatial(64, i)
+                cell = T.sblock_alloc_buffer((size,), "float32", scope=scope)
+                for k in range(size):
+                    cell[k] = x[v] * T.float32(2)
+                y[v] = cell[size - 1] + T.float32(1)
+
+    return main
+
+
+def scopes(func: tirx.PrimFunc) -> list[str]:
+    found: list[str] = []
+    tvm_ffi.structural_walk(
+        func.body, (s_tir.SBlock, lambda block: found.extend(buffer.scope() for buffer in block.alloc_buffers))
+    )
+    return found
+
+
+def asks_the_workspace(func: tirx.PrimFunc) -> bool:
+    built = tvm.compile(func, target="llvm")
+    return "AllocWorkspace, align" in built.mod.inspect_source("ll")
+
+
+def test_small_cells_are_on_the_stack_and_right() -> None:
+    func = cells_on_the_stack(with_cell("local", 4))
+    assert scopes(func) == ["global"]
+    assert asks_the_workspace(with_cell("local", 4)) and not asks_the_workspace(func)
+    x, y = (tvm.runtime.tensor(one) for one in (np.arange(64, dtype="float32"), np.zeros(64, "float32")))
+    tvm.compile(func, target="llvm")["main"](x, y)
+    assert y.numpy().tolist() == [2 * k + 1 for k in range(64)]
+
+
+def test_large_ones_and_others_stay_as_they_are() -> None:
+    for func in (with_cell("local", 256), with_cell("global", 4)):
+        assert cells_on_the_stack(func).same_as(func)
