@@ -17,6 +17,7 @@ from tvm_cascade.devices.read import cpu_of
 from tvm_cascade.evaluate import tolerance
 from tvm_cascade.schedule.cpu import schedule_cpu
 from tvm_cascade.schedule.microkernel import register_tile
+from tvm_cascade.schedule.packing import lines_at_hand
 from tvm_cascade.schedule.unfused import schedule_unfused_cpu
 
 from .fused_programs import attention, overwriting, variance
@@ -261,3 +262,62 @@ def test_an_unfused_contraction_packs_what_is_not_contiguous_and_uses_vectors() 
     blocks: list[s_tir.SBlock] = []
     tvm_ffi.structural_walk(func.body, (s_tir.SBlock, blocks.append))
     assert sum(len(block.alloc_buffers) for block in blocks) >= 1, "y is copied into panels"
+
+
+def product_in_rows(rows: int, columns: int, depth: int) -> tirx.PrimFunc:
+    """As `product_unfused`, of an operand that is contiguous along the columns."""
+
+    @T.prim_func(s_tir=True)
+    def main(
+        x: T.Buffer((rows, depth), "float32"),
+        y: T.Buffer((depth, columns), "float32"),
+        o: T.Buffer((rows, columns), "float32"),
+    ):
+        T.func_attr({"tirx.noalias": True, "global_symbol": "main"})
+        for i, j, k in T.grid(rows, columns, depth):
+            with T.sblock("o"):
+                vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+                with T.init():
+                    o[vi, vj] = T.float32(0)
+                o[vi, vj] = o[vi, vj] + x[vi, vk] * y[vk, vj]
+
+    return main
+
+
+def allocated(func: tirx.PrimFunc, scope: str) -> list[tuple[int, ...]]:
+    """The shapes of the buffers of a scope."""
+    blocks: list[s_tir.SBlock] = []
+    tvm_ffi.structural_walk(func.body, (s_tir.SBlock, blocks.append))
+    own = [buffer for block in blocks for buffer in block.alloc_buffers if buffer.scope() == scope]
+    return [tuple(int(extent) for extent in buffer.ty.shape) for buffer in own]
+
+
+@pytest.mark.parametrize(("rows", "panels"), [(256, [(2, 40, 8)]), (64, [])])
+def test_an_operand_that_many_rows_read_again_is_packed_in_panels(rows: int, panels: list[tuple[int, ...]]) -> None:
+    func = scheduled(product_in_rows(rows, 16, 40), schedule_unfused_cpu)
+    assert allocated(func, "global") == panels
+    draw = np.random.default_rng(0)
+    x, y = (draw.standard_normal(shape).astype("float32") for shape in ((rows, 40), (40, 16)))
+    assert_right(run(func, [x, y], (rows, 16)), x.astype("f8") @ y.astype("f8"), 40)
+
+
+@pytest.mark.parametrize(("depth", "outside"), [(1024, 0), (65536, 1)])
+def test_sums_stay_in_registers_as_long_as_a_cache_holds_both_operands(depth: int, outside: int) -> None:
+    func = scheduled(product_unfused(128, 32, depth), schedule_unfused_cpu)
+    assert len(allocated(func, "local")) == 1 - outside
+
+
+@pytest.mark.parametrize(("step", "lines"), [(4096, 8), (2048, 16), (64, 512), (4160, 512), (12288, 8)])
+def test_lines_that_a_cache_holds_at_once_depend_on_how_far_they_are_apart(step: int, lines: int) -> None:
+    assert lines_at_hand(step) == lines
+
+
+def test_rows_of_a_tile_are_no_more_than_a_cache_holds_lines_of() -> None:
+    apart = Cpu("", 2, 64, 32)
+    assert register_tile(16, 64, apart, "float32", whole=True)[2] == 16
+    assert register_tile(16, 64, apart, "float32", whole=True, most_rows=8)[2] == 8
+
+
+@pytest.mark.parametrize(("rows", "tasks"), [(64, 2), (256, 4)])
+def test_columns_are_tasks_too_where_blocks_of_rows_are_few(rows: int, tasks: int) -> None:
+    assert tasks in parallel_extents(scheduled(product_in_rows(rows, 16, 40), schedule_unfused_cpu))

@@ -12,6 +12,7 @@ import math
 from dataclasses import dataclass
 from functools import cache
 
+import tvm
 from tvm import tirx
 
 from tvm_cascade.algebra.reducer import SUM
@@ -21,18 +22,25 @@ from tvm_cascade.analysis.reducers import split_reduction
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.nest_schedule import Loop, Nest, power_of_two_divisor
 from tvm_cascade.schedule.nests import Access, BlockPlan
+from tvm_cascade.schedule.packing import LINES_OF_A_SET, lines_at_hand
 
 MAX_UNROLLED_TILES = 48
 """Register tiles written out one after the other where their rows do not divide the extent: code must stay cached."""
 
-REDUCTION_BLOCK = 256
-"""Positions of a long reduction for which both operands' panels stay in a first- or second-level cache."""
+CACHE_SHARE = 2
+"""Part of a second-level cache that both operands of one task may take over the positions of a reduction."""
+
+REPEATED = 3
+"""Times that an operand is read from where copying it into panels takes less time than it saves."""
 
 LOAD_CYCLES = 0.6
 """Of a vector load or a broadcast, of which two start a cycle at best."""
 
 LATENCY_CYCLES = 4.5
 """Least time of one step over k: a multiply-add waits that long for the one before, and some."""
+
+TASKS_OF_A_CORE = 2
+"""Tasks that a nest is cut into for each core, at least, where it can be."""
 
 TILE_OVERHEAD = 0.3
 """Cycles per step of k that starting and storing a register tile costs, on reductions of about 64."""
@@ -87,7 +95,9 @@ def find_contraction(
     return Contraction(lanes, max(axes.rows, key=length), tuple(first))
 
 
-def register_tile(lanes: int, rows: int, cpu: Cpu, dtype: str, whole: bool = False) -> tuple[int, int, int]:
+def register_tile(
+    lanes: int, rows: int, cpu: Cpu, dtype: str, whole: bool = False, most_rows: int | None = None
+) -> tuple[int, int, int]:
     """Lanes of a vector, vectors and rows of the register tile for an output of `lanes` × `rows`.
 
     The cost of a step over k is that of its multiply-adds or of its loads, or the latency of a multiply-add.
@@ -95,21 +105,24 @@ def register_tile(lanes: int, rows: int, cpu: Cpu, dtype: str, whole: bool = Fal
     Parameters
     ----------
     whole : whether the tile's rows have to divide those of the output; else the last tile may be smaller.
+    most_rows : of a tile; as many as there are registers for by default.
     """
-    return _cheapest_tile(lanes, rows, cpu, dtype, whole)[1]
+    return _cheapest_tile(lanes, rows, cpu, dtype, whole, most_rows)[1]
 
 
 def tile_cycles(lanes: int, rows: int, cpu: Cpu, dtype: str) -> float:
     """Cycles of one step over k on an output of `lanes` × `rows`, in register tiles that divide the rows."""
-    return _cheapest_tile(lanes, rows, cpu, dtype, whole=True)[0]
+    return _cheapest_tile(lanes, rows, cpu, dtype, True, None)[0]
 
 
 @cache
-def _cheapest_tile(lanes: int, rows: int, cpu: Cpu, dtype: str, whole: bool) -> tuple[float, tuple[int, int, int]]:
+def _cheapest_tile(
+    lanes: int, rows: int, cpu: Cpu, dtype: str, whole: bool, most_rows: int | None
+) -> tuple[float, tuple[int, int, int]]:
     width = power_of_two_divisor(lanes, cpu.lanes(dtype))
     best: tuple[float, tuple[int, int, int]] | None = None
     for vectors in (v for v in range(1, cpu.vector_registers) if (lanes // width) % v == 0):
-        for tall in range(1, min(rows, cpu.vector_registers) + 1):
+        for tall in range(1, min(rows, most_rows or rows, cpu.vector_registers) + 1):
             operand = vectors if tall > 1 else 0  # a vector used only once comes straight from memory
             if vectors * tall + operand + 1 > cpu.vector_registers:
                 break
@@ -145,6 +158,19 @@ def _stride(access: Access, dim: int) -> Extent:
     return product(extent_of(extent) for extent in access.buffer.ty.shape[dim + 1 :])
 
 
+def apart(plan: BlockPlan, contraction: Contraction) -> tuple[Access, ...]:
+    """Operands along the lanes whose lanes are contiguous, but whose panels are not, where these are read repeatedly.
+
+    A panel is what the tiles of one column read; lines that lie apart come late from where they are.
+    """
+    rows = plan.extents[contraction.broadcast]
+    if not isinstance(rows, int) or rows < REPEATED * row_block(rows):
+        return ()
+    operands = [access for access in plan.loads if plan.axes_of(access) & plan.reduce]
+    alone = [access for access in operands if sum(access.buffer.same_as(other.buffer) for other in operands) == 1]
+    return tuple(access for access in alone if plan.step(access, contraction.lanes) == 1)
+
+
 def schedule_contraction(nest: Nest, contraction: Contraction, rows_in_panels: bool = False) -> None:
     """Tiles a contraction within a fused loop for registers.
 
@@ -172,17 +198,46 @@ def schedule_contraction_alone(nest: Nest, contraction: Contraction) -> None:
     extent = nest.extent(contraction.broadcast)
     height = row_block(extent)
     block, rows = sch.split(nest.loops[contraction.broadcast], [None, height])
-    reduced = _reduced(nest)
-    deep = int(sch.get(reduced[-1]).extent)
-    if deep > REDUCTION_BLOCK and deep % REDUCTION_BLOCK == 0:
-        reduced[-1:] = sch.split(reduced[-1], [None, REDUCTION_BLOCK])
-    far, near = reduced[:-1], reduced[-1:]
-    tasks = [*_others(nest, contraction), block]
     # A tile is copied out whole, also past the end of its block: rows there are another task's.
-    whole = not far and height < extent
-    tile = register_tile(nest.extent(contraction.lanes), height, nest.cpu, nest.dtype, whole)
-    _tile_registers(nest, contraction, tile, _Order([*tasks, *far], [], rows, near), height, tuple(far))
-    nest.go_parallel(tasks)
+    whole = height < extent
+    most = _rows_at_hand(nest.plan, contraction.broadcast)
+    tile = register_tile(nest.extent(contraction.lanes), height, nest.cpu, nest.dtype, whole, most)
+    far, near = _for_a_cache(nest, _reduced(nest), height + tile[0] * tile[1])
+    tasks = [*_others(nest, contraction), block]
+    outer = _tile_registers(nest, contraction, tile, _Order([*tasks, *far], [], rows, near), height, tuple(far))
+    short = math.prod(int(sch.get(loop).extent) for loop in tasks) < TASKS_OF_A_CORE * nest.cpu.cores
+    nest.go_parallel([*tasks, outer] if short and not far else tasks)
+
+
+def _rows_at_hand(plan: BlockPlan, rows: int) -> int:
+    """Rows of an operand that a tile may read in turn without one pushing out another one's line of the cache."""
+    steps = [(plan.step(access, rows), access.buffer) for access in plan.loads]
+    return min(
+        (lines_at_hand(step * tvm.DataType(str(buffer.ty.dtype)).itemsize) for step, buffer in steps if step),
+        default=LINES_OF_A_SET,
+    )
+
+
+def _for_a_cache(nest: Nest, reduced: list[Loop], beside: int) -> tuple[list[Loop], list[Loop]]:
+    """The loops of a reduction outside and inside of register tiles: inside, what a cache holds of both operands.
+
+    Parameters
+    ----------
+    beside : elements of both operands that a task reads at each position.
+    """
+    sch, near = nest.sch, list[Loop]()
+    most = nest.cpu.l2_bytes // (CACHE_SHARE * beside * tvm.DataType(nest.dtype).itemsize)
+    for place in reversed(range(len(reduced))):
+        extent = int(sch.get(reduced[place]).extent)
+        if extent <= most:
+            near, most = [reduced[place], *near], most // extent
+            continue
+        depth = max((size for size in range(1, most + 1) if extent % size == 0), default=1)
+        if depth < most // 4 or depth == 1:  # nothing near that size divides it
+            return reduced[:place], [reduced[place], *near]
+        outer, inner = sch.split(reduced[place], [None, depth])
+        return [*reduced[:place], outer], [inner, *near]
+    return [], near
 
 
 def row_block(rows: int) -> int:
@@ -216,11 +271,15 @@ def _tile_registers(
     order: _Order,
     height: int,
     far: tuple[Loop, ...] = (),
-) -> None:
+) -> Loop:
     """The loops of register tiles: lanes, panels, rows; then the reduction; then one tile, written out.
 
     A tile stays in a local buffer over the whole reduction, which registers then take; where a part of the reduction
     (`far`) runs outside, it is left to the compiler to keep it in registers over the rest.
+
+    Returns
+    -------
+    The loop over lanes.
     """
     sch, deferred = nest.sch, nest.deferred
     width, vectors, tall = tile
@@ -237,3 +296,4 @@ def _tile_registers(
     deferred.vector += [lane] if width > 1 else []
     deferred.unrolled += [vector, row, *([rows_outer] if height % tall else [])]
     deferred.decomposed.append((nest.block, [*far, *order.reduced][0]))
+    return lanes_outer

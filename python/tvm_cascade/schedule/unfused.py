@@ -9,11 +9,12 @@ from __future__ import annotations
 from tvm import s_tir, tirx
 
 from tvm_cascade.analysis.reducers import split_reduction, started_at
+from tvm_cascade.analysis.tir import uses
 from tvm_cascade.devices.device import Cpu
-from tvm_cascade.schedule.microkernel import find_contraction, packed_dim, schedule_contraction_alone
+from tvm_cascade.schedule.microkernel import apart, find_contraction, packed_dim, schedule_contraction_alone
 from tvm_cascade.schedule.nest_schedule import Deferred, Nest, power_of_two_divisor
-from tvm_cascade.schedule.nests import BlockPlan, plan_alone, read_nests
-from tvm_cascade.schedule.packing import lay_out, pack_operand
+from tvm_cascade.schedule.nests import Access, BlockPlan, plan_alone, read_nests
+from tvm_cascade.schedule.packing import lay_out, pack_operand, panel_of, schedule_panels
 from tvm_cascade.schedule.roles import operand_copy
 from tvm_cascade.schedule.row_fold import MAX_VECTORS, schedule_fold
 from tvm_cascade.transform.nest import GUARD
@@ -47,14 +48,14 @@ def schedule_alone(sch: s_tir.Schedule, cpu: Cpu, deferred: Deferred, plan: Bloc
         return
     contraction = find_contraction(plan) if plan.is_static else None
     if contraction is not None and plan.extents[contraction.broadcast] > 1:
-        for access in contraction.packed:
+        for access in (*contraction.packed, *apart(plan, contraction)):
             dim = packed_dim(plan, access, contraction.lanes)
             assert dim is not None
-            panel = 2 * cpu.lanes(nest.dtype)
+            panel, before = panel_of(cpu, nest.dtype), min(dim, *_reduced_dims(plan, access))
             if (copy := operand_copy(sch.mod["main"], access.buffer)) is not None:
-                lay_out(sch, sch.get_sblock(copy), access, dim, panel)
+                lay_out(sch, sch.get_sblock(copy), access, dim, panel, before)
             else:
-                pack_operand(nest, access, dim, panel, None)
+                schedule_panels(nest, pack_operand(nest, access, dim, panel, None, before), dim, panel)
         schedule_contraction_alone(nest, contraction)
         return
     if outer == 0 and _splits_rows(plan, sch.get(block), sch.mod["main"]):
@@ -63,6 +64,12 @@ def schedule_alone(sch: s_tir.Schedule, cpu: Cpu, deferred: Deferred, plan: Bloc
     spatial = [loops[a] for a in plan.spatial]
     schedule_fold(nest)
     nest.go_parallel(spatial[:-1])
+
+
+def _reduced_dims(plan: BlockPlan, access: Access) -> list[int]:
+    """The dimensions of an operand that are indexed by reduced axes."""
+    reduced = [plan.variables[axis] for axis in plan.reduce]
+    return [dim for dim, index in enumerate(access.indices) if uses(index, reduced)]
 
 
 def _reduces_contiguous_rows(plan: BlockPlan) -> bool:
