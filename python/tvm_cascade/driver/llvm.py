@@ -19,6 +19,7 @@ from tvm_cascade.options import FuseOptions
 from tvm_cascade.schedule.bfloat16 import lower_bfloat16
 from tvm_cascade.schedule.cpu import schedule_cpu
 from tvm_cascade.schedule.float8 import round_float8
+from tvm_cascade.schedule.inlining import inline_maps
 from tvm_cascade.schedule.loop_guards import hoist_guards
 from tvm_cascade.schedule.private_copy import private_copy
 from tvm_cascade.schedule.row_plan import CONTRACTED_ROWS
@@ -29,6 +30,7 @@ from tvm_cascade.schedule.unfused import schedule_unfused_cpu
 from tvm_cascade.schedule.vector_math import vectorise_math
 from tvm_cascade.schedule.whole_products import whole_products
 from tvm_cascade.schedule.whole_tiles import whole_tiles
+from tvm_cascade.schedule.windows import windows_copied
 from tvm_cascade.transform.fuse_function import AsItIs, Outcome, Unfused
 from tvm_cascade.transform.handoff import carried_folds, is_fused
 
@@ -91,7 +93,8 @@ def _under_schedule_of_fused(func: tirx.PrimFunc, cpu: Cpu, most_rows: int) -> t
 
 
 def _under_schedule_of_unfused(func: tirx.PrimFunc, cpu: Cpu) -> tirx.PrimFunc:
-    schedule = s_tir.Schedule(private_copy(whole_products(tuples_apart(func, cpu), cpu)))
+    plain = windows_copied(inline_maps(tuples_apart(func, cpu)), cpu)
+    schedule = s_tir.Schedule(private_copy(whole_products(plain, cpu)))
     schedule_unfused_cpu(schedule, cpu)
     return schedule.mod["main"]
 

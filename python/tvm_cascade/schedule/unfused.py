@@ -15,7 +15,7 @@ from tvm_cascade.schedule.microkernel import apart, find_contraction, packed_dim
 from tvm_cascade.schedule.nest_schedule import Deferred, Nest, power_of_two_divisor
 from tvm_cascade.schedule.nests import Access, BlockPlan, plan_alone, read_nests
 from tvm_cascade.schedule.packing import lay_out, pack_operand, panel_of, schedule_panels
-from tvm_cascade.schedule.roles import operand_copy
+from tvm_cascade.schedule.roles import OPERAND, operand_copy
 from tvm_cascade.schedule.row_fold import MAX_VECTORS, schedule_fold
 from tvm_cascade.transform.nest import GUARD
 
@@ -45,6 +45,9 @@ def schedule_alone(sch: s_tir.Schedule, cpu: Cpu, deferred: Deferred, plan: Bloc
         nest.go_parallel([loops[a] for a in plan.spatial])
         return
     if not plan.stores or not loops or not plan.independent:
+        return
+    if plan.role == OPERAND and plan.is_static:
+        schedule_panels(nest, block, len(plan.own) - 1, panel_of(cpu, nest.dtype))
         return
     contraction = find_contraction(plan) if plan.is_static else None
     if contraction is not None and plan.extents[contraction.broadcast] > 1:

@@ -1,0 +1,148 @@
+"""Products that read an operand through windows: right numbers, and products of contiguous lanes in register tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import tvm
+import tvm_ffi
+from tvm import s_tir, te, tirx
+from tvm.target import Target
+
+from tvm_cascade.devices.read import cpu_of
+from tvm_cascade.driver.compilation import compile_unfused
+from tvm_cascade.evaluate import tolerance
+from tvm_cascade.schedule.microkernel import find_contraction
+from tvm_cascade.schedule.nests import plan_alone
+from tvm_cascade.schedule.roles import OPERAND
+from tvm_cascade.schedule.windows import windows_copied
+from tvm_cascade.transform.nest import ROLE
+
+TARGET = Target({"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 2})
+CPU = cpu_of(TARGET)
+
+
+@dataclass(frozen=True)
+class Windows:
+    """x[batch, channels, *image] in windows of `size`, moved by `stride`, and as many outputs as `outputs`."""
+
+    image: tuple[int, ...]
+    size: tuple[int, ...]
+    stride: int = 1
+    channels: int = 5
+    outputs: int = 12
+    batch: int = 1
+
+    @property
+    def result(self) -> tuple[int, ...]:
+        return tuple((n - w) // self.stride + 1 for n, w in zip(self.image, self.size, strict=True))
+
+    def function(self) -> tirx.PrimFunc:
+        x = te.placeholder((self.batch, self.channels, *self.image), "float32", name="x")
+        w = te.placeholder((self.outputs, self.channels, *self.size), "float32", name="w")
+        channel = te.reduce_axis((0, self.channels), "channel")
+        offsets = [te.reduce_axis((0, extent), f"offset{k}") for k, extent in enumerate(self.size)]
+
+        def element(b: tirx.Var, f: tirx.Var, *at: tirx.Var) -> tirx.Var:
+            where = [i * self.stride + o for i, o in zip(at, offsets, strict=True)]
+            return te.sum(x(b, channel, *where) * w(f, channel, *offsets), axis=[channel, *offsets])
+
+        y = te.compute((self.batch, self.outputs, *self.result), element, name="y")
+        return te.create_prim_func([x, w, y]).with_attr("global_symbol", "main")
+
+    def exact(self, x: np.ndarray, w: np.ndarray, dtype: str = "float64") -> np.ndarray:
+        axes = tuple(range(2, 2 + len(self.image)))
+        seen = np.lib.stride_tricks.sliding_window_view(x.astype(dtype), self.size, axis=axes)
+        seen = seen[(slice(None), slice(None), *(slice(None, None, self.stride) for _ in axes))]
+        letters, offsets = "ij"[: len(axes)], "pq"[: len(axes)]
+        return np.einsum(f"bc{letters}{offsets},fc{offsets}->bf{letters}", seen, w.astype(dtype))
+
+
+COPIED = {
+    "strided rows": Windows((70,), (3,), stride=2),
+    "patches": Windows((32, 32), (4, 4), stride=4),
+    "points": Windows((16, 16), (1, 1), channels=24),
+    "small image": Windows((18, 18), (3, 3), batch=2),
+    "odd image": Windows((23, 29), (5, 3), stride=2),
+}
+IN_PLACE = {"long rows": Windows((66,), (3,)), "wide image": Windows((6, 66), (3, 3))}
+
+
+def product_of(func: tirx.PrimFunc) -> str:
+    """The name of the block that reduces."""
+    (name,) = [plan.name for plan in plan_alone(func) if plan.reduce]
+    return name
+
+
+def copies_in(func: tirx.PrimFunc) -> list[s_tir.SBlock]:
+    blocks: list[s_tir.SBlock] = []
+    tvm_ffi.structural_walk(func.body, (s_tir.SBlock, blocks.append))
+    return [block for block in blocks if block.annotations.get(ROLE) == OPERAND]
+
+
+@pytest.mark.parametrize("case", [*COPIED, *IN_PLACE])
+def test_windows_are_multiplied_right(case: str) -> None:
+    windows = {**COPIED, **IN_PLACE}[case]
+    draw = np.random.default_rng(0)
+    x = draw.standard_normal((windows.batch, windows.channels, *windows.image)).astype("float32")
+    w = draw.standard_normal((windows.outputs, windows.channels, *windows.size)).astype("float32")
+    out = tvm.runtime.tensor(np.full((windows.batch, windows.outputs, *windows.result), np.nan, "float32"))
+    compile_unfused(windows.function())(tvm.runtime.tensor(x), tvm.runtime.tensor(w), out)
+    exact, length = windows.exact(x, w), w[0].size
+    tolerance.assert_close(out.numpy(), exact, windows.exact(x, w, "float32"), length=length, dtype="float32")
+    assert tolerance.rejects(exact, length, "float32") == []
+
+
+@pytest.mark.parametrize("case", COPIED)
+def test_what_is_not_contiguous_is_copied_with_its_lanes_side_by_side(case: str) -> None:
+    func = windows_copied(COPIED[case].function(), CPU)
+    assert len(copies_in(func)) == 1
+    (plan,) = [plan for plan in plan_alone(func) if plan.name == product_of(func)]
+    contraction = find_contraction(plan)
+    assert contraction is not None and not contraction.packed
+    assert plan.extents[contraction.lanes] == np.prod(COPIED[case].result), "all positions are lanes"
+
+
+@pytest.mark.parametrize("case", IN_PLACE)
+def test_windows_along_long_rows_are_read_where_they_lie(case: str) -> None:
+    func = IN_PLACE[case].function()
+    assert windows_copied(func, CPU).same_as(func)
+
+
+def test_a_window_that_several_outputs_share_with_their_weights_is_no_product_of_matrices() -> None:
+    """Each channel has a weight of its own: nothing is read for several outputs, and nothing is copied."""
+    x = te.placeholder((8, 34, 34), "float32", name="x")
+    w = te.placeholder((8, 3, 3), "float32", name="w")
+    p, q = te.reduce_axis((0, 3), "p"), te.reduce_axis((0, 3), "q")
+    y = te.compute((8, 16, 16), lambda c, i, j: te.sum(x[c, 2 * i + p, 2 * j + q] * w[c, p, q], axis=[p, q]), name="y")
+    func = te.create_prim_func([x, w, y])
+    assert windows_copied(func, CPU).same_as(func)
+
+
+def vectors_of(func: tirx.PrimFunc, name: str) -> set[int]:
+    """Extents of the vectorised loops around blocks of a name."""
+    found: set[int] = set()
+
+    def visit(loop: tirx.For) -> None:
+        inside: list[s_tir.SBlock] = []
+        tvm_ffi.structural_walk(loop, (s_tir.SBlock, inside.append))
+        if loop.kind == tirx.ForKind.VECTORIZED and any(block.name_hint.startswith(name) for block in inside):
+            found.add(int(loop.extent))
+
+    tvm_ffi.structural_walk(func.body, (tirx.For, visit))
+    return found
+
+
+@pytest.mark.parametrize("case", ["strided rows", "points", "wide image"])
+def test_the_product_runs_in_vectors_and_its_sums_stay_in_registers(case: str) -> None:
+    windows: Callable[[], tirx.PrimFunc] = {**COPIED, **IN_PLACE}[case].function
+    lowered = compile_unfused(windows(), TARGET).mod["main"]
+    assert max(vectors_of(lowered, "y")) >= CPU.lanes("float32") // 2
+    scopes: list[str] = []
+    tvm_ffi.structural_walk(
+        lowered.body, (s_tir.SBlock, lambda b: scopes.extend(buffer.scope() for buffer in b.alloc_buffers))
+    )
+    assert "local" in scopes
