@@ -1,7 +1,8 @@
 """The CPU cost model: time of everything along a cascade's axis, unfused and fused.
 
 Unfused, every stage is a nest of its own. Fused, the loop is priced as it will be written: its producers, temporaries
-and components tile by tile, the moves of its state, and its results; a pass that remains after the loop (the division
+and components tile by tile, the moves of its state, and its results. What it reads and does not compute itself stays a
+nest before it; a pass that remains after the loop (the division
 of a softmax) has to compute again what is no longer stored. Both are priced by the same rules (`nest_cost`). On several
 cores each nest shares out its rows, and starts the threads and waits for them once.
 """
@@ -13,12 +14,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import sympy as sp
+from tvm import tirx
 
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.inline import Inliner
 from tvm_cascade.analysis.passes import passes_of
 from tvm_cascade.analysis.program import Program, Stage
-from tvm_cascade.analysis.tir import reads_buffer
+from tvm_cascade.analysis.tir import loads_of, reads_buffer
 from tvm_cascade.devices.device import Cpu, Device
 from tvm_cascade.devices.read import ANY_CPU
 from tvm_cascade.options import FuseOptions
@@ -73,15 +75,30 @@ def estimate(program: Program, group: Group, options: FuseOptions, device: Devic
     loop = LoopCost(lay_out(plan, _asked_for(program, group, after), options, device), plan.producers, cpu)
     inline = Inliner(program)
     stages = (*passes.inside, *after)
+    before = [stage for stage in passes.inside if stage.name in _read_from_memory(program, plan.reads)]
     return Estimate(
         len(stages),
         1 + len(after),
         sum(size_of(stage.buffer) for stage in intermediates),
         sum(size_of(stage.buffer) for stage in kept),
         sum(_alone_ns(program, stage, cpu) for stage in stages),
-        loop.ns / loop.threads + _fork_ns(cpu) + sum(_after_ns(inline, stage, cpu) for stage in after),
+        sum(_alone_ns(program, stage, cpu) for stage in before)
+        + loop.ns / loop.threads
+        + _fork_ns(cpu)
+        + sum(_after_ns(inline, stage, cpu) for stage in after),
         cpu.cores,
     )
+
+
+def _read_from_memory(program: Program, reads: Sequence[tirx.Var]) -> set[str]:
+    """The names of the stages that write what a loop reads, and what these read."""
+    found, pending = set[str](), list(reads)
+    while pending:
+        stage = program.writer(pending.pop())
+        if stage is not None and stage.name not in found:
+            found.add(stage.name)
+            pending += [load.source for part in program.together(stage) for load in loads_of(part.value)]
+    return found
 
 
 def _alone_ns(program: Program, stage: Stage, cpu: Cpu) -> float:
