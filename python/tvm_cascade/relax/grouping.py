@@ -23,6 +23,7 @@ from tvm_cascade.devices.device import Device
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.relax.graph import Graph, Node, in_order
 from tvm_cascade.relax.kinds import Kind
+from tvm_cascade.relax.narrowing import narrowed
 from tvm_cascade.relax.outline import merged, outline
 from tvm_cascade.relax.remembered import Remembered
 from tvm_cascade.transform.fuse_function import fuse_function
@@ -40,7 +41,7 @@ class Trial:
     Attributes
     ----------
     whole : all its reductions are in one fold.
-    gains : the cost model would fuse it too.
+    gains : the cost model would fuse it too; or it computes less, as parts of what its nodes give are read nowhere.
     """
 
     whole: bool
@@ -64,13 +65,15 @@ class Trials:
         return self._known.of(func)
 
     def _try(self, func: tirx.PrimFunc) -> Trial:
-        outcome = fuse_function(func.with_attr("global_symbol", "main"), self.options, self.device)
+        needed = narrowed(func)
+        outcome = fuse_function(needed.with_attr("global_symbol", "main"), self.options, self.device)
         found = [d for d in outcome.decisions if d.candidate.group is not None]
         by_law = [d for d in found if d.reason.verdict in (Verdict.FUSED, Verdict.DECLINED)]
         if len(by_law) != 1 or outcome.program is None or by_law[0].candidate.group is None:
             return Trial(False, False)
         whole = _is_whole(outcome.program, by_law[0].candidate.group)
-        return Trial(whole, whole and by_law[0].reason.verdict is Verdict.FUSED)
+        less = by_law[0].reason.verdict is Verdict.FUSED or not needed.same_as(func)
+        return Trial(whole, whole and less)
 
 
 def _is_whole(program: Program, group: Group) -> bool:

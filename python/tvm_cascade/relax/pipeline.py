@@ -18,6 +18,7 @@ from tvm_cascade.options import FuseOptions
 from tvm_cascade.plan.plan import Plan
 from tvm_cascade.relax.fuse_cascades import FuseCascades
 from tvm_cascade.relax.given import given_operands
+from tvm_cascade.relax.narrowing import narrowed
 from tvm_cascade.relax.top_k import TopOfSoftmax
 from tvm_cascade.relax.views import RewriteMovesAsViews
 from tvm_cascade.report.explanation import Explanation
@@ -106,7 +107,7 @@ class Pipeline:
         is launched while the one before it ends, and waits for it, where the GPU has such launches.
         """
         functions = {
-            var.name_hint: func
+            var.name_hint: narrowed(func)
             for var, func in mod.functions_items()
             if isinstance(func, tirx.PrimFunc) and not (func.attrs and "tirx.is_scheduled" in func.attrs)
         }
