@@ -114,6 +114,31 @@ def test_attention_written_out_is_one_function_and_right(forward: Forward, varia
     assert function.status == "fused"
 
 
+def test_operators_that_are_left_apart_are_listed() -> None:
+    def norm_and_shares(x: nn.Tensor, w: nn.Tensor) -> object:
+        shares = op.softmax(op.rms_norm(x, w, axes=[-1]), axis=-1)
+        return shares, op.log(op.sum(shares, axis=-1))
+
+    pipeline = get_pipeline()
+    pipeline.build(module_of(norm_and_shares, [8, 64], [64]))
+    apart = {one.operators: one.why for one in pipeline.report.apart}
+    assert apart["rms_norm", "softmax"].startswith("[infinite_rank]")
+    assert "softmax and sum: left apart" in str(pipeline.report) and '"apart"' in pipeline.report.to_json()
+
+
+def test_a_call_whose_results_are_read_as_one_is_listed() -> None:
+    x, builder = relax.Var("x", relax.TensorType((8, 64), "float32")), relax.BlockBuilder()
+    with builder.function("forward", [x]):
+        with builder.dataflow():
+            halves = builder.emit_output(relax.op.split(x, 2))
+        builder.emit_func_output(halves)
+    pipeline = get_pipeline()
+    pipeline.build(builder.get())
+    assert [str(one) for one in pipeline.report.apart] == [
+        "split: left apart\n  why  its results are read as one tuple, and such calls are not merged"
+    ]
+
+
 def test_what_is_read_elsewhere_is_not_lost() -> None:
     mod = module_of(with_weights, HEADS, HEADS, HEADS)
     inputs = np.random.default_rng(1).standard_normal((3, *HEADS)).astype("float32")

@@ -43,6 +43,7 @@ GROUP_KEYS = [
     "us_after",
     "obligations",
     "passes",
+    "inside",
 ]
 
 
@@ -202,6 +203,16 @@ def test_every_function_of_a_module_is_listed_and_relax_is_skipped() -> None:
     assert all(f"{name}: " in str(explanation) for name in ("stats", "plain", "graph"))
 
 
+def test_elements_that_are_more_than_a_buffer_are_told_and_so_are_products_inside() -> None:
+    told = only_group(tvm_cascade.explain(program("rmsnorm_gemm"), force=True))
+    elements = {formula.left: formula.right for formula in told.formulas if formula.section == "element"}
+    assert elements == {"x": "x[token, k] * x[token, k]", "x_1": "x[token, k] * gain[k] * weight[k, column]"}
+    assert not told.inside
+    attention = only_group(tvm_cascade.explain(program("attention"), force=True))
+    assert attention.inside == ("scores",) and "computed inside" in str(attention)
+    assert not [formula for formula in attention.formulas if formula.section == "element"]
+
+
 def test_an_empty_module_has_no_groups() -> None:
     explanation = tvm_cascade.explain(tvm.IRModule({}))
     assert explanation.groups == () and explanation.functions == () and str(explanation) == "no functions"
@@ -228,7 +239,7 @@ def test_the_module_is_not_changed(name: str) -> None:
 
 def test_the_keys_of_the_json_form_are_stable(attention: Explanation) -> None:
     told = json.loads(attention.to_json())
-    assert list(told) == ["schema", "functions", "groups"] and told["schema"] == 1
+    assert list(told) == ["schema", "functions", "groups", "apart"] and told["schema"] == 1
     plain = {"lowering": "", "tile_program": "", "plan": [], "whole": "", "design": ""}
     assert told["functions"] == [{"name": "main", "status": "fused", "note": "by this pass", **plain}]
     (group,) = told["groups"]

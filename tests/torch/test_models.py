@@ -9,10 +9,17 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from tvm import tirx  # noqa: E402
+
 import tvm_cascade  # noqa: E402
+from tvm_cascade.analysis.program import Program  # noqa: E402
 from tvm_cascade.evaluate.tolerance import assert_close, rejects  # noqa: E402
+from tvm_cascade.relax import get_pipeline  # noqa: E402
 from tvm_cascade.testing.models.sizes import TINY  # noqa: E402
 from tvm_cascade.testing.models.table import MODELS, model  # noqa: E402
+from tvm_cascade.torch.exporting import exported  # noqa: E402
+from tvm_cascade.torch.importer import import_program  # noqa: E402
+from tvm_cascade.transform.fuse_function import read_function  # noqa: E402
 
 
 def in_dtype(values: Any, dtype: Any) -> Any:
@@ -22,7 +29,30 @@ def in_dtype(values: Any, dtype: Any) -> Any:
 QUICK = ("llama", "gemma2", "bert")
 
 
-@pytest.mark.parametrize("name", [pytest.param(m, marks=() if m in QUICK else pytest.mark.slow) for m in MODELS])
+ALL = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in MODELS]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_reduction_of_a_model_is_told_of(name: str) -> None:
+    module, inputs = model(name, TINY)
+    mod, _ = import_program(exported(module, tuple(inputs), {}, None), torch.device("cpu"))
+    pipeline = get_pipeline("auto")
+    grouped = pipeline.grouped(mod)
+    pipeline.scheduled(grouped)
+    told: dict[str, set[str]] = {}
+    for group in pipeline.report.groups:
+        told.setdefault(group.function, set()).update((*group.buffers, *group.inside))
+    for variable, func in grouped.functions_items():
+        program = read_function(func) if isinstance(func, tirx.PrimFunc) else None
+        if isinstance(program, Program):
+            reduced = {stage.buffer.name for stage in program.stages if stage.reducer is not None}
+            assert reduced <= told.get(variable.name_hint, set()), variable
+        elif isinstance(func, tirx.PrimFunc):
+            assert variable.name_hint in told
+    assert pipeline.report.apart and all(one.operators and one.why for one in pipeline.report.apart)
+
+
+@pytest.mark.parametrize("name", ALL)
 def test_a_model_gives_what_pytorch_gives(name: str) -> None:
     module, inputs = model(name, TINY)
     found = tvm_cascade.optimize(module, inputs)(*inputs)

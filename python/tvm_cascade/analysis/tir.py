@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import tvm
 import tvm_ffi
 from tvm import ir, tirx
+from tvm.ir import prim
 
 from tvm_cascade.analysis.extent import Extent, as_index
 
@@ -29,6 +30,13 @@ def loads_of(expression: ir.Expr) -> list[ir.TensorLoad]:
     found: list[ir.TensorLoad] = []
     tvm_ffi.structural_walk(expression, (ir.TensorLoad, lambda load: found.append(load)), order="pre")
     return found
+
+
+def without_casts(expression: ir.Expr) -> ir.Expr:
+    """What is cast, if the expression is a cast."""
+    while isinstance(expression, prim.Cast):
+        expression = expression.value
+    return expression
 
 
 def reads_buffer(expression: ir.Expr, buffer: tirx.Var) -> bool:

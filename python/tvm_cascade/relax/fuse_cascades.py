@@ -20,6 +20,7 @@ from tvm_cascade.relax.kinds import Kind
 from tvm_cascade.relax.outline import Outline, emit, outline
 from tvm_cascade.relax.siblings import with_siblings
 from tvm_cascade.relax.surroundings import Plans, with_surroundings
+from tvm_cascade.report.explanation import Apart
 
 
 def FuseCascades(target: str | dict[str, Any] | Target | None = None, **options: object) -> transform.Pass:
@@ -56,18 +57,28 @@ def FuseCascades(target: str | dict[str, Any] | Target | None = None, **options:
     if target is not None:
         resolved = resolve_target(target)
         device, chosen = device_of(resolved), backend_of(resolved).options(chosen)
+    return cascades_fused(chosen, device, [])
+
+
+def cascades_fused(chosen: FuseOptions, device: Device, apart: list[Apart]) -> transform.Pass:
+    """The pass for a device.
+
+    Parameters
+    ----------
+    apart : to which the operators are added that were looked at and are not merged.
+    """
 
     def run(mod: tvm.IRModule, _: transform.PassContext) -> tvm.IRModule:
         trials, plans = Trials(chosen, device), Plans(chosen, device) if isinstance(device, Gpu) else None
         for var, func in mod.functions_items():
             if isinstance(func, relax.Function) and not (func.attrs and "Primitive" in func.attrs):
-                mod = _function(mod, var.name_hint, trials, plans)
+                mod = _function(mod, var.name_hint, trials, plans, apart)
         return mod
 
     return transform.module_pass(run, opt_level=0, name="FuseCascades")
 
 
-def _function(mod: tvm.IRModule, name: str, trials: Trials, plans: Plans | None) -> tvm.IRModule:
+def _function(mod: tvm.IRModule, name: str, trials: Trials, plans: Plans | None, apart: list[Apart]) -> tvm.IRModule:
     """The module with the cascades of one function merged."""
     func = mod[name]
     if not isinstance(func.body, relax.SeqExpr):
@@ -80,7 +91,8 @@ def _function(mod: tvm.IRModule, name: str, trials: Trials, plans: Plans | None)
         others = [b for k, one in enumerate(blocks) if k != place for b in one.bindings]
         outside = [var for binding in others for var in variables_in(binding.value)] + variables_in(func.body.body)
         graph = Graph(block, mod, outside)
-        found = cascades_of(graph, mod, trials)
+        apart += (Apart((callee,), f"{why}, and such calls are not merged") for callee, why in graph.unread)
+        found = cascades_of(graph, mod, trials, apart)
         if plans is not None:
             found += with_siblings(graph, mod, plans, set[Node]().union(*found))
             found = with_surroundings(graph, mod, plans, found)

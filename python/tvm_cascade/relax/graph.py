@@ -91,10 +91,14 @@ class Graph:
         self.nodes: list[Node] = []
         self._of: dict[relax.Var, Node] = {}
         self._results: dict[relax.Var, Result] = {}
+        self.unread: list[tuple[str, str]] = []
+        """Calls that are no nodes: the PrimFunc, and why."""
         operators: dict[ir.GlobalVar, Operator] = {}
         whole = _read_whole(block, outside := list(outside))
         for binding in block.bindings:
-            if _is_node(binding, mod) and binding.var not in whole:
+            if _is_node(binding, mod) and binding.var in whole:
+                self.unread.append((binding.value.args[0].name_hint, "its results are read as one tuple"))
+            elif _is_node(binding, mod):
                 callee = binding.value.args[0]
                 if callee not in operators:
                     operators[callee] = operator_of(mod[callee])

@@ -9,13 +9,13 @@ operators.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import tvm
 from tvm import tirx
 
-from tvm_cascade.algebra.verdict import Verdict
+from tvm_cascade.algebra.verdict import Reason, Verdict
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.passes import passes_of
 from tvm_cascade.analysis.program import Program, Stage
@@ -26,6 +26,7 @@ from tvm_cascade.relax.kinds import Kind
 from tvm_cascade.relax.narrowing import narrowed
 from tvm_cascade.relax.outline import merged, outline
 from tvm_cascade.relax.remembered import Remembered
+from tvm_cascade.report.explanation import Apart
 from tvm_cascade.transform.fuse_function import fuse_function
 
 MOST_NODES = 40
@@ -42,10 +43,12 @@ class Trial:
     ----------
     whole : all its reductions are in one fold.
     gains : the cost model would fuse it too; or it computes less, as parts of what its nodes give are read nowhere.
+    why : what stands against merging; empty where it gains.
     """
 
     whole: bool
     gains: bool
+    why: str = ""
 
 
 class Trials:
@@ -69,11 +72,21 @@ class Trials:
         outcome = fuse_function(needed.with_attr("global_symbol", "main"), self.options, self.device)
         found = [d for d in outcome.decisions if d.candidate.group is not None]
         by_law = [d for d in found if d.reason.verdict in (Verdict.FUSED, Verdict.DECLINED)]
+        refused = [d.reason for d in outcome.decisions if d.reason.verdict not in (Verdict.FUSED, Verdict.DECLINED)]
         if len(by_law) != 1 or outcome.program is None or by_law[0].candidate.group is None:
-            return Trial(False, False)
+            return Trial(False, False, _first(refused) or "their reductions are not all in one fold")
         whole = _is_whole(outcome.program, by_law[0].candidate.group)
-        less = by_law[0].reason.verdict is Verdict.FUSED or not needed.same_as(func)
-        return Trial(whole, whole and less)
+        if not whole:
+            return Trial(
+                False, False, _first(refused) or "a loop for both would compute one of them again for each row"
+            )
+        reason = by_law[0].reason
+        gains = reason.verdict is Verdict.FUSED or not needed.same_as(func)
+        return Trial(True, gains, "" if gains else str(reason))
+
+
+def _first(reasons: Sequence[Reason]) -> str:
+    return str(reasons[0]) if reasons else ""
 
 
 def _is_whole(program: Program, group: Group) -> bool:
@@ -98,10 +111,15 @@ def _has_own_rows(stage: Stage, members: Iterable[Stage], group: Group) -> bool:
     return math.prod(own) >= min(map(math.prod, rows)) * (length if isinstance(length, int) else 1)
 
 
-def cascades_of(graph: Graph, mod: tvm.IRModule, trials: Trials) -> list[Cluster]:
-    """The calls that are merged, in the order of the block."""
+def cascades_of(graph: Graph, mod: tvm.IRModule, trials: Trials, apart: list[Apart]) -> list[Cluster]:
+    """The calls that are merged, in the order of the block.
+
+    Parameters
+    ----------
+    apart : to which those are added that were looked at and are not merged.
+    """
     clusters = {node: frozenset([node]) for node in graph.nodes if node.kind is Kind.REDUCTION}
-    refused: set[Cluster] = set()
+    refused: dict[Cluster, str] = {}
     while (joined := _joined(graph, mod, trials, clusters, refused)) is not None:
         for node in joined:
             if node.kind is Kind.REDUCTION:
@@ -113,13 +131,22 @@ def cascades_of(graph: Graph, mod: tvm.IRModule, trials: Trials) -> list[Cluster
         grown = _grown(graph, cluster, taken)
         if trials.of(merged(mod, outline(graph, grown))).gains:
             kept.append(grown)
-        elif trials.of(merged(mod, outline(graph, cluster))).gains:
+        elif (alone := trials.of(merged(mod, outline(graph, cluster)))).gains:
             kept.append(cluster)
+        else:
+            refused[cluster] = alone.why
+    within = [cluster for cluster in refused if not any(cluster <= whole for whole in kept)]
+    apart += dict.fromkeys(Apart(_reductions(cluster), refused[cluster]) for cluster in within)
     return kept
 
 
+def _reductions(cluster: Cluster) -> tuple[str, ...]:
+    """The names of the reductions of a cluster, in the order of the block."""
+    return tuple(node.call.args[0].name_hint for node in in_order(cluster) if node.kind is Kind.REDUCTION)
+
+
 def _joined(
-    graph: Graph, mod: tvm.IRModule, trials: Trials, clusters: dict[Node, Cluster], refused: set[Cluster]
+    graph: Graph, mod: tvm.IRModule, trials: Trials, clusters: dict[Node, Cluster], refused: dict[Cluster, str]
 ) -> Cluster | None:
     """The next two clusters that are one; None where none are left."""
     for node in in_order(clusters):
@@ -130,18 +157,25 @@ def _joined(
             if wanted in refused:
                 continue
             whole = graph.convex(wanted)
-            tried = whole is not None and _may_join(graph, whole, (clusters[node], other), clusters)
-            if whole is not None and tried and trials.of(merged(mod, outline(graph, whole))).whole:
+            if whole is None:
+                refused[wanted] = "a path between them leads through what is not read as a map"
+            elif why := _why_not_tried(graph, whole, (clusters[node], other), clusters):
+                refused[wanted] = why
+            elif (trial := trials.of(merged(mod, outline(graph, whole)))).whole:
                 return whole
-            refused.add(wanted)
+            else:
+                refused[wanted] = trial.why
     return None
 
 
-def _may_join(graph: Graph, whole: Cluster, parts: tuple[Cluster, Cluster], clusters: dict[Node, Cluster]) -> bool:
-    """Whether what lies between holds no other reduction, and nothing between is wanted elsewhere."""
-    foreign = any(node in clusters and clusters[node] not in parts for node in whole)
+def _why_not_tried(graph: Graph, whole: Cluster, parts: tuple[Cluster, Cluster], clusters: dict[Node, Cluster]) -> str:
+    """Why two clusters are not tried as one; empty where they are."""
+    if foreign := [node for node in in_order(whole) if node in clusters and clusters[node] not in parts]:
+        return f"{foreign[0].call.args[0].name_hint} lies between them"
+    if len(whole) > MOST_NODES:
+        return f"they are {len(whole)} operators together, and {MOST_NODES} at most are tried"
     before = max(len(outline(graph, part).outputs) for part in parts)
-    return not foreign and len(whole) <= MOST_NODES and len(outline(graph, whole).outputs) <= before
+    return "" if len(outline(graph, whole).outputs) <= before else "what lies between them is read elsewhere too"
 
 
 def _fed(node: Node, clusters: dict[Node, Cluster]) -> list[Node]:

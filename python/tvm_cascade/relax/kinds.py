@@ -6,11 +6,10 @@ import enum
 from dataclasses import dataclass
 
 from tvm import ir, sym, tirx
-from tvm.ir import prim
 
 from tvm_cascade.analysis.extent import extent_of
 from tvm_cascade.analysis.program import Program, Stage
-from tvm_cascade.analysis.tir import loads_of, variables_of
+from tvm_cascade.analysis.tir import loads_of, variables_of, without_casts
 from tvm_cascade.transform.fuse_function import read_function
 
 
@@ -45,15 +44,9 @@ def operator_of(func: tirx.PrimFunc) -> Operator:
         return Operator(func, Kind.OPAQUE)
     if any(stage.reducer is not None for stage in program.stages):
         return Operator(func, Kind.REDUCTION)
-    if not all(isinstance(_without_casts(stage.value), ir.TensorLoad) for stage in program.stages):
+    if not all(isinstance(without_casts(stage.value), ir.TensorLoad) for stage in program.stages):
         return Operator(func, Kind.ELEMENTWISE)
     return Operator(func, Kind.MOVEMENT if all(map(_keeps_axes, program.stages)) else Kind.RESHAPE)
-
-
-def _without_casts(value: ir.Expr) -> ir.Expr:
-    while isinstance(value, prim.Cast):
-        value = value.value
-    return value
 
 
 def _keeps_axes(stage: Stage) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import tvm
@@ -11,17 +12,19 @@ from tvm.relax import vm_build
 from tvm.target import Target
 
 from tvm_cascade.devices.device import Device, Gpu
+from tvm_cascade.devices.read import device_of
+from tvm_cascade.driver.backends import backend_of
 from tvm_cascade.driver.generation import generate
 from tvm_cascade.driver.lowering import fused, goal_of, lowered
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.plan.plan import Plan
-from tvm_cascade.relax.fuse_cascades import FuseCascades
+from tvm_cascade.relax.fuse_cascades import cascades_fused
 from tvm_cascade.relax.given import given_operands
 from tvm_cascade.relax.narrowing import narrowed
 from tvm_cascade.relax.top_k import TopOfSoftmax
 from tvm_cascade.relax.views import RewriteMovesAsViews
-from tvm_cascade.report.explanation import Explanation
+from tvm_cascade.report.explanation import Apart, Explanation
 from tvm_cascade.report.outcomes import explain_outcomes
 from tvm_cascade.tile.dependent import GIVEN, SHORT, STARTS, WAITS
 from tvm_cascade.tile.skeleton import Kernel
@@ -71,6 +74,7 @@ class Pipeline:
     def __init__(self, target: Target, options: FuseOptions) -> None:
         self.target, self.options = target, options
         self.report: Explanation | None = None
+        self._apart: list[Apart] = []
 
     def __call__(self, mod: tvm.IRModule, context: transform.PassContext | None = None) -> tvm.IRModule:
         """The module, with code generation left to do."""
@@ -78,8 +82,9 @@ class Pipeline:
 
     def grouped(self, mod: tvm.IRModule) -> tvm.IRModule:
         """The module with its operators as PrimFuncs, those of a cascade merged into one, nothing fused yet."""
-        given = {name: getattr(self.options, name) for name in vars(self.options)}
-        cascades = FuseCascades(self.target, **given)
+        self._apart = []
+        options = backend_of(self.target).options(self.options)
+        cascades = cascades_fused(options, device_of(self.target), self._apart)
         with self.target:
             return tvm.transform.Sequential([*_DISPATCHED, cascades, *_GROUPED])(mod)
 
@@ -124,7 +129,8 @@ class Pipeline:
             for step, func in one.steps.items():
                 found[step] = _overlapping(func, goal.device, short)
         kernels = {name: one.chosen for name, one in ready.items() if one.chosen is not None}
-        self.report = explain_outcomes(functions, outcomes, kernels)
+        explained = explain_outcomes(functions, outcomes, kernels)
+        self.report = dataclasses.replace(explained, apart=tuple(dict.fromkeys(self._apart)))
         return found
 
 

@@ -17,6 +17,23 @@ _SUMMARY = 10  # lines of an explanation's repr
 
 
 @dataclass(frozen=True)
+class Apart:
+    """Operators of a graph that stay functions of their own, though one reads what another reduces.
+
+    Attributes
+    ----------
+    operators : their functions before they were grouped.
+    why : they are not merged.
+    """
+
+    operators: tuple[str, ...]
+    why: str
+
+    def __str__(self) -> str:
+        return f"{' and '.join(self.operators)}: left apart\n  why  {self.why}"
+
+
+@dataclass(frozen=True)
 class Explanation:
     """The result of `explain`: text when printed, HTML in a notebook.
 
@@ -24,10 +41,12 @@ class Explanation:
     ----------
     groups : one for each group of reductions that was looked at, in order of functions.
     functions : every function of the module.
+    apart : of a module of Relax, the operators that were looked at together and not merged.
     """
 
     groups: tuple[GroupReport, ...] = ()
     functions: tuple[FunctionReport, ...] = ()
+    apart: tuple[Apart, ...] = ()
 
     @property
     def fused(self) -> bool:
@@ -38,7 +57,9 @@ class Explanation:
         """The explanation as JSON text; keys are stable, and `schema` is the version of the format."""
         functions = [dataclasses.asdict(f) for f in self.functions]
         groups = [group.to_dict() for group in self.groups]
-        return json.dumps({"schema": SCHEMA, "functions": functions, "groups": groups}, indent=2, ensure_ascii=False)
+        apart = [dataclasses.asdict(one) for one in self.apart]
+        told = {"schema": SCHEMA, "functions": functions, "groups": groups, "apart": apart}
+        return json.dumps(told, indent=2, ensure_ascii=False)
 
     def __repr__(self) -> str:
         lines = [f"{group.heading} [{group.reason.code}]" for group in self.groups]
@@ -52,6 +73,7 @@ class Explanation:
         told = {group.function for group in self.groups}
         parts = [str(group) for group in self.groups]
         parts += [str(f) for f in self.functions if f.name not in told or f.lowering_lines]
+        parts += map(str, self.apart)
         return "\n\n".join(parts) if parts else "no functions"
 
     def _repr_html_(self) -> str:

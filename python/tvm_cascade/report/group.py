@@ -15,7 +15,7 @@ from tvm_cascade.report.steps import StepReport
 
 @dataclass(frozen=True)
 class Formula:
-    """left = right, in one section of a fold: lift, reference (gauge), merge or finish; `mathml` is it typeset."""
+    """left = right, in one section of a fold: element, lift, reference, merge or finish; `mathml` is it typeset."""
 
     section: str
     left: str
@@ -47,6 +47,7 @@ class GroupReport:
     us_before, us_after : estimated time on a CPU, in microseconds; None where not known.
     obligations : what was checked of the fold, with the number of comparisons at random points.
     passes : over the cascade axis, as the program is written; none of a function that is fused already.
+    inside : other reductions, such as matrix products, that the loop computes for each position.
     """
 
     function: str
@@ -66,6 +67,7 @@ class GroupReport:
     us_after: float | None = None
     obligations: Mapping[str, int] = field(default_factory=dict)
     passes: tuple[PassReport, ...] = ()
+    inside: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> Verdict:
@@ -83,6 +85,8 @@ class GroupReport:
     def facts(self) -> list[tuple[str, str]]:
         """Facts besides the formulas: (label, sentence) rows for text and HTML."""
         rows = [("why", str(self.reason))]
+        if self.inside:
+            rows.append(("computed inside", ", ".join(self.inside)))
         if self.passes_before is not None:
             rows.append(("passes over the axis", f"{self.passes_before} before, {self.passes_after} after"))
         if self.bytes_before is not None and self.bytes_after is not None:
@@ -127,6 +131,7 @@ class GroupReport:
             "us_after": self.us_after,
             "obligations": dict(self.obligations),
             "passes": [dataclasses.asdict(one) for one in self.passes],
+            "inside": list(self.inside),
         }
 
     @property

@@ -10,14 +10,16 @@ from typing import TypeAlias
 import sympy as sp
 from tvm import ir, tirx
 
-from tvm_cascade.algebra.cascade import LENGTH
+from tvm_cascade.algebra.cascade import LENGTH, POSITION
 from tvm_cascade.algebra.fold import Fold, Reference
 from tvm_cascade.algebra.gauge import Gauge, Range
 from tvm_cascade.algebra.verdict import Reason, Verdict
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.meaning import meaning_of
 from tvm_cascade.analysis.order import among
+from tvm_cascade.analysis.passes import passes_of
 from tvm_cascade.analysis.program import Program
+from tvm_cascade.analysis.tir import without_casts
 from tvm_cascade.errors import InputError
 from tvm_cascade.obligations.certificate import certificate
 from tvm_cascade.obligations.check import check
@@ -142,7 +144,7 @@ def _group(function: str, decision: Decision, program: Program | None) -> GroupR
         function,
         decision.reason,
         group.names,
-        _told(rows) + _length(group, rows),
+        _elements(group) + _told(rows) + _length(group, rows),
         _latex(rows),
         _gauges(group.fold),
         _ranges(group.fold),
@@ -156,7 +158,14 @@ def _group(function: str, decision: Decision, program: Program | None) -> GroupR
         numbers.ns_after / 1e3 if numbers else None,
         check(group.fold),
         passes,
+        _inside(program, group) if program is not None else (),
     )
+
+
+def _inside(program: Program, group: Group) -> tuple[str, ...]:
+    """The reductions that the group's elements are computed by."""
+    inside = [stage for stage in passes_of(program, group).inside if stage.reducer is not None]
+    return tuple(stage.buffer.name for stage in inside if not any(stage is one.stage for one in group.members))
 
 
 _Row = tuple[str, sp.Expr | str, sp.Expr]
@@ -171,6 +180,22 @@ def _rows(group: Group) -> list[_Row]:
     length = group.frame.length
     known = {LENGTH: sp.Integer(length)} if isinstance(length, int) else {}
     return [(section, left, _shortened(right.xreplace(known))) for section, left, right in group.fold.formulas()]
+
+
+def _elements(group: Group) -> tuple[Formula, ...]:
+    """What each element is, where it is more than the buffer of its name at one position."""
+    read = set().union(*(right.free_symbols for _, _, right in group.fold.formulas()))
+    atoms = [atom for atom in group.atoms.atoms.values() if atom.varies and atom.symbol in read]
+    return tuple(
+        Formula("element", str(atom.symbol), " ".join(str(atom.expression).split()))
+        for atom in atoms
+        if atom.symbol != POSITION and not _is_load_of(str(atom.symbol), atom.expression)
+    )
+
+
+def _is_load_of(name: str, expression: ir.Expr) -> bool:
+    value = without_casts(expression)
+    return isinstance(value, ir.TensorLoad) and value.source.name == name
 
 
 def _length(group: Group, rows: Sequence[_Row]) -> tuple[Formula, ...]:
