@@ -282,6 +282,17 @@ def test_a_section_is_replaced_and_the_others_stay() -> None:
     assert markdown.updated(text, "prefill", "## prefill\n\nnew\n") == text
 
 
+def test_the_file_opens_with_a_table_of_its_sections() -> None:
+    told = (
+        "tvm-cascade 0.1.0; commit abc; 2026-11-21T19:15:51+00:00\n\n| all | best peer | 1.500 | 1.000 | 2.000 | 3 |\n"
+    )
+    text = markdown.updated("", "prefill", f"## prefill\n\n{told}")
+    text = markdown.updated(text, "mha", "## mha\n\nno row\n")
+    head = text.split("## prefill")[0]
+    assert "| [prefill](#prefill) | 3 | 1.500 | 1.000 | 2.000 | 2026-11-21 |\n| [mha](#mha) |  |" in head
+    assert markdown.indexed(text) == text and text.count("| suite |") == 1
+
+
 def test_the_terminal_shows_the_rows(report: GpuReport, capsys: pytest.CaptureFixture[str]) -> None:
     shown = console()
     print_environment(shown, HERE)

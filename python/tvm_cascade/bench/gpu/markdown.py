@@ -52,8 +52,34 @@ def section(suite: str, where: GpuEnvironment, plan: GpuPlan, reports: Sequence[
     return "\n".join(lines)
 
 
+_SECTION = re.compile(r"^## (\S+)\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+_ALL = re.compile(r"^\| all \| best peer \| (.*?) \| (.*?) \| (.*?) \| (.*?) \|$", re.MULTILINE)
+_INDEX = ("suite", "workloads", "best peer's time over ours, geomean", "least", "most", "measured")
+
+
+def indexed(text: str) -> str:
+    """The file's text with a table of its sections behind the head, written anew."""
+    first = next(_SECTION.finditer(text), None)
+    if first is None:
+        return text
+    rows = [_row(name, body) for name, body in _SECTION.findall(text)]
+    head = text[: first.start()].split(_line(_INDEX))[0].rstrip("\n")
+    return "\n".join([head, "", *_table(_INDEX, rows, left=1), text[first.start() :]])
+
+
+def _row(suite: str, body: str) -> list[str]:
+    """A section's line: the mean over all of its workloads, which its tables take apart, and the day."""
+    geomean, least, most, count = found.groups() if (found := _ALL.search(body)) else ("",) * 4
+    day = re.search(r"^tvm-cascade .*?(\d{4}-\d\d-\d\d)T", body, re.MULTILINE)
+    return [f"[{suite}](#{suite})", count, geomean, least, most, day[1] if day else ""]
+
+
 def updated(text: str, suite: str, written: str) -> str:
-    """The file's text with the section of a suite replaced, or added where it has none."""
+    """The file's text with the section of a suite replaced, or added where it has none, and the table of sections."""
+    return indexed(_with_section(text, suite, written))
+
+
+def _with_section(text: str, suite: str, written: str) -> str:
     if not text.strip():
         text = _HEAD
     found = re.search(rf"^## {re.escape(suite)}\n.*?(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
