@@ -8,6 +8,7 @@ before it, line by line, perhaps among others. Commands under a marker install t
 from __future__ import annotations
 
 import importlib
+import linecache
 import re
 import shlex
 import shutil
@@ -46,6 +47,8 @@ def test_every_block_runs_and_prints_what_stands_below_it(
         if block.marker:
             assert f"readme_command {block.marker})" in (ROOT / ".ci" / "run").read_text()
         elif block.language == "python":
+            lines = block.text.splitlines(keepends=True)  # where TVMScript looks for the source of a function
+            linecache.cache[block.where] = len(block.text), None, lines, block.where
             exec(compile(block.text, block.where, "exec"), namespace)
             printed = capsys.readouterr().out
         elif block.language == "sh":
