@@ -381,6 +381,7 @@ def test_bad_input_leaves_no_traceback() -> None:
         ("raises.py", "def f():\n    raise RuntimeError('no luck')\n\nf()", "raises.py:2: raise RuntimeError"),
         ("inside.py", "import json\n\njson.loads('{')", "inside.py:3: json.loads"),
         ("script.py", SCRIPT, "script.py:6: b[v] = c[v]"),
+        ("older.py", SCRIPT.replace("T.sblock", "T.block"), "what to do: in TVM 0.27 TVMScript is"),
         ("leaves.py", "import sys\nsys.exit(3)", "sys.exit(3)\n  where: "),
         ("empty.py", "x = 1", "at the file's top level"),
         ("broken.json", "{", "tvm.ir.save_json"),

@@ -37,6 +37,10 @@ TOLD = (
 """What a program's name may be, for the help of a command."""
 
 _MESSAGE_LINES = 12
+_OF_TVMSCRIPT = (
+    "in TVM 0.27 TVMScript is @T.prim_func(s_tir=True), with T.sblock around every store and T.sblock_alloc_buffer for "
+    "temporaries"
+)
 Job = Workload | GivenFunction
 
 
@@ -210,7 +214,8 @@ def _executed(path: Path) -> ModuleType:
     except Exception as error:  # the file is the user's program: anything may be raised
         lines = str(error).strip().splitlines()
         message = "\n    ".join([f"{type(error).__name__}: {next(iter(lines), '')}", *lines[1:_MESSAGE_LINES]])
-        raise InputError(expected, message, _place(error, path)) from error
+        hint = _OF_TVMSCRIPT if type(error).__name__ == "DiagnosticError" else ""
+        raise InputError(expected, message, _place(error, path), hint) from error
     return module
 
 
