@@ -11,7 +11,11 @@ import tvm
 import tvm_cascade
 from tvm_cascade import cli
 from tvm_cascade.bench import workloads
+from tvm_cascade.driver.lowering import goal_of
 from tvm_cascade.driver.space import Design
+from tvm_cascade.driver.spaces import space_of
+from tvm_cascade.driver.targets import resolve_target
+from tvm_cascade.options import FuseOptions
 from tvm_cascade.tuning import shipping
 from tvm_cascade.tuning.records import Records
 from tvm_cascade.tuning.report import FunctionTuning, TuningReport
@@ -72,7 +76,7 @@ def test_what_is_shipped_is_taken_unless_it_is_declined(softmax: tvm.tirx.PrimFu
     told = chosen_by(softmax)
     assert told.startswith("the database shipped with this package, of NVIDIA H200") and "of the model's choice" in told
     assert chosen_by(softmax, database=False) == "the model's estimates"
-    assert "nothing is on record" in chosen_by(softmax, reference="lazy")
+    assert chosen_by(softmax, reference="lazy") == "the model's estimates"
     tuned(softmax, tmp_path / "own", fast((0, 1)))
     assert chosen_by(softmax, database=tmp_path / "own").startswith("a tuning session")
 
@@ -90,6 +94,29 @@ def test_a_later_session_replaces_what_is_shipped_of_its_functions(
     kept = [trial for group in Records(folder).groups() for _, trial in group]
     assert count == 2 and len(kept) == 4
     assert later.best is not None and later.best.words in [trial.words for trial in kept]
+
+
+def test_what_the_model_chooses_best_is_not_shipped(softmax: tvm.tirx.PrimFunc, tmp_path: Path, root: Path) -> None:
+    tuned(softmax, tmp_path / "better", fast((0, 2)))
+    ((folder, count),) = shipping.ship([tmp_path / "better"]).items()
+    assert count == 1 and chosen_by(softmax).startswith("the database shipped")
+    tuned(softmax, tmp_path / "best", FakeRunner())
+    assert shipping.ship([tmp_path / "best"]) == {folder: 0}
+    assert chosen_by(softmax) == "the model's estimates"
+
+
+def test_what_is_faster_one_time_of_two_is_not_shipped(softmax: tvm.tirx.PrimFunc, tmp_path: Path, root: Path) -> None:
+    class Unsteady(FakeRunner):
+        def run(self, task, design, built, default):  # type: ignore[no-untyped-def]
+            factor = 1.2 if design[:2] == (0, 2) else 2.0 if any(design) else 1.0
+            return super().run(task, design, built, default) * factor
+
+        def compare(self, task, designs):  # type: ignore[no-untyped-def]
+            return [0.5 if design[:2] == (0, 2) else 1.0 for design, _ in designs]
+
+    found = tuned(softmax, tmp_path, Unsteady())
+    assert found.best is not None and found.gain == 2.0
+    assert list(shipping.ship([tmp_path]).values()) == [0]
 
 
 def test_of_shipped_records_sound_lines_are_read(softmax: tvm.tirx.PrimFunc, tmp_path: Path, root: Path) -> None:
@@ -126,3 +153,26 @@ def test_databases_merge_without_doubles(
     (group,) = Records(both).groups()
     assert len(group) == sum(counts)
     assert tuned(softmax, both, FakeRunner()).known == sum(counts)
+
+
+SHIPPED = sorted(path for path in shipping.folder_of("any").parent.glob("*") if path.is_dir())
+
+
+@pytest.mark.parametrize("folder", SHIPPED, ids=lambda path: path.name)
+def test_every_shipped_design_is_one_of_this_release_and_not_the_default(folder: Path) -> None:
+    groups = Records(folder).groups()
+    assert groups
+    for group in groups:
+        (record, default), (_, better) = group
+        goal = goal_of(resolve_target(record.target), FuseOptions())
+        space = space_of(record.workload.mod["main"], "main", goal, replayed=[default.words, better.words])
+        assert space.find(default.words) == space.default and space.find(better.words) not in (None, space.default)
+        assert (better.seconds or 1.0) < (default.seconds or 0.0) and better.in_turns
+
+
+def test_a_shipped_design_is_compiled_and_told_by_default() -> None:
+    job = workloads.get("I7")
+    told = chosen_by(job.build())
+    assert told.startswith("the database shipped with this package, of NVIDIA H200 sm_90a of 20")
+    assert "of 128 threads" in tvm_cascade.explain(job.build(), HOPPER).functions[0].lowering
+    assert "of 256 threads" in tvm_cascade.explain(job.build(), HOPPER, database=False).functions[0].lowering

@@ -46,7 +46,9 @@ class Known:
         return space.find(self.words)
 
 
-Designs: TypeAlias = Callable[[tirx.PrimFunc, Goal], Known | None]
+Designs: TypeAlias = Callable[[tirx.PrimFunc, Goal], Known | str]
+"""What is known of a function for a goal; or why nothing is, which is empty where nobody asked."""
+
 Designed: TypeAlias = tuple[Outcome, Lowered]
 
 
@@ -84,12 +86,13 @@ def designed(
 
     Parameters
     ----------
-    designs : of a function and a goal, what is known; None where nothing is.
+    designs : of a function and a goal, what is known.
     """
-    goal, found, origins = dataclasses.replace(goal, taken=frozenset(functions)), dict[str, Designed](), {}
+    goal, found = dataclasses.replace(goal, taken=frozenset(functions)), dict[str, Designed]()
+    origins = dict[str, str]()
     for name, func in functions.items():
-        if (known := designs(func, goal)) is None:
-            origins[name] = f"{MODEL}: nothing is on record of this function for this device and these options"
+        if isinstance(known := designs(func, goal), str):
+            origins |= {name: f"{MODEL}: {known}"} if known else {}
             continue
         space = space_of(func, name, goal, replayed=known.replayed)
         if (design := known.design(space)) is None:

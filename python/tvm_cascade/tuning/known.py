@@ -25,7 +25,7 @@ def known_designs(database: LookUp, target: Target) -> Designs | None:
         return None
     given = Records(database)
 
-    def known(func: tirx.PrimFunc, goal: Goal) -> Known | None:
+    def known(func: tirx.PrimFunc, goal: Goal) -> Known | str:
         own = given.trials(workload_of(func, goal)) if database is not None else []
         if (found := best(own)) is not None:
             return Known(found.words, f"a tuning session{_measured(found, own)}")
@@ -35,7 +35,7 @@ def known_designs(database: LookUp, target: Target) -> Designs | None:
         if (found := best(others)) is not None:
             told = f"the database shipped with this package, of {found.device}{_measured(found, others)}"
             return Known(found.words, told, asked=False)
-        return None
+        return "" if database is None else "nothing is on record of this function for this device and these options"
 
     return known
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from functools import lru_cache
@@ -43,7 +44,9 @@ def read(folder: Path) -> Records:
 def ship(sessions: Sequence[Path], root: Path | None = None) -> dict[Path, int]:
     """Writes the best designs of sessions with this release, beside the times of the model's choices.
 
-    What is shipped of a function gives way to what a session found, and an earlier session to a later one.
+    What is shipped of a function gives way to what a session found, and an earlier session to a later one. Left out are
+    functions that the model chooses best for, and those whose best design did not take less both times: by itself, and
+    in turns with the model's choice.
 
     Returns
     -------
@@ -56,8 +59,13 @@ def ship(sessions: Sequence[Path], root: Path | None = None) -> dict[Path, int]:
             own = [(record, trial) for record, trial in group if trial.release == RELEASE and trial.device]
             if (found := best([trial for _, trial in own])) is not None:
                 last = {trial.key: record for record, trial in own if trial.seconds is not None}
-                kept = [last[key] for key in dict.fromkeys((own[0][1].key, found.key)) if key in last]
-                workload = structural_hash(kept[0].workload.mod)
+                default = own[0][1].key
+                alone = {
+                    trial.key: trial.seconds for _, trial in own if trial.seconds is not None and not trial.in_turns
+                }
+                better = found.in_turns and alone.get(found.key, math.inf) < alone.get(default, 0.0)
+                workload = structural_hash(own[0][0].workload.mod)
+                kept = [last[default], last[found.key]] if better else []
                 chosen.setdefault(folder_of(found.device, root), {})[workload] = kept
     return {folder: _write(folder, groups) for folder, groups in chosen.items()}
 
@@ -67,7 +75,7 @@ def _write(folder: Path, groups: dict[int, list[Any]]) -> int:
         structural_hash(group[0][0].workload.mod): [record for record, _ in group]
         for group in (Records(folder).groups() if folder.is_dir() else [])
     }
-    groups = {**before, **groups}
+    groups = {workload: records for workload, records in {**before, **groups}.items() if records}
     folder.mkdir(parents=True, exist_ok=True)
     files.write(folder, [record for records in groups.values() for record in records])
     read.cache_clear()
