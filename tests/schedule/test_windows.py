@@ -146,3 +146,39 @@ def test_the_product_runs_in_vectors_and_its_sums_stay_in_registers(case: str) -
         lowered.body, (s_tir.SBlock, lambda b: scopes.extend(buffer.scope() for buffer in b.alloc_buffers))
     )
     assert "local" in scopes
+
+
+def each_channel(padding: int) -> tirx.PrimFunc:
+    """Sums of a padded image in windows of 3 × 3, with weights of each channel's own."""
+    x = te.placeholder((8, 24, 24), "float32", name="x")
+    w = te.placeholder((8, 3, 3), "float32", name="w")
+    wide = 24 + 2 * padding
+    p, q = te.reduce_axis((0, 3), "p"), te.reduce_axis((0, 3), "q")
+
+    def inside(c: tirx.Var, i: tirx.Var, j: tirx.Var) -> tirx.Var:
+        i, j = i - padding, j - padding
+        return tirx.if_then_else(tirx.all(i >= 0, i < 24, j >= 0, j < 24), x[c, i, j], tirx.const(0, "float32"))
+
+    padded = te.compute((8, wide, wide), inside, name="padded")
+    shape = (8, wide - 2, wide - 2)
+    y = te.compute(shape, lambda c, i, j: te.sum(padded[c, i + p, j + q] * w[c, p, q], axis=[p, q]), name="y")
+    return te.create_prim_func([x, w, y]).with_attr("global_symbol", "main")
+
+
+def test_short_windows_of_each_channel_run_in_vectors_along_the_image() -> None:
+    lowered = compile_unfused(each_channel(1), TARGET).mod["main"]
+    assert vectors_of(lowered, "y") == {8}, "24 positions, not three of a window"
+    assert vectors_of(lowered, "padded") == set(), "LLVM masks what lies outside"
+
+
+def test_short_windows_of_each_channel_are_right() -> None:
+    draw = np.random.default_rng(0)
+    x, w = (draw.standard_normal(shape).astype("float32") for shape in ((8, 24, 24), (8, 3, 3)))
+    out = tvm.runtime.tensor(np.full((8, 24, 24), np.nan, "float32"))
+    compile_unfused(each_channel(1))(tvm.runtime.tensor(x), tvm.runtime.tensor(w), out)
+    seen = np.lib.stride_tricks.sliding_window_view(
+        np.pad(np.float64(x), ((0, 0), (1, 1), (1, 1))), (3, 3), axis=(1, 2)
+    )
+    exact = np.einsum("cijpq,cpq->cij", seen, np.float64(w))
+    tolerance.assert_close(out.numpy(), exact, length=9, dtype="float32")
+    assert tolerance.rejects(exact, 9, "float32") == []

@@ -6,8 +6,10 @@ side, so that folding a row is vertical arithmetic and nothing has to be reduced
 
 from __future__ import annotations
 
+from tvm_cascade.analysis.tir import uses
 from tvm_cascade.schedule.nest_schedule import Loop, Nest, power_of_two_divisor
 from tvm_cascade.schedule.nests import BlockPlan
+from tvm_cascade.schedule.padding import guard_of
 from tvm_cascade.transform.nest import TILE_ROLES
 
 MAX_VECTORS = 4
@@ -20,7 +22,15 @@ def lane_axis(nest: Nest) -> int | None:
     if plan.binds or nest.dtype == "bool":  # TVM makes int8 of truth values in vectors, and cannot store them
         return None
     axis = nest.row if nest.panel and plan.role in TILE_ROLES else plan.last_axis()
+    if nest.alone and axis is not None and _is_padded(plan, axis):
+        return None
     return axis if axis in nest.loops and axis not in plan.reduce else None
+
+
+def _is_padded(plan: BlockPlan, axis: int) -> bool:
+    """Whether a map has values under a condition on an axis: LLVM masks these, TVM takes their vectors apart."""
+    guard = None if plan.reduce else guard_of(plan.stores[0])
+    return guard is not None and uses(guard.args[0], [plan.variables[axis]])
 
 
 def schedule_fold(nest: Nest) -> tuple[Loop, Loop] | None:

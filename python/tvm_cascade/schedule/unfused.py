@@ -61,7 +61,7 @@ def schedule_alone(sch: s_tir.Schedule, cpu: Cpu, deferred: Deferred, plan: Bloc
                 schedule_panels(nest, pack_operand(nest, access, dim, panel, None, before), dim, panel)
         schedule_contraction_alone(nest, contraction)
         return
-    if outer == 0 and _splits_rows(plan, sch.get(block), sch.mod["main"]):
+    if outer == 0 and _splits_rows(plan, sch.get(block), sch.mod["main"], cpu):
         _schedule_row_reduction(nest)
         return
     spatial = [loops[a] for a in plan.spatial]
@@ -94,8 +94,17 @@ def _can_factor(plan: BlockPlan, block: s_tir.SBlock, func: tirx.PrimFunc) -> bo
     return plan.dtype != "bool" and all(other.loops for other in read_nests(func))
 
 
-def _splits_rows(plan: BlockPlan, block: s_tir.SBlock, func: tirx.PrimFunc) -> bool:
-    return plan.is_static and _reduces_contiguous_rows(plan) and _can_factor(plan, block, func)
+def _splits_rows(plan: BlockPlan, block: s_tir.SBlock, func: tirx.PrimFunc, cpu: Cpu) -> bool:
+    """Whether the lanes of a reduction are positions of its rows: not where these are too short, and outputs can be."""
+    if not plan.is_static or not _reduces_contiguous_rows(plan) or not _can_factor(plan, block, func):
+        return False
+    axis = plan.last_axis()
+    return _row_width(plan, int(plan.extents[plan.own[-1]]), cpu) > 1 or axis is None or not _lies_beside(plan, axis)
+
+
+def _lies_beside(plan: BlockPlan, axis: int) -> bool:
+    """Whether what is read is contiguous along an axis, or the same."""
+    return all(plan.step(access, axis) in (0, 1) for access in plan.loads)
 
 
 def _row_width(plan: BlockPlan, extent: int, cpu: Cpu) -> int:
@@ -111,13 +120,12 @@ def reduction_lanes(plan: BlockPlan, block: s_tir.SBlock, func: tirx.PrimFunc, c
     plan, block : of the reduction.
     func : that it is in, or is to be put into.
     """
-    splits = _splits_rows(plan, block, func)
+    splits = _splits_rows(plan, block, func, cpu)
     axis = plan.own[-1] if splits else plan.last_axis()
     extent = plan.extents.get(axis) if axis is not None else None
     if axis is None or not isinstance(extent, int) or (not splits and axis in plan.reduce):
         return 1
-    beside = all(plan.step(access, axis) in (0, 1) for access in plan.loads)
-    return _row_width(plan, extent, cpu) if beside and not plan.binds else 1
+    return _row_width(plan, extent, cpu) if _lies_beside(plan, axis) and not plan.binds else 1
 
 
 def _schedule_row_reduction(nest: Nest) -> None:
