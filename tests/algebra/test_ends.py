@@ -160,3 +160,12 @@ def test_equal_folds_are_evaluated_once(monkeypatch: pytest.MonkeyPatch) -> None
     assert at_infinities(dataclasses.replace(fold)) is found and not evaluated
     finish = {result: sp.Integer(7) for result in fold.finish}
     assert at_infinities(dataclasses.replace(fold, finish=finish)) is None and len(evaluated) == 1
+
+
+def test_functions_of_data_are_computed_from_them_too_where_both_are_read() -> None:
+    source = cascade((s, SUM, y), (o, SUM, exp(x - s)))
+    fold = derive(source)
+    assert isinstance(fold, Fold)
+    apart, computed = (at_infinities(fold, meaning) for meaning in ({}, {y: x**2 * exp(x)}))
+    assert computed.points == 2 * apart.points and not computed.faults[o].told
+    assert computed.faults[o].points > 2 * apart.faults[o].points  # also where x alone is infinite

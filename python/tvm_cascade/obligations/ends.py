@@ -14,8 +14,10 @@ and further rows at the dtype's own lowest and highest number, at which extrema 
 is NaN or drops it, by the order of comparisons: both ways are evaluated, and where they differ nothing is asked.
 Positions that are selected may be others of equal keys. What a program makes of its data
 before any result is read, such as x·w, is computed from data, and left apart in the definition: a program that divides
-x by a norm before it multiplies with w stays in range where x·w does not. Both sides are computed in
-float64 as programs are written (`steps.extended`), the fold's in one tile, one by one, and merged with an empty state.
+x by a norm before it multiplies with w stays in range where x·w does not. Functions of data, such as exp(x), are drawn
+as data are, and computed from them as well where both are read: x²·exp(x) is NaN where x is −∞. Both sides are
+computed in float64 as programs are written (`steps.extended`), the fold's in one tile, one by one, and merged with an
+empty state.
 
 This is a check at these points, no proof. A result that fails it is no defect: the algebra is of real numbers. It is
 guarded (`transform.failing`), where what a guard reads tells the points at which it fails: `Fault.seen`.
@@ -150,24 +152,41 @@ def _found(fold: Fold, meaning: Mapping[sp.Symbol, sp.Expr], seed: int) -> Ends:
     points = list(_points(cascade, source))
     rows = [{e: np.array([row[k][e] for _, row in points]) for e in cascade.elements} for k in range(POSITIONS)]
     known = {s: np.float64(v) for s, v in parameters_of(fold, source, -REACH, REACH).items()}
-    rowwise = {s for form in made.values() for s in form.free_symbols} - {*cascade.elements, *known}
+    functions = {e: form for e, form in _in_data(cascade, meaning).items() if form.has(*cascade.elements)}
+    rowwise = {s for form in (*made.values(), *functions.values()) for s in form.free_symbols}
+    rowwise -= {*cascade.elements, *known}
     known |= {s: np.float64(float(number_for(s, source, None, -REACH))) for s in sorted(rowwise, key=str)}
-    for symbol, form in made.items():
+    rows, names = _computed(rows, made, known), [name for name, _ in points]
+    if functions:
+        both = zip(rows, _computed(rows, functions, known), strict=True)
+        rows, names = [{e: np.concatenate([row[e], other[e]]) for e in row} for row, other in both], [*names, *names]
+    trial = _Trial(fold, cascade, rows, {**known, LENGTH: np.float64(POSITIONS)}, names)
+    return Ends(len(names), trial.faults())
+
+
+def _computed(rows: list[Numbers], forms: Mapping[sp.Symbol, sp.Expr], known: Numbers) -> list[Numbers]:
+    """The rows with elements as they are made of data."""
+    for symbol, form in forms.items():
         rows = Extended().extended(rows, symbol, form, known)
-    trial = _Trial(fold, cascade, rows, {**known, LENGTH: np.float64(POSITIONS)}, [name for name, _ in points])
-    return Ends(len(points), trial.faults())
+    return rows
 
 
-def _made_of_data(cascade: Cascade, meaning: Mapping[sp.Symbol, sp.Expr]) -> dict[sp.Symbol, sp.Expr]:
-    """The elements that are sums, products, powers and magnitudes of data, in terms of data."""
-    made = dict[sp.Symbol, sp.Expr]()
+def _in_data(cascade: Cascade, meaning: Mapping[sp.Symbol, sp.Expr]) -> dict[sp.Symbol, sp.Expr]:
+    """The elements that mean something else, in terms of data."""
+    found = dict[sp.Symbol, sp.Expr]()
     for element in cascade.elements:
         form = meaning.get(element, element)
         while form.free_symbols & meaning.keys() - {element} and form != form.xreplace(meaning):
             form = form.xreplace(meaning)
-        if form != element and not form.atoms(sp.Function) - form.atoms(sp.Abs) and not form.has(sp.Piecewise):
-            made[element] = form
-    return made
+        if form != element and not form.has(sp.Piecewise):
+            found[element] = form
+    return found
+
+
+def _made_of_data(cascade: Cascade, meaning: Mapping[sp.Symbol, sp.Expr]) -> dict[sp.Symbol, sp.Expr]:
+    """The elements that are sums, products, powers and magnitudes of data, in terms of data."""
+    forms = _in_data(cascade, meaning)
+    return {e: form for e, form in forms.items() if not form.atoms(sp.Function) - form.atoms(sp.Abs)}
 
 
 def _over_data(cascade: Cascade, made: Mapping[sp.Symbol, sp.Expr], meaning: Mapping[sp.Symbol, sp.Expr]) -> Cascade:
