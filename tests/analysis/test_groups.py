@@ -296,20 +296,41 @@ def test_fixed_parts_of_a_result_are_results_of_their_own() -> None:
     assert {str(member.result) for member in group.members if member.is_slice} == {"weighted_0", "weighted_1"}
 
 
-def test_a_chain_is_derived_at_once_and_not_link_by_link(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many reductions each cascade has of which a fold is asked for."""
+    lengths: list[int] = []
+
+    def counted(cascade: Cascade, *options: object) -> Fold | Refusal:
+        lengths.append(len(cascade.reductions))
+        return remembered(cascade, *options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(extract, "remembered", counted)
+    return lengths
+
+
+def test_a_chain_is_derived_at_once_and_not_link_by_link(asked: list[int]) -> None:
     x = array("x")
     stages = [fold("s0", lambda i, j: x[i, j])]
     for k in range(1, 6):
         stages.append(fold(f"s{k}", lambda i, j, s=stages[-1]: x[i, j] - s[i] / number(LENGTH)))
-    asked: list[int] = []
-
-    def counted(cascade: Cascade, *options: object) -> Fold | Refusal:
-        asked.append(len(cascade.reductions))
-        return remembered(cascade, *options)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(extract, "remembered", counted)
     assert len(only_group(program(x, stages[-1])).names) == 6
     assert asked == [6]
+
+
+def test_what_is_refused_after_the_same_reductions_is_refused_once(asked: list[int]) -> None:
+    x = array("x")
+    s = fold("s", lambda i, j: x[i, j])
+    square = fold("square", lambda i, j: (x[i, j] - s[i]) * (x[i, j] - s[i]))
+    wave = fold("wave", lambda i, j: te.tanh(x[i, j] - square[i]))
+    out = fold("out", lambda i, j: x[i, j] * wave[i] - square[i])
+    found = candidates(program(x, out))
+    assert [(c.reason.code, c.names) for c in found] == [
+        ("fold", ("s", "square")),
+        ("infinite_rank", ("s", "square", "wave")),
+        ("infinite_rank", ("s", "square", "wave", "out")),
+    ]
+    assert asked == [4, 2]
 
 
 def test_links_before_one_that_has_no_fold_are_a_group_all_the_same() -> None:

@@ -147,6 +147,7 @@ class _Search:
         self.group_of: dict[int, tuple[int, ...]] = {k: self._parts(k) for k in range(len(self.reductions))}
         self.groups: dict[tuple[int, ...], Group] = {}
         self.refusals: list[Candidate] = []
+        self._refused: list[tuple[list[object], Refusal]] = []
 
     def run(self) -> list[Candidate]:
         """Tries all linked reductions as one group; where that has no fold, each joins the groups of those it reads."""
@@ -326,10 +327,23 @@ class _Search:
             members.append(Member(variant.stage, element, symbols[position], dims, variant.is_slice))
         varying = [atom.symbol for atom in atoms.atoms.values() if atom.varies]
         meaning = tuple(_meaning(atoms, frame).items())
-        fold = remembered(Cascade(reductions, varying), tuple(self.rescalable_casts), self.reference, meaning)
+        fold = self._derived(Cascade(reductions, varying), meaning)
         if isinstance(fold, Refusal):
             return dataclasses.replace(fold.reason, detail=f"{fold.reduction}: {fold.reason.detail}")
         return Group(tuple(members), frame, atoms, fold)
+
+    def _derived(self, cascade: Cascade, meaning: tuple[tuple[sp.Symbol, sp.Expr], ...]) -> Fold | Refusal:
+        """The fold; of what begins as another cascade up to what was refused there, that refusal."""
+        ordered = cascade.blocks
+        begins: list[object] = [dict(meaning).get(LENGTH), *ordered]
+        known = (refusal for begun, refusal in self._refused if begins[: len(begun)] == begun)
+        if (refusal := next(known, None)) is not None:
+            return refusal
+        found = remembered(cascade, tuple(self.rescalable_casts), self.reference, meaning)
+        if isinstance(found, Refusal) and found.reason.code != "work_limit":  # which a shorter one may not reach
+            last = next(k for k, block in enumerate(ordered) if any(str(r.result) == found.reduction for r in block))
+            self._refused.append((begins[: last + 2], found))
+        return found
 
     def _inside(self, variant: InlinedReduction, variants: list[InlinedReduction]) -> list[tuple[int, ir.TensorLoad]]:
         """Loads of the element that read another member's result, with that member's position."""
