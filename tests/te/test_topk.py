@@ -121,6 +121,19 @@ def test_an_axis_shorter_than_k_fuses_too() -> None:
         short.check([rows("ties", (ROWS, 3))], tile=tile, segments=segments)
 
 
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_what_is_missing_in_halves_is_their_own_extreme_number(dtype: str, largest: bool) -> None:
+    x = array("x", ROWS, 1, dtype=dtype)
+    best, where = topk(x, 3, largest=largest)
+    spread = fold("spread", lambda i, j: te.exp(x[i, j] - best[i, 0]), length=1)
+    unfused = read(program(x, best, where, spread))
+    given = [rows("normal", (ROWS, 1)).astype(dtype)]
+    expected, found = unfused.results(given), unfused.fused_results(given, tile=1, segments=1)
+    for name in ("topk_values", "topk_indices"):
+        np.testing.assert_array_equal(found[name], expected[name])
+
+
 def test_each_k_up_to_a_routers_is_recognised() -> None:
     for k in (2, 6, 8):
         x = array("x")

@@ -21,6 +21,7 @@ from tvm_cascade.evaluate.inputs import INPUTS
 from tvm_cascade.evaluate.oracle import evaluate, signature
 from tvm_cascade.evaluate.tolerance import check
 from tvm_cascade.options import FuseOptions
+from tvm_cascade.te import topk
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.row.config import RowConfig, ThreadGroup
 from tvm_cascade.tile.skeleton import Kernel, Setting, build_kernel
@@ -119,6 +120,18 @@ def test_programs_in_the_cut_of_their_own_choice(name: str) -> None:
 @pytest.mark.parametrize("config", [WARP, CLUSTER, GRID], ids=["warp", "cluster", "grid"])
 def test_every_level_merges_every_fold(name: str, config: RowConfig) -> None:
     assert_right(PROGRAMS[name](rows=3, length=1000), config)
+
+
+@pytest.mark.parametrize("largest", [True, False])
+def test_what_is_missing_among_the_best_halves_is_their_own_extreme_number(largest: bool) -> None:
+    x = te.placeholder((4, 40), "float16", name="x")
+    best, where = topk(x, 2, largest=largest)
+    func = program(x, best, where, fold("spread", lambda i, j: te.exp(x[i, j] - best[i, 0]), te.sum, 40, (4,)))
+    given = np.full((4, 40), -np.inf if largest else np.inf, "float16")
+    given[:, 3] = 1
+    keys, places, *_ = emulate(row_kernel(func).func, [given])
+    lowest = np.finfo("float16").min if largest else np.finfo("float16").max
+    assert (keys == np.float16([1, lowest])).all() and (places == [3, -1]).all()
 
 
 def shares_of_a_sum(dtype: str) -> tirx.PrimFunc:

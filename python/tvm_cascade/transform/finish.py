@@ -9,7 +9,7 @@ from tvm import ir, tirx
 
 from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.analysis.extract import Member
-from tvm_cascade.analysis.reducers import combiner_of, identity_of
+from tvm_cascade.analysis.reducers import combiner_of, extreme, identity_of
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.transform.loop import as_number
 from tvm_cascade.transform.nest import NestBuilder, Values, store
@@ -68,14 +68,33 @@ class FinishEmitter:
 
 
 def _from_its_start(member: Member, expression: sp.Expr, value: ir.Expr) -> ir.Expr:
-    """No result is beyond the start of its max or min, as none is unfused, even where a factor of it ends infinite.
+    """No result is beyond the start of its max, min or selection, even where a factor of it ends infinite.
 
     The start comes first: of max(a, NaN) TVM keeps the second.
     """
-    reducer = member.stage.reducer
-    if reducer is None or not reducer.ordered or expression.is_Symbol:
+    reducer, dtype = member.stage.reducer, dtype_of(member.stage.buffer)
+    if reducer is None or expression.is_Symbol:
         return value
-    return combiner_of(reducer)(identity_of(reducer, dtype_of(member.stage.buffer)), value)
+    if reducer.ordered:
+        return combiner_of(reducer)(identity_of(reducer, dtype), value)
+    return key_from_its_start(member, value)
+
+
+def key_from_its_start(member: Member, value: ir.Expr) -> ir.Expr:
+    """A selected key, none beyond the start of its selection; any other value as it is.
+
+    A key may be stored in a narrower dtype than it is selected in, whose own lowest number is −∞ there.
+    """
+    reducer, dtype = member.stage.reducer, dtype_of(member.stage.buffer)
+    selection = None if reducer is None or reducer.whole is None else reducer.whole.selection
+    if reducer is None or selection is None or reducer.part % selection.per_rank or accumulator_dtype(dtype) == dtype:
+        return value
+    start = extreme(selection.absent[reducer.part], dtype)
+    if start is None:
+        return value
+    start = cast(start, dtype_of(value))
+    beyond = tirx.LT(value, start) if selection.largest else tirx.GT(value, start)  # which no NaN is
+    return tirx.Select(beyond, start, value)
 
 
 def _name(member: Member) -> str:
