@@ -21,7 +21,7 @@ from .test_folds_on_numbers import LENGTH, SPLITS, rows_of
 
 x, w = element("x w")
 keep = truth("keep")
-m, n, t = result("m n t")
+m, n, t = result("m least t")
 FROM_INFINITY = MAX.from_infinity
 WITH_EXTREMA = [name for name in FUSABLE if any(r.reducer in (MAX, MIN) for r in FUSABLE[name]().reductions)]
 
@@ -62,8 +62,8 @@ def test_the_reference_is_finite_and_the_result_is_not() -> None:
 
 def test_a_minimum_is_a_maximum_turned_round() -> None:
     lines = str(fold_of((n, MIN.from_infinity, x), (t, SUM, sp.exp(n - x)))).splitlines()
-    assert "reference (running)  c_n' = Min(highest, n_0)" in lines
-    assert "finish               t = Piecewise((nan, highest < n), (t_0, True))" in lines
+    assert "reference (running)  c_least' = Min(highest, least_0)" in lines
+    assert "finish               t = Piecewise((nan, highest < least), (t_0, True))" in lines
 
 
 def test_a_sum_over_masked_positions_is_nan_where_one_is_kept() -> None:

@@ -27,6 +27,10 @@ from tvm_cascade.symbolic.rounding import NARROW_RANGE
 from tvm_cascade.symbolic.separate import RANK_LIMIT, strip_rounding
 
 
+MOST_DEFERRED = 2**12
+"""Numbers up to this, and their reciprocals, are applied at the end with results: sums without them stay in range."""
+
+
 @dataclasses.dataclass
 class Summand:
     """A term of a sum, with deferred factors taken out.
@@ -67,9 +71,19 @@ def deferred(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: 
         later.append(handle)
         summand.factor *= weight.subs(handle.symbol, handle.value)
         summand.function, summand.lift = summand.function.subs(handle.symbol, 1), summand.lift.subs(handle.symbol, 1)
+    number = abs(_number_in(summand))
+    if later and number != 1 and 1 < number * MOST_DEFERRED < MOST_DEFERRED**2:
+        summand.factor *= number
+        summand.function, summand.lift = summand.function / number, summand.lift / number
     named = tuple(derivation.plain(handle.value) for handle in later)
     derivation.deferred[reduction.result] = derivation.deferred.get(reduction.result, ()) + named
     return summand
+
+
+def _number_in(summand: Summand) -> sp.Expr:
+    """The number that a term has as a factor, outside of all roundings."""
+    factors = sp.Mul.make_args(summand.lift)
+    return sp.Mul(*(f for f in sp.Mul.make_args(summand.function) if f.is_number and f in factors))
 
 
 def near_its_handles(derivation: Derivation, summand: Summand) -> Summand:
