@@ -29,6 +29,7 @@ DECLINED = {
     "R1 32x192x32x1": "tokens are packed for a product of few columns",
     "V1 1x4096": "three sums over rows that a cache holds, instead of two: 0.8 us for 0.6",
     "rmsnorm_gemm 32x48x192": "a product in tiles, of few columns: 8.1 us for 7.6",
+    "rmsnorm_gemm 512x1024x1024": "a product in tiles: 10.0 ms for 10.0",
     "decode_draft 2x8x2x4x96x32": "tiles for few queries: 28 us for 22",
     "decode_tree 2x8x2x4x96x32": "tiles for few queries: 28 us for 22",
     "head_cross_entropy 32x192x80": "short rows of logits that a cache holds: 15.4 us for 14.1",
@@ -127,18 +128,32 @@ def test_rows_that_no_cache_holds_are_read_once(name: str) -> None:
     assert decision(sized(name, rows=4096, length=4096)).reason.verdict is Verdict.FUSED
 
 
-@pytest.mark.parametrize(("transposed", "verdict"), [(False, Verdict.FUSED), (True, Verdict.DECLINED)])
-def test_an_operand_that_every_block_of_rows_packs_is_counted(transposed: bool, verdict: Verdict) -> None:
-    assert decision(norm_into_product(transposed)).reason.verdict is verdict
+def test_an_operand_that_every_block_of_rows_packs_is_counted() -> None:
+    """Fused, a weight that lies transposed takes 8.9 ms and one that does not 6.7; unfused both take 5.8 (one core)."""
+    plain, transposed = (decision(norm_into_product(way)).estimate for way in (False, True))
+    assert plain is not None and transposed is not None
+    assert transposed.ns_after > 1.2 * plain.ns_after and transposed.ns_before < 1.1 * plain.ns_before
 
 
 def test_the_sums_of_several_products_are_counted_beside_each_other() -> None:
     one, three = (decision(norm_into_product(False, columns=n)).estimate for n in (768, 2304))
     assert one is not None and three is not None
-    assert not one.slower and three.slower
+    assert three.ns_after / three.ns_before > 1.1 * one.ns_after / one.ns_before
 
 
-@pytest.mark.parametrize(("queries", "keys"), [(1, 1024), (8, 1024), (64, 64), (512, 512)])
+@pytest.mark.parametrize("columns", [256, 768, 2304])
+def test_a_norm_is_not_fused_into_a_product(columns: int) -> None:
+    """Fused, these take 1.14, 1.16 and 1.22 of the time of both apart (measured, one core)."""
+    assert decision(norm_into_product(False, columns=columns)).reason.verdict is Verdict.DECLINED
+
+
+def test_attention_of_few_queries_is_not_fused() -> None:
+    """Fused it takes 0.57 ms, unfused 0.29 (measured, one core)."""
+    func = sized("attention", heads=8, queries=8, keys=1024, head_dim=64)
+    assert decision(func).reason.verdict is Verdict.DECLINED
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(1, 1024), (64, 64), (512, 512)])
 def test_attention_is_fused(queries: int, keys: int) -> None:
     func = sized("attention", heads=8, queries=queries, keys=keys, head_dim=64)
     assert decision(func).reason.verdict is Verdict.FUSED

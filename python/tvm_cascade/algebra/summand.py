@@ -26,7 +26,6 @@ from tvm_cascade.symbolic.functions import Round
 from tvm_cascade.symbolic.rounding import NARROW_RANGE
 from tvm_cascade.symbolic.separate import RANK_LIMIT, strip_rounding
 
-
 MOST_DEFERRED = 2**12
 """Numbers up to this, and their reciprocals, are applied at the end with results: sums without them stay in range."""
 

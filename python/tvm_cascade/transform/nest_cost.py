@@ -34,8 +34,9 @@ GATHER_NS = 0.15
 """One element that is gathered, since its neighbours lie apart."""
 
 PRODUCT_OPERATIONS_PER_NS = 110.0
-DEPTH, DEEP = 256, 1.1
-"""Positions for which a product in a nest of its own holds its sums in registers; how much slower longer ones run."""
+POSITION_BYTES, DEEP = 1024, 1.1
+"""Of a second-level cache for each position over which a product in a nest of its own keeps its sums in registers, half
+of it for what a task of 64 rows and 64 lanes reads there; how much slower a product over more positions runs."""
 
 SERIAL_NS, NARROW = 0.45, 8
 """One element of a fold across fewer outputs than these, which are no vector."""
@@ -147,7 +148,7 @@ def stage_ns(parts: Sequence[Stage], values: Sequence[ir.Expr], cpu: Cpu) -> flo
     lanes = last if isinstance(last, ir.Var) else None
     product = None if lanes is None else find_product(stage, values[0], lanes)
     if product is not None:
-        deep = DEEP if lookup(extents, stage.reduce[-1]) > DEPTH else 1.0
+        deep = DEEP if lookup(extents, stage.reduce[-1]) * POSITION_BYTES > cpu.l2_bytes else 1.0
         return deep * product_ns(points, lookup(extents, product.rows), product.packed(extents))
     loads = distinct([load for value in values for load in loads_of(value)])
     written = [] if stage.reducer is not None else [size_of(stage.buffer)]
