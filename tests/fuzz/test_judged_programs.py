@@ -37,6 +37,18 @@ def test_luck_of_the_order_and_of_the_scale_of_a_rounding_is_no_finding(seed: in
     assert program_trial.program_trial(draw(seed)).finding == ""
 
 
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(975725123, id="an operand that is packed within the loop that computes it"),
+        pytest.param(45724907, id="an element of a row alone beside functions of data"),
+    ],
+)
+def test_programs_are_compiled_and_right(seed: int) -> None:
+    trial = program_trial.program_trial(draw(seed))
+    assert (trial.finding, trial.verdict) == ("", "fused"), trial.detail
+
+
 def test_positions_are_judged_by_their_keys() -> None:
     case = dataclasses.replace(draw(CANCELLING_TOTAL), steps=(Step("max", X, "real", 2),), asked=(True,), staged=())
     func = program(case)

@@ -59,19 +59,20 @@ def panel_of(cpu: Cpu, dtype: str) -> int:
 
 
 def schedule_panels(nest: Nest, copy: Block, dim: int, panel: int) -> None:
-    """Schedules a copy into panels, which is a nest by itself: the panels of its source in vectors, in parallel.
+    """Schedules a copy into panels: those of its source in vectors, and in parallel where it is a nest by itself.
 
     Parameters
     ----------
     dim : of the source, along which panels run.
     """
     sch = nest.sch
-    loops = sch.get_loops(copy)
+    around = sch.get_loops(copy)[: -len(sch.get(copy).iter_vars)]  # of the loop that computes what is copied
+    loops = sch.get_loops(copy)[len(around) :]
     extents = [extent_of(sch.get(loop).extent) for loop in loops]
     whole = product(extents[dim + 1 :])
     if dim == len(loops) - 1 or not isinstance(whole, int):
         _, lane = _vector(nest, loops[dim], panel)
-        nest.go_parallel(loops[:dim])
+        nest.go_parallel([] if around else loops[:dim])
         return
     # Lanes that lie apart: some neighbours of each, of no more lanes than a cache holds lines of at once.
     lines = lines_at_hand(whole * tvm.DataType(nest.dtype).itemsize)
@@ -79,7 +80,7 @@ def schedule_panels(nest: Nest, copy: Block, dim: int, panel: int) -> None:
     beside, neighbour = sch.split(loops[-1], [None, power_of_two_divisor(int(extents[-1]), NEIGHBOURS)])
     sch.reorder(*loops[:dim], outer, *loops[dim + 1 : -1], beside, neighbour, lane)
     nest.deferred.unrolled.append(neighbour)
-    nest.go_parallel([*loops[:dim], outer])
+    nest.go_parallel([] if around else [*loops[:dim], outer])
 
 
 def _vector(nest: Nest, loop: Loop, most: int) -> tuple[Loop, Loop]:
