@@ -35,12 +35,13 @@ from typing import Any
 
 import numpy as np
 import sympy as sp
+from numpy.typing import NDArray
 
 from tvm_cascade.algebra.cascade import LENGTH, POSITION, Cascade, Reduction
 from tvm_cascade.algebra.fold import Component, Fold, Reference
 from tvm_cascade.obligations.check import number_for, parameters_of
 from tvm_cascade.obligations.definition import definition
-from tvm_cascade.steps.arithmetic import Numbers
+from tvm_cascade.steps.arithmetic import Number, Numbers
 from tvm_cascade.steps.extended import LARGEST, Extended
 from tvm_cascade.steps.numbers import EMPTY, NumericSteps, State
 from tvm_cascade.steps.program import program_of
@@ -159,9 +160,18 @@ def _found(fold: Fold, meaning: Mapping[sp.Symbol, sp.Expr], seed: int) -> Ends:
     rows, names = _computed(rows, made, known), [name for name, _ in points]
     if functions:
         both = zip(rows, _computed(rows, functions, known), strict=True)
-        rows, names = [{e: np.concatenate([row[e], other[e]]) for e in row} for row, other in both], [*names, *names]
+        rows = [
+            {e: np.concatenate([_at_each(row[e], names), _at_each(other[e], names)]) for e in row}
+            for row, other in both
+        ]
+        names = [*names, *names]
     trial = _Trial(fold, cascade, rows, {**known, LENGTH: np.float64(POSITIONS)}, names)
     return Ends(len(names), trial.faults())
+
+
+def _at_each(number: Number, points: Sequence[str]) -> NDArray[np.float64]:
+    """A number at each point: what is made of data of a row alone is the same at all."""
+    return np.broadcast_to(np.asarray(number), (len(points),))
 
 
 def _computed(rows: list[Numbers], forms: Mapping[sp.Symbol, sp.Expr], known: Numbers) -> list[Numbers]:
