@@ -109,6 +109,11 @@ def test_a_wrong_program_is_told(name: str, monkeypatch: pytest.MonkeyPatch) -> 
     assert not row.ok and any("not close" in problem for problem in row.problems)
 
 
+def test_of_a_product_alone_no_fused_loop_is_asked() -> None:
+    row = audit(workloads.get("product").cpu, ("normal",))
+    assert row.ok and not row.problems and row.worst is not None
+
+
 def test_indices_are_right_where_their_keys_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """Halved logits keep their order: the shares are wrong, and the experts are right."""
     row = wrong("R1", monkeypatch)

@@ -3,7 +3,8 @@
 A row is sound when
 
 * every reduction is in one fused loop over the axis, or the refusal carries numbers on which its law fails; what is
-  written element by element from its results has a loop of its own. Of other programs that is told, and not asked;
+  written element by element from its results has a loop of its own. Of other programs, and of those that hold nothing
+  to fuse, that is told, and not asked;
 * on every input each output passes the rule of `evaluate.tolerance` against the float64 oracle of the unfused program,
   compiled fused and unfused by our CPU schedules;
 * on normal data that rule rejects zeros, a constant, a shuffle and a result that leaves out a segment of the axis.
@@ -281,6 +282,8 @@ def _told(subject: Subject) -> Reason | None:
 
 
 def _unsound_reasons(subject: Subject) -> Iterator[str]:
+    if all(decision.reason.verdict is Verdict.NOTHING for decision in subject.outcome.decisions):
+        return
     fused = [d for d in subject.outcome.decisions if d.reason.verdict is Verdict.FUSED]
     for decision in subject.outcome.decisions:
         if decision.reason.verdict is Verdict.REFUSED and decision.reason.counterexample is None:
