@@ -44,5 +44,5 @@ def _calls(func: relax.Function) -> list[tuple[str, set[int]]]:
             places = {k for k, one in tensors if not variables_in(one) or one in given}
             calls.append((value.args[0].name_hint, places if calls and straight else set()))
         elif isinstance(value.op, ir.Op) and "inplace" in value.op.name:
-            given -= set(variables_in(value))
+            given.clear()  # a view of what is written may have another name
     return calls
