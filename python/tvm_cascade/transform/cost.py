@@ -2,9 +2,9 @@
 
 Unfused, every stage is a nest of its own. Fused, the loop is priced as it will be written: its producers, temporaries
 and components tile by tile, the moves of its state, and its results. What it reads and does not compute itself stays a
-nest before it; a pass that remains after the loop (the division
-of a softmax) has to compute again what is no longer stored. Both are priced by the same rules (`nest_cost`). On several
-cores each nest shares out its rows, and starts the threads and waits for them once.
+nest before it; a pass that remains after the loop (the division of a softmax) has to compute again what is no longer
+stored. Both are priced by the same rules (`nest_cost`). On several cores each nest shares out its rows, and starts the
+threads and waits for them once.
 """
 
 from __future__ import annotations
