@@ -188,6 +188,18 @@ def test_outputs_are_maps_of_the_sums(extents: tuple[int, int, int], config: Cor
 
 
 @emulated
+@pytest.mark.parametrize("config", [SMALL, SLICED], ids=["whole", "sliced"])
+def test_columns_that_go_to_several_outputs(config: CoreConfig) -> None:
+    """No output is written where it has no element, also not in front of its first."""
+    a, b, k = te.placeholder((33, 31), name="a"), te.placeholder((31, 64), name="b"), te.reduce_axis((0, 31), "k")
+    product = te.compute((33, 64), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="product")
+    first = te.compute((33, 24), lambda i, j: product[i, j] * tirx.const(2, "float32"), name="first")
+    second = te.compute((33, 40), lambda i, j: product[i, j + 24], name="second")
+    func = te.create_prim_func([a, b, first, second])
+    assert_right(func, inputs_of(func, 2), 31, config)
+
+
+@emulated
 def test_infinities_nan_and_small_numbers_stay_where_they_are() -> None:
     func = matmul(40, 36, 20)
     left, right = inputs_of(func, 2)

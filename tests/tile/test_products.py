@@ -210,6 +210,46 @@ def test_two_outputs_of_one_product() -> None:
     assert_right(func, SMALL, length=72, inputs=given)
 
 
+def parts(widths: tuple[int, ...], heads: int = 1) -> tirx.PrimFunc:
+    """A projection whose columns go to several outputs, each apart in heads where there are some."""
+    n = sum(widths)
+    a, b = te.placeholder((2, 70, 72), "bfloat16", name="a"), te.placeholder((n, 72), "bfloat16", name="b")
+    bias, d = te.placeholder((n,), "bfloat16", name="bias"), te.reduce_axis((0, 72), "d")
+    product = te.compute(
+        (2, 70, n), lambda s, i, j: te.sum(a[s, i, d].astype("float32") * b[j, d].astype("float32"), axis=d)
+    )
+    added = te.compute(
+        product.shape, lambda s, i, j: (product[s, i, j] + bias[j].astype("float32")).astype("bfloat16"), name="added"
+    )
+
+    def taken(number: int, start: int, width: int) -> te.Tensor:
+        own = te.compute((2, 70, width), lambda s, i, j: added[s, i, start + j], name=f"part{number}")
+        if heads == 1:
+            return own
+        each = width // heads
+        return te.compute((2, heads, 70, each), lambda s, h, i, f: own[s, i, h * each + f], name=f"heads{number}")
+
+    outputs = [taken(k, sum(widths[:k]), width) for k, width in enumerate(widths)]
+    return te.create_prim_func([a, b, bias, *outputs])
+
+
+@emulated
+@pytest.mark.parametrize("config", [SMALL, CLUSTERS, SPLIT], ids=["alone", "clusters", "split"])
+@pytest.mark.parametrize(
+    ("widths", "heads", "boxes"),
+    [((64, 64, 64), 1, 3), ((96, 40, 56), 1, 3), ((64, 33, 35), 1, 1), ((64, 64, 64), 2, 0), ((48, 80), 1, 2)],
+    ids=["tiles", "within tiles", "odd", "heads", "two"],
+)
+def test_columns_that_go_to_several_outputs(
+    widths: tuple[int, ...], heads: int, boxes: int, config: ProductConfig
+) -> None:
+    """No output is written where it has no element, also not in front of its first."""
+    func = parts(widths, heads)
+    kernel = kernel_of(func, config)
+    assert len(kernel.program.tiled) == boxes
+    assert_right(func, config, length=72, inputs=inputs_of(func)[:3])
+
+
 @emulated
 def test_rows_of_two_variables_are_one_line() -> None:
     """A projection of tokens in a batch: a tile of rows runs on from one sequence into the next."""

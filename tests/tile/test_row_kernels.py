@@ -184,6 +184,16 @@ def test_outputs_that_one_row_of_many_would_store() -> None:
         row_kernel(residual_rms_norm(apart=True), KEPT)
 
 
+def test_outputs_of_a_part_of_the_results() -> None:
+    """A kernel stores an element for each result: what is a part of them is left to a schedule."""
+    x, k = te.placeholder((4, 256), "float16", name="x"), te.reduce_axis((0, 256), "k")
+    total = te.compute((4,), lambda i: te.sum(x[i, k].astype("float32"), axis=k), name="total")
+    left = te.compute((2,), lambda i: total[i], name="left")
+    right = te.compute((2,), lambda i: total[i + 2], name="right")
+    with pytest.raises(Unfit, match="left has elements for a part of the results alone"):
+        row_kernel(te.create_prim_func([x, left, right]))
+
+
 @pytest.mark.parametrize("kind", ["large_offset", "late_spike", "neg_inf_first_segment", "all_neg_inf_row"])
 def test_hard_data(kind: str) -> None:
     assert_right(PROGRAMS["softmax_stats"](dtype="float32", rows=2, length=1000), BLOCK, kind)

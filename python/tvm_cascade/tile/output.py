@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import sympy as sp
-from tvm import ir, tirx
+from tvm import ir, sym, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.extent import Extent, more_than_one, same_extent
+from tvm_cascade.analysis.extent import Extent, as_index, more_than_one, same_extent
 from tvm_cascade.analysis.extract import Group, Member
 from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.inline import Inliner, plain_indices
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program, Stage
-from tvm_cascade.analysis.tir import dtype_of, loads_of, same, simplify_index, substitute, uses
+from tvm_cascade.analysis.tir import dtype_of, loads_of, same, simplify_index, substitute, uses, variables_of
 from tvm_cascade.tile.operand import Line, Operand, Unfit, runs_along
 from tvm_cascade.tile.reshape import inverted, taken_apart
 
@@ -29,6 +30,7 @@ class Output:
     indices : where an element goes, in the frame's variables.
     value : what is stored, over the frame's variables, loads of results, and inputs.
     loops, extents : variables of its own, that it runs along beside the frame's: the ranks of a top-k.
+    part : conditions over the frame's variables, for which points there is an element; for each point without them.
     """
 
     buffer: tirx.Var
@@ -36,20 +38,37 @@ class Output:
     value: ir.Expr
     loops: tuple[tirx.Var, ...] = ()
     extents: tuple[Extent, ...] = ()
+    part: tuple[ir.Expr, ...] = ()
 
     def runs_along(self, var: tirx.Var) -> bool:
         """Whether it has a value for every point of a variable."""
         return any(uses(index, [var]) for index in self.indices)
 
+    @property
+    def shifted(self) -> tuple[tuple[ir.Expr, ...], tuple[int, ...]]:
+        """The indices without constants that are added to variables, and these constants: v - 256 is v, and -256."""
+        found = [_apart(index) for index in self.indices]
+        return tuple(index for index, _ in found), tuple(added for _, added in found)
+
+
+def _apart(index: ir.Expr) -> tuple[ir.Expr, int]:
+    variables = [v for v in variables_of(index) if isinstance(v, tirx.Var)]
+    if len(variables) == 1 and not isinstance(index, ir.Var):
+        added = sym.Analyzer().simplify(index - variables[0])
+        if isinstance(added, prim.IntImm):
+            return variables[0], int(added)
+    return index, 0
+
 
 def read_outputs(
-    program: Program, group: Group, along_axis: bool = False
+    program: Program, group: Group, along_axis: bool = False, parts: bool = False
 ) -> tuple[tuple[Output, ...], list[sp.Symbol]]:
     """Every tensor that the function writes, and the results that they are computed from.
 
     Parameters
     ----------
     along_axis : outputs may have an element for every position of the cascade axis, and loops of their own.
+    parts : outputs may have elements for a part of the results alone.
 
     Raises
     ------
@@ -60,6 +79,8 @@ def read_outputs(
         raise Unfit("the function has a nest that cannot be read")
     written = [stage for stage in program.stages if program.is_param(stage.buffer)]
     outputs = [_read_output(program, group, stage, along_axis) for stage in written]
+    if partial := [output.buffer.name for output in outputs if output.part and not parts]:
+        raise Unfit(f"{partial[0]} has elements for a part of the results alone")
     read = [member_at(group, load) for output in outputs for load in loads_of(output.value)]
     results = list(dict.fromkeys(member.result for member in read if member is not None))
     _check_inputs(program, group)
@@ -136,6 +157,7 @@ def _read_output(program: Program, group: Group, stage: Stage, along_axis: bool)
         if others:
             raise Unfit(f"{name} runs along {others[0].name}, which no result of the cascade has")
         places |= {v: tirx.const(0, dtype_of(v)) for v in missing}
+    part = _part(places, stage, group)
     own = {var: stage.extents[var] for var in loops}
     known = {**group.frame.extents, **own}
     indices = tuple(simplify_index(substitute(index, places), known) for index in stage.indices)
@@ -144,7 +166,29 @@ def _read_output(program: Program, group: Group, stage: Stage, along_axis: bool)
         member = member_at(group, load)
         if member is not None and not reads_plainly(member, load):
             raise Unfit(f"{name} reads {load}, which another row computes")
-    return Output(stage.buffer, indices, stored, tuple(own), tuple(own.values()))
+    return Output(stage.buffer, indices, stored, tuple(own), tuple(own.values()), part)
+
+
+def _part(places: Mapping[tirx.Var, ir.Expr], stage: Stage, group: Group) -> tuple[ir.Expr, ...]:
+    """The points of the frame where a stage's own variables, at given places, are inside of their extents.
+
+    Raises
+    ------
+    Unfit
+        Where that depends on an extent that is not known.
+    """
+    analyzer = sym.Analyzer()
+    for var, extent in group.frame.extents.items():
+        analyzer.bind(var, ir.Range(tirx.const(0, dtype_of(var)), as_index(extent, dtype_of(var))))
+    found = list[ir.Expr]()
+    for own, place in places.items():
+        dtype = dtype_of(place)
+        bounds = (place >= tirx.const(0, dtype), place < as_index(stage.extents[own], dtype))
+        open_ones = [condition for condition in bounds if not analyzer.can_prove(condition)]
+        if open_ones and not isinstance(stage.extents[own], int):
+            raise Unfit(f"{stage.buffer.name} may have elements for a part of the results alone")
+        found += open_ones
+    return tuple(found)
 
 
 def _as_elements(group: Group, stage: Stage, value: ir.Expr) -> dict[tirx.Var, ir.Expr]:

@@ -94,7 +94,7 @@ def read_terms(program: Program, group: Group, dtypes: Sequence[str], who: str, 
     Unfit
         Where it is none, or the function has more to do than the group and maps of its results.
     """
-    outputs, results = read_outputs(program, group)
+    outputs, results = read_outputs(program, group, parts=True)
     group = dataclasses.replace(group, fold=group.fold.restricted_to(results))
     lifts, loads = _factors(group, outputs, most)
     return terms_of(program, group, outputs, loads, lifts, dtypes, who)
@@ -178,7 +178,7 @@ def ordered(
 ) -> tuple[ir.TensorLoad, ir.TensorLoad]:
     """The loads so that the second runs along the contiguous dimension of the outputs."""
     one, other = loads
-    for index in (output.indices[-1] for output in outputs if output.indices):
+    for index in (output.shifted[0][-1] for output in outputs if output.indices):
         if isinstance(index, ir.Var) and _uses(one, index) != _uses(other, index):
             return (other, one) if _uses(one, index) else (one, other)
     return one, other

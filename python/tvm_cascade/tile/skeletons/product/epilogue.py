@@ -12,7 +12,7 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.extract import Member
 from tvm_cascade.analysis.tir import dtype_of
-from tvm_cascade.tile.emit import bind, kernel_extent, ptx, registers, when
+from tvm_cascade.tile.emit import bind, branches, kernel_extent, ptx, registers, when
 from tvm_cascade.tile.fragment import COLUMNS_PER_STEP, DTYPE, NEIGHBOURS, QUAD, ROWS, TilePrinter, placed
 from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
 from tvm_cascade.tile.hopper.matrices import MatrixStore
@@ -133,13 +133,18 @@ class Epilogue:
             with when(inside), T.unroll(self.config.share // 8) as j:
                 first = bind("stored_column", self.tile.first_column + j * 8 + self.lane_column)
                 if paired:
-                    with when(first < columns):
+                    with when(self._has(output, r, first, columns)):
                         self._store_pair(output, r, first, j)
                     continue
                 for e in NEIGHBOURS:
-                    with when(first + e < columns):
+                    with when(self._has(output, r, first + e, columns)):
                         value = self._value(output, r, first + e, j * 4 + 2 * r + e)
                         T.buffer_store(self._own(output.buffer), value, self._indices(output, r, first + e))
+
+    def _has(self, output: Output, row: int, column: ir.Expr, columns: Any) -> ir.Expr:
+        """Whether the output has an element for a row, which is inside, and a column."""
+        places = self._places(self.rows[row], column)
+        return tirx.all(column < columns, *(placed(condition, places, self.buffers) for condition in output.part))
 
     def _indices(self, output: Output, row: int, column: ir.Expr) -> list[ir.Expr]:
         return [placed(index, self._places(self.rows[row], column), self.buffers) for index in output.indices]
@@ -155,31 +160,41 @@ class Epilogue:
         ptx("st.global.b32", target, word[0])
 
     def _store_tile(self, output: Output) -> None:
-        """Through shared memory, then by a bulk copy of each box."""
+        """Through shared memory, then by a bulk copy of each box that has elements of the output."""
         copies, config = self.copies[output.buffer], self.config
-        fixed = {d: placed(copies.operand.indices[d], self.tile.batch, self.buffers) for d in copies.operand.fixed}
-        barrier = T.cast(_STORED + self.index, "uint32")
-        columns = copies.per_box
-        matrices = MatrixStore(dtype_of(output.buffer), self.threads.lane) if copies.size == STORED_BYTES else None
-        row = bind("stored_row", self.threads.warp * 16 + self.threads.lane % 16)
+        barrier, columns, width = T.cast(_STORED + self.index, "uint32"), copies.per_box, copies.operand.width
+        self.stored_row = bind("stored_row", self.threads.warp * 16 + self.threads.lane % 16)
         for box in range(-(-config.share // columns)):
             first = min(box * columns, config.share - columns)  # the last two overlap in an odd tile
-            slot = self._free_slot(barrier)
+            slot, column = self._free_slot(barrier), self.tile.first_column + first + output.shifted[1][-1]
+            if not output.part:
+                self._store_box(output, slot, first, column)
+                continue
+            with branches(tirx.all(column + columns > 0, column < width)) as (some, none):
+                with some:
+                    self._store_box(output, slot, first, column)
+                with none, when(self.threads.leads):  # a group of no copies, as slots are counted by groups
+                    ptx("cp.async.bulk.commit_group")
 
-            def place(_: int, chunk: ir.Expr, slot: int = slot) -> ir.Expr:
-                return self.staging.ptr_to([self.index, slot, row, chunk * (_CHUNK // STORED_BYTES)])
+    def _store_box(self, output: Output, slot: int, first: int, column: ir.Expr) -> None:
+        """A box of the tile's columns from `first` on, to a column of the output, by way of a slot."""
+        copies = self.copies[output.buffer]
+        fixed = {d: placed(copies.operand.indices[d], self.tile.batch, self.buffers) for d in copies.operand.fixed}
 
-            if matrices is None:
-                self._leave_pairs(output, slot, first, columns)
-            else:
-                matrices.columns(first + columns, partial(self._element, output), place, first)
-            ptx("fence.proxy.async.shared::cta")
-            ptx("bar.sync", barrier, T.uint32(WARP_GROUP))
-            with when(self.threads.leads):
-                source = self.staging.ptr_to([self.index, slot, 0, 0])
-                column = self.tile.first_column + first
-                copies.store_at(lambda _, source=source: source, self.first_row, column, fixed)
-                ptx("cp.async.bulk.commit_group")
+        def place(_: int, chunk: ir.Expr) -> ir.Expr:
+            return self.staging.ptr_to([self.index, slot, self.stored_row, chunk * (_CHUNK // STORED_BYTES)])
+
+        if copies.size == STORED_BYTES:
+            matrices = MatrixStore(dtype_of(output.buffer), self.threads.lane)
+            matrices.columns(first + copies.per_box, partial(self._element, output), place, first)
+        else:
+            self._leave_pairs(output, slot, first, copies.per_box)
+        ptx("fence.proxy.async.shared::cta")
+        ptx("bar.sync", T.cast(_STORED + self.index, "uint32"), T.uint32(WARP_GROUP))
+        with when(self.threads.leads):
+            source = self.staging.ptr_to([self.index, slot, 0, 0])
+            copies.store_at(lambda _: source, self.first_row, column, fixed)
+            ptx("cp.async.bulk.commit_group")
 
     def _leave_pairs(self, output: Output, slot: int, first: int, columns: int) -> None:
         """Leaves a box of float32 in shared memory, two elements at once, swizzled as bulk copies read it."""

@@ -19,7 +19,7 @@ from tvm_cascade.analysis.extent import Extent, extent_of, same_extent
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.program import Program
-from tvm_cascade.analysis.tir import dtype_of
+from tvm_cascade.analysis.tir import dtype_of, variables_of
 from tvm_cascade.tile.operand import (
     COPY_ALIGNMENT,
     MATRIX_DTYPES,
@@ -161,7 +161,7 @@ def read_product(program: Program, group: Group) -> MatrixProduct:
 
 def _scaled(program: Program, group: Group, found: ScaledSum) -> MatrixProduct:
     """The product shape of a sum of scaled products."""
-    outputs, results = read_outputs(program, group)
+    outputs, results = read_outputs(program, group, parts=True)
     group = replace(group, fold=group.fold.restricted_to(results))
     lifts = (found.number * PRODUCT,)
     terms = terms_of(program, group, outputs, ordered(found.loads, outputs), lifts, tuple(MATRIX_DTYPES), SUMMED_IN)
@@ -242,7 +242,8 @@ def _side(load: ir.TensorLoad, view: View, line: Line, inner: Line) -> Side:
 
 def _stored(output: Output, rows: Line, columns: Line) -> Operand | None:
     """The output as bulk copies store it, in rows of contiguous columns; None where threads store its elements."""
-    view: View | None = View(tuple(output.buffer.ty.shape), tuple(output.indices))
+    indices, added = output.shifted
+    view: View | None = View(tuple(output.buffer.ty.shape), indices)
     for line in (columns, rows):
         view = None if view is None else view.along(line)
     if view is None or len(view.indices) > _DIMENSIONS or view.dimension(columns.var) != len(view.indices) - 1:
@@ -250,21 +251,26 @@ def _stored(output: Output, rows: Line, columns: Line) -> Operand | None:
     row, width = view.dimension(rows.var), view.shape[-1]
     if row is None or not same_extent(extent_of(view.shape[row]), rows.extent):
         return None
-    if (
-        not same_extent(extent_of(width), columns.extent)
-        or not isinstance(width, ir.prim.IntImm)
-        or dtype_of(output.buffer) not in _PAIRED
-    ):
+    whole = not output.part and same_extent(extent_of(width), columns.extent)
+    if any(added[:-1]) or not (whole or _is_part_of_columns(output, columns)):
+        return None
+    if not isinstance(width, ir.prim.IntImm) or dtype_of(output.buffer) not in _PAIRED:
         return None
     if int(width) * MATRIX_DTYPES[dtype_of(output.buffer)].size % COPY_ALIGNMENT:
         return None
     return Operand(output.buffer, view.shape, view.indices, row)
 
 
+def _is_part_of_columns(output: Output, columns: Line) -> bool:
+    """Whether it is by its column that a result is an element of the output."""
+    return bool(output.part) and all(v.same_as(columns.var) for c in output.part for v in variables_of(c))
+
+
 def _is_paired(output: Output, columns: Line) -> bool:
     """Whether columns 2k and 2k + 1 of every row are neighbours in memory, with the first at an even place."""
     last, width = columns.parts[-1], columns.extents[-1]
-    view = View(tuple(output.buffer.ty.shape), tuple(output.indices))
-    even = extent_of(output.buffer.ty.shape[-1]), width
+    indices, added = output.shifted
+    view = View(tuple(output.buffer.ty.shape), indices)
+    even = extent_of(output.buffer.ty.shape[-1]), width, added[-1]
     known = dtype_of(output.buffer) in _PAIRED and all(isinstance(n, int) and n % 2 == 0 for n in even)
     return known and view.dimension(last) == len(view.indices) - 1

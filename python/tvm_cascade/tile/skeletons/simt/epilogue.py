@@ -69,9 +69,9 @@ class Epilogue:
         own = self.place.parameters.own(output.buffer)
         if width == 1 or not self._in_vectors(output, width):
             for e in range(count):
-                T.buffer_store(
-                    own, self._value(output, i, j + e, row, column + e), self._indices(output, row, column + e)
-                )
+                with self._where(output, row, column + e):
+                    value = self._value(output, i, j + e, row, column + e)
+                    T.buffer_store(own, value, self._indices(output, row, column + e))
             return
         staged = registers(f"{output.buffer.name}_stored", count, dtype_of(output.buffer))
         for e in range(count):
@@ -83,13 +83,18 @@ class Epilogue:
             target = [*indices[:-1], tirx.Ramp(last, tirx.const(1, dtype_of(last)), width)]
             T.buffer_store(own, tirx.BufferLoad(staged, [source]), target)
 
+    def _where(self, output: Output, row: ir.Expr, column: ir.Expr) -> Any:
+        """Around what is stored for a row and a column, where the output may have no element for them."""
+        conditions = [self.place.at(condition, self._at(row, column)) for condition in output.part]
+        return when(tirx.all(*conditions)) if conditions else nullcontext()
+
     def _in_vectors(self, output: Output, width: int) -> bool:
         """Whether neighbouring columns are neighbours of an output, and vectors of them aligned."""
         last = self.shape.column.parts[-1]
         view = View(tuple(output.buffer.ty.shape), tuple(output.indices))
         widths = self.shape.column.extents[-1], extent_of(output.buffer.ty.shape[-1])
         aligned = all(isinstance(extent, int) and extent % width == 0 for extent in widths)
-        return aligned and view.dimension(last) == len(view.indices) - 1
+        return aligned and not output.part and view.dimension(last) == len(view.indices) - 1
 
     def _at(self, row: ir.Expr, column: ir.Expr) -> dict[tirx.Var, ir.Expr]:
         return {**self.shape.row.places(row), **self.shape.column.places(column)}
