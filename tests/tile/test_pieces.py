@@ -12,7 +12,8 @@ from tvm import te
 
 import tvm_cascade
 from tvm_cascade.bench import workloads
-from tvm_cascade.evaluate.oracle import signature
+from tvm_cascade.evaluate.oracle import evaluate, signature
+from tvm_cascade.evaluate.tolerance import check
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.shape import Stream, read_stream
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig
@@ -21,8 +22,9 @@ from tvm_cascade.tile.skeletons.stream.pieces.patches import Patches
 
 from . import folds
 from .checked import assert_attention_right, assert_right, attention_case, kernel_of
-from .emulator.run import compiler
+from .emulator.run import compiler, emulate
 from .paged_programs import Paged
+from .test_compiled_kernels import text_of
 from .test_tile_program import attention_of, group_of, tile_program
 
 emulated = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
@@ -200,6 +202,29 @@ def test_short_axes_are_for_clusters_and_long_ones_of_many_rows_for_the_grid() -
 
 
 RAGGED = Paged(queries=2, heads=4, kv_heads=2, batch=3, keys=400, causal=True)
+
+
+@emulated
+@pytest.mark.parametrize("config", [pieces(2), pieces(7), pieces(4, cluster=2)], ids=["whole", "parts", "clusters"])
+def test_keys_that_are_there_are_copied_before_the_wait(config: PiecesConfig) -> None:
+    """Cached keys and values: those who copy do not wait, consumers and meetings do, where they also read queries."""
+    case = attention_case("causal", heads=4, kv_heads=2, queries=3, keys=300)
+    kernel = kernel_of(case.build(), config)
+    query, *others, _ = kernel.program.stream.program.params
+    early = replace(kernel, program=kernel.skeleton.beginning_early(kernel.program, others))
+    inputs: list[Any] = case.inputs(np.random.default_rng(0), "normal")
+    (got,) = emulate(early.func, inputs)
+    (exact,), (usual,) = (evaluate(case.build(), inputs, rounding=rounded).values() for rounded in (False, True))
+    assert check(got, exact, usual, length=300, dtype=str(got.dtype)).ok
+    assert "griddepcontrol_wait();" in text_of(early) and "griddepcontrol" not in text_of(kernel)
+    assert not kernel.skeleton.beginning_early(kernel.program, [query]).given
+
+
+def test_a_mask_that_is_computed_is_waited_for() -> None:
+    kernel = kernel_of(attention_case("mask", queries=3, keys=300).build(), pieces(2))
+    tensors = {param.name: param for param in kernel.program.stream.program.params}
+    assert kernel.skeleton.beginning_early(kernel.program, list(tensors.values())).given
+    assert not kernel.skeleton.beginning_early(kernel.program, [tensors["k"], tensors["v"]]).given
 
 
 @emulated

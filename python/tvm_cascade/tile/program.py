@@ -19,6 +19,7 @@ from tvm import ir, tirx
 
 from tvm_cascade.algebra.facts.weight import Offsets, offsets_of
 from tvm_cascade.algebra.reducer import MAX, MIN, SUM
+from tvm_cascade.analysis.tir import loads_of
 from tvm_cascade.steps.program import Combine, Element, Reduce, Scale, Shift, Step, StepProgram, program_of
 from tvm_cascade.steps.shifts import update_order
 from tvm_cascade.steps.verify import verify
@@ -59,6 +60,7 @@ class TileProgram:
     near_zero : how scores are mapped where they are small; None where that is as where they are not.
     ahead : what is brought into the cache for a later kernel; None for nothing.
     early : the next kernel starts once all its blocks have started, on multiprocessors that it leaves.
+    given : the kernel before it writes nothing that it reads but the left operand: the others are copied while it ends.
     late : what kernels before it write. It starts while they end, and waits for them where results are stored; empty
         where it waits at first.
     """
@@ -76,12 +78,21 @@ class TileProgram:
     near_zero: NearZero | None = None
     ahead: Ahead | None = None
     early: bool = False
+    given: bool = False
     late: tuple[tirx.Var, ...] = ()
 
     @cached_property
     def offsets(self) -> Offsets:
         """Of components, references and results, by which sums are written."""
         return offsets_of(self.stream.fold)
+
+    @property
+    def loads(self) -> list[ir.TensorLoad]:
+        """What is read beside the operands of products, element by element."""
+        inputs = [*self.row_inputs.values(), *self.position_inputs.values(), *self.conditions.values()]
+        element = [*self.element.leaves.values(), *(mask.condition for mask in self.element.masks)]
+        stored = [output.value for output in self.stream.outputs]
+        return [load for e in (*inputs, *element, *self.stream.scales, *self.skip, *stored) for load in loads_of(e)]
 
     @property
     def uneven(self) -> bool:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from tvm import tirx
 
 from tvm_cascade.analysis.extract import Group
+from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.devices.device import Instructions
 from tvm_cascade.tile.estimate import Work
 from tvm_cascade.tile.operand import Unfit, check_allowed
+from tvm_cascade.tile.output import member_at
 from tvm_cascade.tile.program import TileProgram, build_program
 from tvm_cascade.tile.shape import Stream, read_stream
 from tvm_cascade.tile.skeleton import Setting, Skeleton
@@ -87,6 +92,12 @@ class StreamSkeleton(Skeleton[Stream, TileProgram, StreamConfig]):
     ) -> StreamConfig | None:
         """Where results alone read what another kernel leaves."""
         return beside(config, program, processors, setting.gpu) if isinstance(config, PiecesConfig) else None
+
+    def beginning_early(self, program: TileProgram, given: Sequence[tirx.Var]) -> TileProgram:
+        """Where the left operand alone is new: products with others, which are most of the bytes of few rows."""
+        operands = [program.stream.right, *(product.value for product in program.stream.products)]
+        read = [load.source for load in program.loads if member_at(program.stream.group, load) is None]
+        return replace(program, given=all(among(own, given) for own in (*read, *(o.buffer for o in operands))))
 
     def may_wait_late(self, program: TileProgram, config: StreamConfig) -> bool:
         """Where all that is stored goes through a meeting, also that of whole items."""

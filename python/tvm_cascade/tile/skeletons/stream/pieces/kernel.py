@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from tvm.tirx.script import builder as T
 
+from tvm_cascade.tile.dependent import let_others_start, wait_for_others
 from tvm_cascade.tile.emit import branches, named, ptx, when
 from tvm_cascade.tile.hopper.widen import Widener
 from tvm_cascade.tile.merge.lanes import WARP
@@ -166,11 +167,18 @@ class PiecesKernel(StreamKernel):
                         ptx("setmaxnreg.dec.sync.aligned.u32", self.config.converter_registers)
                         self._convert()
 
+    @property
+    def _begins_early(self) -> bool:
+        """Whether tiles are copied before the kernel waits for those before it, which consumers and meetings do."""
+        return self.program.given and not self.stream.paged and not self.places.differ
+
     def _meet(self) -> None:
         """What the warp of the meetings does."""
         if self.meeting_apart is not None:
             own = _MEETING_WARP - self.config.converting_warps
             with when(self.threads.warp == own), when(T.cuda.elect_sync()):
+                if self._begins_early:
+                    wait_for_others()
                 MeetingWarp(self.meeting_apart).run(self._each_piece)
 
     def _convert(self) -> None:
@@ -199,6 +207,10 @@ class PiecesKernel(StreamKernel):
     def _consume(self) -> None:
         if self.config.has_register_shares:
             ptx("setmaxnreg.inc.sync.aligned.u32", self.config.register_shares(self.stream)[1])
+        if self._begins_early:
+            wait_for_others()
+            with when(self.threads.leads):
+                let_others_start()
         right, value = self.right_feed.wide, self.value_feed.wide
         consumer = PiecesConsumer(self.tiling, self.threads, right, value, self.meeting, self.spread_finish)
         consumer.run(self._each_piece)
