@@ -53,6 +53,15 @@ def of_rows(x: nn.Tensor, weight: nn.Tensor) -> nn.Tensor:
     return op.matmul(x, op.permute_dims(weight), out_dtype="float32").astype("float16")
 
 
+def of_two_layers(x: nn.Tensor, weight: nn.Tensor, other: nn.Tensor) -> nn.Tensor:
+    """Squares of a product, rounded, into another product; the variance of its rows."""
+    wide = op.matmul(x, op.permute_dims(weight), out_dtype="float32")
+    hidden = (wide * wide).astype("float16")
+    y = op.matmul(hidden, op.permute_dims(other), out_dtype="float32")
+    centred = y - op.sum(y, axis=-1, keepdims=True) / LENGTH
+    return op.sum(centred * centred, axis=-1)
+
+
 def merged(forward: Forward, *shapes: list[int | str], target: object = GPU, dtype: str = "float32") -> tvm.IRModule:
     return FuseCascades(target)(relax.transform.LegalizeOps()(module_of(forward, *shapes, dtype=dtype)))
 
@@ -94,6 +103,14 @@ def test_moves_and_casts_are_taken_in(forward: Forward, shapes: list[list[int | 
     plain = relax.transform.LegalizeOps()(module_of(forward, *shapes, dtype="float16"))
     (found,), (expected,) = (called(relax.build(one, "llvm"), given) for one in (mod, plain))
     np.testing.assert_array_equal(found, expected)
+
+
+def test_who_computes_a_narrow_tensor_narrows_it() -> None:
+    mod = merged(of_two_layers, [ROWS, LENGTH], [LENGTH, LENGTH], [LENGTH, LENGTH], dtype="float16")
+    (block,) = mod["forward"].body.blocks
+    last = next(b.value for b in reversed(block.bindings) if isinstance(b.value, relax.Call))
+    assert last.args[0].name_hint.startswith("cascade_matmul")
+    assert [argument.ty.dtype for argument in last.args[1].fields] == ["float16", "float16"]
 
 
 @pytest.mark.parametrize(

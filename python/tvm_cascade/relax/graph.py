@@ -71,6 +71,14 @@ class Node:
         return self.operator.kind
 
     @property
+    def moves_alone(self) -> bool:
+        """Whether it moves elements, as they are or into a wider dtype: what narrows them goes to who stores them."""
+        if self.kind is not Kind.MOVEMENT or self.only is None:
+            return False
+        sizes = [int(tvm.DataType(str(tensor.ty.dtype)).itemsize) for tensor in (*self.arguments, self.only)]
+        return max(sizes) == sizes[-1]
+
+    @property
     def arguments(self) -> list[relax.Expr]:
         """The tensors that it reads; lengths that are handed over by themselves are left out."""
         return [argument for argument in self.call.args[1].fields if is_tensor(argument)]

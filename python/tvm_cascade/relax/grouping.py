@@ -193,7 +193,7 @@ def _fed(node: Node, clusters: dict[Node, Cluster]) -> list[Node]:
 
 
 def _grown(graph: Graph, cluster: Cluster, taken: set[Node]) -> Cluster:
-    """A cluster with the transposes and masks that it alone reads, and with the maps of its one result."""
+    """A cluster with the moves and masks that it alone reads, and with the maps of its one result."""
     own = set(cluster)
     while more := [node for node in (*_before(graph, own, taken), *_behind(graph, own, taken)) if node not in own]:
         own |= {more[0]}
@@ -205,7 +205,7 @@ def _before(graph: Graph, own: set[Node], taken: set[Node]) -> Iterable[Node]:
     for node in in_order(own):
         for source in node.reads:
             alone = not source.escapes and all(reader in own for reader in source.readers)
-            if source in graph.indices or (source.kind is Kind.MOVEMENT and alone and source not in taken):
+            if source in graph.indices or (source.moves_alone and alone and source not in taken):
                 yield source
 
 

@@ -116,19 +116,11 @@ def _feeding(graph: Graph, own: Cluster, taken: set[Node]) -> list[Node]:
     return [
         source
         for source in sources
-        if (_moves(source) or (source.kind in (Kind.ELEMENTWISE, Kind.MOVEMENT) and _has_elements(source, size)))
+        if (source.moves_alone or (source.kind in (Kind.ELEMENTWISE, Kind.MOVEMENT) and _has_elements(source, size)))
         and source not in own | taken
         and not source.escapes
         and all(reader in own for reader in source.readers)
     ]
-
-
-def _moves(source: Node) -> bool:
-    """Whether a node moves elements, as they are or in a wider dtype."""
-    if source.kind is not Kind.MOVEMENT or source.only is None:
-        return False
-    sizes = [int(tvm.DataType(str(tensor.ty.dtype)).itemsize) for tensor in (*source.arguments, source.only)]
-    return max(sizes) == sizes[-1]
 
 
 def following(graph: Graph, own: Cluster, taken: set[Node]) -> list[Node]:
