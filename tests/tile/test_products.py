@@ -456,8 +456,10 @@ def test_the_estimate_follows_the_roofline() -> None:
 
 def test_a_product_is_compiled_for_tensor_cores() -> None:
     func = Product(m=256, n=256, k=256).build()
-    told = tvm_cascade.explain(func, target=TARGET).functions[0].lowering
-    assert told.startswith("the tensor-core kernel `product`, ProductConfig(")
+    found = tvm_cascade.explain(func, target=TARGET).functions[0]
+    assert found.lowering.startswith("the tensor-core kernel `product`, ProductConfig(")
+    assert found.tile_program.startswith("sum       product = product over d, product = a[i0, d] · b[i1, d]")
+    assert found.tile_program.splitlines()[1].startswith("store     out[i0, i1] = ")
     off = tvm_cascade.explain(func, target=TARGET, tensor_cores=False).functions[0].lowering
     assert off.startswith("the CUDA-core kernel")
     compiled = tvm_cascade.compile(func, target=TARGET)

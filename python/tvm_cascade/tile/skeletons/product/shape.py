@@ -120,6 +120,17 @@ class MatrixProduct:
     scales: Scales | None = None
     given: bool = False
 
+    def __str__(self) -> str:
+        """What is summed, and what is stored, in the names of the tensors."""
+        over = ", ".join(v.name for v in (*self.outer, *self.inner.parts))
+        sums = zip(self.fold.components, self.lifts, self.rights, strict=True)
+        lines = [
+            f"sum       {c.owner} = {lift} over {over}, product = {self.left.load} · {right.load}"
+            for c, lift, right in sums
+        ]
+        lines += [f"store     {o.buffer.name}[{', '.join(map(str, o.indices))}] = {o.value}" for o in self.outputs]
+        return "\n".join(lines)
+
     @property
     def fold(self) -> Fold:
         """What is computed."""
