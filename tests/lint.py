@@ -61,7 +61,7 @@ ALLOWED: dict[str, set[str]] = {
     "schedule": LOWERING,
     "tile": LOWERING,
     "plan": LOWERING | {"tile", "chunks"},
-    "report": LOWERING | {"tile", "plan"},
+    "report": LOWERING | {"schedule", "tile", "plan"},
     "driver": LOWERING | {"schedule", "tile", "plan", "native", "report"},
     "te": LOWERING,
     "chunks": LOWERING,

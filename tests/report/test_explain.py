@@ -189,18 +189,78 @@ def test_of_a_function_that_is_fused_already_the_fold_that_it_carries_is_shown(a
     assert explanation.functions[0].status == "already fused"
 
 
-def test_every_function_of_a_module_is_listed_and_relax_is_skipped() -> None:
-    x = relax.Var("x", relax.TensorType((8,), "float32"))
-    identity = relax.Function([x], x, ret_ty=relax.TensorType((8,), "float32"))
-    mod = tvm.IRModule({"stats": program("softmax_stats"), "plain": no_reduction(), "graph": identity})
+def test_every_function_of_a_module_is_listed_and_what_is_no_prim_func_is_skipped() -> None:
+    external = relax.ExternFunc("somewhere.else")
+    mod = tvm.IRModule({"stats": program("softmax_stats"), "plain": no_reduction(), "elsewhere": external})
     explanation = tvm_cascade.explain(mod)
     assert {f.name: f.status for f in explanation.functions} == {
         "stats": "fused",
         "plain": "unchanged",
-        "graph": "skipped",
+        "elsewhere": "skipped",
     }
     assert {group.function for group in explanation.groups} == {"stats"}
-    assert all(f"{name}: " in str(explanation) for name in ("stats", "plain", "graph"))
+    assert all(f"{name}: " in str(explanation) for name in ("stats", "plain", "elsewhere"))
+
+
+def model() -> tvm.IRModule:
+    """The entropy of the shares of a normalised row, in Relax."""
+    x, builder = relax.Var("x", relax.TensorType((4, 96), "float32")), relax.BlockBuilder()
+    w = relax.Var("w", relax.TensorType((96,), "float32"))
+    with builder.function("main", [x, w]):
+        with builder.dataflow():
+            shares = builder.emit(relax.op.nn.log_softmax(relax.op.nn.rms_norm(x, w, axes=[-1]), axis=-1))
+            entropy = relax.op.sum(relax.op.multiply(relax.op.exp(shares), shares), axis=-1)
+            out = builder.emit_output(relax.op.negative(entropy))
+        builder.emit_func_output(out)
+    return builder.get()
+
+
+@pytest.mark.parametrize("target", [{"kind": "llvm", "num-cores": 2}, {"kind": "cuda", "arch": "sm_90a"}])
+def test_of_relax_what_the_pipeline_merges_is_explained_as_the_pipeline_reports_it(target: dict[str, Any]) -> None:
+    mod = model()
+    before = mod.script()
+    explanation = tvm_cascade.explain(mod, target, force=True)
+    pipeline = tvm_cascade.relax.get_pipeline(target, force=True)
+    pipeline(mod)
+    assert explanation.groups == pipeline.report.groups and explanation.apart == pipeline.report.apart
+    assert [(f.name, f.status, f.lowering) for f in explanation.functions] == [
+        (f.name, f.status, f.lowering) for f in pipeline.report.functions
+    ]
+    (cascade,) = [f for f in explanation.functions if f.status == "fused"]
+    assert "log_softmax" in cascade.name and "main" not in {f.name for f in explanation.functions}
+    (norm, *_), why = explanation.apart[0].operators, explanation.apart[0].why
+    page = explanation.to_html("a model")
+    assert norm == "rms_norm" and f"{explanation.apart[0]}" in str(explanation)
+    assert f"{explanation.apart[0].heading}" in page and why[:30] in page and cascade.lowering in page
+    assert mod.script() == before
+
+
+CPU = {"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 2}
+
+
+def test_the_schedule_of_a_cpu_is_named_with_how_it_is_cut() -> None:
+    stats = workloads.get("softmax_stats").with_shape(rows=64, length=4096).build()
+    options = {"tile": 128, "lanes": 16, "segments": 2}
+    (told,) = tvm_cascade.explain(stats, CPU, **options).functions
+    assert told.status == "fused" and told.design == "the model's estimates"
+    cut = "the fused loop: tiles of 128 positions, 16 lanes, 2 segments, 1 row a task"
+    assert told.lowering == f"an S-TIR schedule: {cut}"
+    assert tvm_cascade.compile(stats, CPU, **options).report.functions == (told,)
+    attention = workloads.get("attention").cpu.build()
+    (told,) = tvm_cascade.explain(attention, CPU, tile=32).functions
+    assert "tiles of 32 positions, 1 lane, 1 segment, 32 rows a task, 32 of them side by side" in told.lowering
+
+
+def test_of_what_is_not_fused_the_rule_of_each_nest_is_named() -> None:
+    x, w = te.placeholder((64, 256), name="x"), te.placeholder((256, 128), name="w")
+    k, column = te.reduce_axis((0, 256), "k"), te.reduce_axis((0, 128), "column")
+    product = te.compute((64, 128), lambda i, j: te.sum(x[i, k] * w[k, j], axis=k), name="product")
+    length = te.compute((64,), lambda i: te.sum(product[i, column] * product[i, column], axis=column), name="length")
+    twice = te.compute((64, 128), lambda i, j: product[i, j] * 2.0 + length[i], name="twice")
+    (told,) = tvm_cascade.explain(te.create_prim_func([x, w, twice]), CPU).functions
+    assert told.status == "unchanged" and not told.design
+    rules = "product: a product in register tiles; length: rows in 64 lanes; twice: vectors of 64 along the output"
+    assert told.lowering == f"an S-TIR schedule: {rules}"
 
 
 def test_elements_that_are_more_than_a_buffer_are_told_and_so_are_products_inside() -> None:

@@ -12,7 +12,7 @@ from tvm_cascade.accuracy.catalogue.definition import Definition
 from tvm_cascade.report.dependences import PassReport
 from tvm_cascade.report.explanation import Explanation
 from tvm_cascade.report.group import FunctionReport, GroupReport
-from tvm_cascade.report.html import fragment, page
+from tvm_cascade.report.html import fragment
 from tvm_cascade.report.picture import picture
 from tvm_cascade.report.steps import StepReport
 
@@ -31,7 +31,7 @@ def explained(name: str) -> Explanation:
 
 def tree_of(one: Explanation) -> ElementTree.Element:
     """The page as XML, which no HTML parser had to mend."""
-    return ElementTree.fromstring(page(one.groups, one.functions, "a < b"))
+    return ElementTree.fromstring(one.to_html("a < b"))
 
 
 def texts(tree: ElementTree.Element, tag: str) -> list[str]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tvm import ir
-
 from tvm_cascade.bench.progress import waiting
 from tvm_cascade.cli.arguments import (
     add_only_argument,
@@ -17,12 +15,10 @@ from tvm_cascade.cli.arguments import (
     target_of,
 )
 from tvm_cascade.cli.programs import TOLD, chosen_workload, functions_of_file, is_file_name
-from tvm_cascade.driver.explain import explain_functions
-from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import InputError
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.report.html import page
-from tvm_cascade.tuning.known import known_designs
+from tvm_cascade.relax.merged import Merged
+from tvm_cascade.tuning.explanation import explained
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("program", metavar="PROGRAM", help=TOLD)
     add_only_argument(parser)
     add_shape_arguments(parser)
-    told = 'also say what each function becomes on a GPU: "cuda" for the one here, sm_90a, gfx942, or {"kind": …}'
+    told = (
+        'also say what each function becomes there: auto (this CPU), cuda (the GPU here), sm_90a, gfx942, {"kind": …}'
+    )
     parser.add_argument("--target", help=told)
     told = "folder of a tuning session's database, whose best designs are explained, and where each comes from"
     parser.add_argument("--database", type=Path, metavar="FOLDER", help=told)
@@ -46,14 +44,12 @@ def run(args: argparse.Namespace) -> int:
     check_writable(args.html, "--html")
     if args.database is not None and not args.database.is_dir():
         raise InputError("the folder of a database", str(args.database), "--database")
-    looked_up = target is not None or args.database is not None
-    designs = known_designs(args.database, target or resolve_target("auto")) if looked_up else None
-    functions = _functions(args)
+    program = _program(args)
     with waiting(f"reading {args.program}, deriving and proving its folds"):
-        explanation = explain_functions(functions, options, target, designs)
+        explanation = explained(program, options, target, args.database)
     if args.html:
         try:
-            args.html.write_text(page(explanation.groups, explanation.functions, args.program), encoding="utf-8")
+            args.html.write_text(explanation.to_html(args.program), encoding="utf-8")
         except OSError as error:
             raise InputError("a file that can be written", str(error), "--html") from error
     if args.json:
@@ -63,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _functions(args: argparse.Namespace) -> dict[str, ir.BaseFunc]:
+def _program(args: argparse.Namespace) -> Merged:
     if is_file_name(args.program):
         return functions_of_file(Path(args.program), args)
-    return {args.program: chosen_workload(args.program, args).build()}
+    return Merged({args.program: chosen_workload(args.program, args).build()})

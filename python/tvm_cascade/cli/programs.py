@@ -18,16 +18,18 @@ from typing import Any
 import numpy as np
 import tvm
 from numpy.typing import NDArray
-from tvm import ir, relax, tirx
+from tvm import ir, tirx
 
 from tvm_cascade.bench import workloads
 from tvm_cascade.bench.given import GivenFunction
 from tvm_cascade.bench.progress import waiting
 from tvm_cascade.bench.workload import Workload
 from tvm_cascade.cli.arguments import options_given, target_of
-from tvm_cascade.driver.functions import functions_of
+from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import InputError, WorkloadError
-from tvm_cascade.relax import get_pipeline
+from tvm_cascade.options import FuseOptions
+from tvm_cascade.relax.merged import Merged, merged
+from tvm_cascade.report.apart import Apart
 
 SUFFIXES = (".py", ".json")
 TOLD = (
@@ -65,7 +67,7 @@ def chosen_jobs(names: Sequence[str], args: argparse.Namespace) -> list[Job]:
 def _given(path: Path, args: argparse.Namespace) -> list[GivenFunction]:
     found: list[GivenFunction] = []
     refused: list[InputError] = []
-    for name, func in functions_of_file(path, args).items():
+    for name, func in functions_of_file(path, args).functions.items():
         try:
             if not isinstance(func, tirx.PrimFunc):
                 raise InputError("a PrimFunc", type(func).__name__, f"function `{name}` of {path}")
@@ -142,7 +144,7 @@ def _shape(name: str, pairs: list[str]) -> dict[str, int]:
     return shape
 
 
-def functions_of_file(path: Path, args: argparse.Namespace) -> dict[str, ir.BaseFunc]:
+def functions_of_file(path: Path, args: argparse.Namespace) -> Merged:
     """The functions of a file, by name: those of --only where it is given.
 
     Raises
@@ -155,48 +157,41 @@ def functions_of_file(path: Path, args: argparse.Namespace) -> dict[str, ir.Base
     if not path.is_file():
         raise InputError("a file that exists", "a folder" if path.is_dir() else "none", str(path))
     found = _from_python(path, args) if path.suffix == ".py" else _from_json(path, args)
-    if unknown := [name for name in args.only if name not in found]:
-        raise InputError(f"functions among {', '.join(found)}", ", ".join(unknown), f"--only of {path}")
-    return {name: func for name, func in found.items() if not args.only or name in args.only}
+    functions = found.functions
+    if unknown := [name for name in args.only if name not in functions]:
+        raise InputError(f"functions among {', '.join(functions)}", ", ".join(unknown), f"--only of {path}")
+    return Merged({name: functions[name] for name in functions if not args.only or name in args.only}, found.apart)
 
 
-def _functions_of(value: object, path: Path, args: argparse.Namespace) -> dict[str, ir.BaseFunc]:
-    """The functions of a module, or one PrimFunc; in place of those of Relax, what their operators are merged into."""
-    found = functions_of(value, str(path))
-    if not any(isinstance(func, relax.Function) for func in found.values()):
-        return found
+def _merged(value: object, path: Path, args: argparse.Namespace) -> Merged:
     named = getattr(args, "target", None)
-    pipeline = get_pipeline("auto" if named is None else target_of(named), **options_given(args))
-    try:
-        merged = functions_of(pipeline.grouped(value), str(path))
-    except Exception as error:  # whatever TVM's passes run into
-        first = next(iter(str(error).strip().splitlines()), "")
-        told = f"{type(error).__name__}: {first}"
-        raise InputError("a module of Relax whose operators TVM legalises", told, str(path)) from error
-    return {name: func for name, func in merged.items() if not isinstance(func, relax.Function)}
+    target = resolve_target("auto" if named is None else target_of(named))
+    return merged(value, target, FuseOptions.from_environment(**options_given(args)), str(path))
 
 
-def _from_json(path: Path, args: argparse.Namespace) -> dict[str, ir.BaseFunc]:
+def _from_json(path: Path, args: argparse.Namespace) -> Merged:
     expected, hint = "a module or PrimFunc as tvm.ir.save_json writes it", "tvm.ir.save_json(module)"
     try:
         loaded = tvm.ir.load_json(path.read_text(encoding="utf-8"))
     except Exception as error:  # on other text TVM raises whatever it runs into
         first = next(iter(str(error).strip().splitlines()), "")
         raise InputError(expected, f"{type(error).__name__}: {first}", str(path), hint) from error
-    return _functions_of(loaded, path, args)
+    return _merged(loaded, path, args)
 
 
-def _from_python(path: Path, args: argparse.Namespace) -> dict[str, ir.BaseFunc]:
+def _from_python(path: Path, args: argparse.Namespace) -> Merged:
     """Every PrimFunc and every function of every IRModule that the file defines, under the file's own names."""
-    functions: dict[str, ir.BaseFunc] = {}
+    functions, apart = dict[str, ir.BaseFunc](), list[Apart]()
     for name, value in vars(_executed(path)).items():
         if isinstance(value, tirx.PrimFunc):
             functions[name] = value
         elif isinstance(value, tvm.IRModule):
-            functions |= {f"{name}.{inner}": func for inner, func in _functions_of(value, path, args).items()}
+            found = _merged(value, path, args)
+            functions |= {f"{name}.{inner}": func for inner, func in found.functions.items()}
+            apart += found.apart
     if not functions:
         raise InputError("PrimFuncs or IRModules at the file's top level", "none", str(path))
-    return functions
+    return Merged(functions, tuple(apart))
 
 
 def _executed(path: Path) -> ModuleType:

@@ -15,9 +15,8 @@ from tvm.target import Target
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.devices.device import Device
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.plan.plan import Plan
-from tvm_cascade.tile.skeleton import Kernel
-from tvm_cascade.transform.fuse_function import AsItIs, Outcome, read_function
+from tvm_cascade.report.outcomes import Lowering
+from tvm_cascade.transform.fuse_function import Outcome, read_function
 
 
 @dataclass(frozen=True)
@@ -46,13 +45,13 @@ class Lowered:
     Attributes
     ----------
     func : the function, scheduled.
-    chosen : its kernel or its plan, or why it has none; None where the backend has no kernels of skeletons.
+    chosen : its kernel, its plan or its schedule, or why it has none; None of a function that is left as it was.
     replaced : functions of its arithmetic that are computed by vectorised polynomials.
     steps : functions that it calls, by name.
     """
 
     func: tirx.PrimFunc
-    chosen: Plan | Kernel | AsItIs | str | None = None
+    chosen: Lowering | None = None
     replaced: tuple[str, ...] = ()
     steps: Mapping[str, tirx.PrimFunc] = field(default_factory=dict)
 

@@ -24,6 +24,7 @@ from tvm_cascade.schedule.loop_guards import hoist_guards
 from tvm_cascade.schedule.private_copy import private_copy
 from tvm_cascade.schedule.row_plan import CONTRACTED_ROWS
 from tvm_cascade.schedule.stack import cells_on_the_stack
+from tvm_cascade.schedule.summary import CpuSchedule
 from tvm_cascade.schedule.tile_skip import skip_dead_tiles
 from tvm_cascade.schedule.tuple_parts import tuples_apart
 from tvm_cascade.schedule.unfused import schedule_unfused_cpu
@@ -55,18 +56,18 @@ def _lowered(outcome: Outcome, goal: Goal, most_rows: int) -> Lowered:
     func, cpu = round_float8(func), goal.device
     assert isinstance(cpu, Cpu)
     unfused = outcome.program.func if fused and plain and outcome.program else None
-    lowered, why = _scheduled(func, unfused, cpu, most_rows)
+    lowered, made = _scheduled(func, unfused, cpu, most_rows)
     lowered = cells_on_the_stack(skip_dead_tiles(hoist_guards(lowered)))
     lowered = lower_bfloat16(lowered) or lowered
     # Last: schedule primitives do not know the let expressions of this arithmetic.
     lowered, replaced = vectorise_math(lowered) if goal.options.vector_math else (lowered, ())
-    return Lowered(lowered, why, replaced)
+    return Lowered(lowered, made, replaced)
 
 
 def _scheduled(
     func: tirx.PrimFunc, unfused: tirx.PrimFunc | None, cpu: Cpu, most_rows: int
-) -> tuple[tirx.PrimFunc, AsItIs | None]:
-    """A function under our schedule; else its unfused form under one; else as written.
+) -> tuple[tirx.PrimFunc, CpuSchedule | AsItIs]:
+    """A function under our schedule, and what that is; else its unfused form under one, or as written, and why.
 
     Parameters
     ----------
@@ -74,29 +75,29 @@ def _scheduled(
     """
     try:
         if is_fused(func):
-            return _under_schedule_of_fused(func, cpu, most_rows), None
-        return _under_schedule_of_unfused(func, cpu), None
+            return _under_schedule_of_fused(func, cpu, most_rows)
+        return _under_schedule_of_unfused(func, cpu)
     except Exception as error:  # such as: a nest that was not read writes over what others read
         failed = error
     if unfused is not None:
         with contextlib.suppress(Exception):
-            lowered = _under_schedule_of_unfused(round_float8(unfused), cpu)
+            lowered, _ = _under_schedule_of_unfused(round_float8(unfused), cpu)
             return lowered, Unfused.after("our schedule of the fused function does not apply", failed)
     return func, AsItIs.after("our schedule does not apply", failed)
 
 
-def _under_schedule_of_fused(func: tirx.PrimFunc, cpu: Cpu, most_rows: int) -> tirx.PrimFunc:
+def _under_schedule_of_fused(func: tirx.PrimFunc, cpu: Cpu, most_rows: int) -> tuple[tirx.PrimFunc, CpuSchedule]:
     carried_folds(func)  # a function that was parsed may tell of folds that it no longer has
     schedule = s_tir.Schedule(private_copy(whole_tiles(func, cpu)))
-    schedule_cpu(schedule, cpu, most_rows)
-    return schedule.mod["main"]
+    made = schedule_cpu(schedule, cpu, most_rows)
+    return schedule.mod["main"], made
 
 
-def _under_schedule_of_unfused(func: tirx.PrimFunc, cpu: Cpu) -> tirx.PrimFunc:
+def _under_schedule_of_unfused(func: tirx.PrimFunc, cpu: Cpu) -> tuple[tirx.PrimFunc, CpuSchedule]:
     plain = windows_copied(inline_maps(tuples_apart(func, cpu)), cpu)
     schedule = s_tir.Schedule(private_copy(whole_products(plain, cpu)))
-    schedule_unfused_cpu(schedule, cpu)
-    return schedule.mod["main"]
+    made = schedule_unfused_cpu(schedule, cpu)
+    return schedule.mod["main"], made
 
 
 def _as_stated(target: Target, _stated: Mapping[str, Any]) -> Target:

@@ -26,7 +26,7 @@ from tvm_cascade.relax.kinds import Kind
 from tvm_cascade.relax.narrowing import narrowed
 from tvm_cascade.relax.outline import merged, outline
 from tvm_cascade.relax.remembered import Remembered
-from tvm_cascade.report.explanation import Apart
+from tvm_cascade.report.apart import Apart
 from tvm_cascade.transform.fuse_function import fuse_function
 
 MOST_NODES = 40

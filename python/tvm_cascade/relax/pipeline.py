@@ -24,7 +24,8 @@ from tvm_cascade.relax.given import given_operands
 from tvm_cascade.relax.narrowing import narrowed
 from tvm_cascade.relax.top_k import TopOfSoftmax
 from tvm_cascade.relax.views import RewriteMovesAsViews
-from tvm_cascade.report.explanation import Apart, Explanation
+from tvm_cascade.report.apart import Apart
+from tvm_cascade.report.explanation import Explanation
 from tvm_cascade.report.outcomes import explain_outcomes
 from tvm_cascade.tile.dependent import GIVEN, SHORT, STARTS, WAITS
 from tvm_cascade.tile.skeleton import Kernel
@@ -105,21 +106,29 @@ class Pipeline:
         linked = vm_build._ffi_api.VMLink(builder, self.target, library, [], constants)
         return relax.VMExecutable(linked)
 
+    @property
+    def apart(self) -> tuple[Apart, ...]:
+        """Operators of the module that was grouped last that were looked at together and not merged."""
+        return tuple(dict.fromkeys(self._apart))
+
+    @staticmethod
+    def functions(mod: tvm.IRModule) -> dict[str, tirx.PrimFunc]:
+        """The functions of a grouped module that are to be fused and scheduled, without what nobody reads."""
+        functions = {
+            var.name_hint: narrowed(func)
+            for var, func in mod.functions_items()
+            if isinstance(func, tirx.PrimFunc) and not (func.attrs and "tirx.is_scheduled" in func.attrs)
+        }
+        given = {name: places for name, places in given_operands(mod).items() if name in functions}
+        return functions | {name: functions[name].with_attr(GIVEN, places) for name, places in given.items()}
+
     def scheduled(self, mod: tvm.IRModule) -> tvm.IRModule:
         """The module with every PrimFunc fused and scheduled.
 
         All kernels follow each other on one stream, also the first of one function and the last of the one before: each
         is launched while the one before it ends, and waits for it, where the GPU has such launches.
         """
-        functions = {
-            var.name_hint: narrowed(func)
-            for var, func in mod.functions_items()
-            if isinstance(func, tirx.PrimFunc) and not (func.attrs and "tirx.is_scheduled" in func.attrs)
-        }
-        goal = goal_of(self.target, self.options)
-        for name, places in given_operands(mod).items():
-            if name in functions:
-                functions[name] = functions[name].with_attr(GIVEN, places)
+        functions, goal = self.functions(mod), goal_of(self.target, self.options)
         outcomes = fused(functions, goal)
         ready = lowered(outcomes, goal, [var.name_hint for var in mod.get_global_vars()])
         found = mod.clone()
@@ -130,7 +139,7 @@ class Pipeline:
                 found[step] = _overlapping(func, goal.device, short)
         kernels = {name: one.chosen for name, one in ready.items() if one.chosen is not None}
         explained = explain_outcomes(functions, outcomes, kernels)
-        self.report = dataclasses.replace(explained, apart=tuple(dict.fromkeys(self._apart)))
+        self.report = dataclasses.replace(explained, apart=self.apart)
         return found
 
 

@@ -7,30 +7,14 @@ import json
 from dataclasses import dataclass
 
 from tvm_cascade.algebra.verdict import Verdict
+from tvm_cascade.report.apart import Apart
 from tvm_cascade.report.group import FunctionReport, GroupReport
-from tvm_cascade.report.html import fragment
+from tvm_cascade.report.html import fragment, page
 
 SCHEMA = 1
 """Version of the JSON form; it changes when a key is renamed or removed."""
 
 _SUMMARY = 10  # lines of an explanation's repr
-
-
-@dataclass(frozen=True)
-class Apart:
-    """Operators of a graph that stay functions of their own, though one reads what another reduces.
-
-    Attributes
-    ----------
-    operators : their functions before they were grouped.
-    why : they are not merged.
-    """
-
-    operators: tuple[str, ...]
-    why: str
-
-    def __str__(self) -> str:
-        return f"{' and '.join(self.operators)}: left apart\n  why  {self.why}"
 
 
 @dataclass(frozen=True)
@@ -76,5 +60,9 @@ class Explanation:
         parts += map(str, self.apart)
         return "\n\n".join(parts) if parts else "no functions"
 
+    def to_html(self, title: str) -> str:
+        """The explanation as a whole HTML page, with nothing to load."""
+        return page(self._repr_html_(), title)
+
     def _repr_html_(self) -> str:
-        return fragment(self.groups, self.functions)
+        return fragment(self.groups, self.functions, self.apart)

@@ -10,6 +10,7 @@ from html import escape
 
 from tvm_cascade.algebra.verdict import Verdict
 from tvm_cascade.codes import CODES
+from tvm_cascade.report.apart import Apart
 from tvm_cascade.report.group import Formula, FunctionReport, GroupReport, bytes_text
 from tvm_cascade.report.picture import picture
 from tvm_cascade.report.reference import example_of
@@ -27,19 +28,19 @@ _BAR = 120  # pixels of the longest
 _CELL = 'style="text-align:left;vertical-align:top;padding:1px 12px 1px 0"'
 
 
-def page(groups: Sequence[GroupReport], functions: Sequence[FunctionReport], title: str) -> str:
-    """A whole document."""
-    shown = fragment(groups, functions)
+def page(shown: str, title: str) -> str:
+    """A whole document around a fragment."""
     return (
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"/><title>{escape(title)}</title></head>\n'
         f'<body style="font-family:sans-serif">\n<h1>{escape(title)}</h1>\n{shown}\n</body></html>\n'
     )
 
 
-def fragment(groups: Sequence[GroupReport], functions: Sequence[FunctionReport]) -> str:
-    """The HTML that a notebook shows: groups, then the functions without groups, or with kernels, then reasons."""
+def fragment(groups: Sequence[GroupReport], functions: Sequence[FunctionReport], apart: Sequence[Apart] = ()) -> str:
+    """The HTML that a notebook shows: groups; functions without groups, or lowered; operators left apart; reasons."""
     told = {group.function for group in groups}
     rest = [_function(function) for function in functions if function.name not in told or function.lowering_lines]
+    rest += [f"<p>{escape(one.heading)}</p>{_table([('why', escape(one.why))])}" for one in apart]
     reasons = dict.fromkeys(group.reason.code for group in groups)
     parts = [_group(group) for group in groups] + rest + [_reason(code) for code in reasons]
     return f'<div class="tvm-cascade">{"".join(parts) or "<p>no functions</p>"}</div>'

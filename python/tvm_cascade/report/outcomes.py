@@ -29,6 +29,7 @@ from tvm_cascade.report.dependences import dependences
 from tvm_cascade.report.explanation import Explanation
 from tvm_cascade.report.group import Formula, FunctionReport, GroupReport, bytes_text
 from tvm_cascade.report.steps import StepReport
+from tvm_cascade.schedule.summary import CpuSchedule
 from tvm_cascade.steps.formulas import formulas
 from tvm_cascade.symbolic.mathml import equation
 from tvm_cascade.symbolic.printing import formula, latex_formula
@@ -41,23 +42,25 @@ _LONG_NUMBER = 10**5  # a rational with longer parts, such as a float32 literal'
 MODEL = "the model's estimates"
 """Where designs come from that nothing was measured for."""
 
-_SKIPPED = "a {}, not a PrimFunc; of Relax, the report of tvm_cascade.relax.get_pipeline(target) tells"
+_SKIPPED = "a {}, not a PrimFunc"
 
-_Lowering: TypeAlias = tuple[str, str, tuple[StepReport, ...], str]
+Lowering: TypeAlias = Plan | Kernel | CpuSchedule | AsItIs | str
+"""What a function is lowered to: its plan, kernel or schedule; or why it has none."""
+
+_Told: TypeAlias = tuple[str, str, tuple[StepReport, ...], str]
 
 
 def explain_outcomes(
     functions: Mapping[str, ir.BaseFunc],
     outcomes: Mapping[str, Outcome],
-    kernels: Mapping[str, Plan | Kernel | AsItIs | str | None] | None = None,
+    kernels: Mapping[str, Lowering | None] | None = None,
     origins: Mapping[str, str] | None = None,
 ) -> Explanation:
     """The explanation of the outcomes of `fuse_function`, for the functions that are PrimFuncs.
 
     Parameters
     ----------
-    kernels : on a GPU, the kernel generated for each function, or why it has none; on any target, why a function runs
-        as it is.
+    kernels : what each function is lowered to, where that is to be told.
     origins : where designs of functions come from, where that was looked up; kernels are the model's choice otherwise.
     """
     groups: list[GroupReport] = []
@@ -67,7 +70,7 @@ def explain_outcomes(
             reports.append(FunctionReport(name, "skipped", _SKIPPED.format(type(func).__name__)))
             continue
         outcome, kernel = outcomes[name], (kernels or {}).get(name)
-        design = (origins or {}).get(name, MODEL if isinstance(kernel, (Plan, Kernel)) else "")
+        design = (origins or {}).get(name, MODEL if _by_model(kernel) else "")
         lowered = (*_lowering(outcome, kernel), design)
         try:
             carried = carried_folds(func) if isinstance(func, tirx.PrimFunc) else ()
@@ -88,7 +91,12 @@ def explain_outcomes(
     return Explanation(tuple(groups), tuple(reports))
 
 
-def _lowering(outcome: Outcome, kernel: Plan | Kernel | AsItIs | str | None) -> _Lowering:
+def _by_model(kernel: Lowering | None) -> bool:
+    """Whether a lowering has a configuration, which the model chooses where nothing is on record."""
+    return isinstance(kernel, (Plan, Kernel)) or (isinstance(kernel, CpuSchedule) and bool(kernel.loops))
+
+
+def _lowering(outcome: Outcome, kernel: Lowering | None) -> _Told:
     """(what a function is lowered to, its tile program, the steps of its plan, why it is no one kernel)."""
     if kernel is None:
         return "", "", (), ""
@@ -97,7 +105,7 @@ def _lowering(outcome: Outcome, kernel: Plan | Kernel | AsItIs | str | None) -> 
         between = "" if not size else f", {bytes_text(size)} of temporaries between them"
         told = f"a plan of {len(kernel.steps)} steps, estimated {kernel.seconds * 1e6:.1f} us{between}"
         return told, "", tuple(map(_step, kernel.steps)), kernel.whole
-    if isinstance(kernel, AsItIs):
+    if isinstance(kernel, (CpuSchedule, AsItIs)):
         return str(kernel), "", (), ""
     if isinstance(kernel, str):
         return f"an S-TIR schedule, without tensor cores: {kernel}", "", (), ""
@@ -105,7 +113,7 @@ def _lowering(outcome: Outcome, kernel: Plan | Kernel | AsItIs | str | None) -> 
     return str(kernel), str(kernel.program), (step,), ""
 
 
-def _as_planned(decisions: Sequence[Decision], lowered: Plan | Kernel | AsItIs | str | None) -> tuple[Decision, ...]:
+def _as_planned(decisions: Sequence[Decision], lowered: Lowering | None) -> tuple[Decision, ...]:
     """The decisions, with those for cascades that the plan computes apart as declined."""
     declined = {one.names: Reason("cost", str(one)) for one in lowered.declined} if isinstance(lowered, Plan) else {}
     return tuple(

@@ -23,16 +23,17 @@ from tvm_cascade.schedule.microkernel import (
 from tvm_cascade.schedule.nest_schedule import Deferred, Nest
 from tvm_cascade.schedule.nests import Access, BlockPlan, plan_alone
 from tvm_cascade.schedule.packing import lay_out, lay_out_in_panels, pack_operand
-from tvm_cascade.schedule.roles import FusedLoop, read_fused_loops
+from tvm_cascade.schedule.roles import OPERAND, FusedLoop, read_fused_loops
 from tvm_cascade.schedule.row_fold import join_fold, joins, schedule_fold
 from tvm_cascade.schedule.row_plan import CONTRACTED_ROWS, RowPlan, plan_rows
+from tvm_cascade.schedule.summary import CpuSchedule, LoopSummary
 from tvm_cascade.schedule.unfused import schedule_alone
 from tvm_cascade.transform.nest import GUARD
 
 __all__ = ["schedule_cpu"]
 
 
-def schedule_cpu(sch: s_tir.Schedule, cpu: Cpu, most_rows: int = CONTRACTED_ROWS) -> None:
+def schedule_cpu(sch: s_tir.Schedule, cpu: Cpu, most_rows: int = CONTRACTED_ROWS) -> CpuSchedule:
     """Schedules a fused function for a CPU, in place.
 
     Parameters
@@ -41,23 +42,30 @@ def schedule_cpu(sch: s_tir.Schedule, cpu: Cpu, most_rows: int = CONTRACTED_ROWS
         into the very function that it was given.
     cpu : whose vectors, registers and cores loops are cut for.
     most_rows : rows of a block, which one task works on, at most.
+
+    Returns
+    -------
+    What it made of the function.
     """
     deferred = Deferred()
     func = sch.mod["main"]
     loops = read_fused_loops(func)
     handled: set[str] = set()
+    made: list[LoopSummary] = []
     for loop in loops:
         handled |= {plan.name for plan in (*loop.before, *loop.blocks, *loop.after)}
         rows = plan_rows(loop, cpu, most_rows)
+        block, panel = (0, 0) if rows is None else (rows.block, rows.panel)
+        made.append(LoopSummary(loop.tile, loop.lanes, loop.segments, block, panel))
         if rows is None:
             for plan in (*loop.before, *loop.blocks, *loop.after):
                 schedule_alone(sch, cpu, deferred, plan, loop.outer if plan in loop.blocks else 0)
         else:
             _LoopSchedule(sch, cpu, deferred, loop, rows).run()
-    for plan in plan_alone(func):
-        if plan.name not in handled:
-            schedule_alone(sch, cpu, deferred, plan, 0)
+    others = [plan for plan in plan_alone(func) if plan.name not in handled]
+    rules = [(plan, schedule_alone(sch, cpu, deferred, plan, 0)) for plan in others]
     deferred.apply(sch)
+    return CpuSchedule(tuple(made), tuple((plan.name, rule) for plan, rule in rules if plan.role in ("", OPERAND)))
 
 
 class _LoopSchedule:

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 import tvm_ffi
 from tvm import ir, tirx
 
+from tvm_cascade.analysis.extent import Extent, extent_of
 from tvm_cascade.analysis.tir import loads_of, uses
 from tvm_cascade.schedule.nests import BlockPlan, LoopNest, plan_nest, read_nests
 from tvm_cascade.schedule.partition import keeps_storage
 from tvm_cascade.schedule.verify_roles import OWN_AXES, axes_of, shared_loops, verify_loop
 from tvm_cascade.transform.nest import CARRYING_ROLES, GUARD, OPAQUE, TILE_ROLES
+from tvm_cascade.transform.tiling import INSIDE, LANE, SEGMENT, STRIP
 
 LOOP_ROLES = TILE_ROLES | CARRYING_ROLES
 """Roles of the blocks inside a fused loop; all others stand before or after it."""
@@ -38,6 +40,7 @@ class FusedLoop:
     rows : axes of every block's output, in the order of the first state's: those that may run in parallel.
     guarded : some tile holds positions past the end of the axis.
     separable : TVM may take the tiles that need no guard apart from those that do.
+    tile, lanes, segments : positions of a tile, partial results of its reduction, parts of the axis: 1 where not cut.
     before : blocks outside that copy operands for this loop.
     after : blocks outside that read only parameters and what this loop, or another of them, writes; each has all rows.
     """
@@ -49,6 +52,9 @@ class FusedLoop:
     separable: bool
     after: tuple[BlockPlan, ...]
     before: tuple[BlockPlan, ...] = ()
+    tile: int = 1
+    lanes: int = 1
+    segments: Extent = 1
 
     def writer(self, buffer: tirx.Var) -> BlockPlan | None:
         """The block of this loop that writes a buffer."""
@@ -105,7 +111,21 @@ def _read_loop(
     guarded = any(_is_guarded(nest, outer) for nest in nests)
     bound = [(nest.block, _bound_to(nest, nest.loops[outer - 1 : outer])) for nest in nests]
     separable = keeps_storage([nest.block for nest in all_nests], bound, list(func.params))
-    return FusedLoop(blocks, outer, rows, guarded, separable and not opaque, tuple(after), _operands(all_nests, blocks))
+    before = _operands(all_nests, blocks)
+    return FusedLoop(blocks, outer, rows, guarded, separable and not opaque, tuple(after), before, *_cut(nests))
+
+
+def _cut(nests: list[LoopNest]) -> tuple[int, int, Extent]:
+    """(tile, lanes, segments) of a loop, by the extents of the axes that the cascade axis is cut into."""
+    cuts = [{axes_of(nest.block)[var]: extent_of(loop.extent) for var, loop in nest.bound(0)} for nest in nests]
+    lanes = max(_known(cut, LANE) for cut in cuts)
+    tile = max(_known(cut, INSIDE) * _known(cut, LANE) * _known(cut, STRIP) for cut in cuts)
+    return tile, lanes, cuts[0].get(SEGMENT, 1)
+
+
+def _known(cut: dict[str, Extent], axis: str) -> int:
+    extent = cut.get(axis, 1)
+    return extent if isinstance(extent, int) else 1
 
 
 def _axes(nest: LoopNest, outer: int, numbers: Numbers) -> tuple[int, ...]:

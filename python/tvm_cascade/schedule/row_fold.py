@@ -33,6 +33,15 @@ def _is_padded(plan: BlockPlan, axis: int) -> bool:
     return guard is not None and uses(guard.args[0], [plan.variables[axis]])
 
 
+def vector_width(nest: Nest) -> int:
+    """Elements that a nest computes at once along the axis that is vectorised; 1 where none is."""
+    axis = lane_axis(nest)
+    if axis is None:
+        return 1
+    most = nest.cpu.lanes(nest.dtype) * (1 if axis == nest.row else MAX_VECTORS)
+    return power_of_two_divisor(nest.extent(axis), most)
+
+
 def schedule_fold(nest: Nest) -> tuple[Loop, Loop] | None:
     """Vectorises a nest.
 
@@ -40,14 +49,10 @@ def schedule_fold(nest: Nest) -> tuple[Loop, Loop] | None:
     -------
     The loop over vectors of rows and the innermost loop around one; None where no rows are in the lanes.
     """
-    sch, plan, axis = nest.sch, nest.plan, lane_axis(nest)
-    if axis is None:
+    sch, plan, axis, width = nest.sch, nest.plan, lane_axis(nest), vector_width(nest)
+    if axis is None or width == 1:
         return None
     sideways = axis == nest.row
-    most = nest.cpu.lanes(nest.dtype) * (1 if sideways else MAX_VECTORS)
-    width = power_of_two_divisor(nest.extent(axis), most)
-    if width == 1:
-        return None
     outer, lane = sch.split(nest.loops[axis], [None, width])
     others = [nest.loops[a] for a in plan.spatial if a != axis and a in nest.loops]
     reduced = [nest.loops[a] for a in plan.own if a in plan.reduce]

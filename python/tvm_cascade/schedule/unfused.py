@@ -16,39 +16,45 @@ from tvm_cascade.schedule.nest_schedule import Deferred, Nest, power_of_two_divi
 from tvm_cascade.schedule.nests import Access, BlockPlan, plan_alone, read_nests
 from tvm_cascade.schedule.packing import lay_out, pack_operand, panel_of, schedule_panels
 from tvm_cascade.schedule.roles import OPERAND, operand_copy
-from tvm_cascade.schedule.row_fold import MAX_VECTORS, schedule_fold
+from tvm_cascade.schedule.row_fold import MAX_VECTORS, schedule_fold, vector_width
+from tvm_cascade.schedule.summary import PANELS, PRODUCT, SCALAR, SERIAL, CpuSchedule, row_lanes, vectors
 from tvm_cascade.transform.nest import GUARD
 
 __all__ = ["reduction_lanes", "schedule_unfused_cpu"]
 
 
-def schedule_unfused_cpu(sch: s_tir.Schedule, cpu: Cpu) -> None:
+def schedule_unfused_cpu(sch: s_tir.Schedule, cpu: Cpu) -> CpuSchedule:
     """Schedules an unfused function for a CPU, block by block, in place.
 
     Parameters
     ----------
     sch : over a module whose "main" function holds plain nests. It should own its module.
     cpu : whose vectors, registers and cores loops are cut for.
+
+    Returns
+    -------
+    What it made of each block.
     """
     deferred = Deferred()
-    for plan in plan_alone(sch.mod["main"]):
-        schedule_alone(sch, cpu, deferred, plan, 0)
+    plans = plan_alone(sch.mod["main"])
+    rules = tuple((plan.name, schedule_alone(sch, cpu, deferred, plan, 0)) for plan in plans)
     deferred.apply(sch)
+    return CpuSchedule((), rules)
 
 
-def schedule_alone(sch: s_tir.Schedule, cpu: Cpu, deferred: Deferred, plan: BlockPlan, outer: int) -> None:
-    """Schedules one block's nest below `outer` loops that it shares with others; it stays serial where it must."""
+def schedule_alone(sch: s_tir.Schedule, cpu: Cpu, deferred: Deferred, plan: BlockPlan, outer: int) -> str:
+    """Schedules one block's nest below `outer` loops that it shares with others, and names the rule that did."""
     block = sch.get_sblock(plan.name)
     loops = dict(zip(plan.own, sch.get_loops(block)[outer:], strict=True))
     nest = Nest(sch, cpu, deferred, plan, block, loops, alone=True)
     if plan.role == GUARD:
         nest.go_parallel([loops[a] for a in plan.spatial])
-        return
+        return SCALAR
     if not plan.stores or not loops or not plan.independent:
-        return
+        return SCALAR if plan.independent else SERIAL
     if plan.role == OPERAND and plan.is_static:
         schedule_panels(nest, block, len(plan.own) - 1, panel_of(cpu, nest.dtype))
-        return
+        return PANELS
     contraction = find_contraction(plan) if plan.is_static else None
     if contraction is not None and plan.extents[contraction.broadcast] > 1:
         for access in (*contraction.packed, *apart(plan, contraction)):
@@ -60,13 +66,13 @@ def schedule_alone(sch: s_tir.Schedule, cpu: Cpu, deferred: Deferred, plan: Bloc
             else:
                 schedule_panels(nest, pack_operand(nest, access, dim, panel, None, before), dim, panel)
         schedule_contraction_alone(nest, contraction)
-        return
+        return PRODUCT
     if outer == 0 and _splits_rows(plan, sch.get(block), sch.mod["main"], cpu):
-        _schedule_row_reduction(nest)
-        return
-    spatial = [loops[a] for a in plan.spatial]
+        return _schedule_row_reduction(nest)
+    spatial, width = [loops[a] for a in plan.spatial], vector_width(nest)
     schedule_fold(nest)
     nest.go_parallel(spatial[:-1])
+    return vectors(width) if width > 1 else SCALAR
 
 
 def _reduced_dims(plan: BlockPlan, access: Access) -> list[int]:
@@ -128,15 +134,15 @@ def reduction_lanes(plan: BlockPlan, block: s_tir.SBlock, func: tirx.PrimFunc, c
     return _row_width(plan, extent, cpu) if _lies_beside(plan, axis) and not plan.binds else 1
 
 
-def _schedule_row_reduction(nest: Nest) -> None:
-    """Splits a reduction along contiguous data into lanes: partial results first, then one per row."""
+def _schedule_row_reduction(nest: Nest) -> str:
+    """Splits a reduction along contiguous data into lanes: partial results first, then one per row; gives the rule."""
     sch, plan = nest.sch, nest.plan
     axis = plan.own[-1]
     width = _row_width(plan, nest.extent(axis), nest.cpu)
     spatial = len(plan.spatial)
     if width == 1:
         nest.go_parallel([nest.loops[a] for a in plan.spatial])
-        return
+        return SCALAR
     _, lane = sch.split(nest.loops[axis], [None, width])
     partial = sch.rfactor(lane, len(plan.stores[0].indices))
     copy = sch.cache_write(partial, 0, "local")
@@ -147,3 +153,4 @@ def _schedule_row_reduction(nest: Nest) -> None:
     nest.go_parallel(loops[:spatial])
     nest.deferred.decomposed.append((partial, loops[spatial]))
     nest.go_parallel(sch.get_loops(nest.block)[:spatial])
+    return row_lanes(width)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import tvm
@@ -9,9 +10,9 @@ from tvm import tirx
 from tvm.target import Target
 
 from tvm_cascade.driver.explain import explain_functions
-from tvm_cascade.driver.functions import functions_of
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.options import FuseOptions
+from tvm_cascade.relax.merged import Merged, merged
 from tvm_cascade.report.explanation import Explanation
 from tvm_cascade.tuning.known import LookUp, known_designs
 from tvm_cascade.tuning.records import check_database
@@ -27,8 +28,9 @@ def explain(
 
     Parameters
     ----------
-    mod_or_func : a module or a PrimFunc. Functions of other kinds (Relax) are listed as skipped; of a function that
-        is fused already, the fold that it carries is shown.
+    mod_or_func : a module or a PrimFunc. In place of functions of Relax, those are explained that their operators are
+        merged into by `tvm_cascade.relax.get_pipeline`, and operators that are left apart are listed; functions of
+        other kinds are listed as skipped. Of a function that is fused already, the fold that it carries is shown.
     target : as `compile` takes it, to be told as well what it lowers each function to. Left out, for this machine's
         CPU, of which that is not told.
     database : as `compile` takes it; where it or a target is named, the explanation says where designs come from.
@@ -42,14 +44,21 @@ def explain(
     Raises
     ------
     InputError
-        When the argument is neither a module nor a PrimFunc, the target is not one that we build for, or the database
-        is none.
+        When the argument is neither a module nor a PrimFunc, TVM does not legalise an operator of Relax, the target is
+        not one that we build for, or the database is none.
     OptionError
         When an option is unknown or outside its domain.
     """
     chosen = FuseOptions.from_environment(**options)
     check_database(database)
-    functions = functions_of(mod_or_func, "explain")
+    resolved = None if target is None else resolve_target(target)
+    program = merged(mod_or_func, resolved or resolve_target("auto"), chosen, "explain")
+    return explained(program, chosen, resolved, database)
+
+
+def explained(program: Merged, options: FuseOptions, target: Target | None, database: LookUp) -> Explanation:
+    """As `explain`, of functions that were read."""
     looked_up = target is not None or database is not None
-    designs = known_designs(database, resolve_target("auto" if target is None else target)) if looked_up else None
-    return explain_functions(functions, chosen, target, designs)
+    designs = known_designs(database, target or resolve_target("auto")) if looked_up else None
+    found = explain_functions(program.functions, options, target, designs)
+    return dataclasses.replace(found, apart=program.apart)
