@@ -22,6 +22,7 @@ from tvm_cascade.schedule.float8 import round_float8
 from tvm_cascade.schedule.inlining import inline_maps
 from tvm_cascade.schedule.loop_guards import hoist_guards
 from tvm_cascade.schedule.private_copy import private_copy
+from tvm_cascade.schedule.row_lanes import rows_in_lanes
 from tvm_cascade.schedule.row_plan import CONTRACTED_ROWS
 from tvm_cascade.schedule.stack import cells_on_the_stack
 from tvm_cascade.schedule.summary import CpuSchedule
@@ -88,13 +89,13 @@ def _scheduled(
 
 def _under_schedule_of_fused(func: tirx.PrimFunc, cpu: Cpu, most_rows: int) -> tuple[tirx.PrimFunc, CpuSchedule]:
     carried_folds(func)  # a function that was parsed may tell of folds that it no longer has
-    schedule = s_tir.Schedule(private_copy(whole_tiles(func, cpu)))
+    schedule = s_tir.Schedule(private_copy(whole_tiles(rows_in_lanes(func, cpu), cpu)))
     made = schedule_cpu(schedule, cpu, most_rows)
     return schedule.mod["main"], made
 
 
 def _under_schedule_of_unfused(func: tirx.PrimFunc, cpu: Cpu) -> tuple[tirx.PrimFunc, CpuSchedule]:
-    plain = windows_copied(inline_maps(tuples_apart(func, cpu)), cpu)
+    plain = rows_in_lanes(windows_copied(inline_maps(tuples_apart(func, cpu)), cpu), cpu)
     schedule = s_tir.Schedule(private_copy(whole_products(plain, cpu)))
     made = schedule_unfused_cpu(schedule, cpu)
     return schedule.mod["main"], made

@@ -23,11 +23,11 @@ from tvm_cascade.schedule.microkernel import (
 from tvm_cascade.schedule.nest_schedule import Deferred, Nest
 from tvm_cascade.schedule.nests import Access, BlockPlan, plan_alone
 from tvm_cascade.schedule.packing import lay_out, lay_out_in_panels, pack_operand
-from tvm_cascade.schedule.roles import OPERAND, FusedLoop, read_fused_loops
+from tvm_cascade.schedule.roles import FusedLoop, read_fused_loops
 from tvm_cascade.schedule.row_fold import join_fold, joins, schedule_fold
 from tvm_cascade.schedule.row_plan import CONTRACTED_ROWS, RowPlan, plan_rows
 from tvm_cascade.schedule.summary import CpuSchedule, LoopSummary
-from tvm_cascade.schedule.unfused import schedule_alone
+from tvm_cascade.schedule.unfused import schedule_alone, schedule_each
 from tvm_cascade.transform.nest import GUARD
 
 __all__ = ["schedule_cpu"]
@@ -63,9 +63,9 @@ def schedule_cpu(sch: s_tir.Schedule, cpu: Cpu, most_rows: int = CONTRACTED_ROWS
         else:
             _LoopSchedule(sch, cpu, deferred, loop, rows).run()
     others = [plan for plan in plan_alone(func) if plan.name not in handled]
-    rules = [(plan, schedule_alone(sch, cpu, deferred, plan, 0)) for plan in others]
+    rules = schedule_each(sch, cpu, deferred, others)
     deferred.apply(sch)
-    return CpuSchedule(tuple(made), tuple((plan.name, rule) for plan, rule in rules if plan.role in ("", OPERAND)))
+    return CpuSchedule(tuple(made), rules)
 
 
 class _LoopSchedule:

@@ -87,6 +87,10 @@ class BlockPlan:
             total += moved * stride if isinstance(stride, int) else 0
         return total
 
+    def lies_beside(self, axis: int) -> bool:
+        """Whether what it reads is contiguous along an axis, or the same."""
+        return all(self.step(access, axis) in (0, 1) for access in self.loads)
+
     @property
     def is_static(self) -> bool:
         """Whether the extents of all its loops are numbers."""

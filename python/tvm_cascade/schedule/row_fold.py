@@ -51,6 +51,8 @@ def schedule_fold(nest: Nest) -> tuple[Loop, Loop] | None:
     """
     sch, plan, axis, width = nest.sch, nest.plan, lane_axis(nest), vector_width(nest)
     if axis is None or width == 1:
+        if nest.alone and axis is not None:
+            _leave_innermost(nest, axis)
         return None
     sideways = axis == nest.row
     outer, lane = sch.split(nest.loops[axis], [None, width])
@@ -62,6 +64,16 @@ def schedule_fold(nest: Nest) -> tuple[Loop, Loop] | None:
     if reduced and len(plan.stores) == 1:
         hold_in_registers(nest, [outer, *inside][-1], reduced[0])
     return (outer, [outer, *inside, *reduced][-1]) if sideways else None
+
+
+def _leave_innermost(nest: Nest, axis: int) -> None:
+    """Puts an output axis of unknown length inside the reduction where only that one lies side by side: for LLVM."""
+    plan = nest.plan
+    reduced = [nest.loops[a] for a in plan.own if a in plan.reduce]
+    unknown = not isinstance(plan.extents[axis], int) and plan.lies_beside(axis)
+    if unknown and reduced and len(plan.stores) == 1:
+        nest.sch.reorder(*(nest.loops[a] for a in plan.spatial if a != axis), *reduced, nest.loops[axis])
+        nest.deferred.decomposed.append((nest.block, reduced[0]))
 
 
 def hold_in_registers(nest: Nest, around: Loop, reduced: Loop) -> None:

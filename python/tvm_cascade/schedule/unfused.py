@@ -6,6 +6,8 @@ packed where need be; reductions of contiguous rows are split into lanes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tvm import s_tir, tirx
 
 from tvm_cascade.analysis.reducers import split_reduction, started_at
@@ -13,14 +15,18 @@ from tvm_cascade.analysis.tir import uses
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.microkernel import apart, find_contraction, packed_dim, schedule_contraction_alone
 from tvm_cascade.schedule.nest_schedule import Deferred, Nest, power_of_two_divisor
-from tvm_cascade.schedule.nests import Access, BlockPlan, plan_alone, read_nests
+from tvm_cascade.schedule.nests import Access, BlockPlan, plan_alone, plan_nest, read_nests
 from tvm_cascade.schedule.packing import lay_out, pack_operand, panel_of, schedule_panels
 from tvm_cascade.schedule.roles import OPERAND, operand_copy
 from tvm_cascade.schedule.row_fold import MAX_VECTORS, schedule_fold, vector_width
+from tvm_cascade.schedule.row_lanes import GATHER, LANES, reduces_contiguous_rows
 from tvm_cascade.schedule.summary import PANELS, PRODUCT, SCALAR, SERIAL, CpuSchedule, row_lanes, vectors
 from tvm_cascade.transform.nest import GUARD
 
-__all__ = ["reduction_lanes", "schedule_unfused_cpu"]
+__all__ = ["reduction_lanes", "schedule_alone", "schedule_each", "schedule_unfused_cpu"]
+
+_OWN_ROLES = ("", OPERAND, GATHER)
+"""Of nests that are the program's own, or a copy of what it reads."""
 
 
 def schedule_unfused_cpu(sch: s_tir.Schedule, cpu: Cpu) -> CpuSchedule:
@@ -36,10 +42,17 @@ def schedule_unfused_cpu(sch: s_tir.Schedule, cpu: Cpu) -> CpuSchedule:
     What it made of each block.
     """
     deferred = Deferred()
-    plans = plan_alone(sch.mod["main"])
-    rules = tuple((plan.name, schedule_alone(sch, cpu, deferred, plan, 0)) for plan in plans)
+    rules = schedule_each(sch, cpu, deferred, plan_alone(sch.mod["main"]))
     deferred.apply(sch)
     return CpuSchedule((), rules)
+
+
+def schedule_each(
+    sch: s_tir.Schedule, cpu: Cpu, deferred: Deferred, plans: Sequence[BlockPlan]
+) -> tuple[tuple[str, str], ...]:
+    """Schedules nests one by one; gives the rule of each that is the program's own, by its block."""
+    rules = [(plan, schedule_alone(sch, cpu, deferred, plan, 0)) for plan in plans]
+    return tuple((plan.name, rule) for plan, rule in rules if plan.role in _OWN_ROLES)
 
 
 def schedule_alone(sch: s_tir.Schedule, cpu: Cpu, deferred: Deferred, plan: BlockPlan, outer: int) -> str:
@@ -50,6 +63,10 @@ def schedule_alone(sch: s_tir.Schedule, cpu: Cpu, deferred: Deferred, plan: Bloc
     if plan.role == GUARD:
         nest.go_parallel([loops[a] for a in plan.spatial])
         return SCALAR
+    if plan.role == LANES:
+        return SCALAR  # moved to where they are reduced
+    if plan.role == GATHER:
+        return _schedule_gather(nest)
     if not plan.stores or not loops or not plan.independent:
         return SCALAR if plan.independent else SERIAL
     if plan.role == OPERAND and plan.is_static:
@@ -81,14 +98,6 @@ def _reduced_dims(plan: BlockPlan, access: Access) -> list[int]:
     return [dim for dim, index in enumerate(access.indices) if uses(index, reduced)]
 
 
-def _reduces_contiguous_rows(plan: BlockPlan) -> bool:
-    """Whether the innermost loop is reduced, over data that are contiguous along it."""
-    last = plan.own[-1]
-    steps = [plan.step(access, last) for access in plan.loads]
-    rows_first = plan.own[: len(plan.spatial)] == plan.spatial
-    return last in plan.reduce and rows_first and len(plan.stores) == 1 and 1 in steps and not plan.binds
-
-
 def _can_factor(plan: BlockPlan, block: s_tir.SBlock, func: tirx.PrimFunc) -> bool:
     """Whether TVM's rfactor takes the block: its reducer must have a factory, and no block may stand outside loops.
 
@@ -102,15 +111,10 @@ def _can_factor(plan: BlockPlan, block: s_tir.SBlock, func: tirx.PrimFunc) -> bo
 
 def _splits_rows(plan: BlockPlan, block: s_tir.SBlock, func: tirx.PrimFunc, cpu: Cpu) -> bool:
     """Whether the lanes of a reduction are positions of its rows: not where these are too short, and outputs can be."""
-    if not plan.is_static or not _reduces_contiguous_rows(plan) or not _can_factor(plan, block, func):
+    if not plan.is_static or not reduces_contiguous_rows(plan) or not _can_factor(plan, block, func):
         return False
     axis = plan.last_axis()
-    return _row_width(plan, int(plan.extents[plan.own[-1]]), cpu) > 1 or axis is None or not _lies_beside(plan, axis)
-
-
-def _lies_beside(plan: BlockPlan, axis: int) -> bool:
-    """Whether what is read is contiguous along an axis, or the same."""
-    return all(plan.step(access, axis) in (0, 1) for access in plan.loads)
+    return _row_width(plan, int(plan.extents[plan.own[-1]]), cpu) > 1 or axis is None or not plan.lies_beside(axis)
 
 
 def _row_width(plan: BlockPlan, extent: int, cpu: Cpu) -> int:
@@ -131,7 +135,22 @@ def reduction_lanes(plan: BlockPlan, block: s_tir.SBlock, func: tirx.PrimFunc, c
     extent = plan.extents.get(axis) if axis is not None else None
     if axis is None or not isinstance(extent, int) or (not splits and axis in plan.reduce):
         return 1
-    return _row_width(plan, extent, cpu) if _lies_beside(plan, axis) and not plan.binds else 1
+    return _row_width(plan, extent, cpu) if plan.lies_beside(axis) and not plan.binds else 1
+
+
+def _schedule_gather(nest: Nest) -> str:
+    """Fills the lanes of a row where they are reduced, rows in parallel; gives the rule."""
+    sch, plan = nest.sch, nest.plan
+    rows, read = [nest.loops[axis] for axis in plan.spatial], [access.buffer for access in plan.loads]
+    fills = [plan_nest(one) for one in read_nests(sch.mod["main"]) if one.role == LANES]
+    for fill in (one for one in fills if any(one.stores[0].buffer.same_as(buffer) for buffer in read)):
+        block = sch.get_sblock(fill.name)
+        if rows:
+            sch.compute_at(block, rows[-1], preserve_unit_loops=True)
+        loops = dict(zip(fill.own, sch.get_loops(block)[-len(fill.own) :], strict=True))
+        schedule_fold(Nest(sch, nest.cpu, nest.deferred, fill, block, loops, alone=True))
+    nest.go_parallel(rows)
+    return row_lanes(nest.extent(plan.own[-1]))
 
 
 def _schedule_row_reduction(nest: Nest) -> str:

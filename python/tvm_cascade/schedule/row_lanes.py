@@ -1,0 +1,189 @@
+"""Reductions of contiguous rows where an extent is not known, as lanes of whole vectors and what is left of a row.
+
+    for i in n, j in m: y[i] += e(x[i, j])
+    ->  for i in n:
+            for lane in 64, strip in m // 64:  y_lanes[lane] += e(x[i, 64·strip + lane])
+            for lane in 64:                    y_rest[lane] = lane < m % 64 ? e(x[i, 64·(m // 64) + lane]) : 0
+            for lane in 64:                    y[i] += y_lanes[lane] + y_rest[lane]
+
+Which axis runs along the lanes is a matter of what lies side by side in memory, which is known where extents are not.
+A length that vectors divide leaves no rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+
+from tvm import ir, s_tir, sym, tirx
+from tvm.ir import prim
+
+from tvm_cascade.analysis.extent import Extent, as_index, extent_of
+from tvm_cascade.analysis.reducers import combiner_of, split_reduction, starts_at_identity
+from tvm_cascade.analysis.statements import block_names, realized_block
+from tvm_cascade.analysis.tir import dtype_of, substitute
+from tvm_cascade.devices.device import Cpu
+from tvm_cascade.schedule.nest_schedule import power_of_two_divisor
+from tvm_cascade.schedule.nests import BlockPlan, nests_in, plan_nest
+from tvm_cascade.schedule.padding import nests_of, with_nests
+from tvm_cascade.schedule.row_fold import MAX_VECTORS
+from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, store
+from tvm_cascade.transform.printer import select
+from tvm_cascade.transform.tiling import LANE, STRIP
+
+__all__ = ["GATHER", "LANES", "reduces_contiguous_rows", "row_width", "rows_in_lanes"]
+
+LANES, GATHER = "row lanes", "gather"
+"""Roles of the blocks that fill the lanes of a row, and of the one that reduces them."""
+
+WHOLE_STRIPS = 2
+"""Steps of full lanes in a row that is worth a rest."""
+
+
+def rows_in_lanes(func: tirx.PrimFunc, cpu: Cpu) -> tirx.PrimFunc:
+    """The function with the rows of such reductions in lanes; the same object where there are none.
+
+    Parameters
+    ----------
+    func : plain nests, not scheduled.
+    cpu : whose vectors lanes are for.
+    """
+    statements, lanes = list[tirx.Stmt](), list[tirx.Var]()
+    names = {name for nest in nests_of(func) for name in block_names(nest)}
+    for nest in nests_of(func):
+        found = _split(nest, cpu, names)
+        statements += [nest] if found is None else found.nests()
+        lanes += [] if found is None else found.lanes
+    return with_nests(func, statements, [*func.body.block.alloc_buffers, *lanes]) if lanes else func
+
+
+def row_width(extent: Extent, lanes: int) -> int:
+    """Elements of a row that are folded at once: a divisor, or as many as there are registers for where some are left.
+
+    Parameters
+    ----------
+    lanes : of a vector.
+    """
+    full = lanes * MAX_VECTORS
+    if not isinstance(extent, int):
+        return full
+    divisor = power_of_two_divisor(extent, full)
+    return full if divisor < lanes and extent >= WHOLE_STRIPS * full else divisor
+
+
+def reduces_contiguous_rows(plan: BlockPlan) -> bool:
+    """Whether the innermost loop is reduced, over data that are contiguous along it."""
+    last = plan.own[-1]
+    steps = [plan.step(access, last) for access in plan.loads]
+    rows_first = plan.own[: len(plan.spatial)] == plan.spatial
+    return last in plan.reduce and rows_first and len(plan.stores) == 1 and 1 in steps and not plan.binds
+
+
+def _split(nest: tirx.Stmt, cpu: Cpu, names: set[str]) -> _Rows | None:
+    """A nest in lanes; None where it reduces no such rows."""
+    realize = realized_block(nest)
+    if realize is None or len(nests := nests_in(nest)) != 1:
+        return None
+    block, plan = realize.block, plan_nest(nests[0])
+    if plan.role or not plan.own or plan.is_static or not plan.independent or not _is_split(plan, block):
+        return None
+    width = row_width(plan.extents[plan.own[-1]], cpu.lanes(plan.dtype))
+    return _Rows(plan, block, width, names - {plan.name}) if width > 1 else None
+
+
+def _is_split(plan: BlockPlan, block: s_tir.SBlock) -> bool:
+    """Whether a block reduces contiguous rows whose outputs do not lie side by side as well."""
+    if len(plan.own) != len(block.iter_vars) or plan.dtype == "bool" or not reduces_contiguous_rows(plan):
+        return False
+    axis, reduction = plan.last_axis(), split_reduction(plan.stores[0])
+    if reduction is None or not isinstance(block.init, tirx.BufferStore):
+        return False
+    beside = axis is not None and axis not in plan.reduce and plan.lies_beside(axis)
+    return starts_at_identity(reduction[0], block.init.value) and plan.lies_beside(plan.own[-1]) and not beside
+
+
+class _Rows:
+    """One reduction in lanes.
+
+    Attributes
+    ----------
+    lanes : buffers that hold them: of whole vectors, and of what is left of a row.
+    """
+
+    def __init__(self, plan: BlockPlan, block: s_tir.SBlock, width: int, names: set[str]) -> None:
+        reduction = split_reduction(plan.stores[0])
+        assert reduction is not None
+        self.plan, self.name, self.width, self.place = plan, plan.name, width, plan.stores[0]
+        self.combine, self.element, self.unit = combiner_of(reduction[0]), reduction[1], block.init.value
+        self.last = plan.variables[plan.own[-1]]
+        self.dtype = dtype_of(self.last)
+        self.builder = NestBuilder(self.dtype, names)
+        shape = [*(as_index(plan.extents[axis], self.dtype) for axis in plan.spatial), tirx.const(width, self.dtype)]
+        self.length = as_index(plan.extents[plan.own[-1]], self.dtype)
+        left = sym.Analyzer().can_prove_equal(tirx.floormod(self.length, width), 0)
+        parts = ("lanes",) if left else ("lanes", "rest")
+        stem = self.place.buffer.name
+        self.lanes = [tirx.decl_buffer(shape, plan.dtype, name=f"{stem}_{part}", layout=None) for part in parts]
+
+    def nests(self) -> list[tirx.Stmt]:
+        """The nests that fill the lanes and reduce them."""
+        width = tirx.const(self.width, self.dtype)
+        strips = sym.Analyzer().simplify(tirx.floordiv(self.length, width))
+        rows = self._iters(self.plan.spatial)
+        lane, others = Iter(LANE, "lane", self.width), self._iters(self._others, reduce=True)
+        strip = Iter(STRIP, "strip", extent_of(strips), reduce=True)
+
+        def in_rest(at: Values) -> ir.Expr:
+            first = strips * width + at[LANE]
+            return select(prim.LT(first, self.length), self._element(at, first), self.unit, lazy=True)
+
+        def in_strip(at: Values) -> ir.Expr:
+            return self._element(at, at[STRIP] * width + at[LANE])
+
+        def gathered(at: Values) -> list[tirx.Stmt]:
+            indices, cell = self._indices(at), self._cell(at)
+            value = reduce(self.combine, [load(lanes, cell) for lanes in self.lanes])
+            return [store(self.place.buffer, self.combine(load(self.place.buffer, indices), value), indices)]
+
+        def start(at: Values) -> list[tirx.Stmt]:
+            return [store(self.place.buffer, self.unit, self._indices(at))]
+
+        fills = [(in_strip, [*rows, lane, *others, strip]), (in_rest, [*rows, lane, *others])]
+        return [
+            *(self._fill(lanes, *fill) for lanes, fill in zip(self.lanes, fills, strict=False)),
+            self.builder.nest(self.name, GATHER, [*rows, Iter(LANE, "lane", self.width, reduce=True)], gathered, start),
+        ]
+
+    def _fill(self, buffer: tirx.Var, element: Callable[[Values], ir.Expr], iters: list[Iter]) -> tirx.Stmt:
+        """A nest that reduces elements into lanes; a map where it reduces none."""
+        name = str(buffer.name)
+        if not any(it.reduce for it in iters):
+            return self.builder.nest(name, LANES, iters, lambda at: [store(buffer, element(at), self._cell(at))])
+
+        def body(at: Values) -> list[tirx.Stmt]:
+            return [store(buffer, self.combine(load(buffer, self._cell(at)), element(at)), self._cell(at))]
+
+        return self.builder.nest(name, LANES, iters, body, lambda at: [store(buffer, self.unit, self._cell(at))])
+
+    @property
+    def _others(self) -> tuple[int, ...]:
+        """Reduced axes but the last."""
+        return tuple(axis for axis in self.plan.own[:-1] if axis in self.plan.reduce)
+
+    def _iters(self, axes: tuple[int, ...], reduce: bool = False) -> list[Iter]:
+        named = [(axis, self.plan.variables[axis]) for axis in axes]
+        return [Iter(var, str(var.name), self.plan.extents[axis], reduce) for axis, var in named]
+
+    def _at(self, at: Values) -> dict[tirx.Var, ir.Expr]:
+        """Values of the block's own variables, but for the last one."""
+        return {var: at[var] for var in self.plan.variables.values() if var in at}
+
+    def _indices(self, at: Values) -> list[ir.Expr]:
+        return [substitute(index, self._at(at)) for index in self.place.indices]
+
+    def _cell(self, at: Values) -> list[ir.Expr]:
+        return [*(at[self.plan.variables[axis]] for axis in self.plan.spatial), at[LANE]]
+
+    def _element(self, at: Values, position: ir.Expr) -> ir.Expr:
+        """The element at a position of the row."""
+        return substitute(self.element, {**self._at(at), self.last: position})
