@@ -190,3 +190,12 @@ def test_a_product_that_the_loop_reads_and_does_not_compute_takes_its_time_in_bo
     assert with_products is not None and without is not None
     before, after = (getattr(with_products, name) - getattr(without, name) for name in ("ns_before", "ns_after"))
     assert abs(before - after) < 1 and before > 10_000
+
+
+def test_functions_that_the_c_library_computes_take_their_time() -> None:
+    """Measured on one core: 0.42 ms unfused and 0.52 fused with polynomials; 3.0 and 5.4 without."""
+    func = sized("softmax", rows=256, length=4096)
+    fast, slow = (decision(func, vector_math=vector_math) for vector_math in (True, False))
+    assert fast.estimate is not None and slow.estimate is not None and slow.reason.code == "cost"
+    assert fast.estimate.ns_after < 1.4 * fast.estimate.ns_before
+    assert slow.estimate.ns_after > 1.4 * slow.estimate.ns_before > 2 * 1.4 * fast.estimate.ns_before

@@ -12,12 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tvm
+import tvm_ffi
 from tvm import te
 
 import tvm_cascade
 from tvm_cascade.bench import workloads
 from tvm_cascade.driver.space import Design
-from tvm_cascade.tuning.building import Built, LocalBuilder
+from tvm_cascade.tuning.building import Built, LocalBuilder, lowered_module
 from tvm_cascade.tuning.report import FunctionTuning
 from tvm_cascade.tuning.running import LocalRunner
 from tvm_cascade.tuning.task import Task
@@ -93,6 +94,37 @@ def test_another_process_builds_the_same_kernel_from_the_database(
     there = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert without_addresses(there.stdout) == without_addresses(here.runtime_module.mod.inspect_source("ll"))
     assert "chosen by   a tuning session of 20" in str(here.report)
+
+
+class Seen(OneWorker):
+    """Keeps what it was asked to build."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.built: list[tuple[Task, Design]] = []
+
+    def build(self, task: Task, designs: Sequence[Design], known: Collection[int] = ()) -> list[Built | TrialError]:
+        self.built += [(task, design) for design in designs]
+        return super().build(task, designs, known)
+
+
+@pytest.mark.parametrize("vector_math", [True, False])
+def test_what_is_measured_and_compiled_has_the_same_exponentials(
+    vector_math: bool, tmp_path: Path, runner: Kept
+) -> None:
+    func, seen = func_of("softmax"), Seen()
+    try:
+        tvm_cascade.tune(func, "auto", 2, work_dir=tmp_path, builder=seen, runner=runner, vector_math=vector_math)
+    finally:
+        LocalBuilder.close(seen)
+    modules = [lowered_module(task, design) for task, design in seen.built]
+    assert len(modules) == 2 and all(("T.exp(" in mod.script()) != vector_math for mod in modules)
+    compiled = tvm_cascade.compile(func, database=tmp_path, vector_math=vector_math)
+    assert ("exp" in compiled.replaced_math) == vector_math
+    assert compiled.report.functions[0].design.startswith("a tuning session of 20")
+    assert any(tvm_ffi.structural_equal(compiled.mod["main"], mod["main"]) for mod in modules)
+    (other,) = tvm_cascade.explain(func, database=tmp_path, vector_math=not vector_math).functions
+    assert "nothing is on record of this function for this device and these options" in other.design
 
 
 class Wrong(OneWorker):

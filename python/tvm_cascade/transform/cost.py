@@ -65,14 +65,14 @@ class Estimate:
 
 def estimate(program: Program, group: Group, options: FuseOptions, device: Device) -> Estimate:
     """Both forms' passes, intermediates and time: on the CPU, or on one core of any CPU where the device is none."""
-    cpu = device if isinstance(device, Cpu) else ANY_CPU
+    cpu, vector_math = device if isinstance(device, Cpu) else ANY_CPU, options.vector_math
     passes = passes_of(program, group)
     after = passes.after
     intermediates = [s for s in passes.inside if not program.is_param(s.buffer) and not _is_result(s, group)]
     kept = [s for s in intermediates if any(reads_buffer(a.value, s.buffer) for a in after) and s.reducer is not None]
     asked_for = {stage.name for stage in live_stages(program, [group], [[]])}
     plan = plan_loop(program, group, asked_for | {member.stage.name for member in group.members})
-    loop = LoopCost(lay_out(plan, _asked_for(program, group, after), options, device), plan.producers, cpu)
+    loop = LoopCost(lay_out(plan, _asked_for(program, group, after), options, device), plan.producers, cpu, vector_math)
     inline = Inliner(program)
     stages = (*passes.inside, *after)
     before = [stage for stage in passes.inside if stage.name in _read_from_memory(program, plan.reads)]
@@ -81,11 +81,11 @@ def estimate(program: Program, group: Group, options: FuseOptions, device: Devic
         1 + len(after),
         sum(size_of(stage.buffer) for stage in intermediates),
         sum(size_of(stage.buffer) for stage in kept),
-        sum(_alone_ns(program, stage, cpu) for stage in stages),
-        sum(_alone_ns(program, stage, cpu) for stage in before)
+        sum(_alone_ns(program, stage, cpu, vector_math) for stage in stages),
+        sum(_alone_ns(program, stage, cpu, vector_math) for stage in before)
         + loop.ns / loop.threads
         + _fork_ns(cpu)
-        + sum(_after_ns(inline, stage, cpu) for stage in after),
+        + sum(_after_ns(inline, stage, cpu, vector_math) for stage in after),
         cpu.cores,
     )
 
@@ -101,13 +101,13 @@ def _read_from_memory(program: Program, reads: Sequence[tirx.Var]) -> set[str]:
     return found
 
 
-def _alone_ns(program: Program, stage: Stage, cpu: Cpu) -> float:
+def _alone_ns(program: Program, stage: Stage, cpu: Cpu, vector_math: bool) -> float:
     parts = program.together(stage)
-    return _shared_ns(stage, stage_ns(parts, [part.value for part in parts], cpu), cpu)
+    return _shared_ns(stage, stage_ns(parts, [part.value for part in parts], cpu, vector_math), cpu)
 
 
-def _after_ns(inline: Inliner, stage: Stage, cpu: Cpu) -> float:
-    return _shared_ns(stage, stage_ns((stage,), (inline(stage.value, stage.extents),), cpu), cpu)
+def _after_ns(inline: Inliner, stage: Stage, cpu: Cpu, vector_math: bool) -> float:
+    return _shared_ns(stage, stage_ns((stage,), (inline(stage.value, stage.extents),), cpu, vector_math), cpu)
 
 
 def _shared_ns(stage: Stage, alone: float, cpu: Cpu) -> float:

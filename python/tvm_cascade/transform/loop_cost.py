@@ -66,10 +66,10 @@ TUPLE_NS = 3.5
 
 
 class LoopCost:
-    """The price of one loop; `ns` is the whole."""
+    """The price of one loop; `ns` is the whole; `vector_math` as the option."""
 
-    def __init__(self, layout: Layout, producers: Sequence[Producer], cpu: Cpu) -> None:
-        self.layout, self.producers, self.cpu = layout, producers, cpu
+    def __init__(self, layout: Layout, producers: Sequence[Producer], cpu: Cpu, vector_math: bool) -> None:
+        self.layout, self.producers, self.cpu, self.vector_math = layout, producers, cpu, vector_math
         self.group, self.dims, self.fold = layout.group, layout.dims, layout.group.fold
         self.length, self.tiles = _number(layout.tiling.length), _number(layout.tiling.total)
         self.products = [c for c in self.fold.components if contracts(c, self.dims)]
@@ -166,7 +166,7 @@ class LoopCost:
         total = 0.0
         for temporary in self.layout.elements.temporaries:
             points = self.length * self._points(temporary.symbol)
-            total += vector_ns(points, _operations(temporary.expression) + 2 * ACCESS_OPERATIONS)
+            total += vector_ns(points, self._operations(temporary.expression) + 2 * ACCESS_OPERATIONS)
             total += points * self._gathers(temporary.expression) * GATHER_NS
         return total
 
@@ -182,7 +182,7 @@ class LoopCost:
                 total += 0.0 if component.parts in combined else points * TUPLE_NS
                 combined.add(component.parts)
                 continue
-            total += vector_ns(points, _operations(lift) + 1 + ACCESS_OPERATIONS * len(lift.free_symbols))
+            total += vector_ns(points, self._operations(lift) + 1 + ACCESS_OPERATIONS * len(lift.free_symbols))
             total += points * self._gathers(lift) * GATHER_NS
             total += 0.0 if self.sideways else self._points(lift) * self._row_ns()
         return total
@@ -204,7 +204,7 @@ class LoopCost:
         """Updates of the state after each tile, and moves of its references."""
         moves = sum(self._points(reference.value) for reference in self.fold.references) * self.tiles * MOVE_NS
         updates = sum(
-            vector_ns(self._points(c.symbol), _operations(c.shift) + 1 + 3 * ACCESS_OPERATIONS)
+            vector_ns(self._points(c.symbol), self._operations(c.shift) + 1 + 3 * ACCESS_OPERATIONS)
             for c in self.fold.components
         )
         return moves + updates * self.tiles + self._sums_ns()
@@ -212,7 +212,7 @@ class LoopCost:
     def _results_ns(self) -> float:
         """The results at the end."""
         return sum(
-            vector_ns(self._points(result), _operations(value) + 2 * ACCESS_OPERATIONS)
+            vector_ns(self._points(result), self._operations(value) + 2 * ACCESS_OPERATIONS)
             for result, value in self.fold.finish.items()
         )
 
@@ -226,11 +226,10 @@ class LoopCost:
         resident = (2 * self.block + self.layout.tiling.tile) * width * SUM_BYTES
         return 3 * points * SUM_BYTES * self.tiles / self.cpu.bytes_per_ns(resident)
 
-
-def _operations(expression: sp.Expr) -> int:
-    """Arithmetic of one point, functions weighted."""
-    functions = {f for f in expression.atoms(sp.Function) if not isinstance(f, (sp.Abs, sp.sign, sp.Max, sp.Min))}
-    return int(sp.count_ops(expression)) + FUNCTION_OPERATIONS * len(functions)
+    def _operations(self, expression: sp.Expr) -> int:
+        """Arithmetic of one point, functions weighted."""
+        functions = {f for f in expression.atoms(sp.Function) if not isinstance(f, (sp.Abs, sp.sign, sp.Max, sp.Min))}
+        return int(sp.count_ops(expression)) + FUNCTION_OPERATIONS[self.vector_math] * len(functions)
 
 
 def _number(extent: object) -> int:
