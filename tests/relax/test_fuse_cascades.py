@@ -126,6 +126,21 @@ def test_operators_that_are_left_apart_are_listed() -> None:
     assert "softmax and sum: left apart" in str(pipeline.report) and '"apart"' in pipeline.report.to_json()
 
 
+def test_on_a_cpu_operators_with_symbolic_extents_are_merged_where_it_gains_at_nominal_ones() -> None:
+    """A norm into a linear layer computes the product several times: 67 ms of a layer that takes 24 without."""
+
+    def norm_and_product(x: nn.Tensor, gain: nn.Tensor, w: nn.Tensor) -> nn.Tensor:
+        return op.matmul(op.layer_norm(x, [256], gain, gain), w)
+
+    pipeline = get_pipeline({"kind": "llvm", "num-cores": 1})
+    pipeline(module_of(norm_and_product, ["n", 256], [256], [256, 768]))
+    apart = {one.operators: one.why for one in pipeline.report.apart}
+    assert apart["layer_norm", "matmul"].startswith("[cost]")
+    heads = [1, 4, "n", 64]
+    pipeline(module_of(attention, heads, heads, heads))
+    assert [one.status for one in pipeline.report.functions if one.name.startswith("cascade")] == ["fused"]
+
+
 def test_a_call_whose_results_are_read_as_one_is_listed() -> None:
     x, builder = relax.Var("x", relax.TensorType((8, 64), "float32")), relax.BlockBuilder()
     with builder.function("forward", [x]):

@@ -13,13 +13,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import tvm
-from tvm import tirx
+from tvm import ir, tirx
 
 from tvm_cascade.algebra.verdict import Reason, Verdict
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.passes import passes_of
 from tvm_cascade.analysis.program import Program, Stage
-from tvm_cascade.devices.device import Device
+from tvm_cascade.analysis.sizes import at_sizes
+from tvm_cascade.devices.device import Cpu, Device
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.relax.graph import Graph, Node, in_order
 from tvm_cascade.relax.kinds import Kind
@@ -27,7 +28,8 @@ from tvm_cascade.relax.narrowing import narrowed
 from tvm_cascade.relax.outline import merged, outline
 from tvm_cascade.relax.remembered import Remembered
 from tvm_cascade.report.apart import Apart
-from tvm_cascade.transform.fuse_function import fuse_function
+from tvm_cascade.tile.estimate import NOMINAL
+from tvm_cascade.transform.fuse_function import Decision, fuse_function
 
 MOST_NODES = 40
 """Calls of a cascade: longer chains are not tried."""
@@ -80,9 +82,19 @@ class Trials:
             return Trial(
                 False, False, _first(refused) or "a loop for both would compute one of them again for each row"
             )
-        reason = by_law[0].reason
+        reason = self._priced(needed, by_law[0])
         gains = reason.verdict is Verdict.FUSED or not needed.same_as(func)
         return Trial(True, gains, "" if gains else str(reason))
+
+    def _priced(self, func: tirx.PrimFunc, decision: Decision) -> Reason:
+        """The reason of a decision; for a CPU, where symbolic extents left it without an estimate, by nominal ones."""
+        if decision.estimate is not None or not isinstance(self.device, Cpu):
+            return decision.reason
+        shapes = [param.ty.shape for param in func.params if tirx.is_buffer_var(param)]
+        sizes = {extent.name: NOMINAL for shape in shapes for extent in shape if isinstance(extent, ir.Var)}
+        priced = fuse_function(at_sizes(func, sizes), self.options, self.device).decisions
+        same = (one.reason for one in priced if one.candidate.names == decision.candidate.names)
+        return next(same, decision.reason)
 
 
 def _first(reasons: Sequence[Reason]) -> str:
