@@ -5,7 +5,8 @@
 
 Selections are networks: the k best of n elements take about log k·(log k + 1)/4 + 1 + log k/2 exchanges an element.
 Coefficients were fitted on one H200 to 90 kernels: routers of 1 to 2048 tokens, 64 to 640 experts, the 1, 6, 8 and 32
-best, in 1 to 8 parts of k. Those of ranks on chip are of packed integers (`merge.packed`).
+best, in 1 to 8 parts of k, and of 3 and 4 parts to twelve more (2048 tokens, 64 and 128 experts). Those of ranks on
+chip are of packed integers (`merge.packed`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from tvm_cascade.tile.skeletons.product.folded.config import Config, FoldedConfi
 from tvm_cascade.tile.skeletons.product.folded.program import FoldedProgram
 from tvm_cascade.tile.skeletons.product.folded.shape import FoldedProduct
 
-_EXCHANGE = {1: 0.5e-6, 2: 0.6e-6, 3: 1.4e-6, 4: 1.7e-6, 8: 1.0e-6}
+_EXCHANGE = {1: 0.5e-6, 2: 0.6e-6, 3: 0.9e-6, 4: 1.0e-6, 8: 1.0e-6}
 """Seconds until a block has all parts of its rows in shared memory, by parts of k."""
 
 _START = 1.0e-6
