@@ -15,12 +15,12 @@ import tvm_cascade
 from tvm_cascade import cli
 from tvm_cascade.accuracy.draws import drawn
 from tvm_cascade.accuracy.losses import losses
-from tvm_cascade.accuracy.sizes import at_sizes
 from tvm_cascade.algebra.cascade import LENGTH as N
 from tvm_cascade.algebra.fold import Component, Fold
 from tvm_cascade.algebra.reducer import SUM
 from tvm_cascade.analysis.extract import Group, find_cascades
 from tvm_cascade.analysis.reading import read_program
+from tvm_cascade.analysis.sizes import at_sizes
 from tvm_cascade.errors import DeviceError, InputError
 from tvm_cascade.evaluate import oracle
 from tvm_cascade.evaluate.inputs import INPUTS

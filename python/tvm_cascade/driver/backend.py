@@ -15,6 +15,7 @@ from tvm.target import Target
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.devices.device import Device
 from tvm_cascade.options import FuseOptions
+from tvm_cascade.plan.buckets import Buckets
 from tvm_cascade.plan.plan import Plan
 from tvm_cascade.tile.skeleton import Kernel
 from tvm_cascade.transform.fuse_function import AsItIs, Outcome, read_function
@@ -46,13 +47,14 @@ class Lowered:
     Attributes
     ----------
     func : the function, scheduled.
-    chosen : its kernel or its plan, or why it has none; None where the backend has no kernels of skeletons.
+    chosen : its kernel, its plan, or its kernels by lengths, or why it has none; None where one alone is of no skeleton
+        and the backend has no such.
     replaced : functions of its arithmetic that are computed by vectorised polynomials.
     steps : functions that it calls, by name.
     """
 
     func: tirx.PrimFunc
-    chosen: Plan | Kernel | AsItIs | str | None = None
+    chosen: Buckets | Plan | Kernel | AsItIs | str | None = None
     replaced: tuple[str, ...] = ()
     steps: Mapping[str, tirx.PrimFunc] = field(default_factory=dict)
 

@@ -24,6 +24,7 @@ from tvm_cascade.errors import InputError
 from tvm_cascade.obligations.certificate import certificate
 from tvm_cascade.obligations.check import check
 from tvm_cascade.obligations.ends import at_infinities
+from tvm_cascade.plan.buckets import Buckets
 from tvm_cascade.plan.plan import Plan, Step, bytes_of
 from tvm_cascade.report.dependences import dependences
 from tvm_cascade.report.explanation import Explanation
@@ -43,13 +44,15 @@ MODEL = "the model's estimates"
 
 _SKIPPED = "a {}, not a PrimFunc; of Relax, the report of tvm_cascade.relax.get_pipeline(target) tells"
 
+_Chosen: TypeAlias = Buckets | Plan | Kernel | AsItIs | str | None
+
 _Lowering: TypeAlias = tuple[str, str, tuple[StepReport, ...], str]
 
 
 def explain_outcomes(
     functions: Mapping[str, ir.BaseFunc],
     outcomes: Mapping[str, Outcome],
-    kernels: Mapping[str, Plan | Kernel | AsItIs | str | None] | None = None,
+    kernels: Mapping[str, _Chosen] | None = None,
     origins: Mapping[str, str] | None = None,
 ) -> Explanation:
     """The explanation of the outcomes of `fuse_function`, for the functions that are PrimFuncs.
@@ -68,7 +71,8 @@ def explain_outcomes(
             continue
         outcome, kernel = outcomes[name], (kernels or {}).get(name)
         design = (origins or {}).get(name, MODEL if isinstance(kernel, (Plan, Kernel)) else "")
-        lowered = (*_lowering(outcome, kernel), design)
+        buckets = tuple(map(str, kernel.each)) if isinstance(kernel, Buckets) else ()
+        lowered = (*_lowering(outcome, kernel), design, buckets)
         try:
             carried = carried_folds(func) if isinstance(func, tirx.PrimFunc) else ()
         except InputError as unlike:
@@ -88,7 +92,7 @@ def explain_outcomes(
     return Explanation(tuple(groups), tuple(reports))
 
 
-def _lowering(outcome: Outcome, kernel: Plan | Kernel | AsItIs | str | None) -> _Lowering:
+def _lowering(outcome: Outcome, kernel: _Chosen) -> _Lowering:
     """(what a function is lowered to, its tile program, the steps of its plan, why it is no one kernel)."""
     if kernel is None:
         return "", "", (), ""
@@ -97,7 +101,7 @@ def _lowering(outcome: Outcome, kernel: Plan | Kernel | AsItIs | str | None) -> 
         between = "" if not size else f", {bytes_text(size)} of temporaries between them"
         told = f"a plan of {len(kernel.steps)} steps, estimated {kernel.seconds * 1e6:.1f} us{between}"
         return told, "", tuple(map(_step, kernel.steps)), kernel.whole
-    if isinstance(kernel, AsItIs):
+    if isinstance(kernel, (AsItIs, Buckets)):
         return str(kernel), "", (), ""
     if isinstance(kernel, str):
         return f"an S-TIR schedule, without tensor cores: {kernel}", "", (), ""
@@ -105,7 +109,7 @@ def _lowering(outcome: Outcome, kernel: Plan | Kernel | AsItIs | str | None) -> 
     return str(kernel), str(kernel.program), (step,), ""
 
 
-def _as_planned(decisions: Sequence[Decision], lowered: Plan | Kernel | AsItIs | str | None) -> tuple[Decision, ...]:
+def _as_planned(decisions: Sequence[Decision], lowered: _Chosen) -> tuple[Decision, ...]:
     """The decisions, with those for cascades that the plan computes apart as declined."""
     declined = {one.names: Reason("cost", str(one)) for one in lowered.declined} if isinstance(lowered, Plan) else {}
     return tuple(

@@ -11,6 +11,7 @@ from tvm.target import Target
 from tvm_cascade.devices.read import device_of
 from tvm_cascade.driver.backend import Goal
 from tvm_cascade.driver.lowering import Designs, Known
+from tvm_cascade.driver.space import Sizes
 from tvm_cascade.tuning import shipping
 from tvm_cascade.tuning.nearby import nearby
 from tvm_cascade.tuning.records import Database, Records, Trial, best, workload_of
@@ -25,7 +26,7 @@ def known_designs(database: LookUp, target: Target) -> Designs | None:
         return None
     given = Records(database)
 
-    def known(func: tirx.PrimFunc, goal: Goal) -> Known | str:
+    def known(func: tirx.PrimFunc, goal: Goal, _sizes: Sizes) -> Known | str:
         own = given.trials(workload_of(func, goal)) if database is not None else []
         if (found := best(own)) is not None:
             return Known(found.words, f"a tuning session{_measured(found, own)}")

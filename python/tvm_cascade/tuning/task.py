@@ -16,8 +16,8 @@ from tvm import ir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.accuracy.draws import drawn
-from tvm_cascade.accuracy.sizes import at_sizes
 from tvm_cascade.analysis.program import Program
+from tvm_cascade.analysis.sizes import at_sizes
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.driver.arguments import Parameter, parameters_of
 from tvm_cascade.driver.backend import Goal
