@@ -51,6 +51,14 @@ def attention(heads: int = 2, dim: int = 16, index: str = "int64") -> tirx.PrimF
     return te.create_prim_func([q, k, v, out])
 
 
+def product(depth: int = 64, columns: int = 256) -> tirx.PrimFunc:
+    """Of a matrix of n rows."""
+    rows, d, c = tirx.Var("n", "int64"), tirx.IntImm("int64", depth), tirx.IntImm("int64", columns)
+    a, b = te.placeholder((rows, d), "float32", name="a"), te.placeholder((d, c), "float32", name="b")
+    k = te.reduce_axis((0, d), "k")
+    return te.create_prim_func([a, b, te.compute((rows, c), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="y")])
+
+
 def taken(compiled: Any, func: tirx.PrimFunc, sizes: Sizes) -> None:
     """Runs a compiled function at sizes, and holds it to the tolerance of float64."""
     static = at_sizes(func, sizes)
@@ -62,15 +70,15 @@ def taken(compiled: Any, func: tirx.PrimFunc, sizes: Sizes) -> None:
     tolerance.assert_close(out, exact, usual, length=max(sizes.values()), dtype="float32")
 
 
-def kernels_of(compiled: Any) -> tuple[str, ...]:
+def buckets_of(compiled: Any) -> tuple[str, ...]:
     (function,) = compiled.report.functions
     return tuple(function.buckets)
 
 
 @pytest.mark.parametrize("target", [CPU, {**CPU, "num-cores": 1}], ids=["two cores", "one core"])
-def test_short_and_long_rows_have_kernels_of_their_own(target: dict[str, Any]) -> None:
+def test_short_and_long_rows_have_buckets_of_their_own(target: dict[str, Any]) -> None:
     compiled = tvm_cascade.compile(log_sum_exp(), target)
-    told = kernels_of(compiled)
+    told = buckets_of(compiled)
     assert 2 <= len(told) <= FuseOptions().buckets
     assert any("n up to" in line and "form: unfused" in line for line in told)
     assert any("n over" in line and "form: fused" in line for line in told)
@@ -91,7 +99,7 @@ def test_rows_are_right_at_edges_of_buckets_and_beyond_the_last(length: int) -> 
 @pytest.mark.parametrize("index", ["int32", "int64"])
 def test_attention_is_right_for_all_combinations(index: str, sizes: tuple[int, int]) -> None:
     func = compiled_of(attention, index=index)
-    assert len(kernels_of(func)) > 1
+    assert len(buckets_of(func)) > 1
     taken(func, attention(index=index), dict(zip("nm", sizes, strict=True)))
 
 
@@ -106,14 +114,14 @@ def test_each_kernel_by_itself_is_right_at_every_length(length: int) -> None:
 def test_one_kernel_where_that_is_asked_for_and_of_what_has_no_lengths() -> None:
     for func, options in ((log_sum_exp(), {"buckets": 1}), (at_sizes(log_sum_exp(), {"r": 8, "n": 100}), {})):
         compiled = tvm_cascade.compile(func, CPU, **options)
-        assert kernels_of(compiled) == () and len(compiled.mod.get_global_vars()) == 1
+        assert buckets_of(compiled) == () and len(compiled.mod.get_global_vars()) == 1
 
 
 def test_what_cannot_be_chosen_is_one_kernel() -> None:
     length = tirx.Var("n", "int64")
     x = te.placeholder((length,), "float32", name="x")
     func = te.create_prim_func([x, te.compute((length,), lambda i: te.exp(x[i]), name="y")])
-    assert kernels_of(tvm_cascade.compile(func, CPU)) == ()
+    assert buckets_of(tvm_cascade.compile(func, CPU)) == ()
 
 
 def test_explain_names_the_kernels_and_their_lengths() -> None:
@@ -123,11 +131,11 @@ def test_explain_names_the_kernels_and_their_lengths() -> None:
     assert "n up to" in tvm_cascade.explain(log_sum_exp(), CPU)._repr_html_()
 
 
-def test_kernels_of_a_gpu_are_called_alike() -> None:
+def test_buckets_of_a_gpu_are_called_alike() -> None:
     goal = goal_of(resolve_target(HOPPER), FuseOptions())
-    one = lowered(fused({"main": attention(8, 64)}, goal), goal)["main"]
+    one = lowered(fused({"main": product()}, goal), goal)["main"]
     assert isinstance(one.chosen, Buckets) and len(one.chosen.each) > 1
-    called = [f"main_{k}" for k in range(len(one.chosen.each))]
+    called = sorted({bucket.function for bucket in one.chosen.each})
     assert set(called) < set(one.steps) and all(f'"{name}"' in one.func.script() for name in called)
     assert all(str(func.attrs["global_symbol"]) == name for name, func in one.steps.items())
 
@@ -198,7 +206,7 @@ def test_a_design_on_record_is_taken_in_its_bucket() -> None:
     found = choose(space(lambda design, _: 1.0 + design[0]), [N], asked, 4)
     lengths = lengths_of(tree_of(found.bounds, found.kernels), "n")
     (recorded,) = [k for k, design in enumerate(found.designs) if design == (5,)]
-    assert lengths[recorded] == "n of 257 to 512" and found.origins[recorded] == "a session"
+    assert lengths[recorded] == "n of 257 to 512" and "a session" in found.origins.values()
 
 
 def asked_of(tree: Tree, at: tuple[int, ...]) -> int:

@@ -27,7 +27,7 @@ from tvm_cascade.tile.estimate import NOMINAL
 ENDS = tuple(1 << k for k in range(13))
 """Of the buckets of an extent, but that of longer ones."""
 
-_MOST_CELLS = 36
+_MOST_CELLS = 24
 """Combinations of buckets that are looked at."""
 
 _UNKNOWN = math.log(2.0)
@@ -77,14 +77,14 @@ class Choice:
     bounds : of each of these.
     kernels : by cell, the place of a design.
     designs : a kernel each.
-    origins : where each comes from.
+    origins : by cell, where the choice comes from.
     """
 
     extents: tuple[tirx.Var, ...]
     bounds: tuple[tuple[int, ...], ...]
     kernels: dict[Cell, int]
     designs: tuple[Design, ...]
-    origins: tuple[str, ...]
+    origins: dict[Cell, str]
 
 
 def symbolic_extents(func: tirx.PrimFunc) -> list[tirx.Var]:
@@ -143,8 +143,9 @@ class _Search:
     def choice(self) -> Choice:
         """The kernels and their buckets."""
         bounds = {extent.name: bounds for extent in self.extents if (bounds := self._bounds(extent))}
-        if len(bounds) == 1:
-            bounds = {name: list(ENDS) for name in bounds}
+        if len(bounds) == 1:  # what was looked at on the way tells more of it than its changes
+            ((name, _),) = bounds.items()
+            bounds = {name: sorted({dict(sizes)[name] for sizes in self.known if _others_nominal(sizes, name)})[:-1]}
         while math.prod(len(one) + 1 for one in bounds.values()) > _MOST_CELLS:
             widest = max(bounds, key=lambda name: len(bounds[name]))
             bounds[widest] = bounds[widest][1::2]
@@ -154,13 +155,12 @@ class _Search:
         designs = self._kernels(list(chosen.values()))
         kernels = {cell: _least(one, designs) for cell, one in chosen.items()}
         used = sorted(set(kernels.values()))
-        origins = [_origins([one for cell, one in chosen.items() if kernels[cell] == kernel]) for kernel in used]
         return Choice(
             tuple(extent for extent in self.extents if extent.name in bounds),
             tuple(tuple(bounds[name]) for name in names),
             {cell: used.index(kernel) for cell, kernel in kernels.items()},
             tuple(designs[kernel] for kernel in used),
-            tuple(origins),
+            {cell: one.origin for cell, one in chosen.items()},
         )
 
     def _sizes(self, cell: dict[str, int], bounds: dict[str, list[int]]) -> dict[str, int]:
@@ -169,16 +169,25 @@ class _Search:
         return {extent.name: ends.get(extent.name, NOMINAL) for extent in self.extents}
 
     def _bounds(self, extent: tirx.Var) -> list[int]:
-        """Where the choice changes along an extent, the others being of nominal size."""
-        found: list[int] = []
-        same: list[Chosen] = []
-        for before, end in itertools.pairwise([0, *ENDS, 2 * ENDS[-1]]):
-            one = self.at({other.name: end if other is extent else NOMINAL for other in self.extents})
-            if same and not _alike([*same, one]):
-                found.append(before)
-                same = []
-            same.append(one)
-        return found
+        """Where the choice changes along an extent, the others being of nominal size.
+
+        Where some design is the best at both ends of a range and in its middle, it is taken for that of the range: each
+        look takes up to seconds. Records may be of any bucket, and all are asked for.
+        """
+        ends = [*ENDS, 2 * ENDS[-1]]
+
+        def at(place: int) -> Chosen:
+            return self.at({one.name: ends[place] if one is extent else NOMINAL for one in self.extents})
+
+        def between(first: int, last: int) -> list[int]:
+            middle = (first + last) // 2
+            same = _alike([at(first), at(middle), at(last)])
+            if last - first == 1 or (same and self.asked is None):
+                return [] if same else [ends[first]]
+            found = between(first, middle) + between(middle, last)
+            return found if found or same else [ends[middle]]
+
+        return between(0, len(ends) - 1)
 
     def _kernels(self, cells: Sequence[Chosen]) -> list[Design]:
         """Designs for some buckets: each saves more in one of them than estimates tell apart."""
@@ -205,6 +214,10 @@ class _Search:
         return found
 
 
+def _others_nominal(sizes: tuple[tuple[str, int], ...], name: str) -> bool:
+    return all(size == NOMINAL for other, size in sizes if other != name)
+
+
 def _model(why: str) -> str:
     return f"{MODEL}: {why}" if why else MODEL
 
@@ -219,7 +232,3 @@ def _alike(several: Sequence[Chosen]) -> bool:
 def _least(one: Chosen, designs: Sequence[Design]) -> int:
     """The place of the design that takes least in a bucket, of several alike the first."""
     return min(range(len(designs)), key=lambda place: one.order(designs[place]))
-
-
-def _origins(cells: Sequence[Chosen]) -> str:
-    return "; ".join(dict.fromkeys(one.origin for one in cells))

@@ -7,6 +7,7 @@ skeleton says of that configuration for the same step of the function at these l
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 from tvm import tirx
 
@@ -29,18 +30,30 @@ class PlanCosts:
     """
 
     def __init__(self, func: tirx.PrimFunc, name: str, setting: Setting, plans: Sequence[Plan], sizes: Sizes) -> None:
-        self._setting = setting
-        outcome = fuse_function(at_sizes(func, sizes), setting.options, setting.gpu)
-        found = find_plans(outcome, name, setting, {plan.words for plan in plans})
-        self._known = {plan.words: plan.steps for plan in found}
+        self._func, self._name, self._setting, self._plans, self._sizes = func, name, setting, plans, sizes
+        self._found: dict[int, tuple[Step, float]] = {}
+
+    @cached_property
+    def _known(self) -> dict[str, tuple[Step, ...]]:
+        """The steps of such plans at the sizes."""
+        setting = self._setting
+        outcome = fuse_function(at_sizes(self._func, self._sizes), setting.options, setting.gpu)
+        found = find_plans(outcome, self._name, setting, {plan.words for plan in self._plans})
+        return {plan.words: plan.steps for plan in found}
 
     def seconds(self, plan: Plan) -> float:
         """The estimated time of a plan; 0 where the function has none of that kind at these lengths."""
         known = self._known.get(plan.words, ())
         if len(known) != len(plan.steps):
             return 0.0
-        each = [self._step(*pair, alone=len(known) == 1) for pair in zip(plan.steps, known, strict=True)]
+        each = [self._remembered(*pair, alone=len(known) == 1) for pair in zip(plan.steps, known, strict=True)]
         return plan.launch + sum(each) if all(each) else 0.0
+
+    def _remembered(self, step: Step, known: Step, alone: bool) -> float:
+        """The time of a step, which many plans have in common."""
+        if id(step) not in self._found:
+            self._found[id(step)] = step, self._step(step, known, alone)
+        return self._found[id(step)][1]
 
     def _step(self, step: Step, known: Step, alone: bool) -> float:
         """The estimated time of a step as it is known at lengths; 0 where its skeleton has no kernel there."""

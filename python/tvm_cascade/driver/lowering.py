@@ -44,6 +44,12 @@ class Known:
         """The designs that a space is asked for."""
         return [self.words]
 
+    @property
+    def missing(self) -> str:
+        """Why the model chooses where the design is in no space."""
+        words = ", ".join(f"{knob}: {value}" for knob, value in self.words.items())
+        return f"the one on record, {words}, is no design of this release"
+
     def design(self, space: Space) -> Design | None:
         """The design in a space; None where it is not there."""
         return space.find(self.words)
@@ -118,11 +124,9 @@ def _replayed(known: Known, space: Space, name: str) -> tuple[Design | None, str
     """The design on record and where it comes from; or why it is none of the space."""
     if (design := known.design(space)) is not None:
         return design, known.origin
-    words = ", ".join(f"{knob}: {value}" for knob, value in known.words.items())
-    told = f"the one on record, {words}, is no design of this release"
     if known.asked:
-        warnings.warn(f"`{name}` is chosen by {MODEL}: {told}", stacklevel=6)
-    return None, told
+        warnings.warn(f"`{name}` is chosen by {MODEL}: {known.missing}", stacklevel=6)
+    return None, known.missing
 
 
 def _bucketed(func: tirx.PrimFunc, name: str, goal: Goal, designs: Designs | None) -> tuple[Designed, str] | None:
@@ -144,7 +148,7 @@ def _bucketed(func: tirx.PrimFunc, name: str, goal: Goal, designs: Designs | Non
 
     choice = choose(space, extents, None if designs is None else asked, options.buckets)
     if len(choice.designs) == 1:
-        return space.lower(choice.designs[0]), choice.origins[0]
+        return space.lower(choice.designs[0]), "; ".join(dict.fromkeys(choice.origins.values()))
     return _dispatched(func, name, goal, space, choice), ""
 
 
@@ -152,18 +156,20 @@ def _dispatched(func: tirx.PrimFunc, name: str, goal: Goal, space: Space, choice
     """The function that calls one of several kernels, with these."""
     called = names_beside(name, len(choice.designs), goal.taken)
     made = [space.lower(*pair) for pair in zip(choice.designs, called, strict=True)]
-    tree = tree_of(choice.bounds, choice.kernels)
-    lengths = lengths_of(tree, [extent.name for extent in choice.extents])
-    told = [
-        Bucket(lengths[k], space.words(design), origin, one.chosen)
-        for k, (design, origin, (_, one)) in enumerate(zip(choice.designs, choice.origins, made, strict=True))
-    ]
+    sources = {cell: (kernel, choice.origins[cell]) for cell, kernel in choice.kernels.items()}
+    rows = list(dict.fromkeys(sources.values()))
+    told = tree_of(choice.bounds, {cell: rows.index(source) for cell, source in sources.items()})
+    lengths = lengths_of(told, [extent.name for extent in choice.extents])
+    buckets = tuple(
+        Bucket(lengths[place], called[kernel], space.words(choice.designs[kernel]), origin, made[kernel][1].chosen)
+        for place, (kernel, origin) in enumerate(rows)
+    )
     steps = {
         step: function.with_attr("global_symbol", step)
         for kernel, (_, one) in zip(called, made, strict=True)
         for step, function in {kernel: one.func, **one.steps}.items()
     }
     replaced = tuple(dict.fromkeys(function for _, one in made for function in one.replaced))
-    host = dispatching(func, choice.extents, tree, name, called)
+    host = dispatching(func, choice.extents, tree_of(choice.bounds, choice.kernels), name, called)
     outcome = next((outcome for outcome, _ in made if outcome.fused), made[0][0])
-    return outcome, Lowered(host, Buckets(tuple(told)), replaced, steps)
+    return outcome, Lowered(host, Buckets(buckets), replaced, steps)

@@ -40,34 +40,37 @@ Tree: TypeAlias = Split | int
 
 @dataclass(frozen=True)
 class Bucket:
-    """A kernel of a function of symbolic extents.
+    """Lengths of a function of symbolic extents for which a kernel was chosen, for one reason.
 
     Attributes
     ----------
-    lengths : that it is for, in words.
+    lengths : in words.
+    function : the name of the kernel's own.
     design : the values of its knobs, in words.
     origin : where these come from.
     chosen : its kernel or its plan, or why it has none; None where the backend has no kernels of skeletons.
     """
 
     lengths: str
+    function: str
     design: Mapping[str, str]
     origin: str
     chosen: Any = None
 
     def __str__(self) -> str:
         values = ", ".join(f"{name}: {value}" for name, value in self.design.items())
-        return f"{self.lengths}: {values}; chosen by {self.origin}"
+        return f"{self.lengths}: {self.function}, {values}; chosen by {self.origin}"
 
 
 @dataclass(frozen=True)
 class Buckets:
-    """What a function of symbolic extents is lowered to: one kernel for each bucket of lengths."""
+    """What a function of symbolic extents is lowered to: a kernel for each bucket; some have one in common."""
 
     each: tuple[Bucket, ...]
 
     def __str__(self) -> str:
-        return f"{len(self.each)} kernels, of which a call takes the one for its lengths"
+        count = len({bucket.function for bucket in self.each})
+        return f"{count} kernels, of which a call takes the one for its lengths"
 
 
 def tree_of(bounds: Sequence[Sequence[int]], kernels: Mapping[Cell, int]) -> Tree:
@@ -98,8 +101,14 @@ def _tree(bounds: Sequence[Sequence[int]], kernels: Mapping[Cell, int], box: lis
         first, last = box[cut[0]]
         return sum(map(len, both)), abs(first + last - 1 - 2 * cut[1])
 
+    def changes(extent: int, place: int) -> bool:
+        """Whether some cell has another kernel than its neighbour across a cut."""
+        edge = list(box)
+        edge[extent] = (place, place)
+        return any(kernels[cell] != kernels[(*cell[:extent], place + 1, *cell[extent + 1 :])] for cell in _cells(edge))
+
     cuts = [(extent, place) for extent, (first, last) in enumerate(box) for place in range(first, last)]
-    extent, place = min(cuts, key=mixed)
+    extent, place = min((cut for cut in cuts if changes(*cut)), key=mixed)
     near, far = sides(extent, place)
     return Split(extent, bounds[extent][place], _tree(bounds, kernels, near), _tree(bounds, kernels, far))
 
@@ -110,24 +119,43 @@ def _cells(box: Sequence[tuple[int, int]]) -> Iterator[Cell]:
 
 def lengths_of(tree: Tree, names: Sequence[str]) -> dict[int, str]:
     """The lengths of each kernel of a tree, in words, by the names of the extents."""
-    found: dict[int, list[str]] = {}
-    for kernel, ranges in _leaves(tree, {}):
-        told = [_range(names[extent], *limits) for extent, limits in sorted(ranges.items())]
-        found.setdefault(kernel, []).append(" and ".join(told))
-    return {kernel: ", or ".join(texts) for kernel, texts in found.items()}
+    found: dict[int, list[_Ranges]] = {}
+    for kernel, ranges in _leaves(tree, [(0, None)] * len(names)):
+        found.setdefault(kernel, []).append(ranges)
+    return {kernel: ", or ".join(_told(one, names) for one in _joined(several)) for kernel, several in found.items()}
 
 
-_Ranges: TypeAlias = dict[int, tuple[int, int | None]]
+_Ranges: TypeAlias = list[tuple[int, int | None]]
+"""Of each extent, the length that it is over, and that up to which it is."""
 
 
 def _leaves(tree: Tree, ranges: _Ranges) -> Iterator[tuple[int, _Ranges]]:
-    """The kernels with the ranges of extents, over the first number and up to the second."""
+    """The kernels with the ranges of extents."""
     if isinstance(tree, int):
         yield tree, ranges
         return
-    over, upto = ranges.get(tree.extent, (0, None))
-    yield from _leaves(tree.within, {**ranges, tree.extent: (over, tree.upto)})
-    yield from _leaves(tree.beyond, {**ranges, tree.extent: (tree.upto, upto)})
+    over, upto = ranges[tree.extent]
+    for side, limits in ((tree.within, (over, tree.upto)), (tree.beyond, (tree.upto, upto))):
+        yield from _leaves(side, [*ranges[: tree.extent], limits, *ranges[tree.extent + 1 :]])
+
+
+def _joined(several: Sequence[_Ranges]) -> list[_Ranges]:
+    """Ranges with those as one that lie beside each other along one extent."""
+    found: list[_Ranges] = []
+    for ranges in several:
+        for place, other in enumerate(found):
+            apart = [k for k, pair in enumerate(zip(other, ranges, strict=True)) if pair[0] != pair[1]]
+            if len(apart) == 1 and other[apart[0]][1] == ranges[apart[0]][0]:
+                found[place] = [*other]
+                found[place][apart[0]] = (other[apart[0]][0], ranges[apart[0]][1])
+                break
+        else:
+            found.append(ranges)
+    return found
+
+
+def _told(ranges: _Ranges, names: Sequence[str]) -> str:
+    return " and ".join(_range(name, *one) for name, one in zip(names, ranges, strict=True) if one != (0, None))
 
 
 def _range(name: str, over: int, upto: int | None) -> str:
