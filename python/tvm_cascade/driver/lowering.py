@@ -89,7 +89,9 @@ def lowered(outcomes: Mapping[str, Outcome], goal: Goal, module: Iterable[str] =
     ready = dict[str, Lowered]()
     for name, outcome in outcomes.items():
         several = None if outcome.program is None else _bucketed(outcome.program.func, name, goal, None)
-        ready[name] = backend.lower(outcome, name, goal) if several is None else several[0][1]
+        # The outcome is told of as it is here: one kernel of the other form is left.
+        same = several is not None and several[0][0].fused == outcome.fused
+        ready[name] = several[0][1] if several is not None and same else backend.lower(outcome, name, goal)
     return ready
 
 
