@@ -18,9 +18,14 @@ ENVIRONMENT_PREFIX = "TVM_CASCADE_"
 _CAST_DTYPES = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 
 
-def _option(default: Any, meaning: str, *, remedy: str = "", choices: Sequence[str] = ()) -> Any:
-    """A field with what it means, what to do where a value is outside its domain, and the words that it takes."""
-    metadata = {"meaning": meaning, "remedy": remedy, "choices": tuple(choices)}
+def _option(default: Any, meaning: str, *, remedy: str = "", choices: Sequence[str] = (), tuned: bool = True) -> Any:
+    """A field with what it means, what to do where a value is outside its domain, and the words that it takes.
+
+    Parameters
+    ----------
+    tuned : one kernel, as a tuning session measures it, depends on it.
+    """
+    metadata = {"meaning": meaning, "remedy": remedy, "choices": tuple(choices), "tuned": tuned}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -61,6 +66,12 @@ class FuseOptions:
     vector_math: bool = _option(True, "exp, log, tanh, … as polynomials that vectorise (CPU, few ulp)")
     force: bool = _option(False, "fuse even where the cost model would decline")
     schedule: bool = _option(True, "`compile`: apply our schedule for the target after fusing")
+    buckets: int = _option(
+        4,
+        "`compile`: kernels of a function with symbolic extents, at most, of which a call takes one by its lengths",
+        remedy="leave it out, or pass a number of kernels, such as 1 for one of all lengths",
+        tuned=False,
+    )
     tensor_cores: bool = _option(True, "`compile` for CUDA: weights of products rounded to their operand")
     row_kernels: bool = _option(True, "`compile` for CUDA: kernels of our own without tensor cores")
     narrow_sums: bool = _option(False, "`compile` for CUDA: float8 products summed to about twelve bits")

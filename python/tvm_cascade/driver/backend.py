@@ -45,7 +45,8 @@ class Lowered:
     Attributes
     ----------
     func : the function, scheduled.
-    chosen : its kernel, its plan or its schedule, or why it has none; None of a function that is left as it was.
+    chosen : its kernel, its plan, its schedule, or its kernels by lengths, or why it has none; None of a function that
+        is left as it was.
     replaced : functions of its arithmetic that are computed by vectorised polynomials.
     steps : functions that it calls, by name.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -12,9 +13,11 @@ from tvm import tirx
 from tvm_cascade.algebra.verdict import Verdict
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.program import is_static
+from tvm_cascade.devices.device import Cpu
 from tvm_cascade.driver.backend import Goal, Lowered, as_it_is
+from tvm_cascade.driver.cpu_lengths import LengthCosts
 from tvm_cascade.driver.llvm import lower_cpu
-from tvm_cascade.driver.space import Design, Knob, Space
+from tvm_cascade.driver.space import Design, Knob, Sizes, Space
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.schedule.row_plan import MOST_ROWS
 from tvm_cascade.transform.cost import estimate
@@ -36,7 +39,7 @@ def cpu_space(func: tirx.PrimFunc, name: str, goal: Goal) -> Space:
     groups = [one.candidate.group for one in outcome.decisions if one.reason.verdict in _FUSABLE]
     found = [group for group in groups if group is not None]
     if outcome.program is None or not found:
-        return Space((), lambda _design: 0.0, lambda _design: (outcome, lower_cpu(outcome, name, goal)))
+        return Space((), lambda _design: 0.0, lambda _design, called=name: (outcome, lower_cpu(outcome, called, goal)))
     forms = (FUSED, UNFUSED) if outcome.fused else (UNFUSED, FUSED)
     knobs = (Knob("form", forms), *_knobs(goal.options, found, (0, forms.index(FUSED))))
 
@@ -48,18 +51,30 @@ def cpu_space(func: tirx.PrimFunc, name: str, goal: Goal) -> Space:
         numbers = [estimate(outcome.program, group, options, goal.device) for group in found]
         return sum(one.ns_after if form == FUSED else one.ns_before for one in numbers) * 1e-9
 
-    def lower(design: Design) -> tuple[Outcome, Lowered]:
+    assert isinstance(goal.device, Cpu)
+    costs = LengthCosts(outcome.program, found, goal.options, goal.device)
+
+    def at(sizes: Sizes) -> Callable[[Design], float]:
+        def seconds_at(design: Design) -> float:
+            form, chosen, _ = _read(knobs, design, goal.options)
+            known = tuple(sizes.items())
+            return 1e-9 * (costs.fused_ns(known, chosen.tile) if form == FUSED else costs.unfused_ns(known))
+
+        return seconds_at
+
+    def lower(design: Design, called: str = name) -> tuple[Outcome, Lowered]:
         form, options, rows = _read(knobs, design, goal.options)
         if not any(design):
             made = outcome
         else:
             made = fuse_function(func, options, goal.device) if form == FUSED else as_it_is(func)
-        return made, lower_cpu(made, name, dataclasses.replace(goal, options=options), rows)
+        return made, lower_cpu(made, called, dataclasses.replace(goal, options=options), rows)
 
     return Space(
         knobs,
         lambda design: seconds(*reversed(_read(knobs, design, goal.options)[:2])),
         lower,
+        at,
     )
 
 

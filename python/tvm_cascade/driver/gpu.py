@@ -10,7 +10,7 @@ from tvm_cascade.devices.device import Gpu
 from tvm_cascade.driver.backend import Goal, Lowered, is_scheduled
 from tvm_cascade.errors import CascadeError
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.plan.host import as_step, host_function
+from tvm_cascade.plan.host import as_step, host_function, names_beside
 from tvm_cascade.plan.plan import Plan, Step
 from tvm_cascade.plan.scheduled import read_in_part
 from tvm_cascade.plan.search import find_plan
@@ -42,10 +42,10 @@ def lower_gpu(outcome: Outcome, name: str, goal: Goal) -> Lowered:
         func = outcome.func
         alone = launch_serial(func) if goal.options.schedule and not is_scheduled(func) else func
         return Lowered(alone, "the function is scheduled already, or cannot be read")
-    return lower_plan(_beginning_early(find_plan(outcome, name, setting_of(goal)), outcome), name, goal)
+    return lower_plan(beginning_early(find_plan(outcome, name, setting_of(goal)), outcome), name, goal)
 
 
-def _beginning_early(plan: Plan, outcome: Outcome) -> Plan:
+def beginning_early(plan: Plan, outcome: Outcome) -> Plan:
     """The plan whose first kernel begins with what is given, before it waits for the kernel before it."""
     places = (outcome.func.attrs or {}).get(GIVEN, ())
     step = plan.steps[0]
@@ -78,7 +78,7 @@ def lower_plan(plan: Plan, name: str, goal: Goal) -> Lowered:
     if len(plan.steps) == 1:
         func, step = _lowered(plan.steps[0], name, gpu)
         return Lowered(func.with_attr(SCHEDULED, True), step.chosen)
-    names = _names(name, len(plan.steps), goal.taken)
+    names = names_beside(name, len(plan.steps), goal.taken)
     steps, told = {}, []
     for position, (step, called) in enumerate(zip(plan.steps, names, strict=True)):
         func, as_lowered = _lowered(step, called, gpu)
@@ -91,14 +91,6 @@ def lower_plan(plan: Plan, name: str, goal: Goal) -> Lowered:
 def _is_readable(outcome: Outcome) -> bool:
     """Whether a function is fused, or can be read, at least in part."""
     return outcome.program is not None or is_fused(outcome.func) or read_in_part(outcome) is not None
-
-
-def _names(name: str, count: int, taken: frozenset[str]) -> list[str]:
-    """Names of a plan's functions that no other function has."""
-    stem = name
-    while any(f"{stem}_{k}" in taken for k in range(count)):
-        stem += "_"
-    return [f"{stem}_{k}" for k in range(count)]
 
 
 def _lowered(step: Step, name: str, gpu: Gpu) -> tuple[tirx.PrimFunc, Step]:

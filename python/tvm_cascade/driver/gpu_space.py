@@ -11,9 +11,10 @@ from typing import Any, TypeAlias
 from tvm import tirx
 
 from tvm_cascade.driver.backend import Goal, Lowered, as_it_is
-from tvm_cascade.driver.gpu import is_planned, lower_gpu, lower_plan, setting_of
+from tvm_cascade.driver.gpu import beginning_early, is_planned, lower_gpu, lower_plan, setting_of
+from tvm_cascade.driver.gpu_lengths import PlanCosts
 from tvm_cascade.driver.mixing import mixed
-from tvm_cascade.driver.space import Design, Knob, Space
+from tvm_cascade.driver.space import Design, Knob, Sizes, Space
 from tvm_cascade.plan.plan import Plan, Step
 from tvm_cascade.plan.scheduled import scheduled
 from tvm_cascade.plan.search import MOST_TIMES, find_plans
@@ -53,11 +54,16 @@ def gpu_space(
     if not is_planned(outcome, goal):
         return Space((), lambda _design: 0.0, lambda _design: (outcome, finish(lower_gpu(outcome, name, goal), name)))
     choice = _Choice(outcome, name, setting_of(goal), mixing, replayed)
-    return Space(
-        choice.knobs,
-        lambda design: choice.plan(design).seconds,
-        lambda design: (choice.outcome(design), finish(lower_plan(choice.checked(design), name, goal), name)),
-    )
+
+    def lower(design: Design, called: str = name) -> tuple[Outcome, Lowered]:
+        plan = beginning_early(choice.checked(design), outcome)
+        return choice.outcome(design), finish(lower_plan(plan, called, goal), called)
+
+    def at(sizes: Sizes) -> Callable[[Design], float]:
+        costs = PlanCosts(func, name, setting_of(goal), choice.plans, sizes)
+        return lambda design: costs.seconds(choice.plan(design))
+
+    return Space(choice.knobs, lambda design: choice.plan(design).seconds, lower, at)
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,12 @@ from tvm.target import Target
 from tvm_cascade.devices.read import device_of
 from tvm_cascade.driver.backend import Goal, Lowered, as_it_is
 from tvm_cascade.driver.backends import backend_of
-from tvm_cascade.driver.space import Design, Space
+from tvm_cascade.driver.buckets import Choice, choose, symbolic_extents
+from tvm_cascade.driver.space import Design, Sizes, Space
 from tvm_cascade.driver.spaces import space_of
 from tvm_cascade.options import FuseOptions
+from tvm_cascade.plan.buckets import Bucket, Buckets, dispatching, lengths_of, tree_of
+from tvm_cascade.plan.host import names_beside
 from tvm_cascade.report.outcomes import MODEL
 from tvm_cascade.transform.fuse_function import Outcome, fuse_function
 
@@ -41,13 +44,20 @@ class Known:
         """The designs that a space is asked for."""
         return [self.words]
 
+    @property
+    def missing(self) -> str:
+        """Why the model chooses where the design is in no space."""
+        words = ", ".join(f"{knob}: {value}" for knob, value in self.words.items())
+        return f"the one on record, {words}, is no design of this release"
+
     def design(self, space: Space) -> Design | None:
         """The design in a space; None where it is not there."""
         return space.find(self.words)
 
 
-Designs: TypeAlias = Callable[[tirx.PrimFunc, Goal], Known | str]
-"""What is known of a function for a goal; or why nothing is, which is empty where nobody asked."""
+Designs: TypeAlias = Callable[[tirx.PrimFunc, Goal, Sizes], Known | str]
+"""What is known of a function for a goal, at sizes of its symbolic extents where these are given; or why nothing is,
+which is empty where nobody asked."""
 
 Designed: TypeAlias = tuple[Outcome, Lowered]
 
@@ -76,7 +86,13 @@ def lowered(outcomes: Mapping[str, Outcome], goal: Goal, module: Iterable[str] =
     module : names of all functions beside them.
     """
     backend, goal = backend_of(goal.target), dataclasses.replace(goal, taken=frozenset((*module, *outcomes)))
-    return {name: backend.lower(outcome, name, goal) for name, outcome in outcomes.items()}
+    ready = dict[str, Lowered]()
+    for name, outcome in outcomes.items():
+        several = None if outcome.program is None else _bucketed(outcome.program.func, name, goal, None)
+        # The outcome is told of as it is here: one kernel of the other form is left.
+        same = several is not None and several[0][0].fused == outcome.fused
+        ready[name] = several[0][1] if several is not None and same else backend.lower(outcome, name, goal)
+    return ready
 
 
 def designed(
@@ -91,15 +107,71 @@ def designed(
     goal, found = dataclasses.replace(goal, taken=frozenset(functions)), dict[str, Designed]()
     origins = dict[str, str]()
     for name, func in functions.items():
-        if isinstance(known := designs(func, goal), str):
+        if (several := _bucketed(func, name, goal, designs)) is not None:
+            found[name], origins[name] = several
+            continue
+        if isinstance(known := designs(func, goal, {}), str):
             origins |= {name: f"{MODEL}: {known}"} if known else {}
             continue
         space = space_of(func, name, goal, replayed=known.replayed)
-        if (design := known.design(space)) is None:
-            told = ", ".join(f"{knob}: {value}" for knob, value in known.words.items())
-            origins[name] = f"{MODEL}: the one on record, {told}, is no design of this release"
-            if known.asked:
-                warnings.warn(f"`{name}` is chosen by {origins[name]}", stacklevel=5)
+        design, told = _replayed(known, space, name)
+        if design is None:
+            origins[name] = f"{MODEL}: {told}"
         else:
-            found[name], origins[name] = space.lower(design), known.origin
+            found[name], origins[name] = space.lower(design), told
     return found, origins
+
+
+def _replayed(known: Known, space: Space, name: str) -> tuple[Design | None, str]:
+    """The design on record and where it comes from; or why it is none of the space."""
+    if (design := known.design(space)) is not None:
+        return design, known.origin
+    if known.asked:
+        warnings.warn(f"`{name}` is chosen by {MODEL}: {known.missing}", stacklevel=6)
+    return None, known.missing
+
+
+def _bucketed(func: tirx.PrimFunc, name: str, goal: Goal, designs: Designs | None) -> tuple[Designed, str] | None:
+    """A function of symbolic extents with its kernels for buckets, and where the design is from if there is but one.
+
+    None of a function that offers nothing to choose from, or is to be one kernel.
+    """
+    options, extents = goal.options, symbolic_extents(func)
+    if not extents or options.buckets == 1 or not (goal.fuse and options.schedule):
+        return None
+    space = space_of(func, name, goal)
+    if not space.knobs:
+        return None
+
+    def asked(sizes: Sizes) -> tuple[Design | None, str]:
+        assert designs is not None
+        known = designs(func, goal, sizes)
+        return (None, known) if isinstance(known, str) else _replayed(known, space.for_sizes(sizes), name)
+
+    choice = choose(space, extents, None if designs is None else asked, options.buckets)
+    if len(choice.designs) == 1:
+        return space.lower(choice.designs[0]), "; ".join(dict.fromkeys(choice.origins.values()))
+    return _dispatched(func, name, goal, space, choice), ""
+
+
+def _dispatched(func: tirx.PrimFunc, name: str, goal: Goal, space: Space, choice: Choice) -> Designed:
+    """The function that calls one of several kernels, with these."""
+    called = names_beside(name, len(choice.designs), goal.taken)
+    made = [space.lower(*pair) for pair in zip(choice.designs, called, strict=True)]
+    sources = {cell: (kernel, choice.origins[cell]) for cell, kernel in choice.kernels.items()}
+    rows = list(dict.fromkeys(sources.values()))
+    told = tree_of(choice.bounds, {cell: rows.index(source) for cell, source in sources.items()})
+    lengths = lengths_of(told, [extent.name for extent in choice.extents])
+    buckets = tuple(
+        Bucket(lengths[place], called[kernel], space.words(choice.designs[kernel]), origin, made[kernel][1].chosen)
+        for place, (kernel, origin) in enumerate(rows)
+    )
+    steps = {
+        step: function.with_attr("global_symbol", step)
+        for kernel, (_, one) in zip(called, made, strict=True)
+        for step, function in {kernel: one.func, **one.steps}.items()
+    }
+    replaced = tuple(dict.fromkeys(function for _, one in made for function in one.replaced))
+    host = dispatching(func, choice.extents, tree_of(choice.bounds, choice.kernels), name, called)
+    outcome = next((outcome for outcome, _ in made if outcome.fused), made[0][0])
+    return outcome, Lowered(host, Buckets(buckets), replaced, steps)

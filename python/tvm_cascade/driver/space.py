@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,16 +15,19 @@ from tvm_cascade.transform.fuse_function import Outcome
 Design: TypeAlias = tuple[int, ...]
 """Of each knob, the place of the chosen value; all 0 is the model's own choice."""
 
+Sizes: TypeAlias = Mapping[str, int]
+"""Of symbolic extents, by name."""
+
 _MOST_DESIGNS = 4096
 """Of which a space tells the estimates: knobs of more values lose their last ones."""
 
-_TOLD_APART = math.log(1.05)
+TOLD_APART = math.log(1.05)
 """Of the ratio of two estimates, what tells that one design is better: models err by more."""
 
 
 def steps_over(seconds: float, least: float) -> int:
     """A time over another, in steps that an estimate tells apart; 0 where nothing is known."""
-    return math.floor(math.log(seconds / least) / _TOLD_APART + 1e-9) if seconds > 0.0 and least > 0.0 else 0
+    return math.floor(math.log(seconds / least) / TOLD_APART + 1e-9) if seconds > 0.0 and least > 0.0 else 0
 
 
 @dataclass(frozen=True)
@@ -54,17 +58,24 @@ class Space:
     ----------
     knobs : decisions.
     seconds : the estimated time of a design; 0 where the model knows none.
-    lower : the function in a design: what the pass makes of it, and the lowered function.
+    lower : (a design, the function's name where it has another) -> what the pass makes of it, and the lowered function.
+    at : of a function with symbolic extents, the estimated times of its designs for lengths in the bucket that ends at
+        given sizes.
     """
 
     knobs: tuple[Knob, ...]
     seconds: Callable[[Design], float]
-    lower: Callable[[Design], tuple[Outcome, Lowered]]
+    lower: Callable[..., tuple[Outcome, Lowered]]
+    at: Callable[[Sizes], Callable[[Design], float]] = lambda _sizes: lambda _design: 0.0
 
     @property
     def default(self) -> Design:
         """The model's own choice: what is compiled without tuning."""
         return (0,) * len(self.knobs)
+
+    def for_sizes(self, sizes: Sizes) -> Space:
+        """The space with the estimates for lengths of a bucket; the same where no extent is symbolic."""
+        return dataclasses.replace(self, seconds=self.at(sizes)) if sizes else self
 
     def sensible(self, design: Design) -> bool:
         """Whether the knobs that are not in use are at their first value."""

@@ -7,7 +7,7 @@ temporaries; calls of several threads have their own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from tvm import tirx
 
@@ -35,3 +35,11 @@ def host_function(plan: Plan, name: str, steps: Sequence[str]) -> tirx.PrimFunc:
 def as_step(func: tirx.PrimFunc, name: str, waits: bool) -> tirx.PrimFunc:
     """A step's function under its name; its kernels wait for those before them, or are the first."""
     return func.with_attr("global_symbol", name).with_attr(WAITS, waits)
+
+
+def names_beside(name: str, count: int, taken: Collection[str]) -> list[str]:
+    """Names of so many functions that another calls, which no function has."""
+    stem = name
+    while any(f"{stem}_{k}" in taken for k in range(count)):
+        stem += "_"
+    return [f"{stem}_{k}" for k in range(count)]

@@ -18,6 +18,7 @@ from tvm_cascade.driver.generation import generate
 from tvm_cascade.driver.lowering import fused, goal_of, lowered
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.options import FuseOptions
+from tvm_cascade.plan.buckets import Buckets
 from tvm_cascade.plan.plan import Plan
 from tvm_cascade.relax.fuse_cascades import cascades_fused
 from tvm_cascade.relax.given import given_operands
@@ -133,7 +134,8 @@ class Pipeline:
         ready = lowered(outcomes, goal, [var.name_hint for var in mod.get_global_vars()])
         found = mod.clone()
         for name, one in ready.items():
-            short = not isinstance(one.chosen, (Kernel, Plan)) or one.chosen.seconds <= SHORT
+            chosen = [each.chosen for each in one.chosen.each] if isinstance(one.chosen, Buckets) else [one.chosen]
+            short = not any(isinstance(each, (Kernel, Plan)) and each.seconds > SHORT for each in chosen)
             found.update_func(found.get_global_var(name), _overlapping(one.func, goal.device, short))
             for step, func in one.steps.items():
                 found[step] = _overlapping(func, goal.device, short)

@@ -173,6 +173,7 @@ class FunctionReport:
     tile_program : what its kernel does to one tile, or to a chunk of a row; empty where it has none.
     plan : its kernels in order, with estimates; none where it has no kernel of a skeleton.
     whole : why they are not one: the reasons of every skeleton, or the estimate that was declined.
+    buckets : of a function with symbolic extents that is several kernels, for which lengths each is, and why.
     """
 
     name: str
@@ -183,6 +184,7 @@ class FunctionReport:
     plan: tuple[StepReport, ...] = ()
     whole: str = ""
     design: str = ""
+    buckets: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return "\n".join([f"{self.name}: {self.status} ({self.note})", *self.lowering_lines])
@@ -192,6 +194,7 @@ class FunctionReport:
         """The lowering and its design as indented lines; none where neither a target nor a database was named."""
         lines = [f"lowered to  {self.lowering}"] if self.lowering else []
         lines += [f"chosen by   {self.design}"] if self.design else []
+        lines += [f"  {bucket}" for bucket in self.buckets]
         if len(self.plan) == 1:
             lines.append(f"estimated   {self.plan[0].amounts}")
         else:

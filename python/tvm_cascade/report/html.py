@@ -51,6 +51,7 @@ def _function(function: FunctionReport) -> str:
     told = [f"{function.name}: {function.status} ({function.note})"]
     told += [f"lowered to {function.lowering}"] if function.lowering else []
     told += [f"chosen by {function.design}"] if function.design else []
+    told += function.buckets
     told += [f"not as one kernel: {function.whole}"] if function.whole else []
     most_bytes = max((step.bytes for step in function.plan), default=0)
     most_time = max((step.microseconds for step in function.plan), default=0)

@@ -24,6 +24,7 @@ from tvm_cascade.errors import InputError
 from tvm_cascade.obligations.certificate import certificate
 from tvm_cascade.obligations.check import check
 from tvm_cascade.obligations.ends import at_infinities
+from tvm_cascade.plan.buckets import Buckets
 from tvm_cascade.plan.plan import Plan, Step, bytes_of
 from tvm_cascade.report.dependences import dependences
 from tvm_cascade.report.explanation import Explanation
@@ -44,8 +45,8 @@ MODEL = "the model's estimates"
 
 _SKIPPED = "a {}, not a PrimFunc"
 
-Lowering: TypeAlias = Plan | Kernel | CpuSchedule | AsItIs | str
-"""What a function is lowered to: its plan, kernel or schedule; or why it has none."""
+Lowering: TypeAlias = Buckets | Plan | Kernel | CpuSchedule | AsItIs | str
+"""What a function is lowered to: its plan, kernel or schedule, or kernels by lengths; or why it has none."""
 
 _Told: TypeAlias = tuple[str, str, tuple[StepReport, ...], str]
 
@@ -71,7 +72,8 @@ def explain_outcomes(
             continue
         outcome, kernel = outcomes[name], (kernels or {}).get(name)
         design = (origins or {}).get(name, MODEL if _by_model(kernel) else "")
-        lowered = (*_lowering(outcome, kernel), design)
+        buckets = tuple(map(str, kernel.each)) if isinstance(kernel, Buckets) else ()
+        lowered = (*_lowering(outcome, kernel), design, buckets)
         try:
             carried = carried_folds(func) if isinstance(func, tirx.PrimFunc) else ()
         except InputError as unlike:
@@ -105,7 +107,7 @@ def _lowering(outcome: Outcome, kernel: Lowering | None) -> _Told:
         between = "" if not size else f", {bytes_text(size)} of temporaries between them"
         told = f"a plan of {len(kernel.steps)} steps, estimated {kernel.seconds * 1e6:.1f} us{between}"
         return told, "", tuple(map(_step, kernel.steps)), kernel.whole
-    if isinstance(kernel, (CpuSchedule, AsItIs)):
+    if isinstance(kernel, (CpuSchedule, AsItIs, Buckets)):
         return str(kernel), "", (), ""
     if isinstance(kernel, str):
         return f"an S-TIR schedule, without tensor cores: {kernel}", "", (), ""

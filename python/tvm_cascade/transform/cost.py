@@ -25,9 +25,11 @@ from tvm_cascade.devices.device import Cpu, Device
 from tvm_cascade.devices.read import ANY_CPU
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.assemble import live_stages
-from tvm_cascade.transform.layout import lay_out, plan_loop
+from tvm_cascade.transform.layout import Layout, lay_out, plan_loop
+from tvm_cascade.transform.layout import Plan as LoopPlan
 from tvm_cascade.transform.loop_cost import LoopCost
 from tvm_cascade.transform.nest_cost import FORK_NS, size_of, stage_ns, threads_of
+from tvm_cascade.transform.tiling import Tiling
 
 LEAST_LOSS_NS = 50.0
 """A predicted loss below this is not worth a refusal: a call costs forty times as much."""
@@ -68,11 +70,10 @@ def estimate(program: Program, group: Group, options: FuseOptions, device: Devic
     cpu, vector_math = device if isinstance(device, Cpu) else ANY_CPU, options.vector_math
     passes = passes_of(program, group)
     after = passes.after
+    plan, layout = _loop(program, group, options, device)
     intermediates = [s for s in passes.inside if not program.is_param(s.buffer) and not _is_result(s, group)]
     kept = [s for s in intermediates if any(reads_buffer(a.value, s.buffer) for a in after) and s.reducer is not None]
-    asked_for = {stage.name for stage in live_stages(program, [group], [[]])}
-    plan = plan_loop(program, group, asked_for | {member.stage.name for member in group.members})
-    loop = LoopCost(lay_out(plan, _asked_for(program, group, after), options, device), plan.producers, cpu, vector_math)
+    loop = LoopCost(layout, plan.producers, cpu, vector_math)
     inline = Inliner(program)
     stages = (*passes.inside, *after)
     before = [stage for stage in passes.inside if stage.name in _read_from_memory(program, plan.reads)]
@@ -81,13 +82,25 @@ def estimate(program: Program, group: Group, options: FuseOptions, device: Devic
         1 + len(after),
         sum(size_of(stage.buffer) for stage in intermediates),
         sum(size_of(stage.buffer) for stage in kept),
-        sum(_alone_ns(program, stage, cpu, vector_math) for stage in stages),
-        sum(_alone_ns(program, stage, cpu, vector_math) for stage in before)
+        sum(alone_ns(program, stage, cpu, vector_math) for stage in stages),
+        sum(alone_ns(program, stage, cpu, vector_math) for stage in before)
         + loop.ns / loop.threads
         + _fork_ns(cpu)
         + sum(_after_ns(inline, stage, cpu, vector_math) for stage in after),
         cpu.cores,
     )
+
+
+def tiling_of(program: Program, group: Group, options: FuseOptions, device: Device) -> Tiling:
+    """The tiling of the loop that a group becomes, also where extents are symbolic."""
+    return _loop(program, group, options, device)[1].tiling
+
+
+def _loop(program: Program, group: Group, options: FuseOptions, device: Device) -> tuple[LoopPlan, Layout]:
+    """The loop that a group becomes, as it will be written."""
+    asked_for = {stage.name for stage in live_stages(program, [group], [[]])}
+    plan = plan_loop(program, group, asked_for | {member.stage.name for member in group.members})
+    return plan, lay_out(plan, _asked_for(program, group, passes_of(program, group).after), options, device)
 
 
 def _read_from_memory(program: Program, reads: Sequence[tirx.Var]) -> set[str]:
@@ -101,16 +114,17 @@ def _read_from_memory(program: Program, reads: Sequence[tirx.Var]) -> set[str]:
     return found
 
 
-def _alone_ns(program: Program, stage: Stage, cpu: Cpu, vector_math: bool) -> float:
+def alone_ns(program: Program, stage: Stage, cpu: Cpu, vector_math: bool) -> float:
+    """Time of a stage in a nest of its own."""
     parts = program.together(stage)
-    return _shared_ns(stage, stage_ns(parts, [part.value for part in parts], cpu, vector_math), cpu)
+    return shared_ns(stage, stage_ns(parts, [part.value for part in parts], cpu, vector_math), cpu)
 
 
 def _after_ns(inline: Inliner, stage: Stage, cpu: Cpu, vector_math: bool) -> float:
-    return _shared_ns(stage, stage_ns((stage,), (inline(stage.value, stage.extents),), cpu, vector_math), cpu)
+    return shared_ns(stage, stage_ns((stage,), (inline(stage.value, stage.extents),), cpu, vector_math), cpu)
 
 
-def _shared_ns(stage: Stage, alone: float, cpu: Cpu) -> float:
+def shared_ns(stage: Stage, alone: float, cpu: Cpu) -> float:
     """Time of a nest whose outputs are shared out among cores."""
     return alone / threads_of(math.prod(int(stage.extents[v]) for v in stage.spatial), cpu) + _fork_ns(cpu)
 

@@ -39,12 +39,12 @@ def bucket(extent: int) -> int:
 
 
 def tuned_for(goal: Goal) -> str:
-    """The device and the options that are not at their defaults, in words."""
+    """The device and the options of a kernel that are not at their defaults, in words."""
     default = FuseOptions()
     options = {
         name: value
-        for name in FuseOptions.__dataclass_fields__
-        if (value := getattr(goal.options, name)) != getattr(default, name)
+        for name, field in FuseOptions.__dataclass_fields__.items()
+        if field.metadata["tuned"] and (value := getattr(goal.options, name)) != getattr(default, name)
     }
     return f"{goal.target.kind.name} {device_words(goal.device)} {options}"
 

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 from tvm import tirx
 from tvm.target import Target
 
+from tvm_cascade.analysis.sizes import at_sizes
 from tvm_cascade.devices.read import device_of
 from tvm_cascade.driver.backend import Goal
 from tvm_cascade.driver.lowering import Designs, Known
+from tvm_cascade.driver.space import Sizes
 from tvm_cascade.tuning import shipping
-from tvm_cascade.tuning.nearby import nearby
-from tvm_cascade.tuning.records import Database, Records, Trial, best, workload_of
+from tvm_cascade.tuning.keys import bucket
+from tvm_cascade.tuning.nearby import Nearby, nearby
+from tvm_cascade.tuning.records import Database, Records, Trial, best, sizes_text, workload_of
 
 LookUp: TypeAlias = str | Path | Database | Literal[False] | None
 """A database to read before the shipped one; None for the shipped one alone, False for neither."""
@@ -25,19 +31,43 @@ def known_designs(database: LookUp, target: Target) -> Designs | None:
         return None
     given = Records(database)
 
-    def known(func: tirx.PrimFunc, goal: Goal) -> Known | str:
+    def known(func: tirx.PrimFunc, goal: Goal, sizes: Sizes) -> Known | str:
         own = given.trials(workload_of(func, goal)) if database is not None else []
-        if (found := best(own)) is not None:
-            return Known(found.words, f"a tuning session{_measured(found, own)}")
-        if database is not None and (near := nearby(given, func, goal)) is not None:
+        if (found := _of_session(own, sizes, "a tuning session")) is not None:
+            return found
+        if database is not None and (near := nearby(given, at_sizes(func, sizes), goal)) is not None:
             return near
         others = shipping.trials(func, goal)
-        if (found := best(others)) is not None:
-            told = f"the database shipped with this package, of {found.device}{_measured(found, others)}"
-            return Known(found.words, told, asked=False)
+        shipped = f"the database shipped with this package, of {others[0].device}" if others else ""
+        if (found := _of_session(others, sizes, shipped)) is not None:
+            return dataclasses.replace(found, asked=False)
         return "" if database is None else "nothing is on record of this function for this device and these options"
 
     return known
+
+
+def _of_session(trials: list[Trial], sizes: Sizes, told: str) -> Known | None:
+    """What sessions of a function found; of several, those at the nearest sizes, and of these the last.
+
+    The best design of a session in the bucket of the sizes is taken; what others measured is taken over by estimates,
+    where there are any.
+    """
+    times = [trial for trial in trials if trial.seconds is not None and math.isfinite(trial.seconds)]
+    if not times:
+        return None
+    nearest = min(reversed(times), key=lambda trial: _apart(trial.sizes, sizes)) if sizes else times[-1]
+    session = [trial for trial in trials if trial.sizes == nearest.sizes]
+    found = best(session)
+    assert found is not None, "a session with a time"
+    told += f" at {sizes_text(found.sizes)}" if found.sizes else ""
+    if sizes and _apart(found.sizes, sizes) > 0.0 and all(trial.estimate > 0.0 for trial in times):
+        return Nearby(found.words, told, trials=tuple(trial for trial in times if trial.sizes == nearest.sizes))
+    return Known(found.words, f"{told}{_measured(found, session)}")
+
+
+def _apart(measured: Mapping[str, int], sizes: Sizes) -> float:
+    """How far sizes that were measured are from buckets that end at others: none where they lie in them."""
+    return sum(abs(math.log2(bucket(size) / sizes[name])) for name, size in measured.items() if name in sizes)
 
 
 def _measured(chosen: Trial, trials: list[Trial]) -> str:

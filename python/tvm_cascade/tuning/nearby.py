@@ -38,19 +38,26 @@ class Nearby(Known):
         """The designs that were measured there."""
         return [trial.words for trial in self.trials]
 
-    def design(self, space: Space) -> Design:
-        """The design of the least predicted time among those that were measured; the model's own where none is known.
+    @property
+    def missing(self) -> str:
+        """Why the model chooses where no design that was measured there is one of the function."""
+        return f"{self.origin}, and none of its designs is one of this function"
 
-        The model's own also where it was measured and is predicted to take hardly more.
+    def design(self, space: Space) -> Design | None:
+        """The design of the least predicted time among those that were measured; None where none is of the space.
+
+        The model's own where it was measured and is predicted to take hardly more.
         """
         predicted: dict[Design, float] = {}
         for trial in self.trials:
             design = space.find(trial.words)
             if design is not None and trial.seconds is not None and trial.estimate > 0.0:
                 predicted[design] = space.seconds(design) * trial.seconds / trial.estimate
-        least = min(predicted, key=lambda design: predicted[design], default=space.default)
+        if not predicted:
+            return None
+        least = min(predicted, key=lambda design: predicted[design])
         own = predicted.get(space.default, math.inf)
-        return space.default if own <= NOISE * predicted.get(least, 0.0) else least
+        return space.default if own <= NOISE * predicted[least] else least
 
 
 def nearby(records: Records, func: tirx.PrimFunc, goal: Goal) -> Known | None:
@@ -66,7 +73,7 @@ def nearby(records: Records, func: tirx.PrimFunc, goal: Goal) -> Known | None:
     shapes = ", ".join(f"{param.name} {_shape(param)}" for param in other["main"].params if tirx.is_buffer_var(param))
     last = {trial.key: trial for trial in trials}
     origin = f"a tuning session of {shapes}, which is of its kind"
-    return Nearby({}, origin, trials=tuple(_measured(last.values())))
+    return Nearby({}, origin, asked=False, trials=tuple(_measured(last.values())))
 
 
 def _measured(trials: Iterable[Trial]) -> list[Trial]:
@@ -74,7 +81,7 @@ def _measured(trials: Iterable[Trial]) -> list[Trial]:
 
 
 def _shape(param: tirx.Var) -> str:
-    return "×".join(str(extent) for extent in param.ty.shape)
+    return "×".join(str(int(e) if isinstance(e, prim.IntImm) else e) for e in param.ty.shape)
 
 
 def _extents(func: tirx.PrimFunc) -> list[int]:

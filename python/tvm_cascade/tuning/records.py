@@ -12,8 +12,9 @@ import datetime
 import json
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -99,19 +100,22 @@ class Records:
 
     def trials(self, workload: tvm.IRModule) -> list[Trial]:
         """What was tried of a workload, in order."""
-        trials = []
-        for record in self._found:
-            if structural_equal(record.workload.mod, workload) and (trial := _trial(record)) is not None:
-                trials.append(trial)
-        return trials
+        mark = structural_hash(workload)
+        same = [(record, trial) for record, trial, own in self._trials if own == mark]
+        return [trial for record, trial in same if structural_equal(record.workload.mod, workload)]
+
+    @cached_property
+    def _trials(self) -> list[tuple[Any, Trial, int]]:
+        """The records with their trials, and the hashes of their workloads: all buckets of lengths ask for them."""
+        told = [(record, _trial(record)) for record in self._found]
+        return [(record, trial, structural_hash(record.workload.mod)) for record, trial in told if trial is not None]
 
     def alike(self, signature: str) -> list[tuple[tvm.IRModule, list[Trial]]]:
         """Workloads of functions with a signature, and what was tried of each, in order."""
         found: dict[int, tuple[tvm.IRModule, list[Trial]]] = {}
-        for record in self._found:
-            if (trial := _trial(record)) is not None and trial.kind.startswith(f"{signature}; "):
-                mod = record.workload.mod
-                found.setdefault(structural_hash(mod), (mod, []))[1].append(trial)
+        for record, trial, mark in self._trials:
+            if trial.kind.startswith(f"{signature}; "):
+                found.setdefault(mark, (record.workload.mod, []))[1].append(trial)
         return list(found.values())
 
     def add(self, workload: tvm.IRModule, space: Space, design: Design, trial: Trial, goal: Goal) -> None:
@@ -149,12 +153,18 @@ class Records:
         for record in fresh:
             files.commit(self._writes, record)
         self._found += fresh
+        self.__dict__.pop("_trials", None)
         return len(fresh)
 
 
 def workload_of(func: tirx.PrimFunc, goal: Goal) -> tvm.IRModule:
     """The unfused function as the database knows it: with the device and the options that it is tuned for."""
     return tvm.IRModule({"main": func.with_attr("global_symbol", "main").with_attr(_TUNED_FOR, tuned_for(goal))})
+
+
+def sizes_text(sizes: Mapping[str, int]) -> str:
+    """Sizes of symbolic extents in words: n = 64, m = 1024."""
+    return ", ".join(f"{name} = {size}" for name, size in sizes.items())
 
 
 def best(trials: Sequence[Trial], default: dict[str, str] | None = None) -> Trial | None:

@@ -7,14 +7,14 @@ import itertools
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from tvm_cascade.tuning.exhaustion import DEFAULT_TRIALS
-from tvm_cascade.tuning.records import Trial, best
+from tvm_cascade.tuning.records import Trial, best, sizes_text
 
 _ROWS = 12
 _WIDTH = 150
@@ -34,6 +34,7 @@ class FunctionTuning:
     stopped : why the session ended, in words.
     seconds : that it took.
     within : of a session that tried every design: what one of few trials would have found, over the best of all.
+    sizes : of symbolic extents, by name, that it was measured at.
     """
 
     name: str
@@ -43,6 +44,12 @@ class FunctionTuning:
     stopped: str
     seconds: float
     within: float | None = None
+    sizes: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """The name, and the sizes."""
+        return f"{self.name} at {sizes_text(self.sizes)}" if self.sizes else self.name
 
     @property
     def default(self) -> Trial | None:
@@ -104,6 +111,7 @@ class FunctionTuning:
         chosen, default = self.best, self.default
         return {
             "function": self.name,
+            "sizes": self.sizes,
             "default_us": default.seconds * 1e6 if default and default.seconds else None,
             "best_us": chosen.seconds * 1e6 if chosen and chosen.seconds else None,
             "gain": self.gain,
@@ -163,7 +171,7 @@ def _line(curve: Sequence[float]) -> str:
 
 
 def _table(one: FunctionTuning) -> Table:
-    table = Table("trial", "µs", "of default", "estimate", "design", title=one.name, title_justify="left", box=None)
+    table = Table("trial", "µs", "of default", "estimate", "design", title=one.label, title_justify="left", box=None)
     last = {trial.key: trial for trial in one.trials if not trial.same}
     ordered = sorted(last.values(), key=lambda trial: (trial.seconds is None, trial.seconds or 0.0))
     places = {trial.key: number for number, trial in reversed(list(enumerate(one.trials)))}
@@ -182,7 +190,7 @@ def _table(one: FunctionTuning) -> Table:
 
 def _summary(one: FunctionTuning) -> str:
     tried, failed = one.tried, len({trial.key for trial in one.failures})
-    told = f"{one.name}: {tried} designs tried, {failed} failed, in {one.seconds:.0f} s; ended by: {one.stopped}"
+    told = f"{one.label}: {tried} designs tried, {failed} failed, in {one.seconds:.0f} s; ended by: {one.stopped}"
     if one.best is not None and one.default is not None:
         told += f"; the best takes 1/{one.gain:.3f} of the default"
     if one.rank_correlation is not None:

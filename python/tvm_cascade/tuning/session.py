@@ -91,7 +91,7 @@ class Session:
         default = self._space.words(self._space.default)
         seconds = time.monotonic() - self._start
         shown = tuple(self.trials), default, self.known, self.stopped, seconds, self._within
-        return FunctionTuning(self.task.name, *shown)
+        return FunctionTuning(self.task.name, *shown, sizes=self._sizes)
 
     @property
     def count(self) -> int:

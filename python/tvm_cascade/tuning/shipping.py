@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from tvm import tirx
 from tvm_ffi import structural_hash
@@ -55,19 +55,40 @@ def ship(sessions: Sequence[Path], root: Path | None = None) -> dict[Path, int]:
     """
     chosen: dict[Path, dict[int, list[Any]]] = {}
     for session in sessions:
-        for group in Records(session).groups():
-            own = [(record, trial) for record, trial in group if trial.release == RELEASE and trial.device]
-            if (found := best([trial for _, trial in own])) is not None:
-                last = {trial.key: record for record, trial in own if trial.seconds is not None}
-                default = own[0][1].key
-                alone = {
-                    trial.key: trial.seconds for _, trial in own if trial.seconds is not None and not trial.in_turns
-                }
-                better = found.in_turns and alone.get(found.key, math.inf) < alone.get(default, 0.0)
-                workload = structural_hash(own[0][0].workload.mod)
-                kept = [last[default], last[found.key]] if better else []
-                chosen.setdefault(folder_of(found.device, root), {})[workload] = kept
+        found: dict[tuple[Path, int], list[Any]] = {}
+        for own in map(_own, Records(session).groups()):
+            for one in _by_sizes(own):
+                if (told := best([trial for _, trial in one])) is not None:
+                    place = folder_of(told.device, root), structural_hash(one[0][0].workload.mod)
+                    found.setdefault(place, []).extend(_kept(one, told))
+        for (folder, workload), kept in found.items():
+            chosen.setdefault(folder, {})[workload] = kept
     return {folder: _write(folder, groups) for folder, groups in chosen.items()}
+
+
+_Group: TypeAlias = list[tuple[Any, Trial]]
+"""Records of a workload, with their trials."""
+
+
+def _own(group: _Group) -> _Group:
+    return [(record, trial) for record, trial in group if trial.release == RELEASE and trial.device]
+
+
+def _by_sizes(group: _Group) -> list[_Group]:
+    """The sessions of a workload, one for each choice of sizes of its symbolic extents."""
+    parts: dict[tuple[tuple[str, int], ...], _Group] = {}
+    for record, trial in group:
+        parts.setdefault(tuple(sorted(trial.sizes.items())), []).append((record, trial))
+    return list(parts.values())
+
+
+def _kept(group: _Group, found: Trial) -> list[Any]:
+    """The records of the model's choice and of the best design; none where that did not take less both times."""
+    last = {trial.key: record for record, trial in group if trial.seconds is not None}
+    default = group[0][1].key
+    alone = {trial.key: trial.seconds for _, trial in group if trial.seconds is not None and not trial.in_turns}
+    better = found.in_turns and alone.get(found.key, math.inf) < alone.get(default, 0.0)
+    return [last[default], last[found.key]] if better else []
 
 
 def _write(folder: Path, groups: dict[int, list[Any]]) -> int:

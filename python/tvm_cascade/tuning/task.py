@@ -30,6 +30,7 @@ from tvm_cascade.options import FuseOptions
 from tvm_cascade.tile.estimate import NOMINAL, count_work
 from tvm_cascade.transform.fuse_function import read_function
 from tvm_cascade.tuning.cold import reading_library
+from tvm_cascade.tuning.keys import bucket
 
 Array = NDArray[Any]
 
@@ -106,8 +107,9 @@ def task_of(
 
 @lru_cache(maxsize=4)
 def space_for(task: Task) -> Space:
-    """The space of a task; found once in each process."""
-    return space_of(task.function, task.name, task.goal, task.mixing)
+    """The space of a task, with the estimates at its sizes; found once in each process."""
+    space = space_of(task.function, task.name, task.goal, task.mixing)
+    return space.for_sizes({name: bucket(size) for name, size in task.sizes})
 
 
 def sizes_of(

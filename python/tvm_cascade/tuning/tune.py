@@ -42,7 +42,7 @@ def tune(
     work_dir: str | Path | Database | None = None,
     *,
     inputs: Sequence[Array] | None = None,
-    sizes: Mapping[str, int] | None = None,
+    sizes: Mapping[str, int] | Sequence[Mapping[str, int]] | None = None,
     builder: Builder | None = None,
     runner: Runner | None = None,
     progress: bool = True,
@@ -60,7 +60,8 @@ def tune(
     seconds : for each function, after which no further design is tried.
     work_dir : folder of the database, or MetaSchedule's database; what is found is told and forgotten without one.
     inputs : data of the one function, in the order of its inputs; normal numbers by default.
-    sizes : symbolic extents by name, at which is measured; by default those of the inputs, or 1024.
+    sizes : symbolic extents by name, at which is measured; of several, a session at each, for a kernel for lengths of
+        their buckets each. By default those of the inputs, or 1024.
     builder, runner : what builds, and what checks and times, which the caller closes; processes of this machine by
         default.
     progress : show a bar, where standard error is a terminal.
@@ -69,16 +70,15 @@ def tune(
     Raises
     ------
     InputError
-        When the program is none, or this machine has no device of the target and no runner is given.
+        When the program is none, sizes are several and inputs are given, or this machine has no device of the target
+        and no runner is given.
     OptionError
         When an option or a budget is outside its domain.
     """
     resolved, chosen = resolve_target(target), FuseOptions.from_environment(**options)
     _check_budget(trials, seconds)
     check_database(work_dir)
-    functions = {name: func for name, func in functions_of(mod, "tune").items() if isinstance(func, tirx.PrimFunc)}
-    if not functions or (inputs is not None and len(functions) > 1):
-        raise InputError("a function" if not functions else "one function, for inputs", str(len(functions)), "tune")
+    asked = [(*one, at) for one in _functions(mod, inputs).items() for at in _each(sizes, inputs)]
     if runner is None:
         check_device(resolved)
     with contextlib.ExitStack() as stack:
@@ -88,12 +88,30 @@ def tune(
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tvm_cascade_tune_")))
         records = Records(work_dir, write=True)
         found = []
-        for number, (name, func) in enumerate(functions.items()):
-            measured_at = sizes_of(func, name, sizes, inputs)
+        for number, (name, func, at) in enumerate(asked):
+            measured_at = sizes_of(func, name, at, inputs)
             task = task_of(name, func, resolved, chosen, folder / str(number), measured_at)
             session = Session(task, inputs, Budget(None if trials == EVERY else trials, seconds), records, makes, runs)
             found.append(_run(session, shown=progress))
         return TuningReport(tuple(found))
+
+
+def _functions(mod: tvm.IRModule | tirx.PrimFunc, inputs: Sequence[Array] | None) -> dict[str, tirx.PrimFunc]:
+    """The functions to tune, by name; one, where inputs are given."""
+    functions = {name: func for name, func in functions_of(mod, "tune").items() if isinstance(func, tirx.PrimFunc)}
+    if not functions or (inputs is not None and len(functions) > 1):
+        raise InputError("a function" if not functions else "one function, for inputs", str(len(functions)), "tune")
+    return functions
+
+
+def _each(
+    sizes: Mapping[str, int] | Sequence[Mapping[str, int]] | None, inputs: Sequence[Array] | None
+) -> Sequence[Mapping[str, int] | None]:
+    """The sizes of each session of a function."""
+    several = [sizes] if sizes is None or isinstance(sizes, Mapping) else list(sizes)
+    if not several or (inputs is not None and len(several) > 1):
+        raise InputError("sizes" if not several else "one size, for inputs", str(len(several)), "tune")
+    return several
 
 
 def _run(session: Session, *, shown: bool) -> FunctionTuning:
@@ -114,13 +132,14 @@ def _bar(session: Session, shown: bool) -> Iterator[Any]:
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn()
     )  # fmt: skip
     with Progress(*columns, console=console, disable=not (shown and console.is_terminal)) as bar:
-        line = bar.add_task(session.task.name, total=session.count, completed=session.tried)
+        name = session.report.label
+        line = bar.add_task(name, total=session.count, completed=session.tried)
 
         def watch(session: Session) -> None:
             report = session.report
             best = report.best
             told = f"best {best.seconds * 1e6:.1f} µs ({report.gain:.2f}×)" if best and best.seconds else "no time yet"
-            bar.update(line, completed=session.tried, description=f"{session.task.name}: {told}")
+            bar.update(line, completed=session.tried, description=f"{name}: {told}")
 
         yield watch
 

@@ -41,11 +41,12 @@ def compiler() -> str | None:
     return os.environ.get("CXX") or shutil.which("g++") or shutil.which("c++")
 
 
-def cuda_source(func: tirx.PrimFunc) -> tuple[tvm.runtime.Module, str]:
-    """The host module of a kernel, and its CUDA text."""
-    module = tvm.compile(
-        tvm.IRModule({"main": func}), target=tvm.target.Target(TARGET), tir_pipeline=register_mixed_pipeline()
-    ).mod
+def cuda_source(
+    func: tirx.PrimFunc, called: Mapping[str, tirx.PrimFunc] | None = None
+) -> tuple[tvm.runtime.Module, str]:
+    """The host module of a kernel, and its CUDA text; or of a function of the host and those that it calls."""
+    mod = tvm.IRModule({"main": func, **(called or {})})
+    module = tvm.compile(mod, target=tvm.target.Target(TARGET), tir_pipeline=register_mixed_pipeline()).mod
     return module, module.imports[0].inspect_source("cuda")
 
 
@@ -54,6 +55,7 @@ def emulate(
     inputs: Sequence[Array | int],
     change: Callable[[str], str] = lambda text: text,
     together: bool = False,
+    called: Mapping[str, tirx.PrimFunc] | None = None,
 ) -> list[Array]:
     """Runs a kernel over its inputs.
 
@@ -63,6 +65,7 @@ def emulate(
     inputs : one for each of the first parameters; a number for one that is a number.
     change : of the CUDA text, for tests of the emulator itself.
     together : all blocks run at the same time, so that they may wait for each other; else one after the other.
+    called : kernels by name, where `func` is one of the host that calls them.
 
     Returns
     -------
@@ -74,7 +77,7 @@ def emulate(
         Where the kernel would never end, touches memory that is not its own, or what a copy or a product under way
         touches, does without a fence that it needs, or has results that depend on the order of threads.
     """
-    module, text = cuda_source(func)
+    module, text = cuda_source(func, called)
     params = [param.ty for param in func.params]
     arrays = [(param, a) for param, a in zip(params, inputs, strict=False) if not isinstance(a, int)]
     known = {str(n): m for param, a in arrays for n, m in zip(param.shape, a.shape, strict=True)}
