@@ -73,19 +73,20 @@ def test_tiles_of_a_row_that_no_vector_divides(length: int, tile: int, lanes: in
 
 
 @pytest.mark.parametrize(
-    ("streams", "length", "tile"),
+    ("streams", "length", "tile", "lanes"),
     [
-        (Streams(4, 4, 33 << 20, functions=True), 8192, 1024),  # a page
-        (Streams(8, 4, 33 << 20, functions=True), 8192, 1024),  # a page of each input
-        (Streams(16, 12, 33 << 20, functions=True), 8192, 256),  # of the widest
-        (Streams(4, 4, 33 << 20), 8192, 256),  # what half of the registers hold
-        (Streams(4, 4, 31 << 20), 8192, 4096),  # cached: half of the first-level cache
-        (Streams(4, 4, 33 << 20), 1000, 1000),  # where no short tile divides the row, it stays whole
+        (Streams(4, 4, 33 << 20, functions=True), 8192, 1024, 32),  # a page
+        (Streams(8, 4, 33 << 20, functions=True), 8192, 1024, 32),  # a page of each input
+        (Streams(16, 12, 33 << 20, functions=True), 8192, 256, 32),  # of the widest
+        (Streams(4, 4, 33 << 20), 8192, 256, 32),  # what half of the registers hold
+        (Streams(4, 4, 31 << 20), 8192, 4096, 64),  # cached: half of the first-level cache
+        (Streams(4, 4, 33 << 20), 1000, 1000, 8),  # where no short tile divides the row, it stays whole
     ],
 )
 def test_rows_that_come_from_memory_are_cut_into_what_is_fetched_ahead(
-    streams: Streams, length: int, tile: int
+    streams: Streams, length: int, tile: int, lanes: int
 ) -> None:
     axis = tirx.Var("j", "int32")
     device = Cpu("", 1, 64, 32, 32 * KIB, 1024 * KIB, ((1e6, 128.0), (32 * KIB * KIB, 60.0), (math.inf, 20.0)))
-    assert choose_tiling(Frame((axis,), (), {axis: length}), FuseOptions(), device, False, streams).tile == tile
+    tiling = choose_tiling(Frame((axis,), (), {axis: length}), FuseOptions(), device, False, streams)
+    assert (tiling.tile, tiling.lanes) == (tile, lanes)

@@ -26,7 +26,7 @@ FUSED, UNFUSED, CHOSEN = "fused", "unfused", "by shape"
 
 _OPTIONS: dict[str, tuple[int, ...]] = {
     "tile": (32, 64, 128, 256, 512, 1024),
-    "lanes": (1, 16, 32),
+    "lanes": (1, 16, 32, 64),
     "segments": (2, 4),
 }
 """Options of the pass that are knobs where the caller leaves them open, and their values beside the default."""
