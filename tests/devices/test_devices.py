@@ -21,6 +21,13 @@ def test_a_cpu_has_the_vectors_of_its_features(mcpu: str, lanes: int, registers:
     assert (cpu.name, cpu.cores, cpu.lanes("float32"), cpu.vector_registers) == (mcpu, 3, lanes, registers)
 
 
+@pytest.mark.parametrize(("mcpu", "l2_kib", "cached"), [("znver4", 1024, 32e6), ("skylake-avx512", 2048, 200e6)])
+def test_a_cpu_has_the_caches_of_its_row(mcpu: str, l2_kib: int, cached: float) -> None:
+    """One without a row has those of any CPU."""
+    cpu = cpu_of(Target({"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": mcpu}))
+    assert (cpu.l2_bytes, cpu.cached_bytes) == (l2_kib * 1024, cached)
+
+
 def test_a_target_that_says_nothing_is_one_core() -> None:
     assert device_of(Target("c")) == ANY_CPU and ANY_CPU.cores == 1
 

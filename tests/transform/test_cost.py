@@ -7,12 +7,13 @@ import math
 import pytest
 from tvm import te, tirx
 from tvm.ir import Expr
+from tvm.target import Target
 
 from tvm_cascade.algebra.verdict import Verdict
 from tvm_cascade.bench import suites, workloads
 from tvm_cascade.devices.cards import H200
 from tvm_cascade.devices.device import Cpu, Device
-from tvm_cascade.devices.read import ANY_CPU
+from tvm_cascade.devices.read import ANY_CPU, cpu_of
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.fuse_function import Decision, fuse_function
 
@@ -125,7 +126,15 @@ def test_prices_of_a_cpu_decide_nothing_for_a_gpu() -> None:
 @pytest.mark.parametrize("name", ["variance", "third_moment", "covariance", "softmax"])
 def test_rows_that_no_cache_holds_are_read_once(name: str) -> None:
     assert decision(sized(name, rows=2, length=4096)).reason.verdict is Verdict.DECLINED
-    assert decision(sized(name, rows=4096, length=4096)).reason.verdict is Verdict.FUSED
+    assert decision(sized(name, rows=16384, length=4096)).reason.verdict is Verdict.FUSED
+
+
+@pytest.mark.parametrize(("rows", "length", "fused"), [(512, 4096, False), (256, 2048, False), (1024, 8192, True)])
+def test_rows_in_a_fast_cache_are_summed_twice(rows: int, length: int, fused: bool) -> None:
+    """Variances on Zen 4: fused, they take 1.2 and 1.4 of the time in its third-level cache, and 0.75 beyond."""
+    zen = cpu_of(Target({"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": "znver4"}))
+    found = decision(sized("variance", rows=rows, length=length), zen)
+    assert (found.reason.verdict is Verdict.FUSED) == fused
 
 
 def test_an_operand_that_every_block_of_rows_packs_is_counted() -> None:
@@ -153,6 +162,14 @@ def test_attention_of_few_queries_is_not_fused() -> None:
     assert decision(func).reason.verdict is Verdict.DECLINED
 
 
+@pytest.mark.parametrize("name", ["attention", "attention_gqa"])
+@pytest.mark.parametrize("queries", [4, 8, 16])
+def test_attention_of_few_queries_is_not_fused_over_long_keys(queries: int, name: str) -> None:
+    """Fused, 4, 8 and 16 take 1.7, 1.8 and 1.04 to 1.2 of the time, and 16 grouped ones 1.5 (measured, one core)."""
+    func = sized(name, heads=8, queries=queries, keys=2048, head_dim=64)
+    assert decision(func).reason.verdict is Verdict.DECLINED
+
+
 @pytest.mark.parametrize(("queries", "keys"), [(1, 1024), (64, 64), (512, 512)])
 def test_attention_is_fused(queries: int, keys: int) -> None:
     func = sized("attention", heads=8, queries=queries, keys=keys, head_dim=64)
@@ -165,10 +182,10 @@ def test_rows_that_are_rounded_up_lie_side_by_side() -> None:
     assert decision(func).reason.verdict is Verdict.FUSED
 
 
-@pytest.mark.parametrize(("length", "fused"), [(777, True), (1000, False), (1024, False), (1500, True)])
+@pytest.mark.parametrize(("length", "fused"), [(777, True), (1000, False), (1024, False), (1500, False)])
 def test_a_row_is_fused_where_its_own_lanes_are_few(length: int, fused: bool) -> None:
     """Unfused, a row has as many lanes as divide it: of the variance of 256 rows that a cache holds, fused loops take
-    0.36, 1.5, 1.8 and 1.15 of the time (measured, one core; the last is within what the model tells apart)."""
+    0.36, 1.5, 1.8 and 1.1 of the time (measured, one core)."""
     found = decision(sized("variance", rows=256, length=length))
     assert (found.reason.verdict is Verdict.FUSED) == fused
 

@@ -35,7 +35,7 @@ from tvm_cascade.evaluate.inputs import INPUTS
 from tvm_cascade.obligations.derive import remembered
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.fuse_function import fuse_function
-from tvm_cascade.transform.tiling import choose_tiling
+from tvm_cascade.transform.tiling import Streams, choose_tiling
 
 Array = NDArray[Any]
 Inputs = str | Sequence[str] | Array | Sequence[Array] | Mapping[str, Array | Sequence[Array]]
@@ -207,7 +207,7 @@ class Subject:
         for group in self.groups:
             members = {member.stage.buffer.name for member in group.members}
             known = {name: index for name, index in near.items() if name in members and index}
-            tile = choose_tiling(group.frame, self.options, self.device, False, 1).tile
+            tile = choose_tiling(group.frame, self.options, self.device, False, Streams(1)).tile
             found += losses(group, buffers, tile, known)
         return tuple(sorted(found, key=lambda loss: -loss.error))
 

@@ -48,6 +48,11 @@ class Cpu:
         """Elements of a dtype in one vector register."""
         return max(1, self.vector_bytes // tvm.DataType(dtype).itemsize)
 
+    @property
+    def cached_bytes(self) -> float:
+        """That some cache holds."""
+        return self.levels[-2][0] if len(self.levels) > 1 else 0.0
+
     def bytes_per_ns(self, resident: float) -> float:
         """Of one core, from the first level of memory that holds so many bytes."""
         return next(speed for fits, speed in self.levels if resident <= fits)

@@ -9,6 +9,7 @@ from tvm import tirx
 from tvm.target import Target, codegen
 
 from tvm_cascade.devices import cards
+from tvm_cascade.devices.cpus import CACHES, Caches
 from tvm_cascade.devices.device import Cpu, Device, Gpu
 
 ANY_CPU = Cpu()
@@ -45,12 +46,14 @@ def cpu_of(target: Target) -> Cpu:
     """The CPU of an LLVM target; vectors of 128 bits where its features say nothing."""
     features = {str(name) for name in codegen.llvm_get_cpu_features(target)}
     name, cores = str(target.attrs.get("mcpu", "")), int(target.attrs.get("num-cores", 0) or 0) or 1
+    caches = CACHES.get(name, Caches())
+    memory = (caches.l1_bytes, caches.l2_bytes, caches.levels)
     if "avx512f" in features:
-        return Cpu(name, cores, _AVX512, 32)
+        return Cpu(name, cores, _AVX512, 32, *memory)
     if "avx" in features:
-        return Cpu(name, cores, _AVX, 16)
+        return Cpu(name, cores, _AVX, 16, *memory)
     arm = any(feature in features for feature in ("neon", "sve"))
-    return Cpu(name, cores, _SHORT, 32 if arm else 16)
+    return Cpu(name, cores, _SHORT, 32 if arm else 16, *memory)
 
 
 def card_of(target: Target) -> Gpu:

@@ -11,6 +11,7 @@ from typing import Any
 from tvm import tirx
 
 from tvm_cascade.algebra.verdict import Verdict
+from tvm_cascade.analysis.extent import product
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.program import is_static
 from tvm_cascade.devices.device import Cpu
@@ -27,7 +28,7 @@ FUSED, UNFUSED, CHOSEN = "fused", "unfused", "by shape"
 
 _OPTIONS: dict[str, tuple[int, ...]] = {
     "tile": (32, 64, 128, 256, 512, 1024),
-    "lanes": (1, 16, 32),
+    "lanes": (1, 16, 32, 64),
     "segments": (2, 4),
 }
 """Options of the pass that are knobs where the caller leaves them open, and their values beside the default."""
@@ -41,7 +42,8 @@ def cpu_space(func: tirx.PrimFunc, name: str, goal: Goal) -> Space:
     if outcome.program is None or not found:
         return Space((), lambda _design: 0.0, lambda _design, called=name: (outcome, lower_cpu(outcome, called, goal)))
     forms = (FUSED, UNFUSED) if outcome.fused else (UNFUSED, FUSED)
-    knobs = (Knob("form", forms), *_knobs(goal.options, found, (0, forms.index(FUSED))))
+    assert isinstance(goal.device, Cpu)
+    knobs = (Knob("form", forms), *_knobs(goal.options, found, goal.device, (0, forms.index(FUSED))))
 
     @cache
     def seconds(options: FuseOptions, form: str) -> float:
@@ -81,21 +83,33 @@ def cpu_space(func: tirx.PrimFunc, name: str, goal: Goal) -> Space:
 _FUSABLE = (Verdict.FUSED, Verdict.DECLINED)
 
 
-def _knobs(options: FuseOptions, groups: list[Group], under: tuple[int, int]) -> list[Knob]:
+_ROWS_OF_A_CORE = 4
+"""From which on rows keep cores busy without segments: these share the work of few rows, and have to be merged."""
+
+
+def _knobs(options: FuseOptions, groups: list[Group], cpu: Cpu, under: tuple[int, int]) -> list[Knob]:
     """Of a fused function: the options that are not given, of values that are shorter than the axis, and rows."""
     lengths = [group.frame.length for group in groups]
+    few = any(_rows_of(group) < _ROWS_OF_A_CORE * cpu.cores for group in groups)
     longest = max(length if isinstance(length, int) else math.inf for length in lengths)
     default = FuseOptions()
     found = []
     for name, values in _OPTIONS.items():
-        if getattr(options, name) == getattr(default, name):
+        if getattr(options, name) == getattr(default, name) and (few or name != "segments"):
             found.append(Knob(name, (CHOSEN, *(str(value) for value in values if value < longest)), under))
-    return [*(knob for knob in found if len(knob.values) > 1), Knob("rows", tuple(map(str, MOST_ROWS)), under)]
+    return [*(knob for knob in found if len(knob.values) > 1), Knob("rows", (CHOSEN, *map(str, MOST_ROWS)), under)]
 
 
-def _read(knobs: tuple[Knob, ...], design: Design, options: FuseOptions) -> tuple[str, FuseOptions, int]:
+def _rows_of(group: Group) -> float:
+    """Outputs of the member that has the fewest; 0 where that is not known."""
+    outputs = [product(member.stage.extents[v] for v in member.stage.spatial) for member in group.members]
+    return min(number if isinstance(number, int) else 0 for number in outputs)
+
+
+def _read(knobs: tuple[Knob, ...], design: Design, options: FuseOptions) -> tuple[str, FuseOptions, int | None]:
     """The form, the options and the rows of a design."""
     words = {knob.name: knob.values[place] for knob, place in zip(knobs, design, strict=True)}
     given: dict[str, Any] = {name: int(word) for name, word in words.items() if name in _OPTIONS and word != CHOSEN}
     force = options.force or (words["form"] == FUSED and any(design))
-    return words["form"], dataclasses.replace(options, **given, force=force), int(words["rows"])
+    rows = None if words["rows"] == CHOSEN else int(words["rows"])
+    return words["form"], dataclasses.replace(options, **given, force=force), rows

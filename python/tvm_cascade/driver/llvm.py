@@ -23,7 +23,6 @@ from tvm_cascade.schedule.inlining import inline_maps
 from tvm_cascade.schedule.loop_guards import hoist_guards
 from tvm_cascade.schedule.private_copy import private_copy
 from tvm_cascade.schedule.row_lanes import rows_in_lanes
-from tvm_cascade.schedule.row_plan import CONTRACTED_ROWS
 from tvm_cascade.schedule.stack import cells_on_the_stack
 from tvm_cascade.schedule.summary import CpuSchedule
 from tvm_cascade.schedule.tile_skip import skip_dead_tiles
@@ -37,18 +36,18 @@ from tvm_cascade.transform.fuse_function import AsItIs, Outcome, Unfused
 from tvm_cascade.transform.handoff import carried_folds, is_fused
 
 
-def lower_cpu(outcome: Outcome, _name: str, goal: Goal, most_rows: int = CONTRACTED_ROWS) -> Lowered:
+def lower_cpu(outcome: Outcome, _name: str, goal: Goal, most_rows: int | None = None) -> Lowered:
     """A function under a schedule for a CPU, for tensors at any address.
 
     Parameters
     ----------
-    most_rows : rows that one task works on, at most.
+    most_rows : rows that one task works on, at most; by the loop where it is left out.
     """
     found = _lowered(outcome, goal, most_rows)
     return dataclasses.replace(found, func=of_any_address(found.func))
 
 
-def _lowered(outcome: Outcome, goal: Goal, most_rows: int) -> Lowered:
+def _lowered(outcome: Outcome, goal: Goal, most_rows: int | None) -> Lowered:
     func = outcome.readable
     fused = is_fused(func)
     plain = outcome.program is not None and not outcome.program.opaque
@@ -66,7 +65,7 @@ def _lowered(outcome: Outcome, goal: Goal, most_rows: int) -> Lowered:
 
 
 def _scheduled(
-    func: tirx.PrimFunc, unfused: tirx.PrimFunc | None, cpu: Cpu, most_rows: int
+    func: tirx.PrimFunc, unfused: tirx.PrimFunc | None, cpu: Cpu, most_rows: int | None
 ) -> tuple[tirx.PrimFunc, CpuSchedule | AsItIs]:
     """A function under our schedule, and what that is; else its unfused form under one, or as written, and why.
 
@@ -87,7 +86,7 @@ def _scheduled(
     return func, AsItIs.after("our schedule does not apply", failed)
 
 
-def _under_schedule_of_fused(func: tirx.PrimFunc, cpu: Cpu, most_rows: int) -> tuple[tirx.PrimFunc, CpuSchedule]:
+def _under_schedule_of_fused(func: tirx.PrimFunc, cpu: Cpu, most_rows: int | None) -> tuple[tirx.PrimFunc, CpuSchedule]:
     carried_folds(func)  # a function that was parsed may tell of folds that it no longer has
     schedule = s_tir.Schedule(private_copy(whole_tiles(rows_in_lanes(func, cpu), cpu)))
     made = schedule_cpu(schedule, cpu, most_rows)

@@ -32,7 +32,7 @@ def schedule_cpu(sch: s_tir.Schedule, _anchor: s_tir.schedule.SBlockRV) -> list[
     """
     cpu = cpu_of(_target_of(sch))
     designs: list[s_tir.Schedule] = []
-    for most_rows in MOST_ROWS:
+    for most_rows in (None, *MOST_ROWS):
         design = _private_copy(sch)
         apply_schedule(design, cpu, most_rows)
         if not any(tvm_ffi.structural_equal(design.mod, other.mod) for other in designs):

@@ -25,7 +25,7 @@ from tvm_cascade.schedule.nests import Access, BlockPlan, plan_alone
 from tvm_cascade.schedule.packing import lay_out, lay_out_in_panels, pack_operand
 from tvm_cascade.schedule.roles import FusedLoop, read_fused_loops
 from tvm_cascade.schedule.row_fold import join_fold, joins, schedule_fold
-from tvm_cascade.schedule.row_plan import CONTRACTED_ROWS, RowPlan, plan_rows
+from tvm_cascade.schedule.row_plan import RowPlan, plan_rows
 from tvm_cascade.schedule.summary import CpuSchedule, LoopSummary
 from tvm_cascade.schedule.unfused import schedule_alone, schedule_each
 from tvm_cascade.transform.nest import GUARD
@@ -33,7 +33,7 @@ from tvm_cascade.transform.nest import GUARD
 __all__ = ["schedule_cpu"]
 
 
-def schedule_cpu(sch: s_tir.Schedule, cpu: Cpu, most_rows: int = CONTRACTED_ROWS) -> CpuSchedule:
+def schedule_cpu(sch: s_tir.Schedule, cpu: Cpu, most_rows: int | None = None) -> CpuSchedule:
     """Schedules a fused function for a CPU, in place.
 
     Parameters
@@ -41,7 +41,7 @@ def schedule_cpu(sch: s_tir.Schedule, cpu: Cpu, most_rows: int = CONTRACTED_ROWS
     sch : over a module whose "main" function came from the rewrite. It should own its module: TVM's Schedule may write
         into the very function that it was given.
     cpu : whose vectors, registers and cores loops are cut for.
-    most_rows : rows of a block, which one task works on, at most.
+    most_rows : rows of a block, which one task works on, at most; by the loop where it is left out.
 
     Returns
     -------

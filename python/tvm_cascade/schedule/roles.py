@@ -16,6 +16,8 @@ from tvm_cascade.analysis.tir import loads_of, uses
 from tvm_cascade.schedule.nests import BlockPlan, LoopNest, plan_nest, read_nests
 from tvm_cascade.schedule.partition import keeps_storage
 from tvm_cascade.schedule.verify_roles import OWN_AXES, axes_of, shared_loops, verify_loop
+from tvm_cascade.transform.dead_tiles import LIVE
+from tvm_cascade.transform.live_share import LiveTiles, live_tiles
 from tvm_cascade.transform.nest import CARRYING_ROLES, GUARD, OPAQUE, TILE_ROLES
 from tvm_cascade.transform.tiling import INSIDE, LANE, SEGMENT, STRIP
 
@@ -27,6 +29,31 @@ OPERAND = "operand"
 
 Numbers = dict[tuple[str, str], int]
 """The axes of a loop by name, and by block where that is the block's own."""
+
+
+@dataclass(frozen=True)
+class Masked:
+    """What a block tells of dead tiles.
+
+    Attributes
+    ----------
+    plan : of the block.
+    slacks : none of them negative where some position of the tile is live in the block's row.
+    tile, tiles : the block's variable of tiles, and their number.
+    """
+
+    plan: BlockPlan
+    slacks: tuple[ir.Expr, ...]
+    tile: tirx.Var
+    tiles: int
+
+    def live(self, row: int) -> LiveTiles | None:
+        """The live tiles, where slacks are known by the rows of an axis and the tile; else None."""
+        extent = self.plan.extents.get(row)
+        if not isinstance(extent, int):
+            return None
+        found = live_tiles(self.slacks, self.tile, self.tiles, self.plan.variables[row], extent)
+        return found if found.known else None
 
 
 @dataclass(frozen=True)
@@ -42,6 +69,7 @@ class FusedLoop:
     separable : TVM may take the tiles that need no guard apart from those that do.
     tile, lanes, segments : positions of a tile, partial results of its reduction, parts of the axis: 1 where not cut.
     before : blocks outside that copy operands for this loop.
+    masked : what is told of dead tiles; None where nothing is.
     after : blocks outside that read only parameters and what this loop, or another of them, writes; each has all rows.
     """
 
@@ -55,6 +83,7 @@ class FusedLoop:
     tile: int = 1
     lanes: int = 1
     segments: Extent = 1
+    masked: Masked | None = None
 
     def writer(self, buffer: tirx.Var) -> BlockPlan | None:
         """The block of this loop that writes a buffer."""
@@ -111,8 +140,9 @@ def _read_loop(
     guarded = any(_is_guarded(nest, outer) for nest in nests)
     bound = [(nest.block, _bound_to(nest, nest.loops[outer - 1 : outer])) for nest in nests]
     separable = keeps_storage([nest.block for nest in all_nests], bound, list(func.params))
-    before = _operands(all_nests, blocks)
-    return FusedLoop(blocks, outer, rows, guarded, separable and not opaque, tuple(after), before, *_cut(nests))
+    before, masked = _operands(all_nests, blocks), _masked(nests, blocks, outer)
+    whole = separable and not opaque
+    return FusedLoop(blocks, outer, rows, guarded, whole, tuple(after), before, *_cut(nests), masked)
 
 
 def _cut(nests: list[LoopNest]) -> tuple[int, int, Extent]:
@@ -126,6 +156,16 @@ def _cut(nests: list[LoopNest]) -> tuple[int, int, Extent]:
 def _known(cut: dict[str, Extent], axis: str) -> int:
     extent = cut.get(axis, 1)
     return extent if isinstance(extent, int) else 1
+
+
+def _masked(nests: list[LoopNest], blocks: tuple[BlockPlan, ...], outer: int) -> Masked | None:
+    """What a block of a loop tells of dead tiles, if one does."""
+    for nest, plan in zip(nests, blocks, strict=True):
+        tiles = extent_of(nest.loops[outer - 1].extent)
+        bound = _bound_to(nest, nest.loops[outer - 1 : outer])
+        if (slacks := nest.block.annotations.get(LIVE)) and bound and isinstance(tiles, int):
+            return Masked(plan, tuple(slacks), bound[0], tiles)
+    return None
 
 
 def _axes(nest: LoopNest, outer: int, numbers: Numbers) -> tuple[int, ...]:

@@ -20,8 +20,8 @@ from tvm_cascade.transform.nest import TILE_ROLES
 CONTRACTED_ROWS = 64
 """Rows per block where a contraction reuses its other operand for all of them; a tile of both stays in a cache."""
 
-MOST_ROWS = (CONTRACTED_ROWS, 16, 32, 128)
-"""Rows of a block, at most, that a tuner may choose from; the first is what the schedule takes by itself."""
+MOST_ROWS = (16, 32, 64, 128)
+"""Rows of a block, at most, that a tuner may choose from, beside what the schedule takes by itself."""
 
 COPYING_ROWS = {False: 2, True: 5}
 """Rows whose time a block takes beyond that of its own: for loops and stores, and for copies of operands."""
@@ -49,8 +49,13 @@ class RowPlan:
     in_panels: frozenset[str] = frozenset()
 
 
-def plan_rows(loop: FusedLoop, cpu: Cpu, most_rows: int = CONTRACTED_ROWS) -> RowPlan | None:
-    """The plan for a loop, of blocks of at most that many rows; None where its blocks share no row."""
+def plan_rows(loop: FusedLoop, cpu: Cpu, most_rows: int | None = None) -> RowPlan | None:
+    """The plan for a loop; None where its blocks share no row.
+
+    Parameters
+    ----------
+    most_rows : of a block; by the loop's masks where it is left out, of `CONTRACTED_ROWS` at most.
+    """
     if not loop.rows:
         return None
     row = contracted_row(loop)
@@ -166,15 +171,20 @@ def _most_rows(loop: FusedLoop, row: int, cpu: Cpu, most_rows: int) -> int:
     return min(most_rows, ceil_div(rows, 2 * cpu.cores)) if isinstance(rows, int) else most_rows
 
 
-def _block_of(loop: FusedLoop, row: int, cpu: Cpu, multiple: int, most_rows: int) -> int:
-    """Rows per block: a divisor, so that no block is guarded; whole vectors; longer where operands are copied."""
-    extent = _extent(loop, row)
+def _block_of(loop: FusedLoop, row: int, cpu: Cpu, multiple: int, most_rows: int | None) -> int:
+    """Rows per block: a divisor, so that no block is guarded; whole vectors; longer where operands are copied.
+
+    Of a masked loop, fewer rows where these visit so many fewer tiles.
+    """
+    extent, wanted = _extent(loop, row), most_rows or CONTRACTED_ROWS
     if not isinstance(extent, int):
-        return known_divisor(extent, most_rows)
-    longest = 2 * most_rows if loop.before else most_rows
+        return known_divisor(extent, wanted)
+    longest = 2 * wanted if loop.before else wanted
     most = _most_rows(loop, row, cpu, longest)
     fitting = [b for b in range(multiple, min(extent, 2 * longest) + 1, multiple) if extent % b == 0]
-    return max((b for b in fitting if b <= most), default=min(fitting))
+    short = [b for b in fitting if b <= most] or [min(fitting)]
+    live = None if loop.masked is None or most_rows is not None else loop.masked.live(row)
+    return max(short) if live is None else live.block(1, short)
 
 
 def _panel(loop: FusedLoop, row: int, block: int, contractions: dict[str, Contraction], cpu: Cpu, default: int) -> int:

@@ -28,7 +28,8 @@ from tvm_cascade.symbolic.functions import Round
 from tvm_cascade.symbolic.masks import Condition
 from tvm_cascade.transform.dims import Dims
 
-_COSTLY = (sp.exp, sp.log, sp.tanh, sp.sin, sp.cos, sp.sinh, sp.cosh)
+COSTLY = (sp.exp, sp.log, sp.tanh, sp.sin, sp.cos, sp.sinh, sp.cosh)
+"""Functions whose values are kept rather than computed again."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class _Plan:
 
     def functions(self) -> list[sp.Expr]:
         """Functions of the position in the lifts, innermost first."""
-        found = {f for lift in self.lifts.values() for f in lift.atoms(*_COSTLY) if self.dims.varies(f)}
+        found = {f for lift in self.lifts.values() for f in lift.atoms(*COSTLY) if self.dims.varies(f)}
         return sorted(found, key=lambda f: (sp.count_ops(f), str(f)))
 
     def contracted_factors(self, symbol: sp.Symbol) -> list[sp.Expr]:

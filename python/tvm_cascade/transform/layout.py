@@ -13,6 +13,7 @@ import tvm_ffi
 from tvm import tirx
 
 from tvm_cascade.algebra.fold import Component
+from tvm_cascade.analysis.extent import extent_of
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.order import among
@@ -22,12 +23,13 @@ from tvm_cascade.devices.device import Device
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.dead_tiles import DeadPositions, dead_positions
 from tvm_cascade.transform.dims import Dims
-from tvm_cascade.transform.elements import ElementPlan, plan_elements
+from tvm_cascade.transform.elements import COSTLY, ElementPlan, plan_elements
 from tvm_cascade.transform.factors import contractions_apart
 from tvm_cascade.transform.live_share import LiveTiles, live_tiles_of
+from tvm_cascade.transform.nest_cost import distinct, size_of
 from tvm_cascade.transform.producers import Producer, find_producers
 from tvm_cascade.transform.scope import component_dtype
-from tvm_cascade.transform.tiling import Tiling, choose_tiling
+from tvm_cascade.transform.tiling import Streams, Tiling, choose_tiling
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,7 @@ class Layout:
     elements : temporaries of a tile, and the lifts in terms of them.
     dead : positions that a mask takes out, where that is known.
     tiling : how the axis is cut.
+    streams : what is read along the axis.
     live : the tiles that masks leave; None where there are none, or an extent is symbolic.
     """
 
@@ -64,6 +67,7 @@ class Layout:
     elements: ElementPlan
     dead: DeadPositions | None
     tiling: Tiling
+    streams: Streams
     live: LiveTiles | None
 
     @property
@@ -93,8 +97,9 @@ def lay_out(plan: Plan, asked: Sequence[sp.Symbol], options: FuseOptions, device
     dead = dead_positions(group)
     widest = _contracted_bytes(group, dims)
     live = live_tiles_of(dead, group.frame)
-    tiling = choose_tiling(group.frame, options, device, contracting, _bytes_per_position(group), widest, live)
-    return Layout(group, dims, elements, dead, tiling, live)
+    streams = _streams(group, elements)
+    tiling = choose_tiling(group.frame, options, device, contracting, streams, widest, live)
+    return Layout(group, dims, elements, dead, tiling, streams, live)
 
 
 def contracts(component: Component, dims: Dims) -> bool:
@@ -119,8 +124,17 @@ def _contracted_bytes(group: Group, dims: Dims) -> int:
     return widest
 
 
-def _bytes_per_position(group: Group) -> int:
-    """Bytes of distinct element loads."""
+def _streams(group: Group, elements: ElementPlan) -> Streams:
+    """What the elements load, each once."""
     loads = [load for atom in group.atoms.atoms.values() if atom.varies for load in loads_of(atom.expression)]
-    distinct = {tvm_ffi.StructuralKey(load): load for load in loads}  # type: ignore[call-arg]
-    return sum(tvm.DataType(dtype_of(load)).itemsize for load in distinct.values())
+    each = {tvm_ffi.StructuralKey(load): load for load in loads}  # type: ignore[call-arg]
+    sources = [load.source for load in distinct(each.values())]
+    sizes = [
+        sum(tvm.DataType(dtype_of(load)).itemsize for load in each.values() if load.source.same_as(source))
+        for source in sources
+    ]
+    static = all(isinstance(extent_of(extent), int) for source in sources for extent in source.ty.shape)
+    functions = any(lift.atoms(*COSTLY) for lift in elements.lifts.values()) or any(
+        temporary.expression.atoms(*COSTLY) for temporary in elements.temporaries
+    )
+    return Streams(sum(sizes), max(sizes, default=0), sum(map(size_of, sources)) if static else 0, functions)

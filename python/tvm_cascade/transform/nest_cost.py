@@ -44,8 +44,9 @@ SERIAL_NS, NARROW = 0.45, 8
 ROWS_AT_FULL_SPEED = 8
 """Rows for which a register tile reads an operand, from which on it is arithmetic that limits it."""
 
-PACKING_NS = 0.6
-"""One element of an operand copied into panels."""
+PACKING_NS, PACKING_TILES_NS = 0.3, 0.6
+"""One element of an operand copied into panels: once, and tile by tile in a loop (measured: the keys of attention of
+4 to 16 queries over 2048, unfused, take a quarter to a third of a ns)."""
 
 WIDENED = {"float16": 2.8}
 """Elements of float32 that are copied in the time of one that is widened on the way; a bfloat16 is by a mere shift."""
@@ -88,7 +89,7 @@ def vector_ns(points: int, operations: float) -> float:
     return points * operations / OPERATIONS_PER_NS
 
 
-def product_ns(points: int, rows: int, packed: int) -> float:
+def product_ns(points: int, rows: int, packed: int, packing: float = PACKING_NS) -> float:
     """Time of a product in register tiles.
 
     Parameters
@@ -96,9 +97,10 @@ def product_ns(points: int, rows: int, packed: int) -> float:
     points : multiplications.
     rows : for which an element of the operand in lanes is read once.
     packed : elements that are copied into panels first.
+    packing : time to copy one.
     """
     speed = PRODUCT_OPERATIONS_PER_NS * min(1.0, rows / ROWS_AT_FULL_SPEED)
-    return 2.0 * points / speed + packed * PACKING_NS
+    return 2.0 * points / speed + packed * packing
 
 
 @dataclass(frozen=True)
@@ -115,10 +117,17 @@ class Product:
     rows: tirx.Var
     beside: tuple[ir.TensorLoad, ...]
 
-    def packed(self, extents: dict[tirx.Var, int]) -> int:
-        """Elements of operands that are strided along the lanes, in elements of float32."""
+    def packed(self, extents: dict[tirx.Var, int], once: bool = False) -> int:
+        """Elements of operands that are strided along the lanes, in elements of float32.
+
+        Parameters
+        ----------
+        once : what several outputs share, such as the keys of grouped queries, is copied for all of them.
+        """
         apart = [load for load in self.beside if not is_contiguous(load, self.lanes)]
-        return int(sum(math.prod(e for v, e in extents.items() if uses(load, [v])) * copied(load) for load in apart))
+        points = [math.prod(e for v, e in extents.items() if uses(load, [v])) for load in apart]
+        most = [math.prod(int(e) for e in load.source.ty.shape) if once else math.inf for load in apart]
+        return int(sum(min(n, m) * copied(load) for n, m, load in zip(points, most, apart, strict=True)))
 
 
 def copied(load: ir.TensorLoad) -> float:
@@ -152,7 +161,8 @@ def stage_ns(parts: Sequence[Stage], values: Sequence[ir.Expr], cpu: Cpu, vector
     product = None if lanes is None else find_product(stage, values[0], lanes)
     if product is not None:
         deep = DEEP if lookup(extents, stage.reduce[-1]) * POSITION_BYTES > cpu.l2_bytes else 1.0
-        return deep * product_ns(points, lookup(extents, product.rows), product.packed(extents))
+        packed = product.packed(extents, once=True)
+        return deep * product_ns(points, lookup(extents, product.rows), packed)
     loads = distinct([load for value in values for load in loads_of(value)])
     written = [] if stage.reducer is not None else [size_of(stage.buffer)]
     traffic = traffic_ns([size_of(load.source) for load in loads] + written, cpu)

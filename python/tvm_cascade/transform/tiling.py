@@ -37,12 +37,8 @@ GPU_TILE = 64
 SYMBOLIC_TILE = 32
 """The same where the length is not known: what the last tile is short of is computed all the same."""
 
-MASKED_TILES = (64, 128, 256, 512)
+MASKED_TILES = (32, 64, 128, 256, 512)
 """Positions per tile, about, that are tried where a mask takes whole tiles out: half of one a row is wasted."""
-
-TILE_POSITIONS = 10
-"""What a tile takes beyond its positions, in positions, where it feeds a contraction: references and sums are moved
-(measured: 2 % more in tiles of 256 than of 512, 6 % in tiles of 128, 13 % in tiles of 64)."""
 
 RAGGED_MASKED = 1.2
 """Time of masked tiles that do not divide the axis, and so have a guard beside the mask (measured: 1.13 to 1.4)."""
@@ -53,6 +49,14 @@ SMALLEST_ROW_TILE = 128
 ROW_TILE_PART, GPU_ROW_TILE_BYTES = 2, 16 * 1024
 """Element data per row and tile where rows are only folded: half of the first-level cache of a CPU."""
 
+PAGE_BYTES = 4096
+"""Element data per tile of one input that no cache holds: what a processor fetches ahead while it computes, as it stops
+at the end of a page (measured: a log-sum-exp of 64 × 131072 takes 0.6 of the time in tiles of 4 KiB as of 16)."""
+
+REGISTERS_PART = 2
+"""The same, of all inputs, where passes call no functions: the vectors that half of the registers hold. LLVM writes
+longer tiles out, and spills (measured: a variance of 64 × 131072 takes 0.6 of the time in tiles of 256 as of 1024)."""
+
 RAGGED_ROW_TILE = 512
 """Positions per tile of a row fold whose length no tile divides, at most: each that the last tile lacks takes time, 0.7
 ns for two components (measured: 5003 positions take 1.5 times as long in tiles of 2048 as of 512)."""
@@ -62,6 +66,51 @@ FEWEST_LANES = 8
 
 DEFAULT_LANES = 64
 """Lanes of a tile's scalar reduction on a CPU: four 16-wide vectors, enough to hide the latency of an addition."""
+
+LANES_FROM_MEMORY = 32
+"""The same where rows come from memory: of more, LLVM loads far ahead of what it adds (measured: variances, entropies,
+softmax statistics and inertias of 32 MiB take 0.8 to 0.96 of the time in 32 lanes, a log-sum-exp 0.97 and 1.02)."""
+
+
+@dataclass(frozen=True)
+class Streams:
+    """What a row fold reads along its axis.
+
+    Attributes
+    ----------
+    position_bytes : element data that one position of one row brings in.
+    widest_bytes : the most of it that one input has.
+    total_bytes : of all inputs.
+    functions : its passes call functions.
+    """
+
+    position_bytes: int
+    widest_bytes: int = 0
+    total_bytes: int = 0
+    functions: bool = False
+
+    def room(self, device: Device) -> int:
+        """Positions of a tile that stay at hand for all passes."""
+        bytes_at_hand = device.l1_bytes // ROW_TILE_PART if isinstance(device, Cpu) else GPU_ROW_TILE_BYTES
+        return bytes_at_hand // max(self.position_bytes, 1)
+
+    def from_memory(self, device: Device) -> bool:
+        """Whether no cache of a CPU holds the inputs."""
+        return isinstance(device, Cpu) and self.total_bytes > device.cached_bytes
+
+    def lanes(self, device: Device) -> int:
+        """Partial results of a tile's scalar reduction."""
+        if not isinstance(device, Cpu):
+            return 1
+        return LANES_FROM_MEMORY if self.from_memory(device) else DEFAULT_LANES
+
+    def ahead(self, device: Device) -> int:
+        """Positions that are fetched while those before them are computed, where the inputs come from memory."""
+        if not isinstance(device, Cpu) or not self.from_memory(device):
+            return self.room(device)
+        if self.functions:
+            return min(self.room(device), PAGE_BYTES // self.widest_bytes)
+        return device.vector_bytes * device.vector_registers // REGISTERS_PART // self.position_bytes
 
 
 @dataclass(frozen=True)
@@ -179,7 +228,7 @@ def choose_tiling(
     options: FuseOptions,
     device: Device,
     contracts: bool,
-    bytes_per_position: int,
+    streams: Streams,
     contracted_bytes: int = 0,
     live: LiveTiles | None = None,
 ) -> Tiling:
@@ -189,18 +238,17 @@ def choose_tiling(
     ----------
     device : whose caches, or shared memory, tiles stay in.
     contracts : tiles feed a contraction (a GEMM-like update), so they are kept small.
-    bytes_per_position : element data that one position of one row brings in.
+    streams : what is read along the axis.
     contracted_bytes : data that one position of the widest operand of a contraction brings in, for all free axes.
     live : the tiles that masks leave, where there are masks.
     """
     extents = [frame.extents[var] for var in frame.axis]
     *outer, extent = extents
-    wide = options.lanes or (DEFAULT_LANES if isinstance(device, Cpu) else 1)
+    wide = options.lanes or streams.lanes(device)
     if contracts:
         preferred = _contracted_tile(extent, device, contracted_bytes, live)
     else:
-        room = device.l1_bytes // ROW_TILE_PART if isinstance(device, Cpu) else GPU_ROW_TILE_BYTES
-        preferred = row_tile(extent, max(SMALLEST_ROW_TILE, room // max(bytes_per_position, 1)), wide)
+        preferred = _row_tile(extent, streams, device, wide)
     tile = options.tile or preferred
     tile = min(tile, max(extent, 1)) if isinstance(extent, int) else tile
     total = product([ceil_div(extent, tile), *outer])
@@ -221,10 +269,17 @@ def _contracted_tile(extent: Extent, device: Device, contracted_bytes: int, live
         return even_tile(extent, most)
 
     def cost(tile: int) -> float:
-        ragged = RAGGED_MASKED if extent % tile else 1.0
-        return ragged * live.share(tile) * (tile + TILE_POSITIONS) / tile
+        return live.time(tile) * (RAGGED_MASKED if extent % tile else 1.0)
 
     return min(sorted(even_tile(extent, tile) for tile in MASKED_TILES if tile <= most), key=cost)
+
+
+def _row_tile(extent: Extent, streams: Streams, device: Device, lanes: int) -> int:
+    """Positions of a tile of rows that are only folded: few where they come from memory, if whole tiles of them do."""
+    few, many = (max(SMALLEST_ROW_TILE, most) for most in (streams.ahead(device), streams.room(device)))
+    tile = balanced_tile(extent, few, lanes)
+    whole = isinstance(extent, int) and extent % tile == 0 and tile % lanes == 0
+    return tile if whole else row_tile(extent, many, lanes)
 
 
 def divides(part: Extent, whole: Extent) -> bool:
