@@ -1,8 +1,8 @@
 """Tensors that no kernel of a function writes, such as weights: a kernel may read them while the one before it ends.
 
-A kernel that is launched dependently starts once all blocks of the one before it have waited, and so once all kernels
-before that one have ended: what these wrote is there. The first kernel of a function is left out, since what its caller
-launched just before may write any argument.
+A kernel that is launched dependently starts once the first kernel of the function has waited for those of its caller
+(`relax.first`): what they wrote is there. That first kernel is left out, since what its caller launched just before may
+write any argument.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import tvm
@@ -13,6 +14,7 @@ from tvm.target import Target
 
 from tvm_cascade.devices.device import Device, Gpu
 from tvm_cascade.devices.read import device_of
+from tvm_cascade.driver.backend import Lowered
 from tvm_cascade.driver.backends import backend_of
 from tvm_cascade.driver.generation import generate
 from tvm_cascade.driver.lowering import fused, goal_of, lowered
@@ -20,6 +22,7 @@ from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.plan.buckets import Buckets
 from tvm_cascade.plan.plan import Plan
+from tvm_cascade.relax.first import called_again, first_callees, with_first_call
 from tvm_cascade.relax.fuse_cascades import cascades_fused
 from tvm_cascade.relax.given import given_operands
 from tvm_cascade.relax.narrowing import narrowed
@@ -28,7 +31,7 @@ from tvm_cascade.relax.views import RewriteMovesAsViews
 from tvm_cascade.report.apart import Apart
 from tvm_cascade.report.explanation import Explanation
 from tvm_cascade.report.outcomes import explain_outcomes
-from tvm_cascade.tile.dependent import GIVEN, SHORT, STARTS, WAITS
+from tvm_cascade.tile.dependent import AT_ONCE, GIVEN, SHORT, STARTS, WAITS
 from tvm_cascade.tile.skeleton import Kernel
 
 _DISPATCHED = (
@@ -132,24 +135,41 @@ class Pipeline:
         functions, goal = self.functions(mod), goal_of(self.target, self.options)
         outcomes = fused(functions, goal)
         ready = lowered(outcomes, goal, [var.name_hint for var in mod.get_global_vars()])
-        found = mod.clone()
-        for name, one in ready.items():
-            chosen = [each.chosen for each in one.chosen.each] if isinstance(one.chosen, Buckets) else [one.chosen]
-            short = not any(isinstance(each, (Kernel, Plan)) and each.seconds > SHORT for each in chosen)
-            found.update_func(found.get_global_var(name), _overlapping(one.func, goal.device, short))
-            for step, func in one.steps.items():
-                found[step] = _overlapping(func, goal.device, short)
+        found = _overlapping(mod, ready, goal.device)
         kernels = {name: one.chosen for name, one in ready.items() if one.chosen is not None}
         explained = explain_outcomes(functions, outcomes, kernels)
         self.report = dataclasses.replace(explained, apart=self.apart)
         return found
 
 
-def _overlapping(func: tirx.PrimFunc, device: Device, short: bool) -> tirx.PrimFunc:
-    """A function whose kernels overlap with those before and behind it, where the device has such launches."""
+def _overlapping(mod: tvm.IRModule, ready: Mapping[str, Lowered], device: Device) -> tvm.IRModule:
+    """The module with lowered functions, whose kernels overlap with those before and behind them where a GPU lets them.
+
+    All but the first of a Relax function let the next one start when they start, if they are one wave of blocks.
+    """
+    found, firsts, again = mod.clone(), first_callees(mod), called_again(mod)
+    first = set(() if firsts is None else firsts.values())
+    apart = {name for name in first & again if name in ready and not ready[name].steps}
+    for name, one in ready.items():
+        at_once = firsts is not None and (name not in first or name in apart)
+        found.update_func(found.get_global_var(name), _dependent(one.func, one, device, at_once))
+        for step, func in one.steps.items():
+            found[step] = _dependent(func, one, device, at_once)
+    for caller, name in ({} if firsts is None else firsts).items():
+        if name in apart and isinstance(device, Gpu) and device.has_clusters:
+            found = with_first_call(found, caller, _dependent(ready[name].func, ready[name], device, at_once=False))
+    return found
+
+
+def _dependent(func: tirx.PrimFunc, lowered: Lowered, device: Device, at_once: bool) -> tirx.PrimFunc:
+    """A function with what `tile.dependent` makes of its kernels, where the device has such launches."""
     if not isinstance(device, Gpu) or not device.has_clusters:
         return func
-    return func.with_attr(WAITS, True).with_attr(STARTS, device.processors if short else 0)
+    chosen = lowered.chosen
+    parts = [each.chosen for each in chosen.each] if isinstance(chosen, Buckets) else [chosen]
+    short = not any(isinstance(each, (Kernel, Plan)) and each.seconds > SHORT for each in parts)
+    starts = device.processors if short else 0
+    return func.with_attr(WAITS, True).with_attr(STARTS, starts).with_attr(AT_ONCE, at_once)
 
 
 def get_pipeline(target: str | dict[str, Any] | Target = "auto", **options: object) -> Pipeline:
