@@ -52,7 +52,8 @@ def test_explain_tells_of_what_compile_builds(target: Target, around: Target | N
 def test_explain_without_a_target_is_of_this_machine_s_cpu() -> None:
     with GPU:
         told = tvm_cascade.explain(program())
-    assert str(told) == str(tvm_cascade.compile(program()).report)
+    built = tvm_cascade.compile(program()).report
+    assert list(map(str, told.groups)) == list(map(str, built.groups)) and told.functions[0].lowering == ""
 
 
 def test_the_pass_cuts_for_the_function_s_own_target_before_the_current_one() -> None:

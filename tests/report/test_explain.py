@@ -300,7 +300,7 @@ def test_the_module_is_not_changed(name: str) -> None:
 def test_the_keys_of_the_json_form_are_stable(attention: Explanation) -> None:
     told = json.loads(attention.to_json())
     assert list(told) == ["schema", "functions", "groups", "apart"] and told["schema"] == 1
-    plain = {"lowering": "", "tile_program": "", "plan": [], "whole": "", "design": ""}
+    plain = {"lowering": "", "tile_program": "", "plan": [], "whole": "", "design": "", "buckets": []}
     assert told["functions"] == [{"name": "main", "status": "fused", "note": "by this pass", **plain}]
     (group,) = told["groups"]
     assert list(group) == GROUP_KEYS

@@ -24,7 +24,7 @@ from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import InputError
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.tuning.building import Built, build
-from tvm_cascade.tuning.task import Task, task_of
+from tvm_cascade.tuning.task import Task, space_for, task_of
 from tvm_cascade.tuning.tracker import Tracker, TrackerRunner, servers
 from tvm_cascade.tuning.worker import TrialError
 
@@ -147,7 +147,7 @@ def test_what_is_wrong_or_endless_there_is_told_of_and_the_next_design_runs(
 ) -> None:
     task = task_in(tmp_path)
     runner.prepare(task, None)
-    right = Built(tmp_path / "right.so", build(task, (0,) * 5, tmp_path / "right.so", frozenset()))
+    right = Built(tmp_path / "right.so", build(task, space_for(task).default, tmp_path / "right.so", frozenset()))
     with pytest.raises(TrialError, match="check: output 0 against float64"):
         runner.run(task, (), summing(2, tmp_path), right)
     runner.seconds = 4.0
