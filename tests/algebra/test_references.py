@@ -14,6 +14,7 @@ from tvm_cascade.algebra.reducer import MAX, MIN, PROD, SUM
 from tvm_cascade.obligations.derive import derive
 from tvm_cascade.symbolic.functions import StickyInfinity
 from tvm_cascade.symbolic.masks import TRUTH, truth
+from tvm_cascade.testing.numeric_fold import NumericFold, Rows
 
 x, y, w = element("x y w")
 weight = sp.Symbol("weight", real=True)
@@ -312,3 +313,21 @@ def test_terms_are_summed_apart_and_common_factors_at_the_end(name: str) -> None
     assert isinstance(fold, Fold)
     at_zero = {component.lift.subs({r.symbol: 0 for r in fold.references}) for component in fold.components}
     assert at_zero == lifts
+
+
+@pytest.mark.parametrize("parameter", [1.0, 2.5])
+def test_a_parameter_may_leave_nothing_of_what_a_mean_is_taken_of(parameter: float) -> None:
+    """Of w − u·log t, w/log t is where u stands; at t = 1 it stands nowhere, and the sum is that of w²."""
+    t = sp.Symbol("t", positive=True)
+    fold = derive(
+        Cascade([Reduction(a, MIN, x), Reduction(b, SUM, (w - sp.log(t) / (1 + sp.Abs(a)) / LENGTH) ** 2)], [x, w])
+    )
+    assert isinstance(fold, Fold)
+    (reference,) = fold.references
+    assert reference.range is Range.MEAN and reference.guarded
+    assert not any(component.lift.subs(t, 1).has(sp.zoo, sp.nan) for component in fold.components)
+    rows: Rows = [{x: 0.3 * k - 1.0, w: 0.7 - 0.2 * k} for k in range(5)]
+    found = NumericFold(fold, 5, parameters={t: parameter}).split(rows, [2])[b]
+    least = min(row[x] for row in rows)
+    expected = sum((row[w] - math.log(parameter) / (1 + abs(least)) / 5) ** 2 for row in rows)
+    assert found == pytest.approx(expected, rel=1e-12)

@@ -305,15 +305,23 @@ def _at_the_mean(reading: Reading) -> Reference | None:
     weighted = not mean.has(COUNT)
     # At an infinite mean no element is anything, though all are, or infinite, about a finite extremum.
     extremum = tracking_gauge(handle, reading.derivation.done) is Gauge.RUNNING
+    # Where a parameter leaves nothing of the handle, as log t at t = 1, it stands beside nothing.
+    lost = _poles_of_parameters(reading.derivation, mean)
     return reading.derivation.refer(
         (handle, "mean", mean),
         handle.value,
         Gauge.CENTRED,
         mean,
         auxiliary=True,
-        guarded=weighted or extremum,
+        guarded=weighted or extremum or lost,
         range=Range.MEAN,
     )
+
+
+def _poles_of_parameters(derivation: Derivation, value: sp.Expr) -> bool:
+    """Whether parameters alone may leave a value without one, whatever elements are."""
+    constant, _ = value.as_independent(*derivation.elements, *derivation.results, COUNT, as_Add=False)
+    return bool(pole(constant, constant.free_symbols - {LENGTH}))
 
 
 def _mean(reading: Reading) -> sp.Expr | None:
@@ -344,8 +352,10 @@ def _mean(reading: Reading) -> sp.Expr | None:
 
 
 def _plain(derivation: Derivation, reduction: Reduction, value: sp.Expr) -> sp.Expr:
-    """Σ value / n in a component."""
+    """Σ value / n in a component; parameters that may leave it without a value are applied to the sum."""
     scale, bare = value.as_coeff_Mul()
+    if _poles_of_parameters(derivation, value):
+        scale, bare = value.as_independent(*derivation.elements, as_Add=False)
     return scale * derivation.component(reduction, SUM, bare) / COUNT
 
 
