@@ -118,7 +118,7 @@ def test_what_is_measured_and_compiled_has_the_same_exponentials(
     finally:
         LocalBuilder.close(seen)
     modules = [lowered_module(task, design) for task, design in seen.built]
-    assert len(modules) == 2 and all(("T.exp(" in mod.script()) != vector_math for mod in modules)
+    assert len(modules) >= 2 and all(("T.exp(" in mod.script()) != vector_math for mod in modules)
     compiled = tvm_cascade.compile(func, database=tmp_path, vector_math=vector_math)
     assert ("exp" in compiled.replaced_math) == vector_math
     assert compiled.report.functions[0].design.startswith("a tuning session of 20")

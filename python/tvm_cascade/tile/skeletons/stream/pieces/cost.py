@@ -24,7 +24,7 @@ _FEW_BLOCKS = 1 / 4
 _START = 0.6e-6
 """Seconds from a block's start to its first tile, beyond a launch's, where it has one consumer and no neighbour."""
 
-_FOLD = {1: (0.21e-6, 4.8e-9), 2: (0.27e-6, 5.9e-9)}
+_FOLD = {1: (0.19e-6, 4.8e-9), 2: (0.27e-6, 5.9e-9)}
 """Seconds of a tile's products and fold where little else runs, by the rows of a thread: of any tile, and of a position
 whose operands have `_WIDTH` elements."""
 
