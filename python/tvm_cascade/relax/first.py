@@ -13,7 +13,7 @@ from collections import Counter
 import tvm
 from tvm import ir, relax
 
-_CALL_TIR = ir.Op.get("relax.call_tir")
+from tvm_cascade.relax.graph import CALL_TIR
 
 
 def first_callees(mod: tvm.IRModule) -> dict[str, str] | None:
@@ -71,4 +71,4 @@ def _values(func: ir.BaseFunc) -> list[relax.Expr]:
 
 
 def _is_call(value: relax.Expr) -> bool:
-    return isinstance(value, relax.Call) and value.op == _CALL_TIR
+    return isinstance(value, relax.Call) and value.op == CALL_TIR

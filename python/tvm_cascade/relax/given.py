@@ -10,9 +10,9 @@ from __future__ import annotations
 import tvm
 from tvm import ir, relax
 
-from tvm_cascade.relax.graph import is_tensor, variables_in
+from tvm_cascade.relax.graph import CALL_TIR, is_tensor, variables_in
 
-_CALL_TIR, _RESHAPE = ir.Op.get("relax.call_tir"), ir.Op.get("relax.reshape")
+_RESHAPE = ir.Op.get("relax.reshape")
 
 
 def given_operands(mod: tvm.IRModule) -> dict[str, tuple[int, ...]]:
@@ -38,7 +38,7 @@ def _calls(func: relax.Function) -> list[tuple[str, set[int]]]:
             continue
         if value.op == _RESHAPE and value.args[0] in given:
             given.add(binding.var)
-        elif value.op == _CALL_TIR:
+        elif value.op == CALL_TIR:
             arguments = value.args[1].fields if isinstance(value.args[1], relax.Tuple) else []
             tensors = [(k, one) for k, one in enumerate(arguments) if is_tensor(one)]
             places = {k for k, one in tensors if not variables_in(one) or one in given}

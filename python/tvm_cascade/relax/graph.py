@@ -10,7 +10,7 @@ from tvm import ir, relax, tirx
 
 from tvm_cascade.relax.kinds import Kind, Operator, operator_of
 
-_CALL_TIR = ir.Op.get("relax.call_tir")
+CALL_TIR = ir.Op.get("relax.call_tir")
 
 
 @dataclass(eq=False)
@@ -178,7 +178,7 @@ class Graph:
 
 def _is_node(binding: relax.Binding, mod: tvm.IRModule) -> bool:
     value = binding.value
-    called = isinstance(binding, relax.VarBinding) and isinstance(value, relax.Call) and value.op == _CALL_TIR
+    called = isinstance(binding, relax.VarBinding) and isinstance(value, relax.Call) and value.op == CALL_TIR
     return called and isinstance(mod[value.args[0]], tirx.PrimFunc)
 
 

@@ -14,10 +14,9 @@ from tvm import ir, relax, sym, tirx
 from tvm.ir import transform
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from tvm_cascade.relax.graph import CALL_TIR
 from tvm_cascade.schedule.inlining import inline_maps
 from tvm_cascade.schedule.nests import nests_in, plan_nest
-
-_CALL_TIR = ir.Op.get("relax.call_tir")
 
 
 @transform.module_pass(opt_level=0, name="RewriteMovesAsViews")
@@ -50,7 +49,7 @@ class _Rewriter(PyExprMutator):
         super().visit_var_binding_(binding)
 
     def _is_view(self, value: relax.Expr) -> bool:
-        called = isinstance(value, relax.Call) and value.op == _CALL_TIR and len(value.args) == 2
+        called = isinstance(value, relax.Call) and value.op == CALL_TIR and len(value.args) == 2
         if not called or len(value.args[1].fields) != 1 or not isinstance(value.args[0], ir.GlobalVar):
             return False
         name = value.args[0]

@@ -30,7 +30,8 @@ WAITS = "tvm_cascade.waits"
 """Function attribute: its kernels are launched while those before them still run, and wait for them."""
 
 STARTS = "tvm_cascade.starts"
-"""Function attribute: behind kernels of so many blocks at most, the next one is launched once all have waited."""
+"""Function attribute: kernels of so many blocks at most let the next one be launched before they end: once all blocks
+have waited, or started (`AT_ONCE`)."""
 
 AT_ONCE = "tvm_cascade.at_once"
 """Function attribute: such kernels let the next one be launched when they start, before they wait themselves. It may
@@ -43,7 +44,8 @@ SHORT = 200e-6
 that begin with their weights took 1.02 times as long (a decoder's 8 × 2048 positions, measured)."""
 
 GIVEN = "tvm_cascade.given"
-"""Function attribute: places among its parameters of tensors that the kernel before its first one does not write."""
+"""Function attribute: places among its parameters of tensors that no kernel before it writes, from the first of the
+caller's function on."""
 
 _LAUNCH_PARAMS = "tirx.kernel_launch_params"
 _DEPENDENT = "tirx.use_programtic_dependent_launch"

@@ -60,7 +60,8 @@ class TileProgram:
     near_zero : how scores are mapped where they are small; None where that is as where they are not.
     ahead : what is brought into the cache for a later kernel; None for nothing.
     early : the next kernel starts once all its blocks have started, on multiprocessors that it leaves.
-    given : the kernel before it writes nothing that it reads but the left operand: the others are copied while it ends.
+    given : kernels before it write nothing that it reads but the left operand (`tile.dependent`): the others are copied
+        while those end.
     late : what kernels before it write. It starts while they end, and waits for them where results are stored; empty
         where it waits at first.
     """

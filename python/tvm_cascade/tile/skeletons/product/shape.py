@@ -102,7 +102,7 @@ class MatrixProduct:
     tiled : the outputs that bulk copies store, by their buffers.
     paired : the outputs of which neighbours in a row can be stored at once, two and two.
     scales : what products of each step along k are multiplied by before they are summed further.
-    given : the kernel before writes none of the operands on the right: their first tiles are copied while it ends.
+    given : no kernel before writes an operand on the right (`tile.dependent`): first tiles are copied while those end.
     """
 
     program: Program

@@ -5,8 +5,8 @@
 
 Selections are networks: the k best of n elements take about log k·(log k + 1)/4 + 1 + log k/2 exchanges an element.
 Coefficients were fitted on one H200 to 90 kernels: routers of 1 to 2048 tokens, 64 to 640 experts, the 1, 6, 8 and 32
-best, in 1 to 8 parts of k, and of 3 and 4 parts to twelve more (2048 tokens, 64 and 128 experts). Those of ranks on
-chip are of packed integers (`merge.packed`).
+best, in 1 to 8 parts of k. Exchanges of 3 and 4 parts are lower than that fit, after five more kernels of 2048 tokens,
+64 and 128 experts. Those of ranks on chip are of packed integers (`merge.packed`).
 """
 
 from __future__ import annotations
