@@ -25,12 +25,13 @@ checks the class of each result at points, and guards need no premise.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import sympy as sp
 
-from tvm_cascade.algebra.facts.extent import Extents
+from tvm_cascade.algebra.facts.extent import Extent, Extents
 from tvm_cascade.algebra.fold import Component, Fold, Reference
 from tvm_cascade.algebra.gauge import Range
 from tvm_cascade.algebra.reducer import PROD, SUM
@@ -57,9 +58,6 @@ _BEARING = frozenset(
 
 _SCALES = frozenset({Range.SCALE, Range.POWER_OF_TWO})
 """Of references that elements are divided by, so that none is larger than 1."""
-
-_NEAR = frozenset({Range.LOCATION, Range.MEAN, Range.NEAR})
-"""Of references from which no part of a finish is larger than the terms that the program itself adds up."""
 
 PREMISE = "for data whose sums, powers and products of two values are in range"
 """Of what is bounded; named wherever that is told."""
@@ -164,8 +162,7 @@ def _doubts(fold: Fold, result: sp.Symbol, meaning: Meaning) -> Iterator[str]:
     for factor in fold.deferred.get(result, ()):
         if not _size_of(fold, factor):
             yield f"{factor} may be any size, and is applied at the end"
-    near = [reference.range in _NEAR for reference in _references(fold, result)]
-    if not (near and all(near)) and _cancels(fold, fold.finish[result]):
+    if _cancels(fold, result):
         yield "its parts may cancel"
 
 
@@ -184,15 +181,42 @@ def _scales(lift: sp.Expr, element: sp.Expr, meaning: Meaning) -> bool:
     return any(((base / element) ** 2).xreplace(meaning).is_number for base in bases)
 
 
-def _cancels(fold: Fold, finish: sp.Expr) -> bool:
-    """Whether a finish adds up state where nothing says that one part is the answer's size."""
-    references = {reference.symbol for reference in fold.references}
+def _cancels(fold: Fold, result: sp.Symbol) -> bool:
+    """Whether a finish adds up parts of either sign that are more than steps of references.
+
+    A term that vanishes where references end at their quantities brings in a step, which is no larger than the part
+    that it is added to wherever the reference is near. Of moments about means, no part is larger than the elements.
+    """
+    references = _references(fold, result)
+    if references and all(reference.range is Range.NEAR for reference in references):
+        return False
     sums = {component.symbol for component in fold.components if component.reducer is SUM}
-    for total in finish.atoms(sp.Add):
-        parts = [term for term in total.args if term.free_symbols & sums]
-        if len(parts) > 1 and sum(not term.free_symbols & references for term in parts) > 1:
-            return True
-    return False
+    ends = {reference.symbol: reference.tracks for reference in fold.references}
+    signs = _signs(fold)
+
+    def cancels(expression: sp.Basic) -> bool:
+        if not expression.has(*sums) or expression.xreplace(ends) == 0:
+            return False
+        if isinstance(expression, sp.Add):
+            extents = [signs.of(part) for term in expression.args if (part := term.xreplace(ends)) != 0]
+            one_sign = all(part.low >= 0 for part in extents) or all(part.high <= 0 for part in extents)
+            if len(extents) > 1 and not one_sign:
+                return True
+        return any(map(cancels, expression.args))
+
+    return cancels(fold.finish[result])
+
+
+def _signs(fold: Fold) -> Extents:
+    """Extents of what is made of sums, each of which has the sign of its lift."""
+    lifts = {component.symbol: component.lift for component in fold.components if component.reducer is SUM}
+    results = {one.result: one.element for one in fold.cascade.reductions if one.reducer is SUM}
+    found = {symbol: Extents().of(strip_rounding(element)) for symbol, element in (lifts | results).items()}
+    known = {
+        symbol: Extent(0.0 if one.low >= 0 else -math.inf, 0.0 if one.high <= 0 else math.inf)
+        for symbol, one in found.items()
+    }
+    return Extents(known)
 
 
 def _size_of(fold: Fold, factor: sp.Expr) -> str:

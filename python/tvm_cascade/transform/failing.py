@@ -22,6 +22,7 @@ from tvm.ir import prim
 from tvm_cascade.algebra.reducer import PROD, SUM
 from tvm_cascade.analysis.extract import Group, Member
 from tvm_cascade.analysis.tir import dtype_of
+from tvm_cascade.symbolic.functions import StickyInfinity
 from tvm_cascade.transform.guarding import Guarding, cancelled_in, read_by
 from tvm_cascade.transform.scope import accumulator_dtype
 
@@ -79,6 +80,10 @@ def size_of(expression: sp.Expr) -> sp.Expr:
     """
     if isinstance(expression, (sp.Add, sp.Mul)):
         return expression.func(*map(size_of, expression.args))
+    if isinstance(expression, sp.Piecewise):
+        return sp.Piecewise(*((size_of(value), condition) for value, condition in expression.args), evaluate=False)
+    if isinstance(expression, StickyInfinity):
+        return size_of(expression.written_out)
     if isinstance(expression, sp.Pow) and expression.exp.is_integer and expression.exp.is_positive:
         return size_of(expression.base) ** expression.exp
     if isinstance(expression, sp.exp):
