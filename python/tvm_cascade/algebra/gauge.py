@@ -72,6 +72,7 @@ class Range(str, Enum):
     RATIO = "log(x/c) has the digits that log(x/u) has, where log x − log u need have none left"
     POWER_OF_TWO = "|x/c| ≤ 1, and c is a power of two, so c/c′ commutes with the rounding of any float"
     LOCATION = "x − c is no larger than the spread of x about its centre, since c is a location of the data"
+    SPREAD = "exp(x − c) is in range where the spread of x about its centre is, since c is a location of the data"
     MEAN = "x − c and u − c are no larger than x − u, since c is the mean of x; u need not be near the data"
     EXTREME = "c is the extremum so far, and [x = c] is 0 or 1"
     GEOMETRIC = "Π G(x)·2^c is near 1, since c is the mean of −log₂ |G(x)|"

@@ -13,23 +13,31 @@ from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.expansion import Expansion, expansion_of
 from tvm_cascade.algebra.facts.extent import pole
 from tvm_cascade.algebra.facts.weight import Offsets, by_offset
+from tvm_cascade.algebra.fold import Reference
 from tvm_cascade.algebra.handles import Handle, cancelled_results, translated_part
+from tvm_cascade.algebra.jets import jet_of
 from tvm_cascade.algebra.moved_state import MovedState
 from tvm_cascade.algebra.polynomials import reads_slopes
 from tvm_cascade.algebra.powers import powers_in_range
 from tvm_cascade.algebra.reducer import SUM
-from tvm_cascade.algebra.sections import reference_of
+from tvm_cascade.algebra.sections import reference_near, reference_of
 from tvm_cascade.algebra.summand import Summand, deferred, near_its_handles
 from tvm_cascade.algebra.units import Powers
-from tvm_cascade.symbolic.functions import GuardedProduct, Round
+from tvm_cascade.symbolic.functions import Grouped, GuardedProduct, Round
 from tvm_cascade.symbolic.masks import indicator, masks_in, masks_that_keep, under_its_masks
 from tvm_cascade.symbolic.separate import RANK_LIMIT, Step, separate, strip_rounding
 from tvm_cascade.symbolic.work import expanded
 
 
 def sum_law(derivation: Derivation, reduction: Reduction, element: sp.Expr, used: list[Handle]) -> sp.Expr:
-    """The sum over components that this law adds: term by term, each with its own components."""
-    return sp.Add(*(_term(derivation, reduction, term, used) for term in independent_terms(element, derivation)))
+    """The sum over components that this law adds: of the element as a whole, or term by term."""
+    terms = independent_terms(element, derivation)
+    if (jet := jet_of(derivation, element, len(terms))) is not None:
+        references = [reference_near(derivation, reduction, handle, jet.function) for handle in jet.handles]
+        summand = Summand(jet.function, jet.function, sp.S.One, jet.handles, jet.span)
+        total = _moved_state(derivation, reduction, summand, jet.span, references).final()
+        return _where_kept(derivation, summand, total, reduction)
+    return sp.Add(*(_term(derivation, reduction, term, used) for term in terms))
 
 
 def independent_terms(element: sp.Expr, derivation: Derivation) -> list[sp.Expr]:
@@ -116,19 +124,25 @@ def _moments(derivation: Derivation, reduction: Reduction, summand: Summand) -> 
 def _at_references(derivation: Derivation, reduction: Reduction, summand: Summand, span: Expansion) -> sp.Expr:
     """The term over components for the functions of its span, at references of its handles."""
     references = [reference_of(derivation, reduction, handle, summand.function) for handle in summand.tracked]
-    symbols = [handle.symbol for handle in summand.tracked]
-    shift = span.shift(symbols, [Step(r.symbol, r.moved, r.step) for r in references])
-    functions = (summand.lift, *span.functions[1:])
-    state = MovedState(derivation, reduction, functions, shift, summand.tracked, references)
+    state = _moved_state(derivation, reduction, summand, span, references)
     powers = _powers(derivation, summand)
     if powers is not None:
         return powers.rest * state.final_in_units(powers)
     final = state.final()
     return (
         _guarded_product(derivation, summand, state.components, final)
-        if len(functions) == 1
+        if len(state.functions) == 1
         else summand.factor * final
     )
+
+
+def _moved_state(
+    derivation: Derivation, reduction: Reduction, summand: Summand, span: Expansion, references: Sequence[Reference]
+) -> MovedState:
+    symbols = [handle.symbol for handle in summand.tracked]
+    shift = span.shift(symbols, [Step(r.symbol, r.moved, r.step) for r in references])
+    first = span.lift if summand.lift == summand.function and span.lift.has(Grouped) else summand.lift
+    return MovedState(derivation, reduction, (first, *span.functions[1:]), shift, summand.tracked, references)
 
 
 def _powers(derivation: Derivation, summand: Summand) -> Powers | None:

@@ -18,6 +18,8 @@ import sympy as sp
 
 from tvm_cascade.errors import InputError
 from tvm_cascade.symbolic.functions import (
+    ExpTail,
+    Grouped,
     GuardedProduct,
     LogRatio,
     PowerOfTwo,
@@ -34,7 +36,8 @@ FUNCTIONS: dict[str, type[sp.Basic]] = {
         *(sp.Add, sp.Mul, sp.Pow, sp.Max, sp.Min, sp.Abs, sp.sign, sp.floor, sp.ceiling, sp.exp, sp.log),
         *(sp.sin, sp.cos, sp.tan, sp.atan, sp.sinh, sp.cosh, sp.tanh, sp.factorial, sp.binomial),
         *(sp.Piecewise, sp.ITE, sp.And, sp.Or, sp.Not),
-        *(Round, PowerOfTwo, WholePower, LogRatio, GuardedProduct, StickyInfinity, Rescaled, SignedSize),
+        *(Round, PowerOfTwo, WholePower, LogRatio, ExpTail, Grouped),
+        *(GuardedProduct, StickyInfinity, Rescaled, SignedSize),
     )
 }
 """What a call may name."""

@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,8 @@ import sympy as sp
 from tvm_cascade.algebra.reducer import HIGHEST, LOWEST, Reducer, Selection
 from tvm_cascade.steps.arithmetic import Arithmetic, Compiled, Number
 from tvm_cascade.symbolic.functions import (
+    ExpTail,
+    Grouped,
     GuardedProduct,
     LogRatio,
     PowerOfTwo,
@@ -61,6 +64,13 @@ def _rescaled(value: Any, above: Any, below: Any, power: Any) -> Any:
     return value
 
 
+def _exp_tail(value: Any, order: Any) -> Any:
+    start = int(np.max(order))
+    far = np.exp(value) - sum(value**k / math.factorial(k) for k in range(start))
+    near = sum(value**k / math.factorial(k) for k in range(start, start + _TAIL_TERMS))
+    return np.where(np.abs(value) < 1, near, far)
+
+
 def _signed_size(sign: Any, size: Any) -> Any:
     ordered = np.where(size >= 0, 1 + size, 1 / (1 - size))
     return np.where(sign > 0, ordered, np.where(sign < 0, -ordered, 0.0))
@@ -85,6 +95,9 @@ _PRODUCT = sp.Function("as_written_product")
 _SELECTED = sp.Function("selected")
 """Stands for what conditions keep of a value, 0 elsewhere, whatever the value is."""
 
+_TAIL_TERMS = 18
+"""Of the series of an exponential, which give float64's digits up to an exponent of 1."""
+
 _FAR = 5000
 """A power of two that is out of range either way."""
 
@@ -92,6 +105,8 @@ _MEANINGS: dict[type, Callable[..., Any]] = {
     GuardedProduct: _guarded_product,
     StickyInfinity: _sticky_infinity,
     LogRatio: lambda above, below: np.log(np.abs(above) / np.abs(below)),
+    ExpTail: _exp_tail,
+    Grouped: lambda value: value,
     PowerOfTwo: _power_of_two,
     WholePower: lambda exponent: 2.0**exponent,
     Rescaled: _rescaled,

@@ -94,6 +94,51 @@ class LogRatio(InRange):
         return mpmath.log(abs(above) / abs(below))  # for lambdify
 
 
+class ExpTail(InRange):
+    """`ExpTail(t, k)`: exp(t) without the terms of its series below t^k, to its own digits where t is small."""
+
+    nargs = 2
+
+    @classmethod
+    def eval(cls, value: sp.Expr, order: sp.Integer) -> sp.Expr | None:
+        """The exponential itself for k = 0, and 0 of 0; nothing else is known."""
+        if order == 0:
+            return sp.exp(value)
+        return sp.S.Zero if value == 0 else None
+
+    @property
+    def written_out(self) -> sp.Expr:
+        """As a difference."""
+        value, order = self.args
+        return sp.exp(value) - sp.Add(*(value**k / sp.factorial(k) for k in range(int(order))))
+
+    @staticmethod
+    def _imp_(value: Any, order: Any) -> Any:
+        with mpmath.workdps(2 * mpmath.mp.dps):  # for lambdify
+            tail = mpmath.exp(value) - mpmath.fsum(
+                mpmath.mpf(value) ** k / mpmath.factorial(k) for k in range(int(order))
+            )
+        return +tail
+
+
+class Grouped(InRange):
+    """`Grouped(e)`: the sum e, added up before others are added to it.
+
+    In (z − 1) − log z each part is of the size of z − 1, where z − log z is not.
+    """
+
+    nargs = 1
+
+    @property
+    def written_out(self) -> sp.Expr:
+        """The sum."""
+        return self.args[0]
+
+    @staticmethod
+    def _imp_(value: Any) -> Any:
+        return value  # for lambdify
+
+
 class GuardedProduct(InRange):
     """`GuardedProduct(T, factor, d…)`: T·factor, guarded so that infinities come out as in the unfused elements.
 

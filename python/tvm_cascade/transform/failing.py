@@ -68,24 +68,36 @@ def fails(
             failed = tirx.Or(failed, tirx.LT(tirx.abs(value), tirx.const(VANISHED[kept], kept)))
     if expression.has(sp.Add, sp.exp) and own:
         digits = float(ml_dtypes.finfo(dtype_of(fused)).eps) / float(ml_dtypes.finfo(dtype).eps)
-        least = printer(dtype)(size_of(expression)) * tirx.const(1.0 / (CANCELLED * digits), dtype)
+        ends = {reference.symbol: reference.tracks for reference in fold.references}
+        least = printer(dtype)(size_of(expression, ends)) * tirx.const(1.0 / (CANCELLED * digits), dtype)
         failed = tirx.Or(failed, tirx.LT(tirx.abs(fused.astype(dtype)), least))
     return reduce(tirx.Or, zeros, failed)
 
 
-def size_of(expression: sp.Expr) -> sp.Expr:
+def size_of(expression: sp.Expr, ends: Mapping[sp.Symbol, sp.Expr] = {}) -> sp.Expr:
     """The sum of the magnitudes of the terms that an expression adds up, products and powers taken apart.
 
     A rounding of a in exp(a) is one of a·exp(a): an exponential counts as often.
+
+    Parameters
+    ----------
+    ends : the quantity that each reference stands in for. Its difference from that is a step, as the program's elements
+        round the quantity too, and not two terms.
     """
+
+    def size(part: sp.Expr) -> sp.Expr:
+        return size_of(part, ends)
+
+    if isinstance(expression, sp.Add) and ends and expression.xreplace(dict(ends)) == 0:
+        return sp.Abs(expression, evaluate=False)
     if isinstance(expression, (sp.Add, sp.Mul)):
-        return expression.func(*map(size_of, expression.args))
+        return expression.func(*map(size, expression.args))
     if isinstance(expression, sp.Piecewise):
-        return sp.Piecewise(*((size_of(value), condition) for value, condition in expression.args), evaluate=False)
+        return sp.Piecewise(*((size(value), condition) for value, condition in expression.args), evaluate=False)
     if isinstance(expression, StickyInfinity):
-        return size_of(expression.written_out)
+        return size(expression.written_out)
     if isinstance(expression, sp.Pow) and expression.exp.is_integer and expression.exp.is_positive:
-        return size_of(expression.base) ** expression.exp
+        return size(expression.base) ** expression.exp
     if isinstance(expression, sp.exp):
         return expression * (1 + sp.Abs(expression.args[0], evaluate=False))
     if isinstance(expression, sp.Pow):
