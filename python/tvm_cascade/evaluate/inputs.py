@@ -94,6 +94,12 @@ def large_offset(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -
 
 
 @_named
+def nearly_equal(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:
+    """About 1, in each row with a deviation from 1 to 1e-4: what differs from a location of the row is small."""
+    return 1.0 + 10.0 ** rng.uniform(-4.0, 0.0, (*shape[:-1], 1)) * rng.standard_normal(shape)
+
+
+@_named
 def rising(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:
     """From −8 to 8 along the row: a running maximum moves at every tile."""
     return np.linspace(-8.0, 8.0, shape[-1]) + 0.1 * rng.standard_normal(shape)

@@ -103,6 +103,7 @@ class Case:
     asked : which results are outputs.
     staged : positions of steps whose costliest part is a stage of its own in the program.
     inputs : the name of the data, a key of `evaluate.inputs.INPUTS`.
+    patterned : the inputs that have those data; others are normal.
     """
 
     seed: int
@@ -117,6 +118,7 @@ class Case:
     asked: tuple[bool, ...]
     staged: tuple[int, ...]
     inputs: str
+    patterned: tuple[str, ...] = ("x",)
 
     @property
     def used(self) -> tuple[Input, ...]:

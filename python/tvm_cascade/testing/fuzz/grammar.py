@@ -20,6 +20,7 @@ from typing import TypeVar
 
 from tvm_cascade.algebra.reducer import REDUCERS
 from tvm_cascade.testing.fuzz.case import INPUTS, Case, Step
+from tvm_cascade.testing.fuzz.deviations import draw_deviation
 from tvm_cascade.testing.fuzz.term import LENGTH_TERM, Term, apply, as_term
 
 Key = TypeVar("Key")
@@ -184,6 +185,9 @@ COMPARISONS_FROM = 80_000_000
 SELECTIONS_FROM = 1_000_000_000
 """Smaller seeds draw no selections, for the same reason; the clock's seconds are larger."""
 
+DEVIATIONS_FROM = 10_000_000_000
+"""Larger seeds are cases of `deviations`."""
+
 SELECTION_ODDS = 0.12
 RANKS = {1: 4, 2: 2, 3: 1}
 
@@ -214,7 +218,7 @@ _DEEPEST = 3
 
 def draw(seed: int) -> Case:
     """The case of a seed, the same for ever as long as the tables are."""
-    return _Draw(seed).case()
+    return draw_deviation(seed) if seed >= DEVIATIONS_FROM else _Draw(seed).case()
 
 
 class _Draw:

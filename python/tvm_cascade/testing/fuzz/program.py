@@ -41,7 +41,7 @@ def program(
 
 
 def data(case: Case, seed: int) -> list[Array]:
-    """Inputs of the program, in order: the named data for x, milder numbers for the others.
+    """Inputs of the program, in order: the named data for those that are patterned, milder numbers for the others.
 
     Positive inputs are exp of theirs, so that products over the axis stay in range.
     """
@@ -52,7 +52,7 @@ def data(case: Case, seed: int) -> list[Array]:
         if given.sort == "truth":
             arrays.append(rng.random(shape) < rng.choice((0.5, 0.9)))
             continue
-        name = case.inputs if given.name == "x" else "normal"
+        name = case.inputs if given.name in case.patterned else "normal"
         values = DATA[name](rng, shape or (1,), "float64", axis=axis).reshape(shape)
         values = _DATA_SCALE[given.sort] * values
         arrays.append((np.exp(values) if given.sort == "positive" else values).astype(case.dtype))
