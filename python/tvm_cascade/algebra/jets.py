@@ -83,19 +83,22 @@ def _over_scales(derivation: Derivation, element: sp.Expr) -> sp.Expr:
     """The element over v = 1/q, where it adds log|a| and log|q| of data and of a result that its other terms read."""
     whole, elements = element.xreplace(derivation.handles.values), derivation.elements
     for total in sorted(whole.atoms(sp.Add), key=sp.default_sort_key):
-        for slope in (sp.S.One, sp.S.NegativeOne):
-            logarithms = [term for term in total.args if isinstance(slope * term, sp.log)]
-            fixed, varying = sp.Mul(*((slope * term).args[0] for term in logarithms)).as_independent(*elements)
-            read = fixed.free_symbols & {*derivation.results}
-            if len(read) != 1 or varying == 1 or whole == total.func(*logarithms):
-                continue
-            scale = derivation.handles.of(1 / fixed.replace(sp.Abs, lambda value: value))
-            solved = sp.solve(scale.value - scale.symbol, *read)
-            ratio = sp.log(sp.Abs(varying) / sp.Abs(scale.symbol, evaluate=False))
-            rest = sp.Add(*(term for term in total.args if term not in logarithms))
-            over = whole.xreplace({total: rest + slope * ratio}).xreplace(dict(zip(read, solved, strict=False)))
-            if rest.has(*read) and not over.has(*derivation.results):
-                return over
+        logarithms = {term: term.as_coeff_Mul() for term in total.args if isinstance(term.as_coeff_Mul()[1], sp.log)}
+        slope = next((k for k, logarithm in logarithms.values() if logarithm.has(*elements)), None)
+        if slope is None:
+            continue
+        product = sp.Mul(*(logarithm.args[0] ** (k / slope) for k, logarithm in logarithms.values()))
+        fixed, varying = product.as_independent(*elements, as_Add=False)
+        read = fixed.free_symbols & {*derivation.results}
+        rest = sp.Add(*(term for term in total.args if term not in logarithms))
+        if len(read) != 1 or not rest.has(*read):
+            continue
+        scale = derivation.handles.of(1 / fixed.replace(sp.Abs, lambda value: value))
+        solved = sp.solve(scale.value - scale.symbol, *read)
+        ratio = sp.log(sp.Abs(varying) / sp.Abs(scale.symbol, evaluate=False))
+        over = whole.xreplace({total: rest + slope * ratio}).xreplace(dict(zip(read, solved, strict=False)))
+        if not over.has(*derivation.results):
+            return over
     return element
 
 

@@ -28,6 +28,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import sympy as sp
 
@@ -185,10 +186,11 @@ def _cancels(fold: Fold, result: sp.Symbol) -> bool:
     """Whether a finish adds up parts of either sign that are more than steps of references.
 
     A term that vanishes where references end at their quantities brings in a step, which is no larger than the part
-    that it is added to wherever the reference is near. Of moments about means, no part is larger than the elements.
+    that it is added to wherever the reference is near. Of moments about means of different data, which are zero
+    together by chance alone, no part is larger than the elements.
     """
-    references = _references(fold, result)
-    if references and all(reference.range is Range.NEAR for reference in references):
+    means = [(one.range is Range.NEAR, one.tracks.free_symbols) for one in _references(fold, result)]
+    if means and all(near for near, _ in means) and all(a.isdisjoint(b) for (_, a), (_, b) in combinations(means, 2)):
         return False
     sums = {component.symbol for component in fold.components if component.reducer is SUM}
     ends = {reference.symbol: reference.tracks for reference in fold.references}
