@@ -63,6 +63,7 @@ class Expansion:
     coordinates : what the function reads, over elements and handles.
     lift : the function, in which terms that cancel where the data are at their references are added up first.
     at_zero : the function where all coordinates are 0, as for data that are at the reference.
+    cancels : whether terms of a sum in it cancel there.
     """
 
     functions: tuple[sp.Expr, ...]
@@ -73,6 +74,7 @@ class Expansion:
     coordinates: tuple[sp.Expr, ...] = ()
     lift: sp.Expr = sp.nan
     at_zero: sp.Expr = sp.nan
+    cancels: bool = False
 
     @property
     def rank(self) -> int:
@@ -128,7 +130,14 @@ def expansion_of(function: sp.Expr, elements: Sequence[sp.Symbol], handles: Sequ
         tuple(placed.parts.values()),
         placed.written(over.replace(lambda part: part.is_Add, lambda total: _grouped(total, zero))),
         placed.written(sp.expand(over.xreplace(zero))),
+        any(len(_cancelling(total, zero)) > 1 for total in over.atoms(sp.Add)),
     )
+
+
+def _cancelling(total: sp.Add, zero: Mapping[sp.Symbol, sp.Expr]) -> list[sp.Expr]:
+    """The terms that do not vanish where coordinates do, of a sum that does; none of any other."""
+    last = {term: term.xreplace(dict(zero)) for term in total.args}
+    return [term for term in total.args if last[term] != 0] if sp.Add(*last.values()) == 0 else []
 
 
 def _over_ratios(function: sp.Expr, placed: Coordinates) -> sp.Expr:
@@ -146,9 +155,8 @@ def _over_ratios(function: sp.Expr, placed: Coordinates) -> sp.Expr:
 
 def _grouped(total: sp.Add, zero: Mapping[sp.Symbol, sp.Expr]) -> sp.Expr:
     """A sum that vanishes where coordinates do, in which the terms that do not are added up first."""
-    last = {term: term.xreplace(dict(zero)) for term in total.args}
-    cancelling = [term for term in total.args if last[term] != 0]
-    if sp.Add(*last.values()) != 0 or not 1 < len(cancelling) < len(last):
+    cancelling = _cancelling(total, zero)
+    if not 1 < len(cancelling) < len(total.args):
         return total
     return Grouped(sp.Add(*cancelling)) + sp.Add(*(term for term in total.args if term not in cancelling))
 

@@ -42,23 +42,20 @@ class Jet:
     span: Expansion
 
 
-def jet_of(derivation: Derivation, element: sp.Expr, terms: int) -> Jet | None:
+def jet_of(derivation: Derivation, element: sp.Expr) -> Jet | None:
     """The jet of an element over handles that stand near the data.
 
     None where its terms do not cancel at its references, or a reference is far from the data or may lag behind them.
-
-    Parameters
-    ----------
-    terms : of the element that would be summed apart; one by itself is taken whole where that divides by an extremum.
     """
     if element.has(Round) or derivation.move is Move.LAZY:
         return None
     function = _over_extrema(derivation, _over_scales(derivation, _over_one(derivation, element)))
-    if terms < 2 and function == element:
-        return None
     handles = [handle for handle in derivation.handles if handle.symbol in function.free_symbols]
+    sums = [total for total in function.atoms(sp.Add) if total.free_symbols & {handle.symbol for handle in handles}]
+    if not any(term.has(sp.Function) or term.is_number for total in sums for term in total.args):
+        return None  # sums of data and handles alone are one coordinate, which vanishes by itself
     span = expansion_of(function, derivation.elements, [handle.symbol for handle in handles])
-    if span is None or not 1 < span.rank <= RANK_LIMIT or span.at_zero != 0:
+    if span is None or span.rank > RANK_LIMIT or span.at_zero != 0 or (function == element and not span.cancels):
         return None
     near = all(_stands_near(derivation, coordinate) for coordinate in span.coordinates)
     return Jet(function, handles, span) if near else None

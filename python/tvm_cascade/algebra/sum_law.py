@@ -31,13 +31,12 @@ from tvm_cascade.symbolic.work import expanded
 
 def sum_law(derivation: Derivation, reduction: Reduction, element: sp.Expr, used: list[Handle]) -> sp.Expr:
     """The sum over components that this law adds: of the element as a whole, or term by term."""
-    terms = independent_terms(element, derivation)
-    if (jet := jet_of(derivation, element, len(terms))) is not None:
+    if (jet := jet_of(derivation, element)) is not None:
         references = [reference_near(derivation, reduction, handle, jet.function) for handle in jet.handles]
         summand = Summand(jet.function, jet.function, sp.S.One, jet.handles, jet.span)
         total = _moved_state(derivation, reduction, summand, jet.span, references).final()
         return _where_kept(derivation, summand, total, reduction)
-    return sp.Add(*(_term(derivation, reduction, term, used) for term in terms))
+    return sp.Add(*(_term(derivation, reduction, term, used) for term in independent_terms(element, derivation)))
 
 
 def independent_terms(element: sp.Expr, derivation: Derivation) -> list[sp.Expr]:
