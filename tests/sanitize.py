@@ -4,12 +4,6 @@
 words, and runs it under memcheck, racecheck and synccheck, each in a process of its own. What it computes is compared
 with the float64 oracle there. It exits with 1 where a tool reports anything, or an output is wrong. `--list` names the
 kinds. A kind belongs here where a kernel moves data, waits or merges in a way that no other one does.
-
-Racecheck reports hazards of halves of a state, whose groups hand shared memory over by `bar.arrive` and `bar.sync` of
-256 threads: each is a read, behind the second, of what the same warp of the other group has written before the first.
-That is the producer and consumer of the PTX manual. It reports a single such hand-over of 128 words in a kernel that
-does nothing else (512 hazards, one a byte; 128 with `bar.sync` on both sides), and none where an mbarrier orders the
-same accesses: it does not follow named barriers that groups come to from different places. No other hazard is known.
 """
 
 from __future__ import annotations

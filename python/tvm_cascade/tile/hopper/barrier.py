@@ -9,7 +9,7 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.emit import ptx, put, registers, when
 
-_BYTES = 8
+BARRIER_BYTES = 8
 """Of a barrier."""
 
 
@@ -76,7 +76,8 @@ class Barriers:
 
     def arrive_at(self, first: ir.Expr, stage: ir.Expr) -> None:
         """Arrives at a stage's barrier in the block whose first one has that address."""
-        ptx("mbarrier.arrive.shared::cluster.b64", first + T.cast(stage, "uint32") * T.uint32(_BYTES), T.uint32(1))
+        at = first + T.cast(stage, "uint32") * T.uint32(BARRIER_BYTES)
+        ptx("mbarrier.arrive.shared::cluster.b64", at, T.uint32(1))
 
     def wait(self, stage: ir.Expr | int, parity: ir.Expr | int) -> None:
         """Wait until the phase of this parity has completed."""

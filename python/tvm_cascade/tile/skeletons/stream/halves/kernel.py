@@ -70,7 +70,12 @@ class HalvesKernel(PiecesKernel):
         with when(self.threads.thread == 0):
             for meeting in self._shares:
                 meeting.initialise()
-            for barriers in (left_empty, *(p.full for p in left), *(b for p in right for b in (p.full, p.empty))):
+            for barriers in (
+                self.shared.barriers,
+                left_empty,
+                *(p.full for p in left),
+                *(b for p in right for b in (p.full, p.empty)),
+            ):
                 barriers.initialise()
         ptx("fence.proxy.async.shared::cta")
         self.places.cut.count(self.threads, config.threads)

@@ -1,7 +1,8 @@
 """What the group that lifts a tile shares with the other: packed weights, and row values, in shared memory.
 
 Groups lift in turn, and each has read what the other has shared before it shares itself: one copy is enough, and a
-named barrier for each group.
+barrier in shared memory for each group. Named barriers cost as much, and compute-sanitizer's racecheck does not follow
+those that groups come to from different places.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ import sympy as sp
 from tvm import ir
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.emit import bind, computed_here, named, ptx, put, when
+from tvm_cascade.tile.emit import bind, computed_here, named, ptx, put, registers, when
 from tvm_cascade.tile.fragment import QUAD, ROWS
 from tvm_cascade.tile.hopper import wgmma
+from tvm_cascade.tile.hopper.barrier import BARRIER_BYTES, Barriers
 from tvm_cascade.tile.hopper.copy import BOX_BYTES
 from tvm_cascade.tile.hopper.packing import Packing
+from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.operand import STORED_BYTES
 from tvm_cascade.tile.program import TileProgram
 from tvm_cascade.tile.rows import RowFold, values_read
@@ -25,8 +28,11 @@ from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS
 from tvm_cascade.tile.steps import Accumulate, Hoisted
 from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Threads
 
-_FILLED, _READ, _MET = 2, 4, 13
-"""Named barriers: the first group's and the second's of the first and of the last; and one of all."""
+_MET = 13
+"""The named barrier of the first group's warps; that of the second's is the next."""
+
+_READ = GROUPS
+"""The number of the barrier at which the second group has read; those before it are of what groups have stored."""
 
 _PER_BOX = BOX_BYTES // STORED_BYTES
 _CHUNK = 16 // STORED_BYTES
@@ -38,7 +44,9 @@ def shared_bytes(program: TileProgram, columns: int) -> int:
     """Bytes of shared memory that `Shared` takes."""
     tiles = {(a.weight, a.dtype) for a in program.accumulations}
     rows = sum(_holders(program, symbol) for symbol in _shifting(program) | _state(program))
-    return GROUP_ROWS * (len(tiles) * -(-columns // _PER_BOX) * BOX_BYTES + rows * 4) + 16
+    return (
+        GROUP_ROWS * (len(tiles) * -(-columns // _PER_BOX) * BOX_BYTES + rows * 4) + 16 + BARRIER_BYTES * (GROUPS + 1)
+    )
 
 
 def _shifting(program: TileProgram) -> set[sp.Symbol]:
@@ -82,6 +90,7 @@ class Shared:
             for symbol, holders in self.holders.items()
         }
         self.moved = named("shared_moved", pool.alloc((4,), "uint32", align=16))
+        self.barriers = Barriers(pool, GROUPS + 1, WARP_GROUP // WARP)
 
     def matrix(self, accumulation: Accumulate) -> wgmma.SharedMatrix:
         """The weights of a product as a left operand."""
@@ -119,30 +128,43 @@ class Shared:
             for r in ROWS:
                 rows.set(symbol, r, self.values[symbol][self._place(symbol, threads, r)])
 
+    def begin(self, threads: Threads) -> None:
+        """Starts to count phases, in registers of a consumer: of what the other group stores, and of what is read."""
+        self._lane = threads.lane
+        self._phases = registers("shared_phases", 2, "int32")
+        for k in range(2):
+            put(self._phases, k, T.int32(0))
+
     def filled(self, group: int) -> None:
         """A group has stored all of its tile."""
-        _barrier("bar.arrive", _FILLED + group)
+        self._arrive(group)
 
     def await_filled(self, group: int) -> None:
         """The other waits for it."""
-        _barrier("bar.sync", _FILLED + group)
+        self._wait(group, 0)
 
     def read(self) -> None:
         """The second group has read all that the first has shared."""
-        _barrier("bar.arrive", _READ)
+        self._arrive(_READ)
 
     def await_read(self) -> None:
         """The first group waits for it."""
-        _barrier("bar.sync", _READ)
+        self._wait(_READ, 1)
+
+    def _arrive(self, barrier: int) -> None:
+        """One lane for what all of its warp have stored or loaded."""
+        T.evaluate(T.cuda.warp_sync())
+        with when(self._lane == 0):
+            self.barriers.arrive(barrier)
+
+    def _wait(self, barrier: int, phase: int) -> None:
+        self.barriers.wait(barrier, self._phases[phase])
+        put(self._phases, phase, self._phases[phase] ^ 1)
 
     def meet(self, group: int) -> None:
         """All warps of a group have read what they are about to overwrite."""
-        _barrier("bar.sync", _MET + group, WARP_GROUP)
+        ptx("bar.sync", T.uint32(_MET + group), T.uint32(WARP_GROUP))
 
     def _place(self, symbol: sp.Symbol, threads: Threads, row: int) -> ir.Expr:
         place = threads.warp * 16 + threads.lane // QUAD + 8 * row
         return place if self.holders[symbol] == 1 else place * QUAD + threads.lane % QUAD
-
-
-def _barrier(instruction: str, number: int, threads: int = GROUPS * WARP_GROUP) -> None:
-    ptx(instruction, T.uint32(number), T.uint32(threads))
