@@ -60,6 +60,9 @@ _BEARING = frozenset(
 _SCALES = frozenset({Range.SCALE, Range.POWER_OF_TWO})
 """Of references that elements are divided by, so that none is larger than 1."""
 
+_BESIDE = frozenset({Range.LARGEST, Range.LAZY})
+"""Of references that bound exponentials, and from which steps may be larger than what they end in."""
+
 PREMISE = "for data whose sums, powers and products of two values are in range"
 """Of what is bounded; named wherever that is told."""
 
@@ -163,7 +166,7 @@ def _doubts(fold: Fold, result: sp.Symbol, meaning: Meaning) -> Iterator[str]:
     for factor in fold.deferred.get(result, ()):
         if not _size_of(fold, factor):
             yield f"{factor} may be any size, and is applied at the end"
-    if _cancels(fold, result):
+    if _cancels(fold, result, meaning):
         yield "its parts may cancel"
 
 
@@ -182,18 +185,19 @@ def _scales(lift: sp.Expr, element: sp.Expr, meaning: Meaning) -> bool:
     return any(((base / element) ** 2).xreplace(meaning).is_number for base in bases)
 
 
-def _cancels(fold: Fold, result: sp.Symbol) -> bool:
+def _cancels(fold: Fold, result: sp.Symbol, meaning: Meaning) -> bool:
     """Whether a finish adds up parts of either sign that are more than steps of references.
 
     A term that vanishes where references end at their quantities brings in a step, which is no larger than the part
     that it is added to wherever the reference is near. Of moments about means of different data, which are zero
     together by chance alone, no part is larger than the elements.
     """
-    means = [(one.range is Range.NEAR, one.tracks.free_symbols) for one in _references(fold, result)]
+    references = _references(fold, result)
+    means = [(one.range is Range.NEAR, one.tracks.xreplace(dict(meaning)).free_symbols) for one in references]
     if means and all(near for near, _ in means) and all(a.isdisjoint(b) for (_, a), (_, b) in combinations(means, 2)):
         return False
     sums = {component.symbol for component in fold.components if component.reducer is SUM}
-    ends = {reference.symbol: reference.tracks for reference in fold.references}
+    ends = {one.symbol: one.tracks for one in fold.references if one.range not in _BESIDE}
     signs = _signs(fold)
 
     def cancels(expression: sp.Basic) -> bool:

@@ -68,7 +68,7 @@ def fails(
             failed = tirx.Or(failed, tirx.LT(tirx.abs(value), tirx.const(VANISHED[kept], kept)))
     if expression.has(sp.Add, sp.exp) and own:
         digits = float(ml_dtypes.finfo(dtype_of(fused)).eps) / float(ml_dtypes.finfo(dtype).eps)
-        ends = {reference.symbol: reference.tracks for reference in fold.references}
+        ends = {one.symbol: one.tracks for one in fold.references if one.tracks.as_coeff_Mul()[1].is_Symbol}
         least = printer(dtype)(size_of(expression, ends)) * tirx.const(1.0 / (CANCELLED * digits), dtype)
         failed = tirx.Or(failed, tirx.LT(tirx.abs(fused.astype(dtype)), least))
     return reduce(tirx.Or, zeros, failed)
@@ -81,8 +81,8 @@ def size_of(expression: sp.Expr, ends: Mapping[sp.Symbol, sp.Expr] = {}) -> sp.E
 
     Parameters
     ----------
-    ends : the quantity that each reference stands in for. Its difference from that is a step, as the program's elements
-        round the quantity too, and not two terms.
+    ends : what each reference stands in for, where that is a result or a multiple of one. Their difference is a step,
+        and not two terms: the program's own elements read the quantity as it is.
     """
 
     def size(part: sp.Expr) -> sp.Expr:
