@@ -11,6 +11,7 @@ FLOATS = ["float16", "bfloat16", "float32", "float64"]
 NAMES = [
     "normal",
     "large_offset",
+    "nearly_equal",
     "rising",
     "falling",
     "late_spike",
@@ -64,6 +65,13 @@ def test_rising_and_falling():
     for name, sign in (("rising", 1.0), ("falling", -1.0)):
         quarters = sign * _make(name, (6, 40)).reshape(6, 4, 10).max(axis=-1)
         assert (np.diff(quarters, axis=-1) > 0).all()
+
+
+def test_nearly_equal_rows_differ_by_as_little_as_they_say():
+    values = _make("nearly_equal", (64, 64), "float64")
+    deviations = np.std(values, axis=-1)
+    assert 1e-5 < deviations.min() < 1e-3 < 1e-1 < deviations.max() < 2
+    assert (np.abs(values.mean(axis=-1) - 1) < deviations).all()
 
 
 def test_late_spike_ends_the_row():

@@ -49,13 +49,14 @@ def jet_of(derivation: Derivation, element: sp.Expr) -> Jet | None:
     """
     if element.has(Round) or derivation.move is Move.LAZY:
         return None
-    function = _over_extrema(derivation, _over_scales(derivation, _over_one(derivation, element)))
+    over = _over_scales(derivation, _over_one(derivation, element))
+    function = _over_extrema(derivation, over)
     handles = [handle for handle in derivation.handles if handle.symbol in function.free_symbols]
     sums = [total for total in function.atoms(sp.Add) if total.free_symbols & {handle.symbol for handle in handles}]
     if not any(term.has(sp.Function) or term.is_number for total in sums for term in total.args):
         return None  # sums of data and handles alone are one coordinate, which vanishes by itself
     span = expansion_of(function, derivation.elements, [handle.symbol for handle in handles])
-    if span is None or span.rank > RANK_LIMIT or span.at_zero != 0 or (function == element and not span.cancels):
+    if span is None or span.rank > RANK_LIMIT or span.at_zero != 0 or (function == over and not span.cancels):
         return None
     near = all(_stands_near(derivation, coordinate) for coordinate in span.coordinates)
     return Jet(function, handles, span) if near else None
@@ -100,11 +101,12 @@ def _over_scales(derivation: Derivation, element: sp.Expr) -> sp.Expr:
 
 
 def _over_extrema(derivation: Derivation, element: sp.Expr) -> sp.Expr:
-    """The element over extrema that it divides by, in place of their reciprocals."""
+    """The element over extrema that terms of its sums are divided by, in place of their reciprocals."""
+    in_sums = sp.Tuple(*element.atoms(sp.Add)).free_symbols
     divisors = {
         handle.symbol: 1 / derivation.handles.of(1 / handle.value).symbol
         for handle in list(derivation.handles)
-        if handle.symbol in element.free_symbols
+        if handle.symbol in in_sums
         and (1 / handle.value).is_Symbol
         and tracking_gauge(handle, derivation.done) is Gauge.RUNNING
     }
