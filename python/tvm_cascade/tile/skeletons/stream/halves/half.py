@@ -50,7 +50,7 @@ class Half(Consumer):
         meeting: HalfMeeting | ClusterShares, group: int, handed: Handed | None = None,
     ) -> None:  # fmt: skip
         self.shared, self.parts, self.meeting, self.group = shared, tiles.parts, meeting, group
-        shared.begin(threads)
+        shared.begin()
         self.order = tiles.order_of(self.group)
         self.scored, self.rows_read = tiles.scores(), left.whole()
         self.moved = registers("moved", 1, "uint32")

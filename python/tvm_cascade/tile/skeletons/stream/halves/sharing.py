@@ -20,7 +20,6 @@ from tvm_cascade.tile.hopper import wgmma
 from tvm_cascade.tile.hopper.barrier import BARRIER_BYTES, Barriers
 from tvm_cascade.tile.hopper.copy import BOX_BYTES
 from tvm_cascade.tile.hopper.packing import Packing
-from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.operand import STORED_BYTES
 from tvm_cascade.tile.program import TileProgram
 from tvm_cascade.tile.rows import RowFold, values_read
@@ -90,7 +89,7 @@ class Shared:
             for symbol, holders in self.holders.items()
         }
         self.moved = named("shared_moved", pool.alloc((4,), "uint32", align=16))
-        self.barriers = Barriers(pool, GROUPS + 1, WARP_GROUP // WARP)
+        self.barriers = Barriers(pool, GROUPS + 1, WARP_GROUP)
 
     def matrix(self, accumulation: Accumulate) -> wgmma.SharedMatrix:
         """The weights of a product as a left operand."""
@@ -128,9 +127,8 @@ class Shared:
             for r in ROWS:
                 rows.set(symbol, r, self.values[symbol][self._place(symbol, threads, r)])
 
-    def begin(self, threads: Threads) -> None:
+    def begin(self) -> None:
         """Starts to count phases, in registers of a consumer: of what the other group stores, and of what is read."""
-        self._lane = threads.lane
         self._phases = registers("shared_phases", 2, "int32")
         for k in range(2):
             put(self._phases, k, T.int32(0))
@@ -152,10 +150,8 @@ class Shared:
         self._wait(_READ, 1)
 
     def _arrive(self, barrier: int) -> None:
-        """One lane for what all of its warp have stored or loaded."""
-        T.evaluate(T.cuda.warp_sync())
-        with when(self._lane == 0):
-            self.barriers.arrive(barrier)
+        """Each thread for what it has stored or loaded: racecheck does not follow one that arrives for its warp."""
+        self.barriers.arrive(barrier)
 
     def _wait(self, barrier: int, phase: int) -> None:
         self.barriers.wait(barrier, self._phases[phase])
