@@ -35,6 +35,7 @@ SPANS = {
     "angle": (1 - sp.cos(x - u), 3),
     "divergence": ((x - u) * sp.exp(x - u) - sp.exp(x - u) + 1, 3),
     "two deviations": ((sp.exp(x - u) - 1) * (y - v), 4),
+    "square and cube": ((x - u) ** 2 * (1 + x - u), 4),
     "of the third order": (sp.exp(x - u) - 1 - (x - u) - (x - u) ** 2 / 2, 4),
 }
 """Functions, with the dimension of the span of what moves make of them."""
@@ -46,6 +47,7 @@ NEAR_ZERO = {
     "divergence": 2,
     "two deviations": 2,
     "of the third order": 3,
+    "square and cube": 2,
     "square": 2,
 }
 """Functions whose terms cancel where x is u and y is v, and the order in which they vanish there."""

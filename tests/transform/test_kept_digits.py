@@ -217,6 +217,7 @@ DEVIATIONS: dict[str, tuple[str, bool]] = {
     "weighted change": ("top = max x; out = sum w*(exp(x - top) - 1)", True),
     "angle": ("total = sum x; out = sum 1 - cos(x - total/N)", True),
     "divergence of a ratio": ("total = sum p; out = sum p/(total/N) - 1 - log(p/(total/N))", True),
+    "divergence of a squared ratio": ("total = sum p; out = sum (p/(total/N))**2 - 1 - log((p/(total/N))**2)", True),
     "square of a ratio to the largest": ("top = max p; out = sum (1 - p/top)**2", True),
     "square of a share": ("top = max x; mass = sum exp(x - top); out = sum (N*exp(x - top)/mass - 1)**2", False),
     "change beside other data": ("top = max x; out = sum exp(x - top) - 1 + y", False),

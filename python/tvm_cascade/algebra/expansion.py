@@ -147,8 +147,10 @@ def _over_ratios(function: sp.Expr, placed: Coordinates) -> sp.Expr:
         if ratio not in placed.parts:
             continue
         unit, varying = (logarithm.args[0].as_independent(*placed.handles, as_Add=False)[k] for k in (1, 0))
-        (handle,), data = unit.free_symbols, varying.args[0] if isinstance(varying, sp.Abs) else varying
-        over = sp.powsimp(sp.expand(function.xreplace({logarithm: ratio, data: handle * sp.exp(ratio)})))
+        base, power = varying.as_base_exp()
+        (handle,), data = unit.free_symbols, base.args[0] if isinstance(base, sp.Abs) else base
+        meant = (handle * sp.exp(ratio)) ** (1 / power)
+        over = sp.powsimp(sp.expand(function.xreplace({logarithm: ratio, data: meant})))
         function = over if data.is_Symbol and not over.has(data, handle) else function
     return function
 
@@ -245,7 +247,7 @@ class _Space:
         left, used = self._reduced(vector)
         if not left:
             return True
-        pivot = min(left, key=lambda m: (self._reads_differences({m: left[m]}), not left[m].is_number, _rank_of(m)))
+        pivot = min(left, key=lambda m: (self._reads_differences({m: left[m]}), not left[m].is_number, self._rank(m)))
         scale = left[pivot]
         simpler = {m: sp.cancel(weight / scale) for m, weight in left.items()}
         of_references = set(self.placed.differences)
@@ -261,6 +263,12 @@ class _Space:
         self.rows.append((pivot, left, {k: -weight for k, weight in used.items()} | own))
         self.vectors.append(vector)
         return True
+
+    def _rank(self, product: sp.Expr) -> tuple[bool, int]:
+        """The order in which products are eliminated: exponentials and waves, then high powers before low ones."""
+        if product.has(sp.exp, *_WAVES):
+            return False, -int(sp.count_ops(product))
+        return True, -_degree(product, list(self.placed.parts))
 
     def _reads_differences(self, vector: Vector) -> bool:
         return any(weight.has(*self.placed.differences) for weight in vector.values() if self.placed.differences)
@@ -311,11 +319,6 @@ class _Space:
             return True
         whole = exponent.is_Integer and exponent > 0
         return bool(whole and (base.is_Symbol or isinstance(base, _WAVES)))
-
-
-def _rank_of(product: sp.Expr) -> int:
-    """The order in which products are eliminated: exponentials and waves before powers of coordinates and 1."""
-    return -int(sp.count_ops(product)) if product.has(sp.exp, *_WAVES) else 1
 
 
 def _by_order(moves: sp.Expr, steps: Sequence[sp.Symbol], most: int) -> dict[tuple[int, ...], sp.Expr]:

@@ -85,7 +85,8 @@ def _over_scales(derivation: Derivation, element: sp.Expr) -> sp.Expr:
         slope = next((k for k, logarithm in logarithms.values() if logarithm.has(*elements)), None)
         if slope is None:
             continue
-        product = sp.Mul(*(logarithm.args[0] ** (k / slope) for k, logarithm in logarithms.values()))
+        power = abs(slope) if slope.is_Integer else sp.S.One  # a²/v is rounded once where log(a²/v) is read beside it
+        product = sp.Mul(*(logarithm.args[0] ** (k * power / slope) for k, logarithm in logarithms.values()))
         fixed, varying = product.as_independent(*elements, as_Add=False)
         read = fixed.free_symbols & {*derivation.results}
         rest = sp.Add(*(term for term in total.args if term not in logarithms))
@@ -94,7 +95,7 @@ def _over_scales(derivation: Derivation, element: sp.Expr) -> sp.Expr:
         scale = derivation.handles.of(1 / fixed.replace(sp.Abs, lambda value: value))
         solved = sp.solve(scale.value - scale.symbol, *read)
         ratio = sp.log(sp.Abs(varying) / sp.Abs(scale.symbol, evaluate=False))
-        over = whole.xreplace({total: rest + slope * ratio}).xreplace(dict(zip(read, solved, strict=False)))
+        over = whole.xreplace({total: rest + slope / power * ratio}).xreplace(dict(zip(read, solved, strict=False)))
         if not over.has(*derivation.results):
             return over
     return element
