@@ -10,6 +10,7 @@ import pytest
 import tvm
 import tvm_ffi
 from tvm import te, tirx
+from tvm.script import tirx as T
 
 import tvm_cascade
 from tvm_cascade.driver.compiled import Compiled
@@ -62,6 +63,30 @@ def test_numpy_arrays_of_any_layout(doubled: Compiled, layout: str) -> None:
     doubled(given, found)
     np.testing.assert_array_equal(found, 2 * DATA)
     np.testing.assert_array_equal(given, DATA)
+
+
+@pytest.mark.parametrize("compiler", [tvm_cascade.compile, tvm_cascade.compile_unfused])
+def test_views_of_arguments_of_any_layout(compiler: Any) -> None:
+    """A part that is matched, of a default alignment, and a whole that is declared: all goes through them."""
+
+    @T.prim_func(s_tir=True)
+    def main(x: T.Buffer((8, 100), "float32"), y: T.Buffer((8, 100), "float32")):
+        whole = T.decl_buffer((800,), "float32", data=y.data)
+        for i in range(8):
+            with T.sblock("row"):
+                v_i = T.axis.spatial(8, i)
+                T.reads(x[v_i, 3:99])
+                T.writes(whole[v_i * 100 : v_i * 100 + 100])
+                part = T.match_buffer(x[v_i, 3:99], (96,), "float32", offset_factor=1)
+                for j in T.vectorized(96):
+                    whole[v_i * 100 + j] = part[j]
+
+    compiled = compiler(main)
+    assert [parameter.written for parameter in compiled.parameters["main"]] == [False, True]
+    for layout in (unaligned, LAYOUTS["transposed"]):
+        found = layout(result())
+        compiled(layout(DATA), found)
+        np.testing.assert_array_equal(found[:, :96], DATA[:, 3:99])
 
 
 def test_tensors_of_tvm_that_are_not_aligned(doubled: Compiled) -> None:

@@ -15,6 +15,8 @@ import tvm
 import tvm_ffi
 from tvm import ir, s_tir, tirx
 
+from tvm_cascade.analysis.memory import Memory, taken
+from tvm_cascade.analysis.order import among
 from tvm_cascade.driver.alignment import ON_GPUS, on_cpus
 from tvm_cascade.errors import CascadeError, DeviceError, InputError
 
@@ -44,17 +46,17 @@ class Parameter:
 
 def parameters_of(func: tirx.PrimFunc) -> tuple[Parameter, ...]:
     """The parameters of a function before it is scheduled, in order."""
-    written: list[ir.Var] = []
-    exposed: list[ir.Expr] = []
+    stored: list[ir.Var] = []
     callbacks = [
-        (tirx.BufferStore, lambda store: written.append(store.buffer)),
-        (s_tir.SBlock, lambda block: written.extend(region.source for region in block.writes)),
-        (ir.Call, lambda call: exposed.extend(a.source if isinstance(a, ir.TensorLoad) else a for a in _given(call))),
+        (tirx.BufferStore, lambda store: stored.append(store.buffer)),
+        (s_tir.SBlock, lambda block: stored.extend(region.source for region in block.writes)),
     ]
     tvm_ffi.structural_walk(func.body, callbacks)
+    memory = Memory(func.body)
+    written, exposed = memory.behind(stored), memory.behind(taken(func.body))
 
     def described(param: ir.Var) -> Parameter:
-        inside = [any(param.same_as(used) for used in those) for those in (written, exposed)]
+        inside = [among(param, names) for names in (written, exposed)]
         if not tirx.is_buffer_var(param):
             dtype = str(getattr(param.ty, "dtype", "handle"))  # a pointer has no dtype of its own
             return Parameter(param.name, dtype, None, False, False)
@@ -62,12 +64,6 @@ def parameters_of(func: tirx.PrimFunc) -> tuple[Parameter, ...]:
         return Parameter(param.name, str(param.ty.dtype), shape, *inside)
 
     return tuple(described(param) for param in func.params)
-
-
-def _given(call: ir.Call) -> list[ir.Expr]:
-    """The buffers, or elements of them, of which an operator takes the address."""
-    addressed = isinstance(call.op, ir.Op) and call.op.name.endswith((".address_of", ".buffer_data"))
-    return list(call.args) if addressed else []
 
 
 def call_with(
