@@ -95,6 +95,54 @@ def test_tensors_of_tvm_that_are_not_aligned(doubled: Compiled) -> None:
     np.testing.assert_array_equal(found.numpy(), 2 * DATA)
 
 
+@pytest.fixture(scope="module")
+def two_results() -> Compiled:
+    """s = x + y, d = x − y."""
+    x, y = (te.placeholder((ROWS, COLUMNS), "float32", name=name) for name in "xy")
+    outputs = [
+        te.compute(x.shape, lambda i, j: x[i, j] + y[i, j], name="s"),
+        te.compute(x.shape, lambda i, j: x[i, j] - y[i, j], name="d"),
+    ]
+    return tvm_cascade.compile(te.create_prim_func([x, y, *outputs]))
+
+
+BOTH = np.zeros((2 * ROWS, 2 * COLUMNS), "float32")
+WHOLE, BELOW = BOTH[:ROWS, :COLUMNS].copy(), np.zeros((ROWS + 1, COLUMNS), "float32")
+OVERLAPPING: dict[str, tuple[list[np.ndarray], str, str]] = {
+    "an output is an input": ([WHOLE, DATA, WHOLE, result()], "`x`", "`s` (output)"),
+    "an output is another": ([DATA, DATA, WHOLE, WHOLE], "`d` (output)", "`s` (output)"),
+    "by a row": ([BELOW[1:], DATA, BELOW[:-1], result()], "`x`", "`s` (output)"),
+    "in reverse": ([DATA, DATA, WHOLE, WHOLE[::-1, ::-1]], "`d` (output)", "`s` (output)"),
+    "of a strided output": ([DATA, DATA, BOTH[::2, ::2], BOTH[:ROWS, 99:-1]], "`d` (output)", "`s` (output)"),
+}
+
+
+@pytest.mark.parametrize("case", OVERLAPPING)
+def test_outputs_that_share_memory_are_refused_and_nothing_is_written(two_results: Compiled, case: str) -> None:
+    given, one, other = OVERLAPPING[case]
+    before = [array.copy() for array in given]
+    with pytest.raises(InputError) as raised:
+        two_results(*given)
+    assert all(said in str(raised.value) for said in (one, other, "share no memory", "pass memory of its own"))
+    for array, old in zip(given, before, strict=True):
+        np.testing.assert_array_equal(array, old)
+
+
+def test_arguments_beside_each_other_share_no_memory(two_results: Compiled) -> None:
+    """Columns of one array, every other element of one, and inputs that are one array."""
+    for halves in ((BOTH[:ROWS, :COLUMNS], BOTH[:ROWS, COLUMNS:]), (BOTH[:ROWS, ::2], BOTH[:ROWS, 1::2])):
+        two_results(DATA, DATA, *halves)
+        np.testing.assert_array_equal(halves[0], 2 * DATA)
+        np.testing.assert_array_equal(halves[1], np.zeros_like(DATA))
+
+
+def test_arrays_without_elements_share_no_memory(of_any_length: Compiled) -> None:
+    nothing = np.empty((0, COLUMNS), "float32")
+    of_any_length(nothing, nothing)
+    tensor = tvm.runtime.empty((0, COLUMNS), "float32")
+    of_any_length(tensor, tensor)
+
+
 def test_an_input_may_be_read_only_and_an_output_may_not(doubled: Compiled) -> None:
     given, found = DATA.copy(), result()
     given.setflags(write=False)

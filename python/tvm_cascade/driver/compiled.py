@@ -104,7 +104,8 @@ class Compiled:
         ------
         InputError
             When there are several functions and none is called `main`; a number of arguments, a dtype, a shape or a
-            device is not what the function takes; or an output is read-only or requires a gradient.
+            device is not what the function takes; or an output is read-only, requires a gradient, or shares memory
+            with another argument.
         DeviceError
             When it was compiled for a GPU and there is none.
         """
