@@ -52,7 +52,7 @@ class Compiled:
     def export_library(self, path: str | Path) -> None:
         """Write everything as a shared library, with kernels as machine code, whether this machine has a GPU or not.
 
-        `tvm_ffi.load_module(path)` loads it, where TVM's runtime is; no compiler is needed there.
+        `tvm_ffi.load_module(path)` loads it, where TVM's runtime is (`import tvm`); no compiler is needed there.
 
         Parameters
         ----------

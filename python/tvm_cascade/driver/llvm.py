@@ -14,7 +14,7 @@ from tvm.target import Target
 
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.driver.alignment import of_any_address
-from tvm_cascade.driver.backend import Backend, Goal, Lowered, is_scheduled
+from tvm_cascade.driver.backend import Backend, Goal, Lowered, export_library, is_scheduled
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.schedule.bfloat16 import lower_bfloat16
 from tvm_cascade.schedule.cpu import schedule_cpu
@@ -127,7 +127,7 @@ def _generate(mod: tvm.IRModule, target: Target) -> tvm.runtime.Executable:
 
 
 def _export(built: tvm.runtime.Executable, _mod: tvm.IRModule, _target: Target, path: Path) -> None:
-    built.export_library(str(path))
+    export_library(built, path)
 
 
 LLVM = Backend(
