@@ -126,7 +126,7 @@ def options_given(args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def target_of(text: str, kinds: Collection[str] = tuple(BACKENDS), otherwise: str = "") -> tvm.target.Target:
+def target_of(text: str, kinds: Collection[str] = BACKENDS.keys(), otherwise: str = "") -> tvm.target.Target:
     """The target that the command line names: a kind, a tag, an architecture (sm_90a, gfx942), or a target's JSON.
 
     Parameters

@@ -16,7 +16,7 @@ _ARCHITECTURES = {"sm_": ("cuda", "arch"), "gfx": ("rocm", "mcpu")}
 
 
 def resolve_target(
-    target: str | dict[str, Any] | Target, kinds: Collection[str] = tuple(BACKENDS), otherwise: str = ""
+    target: str | dict[str, Any] | Target, kinds: Collection[str] = BACKENDS.keys(), otherwise: str = ""
 ) -> Target:
     """The target meant: "auto" is the CPU of this machine; the name of a kind of GPU, such as "cuda", its first one.
 
