@@ -19,6 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+if (_BESIDE := str(Path(__file__).resolve().parent)) in sys.path:  # as for a script, which needs torch, not its tests
+    sys.path.remove(_BESIDE)
+
 import numpy as np
 import tvm
 

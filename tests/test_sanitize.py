@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -46,6 +48,13 @@ def test_what_a_tool_says_is_told(
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     found = sanitize.outcome(tmp_path / "a.job", "memcheck")
     assert found == told if told == "clean" else found.startswith(told)
+
+
+def test_as_a_script_it_names_the_kinds() -> None:
+    """Where torch is not installed too: the folder of its tests has its name."""
+    command = [sys.executable, sanitize.__file__, "--list"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout.splitlines()) == (0, [kind.name for kind in sanitize.KINDS]), ran.stderr
 
 
 def test_one_kind_that_is_not_clean_fails() -> None:

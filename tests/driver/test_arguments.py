@@ -10,6 +10,7 @@ import pytest
 import tvm
 import tvm_ffi
 from tvm import te, tirx
+from tvm.script import tirx as T
 
 import tvm_cascade
 from tvm_cascade.driver.compiled import Compiled
@@ -64,10 +65,82 @@ def test_numpy_arrays_of_any_layout(doubled: Compiled, layout: str) -> None:
     np.testing.assert_array_equal(given, DATA)
 
 
+@pytest.mark.parametrize("compiler", [tvm_cascade.compile, tvm_cascade.compile_unfused])
+def test_views_of_arguments_of_any_layout(compiler: Any) -> None:
+    """A part that is matched, of a default alignment, and a whole that is declared: all goes through them."""
+
+    @T.prim_func(s_tir=True)
+    def main(x: T.Buffer((8, 100), "float32"), y: T.Buffer((8, 100), "float32")):
+        whole = T.decl_buffer((800,), "float32", data=y.data)
+        for i in range(8):
+            with T.sblock("row"):
+                v_i = T.axis.spatial(8, i)
+                T.reads(x[v_i, 3:99])
+                T.writes(whole[v_i * 100 : v_i * 100 + 100])
+                part = T.match_buffer(x[v_i, 3:99], (96,), "float32", offset_factor=1)
+                for j in T.vectorized(96):
+                    whole[v_i * 100 + j] = part[j]
+
+    compiled = compiler(main)
+    assert [parameter.written for parameter in compiled.parameters["main"]] == [False, True]
+    for layout in (unaligned, LAYOUTS["transposed"]):
+        found = layout(result())
+        compiled(layout(DATA), found)
+        np.testing.assert_array_equal(found[:, :96], DATA[:, 3:99])
+
+
 def test_tensors_of_tvm_that_are_not_aligned(doubled: Compiled) -> None:
     given, found = (tvm_ffi.from_dlpack(unaligned(array)) for array in (DATA, result()))
     doubled(given, found)
     np.testing.assert_array_equal(found.numpy(), 2 * DATA)
+
+
+@pytest.fixture(scope="module")
+def two_results() -> Compiled:
+    """s = x + y, d = x − y."""
+    x, y = (te.placeholder((ROWS, COLUMNS), "float32", name=name) for name in "xy")
+    outputs = [
+        te.compute(x.shape, lambda i, j: x[i, j] + y[i, j], name="s"),
+        te.compute(x.shape, lambda i, j: x[i, j] - y[i, j], name="d"),
+    ]
+    return tvm_cascade.compile(te.create_prim_func([x, y, *outputs]))
+
+
+BOTH = np.zeros((2 * ROWS, 2 * COLUMNS), "float32")
+WHOLE, BELOW = BOTH[:ROWS, :COLUMNS].copy(), np.zeros((ROWS + 1, COLUMNS), "float32")
+OVERLAPPING: dict[str, tuple[list[np.ndarray], str, str]] = {
+    "an output is an input": ([WHOLE, DATA, WHOLE, result()], "`x`", "`s` (output)"),
+    "an output is another": ([DATA, DATA, WHOLE, WHOLE], "`d` (output)", "`s` (output)"),
+    "by a row": ([BELOW[1:], DATA, BELOW[:-1], result()], "`x`", "`s` (output)"),
+    "in reverse": ([DATA, DATA, WHOLE, WHOLE[::-1, ::-1]], "`d` (output)", "`s` (output)"),
+    "of a strided output": ([DATA, DATA, BOTH[::2, ::2], BOTH[:ROWS, 99:-1]], "`d` (output)", "`s` (output)"),
+}
+
+
+@pytest.mark.parametrize("case", OVERLAPPING)
+def test_outputs_that_share_memory_are_refused_and_nothing_is_written(two_results: Compiled, case: str) -> None:
+    given, one, other = OVERLAPPING[case]
+    before = [array.copy() for array in given]
+    with pytest.raises(InputError) as raised:
+        two_results(*given)
+    assert all(said in str(raised.value) for said in (one, other, "share no memory", "pass memory of its own"))
+    for array, old in zip(given, before, strict=True):
+        np.testing.assert_array_equal(array, old)
+
+
+def test_arguments_beside_each_other_share_no_memory(two_results: Compiled) -> None:
+    """Columns of one array, every other element of one, and inputs that are one array."""
+    for halves in ((BOTH[:ROWS, :COLUMNS], BOTH[:ROWS, COLUMNS:]), (BOTH[:ROWS, ::2], BOTH[:ROWS, 1::2])):
+        two_results(DATA, DATA, *halves)
+        np.testing.assert_array_equal(halves[0], 2 * DATA)
+        np.testing.assert_array_equal(halves[1], np.zeros_like(DATA))
+
+
+def test_arrays_without_elements_share_no_memory(of_any_length: Compiled) -> None:
+    nothing = np.empty((0, COLUMNS), "float32")
+    of_any_length(nothing, nothing)
+    tensor = tvm.runtime.empty((0, COLUMNS), "float32")
+    of_any_length(tensor, tensor)
 
 
 def test_an_input_may_be_read_only_and_an_output_may_not(doubled: Compiled) -> None:

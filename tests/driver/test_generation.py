@@ -54,6 +54,17 @@ def doubled() -> tirx.PrimFunc:
     return te.create_prim_func([x, out])
 
 
+def test_a_library_is_refused_where_the_runtime_is_not(tmp_path: Path) -> None:
+    """Its code would call the runtime by pointers that nobody has set."""
+    library = tmp_path / "doubled.so"
+    tvm_cascade.compile(doubled()).export_library(library)
+    load = "import sys, tvm_ffi; tvm_ffi.load_module(sys.argv[1])"
+    alone = subprocess.run([sys.executable, "-c", load, library], capture_output=True, text=True, check=False)
+    assert alone.returncode == 1
+    assert "undefined symbol: TVMBackend" in alone.stderr
+    subprocess.run([sys.executable, "-c", f"import tvm; {load}", library], check=True)
+
+
 def test_a_library_for_the_cpu_does_what_the_compiled_program_does(tmp_path: Path) -> None:
     workload = workloads.get("softmax_stats").cpu
     func, inputs = workload.build(), workload.inputs(np.random.default_rng(0))

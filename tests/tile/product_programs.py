@@ -103,6 +103,45 @@ class Gated:
 
 
 @dataclass(frozen=True)
+class Interleaved:
+    """Of y = Σ_k x[m, k]·w[2·n, k]: silu(y[i, 2·j])·y[i, 2·j + 1] + bias[j], or even columns of y beside odd ones.
+
+    Attributes
+    ----------
+    m, n, k : extents; n is that of the outputs.
+    dtype : of the operands and the outputs.
+    apart : two outputs, of even and of odd columns.
+    turned : the gated output is [n, m].
+    """
+
+    m: int
+    n: int
+    k: int
+    dtype: str = "bfloat16"
+    apart: bool = False
+    turned: bool = False
+
+    def build(self) -> tirx.PrimFunc:
+        """The function of the operands, the bias where there is one, and the outputs."""
+        x, w = (te.placeholder((n, self.k), self.dtype, name) for n, name in ((self.m, "x"), (2 * self.n, "w")))
+        bias, d = te.placeholder((self.n,), "float32", name="bias"), te.reduce_axis((0, self.k), "d")
+        shape, wide = (self.m, 2 * self.n), "float32"
+        y = te.compute(shape, lambda i, j: te.sum(x[i, d].astype(wide) * w[j, d].astype(wide), axis=d), name="y")
+
+        def gated(i: ir.Expr, j: ir.Expr) -> ir.Expr:
+            silu = y[i, 2 * j] / (tirx.const(1.0, wide) + te.exp(-y[i, 2 * j]))
+            return (silu * y[i, 2 * j + 1] + bias[j]).astype(self.dtype)
+
+        if self.apart:
+            even = te.compute((self.m, self.n), lambda i, j: y[i, 2 * j].astype(self.dtype), name="even")
+            odd = te.compute((self.m, self.n), lambda i, j: y[i, 2 * j + 1].astype(self.dtype), name="odd")
+            return te.create_prim_func([x, w, even, odd])
+        if self.turned:
+            return te.create_prim_func([x, w, bias, te.compute((self.n, self.m), lambda j, i: gated(i, j), "out")])
+        return te.create_prim_func([x, w, bias, te.compute((self.m, self.n), gated, "out")])
+
+
+@dataclass(frozen=True)
 class Scaled:
     """out[m, n] = Σ_k q[m, k]·s[m, k // block]·w[n, k]·t[n // across, k // block], of float8 q and w.
 

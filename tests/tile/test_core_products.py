@@ -28,6 +28,7 @@ from tvm_cascade.tile.skeletons.simt.skeleton import CoreSkeleton
 
 from ..tiers import slow_but
 from .emulator.run import Array, compiler, emulate
+from .product_programs import Interleaved
 from .test_compiled_kernels import instructions_of, text_of
 
 TARGET = {"kind": "cuda", "arch": "sm_90a"}
@@ -185,6 +186,15 @@ def with_maps(rows: int, columns: int, depth: int) -> tirx.PrimFunc:
 def test_outputs_are_maps_of_the_sums(extents: tuple[int, int, int], config: CoreConfig) -> None:
     func = with_maps(*extents)
     assert_right(func, inputs_of(func, 4), extents[2], config)
+
+
+@emulated
+@pytest.mark.parametrize("config", [SMALL, SLICED], ids=["whole", "sliced"])
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("columns", [36, 35])
+def test_columns_two_and_two(columns: int, apart: bool, config: CoreConfig) -> None:
+    func = Interleaved(33, columns, 31, "float32", apart).build()
+    assert_right(func, inputs_of(func, 2 if apart else 3), 31, config)
 
 
 @emulated

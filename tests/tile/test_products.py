@@ -25,7 +25,7 @@ from tvm_cascade.tile.skeletons.product.variants import Variants
 
 from ..tiers import slow_but
 from .emulator.run import Array, compiler, emulate
-from .product_programs import Gated, Product, Scaled, inputs_of
+from .product_programs import Gated, Interleaved, Product, Scaled, inputs_of
 from .test_compiled_kernels import instructions_of, text_of
 
 TARGET = {"kind": "cuda", "arch": "sm_90a"}
@@ -88,6 +88,45 @@ def test_columns_that_boxes_of_stores_cover_twice(columns: int, splits: int) -> 
     config = ProductConfig(64, columns, 1, stages=4, splits=splits, staged=1, blocks=2)
     assert config.share % 64 and config.share >= 64
     assert_right(Product(m=72, n=368, k=264).build(), config, length=264)
+
+
+@emulated
+@pytest.mark.parametrize("config", [SMALL, CLUSTERS, SPLIT], ids=["alone", "clusters", "split"])
+@pytest.mark.parametrize(
+    "program",
+    [
+        Interleaved(70, 68, 136),
+        Interleaved(70, 35, 136, "float16"),
+        Interleaved(70, 68, 136, apart=True),
+        Interleaved(70, 68, 136, turned=True),
+    ],
+    ids=["gated", "an odd number of float16", "apart", "turned"],
+)
+def test_columns_two_and_two(program: Interleaved, config: ProductConfig) -> None:
+    func = program.build()
+    given = inputs_of(func)[:2] if program.apart else inputs_of(func)
+    assert_right(func, config, length=program.k, inputs=given)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+@pytest.mark.parametrize("apart", [False, True])
+def test_interleaved_columns_are_one_kernel(dtype: str, apart: bool) -> None:
+    explained = tvm_cascade.explain(Interleaved(40, 48, 64, dtype, apart).build(), target=TARGET)
+    (report,) = explained.functions
+    assert [step.skeleton for step in report.plan] == ["cores" if dtype == "float32" else "product"]
+
+
+def test_neighbours_that_no_thread_has_are_refused() -> None:
+    """Columns by three, and points of a batch two and two."""
+    a, b, d = *(te.placeholder((4, 48, 64), "float16", name=name) for name in "ab"), te.reduce_axis((0, 64), "d")
+    y = te.compute(
+        (4, 48, 48), lambda n, i, j: te.sum(a[n, i, d].astype("float32") * b[n, j, d].astype("float32"), axis=d), "y"
+    )
+    by_three = te.compute((4, 48, 16), lambda n, i, j: y[n, i, 3 * j] + y[n, i, 3 * j + 2], "out")
+    of_points = te.compute((2, 48, 48), lambda n, i, j: y[2 * n, i, j] + y[2 * n + 1, i, j], "out")
+    for out, told in ((by_three, "which no result of the cascade has"), (of_points, "which is no column")):
+        with pytest.raises(Unfit, match=told):
+            kernel_of(te.create_prim_func([a, b, out]))
 
 
 @emulated

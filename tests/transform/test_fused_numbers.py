@@ -81,6 +81,17 @@ def test_segments_merge_an_exact_maximum_beside_a_reference_that_moves() -> None
     read(program(x, y, row_sum, peak, out)).check(given, tile=4, segments=3)
 
 
+@pytest.mark.parametrize("segments", [1, 3])
+def test_a_reference_may_be_a_result_that_is_rounded_to_bfloat16(segments: int) -> None:
+    """TVM lowers such a value where it is stored, and not where it is bound."""
+    x, y = (array(name, dtype="float32") for name in "xy")
+    top = fold("top", lambda i, j: te.abs(x[i, j]), maximum)
+    scale = te.compute((ROWS,), lambda i: (top[i] / 127.0).astype("bfloat16").astype("float32"), name="scale")
+    out = fold("out", lambda i, j: (x[i, j] / scale[i]).astype("float16").astype("float32") * y[i, j])
+    given = [np.random.default_rng(seed).random((ROWS, COLUMNS)).astype("float32") for seed in (0, 1)]
+    read(program(x, y, out)).check(given, tile=4, segments=segments)
+
+
 @pytest.mark.parametrize(("tile", "segments"), [(1, 3), (4, 2), (5, 4)])
 def test_a_reference_that_has_no_value_any_more_stands_where_a_segment_stood(tile: int, segments: int) -> None:
     read(squares_about_a_result()).check(at_huge_offset(), tile=tile, segments=segments)

@@ -20,12 +20,12 @@ from ..tiers import slow_but
 from .tuple_programs import index_then_key, nothing_yet
 
 Array = NDArray[Any]
-HEADS, FEATURES, TILE = 2, 16, 16
+HEADS, FEATURES, TILE, ROWS = 2, 16, 16, 5
 LENGTHS = (1, TILE - 1, TILE, TILE + 1, 37)
 
 
 def reduce_axes(count: int, extent: Any) -> list[Any]:
-    return [te.reduce_axis((0, extent), name) for name in "jkl"[:count]]
+    return [te.reduce_axis((0, extent), name) for name in "jkla"[:count]]
 
 
 def softmax_stats(dtype: str) -> tirx.PrimFunc:
@@ -101,6 +101,19 @@ def expected_moments(x: Array) -> list[Array]:
     return [x.astype("f8").var(axis=1) * x.shape[1]]
 
 
+def mean_and_log_sum_exp(dtype: str) -> tirx.PrimFunc:
+    """Results that others are computed from, at a position each, and that are divided by the length."""
+    rows, length = tirx.Var("rows", dtype), tirx.Var("length", dtype)
+    x, (j, k, a, b) = te.placeholder((rows, length), "float32", name="x"), reduce_axes(4, length)
+    top = te.compute((rows,), lambda i: te.max(x[i, j], axis=j), name="top")
+    norm = te.compute((rows,), lambda i: te.sum(te.exp(x[i, k] - top[i]), axis=k), name="norm")
+    both = te.compute((rows,), lambda i: top[i] + te.log(norm[i]), name="both")
+    total = te.compute((rows,), lambda i: te.sum(x[i, a], axis=a), name="total")
+    mean = te.compute((rows,), lambda i: total[i] / length.astype("float32"), name="mean")
+    variance = te.compute((rows,), lambda i: te.sum((x[i, b] - mean[i]) * (x[i, b] - mean[i]), axis=b), name="variance")
+    return te.create_prim_func([x, both, mean, variance])
+
+
 CASES: dict[str, tuple[Callable[[str], tirx.PrimFunc], Callable[..., list[Array]], list[tuple[Any, ...]]]] = {
     "softmax_stats": (softmax_stats, expected_stats, [(5, "n")]),
     "moments": (moments, expected_moments, [(5, "n")]),
@@ -171,15 +184,48 @@ def test_axes_of_different_length_are_not_one() -> None:
     assert group.reason.code == "axis_mismatch"
 
 
-def test_an_empty_axis_in_segments_does_not_stop_the_process() -> None:
-    """Nothing is written, as unfused."""
-    module = tvm.IRModule({"main": softmax_stats("int64").with_attr("global_symbol", "main")})
-    fused = tvm_cascade.FuseCascadedReductions(force=True, tile=TILE, segments=2)(module)
-    function = tvm.compile(fused, target="llvm")["main"]
-    run(function, [np.zeros((2, 0), "float32")], [np.zeros(2, "float32")] * 2, "int64")
-    x = np.random.default_rng(0).standard_normal((2, 1)).astype("float32")
-    for output, value in zip(run(function, [x], expected_stats(x), "int64"), expected_stats(x), strict=True):
-        tolerance.assert_close(output, value, length=1, dtype="float32")
+LOWEST = np.finfo("float32").min
+OF_NONE: dict[str, tuple[Callable[[str], tirx.PrimFunc], list[tuple[Any, ...]], list[float]]] = {
+    "softmax_stats": (softmax_stats, [(ROWS, 0)], [LOWEST, 0]),
+    "moments": (moments, [(ROWS, 0)], [0]),
+    "likeliest": (likeliest, [(ROWS, 0)], [-1, LOWEST]),
+    "others read results": (mean_and_log_sum_exp, [(ROWS, 0)], [-np.inf, np.nan, 0]),
+    "attention": (CASES["attention"][0], [(HEADS, ROWS, FEATURES), (HEADS, 0, FEATURES), (HEADS, 0, FEATURES)], [0]),
+}
+"""Functions, the shapes of their inputs, and what every element of each output is where the axis has no positions."""
+
+WAYS: dict[str, Callable[[tirx.PrimFunc], Any]] = {
+    "unfused": lambda func: tvm_cascade.compile_unfused(func).runtime_module["main"],
+    "compiled": lambda func: tvm_cascade.compile(func, force=True).runtime_module["main"],
+    "one kernel": lambda func: tvm_cascade.compile(func, force=True, buckets=1).runtime_module["main"],
+    "segments": lambda func: tvm_cascade.compile(func, force=True, tile=TILE, segments=3).runtime_module["main"],
+    "the pass": lambda func: tvm.compile(passed(func), target="llvm")["main"],
+    "the pass, segments": lambda func: tvm.compile(passed(func, tile=TILE, segments=2), target="llvm")["main"],
+}
+
+
+def passed(func: tirx.PrimFunc, **options: Any) -> tvm.IRModule:
+    module = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
+    found = tvm_cascade.FuseCascadedReductions(force=True, **options)(module)
+    assert not found["main"].same_as(module["main"])
+    return found
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", OF_NONE)
+def test_results_of_no_positions_are_what_their_reductions_start_from(name: str, way: str) -> None:
+    build, shapes, expected = OF_NONE[name]
+    func = build("int64")
+    given = [np.zeros(shape, "float32") for shape in shapes]
+    sizes = {"rows": ROWS, "queries": ROWS}
+    outputs = [
+        np.full([sizes.get(str(n)) or int(n) for n in param.ty.shape], 7, str(param.ty.dtype))
+        for param in func.params[len(given) :]
+    ]
+    tensors = [tvm.runtime.tensor(array) for array in (*given, *outputs)]
+    WAYS[way](func)(*tensors)
+    for tensor, value in zip(tensors[len(given) :], expected, strict=True):
+        np.testing.assert_array_equal(tensor.numpy(), np.full(tensor.shape, value, tensor.dtype))
 
 
 def test_a_cache_of_as_many_pages_as_the_caller_has_where_no_loop_is_symbolic() -> None:

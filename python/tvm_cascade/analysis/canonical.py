@@ -26,6 +26,7 @@ from tvm_cascade.analysis.extent import as_index, extent_of
 from tvm_cascade.analysis.fills import filled_first
 from tvm_cascade.analysis.guards import without_predicates
 from tvm_cascade.analysis.layouts import is_laid_out, over_its_buffer, rows_of
+from tvm_cascade.analysis.memory import Memory
 from tvm_cascade.analysis.reducers import combiner_of, identity_of, split_reduction, starts_at_identity
 from tvm_cascade.analysis.scratch import Scratch
 from tvm_cascade.analysis.starts import started
@@ -33,7 +34,6 @@ from tvm_cascade.analysis.statements import (
     DETECT_ACCESS,
     Uses,
     block_names,
-    hands_over,
     is_serial,
     mentions,
     realized_block,
@@ -55,6 +55,8 @@ def canonical(func: tirx.PrimFunc) -> tirx.PrimFunc:
     root = body.block
     statements = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
     bare, temporaries = undeclared(statements)
+    if any(Memory(one).owners for one in bare if isinstance(one, (tirx.DeclBuffer, tirx.Bind))):
+        return func  # what follows compares the buffers that nests name
     scratch = Scratch(bare, [*root.alloc_buffers, *temporaries])
     apart = [plainly_bound(nest) for statement in bare for nest in _apart(statement, scratch)]
     single = without_predicates([nest for one in apart for nest in _split(one)], scratch.buffers)
@@ -110,7 +112,7 @@ def _apart(statement: tirx.Stmt, scratch: Scratch) -> list[tirx.Stmt]:
     inner = list(statement.body.seq) if isinstance(statement.body, tirx.SeqStmt) else [statement.body]
     parts = [part for one in inner for part in _apart(one, scratch)]
     nests = all(realized_block(part) is not None for part in parts)
-    if len(parts) == 1 or not is_serial(statement) or not nests or any(hands_over(part) for part in parts):
+    if len(parts) == 1 or not is_serial(statement) or not nests:
         return [statement]
     if shared := carried(parts, statement.loop_var):
         private = scratch.private(parts, statement, shared)
@@ -142,12 +144,10 @@ class _Canonical:
 
     def nests(self, nest: tirx.Stmt) -> list[tirx.Stmt]:
         """A nest with one store, and a nest that combines a reduction with its initial value."""
-        inner = nest
-        while isinstance(inner, tirx.For):
-            inner = inner.body
-        if not isinstance(inner, s_tir.SBlockRealize):
+        realize = realized_block(nest)
+        if realize is None:
             return [nest]
-        block = inner.block
+        block = realize.block
         store = single_store(block.body)
         reduces = any(iv.iter_type == REDUCTION for iv in block.iter_vars)
         if store is None or block.match_buffers or block.alloc_buffers:

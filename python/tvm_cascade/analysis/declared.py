@@ -16,7 +16,7 @@ from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.extent import extent_of, same_extent
-from tvm_cascade.analysis.statements import is_serial, mentions, replaced
+from tvm_cascade.analysis.statements import hands_over, is_serial, mentions, replaced
 from tvm_cascade.analysis.tir import DATA_PARALLEL, dtype_of, substitute, uses, variables_of
 
 
@@ -88,7 +88,7 @@ def _taken_in(outer: s_tir.SBlockRealize, body: tirx.Stmt) -> tirx.Stmt | None:
 
     inside: list[s_tir.SBlock] = []
     tvm_ffi.structural_walk(body, (s_tir.SBlock, inside.append))
-    if any(block.match_buffers or block.alloc_buffers for block in inside):
+    if any(block.alloc_buffers or hands_over(block) for block in inside):
         return None
     found = substitute(tvm_ffi.structural_map(body, (s_tir.SBlockRealize, take_in)), bound)
     return None if anew else found

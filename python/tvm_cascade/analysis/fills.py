@@ -18,7 +18,6 @@ from tvm.ir import prim
 from tvm_cascade.analysis.extent import Extent, extent_of, same_extent
 from tvm_cascade.analysis.reducers import combiner_of
 from tvm_cascade.analysis.statements import (
-    hands_over,
     mentions,
     realized_block,
     renewed,
@@ -94,8 +93,10 @@ def _stays(fill: _Store, between: Sequence[tirx.Stmt]) -> bool:
     if any(buffer.same_as(fill.store.buffer) for buffer in read):
         return False
     for nest in between:
-        known = realized_block(nest) is not None and not hands_over(nest)
-        written = [buffer for buffer, _ in uses_of(nest)[1]] if known else [b for b in read if mentions(nest, b)]
+        known = realized_block(nest)
+        written = (
+            [buffer for buffer, _ in uses_of(nest)[1]] if known is not None else [b for b in read if mentions(nest, b)]
+        )
         if any(buffer.same_as(other) for buffer in read for other in written):
             return False
     return True

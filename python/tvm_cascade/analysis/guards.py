@@ -23,7 +23,6 @@ from tvm_cascade.algebra.reducer import SUM
 from tvm_cascade.analysis.extent import extent_of
 from tvm_cascade.analysis.reducers import identity_of
 from tvm_cascade.analysis.statements import (
-    hands_over,
     loops_of,
     mentions,
     realized_block,
@@ -53,7 +52,7 @@ def without_predicates(nests: Sequence[tirx.Stmt], own: Sequence[tirx.Var]) -> l
 
 def _written(nest: tirx.Stmt, own: Sequence[tirx.Var]) -> list[tirx.Var]:
     """The buffers that a nest may write."""
-    if realized_block(nest) is None or hands_over(nest):
+    if realized_block(nest) is None:
         return [buffer for buffer in own if mentions(nest, buffer)]
     stored = [buffer for buffer, _ in uses_of(nest)[1]]
     return [buffer for buffer in own if any(buffer.same_as(other) for other in stored)]

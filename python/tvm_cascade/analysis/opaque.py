@@ -11,6 +11,7 @@ import tvm_ffi
 from tvm import ir, tirx
 
 from tvm_cascade.algebra.verdict import Reason
+from tvm_cascade.analysis.memory import Memory
 
 OPAQUE_CODES = frozenset({"binding", "carried", "extern", "opaque_block", "overwritten", "predicate", "reducer"})
 """Reasons that concern one nest alone; all others mean that the function as a whole is not as it was written."""
@@ -24,7 +25,7 @@ class Opaque:
     ----------
     nest : the statement.
     reason : why it cannot be read.
-    reads, writes : buffers that it loads from and stores to.
+    reads, writes : buffers that it loads from and stores to, and those whose memory they are.
     touched : buffers whose address it takes: it may read and write them.
     position : of the nest among all nests.
     """
@@ -37,14 +38,15 @@ class Opaque:
     position: int
 
 
-def read_opaque(nest: tirx.Stmt, reason: Reason, position: int) -> Opaque:
-    """The buffers that a nest reads and writes."""
+def read_opaque(nest: tirx.Stmt, reason: Reason, position: int, memory: Memory) -> Opaque:
+    """The buffers that a nest of a function reads and writes; a declaration writes the name that it declares."""
+    if isinstance(nest, tirx.DeclBuffer):
+        return Opaque(nest, reason, (), (nest.buffer,), (), position)
     loads: list[ir.TensorLoad] = []
     stores: list[tirx.BufferStore] = []
-    mentioned: list[tirx.Var] = []
     tvm_ffi.structural_walk(nest, [(ir.TensorLoad, loads.append), (tirx.BufferStore, stores.append)])
-    tvm_ffi.structural_walk(nest, (ir.Var, lambda var: mentioned.append(var) if tirx.is_buffer_var(var) else None))
-    reads, writes = [load.source for load in loads], [store.buffer for store in stores]
-    plain = [*reads, *writes]
-    pointers = [var for var in mentioned if not any(var.same_as(other) for other in plain)]
-    return Opaque(nest, reason, tuple(reads), tuple(writes), tuple(pointers), position)
+    reads = memory.behind(load.source for load in loads)
+    writes = memory.behind(store.buffer for store in stores)
+    named = [*memory.addressed(nest), *(name for name in memory.named(nest) if name not in {*reads, *writes})]
+    touched = filter(tirx.is_buffer_var, memory.behind(named))
+    return Opaque(nest, reason, tuple(reads), tuple(writes), tuple(touched), position)

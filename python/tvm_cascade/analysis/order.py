@@ -15,6 +15,7 @@ from tvm import ir, tirx
 
 from tvm_cascade.algebra.verdict import Reason
 from tvm_cascade.analysis.extent import Extent, extent_of, same_extent
+from tvm_cascade.analysis.memory import Memory
 from tvm_cascade.analysis.opaque import Opaque
 from tvm_cascade.analysis.program import Program, Stage
 from tvm_cascade.analysis.tir import loads_of
@@ -50,6 +51,19 @@ def access_of(nest: Sequence[Stage] | Opaque) -> Access:
         return Access((*nest.reads, *nest.touched), (*nest.writes, *nest.touched))
     loads = chain.from_iterable(loads_of(e) for stage in nest for e in (stage.value, *stage.indices))
     return Access(tuple(load.source for load in loads), tuple(stage.buffer for stage in nest))
+
+
+def renamed(nests: Sequence[Sequence[Stage] | Opaque], memory: Memory) -> dict[int, Reason]:
+    """Nests of plain stages that use memory which is written by another name than its owner's, each with the reason."""
+    plain = {k: access_of(nest) for k, nest in enumerate(nests) if not isinstance(nest, Opaque)}
+    written = memory.behind(name for access in plain.values() for name in access.writes)
+    written += [name for nest in nests if isinstance(nest, Opaque) for name in access_of(nest).writes]
+    found: dict[int, Reason] = {}
+    for position, access in plain.items():
+        for name in (*access.writes, *access.reads):
+            if (owner := shared(memory.owners.get(name, ()), written)) is not None:
+                found[position] = Reason("overwritten", f"{name.name} is memory of {owner.name}, which is written")
+    return found
 
 
 def overwriting(nests: Sequence[Sequence[Stage] | Opaque], params: Sequence[tirx.Var]) -> dict[int, Reason]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from tvm import s_tir, tirx
 
 from tvm_cascade.algebra.verdict import Reason
 from tvm_cascade.analysis.extent import Extent, extent_of
+from tvm_cascade.analysis.memory import Memory
 from tvm_cascade.analysis.opaque import OPAQUE_CODES, Opaque, read_opaque
-from tvm_cascade.analysis.order import overwriting
+from tvm_cascade.analysis.order import overwriting, renamed
 from tvm_cascade.analysis.program import Program, Stage
 from tvm_cascade.analysis.reducers import split_reduction, started_at, starts_at_identity
-from tvm_cascade.analysis.statements import statements_of, why_not_plain
+from tvm_cascade.analysis.statements import block_names, statements_of, why_not_plain
 from tvm_cascade.analysis.tir import DATA_PARALLEL, REDUCTION, loads_of, same, uses
 from tvm_cascade.analysis.tuple_block import read_tuple
 from tvm_cascade.analysis.unread import why_several
@@ -31,13 +34,19 @@ def read_program(func: tirx.PrimFunc) -> Program | Reason:
     if root.iter_vars or root.match_buffers or root.init is not None:
         return Reason("scheduled", f"the root block {root.name_hint} has iterators or matched buffers")
     nests: list[list[Stage] | Opaque] = []
+    memory = Memory(body)
     for position, nest in enumerate(statements_of(root)):
         read = _read_stages(nest)
         if isinstance(read, Reason) and read.code not in OPAQUE_CODES:
             return read
-        nests.append(read_opaque(nest, read, position) if isinstance(read, Reason) else read)
-    for position, reason in overwriting(nests, func.params).items():
-        nests[position] = read_opaque(statements_of(root)[position], reason, position)
+        known = isinstance(nest, tirx.DeclBuffer) or (isinstance(read, Reason) and read.code == "extern")
+        if not known and (given := memory.addressed(nest)):
+            names = ", ".join(block_names(nest)) or type(nest).__name__
+            read = Reason("extern", f"the address of {given[0].name} is taken by {names}")
+        nests.append(read_opaque(nest, read, position, memory) if isinstance(read, Reason) else read)
+    for reasons in (partial(renamed, memory=memory), partial(overwriting, params=func.params)):
+        for position, reason in reasons(nests).items():
+            nests[position] = read_opaque(statements_of(root)[position], reason, position, memory)
     stages = tuple(stage for nest in nests if not isinstance(nest, Opaque) for stage in nest)
     for stage in stages:
         if any(extent == 0 for extent in stage.extents.values() if isinstance(extent, int)):

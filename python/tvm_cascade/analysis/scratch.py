@@ -17,7 +17,7 @@ from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.extent import Extent, extent_of, same_extent
-from tvm_cascade.analysis.statements import hands_over, mentions, replaced, uses_of
+from tvm_cascade.analysis.statements import mentions, realized_block, replaced, uses_of
 from tvm_cascade.analysis.tir import DATA_PARALLEL, REDUCTION, dtype_of, same, substitute, uses
 
 Indices = tuple[ir.Expr, ...]
@@ -41,14 +41,8 @@ class Leaf:
 def leaves_of(statement: tirx.Stmt, around: tuple[tirx.For, ...] = ()) -> list[Leaf] | None:
     """The blocks of a statement, in order; None where it holds anything else than loops around blocks."""
     if isinstance(statement, s_tir.SBlockRealize):
-        inner: list[s_tir.SBlock] = []
-        tvm_ffi.structural_walk(statement, (s_tir.SBlock, inner.append))
-        block = statement.block
-        return (
-            [Leaf(around, statement)]
-            if len(inner) == 1 and not block.match_buffers and not block.alloc_buffers
-            else None
-        )
+        plain = realized_block(statement) is not None and not statement.block.alloc_buffers
+        return [Leaf(around, statement)] if plain else None
     parts = list(statement.seq) if isinstance(statement, tirx.SeqStmt) else []
     if isinstance(statement, tirx.For):
         parts, around = [statement.body], (*around, statement)
@@ -112,18 +106,10 @@ def _self_contained(leaves: Sequence[Leaf], buffer: tirx.Var, fixed: list[tirx.V
     for position, leaf in enumerate(leaves):
         if not mentions(leaf.realize, buffer):
             continue
-        if hands_over(leaf.realize) or _takes_address(leaf.realize):
-            return False
         for indices in _reads_from_outside(leaf, buffer, fixed):
             if not any(_covers(earlier, leaf, buffer, indices) for earlier in leaves[:position]):
                 return False
     return True
-
-
-def _takes_address(statement: tirx.Stmt) -> bool:
-    found: list[ir.Call] = []
-    tvm_ffi.structural_walk(statement, (ir.Call, found.append))
-    return any(isinstance(c.op, ir.Op) and c.op.name.split(".")[-1] in ("address_of", "tvm_access_ptr") for c in found)
 
 
 def _reads_from_outside(leaf: Leaf, buffer: tirx.Var, fixed: list[tirx.Var]) -> list[Indices]:

@@ -10,6 +10,7 @@ from tvm.ir import prim
 
 from tvm_cascade.algebra.verdict import Reason
 from tvm_cascade.analysis.extent import extent_of, same_extent
+from tvm_cascade.analysis.memory import taken
 from tvm_cascade.analysis.tir import DATA_PARALLEL, REDUCTION, substitute, uses
 
 DETECT_ACCESS = "tirx.script_parsing_detect_access"
@@ -31,11 +32,12 @@ def block_names(nest: tirx.Stmt) -> list[str]:
 
 
 def realized_block(nest: tirx.Stmt) -> s_tir.SBlockRealize | None:
-    """The block that a nest of loops is around; None where it holds anything else, or a block in a block."""
+    """The block that a nest of loops is around, if its loads and stores are all that it does; else None."""
     inner = nest
     while isinstance(inner, tirx.For):
         inner = inner.body
-    return inner if isinstance(inner, s_tir.SBlockRealize) and len(block_names(inner)) == 1 else None
+    one = isinstance(inner, s_tir.SBlockRealize) and len(block_names(inner)) == 1
+    return inner if one and not hands_over(inner) else None
 
 
 def loops_of(nest: tirx.Stmt) -> list[tirx.For]:
@@ -109,9 +111,10 @@ def uses_of(nest: tirx.Stmt) -> tuple[Uses, Uses]:
 
 
 def hands_over(nest: tirx.Stmt) -> bool:
-    """Whether a nest passes buffers to a call, whose accesses are unknown."""
-    found: list[tirx.Evaluate] = []
-    tvm_ffi.structural_walk(nest, (tirx.Evaluate, found.append))
+    """Whether a nest uses memory other than by loads and stores of its buffers: by calls, addresses or other names."""
+    found: list[object] = taken(nest)
+    matched = (s_tir.SBlock, lambda block: found.extend(block.match_buffers))
+    tvm_ffi.structural_walk(nest, [(tirx.Evaluate, found.append), (tirx.DeclBuffer, found.append), matched])
     return bool(found)
 
 

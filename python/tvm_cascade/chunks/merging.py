@@ -84,6 +84,11 @@ class _Chunks(Tiling):
         return False if count is None else tirx.LE(count, 0)
 
     @property
+    def none(self) -> None:
+        """Of no positions at all, the states of no chunk are merged: that of an empty one has a finish."""
+        return None
+
+    @property
     def unrolls_segments(self) -> bool:
         """Whether a merge is written out, chunk by chunk: a map of states, which a kernel's epilogue may be."""
         return self.source is not None and self.source.is_written_out

@@ -16,6 +16,7 @@ import tvm
 from rich.console import Console
 
 from tvm_cascade.bench.programs.draws import KINDS
+from tvm_cascade.driver.backends import BACKENDS
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import InputError
 from tvm_cascade.options import FuseOptions
@@ -125,8 +126,12 @@ def options_given(args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def target_of(text: str) -> tvm.target.Target:
+def target_of(text: str, kinds: Collection[str] = BACKENDS.keys(), otherwise: str = "") -> tvm.target.Target:
     """The target that the command line names: a kind, a tag, an architecture (sm_90a, gfx942), or a target's JSON.
+
+    Parameters
+    ----------
+    kinds, otherwise : see `resolve_target`.
 
     Raises
     ------
@@ -140,7 +145,7 @@ def target_of(text: str) -> tvm.target.Target:
         except ValueError as error:
             raise InputError("a target's JSON", f"{text}: {error}", "--target") from error
     with _without_warnings_of_tvm():
-        return resolve_target(meant)
+        return resolve_target(meant, kinds, otherwise)
 
 
 @contextmanager

@@ -23,13 +23,14 @@ from tvm_cascade.cli.arguments import (
     target_of,
 )
 from tvm_cascade.cli.programs import TOLD, Job, chosen_jobs, identifier_of, tuning_inputs
+from tvm_cascade.driver.backends import BACKENDS
 from tvm_cascade.errors import InputError
 from tvm_cascade.tuning import shipping, summary
 from tvm_cascade.tuning.building import Builder, LocalBuilder
 from tvm_cascade.tuning.exhaustion import DEFAULT_TRIALS
 from tvm_cascade.tuning.records import Records
 from tvm_cascade.tuning.report import FunctionTuning
-from tvm_cascade.tuning.running import LocalRunner, Runner, check_device
+from tvm_cascade.tuning.running import LocalRunner, Runner
 from tvm_cascade.tuning.tracker import TrackerRunner
 from tvm_cascade.tuning.tune import EVERY, tune
 
@@ -99,7 +100,8 @@ def _ship(folders: Sequence[Path]) -> int:
 
 
 def _tune(args: argparse.Namespace) -> int:
-    target = target_of(args.target)
+    here = [kind for kind, backend in BACKENDS.items() if args.tracker is not None or backend.first_device.exist]
+    target = target_of(args.target, here, "tune for others where there is such a device: there, or by --tracker")
     check_seed(args)
     check_writable(args.json, "--json")
     found = list[tuple[str, FunctionTuning]]()
@@ -133,7 +135,6 @@ def _runner(args: argparse.Namespace) -> LocalRunner | TrackerRunner:
     if (args.tracker is None) != (args.key is None):
         raise InputError("--tracker HOST:PORT and --key KEY", "one of them", "tune")
     if args.tracker is None:
-        check_device(target_of(args.target))
         return LocalRunner()
     host, _, port = args.tracker.rpartition(":")
     if not host or not port.isdecimal():

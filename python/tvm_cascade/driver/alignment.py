@@ -10,6 +10,8 @@ from __future__ import annotations
 import tvm_ffi
 from tvm import ir, tirx
 
+from tvm_cascade.analysis.memory import Memory
+from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.tir import dtype_of
 
 ON_GPUS = 64
@@ -22,8 +24,13 @@ def on_cpus(dtype: str) -> int:
 
 
 def of_any_address(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The function with parameters of which no more is taken for granted than that whole elements are aligned."""
-    placed = {param: _of_elements(param) for param in func.params if tirx.is_buffer_var(param)}
+    """The function with parameters of which no more is taken for granted than that whole elements are aligned.
+
+    Buffers that are declared over their memory, or match a part of it, are no better aligned.
+    """
+    given = [param for param in func.params if tirx.is_buffer_var(param)]
+    views = (name for name, owners in Memory(func.body).owners.items() if any(among(param, owners) for param in given))
+    placed = {buffer: _of_elements(buffer) for buffer in (*given, *views) if tirx.is_buffer_var(buffer)}
     params = [placed.get(param, param) for param in func.params]
     body = tvm_ffi.structural_map(func.body, (ir.Var, lambda var: placed.get(var, var)))
     return tirx.PrimFunc(params, body, func.ret_type, attrs=func.attrs)

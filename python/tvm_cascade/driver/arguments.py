@@ -6,8 +6,11 @@ be shared as it is, is copied, and an output is copied back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,6 +18,8 @@ import tvm
 import tvm_ffi
 from tvm import ir, s_tir, tirx
 
+from tvm_cascade.analysis.memory import Memory, taken
+from tvm_cascade.analysis.order import among
 from tvm_cascade.driver.alignment import ON_GPUS, on_cpus
 from tvm_cascade.errors import CascadeError, DeviceError, InputError
 
@@ -41,20 +46,30 @@ class Parameter:
     def __str__(self) -> str:
         return f"`{self.name}`" + (" (output)" if self.written else "")
 
+    @cached_property
+    def size(self) -> int | None:
+        """Bytes of the array, where its extents are known."""
+        shape = self.shape or ()
+        return None if any(isinstance(extent, str) for extent in shape) else self.size_of(shape)
+
+    def size_of(self, shape: Iterable[Any]) -> int:
+        """Bytes of the array at a shape."""
+        return math.prod(shape) * on_cpus(self.dtype)
+
 
 def parameters_of(func: tirx.PrimFunc) -> tuple[Parameter, ...]:
     """The parameters of a function before it is scheduled, in order."""
-    written: list[ir.Var] = []
-    exposed: list[ir.Expr] = []
+    stored: list[ir.Var] = []
     callbacks = [
-        (tirx.BufferStore, lambda store: written.append(store.buffer)),
-        (s_tir.SBlock, lambda block: written.extend(region.source for region in block.writes)),
-        (ir.Call, lambda call: exposed.extend(a.source if isinstance(a, ir.TensorLoad) else a for a in _given(call))),
+        (tirx.BufferStore, lambda store: stored.append(store.buffer)),
+        (s_tir.SBlock, lambda block: stored.extend(region.source for region in block.writes)),
     ]
     tvm_ffi.structural_walk(func.body, callbacks)
+    memory = Memory(func.body)
+    written, exposed = memory.behind(stored), memory.behind(taken(func.body))
 
     def described(param: ir.Var) -> Parameter:
-        inside = [any(param.same_as(used) for used in those) for those in (written, exposed)]
+        inside = [among(param, names) for names in (written, exposed)]
         if not tirx.is_buffer_var(param):
             dtype = str(getattr(param.ty, "dtype", "handle"))  # a pointer has no dtype of its own
             return Parameter(param.name, dtype, None, False, False)
@@ -62,12 +77,6 @@ def parameters_of(func: tirx.PrimFunc) -> tuple[Parameter, ...]:
         return Parameter(param.name, str(param.ty.dtype), shape, *inside)
 
     return tuple(described(param) for param in func.params)
-
-
-def _given(call: ir.Call) -> list[ir.Expr]:
-    """The buffers, or elements of them, of which an operator takes the address."""
-    addressed = isinstance(call.op, ir.Op) and call.op.name.endswith((".address_of", ".buffer_data"))
-    return list(call.args) if addressed else []
 
 
 def call_with(
@@ -91,6 +100,7 @@ def call_with(
         raise InputError(expected, str(len(arguments)), f"call of `{name}`", hint)
     try:
         passed = [_tensor(*pair, device) for pair in zip(parameters, arguments, strict=True)]
+        _check_apart(name, parameters, arguments, passed)
         returned = function(*(tensor for tensor, _ in passed))
     except CascadeError:
         raise
@@ -165,6 +175,71 @@ def _check_writable(parameter: Parameter, argument: Any) -> None:
     if getattr(argument, "requires_grad", False):
         hint = "pass tensor.detach(): what a compiled function does is not recorded for gradients"
         raise InputError("a tensor that requires no gradient", "one that does", where, hint)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where an array is, in bytes; its strides too."""
+
+    start: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    itemsize: int
+
+    @classmethod
+    def of(cls, parameter: Parameter, array: Any) -> _Place:
+        """The place of an argument of any library."""
+        if isinstance(array, np.ndarray):
+            return cls(array.ctypes.data, array.shape, array.strides, array.itemsize)
+        tensor: Any = array if hasattr(array, "data_ptr") else tvm_ffi.from_dlpack(array)
+        strides, size = tensor.stride() if hasattr(tensor, "stride") else tensor.strides, on_cpus(parameter.dtype)
+        return cls(tensor.data_ptr(), tuple(tensor.shape), tuple(stride * size for stride in strides), size)
+
+    @cached_property
+    def bounds(self) -> tuple[int, int]:
+        """The addresses from its first byte to behind its last; the same twice where it has no elements."""
+        if 0 in self.shape:
+            return self.start, self.start
+        ends = [(extent - 1) * stride for extent, stride in zip(self.shape, self.strides, strict=True)]
+        first = self.start + sum(end for end in ends if end < 0)
+        return first, self.start + sum(end for end in ends if end > 0) + self.itemsize
+
+    def overlaps(self, other: _Place) -> bool:
+        """Whether both have a byte in common."""
+        (first, end), (from_, to) = self.bounds, other.bounds
+        if min(end, to) <= max(first, from_):
+            return False
+        return np.shares_memory(self._described(), other._described())  # columns beside each other do not
+
+    def _described(self) -> np.ndarray[Any, Any]:
+        """The array for NumPy, which is not to look at its elements: they may be a GPU's."""
+        described = {"version": 3, "typestr": f"|V{self.itemsize}", "data": (self.start, False)}
+        holder = SimpleNamespace(__array_interface__={**described, "shape": self.shape, "strides": self.strides})
+        return np.asarray(holder)
+
+
+def _check_apart(
+    name: str, parameters: Sequence[Parameter], arguments: Sequence[Any], passed: Sequence[_Passed]
+) -> None:
+    """Raises where an output shares memory with another argument, which may be read after that was written.
+
+    Inputs that were copied share none.
+    """
+    spans: list[tuple[Parameter, Any, int, int]] = []
+    for parameter, argument, (tensor, copy_back) in zip(parameters, arguments, passed, strict=True):
+        if copy_back is not None:
+            spans.append((parameter, argument, *_Place.of(parameter, argument).bounds))
+        elif parameter.shape is not None and hasattr(tensor, "data_ptr"):
+            start = tensor.data_ptr()
+            spans.append((parameter, argument, start, start + (parameter.size or parameter.size_of(tensor.shape))))
+    for one, output, first, end in spans if len(spans) > 1 else ():
+        for other, argument, start, to in spans if one.written and first < end else ():
+            if start < end and first < to and start < to and other is not one:
+                if not _Place.of(one, output).overlaps(_Place.of(other, argument)):
+                    continue  # columns beside each other
+                places = f"{other} at {start:#x} to {to:#x} and {one} at {first:#x} to {end:#x}"
+                hint = "pass memory of its own for each output: a copy of the input, if it is to be written over"
+                raise InputError("outputs that share no memory with other arguments", places, f"call of `{name}`", hint)
 
 
 def _is_compact(tensor: tvm.runtime.Tensor) -> bool:

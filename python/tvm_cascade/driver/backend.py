@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -106,3 +107,19 @@ def is_scheduled(func: tirx.PrimFunc) -> bool:
 
     tvm_ffi.structural_walk(func.body, (tirx.For, note))
     return bool(marked)
+
+
+_NEEDED = """
+extern "C" int TVMBackendParallelLaunch(void*, void*, int);
+extern "C" int (*tvm_cascade_needs)(void*, void*, int) = &TVMBackendParallelLaunch;
+"""
+"""What a library takes from TVM's runtime. Code calls that by pointers, which the runtime sets when it loads a library,
+and which are null where only `tvm_ffi` is there: by name, the library is refused in place of the call."""
+
+
+def export_library(built: tvm.runtime.Executable, path: Path) -> None:
+    """Write a shared library of what was built, which loads where TVM's runtime is."""
+    with tempfile.TemporaryDirectory() as folder:
+        needed = Path(folder) / "needed.cc"
+        needed.write_text(_NEEDED)
+        built.export_library(str(path), addons=[str(needed)])

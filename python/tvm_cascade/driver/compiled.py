@@ -52,7 +52,7 @@ class Compiled:
     def export_library(self, path: str | Path) -> None:
         """Write everything as a shared library, with kernels as machine code, whether this machine has a GPU or not.
 
-        `tvm_ffi.load_module(path)` loads it, where TVM's runtime is; no compiler is needed there.
+        `tvm_ffi.load_module(path)` loads it, where TVM's runtime is (`import tvm`); no compiler is needed there.
 
         Parameters
         ----------
@@ -104,7 +104,8 @@ class Compiled:
         ------
         InputError
             When there are several functions and none is called `main`; a number of arguments, a dtype, a shape or a
-            device is not what the function takes; or an output is read-only or requires a gradient.
+            device is not what the function takes; or an output is read-only, requires a gradient, or shares memory
+            with another argument.
         DeviceError
             When it was compiled for a GPU and there is none.
         """

@@ -15,6 +15,7 @@ from pathlib import Path
 import tvm
 from tvm.target import Target
 
+from tvm_cascade.driver.backend import export_library
 from tvm_cascade.driver.cuda_compiler import generate_cuda
 from tvm_cascade.errors import CompilerError
 from tvm_cascade.native.toolkit import cuda_homes, find_nvcc, run_tool
@@ -52,7 +53,7 @@ def export_cuda(built: tvm.runtime.Executable, mod: tvm.IRModule, target: Target
         Where there is no driver and the compiler, or the CUDA runtime, is missing or fails; nothing is written then.
     """
     if tvm.cuda(0).exist:
-        built.export_library(str(path))
+        export_library(built, path)
         return
     with tempfile.TemporaryDirectory() as folder:
         lowered, made = Path(folder) / "module.json", Path(folder) / path.name
@@ -67,7 +68,7 @@ def export_cuda(built: tvm.runtime.Executable, mod: tvm.IRModule, target: Target
 def _export(lowered: str, target: str, path: str) -> None:
     """What the process with the stand-in does."""
     mod, goal = tvm.ir.load_json(Path(lowered).read_text()), tvm.ir.load_json(target)
-    generate_cuda(mod, goal).export_library(path)
+    export_library(generate_cuda(mod, goal), Path(path))
 
 
 def _driver_without_device(folder: Path) -> Path:

@@ -14,13 +14,14 @@ from tvm.target import Target
 
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.driver.alignment import of_any_address
-from tvm_cascade.driver.backend import Backend, Goal, Lowered, is_scheduled
+from tvm_cascade.driver.backend import Backend, Goal, Lowered, export_library, is_scheduled
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.schedule.bfloat16 import lower_bfloat16
 from tvm_cascade.schedule.cpu import schedule_cpu
 from tvm_cascade.schedule.float8 import round_float8
 from tvm_cascade.schedule.inlining import inline_maps
 from tvm_cascade.schedule.loop_guards import hoist_guards
+from tvm_cascade.schedule.nest_schedule import start_of_none
 from tvm_cascade.schedule.private_copy import private_copy
 from tvm_cascade.schedule.row_lanes import rows_in_lanes
 from tvm_cascade.schedule.stack import cells_on_the_stack
@@ -83,7 +84,16 @@ def _scheduled(
         with contextlib.suppress(Exception):
             lowered, _ = _under_schedule_of_unfused(round_float8(unfused), cpu)
             return lowered, Unfused.after("our schedule of the fused function does not apply", failed)
+    with contextlib.suppress(Exception):
+        func = _started(func)
     return func, AsItIs.after("our schedule does not apply", failed)
+
+
+def _started(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """A function without a schedule, whose reductions start whatever their length."""
+    schedule = s_tir.Schedule(private_copy(func))
+    start_of_none(schedule)
+    return schedule.mod["main"]
 
 
 def _under_schedule_of_fused(func: tirx.PrimFunc, cpu: Cpu, most_rows: int | None) -> tuple[tirx.PrimFunc, CpuSchedule]:
@@ -117,7 +127,7 @@ def _generate(mod: tvm.IRModule, target: Target) -> tvm.runtime.Executable:
 
 
 def _export(built: tvm.runtime.Executable, _mod: tvm.IRModule, _target: Target, path: Path) -> None:
-    built.export_library(str(path))
+    export_library(built, path)
 
 
 LLVM = Backend(

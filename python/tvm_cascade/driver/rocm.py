@@ -13,7 +13,7 @@ from tvm.target import Target
 
 from tvm_cascade.devices.cards import CARDS
 from tvm_cascade.devices.host import host_target
-from tvm_cascade.driver.backend import Backend, Goal, Lowered
+from tvm_cascade.driver.backend import Backend, Goal, Lowered, export_library
 from tvm_cascade.driver.gpu import gpu_options, lower_gpu, plain_gpu
 from tvm_cascade.driver.rocm_code import generate_rocm, with_waits
 from tvm_cascade.errors import InputError
@@ -80,7 +80,7 @@ def _without_libraries(func: tirx.PrimFunc, name: str) -> tuple[tirx.PrimFunc, t
 
 
 def _export(built: tvm.runtime.Executable, _mod: tvm.IRModule, _target: Target, path: Path) -> None:
-    built.export_library(str(path))
+    export_library(built, path)
 
 
 ROCM = Backend(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from tvm import tirx
+
+from tvm_cascade.algebra.verdict import Reason
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.statements import statements_of
 from tvm_cascade.plan.plan import Step
@@ -35,8 +38,8 @@ def scheduled(outcome: Outcome, why: Kernel | AsItIs | str, setting: Setting, al
 
 
 def read_in_part(outcome: Outcome) -> Program | None:
-    """The function as it was read, also where nests of it could not be."""
-    if outcome.program is not None:
-        return outcome.program
-    read = read_function(outcome.func)
-    return read if isinstance(read, Program) else None
+    """The function as it was read, also where nests of it could not be; None where they share names of memory."""
+    read = read_function(outcome.func) if outcome.program is None else outcome.program
+    if isinstance(read, Reason) or any(isinstance(one.nest, tirx.DeclBuffer) for one in read.opaque):
+        return None
+    return read

@@ -9,7 +9,7 @@ from tvm import s_tir
 
 from tvm_cascade.analysis.reducers import identity_of, split_reduction
 from tvm_cascade.analysis.tir import same
-from tvm_cascade.schedule.nest_schedule import Block, Loop
+from tvm_cascade.schedule.nest_schedule import Block, Loop, start_of_none
 from tvm_cascade.schedule.nests import BlockPlan
 
 _CROSSING_DTYPES = frozenset({"float32", "float64", "int32", "int64"})
@@ -38,6 +38,7 @@ class Late:
             sch.annotate(loop, "pragma_unroll_explicit", 0)
         for block, loop in self.decomposed:
             sch.decompose_reduction(block, loop)
+        start_of_none(sch)
 
 
 @dataclass(frozen=True)

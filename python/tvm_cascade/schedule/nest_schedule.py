@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+import tvm_ffi
 from tvm import s_tir, sym, tirx
 
 from tvm_cascade.analysis.extent import Extent, extent_of
+from tvm_cascade.analysis.tir import REDUCTION, uses
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.nests import Access, BlockPlan
+from tvm_cascade.transform.nest import AXES, OPAQUE, ROLE
 
 PARTITION_HINT = "pragma_loop_partition_hint"
 """Loop annotation that lets TVM take apart the steps that need no guard."""
@@ -46,6 +49,27 @@ class Deferred:
             sch.annotate(loop, PARTITION_HINT, 1)
         for block, loop in self.decomposed:
             sch.decompose_reduction(block, loop)
+        start_of_none(sch)
+
+
+def start_of_none(sch: s_tir.Schedule) -> None:
+    """Starts the program's own reductions of unknown length before their loops, which may have no positions.
+
+    TVM starts a reduction at its first position. What follows a fused loop knows of its length itself.
+    """
+    nests: list[s_tir.SBlockRealize] = []
+    tvm_ffi.structural_walk(sch.mod["main"].body, (s_tir.SBlockRealize, nests.append))
+    for nest in nests:
+        block = nest.block
+        bound = zip(block.iter_vars, nest.iter_values, strict=True)
+        reduced = [(iv, value) for iv, value in bound if iv.iter_type == REDUCTION]
+        known = all(isinstance(extent_of(iv.dom.extent), int) for iv, _ in reduced)
+        if known or block.init is None or AXES in block.annotations or block.annotations.get(ROLE) == OPAQUE:
+            continue
+        handle = sch.get_sblock(block.name_hint)
+        loops = sch.get_loops(handle)
+        first = next(k for k in loops if any(uses(value, [sch.get(k).loop_var]) for _, value in reduced))
+        sch.decompose_reduction(handle, first)
 
 
 @dataclass

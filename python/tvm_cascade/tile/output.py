@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import sympy as sp
+import tvm_ffi
 from tvm import ir, sym, tirx
 from tvm.ir import prim
 
@@ -18,6 +20,7 @@ from tvm_cascade.analysis.program import Program, Stage
 from tvm_cascade.analysis.tir import dtype_of, loads_of, same, simplify_index, substitute, uses, variables_of
 from tvm_cascade.tile.operand import Line, Operand, Unfit, runs_along
 from tvm_cascade.tile.reshape import inverted, taken_apart
+from tvm_cascade.transform.printer import cast
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,8 @@ class Output:
     value : what is stored, over the frame's variables, loads of results, and inputs.
     loops, extents : variables of its own, that it runs along beside the frame's: the ranks of a top-k.
     part : conditions over the frame's variables, for which points there is an element; for each point without them.
+    every, columns : it has an element for every so many values of a variable, and its loads of results are of places up
+        to the next: o[i, c // 2] = y[i, c]·y[i, c + 1] at even c.
     """
 
     buffer: tirx.Var
@@ -39,6 +44,8 @@ class Output:
     loops: tuple[tirx.Var, ...] = ()
     extents: tuple[Extent, ...] = ()
     part: tuple[ir.Expr, ...] = ()
+    every: int = 1
+    columns: tirx.Var | None = None
 
     def runs_along(self, var: tirx.Var) -> bool:
         """Whether it has a value for every point of a variable."""
@@ -61,7 +68,7 @@ def _apart(index: ir.Expr) -> tuple[ir.Expr, int]:
 
 
 def read_outputs(
-    program: Program, group: Group, along_axis: bool = False, parts: bool = False
+    program: Program, group: Group, along_axis: bool = False, parts: bool = False, together: int = 1
 ) -> tuple[tuple[Output, ...], list[sp.Symbol]]:
     """Every tensor that the function writes, and the results that they are computed from.
 
@@ -69,6 +76,7 @@ def read_outputs(
     ----------
     along_axis : outputs may have an element for every position of the cascade axis, and loops of their own.
     parts : outputs may have elements for a part of the results alone.
+    together : neighbouring columns that a thread has, of which outputs may have an element together.
 
     Raises
     ------
@@ -78,7 +86,7 @@ def read_outputs(
     if program.opaque:
         raise Unfit("the function has a nest that cannot be read")
     written = [stage for stage in program.stages if program.is_param(stage.buffer)]
-    outputs = [_read_output(program, group, stage, along_axis) for stage in written]
+    outputs = [_read_output(program, group, stage, along_axis, together) for stage in written]
     if partial := [output.buffer.name for output in outputs if output.part and not parts]:
         raise Unfit(f"{partial[0]} has elements for a part of the results alone")
     read = [member_at(group, load) for output in outputs for load in loads_of(output.value)]
@@ -124,7 +132,57 @@ def _extent(extent: ir.Expr) -> Extent:
     return int(extent) if isinstance(extent, ir.prim.IntImm) else extent
 
 
-def _read_output(program: Program, group: Group, stage: Stage, along_axis: bool) -> Output:
+def columns_beyond(member: Member, load: ir.TensorLoad) -> int | None:
+    """How far beside the frame's own point a load over the frame reads a result; None where that is no constant."""
+    analyzer, found = sym.Analyzer(), 0
+    for index, dim, extent in zip(load.indices, member.dims, load.source.ty.shape, strict=True):
+        apart = analyzer.simplify(index - cast(dim, dtype_of(index)))
+        if more_than_one(_extent(extent)) and not isinstance(apart, prim.IntImm):
+            return None
+        found = found or (int(apart) if isinstance(apart, prim.IntImm) else 0)
+    return found
+
+
+@dataclass(frozen=True)
+class _Strided:
+    """A variable of a stage that reads results at step·v + 0, 1, … up to the next: v = dim // step at those points."""
+
+    var: tirx.Var
+    dim: tirx.Var
+    step: int
+
+    @property
+    def place(self) -> ir.Expr:
+        """The variable, in the frame's."""
+        return cast(tirx.floordiv(self.dim, self.step), dtype_of(self.var))
+
+    def beside(self, group: Group, load: ir.TensorLoad) -> ir.TensorLoad:
+        """A load over the frame at v = dim // step, as one beside the point at dim."""
+        member = member_at(group, load)
+        if member is None:
+            return load
+        start = self.dim * self.step
+        rest = [sym.Analyzer().simplify(substitute(index, {self.dim: start}) - start) for index in load.indices]
+        at = zip(load.indices, member.dims, rest, strict=True)
+        return tirx.BufferLoad(load.source, [d + r if self.dim.same_as(d) else index for index, d, r in at])
+
+
+def _strided(group: Group, stage: Stage, value: ir.Expr, together: int) -> _Strided | None:
+    """The variable by which a stage reads results with a step, by a column that has as many neighbours together."""
+    read = [(load, member) for load in loads_of(value) if (member := member_at(group, load)) is not None]
+    for index, dim in ((i, d) for load, member in read for i, d in zip(load.indices, member.dims, strict=True)):
+        for var in () if isinstance(index, ir.Var) or not isinstance(dim, ir.Var) else variables_of(index):
+            whole, own = lookup(group.frame.extents, dim), stage.extents.get(var)
+            if not isinstance(whole, int) or not isinstance(own, int) or own == 0:
+                continue
+            step = whole // own
+            rest = sym.Analyzer().simplify(index - var * step)
+            if 1 < step <= together and whole == step * own and isinstance(rest, prim.IntImm) and 0 <= rest < step:
+                return _Strided(var, dim, step)
+    return None
+
+
+def _read_output(program: Program, group: Group, stage: Stage, along_axis: bool, together: int) -> Output:
     name = stage.buffer.name
     if not plain_indices(stage):
         raise Unfit(f"{name} is not written at its own plain indices")
@@ -134,7 +192,8 @@ def _read_output(program: Program, group: Group, stage: Stage, along_axis: bool)
     if stage.reducer is not None:
         raise Unfit(f"{name} is a reduction outside the cascade")
     value = Inliner(program)(stage.value, stage.extents)
-    places: dict[tirx.Var, ir.Expr] = {}
+    strided = _strided(group, stage, value, together)
+    places = {} if strided is None else {strided.var: strided.place}
     for load in loads_of(value):
         member = member_at(group, load)
         if member is None and not _is_input(program, load):
@@ -142,7 +201,8 @@ def _read_output(program: Program, group: Group, stage: Stage, along_axis: bool)
         for index, dim in zip(load.indices, member.dims if member else (), strict=bool(member)):
             if isinstance(index, ir.Var) and not any(index.same_as(key) for key in places):
                 places[index] = dim
-        if member is not None and not all(isinstance(index, (ir.Var, prim.IntImm)) for index in load.indices):
+        plain = all(isinstance(index, (ir.Var, prim.IntImm)) for index in load.indices)
+        if member is not None and not plain and strided is None:
             places |= inverted(load.indices, member.dims, stage.extents) or {}
     if along_axis and not any(member_at(group, load) for load in loads_of(value)):
         places |= _as_elements(group, stage, value)
@@ -162,11 +222,14 @@ def _read_output(program: Program, group: Group, stage: Stage, along_axis: bool)
     known = {**group.frame.extents, **own}
     indices = tuple(simplify_index(substitute(index, places), known) for index in stage.indices)
     stored = Inliner(program)(substitute(value, places), known)
+    if strided is not None:
+        stored = tvm_ffi.structural_map(stored, (ir.TensorLoad, partial(strided.beside, group)))
+    every, columns = (1, None) if strided is None else (strided.step, strided.dim)
     for load in loads_of(stored):
         member = member_at(group, load)
-        if member is not None and not reads_plainly(member, load):
+        if member is not None and columns_beyond(member, load) not in range(every):
             raise Unfit(f"{name} reads {load}, which another row computes")
-    return Output(stage.buffer, indices, stored, tuple(own), tuple(own.values()), part)
+    return Output(stage.buffer, indices, stored, tuple(own), tuple(own.values()), part, every, columns)
 
 
 def _part(places: Mapping[tirx.Var, ir.Expr], stage: Stage, group: Group) -> tuple[ir.Expr, ...]:

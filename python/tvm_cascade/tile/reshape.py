@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from tvm import ir, sym, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.extent import Extent, as_index
+from tvm_cascade.analysis.extent import Extent, as_index, extent_of
 from tvm_cascade.analysis.tir import dtype_of, uses
 from tvm_cascade.transform.printer import cast
 
@@ -32,7 +32,8 @@ def inverted(
     }
     moving = [(i, d) for i, d in zip(indices, dims, strict=True) if not isinstance(d, prim.IntImm)]
     found = sym.detect_iter_map([index for index, _ in moving], domain, check_level="bijective")
-    if not found.indices:
+    scaled = (split for index in found.indices for split in index.args if extent_of(split.scale) not in (1, -1))
+    if not found.indices or next(scaled, None) is not None:  # every other place alone, by 2·v, is no bijection
         return None
     solved = sym.inverse_affine_iter_map(found.indices, [cast(dim, dtype_of(index)) for index, dim in moving])
     return {var: cast(solved[var], dtype_of(var)) for var in domain if var in solved}

@@ -60,7 +60,7 @@ class FinishEmitter:
             length = {LENGTH: as_number(self.slots.tiling.length, counting_dtype(dtype))}
             scope = Scope(self.slots, {**at, TILE: tirx.const(0, self.nests.dtype)}, length)
             value = cast(scope.printer(accumulator_dtype(dtype))(expression), dtype)
-            value = _from_its_start(member, expression, value)
+            value = or_its_start(member, _from_its_start(member, expression, value), self.slots.tiling.none)
             return [store(slot.buffer, cast(value, dtype_of(slot.buffer)), where)]
 
         self.statements.append(self.nests.nest(_name(member), "finish", self.slots.iters(dims), body))
@@ -78,6 +78,18 @@ def _from_its_start(member: Member, expression: sp.Expr, value: ir.Expr) -> ir.E
     if reducer.ordered:
         return combiner_of(reducer)(identity_of(reducer, dtype), value)
     return key_from_its_start(member, value)
+
+
+def or_its_start(member: Member, value: ir.Expr, none: ir.Expr | None) -> ir.Expr:
+    """A result; what its reduction starts from, over no positions: no state is made there, and none has a finish.
+
+    Parameters
+    ----------
+    none : whether there are no positions; None where there are.
+    """
+    if none is None or member.stage.init is None:
+        return value
+    return tirx.Select(none, cast(member.stage.init, dtype_of(value)), value)
 
 
 def key_from_its_start(member: Member, value: ir.Expr) -> ir.Expr:

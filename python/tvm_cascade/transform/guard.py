@@ -19,7 +19,7 @@ from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.transform.failing import fails
 from tvm_cascade.transform.guarding import Guarding, loaded_by
 from tvm_cascade.transform.loop import as_number
-from tvm_cascade.transform.nest import GUARD, NestBuilder, Values, load, sequence, store
+from tvm_cascade.transform.nest import GUARD, NestBuilder, Values, binding, load, sequence, store
 from tvm_cascade.transform.printer import cast
 from tvm_cascade.transform.producers import Producer
 from tvm_cascade.transform.scope import Scope, Slot, Slots, counting_dtype, value_at
@@ -55,11 +55,10 @@ class GuardEmitter:
             again = [self._stored(member, way.result(member), at) for member in unit]
             fused = [self._stored(member, self._fused(member, at), at) for member in unit]
             noted = tirx.Select(bound, _YES, _NO)
-            return [
-                tirx.Bind(bound, reduce(tirx.Or, [self._failed(member, at) for member in unit])),
-                *(store(flag.buffer, noted, self.slots.indices(flag, at)) for flag in flags),
-                tirx.IfThenElse(bound, sequence([*way.statements(at), *again]), sequence(fused)),
-            ]
+            decided = tirx.IfThenElse(bound, sequence([*way.statements(at), *again]), sequence(fused))
+            flagged = [store(flag.buffer, noted, self.slots.indices(flag, at)) for flag in flags]
+            failed = reduce(tirx.Or, [self._failed(member, at) for member in unit])
+            return binding([(bound, failed)], [*flagged, decided])
 
         return self.nests.nest(f"{name}_guard", GUARD, self.slots.iters(dims), body, scratch=way.cells)
 

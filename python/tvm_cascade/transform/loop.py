@@ -30,7 +30,7 @@ from tvm_cascade.steps.move import departure, destination, displacement
 from tvm_cascade.steps.program import Combine, Element, Move, Reduce, Scale, Step, StepProgram, Tuple
 from tvm_cascade.transform.dead_tiles import LIVE, UNSETTLED, DeadPositions, greatest, unsettled
 from tvm_cascade.transform.elements import ElementPlan
-from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, sequence, store
+from tvm_cascade.transform.nest import Iter, NestBuilder, Values, binding, load, sequence, store
 from tvm_cascade.transform.printer import select
 from tvm_cascade.transform.producers import Producer
 from tvm_cascade.transform.scope import Scope, Slot, Slots, component_dtype, counting_dtype, reference_dtype
@@ -457,15 +457,11 @@ class LoopEmitter:
         first = tirx.EQ(at[TILE], tirx.const(0, self.nests.dtype))
         new, old = (tirx.Var(f"{step.reference}_{suffix}", dtype) for suffix in ("new", "old"))
         stay = load(current.buffer, where)
-        statements: list[tirx.Stmt] = [
-            tirx.Bind(new, destination(step, value, stay, first, kind)),
-            tirx.Bind(old, departure(new, stay, first, kind)),
-            store(self.slots.table[step.step].buffer, displacement(step, new, old, kind), where),
-        ]
+        stores = [store(self.slots.table[step.step].buffer, displacement(step, new, old, kind), where)]
         if ("old", step.reference) in self.slots.table:
-            statements.append(store(self.slots.table["old", step.reference].buffer, old, where))
-        statements.append(store(current.buffer, new, where))
-        return statements
+            stores.append(store(self.slots.table["old", step.reference].buffer, old, where))
+        values = [(new, destination(step, value, stay, first, kind)), (old, departure(new, stay, first, kind))]
+        return binding(values, [*stores, store(current.buffer, new, where)])
 
     def _coefficient(self, step: Scale) -> None:
         dims, dtype = self.slots.dims.of(step.symbol), reference_dtype(self.group)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import tvm_ffi
 from tvm import ir, s_tir, tirx
 
 from tvm_cascade.analysis.extent import Extent, as_index
 from tvm_cascade.analysis.statements import DETECT_ACCESS
+from tvm_cascade.analysis.tir import dtype_of, substitute
 
 ROLE = "tvm_cascade.role"
 """Block annotation: one of `TILE_ROLES` or `CARRYING_ROLES` in a fused loop; else merge, finish, or what follows."""
@@ -147,6 +149,22 @@ def _unused(name: str, taken: set[str]) -> str:
 def sequence(statements: Sequence[tirx.Stmt]) -> tirx.Stmt:
     """One statement for several."""
     return statements[0] if len(statements) == 1 else tirx.SeqStmt(list(statements))
+
+
+def binding(values: Sequence[tuple[tirx.Var, ir.Expr]], then: Sequence[tirx.Stmt]) -> list[tirx.Stmt]:
+    """Statements behind variables that are bound to values, of which none stores what these read but the last.
+
+    TVM 0.27 does not lower bfloat16 in a Bind: a value that is rounded to it is written where it is used.
+    """
+    written, bound = dict[tirx.Var, ir.Expr](), list[tirx.Stmt]()
+    for var, value in values:
+        whole, casts = substitute(value, written), list[ir.prim.Cast]()
+        tvm_ffi.structural_walk(whole, (ir.prim.Cast, casts.append))
+        if any(dtype_of(cast) == "bfloat16" for cast in casts):
+            written[var] = whole
+        else:
+            bound.append(tirx.Bind(var, whole))
+    return [*bound, *(substitute(statement, written) for statement in then)]
 
 
 def store(buffer: tirx.Var, value: ir.Expr, indices: Sequence[ir.Expr]) -> tirx.Stmt:

@@ -133,6 +133,7 @@ def _homes(program: Program, slots: Slots) -> dict[object, Slot]:
         dims, buffer = slots.dims.of(component), member.stage.buffer
         plain = len(dims) == len(member.dims) and all(d.same_as(v) for d, v in zip(member.dims, dims, strict=True))
         same_dtype = accumulator_dtype(dtype_of(buffer)) == dtype_of(buffer)
-        if plain and same_dtype and not slots.tiling.segmented and not program.is_param(buffer):
+        whole = not slots.tiling.segmented and slots.tiling.none is None
+        if plain and same_dtype and whole and not program.is_param(buffer):
             homes.setdefault(component, Slot(buffer, dims, per_segment=False))
     return homes

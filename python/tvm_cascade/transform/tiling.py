@@ -16,6 +16,7 @@ from tvm import ir, tirx
 
 from tvm_cascade.analysis.extent import Extent, ceil_div, more_than_one, product, same_extent
 from tvm_cascade.analysis.frame import Frame
+from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.devices.device import Cpu, Device
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.live_share import LiveTiles
@@ -153,6 +154,11 @@ class Tiling:
         return product([self.extent, *self.outer])
 
     @property
+    def none(self) -> ir.Expr | None:
+        """The condition that the axis has no positions; None where it has some."""
+        return no_positions(self.length)
+
+    @property
     def ragged(self) -> bool:
         """Whether some tile holds positions past the end."""
         return not divides(self.tile, self.extent) or not divides(self.tiles, self.total)
@@ -221,6 +227,11 @@ class Tiling:
     def unrolls_segments(self) -> bool:
         """Whether a merge is written out, segment by segment, rather than a loop over them."""
         return False
+
+
+def no_positions(length: Extent) -> ir.Expr | None:
+    """The condition that an axis of a length has no positions; None where it has some."""
+    return None if isinstance(length, int) else tirx.EQ(length, tirx.const(0, dtype_of(length)))
 
 
 def choose_tiling(

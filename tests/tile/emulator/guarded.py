@@ -31,6 +31,9 @@ class _Header(ctypes.Structure):
         ("rank", ctypes.c_int32),
         ("code", ctypes.c_uint8),
         ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p),
     )
 
 
@@ -86,6 +89,7 @@ class Guarded:
         header = _Header.from_address(pointer(capsule, b"dltensor"))
         header.device_type = _CUDA
         header.code, header.bits = self._element()
+        header.strides = None  # compact; NumPy gives empty arrays others
         return capsule
 
     def _element(self) -> tuple[int, int]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import reduce
 from math import gcd
 from typing import Any
 
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.emit import named, ptx
+from tvm_cascade.analysis.tir import dtype_of
+from tvm_cascade.tile.emit import branches, named, ptx
 from tvm_cascade.tile.operand import Operand
 
 BOX_BYTES = 128
@@ -21,6 +24,9 @@ prefill over pages of 1 and 8 rows 555 and 628 by threads, 2138 and 445 in bulk)
 
 ROW_WARPS = 2
 """Warps that copy the rows of a feed, where two feeds share the producer's warp group."""
+
+_STRIDE = 16
+"""Bytes of which strides of a descriptor are multiples."""
 
 _SWIZZLE_128B = 3
 _PROMOTE_TO_L2_128B = 2
@@ -37,6 +43,7 @@ class TensorMap:
     there : rows of a box where the launch alone knows how many there are.
     rows_by_threads : whether threads may copy rows of small pages, as of the feeds of `hopper.feed`.
     row_warps : that do so.
+    others : parameters of the kernel, of which one has elements where this has none.
 
     Attributes
     ----------
@@ -45,13 +52,15 @@ class TensorMap:
 
     def __init__(
         self, operand: Operand, buffer: Any, rows: int, columns: int | None = None, there: ir.Expr | None = None,
-        rows_by_threads: bool = False, row_warps: int = ROW_WARPS,
+        rows_by_threads: bool = False, row_warps: int = ROW_WARPS, others: Sequence[Any] = (),
     ) -> None:  # fmt: skip
         self.operand, self.buffer, self.rows, self.size = operand, buffer, rows, operand.stored_size
         self.along_rows, self.columns = columns is not None, columns or operand.width
         self.row_warps, self.rank = row_warps, len(operand.shape)
         self.box_rows = rows if operand.pages is None else gcd(rows, operand.pages.size)
         self.by_threads = rows_by_threads and operand.pages is not None and self.box_rows < LEAST_BOX_ROWS
+        known = (one for one in others if all(isinstance(extent, ir.prim.IntImm) for extent in one.ty.shape))
+        self.instead = next(known, others[-1] if others else buffer)
         if not self.by_threads:
             self.map = self._encoded(there)
 
@@ -65,13 +74,31 @@ class TensorMap:
         for dimension, count in self._rows_in_box(there).items():
             box[rank - 1 - dimension] = count
         found = named(f"{operand.buffer.name}_map", T.Bind(T.tvm_stack_alloca("tensormap", 1), T.TensorMap().ty))
-        T.evaluate(
-            T.tensormap_encode_tiled(
-                found, self.buffer.data, *shape, *strides[1:], *box, *[1] * rank,
-                descriptor_dtype=self.element, rank=rank, swizzle=_SWIZZLE_128B, l2_promotion=_PROMOTE_TO_L2_128B,
-            )
-        )  # fmt: skip
+
+        def encode(tensor: Any, shape: Sequence[Any], strides: Sequence[Any]) -> None:
+            T.evaluate(
+                T.tensormap_encode_tiled(
+                    found, tensor.data, *shape, *strides, *box, *[1] * rank,
+                    descriptor_dtype=self.element, rank=rank, swizzle=_SWIZZLE_128B, l2_promotion=_PROMOTE_TO_L2_128B,
+                )
+            )  # fmt: skip
+
+        none = self._is_empty()
+        if none is None:
+            encode(self.buffer, shape, strides[1:])
+            return found
+        with branches(none) as (empty, full):
+            with empty:  # a box is filled from one element of another tensor, and masks drop it
+                encode(self.instead, [1] * rank, [tirx.const(_STRIDE, "int64")] * (rank - 1))
+            with full:
+                encode(self.buffer, shape, strides[1:])
         return found
+
+    def _is_empty(self) -> ir.Expr | None:
+        """Whether a call gives a tensor without elements, of which there is no descriptor; None where none does."""
+        unknown = (extent for extent in self.operand.shape if not isinstance(extent, int))
+        none = [tirx.EQ(extent, tirx.const(0, dtype_of(extent))) for extent in unknown]
+        return reduce(tirx.Or, none) if none else None
 
     def _rows_in_box(self, there: ir.Expr | None) -> dict[int, int | ir.Expr]:
         """By the dimensions that rows run along, how many places of each a box has."""

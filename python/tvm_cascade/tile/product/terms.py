@@ -25,8 +25,9 @@ from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.tir import dtype_of, loads_of, same, uses
+from tvm_cascade.tile.fragment import NEIGHBOURS
 from tvm_cascade.tile.operand import Unfit, plain_value
-from tvm_cascade.tile.output import Output, member_at, read_outputs, reads_plainly
+from tvm_cascade.tile.output import Output, columns_beyond, member_at, read_outputs
 from tvm_cascade.tile.product.lines import Line, View, in_order, line_of
 
 PRODUCT = sp.Symbol("product", real=True)
@@ -70,6 +71,12 @@ class Terms:
         """The other variables that products are summed over."""
         return tuple(v for v in self.group.frame.axis if not _among(v, self.inner.parts))
 
+    def check_columns(self, columns: Line) -> None:
+        """Raises Unfit where outputs have an element for several neighbours along anything else than the columns."""
+        for output in self.outputs:
+            if output.columns is not None and not columns.parts[-1].same_as(output.columns):
+                raise Unfit(f"{output.buffer.name} reads neighbours along {output.columns.name}, which is no column")
+
     def batch(self, rows: Line, columns: Line) -> tuple[tirx.Var, ...]:
         """The variables that both operands have, or none, or beside rows and columns."""
         packed = [*rows.parts, *columns.parts, *self.group.frame.axis]
@@ -94,7 +101,7 @@ def read_terms(program: Program, group: Group, dtypes: Sequence[str], who: str, 
     Unfit
         Where it is none, or the function has more to do than the group and maps of its results.
     """
-    outputs, results = read_outputs(program, group, parts=True)
+    outputs, results = read_outputs(program, group, parts=True, together=len(NEIGHBOURS))
     group = dataclasses.replace(group, fold=group.fold.restricted_to(results))
     lifts, loads = _factors(group, outputs, most)
     return terms_of(program, group, outputs, loads, lifts, dtypes, who)
@@ -139,9 +146,9 @@ def _check_reads(program: Program, group: Group, loads: Sequence[ir.TensorLoad],
     for load in loads:
         if program.writer(load.source) is not None:
             raise Unfit(f"{load.source.name} is computed by an inner reduction")
-    for load in (load for output in outputs for load in loads_of(output.value)):
+    for one, load in ((output, load) for output in outputs for load in loads_of(output.value)):
         member = member_at(group, load)
-        if member is not None and not reads_plainly(member, load):
+        if member is not None and columns_beyond(member, load) not in range(one.every):
             raise Unfit(f"{load} reads a result at another place than its own")
 
 
@@ -178,7 +185,8 @@ def ordered(
 ) -> tuple[ir.TensorLoad, ir.TensorLoad]:
     """The loads so that the second runs along the contiguous dimension of the outputs."""
     one, other = loads
-    for index in (output.shifted[0][-1] for output in outputs if output.indices):
+    for output in (output for output in outputs if output.indices):
+        index = output.shifted[0][-1] if output.columns is None else output.columns
         if isinstance(index, ir.Var) and _uses(one, index) != _uses(other, index):
             return (other, one) if _uses(one, index) else (one, other)
     return one, other

@@ -24,7 +24,8 @@ from tvm_cascade.tile.row.results import of_results, result_dtype
 from tvm_cascade.tile.row.shape import rows_alike
 from tvm_cascade.tile.row.sweep import Point, length_of
 from tvm_cascade.tile.state import State
-from tvm_cascade.transform.finish import key_from_its_start
+from tvm_cascade.transform.finish import key_from_its_start, or_its_start
+from tvm_cascade.transform.tiling import no_positions
 
 
 class Store:
@@ -83,7 +84,9 @@ class Store:
         symbols = Symbols(self.results, self.point.values, {LENGTH: length_of(self.program)}, state.symbols())
         for finish in self.program.body.finish:
             printer = TilePrinter(symbols, result_dtype(self.row, finish.result), {}, self.program.offsets)
-            value = key_from_its_start(self.row.group.member_of(finish.result), printer(finish.expression))
+            member = self.row.group.member_of(finish.result)
+            value = key_from_its_start(member, printer(finish.expression))
+            value = or_its_start(member, value, no_positions(self.row.length))
             self.results[finish.result] = bind(str(finish.result), value)
         if self.guards is not None:
             self.results = self.guards.emit(self.results, state)

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from tvm import ir
+from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.emit import bind, registers
+from tvm_cascade.tile.emit import bind, put, registers, when
 from tvm_cascade.tile.hopper import wgmma
 from tvm_cascade.tile.hopper.barrier import Ring
+from tvm_cascade.tile.skeletons.product.config import steps_of
 from tvm_cascade.tile.skeletons.product.epilogue import Epilogue
 from tvm_cascade.tile.skeletons.product.feed import ProductFeed
 from tvm_cascade.tile.skeletons.product.partial import PartialSums
@@ -52,7 +53,7 @@ class Consumer:
         """Emits the loop over the block's tiles."""
         self.epilogue.start(self.index, self.threads)
         with each_tile() as tile:
-            self._sum_tile(tile)
+            self._sum(tile)
             if self.partial is not None:
                 arrays = [array for of_part in self.sums for array in of_part]
                 self.partial.exchange(arrays, self.index, self.rank, self.feed.memory, self.threads)
@@ -61,6 +62,17 @@ class Consumer:
         self.epilogue.drain(self.threads)
         if self.partial is not None:
             self.partial.leave()
+
+    def _sum(self, tile: Tile) -> None:
+        """The sums of a tile, which are 0 where there are no steps."""
+        if isinstance(steps_of(self.feed.shape), int):
+            self._sum_tile(tile)
+            return
+        for array in (array for of_part in self.sums for array in of_part):
+            with T.unroll(self.config.columns // 2) as k:
+                put(array, k, tirx.const(0.0, "float32"))
+        with when(self.feed.steps > 0):
+            self._sum_tile(tile)
 
     def _sum_tile(self, tile: Tile) -> None:
         """The sums of a tile; a stage is released once the products after those that read it are under way."""

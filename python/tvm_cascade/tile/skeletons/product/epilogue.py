@@ -17,7 +17,7 @@ from tvm_cascade.tile.fragment import COLUMNS_PER_STEP, DTYPE, NEIGHBOURS, QUAD,
 from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
 from tvm_cascade.tile.hopper.matrices import MatrixStore
 from tvm_cascade.tile.operand import MATRIX_DTYPES, STORED_BYTES
-from tvm_cascade.tile.output import Output, member_at
+from tvm_cascade.tile.output import Output, columns_beyond, member_at
 from tvm_cascade.tile.skeletons.product.config import SUM_BYTES, ProductConfig
 from tvm_cascade.tile.skeletons.product.raster import Tile, ends_with
 from tvm_cascade.tile.skeletons.product.shape import MatrixProduct
@@ -98,7 +98,10 @@ class Epilogue:
 
         def result(load: ir.TensorLoad) -> ir.Expr:
             member = member_at(self.shape.group, load)
-            return load if member is None else cast(self._finished(member, row, index), dtype_of(load))
+            if member is None:
+                return load
+            own = index + (columns_beyond(member, load) or 0)
+            return cast(self._finished(member, row, own), dtype_of(load))
 
         value = tvm_ffi.structural_map(output.value, (ir.TensorLoad, result))
         return placed(value, self._places(self.inside[row], self._column(column)), self.buffers)
@@ -136,7 +139,7 @@ class Epilogue:
                     with when(self._has(output, r, first, columns)):
                         self._store_pair(output, r, first, j)
                     continue
-                for e in NEIGHBOURS:
+                for e in NEIGHBOURS[:: output.every]:
                     with when(self._has(output, r, first + e, columns)):
                         value = self._value(output, r, first + e, j * 4 + 2 * r + e)
                         T.buffer_store(self._own(output.buffer), value, self._indices(output, r, first + e))

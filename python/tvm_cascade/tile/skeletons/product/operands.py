@@ -54,13 +54,14 @@ class TileOperand:
         self.side, self.inner, self.length, self.shares, self.buffers = side, inner, length, shares, buffers
         self.extent, self.depth = extent, BOX_BYTES // side.operand.size
         self.copies: TensorMap | None = None
+        others = list(buffers.values())
         self.there = length if shares > 1 or side.across else _at_most(length, extent)
         if side.bulk and side.across:
-            self.copies = TensorMap(side.operand, own, self.depth, self._columns() // shares)
+            self.copies = TensorMap(side.operand, own, self.depth, self._columns() // shares, others=others)
         elif side.bulk and isinstance(self.there, int):
-            self.copies = TensorMap(side.operand, own, self.there // shares, self.depth)
+            self.copies = TensorMap(side.operand, own, self.there // shares, self.depth, others=others)
         elif side.bulk:
-            self.copies = TensorMap(side.operand, own, length, self.depth, self.there)
+            self.copies = TensorMap(side.operand, own, length, self.depth, self.there, others=others)
 
     def _columns(self) -> int:
         """Columns of a tile that boxes cover: no more of them than there are columns for."""

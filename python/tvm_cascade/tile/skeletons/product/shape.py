@@ -193,6 +193,7 @@ def product_of(terms: Terms) -> MatrixProduct:
         Where operands are not stored as tensor cores or copies take them.
     """
     rows, columns = _lines(terms)
+    terms.check_columns(columns)
     lines = (rows, *(columns for _ in terms.lifts))
     loads = zip(terms.loads, terms.views, lines, strict=True)
     left, *rights = (_side(load, view, line, terms.inner) for load, view, line in loads)

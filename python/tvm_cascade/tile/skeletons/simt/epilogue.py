@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
-import sympy as sp
 import tvm_ffi
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
@@ -15,7 +14,7 @@ from tvm_cascade.analysis.extent import extent_of
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.tile.emit import bind, kernel_extent, put, registers, when
 from tvm_cascade.tile.fragment import TilePrinter
-from tvm_cascade.tile.output import Output, member_at
+from tvm_cascade.tile.output import Output, columns_beyond, member_at
 from tvm_cascade.tile.product.lines import View
 from tvm_cascade.tile.row.linear import VECTOR_BYTES, itemsize
 from tvm_cascade.tile.skeletons.simt.config import CoreConfig
@@ -62,13 +61,13 @@ class Epilogue:
         """Neighbouring columns that a thread has, and that are inside together."""
         layout, extent = self.fragments[1].layout, self.shape.columns
         whole = isinstance(extent, int) and extent % layout.vector == 0
-        return layout.vector if whole else 1
+        return layout.vector if whole else max(output.every for output in self.shape.terms.outputs)
 
     def _store(self, output: Output, i: int, j: int, row: ir.Expr, column: ir.Expr, count: int) -> None:
         width = min(count, VECTOR_BYTES // itemsize(dtype_of(output.buffer)))
         own = self.place.parameters.own(output.buffer)
         if width == 1 or not self._in_vectors(output, width):
-            for e in range(count):
+            for e in range(0, count, output.every):
                 with self._where(output, row, column + e):
                     value = self._value(output, i, j + e, row, column + e)
                     T.buffer_store(own, value, self._indices(output, row, column + e))
@@ -107,13 +106,14 @@ class Epilogue:
         fold, terms = self.shape.group.fold, self.shape.terms
         component = fold.components[0]
         total = terms.lift.xreplace({terms.product: component.symbol})
-        symbols: Mapping[sp.Symbol, ir.Expr] = {component.symbol: self.sums[i * self.config.columns.own + j]}
+        first = i * self.config.columns.own + j
 
         def result(load: ir.TensorLoad) -> ir.Expr:
             member = member_at(self.shape.group, load)
             if member is None:
                 return load
             finish = fold.finish[member.result].xreplace({component.symbol: total})
+            symbols = {component.symbol: self.sums[first + (columns_beyond(member, load) or 0)]}
             return cast(TilePrinter(symbols, self.shape.dtype, {})(finish), dtype_of(load))
 
         value = tvm_ffi.structural_map(output.value, (ir.TensorLoad, result))

@@ -154,6 +154,7 @@ def read_core_product(program: Program, group: Group) -> CoreProduct:
     """
     terms = read_terms(program, group, SUMMED, f"CUDA cores sum in {', '.join(SUMMED)}")
     lines = terms.choices[0]
+    terms.check_columns(lines[1])
     left, right = (
         _factor(load, view, line, terms.inner) for load, view, line in zip(terms.loads, terms.views, lines, strict=True)
     )

@@ -9,6 +9,7 @@ import sympy as sp
 import tvm_ffi
 from tvm import ir, tirx
 
+from tvm_cascade.analysis.extract import Member
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.tir import dtype_of, loads_of, same, substitute, uses
 from tvm_cascade.tile.dependent import read_four_late, read_late
@@ -19,6 +20,8 @@ from tvm_cascade.tile.output import Output, member_at
 from tvm_cascade.tile.row_values import RowValues, with_rows_apart
 from tvm_cascade.tile.shape import Stream, product_along
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
+from tvm_cascade.transform.finish import or_its_start
+from tvm_cascade.transform.tiling import no_positions
 
 
 class FinalRows(Protocol):
@@ -74,16 +77,21 @@ class Finish:
         wide: set[sp.Symbol] = set(products)
         for result, expression in self.stream.fold.finish.items():
             if not expression.free_symbols & wide:
-                self._set(result, expression)
+                self._set(result, expression, self.stream.group.member_of(result))
                 continue
             wide.add(result)
             self.finish[result] = self._hoisted(expression.xreplace(self.finish), products)
         self._apart: dict[tirx.Var, RowValues] = {}
         self._of_rows: dict[tuple[tirx.Var, int], Any] = {}
 
-    def _set(self, symbol: sp.Symbol, expression: sp.Expr) -> None:
+    def _set(self, symbol: sp.Symbol, expression: sp.Expr, member: Member | None = None) -> None:
+        """Sets a symbol in the rows' registers: the result of a member, or another value."""
         for r in self.numbers:
-            self.rows.set(symbol, r, self.rows.write(expression, self.rows.row_symbols(r)))
+            value = self.rows.write(expression, self.rows.row_symbols(r))
+            self.rows.set(symbol, r, value if member is None else self._or_start(member, value))
+
+    def _or_start(self, member: Member, value: ir.Expr) -> ir.Expr:
+        return or_its_start(member, value, no_positions(self.stream.extent(self.stream.position)))
 
     def _hoisted(self, expression: sp.Expr, products: set[sp.Symbol]) -> sp.Expr:
         """The expression with loop-invariant reciprocals hoisted."""
@@ -182,7 +190,8 @@ class Finish:
             member = member_at(self.stream.group, load)
             if member is None:
                 return load
-            return self.rows.write(self.finish.get(member.result, member.result), symbols)
+            value = self.rows.write(self.finish.get(member.result, member.result), symbols)
+            return self._or_start(member, value) if member.result in self.finish else value
 
         whole = placed(tvm_ffi.structural_map(value, (ir.TensorLoad, result)), at, self.tiling.buffers)
         late = [self.tiling.own(buffer) for buffer in self.tiling.program.late]

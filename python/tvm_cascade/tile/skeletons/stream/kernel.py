@@ -89,7 +89,8 @@ class StreamKernel:
 
     def _map(self, operand: Operand, rows: int, columns: int | None = None) -> TensorMap:
         own = self.tiling.own(operand.buffer)
-        return TensorMap(operand, own, rows, columns, rows_by_threads=self.rows_by_threads, row_warps=self.row_warps)
+        others, by_threads = list(self.tiling.buffers.values()), self.rows_by_threads
+        return TensorMap(operand, own, rows, columns, None, by_threads, self.row_warps, others)
 
     def _value_map(self, product: Product) -> TensorMap:
         """Of a tile of positions of V, along its rows or along its columns."""
