@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -64,6 +65,23 @@ def test_the_user_is_told_of_the_plan_and_of_what_was_declined() -> None:
     assert "0 flop" not in text
     assert "not as one kernel: no `stream`" in text and "not as one kernel: no `stream`" in html
     assert json.loads(told.to_json())["functions"][0]["plan"][0]["writes"] == ["normalised_float16"]
+
+
+def test_the_times_that_are_shown_are_those_that_decided() -> None:
+    """Not a CPU's beside the verdict of a GPU; where the verdict compares no times, none are shown."""
+    told = tvm_cascade.explain(functions.rms_product(4096, 4096, 4096), target=TARGET)
+    (group,) = told.groups
+    assert group.us_before is not None and group.us_after is not None and group.us_before < group.us_after
+    decided = f"estimated {group.us_after:.1f} us fused, {group.us_before:.1f} us as 2 steps"
+    shown = re.findall(r"estimated time, (\w+)</td><td[^>]*>([\d.]+) us", told._repr_html_())
+    assert decided in group.reason.detail
+    assert shown == [("unfused", f"{group.us_before:.1f}"), ("fused", f"{group.us_after:.1f}")]
+    (fused,) = (kept := tvm_cascade.explain(functions.attention(1024), target=TARGET)).groups
+    assert fused.verdict is Verdict.FUSED and fused.us_before is fused.us_after is None and fused.passes_before
+    assert "estimated time, " not in kept._repr_html_()
+    cpu = {"kind": "llvm", "num-cores": 1}
+    (alone,) = tvm_cascade.explain(functions.rms_product(64, 128, 4096), target=cpu, force=False).groups
+    assert alone.us_before is not None and f"{alone.us_before:.1f} us unfused" in alone.reason.detail
 
 
 def test_a_fused_kernel_is_declined_where_its_parts_take_less(monkeypatch: pytest.MonkeyPatch) -> None:
