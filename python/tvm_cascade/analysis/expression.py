@@ -54,6 +54,9 @@ FUNCTIONS: dict[str, Convert] = {
     "pow": sp.Pow,
     "power": sp.Pow,
 }
+MOST_FACTORS = 16
+"""Factors up to which a power is written as products."""
+
 LOGARITHMS = ("log", "log2", "log10")
 NUMBER_DIGITS = 30
 """Digits of an irrational number: more than any dtype has."""
@@ -279,6 +282,13 @@ def function_name(expression: ir.Expr) -> str | None:
     """The known elementary function that an expression calls; None for any other expression."""
     name = call_name(expression)
     return name if name in FUNCTIONS else None
+
+
+def whole_exponent(expression: ir.Expr) -> int | None:
+    """The exponent of a power that is a few products; None of any other expression."""
+    exponent = expression.args[1] if call_name(expression) in ("pow", "power") else None
+    value = exponent.value if isinstance(exponent, (prim.FloatImm, prim.IntImm)) else 0
+    return int(value) if 1 <= abs(value) <= MOST_FACTORS and value == int(value) else None
 
 
 def is_modular(expression: ir.Expr) -> bool:
