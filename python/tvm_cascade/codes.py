@@ -142,7 +142,7 @@ CODES: dict[str, tuple[Verdict, str, str]] = {
     "defect": (Verdict.UNKNOWN, "a derived fold or its rewrite failed our own checks", "report the program"),
     "single_reduction": (
         Verdict.NOTHING,
-        "no reduction reads the result of another over the same axis",
+        "no reduction reads the result of another over the same axis, or one tensor at the same places as another",
         "",
     ),
     "dependence_cycle": (

@@ -1,4 +1,9 @@
-"""Groups of reductions that form cascades: found by dependence and iteration domain, each with a verdict."""
+"""Groups of reductions that form cascades: found by dependence and iteration domain, each with a verdict.
+
+Reductions that read each other along an axis are one cascade. Of those that are left, such as the minimum, the maximum
+and the sum of a row, those that read one tensor at the same places are one as well: none depends on another, so its
+fold is the product of theirs, and it reads the tensor once.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +19,9 @@ from tvm_cascade.algebra.cascade import LENGTH, Cascade, Reduction, unlike
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.reducer import MAX, MIN, PROD, SUM
 from tvm_cascade.algebra.verdict import Reason, Refusal
-from tvm_cascade.analysis.axis import matching_axis
+from tvm_cascade.analysis.axis import Shared, matching_axis, reads_once, shared_tensor
 from tvm_cascade.analysis.expression import AtomTable, ElementReader, NotExpressible
-from tvm_cascade.analysis.extent import Extent, same_extent
+from tvm_cascade.analysis.extent import Extent, more_than_one, same_extent
 from tvm_cascade.analysis.frame import Frame, FrameBuilder
 from tvm_cascade.analysis.inline import Inliner, plain_indices
 from tvm_cascade.analysis.meaning import meaning_of
@@ -158,6 +163,9 @@ class _Search:
         for later in range(len(self.reductions)):
             if earlier := self._considered_links(later):
                 self._try_join(later, earlier)
+        for indices in self._sharing():
+            if isinstance(outcome := self._outcome(indices, beside=True), Group):
+                self._join(indices, outcome)
         found = [Candidate(group.names, Reason("fold"), group) for group in self.groups.values()]
         lone = [k for k in range(len(self.reductions)) if self.considered[k]]
         if not found and not self.refusals and lone:
@@ -216,8 +224,46 @@ class _Search:
         tuples = set(self.group_of.values())
         return [indices for indices in dict.fromkeys(found.values()) if len(indices) > 2 and indices not in tuples]
 
-    def _outcome(self, indices: tuple[int, ...]) -> Group | Reason:
-        return self._cycle(indices) or self._beside_opaque(indices) or self.group(indices)
+    def _sharing(self) -> list[tuple[int, ...]]:
+        """Sets of reductions in no group that read one tensor at the same places, and do not depend on one another.
+
+        One reduction is a set where it folds the rows of a product, which its loop can compute instead of reading.
+        """
+        sets: list[tuple[int, ...]] = []
+        for parts in dict.fromkeys(self.group_of.values()):
+            if parts in self.groups or not all(self.considered[k] for k in parts):
+                continue
+            joined = next((some for some in sets if self._shares(some, parts)), None)
+            if joined is None:
+                sets.append(parts)
+            else:
+                sets[sets.index(joined)] = (*joined, *parts)
+        alone = set(self.group_of.values())
+        return [indices for indices in sets if indices not in alone or any(map(self._folds_a_product, indices))]
+
+    def _folds_a_product(self, k: int) -> bool:
+        """Whether a reduction reads all of a product, each value once, and the function computes it for that alone."""
+        reader = self.reductions[k]
+        return any(
+            not self.program.is_param(load.source)
+            and _is_product(self.reductions[other])
+            and reads_once(load, reader.stage)
+            for other, loads in self.reads[k].items()
+            if self.group_of[other] not in self.groups
+            for load in loads
+        )
+
+    def _shares(self, some: tuple[int, ...], parts: tuple[int, ...]) -> bool:
+        depend = any(self._closure(one) & set(others) for a, others in ((some, parts), (parts, some)) for one in a)
+        pairs = ((self.reductions[one], self.reductions[other]) for one in some for other in parts)
+        return not depend and any(self._shared(*pair) for pair in pairs)
+
+    @staticmethod
+    def _shared(earlier: InlinedReduction, later: InlinedReduction) -> Shared | None:
+        return shared_tensor(earlier.stage, earlier.element, later.stage, later.element)
+
+    def _outcome(self, indices: tuple[int, ...], beside: bool = False) -> Group | Reason:
+        return self._cycle(indices) or self._beside_opaque(indices) or self.group(indices, beside)
 
     def _join(self, indices: tuple[int, ...], group: Group) -> None:
         for k in indices:
@@ -360,12 +406,18 @@ class _Search:
             order = tuple(range(len(variant.stage.reduce)))
             for at, other in enumerate(variants[:position]):
                 if other.stage.block.same_as(variant.stage.block) and not variant.is_slice and not other.is_slice:
-                    builder.unify_parts(at, position)
+                    builder.unify_pairs(at, position, zip(other.stage.spatial, variant.stage.spatial, strict=True))
                     order = orders[at]
             inside = self._inside(variant, variants)
             if beside:  # with the first that reads earlier results as well, or reads none either
-                alike = (k for k, other in enumerate(reading) if bool(other) == bool(inside))
-                builder.unify_rows(next(alike, position), position)
+                alike = [k for k, other in enumerate(reading) if bool(other) == bool(inside)]
+                shared = next(((k, found) for k in alike if (found := self._shared(variants[k], variant))), None)
+                if shared is not None:
+                    at, found = shared
+                    builder.unify_pairs(at, position, found.rows)
+                    order = tuple(orders[at][k] for k in found.order)
+                else:
+                    builder.unify_rows(next(iter(alike), position), position)
             reading.append(inside)
             for at, load in inside:
                 earlier = variants[at]
@@ -379,6 +431,13 @@ class _Search:
                 return Reason("axis_mismatch", variant.stage.buffer.name)
             orders.append(order)
         return builder.build(orders)
+
+
+def _is_product(reduction: InlinedReduction) -> bool:
+    """Whether every tensor that a sum reads is read again along one of its rows, as both matrices of a product are."""
+    rows = [v for v in reduction.stage.spatial if more_than_one(reduction.stage.extents[v])]
+    read = loads_of(reduction.element)
+    return reduction.stage.reducer is SUM and all(any(not uses(load, [v]) for v in rows) for load in read)
 
 
 def _form(reader: ElementReader, element: ir.Expr) -> sp.Expr:
