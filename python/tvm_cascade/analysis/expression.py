@@ -23,7 +23,7 @@ from tvm_cascade.algebra.verdict import Reason
 from tvm_cascade.analysis.tir import dtype_of, loads_of, uses
 from tvm_cascade.symbolic.functions import LN2, LN10, Round, WholePower
 from tvm_cascade.symbolic.masks import TRUTH, Condition, choice, is_truth
-from tvm_cascade.symbolic.signs import sign_of
+from tvm_cascade.symbolic.signs import sign_of, stand_in
 
 Convert = Callable[..., sp.Expr]
 
@@ -220,12 +220,23 @@ class AtomTable:
         """The symbol of an expression that has no algebra of its own."""
         key = tvm_ffi.StructuralKey(expression)  # type: ignore[call-arg]
         if key not in self._leaves:
-            dtype = dtype_of(expression)
-            facts = TRUTH if dtype == "bool" else {"nonnegative": True} if dtype.startswith("uint") else {}
-            facts = {"integer": True} | facts if dtype.startswith(("int", "uint")) else facts
+            facts = self._facts(expression)
             self._leaves[key] = sp.Symbol(f"_leaf{len(self._leaves)}", real=True, **facts)
             self.sources[self._leaves[key]] = expression
         return self._leaves[key]
+
+    def _facts(self, expression: ir.Expr) -> dict[str, bool]:
+        """What its dtype tells of a leaf, and both branches of a selection: 1 where kept, 0 elsewhere, is a truth."""
+        dtype, selection = dtype_of(expression), selection_of(expression)
+        if dtype == "bool":
+            return TRUTH
+        facts = {"integer": True} if dtype.startswith(("int", "uint")) else {}
+        if selection is not None:
+            branches = [self.form(branch) for branch in selection[1:]]
+            if set(branches) == {sp.S.Zero, sp.S.One}:
+                return TRUTH
+            facts |= sign_of(sp.Min(*(stand_in(branch, f"b{k}") for k, branch in enumerate(branches))))
+        return facts | {"nonnegative": True} if dtype.startswith("uint") else facts
 
 
 def number(constant: prim.FloatImm | prim.IntImm) -> sp.Expr:
