@@ -275,13 +275,32 @@ def test_a_result_must_be_read_at_the_row_itself(index: Callable[[Expr], Expr], 
     assert [c.reason.code for c in candidates(program(x, row_sum))] == [code]
 
 
-def test_results_of_two_rows_in_one_element_are_refused() -> None:
+def of_two_rows(element: Callable[[te.Tensor, te.Tensor, Expr, Expr], Expr]) -> tirx.PrimFunc:
+    """x -> Σ of the products of an element at every two rows."""
     x = array("x")
     row_max = fold("row_max", lambda i, j: x[i, j], maximum)
-    pairs = fold(
-        "pairs", lambda i, k, j: te.exp(x[i, j] - row_max[i]) * te.exp(x[k, j] - row_max[k]), rows=(ROWS, ROWS)
+    return program(
+        x, fold("out", lambda i, k, j: element(x, row_max, i, j) * element(x, row_max, k, j), rows=(ROWS, ROWS))
     )
-    assert only_refusal(program(x, pairs)) == "result_index"
+
+
+def test_a_result_that_is_read_at_two_rows_is_two_results_to_the_loop() -> None:
+    group = only_group(of_two_rows(lambda x, m, i, j: te.exp(x[i, j] - m[i])))
+    assert group.names == ("row_max", "out") and len(group.members) == 3
+    first, second, out = (member.dims for member in group.members)
+    assert first[0].same_as(out[0]) and second[0].same_as(out[1]) and not out[0].same_as(out[1])
+
+
+def test_what_a_result_of_two_rows_is_computed_from_is_one_result_still() -> None:
+    """The norm would be needed at two rows as well, of which the element reads neither."""
+    x = array("x")
+    row_max = fold("row_max", lambda i, j: x[i, j], maximum)
+    norm = fold("norm", lambda i, j: te.exp(x[i, j] - row_max[i]))
+    share = lambda i, j: te.exp(x[i, j] - row_max[i]) / norm[i]  # noqa: E731
+    pairs = fold("pairs", lambda i, k, j: share(i, j) * share(k, j), rows=(ROWS, ROWS))
+    assert ("result_index", ("row_max", "norm", "pairs")) in [
+        (c.reason.code, c.names) for c in candidates(program(x, pairs))
+    ]
 
 
 def test_fixed_parts_of_a_result_are_results_of_their_own() -> None:

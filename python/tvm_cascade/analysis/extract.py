@@ -357,7 +357,8 @@ class _Search:
         reductions: list[Reduction] = []
         for position, variant in enumerate(variants):
             element = substitute(variant.element, dict(frame.variables[position]))
-            known = list(zip(variants[:position], symbols, strict=False))
+            placed = [variant.over(dict(frame.variables[position])) for variant in variants[:position]]
+            known = list(zip(placed, symbols, strict=False))
             try:
                 powers = variant.stage.reducer is SUM
                 form = _form(ElementReader(atoms, partial(_result_symbol, known), powers), element)
