@@ -23,6 +23,7 @@ from tvm_cascade.algebra.verdict import Reason
 from tvm_cascade.analysis.tir import dtype_of, loads_of, uses
 from tvm_cascade.symbolic.functions import LN2, LN10, Round, WholePower
 from tvm_cascade.symbolic.masks import TRUTH, Condition, choice, is_truth
+from tvm_cascade.symbolic.rounding import WHOLE_NUMBERS
 from tvm_cascade.symbolic.signs import sign_of, stand_in
 
 Convert = Callable[..., sp.Expr]
@@ -368,9 +369,7 @@ class ElementReader:
                 raise NotExpressible("result_index", str(expression))
             return symbol
         if is_modular(expression):
-            raise NotExpressible(
-                "intrinsic", f"{expression} in {dtype_of(expression)}, which wraps around or truncates"
-            )
+            raise NotExpressible("integer", f"{expression} in {dtype_of(expression)}, which wraps around or truncates")
         kind = type(expression)
         if kind in (prim.Add, prim.Sub):
             return self._collected(expression, additive=True)
@@ -380,7 +379,8 @@ class ElementReader:
             return ARITHMETIC[kind](self(expression.a), self(expression.b))
         if isinstance(expression, prim.Cast):
             inner = self(expression.value)
-            return inner if widens(expression) else Round(inner, sp.Symbol(dtype_of(expression)))
+            exact = widens(expression) or is_wider(dtype_of(expression), dtype_of(expression.value))
+            return inner if exact else Round(inner, sp.Symbol(dtype_of(expression)))
         if condition := selection_of(expression):
             return self._selected(*condition)
         if name := function_name(expression):
@@ -389,6 +389,8 @@ class ElementReader:
             return choice(self.condition(expression), sp.S.One, sp.S.Zero)
         if (name := call_name(expression)) in WHOLE and not uses(expression, self.atoms.axis):
             return WHOLE[name](self(expression.args[0]))
+        if name in WHOLE_NUMBERS and uses(expression, self.atoms.axis):
+            return Round(self(expression.args[0]), sp.Symbol(WHOLE_NUMBERS[name][0]))
         raise NotExpressible("intrinsic", str(expression))
 
     def _selection_outward(self, expression: ir.Expr) -> ir.Expr:

@@ -345,9 +345,6 @@ class _Search:
                 )
             if variant.is_slice and variant.stage.is_part:
                 return Reason("result_index", f"a fixed part of {variant.stage.buffer.name} is read")
-            dtype, reads = dtype_of(variant.stage.buffer), any(self._inside(variant, variants))
-            if reads and not dtype.startswith(("float", "bfloat", "bool")):
-                return Reason("integer", variant.stage.buffer.name)
         frame = self._frame(variants, beside)
         if isinstance(frame, Reason):
             return frame
@@ -377,6 +374,10 @@ class _Search:
         fold = self._derived(Cascade(reductions, varying), meaning)
         if isinstance(fold, Refusal):
             return dataclasses.replace(fold.reason, detail=f"{fold.reduction}: {fold.reason.detail}")
+        for variant in variants:
+            floats = dtype_of(variant.stage.buffer).startswith(("float", "bfloat", "bool"))
+            if not floats and any(self._inside(variant, variants)):
+                return Reason("integer", variant.stage.buffer.name)
         return Group(tuple(members), frame, atoms, fold)
 
     def _derived(self, cascade: Cascade, meaning: tuple[tuple[sp.Symbol, sp.Expr], ...]) -> Fold | Refusal:
