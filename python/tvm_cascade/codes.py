@@ -64,8 +64,7 @@ CODES: dict[str, tuple[Verdict, str, str]] = {
     ),
     "tuple_algebra": (
         Verdict.REFUSED,
-        "a reducer of your own, of numbers or of tuples, must be associative and commutative, and its identity "
-        "neutral",
+        "a reducer of your own, of numbers or of tuples, must be associative and commutative, and its identity neutral",
         "write a combine and an identity for which both hold; let equal keys be decided by an index",
     ),
     "tuple_dependence": (
@@ -104,7 +103,11 @@ CODES: dict[str, tuple[Verdict, str, str]] = {
         "no law covers this reducer over elements that read an earlier result",
         "reduce the part that does not depend on the earlier result, and apply the rest afterwards",
     ),
-    "rank_limit": (Verdict.UNKNOWN, "the state would need more components than the limit", "split the reduction"),
+    "rank_limit": (
+        Verdict.UNKNOWN,
+        "the state would need more components than the limit",
+        "expand the element, reduce each power of the data in a sum of its own, and combine these afterwards",
+    ),
     "separation_unknown": (
         Verdict.UNKNOWN,
         "the element looks to be of finite rank, but no separation was found",

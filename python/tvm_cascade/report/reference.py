@@ -52,6 +52,17 @@ EXAMPLES: dict[str, str] = {
 }
 """By code, a program that has it: statements of `tvm_cascade.accuracy.catalogue`, or a sentence."""
 
+ADVISED: dict[str, str] = {
+    "infinite_rank": "total = sum x; out = sum exp(x - total)",
+    "undefined": "m = max x; out = sum log(exp(x - m))",
+    "not_monotone": "total = sum x; least = min x; out = abs(least - total)",
+    "rounding": "a = max abs(x); s = sum 127*x/a; out = ceil(s)",
+    "logical_dependence": "m = max x; out = any x >= m/2",
+    "prod_dependence": "total = sum x; out = prod x*total",
+    "rank_limit": "s = sum x; q = sum x**2; c = sum x**3; out = c - 3*s*q + 3*s**2*s - N*s**3",
+}
+"""By code, a program that follows its hint, and fuses: where its example is statements, and the hint changes these."""
+
 _REASONS = """# Reason codes
 
 Every group of reductions has a verdict with a stable code, never a silent no. `explain` prints it with the buffers and
@@ -88,7 +99,8 @@ def reasons_page() -> str:
     sections = []
     for code, (verdict, law, hint) in CODES.items():
         rows = [f"*{verdict}*: {law}.", f"Example: {example_of(code)}."]
-        sections.append("\n\n".join([f"## {code}", *rows, *([f"To make it fuse: {hint}."] if hint else [])]))
+        advised = f": `{ADVISED[code]}`" if code in ADVISED else ""
+        sections.append("\n\n".join([f"## {code}", *rows, *([f"To make it fuse: {hint}{advised}."] if hint else [])]))
     return "\n".join([_REASONS, "\n\n".join(sections), ""])
 
 
