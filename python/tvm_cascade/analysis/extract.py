@@ -86,6 +86,7 @@ def find_cascades(
     rescalable_casts: Sequence[str] = RESCALABLE_CASTS,
     only: Sequence[str] | None = None,
     reference: str = "exact",
+    beside: bool = True,
 ) -> list[Candidate]:
     """Every cascade of a program, and every refusal with its reason.
 
@@ -95,8 +96,9 @@ def find_cascades(
     rescalable_casts : see `FuseOptions`.
     only : names of blocks to consider; all by default.
     reference : see `FuseOptions`.
+    beside : those that merely read one tensor alike, or fold a product's rows, are cascades too.
     """
-    return _Search(program, rescalable_casts, only, reference).run()
+    return _Search(program, rescalable_casts, only, reference).run(beside)
 
 
 def lone_reductions(
@@ -154,7 +156,7 @@ class _Search:
         self.refusals: list[Candidate] = []
         self._refused: list[tuple[list[object], Refusal]] = []
 
-    def run(self) -> list[Candidate]:
+    def run(self, beside: bool) -> list[Candidate]:
         """Tries all linked reductions as one group; where that has no fold, each joins the groups of those it reads."""
         for indices in self._linked():
             outcome = self._outcome(indices)
@@ -163,7 +165,7 @@ class _Search:
         for later in range(len(self.reductions)):
             if earlier := self._considered_links(later):
                 self._try_join(later, earlier)
-        for indices in self._sharing():
+        for indices in self._sharing() if beside else ():
             if isinstance(outcome := self._outcome(indices, beside=True), Group):
                 self._join(indices, outcome)
         found = [Candidate(group.names, Reason("fold"), group) for group in self.groups.values()]
@@ -344,7 +346,7 @@ class _Search:
                     "unsupported_shape", f"{variant.stage.buffer.name} is not written at its own plain indices"
                 )
             if variant.is_slice and variant.stage.is_part:
-                return Reason("result_index", f"a fixed part of {variant.stage.buffer.name} is read")
+                return Reason("result_index", f"{variant.stage.buffer.name} is read at a fixed part, or at two rows")
         frame = self._frame(variants, beside)
         if isinstance(frame, Reason):
             return frame
