@@ -20,7 +20,7 @@ from tvm.ir import prim
 from tvm_cascade.algebra.cascade import POSITION, unlike
 from tvm_cascade.algebra.reducer import HIGHEST, LOWEST
 from tvm_cascade.algebra.verdict import Reason
-from tvm_cascade.analysis.tir import dtype_of, loads_of, uses
+from tvm_cascade.analysis.tir import dtype_of, loads_of, uses, without_casts
 from tvm_cascade.symbolic.functions import LN2, LN10, Round, WholePower
 from tvm_cascade.symbolic.masks import TRUTH, Condition, choice, is_truth
 from tvm_cascade.symbolic.rounding import WHOLE_NUMBERS
@@ -196,7 +196,10 @@ class AtomTable:
         return len(self.axis) == 1 and isinstance(expression, ir.Var) and expression.same_as(self.axis[0])
 
     def _name(self, expression: ir.Expr) -> str:
-        return unlike(self.name_of(expression), {str(atom.symbol) for atom in self.atoms.values()} | self.reserved)
+        """A name of its own; a buffer's is for what is loaded from it, and not for what is computed of that."""
+        loads = [] if isinstance(without_casts(expression), ir.TensorLoad) else loads_of(expression)
+        taken = {load.source.name for load in loads} | {str(atom.symbol) for atom in self.atoms.values()}
+        return unlike(self.name_of(expression), taken | self.reserved)
 
     @staticmethod
     def name_of(expression: ir.Expr) -> str:
