@@ -51,7 +51,7 @@ class Shared:
 
     Attributes
     ----------
-    rows : pairs of row variables that are alike, the earlier's first.
+    rows : pairs of row variables that are alike, the earlier's first; those of one value in order.
     order : the position among the earlier's reduction variables of each of the later.
     """
 
@@ -89,6 +89,8 @@ def _alike(earlier: Stage, one: ir.TensorLoad, later: Stage, other: ir.TensorLoa
     rows = [(a, b) for a, b in found if any(a.same_as(row) for row in earlier.spatial)]
     axis = [(a, b) for a, b in found if any(a.same_as(var) for var in earlier.reduce)]
     order = [k for var in later.reduce for k, own in enumerate(earlier.reduce) if _paired(own, var, axis)]
+    units = [[v for v in stage.spatial if not more_than_one(stage.extents[v])] for stage in (earlier, later)]
+    rows += zip(*units, strict=True) if len(units[0]) == len(units[1]) else ()
     alike = len(order) == len(earlier.reduce) == len(later.reduce)
     alike = alike and all(same_extent(earlier.extents[a], later.extents[b]) for a, b in found)
     return Shared(tuple(rows), tuple(order)) if alike else None

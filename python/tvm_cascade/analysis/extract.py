@@ -27,7 +27,7 @@ from tvm_cascade.analysis.inline import Inliner, plain_indices
 from tvm_cascade.analysis.meaning import meaning_of
 from tvm_cascade.analysis.order import crossed
 from tvm_cascade.analysis.program import Program, Stage
-from tvm_cascade.analysis.tir import dtype_of, loads_of, substitute, uses
+from tvm_cascade.analysis.tir import dtype_of, loads_of, reads_buffer, substitute, uses
 from tvm_cascade.analysis.variants import InlinedReduction, variants_of
 from tvm_cascade.obligations.derive import RESCALABLE_CASTS, remembered
 from tvm_cascade.symbolic.masks import choice
@@ -229,11 +229,13 @@ class _Search:
     def _sharing(self) -> list[tuple[int, ...]]:
         """Sets of reductions in no group that read one tensor at the same places, and do not depend on one another.
 
-        One reduction is a set where it folds the rows of a product, which its loop can compute instead of reading.
+        One reduction is a set where it folds the rows of a product, which its loop can compute instead of reading. What
+        the loop of a group computes inside is in none.
         """
         sets: list[tuple[int, ...]] = []
+        inside = {k for indices in self.groups for member in indices for k in self._inside_of(member)}
         for parts in dict.fromkeys(self.group_of.values()):
-            if parts in self.groups or not all(self.considered[k] for k in parts):
+            if parts in self.groups or not all(self.considered[k] and k not in inside for k in parts):
                 continue
             joined = next((some for some in sets if self._shares(some, parts)), None)
             if joined is None:
@@ -241,18 +243,33 @@ class _Search:
             else:
                 sets[sets.index(joined)] = (*joined, *parts)
         alone = set(self.group_of.values())
-        return [indices for indices in sets if indices not in alone or any(map(self._folds_a_product, indices))]
+        return [indices for indices in sets if indices not in alone or self._folds_a_product(indices)]
 
-    def _folds_a_product(self, k: int) -> bool:
+    def _inside_of(self, k: int) -> set[int]:
+        """Reductions whose results an element reads along the axis, and those that these are computed from."""
+        along = set(self.reads[k]) - set(self._chained(k))
+        return along.union(*map(self._inside_of, along))
+
+    def _folds_a_product(self, parts: tuple[int, ...]) -> bool:
         """Whether a reduction reads all of a product, each value once, and the function computes it for that alone."""
-        reader = self.reductions[k]
+        if any(set(parts) & self._inside_of(k) for k in range(len(self.reductions))):
+            return False
         return any(
-            not self.program.is_param(load.source)
-            and _is_product(self.reductions[other])
-            and reads_once(load, reader.stage)
+            _is_product(self.reductions[other])
+            and any(reads_once(load, self.reductions[k].stage) for load in loads)
+            and not self._is_read_beside(other, parts)
+            for k in parts
             for other, loads in self.reads[k].items()
-            if self.group_of[other] not in self.groups
-            for load in loads
+        )
+
+    def _is_read_beside(self, product: int, parts: tuple[int, ...]) -> bool:
+        """Whether a result is an output, or read for anything but the elements of some reductions."""
+        buffer = self.reductions[product].stage.buffer
+        outputs = (s for s in self.program.stages if s.reducer is None and self.program.is_param(s.buffer))
+        return (
+            self.program.is_param(buffer)
+            or any(product in reads for k, reads in enumerate(self.reads) if k not in parts)
+            or any(reads_buffer(self.inline(stage.value, stage.extents), buffer) for stage in outputs)
         )
 
     def _shares(self, some: tuple[int, ...], parts: tuple[int, ...]) -> bool:
