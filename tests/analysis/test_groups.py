@@ -479,3 +479,15 @@ def test_a_product_that_is_stored_anyway_is_not_computed_inside(kept: str) -> No
         rows = fold("rows", lambda i, j: x[i, j])
         func = program(x, fold("whole", lambda j: rows[j], length=ROWS, rows=()))
     assert only_refusal(func) == "single_reduction"
+
+
+def test_a_product_that_a_cascade_computes_inside_is_not_computed_for_another_reduction_too() -> None:
+    """And what the cascade computes inside, a sum over parts of products, is no group of its own."""
+    between, part = distances(), te.reduce_axis((0, 3), "part")
+    nearest = fold("nearest", lambda i, j: between[i, j], minimum)
+    found = candidates(program(*between.op.input_tensors, *softmax_stages(between), nearest))
+    assert [c.names for c in found] == [("row_max", "row_sum")]
+    x, w, d = array("x", 3, ROWS, 8), array("w", 3, LENGTH, 8), te.reduce_axis((0, 8), "d")
+    parts = each("parts", lambda p, i, j: te.sum(x[p, i, d] * w[p, j, d], axis=d), 3, ROWS, LENGTH)
+    summed = each("summed", lambda i, j: te.sum(parts[part, i, j], axis=part))
+    assert only_group(program(x, w, *softmax_stages(summed))).names == ("row_max", "row_sum")
