@@ -64,7 +64,7 @@ CODES: dict[str, tuple[Verdict, str, str]] = {
     ),
     "tuple_algebra": (
         Verdict.REFUSED,
-        "a reducer of tuples must be associative and commutative, and its identity neutral",
+        "a reducer of your own, of numbers or of tuples, must be associative and commutative, and its identity neutral",
         "write a combine and an identity for which both hold; let equal keys be decided by an index",
     ),
     "tuple_dependence": (
@@ -74,8 +74,9 @@ CODES: dict[str, tuple[Verdict, str, str]] = {
     ),
     "rounding": (
         Verdict.REFUSED,
-        "a cast inside the element rounds at the final scale, and its dtype is not listed in `rescalable_casts`",
-        "list the dtype in `rescalable_casts`, or keep the cast outside the reduction",
+        "a cast, or a rounding to whole numbers, inside the element rounds at the final scale, and its dtype is not "
+        "listed in `rescalable_casts`",
+        "round the result of the reduction instead of its element; of floats, list the dtype in `rescalable_casts`",
     ),
     "rounding_rank": (
         Verdict.REFUSED,
@@ -102,7 +103,11 @@ CODES: dict[str, tuple[Verdict, str, str]] = {
         "no law covers this reducer over elements that read an earlier result",
         "reduce the part that does not depend on the earlier result, and apply the rest afterwards",
     ),
-    "rank_limit": (Verdict.UNKNOWN, "the state would need more components than the limit", "split the reduction"),
+    "rank_limit": (
+        Verdict.UNKNOWN,
+        "the state would need more components than the limit",
+        "expand the element, reduce each power of the data in a sum of its own, and combine these afterwards",
+    ),
     "separation_unknown": (
         Verdict.UNKNOWN,
         "the element looks to be of finite rank, but no separation was found",
@@ -110,13 +115,14 @@ CODES: dict[str, tuple[Verdict, str, str]] = {
     ),
     "reducer": (
         Verdict.UNKNOWN,
-        "the reducer is not one of sum, prod, max, min, and, or, nor one of tuples whose combine can be read",
-        "use one of those reducers, or write the combine of a tuple with arithmetic, comparisons and selections",
+        "the reducer is not one of sum, prod, max, min, and, or, nor one of your own whose combine can be read",
+        "use one of those reducers, or write the combine with arithmetic, comparisons, selections, exp, log and sqrt",
     ),
     "intrinsic": (
         Verdict.UNKNOWN,
         "an earlier result is an argument of a function with no algebra here",
-        "rewrite it with known functions",
+        "write it with exp, log, sqrt, tanh, sigmoid, sin, cos, sinh, cosh, atan, abs and powers; others stay a pass "
+        "of their own",
     ),
     "several_element_parts": (
         Verdict.UNKNOWN,
@@ -131,18 +137,22 @@ CODES: dict[str, tuple[Verdict, str, str]] = {
     "result_index": (
         Verdict.UNKNOWN,
         "an earlier result is read at an index that is not a plain row variable",
-        "read the earlier result at the row's own index",
+        "read the earlier result at the row's own index, and apply what reads it elsewhere after the reduction",
     ),
     "axis_mismatch": (
         Verdict.REFUSED,
         "the reductions run over different axes or iteration domains",
         "reduce over the same axis in the same order",
     ),
-    "integer": (Verdict.UNKNOWN, "an integer reduction reads an earlier result", "reduce in floating point"),
+    "integer": (
+        Verdict.UNKNOWN,
+        "an integer reduction, or integer arithmetic that wraps around or truncates, reads an earlier result",
+        "cast to floating point before the arithmetic, and reduce there",
+    ),
     "defect": (Verdict.UNKNOWN, "a derived fold or its rewrite failed our own checks", "report the program"),
     "single_reduction": (
         Verdict.NOTHING,
-        "no reduction reads the result of another over the same axis",
+        "no reduction reads the result of another over the same axis, or one tensor at the same places as another",
         "",
     ),
     "dependence_cycle": (

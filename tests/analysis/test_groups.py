@@ -13,6 +13,7 @@ from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.verdict import Refusal
 from tvm_cascade.analysis import extract
 from tvm_cascade.analysis.extract import Candidate, Group, find_cascades
+from tvm_cascade.analysis.passes import passes_of
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.reading import read_program
 from tvm_cascade.obligations.derive import remembered
@@ -25,6 +26,7 @@ from .programs import (
     each,
     fold,
     maximum,
+    minimum,
     number,
     program,
     softmax_stages,
@@ -273,13 +275,32 @@ def test_a_result_must_be_read_at_the_row_itself(index: Callable[[Expr], Expr], 
     assert [c.reason.code for c in candidates(program(x, row_sum))] == [code]
 
 
-def test_results_of_two_rows_in_one_element_are_refused() -> None:
+def of_two_rows(element: Callable[[te.Tensor, te.Tensor, Expr, Expr], Expr]) -> tirx.PrimFunc:
+    """x -> Σ of the products of an element at every two rows."""
     x = array("x")
     row_max = fold("row_max", lambda i, j: x[i, j], maximum)
-    pairs = fold(
-        "pairs", lambda i, k, j: te.exp(x[i, j] - row_max[i]) * te.exp(x[k, j] - row_max[k]), rows=(ROWS, ROWS)
+    return program(
+        x, fold("out", lambda i, k, j: element(x, row_max, i, j) * element(x, row_max, k, j), rows=(ROWS, ROWS))
     )
-    assert only_refusal(program(x, pairs)) == "result_index"
+
+
+def test_a_result_that_is_read_at_two_rows_is_two_results_to_the_loop() -> None:
+    group = only_group(of_two_rows(lambda x, m, i, j: te.exp(x[i, j] - m[i])))
+    assert group.names == ("row_max", "out") and len(group.members) == 3
+    first, second, out = (member.dims for member in group.members)
+    assert first[0].same_as(out[0]) and second[0].same_as(out[1]) and not out[0].same_as(out[1])
+
+
+def test_what_a_result_of_two_rows_is_computed_from_is_one_result_still() -> None:
+    """The norm would be needed at two rows as well, of which the element reads neither."""
+    x = array("x")
+    row_max = fold("row_max", lambda i, j: x[i, j], maximum)
+    norm = fold("norm", lambda i, j: te.exp(x[i, j] - row_max[i]))
+    share = lambda i, j: te.exp(x[i, j] - row_max[i]) / norm[i]  # noqa: E731
+    pairs = fold("pairs", lambda i, k, j: share(i, j) * share(k, j), rows=(ROWS, ROWS))
+    assert ("result_index", ("row_max", "norm", "pairs")) in [
+        (c.reason.code, c.names) for c in candidates(program(x, pairs))
+    ]
 
 
 def test_fixed_parts_of_a_result_are_results_of_their_own() -> None:
@@ -353,7 +374,120 @@ def test_integers_that_wrap_around_are_not_numbers(dtype: str, refused: bool) ->
     func = program(x, fold("total", lambda i, j: te.exp((x[i, j] - top[i]).astype("float32"))))
     if refused:
         (found,) = candidates(func)
-        assert found.reason.code == "intrinsic"
+        assert found.reason.code == "integer"
         assert f"in {dtype}, which wraps around" in found.reason.detail
     else:
         assert only_group(func).names == ("top", "total")
+
+
+def test_reductions_that_read_a_row_apart_are_one_group_of_independent_folds() -> None:
+    x, y = array("x"), array("y", LENGTH)
+    low = fold("low", lambda i, j: x[i, j], minimum)
+    high = fold("high", lambda i, j: te.exp(x[i, j]) * y[j], maximum)
+    mean = fold("mean", lambda i, j: x[i, j] * x[i, j])
+    group = only_group(program(x, y, low, high, mean))
+    assert group.names == ("low", "high", "mean") and len(group.fold.components) == 3
+    assert not group.fold.references and len(group.frame.extents) == 2
+
+
+def test_rows_are_alike_by_where_they_read_and_not_by_their_order() -> None:
+    x = array("x", 5, 7, LENGTH, 3)
+    j, k, m, n = (te.reduce_axis((0, extent), "l") for extent in (LENGTH, 3, 3, LENGTH))
+    b = te.compute((5, 7), lambda p, q: te.sum(x[p, q, j, k], axis=[j, k]), name="b")
+    h = te.compute((7, 5), lambda q, p: te.max(x[p, q, n, m], axis=[m, n]), name="h")
+    group = only_group(program(x, b, h))
+    assert group.names == ("b", "h") and sorted(group.frame.extents.values()) == [3, 5, 7, LENGTH]
+    assert [group.frame.extents[v] for v in group.members[1].dims] == [7, 5]
+
+
+def apart_rows_and_columns() -> tirx.PrimFunc:
+    x = array("x", 7, 7)
+    rows = fold("rows", lambda i, j: x[i, j], length=7, rows=(7,))
+    return program(x, rows, fold("columns", lambda j, i: x[i, j], length=7, rows=(7,)))
+
+
+def apart_tensors() -> tirx.PrimFunc:
+    x, y = array("x"), array("y")
+    return program(x, y, fold("one", lambda i, j: x[i, j]), fold("other", lambda i, j: y[i, j], maximum))
+
+
+def apart_in_length() -> tirx.PrimFunc:
+    x = array("x")
+    return program(x, fold("whole", lambda i, j: x[i, j]), fold("part", lambda i, j: x[i, j], maximum, LENGTH - 1))
+
+
+def apart_by_a_shift() -> tirx.PrimFunc:
+    x = array("x", ROWS, LENGTH + 1)
+    return program(x, fold("one", lambda i, j: x[i, j]), fold("next", lambda i, j: x[i, j + 1], maximum))
+
+
+def products_of_one_matrix() -> tirx.PrimFunc:
+    x, a, b = array("x"), array("a", LENGTH, 5), array("b", LENGTH, 5)
+    first = fold("first", lambda i, k, j: x[i, j] * a[j, k], rows=(ROWS, 5))
+    return program(x, a, b, first, fold("second", lambda i, k, j: x[i, j] * b[j, k], rows=(ROWS, 5)))
+
+
+@pytest.mark.parametrize(
+    "build", [apart_rows_and_columns, apart_tensors, apart_in_length, apart_by_a_shift, products_of_one_matrix]
+)
+def test_reductions_that_share_no_pass_stay_apart(build: Callable[[], tirx.PrimFunc]) -> None:
+    assert only_refusal(build()) == "single_reduction"
+
+
+def test_what_depends_on_a_result_does_not_share_its_pass() -> None:
+    """Though all three read x alike, and the second is refused as a cascade with the first."""
+    x = array("x")
+    s = fold("s", lambda i, j: x[i, j])
+    spread = fold("spread", lambda i, j: te.tanh(x[i, j] - s[i]))
+    found = candidates(program(x, spread, fold("top", lambda i, j: x[i, j], maximum)))
+    assert [(c.reason.code, c.names) for c in found] == [("fold", ("s", "top")), ("infinite_rank", ("s", "spread"))]
+
+
+def test_a_group_by_dependence_stays_what_it_is_beside_reductions_of_its_tensor() -> None:
+    x = array("x")
+    low, mean = fold("low", lambda i, j: x[i, j], minimum), fold("mean", lambda i, j: x[i, j])
+    found = candidates(program(x, *softmax_stages(x), low, mean))
+    assert [c.names for c in found] == [("row_max", "row_sum"), ("low", "mean")]
+
+
+def distances() -> te.Tensor:
+    x, c, d = array("x", ROWS, 8), array("c", LENGTH, 8), te.reduce_axis((0, 8), "d")
+    return each("distances", lambda i, j: te.sum((x[i, d] - c[j, d]) * (x[i, d] - c[j, d]), axis=d))
+
+
+def test_a_reduction_of_a_product_is_a_group_that_computes_it_inside() -> None:
+    between = distances()
+    func = program(*between.op.input_tensors, fold("nearest", lambda i, j: between[i, j], minimum))
+    read = read_program(func)
+    assert isinstance(read, Program)
+    (found,) = find_cascades(read)
+    assert found.group is not None and found.group.names == ("nearest",)
+    assert [stage.buffer.name for stage in passes_of(read, found.group).inside] == ["distances", "nearest"]
+
+
+@pytest.mark.parametrize("kept", ["an output", "read twice", "sums"])
+def test_a_product_that_is_stored_anyway_is_not_computed_inside(kept: str) -> None:
+    between, x = distances(), array("y")
+    nearest = fold("nearest", lambda i, j: between[i, j], minimum)
+    if kept == "an output":
+        func = program(*between.op.input_tensors, between, nearest)
+    elif kept == "read twice":  # again for each of the columns
+        func = program(
+            *between.op.input_tensors, x, fold("out", lambda i, k, j: between[i, j] * x[k, j], rows=(ROWS, ROWS))
+        )
+    else:
+        rows = fold("rows", lambda i, j: x[i, j])
+        func = program(x, fold("whole", lambda j: rows[j], length=ROWS, rows=()))
+    assert only_refusal(func) == "single_reduction"
+
+
+def test_a_product_that_a_cascade_computes_inside_is_not_computed_for_another_reduction_too() -> None:
+    """And what the cascade computes inside, a sum over parts of products, is no group of its own."""
+    between, part = distances(), te.reduce_axis((0, 3), "part")
+    nearest = fold("nearest", lambda i, j: between[i, j], minimum)
+    found = candidates(program(*between.op.input_tensors, *softmax_stages(between), nearest))
+    assert [c.names for c in found] == [("row_max", "row_sum")]
+    x, w, d = array("x", 3, ROWS, 8), array("w", 3, LENGTH, 8), te.reduce_axis((0, 8), "d")
+    parts = each("parts", lambda p, i, j: te.sum(x[p, i, d] * w[p, j, d], axis=d), 3, ROWS, LENGTH)
+    summed = each("summed", lambda i, j: te.sum(parts[part, i, j], axis=part))
+    assert only_group(program(x, w, *softmax_stages(summed))).names == ("row_max", "row_sum")

@@ -241,9 +241,11 @@ def test_one_reduction_alone_and_several_side_by_side() -> None:
     x, y = array("x"), array("y")
     alone = program(x, fold("s", lambda i, j: x[i, j]))
     beside = program(x, y, fold("s", lambda i, j: x[i, j]), fold("m", lambda i, j: y[i, j], maximum))
-    for func in (alone, beside):
-        running = Running(func, tvm_cascade.split(func, chunks=2))
-        inputs = drawn(func, "normal")
+    several = program(x, y, *(fold(k, lambda i, j, t=t: t[i, j]) for k, t in zip("abc", (x, y, x), strict=True)))
+    for func in (alone, beside, several):
+        parts = tvm_cascade.split(func, chunks=2)
+        assert not {"x", "y"} & {param.name for param in parts.merge.params}, "none is reduced by the merge alone"
+        running, inputs = Running(func, parts), drawn(func, "normal")
         found = running.merged(running.states(inputs, (19, 18)), (19, 18), inputs)
         assert_close(found, func, inputs, run(build(func), func, inputs), LENGTH)
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
+from tvm import te
 
 import tvm_cascade
 from tvm_cascade.algebra.verdict import Verdict
@@ -14,6 +16,7 @@ from tvm_cascade.tile.skeleton import Kernel
 from tvm_cascade.tile.skeletons.stream.skeleton import StreamSkeleton
 from tvm_cascade.transform.fuse_function import read_function
 
+from ..analysis.programs import array, fold, program
 from . import functions
 from .run import plan_of, skeletons
 
@@ -64,6 +67,40 @@ def test_the_user_is_told_of_the_plan_and_of_what_was_declined() -> None:
     assert "0 flop" not in text
     assert "not as one kernel: no `stream`" in text and "not as one kernel: no `stream`" in html
     assert json.loads(told.to_json())["functions"][0]["plan"][0]["writes"] == ["normalised_float16"]
+
+
+def test_statistics_of_a_row_are_one_kernel() -> None:
+    x = array("x", 4096, 8192)
+    extrema = [fold(f"r{k}", lambda i, j: x[i, j], how, 8192, (4096,)) for k, how in enumerate((te.min, te.max))]
+    told = tvm_cascade.explain(program(x, *extrema), target=TARGET)
+    assert [(g.verdict, g.buffers) for g in told.groups] == [(Verdict.FUSED, ("r0", "r1"))]
+    assert [step.skeleton for step in told.functions[0].plan] == ["row"]
+
+
+def test_a_fold_of_a_products_rows_is_declined_where_the_product_is_stored() -> None:
+    x, c, d = array("x", 4096, 64), array("c", 1024, 64), te.reduce_axis((0, 64), "d")
+    between = te.compute((4096, 1024), lambda i, j: te.sum((x[i, d] - c[j, d]) * (x[i, d] - c[j, d]), axis=d))
+    nearest = fold("nearest", lambda i, j: between[i, j], te.min, 1024, (4096,))
+    told = tvm_cascade.explain(program(x, c, nearest), target=TARGET)
+    (group,), (function,) = told.groups, told.functions
+    assert len(function.plan) == 2 and group.verdict is Verdict.DECLINED and "us as 2 steps" in group.reason.detail
+
+
+def test_the_times_that_are_shown_are_those_that_decided() -> None:
+    """Not a CPU's beside the verdict of a GPU; where the verdict compares no times, none are shown."""
+    told = tvm_cascade.explain(functions.rms_product(4096, 4096, 4096), target=TARGET)
+    (group,) = told.groups
+    assert group.us_before is not None and group.us_after is not None and group.us_before < group.us_after
+    decided = f"estimated {group.us_after:.1f} us fused, {group.us_before:.1f} us as 2 steps"
+    shown = re.findall(r"estimated time, (\w+)</td><td[^>]*>([\d.]+) us", told._repr_html_())
+    assert decided in group.reason.detail
+    assert shown == [("unfused", f"{group.us_before:.1f}"), ("fused", f"{group.us_after:.1f}")]
+    (fused,) = (kept := tvm_cascade.explain(functions.attention(1024), target=TARGET)).groups
+    assert fused.verdict is Verdict.FUSED and fused.us_before is fused.us_after is None and fused.passes_before
+    assert "estimated time, " not in kept._repr_html_()
+    cpu = {"kind": "llvm", "num-cores": 1}
+    (alone,) = tvm_cascade.explain(functions.rms_product(512, 1024, 1024), target=cpu, force=False).groups
+    assert alone.us_before is not None and f"{alone.us_before:.1f} us unfused" in alone.reason.detail
 
 
 def test_a_fused_kernel_is_declined_where_its_parts_take_less(monkeypatch: pytest.MonkeyPatch) -> None:

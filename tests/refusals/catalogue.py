@@ -374,8 +374,15 @@ CATALOGUE: dict[str, Refused] = {
     "a gathered row's result": Refused(gathered_rows_result, "result_index", "m", verdict=Verdict.UNKNOWN),
     "sixth moment": unknown(after_sum(lambda x, s: te.power(x - s, number(6))), "rank_limit"),
     "unknown function": unknown(after_sum(lambda x, s: te.erf(x - s)), "intrinsic"),
-    "rounding down": unknown(after_sum(lambda x, s: te.floor(x - s)), "intrinsic"),
-    "rounding up": unknown(after_max(lambda x, m: te.ceil(x / m)), "intrinsic"),
+    "rounding down": rounding(after_sum(lambda x, s: te.floor(x - s))),
+    "rounding up": rounding(after_max(lambda x, m: te.ceil(x / m))),
+    "rounded and quantised": rounding(after_max(lambda x, m: cast(te.round(x * number(127) / m), "int8"))),
+    "quantised to int8 at a power of two": rounding(
+        after_max(lambda x, m: cast(x / tirx.exp2(te.ceil(tirx.log2(m * m))), "int8"))
+    ),
+    "sum of codes": rounding(
+        after_max(lambda x, m: te.round(x * number(127) / m).astype("int8").astype("int32")),
+    ),
     "argmax of what is above the mean": Refused(
         selection(lambda x, s: tirx.if_then_else(x > s / number(LENGTH), number(1), number(0))),
         "not_order_preserving",

@@ -266,7 +266,7 @@ def test_of_what_is_not_fused_the_rule_of_each_nest_is_named() -> None:
 def test_elements_that_are_more_than_a_buffer_are_told_and_so_are_products_inside() -> None:
     told = only_group(tvm_cascade.explain(program("rmsnorm_gemm"), force=True))
     elements = {formula.left: formula.right for formula in told.formulas if formula.section == "element"}
-    assert elements == {"x": "x[token, k] * x[token, k]", "x_1": "x[token, k] * gain[k] * weight[k, column]"}
+    assert elements == {"x_1": "x[token, k] * x[token, k]", "x_2": "x[token, k] * gain[k] * weight[k, column]"}
     assert not told.inside
     attention = only_group(tvm_cascade.explain(program("attention"), force=True))
     assert attention.inside == ("scores",) and "computed inside" in str(attention)

@@ -10,7 +10,7 @@ import tvm_cascade
 from tvm_cascade import cli
 from tvm_cascade.accuracy.catalogue.definition import Definition
 from tvm_cascade.algebra.verdict import CODES
-from tvm_cascade.report.reference import EXAMPLES, is_cascade
+from tvm_cascade.report.reference import ADVISED, EXAMPLES, is_cascade
 
 DOCS = Path(__file__).parents[2] / "docs"
 CASCADES = [code for code, example in EXAMPLES.items() if is_cascade(example)]
@@ -32,6 +32,13 @@ def test_every_code_has_an_example_and_a_section_with_its_law_and_remedy() -> No
 
 def test_many_examples_are_programs() -> None:
     assert len(CASCADES) >= 9
+
+
+@pytest.mark.parametrize("code", ADVISED)
+def test_an_example_that_is_changed_as_advised_fuses(code: str) -> None:
+    assert code in CASCADES and CODES[code][2]
+    explained = tvm_cascade.explain(Definition(code, ADVISED[code]).build(), force=True)
+    assert [group.reason.code for group in explained.groups] == ["fold"]
 
 
 @pytest.mark.parametrize("code", CASCADES)

@@ -13,8 +13,9 @@ import tvm_ffi
 from tvm import s_tir, te, tirx
 from tvm.target.codegen import llvm_get_system_cpu
 
+import tvm_cascade
 from tvm_cascade.evaluate import tolerance
-from tvm_cascade.schedule.vector_math import ULP_BOUNDS, VectorMath, vectorise_math
+from tvm_cascade.schedule.vector_math import ULP_BOUNDS, VectorMath, powers_as_products, vectorise_math
 
 LENGTH = 1 << 16
 GENERIC = ""  # the least CPU of this architecture: on x86-64 it has no fused multiply-add
@@ -293,3 +294,36 @@ def test_pass_rewrites_every_function_of_a_module():
     assert not re.search(r"T\.(exp|log)\(", result["main"].script())
     assert tvm_ffi.structural_equal(result["plain"], module["plain"])
     assert "T.exp(" in module["main"].script()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("exponent", [1, 2, 3, 7, 16, -1, -2, -5])
+def test_whole_powers_are_products_at_the_error_of_these(exponent, dtype):
+    func = elementwise(lambda x: tirx.power(x, tirx.const(float(exponent), dtype)), 4096, dtype)
+    products = powers_as_products(func)
+    assert "T.pow(" in func.script() and "T.pow(" not in products.script()
+    x = np.random.default_rng(7).uniform(0.6, 1.6, 4096).astype(dtype) * np.tile([1, -1], 2048).astype(dtype)
+    expected = x.astype("longdouble") ** exponent
+    errors = np.abs(call(build(products, GENERIC)["main"], x) - expected) / np.abs(expected) / np.finfo(dtype).eps
+    assert errors.max() <= (0.51 if dtype == "float16" else (abs(exponent) + 1) / 2)
+    special, whole = np.resize(np.array([0.0, -0.0, INF, -INF, NAN, 1.0], dtype), 4096), np.dtype(dtype).type(exponent)
+    with np.errstate(divide="ignore"):
+        np.testing.assert_array_equal(call(build(products, GENERIC)["main"], special), special**whole)
+
+
+@pytest.mark.parametrize("exponent", [0.5, 2.5, 17.0, 0.0])
+def test_other_powers_stay(exponent):
+    func = elementwise(lambda x: tirx.power(x, tirx.const(exponent, "float32")), 64)
+    assert powers_as_products(func).script() == func.script()
+
+
+@pytest.mark.parametrize("build_as", [tvm_cascade.compile, tvm_cascade.compile_unfused])
+@pytest.mark.parametrize("vector_math", [True, False])
+def test_no_form_calls_the_library_for_a_whole_power(build_as, vector_math):
+    """Else a program with powers would gain from fusing what it gains from products."""
+    x, j, k = te.placeholder((8, 512), name="x"), te.reduce_axis((0, 512), "j"), te.reduce_axis((0, 512), "k")
+    s = te.compute((8,), lambda i: te.sum(x[i, j], axis=j), name="s")
+    skew = te.compute((8,), lambda i: te.sum(te.power(x[i, k] - s[i] / 512.0, 3.0), axis=k), name="skew")
+    target = {"kind": "llvm", "mtriple": "x86_64-unknown-linux-gnu", "mcpu": "znver4"}
+    compiled = build_as(te.create_prim_func([x, s, skew]), target, vector_math=vector_math)
+    assert not re.search(r"\bpowf?\b", compiled.runtime_module.mod.inspect_source("s"))

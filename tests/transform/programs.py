@@ -152,7 +152,25 @@ def root_of_a_sum() -> tirx.PrimFunc:
     return program(x, w, fold("out", lambda i, j: w[i, j] / te.sqrt(s[i] + number(1e4))))
 
 
+def covariance_matrix() -> tirx.PrimFunc:
+    """x -> the sums of its rows, and those of products of what is left of two rows without their means."""
+    x = array("x")
+    s = fold("s", lambda i, j: x[i, j])
+    out = fold("out", lambda i, k, j: (x[i, j] - _mean(s[i])) * (x[k, j] - _mean(s[k])), rows=(ROWS, ROWS))
+    return program(x, s, out)
+
+
+def overlap_of_softmaxes() -> tirx.PrimFunc:
+    """x -> Σ pᵢ·pₖ for the softmaxes of every two rows."""
+    x = array("x")
+    m = fold("m", lambda i, j: x[i, j], maximum)
+    out = fold("out", lambda i, k, j: te.exp(x[i, j] - m[i]) * te.exp(x[k, j] - m[k]), rows=(ROWS, ROWS))
+    return program(x, out)
+
+
 PROGRAMS: dict[str, Callable[[], tirx.PrimFunc]] = {
+    "covariance_matrix": covariance_matrix,
+    "overlap_of_softmaxes": overlap_of_softmaxes,
     "softmax_times_values": softmax_times_values,
     "softmax_weighted_variance": softmax_weighted_variance,
     "entropy_of_probabilities": entropy_of_probabilities,

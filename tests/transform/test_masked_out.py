@@ -7,10 +7,11 @@ from functools import cache
 
 import numpy as np
 import pytest
+import sympy as sp
 from tvm import te, tirx
 from tvm.ir import Expr
 
-from ..analysis.programs import LENGTH, ROWS, array, fold, maximum, number, program
+from ..analysis.programs import LENGTH, ROWS, array, each, fold, maximum, number, program
 from .running import Arrays, Unfused, read
 
 TILINGS = [(5, 1), (4, 3)]
@@ -41,6 +42,34 @@ PROGRAMS = {
     "about two centres": where_kept(lambda x, w, n: w, lambda x, s, n: (x - s) * (x - s * s / number(64))),
     "logarithm": where_kept(lambda x, w, n: x * x, lambda x, s, n: x * te.log(s)),
 }
+
+
+def weighted(weight: Callable[[Expr], Expr]) -> Callable[[], tirx.PrimFunc]:
+    """x, w, keep -> the variance of what is kept, by weights of 1 and 0."""
+
+    def build() -> tirx.PrimFunc:
+        x, w, keep = array("x"), array("w"), array("keep", ROWS, LENGTH, dtype="bool")
+        n = fold("n", lambda i, j: weight(keep[i, j]))
+        s = fold("s", lambda i, j: weight(keep[i, j]) * x[i, j])
+        centred = each("centred", lambda i, j: x[i, j] - s[i] / te.max(n[i], number(1)))
+        return program(x, w, keep, fold("out", lambda i, j: weight(keep[i, j]) * centred[i, j] * centred[i, j]))
+
+    return build
+
+
+WEIGHTS: dict[str, Callable[[Expr], Expr]] = {
+    "a selection": lambda keep: tirx.Select(keep, number(1), number(0)),
+    "a branch": lambda keep: tirx.if_then_else(keep, number(1), number(0)),
+    "a cast": lambda keep: keep.astype("float32"),
+}
+PROGRAMS |= {f"weighted by {name}": weighted(weight) for name, weight in WEIGHTS.items()}
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_a_mask_as_a_weight_is_known_not_to_be_negative(name: str) -> None:
+    """Else the centre is weighted by magnitudes, in sums of their own."""
+    (group,) = unfused_of(f"weighted by {name}").groups
+    assert len(group.fold.components) == 5 and not any(c.lift.has(sp.Abs) for c in group.fold.components)
 
 
 @cache

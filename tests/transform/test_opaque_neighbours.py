@@ -141,3 +141,32 @@ def test_stages_around_an_unreadable_block_keep_their_order() -> None:
     result = np.full(ROWS, -1, "int32")
     call(compiled.runtime_module["main"], *given, result)
     np.testing.assert_array_equal(result, given[1].argmax(1) + 1)
+
+
+READS_OF_ONE_TENSOR = """# from tvm.script import tirx as T
+@T.prim_func(s_tir=True)
+def main(x: T.Buffer((4, 37)), y: T.Buffer((4, 37)), s: T.Buffer((4,)), t: T.Buffer((4,))):
+    for i, j in T.grid(4, 37):
+        with T.sblock("s"):
+            v_i, v_j = T.axis.remap("SR", [i, j])
+            with T.init():
+                s[v_i] = T.float32(0)
+            s[v_i] = s[v_i] + x[v_i, v_j]
+    with T.sblock("call"):
+        T.reads(HANDED[0:4, 0:37])
+        T.writes(HANDED[0:4, 0:37])
+        T.evaluate(T.call_packed("kernel", HANDED.data))
+    for i, j in T.grid(4, 37):
+        with T.sblock("t"):
+            v_i, v_j = T.axis.remap("SR", [i, j])
+            with T.init():
+                t[v_i] = T.min_value("float32")
+            t[v_i] = T.max(t[v_i], x[v_i, v_j])
+"""
+
+
+@pytest.mark.parametrize(("handed", "codes"), [("x", ["extern"]), ("y", ["fold", "extern"])])
+def test_reductions_of_a_tensor_share_no_pass_across_a_call_that_may_write_it(handed: str, codes: list[str]) -> None:
+    func = tvm.script.from_source(READS_OF_ONE_TENSOR.replace("HANDED", handed))
+    outcome = fuse_function(func, FuseOptions(force=True))
+    assert [decision.reason.code for decision in outcome.decisions] == codes

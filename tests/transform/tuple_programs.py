@@ -124,6 +124,25 @@ def argmax_over_a_pair() -> tirx.PrimFunc:
     return program(x, topi.argmax(each("probs", lambda i, j: te.exp(x[i, j] - m[i]) / t[i]), axis=1), m, t)
 
 
+def attention_over_log_add_exp() -> tirx.PrimFunc:
+    """A reducer of one number, by exponentials and a logarithm."""
+    x, v = array("x"), array("v")
+
+    def added(a: Expr, b: Expr) -> Expr:
+        return te.max(a, b) + te.log(number(1) + te.exp(number(0) - te.abs(a - b)))
+
+    lse = fold("lse", lambda i, j: x[i, j], te.comm_reducer(added, te.min_value, name="log_add_exp"))
+    return program(x, v, lse, fold("out", lambda i, j: te.exp(x[i, j] - lse[i]) * v[i, j]))
+
+
+def length_of_the_rest() -> tirx.PrimFunc:
+    """The same by a root, of which 0 is the identity among numbers that are not negative."""
+    x = array("x")
+    hypotenuse = te.comm_reducer(lambda a, b: te.sqrt(a * a + b * b), lambda t: tirx.const(0, t), name="hypotenuse")
+    length = fold("length", lambda i, j: te.exp(x[i, j]), hypotenuse)
+    return program(x, fold("out", lambda i, j: x[i, j] / length[i]))
+
+
 def layer_norm_over_welford() -> tirx.PrimFunc:
     x, w = array("x"), array("w", LENGTH)
     mean, square, count = tupled("moments", welford, zeros, lambda i, j: (x[i, j], number(0), number(1)))
@@ -172,6 +191,8 @@ PROGRAMS: dict[str, Callable[[], tirx.PrimFunc]] = {
         gathered_at_the_argmax,
         attention_over_a_pair,
         argmax_over_a_pair,
+        attention_over_log_add_exp,
+        length_of_the_rest,
         layer_norm_over_welford,
         rotation_then_sum,
         range_normalised,

@@ -20,7 +20,7 @@ from tvm_cascade.algebra.handles import Handle, HandleTable, exponents
 from tvm_cascade.algebra.question import Question, Search
 from tvm_cascade.algebra.reducer import SUM, Reducer, TupleReducer
 from tvm_cascade.algebra.verdict import Reason, Refusal
-from tvm_cascade.symbolic.functions import Round, WholePower
+from tvm_cascade.symbolic.functions import Round, WholePower, innermost
 from tvm_cascade.symbolic.masks import conditions_that_keep, without_idle_masks
 from tvm_cascade.symbolic.separate import strip_rounding
 from tvm_cascade.symbolic.work import cancelled
@@ -97,11 +97,13 @@ class Derivation:
         """
         if cases := self.by_results(reduction.element) or self.by_both(reduction.element):
             raise self.refuse(reduction, "tuple_dependence", cases.choice)
-        for rounded in reduction.element.atoms(Round):
+        for rounded in sorted(reduction.element.atoms(Round), key=innermost):
             value, dtype = rounded.args
-            commutes = str(dtype) in self.rescalable_casts or self._scaled_by_powers_of_two(value)
+            floats = str(dtype).startswith(("float", "bfloat"))
+            commutes = str(dtype) in self.rescalable_casts or (floats and self._scaled_by_powers_of_two(value))
             if value.has(*self.cascade.results) and not commutes:
-                raise self.refuse(reduction, "rounding", f"{value} rounded to {dtype}", rounded)
+                written = self.plain(value.xreplace(self.numbers))
+                raise self.refuse(reduction, "rounding", f"{written} rounded to {dtype}", rounded)
         # log(p) with p = exp(x − m)/t is x − m − log t: a sum of handles rather than a handle of its own.
         # A power of two stays as it is written: a whole part must not see a logarithm that rounds otherwise.
         signed = without_idle_masks(reduction.element.xreplace(self._signed), self.elements)

@@ -38,7 +38,8 @@ def broken_law(reducer: TupleReducer, lifts: Sequence[sp.Expr]) -> str | None:
 
     Parameters
     ----------
-    lifts : the tuple of one element; its symbols are drawn at random, from few values in half of the rounds.
+    lifts : the tuple of one element; its symbols are drawn at random, of their sign, from few values in half of the
+        rounds.
     """
     source, combine = random.Random(3), on_numbers(reducer)
     empty = sp.lambdify([], [e.xreplace(EXTREMES) for e in reducer.identity], "mpmath")
@@ -61,7 +62,9 @@ def broken_law(reducer: TupleReducer, lifts: Sequence[sp.Expr]) -> str | None:
 
 
 def _drawn(lift: object, symbols: list[sp.Symbol], pool: list[mpmath.mpf], source: random.Random) -> Numbers:
-    return tuple(mpmath.mpf(value) for value in lift(*(source.choice(pool) for _ in symbols)))  # type: ignore[operator]
+    drawn = [(symbol, source.choice(pool)) for symbol in symbols]
+    values = [abs(value) if symbol.is_nonnegative else value for symbol, value in drawn]
+    return tuple(mpmath.mpf(value) for value in lift(*values))  # type: ignore[operator]
 
 
 def _broken(combine: Callable[[Numbers, Numbers], Numbers], identity: Numbers, states: list[Numbers]) -> str | None:

@@ -20,10 +20,11 @@ from tvm.ir import prim
 from tvm_cascade.algebra.cascade import POSITION, unlike
 from tvm_cascade.algebra.reducer import HIGHEST, LOWEST
 from tvm_cascade.algebra.verdict import Reason
-from tvm_cascade.analysis.tir import dtype_of, loads_of, uses
+from tvm_cascade.analysis.tir import dtype_of, loads_of, uses, without_casts
 from tvm_cascade.symbolic.functions import LN2, LN10, Round, WholePower
 from tvm_cascade.symbolic.masks import TRUTH, Condition, choice, is_truth
-from tvm_cascade.symbolic.signs import sign_of
+from tvm_cascade.symbolic.rounding import WHOLE_NUMBERS
+from tvm_cascade.symbolic.signs import sign_of, stand_in
 
 Convert = Callable[..., sp.Expr]
 
@@ -54,6 +55,9 @@ FUNCTIONS: dict[str, Convert] = {
     "pow": sp.Pow,
     "power": sp.Pow,
 }
+MOST_FACTORS = 16
+"""Factors up to which a power is written as products."""
+
 LOGARITHMS = ("log", "log2", "log10")
 NUMBER_DIGITS = 30
 """Digits of an irrational number: more than any dtype has."""
@@ -192,7 +196,10 @@ class AtomTable:
         return len(self.axis) == 1 and isinstance(expression, ir.Var) and expression.same_as(self.axis[0])
 
     def _name(self, expression: ir.Expr) -> str:
-        return unlike(self.name_of(expression), {str(atom.symbol) for atom in self.atoms.values()} | self.reserved)
+        """A name of its own; a buffer's is for what is loaded from it, and not for what is computed of that."""
+        loads = [] if isinstance(without_casts(expression), ir.TensorLoad) else loads_of(expression)
+        taken = {load.source.name for load in loads} | {str(atom.symbol) for atom in self.atoms.values()}
+        return unlike(self.name_of(expression), taken | self.reserved)
 
     @staticmethod
     def name_of(expression: ir.Expr) -> str:
@@ -217,12 +224,23 @@ class AtomTable:
         """The symbol of an expression that has no algebra of its own."""
         key = tvm_ffi.StructuralKey(expression)  # type: ignore[call-arg]
         if key not in self._leaves:
-            dtype = dtype_of(expression)
-            facts = TRUTH if dtype == "bool" else {"nonnegative": True} if dtype.startswith("uint") else {}
-            facts = {"integer": True} | facts if dtype.startswith(("int", "uint")) else facts
+            facts = self._facts(expression)
             self._leaves[key] = sp.Symbol(f"_leaf{len(self._leaves)}", real=True, **facts)
             self.sources[self._leaves[key]] = expression
         return self._leaves[key]
+
+    def _facts(self, expression: ir.Expr) -> dict[str, bool]:
+        """What its dtype tells of a leaf, and both branches of a selection: 1 where kept, 0 elsewhere, is a truth."""
+        dtype, selection = dtype_of(expression), selection_of(expression)
+        if dtype == "bool":
+            return TRUTH
+        facts = {"integer": True} if dtype.startswith(("int", "uint")) else {}
+        if selection is not None:
+            branches = [self.form(branch) for branch in selection[1:]]
+            if set(branches) == {sp.S.Zero, sp.S.One}:
+                return TRUTH
+            facts |= sign_of(sp.Min(*(stand_in(branch, f"b{k}") for k, branch in enumerate(branches))))
+        return facts | {"nonnegative": True} if dtype.startswith("uint") else facts
 
 
 def number(constant: prim.FloatImm | prim.IntImm) -> sp.Expr:
@@ -279,6 +297,13 @@ def function_name(expression: ir.Expr) -> str | None:
     """The known elementary function that an expression calls; None for any other expression."""
     name = call_name(expression)
     return name if name in FUNCTIONS else None
+
+
+def whole_exponent(expression: ir.Expr) -> int | None:
+    """The exponent of a power that is a few products; None of any other expression."""
+    exponent = expression.args[1] if call_name(expression) in ("pow", "power") else None
+    value = exponent.value if isinstance(exponent, (prim.FloatImm, prim.IntImm)) else 0
+    return int(value) if 1 <= abs(value) <= MOST_FACTORS and value == int(value) else None
 
 
 def is_modular(expression: ir.Expr) -> bool:
@@ -347,9 +372,7 @@ class ElementReader:
                 raise NotExpressible("result_index", str(expression))
             return symbol
         if is_modular(expression):
-            raise NotExpressible(
-                "intrinsic", f"{expression} in {dtype_of(expression)}, which wraps around or truncates"
-            )
+            raise NotExpressible("integer", f"{expression} in {dtype_of(expression)}, which wraps around or truncates")
         kind = type(expression)
         if kind in (prim.Add, prim.Sub):
             return self._collected(expression, additive=True)
@@ -359,7 +382,8 @@ class ElementReader:
             return ARITHMETIC[kind](self(expression.a), self(expression.b))
         if isinstance(expression, prim.Cast):
             inner = self(expression.value)
-            return inner if widens(expression) else Round(inner, sp.Symbol(dtype_of(expression)))
+            exact = widens(expression) or is_wider(dtype_of(expression), dtype_of(expression.value))
+            return inner if exact else Round(inner, sp.Symbol(dtype_of(expression)))
         if condition := selection_of(expression):
             return self._selected(*condition)
         if name := function_name(expression):
@@ -368,6 +392,8 @@ class ElementReader:
             return choice(self.condition(expression), sp.S.One, sp.S.Zero)
         if (name := call_name(expression)) in WHOLE and not uses(expression, self.atoms.axis):
             return WHOLE[name](self(expression.args[0]))
+        if name in WHOLE_NUMBERS and uses(expression, self.atoms.axis):
+            return Round(self(expression.args[0]), sp.Symbol(WHOLE_NUMBERS[name][0]))
         raise NotExpressible("intrinsic", str(expression))
 
     def _selection_outward(self, expression: ir.Expr) -> ir.Expr:

@@ -1,4 +1,9 @@
-"""Groups of reductions that form cascades: found by dependence and iteration domain, each with a verdict."""
+"""Groups of reductions that form cascades: found by dependence and iteration domain, each with a verdict.
+
+Reductions that read each other along an axis are one cascade. Of those that are left, such as the minimum, the maximum
+and the sum of a row, those that read one tensor at the same places are one as well: none depends on another, so its
+fold is the product of theirs, and it reads the tensor once.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +19,15 @@ from tvm_cascade.algebra.cascade import LENGTH, Cascade, Reduction, unlike
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.reducer import MAX, MIN, PROD, SUM
 from tvm_cascade.algebra.verdict import Reason, Refusal
-from tvm_cascade.analysis.axis import matching_axis
+from tvm_cascade.analysis.axis import Shared, matching_axis, reads_once, shared_tensor
 from tvm_cascade.analysis.expression import AtomTable, ElementReader, NotExpressible
-from tvm_cascade.analysis.extent import Extent, same_extent
+from tvm_cascade.analysis.extent import Extent, more_than_one, same_extent
 from tvm_cascade.analysis.frame import Frame, FrameBuilder
 from tvm_cascade.analysis.inline import Inliner, plain_indices
 from tvm_cascade.analysis.meaning import meaning_of
 from tvm_cascade.analysis.order import crossed
 from tvm_cascade.analysis.program import Program, Stage
-from tvm_cascade.analysis.tir import dtype_of, loads_of, substitute, uses
+from tvm_cascade.analysis.tir import dtype_of, loads_of, reads_buffer, substitute, uses
 from tvm_cascade.analysis.variants import InlinedReduction, variants_of
 from tvm_cascade.obligations.derive import RESCALABLE_CASTS, remembered
 from tvm_cascade.symbolic.masks import choice
@@ -81,6 +86,7 @@ def find_cascades(
     rescalable_casts: Sequence[str] = RESCALABLE_CASTS,
     only: Sequence[str] | None = None,
     reference: str = "exact",
+    beside: bool = True,
 ) -> list[Candidate]:
     """Every cascade of a program, and every refusal with its reason.
 
@@ -90,8 +96,9 @@ def find_cascades(
     rescalable_casts : see `FuseOptions`.
     only : names of blocks to consider; all by default.
     reference : see `FuseOptions`.
+    beside : those that merely read one tensor alike, or fold a product's rows, are cascades too.
     """
-    return _Search(program, rescalable_casts, only, reference).run()
+    return _Search(program, rescalable_casts, only, reference).run(beside)
 
 
 def lone_reductions(
@@ -149,7 +156,7 @@ class _Search:
         self.refusals: list[Candidate] = []
         self._refused: list[tuple[list[object], Refusal]] = []
 
-    def run(self) -> list[Candidate]:
+    def run(self, beside: bool) -> list[Candidate]:
         """Tries all linked reductions as one group; where that has no fold, each joins the groups of those it reads."""
         for indices in self._linked():
             outcome = self._outcome(indices)
@@ -158,6 +165,9 @@ class _Search:
         for later in range(len(self.reductions)):
             if earlier := self._considered_links(later):
                 self._try_join(later, earlier)
+        for indices in self._sharing() if beside else ():
+            if isinstance(outcome := self._outcome(indices, beside=True), Group):
+                self._join(indices, outcome)
         found = [Candidate(group.names, Reason("fold"), group) for group in self.groups.values()]
         lone = [k for k in range(len(self.reductions)) if self.considered[k]]
         if not found and not self.refusals and lone:
@@ -216,8 +226,63 @@ class _Search:
         tuples = set(self.group_of.values())
         return [indices for indices in dict.fromkeys(found.values()) if len(indices) > 2 and indices not in tuples]
 
-    def _outcome(self, indices: tuple[int, ...]) -> Group | Reason:
-        return self._cycle(indices) or self._beside_opaque(indices) or self.group(indices)
+    def _sharing(self) -> list[tuple[int, ...]]:
+        """Sets of reductions in no group that read one tensor at the same places, and do not depend on one another.
+
+        One reduction is a set where it folds the rows of a product, which its loop can compute instead of reading. What
+        the loop of a group computes inside is in none.
+        """
+        sets: list[tuple[int, ...]] = []
+        inside = {k for indices in self.groups for member in indices for k in self._inside_of(member)}
+        for parts in dict.fromkeys(self.group_of.values()):
+            if parts in self.groups or not all(self.considered[k] and k not in inside for k in parts):
+                continue
+            joined = next((some for some in sets if self._shares(some, parts)), None)
+            if joined is None:
+                sets.append(parts)
+            else:
+                sets[sets.index(joined)] = (*joined, *parts)
+        alone = set(self.group_of.values())
+        return [indices for indices in sets if indices not in alone or self._folds_a_product(indices)]
+
+    def _inside_of(self, k: int) -> set[int]:
+        """Reductions whose results an element reads along the axis, and those that these are computed from."""
+        along = set(self.reads[k]) - set(self._chained(k))
+        return along.union(*map(self._inside_of, along))
+
+    def _folds_a_product(self, parts: tuple[int, ...]) -> bool:
+        """Whether a reduction reads all of a product, each value once, and the function computes it for that alone."""
+        if any(set(parts) & self._inside_of(k) for k in range(len(self.reductions))):
+            return False
+        return any(
+            _is_product(self.reductions[other])
+            and any(reads_once(load, self.reductions[k].stage) for load in loads)
+            and not self._is_read_beside(other, parts)
+            for k in parts
+            for other, loads in self.reads[k].items()
+        )
+
+    def _is_read_beside(self, product: int, parts: tuple[int, ...]) -> bool:
+        """Whether a result is an output, or read for anything but the elements of some reductions."""
+        buffer = self.reductions[product].stage.buffer
+        outputs = (s for s in self.program.stages if s.reducer is None and self.program.is_param(s.buffer))
+        return (
+            self.program.is_param(buffer)
+            or any(product in reads for k, reads in enumerate(self.reads) if k not in parts)
+            or any(reads_buffer(self.inline(stage.value, stage.extents), buffer) for stage in outputs)
+        )
+
+    def _shares(self, some: tuple[int, ...], parts: tuple[int, ...]) -> bool:
+        depend = any(self._closure(one) & set(others) for a, others in ((some, parts), (parts, some)) for one in a)
+        pairs = ((self.reductions[one], self.reductions[other]) for one in some for other in parts)
+        return not depend and any(self._shared(*pair) for pair in pairs)
+
+    @staticmethod
+    def _shared(earlier: InlinedReduction, later: InlinedReduction) -> Shared | None:
+        return shared_tensor(earlier.stage, earlier.element, later.stage, later.element)
+
+    def _outcome(self, indices: tuple[int, ...], beside: bool = False) -> Group | Reason:
+        return self._cycle(indices) or self._beside_opaque(indices) or self.group(indices, beside)
 
     def _join(self, indices: tuple[int, ...], group: Group) -> None:
         for k in indices:
@@ -298,10 +363,7 @@ class _Search:
                     "unsupported_shape", f"{variant.stage.buffer.name} is not written at its own plain indices"
                 )
             if variant.is_slice and variant.stage.is_part:
-                return Reason("result_index", f"a fixed part of {variant.stage.buffer.name} is read")
-            dtype, reads = dtype_of(variant.stage.buffer), any(self._inside(variant, variants))
-            if reads and not dtype.startswith(("float", "bfloat", "bool")):
-                return Reason("integer", variant.stage.buffer.name)
+                return Reason("result_index", f"{variant.stage.buffer.name} is read at a fixed part, or at two rows")
         frame = self._frame(variants, beside)
         if isinstance(frame, Reason):
             return frame
@@ -311,7 +373,8 @@ class _Search:
         reductions: list[Reduction] = []
         for position, variant in enumerate(variants):
             element = substitute(variant.element, dict(frame.variables[position]))
-            known = list(zip(variants[:position], symbols, strict=False))
+            placed = [variant.over(dict(frame.variables[position])) for variant in variants[:position]]
+            known = list(zip(placed, symbols, strict=False))
             try:
                 powers = variant.stage.reducer is SUM
                 form = _form(ElementReader(atoms, partial(_result_symbol, known), powers), element)
@@ -330,6 +393,10 @@ class _Search:
         fold = self._derived(Cascade(reductions, varying), meaning)
         if isinstance(fold, Refusal):
             return dataclasses.replace(fold.reason, detail=f"{fold.reduction}: {fold.reason.detail}")
+        for variant in variants:
+            floats = dtype_of(variant.stage.buffer).startswith(("float", "bfloat", "bool"))
+            if not floats and any(self._inside(variant, variants)):
+                return Reason("integer", variant.stage.buffer.name)
         return Group(tuple(members), frame, atoms, fold)
 
     def _derived(self, cascade: Cascade, meaning: tuple[tuple[sp.Symbol, sp.Expr], ...]) -> Fold | Refusal:
@@ -360,12 +427,18 @@ class _Search:
             order = tuple(range(len(variant.stage.reduce)))
             for at, other in enumerate(variants[:position]):
                 if other.stage.block.same_as(variant.stage.block) and not variant.is_slice and not other.is_slice:
-                    builder.unify_parts(at, position)
+                    builder.unify_pairs(at, position, zip(other.stage.spatial, variant.stage.spatial, strict=True))
                     order = orders[at]
             inside = self._inside(variant, variants)
             if beside:  # with the first that reads earlier results as well, or reads none either
-                alike = (k for k, other in enumerate(reading) if bool(other) == bool(inside))
-                builder.unify_rows(next(alike, position), position)
+                alike = [k for k, other in enumerate(reading) if bool(other) == bool(inside)]
+                shared = next(((k, found) for k in alike if (found := self._shared(variants[k], variant))), None)
+                if shared is not None:
+                    at, found = shared
+                    builder.unify_pairs(at, position, found.rows)
+                    order = tuple(orders[at][k] for k in found.order)
+                else:
+                    builder.unify_rows(next(iter(alike), position), position)
             reading.append(inside)
             for at, load in inside:
                 earlier = variants[at]
@@ -379,6 +452,13 @@ class _Search:
                 return Reason("axis_mismatch", variant.stage.buffer.name)
             orders.append(order)
         return builder.build(orders)
+
+
+def _is_product(reduction: InlinedReduction) -> bool:
+    """Whether every tensor that a sum reads is read again along one of its rows, as both matrices of a product are."""
+    rows = [v for v in reduction.stage.spatial if more_than_one(reduction.stage.extents[v])]
+    read = loads_of(reduction.element)
+    return reduction.stage.reducer is SUM and all(any(not uses(load, [v]) for v in rows) for load in read)
 
 
 def _form(reader: ElementReader, element: ir.Expr) -> sp.Expr:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -67,9 +68,9 @@ class FrameBuilder:
                 return Reason("result_index", str(load))
         return None
 
-    def unify_parts(self, earlier: int, later: int) -> None:
-        """Unifies the rows of two parts of one tuple, variable by variable."""
-        for one, other in zip(self.stages[earlier].spatial, self.stages[later].spatial, strict=True):
+    def unify_pairs(self, earlier: int, later: int, rows: Iterable[tuple[tirx.Var, tirx.Var]]) -> None:
+        """Unifies rows of two members, variable by variable."""
+        for one, other in rows:
             self._join(self._index(earlier, one), self._index(later, other))
 
     def unify_rows(self, earlier: int, later: int) -> None:
@@ -81,9 +82,7 @@ class FrameBuilder:
             rows = [self._rows(member, least) for member in (earlier, later)]
             extents = [[self.stages[k].extents[v] for v in own] for k, own in zip((earlier, later), rows, strict=True)]
             if len(rows[0]) == len(rows[1]) and all(map(same_extent, *extents)):
-                for one, other in zip(*rows, strict=True):
-                    self._join(self._index(earlier, one), self._index(later, other))
-                return
+                return self.unify_pairs(earlier, later, zip(*rows, strict=True))
 
     def _rows(self, member: int, least: int) -> list[tirx.Var]:
         """The rows of a member with so many values at least, 1 or 2."""

@@ -73,11 +73,11 @@ def _read_stages(nest: tirx.Stmt) -> list[Stage] | Reason:
         if isinstance(block.body, tirx.SeqStmt) and block.init is not None:
             return read_tuple(nest, block, extents)
         return Reason(code, f"block {block.name_hint} is no single store")
-    stage = _plain_stage(nest, block, extents)
-    return stage if isinstance(stage, Reason) else [stage]
+    return _plain_stage(nest, block, extents)
 
 
-def _plain_stage(nest: tirx.Stmt, block: s_tir.SBlock, extents: dict[tirx.Var, Extent]) -> Stage | Reason:
+def _plain_stage(nest: tirx.Stmt, block: s_tir.SBlock, extents: dict[tirx.Var, Extent]) -> list[Stage] | Reason:
+    """The stage of a single store; a reducer of the program's own is one of tuples of one part."""
     store = block.body
     spatial = tuple(iv.var for iv in block.iter_vars if iv.iter_type == DATA_PARALLEL)
     reduce = tuple(iv.var for iv in block.iter_vars if iv.iter_type == REDUCTION)
@@ -89,18 +89,16 @@ def _plain_stage(nest: tirx.Stmt, block: s_tir.SBlock, extents: dict[tirx.Var, E
     if reduce or block.init is not None:
         if not isinstance(block.init, tirx.BufferStore):
             return Reason("opaque_block", f"block {block.name_hint} reduces without a plain init")
-        parts = split_reduction(store)
-        if parts is None:
-            return Reason("reducer", f"block {block.name_hint} stores {store.value}")
-        reducer, value = parts
         init, started = block.init.value, (block.init.buffer, list(block.init.indices))
         if not started[0].same_as(store.buffer) or not same(started[1], list(store.indices)):
             return Reason("opaque_block", f"block {block.name_hint} starts another element than it accumulates into")
         if any(uses(index, reduce) for index in store.indices):
             return Reason("opaque_block", f"block {block.name_hint} moves its result along an axis that it reduces")
+        if (parts := split_reduction(store)) is None:
+            return read_tuple(nest, block, extents)
+        reducer, value = parts
         if not starts_at_identity(reducer, init):
             return Reason("reducer", f"block {block.name_hint} starts its {reducer} at {init}")
         reducer = started_at(reducer, init)
-    return Stage(
-        block.name_hint, store.buffer, block, nest, spatial, reduce, extents, tuple(store.indices), value, reducer, init
-    )
+    at = tuple(store.indices)
+    return [Stage(block.name_hint, store.buffer, block, nest, spatial, reduce, extents, at, value, reducer, init)]

@@ -88,7 +88,7 @@ class Audit:
     passes_before, loops_after : loops over the cascade axis, unfused and fused; counted in the fused function.
     worst : over all inputs and outputs on which the check can tell; None where nothing was compared.
     blind : inputs on which it cannot, since the unfused program keeps too few digits: (input, output, its error).
-    seconds : reading, deriving, proving and rewriting, of one core.
+    seconds : reading, deriving, checking and rewriting, of one core.
     counterexample : what shows that a refusal is right.
     problems : why the row is not sound.
     """

@@ -77,7 +77,7 @@ def _read(func: tirx.PrimFunc) -> Program:
 def _only_group(program: Program, options: FuseOptions) -> Group:
     """The cascade of a function, or else its reductions as one, where nothing of it was refused."""
     casts, reference = options.rescalable_casts, options.reference
-    candidates = find_cascades(program, casts, reference=reference)
+    candidates = find_cascades(program, casts, reference=reference, beside=False)
     amiss = [c.reason for c in candidates if c.reason.verdict not in (Verdict.FUSED, Verdict.NOTHING)]
     if amiss:
         raise SplitError("a fold of every cascade", str(amiss[0]), "split", amiss[0].hint)

@@ -166,7 +166,7 @@ def _errors(row: Audit, fused: bool) -> list[str]:
 
 
 def _notes(found: Sequence[Audit]) -> list[str]:
-    lines = ["errors: the largest for what is allowed, over all inputs; s: reading, deriving, proving, rewriting"]
+    lines = ["errors: the largest for what is allowed, over all inputs; s: reading, deriving, checking, rewriting"]
     if any(row.rescaled for row in found):
         dtypes = next(row.rescaled for row in found if row.rescaled)
         lines.append(f"* under rescalable_casts with {', '.join(dtypes)}")

@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     if args.database is not None and not args.database.is_dir():
         raise InputError("the folder of a database", str(args.database), "--database")
     program = _program(args)
-    with waiting(f"reading {args.program}, deriving and proving its folds"):
+    with waiting(f"reading {args.program}, deriving and checking its folds"):
         explanation = explained(program, options, target, args.database)
     if args.html:
         try:

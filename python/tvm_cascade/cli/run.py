@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _run(job: Job, options: FuseOptions, target: tvm.target.Target, seed: int) -> int:
     _check_memory(job)
-    with waiting(f"deriving and proving the folds of {job.name}"):
+    with waiting(f"deriving and checking the folds of {job.name}"):
         case = Case(Entry(job, None), options, target, seed)
     shape = " ".join(f"{extent}={size}" for extent, size in job.shape.items())
     print(f"{job.name} ({job.dtype}){': ' if shape else ''}{shape}\ntarget: {target}\n")
@@ -135,7 +135,7 @@ def _print_gain(case: Case, checked: Checked, timings: Mapping[str, Timing]) -> 
     if before and after and before[0] is not None and after[0] is not None:
         sizes = f"{bytes_text(before[0])} by TVM's default, {bytes_text(after[0])} fused"
         print(f"temporaries: {sizes} (all that is allocated besides inputs and outputs)")
-    print(f"reading, deriving, proving and rewriting: {case.fuse_seconds:.2f} s")
+    print(f"reading, deriving, checking and rewriting: {case.fuse_seconds:.2f} s")
     replaced = vectorise_math(case.outcome.func)[1] if case.options.vector_math and case.options.schedule else ()
     if replaced:
         bounds = ", ".join(f"{name} (at most {ULP_BOUNDS[name]} ulp)" for name in replaced)

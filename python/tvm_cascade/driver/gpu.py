@@ -21,6 +21,7 @@ from tvm_cascade.schedule.gpu_vectors import with_vectors
 from tvm_cascade.schedule.half_constants import fold_half_constants
 from tvm_cascade.schedule.inlining import inline_maps
 from tvm_cascade.schedule.private_copy import private_copy
+from tvm_cascade.schedule.vector_math import powers_as_products
 from tvm_cascade.tile.dependent import GIVEN, SHORT
 from tvm_cascade.tile.fast_math import with_fast_math
 from tvm_cascade.tile.skeleton import Kernel, Setting
@@ -115,7 +116,7 @@ def _scheduled(step: Step, name: str, gpu: Gpu) -> tuple[tirx.PrimFunc, Kernel |
         schedule_gpu(schedule, gpu)
     except Exception as error:  # such as: a nest that was not read writes over what others read
         return launch_serial(func), AsItIs.after("in one thread, as the schedule failed", error)
-    return launch_serial(schedule.mod["main"]), chosen
+    return powers_as_products(launch_serial(schedule.mod["main"])), chosen
 
 
 def plain_gpu(outcome: Outcome, func: tirx.PrimFunc) -> tirx.PrimFunc:

@@ -29,7 +29,7 @@ from tvm_cascade.schedule.summary import CpuSchedule
 from tvm_cascade.schedule.tile_skip import skip_dead_tiles
 from tvm_cascade.schedule.tuple_parts import tuples_apart
 from tvm_cascade.schedule.unfused import schedule_unfused_cpu
-from tvm_cascade.schedule.vector_math import vectorise_math
+from tvm_cascade.schedule.vector_math import powers_as_products, vectorise_math
 from tvm_cascade.schedule.whole_products import whole_products
 from tvm_cascade.schedule.whole_tiles import whole_tiles
 from tvm_cascade.schedule.windows import windows_copied
@@ -59,8 +59,9 @@ def _lowered(outcome: Outcome, goal: Goal, most_rows: int | None) -> Lowered:
     unfused = outcome.program.func if fused and plain and outcome.program else None
     lowered, made = _scheduled(func, unfused, cpu, most_rows)
     lowered = cells_on_the_stack(skip_dead_tiles(hoist_guards(lowered)))
-    lowered = lower_bfloat16(lowered) or lowered
-    # Last: schedule primitives do not know the let expressions of this arithmetic.
+    # Last: neither schedule primitives nor TVM's lowering of bfloat16 know the let expressions of this arithmetic.
+    if (wide := lower_bfloat16(lowered)) is not None:
+        lowered = powers_as_products(wide)
     lowered, replaced = vectorise_math(lowered) if goal.options.vector_math else (lowered, ())
     return Lowered(lowered, made, replaced)
 

@@ -15,7 +15,9 @@ from tvm import tirx
 from tvm_ffi import structural_equal, structural_hash
 
 from tvm_cascade.algebra.verdict import Verdict
+from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.order import among
+from tvm_cascade.analysis.passes import passes_of
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.statements import statements_of
 from tvm_cascade.chunks.conditions import apart_at_conditions
@@ -314,9 +316,17 @@ def _seconds(steps: Sequence[Step]) -> float:
 
 
 def _cascades(outcome: Outcome) -> dict[tuple[str, ...], list[tirx.Var]]:
-    """The cascades of a function that have a fold: names of their results, and what their members write."""
+    """The cascades of a function that have a fold: names of their results, and what one step has to compute."""
     found = [d.candidate.group for d in outcome.decisions if d.reason.verdict is Verdict.FUSED]
-    return {group.names: [m.stage.buffer for m in group.members] for group in found if group is not None}
+    return {group.names: _together(outcome.program, group) for group in found if group is not None}
+
+
+def _together(program: Program | None, group: Group) -> list[tirx.Var]:
+    """What the members of a cascade write; of a reduction alone, which folds a product, that product too."""
+    own = [member.stage for member in group.members]
+    if program is not None and all(stage.block.same_as(own[0].block) for stage in own):
+        own += [stage for stage in passes_of(program, group).inside if stage.reducer is not None]
+    return [stage.buffer for stage in own]
 
 
 def _computed(step: Step) -> list[tirx.Var]:

@@ -44,7 +44,7 @@ class GroupReport:
         a check at points, not a proof; empty where there is no fold.
     passes_before, passes_after : loops over the cascade axis, unfused and fused; None where not known.
     bytes_before, bytes_after : bytes of temporaries that grow with the cascade axis; None where not known.
-    us_before, us_after : estimated time on a CPU, in microseconds; None where not known.
+    us_before, us_after : estimated time on the target, in microseconds; None where its verdict compares no times.
     obligations : what was checked of the fold, with the number of comparisons at random points.
     passes : over the cascade axis, as the program is written; none of a function that is fused already.
     inside : other reductions, such as matrix products, that the loop computes for each position.

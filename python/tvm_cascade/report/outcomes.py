@@ -117,10 +117,13 @@ def _lowering(outcome: Outcome, kernel: Lowering | None) -> _Told:
 
 def _as_planned(decisions: Sequence[Decision], lowered: Lowering | None) -> tuple[Decision, ...]:
     """The decisions, with those for cascades that the plan computes apart as declined."""
-    declined = {one.names: Reason("cost", str(one)) for one in lowered.declined} if isinstance(lowered, Plan) else {}
+    declined = {one.names: one for one in lowered.declined} if isinstance(lowered, Plan) else {}
+    found = [(decision, declined.get(decision.candidate.names)) for decision in decisions]
     return tuple(
-        dataclasses.replace(one, reason=declined[names]) if (names := one.candidate.names) in declined else one
-        for one in decisions
+        decision
+        if apart is None
+        else dataclasses.replace(decision, reason=Reason("cost", str(apart)), seconds=(apart.apart, apart.fused))
+        for decision, apart in found
     )
 
 
@@ -164,8 +167,8 @@ def _group(function: str, decision: Decision, program: Program | None) -> GroupR
         numbers.passes_after if numbers else None,
         numbers.bytes_before if numbers else None,
         numbers.bytes_after if numbers else None,
-        numbers.ns_before / 1e3 if numbers else None,
-        numbers.ns_after / 1e3 if numbers else None,
+        decision.seconds[0] * 1e6 if decision.seconds else None,
+        decision.seconds[1] * 1e6 if decision.seconds else None,
         check(group.fold),
         passes,
         _inside(program, group) if program is not None else (),

@@ -18,7 +18,7 @@ EXAMPLES: dict[str, str] = {
     "not_order_preserving": "`topi.argmin` of |x - mean|, which keeps neither the order of x nor its reverse",
     "tuple_algebra": "a `te.comm_reducer` that takes the mean of two partial results: (a + b)/2 is not associative",
     "tuple_dependence": "a (max, sum) pair by `te.comm_reducer` over x - total",
-    "rounding": "x·127/absmax cast to int8 inside the sum",
+    "rounding": "a = max abs(x); out = sum ceil(127*x/a)",
     "rounding_rank": "x - mean cast to float16 inside the sum: rounding does not commute with the shift",
     "rounding_range": "x divided by the sum of another array and cast to float16: that sum may be tiny",
     "logical_dependence": "m = max x; out = any x == m/2",
@@ -27,7 +27,7 @@ EXAMPLES: dict[str, str] = {
     "rank_limit": "total = sum x; out = sum (x - total)**6",
     "separation_unknown": "exp(float16(x - log(t)/2) - s): a rounding between two results",
     "reducer": "a `te.comm_reducer` whose combine calls erf",
-    "intrinsic": "total = sum x; out = sum ceil(x - total)",
+    "intrinsic": "`erf(x - total)` in a sum",
     "several_element_parts": "no program of the tests or of the catalogue has it",
     "select_on_result": "what is summed where a masked cube (x - total)**3 attains its own maximum",
     "result_index": "the maximum of row i + 1 is read in row i",
@@ -51,6 +51,17 @@ EXAMPLES: dict[str, str] = {
     "cost": "LayerNorm before a matrix product on a CPU, where every column of the product has a state to move",
 }
 """By code, a program that has it: statements of `tvm_cascade.accuracy.catalogue`, or a sentence."""
+
+ADVISED: dict[str, str] = {
+    "infinite_rank": "total = sum x; out = sum exp(x - total)",
+    "undefined": "m = max x; out = sum log(exp(x - m))",
+    "not_monotone": "total = sum x; least = min x; out = abs(least - total)",
+    "rounding": "a = max abs(x); s = sum 127*x/a; out = ceil(s)",
+    "logical_dependence": "m = max x; out = any x >= m/2",
+    "prod_dependence": "total = sum x; out = prod x*total",
+    "rank_limit": "s = sum x; q = sum x**2; c = sum x**3; out = c - 3*s*q + 3*s**2*s - N*s**3",
+}
+"""By code, a program that follows its hint, and fuses: where its example is statements, and the hint changes these."""
 
 _REASONS = """# Reason codes
 
@@ -88,7 +99,8 @@ def reasons_page() -> str:
     sections = []
     for code, (verdict, law, hint) in CODES.items():
         rows = [f"*{verdict}*: {law}.", f"Example: {example_of(code)}."]
-        sections.append("\n\n".join([f"## {code}", *rows, *([f"To make it fuse: {hint}."] if hint else [])]))
+        advised = f": `{ADVISED[code]}`" if code in ADVISED else ""
+        sections.append("\n\n".join([f"## {code}", *rows, *([f"To make it fuse: {hint}{advised}."] if hint else [])]))
     return "\n".join([_REASONS, "\n\n".join(sections), ""])
 
 

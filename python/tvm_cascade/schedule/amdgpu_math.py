@@ -14,12 +14,11 @@ from __future__ import annotations
 
 import tvm_ffi
 from tvm import ir, tirx
-from tvm.ir import prim
 
-from tvm_cascade.analysis.expression import call_name
+from tvm_cascade.analysis.expression import call_name, whole_exponent
 from tvm_cascade.errors import InputError
 from tvm_cascade.schedule.double_math import FLOAT64_FORMULAS
-from tvm_cascade.schedule.vector_math import Bindings, vectorise_math
+from tvm_cascade.schedule.vector_math import Bindings, power_as_product, vectorise_math
 
 __all__ = ["lower_amdgpu_math"]
 
@@ -40,8 +39,6 @@ _CIRCULAR = frozenset({"sin", "cos", "tan", "asin", "acos", "atan", "atan2"})
 _HYPERBOLIC = frozenset({"sinh", "cosh", "tanh", "asinh", "acosh", "atanh"})
 _ELEMENTARY = _EXPONENTIAL | _CIRCULAR | _HYPERBOLIC | {"fmod", "hypot", "nextafter", "copysign", "ldexp"}
 """Functions that TVM calls a library for where it knows no instruction."""
-
-_GREATEST_POWER = 16
 
 
 def lower_amdgpu_math(func: tirx.PrimFunc, name: str) -> tuple[tirx.PrimFunc, tuple[str, ...]]:
@@ -71,7 +68,7 @@ def lower_amdgpu_math(func: tirx.PrimFunc, name: str) -> tuple[tirx.PrimFunc, tu
 def _is_computed(call: ir.Call) -> bool:
     function, dtype = call_name(call), str(call.ty.dtype)
     if function == "pow":
-        return _whole_exponent(call) is not None
+        return whole_exponent(call) is not None
     formulas = FLOAT64_FORMULAS if dtype == "float64" else FORMULAS if dtype in _FORMULA_DTYPES else ()
     return function in INSTRUCTIONS.get(dtype, ()) or function in formulas
 
@@ -79,29 +76,10 @@ def _is_computed(call: ir.Call) -> bool:
 def _lowered(call: ir.Call) -> ir.Expr:
     function, dtype = call_name(call), str(call.ty.dtype) if isinstance(call.ty, ir.PrimType) else ""
     if function == "pow":
-        return _product(call)
+        return power_as_product(call)
     if function in FLOAT64_FORMULAS and dtype == "float64":
         bind = Bindings()
         return bind.around(FLOAT64_FORMULAS[function](call.args[0], bind))
     if function in FORMULAS and dtype == "float16":
         return ir.Call(call.op, [call.args[0].astype("float32")], ret_ty=ir.PrimType("float32")).astype(dtype)
     return call
-
-
-def _whole_exponent(power: ir.Call) -> int | None:
-    """The exponent, where it is a whole number, not 0 and not large."""
-    exponent = power.args[1]
-    value = exponent.value if isinstance(exponent, (prim.FloatImm, prim.IntImm)) else 0
-    return int(value) if 1 <= abs(value) <= _GREATEST_POWER and value == int(value) else None
-
-
-def _product(power: ir.Call) -> ir.Expr:
-    """A power by squares and products."""
-    exponent, dtype = _whole_exponent(power), str(power.ty.dtype)
-    assert exponent is not None
-    factor = tirx.Var("factor", dtype)
-    product: ir.Expr = factor
-    for digit in bin(abs(exponent))[3:]:  # those after the first: each squares, and a one multiplies
-        product = product * product if digit == "0" else product * product * factor
-    whole = tirx.Let(factor, power.args[0], product)
-    return tirx.const(1.0, dtype) / whole if exponent < 0 else whole

@@ -37,9 +37,10 @@ from collections.abc import Callable, Collection
 import tvm_ffi
 from tvm import ir, tirx
 
+from tvm_cascade.analysis.expression import whole_exponent
 from tvm_cascade.schedule.bfloat16 import lower_bfloat16
 
-__all__ = ["ULP_BOUNDS", "VectorMath", "vectorise_math"]
+__all__ = ["ULP_BOUNDS", "VectorMath", "power_as_product", "powers_as_products", "vectorise_math"]
 
 # Bound of the error against float64, in units in the last place of the float32 result, on CPUs with and without fused
 # multiply-add (which LLVM forms wherever the target has it; errors are then up to a fifth smaller).
@@ -240,6 +241,9 @@ _FORMULAS: dict[str, Formula] = {
     "erf": _odd_rational(_ERF_NUMERATOR, _ERF_DENOMINATOR, _ERF_SATURATES),
 }
 
+_POWERS = {"float16": "float32", "bfloat16": "float32", "float32": "float32", "float64": "float64"}
+"""By dtype of a power, the dtype of its products."""
+
 _NAMESPACES = ("tirx", "prim")  # TVM 0.27 has tirx.exp, but prim.log2
 
 
@@ -279,6 +283,30 @@ def vectorise_math(
         return func, ()
     body = tvm_ffi.structural_map(lowered.body, (ir.Call, rewrite))
     return (func.with_body(body) if replaced else func), tuple(sorted(replaced))
+
+
+def powers_as_products(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The function with x·x for pow(x, 2), and alike for all few factors, as folds have them; not modified.
+
+    Parameters
+    ----------
+    func : a function that is not scheduled any more: schedule primitives do not know lets.
+    """
+    return func.with_body(tvm_ffi.structural_map(func.body, (ir.Call, power_as_product)))
+
+
+def power_as_product(call: ir.Call) -> ir.Expr:
+    """A power of few factors by squares and products, of a half in float32 and rounded once; another call as it is."""
+    exponent = whole_exponent(call)
+    if exponent is None or (dtype := str(call.ty.dtype)) not in _POWERS:
+        return call
+    factor = tirx.Var("factor", _POWERS[dtype])
+    product: ir.Expr = factor
+    for digit in bin(abs(exponent))[3:]:  # those after the first: each squares, and a one multiplies
+        product = product * product if digit == "0" else product * product * factor
+    if exponent < 0:
+        product = tirx.const(1.0, _POWERS[dtype]) / product
+    return tirx.Let(factor, call.args[0].astype(_POWERS[dtype]), product).astype(dtype)
 
 
 @tirx.transform.prim_func_pass(opt_level=0, name="tvm_cascade.VectorMath")

@@ -29,6 +29,11 @@ class Round(sp.Function):
         return sp.S.Zero if value is sp.S.Zero else None
 
 
+def innermost(rounded: Round) -> tuple[int, str]:
+    """A key by which roundings stand after those within them."""
+    return int(sp.count_ops(rounded)), str(rounded)
+
+
 class PowerOfTwo(sp.Function):
     """±2^k with 2^k ≤ |v| < 2^(k+1), of the sign of v; 0 of 0."""
 

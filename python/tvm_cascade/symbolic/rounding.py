@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 
@@ -31,14 +32,28 @@ FORMATS: dict[str, Format] = {
     "float8_e5m2": Format(3, -16, 57344.0, math.inf),
 }
 
+WHOLE_NUMBERS: dict[str, tuple[str, Callable[[float], float]]] = {
+    "round": ("the nearest whole number", round),
+    "nearbyint": ("the nearest whole number", round),
+    "floor": ("the whole number below", math.floor),
+    "ceil": ("the whole number above", math.ceil),
+    "trunc": ("the whole number towards zero", math.trunc),
+}
+"""Functions that round to whole numbers: what they round to, as a dtype is called, and how."""
+
+_ROUNDINGS = dict(WHOLE_NUMBERS.values())
+
 NARROW_RANGE = ("float16", "float8_e4m3fn", "float8_e5m2")
 """Dtypes whose exponent range is so small that rounding at another scale may overflow or lose digits."""
 
 
 def round_to(value: float, dtype: str) -> float:
-    """A number cast to a dtype, overflow left aside: to nearest even for floats, towards zero for integers."""
+    """A number cast to a dtype, overflow left aside: to nearest even for floats, towards zero for integers.
+
+    Or rounded to what `WHOLE_NUMBERS` calls otherwise.
+    """
     if dtype not in FORMATS:
-        return float(math.trunc(value))
+        return float(_ROUNDINGS.get(dtype, math.trunc)(value))
     kind = FORMATS[dtype]
     last = max(math.frexp(value)[1] - kind.bits, kind.smallest)
     return math.ldexp(round(math.ldexp(value, -last)), last)

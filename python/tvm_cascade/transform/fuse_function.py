@@ -31,11 +31,14 @@ class Decision:
     candidate : the reductions looked at, and the group where they form one.
     reason : why it was fused, refused, declined, or is unknown.
     estimate : bytes and time before and after; None where there is no group, or an extent is symbolic.
+    seconds : unfused and fused, as the target's own model has them: of a CPU the estimate's, of a GPU the plan's; None
+        where the verdict compares no times.
     """
 
     candidate: Candidate
     reason: Reason
     estimate: Estimate | None = None
+    seconds: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -145,6 +148,9 @@ def _decide(candidate: Candidate, program: Program, options: FuseOptions, device
     if not is_static(program):
         return Decision(candidate, candidate.reason)
     numbers = estimate(program, candidate.group, options, device)
-    if numbers.slower and isinstance(device, Cpu) and not options.force:
-        return Decision(candidate, Reason("cost", f"{', '.join(candidate.names)}: {numbers}"), numbers)
-    return Decision(candidate, candidate.reason, numbers)
+    if not isinstance(device, Cpu):
+        return Decision(candidate, candidate.reason, numbers)
+    seconds = (numbers.ns_before * 1e-9, numbers.ns_after * 1e-9)
+    if numbers.slower and not options.force:
+        return Decision(candidate, Reason("cost", f"{', '.join(candidate.names)}: {numbers}"), numbers, seconds)
+    return Decision(candidate, candidate.reason, numbers, seconds)

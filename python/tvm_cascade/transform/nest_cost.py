@@ -17,7 +17,7 @@ from tvm import ir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.algebra.reducer import SUM
-from tvm_cascade.analysis.expression import function_name
+from tvm_cascade.analysis.expression import function_name, whole_exponent
 from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.product_axes import product_axes
 from tvm_cascade.analysis.program import Stage
@@ -230,7 +230,10 @@ def operations_of(value: ir.Expr, vector_math: bool) -> int:
 
     def count(node: ir.Expr) -> None:
         nonlocal total
-        total += FUNCTION_OPERATIONS[vector_math] if function_name(node) else 1
+        if exponent := whole_exponent(node):
+            total += abs(exponent).bit_length()
+        else:
+            total += FUNCTION_OPERATIONS[vector_math] if function_name(node) else 1
 
     kinds = (prim.Add, prim.Sub, prim.Mul, prim.Div, prim.Max, prim.Min, ir.Call)
     tvm_ffi.structural_walk(value, [(kind, count) for kind in kinds])

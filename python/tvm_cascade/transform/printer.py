@@ -15,6 +15,7 @@ from tvm.ir import prim
 
 from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.algebra.facts.weight import Offsets, by_offset
+from tvm_cascade.analysis.expression import MOST_FACTORS
 from tvm_cascade.analysis.reducers import extreme
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.errors import RewriteError
@@ -339,7 +340,7 @@ class Printer:
             return prim.Div(self._constant(1), self._power(base, -exponent))
         if exponent == sp.Rational(1, 2):
             return tirx.sqrt(base)
-        if exponent.is_Integer and exponent <= 8:
+        if exponent.is_Integer and exponent <= MOST_FACTORS:
             total = base
             for _ in range(int(exponent) - 1):
                 total = prim.Mul(total, base)

@@ -19,7 +19,7 @@ from tvm_cascade.algebra.counterexample import Counterexample, Numbers
 from tvm_cascade.algebra.refute.asked import Asked
 from tvm_cascade.algebra.refute.draws import Draws
 from tvm_cascade.algebra.refute.reached import NO_VALUE, Earlier, Point, Reached
-from tvm_cascade.symbolic.functions import Round
+from tvm_cascade.symbolic.functions import Round, innermost
 from tvm_cascade.symbolic.rounding import FORMATS, Format, round_to
 from tvm_cascade.symbolic.separate import strip_rounding
 
@@ -41,7 +41,7 @@ ROUNDINGS = 4
 
 def rounds_elsewhere(question: Asked) -> Counterexample | None:
     """Rounded at one scale and moved to another, against rounded there."""
-    rounded = sorted(question.function.atoms(Round), key=str)
+    rounded = sorted(question.function.atoms(Round), key=innermost)
     if not rounded:
         return None
     inner, dtype = rounded[0].args
@@ -69,7 +69,7 @@ def rounds_elsewhere(question: Asked) -> Counterexample | None:
 
 def leaves_range_in_part(question: Asked) -> Counterexample | None:
     """Data with a prefix at which an element overflows though no element of the full data does; None if not found."""
-    for rounded in sorted(question.function.atoms(Round), key=str):
+    for rounded in sorted(question.function.atoms(Round), key=innermost):
         inner, dtype = rounded.args
         value = question.earlier.plain(strip_rounding(inner).xreplace(dict(question.handles)))
         if not value.has(*question.earlier.results) or str(dtype) not in FORMATS:
