@@ -18,7 +18,7 @@ from tvm_cascade.report.explanation import Explanation
 from tvm_cascade.torch.build import built
 from tvm_cascade.torch.calls import names_of_extents
 from tvm_cascade.torch.devices import ModelDevice, asked_for, device_of, placed
-from tvm_cascade.torch.exporting import Dynamic, arguments_of, exported
+from tvm_cascade.torch.exporting import ONE_AT_A_TIME, Dynamic, arguments_of, exported
 from tvm_cascade.torch.graph import Interface
 from tvm_cascade.torch.importer import import_program
 from tvm_cascade.torch.leaves import leaves_of, named, ranges_of
@@ -68,8 +68,9 @@ def optimize(
         raise InputError("a torch.nn.Module", type(module).__name__, "tvm_cascade.optimize", hint)
     args, kwargs = arguments_of(example_inputs, module)
     device = device_of(module, (args, kwargs))
-    program = exported(module, args, kwargs, dynamic)
-    code = compiled(program, target, device)
+    with ONE_AT_A_TIME:
+        program = exported(module, args, kwargs, dynamic)
+        code = compiled(program, target, device)
     extents = names_of_extents(inspect.signature(module.forward), args, kwargs, dynamic)
     run = runnable(code, program, module, extents)
     return OptimizedModel(module, run, program.call_spec, code.target, code.report)
