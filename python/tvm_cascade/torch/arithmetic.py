@@ -5,14 +5,17 @@ TVM's own converters give a number the dtype of the tensor beside it: 0.5 become
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import fx
+from torch.utils import _pytree as pytree
 from tvm import relax, te, tirx
+from tvm.ir.expr import Constant
 
-from tvm_cascade.torch.site import Site, accumulator, broadcast, dtype_name, joined, type_name
+from tvm_cascade.torch.site import Site, accumulator, broadcast, dtype_name, joined, names_of, type_name
 
 Binary = Callable[[relax.Expr, relax.Expr], relax.Expr]
 
@@ -28,8 +31,10 @@ def arithmetic(combine: Binary, *, reflected: bool = False) -> Callable[[Site], 
     def convert(site: Site) -> relax.Expr:
         wide = accumulator(site.dtype)
         left, right = (_operand(site, name, wide) for name in ("self", "other"))
-        if "alpha" in _names(site) and site["alpha"] != 1:
+        if "alpha" in names_of(site) and site["alpha"] != 1:
             right = site.emit(relax.op.multiply(right, relax.const(site["alpha"], wide)))
+        if combine is relax.op.divide:
+            return _quotient(site, left, right)
         return site.emit(combine(*((right, left) if reflected else (left, right))))
 
     return convert
@@ -39,23 +44,64 @@ def comparison(compare: Binary) -> Callable[[Site], relax.Expr]:
     """Comparisons, whose result tells nothing of the dtype that they are made in."""
 
     def convert(site: Site) -> relax.Expr:
-        dtype = _promoted(site)
+        dtype = "uint8" if (promoted := _promoted(site)) == "bool" else promoted  # of which LLVM has no comparison
+        of_itself = _alike(site.given("self"), site.given("other"))
+        if of_itself and compare in _OF_ITSELF and dtype.startswith(("float", "bfloat")):
+            return site.emit(_OF_ITSELF[compare](site.cast(site["self"], accumulator(dtype))))
         left, right = (_operand(site, name, accumulator(dtype), dtype) for name in ("self", "other"))
         return site.emit(compare(left, right))
 
     return convert
 
 
+def _alike(one: Any, other: Any) -> bool:
+    """Whether two operands are one value, computed once or twice."""
+    if not isinstance(one, fx.Node) or not isinstance(other, fx.Node):
+        return bool(one == other)
+    if one is other or one.target != other.target or one.op != "call_function":
+        return one is other
+    (ours, spec), (theirs, other_spec) = (pytree.tree_flatten((node.args, node.kwargs)) for node in (one, other))
+    return spec == other_spec and all(map(_alike, ours, theirs))
+
+
+_OF_ITSELF: Mapping[Binary, Callable[[relax.Expr], relax.Expr]] = {
+    relax.op.not_equal: relax.op.isnan,
+    relax.op.equal: lambda x: relax.op.logical_not(relax.op.isnan(x)),
+}
+"""Comparisons of a float with itself, which ask for NaN: TVM simplifies x ≠ x to false."""
+
+
+def logical_not(site: Site) -> relax.Expr:
+    """aten.logical_not: of a comparison of floats, whose opposite is no comparison, since neither holds of NaN."""
+    x, node = site["self"], site.given("self")
+    truth = x if type_name(x) == "bool" else site.emit(relax.op.not_equal(x, relax.const(0, type_name(x))))
+    if any(one.meta["val"].is_floating_point() for one in node.all_input_nodes if _is_tensor(one)):
+        return site.emit(relax.op.bitwise_not(truth))
+    return site.emit(relax.op.logical_not(truth))
+
+
+def _is_tensor(node: fx.Node) -> bool:
+    return isinstance(node.meta.get("val"), torch.Tensor)
+
+
 def division(site: Site) -> relax.Expr:
     """aten.div with a rounding mode, and aten.floor_divide."""
-    mode = site["rounding_mode"] if "rounding_mode" in _names(site) else "floor"
+    mode = site["rounding_mode"] if "rounding_mode" in names_of(site) else "floor"
     wide = accumulator(site.dtype)
     left, right = (_operand(site, name, wide) for name in ("self", "other"))
     if wide.startswith(("float", "bfloat")) or mode is None:
-        quotient = site.emit(relax.op.divide(left, right))
+        quotient = _quotient(site, left, right)
         rounding = {"floor": relax.op.floor, "trunc": relax.op.trunc}.get(mode)
         return site.emit(rounding(quotient)) if rounding else quotient
     return _elementwise(site, {"floor": tirx.floordiv, "trunc": tirx.truncdiv}[mode], left, right, f"div_{mode}")
+
+
+def _quotient(site: Site, left: relax.Expr, right: relax.Expr) -> relax.Var:
+    """left/right; by a constant 0, which TVM does not divide by, left·∞."""
+    number = right.value.numpy().item() if isinstance(right, Constant) and not right.ty.ndim else None
+    if number == 0:
+        return site.emit(relax.op.multiply(left, relax.const(math.copysign(math.inf, number), type_name(left))))
+    return site.emit(relax.op.divide(left, right))
 
 
 def remainder(whole: Callable[[Any, Any], Any], rounding: Callable[[Any], Any]) -> Callable[[Site], relax.Expr]:
@@ -82,7 +128,7 @@ def clamp(site: Site) -> relax.Expr:
     wide = accumulator(site.dtype)
     value = site.cast(site["self"], wide)
     for name, bound in (("min", relax.op.maximum), ("max", relax.op.minimum)):
-        if name in _names(site) and site[name] is not None:
+        if name in names_of(site) and site[name] is not None:
             value = site.emit(bound(value, _operand(site, name, wide)))
     return value
 
@@ -111,10 +157,6 @@ def _elementwise(
         return te.compute(joined([a, b]), lambda *i: combine(broadcast(a, i), broadcast(b, i)), name=name)
 
     return site.compute(formula, left, right, name=name)
-
-
-def _names(site: Site) -> set[str]:
-    return {argument.name for argument in site.node.target._schema.arguments}
 
 
 def _promoted(site: Site) -> str:

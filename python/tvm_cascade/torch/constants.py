@@ -18,12 +18,12 @@ _LITERALS = ("scalar_tensor.default", "full.default")
 
 def full(site: Site) -> relax.Expr:
     """aten.full."""
-    return _filled(site, list(site["size"]), site["fill_value"])
+    return filled(site, list(site["size"]), site["fill_value"])
 
 
 def full_like(site: Site) -> relax.Expr:
     """aten.full_like."""
-    return _filled(site, shape_of(site["self"]) or [], site["fill_value"])
+    return filled(site, shape_of(site["self"]) or [], site["fill_value"])
 
 
 def scalar_tensor(site: Site) -> relax.Expr:
@@ -31,13 +31,15 @@ def scalar_tensor(site: Site) -> relax.Expr:
     return relax.const(site["s"], site.dtype)
 
 
-def _filled(site: Site, shape: list[Any], value: Any) -> relax.Expr:
-    if not isinstance(value, (bool, int, float)):
-        return site.emit(relax.op.full(shape, value, site.dtype))
-    if not shape:
-        return relax.const(value, site.dtype)
-    literal = tirx.const(value, site.dtype)
-    return site.compute(lambda: te.compute(shape, lambda *_: literal, name="full"), name="full")
+def filled(site: Site, shape: list[Any], value: Any, dtype: str | None = None) -> relax.Expr:
+    """A tensor of one number: a literal, one that depends on extents, or that of a tensor without dimensions."""
+    dtype = dtype or site.dtype
+    if isinstance(getattr(value, "ty", None), relax.TensorType):
+        return site.compute(lambda v: te.compute(shape, lambda *_: v().astype(dtype), name="full"), value, name="full")
+    if not shape and isinstance(value, (bool, int, float)):
+        return relax.const(value, dtype)
+    number = tirx.const(value, dtype) if isinstance(value, (bool, int, float)) else value.astype(dtype)
+    return site.compute(lambda: te.compute(shape, lambda *_: number, name="full"), name="full")
 
 
 def where(site: Site) -> relax.Expr:

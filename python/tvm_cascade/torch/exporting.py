@@ -111,8 +111,9 @@ def decomposed(program: torch.export.ExportedProgram, table: Mapping[Any, Any]) 
 def _shortly(error: Exception) -> str:
     text = re.split(r"The error above occurred|The following call raised", str(error))[0]
     lines = [re.split(r"For more information", line)[0].strip() for line in text.splitlines()]
-    told = [line for line in lines if line and not _FOR_TORCH.search(line)][:_MESSAGE_LINES]
-    return f"{type(error).__name__}: " + "\n    ".join(told)
+    lines = [line for line in lines if line] or ["without a text"]
+    told = [line for line in lines if not _FOR_TORCH.search(line)] or lines
+    return f"{type(error).__name__}: " + "\n    ".join(told[:_MESSAGE_LINES])
 
 
 def _line(error: Exception) -> str:

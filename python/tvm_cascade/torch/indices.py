@@ -20,6 +20,14 @@ def slice_(site: Site) -> relax.Expr:
     return stock(node)
 
 
+def cat(site: Site) -> relax.Expr:
+    """aten.cat, which leaves out one-dimensional tensors without elements, and joins others in one dtype."""
+    rank = site.node.meta["val"].dim()
+    values = [(node, node.meta["val"]) for node in site.given("tensors")]
+    parts = [site.importer.env[node] for node, value in values if rank == 1 or value.dim() > 1]
+    return site.emit(relax.op.concat([site.cast(one, site.dtype) for one in parts], axis=site["dim"] % rank))
+
+
 def index_put(site: Site) -> relax.Expr:
     """aten.index_put: what a mask selects, positions along one axis, or TVM's converter's case, an index per axis."""
     data, indices, values = site["self"], list(site["indices"]), site["values"]

@@ -16,6 +16,7 @@ from tvm_cascade.torch.calls import as_in_example, parts_of, shown
 from tvm_cascade.torch.devices import ModelDevice
 from tvm_cascade.torch.graph import Interface
 from tvm_cascade.torch.leaves import Leaf, check, check_constant
+from tvm_cascade.torch.site import told
 from tvm_cascade.torch.state import SharedTensor
 from tvm_cascade.torch.tensors import overlap, to_torch, to_tvm
 
@@ -86,8 +87,7 @@ class Program:
             with self._device.current():
                 results = self._function(*passed)
         except Exception as error:
-            told = str(error).strip().splitlines()[-1]
-            raise ModelError("a call that runs", told, "the virtual machine of TVM") from error
+            raise ModelError("a call that runs", told(error), "the virtual machine of TVM") from error
         found = [to_torch(result) for result in results]
         for target, result in zip(interface.mutated, found, strict=False):
             written = self._state[target].tensor if isinstance(target, str) else arguments[target]

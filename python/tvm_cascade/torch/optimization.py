@@ -23,6 +23,7 @@ from tvm_cascade.torch.graph import Interface
 from tvm_cascade.torch.importer import import_program
 from tvm_cascade.torch.leaves import leaves_of, named, ranges_of
 from tvm_cascade.torch.model import OptimizedModel, Program
+from tvm_cascade.torch.site import told
 from tvm_cascade.torch.state import shared_state
 
 
@@ -114,8 +115,7 @@ def compiled(
     except CascadeError:
         raise
     except Exception as error:
-        told = f"{type(error).__name__}: {str(error).strip().splitlines()[-1]}"
-        raise ModelError("a model that TVM generates code for", told, "tvm_cascade.optimize") from error
+        raise ModelError("a model that TVM generates code for", told(error), "tvm_cascade.optimize") from error
     return Code(executable, interface, resolved, place, report)
 
 
@@ -131,7 +131,10 @@ def runnable(
     ----------
     extents : names of extents for messages, per leaf of the arguments and axis; torch's by default.
     """
-    function = relax.VirtualMachine(code.executable, code.device.tvm)["main"]
+    try:
+        function = relax.VirtualMachine(code.executable, code.device.tvm)["main"]
+    except Exception as error:
+        raise ModelError("a model whose code TVM loads", told(error), "tvm_cascade.optimize") from error
     state = shared_state(program, module, code.interface.state, code.device.tvm)
     leaves, ranges = named(leaves_of(program, code.interface.inputs), extents, ranges_of(program))
     return Program(function, code.interface, leaves, ranges, state, code.device)
