@@ -150,6 +150,33 @@ def test_an_example_in_which_one_tensor_is_two_arguments() -> None:
     close(optimized(x, y, z), module(x, y, z))
 
 
+READS: dict[str, tuple[Callable[[Any, Any], Any], list[int], list[int]]] = {
+    "rows of a table": (lambda x, i: torch.nn.functional.embedding(i, x), [0, 4], [5, -1, 10**12]),
+    "an index": (lambda x, i: x[i.view(3, 1).int()], [-5, 4], [5, -6]),
+    "columns": (lambda x, i: x.index_select(1, i), [0, 7], [8, -1]),
+    "an element of each row": (lambda x, i: x[:3].gather(1, i[:, None].clone()), [0, 7], [8]),
+    "only the first": (lambda x, i: x[i[:2]], [0, 99], []),
+    "what was bounded": (lambda x, i: x[i.clamp(0, 4)], [0, 99], []),
+}
+
+
+@pytest.mark.parametrize("name", READS)
+@torch.no_grad()
+def test_positions_that_a_tensor_does_not_have_are_an_index_error(name: str) -> None:
+    class Reading(nn.Module):
+        def forward(self, x: Any, i: Any) -> Any:
+            return READS[name][0](x, i)
+
+    x, (_, known, unknown) = torch.randn(5, 8), READS[name]
+    optimized = tvm_cascade.optimize(Reading(), (x, torch.tensor([0, 1, 2])))
+    for position in known:
+        i = torch.tensor([0, 1, position])
+        assert torch.equal(optimized(x, i), Reading()(x, i))
+    for position in unknown:
+        with pytest.raises(IndexError, match=rf"(?s)positions from \S+ to \d+ as `i`.*{position}"):
+            optimized(x, torch.tensor([0, 1, position]))
+
+
 def test_threads_call_one_model_and_compile_others() -> None:
     """TVM's virtual machine and torch.export are of one thread each."""
     module, x = nn.Sequential(nn.Linear(64, 64), nn.LayerNorm(64)).eval(), torch.randn(32, 64)

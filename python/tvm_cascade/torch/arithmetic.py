@@ -33,11 +33,19 @@ def arithmetic(combine: Binary, *, reflected: bool = False) -> Callable[[Site], 
         left, right = (_operand(site, name, wide) for name in ("self", "other"))
         if "alpha" in names_of(site) and site["alpha"] != 1:
             right = site.emit(relax.op.multiply(right, relax.const(site["alpha"], wide)))
+        if wide == "bool":
+            return site.emit(_OF_TRUTH[combine](left, right))
         if combine is relax.op.divide:
             return _quotient(site, left, right)
+        if combine is relax.op.multiply and wide.startswith("float") and 0 in map(_number, (left, right)):
+            return _by_zero(site, right if _number(left) == 0 else left)
         return site.emit(combine(*((right, left) if reflected else (left, right))))
 
     return convert
+
+
+_OF_TRUTH: Mapping[Binary, Binary] = {relax.op.add: relax.op.logical_or, relax.op.multiply: relax.op.logical_and}
+"""What PyTorch's arithmetic is of truth values."""
 
 
 def comparison(compare: Binary) -> Callable[[Site], relax.Expr]:
@@ -98,10 +106,20 @@ def division(site: Site) -> relax.Expr:
 
 def _quotient(site: Site, left: relax.Expr, right: relax.Expr) -> relax.Var:
     """left/right; by a constant 0, which TVM does not divide by, left·∞."""
-    number = right.value.numpy().item() if isinstance(right, Constant) and not right.ty.ndim else None
-    if number == 0:
+    if (number := _number(right)) == 0:
         return site.emit(relax.op.multiply(left, relax.const(math.copysign(math.inf, number), type_name(left))))
     return site.emit(relax.op.divide(left, right))
+
+
+def _by_zero(site: Site, value: relax.Expr) -> relax.Expr:
+    """value·0, which TVM takes for 0, and is NaN where the value is infinite or NaN."""
+    zero, nan = (relax.const(number, type_name(value)) for number in (0.0, math.nan))
+    return site.emit(relax.op.where(site.emit(relax.op.isfinite(value)), zero, nan))
+
+
+def _number(value: relax.Expr) -> Any:
+    """The number that an expression is, if it is one."""
+    return value.value.numpy().item() if isinstance(value, Constant) and not value.ty.ndim else None
 
 
 def remainder(whole: Callable[[Any, Any], Any], rounding: Callable[[Any], Any]) -> Callable[[Site], relax.Expr]:
@@ -148,6 +166,44 @@ def exp2(site: Site) -> relax.Expr:
     """aten.exp2."""
     x = site.cast(site["self"], accumulator(site.dtype))
     return site.emit(relax.op.power(relax.const(2.0, type_name(x)), x))
+
+
+def cosh(site: Site) -> relax.Expr:
+    """aten.cosh, of which TVM has no code for vectors."""
+
+    def value(x: Any) -> Any:
+        grown, shrunk = _halves_of_powers(x)
+        return grown + shrunk
+
+    return _of_each(site, value, "cosh")
+
+
+def sinh(site: Site) -> relax.Expr:
+    """aten.sinh, likewise; by its series where the difference of powers would cancel."""
+
+    def value(x: Any) -> Any:
+        grown, shrunk = _halves_of_powers(x)
+        square, series = x * x, tirx.const(1.0, str(x.ty.dtype))
+        for n in range(_TERMS, 0, -1):
+            series = series * square * (1.0 / (2 * n * (2 * n + 1))) + 1.0
+        return tirx.Select(tirx.abs(x) < 0.5, x * series, grown - shrunk)
+
+    return _of_each(site, value, "sinh")
+
+
+_TERMS = 8
+"""Of the series of sinh: what follows is below the resolution of float64 for |x| < ½."""
+
+
+def _halves_of_powers(x: Any) -> tuple[Any, Any]:
+    """eˣ/2 and e⁻ˣ/2, neither of which is out of range where their sum is not."""
+    root = tirx.exp(x * 0.5)
+    return (root * 0.5) * root, tirx.const(0.5, str(x.ty.dtype)) / root / root
+
+
+def _of_each(site: Site, value: Callable[[Any], Any], name: str) -> relax.Expr:
+    x = site.cast(site["self"], accumulator(site.dtype))
+    return site.compute(lambda a: te.compute(a.shape, lambda *i: value(a(*i)), name=name), x, name=name)
 
 
 def _elementwise(

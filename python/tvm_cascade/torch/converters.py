@@ -72,6 +72,8 @@ CONVERTERS: Mapping[str, Converter] = {
     **{f"{name}.{form}": arithmetic.comparison(op) for name, op in _COMPARISONS.items() for form in _FORMS},
     **dict.fromkeys(("clamp.default", "clamp.Tensor", "clamp_min.default", "clamp_max.default"), arithmetic.clamp),
     "logical_not.default": arithmetic.logical_not,
+    "cosh.default": arithmetic.cosh,
+    "sinh.default": arithmetic.sinh,
     "elu.default": arithmetic.elu,
     "exp2.default": arithmetic.exp2,
 }

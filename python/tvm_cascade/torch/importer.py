@@ -66,15 +66,22 @@ def import_program(program: torch.export.ExportedProgram, device: torch.device) 
     for kept in KEPT_WHOLE:
         table.pop(kept, None)
     table.update(DECOMPOSED)
-    program = decomposed(program, table)
-    unknown = _unknown(program.graph)
-    if unknown and all(one in _RULES for one in unknown):
-        further = decomposed(program, {one: _RULES[one] for one in unknown})
-        program = program if _unknown(further.graph) else further
-    shown, interface = prepared(program, device)
+    shown, interface = prepared(_further(decomposed(program, table)), device)
     module = translated(shown)
     compared(shown.graph, translated)
     return module, interface
+
+
+def _further(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """The program with operators that have no converter taken apart, if torch's rules leave none of them."""
+    unknown = _unknown(program.graph)
+    if not unknown or not all(one in _RULES for one in unknown):
+        return program
+    try:
+        further = decomposed(program, {one: _RULES[one] for one in unknown})
+    except ModelError:  # rules of torch that are not for exported programs; the operators are refused by name
+        return program
+    return program if _unknown(further.graph) else further
 
 
 def translated(shown: ImportedGraph) -> tvm.IRModule:

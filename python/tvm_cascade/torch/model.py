@@ -15,7 +15,7 @@ from tvm_cascade.report.explanation import Explanation
 from tvm_cascade.torch.calls import as_in_example, parts_of, shown
 from tvm_cascade.torch.devices import ModelDevice
 from tvm_cascade.torch.graph import Interface
-from tvm_cascade.torch.leaves import Leaf, check, check_constant
+from tvm_cascade.torch.leaves import Leaf, check, check_constant, check_positions
 from tvm_cascade.torch.site import told
 from tvm_cascade.torch.state import SharedTensor
 from tvm_cascade.torch.tensors import overlap, to_torch, to_tvm
@@ -79,6 +79,7 @@ class Program:
                 check_constant(f"argument {position} of the model", interface.constants[position], argument)
                 continue
             checked = check(leaf, argument, self._device.torch, self._ranges, sizes)
+            check_positions(leaf, checked)
             passed.append(to_tvm(checked, self._device.tvm))
         if (shared := self.shared(arguments)) is not None:
             hint = "pass a copy of one of them, .clone()"
