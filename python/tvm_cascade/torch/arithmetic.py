@@ -168,6 +168,16 @@ def exp2(site: Site) -> relax.Expr:
     return site.emit(relax.op.power(relax.const(2.0, type_name(x)), x))
 
 
+def power(site: Site) -> relax.Expr:
+    """aten.pow of a tensor and a number: a product for a small whole one, as PyTorch has it."""
+    exponent = site["exponent"]
+    if exponent not in (2, 3, 4):
+        return site.importer.create_convert_map()["pow.Tensor_Scalar"](site.node)
+    x = site.cast(site["self"], accumulator(site.dtype))
+    square = site.emit(relax.op.multiply(x, x))
+    return square if exponent == 2 else site.emit(relax.op.multiply(square, x if exponent == 3 else square))
+
+
 def cosh(site: Site) -> relax.Expr:
     """aten.cosh, of which TVM has no code for vectors."""
 

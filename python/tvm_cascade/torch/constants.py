@@ -11,7 +11,7 @@ from typing import Any
 from torch import fx
 from tvm import relax, te, tirx
 
-from tvm_cascade.torch.site import Site, broadcast, joined, shape_of
+from tvm_cascade.torch.site import Site, broadcast, joined, names_of, shape_of
 
 _LITERALS = ("scalar_tensor.default", "full.default")
 
@@ -24,6 +24,20 @@ def full(site: Site) -> relax.Expr:
 def full_like(site: Site) -> relax.Expr:
     """aten.full_like."""
     return filled(site, shape_of(site["self"]) or [], site["fill_value"])
+
+
+def arange(site: Site) -> relax.Expr:
+    """aten.arange: integers by TVM's converter, of floats as many as PyTorch counts."""
+    start, step = (site[name] if name in names_of(site) else default for name, default in (("start", 0), ("step", 1)))
+    value = site.node.meta["val"]
+    if not value.is_floating_point() or not all(isinstance(one, (int, float)) for one in (start, step, *value.shape)):
+        return site.importer.create_convert_map()[site.node.target.__name__](site.node)
+
+    def formula() -> te.Tensor:
+        first, each = (tirx.const(float(one), "float64") for one in (start, step))
+        return te.compute(tuple(value.shape), lambda i: (first + i.astype("float64") * each).astype(site.dtype))
+
+    return site.compute(formula, name="arange")
 
 
 def scalar_tensor(site: Site) -> relax.Expr:
