@@ -193,16 +193,43 @@ def sinh(site: Site) -> relax.Expr:
 
     def value(x: Any) -> Any:
         grown, shrunk = _halves_of_powers(x)
-        square, series = x * x, tirx.const(1.0, str(x.ty.dtype))
-        for n in range(_TERMS, 0, -1):
-            series = series * square * (1.0 / (2 * n * (2 * n + 1))) + 1.0
-        return tirx.Select(tirx.abs(x) < 0.5, x * series, grown - shrunk)
+        return tirx.Select(tirx.abs(x) < 0.5, _series_of_sinh(x), grown - shrunk)
 
     return _of_each(site, value, "sinh")
 
 
-_TERMS = 8
-"""Of the series of sinh: what follows is below the resolution of float64 for |x| < ½."""
+def expm1(site: Site) -> relax.Expr:
+    """aten.expm1, which TVM computes as eˣ − 1: near 0, 2·sinh(x/2)·e^(x/2)."""
+
+    def value(x: Any) -> Any:
+        near = _series_of_sinh(x * 0.5) * 2.0 * tirx.exp(x * 0.5)
+        return tirx.Select(tirx.abs(x) < 0.5, near, tirx.exp(x) - 1.0)
+
+    return _of_each(site, value, "expm1")
+
+
+def log1p(site: Site) -> relax.Expr:
+    """aten.log1p, which TVM computes as log(1 + x): near 0, 2·artanh(x/(2 + x)) by its series."""
+
+    def value(x: Any) -> Any:
+        part = x / (x + 2.0)
+        square, series = part * part, tirx.const(1.0 / (2 * _TERMS + 1), str(x.ty.dtype))
+        for n in range(_TERMS - 1, -1, -1):
+            series = series * square + 1.0 / (2 * n + 1)
+        return tirx.Select(tirx.abs(x) < 0.25, part * 2.0 * series, tirx.log(x + 1.0))
+
+    return _of_each(site, value, "log1p")
+
+
+_TERMS = 9
+"""Of both series: what follows is below the resolution of float64 for sinh of ½ and log1p of −¼."""
+
+
+def _series_of_sinh(x: Any) -> Any:
+    square, series = x * x, tirx.const(1.0, str(x.ty.dtype))
+    for n in range(_TERMS, 0, -1):
+        series = series * square * (1.0 / (2 * n * (2 * n + 1))) + 1.0
+    return x * series
 
 
 def _halves_of_powers(x: Any) -> tuple[Any, Any]:

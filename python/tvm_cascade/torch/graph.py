@@ -117,17 +117,30 @@ def prepared(program: torch.export.ExportedProgram, device: torch.device) -> tup
             hint = "pass numbers as tensors, or as constants of the example"
             raise ModelError("tensors and constants", f"{spec.kind.name} {spec.arg}", f"input `{spec.arg.name}`", hint)
         passed.append(InputSpec(InputKind.USER_INPUT, TensorArgument(spec.arg.name), None))
-    module, (mutated, outputs, returned) = program.graph_module, _results(program, inputs, device)
+    (mutated, outputs, returned), kept = _results(program, inputs, device)
+    module = _giving(program.graph_module, kept)
     known = {str(spec.target): compact(program.constants[str(spec.target)].cpu()) for spec in bound}
     shown = ImportedGraph(module, Signature([*passed, *bound]), known, program.range_constraints)
     return shown, Interface(tuple(state), tuple(inputs), tuple(constants), mutated, outputs, returned)
 
 
+def _giving(module: fx.GraphModule, results: Sequence[fx.Node]) -> fx.GraphModule:
+    """A module with a copy of the graph that gives these results."""
+    graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
+    graph.graph_copy(module.graph, copies)
+    for node, copy in copies.items():
+        copy.name = node.name  # also one that is a name of Python's, such as `input`
+    graph.output(tuple(copies[node] for node in results))
+    return fx.GraphModule(module, graph)
+
+
 _Results = tuple[tuple[str | int, ...], tuple[int | None, ...], tuple[object, ...]]
 
 
-def _results(program: torch.export.ExportedProgram, inputs: list[str | None], device: torch.device) -> _Results:
-    """(mutated, outputs, returned) of `Interface`; the graph is left with results that are tensors."""
+def _results(
+    program: torch.export.ExportedProgram, inputs: list[str | None], device: torch.device
+) -> tuple[_Results, list[fx.Node]]:
+    """(mutated, outputs, returned) of `Interface`, and the results that are tensors."""
     (output,) = (node for node in program.graph.nodes if node.op == "output")
     mutated, outputs, returned = list[str | int](), list[int | None](), list[object]()
     kept = list[fx.Node]()
@@ -153,8 +166,7 @@ def _results(program: torch.export.ExportedProgram, inputs: list[str | None], de
         kept.append(value)
     if not kept:
         raise ModelError("a model that gives a tensor", "one that gives none", "the model's graph")
-    output.args = (tuple(kept),)
-    return tuple(mutated), tuple(outputs), tuple(returned)
+    return (tuple(mutated), tuple(outputs), tuple(returned)), kept
 
 
 _WRITTEN: Mapping[OutputKind, Callable[[str, list[str | None]], str | int]] = {

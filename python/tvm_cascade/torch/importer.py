@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
 import torch
 import tvm
 from torch import fx
+from tvm import relax
 from tvm.relax.frontend.torch import from_exported_program
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
@@ -26,7 +27,7 @@ from tvm_cascade.torch.exporting import decomposed
 from tvm_cascade.torch.graph import ImportedGraph, Interface, prepared
 from tvm_cascade.torch.precision import computes_on_halves, operands_in_float32, rounded
 from tvm_cascade.torch.results import checked
-from tvm_cascade.torch.site import Site, origin, told
+from tvm_cascade.torch.site import ConversionError, Site, origin, told
 from tvm_cascade.torch.values import compared
 
 _ATEN = torch.ops.aten
@@ -66,22 +67,39 @@ def import_program(program: torch.export.ExportedProgram, device: torch.device) 
     for kept in KEPT_WHOLE:
         table.pop(kept, None)
     table.update(DECOMPOSED)
-    shown, interface = prepared(_further(decomposed(program, table)), device)
-    module = translated(shown)
-    compared(shown.graph, translated)
-    return module, interface
+    program = decomposed(program, table)
+    known, first = {node.target for node in _calls(program.graph)}, None
+    apart = set[Any]()
+    while True:
+        shown, interface = prepared(program, device)
+        try:
+            module = translated(shown)
+            compared(shown.graph, translated)
+            return module, interface
+        except ConversionError as error:
+            first = error if first is None or known.issuperset(error.operators) else first
+            if not apart.isdisjoint(error.operators):  # a rule that leaves its operator
+                raise first from None
+            apart.update(error.operators)
+            program = _taken_apart(program, error.operators, first)
 
 
-def _further(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    """The program with operators that have no converter taken apart, if torch's rules leave none of them."""
-    unknown = _unknown(program.graph)
-    if not unknown or not all(one in _RULES for one in unknown):
-        return program
+def _taken_apart(
+    program: torch.export.ExportedProgram, operators: Sequence[Any], refusal: ConversionError
+) -> torch.export.ExportedProgram:
+    """The program with operators that are not converted rightly replaced by what torch makes of them.
+
+    Raises
+    ------
+    ConversionError
+        The refusal, where torch has no rule for them.
+    """
+    if not all(one in _RULES for one in operators):
+        raise refusal
     try:
-        further = decomposed(program, {one: _RULES[one] for one in unknown})
-    except ModelError:  # rules of torch that are not for exported programs; the operators are refused by name
-        return program
-    return program if _unknown(further.graph) else further
+        return decomposed(program, {one: _RULES[one] for one in operators})
+    except ModelError:
+        raise refusal from None
 
 
 def translated(shown: ImportedGraph) -> tvm.IRModule:
@@ -115,7 +133,8 @@ def _refuse_unknown(graph: fx.Graph) -> None:
         raise ModelError("operators that draw no random numbers", _names(random), origin(random[0]), hint)
     unknown = [*_unknown(graph).values()][::-1]
     if unknown:
-        raise ModelError("operators that can be converted", _names(unknown), origin(unknown[0]), _HINT)
+        operators = [node.target for node in unknown]
+        raise ConversionError(operators, "operators that can be converted", _names(unknown), origin(unknown[0]), _HINT)
 
 
 def _is_random(node: fx.Node) -> bool:
@@ -148,6 +167,7 @@ def _converter(name: str) -> Callable[[fx.Node, Any], Any]:
                 if is_along_no_axis(node):
                     changed.enter_context(operands_with_an_axis(site))
                 found = convert_as_is()
+                found = site.emit(found) if isinstance(found, relax.Call) else found
             return checked(site, rounded(site, without_axis(site, found) if is_along_no_axis(node) else found))
         except CascadeError:
             raise

@@ -46,8 +46,9 @@ def position(*, largest: bool) -> Callable[[Site], relax.Expr]:
     return lambda site: _position(site, largest)
 
 
-def _extremum(site: Site, largest: bool, axes: Sequence[int]) -> relax.Expr:
-    x, keep = site["self"], "keepdim" in names_of(site) and site["keepdim"]
+def _extremum(site: Site, largest: bool, axes: Sequence[int], x: relax.Expr | None = None) -> relax.Expr:
+    """The extremum of an expression, by default of the first operand."""
+    x, keep = site["self"] if x is None else x, "keepdim" in names_of(site) and site["keepdim"]
     if not type_name(x).startswith("float"):
         return site.emit((relax.op.max if largest else relax.op.min)(x, axes, keepdims=keep))
     # TVM starts a maximum at the lowest finite number, which is not that of -inf alone.
@@ -132,6 +133,24 @@ def variance_and_mean(site: Site) -> relax.Expr:
     """aten.var_mean.correction."""
     found, x, axes, keep = _variance(site)
     return site.emit(relax.Tuple([found, _mean(site, x, axes, keep, site.node.meta["val"][1])]))
+
+
+def vector_norm(site: Site) -> relax.Expr:
+    """aten.linalg_vector_norm: an extremum, a count, or the root of a sum of powers."""
+    order, keep = float(site["ord"]), site["keepdim"]
+    x = site.emit(relax.op.abs(site.cast(site["self"], accumulator(site.dtype))))
+    axes = _axes(site["dim"], _rank(site))
+    if math.isinf(order):
+        return _extremum(site, order > 0, axes, x)
+    if order == 0:
+        x = site.cast(site.emit(relax.op.not_equal(x, relax.const(0.0, type_name(x)))), type_name(x))
+    elif order != 1:
+        x = site.emit(relax.op.power(x, relax.const(order, type_name(x))) if order != 2 else relax.op.multiply(x, x))
+    summed = site.emit(relax.op.sum(x, axes, keepdims=keep))
+    if order in (0, 1):
+        return summed
+    root = relax.op.sqrt(summed) if order == 2 else relax.op.power(summed, relax.const(1 / order, type_name(x)))
+    return site.emit(root)
 
 
 def mean(site: Site) -> relax.Expr:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,22 @@ import torch
 from torch import fx
 from torch.fx.node import map_arg
 from tvm import relax, te
+
+from tvm_cascade.errors import ModelError
+
+
+class ConversionError(ModelError):
+    """Operators that are not converted, or not to what PyTorch gives.
+
+    Parameters
+    ----------
+    operators : of the graph.
+    """
+
+    def __init__(self, operators: Sequence[Any], expected: str, found: str, where: str, hint: str = "") -> None:
+        super().__init__(expected, found, where, hint)
+        self.operators = operators
+
 
 HALVES = ("float16", "bfloat16")
 

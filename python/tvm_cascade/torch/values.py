@@ -20,12 +20,11 @@ from torch.utils import _pytree as pytree
 from tvm import relax
 from tvm.target import Target
 
-from tvm_cascade.errors import ModelError
 from tvm_cascade.evaluate.tolerance import Comparison, check
 from tvm_cascade.relax.pipeline import unfused
 from tvm_cascade.torch.graph import ImportedGraph, graph_of
 from tvm_cascade.torch.precision import PRODUCTS
-from tvm_cascade.torch.site import Site, dtype_name, origin, told
+from tvm_cascade.torch.site import ConversionError, Site, dtype_name, origin, told
 from tvm_cascade.torch.tensors import to_torch, to_tvm
 
 MOST_ELEMENTS = 1 << 19
@@ -89,7 +88,7 @@ def compared(graph: fx.Graph, translate: Translate) -> None:
 
     Raises
     ------
-    ModelError
+    ConversionError
         Where one does, or cannot be run; it names the operator.
     """
     trials = list(_trials(graph))
@@ -101,14 +100,16 @@ def compared(graph: fx.Graph, translate: Translate) -> None:
                 _run([trial], translate)
             except Exception as error:
                 expected = f"a use of {trial.node.target} that TVM generates code for"
-                raise ModelError(expected, told(error), origin(trial.node)) from error
+                raise ConversionError([trial.node.target], expected, told(error), origin(trial.node)) from error
         raise
     for trial, results in zip(trials, found, strict=True):
         for number, result in zip(trial.results(), results, strict=True):
             if not (outcome := _judged(trial, number, result)).ok:
                 hint = "this is a fault of the conversion: please report the operator"
                 where = f"result {number or 0} of {trial.node.target}, {origin(trial.node)}"
-                raise ModelError("the values that PyTorch gives", outcome.message, where, hint)
+                raise ConversionError(
+                    [trial.node.target], "the values that PyTorch gives", outcome.message, where, hint
+                )
 
 
 def _trials(graph: fx.Graph) -> Iterator[Trial]:
