@@ -76,6 +76,10 @@ class ModelError(CascadeError, ValueError):
     """A PyTorch model, or a call of one, that cannot be compiled or run as it is."""
 
 
+class PositionError(ModelError, IndexError):
+    """A call of a PyTorch model with positions that a tensor of it does not have."""
+
+
 class DependencyError(CascadeError, ImportError):
     """An optional package that a call needs is not installed."""
 

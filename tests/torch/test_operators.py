@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,7 +14,7 @@ torch = pytest.importorskip("torch")
 from torch.nn import functional as F  # noqa: E402
 
 import tvm_cascade  # noqa: E402
-from tvm_cascade.evaluate.tolerance import assert_close  # noqa: E402
+from tvm_cascade.evaluate.tolerance import assert_close, kinds  # noqa: E402
 from tvm_cascade.torch.norms import rms_norm  # noqa: E402
 
 Formula = Callable[..., Any]
@@ -118,6 +119,56 @@ CONVOLUTIONS: Mapping[str, Formula] = {
 }
 
 
+# z: floats [6, 3] with infinities and NaN; e: floats [0, 4]; f: floats [4, 0]; s: a float without dimensions.
+SPECIAL: Mapping[str, Formula] = {
+    "not itself": lambda z, e, f, s: z != z,
+    "itself": lambda z, e, f, s: z.sin() == z.sin(),
+    "isnan": lambda z, e, f, s: z.isnan(),
+    "nan_to_num": lambda z, e, f, s: z.nan_to_num(),
+    "nanmean": lambda z, e, f, s: z.nanmean(1),
+    "not above": lambda z, e, f, s: (z > 1).logical_not(),
+    "no bit of above": lambda z, e, f, s: ~(z > 1),
+    "equal truth values": lambda z, e, f, s: (z > 0) == (z > 1),
+    "both truth values": lambda z, e, f, s: (z > 0) * (z < 1) + (z == 3),
+    "logaddexp": lambda z, e, f, s: torch.logaddexp(z, 2 * z),
+    "0 times": lambda z, e, f, s: z * 0,
+    "cosh": lambda z, e, f, s: torch.cosh(z.flatten()),
+    "sinh": lambda z, e, f, s: torch.sinh(z.flatten() / 7),
+    "by 0": lambda z, e, f, s: z / 0,
+    "by -0": lambda z, e, f, s: z / -0.0,
+    "amax of -inf": lambda z, e, f, s: z[:2].amax(1),
+    "max of -inf": lambda z, e, f, s: z[:2].max(1)[0],
+    "amin of inf": lambda z, e, f, s: z[:2].amin(1),
+    "position among -inf": lambda z, e, f, s: z[:2].argmax(1),
+    "position among inf": lambda z, e, f, s: z[:2].min(1)[1],
+    "variance of nothing": lambda z, e, f, s: e.var(0),
+    "variance and mean of nothing": lambda z, e, f, s: torch.stack(torch.var_mean(e, 0, correction=0)),
+    "deviation of nothing": lambda z, e, f, s: e.std(0),
+    "mean of nothing": lambda z, e, f, s: e.mean(),
+    "norm of nothing": lambda z, e, f, s: F.normalize(f).sum(1) + f.norm(dim=1),
+    "cumsum of nothing": lambda z, e, f, s: e.cumsum(0),
+    "top 0": lambda z, e, f, s: z[2:].topk(0)[1],
+    "nothing before something": lambda z, e, f, s: torch.cat([torch.tensor([]), z, e[:, :3]]),
+    **{
+        f"{name} without axes": lambda z, e, f, s, name=name: getattr(s, name)(0)
+        for name in ("amax", "amin", "sum", "softmax", "logsumexp", "cumsum", "argmax", "argmin", "mean")
+    },
+    "max and position without axes": lambda z, e, f, s: torch.stack([one.float() for one in s.max(0)]),
+    "least without axes": lambda z, e, f, s: s.min() + s.max(),
+    "norm without axes": lambda z, e, f, s: s.norm(),
+}
+POOLS: Mapping[str, Formula] = {
+    "average": lambda x: F.avg_pool2d(x, 2),
+    "average by a divisor": lambda x: F.avg_pool2d(x, 3, divisor_override=2),
+    "average of the padded": lambda x: F.avg_pool2d(x, 3, 2, 1, ceil_mode=True),
+    "average without the padding": lambda x: F.avg_pool2d(
+        x, 3, (2, 3), (1, 0), ceil_mode=True, count_include_pad=False
+    ),
+    "average along one axis": lambda x: F.avg_pool1d(x[0], 3, 2, 1, ceil_mode=True),
+    "average along three axes": lambda x: F.avg_pool3d(x, 2, 1, 1, divisor_override=5),
+}
+
+
 class Several(torch.nn.Module):
     def __init__(self, formulas: Mapping[str, Formula]) -> None:
         super().__init__()
@@ -162,3 +213,26 @@ def test_rms_norm_is_that_of_pytorch(dtype: torch.dtype, eps: float | None) -> N
         found, expected = (norm(x, (4, 8), given, eps) for norm in (rms_norm, F.rms_norm))
         assert found.dtype == expected.dtype
         torch.testing.assert_close(found, expected)
+
+
+def test_what_is_no_number_or_no_element_is_as_in_pytorch() -> None:
+    z = torch.tensor([[-INF] * 3, [INF] * 3, [1.0, math.nan, 2.0], [0.0, INF, -1.0], [-0.0, 3.0, -INF], [math.nan] * 3])
+    inputs = z, torch.empty(0, 4), torch.empty(4, 0), torch.tensor(2.0)
+    found, eager = (call(*inputs) for call in (tvm_cascade.optimize(Several(SPECIAL), inputs), Several(SPECIAL)))
+    for name in SPECIAL:
+        assert found[name].dtype == eager[name].dtype and found[name].shape == eager[name].shape, name
+        np.testing.assert_array_equal(kinds(found[name]), kinds(eager[name]), name)
+        finite = [np.where(kinds(one), 0.0, np.asarray(one.double())) for one in (found[name], eager[name])]
+        try:
+            assert_close(*finite, length=3, dtype="float32")
+        except AssertionError as error:
+            raise AssertionError(f"{name}: {error}") from error
+
+
+def test_pools_are_those_of_pytorch() -> None:
+    x = torch.randn(1, 3, 9, 8)
+    found = tvm_cascade.optimize(Several(POOLS), x)(x)
+    for name, formula in POOLS.items():
+        assert_close(
+            np.asarray(found[name]), np.asarray(formula(x.double())), np.asarray(formula(x)), length=9, dtype="float32"
+        )

@@ -172,6 +172,13 @@ def _dependent(func: tirx.PrimFunc, lowered: Lowered, device: Device, at_once: b
     return func.with_attr(WAITS, True).with_attr(STARTS, starts).with_attr(AT_ONCE, at_once)
 
 
+def unfused(mod: tvm.IRModule, target: Target) -> relax.VMExecutable:
+    """The code of a module as TVM lowers its operators, each by itself and not scheduled."""
+    with target:
+        passes = tvm.transform.Sequential([*_DISPATCHED[1:], *_BUILT])
+        return relax.build(mod, target, relax_pipeline=passes)
+
+
 def get_pipeline(target: str | dict[str, Any] | Target = "auto", **options: object) -> Pipeline:
     """What `tvm.compile(mod, target, relax_pipeline=…)` takes.
 

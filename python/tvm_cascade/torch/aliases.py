@@ -10,7 +10,7 @@ import torch
 from torch import fx
 
 from tvm_cascade.errors import ModelError
-from tvm_cascade.torch.importer import origin
+from tvm_cascade.torch.site import origin
 
 
 @dataclass(frozen=True)

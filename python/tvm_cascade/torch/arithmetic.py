@@ -5,14 +5,17 @@ TVM's own converters give a number the dtype of the tensor beside it: 0.5 become
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import fx
+from torch.utils import _pytree as pytree
 from tvm import relax, te, tirx
+from tvm.ir.expr import Constant
 
-from tvm_cascade.torch.site import Site, accumulator, broadcast, dtype_name, joined, type_name
+from tvm_cascade.torch.site import Site, accumulator, broadcast, dtype_name, joined, names_of, type_name
 
 Binary = Callable[[relax.Expr, relax.Expr], relax.Expr]
 
@@ -28,34 +31,95 @@ def arithmetic(combine: Binary, *, reflected: bool = False) -> Callable[[Site], 
     def convert(site: Site) -> relax.Expr:
         wide = accumulator(site.dtype)
         left, right = (_operand(site, name, wide) for name in ("self", "other"))
-        if "alpha" in _names(site) and site["alpha"] != 1:
+        if "alpha" in names_of(site) and site["alpha"] != 1:
             right = site.emit(relax.op.multiply(right, relax.const(site["alpha"], wide)))
+        if wide == "bool":
+            return site.emit(_OF_TRUTH[combine](left, right))
+        if combine is relax.op.divide:
+            return _quotient(site, left, right)
+        if combine is relax.op.multiply and wide.startswith("float") and 0 in map(_number, (left, right)):
+            return _by_zero(site, right if _number(left) == 0 else left)
         return site.emit(combine(*((right, left) if reflected else (left, right))))
 
     return convert
+
+
+_OF_TRUTH: Mapping[Binary, Binary] = {relax.op.add: relax.op.logical_or, relax.op.multiply: relax.op.logical_and}
+"""What PyTorch's arithmetic is of truth values."""
 
 
 def comparison(compare: Binary) -> Callable[[Site], relax.Expr]:
     """Comparisons, whose result tells nothing of the dtype that they are made in."""
 
     def convert(site: Site) -> relax.Expr:
-        dtype = _promoted(site)
+        dtype = "uint8" if (promoted := _promoted(site)) == "bool" else promoted  # of which LLVM has no comparison
+        of_itself = _alike(site.given("self"), site.given("other"))
+        if of_itself and compare in _OF_ITSELF and dtype.startswith(("float", "bfloat")):
+            return site.emit(_OF_ITSELF[compare](site.cast(site["self"], accumulator(dtype))))
         left, right = (_operand(site, name, accumulator(dtype), dtype) for name in ("self", "other"))
         return site.emit(compare(left, right))
 
     return convert
 
 
+def _alike(one: Any, other: Any) -> bool:
+    """Whether two operands are one value, computed once or twice."""
+    if not isinstance(one, fx.Node) or not isinstance(other, fx.Node):
+        return bool(one == other)
+    if one is other or one.target != other.target or one.op != "call_function":
+        return one is other
+    (ours, spec), (theirs, other_spec) = (pytree.tree_flatten((node.args, node.kwargs)) for node in (one, other))
+    return spec == other_spec and all(map(_alike, ours, theirs))
+
+
+_OF_ITSELF: Mapping[Binary, Callable[[relax.Expr], relax.Expr]] = {
+    relax.op.not_equal: relax.op.isnan,
+    relax.op.equal: lambda x: relax.op.logical_not(relax.op.isnan(x)),
+}
+"""Comparisons of a float with itself, which ask for NaN: TVM simplifies x ≠ x to false."""
+
+
+def logical_not(site: Site) -> relax.Expr:
+    """aten.logical_not: of a comparison of floats, whose opposite is no comparison, since neither holds of NaN."""
+    x, node = site["self"], site.given("self")
+    truth = x if type_name(x) == "bool" else site.emit(relax.op.not_equal(x, relax.const(0, type_name(x))))
+    if any(one.meta["val"].is_floating_point() for one in node.all_input_nodes if _is_tensor(one)):
+        return site.emit(relax.op.bitwise_not(truth))
+    return site.emit(relax.op.logical_not(truth))
+
+
+def _is_tensor(node: fx.Node) -> bool:
+    return isinstance(node.meta.get("val"), torch.Tensor)
+
+
 def division(site: Site) -> relax.Expr:
     """aten.div with a rounding mode, and aten.floor_divide."""
-    mode = site["rounding_mode"] if "rounding_mode" in _names(site) else "floor"
+    mode = site["rounding_mode"] if "rounding_mode" in names_of(site) else "floor"
     wide = accumulator(site.dtype)
     left, right = (_operand(site, name, wide) for name in ("self", "other"))
     if wide.startswith(("float", "bfloat")) or mode is None:
-        quotient = site.emit(relax.op.divide(left, right))
+        quotient = _quotient(site, left, right)
         rounding = {"floor": relax.op.floor, "trunc": relax.op.trunc}.get(mode)
         return site.emit(rounding(quotient)) if rounding else quotient
     return _elementwise(site, {"floor": tirx.floordiv, "trunc": tirx.truncdiv}[mode], left, right, f"div_{mode}")
+
+
+def _quotient(site: Site, left: relax.Expr, right: relax.Expr) -> relax.Var:
+    """left/right; by a constant 0, which TVM does not divide by, left·∞."""
+    if (number := _number(right)) == 0:
+        return site.emit(relax.op.multiply(left, relax.const(math.copysign(math.inf, number), type_name(left))))
+    return site.emit(relax.op.divide(left, right))
+
+
+def _by_zero(site: Site, value: relax.Expr) -> relax.Expr:
+    """value·0, which TVM takes for 0, and is NaN where the value is infinite or NaN."""
+    zero, nan = (relax.const(number, type_name(value)) for number in (0.0, math.nan))
+    return site.emit(relax.op.where(site.emit(relax.op.isfinite(value)), zero, nan))
+
+
+def _number(value: relax.Expr) -> Any:
+    """The number that an expression is, if it is one."""
+    return value.value.numpy().item() if isinstance(value, Constant) and not value.ty.ndim else None
 
 
 def remainder(whole: Callable[[Any, Any], Any], rounding: Callable[[Any], Any]) -> Callable[[Site], relax.Expr]:
@@ -82,7 +146,7 @@ def clamp(site: Site) -> relax.Expr:
     wide = accumulator(site.dtype)
     value = site.cast(site["self"], wide)
     for name, bound in (("min", relax.op.maximum), ("max", relax.op.minimum)):
-        if name in _names(site) and site[name] is not None:
+        if name in names_of(site) and site[name] is not None:
             value = site.emit(bound(value, _operand(site, name, wide)))
     return value
 
@@ -104,6 +168,81 @@ def exp2(site: Site) -> relax.Expr:
     return site.emit(relax.op.power(relax.const(2.0, type_name(x)), x))
 
 
+def power(site: Site) -> relax.Expr:
+    """aten.pow of a tensor and a number: a product for a small whole one, as PyTorch has it."""
+    exponent = site["exponent"]
+    if exponent not in (2, 3, 4):
+        return site.importer.create_convert_map()["pow.Tensor_Scalar"](site.node)
+    x = site.cast(site["self"], accumulator(site.dtype))
+    square = site.emit(relax.op.multiply(x, x))
+    return square if exponent == 2 else site.emit(relax.op.multiply(square, x if exponent == 3 else square))
+
+
+def cosh(site: Site) -> relax.Expr:
+    """aten.cosh, of which TVM has no code for vectors."""
+
+    def value(x: Any) -> Any:
+        grown, shrunk = _halves_of_powers(x)
+        return grown + shrunk
+
+    return _of_each(site, value, "cosh")
+
+
+def sinh(site: Site) -> relax.Expr:
+    """aten.sinh, likewise; by its series where the difference of powers would cancel."""
+
+    def value(x: Any) -> Any:
+        grown, shrunk = _halves_of_powers(x)
+        return tirx.Select(tirx.abs(x) < 0.5, _series_of_sinh(x), grown - shrunk)
+
+    return _of_each(site, value, "sinh")
+
+
+def expm1(site: Site) -> relax.Expr:
+    """aten.expm1, which TVM computes as eˣ − 1: near 0, 2·sinh(x/2)·e^(x/2)."""
+
+    def value(x: Any) -> Any:
+        near = _series_of_sinh(x * 0.5) * 2.0 * tirx.exp(x * 0.5)
+        return tirx.Select(tirx.abs(x) < 0.5, near, tirx.exp(x) - 1.0)
+
+    return _of_each(site, value, "expm1")
+
+
+def log1p(site: Site) -> relax.Expr:
+    """aten.log1p, which TVM computes as log(1 + x): near 0, 2·artanh(x/(2 + x)) by its series."""
+
+    def value(x: Any) -> Any:
+        part = x / (x + 2.0)
+        square, series = part * part, tirx.const(1.0 / (2 * _TERMS + 1), str(x.ty.dtype))
+        for n in range(_TERMS - 1, -1, -1):
+            series = series * square + 1.0 / (2 * n + 1)
+        return tirx.Select(tirx.abs(x) < 0.25, part * 2.0 * series, tirx.log(x + 1.0))
+
+    return _of_each(site, value, "log1p")
+
+
+_TERMS = 9
+"""Of both series: what follows is below the resolution of float64 for sinh of ½ and log1p of −¼."""
+
+
+def _series_of_sinh(x: Any) -> Any:
+    square, series = x * x, tirx.const(1.0, str(x.ty.dtype))
+    for n in range(_TERMS, 0, -1):
+        series = series * square * (1.0 / (2 * n * (2 * n + 1))) + 1.0
+    return x * series
+
+
+def _halves_of_powers(x: Any) -> tuple[Any, Any]:
+    """eˣ/2 and e⁻ˣ/2, neither of which is out of range where their sum is not."""
+    root = tirx.exp(x * 0.5)
+    return (root * 0.5) * root, tirx.const(0.5, str(x.ty.dtype)) / root / root
+
+
+def _of_each(site: Site, value: Callable[[Any], Any], name: str) -> relax.Expr:
+    x = site.cast(site["self"], accumulator(site.dtype))
+    return site.compute(lambda a: te.compute(a.shape, lambda *i: value(a(*i)), name=name), x, name=name)
+
+
 def _elementwise(
     site: Site, combine: Callable[[Any, Any], Any], left: relax.Expr, right: relax.Expr, name: str
 ) -> relax.Expr:
@@ -111,10 +250,6 @@ def _elementwise(
         return te.compute(joined([a, b]), lambda *i: combine(broadcast(a, i), broadcast(b, i)), name=name)
 
     return site.compute(formula, left, right, name=name)
-
-
-def _names(site: Site) -> set[str]:
-    return {argument.name for argument in site.node.target._schema.arguments}
 
 
 def _promoted(site: Site) -> str:

@@ -12,7 +12,7 @@ from torch import fx
 from tvm_cascade.errors import CascadeError
 from tvm_cascade.torch.aliases import views_of_arguments
 from tvm_cascade.torch.devices import device_of
-from tvm_cascade.torch.exporting import exported
+from tvm_cascade.torch.exporting import ONE_AT_A_TIME, exported
 from tvm_cascade.torch.optimization import compiled, runnable
 
 MOST_KINDS = 8
@@ -53,7 +53,9 @@ class CapturedGraph:
             return self._graph(*arguments)
         kind = tuple(map(_kind, arguments))
         if kind not in self._programs:
-            self._programs[kind] = self._compiled(arguments)
+            with ONE_AT_A_TIME:
+                if kind not in self._programs:
+                    self._programs[kind] = self._compiled(arguments)
         program = self._programs[kind]
         return self._graph(*arguments) if program is None else program(arguments)
 
@@ -73,6 +75,9 @@ class CapturedGraph:
             return None
 
         def call(given: Sequence[Any]) -> tuple[Any, ...]:
+            if (shared := run.shared(given)) is not None:
+                self._warn(f"it writes to one of {shared}")
+                return tuple(self._graph(*given))
             return tuple(views[k].of(given) if k in views else result for k, result in enumerate(run(given)))
 
         return call

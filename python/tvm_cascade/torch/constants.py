@@ -11,19 +11,33 @@ from typing import Any
 from torch import fx
 from tvm import relax, te, tirx
 
-from tvm_cascade.torch.site import Site, broadcast, joined, shape_of
+from tvm_cascade.torch.site import Site, broadcast, joined, names_of, shape_of
 
 _LITERALS = ("scalar_tensor.default", "full.default")
 
 
 def full(site: Site) -> relax.Expr:
     """aten.full."""
-    return _filled(site, list(site["size"]), site["fill_value"])
+    return filled(site, list(site["size"]), site["fill_value"])
 
 
 def full_like(site: Site) -> relax.Expr:
     """aten.full_like."""
-    return _filled(site, shape_of(site["self"]) or [], site["fill_value"])
+    return filled(site, shape_of(site["self"]) or [], site["fill_value"])
+
+
+def arange(site: Site) -> relax.Expr:
+    """aten.arange: integers by TVM's converter, of floats as many as PyTorch counts."""
+    start, step = (site[name] if name in names_of(site) else default for name, default in (("start", 0), ("step", 1)))
+    value = site.node.meta["val"]
+    if not value.is_floating_point() or not all(isinstance(one, (int, float)) for one in (start, step, *value.shape)):
+        return site.importer.create_convert_map()[site.node.target.__name__](site.node)
+
+    def formula() -> te.Tensor:
+        first, each = (tirx.const(float(one), "float64") for one in (start, step))
+        return te.compute(tuple(value.shape), lambda i: (first + i.astype("float64") * each).astype(site.dtype))
+
+    return site.compute(formula, name="arange")
 
 
 def scalar_tensor(site: Site) -> relax.Expr:
@@ -31,13 +45,15 @@ def scalar_tensor(site: Site) -> relax.Expr:
     return relax.const(site["s"], site.dtype)
 
 
-def _filled(site: Site, shape: list[Any], value: Any) -> relax.Expr:
-    if not isinstance(value, (bool, int, float)):
-        return site.emit(relax.op.full(shape, value, site.dtype))
-    if not shape:
-        return relax.const(value, site.dtype)
-    literal = tirx.const(value, site.dtype)
-    return site.compute(lambda: te.compute(shape, lambda *_: literal, name="full"), name="full")
+def filled(site: Site, shape: list[Any], value: Any, dtype: str | None = None) -> relax.Expr:
+    """A tensor of one number: a literal, one that depends on extents, or that of a tensor without dimensions."""
+    dtype = dtype or site.dtype
+    if isinstance(getattr(value, "ty", None), relax.TensorType):
+        return site.compute(lambda v: te.compute(shape, lambda *_: v().astype(dtype), name="full"), value, name="full")
+    if not shape and isinstance(value, (bool, int, float)):
+        return relax.const(value, dtype)
+    number = tirx.const(value, dtype) if isinstance(value, (bool, int, float)) else value.astype(dtype)
+    return site.compute(lambda: te.compute(shape, lambda *_: number, name="full"), name="full")
 
 
 def where(site: Site) -> relax.Expr:

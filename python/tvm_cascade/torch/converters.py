@@ -7,13 +7,14 @@ from typing import Any
 
 from tvm import relax, tirx
 
-from tvm_cascade.torch import arithmetic, attention, constants, gathers, indices, norms, products, reductions
+from tvm_cascade.torch import arithmetic, attention, constants, gathers, indices, norms, pools, products, reductions
 from tvm_cascade.torch.site import Site
 
 Converter = Callable[[Site], Any]
 
 _FORMS = ("Tensor", "Scalar")
 _ARITHMETIC = {"add": relax.op.add, "sub": relax.op.subtract, "mul": relax.op.multiply, "div": relax.op.divide}
+_EXTREMA = (("max", True), ("min", False))
 _COMPARISONS = {
     "eq": relax.op.equal,
     "ne": relax.op.not_equal,
@@ -33,12 +34,14 @@ CONVERTERS: Mapping[str, Converter] = {
     "baddbmm.default": products.baddbmm,
     "linear.default": products.linear,
     "convolution.default": products.convolution,
-    "amax.default": reductions.extremum(relax.op.max),
-    "amin.default": reductions.extremum(relax.op.min),
-    "max.dim": reductions.extremum_with_position(relax.op.max, relax.op.argmax),
-    "min.dim": reductions.extremum_with_position(relax.op.min, relax.op.argmin),
+    **{f"a{name}.default": reductions.extremum(largest=largest) for name, largest in _EXTREMA},
+    **{f"{name}.default": reductions.extremum_of_all(largest=largest) for name, largest in _EXTREMA},
+    **{f"{name}.dim": reductions.extremum_with_position(largest=largest) for name, largest in _EXTREMA},
+    **{f"arg{name}.default": reductions.position(largest=largest) for name, largest in _EXTREMA},
     **dict.fromkeys(("any.default", "any.dim", "any.dims"), reductions.any_true),
     **dict.fromkeys(("all.default", "all.dim", "all.dims"), reductions.all_true),
+    "linalg_vector_norm.default": reductions.vector_norm,
+    **dict.fromkeys(("mean.default", "mean.dim"), reductions.mean),
     "var.correction": reductions.variance,
     "var_mean.correction": reductions.variance_and_mean,
     "cumsum.default": reductions.sums_of_integers(relax.op.cumsum),
@@ -48,8 +51,11 @@ CONVERTERS: Mapping[str, Converter] = {
     "topk.default": reductions.top_k,
     "full.default": constants.full,
     "full_like.default": constants.full_like,
+    **dict.fromkeys(("arange.default", "arange.start", "arange.start_step"), constants.arange),
     "scalar_tensor.default": constants.scalar_tensor,
     "where.self": constants.where,
+    "cat.default": indices.cat,
+    "as_strided.default": indices.as_strided,
     "slice.Tensor": indices.slice_,
     "select.int": gathers.select,
     "index.Tensor": gathers.index,
@@ -59,6 +65,7 @@ CONVERTERS: Mapping[str, Converter] = {
     "gather.default": gathers.gather,
     "index_put.default": indices.index_put,
     "scatter_add.default": indices.scatter_add,
+    **{f"avg_pool{axes}d.default": pools.average(axes) for axes in (1, 2, 3)},
     "native_group_norm.default": norms.native_group_norm,
     **{f"{name}.{form}": arithmetic.arithmetic(op) for name, op in _ARITHMETIC.items() for form in _FORMS},
     **dict.fromkeys(("rsub.Tensor", "rsub.Scalar"), arithmetic.arithmetic(relax.op.subtract, reflected=True)),
@@ -67,6 +74,12 @@ CONVERTERS: Mapping[str, Converter] = {
     **dict.fromkeys(("fmod.Tensor", "fmod.Scalar"), arithmetic.remainder(tirx.truncmod, tirx.trunc)),
     **{f"{name}.{form}": arithmetic.comparison(op) for name, op in _COMPARISONS.items() for form in _FORMS},
     **dict.fromkeys(("clamp.default", "clamp.Tensor", "clamp_min.default", "clamp_max.default"), arithmetic.clamp),
+    "logical_not.default": arithmetic.logical_not,
+    "pow.Tensor_Scalar": arithmetic.power,
+    "cosh.default": arithmetic.cosh,
+    "expm1.default": arithmetic.expm1,
+    "log1p.default": arithmetic.log1p,
+    "sinh.default": arithmetic.sinh,
     "elu.default": arithmetic.elu,
     "exp2.default": arithmetic.exp2,
 }

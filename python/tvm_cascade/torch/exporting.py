@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import threading
 import traceback
 import warnings
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,9 @@ from torch.utils import _pytree as pytree
 from tvm_cascade.errors import InputError, ModelError
 
 Dynamic = Mapping[str, Any] | Sequence[Any] | None
+
+ONE_AT_A_TIME = threading.RLock()
+"""Held while a model is exported and compiled, since torch.export is of one thread."""
 
 _LIBRARIES = (Path(torch.__file__).parent, Path(__file__).parents[1])
 _FOR_TORCH = re.compile(
@@ -33,7 +37,7 @@ _HINT_OF_DYNAMIC = (
 
 
 def arguments_of(example: Any, module: torch.nn.Module) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The positional and the keyword arguments that an example stands for.
+    """The positional and the keyword arguments that an example stands for, each a tensor of its own.
 
     Raises
     ------
@@ -55,7 +59,16 @@ def arguments_of(example: Any, module: torch.nn.Module) -> tuple[tuple[Any, ...]
         hint = "pass a tuple of the positional arguments, or a mapping by name"
         expected = f"arguments of {type(module).__name__}.forward{signature}"
         raise InputError(expected, str(error), where, hint) from error
-    return args, kwargs
+    seen = {id(tensor) for tensor in (*module.parameters(), *module.buffers())}
+    return pytree.tree_map_only(torch.Tensor, lambda leaf: _apart(leaf, seen), (args, kwargs))
+
+
+def _apart(leaf: torch.Tensor, seen: set[int]) -> torch.Tensor:
+    """The tensor, or a copy of one that was seen: torch.export takes two arguments that are one tensor for one."""
+    if id(leaf) in seen:
+        return leaf.detach().clone().requires_grad_(leaf.requires_grad)
+    seen.add(id(leaf))
+    return leaf
 
 
 def exported(
@@ -79,17 +92,28 @@ def exported(
 
 
 def decomposed(program: torch.export.ExportedProgram, table: Mapping[Any, Any]) -> torch.export.ExportedProgram:
-    """The program with operators replaced by those that the table makes of them."""
-    with warnings.catch_warnings():  # of torch, about a copy that it makes of its own
-        warnings.filterwarnings("ignore", r"`isinstance\(treespec, LeafSpec\)`", FutureWarning)
-        return program.run_decompositions(dict(table))
+    """The program with operators replaced by those that the table makes of them.
+
+    Raises
+    ------
+    ModelError
+        When torch cannot, as of arguments that overlap where one is written to.
+    """
+    try:
+        with warnings.catch_warnings():  # of torch, about a copy that it makes of its own
+            warnings.filterwarnings("ignore", r"`isinstance\(treespec, LeafSpec\)`", FutureWarning)
+            return program.run_decompositions(dict(table))
+    except Exception as error:
+        where = "torch.export.ExportedProgram.run_decompositions"
+        raise ModelError("a program that torch decomposes", _shortly(error), where, _HINT) from error
 
 
 def _shortly(error: Exception) -> str:
     text = re.split(r"The error above occurred|The following call raised", str(error))[0]
     lines = [re.split(r"For more information", line)[0].strip() for line in text.splitlines()]
-    told = [line for line in lines if line and not _FOR_TORCH.search(line)][:_MESSAGE_LINES]
-    return f"{type(error).__name__}: " + "\n    ".join(told)
+    lines = [line for line in lines if line] or ["without a text"]
+    told = [line for line in lines if not _FOR_TORCH.search(line)] or lines
+    return f"{type(error).__name__}: " + "\n    ".join(told[:_MESSAGE_LINES])
 
 
 def _line(error: Exception) -> str:

@@ -5,13 +5,15 @@ TVM's importer copies buffers into the module as constants, and drops what a pro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import fx
 from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, OutputKind, TensorArgument
+from torch.fx.node import map_aggregate
 
 from tvm_cascade.errors import ModelError
 from tvm_cascade.torch.tensors import compact
@@ -20,7 +22,7 @@ _STATE = (InputKind.PARAMETER, InputKind.BUFFER)
 
 
 @dataclass(frozen=True)
-class _Signature:
+class Signature:
     """What the importer reads of a graph signature."""
 
     input_specs: list[InputSpec]
@@ -40,7 +42,7 @@ class ImportedGraph:
     """
 
     graph_module: fx.GraphModule
-    graph_signature: _Signature
+    graph_signature: Signature
     constants: Mapping[str, torch.Tensor]
     range_constraints: Mapping[Any, Any]
     state_dict: Mapping[str, torch.Tensor] = field(default_factory=dict)
@@ -115,17 +117,30 @@ def prepared(program: torch.export.ExportedProgram, device: torch.device) -> tup
             hint = "pass numbers as tensors, or as constants of the example"
             raise ModelError("tensors and constants", f"{spec.kind.name} {spec.arg}", f"input `{spec.arg.name}`", hint)
         passed.append(InputSpec(InputKind.USER_INPUT, TensorArgument(spec.arg.name), None))
-    module, (mutated, outputs, returned) = program.graph_module, _results(program, inputs, device)
+    (mutated, outputs, returned), kept = _results(program, inputs, device)
+    module = _giving(program.graph_module, kept)
     known = {str(spec.target): compact(program.constants[str(spec.target)].cpu()) for spec in bound}
-    shown = ImportedGraph(module, _Signature([*passed, *bound]), known, program.range_constraints)
+    shown = ImportedGraph(module, Signature([*passed, *bound]), known, program.range_constraints)
     return shown, Interface(tuple(state), tuple(inputs), tuple(constants), mutated, outputs, returned)
+
+
+def _giving(module: fx.GraphModule, results: Sequence[fx.Node]) -> fx.GraphModule:
+    """A module with a copy of the graph that gives these results."""
+    graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
+    graph.graph_copy(module.graph, copies)
+    for node, copy in copies.items():
+        copy.name = node.name  # also one that is a name of Python's, such as `input`
+    graph.output(tuple(copies[node] for node in results))
+    return fx.GraphModule(module, graph)
 
 
 _Results = tuple[tuple[str | int, ...], tuple[int | None, ...], tuple[object, ...]]
 
 
-def _results(program: torch.export.ExportedProgram, inputs: list[str | None], device: torch.device) -> _Results:
-    """(mutated, outputs, returned) of `Interface`; the graph is left with results that are tensors."""
+def _results(
+    program: torch.export.ExportedProgram, inputs: list[str | None], device: torch.device
+) -> tuple[_Results, list[fx.Node]]:
+    """(mutated, outputs, returned) of `Interface`, and the results that are tensors."""
     (output,) = (node for node in program.graph.nodes if node.op == "output")
     mutated, outputs, returned = list[str | int](), list[int | None](), list[object]()
     kept = list[fx.Node]()
@@ -151,8 +166,7 @@ def _results(program: torch.export.ExportedProgram, inputs: list[str | None], de
         kept.append(value)
     if not kept:
         raise ModelError("a model that gives a tensor", "one that gives none", "the model's graph")
-    output.args = (tuple(kept),)
-    return tuple(mutated), tuple(outputs), tuple(returned)
+    return (tuple(mutated), tuple(outputs), tuple(returned)), kept
 
 
 _WRITTEN: Mapping[OutputKind, Callable[[str, list[str | None]], str | int]] = {
@@ -160,3 +174,44 @@ _WRITTEN: Mapping[OutputKind, Callable[[str, list[str | None]], str | int]] = {
     OutputKind.USER_INPUT_MUTATION: lambda target, inputs: inputs.index(target),
 }
 """What a program writes to: a buffer by its name, an argument by its position."""
+
+
+def graph_of(
+    uses: Sequence[tuple[fx.Node, Any, Any, Sequence[int | None]]], evaluate: Callable[[Any], Any]
+) -> tuple[ImportedGraph, list[torch.Tensor]]:
+    """A graph of uses of operators beside each other, and the tensors that it takes.
+
+    Parameters
+    ----------
+    uses : a node whose operator is used; its arguments, in which nodes are copied and tensors are inputs of the graph;
+        its value, a tensor or several; and the numbers of the results that are asked for, None of an only one.
+    evaluate : the tensor that a node to be copied stands for.
+    """
+    graph, inputs = fx.Graph(), list[torch.Tensor]()
+    results, specs = list[fx.Node](), list[InputSpec]()
+
+    def placed(argument: Any, known: dict[int, fx.Node]) -> Any:
+        if not isinstance(argument, (fx.Node, torch.Tensor)):
+            return argument
+        if id(argument) not in known:
+            if isinstance(argument, fx.Node):
+                node = graph.call_function(argument.target, argument.args, dict(argument.kwargs))
+            else:
+                node = graph.placeholder(f"given_{len(inputs)}")
+                inputs.append(argument)
+                specs.append(InputSpec(InputKind.USER_INPUT, TensorArgument(node.name), None))
+            node.meta["val"] = evaluate(argument)
+            known[id(argument)] = node
+        return known[id(argument)]
+
+    for node, arguments, value, numbers in uses:
+        known: dict[int, fx.Node] = {}
+        args, kwargs = map_aggregate(arguments, lambda one, known=known: placed(one, known))
+        use = graph.call_function(node.target, args, kwargs)
+        use.meta = {**node.meta, "val": value}
+        for number in numbers:
+            result = use if number is None else graph.call_function(operator.getitem, (use, number))
+            result.meta = {**node.meta, "val": value if number is None else value[number]}
+            results.append(result)
+    graph.output(tuple(results))
+    return ImportedGraph(fx.GraphModule({}, graph), Signature(specs), {}, {}), inputs

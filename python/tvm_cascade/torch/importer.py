@@ -2,33 +2,53 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import torch
 import tvm
 from torch import fx
+from tvm import relax
 from tvm.relax.frontend.torch import from_exported_program
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
 from tvm_cascade.errors import CascadeError, ModelError
 from tvm_cascade.torch import norms
 from tvm_cascade.torch.converters import CONVERTERS
+from tvm_cascade.torch.degenerate import (
+    has_nothing,
+    is_along_no_axis,
+    nothing,
+    operands_with_an_axis,
+    without_axis,
+)
 from tvm_cascade.torch.exporting import decomposed
 from tvm_cascade.torch.graph import ImportedGraph, Interface, prepared
 from tvm_cascade.torch.precision import computes_on_halves, operands_in_float32, rounded
 from tvm_cascade.torch.results import checked
-from tvm_cascade.torch.site import Site
+from tvm_cascade.torch.site import ConversionError, Site, origin, told
+from tvm_cascade.torch.values import compared
 
 _ATEN = torch.ops.aten
 KEPT_WHOLE = (_ATEN.scaled_dot_product_attention.default, _ATEN.matmul.default, _ATEN.linear.default)
 """Not decomposed: their parts flatten batch and sequence between cascades, and lose what is not of known length."""
 
+_RULES = torch._decomp.decomposition_table
+"""Torch's rules for what operators are made of; those that `torch.export` does not take by default too."""
+
 _HINT = "write it by other operators, or leave it to torch.compile(…, backend='tvm_cascade'), which falls back"
 
-DECOMPOSED = {_ATEN.rms_norm.default: norms.rms_norm}
-"""Decomposed here, since what torch makes of them depends on the device."""
+DECOMPOSED: Mapping[Any, Callable[..., Any]] = {
+    _ATEN.rms_norm.default: norms.rms_norm,
+    _ATEN.native_layer_norm.default: norms.of_float64(_RULES[_ATEN.native_layer_norm.default]),
+    _ATEN.native_group_norm.default: norms.of_float64(_RULES[_ATEN.native_group_norm.default]),
+    **{
+        one: _RULES[one]
+        for one in (_ATEN._native_batch_norm_legit_functional.default, _ATEN._native_batch_norm_legit.no_stats)
+    },
+}
+"""Decomposed here: what torch makes of them depends on the device, or TVM's converters take them in part."""
 
 
 def import_program(program: torch.export.ExportedProgram, device: torch.device) -> tuple[tvm.IRModule, Interface]:
@@ -47,16 +67,45 @@ def import_program(program: torch.export.ExportedProgram, device: torch.device) 
     for kept in KEPT_WHOLE:
         table.pop(kept, None)
     table.update(DECOMPOSED)
-    shown, interface = prepared(decomposed(program, table), device)
-    return translated(shown), interface
+    program = decomposed(program, table)
+    known, first = {node.target for node in _calls(program.graph)}, None
+    apart = set[Any]()
+    while True:
+        shown, interface = prepared(program, device)
+        try:
+            module = translated(shown)
+            compared(shown.graph, translated)
+            return module, interface
+        except ConversionError as error:
+            first = error if first is None or known.issuperset(error.operators) else first
+            if not apart.isdisjoint(error.operators):  # a rule that leaves its operator
+                raise first from None
+            apart.update(error.operators)
+            program = _taken_apart(program, error.operators, first)
+
+
+def _taken_apart(
+    program: torch.export.ExportedProgram, operators: Sequence[Any], refusal: ConversionError
+) -> torch.export.ExportedProgram:
+    """The program with operators that are not converted rightly replaced by what torch makes of them.
+
+    Raises
+    ------
+    ConversionError
+        The refusal, where torch has no rule for them.
+    """
+    if not all(one in _RULES for one in operators):
+        raise refusal
+    try:
+        return decomposed(program, {one: _RULES[one] for one in operators})
+    except ModelError:
+        raise refusal from None
 
 
 def translated(shown: ImportedGraph) -> tvm.IRModule:
     """The Relax module of a graph."""
-    calls = [node for node in shown.graph.nodes if node.op == "call_function"]
-    stock: Mapping[str, Any] = ExportedProgramImporter().convert_map
-    _refuse_unknown(calls, stock)
-    convert = {node.target.__name__: _converter(node.target.__name__) for node in calls}
+    _refuse_unknown(shown.graph)
+    convert = {node.target.__name__: _converter(node.target.__name__) for node in _calls(shown.graph)}
     try:
         module: tvm.IRModule = from_exported_program(shown, run_ep_decomposition=False, custom_convert_map=convert)
     except NotImplementedError as error:  # of the dtype of an argument: operators are converted by `_converter`
@@ -67,14 +116,25 @@ def translated(shown: ImportedGraph) -> tvm.IRModule:
     return module
 
 
-def _refuse_unknown(calls: list[fx.Node], stock: Mapping[str, Any]) -> None:
-    random = [node for node in calls if _is_random(node)]
+def _calls(graph: fx.Graph) -> list[fx.Node]:
+    return [node for node in graph.nodes if node.op == "call_function"]
+
+
+def _unknown(graph: fx.Graph) -> dict[Any, fx.Node]:
+    """The operators that have no converter, each with its first use."""
+    known = {*CONVERTERS, *ExportedProgramImporter().convert_map}
+    return {node.target: node for node in reversed(_calls(graph)) if node.target.__name__ not in known}
+
+
+def _refuse_unknown(graph: fx.Graph) -> None:
+    random = [node for node in _calls(graph) if _is_random(node)]
     if random:
         hint = "call the module's .eval(), or draw outside of it"
         raise ModelError("operators that draw no random numbers", _names(random), origin(random[0]), hint)
-    unknown = [node for node in calls if node.target.__name__ not in {*CONVERTERS, *stock}]
+    unknown = [*_unknown(graph).values()][::-1]
     if unknown:
-        raise ModelError("operators that can be converted", _names(unknown), origin(unknown[0]), _HINT)
+        operators = [node.target for node in unknown]
+        raise ConversionError(operators, "operators that can be converted", _names(unknown), origin(unknown[0]), _HINT)
 
 
 def _is_random(node: fx.Node) -> bool:
@@ -85,14 +145,6 @@ def _is_random(node: fx.Node) -> bool:
 
 def _names(nodes: list[fx.Node]) -> str:
     return ", ".join(dict.fromkeys(str(node.target) for node in nodes))
-
-
-def origin(node: fx.Node) -> str:
-    """The module and the line of the user's that a node comes from."""
-    stack = node.meta.get("nn_module_stack") or {}
-    module = next(reversed(stack.values()))[0] if stack else ""
-    lines = [line.strip() for line in (node.meta.get("stack_trace") or "").strip().splitlines()]
-    return ", ".join(filter(None, (f"module `{module}`" if module else "", " ".join(lines[-2:]), f"node `{node}`")))
 
 
 def _converter(name: str) -> Callable[[fx.Node, Any], Any]:
@@ -107,17 +159,21 @@ def _converter(name: str) -> Callable[[fx.Node, Any], Any]:
             return own(site) if own else importer.create_convert_map()[name](node)
 
         try:
-            if node.target is operator.getitem:
-                return checked(site, rounded(site, convert_as_is()))
-            if not computes_on_halves(node):
-                return checked(site, convert_as_is())
-            with operands_in_float32(site):
+            if has_nothing(node):
+                return nothing(site)
+            with ExitStack() as changed:
+                if computes_on_halves(node):
+                    changed.enter_context(operands_in_float32(site))
+                if is_along_no_axis(node):
+                    changed.enter_context(operands_with_an_axis(site))
                 found = convert_as_is()
-            return checked(site, rounded(site, found))
+                found = site.emit(found) if isinstance(found, relax.Call) else found
+            return checked(site, rounded(site, without_axis(site, found) if is_along_no_axis(node) else found))
         except CascadeError:
             raise
         except Exception as error:
-            told = f"{type(error).__name__}: {str(error).strip().splitlines()[-1] if str(error).strip() else ''}"
-            raise ModelError(f"a use of {node.target} that can be converted", told, origin(node), _HINT) from error
+            raise ModelError(
+                f"a use of {node.target} that can be converted", told(error), origin(node), _HINT
+            ) from error
 
     return convert

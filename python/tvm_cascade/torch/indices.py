@@ -20,6 +20,30 @@ def slice_(site: Site) -> relax.Expr:
     return stock(node)
 
 
+def cat(site: Site) -> relax.Expr:
+    """aten.cat, which leaves out one-dimensional tensors without elements, and joins others in one dtype."""
+    rank = site.node.meta["val"].dim()
+    values = [(node, node.meta["val"]) for node in site.given("tensors")]
+    parts = [site.importer.env[node] for node, value in values if rank == 1 or value.dim() > 1]
+    return site.emit(relax.op.concat([site.cast(one, site.dtype) for one in parts], axis=site["dim"] % rank))
+
+
+def as_strided(site: Site) -> relax.Expr:
+    """aten.as_strided of a tensor whose elements lie in order: elements of it at strides from an offset."""
+    size, stride, offset = site["size"], site["stride"], site["storage_offset"] or 0
+    if not site.given("self").meta["val"].is_contiguous():
+        where, hint = "aten.as_strided", "call .contiguous() before it"
+        raise ModelError("a contiguous tensor", f"strides {site.given('self').meta['val'].stride()}", where, hint)
+
+    def formula(x: te.Tensor) -> te.Tensor:
+        def value(*i: Any) -> Any:
+            return x(sum((at * step for at, step in zip(i, stride, strict=True)), start=tirx.const(offset, "int64")))
+
+        return te.compute(tuple(size), value, name="strided")
+
+    return site.compute(formula, site.emit(relax.op.reshape(site["self"], [-1])), name="strided")
+
+
 def index_put(site: Site) -> relax.Expr:
     """aten.index_put: what a mask selects, positions along one axis, or TVM's converter's case, an index per axis."""
     data, indices, values = site["self"], list(site["indices"]), site["values"]

@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch import fx
 
-from tvm_cascade.errors import ModelError
+from tvm_cascade.errors import ModelError, PositionError
+from tvm_cascade.torch.site import Site, names_of
 
 Extent = int | str
 
@@ -22,11 +24,13 @@ class Leaf:
     name : in the exported graph.
     dtype : of its elements.
     shape : extents; symbolic ones by their expressions.
+    positions : the lowest and the highest value that its elements may have, where they are positions in a tensor.
     """
 
     name: str
     dtype: torch.dtype
     shape: tuple[Extent, ...]
+    positions: tuple[int, int] | None = None
 
     def __str__(self) -> str:
         return f"`{self.name}`: {str(self.dtype).removeprefix('torch.')} [{', '.join(map(str, self.shape))}]"
@@ -35,11 +39,64 @@ class Leaf:
 def leaves_of(program: torch.export.ExportedProgram, names: Sequence[str | None]) -> tuple[Leaf | None, ...]:
     """The tensor arguments of a program by position; None of a constant."""
     values = {node.name: node.meta["val"] for node in program.graph.find_nodes(op="placeholder")}
-    return tuple(None if name is None else _leaf(name, values[name]) for name in names)
+    positions = _positions(program.graph)
+    return tuple(None if name is None else _leaf(name, values[name], positions.get(name)) for name in names)
 
 
-def _leaf(name: str, value: torch.Tensor) -> Leaf:
-    return Leaf(name, value.dtype, tuple(e if isinstance(e, int) else str(e.node.expr) for e in value.shape))
+def _leaf(name: str, value: torch.Tensor, positions: tuple[int, int] | None) -> Leaf:
+    shape = tuple(e if isinstance(e, int) else str(e.node.expr) for e in value.shape)
+    return Leaf(name, value.dtype, shape, positions)
+
+
+_READS_AT: Mapping[str, tuple[str, str]] = {
+    "aten::embedding": ("weight", "indices"),
+    "aten::index_select": ("self", "index"),
+    "aten::gather": ("self", "index"),
+    "aten::index": ("self", "indices"),
+}
+"""Operators that read a tensor at positions: the arguments for both. Only the last one counts from the end too."""
+
+
+def _positions(graph: fx.Graph) -> dict[str, tuple[int, int]]:
+    """The lowest and the highest position that a graph may read at, by the inputs whose elements are the positions."""
+    found: dict[str, tuple[int, int]] = {}
+    for node in graph.nodes:
+        schema = getattr(node.target, "_schema", None)
+        if schema is None or schema.name not in _READS_AT:
+            continue
+        data, index = (Site(node, None).given(name) for name in _READS_AT[schema.name])
+        several = schema.name == "aten::index"
+        dim = 0 if "dim" not in names_of(Site(node, None)) else Site(node, None).given("dim")
+        for axis, one in enumerate(index) if several else ((dim, index),):
+            source, extent = _whole(one), (*data.meta["val"].shape, *[1] * (not data.meta["val"].dim()))[axis]
+            if source is None or not isinstance(extent, int) or source.meta["val"].dtype == torch.bool:
+                continue
+            low, high = found.get(source.name, (-extent, extent - 1))
+            found[source.name] = max(low, -extent if several else 0), min(high, extent - 1)
+    return found
+
+
+def _whole(node: fx.Node | None) -> fx.Node | None:
+    """The input of the graph whose elements are all those of a node, if there is one."""
+    while isinstance(node, fx.Node) and node.op == "call_function":
+        schema, operands = getattr(node.target, "_schema", None), node.all_input_nodes
+        if schema is None or len(operands) != 1 or not _as_many(node.meta["val"], operands[0].meta["val"]):
+            return None
+        if schema.name not in _COPIES and schema.arguments[0].alias_info is None:
+            return None
+        (node,) = operands
+    return node if isinstance(node, fx.Node) and node.op == "placeholder" else None
+
+
+_COPIES = ("aten::clone", "aten::contiguous", "aten::to", "aten::_to_copy")
+
+
+def _as_many(one: Any, other: Any) -> bool:
+    """Whether two integer tensors have equally many elements."""
+    values = (one, other)
+    if not all(isinstance(value, torch.Tensor) and not value.is_floating_point() for value in values):
+        return False
+    return all(isinstance(value.numel(), int) for value in values) and one.numel() == other.numel()
 
 
 def named(
@@ -113,6 +170,22 @@ def check(
             limits = f" where {wanted} is {_between(lower, upper)}" if isinstance(wanted, str) else ""
             raise ModelError(f"{leaf}{limits}", found, "call of the model", hint)
     return argument
+
+
+def check_positions(leaf: Leaf, argument: torch.Tensor) -> None:
+    """Refuses positions that a tensor does not have, on CPUs: on GPUs it would have to be waited for.
+
+    Raises
+    ------
+    PositionError
+        An IndexError too, as PyTorch raises.
+    """
+    if leaf.positions is None or argument.device.type != "cpu" or not argument.numel():
+        return
+    low, high = (int(one) for one in argument.aminmax())
+    if low < leaf.positions[0] or high > leaf.positions[1]:
+        expected = f"positions from {leaf.positions[0]} to {leaf.positions[1]} as `{leaf.name}`"
+        raise PositionError(expected, f"some from {low} to {high}", "call of the model")
 
 
 def _between(lower: int, upper: int | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,9 +15,10 @@ from tvm_cascade.report.explanation import Explanation
 from tvm_cascade.torch.calls import as_in_example, parts_of, shown
 from tvm_cascade.torch.devices import ModelDevice
 from tvm_cascade.torch.graph import Interface
-from tvm_cascade.torch.leaves import Leaf, check, check_constant
+from tvm_cascade.torch.leaves import Leaf, check, check_constant, check_positions
+from tvm_cascade.torch.site import told
 from tvm_cascade.torch.state import SharedTensor
-from tvm_cascade.torch.tensors import to_torch, to_tvm
+from tvm_cascade.torch.tensors import overlap, to_torch, to_tvm
 
 
 class Program:
@@ -44,9 +46,30 @@ class Program:
         self._function, self._interface = function, interface
         self._leaves, self._ranges, self._state = leaves, ranges, state
         self._device = device
+        self._lock = threading.Lock()  # TVM's virtual machine runs one call at a time
 
     def __call__(self, arguments: Sequence[Any]) -> list[Any]:
         """The leaves of the result; what the model writes to is written to."""
+        with self._lock:
+            return self._called(arguments)
+
+    def shared(self, arguments: Sequence[Any]) -> str | None:
+        """Which two tensors share memory, of which one is written to: PyTorch would see the write in the other."""
+        if not self._interface.mutated:
+            return None
+        tensors: dict[str | int, Any] = {name: one.tensor for name, one in self._state.items()}
+        tensors |= {k: one for k, one in enumerate(arguments) if isinstance(one, torch.Tensor)}
+        for written in self._interface.mutated:
+            for other, tensor in tensors.items():
+                if other != written and overlap(tensors[written], tensor):
+                    return f"{self._told(written)} and {self._told(other)}, which share memory"
+        return None
+
+    def _told(self, place: str | int) -> str:
+        leaf = self._leaves[place] if isinstance(place, int) else None
+        return f"`{place if leaf is None else leaf.name}`"
+
+    def _called(self, arguments: Sequence[Any]) -> list[Any]:
         interface, sizes = self._interface, dict[str, int]()
         if len(arguments) != len(self._leaves):
             raise ModelError(f"{len(self._leaves)} arguments", str(len(arguments)), "call of the model")
@@ -56,13 +79,16 @@ class Program:
                 check_constant(f"argument {position} of the model", interface.constants[position], argument)
                 continue
             checked = check(leaf, argument, self._device.torch, self._ranges, sizes)
+            check_positions(leaf, checked)
             passed.append(to_tvm(checked, self._device.tvm))
+        if (shared := self.shared(arguments)) is not None:
+            hint = "pass a copy of one of them, .clone()"
+            raise ModelError("tensors that share no memory where one is written to", shared, "call of the model", hint)
         try:
             with self._device.current():
                 results = self._function(*passed)
         except Exception as error:
-            told = str(error).strip().splitlines()[-1]
-            raise ModelError("a call that runs", told, "the virtual machine of TVM") from error
+            raise ModelError("a call that runs", told(error), "the virtual machine of TVM") from error
         found = [to_torch(result) for result in results]
         for target, result in zip(interface.mutated, found, strict=False):
             written = self._state[target].tensor if isinstance(target, str) else arguments[target]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,3 +38,12 @@ def rms_norm(
     axes = list(range(-len(normalized_shape), 0))
     y = y * torch.rsqrt((y * y).mean(axes, keepdim=True) + (torch.finfo(wide).eps if eps is None else eps))
     return (y if weight is None else y * weight).to(x.dtype)
+
+
+def of_float64(decompose: Callable[..., Any]) -> Callable[..., Any]:
+    """A decomposition for float64 alone, which TVM's own normalisations do not take."""
+
+    def decomposed(x: torch.Tensor, *given: Any, **by_name: Any) -> Any:
+        return decompose(x, *given, **by_name) if x.dtype == torch.float64 else NotImplemented
+
+    return decomposed

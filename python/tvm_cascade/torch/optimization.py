@@ -18,11 +18,12 @@ from tvm_cascade.report.explanation import Explanation
 from tvm_cascade.torch.build import built
 from tvm_cascade.torch.calls import names_of_extents
 from tvm_cascade.torch.devices import ModelDevice, asked_for, device_of, placed
-from tvm_cascade.torch.exporting import Dynamic, arguments_of, exported
+from tvm_cascade.torch.exporting import ONE_AT_A_TIME, Dynamic, arguments_of, exported
 from tvm_cascade.torch.graph import Interface
 from tvm_cascade.torch.importer import import_program
 from tvm_cascade.torch.leaves import leaves_of, named, ranges_of
 from tvm_cascade.torch.model import OptimizedModel, Program
+from tvm_cascade.torch.site import told
 from tvm_cascade.torch.state import shared_state
 
 
@@ -68,8 +69,9 @@ def optimize(
         raise InputError("a torch.nn.Module", type(module).__name__, "tvm_cascade.optimize", hint)
     args, kwargs = arguments_of(example_inputs, module)
     device = device_of(module, (args, kwargs))
-    program = exported(module, args, kwargs, dynamic)
-    code = compiled(program, target, device)
+    with ONE_AT_A_TIME:
+        program = exported(module, args, kwargs, dynamic)
+        code = compiled(program, target, device)
     extents = names_of_extents(inspect.signature(module.forward), args, kwargs, dynamic)
     run = runnable(code, program, module, extents)
     return OptimizedModel(module, run, program.call_spec, code.target, code.report)
@@ -113,8 +115,7 @@ def compiled(
     except CascadeError:
         raise
     except Exception as error:
-        told = f"{type(error).__name__}: {str(error).strip().splitlines()[-1]}"
-        raise ModelError("a model that TVM generates code for", told, "tvm_cascade.optimize") from error
+        raise ModelError("a model that TVM generates code for", told(error), "tvm_cascade.optimize") from error
     return Code(executable, interface, resolved, place, report)
 
 
@@ -130,7 +131,10 @@ def runnable(
     ----------
     extents : names of extents for messages, per leaf of the arguments and axis; torch's by default.
     """
-    function = relax.VirtualMachine(code.executable, code.device.tvm)["main"]
+    try:
+        function = relax.VirtualMachine(code.executable, code.device.tvm)["main"]
+    except Exception as error:
+        raise ModelError("a model whose code TVM loads", told(error), "tvm_cascade.optimize") from error
     state = shared_state(program, module, code.interface.state, code.device.tvm)
     leaves, ranges = named(leaves_of(program, code.interface.inputs), extents, ranges_of(program))
     return Program(function, code.interface, leaves, ranges, state, code.device)

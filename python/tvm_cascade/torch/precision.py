@@ -27,7 +27,10 @@ _MOVES = """
 """
 _PRODUCTS = "matmul mm bmm mv addmm baddbmm linear convolution scaled_dot_product_attention"
 
-AS_THEY_ARE = frozenset((*_MOVES.split(), *_PRODUCTS.split()))
+PRODUCTS = frozenset(_PRODUCTS.split())
+"""Operators that multiply and sum."""
+
+AS_THEY_ARE = frozenset((*_MOVES.split(), *PRODUCTS))
 """Operators whose halves are not converted: they compute nothing, or round by themselves."""
 
 

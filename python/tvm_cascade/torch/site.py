@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,22 @@ import torch
 from torch import fx
 from torch.fx.node import map_arg
 from tvm import relax, te
+
+from tvm_cascade.errors import ModelError
+
+
+class ConversionError(ModelError):
+    """Operators that are not converted, or not to what PyTorch gives.
+
+    Parameters
+    ----------
+    operators : of the graph.
+    """
+
+    def __init__(self, operators: Sequence[Any], expected: str, found: str, where: str, hint: str = "") -> None:
+        super().__init__(expected, found, where, hint)
+        self.operators = operators
+
 
 HALVES = ("float16", "bfloat16")
 
@@ -56,6 +73,26 @@ class Site:
     def cast(self, value: relax.Expr, dtype: str) -> relax.Expr:
         """The value in a dtype."""
         return value if type_name(value) == dtype else self.emit(relax.op.astype(value, dtype))
+
+
+def origin(node: fx.Node) -> str:
+    """The module and the line of the user's that a node comes from."""
+    stack = node.meta.get("nn_module_stack") or {}
+    module = next(reversed(stack.values()))[0] if stack else ""
+    lines = [line.strip() for line in (node.meta.get("stack_trace") or "").strip().splitlines()]
+    return ", ".join(filter(None, (f"module `{module}`" if module else "", " ".join(lines[-2:]), f"node `{node}`")))
+
+
+def names_of(site: Site) -> set[str]:
+    """The names of the operator's arguments."""
+    return {argument.name for argument in site.node.target._schema.arguments}
+
+
+def told(error: Exception) -> str:
+    """An error of TVM or of torch in one line: the end of its text, or the line that raised it where it has none."""
+    lines = str(error).strip().splitlines()
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{type(error).__name__}: {lines[-1] if lines else frames[-1].line if frames else 'without a text'}"
 
 
 def dtype_name(dtype: torch.dtype) -> str:

@@ -2,34 +2,101 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 import tvm
 
+from tvm_cascade.errors import ModelError
 from tvm_cascade.torch.tensors import is_compact, to_tvm
 
 
 class SharedTensor:
-    """A parameter or buffer of the model, followed as training code or `load_state_dict` changes it.
+    """A parameter or buffer of the model, followed as it is written to, or replaced by one of its kind.
 
     Where compiled code cannot read its memory as it lies, there is a compact copy, which is made anew when the tensor
     was written to.
+
+    Parameters
+    ----------
+    name : in the model.
+    tensor : when the model was compiled.
+    module : that has it; None of a tensor that nobody can replace.
+    names : all that the module has for it: more than one of tied parameters.
     """
 
-    def __init__(self, tensor: torch.Tensor, device: tvm.runtime.Device) -> None:
-        self.tensor, self._device = tensor, device
+    def __init__(
+        self,
+        name: str,
+        tensor: torch.Tensor,
+        device: tvm.runtime.Device,
+        module: torch.nn.Module | None = None,
+        names: Sequence[str] = (),
+    ) -> None:
+        self.name, self.tensor, self._device = name, tensor, device
+        self._module, self._paths = module, [one.split(".") for one in names]
+        self._found: list[torch.Tensor | None] = [tensor for _ in names]
+        self._kind = _kind(tensor)
         self._seen: object = None
         self._shared: Any = None
 
     def __call__(self) -> Any:
-        """The tensor of TVM."""
+        """The tensor of TVM.
+
+        Raises
+        ------
+        ModelError
+            When the module has none of this shape, dtype and device any more.
+        """
+        found = [_in_module(self._module, path) for path in self._paths]
+        if any(one is not before for one, before in zip(found, self._found, strict=True)):
+            self._replace(found)
         tensor = self.tensor
-        seen = tensor.data_ptr(), tensor.stride(), tensor.dtype, _writes_to_follow(tensor)
+        seen = tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, _writes_to_follow(tensor)
         if seen != self._seen:
+            if _kind(tensor) != self._kind:
+                raise self._changed(tensor)
             self._shared, self._seen = to_tvm(tensor, self._device), seen
         return self._shared
+
+    def _replace(self, found: list[torch.Tensor | None]) -> None:
+        """Take what the module has now; tied parameters must be one tensor still."""
+        for one in found:
+            if one is None or _kind(one) != self._kind:
+                raise self._changed(one)
+        if len({(one.data_ptr(), one.stride()) for one in found if one is not None}) > 1:
+            names = ", ".join(f"`{'.'.join(path)}`" for path in self._paths)
+            raise ModelError(f"one tensor as {names}", "several", "parameters of the model", _AGAIN)
+        self._found, self.tensor = found, next(one for one in found if one is not None)
+
+    def _changed(self, found: torch.Tensor | None) -> ModelError:
+        told = "none" if found is None else _told(_kind(found))
+        return ModelError(f"`{self.name}`: {_told(self._kind)}", told, "parameters and buffers of the model", _AGAIN)
+
+
+_AGAIN = "call tvm_cascade.optimize again: the module is another one than it was compiled from"
+
+
+def _in_module(module: torch.nn.Module | None, path: Sequence[str]) -> torch.Tensor | None:
+    """The parameter or buffer at a path of names, if there is one."""
+    for name in path[:-1]:
+        if module is None:
+            return None
+        module = module._modules.get(name)
+    if module is None:
+        return None
+    found = module._parameters.get(path[-1])
+    return module._buffers.get(path[-1]) if found is None else found
+
+
+def _kind(tensor: torch.Tensor) -> tuple[torch.Size, torch.dtype, torch.device]:
+    return tensor.shape, tensor.dtype, tensor.device
+
+
+def _told(kind: tuple[torch.Size, torch.dtype, torch.device]) -> str:
+    shape, dtype, device = kind
+    return f"{str(dtype).removeprefix('torch.')} {list(shape)} on {device}"
 
 
 def _writes_to_follow(tensor: torch.Tensor) -> int | None:
@@ -46,8 +113,16 @@ def shared_state(
     device: tvm.runtime.Device,
 ) -> dict[str, SharedTensor]:
     """The model's own parameters and buffers, by the names that the program has for them."""
-    own: dict[str, torch.Tensor] = {**program.constants, **program.state_dict}
-    if module is not None:
-        own |= dict(module.named_buffers(remove_duplicate=False))
-        own |= dict(module.named_parameters(remove_duplicate=False))
-    return {name: SharedTensor(own[name], device) for name in names}
+    if module is None:
+        known = {**program.constants, **program.state_dict}
+        return {name: SharedTensor(name, known[name], device) for name in names}
+    own = dict(_named_tensors(module))
+    same: dict[int, list[str]] = {}
+    for name, tensor in own.items():
+        same.setdefault(id(tensor), []).append(name)
+    return {name: SharedTensor(name, own[name], device, module, same[id(own[name])]) for name in names}
+
+
+def _named_tensors(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    yield from module.named_buffers(remove_duplicate=False)
+    yield from module.named_parameters(remove_duplicate=False)

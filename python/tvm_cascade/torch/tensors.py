@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 import tvm
 import tvm_ffi
@@ -41,3 +42,29 @@ def to_tvm(tensor: torch.Tensor, device: tvm.runtime.Device) -> Any:
 def to_torch(tensor: Any) -> torch.Tensor:
     """A tensor of torch over the same memory."""
     return torch.from_dlpack(tensor)
+
+
+def overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors have an element in common; also where it takes too long to find out."""
+    if any(tensor.layout is not torch.strided for tensor in (one, other)):
+        return one is other
+    if one.untyped_storage().data_ptr() != other.untyped_storage().data_ptr() or not one.numel() or not other.numel():
+        return False
+    try:
+        return np.shares_memory(_Addresses(one), _Addresses(other), max_work=10_000)  # type: ignore[arg-type]
+    except np.exceptions.TooHardError:
+        return True
+
+
+class _Addresses:
+    """A tensor of any device as an array of NumPy, of which nothing but addresses may be read."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        size = tensor.element_size()
+        self.__array_interface__ = {
+            "version": 3,
+            "data": (tensor.data_ptr(), False),
+            "typestr": f"|V{size}",
+            "shape": tuple(tensor.shape),
+            "strides": tuple(size * stride for stride in tensor.stride()),
+        }

@@ -1,0 +1,142 @@
+"""Converted operators are run beside PyTorch's when a model is compiled: one that gives other values is refused."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from tvm import relax  # noqa: E402
+
+import tvm_cascade  # noqa: E402
+from tvm_cascade.errors import ModelError  # noqa: E402
+from tvm_cascade.evaluate.tolerance import assert_close  # noqa: E402
+from tvm_cascade.torch import values  # noqa: E402
+from tvm_cascade.torch.backend import FallbackWarning  # noqa: E402
+from tvm_cascade.torch.converters import CONVERTERS  # noqa: E402
+
+
+class Function(nn.Module):
+    def __init__(self, call: Callable[..., Any]) -> None:
+        super().__init__()
+        self.call = call
+
+    def forward(self, *args: Any) -> Any:
+        return self.call(*args)
+
+
+def close(found: Any, eager: Any) -> None:
+    assert_close(np.asarray(found.detach().double()), np.asarray(eager.detach().double()), length=64, dtype="float32")
+
+
+def _without_mean(site: Any) -> Any:
+    found = CONVERTERS["var.correction"](site)
+    return site.emit(relax.Tuple([found, site.emit(relax.op.multiply(found, relax.const(0.0, "float32")))]))
+
+
+X = torch.randn(4, 8)
+WRONG: dict[str, tuple[str, Callable[[Any], Any], Callable[..., Any], str]] = {
+    "another operator": (
+        "sin.default",
+        lambda site: site.emit(relax.op.cos(site["self"])),
+        lambda x: x.sin() + 1,
+        r"result 0 of aten\.sin\.default.*test_values\.py",
+    ),
+    "an argument that is ignored": (
+        "sum.dim_IntList",
+        lambda site: site.emit(relax.op.sum(site["self"], site["dim"], keepdims=False)),
+        lambda x: x.sum(1) + x.sum(0, dtype=torch.float64).float()[:4],
+        r"aten\.sum\.dim_IntList",
+    ),
+    "the second of two results": (
+        "var_mean.correction",
+        _without_mean,
+        lambda x: torch.var_mean(x, 1),
+        r"result 1 of aten\.var_mean\.correction",
+    ),
+    "zeros of a half": (
+        "relu.default",
+        lambda site: site.emit(relax.op.zeros(site.node.meta["val"].shape, site.dtype)),
+        lambda x: x.bfloat16().relu(),
+        r"result 0 of aten\.relu\.default",
+    ),
+    "positions one too far": (
+        "argmax.default",
+        lambda site: site.emit(relax.op.add(site.emit(relax.op.argmax(site["self"], 1)), relax.const(1, "int64"))),
+        lambda x: x.argmax(1),
+        r"aten\.argmax\.default",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_conversion_that_is_wrong_is_refused_and_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    operator, converter, call, message = WRONG[name]
+    optimized = tvm_cascade.optimize(Function(call), X)
+    for found, expected in zip(_several(optimized(X)), _several(call(X)), strict=True):
+        assert torch.equal(found, expected) or found.is_floating_point()
+    monkeypatch.setitem(CONVERTERS, operator, converter)  # type: ignore[arg-type]
+    with pytest.raises(ModelError, match=f"(?s){message}"):
+        tvm_cascade.optimize(Function(call), X)
+
+
+def _several(results: Any) -> list[Any]:
+    return [*results] if isinstance(results, tuple) else [results]
+
+
+def test_an_operator_that_tvm_cannot_compile_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unfinished(site: Any) -> Any:
+        return site.emit(relax.op.call_dps_packed("no_such_function", [site["self"]], out_ty=site["self"].ty))
+
+    monkeypatch.setitem(CONVERTERS, "sin.default", unfinished)  # type: ignore[arg-type]
+    with pytest.raises(ModelError, match=r"(?s)aten\.sin\.default.*found \S+.*test_values\.py"):
+        tvm_cascade.optimize(Function(lambda x: x.cos() + x.sin()), X)
+
+
+def test_each_use_is_run_once_and_large_ones_are_left_out() -> None:
+    def trials(call: Callable[..., Any], *arguments: Any) -> list[str]:
+        program = torch.export.export(Function(call), arguments).run_decompositions()
+        return [str(one.node.target) for one in values._trials(program.graph)]
+
+    large = torch.empty(values.MOST_ELEMENTS // 2 + 1, device="meta")
+    assert trials(lambda x: x.sin() + x.sin().sin(), X) == ["aten.sin.default", "aten.add.Tensor"]
+    assert trials(lambda x: x.sin()[:4].sin(), large) == ["aten.slice.Tensor", "aten.sin.default"]
+    square = torch.empty(512, 512, device="meta")
+    assert trials(lambda x: (x @ x)[:8] @ x[:, :8], square).count("aten.mm.default") == 1
+
+
+@torch.no_grad()
+def test_statistics_of_training_are_those_of_pytorch() -> None:
+    x = torch.randn(3, 16, 8) * 2 + 3
+    for kind in (nn.BatchNorm1d, nn.InstanceNorm1d):
+        ours, theirs, compiled = (kind(16, momentum=0.3, track_running_stats=True).train() for _ in range(3))
+        close(tvm_cascade.optimize(ours, x)(x), expected := theirs(x))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", FallbackWarning)
+            close(torch.compile(compiled, backend="tvm_cascade")(x), expected)
+        for (name, wanted), buffer, other in zip(
+            theirs.named_buffers(), ours.buffers(), compiled.buffers(), strict=True
+        ):
+            assert name == "num_batches_tracked" or wanted.abs().min() > 1e-3
+            close(buffer, wanted)
+            close(other, wanted)
+
+
+@torch.no_grad()
+def test_normalisation_over_a_batch_without_statistics() -> None:
+    module, x = nn.BatchNorm2d(4, track_running_stats=False).train(), torch.randn(3, 4, 5, 5) + 1
+    close(tvm_cascade.optimize(module, x)(x), module(x))
+
+
+@torch.no_grad()
+def test_normalisation_in_float64() -> None:
+    x = torch.randn(4, 8, dtype=torch.float64)
+    for module in (nn.LayerNorm(8).double(), nn.GroupNorm(2, 8).double()):
+        found, expected = tvm_cascade.optimize(module, x)(x), module(x)
+        assert_close(found.numpy(), expected.numpy(), length=8, dtype="float64")
