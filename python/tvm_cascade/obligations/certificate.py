@@ -9,12 +9,14 @@ than a constant factor or the number of positions, than what the unfused program
 | a lift            | every reference in it bears the lift's range (`_BEARING`)                            |
 | a scale in a lift | it is made of extrema of what it scales, on a part of the row as on the whole        |
 | a deferred factor | it is an extremum, or divides by a root or a sum that stay away from zero            |
-| finish            | its references are near the data, or one at most of its terms is free of references  |
+| digits            | its finish adds up no parts of either sign that are more than steps of references    |
 | what is read      | the earlier results that its element, finish and references read are bounded         |
 
 What is proved is an inequality of real numbers for each rule: a lift is no larger than its range says, and a factor
-that is common to all terms of a sum leaves their relative sizes as they are. That a sum whose terms are no larger than
-the program's has its digits is argued, not proved; so is the size of μ·Σ gain·w beside Σ gain·w·x, where a layer norm
+that is common to all terms of a sum leaves their relative sizes as they are. Digits have one rule: terms of an element
+that are summed apart may cancel, and are guarded by their sizes over that of the result; an element that is summed as a
+whole, about references near the data, is as small as in the program, and so is what moves add to it (`algebra.jets`).
+That a sum whose terms are no larger than the program's has its digits is argued, not proved; so is the size of μ·Σ gain·w beside Σ gain·w·x, where a layer norm
 goes before a product: the reference is the mean of the positions so far, which is near μ, but no bound is shown.
 
 All this has a premise, which `explain` names: sums, powers and products of two values of the data are in range, as far
