@@ -16,8 +16,9 @@ What is proved is an inequality of real numbers for each rule: a lift is no larg
 that is common to all terms of a sum leaves their relative sizes as they are. Digits have one rule: terms of an element
 that are summed apart may cancel, and are guarded by their sizes over that of the result; an element that is summed as a
 whole, about references near the data, is as small as in the program, and so is what moves add to it (`algebra.jets`).
-That a sum whose terms are no larger than the program's has its digits is argued, not proved; so is the size of μ·Σ gain·w beside Σ gain·w·x, where a layer norm
-goes before a product: the reference is the mean of the positions so far, which is near μ, but no bound is shown.
+That a sum whose terms are no larger than the program's has its digits is argued, not proved; so is the size of
+μ·Σ gain·w beside Σ gain·w·x, where a layer norm goes before a product: the reference is the mean of the positions so
+far, which is near μ, but no bound is shown.
 
 All this has a premise, which `explain` names: sums, powers and products of two values of the data are in range, as far
 as the fold forms them. Σ exp(x − c)·y, at most N times the data, and x·w are summed before what divides them, where the
