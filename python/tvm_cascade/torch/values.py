@@ -94,7 +94,7 @@ def compared(graph: fx.Graph, translate: Translate) -> None:
     trials = list(_trials(graph))
     try:
         found = _run(trials, translate)
-    except Exception:
+    except Exception:  # raised again, with the operator that it comes from where one by itself tells
         for trial in trials:
             try:
                 _run([trial], translate)
