@@ -33,6 +33,9 @@ RIGHT, WRONG, REFUSED, FAILED, ALONE = KINDS = ("right", "wrong", "refused", "fa
 _OF_TVM = ("InternalError", "AssertionError", "Check failed")
 """What an error of TVM's says, which a ModelError tells on."""
 
+_WITHOUT_VALUES = ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided")
+"""Operators whose results are whatever memory held."""
+
 _AMONG_EQUALS = ("sort", "msort", "topk", "argsort", "kthvalue", "median", "nanmedian", "mode")
 """Operators that may give the position of any of several equal values."""
 
@@ -239,7 +242,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     torch.set_num_threads(1)
     torch.set_grad_enabled(False)
-    chosen = [one for one in op_db if not given.words or any(word in one.formatted_name for word in given.words)]
+    valued = [one for one in op_db if one.name not in _WITHOUT_VALUES]
+    chosen = [one for one in valued if not given.words or any(word in one.formatted_name for word in given.words)]
     tallies = {}
     for dtype in given.dtype or DTYPES:
         for name, tally in campaign(chosen, dtype, given.samples, given.batch):

@@ -148,6 +148,7 @@ SPECIAL: Mapping[str, Formula] = {
     "norm of nothing": lambda z, e, f, s: F.normalize(f).sum(1) + f.norm(dim=1),
     "cumsum of nothing": lambda z, e, f, s: e.cumsum(0),
     "top 0": lambda z, e, f, s: z[2:].topk(0)[1],
+    "nothing in another order": lambda z, e, f, s: torch.empty_permuted((1, 0, 5), (0, 2, 1)),
     "nothing before something": lambda z, e, f, s: torch.cat([torch.tensor([]), z, e[:, :3]]),
     **{
         f"{name} without axes": lambda z, e, f, s, name=name: getattr(s, name)(0)

@@ -251,6 +251,11 @@ MODULES: dict[str, tuple[Callable[[], object], type[CascadeError], str]] = {
         ModelError,
         r"torch.export takes.*test_optimize\.py:\d+: .*torch.compile",
     ),
+    "memory beyond a view": (
+        lambda: tvm_cascade.optimize(Function(lambda x: x.as_strided((2, 2), (1, 2), 20)), torch.randn(40)[:20]),
+        ModelError,
+        "elements 20 to 23 of 20.*take them of the tensor itself",
+    ),
     "no result": (lambda: tvm_cascade.optimize(Function(lambda x: None), X), ModelError, "gives a tensor"),
     "an example elsewhere": (
         lambda: tvm_cascade.optimize(nn.ReLU(), X, target={"kind": "cuda", "arch": "sm_90a"}),

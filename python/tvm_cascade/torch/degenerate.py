@@ -15,6 +15,7 @@ from torch import fx
 from torch.utils import _pytree as pytree
 from tvm import relax, te, tirx
 
+from tvm_cascade.errors import ModelError
 from tvm_cascade.torch.site import Site, dtype_name, shape_of
 
 
@@ -30,14 +31,19 @@ def _is_empty(tensor: torch.Tensor) -> bool:
 
 
 def nothing(site: Site) -> relax.Expr:
-    """Results without elements, made of an operand: TVM cannot load constants without elements."""
+    """Results without elements, made of an operand, or of any input: TVM cannot load constants without elements."""
     value = site.node.meta["val"]
-    operands = [site.importer.env[node] for node in site.node.all_input_nodes if _rank(node) is not None][:1]
+    known: dict[fx.Node, Any] = site.importer.env
+    inputs = [node for node in known if node.op == "placeholder"]
+    operands = [known[node] for node in (*site.node.all_input_nodes, *inputs) if _rank(node) is not None][:1]
 
     def result(one: torch.Tensor) -> relax.Var:
         zero = tirx.const(0, dtype_name(one.dtype))
         return site.compute(lambda *_: te.compute(tuple(one.shape), lambda *_: zero), *operands, name="nothing")
 
+    if not operands:
+        hint = "pass a tensor, or use the result without compiling"
+        raise ModelError("a tensor among inputs", "none", f"{site.node.target}", hint)
     made = [result(one) for one in pytree.tree_leaves(value)]
     return made[0] if isinstance(value, torch.Tensor) else site.emit(relax.Tuple(made))
 

@@ -31,9 +31,13 @@ def cat(site: Site) -> relax.Expr:
 def as_strided(site: Site) -> relax.Expr:
     """aten.as_strided of a tensor whose elements lie in order: elements of it at strides from an offset."""
     size, stride, offset = site["size"], site["stride"], site["storage_offset"] or 0
-    if not site.given("self").meta["val"].is_contiguous():
-        where, hint = "aten.as_strided", "call .contiguous() before it"
-        raise ModelError("a contiguous tensor", f"strides {site.given('self').meta['val'].stride()}", where, hint)
+    given, where, hint = site.given("self").meta["val"], "aten.as_strided", "call .contiguous() before it"
+    if not given.is_contiguous():
+        raise ModelError("a contiguous tensor", f"strides {given.stride()}", where, hint)
+    last = offset + sum((extent - 1) * step for extent, step in zip(size, stride, strict=True))
+    if not 0 <= min(last, offset) <= max(last, offset) < given.numel():
+        found = f"elements {offset} to {last} of {given.numel()}"
+        raise ModelError("elements of the tensor that it is given", found, where, "take them of the tensor itself")
 
     def formula(x: te.Tensor) -> te.Tensor:
         def value(*i: Any) -> Any:
