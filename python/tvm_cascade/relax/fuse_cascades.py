@@ -17,7 +17,7 @@ from tvm_cascade.options import FuseOptions
 from tvm_cascade.relax.graph import Graph, Node, variables_in
 from tvm_cascade.relax.grouping import Cluster, Trials, cascades_of
 from tvm_cascade.relax.kinds import Kind
-from tvm_cascade.relax.outline import Outline, emit, outline
+from tvm_cascade.relax.outline import Merger, Outline, emit, outline
 from tvm_cascade.relax.siblings import with_siblings
 from tvm_cascade.relax.surroundings import Plans, with_surroundings
 from tvm_cascade.report.apart import Apart
@@ -92,10 +92,11 @@ def _function(mod: tvm.IRModule, name: str, trials: Trials, plans: Plans | None,
         outside = [var for binding in others for var in variables_in(binding.value)] + variables_in(func.body.body)
         graph = Graph(block, mod, outside)
         apart += (Apart((callee,), f"{why}, and such calls are not merged") for callee, why in graph.unread)
-        found = cascades_of(graph, mod, trials, apart)
+        merger = Merger(mod)
+        found = cascades_of(graph, merger, trials, apart)
         if plans is not None:
-            found += with_siblings(graph, mod, plans, set[Node]().union(*found))
-            found = with_surroundings(graph, mod, plans, found)
+            found += with_siblings(graph, merger, plans, set[Node]().union(*found))
+            found = with_surroundings(graph, merger, plans, found)
         if found:
             blocks[place], changed = _block(graph, found, builder), True
     if not changed:

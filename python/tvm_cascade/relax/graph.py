@@ -117,6 +117,7 @@ class Graph:
                     self._add(node, Result(binding.var))
             elif (made := self.node(_tuple_of(binding))) is not None:
                 self._add(made, Result(binding.var, binding.value.index))
+        self._used = [(one.var, self._of.get(one.var), variables_in(one.value)) for one in block.bindings]
         self._connect(outside)
         self.indices = self._closed(lambda node: True)
         """Nodes that read no tensor but such nodes' results: masks and positions, which each reader may compute."""
@@ -130,9 +131,8 @@ class Graph:
         self._of[result.var], self._results[result.var] = node, result
 
     def _connect(self, outside: Iterable[relax.Var]) -> None:
-        for binding in self.block.bindings:
-            reader = self._of.get(binding.var)
-            for var in dict.fromkeys(variables_in(binding.value)):
+        for _, reader, used in self._used:
+            for var in dict.fromkeys(used):
                 result = self._results.get(var)
                 if result is None:
                     continue
@@ -155,7 +155,9 @@ class Graph:
 
     def convex(self, members: frozenset[Node]) -> frozenset[Node] | None:
         """The members with all nodes on paths between them; None where such a path leaves the nodes."""
-        below, above = _reached(members, "readers"), _reached(members, "reads")
+        places = [node.place for node in members]
+        within = range(min(places), max(places) + 1)  # what a path between members leads through
+        below, above = _reached(members, "readers", within), _reached(members, "reads", within)
         between = (below & above) - members
         whole = members | between
         if any(node.kind is Kind.OPAQUE for node in between) or self._leaves(whole):
@@ -164,15 +166,15 @@ class Graph:
 
     def _leaves(self, members: frozenset[Node]) -> bool:
         """Whether something that is no node reads a member's result and is read, in the end, by a member."""
+        if not any(node.escapes for node in members):
+            return False
         tainted: set[relax.Var] = set()
-        for binding in self.block.bindings:
-            node = self._of.get(binding.var)
-            used = variables_in(binding.value)
+        for var, node, used in self._used:
             if node in members:
-                if any(var in tainted for var in used):
+                if any(one in tainted for one in used):
                     return True
-            elif any(var in tainted or (node is None and self._of.get(var) in members) for var in used):
-                tainted.add(binding.var)
+            elif any(one in tainted or (node is None and self._of.get(one) in members) for one in used):
+                tainted.add(var)
         return False
 
 
@@ -209,12 +211,12 @@ def variables_in(expression: relax.Expr) -> list[relax.Var]:
     return found
 
 
-def _reached(start: Iterable[Node], along: str) -> set[Node]:
+def _reached(start: Iterable[Node], along: str, within: range) -> set[Node]:
     found: set[Node] = set()
     todo = list(start)
     while todo:
         for node in getattr(todo.pop(), along):
-            if node not in found:
+            if node.place in within and node not in found:
                 found.add(node)
                 todo.append(node)
     return found

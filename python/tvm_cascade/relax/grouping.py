@@ -9,10 +9,9 @@ operators.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-import tvm
 from tvm import ir, tirx
 
 from tvm_cascade.algebra.verdict import Reason, Verdict
@@ -25,7 +24,7 @@ from tvm_cascade.options import FuseOptions
 from tvm_cascade.relax.graph import Graph, Node, in_order
 from tvm_cascade.relax.kinds import Kind
 from tvm_cascade.relax.narrowing import narrowed
-from tvm_cascade.relax.outline import merged, outline
+from tvm_cascade.relax.outline import Merger, outline
 from tvm_cascade.relax.remembered import Remembered
 from tvm_cascade.report.apart import Apart
 from tvm_cascade.tile.estimate import NOMINAL
@@ -123,7 +122,7 @@ def _has_own_rows(stage: Stage, members: Iterable[Stage], group: Group) -> bool:
     return math.prod(own) >= min(map(math.prod, rows)) * (length if isinstance(length, int) else 1)
 
 
-def cascades_of(graph: Graph, mod: tvm.IRModule, trials: Trials, apart: list[Apart]) -> list[Cluster]:
+def cascades_of(graph: Graph, merger: Merger, trials: Trials, apart: list[Apart]) -> list[Cluster]:
     """The calls that are merged, in the order of the block.
 
     Parameters
@@ -132,7 +131,8 @@ def cascades_of(graph: Graph, mod: tvm.IRModule, trials: Trials, apart: list[Apa
     """
     clusters = {node: frozenset([node]) for node in graph.nodes if node.kind is Kind.REDUCTION}
     refused: dict[Cluster, str] = {}
-    while (joined := _joined(graph, mod, trials, clusters, refused)) is not None:
+    feeds = {node: _fed(node, clusters) for node in in_order(clusters)}
+    while (joined := _joined(graph, merger, trials, clusters, feeds, refused)) is not None:
         for node in joined:
             if node.kind is Kind.REDUCTION:
                 clusters[node] = joined
@@ -141,9 +141,9 @@ def cascades_of(graph: Graph, mod: tvm.IRModule, trials: Trials, apart: list[Apa
     kept = []
     for cluster in sorted(found, key=lambda one: min(node.place for node in one)):
         grown = _grown(graph, cluster, taken)
-        if trials.of(merged(mod, outline(graph, grown))).gains:
+        if trials.of(merger.of(outline(graph, grown))).gains:
             kept.append(grown)
-        elif (alone := trials.of(merged(mod, outline(graph, cluster)))).gains:
+        elif (alone := trials.of(merger.of(outline(graph, cluster)))).gains:
             kept.append(cluster)
         else:
             refused[cluster] = alone.why
@@ -158,11 +158,21 @@ def _reductions(cluster: Cluster) -> tuple[str, ...]:
 
 
 def _joined(
-    graph: Graph, mod: tvm.IRModule, trials: Trials, clusters: dict[Node, Cluster], refused: dict[Cluster, str]
+    graph: Graph,
+    merger: Merger,
+    trials: Trials,
+    clusters: dict[Node, Cluster],
+    feeds: Mapping[Node, Sequence[Node]],
+    refused: dict[Cluster, str],
 ) -> Cluster | None:
-    """The next two clusters that are one; None where none are left."""
-    for node in in_order(clusters):
-        for other in dict.fromkeys(clusters[reader] for reader in _fed(node, clusters)):
+    """The next two clusters that are one; None where none are left.
+
+    Parameters
+    ----------
+    feeds : the reductions that each one feeds.
+    """
+    for node, readers in feeds.items():
+        for other in dict.fromkeys(clusters[reader] for reader in readers):
             if other == clusters[node]:
                 continue
             wanted = clusters[node] | other
@@ -173,7 +183,7 @@ def _joined(
                 refused[wanted] = "a path between them leads through what is not read as a map"
             elif why := _why_not_tried(graph, whole, (clusters[node], other), clusters):
                 refused[wanted] = why
-            elif (trial := trials.of(merged(mod, outline(graph, whole)))).whole:
+            elif (trial := trials.of(merger.of(outline(graph, whole)))).whole:
                 return whole
             else:
                 refused[wanted] = trial.why

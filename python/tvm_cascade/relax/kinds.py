@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tvm import ir, sym, tirx
 
-from tvm_cascade.analysis.extent import extent_of
+from tvm_cascade.analysis.extent import Extent, extent_of
 from tvm_cascade.analysis.program import Program, Stage
 from tvm_cascade.analysis.tir import loads_of, variables_of, without_casts
 from tvm_cascade.transform.fuse_function import read_function
@@ -31,10 +31,12 @@ class Operator:
     ----------
     func : itself.
     kind : what it does.
+    reduced : the extents of each of its reductions, rows and the axis that is reduced.
     """
 
     func: tirx.PrimFunc
     kind: Kind
+    reduced: tuple[tuple[Extent, ...], ...] = ()
 
 
 def operator_of(func: tirx.PrimFunc) -> Operator:
@@ -42,8 +44,8 @@ def operator_of(func: tirx.PrimFunc) -> Operator:
     program = read_function(func)
     if not isinstance(program, Program) or program.opaque:
         return Operator(func, Kind.OPAQUE)
-    if any(stage.reducer is not None for stage in program.stages):
-        return Operator(func, Kind.REDUCTION)
+    if reduced := tuple(tuple(one.extents.values()) for one in program.stages if one.reducer is not None):
+        return Operator(func, Kind.REDUCTION, reduced)
     if not all(isinstance(without_casts(stage.value), ir.TensorLoad) for stage in program.stages):
         return Operator(func, Kind.ELEMENTWISE)
     return Operator(func, Kind.MOVEMENT if all(map(_keeps_axes, program.stages)) else Kind.RESHAPE)

@@ -5,13 +5,13 @@ p = call_tir(matmul, (q, k));  s = call_tir(softmax, (p,))      →  s = fused(q
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 
 import tvm
 from tvm import relax, tirx
 
-from tvm_cascade.relax.graph import Graph, Node, Result, in_order
+from tvm_cascade.relax.graph import Graph, Node, Result, in_order, is_tensor
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,24 @@ class Outline:
     def arguments(self) -> list[relax.Expr]:
         """What the function is called with: the inputs, and then the lengths as one shape."""
         return [*self.inputs, *([relax.ShapeExpr(lengths)] if (lengths := self.lengths) else [])]
+
+    @property
+    def structure(self) -> Hashable:
+        """What tells the function: the callees, and which results and inputs they are given."""
+        made = [result.var for node in self.nodes for result in node.results]
+        known = {var: place for place, var in enumerate(made)}
+
+        def source(argument: relax.Expr) -> Hashable:
+            if not is_tensor(argument):
+                return str(argument)
+            if isinstance(argument, relax.Var) and argument in known:
+                return known[argument]
+            return -1 - next(place for place, other in enumerate(self.inputs) if argument.same_as(other))
+
+        calls = [(node.call.args[0], *map(source, node.call.args[1].fields)) for node in self.nodes]
+        types = [argument.ty for argument in self.inputs]
+        symbolic = [str(ty) for ty in types if relax.analysis.tir_vars_in_type(ty)]
+        return tuple(calls), tuple(known[result.var] for result in self.outputs), tuple(symbolic)
 
     def params(self, name: str) -> list[relax.Var]:
         """Parameters for the arguments."""
@@ -87,8 +105,27 @@ def emit(builder: relax.BlockBuilder, one: Outline, name: str) -> relax.GlobalVa
         return builder.emit_func_output(results[0] if len(results) == 1 else relax.Tuple(results))
 
 
-def merged(mod: tvm.IRModule, one: Outline) -> tirx.PrimFunc:
-    """The PrimFunc that `FuseTIR` makes of the nodes."""
+class Merger:
+    """The PrimFuncs that `FuseTIR` makes of nodes, each made once: the layers of a model are alike.
+
+    Parameters
+    ----------
+    mod : whose PrimFuncs are called.
+    """
+
+    def __init__(self, mod: tvm.IRModule) -> None:
+        self._mod = mod
+        self._known: dict[Hashable, tirx.PrimFunc] = {}
+
+    def of(self, one: Outline) -> tirx.PrimFunc:
+        """The function of an outline."""
+        structure = one.structure
+        if structure not in self._known:
+            self._known[structure] = _merged(self._mod, one)
+        return self._known[structure]
+
+
+def _merged(mod: tvm.IRModule, one: Outline) -> tirx.PrimFunc:
     used = {node.call.args[0] for node in one.nodes}
     builder = relax.BlockBuilder(tvm.IRModule({callee: mod[callee] for callee in used}))
     function = emit(builder, one, "cascade")

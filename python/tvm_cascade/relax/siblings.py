@@ -9,18 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-import tvm
 import tvm_ffi
 from tvm import relax
 
 from tvm_cascade.relax.graph import Graph, Node
 from tvm_cascade.relax.grouping import MOST_NODES, Cluster
 from tvm_cascade.relax.kinds import Kind
-from tvm_cascade.relax.outline import merged, outline
+from tvm_cascade.relax.outline import Merger, outline
 from tvm_cascade.relax.surroundings import Plans, following
 
 
-def with_siblings(graph: Graph, mod: tvm.IRModule, plans: Plans, taken: Iterable[Node]) -> list[Cluster]:
+def with_siblings(graph: Graph, merger: Merger, plans: Plans, taken: Iterable[Node]) -> list[Cluster]:
     """The pairs of reductions that are merged, each with the maps of their results.
 
     Parameters
@@ -32,8 +31,8 @@ def with_siblings(graph: Graph, mod: tvm.IRModule, plans: Plans, taken: Iterable
         if one in taken or other in taken:
             continue
         cluster = _met(graph, frozenset([one, other]), taken)
-        together = plans.in_one_kernel(merged(mod, outline(graph, cluster)))
-        apart = [_seconds(graph, mod, plans, _alone(graph, node, cluster)) for node in (one, other)]
+        together = plans.in_one_kernel(merger.of(outline(graph, cluster)))
+        apart = [_seconds(graph, merger, plans, _alone(graph, node, cluster)) for node in (one, other)]
         if together is not None and together < sum(apart):
             found.append(cluster)
             taken |= cluster
@@ -88,6 +87,6 @@ def _alone(graph: Graph, node: Node, cluster: Cluster) -> Cluster:
     return own
 
 
-def _seconds(graph: Graph, mod: tvm.IRModule, plans: Plans, cluster: Cluster) -> float:
-    plan = plans.of(merged(mod, outline(graph, cluster)))
+def _seconds(graph: Graph, merger: Merger, plans: Plans, cluster: Cluster) -> float:
+    plan = plans.of(merger.of(outline(graph, cluster)))
     return 0.0 if plan is None else plan.seconds

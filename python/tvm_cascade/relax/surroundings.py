@@ -10,11 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-import tvm
 from tvm import ir, relax, sym, tirx
 
 from tvm_cascade.analysis.extent import Extent, as_index, extent_of, product, same_extent
-from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.tir import substitute
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.options import FuseOptions
@@ -22,10 +20,10 @@ from tvm_cascade.plan.plan import Plan
 from tvm_cascade.plan.search import find_plan
 from tvm_cascade.relax.graph import Graph, Node, in_order
 from tvm_cascade.relax.kinds import Kind
-from tvm_cascade.relax.outline import merged, outline
+from tvm_cascade.relax.outline import Merger, outline
 from tvm_cascade.relax.remembered import Remembered
 from tvm_cascade.tile.skeleton import Kernel, Setting
-from tvm_cascade.transform.fuse_function import fuse_function, read_function
+from tvm_cascade.transform.fuse_function import fuse_function
 
 Cluster = frozenset[Node]
 
@@ -59,7 +57,7 @@ class Plans:
         return None if outcome.program is None else find_plan(outcome, "main", self.setting)
 
 
-def with_surroundings(graph: Graph, mod: tvm.IRModule, plans: Plans, clusters: Iterable[Cluster]) -> list[Cluster]:
+def with_surroundings(graph: Graph, merger: Merger, plans: Plans, clusters: Iterable[Cluster]) -> list[Cluster]:
     """Clusters and lone reductions with what they read, or moves their result, where that is one pass; clusters else.
 
     Parameters
@@ -72,7 +70,7 @@ def with_surroundings(graph: Graph, mod: tvm.IRModule, plans: Plans, clusters: I
     for own in (*found, *lone):
         others = taken - own
         for whole in dict.fromkeys((_grown(graph, own, others), _fed(graph, own, others))):
-            if _takes_in(own, whole) and _is_one_pass(plans, graph, mod, own, whole):
+            if _takes_in(own, whole) and _is_one_pass(plans, graph, merger, own, whole):
                 found[own] = whole
                 taken |= whole
                 break
@@ -85,13 +83,13 @@ def _takes_in(own: Cluster, whole: Cluster) -> bool:
     return any(node.place < first or node.kind is Kind.MOVEMENT for node in whole - own)
 
 
-def _is_one_pass(plans: Plans, graph: Graph, mod: tvm.IRModule, own: Cluster, whole: Cluster) -> bool:
+def _is_one_pass(plans: Plans, graph: Graph, merger: Merger, own: Cluster, whole: Cluster) -> bool:
     """Whether one kernel computes all, in less time than a cluster and the other nodes are estimated to take."""
-    together = plans.in_one_kernel(merged(mod, outline(graph, whole)))
+    together = plans.in_one_kernel(merger.of(outline(graph, whole)))
     if together is None:
         return False
     parts = [own, *(frozenset([node]) for node in in_order(whole - own))]
-    apart = [plans.of(merged(mod, outline(graph, part))) for part in parts]
+    apart = [plans.of(merger.of(outline(graph, part))) for part in parts]
     return all(plan is not None for plan in apart) and together < sum(plan.seconds for plan in apart if plan)
 
 
@@ -141,11 +139,8 @@ def _has_elements(node: Node, count: Extent | None) -> bool:
 
 def _positions(node: Node) -> list[Extent]:
     """The rows of each of a node's reductions times its length: how often they read an element of what they read."""
-    program = read_function(node.operator.func)
-    assert isinstance(program, Program), "a node that is read"
     lengths = _lengths(node)
-    reduced = [stage for stage in program.stages if stage.reducer is not None]
-    return [_product(substitute(as_index(e, "int64"), lengths) for e in stage.extents.values()) for stage in reduced]
+    return [_product(substitute(as_index(e, "int64"), lengths) for e in extents) for extents in node.operator.reduced]
 
 
 def _lengths(node: Node) -> dict[tirx.Var, ir.Expr]:
