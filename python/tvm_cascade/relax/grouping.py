@@ -9,6 +9,7 @@ operators.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -32,6 +33,9 @@ from tvm_cascade.transform.fuse_function import Decision, fuse_function
 
 MOST_NODES = 40
 """Calls of a cascade: longer chains are not tried."""
+
+MOST_TRIED = 8
+"""Others that a cluster is tried with in vain: the steps of an unrolled loop feed one product each by itself."""
 
 Cluster = frozenset[Node]
 
@@ -131,8 +135,9 @@ def cascades_of(graph: Graph, merger: Merger, trials: Trials, apart: list[Apart]
     """
     clusters = {node: frozenset([node]) for node in graph.nodes if node.kind is Kind.REDUCTION}
     refused: dict[Cluster, str] = {}
+    tried = Counter[Cluster]()
     feeds = {node: _fed(node, clusters) for node in in_order(clusters)}
-    while (joined := _joined(graph, merger, trials, clusters, feeds, refused)) is not None:
+    while (joined := _joined(graph, merger, trials, clusters, feeds, refused, tried)) is not None:
         for node in joined:
             if node.kind is Kind.REDUCTION:
                 clusters[node] = joined
@@ -164,12 +169,14 @@ def _joined(
     clusters: dict[Node, Cluster],
     feeds: Mapping[Node, Sequence[Node]],
     refused: dict[Cluster, str],
+    tried: Counter[Cluster],
 ) -> Cluster | None:
     """The next two clusters that are one; None where none are left.
 
     Parameters
     ----------
     feeds : the reductions that each one feeds.
+    refused, tried : to which those are added that are not one, and how often each was tried.
     """
     for node, readers in feeds.items():
         for other in dict.fromkeys(clusters[reader] for reader in readers):
@@ -183,10 +190,13 @@ def _joined(
                 refused[wanted] = "a path between them leads through what is not read as a map"
             elif why := _why_not_tried(graph, whole, (clusters[node], other), clusters):
                 refused[wanted] = why
+            elif max(tried[one] for one in (clusters[node], other)) >= MOST_TRIED:
+                refused[wanted] = f"one of them was tried with {MOST_TRIED} others in vain"
             elif (trial := trials.of(merger.of(outline(graph, whole)))).whole:
                 return whole
             else:
                 refused[wanted] = trial.why
+                tried.update((clusters[node], other))
     return None
 
 
