@@ -10,6 +10,7 @@ not.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import tvm_ffi
 from tvm import ir, s_tir, tirx
@@ -18,8 +19,9 @@ from tvm.s_tir.schedule.schedule import ScheduleError
 
 from tvm_cascade.analysis.expression import selection_of
 from tvm_cascade.analysis.extent import product
-from tvm_cascade.schedule.nests import Access, BlockPlan, plan_alone
+from tvm_cascade.schedule.nests import Access, BlockPlan, plan_nest, read_nests
 from tvm_cascade.schedule.private_copy import private_copy
+from tvm_cascade.transform.nest import OPAQUE
 
 __all__ = ["inline_maps"]
 
@@ -34,40 +36,62 @@ def inline_maps(func: tirx.PrimFunc) -> tirx.PrimFunc:
     ----------
     func : of plain nests, with its blocks; it is not modified.
     """
-    if len(plan_alone(func)) < 2:
+    if len(read_nests(func)) < 2:
         return func
     schedule = s_tir.Schedule(private_copy(func))
-    tried: set[str] = set()
-    while (name := _next(schedule.mod["main"], tried)) is not None:
-        tried.add(name)
+    tried, known = set[str](), dict[str, _Candidate]()
+    while (plan := _next(schedule.mod["main"], tried, known)) is not None:
+        tried.add(plan.name)
         try:
-            schedule.compute_inline(schedule.get_sblock(name))
+            schedule.compute_inline(schedule.get_sblock(plan.name))
         except ScheduleError:  # as where it is read at a part of its elements, and written at all
             continue
+        known = {name: one for name, one in known.items() if not _reads(one, plan.stores[0].buffer)}
     return schedule.mod["main"] if tried else func
 
 
-def _next(func: tirx.PrimFunc, tried: set[str]) -> str | None:
-    """The block of the first map that its readers take in; of those before it none is left to try."""
-    plans = plan_alone(func)
-    for plan in plans:
-        if plan.name not in tried and _is_taken_in(func, plan, plans):
-            return plan.name
+@dataclass(frozen=True)
+class _Candidate:
+    """A nest, and whether it is a map that neither moves lines nor binds values."""
+
+    plan: BlockPlan
+    is_plain: bool
+
+
+def _next(func: tirx.PrimFunc, tried: set[str], known: dict[str, _Candidate]) -> BlockPlan | None:
+    """The first map that its readers take in; of those before it none is left to try.
+
+    Parameters
+    ----------
+    known : nests by name that are as they were.
+    """
+    candidates = []
+    for nest in read_nests(func):
+        name = nest.block.name_hint
+        if nest.role != OPAQUE and name not in known:
+            plan = plan_nest(nest)
+            known[name] = _Candidate(plan, _is_map(plan) and not _moves_lines(plan))
+        candidates += [known[name]] if nest.role != OPAQUE else []
+    for one in candidates:
+        if one.plan.name not in tried and one.is_plain and _is_taken_in(func, one.plan, candidates):
+            return one.plan
     return None
 
 
-def _is_taken_in(func: tirx.PrimFunc, plan: BlockPlan, plans: Sequence[BlockPlan]) -> bool:
-    if not _is_map(plan) or _moves_lines(plan):
-        return False
+def _reads(one: _Candidate, buffer: tirx.Var) -> bool:
+    return any(access.buffer.same_as(buffer) for access in one.plan.loads)
+
+
+def _is_taken_in(func: tirx.PrimFunc, plan: BlockPlan, candidates: Sequence[_Candidate]) -> bool:
     buffer = plan.stores[0].buffer
     if not any(buffer.same_as(own) for own in func.body.block.alloc_buffers):
         return False
-    readers = [(other, access) for other in plans for access in other.loads if access.buffer.same_as(buffer)]
-    if not readers or not all(_is_map(other) and not _moves_lines(other) for other, _ in readers):
+    readers = [one for one in candidates for access in one.plan.loads if access.buffer.same_as(buffer)]
+    if not readers or not all(one.is_plain for one in readers):
         return False
-    if max(len(other.loads) + len(plan.loads) for other, _ in readers) > _MOST_LOADS:
+    if max(len(one.plan.loads) + len(plan.loads) for one in readers) > _MOST_LOADS:
         return False
-    return not _calls(plan) or (len(readers) == 1 and _size(readers[0][0]) == _size(plan))
+    return not _calls(plan) or (len(readers) == 1 and _size(readers[0].plan) == _size(plan))
 
 
 def _is_map(plan: BlockPlan) -> bool:
