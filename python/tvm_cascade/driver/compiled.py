@@ -12,7 +12,10 @@ import tvm
 from tvm.target import Target
 
 from tvm_cascade.driver.arguments import Parameter, call_with
+from tvm_cascade.driver.as_json import from_json, to_json
 from tvm_cascade.driver.backends import backend_of
+from tvm_cascade.driver.bundle import LIBRARY, Files, library_of, loaded, packed, unpacked
+from tvm_cascade.driver.generation import generate
 from tvm_cascade.errors import InputError
 from tvm_cascade.report.explanation import Explanation
 
@@ -21,13 +24,14 @@ from tvm_cascade.report.explanation import Explanation
 class Compiled:
     """A compiled program; calling it runs its only function, or `main`, on tensors: inputs, then outputs to fill.
 
+    It can be pickled, where it can be exported as a library; its copies are itself, since nothing in it changes.
+
     Attributes
     ----------
     runtime_module : what TVM built; `runtime_module["name"]` is one of its functions.
     mod : the module that went into code generation: fused and scheduled.
     parameters : by function, what it takes, in order.
     explained : makes `report`.
-    exported : writes the library of `export_library`.
     target : what it was built for.
     replaced_math : functions computed by vectorised polynomials, with the bound of their error in ulp.
     """
@@ -36,7 +40,6 @@ class Compiled:
     mod: tvm.IRModule
     parameters: dict[str, tuple[Parameter, ...]]
     explained: Callable[[], Explanation] = field(repr=False)
-    exported: Callable[[Path], None] = field(repr=False)
     target: Target
     replaced_math: dict[str, float] = field(default_factory=dict)
 
@@ -68,7 +71,16 @@ class Compiled:
         path = Path(path)
         if path.suffix != ".so" or not path.parent.is_dir():
             raise InputError("a path of a .so file in a folder that exists", str(path), "export_library")
-        self.exported(path)
+        backend_of(self.target).export(self.runtime_module, self.mod, self.target, path)
+
+    def __reduce__(self) -> tuple[Callable[[bytes], Compiled], tuple[bytes]]:
+        return unpickled, (packed(saved(self)),)
+
+    def __copy__(self) -> Compiled:
+        return self
+
+    def __deepcopy__(self, _memo: dict[int, Any]) -> Compiled:
+        return self
 
     def __getitem__(self, name: str) -> Callable[..., Any]:
         """The function of that name; arguments as for a call of the whole."""
@@ -110,3 +122,40 @@ class Compiled:
             When it was compiled for a GPU and there is none.
         """
         return self["main" if len(self.parameters) > 1 else next(iter(self.parameters))](*arguments)
+
+
+class _Loaded(tvm.runtime.Executable):
+    """The code of a library that is loaded; sources are made again of the lowered module where they are asked for."""
+
+    def __init__(self, library: tvm.runtime.Module, lowered: tvm.IRModule, target: Target) -> None:
+        self._jitted_mod, self._lowered, self._target = library, lowered, target
+
+    @cached_property
+    def mod(self) -> tvm.runtime.Module:
+        return generate(self._lowered, self._target).mod
+
+
+_MODULE, _TARGET, _RECORD = "module.json", "target.json", "compiled.json"
+
+
+def saved(compiled: Compiled) -> Files:
+    """The parts of a bundle of it: a library, and all else as JSON."""
+    return {
+        LIBRARY: library_of(compiled.runtime_module),
+        _MODULE: tvm.ir.save_json(compiled.mod).encode(),
+        _TARGET: tvm.ir.save_json(compiled.target).encode(),
+        _RECORD: to_json([compiled.parameters, compiled.report, compiled.replaced_math]),
+    }
+
+
+def load(files: Files) -> Compiled:
+    """The compiled program of a bundle."""
+    lowered, target = (tvm.ir.load_json(files[name].decode()) for name in (_MODULE, _TARGET))
+    parameters, report, replaced = from_json(files[_RECORD])
+    library = _Loaded(loaded(files[LIBRARY]), lowered, target)
+    return Compiled(library, lowered, parameters, lambda: report, target, replaced)
+
+
+def unpickled(data: bytes) -> Compiled:
+    """The compiled program of a bundle's bytes."""
+    return load(unpacked(data))
