@@ -13,8 +13,7 @@ from torch.utils import _pytree as pytree
 from tvm_cascade.errors import ModelError
 from tvm_cascade.report.explanation import Explanation
 from tvm_cascade.torch.calls import as_in_example, parts_of, shown
-from tvm_cascade.torch.devices import ModelDevice
-from tvm_cascade.torch.graph import Interface
+from tvm_cascade.torch.code import Code
 from tvm_cascade.torch.leaves import Leaf, check, check_constant, check_positions
 from tvm_cascade.torch.site import told
 from tvm_cascade.torch.state import SharedTensor
@@ -26,26 +25,22 @@ class Program:
 
     Parameters
     ----------
-    function : `main` of the virtual machine.
-    interface : what it takes and gives.
+    code : that it was compiled to.
     leaves : what was promised of the arguments.
     ranges : of symbolic extents.
     state : the model's parameters and buffers.
-    device : that it runs on.
     """
 
     def __init__(
         self,
-        function: Any,
-        interface: Interface,
+        code: Code,
         leaves: Sequence[Leaf | None],
         ranges: dict[str, tuple[int, int | None]],
         state: dict[str, SharedTensor],
-        device: ModelDevice,
     ) -> None:
-        self._function, self._interface = function, interface
+        self.code, self._interface, self._device = code, code.interface, code.device
+        self._function = code.function()
         self._leaves, self._ranges, self._state = leaves, ranges, state
-        self._device = device
         self._lock = threading.Lock()  # TVM's virtual machine runs one call at a time
 
     def __call__(self, arguments: Sequence[Any]) -> list[Any]:

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
-import tvm
-from tvm import relax
 from tvm.target import Target
 
+from tvm_cascade.driver.cache import kept, key_of
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import CascadeError, InputError, ModelError
-from tvm_cascade.report.explanation import Explanation
-from tvm_cascade.torch.build import built
+from tvm_cascade.relax import get_pipeline
 from tvm_cascade.torch.calls import names_of_extents
-from tvm_cascade.torch.devices import ModelDevice, asked_for, device_of, placed
+from tvm_cascade.torch.code import Code, texts_of
+from tvm_cascade.torch.devices import asked_for, device_of, placed
 from tvm_cascade.torch.exporting import ONE_AT_A_TIME, Dynamic, arguments_of, exported
-from tvm_cascade.torch.graph import Interface
 from tvm_cascade.torch.importer import import_program
 from tvm_cascade.torch.leaves import leaves_of, named, ranges_of
 from tvm_cascade.torch.model import OptimizedModel, Program
@@ -77,26 +75,6 @@ def optimize(
     return OptimizedModel(module, run, program.call_spec, code.target, code.report)
 
 
-@dataclass(frozen=True)
-class Code:
-    """What a model was compiled to.
-
-    Attributes
-    ----------
-    executable : of TVM's virtual machine.
-    interface : what its function `main` takes and gives.
-    target : what it was compiled for.
-    device : that it runs on.
-    report : of its reductions.
-    """
-
-    executable: tvm.runtime.Executable
-    interface: Interface
-    target: Target
-    device: ModelDevice
-    report: Explanation
-
-
 def compiled(
     program: torch.export.ExportedProgram, target: str | dict[str, Any] | Target, device: torch.device
 ) -> Code:
@@ -108,15 +86,20 @@ def compiled(
         As `optimize`.
     """
     resolved = resolve_target(asked_for(device, target))
-    place = placed(device, resolved)
-    imported, interface = import_program(program, device)
-    try:
-        executable, report = built(imported, resolved)
-    except CascadeError:
-        raise
-    except Exception as error:
-        raise ModelError("a model that TVM generates code for", told(error), "tvm_cascade.optimize") from error
-    return Code(executable, interface, resolved, place, report)
+    place, pipeline = placed(device, resolved), get_pipeline(resolved)
+
+    def made() -> Code:
+        imported, interface = import_program(program, device)
+        try:
+            executable, report = pipeline.made(imported)
+        except CascadeError:
+            raise
+        except Exception as error:
+            raise ModelError("a model that TVM generates code for", told(error), "tvm_cascade.optimize") from error
+        return Code(executable, interface, resolved, place, report)
+
+    key = key_of(resolved, pipeline.options, lambda: texts_of(program, device))
+    return kept(key, made, Code.saved, partial(Code.load, target=resolved, device=place))
 
 
 def runnable(
@@ -131,10 +114,6 @@ def runnable(
     ----------
     extents : names of extents for messages, per leaf of the arguments and axis; torch's by default.
     """
-    try:
-        function = relax.VirtualMachine(code.executable, code.device.tvm)["main"]
-    except Exception as error:
-        raise ModelError("a model whose code TVM loads", told(error), "tvm_cascade.optimize") from error
     state = shared_state(program, module, code.interface.state, code.device.tvm)
     leaves, ranges = named(leaves_of(program, code.interface.inputs), extents, ranges_of(program))
-    return Program(function, code.interface, leaves, ranges, state, code.device)
+    return Program(code, leaves, ranges, state)
