@@ -1,9 +1,11 @@
-"""Compiled code on disk: found by later processes, never for another program, and never in the way of compiling."""
+"""Compiled code on disk: found by later processes, never for another program; and what users save and pickle."""
 
 from __future__ import annotations
 
+import copy
 import multiprocessing
 import os
+import pickle
 import time
 import warnings
 from collections.abc import Callable
@@ -14,11 +16,14 @@ import numpy as np
 import pytest
 import tvm
 from tvm import relax, te, tirx
+from tvm.target import Target
 
 import tvm_cascade
-from tvm_cascade.driver import cache, compilation
+from tvm_cascade.driver import cache, compilation, targets
+from tvm_cascade.driver.bundle import packed, unpacked
 from tvm_cascade.driver.cache import CacheWarning, kept
-from tvm_cascade.errors import OptionError
+from tvm_cascade.driver.compiled import Compiled
+from tvm_cascade.errors import DeviceError, InputError, OptionError
 from tvm_cascade.evaluate.tolerance import assert_close
 from tvm_cascade.relax import get_pipeline
 from tvm_cascade.relax.pipeline import Pipeline
@@ -203,3 +208,47 @@ def test_a_module_of_relax_is_not_compiled_again(folder: Path, monkeypatch: pyte
     exact = np.exp(x.astype("float64"))
     exact *= np.linspace(-1, 1, LENGTH, dtype="float32") / exact.sum(-1, keepdims=True)
     assert_close(found, exact, length=LENGTH, dtype="float32")
+
+
+@pytest.fixture(scope="module")
+def compiled() -> Compiled:
+    return tvm_cascade.compile(program())
+
+
+def test_a_compiled_program_is_saved_and_pickled(tmp_path: Path, compiled: Compiled) -> None:
+    tvm_cascade.save(compiled, tmp_path / "program")
+    for again in (tvm_cascade.load(tmp_path / "program"), pickle.loads(pickle.dumps(compiled))):
+        assert_right(again)
+        assert repr(again) == repr(compiled) and again.report == compiled.report
+        assert str(again.target) == str(compiled.target)
+        tvm_cascade.save(again, tmp_path / "again")
+        assert_right(tvm_cascade.load(tmp_path / "again"))
+    assert_right(copy.deepcopy(compiled))
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["again", "program"]
+
+
+def test_what_is_no_saved_program_is_not_loaded(tmp_path: Path, compiled: Compiled) -> None:
+    path = tmp_path / "program"
+    with pytest.raises(InputError, match=r"(?s)found int.*compile or tvm_cascade.optimize"):
+        tvm_cascade.save(3, path)
+    with pytest.raises(InputError, match="folder that exists"):
+        tvm_cascade.save(compiled, tmp_path / "nowhere" / "program")
+    tvm_cascade.save(compiled, path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1])
+    with pytest.raises(InputError, match=r"(?s)program: its digest.*save it anew"):
+        tvm_cascade.load(path)
+    path.write_bytes(packed({**unpacked(whole), "versions": b"tvm-cascade 0.0.1, apache-tvm 0.27.0"}))
+    with pytest.raises(InputError, match=r"found one of tvm-cascade 0\.0\.1"):
+        tvm_cascade.load(path)
+    with pytest.raises(FileNotFoundError):
+        tvm_cascade.load(tmp_path / "nothing")
+
+
+def test_code_for_another_machine_is_not_run(
+    tmp_path: Path, compiled: Compiled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tvm_cascade.save(compiled, tmp_path / "program")
+    monkeypatch.setattr(targets, "host_target", lambda: Target({"kind": "llvm", "mcpu": "x86-64"}))
+    with pytest.raises(DeviceError, match=r"(?s)a processor with .*compile the program on this machine"):
+        tvm_cascade.load(tmp_path / "program")

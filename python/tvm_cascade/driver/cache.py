@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import tempfile
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -24,7 +23,7 @@ from tvm.target import Target, codegen
 
 from tvm_cascade.devices.read import device_of
 from tvm_cascade.driver.backends import backend_of
-from tvm_cascade.driver.bundle import Files, packed, unpacked
+from tvm_cascade.driver.bundle import Files, packed, unpacked, write_whole
 from tvm_cascade.errors import OptionError
 from tvm_cascade.native.library import cache_folder
 from tvm_cascade.options import FuseOptions
@@ -112,14 +111,7 @@ def _write(path: Path, data: bytes) -> None:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     _evict(path.parent, _limit_bytes() - len(data))
-    handle, own = tempfile.mkstemp(dir=path.parent, suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.replace(own, path)
-    except BaseException:
-        Path(own).unlink(missing_ok=True)
-        raise
+    write_whole(path, data)
 
 
 def _evict(folder: Path, allowed: int) -> None:

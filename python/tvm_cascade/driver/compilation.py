@@ -12,7 +12,7 @@ from tvm.target import Target
 from tvm_cascade.driver.arguments import parameters_of
 from tvm_cascade.driver.backends import backend_of
 from tvm_cascade.driver.cache import kept, key_of, texts_of
-from tvm_cascade.driver.compiled import Compiled, load, saved
+from tvm_cascade.driver.compiled import Compiled, load
 from tvm_cascade.driver.functions import functions_of
 from tvm_cascade.driver.generation import generate
 from tvm_cascade.driver.lowering import Designs, designed, fused, goal_of, lowered
@@ -81,7 +81,7 @@ def _build(
     mod = mod_or_func.clone() if isinstance(mod_or_func, tvm.IRModule) else tvm.IRModule(named)
     told = None if records is None else (*named, records, f"fuse={fuse}")
     key = key_of(target, options, lambda: told and (*texts_of(mod), *told))
-    return kept(key, lambda: _built(mod, named, target, options, designs, fuse), saved, load)
+    return kept(key, lambda: _built(mod, named, target, options, designs, fuse), Compiled.bundle, load)
 
 
 def _built(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import tvm
 from tvm.target import Target
@@ -14,8 +15,9 @@ from tvm.target import Target
 from tvm_cascade.driver.arguments import Parameter, call_with
 from tvm_cascade.driver.as_json import from_json, to_json
 from tvm_cascade.driver.backends import backend_of
-from tvm_cascade.driver.bundle import LIBRARY, Files, library_of, loaded, packed, unpacked
+from tvm_cascade.driver.bundle import LIBRARY, TARGET, Files, library_of, loaded, packed, unpacked, with_library
 from tvm_cascade.driver.generation import generate
+from tvm_cascade.driver.targets import check_runs_here
 from tvm_cascade.errors import InputError
 from tvm_cascade.report.explanation import Explanation
 
@@ -24,7 +26,7 @@ from tvm_cascade.report.explanation import Explanation
 class Compiled:
     """A compiled program; calling it runs its only function, or `main`, on tensors: inputs, then outputs to fill.
 
-    It can be pickled, where it can be exported as a library; its copies are itself, since nothing in it changes.
+    It can be pickled, and saved by `tvm_cascade.save`; its copies are itself, since nothing in it changes.
 
     Attributes
     ----------
@@ -35,6 +37,8 @@ class Compiled:
     target : what it was built for.
     replaced_math : functions computed by vectorised polynomials, with the bound of their error in ulp.
     """
+
+    KIND: ClassVar[str] = "program"
 
     runtime_module: tvm.runtime.Executable
     mod: tvm.IRModule
@@ -73,8 +77,24 @@ class Compiled:
             raise InputError("a path of a .so file in a folder that exists", str(path), "export_library")
         backend_of(self.target).export(self.runtime_module, self.mod, self.target, path)
 
+    def bundle(self) -> Files:
+        """The parts of a bundle of it: a library, and all else as JSON."""
+        return {
+            LIBRARY: self._library(),
+            _MODULE: tvm.ir.save_json(self.mod).encode(),
+            TARGET: tvm.ir.save_json(self.target).encode(),
+            _RECORD: to_json([self.parameters, self.report, self.replaced_math]),
+        }
+
+    def _library(self) -> bytes:
+        if backend_of(self.target).first_device.exist:
+            return library_of(self.runtime_module)
+        with tempfile.TemporaryDirectory() as folder:  # machine code of kernels needs a process of its own then
+            self.export_library(Path(folder) / LIBRARY)
+            return (Path(folder) / LIBRARY).read_bytes()
+
     def __reduce__(self) -> tuple[Callable[[bytes], Compiled], tuple[bytes]]:
-        return unpickled, (packed(saved(self)),)
+        return unpickled, (packed(self.bundle()),)
 
     def __copy__(self) -> Compiled:
         return self
@@ -135,25 +155,22 @@ class _Loaded(tvm.runtime.Executable):
         return generate(self._lowered, self._target).mod
 
 
-_MODULE, _TARGET, _RECORD = "module.json", "target.json", "compiled.json"
-
-
-def saved(compiled: Compiled) -> Files:
-    """The parts of a bundle of it: a library, and all else as JSON."""
-    return {
-        LIBRARY: library_of(compiled.runtime_module),
-        _MODULE: tvm.ir.save_json(compiled.mod).encode(),
-        _TARGET: tvm.ir.save_json(compiled.target).encode(),
-        _RECORD: to_json([compiled.parameters, compiled.report, compiled.replaced_math]),
-    }
+_MODULE, _RECORD = "module.json", "compiled.json"
 
 
 def load(files: Files) -> Compiled:
-    """The compiled program of a bundle."""
-    lowered, target = (tvm.ir.load_json(files[name].decode()) for name in (_MODULE, _TARGET))
+    """The compiled program of a bundle.
+
+    Raises
+    ------
+    DeviceError
+        When this machine cannot run it.
+    """
+    lowered, target = (tvm.ir.load_json(files[name].decode()) for name in (_MODULE, TARGET))
+    check_runs_here(target)
     parameters, report, replaced = from_json(files[_RECORD])
-    library = _Loaded(loaded(files[LIBRARY]), lowered, target)
-    return Compiled(library, lowered, parameters, lambda: report, target, replaced)
+    built = with_library(_Loaded(loaded(files[LIBRARY]), lowered, target), files[LIBRARY])
+    return Compiled(built, lowered, parameters, lambda: report, target, replaced)
 
 
 def unpickled(data: bytes) -> Compiled:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from tvm.target import Target
+from tvm.target import Target, codegen
 
 from tvm_cascade.devices.host import host_target
 from tvm_cascade.driver.backends import BACKENDS, backend_of
-from tvm_cascade.errors import InputError
+from tvm_cascade.errors import DeviceError, InputError
 
 _ARCHITECTURES = {"sm_": ("cuda", "arch"), "gfx": ("rocm", "mcpu")}
 """By prefix of an architecture, the kind of target and the attribute that states it."""
@@ -46,6 +46,25 @@ def resolve_target(
         hint = "; ".join(filter(None, (hint, otherwise)))
         raise InputError(f"a target of kind {' or '.join(kinds)}", resolved.kind.name, "target", hint)
     return backend_of(resolved).resolve(resolved, _stated(target, resolved))
+
+
+def check_runs_here(target: Target) -> None:
+    """Refuse code that was compiled for another machine: an instruction that a processor lacks ends the process.
+
+    Raises
+    ------
+    DeviceError
+        When this machine cannot run code for the target.
+    """
+    host = target if target.host is None else target.host
+    needed, offered = (set(map(str, codegen.llvm_get_cpu_features(one))) for one in (host, host_target()))
+    hint = "compile the program on this machine"
+    if missing := sorted(needed - offered):
+        expected = f"a processor with {', '.join(missing)}"
+        raise DeviceError(expected, str(host_target().attrs.get("mcpu", "another one")), "compiled code", hint)
+    device = backend_of(target).first_device
+    if not device.exist:
+        raise DeviceError(f"a device of kind {target.kind.name}", "none here", "compiled code", hint)
 
 
 def _of_architecture(target: str) -> str | dict[str, Any]:

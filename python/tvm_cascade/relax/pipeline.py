@@ -17,7 +17,7 @@ from tvm_cascade.devices.read import device_of
 from tvm_cascade.driver.as_json import from_json, to_json
 from tvm_cascade.driver.backend import Lowered
 from tvm_cascade.driver.backends import backend_of
-from tvm_cascade.driver.bundle import LIBRARY, Files, library_of, loaded
+from tvm_cascade.driver.bundle import LIBRARY, Files, library_of, loaded, with_library
 from tvm_cascade.driver.cache import kept, key_of, texts_of
 from tvm_cascade.driver.generation import generate
 from tvm_cascade.driver.lowering import fused, goal_of, lowered
@@ -168,7 +168,8 @@ def saved(made: tuple[relax.VMExecutable, Explanation]) -> Files:
 
 def load(files: Files) -> tuple[relax.VMExecutable, Explanation]:
     """The code and the report of a bundle."""
-    return relax.VMExecutable(loaded(files[LIBRARY])), from_json(files[_REPORT])
+    executable = relax.VMExecutable(loaded(files[LIBRARY]))
+    return with_library(executable, files[LIBRARY]), from_json(files[_REPORT])
 
 
 def _overlapping(mod: tvm.IRModule, ready: Mapping[str, Lowered], device: Device) -> tvm.IRModule:

@@ -62,7 +62,7 @@ class Code:
         except Exception as error:
             raise ModelError("a model whose code TVM loads", told(error), "tvm_cascade.optimize") from error
 
-    def saved(self) -> Files:
+    def bundle(self) -> Files:
         """The parts of a bundle of it."""
         return {**pipeline.saved((self.executable, self.report)), _INTERFACE: to_json(self.interface)}
 

@@ -70,9 +70,9 @@ def optimize(
     with ONE_AT_A_TIME:
         program = exported(module, args, kwargs, dynamic)
         code = compiled(program, target, device)
-    extents = names_of_extents(inspect.signature(module.forward), args, kwargs, dynamic)
-    run = runnable(code, program, module, extents)
-    return OptimizedModel(module, run, program.call_spec, code.target, code.report)
+    signature = inspect.signature(module.forward)
+    run = runnable(code, program, module, names_of_extents(signature, args, kwargs, dynamic))
+    return OptimizedModel(type(module).__name__, signature, run, program.call_spec)
 
 
 def compiled(
@@ -99,7 +99,7 @@ def compiled(
         return Code(executable, interface, resolved, place, report)
 
     key = key_of(resolved, pipeline.options, lambda: texts_of(program, device))
-    return kept(key, made, Code.saved, partial(Code.load, target=resolved, device=place))
+    return kept(key, made, Code.bundle, partial(Code.load, target=resolved, device=place))
 
 
 def runnable(
