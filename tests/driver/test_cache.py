@@ -29,6 +29,7 @@ from tvm_cascade.relax import get_pipeline
 from tvm_cascade.relax.pipeline import Pipeline
 
 ROWS, LENGTH = 8, 64
+ARM = {"mtriple": "aarch64-linux-gnu", "mcpu": "neoverse-n1"}
 
 
 @pytest.fixture
@@ -86,8 +87,10 @@ def test_the_same_program_is_not_compiled_again(folder: Path, monkeypatch: pytes
     ids=["program", "option", "target", "database", "unfused"],
 )
 def test_what_differs_in_anything_is_compiled(folder: Path, changed: Callable[[], Any]) -> None:
-    tvm_cascade.compile(program())
-    changed()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CacheWarning)
+        tvm_cascade.compile(program())
+        changed()
     assert len(entries(folder)) == 2
 
 
@@ -176,10 +179,11 @@ def test_a_folder_that_cannot_be_written_is_no_obstacle(tmp_path: Path, monkeypa
     assert len(told) == 1
 
 
-@pytest.mark.parametrize("target", ["sm_90a", {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "neoverse-n1"}])
-def test_code_for_other_machines_is_not_kept(folder: Path, target: Any) -> None:
+@pytest.mark.parametrize("target", ["sm_90a", {"kind": "llvm", "mcpu": "znver5"}, {"kind": "llvm", **ARM}], ids=str)
+def test_code_for_other_machines_is_not_kept(folder: Path, target: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     if target == "sm_90a" and tvm.cuda(0).exist:
         pytest.skip("it is for this machine")
+    monkeypatch.setattr(targets, "host_target", lambda: Target({"kind": "llvm", "mcpu": "x86-64"}))
     tvm_cascade.compile(program(), target)
     assert not folder.exists()
 

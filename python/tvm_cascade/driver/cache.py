@@ -19,11 +19,11 @@ from typing import TypeVar
 
 import tvm
 import tvm_ffi
-from tvm.target import Target, codegen
+from tvm.target import Target
 
 from tvm_cascade.devices.read import device_of
-from tvm_cascade.driver.backends import backend_of
 from tvm_cascade.driver.bundle import Files, packed, unpacked, write_whole
+from tvm_cascade.driver.targets import lacking
 from tvm_cascade.errors import OptionError
 from tvm_cascade.native.library import cache_folder
 from tvm_cascade.options import FuseOptions
@@ -55,7 +55,7 @@ def key_of(target: Target, options: FuseOptions, texts: Callable[[], Sequence[st
     ----------
     texts : what tells the program from all others; None where nothing does.
     """
-    if not options.cache or not _limit_bytes() or not _is_of_this_machine(target) or (program := texts()) is None:
+    if not options.cache or not _limit_bytes() or lacking(target) or (program := texts()) is None:
         return None
     context = tvm.transform.PassContext.current()
     told = [
@@ -145,12 +145,6 @@ def _limit_bytes() -> int:
     if not text.isdecimal():
         raise OptionError("a number of MiB, 0 for no cache", repr(text), f"environment variable {VARIABLE}")
     return int(text) << 20
-
-
-def _is_of_this_machine(target: Target) -> bool:
-    host = target if target.host is None else target.host
-    triple = str(host.attrs.get("mtriple", ""))
-    return triple in ("", codegen.llvm_get_system_triple()) and bool(backend_of(target).first_device.exist)
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -48,6 +49,22 @@ def resolve_target(
     return backend_of(resolved).resolve(resolved, _stated(target, resolved))
 
 
+_INSTRUCTIONS = re.compile(r"avx|sse|fma|f16c|bmi|amx|vaes|vpclmul|gfni|neon|sv|sme|dotprod|i8mm|bf16|fullfp16|lse")
+"""Features of processors without which code for them ends the process; others tell what is slow."""
+
+
+def lacking(target: Target) -> str:
+    """What code for the target needs and this machine has not; empty where it runs."""
+    host = target if target.host is None else target.host
+    triple = str(host.attrs.get("mtriple", ""))
+    if triple not in ("", codegen.llvm_get_system_triple()):
+        return f"a processor and system {triple}"
+    needed, offered = (set(map(str, codegen.llvm_get_cpu_features(one))) for one in (host, host_target()))
+    if missing := sorted(filter(_INSTRUCTIONS.match, needed - offered)):
+        return f"a processor with {', '.join(missing)}"
+    return "" if backend_of(target).first_device.exist else f"a GPU of kind {target.kind.name}"
+
+
 def check_runs_here(target: Target) -> None:
     """Refuse code that was compiled for another machine: an instruction that a processor lacks ends the process.
 
@@ -56,15 +73,9 @@ def check_runs_here(target: Target) -> None:
     DeviceError
         When this machine cannot run code for the target.
     """
-    host = target if target.host is None else target.host
-    needed, offered = (set(map(str, codegen.llvm_get_cpu_features(one))) for one in (host, host_target()))
-    hint = "compile the program on this machine"
-    if missing := sorted(needed - offered):
-        expected = f"a processor with {', '.join(missing)}"
-        raise DeviceError(expected, str(host_target().attrs.get("mcpu", "another one")), "compiled code", hint)
-    device = backend_of(target).first_device
-    if not device.exist:
-        raise DeviceError(f"a device of kind {target.kind.name}", "none here", "compiled code", hint)
+    if wanted := lacking(target):
+        here = str(host_target().attrs.get("mcpu", "another machine"))
+        raise DeviceError(wanted, here, "compiled code", "compile the program on this machine")
 
 
 def _of_architecture(target: str) -> str | dict[str, Any]:
