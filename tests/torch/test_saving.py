@@ -18,7 +18,7 @@ import tvm_cascade  # noqa: E402
 from tvm_cascade.driver import cache  # noqa: E402
 from tvm_cascade.errors import ModelError  # noqa: E402
 from tvm_cascade.evaluate.tolerance import assert_close  # noqa: E402
-from tvm_cascade.torch import optimization  # noqa: E402
+from tvm_cascade.torch import compilation  # noqa: E402
 
 
 def close(found: Any, eager: Any) -> None:
@@ -66,7 +66,7 @@ def test_code_is_found_for_other_weights_and_not_for_other_constants(
         close(optimized(x)["y"], module(x)["y"])
         assert len(files_of(tmp_path)) == 2
         assert optimized.report.functions
-        monkeypatch.setattr(optimization, "import_program", lambda *_: pytest.fail("it compiles again"))
+        monkeypatch.setattr(compilation, "import_program", lambda *_: pytest.fail("it compiles again"))
 
 
 @torch.no_grad()

@@ -9,7 +9,7 @@ import inspect
 import io
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -25,6 +25,7 @@ from tvm_cascade.errors import ModelError
 from tvm_cascade.report.explanation import Explanation
 from tvm_cascade.torch.calls import as_in_example, parts_of, shown
 from tvm_cascade.torch.code import Code
+from tvm_cascade.torch.cutting import CutCode
 from tvm_cascade.torch.devices import placed
 from tvm_cascade.torch.leaves import Leaf, check, check_constant, check_positions
 from tvm_cascade.torch.site import told
@@ -37,7 +38,7 @@ class Program:
 
     Parameters
     ----------
-    code : that it was compiled to.
+    code : that it was compiled to. That of a program that is cut takes and gives tensors of torch.
     leaves : what was promised of the arguments.
     ranges : of symbolic extents.
     state : the model's parameters and buffers.
@@ -45,7 +46,7 @@ class Program:
 
     def __init__(
         self,
-        code: Code,
+        code: Code | CutCode,
         leaves: Sequence[Leaf | None],
         ranges: dict[str, tuple[int, int | None]],
         state: dict[str, SharedTensor],
@@ -88,32 +89,45 @@ class Program:
         return f"`{place if leaf is None else leaf.name}`"
 
     def _called(self, arguments: Sequence[Any]) -> list[Any]:
-        interface, sizes = self._interface, dict[str, int]()
-        if len(arguments) != len(self._leaves):
-            raise ModelError(f"{len(self._leaves)} arguments", str(len(arguments)), "call of the model")
-        passed = [self._state[name]() for name in interface.state]
-        for position, (leaf, argument) in enumerate(zip(self._leaves, arguments, strict=True)):
-            if leaf is None:
-                check_constant(f"argument {position} of the model", interface.constants[position], argument)
-                continue
-            checked = check(leaf, argument, self._device.torch, self._ranges, sizes)
-            check_positions(leaf, checked)
-            passed.append(to_tvm(checked, self._device.tvm))
-        if (shared := self.shared(arguments)) is not None:
-            hint = "pass a copy of one of them, .clone()"
-            raise ModelError("tensors that share no memory where one is written to", shared, "call of the model", hint)
-        try:
-            with self._device.current():
-                results = self._function(*passed)
-        except Exception as error:
-            raise ModelError("a call that runs", told(error), "the virtual machine of TVM") from error
-        found = [to_torch(result) for result in results]
+        interface, found = self._interface, self.computed(arguments)
         for target, result in zip(interface.mutated, found, strict=False):
             written = self._state[target].tensor if isinstance(target, str) else arguments[target]
             with torch.no_grad():
                 written.copy_(result)
         constants = iter(interface.returned)
         return [constant if k is None else found[k] for k, constant in zip(interface.outputs, constants, strict=True)]
+
+    def computed(self, arguments: Sequence[Any]) -> list[torch.Tensor]:
+        """What the model writes to, as it is to be, and the leaves of its result that are tensors."""
+        in_torch, passed = isinstance(self.code, CutCode), list[Any]()
+        for name in self._interface.state:
+            passed.append(self._state[name].current() if in_torch else self._state[name]())
+        for checked in self._checked(arguments):
+            passed.append(checked if in_torch else to_tvm(checked, self._device.tvm))
+        if (shared := self.shared(arguments)) is not None:
+            hint = "pass a copy of one of them, .clone()"
+            raise ModelError("tensors that share no memory where one is written to", shared, "call of the model", hint)
+        if in_torch:
+            return [*self._function(*passed)]
+        try:
+            with self._device.current():
+                results = self._function(*passed)
+        except Exception as error:
+            raise ModelError("a call that runs", told(error), "the virtual machine of TVM") from error
+        return [to_torch(result) for result in results]
+
+    def _checked(self, arguments: Sequence[Any]) -> Iterator[torch.Tensor]:
+        """The arguments that are tensors, where all are what was promised."""
+        sizes = dict[str, int]()
+        if len(arguments) != len(self._leaves):
+            raise ModelError(f"{len(self._leaves)} arguments", str(len(arguments)), "call of the model")
+        for position, (leaf, argument) in enumerate(zip(self._leaves, arguments, strict=True)):
+            if leaf is None:
+                check_constant(f"argument {position} of the model", self._interface.constants[position], argument)
+                continue
+            checked = check(leaf, argument, self._device.torch, self._ranges, sizes)
+            check_positions(leaf, checked)
+            yield checked
 
 
 _PROGRAM, _STATE, _MODEL = "program.json", "state.pt", "model.json"
