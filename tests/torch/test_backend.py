@@ -133,9 +133,9 @@ def test_one_rare_operator_runs_in_pytorch_and_the_rest_is_compiled(monkeypatch:
     module, tried, made = Rare().eval(), [], []
     compile_ = compilation.compiled
 
-    def counted(*given: Any) -> Any:
+    def counted(*given: Any, by_name: bool) -> Any:
         tried.append(given)
-        made.append(compile_(*given))
+        made.append(compile_(*given, by_name=by_name))
         return made[-1]
 
     monkeypatch.setattr(backend, "compiled", counted)

@@ -69,6 +69,40 @@ def test_code_is_found_for_other_weights_and_not_for_other_constants(
         monkeypatch.setattr(compilation, "import_program", lambda *_: pytest.fail("it compiles again"))
 
 
+class Layers(nn.Module):
+    """Two equal layers, with a graph break between them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
+        self.register_buffer("x", torch.zeros(8))
+        self.register_buffer("other", torch.zeros(8))
+
+    def forward(self, x: Any) -> Any:
+        x = self.first(x).softmax(-1)
+        self.x += x.sum((0, 1))
+        torch._dynamo.graph_break()
+        x = self.second(x).softmax(-1)
+        self.other += x.sum((0, 1))
+        return x
+
+
+@torch.no_grad()
+def test_graphs_of_equal_layers_are_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv(cache.VARIABLE)
+    imported, import_program = [], compilation.import_program
+    monkeypatch.setattr(compilation, "import_program", lambda *given: imported.append(given) or import_program(*given))
+    module, x = Layers().eval(), torch.randn(2, 5, 8)
+    torch._dynamo.reset()
+    found, compiled = torch.compile(module, backend="tvm_cascade")(x), (module.x.clone(), module.other.clone())
+    assert len(imported) == len(files_of(tmp_path)) == 1
+    module.x.zero_(), module.other.zero_()
+    close(found, module(x))
+    close(compiled[0], module.x)
+    close(compiled[1], module.other)
+
+
 @torch.no_grad()
 def test_a_model_is_saved_pickled_and_copied(tmp_path: Path, counting: tuple[Any, Any]) -> None:
     optimized, module = counting

@@ -114,7 +114,7 @@ class CapturedGraph:
         """The program's code, in parts where operators are refused; those of any shape are asked about once."""
         if (refusal := self._refusal) is None:
             try:
-                return compiled(program, "auto", device)
+                return compiled(program, "auto", device, by_name=False)
             except ConversionError as error:
                 refusal = error
         parts = in_parts(program, refusal, "auto", device, CapturedGraph.part)

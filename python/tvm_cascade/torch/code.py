@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import fx
+from torch.export.graph_signature import CustomObjArgument, InputKind
+from torch.fx.node import map_arg
 from tvm import relax
 from tvm.target import Target
 
@@ -62,32 +64,49 @@ class Code:
         except Exception as error:
             raise ModelError("a model whose code TVM loads", told(error), "tvm_cascade.optimize") from error
 
-    def bundle(self) -> Files:
-        """The parts of a bundle of it."""
-        return {**pipeline.saved((self.executable, self.report)), _INTERFACE: to_json(self.interface)}
+    def bundle(self, program: torch.export.ExportedProgram | None = None) -> Files:
+        """The parts of a bundle of it, for any program that is like the one, if one is given."""
+        interface = self.interface if program is None else _by_place(self.interface, program)
+        return {**pipeline.saved((self.executable, self.report)), _INTERFACE: to_json(interface)}
 
     @classmethod
-    def load(cls, files: Files, target: Target, device: ModelDevice) -> Code:
-        """The code of a bundle."""
+    def load(
+        cls,
+        files: Files,
+        target: Target,
+        device: ModelDevice,
+        program: torch.export.ExportedProgram | None = None,
+    ) -> Code:
+        """The code of a bundle, for a program like the one that it was of, if one is given."""
         executable, report = pipeline.load(files)
-        return cls(executable, from_json(files[_INTERFACE]), target, device, report)
+        interface = from_json(files[_INTERFACE])
+        interface = interface if program is None else _by_name(interface, program)
+        return cls(executable, interface, target, device, report)
 
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 """What objects without a text of their own are told by, which tells nothing to another process."""
 
 
-def texts_of(program: torch.export.ExportedProgram, device: torch.device) -> list[str] | None:
+def texts_of(program: torch.export.ExportedProgram, device: torch.device, by_name: bool) -> list[str] | None:
     """What tells an exported program from all others; None where that is not known.
 
     The values of parameters and buffers, which are passed at each call, are none of it.
+
+    Parameters
+    ----------
+    by_name : programs that differ in the names of their inputs are different ones: reports tell of them.
     """
-    told = [torch.__version__, str(device), str(program.graph_signature), str(program.range_constraints)]
-    told += [text for graph in _graphs(program.graph_module) for text in (str(graph), *map(_value, graph.nodes))]
-    for name, constant in program.constants.items():
-        if not isinstance(constant, torch.Tensor):
+    told = [torch.__version__, str(device), str(program.range_constraints)]
+    told += [str(program.graph_signature), str(program.graph)] if by_name else []
+    places = {str(spec.target): place for place, spec in enumerate(program.graph_signature.input_specs)}
+    for spec in program.graph_signature.input_specs:
+        if isinstance(spec.arg, CustomObjArgument):
             return None
-        told += [name, str(constant.dtype), str(tuple(constant.shape)), _content(constant)]
+        told.append(f"{spec.kind} {type(spec.arg).__name__} {getattr(spec.arg, 'value', None)!r}")
+        told += _content(program.constants[str(spec.target)]) if spec.kind is InputKind.CONSTANT_TENSOR else []
+    told += [f"{spec.kind} {places.get(str(spec.target))}" for spec in program.graph_signature.output_specs]
+    told += [text for graph in _graphs(program.graph_module) for text in _nodes(graph)]
     return None if any(map(_ADDRESS.search, told)) else told
 
 
@@ -95,13 +114,44 @@ def _graphs(module: fx.GraphModule) -> Iterator[fx.Graph]:
     return (one.graph for one in module.modules() if isinstance(one, fx.GraphModule))
 
 
-def _value(node: fx.Node) -> str:
-    """The kinds of the tensors that a node is, or is called with."""
-    value = node.meta.get("val")
+def _nodes(graph: fx.Graph) -> Iterator[str]:
+    """The nodes of a graph, which refer to each other by their numbers."""
+    numbers = {node: number for number, node in enumerate(graph.nodes)}
+    for node in graph.nodes:
+        given = map_arg((node.args, node.kwargs), lambda one: f"%{numbers[one]}")
+        target = "" if node.op in ("placeholder", "output") else node.target
+        yield f"{node.op} {target} {given} {_kind_of(node.meta.get('val'))}"
+
+
+def _kind_of(value: Any) -> str:
     if isinstance(value, torch.Tensor):
         return f"{value.dtype} {tuple(value.shape)} {value.stride()} {value.device}"
-    return str(value)
+    return str([*map(_kind_of, value)]) if isinstance(value, (tuple, list)) else str(value)
 
 
-def _content(constant: torch.Tensor) -> str:
-    return hashlib.sha256(compact(constant.cpu()).reshape(-1).view(torch.uint8).numpy()).hexdigest()
+def _content(constant: torch.Tensor) -> list[str]:
+    content = compact(constant.cpu()).reshape(-1).view(torch.uint8).numpy()
+    return [str(constant.dtype), str(tuple(constant.shape)), hashlib.sha256(content).hexdigest()]
+
+
+def _by_place(interface: Interface, program: torch.export.ExportedProgram) -> Interface:
+    """The interface with places among a program's inputs in place of their names."""
+    specs = program.graph_signature.input_specs
+    state = {str(spec.target): str(place) for place, spec in enumerate(specs)}
+    inputs = {spec.arg.name: str(place) for place, spec in enumerate(specs)}
+    return _renamed(interface, state.__getitem__, inputs.__getitem__)
+
+
+def _by_name(interface: Interface, program: torch.export.ExportedProgram) -> Interface:
+    """The interface with the names of a program's inputs in place of their places."""
+    specs = program.graph_signature.input_specs
+    return _renamed(interface, lambda place: str(specs[int(place)].target), lambda place: specs[int(place)].arg.name)
+
+
+def _renamed(interface: Interface, of_state: Callable[[str], str], of_input: Callable[[str], str]) -> Interface:
+    return replace(
+        interface,
+        state=tuple(map(of_state, interface.state)),
+        inputs=tuple(None if name is None else of_input(name) for name in interface.inputs),
+        mutated=tuple(of_state(one) if isinstance(one, str) else one for one in interface.mutated),
+    )

@@ -25,9 +25,16 @@ from tvm_cascade.torch.state import shared_state
 
 
 def compiled(
-    program: torch.export.ExportedProgram, target: str | dict[str, Any] | Target, device: torch.device
+    program: torch.export.ExportedProgram,
+    target: str | dict[str, Any] | Target,
+    device: torch.device,
+    by_name: bool = True,
 ) -> Code:
     """The code of an exported module for the device that its tensors are on.
+
+    Parameters
+    ----------
+    by_name : code on disk is taken of programs of the same names alone, so that its report tells of them.
 
     Raises
     ------
@@ -47,8 +54,9 @@ def compiled(
             raise ModelError("a model that TVM generates code for", told(error), "tvm_cascade.optimize") from error
         return Code(executable, interface, resolved, place, report)
 
-    key = key_of(resolved, pipeline.options, lambda: texts_of(program, device))
-    return kept(key, made, Code.bundle, partial(Code.load, target=resolved, device=place))
+    key = key_of(resolved, pipeline.options, lambda: texts_of(program, device, by_name))
+    load = partial(Code.load, target=resolved, device=place, program=program)
+    return kept(key, made, partial(Code.bundle, program=program), load)
 
 
 def in_parts(
