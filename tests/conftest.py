@@ -1,4 +1,4 @@
-"""Settings of the whole test run: the same draws every time, and no options left over from the user's shell."""
+"""Settings of the whole test run: the same draws every time, no options from the user's shell, no code from disk."""
 
 from __future__ import annotations
 
@@ -13,6 +13,12 @@ hypothesis.settings.register_profile("tvm-cascade", derandomize=True, deadline=N
 hypothesis.settings.load_profile("tvm-cascade")
 
 
+NO_CACHE = {"TVM_CASCADE_CACHE_MIB": "0"}
+"""Compiled code is neither read from disk nor kept there: tests are of the code as it is, and of what they changed."""
+
+os.environ.update(NO_CACHE)
+
+
 def pytest_collection_finish() -> None:
     """Collects garbage rarely: what imports and SymPy's caches hold is long-lived."""
     gc.freeze()
@@ -22,5 +28,5 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(autouse=True)
 def _no_preset_options(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in os.environ:
-        if name.startswith("TVM_CASCADE_"):
+        if name.startswith("TVM_CASCADE_") and name not in NO_CACHE:
             monkeypatch.delenv(name)

@@ -62,7 +62,7 @@ ALLOWED: dict[str, set[str]] = {
     "tile": LOWERING,
     "plan": LOWERING | {"tile", "chunks"},
     "report": LOWERING | {"schedule", "tile", "plan"},
-    "driver": LOWERING | {"schedule", "tile", "plan", "native", "report"},
+    "driver": LOWERING | {"schedule", "tile", "plan", "native", "report", "_versions"},
     "te": LOWERING,
     "chunks": LOWERING,
     "meta_schedule": META_SCHEDULE,

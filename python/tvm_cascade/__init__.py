@@ -8,6 +8,7 @@
 | `optimize`               | a PyTorch module, compiled; it needs PyTorch (extra `torch`)                   |
 | `compile_unfused`        | the same without fusing: what fusing alone gains is measured against it        |
 | `Compiled`               | what both return: call it, or export it as a library                           |
+| `save`, `load`           | what `compile` and `optimize` return, as a file                                |
 | `split`                  | a function's fold as one that leaves partial states and one that merges them   |
 | `derive`                 | the algebra alone: a cascade in, a fold or a refusal out                       |
 | `Cascade`, `Reduction`   | what `derive` takes, over symbols made by `element` and `result`               |
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from tvm_cascade.algebra.cascade import LENGTH, POSITION, Cascade, Reduction, element, result
     from tvm_cascade.algebra.reducer import AND, MAX, MIN, OR, PROD, SUM
     from tvm_cascade.chunks.split import Split, split
+    from tvm_cascade.driver.bundle import load, save
     from tvm_cascade.driver.compilation import compile_unfused
     from tvm_cascade.driver.compiled import Compiled
     from tvm_cascade.obligations.derive import derive
@@ -74,8 +76,10 @@ __all__ = [
     "element",
     "explain",
     "fuse_cascade",
+    "load",
     "numerics",
     "result",
+    "save",
     "split",
     "te",
     "tune",
@@ -94,8 +98,10 @@ _HOMES = {
     "derive": "tvm_cascade.obligations.derive",
     "explain": "tvm_cascade.tuning.explanation",
     "fuse_cascade": "tvm_cascade.transform.fuse_cascade",
+    "load": "tvm_cascade.driver.bundle",
     "numerics": "tvm_cascade.accuracy.numerics",
     "optimize": "tvm_cascade.torch.optimization",
+    "save": "tvm_cascade.driver.bundle",
     "split": "tvm_cascade.chunks.split",
     "te": "tvm_cascade.te",
     "tune": "tvm_cascade.tuning.tune",

@@ -72,6 +72,7 @@ class FuseOptions:
         remedy="leave it out, or pass a number of kernels, such as 1 for one of all lengths",
         tuned=False,
     )
+    cache: bool = _option(True, "code kept on disk, for later processes", tuned=False)
     tensor_cores: bool = _option(True, "`compile` for CUDA: weights of products rounded to their operand")
     row_kernels: bool = _option(True, "`compile` for CUDA: kernels of our own without tensor cores")
     narrow_sums: bool = _option(False, "`compile` for CUDA: float8 products summed to about twelve bits")

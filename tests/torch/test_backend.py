@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,8 +16,10 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
-import tvm_cascade.torch  # noqa: E402, F401
+import tvm_cascade.torch  # noqa: E402
+from tvm_cascade.errors import ModelError  # noqa: E402
 from tvm_cascade.evaluate.tolerance import assert_close  # noqa: E402
+from tvm_cascade.torch import backend, compilation, exporting  # noqa: E402
 from tvm_cascade.torch.backend import MOST_KINDS, FallbackWarning  # noqa: E402
 
 
@@ -93,3 +97,101 @@ def test_shapes_without_end_run_in_pytorch_from_some_on() -> None:
         close(compiled(x), x.softmax(-1))
     with pytest.warns(FallbackWarning, match=rf"compiled for {MOST_KINDS} shapes.*dynamic="):
         assert torch.equal(compiled(torch.ones(3, 100)), torch.ones(3, 100).softmax(-1))
+
+
+class Rare(nn.Module):
+    """Attention, an operator without a converter, attention; it counts its calls, and writes to an argument."""
+
+    def __init__(self, rare: Any = torch.special.bessel_j0) -> None:
+        super().__init__()
+        self.linear, self.rare = nn.Linear(8, 8), rare
+        self.register_buffer("calls", torch.zeros(1))
+
+    def forward(self, x: Any, cache: Any) -> Any:
+        self.calls += 1
+        for k in range(2):
+            x = F.scaled_dot_product_attention(self.linear(x), x, x, is_causal=True).relu()
+            cache[k] = x.mean()
+            x = self.rare(x) if k == 0 else x
+        first, second = x.softmax(-1).chunk(2, -1)
+        return first, second, cache[:1]
+
+
+def rare_is_right(compiled: Any, module: Any, length: int) -> None:
+    x, calls = torch.randn(2, length, 8), module.calls.item()
+    found, (cache, expected) = None, (torch.zeros(3), torch.zeros(3))
+    found = compiled(x, cache)
+    assert module.calls.item() == calls + 1
+    for one, eager in zip((*found, cache), (*copy.deepcopy(module)(x, expected), expected), strict=True):
+        close(one, eager)
+    found[2][0] = 7.0
+    assert cache[0] == 7.0
+
+
+@torch.no_grad()
+def test_one_rare_operator_runs_in_pytorch_and_the_rest_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, tried, made = Rare().eval(), [], []
+    compile_ = compilation.compiled
+
+    def counted(*given: Any, by_name: bool) -> Any:
+        tried.append(given)
+        made.append(compile_(*given, by_name=by_name))
+        return made[-1]
+
+    monkeypatch.setattr(backend, "compiled", counted)
+    compiled = torch.compile(module, backend="tvm_cascade", dynamic=True)
+    with pytest.warns(
+        FallbackWarning, match=r"(?s)^aten\.special_bessel_j0\.default run in PyTorch, and the parts"
+    ) as told:
+        rare_is_right(compiled, module, 5)
+    assert len(told) == 1
+    assert (len(tried), len(made)) == (3, 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FallbackWarning)
+        for length in (5, 6):
+            rare_is_right(compiled, module, length)
+    assert (len(tried), len(made)) == (5, 4), "what is refused at any shape is tried once"
+
+
+@torch.no_grad()
+def test_dropout_between_compiled_parts_is_drawn_by_pytorch() -> None:
+    module = Rare(lambda x: F.dropout(torch.ones_like(x), 0.5, training=True)).eval()
+    compiled = torch.compile(module, backend="tvm_cascade")
+    x = torch.randn(2, 64, 8)
+    with pytest.warns(FallbackWarning, match="run in PyTorch, and the parts.*no random numbers"):
+        torch.manual_seed(3)
+        found = compiled(x, torch.zeros(3))
+    torch.manual_seed(3)
+    close(found[0], module(x, torch.zeros(3))[0])
+
+
+@torch.no_grad()
+def test_what_is_refused_at_any_shape_is_exported_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    exports, export = [], exporting.exported
+    monkeypatch.setattr(backend, "exported", lambda *given: exports.append(given) or export(*given))
+    compiled = torch.compile(lambda x: torch.special.bessel_j0(x).sum(-1), backend="tvm_cascade", dynamic=True)
+    with pytest.warns(FallbackWarning, match="a graph runs in PyTorch"):
+        compiled(torch.ones(3, 4))
+    for length in (5, 6, 7):
+        compiled(torch.ones(3, length))
+    assert len(exports) == 1
+
+
+@torch.no_grad()
+def test_optimize_refuses_a_rare_operator_unless_it_may_cut(tmp_path: Path) -> None:
+    module, example = Rare().eval(), (torch.randn(2, 5, 8), torch.zeros(3))
+    with pytest.raises(ModelError, match=r"(?s)special_bessel_j0.*cut=True"):
+        tvm_cascade.optimize(module, example)
+    with pytest.warns(FallbackWarning, match="special_bessel_j0"):
+        optimized = tvm_cascade.optimize(module, example, cut=True)
+    assert module.calls.item() == 0 and not example[1].any()
+    assert len(optimized.report.functions) > 1 and optimized.target.kind.name == "llvm"
+    x, cache, expected = torch.randn(2, 5, 8), torch.zeros(3), torch.zeros(3)
+    for one in (optimized, copy.deepcopy(optimized)):
+        close(one(x, cache)[0], module(x, expected)[0])
+        close(cache, expected)
+    assert module.calls.item() == 3
+    with pytest.raises(ModelError, match=r"(?s)compiled whole.*one that is cut"):
+        tvm_cascade.save(optimized, tmp_path / "model")
+    with pytest.raises(ModelError, match=r"float32 \[2, 5, 8\]"):
+        optimized(torch.randn(2, 6, 8), cache)

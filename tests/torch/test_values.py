@@ -49,10 +49,10 @@ WRONG: dict[str, tuple[str, Callable[[Any], Any], Callable[..., Any], str]] = {
         r"result 0 of aten\.sin\.default.*test_values\.py",
     ),
     "an argument that is ignored": (
-        "sum.dim_IntList",
-        lambda site: site.emit(relax.op.sum(site["self"], site["dim"], keepdims=False)),
-        lambda x: x.sum(1) + x.sum(0, dtype=torch.float64).float()[:4],
-        r"aten\.sum\.dim_IntList",
+        "argmax.default",
+        lambda site: site.emit(relax.op.argmax(site["self"], site["dim"], keepdims=False)),
+        lambda x: x.argmax(1, keepdim=True),
+        r"aten\.argmax\.default",
     ),
     "the second of two results": (
         "var_mean.correction",
@@ -84,6 +84,24 @@ def test_a_conversion_that_is_wrong_is_refused_and_named(name: str, monkeypatch:
     monkeypatch.setitem(CONVERTERS, operator, converter)  # type: ignore[arg-type]
     with pytest.raises(ModelError, match=f"(?s){message}"):
         tvm_cascade.optimize(Function(call), X)
+
+
+def _in_float32(site: Any) -> Any:
+    return site.emit(relax.op.sum(site["self"], site["dim"], keepdims=False))
+
+
+def _untold(site: Any) -> Any:
+    raise ValueError("not by this converter")
+
+
+@pytest.mark.parametrize("converter", [_in_float32, _untold])
+def test_a_use_that_is_not_converted_is_taken_apart_by_torchs_rule(
+    converter: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(CONVERTERS, "sum.dim_IntList", converter)
+    found = tvm_cascade.optimize(Function(call := lambda x: x.sum(0, dtype=torch.float64)), X)(X)
+    assert found.dtype == torch.float64
+    assert_close(found.numpy(), call(X).numpy(), length=4, dtype="float64")
 
 
 def _several(results: Any) -> list[Any]:

@@ -11,7 +11,8 @@ from tvm.target import Target
 
 from tvm_cascade.driver.arguments import parameters_of
 from tvm_cascade.driver.backends import backend_of
-from tvm_cascade.driver.compiled import Compiled
+from tvm_cascade.driver.cache import kept, key_of, texts_of
+from tvm_cascade.driver.compiled import Compiled, load
 from tvm_cascade.driver.functions import functions_of
 from tvm_cascade.driver.generation import generate
 from tvm_cascade.driver.lowering import Designs, designed, fused, goal_of, lowered
@@ -29,19 +30,21 @@ def compile_fused(
     target: Target,
     options: FuseOptions,
     designs: Designs | None = None,
+    records: str | None = None,
 ) -> Compiled:
     """Fuse, schedule and build a program for a whole target.
 
     Parameters
     ----------
     designs : what is known to be the best design of a function; the model's choice by default.
+    records : a text that tells these designs from others, where the code may be kept on disk.
 
     Raises
     ------
     InputError, CompilerError
         As `tvm_cascade.compile`.
     """
-    return _build(mod_or_func, target, options, designs, fuse=True)
+    return _build(mod_or_func, target, options, designs, records, fuse=True)
 
 
 def compile_unfused(
@@ -55,11 +58,17 @@ def compile_unfused(
         As `compile`.
     """
     chosen = FuseOptions.from_environment(**options)
-    return _build(mod_or_func, resolve_target(target), chosen, None, fuse=False)
+    return _build(mod_or_func, resolve_target(target), chosen, None, "", fuse=False)
 
 
 def _build(
-    mod_or_func: object, target: Target, options: FuseOptions, designs: Designs | None, *, fuse: bool
+    mod_or_func: object,
+    target: Target,
+    options: FuseOptions,
+    designs: Designs | None,
+    records: str | None,
+    *,
+    fuse: bool,
 ) -> Compiled:
     functions = functions_of(mod_or_func, "compile")
     foreign = {name: type(func).__name__ for name, func in functions.items() if not isinstance(func, tirx.PrimFunc)}
@@ -69,12 +78,26 @@ def _build(
         raise InputError("a module of PrimFuncs", found, "compile", hint)
     # A module's functions go by their names in it: TVM exports symbols, which may differ, and even clash.
     named = {name: func.with_attr("global_symbol", name) for name, func in functions.items()}
+    mod = mod_or_func.clone() if isinstance(mod_or_func, tvm.IRModule) else tvm.IRModule(named)
+    told = None if records is None else (*named, records, f"fuse={fuse}")
+    key = key_of(target, options, lambda: told and (*texts_of(mod), *told))
+    return kept(key, lambda: _built(mod, named, target, options, designs, fuse), Compiled.bundle, load)
+
+
+def _built(
+    mod: tvm.IRModule,
+    named: dict[str, tirx.PrimFunc],
+    target: Target,
+    options: FuseOptions,
+    designs: Designs | None,
+    fuse: bool,
+) -> Compiled:
+    """The code of a module, which is changed, whose functions go by these names."""
     backend, goal = backend_of(target), goal_of(target, options, fuse)
     known, origins = designed(named, goal, designs) if designs is not None else ({}, {})
     outcomes = fused({name: func for name, func in named.items() if name not in known}, goal)
     ready = {**lowered(outcomes, goal, named), **{name: one for name, (_, one) in known.items()}}
     outcomes |= {name: outcome for name, (outcome, _) in known.items()}
-    mod = mod_or_func.clone() if isinstance(mod_or_func, tvm.IRModule) else tvm.IRModule(named)
     for name, one in ready.items():
         mod.update_func(mod.get_global_var(name), one.func)
         for step, func in one.steps.items():
@@ -87,9 +110,8 @@ def _build(
     origins = {name: origin for name, origin in origins.items() if name not in failed}
     explained = partial(explain_outcomes, named, outcomes, kernels, origins) if fuse else Explanation
     names = sorted({function for name, one in ready.items() if name not in failed for function in one.replaced})
-    exported = partial(backend.export, built, mod, target)
     parameters = {name: parameters_of(func) for name, func in named.items()}
-    return Compiled(built, mod, parameters, explained, exported, target, {name: ULP_BOUNDS[name] for name in names})
+    return Compiled(built, mod, parameters, explained, target, {name: ULP_BOUNDS[name] for name in names})
 
 
 def _generated(

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import tvm
 from tvm.target import Target
 
 from tvm_cascade.driver.arguments import Parameter, call_with
+from tvm_cascade.driver.as_json import from_json, to_json
 from tvm_cascade.driver.backends import backend_of
+from tvm_cascade.driver.bundle import LIBRARY, TARGET, Files, library_of, loaded, packed, unpacked, with_library
+from tvm_cascade.driver.generation import generate
+from tvm_cascade.driver.targets import check_runs_here
 from tvm_cascade.errors import InputError
 from tvm_cascade.report.explanation import Explanation
 
@@ -21,22 +26,24 @@ from tvm_cascade.report.explanation import Explanation
 class Compiled:
     """A compiled program; calling it runs its only function, or `main`, on tensors: inputs, then outputs to fill.
 
+    It can be pickled, and saved by `tvm_cascade.save`; its copies are itself, since nothing in it changes.
+
     Attributes
     ----------
     runtime_module : what TVM built; `runtime_module["name"]` is one of its functions.
     mod : the module that went into code generation: fused and scheduled.
     parameters : by function, what it takes, in order.
     explained : makes `report`.
-    exported : writes the library of `export_library`.
     target : what it was built for.
     replaced_math : functions computed by vectorised polynomials, with the bound of their error in ulp.
     """
+
+    KIND: ClassVar[str] = "program"
 
     runtime_module: tvm.runtime.Executable
     mod: tvm.IRModule
     parameters: dict[str, tuple[Parameter, ...]]
     explained: Callable[[], Explanation] = field(repr=False)
-    exported: Callable[[Path], None] = field(repr=False)
     target: Target
     replaced_math: dict[str, float] = field(default_factory=dict)
 
@@ -68,7 +75,32 @@ class Compiled:
         path = Path(path)
         if path.suffix != ".so" or not path.parent.is_dir():
             raise InputError("a path of a .so file in a folder that exists", str(path), "export_library")
-        self.exported(path)
+        backend_of(self.target).export(self.runtime_module, self.mod, self.target, path)
+
+    def bundle(self) -> Files:
+        """The parts of a bundle of it: a library, and all else as JSON."""
+        return {
+            LIBRARY: self._library(),
+            _MODULE: tvm.ir.save_json(self.mod).encode(),
+            TARGET: tvm.ir.save_json(self.target).encode(),
+            _RECORD: to_json([self.parameters, self.report, self.replaced_math]),
+        }
+
+    def _library(self) -> bytes:
+        if backend_of(self.target).first_device.exist:
+            return library_of(self.runtime_module)
+        with tempfile.TemporaryDirectory() as folder:  # machine code of kernels needs a process of its own then
+            self.export_library(Path(folder) / LIBRARY)
+            return (Path(folder) / LIBRARY).read_bytes()
+
+    def __reduce__(self) -> tuple[Callable[[bytes], Compiled], tuple[bytes]]:
+        return unpickled, (packed(self.bundle()),)
+
+    def __copy__(self) -> Compiled:
+        return self
+
+    def __deepcopy__(self, _memo: dict[int, Any]) -> Compiled:
+        return self
 
     def __getitem__(self, name: str) -> Callable[..., Any]:
         """The function of that name; arguments as for a call of the whole."""
@@ -110,3 +142,37 @@ class Compiled:
             When it was compiled for a GPU and there is none.
         """
         return self["main" if len(self.parameters) > 1 else next(iter(self.parameters))](*arguments)
+
+
+class _Loaded(tvm.runtime.Executable):
+    """The code of a library that is loaded; sources are made again of the lowered module where they are asked for."""
+
+    def __init__(self, library: tvm.runtime.Module, lowered: tvm.IRModule, target: Target) -> None:
+        self._jitted_mod, self._lowered, self._target = library, lowered, target
+
+    @cached_property
+    def mod(self) -> tvm.runtime.Module:
+        return generate(self._lowered, self._target).mod
+
+
+_MODULE, _RECORD = "module.json", "compiled.json"
+
+
+def load(files: Files) -> Compiled:
+    """The compiled program of a bundle.
+
+    Raises
+    ------
+    DeviceError
+        When this machine cannot run it.
+    """
+    lowered, target = (tvm.ir.load_json(files[name].decode()) for name in (_MODULE, TARGET))
+    check_runs_here(target)
+    parameters, report, replaced = from_json(files[_RECORD])
+    built = with_library(_Loaded(loaded(files[LIBRARY]), lowered, target), files[LIBRARY])
+    return Compiled(built, lowered, parameters, lambda: report, target, replaced)
+
+
+def unpickled(data: bytes) -> Compiled:
+    """The compiled program of a bundle's bytes."""
+    return load(unpacked(data))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from tvm.target import Target
+from tvm.target import Target, codegen
 
 from tvm_cascade.devices.host import host_target
 from tvm_cascade.driver.backends import BACKENDS, backend_of
-from tvm_cascade.errors import InputError
+from tvm_cascade.errors import DeviceError, InputError
 
 _ARCHITECTURES = {"sm_": ("cuda", "arch"), "gfx": ("rocm", "mcpu")}
 """By prefix of an architecture, the kind of target and the attribute that states it."""
@@ -46,6 +47,35 @@ def resolve_target(
         hint = "; ".join(filter(None, (hint, otherwise)))
         raise InputError(f"a target of kind {' or '.join(kinds)}", resolved.kind.name, "target", hint)
     return backend_of(resolved).resolve(resolved, _stated(target, resolved))
+
+
+_INSTRUCTIONS = re.compile(r"avx|sse|fma|f16c|bmi|amx|vaes|vpclmul|gfni|neon|sv|sme|dotprod|i8mm|bf16|fullfp16|lse")
+"""Features of processors without which code for them ends the process; others tell what is slow."""
+
+
+def lacking(target: Target) -> str:
+    """What code for the target needs and this machine has not; empty where it runs."""
+    host = target if target.host is None else target.host
+    triple = str(host.attrs.get("mtriple", ""))
+    if triple not in ("", codegen.llvm_get_system_triple()):
+        return f"a processor and system {triple}"
+    needed, offered = (set(map(str, codegen.llvm_get_cpu_features(one))) for one in (host, host_target()))
+    if missing := sorted(filter(_INSTRUCTIONS.match, needed - offered)):
+        return f"a processor with {', '.join(missing)}"
+    return "" if backend_of(target).first_device.exist else f"a GPU of kind {target.kind.name}"
+
+
+def check_runs_here(target: Target) -> None:
+    """Refuse code that was compiled for another machine: an instruction that a processor lacks ends the process.
+
+    Raises
+    ------
+    DeviceError
+        When this machine cannot run code for the target.
+    """
+    if wanted := lacking(target):
+        here = str(host_target().attrs.get("mcpu", "another machine"))
+        raise DeviceError(wanted, here, "compiled code", "compile the program on this machine")
 
 
 def _of_architecture(target: str) -> str | dict[str, Any]:

@@ -41,8 +41,12 @@ def cached_path() -> Path:
     sources = source_folder()
     for path in [sources / "CMakeLists.txt", *sorted((sources / "src_cuda" / "runtime").iterdir())]:
         digest.update(path.read_bytes())
-    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return root / "tvm-cascade" / f"native-{digest.hexdigest()[:16]}" / FILE_NAME
+    return cache_folder() / f"native-{digest.hexdigest()[:16]}" / FILE_NAME
+
+
+def cache_folder() -> Path:
+    """The folder of what this package keeps on the user's disk."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tvm-cascade"
 
 
 def library_path() -> Path | None:

@@ -14,8 +14,11 @@ from tvm.target import Target
 
 from tvm_cascade.devices.device import Device, Gpu
 from tvm_cascade.devices.read import device_of
+from tvm_cascade.driver.as_json import from_json, to_json
 from tvm_cascade.driver.backend import Lowered
 from tvm_cascade.driver.backends import backend_of
+from tvm_cascade.driver.bundle import LIBRARY, Files, library_of, loaded, with_library
+from tvm_cascade.driver.cache import kept, key_of, texts_of
 from tvm_cascade.driver.generation import generate
 from tvm_cascade.driver.lowering import fused, goal_of, lowered
 from tvm_cascade.driver.targets import resolve_target
@@ -97,8 +100,20 @@ class Pipeline:
         """A module's code, for `relax.VirtualMachine`.
 
         As `relax.build(mod, pipeline.target, relax_pipeline=pipeline)`, which does for CPUs; kernels of GPUs are
-        compiled as by `tvm_cascade.compile`, each with the mathematics that it is exact with.
+        compiled as by `tvm_cascade.compile`, each with the mathematics that it is exact with. The code is kept on disk.
         """
+        key = key_of(self.target, self.options, lambda: texts_of(mod))
+        executable, report = kept(key, lambda: self.made(mod), saved, load)
+        self.report, self._apart = report, [*report.apart]
+        return executable
+
+    def made(self, mod: tvm.IRModule) -> tuple[relax.VMExecutable, Explanation]:
+        """A module's code, and its report, without a look at the disk."""
+        executable = self._built(mod)
+        assert self.report is not None, "of the module that was built"
+        return executable, self.report
+
+    def _built(self, mod: tvm.IRModule) -> relax.VMExecutable:
         with self.target:
             lowered = self(mod)
         attributes = dict(lowered.attrs) if lowered.attrs else {}
@@ -140,6 +155,21 @@ class Pipeline:
         explained = explain_outcomes(functions, outcomes, kernels)
         self.report = dataclasses.replace(explained, apart=self.apart)
         return found
+
+
+_REPORT = "report.json"
+
+
+def saved(made: tuple[relax.VMExecutable, Explanation]) -> Files:
+    """The parts of a bundle of code and report."""
+    executable, report = made
+    return {LIBRARY: library_of(executable), _REPORT: to_json(report)}
+
+
+def load(files: Files) -> tuple[relax.VMExecutable, Explanation]:
+    """The code and the report of a bundle."""
+    executable = relax.VMExecutable(loaded(files[LIBRARY]))
+    return with_library(executable, files[LIBRARY]), from_json(files[_REPORT])
 
 
 def _overlapping(mod: tvm.IRModule, ready: Mapping[str, Lowered], device: Device) -> tvm.IRModule:

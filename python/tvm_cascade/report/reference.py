@@ -77,6 +77,10 @@ _OPTIONS = """# Options
 Fields of `tvm_cascade.FuseOptions`, keyword arguments of the pass, of `compile` and of `explain`, variables, and flags
 of the commands that fuse. A keyword goes before a variable. `python -m tvm_cascade options` prints what is in force.
 
+Compiled code is kept on disk in `$XDG_CACHE_HOME/tvm-cascade/code` (`~/.cache/tvm-cascade/code` by default), of at most
+`TVM_CASCADE_CACHE_MIB` MiB (4096): what was used longest ago goes first, and 0 keeps nothing
+([api](api.md#code-on-disk)). Not kept is what `FuseCascadedReductions` and `explain` find out.
+
 Written by `python -m tvm_cascade options --markdown`.
 
 | option | flag, variable | default | meaning |

@@ -10,10 +10,14 @@ import torch
 from torch import fx
 
 from tvm_cascade.errors import CascadeError
+from tvm_cascade.report.explanation import Explanation
 from tvm_cascade.torch.aliases import views_of_arguments
+from tvm_cascade.torch.code import Code
+from tvm_cascade.torch.compilation import compiled, in_parts, runnable
+from tvm_cascade.torch.cutting import CutCode
 from tvm_cascade.torch.devices import device_of
-from tvm_cascade.torch.exporting import ONE_AT_A_TIME, exported
-from tvm_cascade.torch.optimization import compiled, runnable
+from tvm_cascade.torch.exporting import ONE_AT_A_TIME, ExportError, exported
+from tvm_cascade.torch.site import ConversionError
 
 MOST_KINDS = 8
 """Shapes and strides of its arguments for which one graph is compiled; for further ones it runs in PyTorch."""
@@ -22,7 +26,7 @@ Runnable = Callable[[Sequence[Any]], tuple[Any, ...]]
 
 
 class FallbackWarning(UserWarning):
-    """A graph runs as PyTorch runs it."""
+    """A graph, or operators of it, run as PyTorch runs them."""
 
 
 def backend(graph: fx.GraphModule, example_inputs: Sequence[Any], **_: object) -> Callable[..., Any]:
@@ -39,12 +43,30 @@ def backend(graph: fx.GraphModule, example_inputs: Sequence[Any], **_: object) -
 
 
 class CapturedGraph:
-    """A graph of TorchDynamo, with a program for each kind of arguments that was seen."""
+    """A graph of TorchDynamo, with a program for each kind of arguments that was seen.
 
-    def __init__(self, graph: fx.GraphModule) -> None:
-        self._graph = graph
+    Parameters
+    ----------
+    is_part : of a graph that was cut; nobody writes to its results, which need be views of nothing.
+    """
+
+    def __init__(self, graph: fx.GraphModule, is_part: bool = False) -> None:
+        self._graph, self._is_part = graph, is_part
+        self._codes: list[Code | CutCode] = []
+        self._refusal: ConversionError | None = None
+        self._is_hopeless = False
         self._programs: dict[tuple[object, ...], Runnable | None] = {}
         self._told: set[str] = set()
+
+    @classmethod
+    def part(cls, graph: fx.GraphModule) -> CapturedGraph:
+        """A part of a graph that was cut."""
+        return cls(graph, is_part=True)
+
+    @property
+    def reports(self) -> list[Explanation]:
+        """Of what it was compiled to."""
+        return [code.report for code in self._codes]
 
     def __call__(self, *arguments: Any) -> Any:
         """The graph's results, a tuple."""
@@ -61,6 +83,8 @@ class CapturedGraph:
 
     def _compiled(self, arguments: Sequence[Any]) -> Runnable | None:
         """The program for such arguments; None where there is none, after a warning."""
+        if self._is_hopeless:
+            return None
         if len(self._programs) >= MOST_KINDS:
             hint = "tvm_cascade.optimize(…, dynamic=…) compiles one program for all shapes"
             self._warn(f"it was compiled for {MOST_KINDS} shapes of its arguments already; {hint}")
@@ -68,11 +92,15 @@ class CapturedGraph:
         try:
             device = device_of(self._graph, tuple(arguments))
             program = exported(self._graph, tuple(arguments), {}, None)
-            views = views_of_arguments(program)
-            run = runnable(compiled(program, "auto", device), program, None)
+            views = {} if self._is_part else views_of_arguments(program)
+            code = self._code(program, device)
+            run = runnable(code, program, None)
         except CascadeError as error:
+            self._is_hopeless = isinstance(error, ExportError) or getattr(error, "of_any_shape", False)
             self._warn(_told(error))
             return None
+
+        self._codes.append(code)
 
         def call(given: Sequence[Any]) -> tuple[Any, ...]:
             if (shared := run.shared(given)) is not None:
@@ -82,10 +110,31 @@ class CapturedGraph:
 
         return call
 
+    def _code(self, program: torch.export.ExportedProgram, device: torch.device) -> Code | CutCode:
+        """The program's code, in parts where operators are refused; those of any shape are asked about once."""
+        if (refusal := self._refusal) is None:
+            try:
+                return compiled(program, "auto", device, by_name=False)
+            except ConversionError as error:
+                refusal = error
+        parts = in_parts(program, refusal, "auto", device, CapturedGraph.part)
+        self._refusal = refusal if refusal.of_any_shape else None
+        self._tell(told_of_cut(refusal))
+        return parts
+
     def _warn(self, told: str) -> None:
+        self._tell(f"a graph runs in PyTorch, not in tvm-cascade: {told}")
+
+    def _tell(self, told: str) -> None:
         if told not in self._told:
             self._told.add(told)
-            warnings.warn(f"a graph runs in PyTorch, not in tvm-cascade: {told}", FallbackWarning, stacklevel=3)
+            warnings.warn(told, FallbackWarning, stacklevel=4)
+
+
+def told_of_cut(refusal: ConversionError) -> str:
+    """What is told of a graph that is cut."""
+    names = ", ".join(dict.fromkeys(map(str, refusal.operators)))
+    return f"{names} run in PyTorch, and the parts of the graph between them in tvm-cascade: {_told(refusal)}"
 
 
 def _told(error: CascadeError) -> str:

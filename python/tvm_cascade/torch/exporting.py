@@ -36,6 +36,10 @@ _HINT_OF_DYNAMIC = (
 )
 
 
+class ExportError(ModelError):
+    """A module that torch.export does not take."""
+
+
 def arguments_of(example: Any, module: torch.nn.Module) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The positional and the keyword arguments that an example stands for, each a tensor of its own.
 
@@ -78,7 +82,7 @@ def exported(
 
     Raises
     ------
-    ModelError
+    ExportError
         When torch cannot export it.
     """
     try:
@@ -88,7 +92,7 @@ def exported(
         of_dynamic = dynamic is not None and isinstance(error, (torch._dynamo.exc.UserError, TypeError, ValueError))
         where = ", ".join(filter(None, (type(module).__name__, _line(error))))
         hint = _HINT_OF_DYNAMIC if of_dynamic else _HINT
-        raise ModelError("a module that torch.export takes", _shortly(error), where, hint) from error
+        raise ExportError("a module that torch.export takes", _shortly(error), where, hint) from error
 
 
 def decomposed(program: torch.export.ExportedProgram, table: Mapping[Any, Any]) -> torch.export.ExportedProgram:

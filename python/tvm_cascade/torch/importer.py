@@ -37,7 +37,7 @@ KEPT_WHOLE = (_ATEN.scaled_dot_product_attention.default, _ATEN.matmul.default, 
 _RULES = torch._decomp.decomposition_table
 """Torch's rules for what operators are made of; those that `torch.export` does not take by default too."""
 
-_HINT = "write it by other operators, or leave it to torch.compile(…, backend='tvm_cascade'), which falls back"
+_HINT = "tvm_cascade.optimize(…, cut=True) and torch.compile(…, backend='tvm_cascade') run it in PyTorch, the rest here"
 
 DECOMPOSED: Mapping[Any, Callable[..., Any]] = {
     _ATEN.rms_norm.default: norms.rms_norm,
@@ -63,11 +63,7 @@ def import_program(program: torch.export.ExportedProgram, device: torch.device) 
     ModelError
         Where it has an operator that cannot be converted, or that is converted to something else.
     """
-    table = torch.export.default_decompositions()
-    for kept in KEPT_WHOLE:
-        table.pop(kept, None)
-    table.update(DECOMPOSED)
-    program = decomposed(program, table)
+    program = functional(program)
     known, first = {node.target for node in _calls(program.graph)}, None
     apart = set[Any]()
     while True:
@@ -82,6 +78,21 @@ def import_program(program: torch.export.ExportedProgram, device: torch.device) 
                 raise first from None
             apart.update(error.operators)
             program = _taken_apart(program, error.operators, first)
+
+
+def functional(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """The program of operators that converters are for, which write to nothing.
+
+    Raises
+    ------
+    ModelError
+        When torch cannot decompose it.
+    """
+    table = torch.export.default_decompositions()
+    for kept in KEPT_WHOLE:
+        table.pop(kept, None)
+    table.update(DECOMPOSED)
+    return decomposed(program, table)
 
 
 def _taken_apart(
@@ -130,11 +141,13 @@ def _refuse_unknown(graph: fx.Graph) -> None:
     random = [node for node in _calls(graph) if _is_random(node)]
     if random:
         hint = "call the module's .eval(), or draw outside of it"
-        raise ModelError("operators that draw no random numbers", _names(random), origin(random[0]), hint)
+        operators, expected = [node.target for node in random], "operators that draw no random numbers"
+        raise ConversionError(operators, expected, _names(random), origin(random[0]), hint, of_any_shape=True)
     unknown = [*_unknown(graph).values()][::-1]
     if unknown:
         operators = [node.target for node in unknown]
-        raise ConversionError(operators, "operators that can be converted", _names(unknown), origin(unknown[0]), _HINT)
+        expected, found, where = "operators that can be converted", _names(unknown), origin(unknown[0])
+        raise ConversionError(operators, expected, found, where, _HINT, of_any_shape=True)
 
 
 def _is_random(node: fx.Node) -> bool:
@@ -169,11 +182,12 @@ def _converter(name: str) -> Callable[[fx.Node, Any], Any]:
                 found = convert_as_is()
                 found = site.emit(found) if isinstance(found, relax.Call) else found
             return checked(site, rounded(site, without_axis(site, found) if is_along_no_axis(node) else found))
+        except ModelError as error:
+            raise ConversionError([node.target], error.expected, error.found, error.where, error.hint) from error
         except CascadeError:
             raise
         except Exception as error:
-            raise ModelError(
-                f"a use of {node.target} that can be converted", told(error), origin(node), _HINT
-            ) from error
+            expected = f"a use of {node.target} that can be converted"
+            raise ConversionError([node.target], expected, told(error), origin(node), _HINT) from error
 
     return convert

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
+import importlib
 import inspect
+import io
+import re
 import threading
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import torch
+import tvm
 from torch.utils import _pytree as pytree
+from tvm.target import Target
 
+from tvm_cascade.driver.as_json import from_json, to_json
+from tvm_cascade.driver.bundle import TARGET, Files, packed, unpacked
+from tvm_cascade.driver.targets import check_runs_here
 from tvm_cascade.errors import ModelError
 from tvm_cascade.report.explanation import Explanation
 from tvm_cascade.torch.calls import as_in_example, parts_of, shown
-from tvm_cascade.torch.devices import ModelDevice
-from tvm_cascade.torch.graph import Interface
+from tvm_cascade.torch.code import Code
+from tvm_cascade.torch.cutting import CutCode
+from tvm_cascade.torch.devices import placed
 from tvm_cascade.torch.leaves import Leaf, check, check_constant, check_positions
 from tvm_cascade.torch.site import told
 from tvm_cascade.torch.state import SharedTensor
@@ -26,32 +38,39 @@ class Program:
 
     Parameters
     ----------
-    function : `main` of the virtual machine.
-    interface : what it takes and gives.
+    code : that it was compiled to. That of a program that is cut takes and gives tensors of torch.
     leaves : what was promised of the arguments.
     ranges : of symbolic extents.
     state : the model's parameters and buffers.
-    device : that it runs on.
     """
 
     def __init__(
         self,
-        function: Any,
-        interface: Interface,
+        code: Code | CutCode,
         leaves: Sequence[Leaf | None],
         ranges: dict[str, tuple[int, int | None]],
         state: dict[str, SharedTensor],
-        device: ModelDevice,
     ) -> None:
-        self._function, self._interface = function, interface
+        self.code, self._interface, self._device = code, code.interface, code.device
+        self._function = code.function()
         self._leaves, self._ranges, self._state = leaves, ranges, state
-        self._device = device
         self._lock = threading.Lock()  # TVM's virtual machine runs one call at a time
 
     def __call__(self, arguments: Sequence[Any]) -> list[Any]:
         """The leaves of the result; what the model writes to is written to."""
         with self._lock:
             return self._called(arguments)
+
+    def bundle(self) -> Files:
+        """The parts of a bundle of it: the code, and the parameters and buffers as they are now."""
+        tensors = io.BytesIO()
+        torch.save({name: shared.current().detach() for name, shared in self._state.items()}, tensors)
+        record = to_json([str(self._device.torch), self._leaves, self._ranges])
+        target = tvm.ir.save_json(self.code.target).encode()
+        return {TARGET: target, _PROGRAM: record, _STATE: tensors.getvalue(), **self.code.bundle()}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Program:
+        return Program(self.code, self._leaves, self._ranges, copy.deepcopy(self._state, memo))
 
     def shared(self, arguments: Sequence[Any]) -> str | None:
         """Which two tensors share memory, of which one is written to: PyTorch would see the write in the other."""
@@ -70,26 +89,7 @@ class Program:
         return f"`{place if leaf is None else leaf.name}`"
 
     def _called(self, arguments: Sequence[Any]) -> list[Any]:
-        interface, sizes = self._interface, dict[str, int]()
-        if len(arguments) != len(self._leaves):
-            raise ModelError(f"{len(self._leaves)} arguments", str(len(arguments)), "call of the model")
-        passed = [self._state[name]() for name in interface.state]
-        for position, (leaf, argument) in enumerate(zip(self._leaves, arguments, strict=True)):
-            if leaf is None:
-                check_constant(f"argument {position} of the model", interface.constants[position], argument)
-                continue
-            checked = check(leaf, argument, self._device.torch, self._ranges, sizes)
-            check_positions(leaf, checked)
-            passed.append(to_tvm(checked, self._device.tvm))
-        if (shared := self.shared(arguments)) is not None:
-            hint = "pass a copy of one of them, .clone()"
-            raise ModelError("tensors that share no memory where one is written to", shared, "call of the model", hint)
-        try:
-            with self._device.current():
-                results = self._function(*passed)
-        except Exception as error:
-            raise ModelError("a call that runs", told(error), "the virtual machine of TVM") from error
-        found = [to_torch(result) for result in results]
+        interface, found = self._interface, self.computed(arguments)
         for target, result in zip(interface.mutated, found, strict=False):
             written = self._state[target].tensor if isinstance(target, str) else arguments[target]
             with torch.no_grad():
@@ -97,22 +97,70 @@ class Program:
         constants = iter(interface.returned)
         return [constant if k is None else found[k] for k, constant in zip(interface.outputs, constants, strict=True)]
 
+    def computed(self, arguments: Sequence[Any]) -> list[torch.Tensor]:
+        """What the model writes to, as it is to be, and the leaves of its result that are tensors."""
+        in_torch, passed = isinstance(self.code, CutCode), list[Any]()
+        for name in self._interface.state:
+            passed.append(self._state[name].current() if in_torch else self._state[name]())
+        for checked in self._checked(arguments):
+            passed.append(checked if in_torch else to_tvm(checked, self._device.tvm))
+        if (shared := self.shared(arguments)) is not None:
+            hint = "pass a copy of one of them, .clone()"
+            raise ModelError("tensors that share no memory where one is written to", shared, "call of the model", hint)
+        if in_torch:
+            return [*self._function(*passed)]
+        try:
+            with self._device.current():
+                results = self._function(*passed)
+        except Exception as error:
+            raise ModelError("a call that runs", told(error), "the virtual machine of TVM") from error
+        return [to_torch(result) for result in results]
+
+    def _checked(self, arguments: Sequence[Any]) -> Iterator[torch.Tensor]:
+        """The arguments that are tensors, where all are what was promised."""
+        sizes = dict[str, int]()
+        if len(arguments) != len(self._leaves):
+            raise ModelError(f"{len(self._leaves)} arguments", str(len(arguments)), "call of the model")
+        for position, (leaf, argument) in enumerate(zip(self._leaves, arguments, strict=True)):
+            if leaf is None:
+                check_constant(f"argument {position} of the model", self._interface.constants[position], argument)
+                continue
+            checked = check(leaf, argument, self._device.torch, self._ranges, sizes)
+            check_positions(leaf, checked)
+            yield checked
+
+
+_PROGRAM, _STATE, _MODEL = "program.json", "state.pt", "model.json"
+
 
 class OptimizedModel:
     """What `tvm_cascade.optimize` returns.
 
-    Attributes
+    A deep copy has parameters and buffers of its own, or those of the copy of the module where both are copied
+    together. So has what is pickled, or saved by `tvm_cascade.save`, which does not need the module's class.
+
+    Parameters
     ----------
-    report : every reduction of the model, with verdict and kernel.
-    target : what it was compiled for.
+    name : of the module's class.
+    signature : of its `forward`.
+    program : that computes it.
+    call_spec : how arguments and results are laid out.
     """
 
-    def __init__(
-        self, module: torch.nn.Module, program: Program, call_spec: Any, target: Any, report: Explanation
-    ) -> None:
-        self._name, self._signature = type(module).__name__, inspect.signature(module.forward)
-        self._program, self._spec = program, call_spec
-        self.target, self.report = target, report
+    KIND: ClassVar[str] = "model"
+
+    def __init__(self, name: str, signature: inspect.Signature, program: Program, call_spec: Any) -> None:
+        self._name, self._signature, self._program, self._spec = name, signature, program, call_spec
+
+    @property
+    def target(self) -> Target:
+        """What it was compiled for."""
+        return self._program.code.target
+
+    @property
+    def report(self) -> Explanation:
+        """Every reduction of the model, with verdict and kernel."""
+        return self._program.code.report
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The module's result for these arguments, which have the structure of the example's.
@@ -136,6 +184,38 @@ class OptimizedModel:
             raise ModelError(f"arguments as {shown(wanted)}", shown(spec), f"call of {self._name}", hint)
         return pytree.tree_unflatten(self._program(leaves), self._spec.out_spec)
 
+    def bundle(self) -> Files:
+        """The parts of a bundle of it.
+
+        Raises
+        ------
+        ModelError
+            When it takes or gives values of a class that torch.export cannot write down.
+        """
+        try:
+            specs = [pytree.treespec_dumps(one) for one in (self._spec.in_spec, self._spec.out_spec)]
+        except NotImplementedError as error:
+            hint = "register the class with a serialized_type_name: torch.utils._pytree.register_pytree_node"
+            raise ModelError(
+                "arguments and results of classes that can be written down", str(error), "", hint
+            ) from error
+        parameters = [(one.name, int(one.kind), _default(one)) for one in self._signature.parameters.values()]
+        return {_MODEL: to_json([self._name, parameters, specs]), **self._program.bundle()}
+
+    def __reduce__(self) -> tuple[Callable[[bytes], OptimizedModel], tuple[bytes]]:
+        return unpickled, (packed(self.bundle()),)
+
+    def __copy__(self) -> OptimizedModel:
+        return self._with(self._program)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> OptimizedModel:
+        return self._with(copy.deepcopy(self._program, memo))
+
+    def _with(self, program: Program) -> OptimizedModel:
+        made = object.__new__(OptimizedModel)
+        made.__dict__.update(self.__dict__, _program=program)
+        return made
+
     def __repr__(self) -> str:
         return f"<OptimizedModel of {self._name} for {self.target.kind.name}; its .report says what was fused>"
 
@@ -145,3 +225,61 @@ def _ordered(kwargs: dict[str, Any], spec: Any) -> dict[str, Any]:
     names = parts_of(spec)[1].context
     known = {name: kwargs[name] for name in names or () if name in kwargs}
     return {**known, **{name: value for name, value in kwargs.items() if name not in known}}
+
+
+def _default(parameter: inspect.Parameter) -> tuple[object, ...]:
+    """The default of a parameter that has one, None for a value that is not written as JSON."""
+    if parameter.default is inspect.Parameter.empty:
+        return ()
+    try:
+        to_json(parameter.default)
+    except TypeError:
+        return (None,)
+    return (parameter.default,)
+
+
+def _spec(text: str) -> Any:
+    """The structure that a text stands for, whose classes are registered by the modules that define them."""
+    for module in set(re.findall(r'"type": "([\w.]+)\.\w+"', text)):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(module)
+    try:
+        return pytree.treespec_loads(text)
+    except NotImplementedError as error:
+        hint = "register the class as it was when the model was saved, by torch.utils._pytree.register_pytree_node"
+        raise ModelError("classes of arguments and results that are known", str(error), "saved model", hint) from error
+
+
+def load(files: Files) -> OptimizedModel:
+    """The model of a bundle.
+
+    Raises
+    ------
+    DeviceError
+        When this machine cannot run it.
+    ModelError
+        When it takes or gives values of a class that is not known here.
+    """
+    target = tvm.ir.load_json(files[TARGET].decode())
+    check_runs_here(target)
+    name, parameters, specs = from_json(files[_MODEL])
+    device, leaves, ranges = from_json(files[_PROGRAM])
+    place = placed(torch.device(device), target)
+    tensors = torch.load(io.BytesIO(files[_STATE]), map_location=place.torch, weights_only=True)
+    state = {name: SharedTensor(name, tensor, place.tvm) for name, tensor in tensors.items()}
+    program = Program(Code.load(files, target, place), leaves, ranges, state)
+    in_spec, out_spec = map(_spec, specs)
+    signature = inspect.Signature(
+        [
+            inspect.Parameter(
+                one, inspect._ParameterKind(kind), default=default[0] if default else inspect.Parameter.empty
+            )
+            for one, kind, default in parameters
+        ]
+    )
+    return OptimizedModel(name, signature, program, SimpleNamespace(in_spec=in_spec, out_spec=out_spec))
+
+
+def unpickled(data: bytes) -> OptimizedModel:
+    """The model of a bundle's bytes."""
+    return load(unpacked(data))

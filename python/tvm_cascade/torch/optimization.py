@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import warnings
 from typing import Any
 
 import torch
-import tvm
-from tvm import relax
+from torch.utils import _pytree as pytree
 from tvm.target import Target
 
-from tvm_cascade.driver.targets import resolve_target
-from tvm_cascade.errors import CascadeError, InputError, ModelError
-from tvm_cascade.report.explanation import Explanation
-from tvm_cascade.torch.build import built
+from tvm_cascade.errors import InputError
+from tvm_cascade.torch.backend import CapturedGraph, FallbackWarning, told_of_cut
 from tvm_cascade.torch.calls import names_of_extents
-from tvm_cascade.torch.devices import ModelDevice, asked_for, device_of, placed
+from tvm_cascade.torch.code import Code
+from tvm_cascade.torch.compilation import compiled, in_parts, runnable
+from tvm_cascade.torch.cutting import CutCode
+from tvm_cascade.torch.devices import device_of
 from tvm_cascade.torch.exporting import ONE_AT_A_TIME, Dynamic, arguments_of, exported
-from tvm_cascade.torch.graph import Interface
-from tvm_cascade.torch.importer import import_program
-from tvm_cascade.torch.leaves import leaves_of, named, ranges_of
-from tvm_cascade.torch.model import OptimizedModel, Program
-from tvm_cascade.torch.site import told
-from tvm_cascade.torch.state import shared_state
+from tvm_cascade.torch.model import OptimizedModel
+from tvm_cascade.torch.site import ConversionError
 
 
 def optimize(
@@ -32,6 +27,7 @@ def optimize(
     example_inputs: Any,
     target: str | dict[str, Any] | Target = "auto",
     dynamic: Dynamic = None,
+    cut: bool = False,
 ) -> OptimizedModel:
     """Compile a module for inference, its cascades of reductions fused.
 
@@ -44,6 +40,8 @@ def optimize(
         GPU. On a GPU calls are put on torch's current stream.
     dynamic : which extents may change, as `dynamic_shapes` of `torch.export.export`: per argument a mapping from
         dimensions to `torch.export.Dim`.
+    cut : operators that cannot be converted run in PyTorch, and a `FallbackWarning` names them; the parts between them
+        are compiled. Such a model cannot be saved.
 
     Returns
     -------
@@ -71,70 +69,16 @@ def optimize(
     device = device_of(module, (args, kwargs))
     with ONE_AT_A_TIME:
         program = exported(module, args, kwargs, dynamic)
-        code = compiled(program, target, device)
-    extents = names_of_extents(inspect.signature(module.forward), args, kwargs, dynamic)
-    run = runnable(code, program, module, extents)
-    return OptimizedModel(module, run, program.call_spec, code.target, code.report)
-
-
-@dataclass(frozen=True)
-class Code:
-    """What a model was compiled to.
-
-    Attributes
-    ----------
-    executable : of TVM's virtual machine.
-    interface : what its function `main` takes and gives.
-    target : what it was compiled for.
-    device : that it runs on.
-    report : of its reductions.
-    """
-
-    executable: tvm.runtime.Executable
-    interface: Interface
-    target: Target
-    device: ModelDevice
-    report: Explanation
-
-
-def compiled(
-    program: torch.export.ExportedProgram, target: str | dict[str, Any] | Target, device: torch.device
-) -> Code:
-    """The code of an exported module for the device that its tensors are on.
-
-    Raises
-    ------
-    InputError, ModelError
-        As `optimize`.
-    """
-    resolved = resolve_target(asked_for(device, target))
-    place = placed(device, resolved)
-    imported, interface = import_program(program, device)
-    try:
-        executable, report = built(imported, resolved)
-    except CascadeError:
-        raise
-    except Exception as error:
-        raise ModelError("a model that TVM generates code for", told(error), "tvm_cascade.optimize") from error
-    return Code(executable, interface, resolved, place, report)
-
-
-def runnable(
-    code: Code,
-    program: torch.export.ExportedProgram,
-    module: torch.nn.Module | None,
-    extents: Sequence[Mapping[int, str]] = (),
-) -> Program:
-    """The code with the parameters and buffers of its module, or with the program's own.
-
-    Parameters
-    ----------
-    extents : names of extents for messages, per leaf of the arguments and axis; torch's by default.
-    """
-    try:
-        function = relax.VirtualMachine(code.executable, code.device.tvm)["main"]
-    except Exception as error:
-        raise ModelError("a model whose code TVM loads", told(error), "tvm_cascade.optimize") from error
-    state = shared_state(program, module, code.interface.state, code.device.tvm)
-    leaves, ranges = named(leaves_of(program, code.interface.inputs), extents, ranges_of(program))
-    return Program(function, code.interface, leaves, ranges, state, code.device)
+        code: Code | CutCode
+        try:
+            code = compiled(program, target, device)
+        except ConversionError as refusal:
+            if not cut:
+                raise
+            code = in_parts(program, refusal, target, device, CapturedGraph.part)
+            warnings.warn(told_of_cut(refusal), FallbackWarning, stacklevel=2)
+    signature = inspect.signature(module.forward)
+    run = runnable(code, program, module, names_of_extents(signature, args, kwargs, dynamic))
+    if isinstance(code, CutCode):
+        run.computed(pytree.tree_leaves((args, kwargs)))  # which compiles the parts
+    return OptimizedModel(type(module).__name__, signature, run, program.call_spec)

@@ -21,11 +21,20 @@ class ConversionError(ModelError):
     Parameters
     ----------
     operators : of the graph.
+    of_any_shape : they are refused whatever the shapes of their arguments.
     """
 
-    def __init__(self, operators: Sequence[Any], expected: str, found: str, where: str, hint: str = "") -> None:
+    def __init__(
+        self,
+        operators: Sequence[Any],
+        expected: str,
+        found: str,
+        where: str,
+        hint: str = "",
+        of_any_shape: bool = False,
+    ) -> None:
         super().__init__(expected, found, where, hint)
-        self.operators = operators
+        self.operators, self.of_any_shape = operators, of_any_shape
 
 
 HALVES = ("float16", "bfloat16")

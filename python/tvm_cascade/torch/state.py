@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -49,16 +50,25 @@ class SharedTensor:
         ModelError
             When the module has none of this shape, dtype and device any more.
         """
-        found = [_in_module(self._module, path) for path in self._paths]
-        if any(one is not before for one, before in zip(found, self._found, strict=True)):
-            self._replace(found)
-        tensor = self.tensor
+        tensor = self.current()
         seen = tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, _writes_to_follow(tensor)
         if seen != self._seen:
             if _kind(tensor) != self._kind:
                 raise self._changed(tensor)
             self._shared, self._seen = to_tvm(tensor, self._device), seen
         return self._shared
+
+    def current(self) -> torch.Tensor:
+        """The tensor of torch that the module has now."""
+        found = [_in_module(self._module, path) for path in self._paths]
+        if any(one is not before for one, before in zip(found, self._found, strict=True)):
+            self._replace(found)
+        return self.tensor
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> SharedTensor:
+        """Of a copy of the module, so that both are one again where both are copied together."""
+        module, tensor = copy.deepcopy((self._module, self.current()), memo)
+        return SharedTensor(self.name, tensor, self._device, module, [".".join(path) for path in self._paths])
 
     def _replace(self, found: list[torch.Tensor | None]) -> None:
         """Take what the module has now; tied parameters must be one tensor still."""

@@ -13,7 +13,7 @@ from tvm_cascade.driver.compiled import Compiled
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import OptionError
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.tuning.known import LookUp, known_designs
+from tvm_cascade.tuning.known import LookUp, known_designs, text_of
 from tvm_cascade.tuning.records import check_database
 from tvm_cascade.tuning.tune import tune
 
@@ -65,4 +65,4 @@ def compile(
         database = tvm.s_tir.meta_schedule.database.MemoryDatabase()
     if tune_trials:
         tune(mod_or_func, resolved, tune_trials, work_dir=database, **{n: getattr(chosen, n) for n in vars(chosen)})
-    return compile_fused(mod_or_func, resolved, chosen, known_designs(database, resolved))
+    return compile_fused(mod_or_func, resolved, chosen, known_designs(database, resolved), text_of(database))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -44,6 +45,14 @@ def known_designs(database: LookUp, target: Target) -> Designs | None:
         return "" if database is None else "nothing is on record of this function for this device and these options"
 
     return known
+
+
+def text_of(database: LookUp) -> str | None:
+    """What tells designs on record from others; None of a database in memory, which may change unseen."""
+    if not isinstance(database, (str, Path)):
+        return repr(database) if database is None or database is False else None
+    files = sorted(path for path in Path(database).glob("*") if path.is_file())
+    return repr([(path.name, hashlib.sha256(path.read_bytes()).hexdigest()) for path in files])
 
 
 def _of_session(trials: list[Trial], sizes: Sizes, told: str) -> Known | None:

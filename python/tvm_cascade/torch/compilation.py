@@ -1,0 +1,88 @@
+"""From an exported program to one that is called with tensors: whole, or in parts between operators of PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import fx
+from tvm.target import Target
+
+from tvm_cascade.driver.cache import kept, key_of
+from tvm_cascade.driver.targets import resolve_target
+from tvm_cascade.errors import CascadeError, ModelError
+from tvm_cascade.relax import get_pipeline
+from tvm_cascade.torch.code import Code, texts_of
+from tvm_cascade.torch.cutting import CutCode, Part, cut
+from tvm_cascade.torch.devices import asked_for, placed
+from tvm_cascade.torch.importer import functional, import_program
+from tvm_cascade.torch.leaves import leaves_of, named, ranges_of
+from tvm_cascade.torch.model import Program
+from tvm_cascade.torch.site import ConversionError, told
+from tvm_cascade.torch.state import shared_state
+
+
+def compiled(
+    program: torch.export.ExportedProgram,
+    target: str | dict[str, Any] | Target,
+    device: torch.device,
+    by_name: bool = True,
+) -> Code:
+    """The code of an exported module for the device that its tensors are on.
+
+    Parameters
+    ----------
+    by_name : code on disk is taken of programs of the same names alone, so that its report tells of them.
+
+    Raises
+    ------
+    InputError, ModelError
+        As `optimize`.
+    """
+    resolved = resolve_target(asked_for(device, target))
+    place, pipeline = placed(device, resolved), get_pipeline(resolved)
+
+    def made() -> Code:
+        imported, interface = import_program(program, device)
+        try:
+            executable, report = pipeline.made(imported)
+        except CascadeError:
+            raise
+        except Exception as error:
+            raise ModelError("a model that TVM generates code for", told(error), "tvm_cascade.optimize") from error
+        return Code(executable, interface, resolved, place, report)
+
+    key = key_of(resolved, pipeline.options, lambda: texts_of(program, device, by_name))
+    load = partial(Code.load, target=resolved, device=place, program=program)
+    return kept(key, made, partial(Code.bundle, program=program), load)
+
+
+def in_parts(
+    program: torch.export.ExportedProgram,
+    refusal: ConversionError,
+    target: str | dict[str, Any] | Target,
+    device: torch.device,
+    part: Callable[[fx.GraphModule], Part],
+) -> CutCode:
+    """The code of an exported module that has operators which are refused; see `cut`."""
+    resolved = resolve_target(asked_for(device, target))
+    return cut(functional(program), refusal, resolved, placed(device, resolved), part)
+
+
+def runnable(
+    code: Code | CutCode,
+    program: torch.export.ExportedProgram,
+    module: torch.nn.Module | None,
+    extents: Sequence[Mapping[int, str]] = (),
+) -> Program:
+    """The code with the parameters and buffers of its module, or with the program's own.
+
+    Parameters
+    ----------
+    extents : names of extents for messages, per leaf of the arguments and axis; torch's by default.
+    """
+    state = shared_state(program, module, code.interface.state, code.device.tvm)
+    leaves, ranges = named(leaves_of(program, code.interface.inputs), extents, ranges_of(program))
+    return Program(code, leaves, ranges, state)
