@@ -16,6 +16,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from tvm_cascade.errors import InputError, ModelError
+from tvm_cascade.torch.calls import take_caches_apart
 
 Dynamic = Mapping[str, Any] | Sequence[Any] | None
 
@@ -50,6 +51,7 @@ def arguments_of(example: Any, module: torch.nn.Module) -> tuple[tuple[Any, ...]
         raise InputError("a tensor, a tuple of arguments, or a mapping of them", "None", where, hint)
     if any(isinstance(leaf, np.ndarray) for leaf in pytree.tree_leaves(example)):
         raise InputError("tensors of torch", "an array of NumPy", where, "pass torch.from_numpy(array)")
+    take_caches_apart()
     args: tuple[Any, ...] = tuple(example) if isinstance(example, (tuple, list)) else (example,)
     args, kwargs = ((), dict(example)) if isinstance(example, Mapping) else (args, {})
     signature = inspect.signature(module.forward)

@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 from tvm_cascade.errors import ModelError
 from tvm_cascade.report.explanation import Explanation
-from tvm_cascade.torch.calls import as_in_example, parts_of, shown
+from tvm_cascade.torch.calls import as_in_example, parts_of, told_apart, with_caches_filled
 from tvm_cascade.torch.devices import ModelDevice
 from tvm_cascade.torch.graph import Interface
 from tvm_cascade.torch.leaves import Leaf, check, check_constant, check_positions
@@ -133,8 +133,9 @@ class OptimizedModel:
             hint = (
                 "call it with arguments as those of the example, or call tvm_cascade.optimize with an example as these"
             )
-            raise ModelError(f"arguments as {shown(wanted)}", shown(spec), f"call of {self._name}", hint)
-        return pytree.tree_unflatten(self._program(leaves), self._spec.out_spec)
+            expected, found = told_apart(wanted, spec)
+            raise ModelError(f"arguments as {expected}", found, f"call of {self._name}", hint)
+        return with_caches_filled((args, kwargs), pytree.tree_unflatten(self._program(leaves), self._spec.out_spec))
 
     def __repr__(self) -> str:
         return f"<OptimizedModel of {self._name} for {self.target.kind.name}; its .report says what was fused>"
