@@ -85,12 +85,22 @@ def exported(
     """
     try:
         with torch.no_grad():
-            return torch.export.export(module, args, kwargs, dynamic_shapes=dynamic)
+            program = torch.export.export(module, args, kwargs, dynamic_shapes=dynamic)
+            if _takes_state_for_constants(program):
+                program = torch.export.export(module, args, kwargs, dynamic_shapes=dynamic, strict=True)
+            return program
     except Exception as error:
         of_dynamic = dynamic is not None and isinstance(error, (torch._dynamo.exc.UserError, TypeError, ValueError))
         where = ", ".join(filter(None, (type(module).__name__, _line(error))))
         hint = _HINT_OF_DYNAMIC if of_dynamic else _HINT
         raise ModelError("a module that torch.export takes", _shortly(error), where, hint) from error
+
+
+def _takes_state_for_constants(program: torch.export.ExportedProgram) -> bool:
+    """Whether buffers that the module reads by another name, such as in a cache, became constants beside them."""
+    known, buffers = {**program.constants, **program.state_dict}, program.graph_signature.buffers
+    own = {id(known[name]) for name in buffers}
+    return any(id(one) in own for name, one in program.constants.items() if name not in buffers)
 
 
 def decomposed(program: torch.export.ExportedProgram, table: Mapping[Any, Any]) -> torch.export.ExportedProgram:
