@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -43,6 +44,8 @@ class CapturedGraph:
 
     def __init__(self, graph: fx.GraphModule) -> None:
         self._graph = graph
+        self._numbers = _numbers(graph.graph)
+        self._hopeless = False
         self._programs: dict[tuple[object, ...], Runnable | None] = {}
         self._told: set[str] = set()
 
@@ -51,7 +54,7 @@ class CapturedGraph:
         if torch.is_grad_enabled() and any(isinstance(a, torch.Tensor) and a.requires_grad for a in arguments):
             self._warn("it is for inference, and gradients are asked for: call the model under torch.no_grad()")
             return self._graph(*arguments)
-        kind = tuple(map(_kind, arguments))
+        kind = tuple(one.item() if k in self._numbers else _kind(one) for k, one in enumerate(arguments))
         if kind not in self._programs:
             with ONE_AT_A_TIME:
                 if kind not in self._programs:
@@ -61,17 +64,22 @@ class CapturedGraph:
 
     def _compiled(self, arguments: Sequence[Any]) -> Runnable | None:
         """The program for such arguments; None where there is none, after a warning."""
+        if self._hopeless:
+            return None
         if len(self._programs) >= MOST_KINDS:
             hint = "tvm_cascade.optimize(…, dynamic=…) compiles one program for all shapes"
             self._warn(f"it was compiled for {MOST_KINDS} shapes of its arguments already; {hint}")
             return None
         try:
             device = device_of(self._graph, tuple(arguments))
-            program = exported(self._graph, tuple(arguments), {}, None)
+            graph = _with_numbers(self._graph, {k: arguments[k].item() for k in self._numbers})
+            program = exported(graph, tuple(arguments), {}, None)
             views = views_of_arguments(program)
             run = runnable(compiled(program, "auto", device), program, None)
         except CascadeError as error:
-            self._warn(_told(error))
+            told = _told(error)
+            self._hopeless = told in self._told  # shapes that fail alike do not fail for being what they are
+            self._warn(told)
             return None
 
         def call(given: Sequence[Any]) -> tuple[Any, ...]:
@@ -86,6 +94,21 @@ class CapturedGraph:
         if told not in self._told:
             self._told.add(told)
             warnings.warn(f"a graph runs in PyTorch, not in tvm-cascade: {told}", FallbackWarning, stacklevel=3)
+
+
+def _numbers(graph: fx.Graph) -> frozenset[int]:
+    """The positions of arguments that are numbers of Python's, which TorchDynamo passes as tensors where they may change."""
+    inputs = enumerate(graph.find_nodes(op="placeholder"))
+    return frozenset(k for k, node in inputs if node.users and all(user.target == "item" for user in node.users))
+
+
+def _with_numbers(graph: fx.GraphModule, numbers: Mapping[int, float]) -> fx.GraphModule:
+    """The graph with such arguments as constants."""
+    found = copy.deepcopy(graph.graph)
+    for k, node in enumerate(found.find_nodes(op="placeholder")):
+        for user in [*node.users] if k in numbers else ():
+            user.op, user.target, user.args = "call_function", type(numbers[k]), (numbers[k],)
+    return fx.GraphModule(graph, found)
 
 
 def _told(error: CascadeError) -> str:
