@@ -97,7 +97,7 @@ class CapturedGraph:
 
 
 def _numbers(graph: fx.Graph) -> frozenset[int]:
-    """The positions of arguments that are numbers of Python's, which TorchDynamo passes as tensors where they may change."""
+    """The positions of arguments that are numbers, which TorchDynamo passes as tensors where they may change."""
     inputs = enumerate(graph.find_nodes(op="placeholder"))
     return frozenset(k for k, node in inputs if node.users and all(user.target == "item" for user in node.users))
 
