@@ -195,3 +195,36 @@ def test_optimize_refuses_a_rare_operator_unless_it_may_cut(tmp_path: Path) -> N
         tvm_cascade.save(optimized, tmp_path / "model")
     with pytest.raises(ModelError, match=r"float32 \[2, 5, 8\]"):
         optimized(torch.randn(2, 6, 8), cache)
+
+
+@torch.no_grad()
+def test_numbers_are_constants_of_a_program_of_any_length() -> None:
+    module = nn.LayerNorm(8).eval()
+    module.share = 0.25
+
+    def forward(x: Any) -> Any:
+        return F.scaled_dot_product_attention(x, x, x, scale=module.share).clamp(max=module.share)
+
+    compiled = torch.compile(forward, backend="tvm_cascade", dynamic=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FallbackWarning)
+        for share, length in ((0.25, 5), (0.25, 7), (0.5, 7)):
+            module.share, x = share, torch.randn(2, length, 8)
+            close(compiled(x), forward(x))
+
+
+@torch.no_grad()
+def test_what_fails_alike_for_two_shapes_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+
+    def refused(*arguments: Any) -> Any:
+        tried.append(arguments)
+        raise ModelError("a model", "none", "this test")
+
+    monkeypatch.setattr("tvm_cascade.torch.backend.exported", refused)
+    compiled = torch.compile(lambda x: x.softmax(-1), backend="tvm_cascade", dynamic=True)
+    with pytest.warns(FallbackWarning, match="expected a model, found none"):
+        for length in range(2, 6):
+            x = torch.randn(3, length)
+            assert torch.equal(compiled(x), x.softmax(-1))
+    assert len(tried) == 2

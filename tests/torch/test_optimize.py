@@ -145,6 +145,43 @@ def test_lengths_that_may_change() -> None:
         optimized(*inputs[:2], torch.randn(2, 4, 8))
 
 
+class Cached(nn.Module):
+    """Writes to a buffer that it knows by another name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cache = {"seen": torch.zeros(4, 8)}
+        self.register_buffer("seen", self.cache["seen"], persistent=False)
+
+    def forward(self, x: Any, at: Any) -> Any:
+        return self.cache["seen"].index_copy_(0, at, x).softmax(0)
+
+
+@torch.no_grad()
+def test_a_buffer_of_two_names_is_written_to() -> None:
+    module, x, at = Cached(), torch.randn(1, 8), torch.tensor([2])
+    close(tvm_cascade.optimize(module, (x, at))(x, at), torch.zeros(4, 8).index_copy(0, at, x).softmax(0))
+    assert torch.equal(module.cache["seen"][2], x[0])
+
+
+@torch.no_grad()
+def test_parts_of_tables_as_long_as_an_argument() -> None:
+    table = torch.randn(40, 8)
+
+    def call(x: Any, y: Any) -> Any:
+        n, m = x.shape[0], y.shape[0]
+        last = table[-n:] + table[n - 41 :][:n]
+        return x + table[:n] * table[n : 2 * n], (torch.arange(n) + m) * x.sum(1), last, y[-3:]
+
+    n, m = (torch.export.Dim(name, min=3, max=20) for name in "nm")
+    example = torch.randn(5, 8), torch.randn(7, 8)
+    optimized = tvm_cascade.optimize(Function(call), example, dynamic=(({0: n}, {0: m}),))
+    for lengths in ((5, 7), (3, 20), (20, 3)):
+        inputs = [torch.randn(length, 8) for length in lengths]
+        for found, expected in zip(optimized(*inputs), call(*inputs), strict=True):
+            close(found, expected)
+
+
 @torch.no_grad()
 def test_arguments_by_position_or_by_name(counting: tuple[Counting, Any]) -> None:
     x = torch.randn(4, 8)
@@ -255,6 +292,11 @@ MODULES: dict[str, tuple[Callable[[], object], type[CascadeError], str]] = {
         lambda: tvm_cascade.optimize(Function(lambda x: x.as_strided((2, 2), (1, 2), 20)), torch.randn(40)[:20]),
         ModelError,
         "elements 20 to 23 of 20.*take them of the tensor itself",
+    ),
+    "a result of a class of its own": (
+        lambda: tvm_cascade.optimize(Function(lambda x: Function(x)), X),
+        ModelError,
+        "Found <class '.*Function'> in output.*register a pytree",
     ),
     "no result": (lambda: tvm_cascade.optimize(Function(lambda x: None), X), ModelError, "gives a tensor"),
     "an example elsewhere": (

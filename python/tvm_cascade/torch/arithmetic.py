@@ -267,4 +267,4 @@ def _operand(site: Site, name: str, dtype: str, rounded_to: str | None = None) -
         return relax.const(value, dtype)
     if isinstance(getattr(value, "ty", None), relax.TensorType):
         return site.cast(value, dtype)
-    return site.cast(site.compute(lambda: te.compute((), lambda: value, name="number"), name="number"), dtype)
+    return site.cast(site.compute(lambda v: te.compute((), lambda: v, name="number"), value, name="number"), dtype)

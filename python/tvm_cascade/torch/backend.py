@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -52,6 +53,7 @@ class CapturedGraph:
 
     def __init__(self, graph: fx.GraphModule, is_part: bool = False) -> None:
         self._graph, self._is_part = graph, is_part
+        self._numbers = _numbers(graph.graph)
         self._codes: list[Code | CutCode] = []
         self._refusal: ConversionError | None = None
         self._is_hopeless = False
@@ -73,7 +75,7 @@ class CapturedGraph:
         if torch.is_grad_enabled() and any(isinstance(a, torch.Tensor) and a.requires_grad for a in arguments):
             self._warn("it is for inference, and gradients are asked for: call the model under torch.no_grad()")
             return self._graph(*arguments)
-        kind = tuple(map(_kind, arguments))
+        kind = tuple(one.item() if k in self._numbers else _kind(one) for k, one in enumerate(arguments))
         if kind not in self._programs:
             with ONE_AT_A_TIME:
                 if kind not in self._programs:
@@ -91,12 +93,15 @@ class CapturedGraph:
             return None
         try:
             device = device_of(self._graph, tuple(arguments))
-            program = exported(self._graph, tuple(arguments), {}, None)
+            graph = _with_numbers(self._graph, {k: arguments[k].item() for k in self._numbers})
+            program = exported(graph, tuple(arguments), {}, None)
             views = {} if self._is_part else views_of_arguments(program)
             code = self._code(program, device)
             run = runnable(code, program, None)
         except CascadeError as error:
-            self._is_hopeless = isinstance(error, ExportError) or getattr(error, "of_any_shape", False)
+            # Shapes that fail alike do not fail for being what they are.
+            alike = isinstance(error, ExportError) or getattr(error, "of_any_shape", False)
+            self._is_hopeless = alike or _in_pytorch(_told(error)) in self._told
             self._warn(_told(error))
             return None
 
@@ -123,7 +128,7 @@ class CapturedGraph:
         return parts
 
     def _warn(self, told: str) -> None:
-        self._tell(f"a graph runs in PyTorch, not in tvm-cascade: {told}")
+        self._tell(_in_pytorch(told))
 
     def _tell(self, told: str) -> None:
         if told not in self._told:
@@ -131,10 +136,29 @@ class CapturedGraph:
             warnings.warn(told, FallbackWarning, stacklevel=4)
 
 
+def _in_pytorch(why: str) -> str:
+    return f"a graph runs in PyTorch, not in tvm-cascade: {why}"
+
+
 def told_of_cut(refusal: ConversionError) -> str:
     """What is told of a graph that is cut."""
     names = ", ".join(dict.fromkeys(map(str, refusal.operators)))
     return f"{names} run in PyTorch, and the parts of the graph between them in tvm-cascade: {_told(refusal)}"
+
+
+def _numbers(graph: fx.Graph) -> frozenset[int]:
+    """The positions of arguments that are numbers, which TorchDynamo passes as tensors where they may change."""
+    inputs = enumerate(graph.find_nodes(op="placeholder"))
+    return frozenset(k for k, node in inputs if node.users and all(user.target == "item" for user in node.users))
+
+
+def _with_numbers(graph: fx.GraphModule, numbers: Mapping[int, float]) -> fx.GraphModule:
+    """The graph with such arguments as constants."""
+    found = copy.deepcopy(graph.graph)
+    for k, node in enumerate(found.find_nodes(op="placeholder")):
+        for user in [*node.users] if k in numbers else ():
+            user.op, user.target, user.args = "call_function", type(numbers[k]), (numbers[k],)
+    return fx.GraphModule(graph, found)
 
 
 def _told(error: CascadeError) -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -28,6 +31,22 @@ def shown(spec: Any) -> str:
     """A structure of arguments as a call: (…, [… , …], mask=…)."""
     args, kwargs = pytree.tree_unflatten([_Value()] * spec.num_leaves, spec)
     return f"({', '.join([*map(repr, args), *(f'{name}={value!r}' for name, value in kwargs.items())])})"
+
+
+def told_apart(wanted: Any, found: Any) -> tuple[str, str]:
+    """Two structures of arguments that differ, as calls; and what they keep beside tensors, where that is all."""
+    texts = shown(wanted), shown(found)
+    pairs = [*zip(_kept(wanted), _kept(found), strict=False)] if texts[0] == texts[1] else []
+    state = next(([f" of {one}" for one in pair] for pair in pairs if pair[0] != pair[1]), ["", ""])
+    return texts[0] + state[0], texts[1] + state[1]
+
+
+def _kept(spec: Any) -> Iterator[str]:
+    """What the containers of a structure keep beside tensors, such as a cache its length."""
+    for path, value in pytree.tree_leaves_with_path(spec.context):
+        yield f"{getattr(path[-1], 'key', '')}={value!r}" if path else repr(value)
+    for one in () if spec.is_leaf() else parts_of(spec):
+        yield from _kept(one)
 
 
 def as_in_example(
@@ -66,20 +85,67 @@ def names_of_extents(
     ----------
     dynamic : `dynamic_shapes` of `torch.export.export`, which took it.
     """
-    bound = signature.bind(*args, **kwargs).arguments
-    by_name = dynamic if isinstance(dynamic, Mapping) else dict(zip(bound, dynamic or (), strict=False))
-    return [one for name, value in bound.items() for one in _named(value, by_name.get(name))]
+    given = {**signature.bind_partial(*args).arguments, **kwargs}
+    in_order = signature.bind(*args, **kwargs).arguments
+    by_name = dynamic if isinstance(dynamic, Mapping) else dict(zip(in_order, dynamic or (), strict=False))
+    return [one for name, value in given.items() for one in _named(value, by_name.get(name))]
 
 
 def _named(value: Any, given: Any) -> Iterator[dict[int, str]]:
+    children = pytree.tree_leaves(value, is_leaf=lambda one: one is not value)
     if isinstance(value, Mapping):
         for key, part in value.items():
             yield from _named(part, given.get(key) if isinstance(given, Mapping) else None)
-    elif isinstance(value, (list, tuple)):
-        parts = given if isinstance(given, (list, tuple)) and len(given) == len(value) else [None] * len(value)
-        for part, one in zip(value, parts, strict=True):
+    elif not (len(children) == 1 and children[0] is value):
+        parts = given if isinstance(given, (list, tuple)) and len(given) == len(children) else [None] * len(children)
+        for part, one in zip(children, parts, strict=True):
             yield from _named(part, one)
     else:
         pairs: Iterable[tuple[int, Any]] = given.items() if isinstance(given, Mapping) else enumerate(given or ())
         is_named = isinstance(value, torch.Tensor)
         yield {axis: dim.__name__ for axis, dim in pairs if is_named and isinstance(dim, torch.export.Dim)}
+
+
+def take_caches_apart() -> None:
+    """Have torch take the caches of transformers for containers of tensors, by their own rule.
+
+    Where transformers is not loaded, no argument and no result is one.
+    """
+    caches = sys.modules.get("transformers.cache_utils")
+    if caches is None:
+        return
+    with suppress(ImportError):  # of a release of transformers that does not have it
+        register = importlib.import_module("transformers.exporters.exporter_dynamo").register_pytree_node
+        for one in _caches(caches):
+            register(one)
+        return
+    with suppress(ImportError, AttributeError):
+        importlib.import_module("transformers.integrations.executorch").register_dynamic_cache_export_support()
+
+
+def _caches(module: Any) -> list[type]:
+    found = [one for one in vars(module).values() if isinstance(one, type) and issubclass(one, module.Cache)]
+    return [one for one in found if one is not module.Cache]
+
+
+def _is_cache(value: object) -> bool:
+    caches = sys.modules.get("transformers.cache_utils")
+    return caches is not None and isinstance(value, caches.Cache)
+
+
+def with_caches_filled(given: Any, result: Any) -> Any:
+    """The result, in which caches that were given are those that are returned, filled: as transformers' models do it.
+
+    Parameters
+    ----------
+    given : the arguments of the call.
+    """
+    known = [one for one in pytree.tree_leaves(given, is_leaf=_is_cache) if _is_cache(one)]
+    leaves, spec = pytree.tree_flatten(result, is_leaf=_is_cache)
+    places = [k for k, one in enumerate(leaves) if _is_cache(one)]
+    if not known or [type(one) for one in known] != [type(leaves[k]) for k in places]:
+        return result
+    for k, cache in zip(places, known, strict=True):
+        vars(cache).update(vars(leaves[k]))
+        leaves[k] = cache
+    return pytree.tree_unflatten(leaves, spec)

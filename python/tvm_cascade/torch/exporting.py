@@ -16,6 +16,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from tvm_cascade.errors import InputError, ModelError
+from tvm_cascade.torch.calls import take_caches_apart
 
 Dynamic = Mapping[str, Any] | Sequence[Any] | None
 
@@ -54,6 +55,7 @@ def arguments_of(example: Any, module: torch.nn.Module) -> tuple[tuple[Any, ...]
         raise InputError("a tensor, a tuple of arguments, or a mapping of them", "None", where, hint)
     if any(isinstance(leaf, np.ndarray) for leaf in pytree.tree_leaves(example)):
         raise InputError("tensors of torch", "an array of NumPy", where, "pass torch.from_numpy(array)")
+    take_caches_apart()
     args: tuple[Any, ...] = tuple(example) if isinstance(example, (tuple, list)) else (example,)
     args, kwargs = ((), dict(example)) if isinstance(example, Mapping) else (args, {})
     signature = inspect.signature(module.forward)
@@ -87,12 +89,22 @@ def exported(
     """
     try:
         with torch.no_grad():
-            return torch.export.export(module, args, kwargs, dynamic_shapes=dynamic)
+            program = torch.export.export(module, args, kwargs, dynamic_shapes=dynamic)
+            if _takes_state_for_constants(program):
+                program = torch.export.export(module, args, kwargs, dynamic_shapes=dynamic, strict=True)
+            return program
     except Exception as error:
         of_dynamic = dynamic is not None and isinstance(error, (torch._dynamo.exc.UserError, TypeError, ValueError))
         where = ", ".join(filter(None, (type(module).__name__, _line(error))))
         hint = _HINT_OF_DYNAMIC if of_dynamic else _HINT
         raise ExportError("a module that torch.export takes", _shortly(error), where, hint) from error
+
+
+def _takes_state_for_constants(program: torch.export.ExportedProgram) -> bool:
+    """Whether buffers that the module reads by another name, such as in a cache, became constants beside them."""
+    known, buffers = {**program.constants, **program.state_dict}, program.graph_signature.buffers
+    own = {id(known[name]) for name in buffers}
+    return any(id(one) in own for name, one in program.constants.items() if name not in buffers)
 
 
 def decomposed(program: torch.export.ExportedProgram, table: Mapping[Any, Any]) -> torch.export.ExportedProgram:

@@ -7,17 +7,25 @@ from typing import Any
 from tvm import relax, te, tirx
 
 from tvm_cascade.errors import ModelError
+from tvm_cascade.torch.results import extents_of
 from tvm_cascade.torch.site import Site, broadcast, is_one, shape_of, type_name
 
 
 def slice_(site: Site) -> relax.Expr:
-    """aten.slice, whose negative axis TVM's converter hands on to an operator that rejects it for symbolic shapes."""
-    node, dim = site.node, site["dim"]
-    if dim < 0:
-        rank = len(shape_of(site["self"]) or node.meta["val"].shape)
-        node.args = (node.args[0], dim + rank, *node.args[2:])
-    stock: Any = site.importer._slice
-    return stock(node)
+    """aten.slice, whose extent TVM's converter does not know where it, or the data's, may change."""
+    axis, step = site["dim"] % site.node.meta["val"].dim(), site["step"]
+    start = 0 if site["start"] is None else site["start"]
+
+    def formula(x: te.Tensor, shape: list[Any], start: Any) -> te.Tensor:
+        counted = start + x.shape[axis]
+        if isinstance(start, (int, tirx.IntImm)):
+            first = start if int(start) >= 0 else tirx.max(counted, 0)
+        else:
+            first = tirx.max(tirx.Select(start < 0, counted, start), 0)
+        return te.compute(shape, lambda *i: x(*i[:axis], first + i[axis] * step, *i[axis + 1 :]), name="slice")
+
+    extents = extents_of(site, site.node.meta["val"])
+    return site.compute(formula, site["self"], extents, start, name="slice")
 
 
 def cat(site: Site) -> relax.Expr:

@@ -23,7 +23,7 @@ from tvm_cascade.driver.bundle import TARGET, Files, packed, unpacked
 from tvm_cascade.driver.targets import check_runs_here
 from tvm_cascade.errors import ModelError
 from tvm_cascade.report.explanation import Explanation
-from tvm_cascade.torch.calls import as_in_example, parts_of, shown
+from tvm_cascade.torch.calls import as_in_example, parts_of, told_apart, with_caches_filled
 from tvm_cascade.torch.code import Code
 from tvm_cascade.torch.cutting import CutCode
 from tvm_cascade.torch.devices import placed
@@ -181,8 +181,9 @@ class OptimizedModel:
             hint = (
                 "call it with arguments as those of the example, or call tvm_cascade.optimize with an example as these"
             )
-            raise ModelError(f"arguments as {shown(wanted)}", shown(spec), f"call of {self._name}", hint)
-        return pytree.tree_unflatten(self._program(leaves), self._spec.out_spec)
+            expected, found = told_apart(wanted, spec)
+            raise ModelError(f"arguments as {expected}", found, f"call of {self._name}", hint)
+        return with_caches_filled((args, kwargs), pytree.tree_unflatten(self._program(leaves), self._spec.out_spec))
 
     def bundle(self) -> Files:
         """The parts of a bundle of it.

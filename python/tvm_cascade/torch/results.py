@@ -7,14 +7,14 @@ from typing import Any
 
 import sympy
 import torch
-from tvm import relax, tirx
+from tvm import relax, sym, tirx
 
 from tvm_cascade.errors import ModelError
 from tvm_cascade.torch.site import Site, dtype_name, shape_of, type_name
 
 
 def checked(site: Site, value: Any) -> Any:
-    """The value, whose type Relax is told where it does not know it.
+    """The value, whose extents Relax is told where it does not know them, or does not know them for PyTorch's.
 
     Raises
     ------
@@ -26,15 +26,22 @@ def checked(site: Site, value: Any) -> Any:
         return value
     wanted = dtype_name(expected.dtype), list(expected.shape)
     extents = shape_of(value)
-    if extents is None:
-        symbols = _symbols(site)
-        shape = [_extent(one, symbols) for one in expected.shape]
-        return site.importer.block_builder.match_cast(value, relax.TensorType(shape, type_name(value)))
-    if type_name(value) != wanted[0] or not _alike(extents, wanted[1]):
+    if extents is not None and (type_name(value) != wanted[0] or not _alike(extents, wanted[1])):
         found = f"{type_name(value)} {[*map(str, extents)]}"
         hint = "this is a fault of the conversion: please report the operator"
         raise ModelError(f"{wanted[0]} {[*map(str, wanted[1])]}", found, f"result of {site.node.target}", hint)
-    return value
+    if extents is not None and all(isinstance(one, (int, tirx.IntImm)) for one in extents):
+        return value
+    shape, prover = extents_of(site, expected), sym.Analyzer()
+    if extents is not None and all(map(prover.can_prove_equal, extents, shape)):
+        return value
+    return site.importer.block_builder.match_cast(value, relax.TensorType(shape, type_name(value)))
+
+
+def extents_of(site: Site, value: torch.Tensor) -> list[Any]:
+    """The extents of a tensor of PyTorch's, in TVM's variables."""
+    symbols = _symbols(site)
+    return [_extent(one, symbols) for one in value.shape]
 
 
 def _alike(found: list[Any], wanted: list[Any]) -> bool:
