@@ -7,7 +7,18 @@ from typing import Any
 
 from tvm import relax, tirx
 
-from tvm_cascade.torch import arithmetic, attention, constants, gathers, indices, norms, pools, products, reductions
+from tvm_cascade.torch import (
+    arithmetic,
+    attention,
+    constants,
+    experts,
+    gathers,
+    indices,
+    norms,
+    pools,
+    products,
+    reductions,
+)
 from tvm_cascade.torch.site import Site
 
 Converter = Callable[[Site], Any]
@@ -34,6 +45,8 @@ CONVERTERS: Mapping[str, Converter] = {
     "baddbmm.default": products.baddbmm,
     "linear.default": products.linear,
     "convolution.default": products.convolution,
+    **dict.fromkeys(("_grouped_mm.default", "grouped_mm_fallback.default"), experts.grouped_mm),
+    "histc.default": experts.histc,
     **{f"a{name}.default": reductions.extremum(largest=largest) for name, largest in _EXTREMA},
     **{f"{name}.default": reductions.extremum_of_all(largest=largest) for name, largest in _EXTREMA},
     **{f"{name}.dim": reductions.extremum_with_position(largest=largest) for name, largest in _EXTREMA},
@@ -51,6 +64,7 @@ CONVERTERS: Mapping[str, Converter] = {
     "topk.default": reductions.top_k,
     "full.default": constants.full,
     "full_like.default": constants.full_like,
+    "empty_permuted.default": constants.empty,
     **dict.fromkeys(("arange.default", "arange.start", "arange.start_step"), constants.arange),
     "scalar_tensor.default": constants.scalar_tensor,
     "where.self": constants.where,
