@@ -9,11 +9,17 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+import tvm  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
+from tvm import te, tirx  # noqa: E402
 
 import tvm_cascade  # noqa: E402
 from tvm_cascade.errors import ModelError  # noqa: E402
 from tvm_cascade.evaluate.tolerance import assert_close  # noqa: E402
+from tvm_cascade.relax.pipeline import get_pipeline  # noqa: E402
+from tvm_cascade.torch import experts  # noqa: E402
+from tvm_cascade.torch.experts import tiles_of  # noqa: E402
+from tvm_cascade.torch.importer import import_program  # noqa: E402
 
 EXPERTS, CHOSEN, WIDTH, INNER = 4, 2, 32, 40
 DISTRIBUTIONS = {
@@ -121,6 +127,42 @@ def test_a_layer_is_right_for_every_distribution(dtype: torch.dtype) -> None:
         assert found.dtype == dtype
         results = (np.asarray(one.double()) for one in (found, exact, own))
         assert_close(*results, length=WIDTH, dtype=str(dtype).removeprefix("torch."))
+
+
+@pytest.mark.parametrize("ends", [[3, 3, 9, 15], [0, 0, 0, 0], [0, 0, 20, 20], [1, 2, 3, 20], [8, 16, 17, 20]], ids=str)
+@pytest.mark.parametrize(("rows", "height"), [(20, 4), (20, 8), (3, 4)])
+def test_every_row_has_a_place_in_a_tile_of_its_group(ends: list[int], rows: int, height: int) -> None:
+    given, bounds = te.placeholder((4,), "int32"), np.minimum(ends, rows).astype("int32")
+    count = min(rows, rows // height + 4)
+    parts = [np.full(length, -9, "int32") for length in (count, count, rows)]
+    arrays = [tvm.runtime.tensor(one) for one in (bounds, *parts)]
+    function = te.create_prim_func([given, *tiles_of(given, tirx.const(rows, "int64"), height)])
+    tvm.compile(function, target="llvm")(*arrays)
+    group, first, place = (one.numpy() for one in arrays[1:])
+    own = np.searchsorted(bounds, np.arange(rows), side="right")
+    assert ((place >= 0) == (own < 4)).all()
+    tile, within = np.divmod(place[own < 4], height)
+    assert (group[tile] == own[own < 4]).all()
+    assert (first[tile] + within == np.flatnonzero(own < 4)).all()
+    assert len({*place[own < 4]}) == (own < 4).sum()
+    assert ((group >= 0) & (group < 4)).all()  # also of tiles that nobody reads
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_rows_in_tiles_are_multiplied_on_tensor_cores(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A layer as for a GPU: right where a CPU runs it, and compiled for one."""
+    monkeypatch.setattr(experts, "_by_row", experts._in_tiles)
+    layer, given = Experts(dtype), inputs_of("tokens of no expert here", dtype)
+    with torch.no_grad():
+        found = tvm_cascade.optimize(layer, given)(*given)
+        exact, own = (layer.one_by_one(*given, kind) for kind in (torch.float64, dtype))
+    results = (np.asarray(one.double()) for one in (found, exact, own))
+    assert_close(*results, length=WIDTH, dtype=str(dtype).removeprefix("torch."))
+    module, _ = import_program(torch.export.export(layer, given), torch.device("cpu"))
+    pipeline = get_pipeline({"kind": "cuda", "arch": "sm_90a"})
+    pipeline.build(module)
+    kernel = "the tensor-core kernel `product`" if dtype == torch.bfloat16 else "the CUDA-core kernel `cores`"
+    assert str(pipeline.report).count(kernel) == 2
 
 
 def test_how_many_tokens_there_are_may_change() -> None:
