@@ -16,48 +16,37 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-import tvm_ffi
+import tvm
 from tvm import ir, s_tir, tirx
-from tvm.ir import prim
 
-from tvm_cascade.algebra.reducer import SUM
-from tvm_cascade.analysis.extent import Extent, as_index
-from tvm_cascade.analysis.reducers import split_reduction, starts_at_identity
-from tvm_cascade.analysis.statements import DETECT_ACCESS, realized_block
-from tvm_cascade.analysis.tir import dtype_of, loads_of, substitute, uses
+from tvm_cascade.analysis.extent import as_index
+from tvm_cascade.analysis.statements import DETECT_ACCESS
+from tvm_cascade.analysis.tir import dtype_of, substitute, uses
 from tvm_cascade.devices.device import Cpu
-from tvm_cascade.schedule.microkernel import register_tile
-from tvm_cascade.schedule.nests import BlockPlan, nests_in, plan_nest
+from tvm_cascade.schedule.microkernel import CACHE_SHARE, register_tile
 from tvm_cascade.schedule.padding import nests_of, with_nests
-from tvm_cascade.schedule.private_copy import private_copy
-from tvm_cascade.transform.nest import ROLE, load, sequence, store
+from tvm_cascade.schedule.row_picks import RUNS, Picking, picking_product
+from tvm_cascade.transform.nest import load, sequence, store
 
-__all__ = ["RUNS", "products_in_runs", "with_runs_marked"]
-
-RUNS = "runs"
-"""The role of such a product."""
+__all__ = ["products_in_runs"]
 
 MOST_ROWS = 96
 """Rows by which register tiles are chosen: how many a run has is data."""
 
+FEW = 4
+"""Rows of a run from which copying its matrix pays."""
+
+DOTS = 8
+"""Inner products at once: as many as multiply-adds that wait for none before them."""
+
+WIDE = 8
+"""Panels of a task: columns that lie side by side are read together."""
+
+LINES = 8
+"""Lines of one set that a first-level cache holds."""
+
 TASKS_OF_A_CORE = 2
 """Tasks for each core, at least: where there are few panels, runs are shared out too."""
-
-
-def with_runs_marked(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The function with such products marked, so that nobody else schedules them; the same object without any.
-
-    Parameters
-    ----------
-    func : plain nests, not scheduled.
-    """
-    names = [found.plan.name for found in map(_picking, nests_of(func)) if found is not None and not found.plan.role]
-    if not names:
-        return func
-    sch = s_tir.Schedule(private_copy(func))
-    for name in names:
-        sch.annotate(sch.get_sblock(name), ROLE, RUNS)
-    return sch.mod["main"]
 
 
 def products_in_runs(func: tirx.PrimFunc, cpu: Cpu) -> tirx.PrimFunc:
@@ -70,7 +59,7 @@ def products_in_runs(func: tirx.PrimFunc, cpu: Cpu) -> tirx.PrimFunc:
     """
     statements, made = list[tirx.Stmt](), list[tirx.Var]()
     for nest in nests_of(func):
-        found = _picking(nest)
+        found = picking_product(nest)
         if found is None or found.plan.role != RUNS:
             statements.append(nest)
             continue
@@ -81,70 +70,22 @@ def products_in_runs(func: tirx.PrimFunc, cpu: Cpu) -> tirx.PrimFunc:
 
 
 @dataclass(frozen=True)
-class _Picking:
-    """A product Σ_k of a row's element and one of the matrix that the row picks.
+class _Part:
+    """What is multiplied at once: rows of a run, by some panels, over a part of the depth.
 
     Attributes
     ----------
-    plan : of its block; `row`, `column` and `depth` are the block's variables, in this order.
-    left, right : the elements.
-    picks : what the right one has of the row: integers in memory.
+    start, rows : the first row, and how many there are.
+    block, count : the first panel, and how many there are.
+    depth, deep : the first position that is summed over, and how many there are.
     """
 
-    plan: BlockPlan
-    variables: tuple[tirx.Var, tirx.Var, tirx.Var]
-    extents: tuple[Extent, int, int]
-    left: ir.Expr
-    right: ir.Expr
-    picks: tuple[ir.TensorLoad, ...]
-
-
-def _picking(nest: tirx.Stmt) -> _Picking | None:
-    """A nest as such a product; None of any other."""
-    realize = realized_block(nest)
-    if realize is None or len(nests := nests_in(nest)) != 1:
-        return None
-    plan = plan_nest(nests[0])
-    if plan.role not in ("", RUNS) or len(plan.own) != 3 or len(plan.stores) != 1 or not plan.independent or plan.binds:
-        return None
-    reduction, place = split_reduction(plan.stores[0]), plan.stores[0]
-    axes = [*map(plan.axis_at, place.indices), *plan.reduce]
-    if reduction is None or reduction[0] is not SUM or sorted(map(repr, axes)) != sorted(map(repr, plan.own)):
-        return None
-    init, element = realize.block.init, reduction[1]
-    if (
-        not isinstance(init, tirx.BufferStore)
-        or not starts_at_identity(SUM, init.value)
-        or type(element) is not prim.Mul
-    ):
-        return None
-    row, column, depth = (plan.variables[axis] for axis in axes if axis is not None)
-    extents = tuple(plan.extents[axis] for axis in axes if axis is not None)
-    for left, right in ((element.a, element.b), (element.b, element.a)):
-        picks = _picks(right, row)
-        fixed = isinstance(extents[1], int) and isinstance(extents[2], int)
-        if picks and fixed and not uses(left, [column]) and uses(left, [row]) and uses(right, [column]):
-            return _Picking(plan, (row, column, depth), extents, left, right, picks)  # type: ignore[arg-type]
-    return None
-
-
-def _picks(element: ir.Expr, row: tirx.Var) -> tuple[ir.TensorLoad, ...]:
-    """The integers through which alone an element depends on the row; none where it does so otherwise."""
-    inner = [own for one in loads_of(element) for index in one.indices for own in loads_of(index)]
-    picks = [one for one in inner if uses(one, [row])]
-    aside = [one for one in loads_of(element) if not any(one.same_as(pick) for pick in picks)]
-    free = {pick.source: tirx.const(0, dtype_of(pick)) for pick in picks}
-    plain = [_without(index, free) for one in aside for index in one.indices]
-    return () if any(uses(index, [row]) for index in plain) else tuple(picks)
-
-
-def _without(index: ir.Expr, values: dict[tirx.Var, ir.Expr]) -> ir.Expr:
-    """An index with constants in place of loads, by their buffer."""
-
-    def constant(one: ir.TensorLoad) -> ir.Expr:
-        return next((value for buffer, value in values.items() if buffer.same_as(one.source)), one)
-
-    return tvm_ffi.structural_map(index, (ir.TensorLoad, constant))
+    start: ir.Expr
+    rows: ir.Expr
+    block: ir.Expr
+    count: ir.Expr
+    depth: ir.Expr
+    deep: ir.Expr
 
 
 class _Runs:
@@ -155,18 +96,33 @@ class _Runs:
     buffers : of the function's own, that its nests hand to each other.
     """
 
-    def __init__(self, found: _Picking, cpu: Cpu) -> None:
+    def __init__(self, found: Picking, cpu: Cpu) -> None:
         self.found, self.cpu = found, cpu
         self.row, self.column, self.depth = found.variables
         self.place = found.plan.stores[0]
         self.dtype, self.index = found.plan.dtype, dtype_of(self.row)
         self.rows = as_index(found.extents[0], self.index)
-        lanes = cpu.lanes(self.dtype)
+        lanes, size = cpu.lanes(self.dtype), tvm.DataType(self.dtype).itemsize
         self.columns, self.length = found.extents[1], found.extents[2]
         self.width, self.vectors, self.tall = register_tile(
             -(-self.columns // lanes) * lanes, MOST_ROWS, cpu, self.dtype
         )
         self.panel = self.width * self.vectors
+        self.panels = -(-self.columns // self.panel)
+        self.wide = max(1, min(WIDE, self.panels // (TASKS_OF_A_CORE * cpu.cores)))
+        copied = self.length * self.panel * self.wide * size
+        self.deep = -(-self.length // -(-copied * CACHE_SHARE // cpu.l2_bytes))
+        (axis,) = found.plan.reduce
+        accesses = [
+            one
+            for one in found.plan.loads
+            if found.plan.step(one, axis) and any(uses(at, [self.column]) for at in one.indices)
+        ]
+        self.deep_first = all(found.plan.step(one, axis) == 1 for one in accesses)
+        if self.deep_first:
+            self.in_place = self.length % lanes == 0 and self.panel % DOTS == 0
+        else:
+            self.in_place = self.panels % self.wide == 0
         self.first = self._buffer("first", [self.rows + 1], self.index)
         self.count = self._buffer("runs", [1], self.index)
         self.copy = self._buffer("rows", [self.rows, self.length], self.dtype)
@@ -232,67 +188,173 @@ class _Runs:
         return store(self.copy, substitute(self.found.left, {self.row: i, self.depth: k}), [i, k])
 
     def _product(self) -> list[tirx.Stmt]:
-        panels = -(-self.columns // self.panel)
-        shares = -(-TASKS_OF_A_CORE * self.cpu.cores // panels)
+        shares = -(-TASKS_OF_A_CORE * self.cpu.cores // -(-self.panels // self.wide))
 
         def task(number: tirx.Var) -> list[tirx.Stmt]:
-            share, panel = number % shares, number // shares
+            share, block = number % shares, number // shares * self.wide
             count = load(self.count, [self._const(0)])
             begin, end = count * share // shares, count * (share + 1) // shares
-            operand = self._buffer("panel", [self.length, self.panel], self.dtype)
-            runs = self._loop("run", end - begin, lambda run: self._run(begin + run, panel * self.panel, operand))
+            operand = self._buffer("panels", [self.wide, self.deep, self.panel], self.dtype)
+            runs = self._loop("run", end - begin, lambda run: self._run(begin + run, block, operand))
             return [_block(f"{self.found.plan.name}_task", [runs], [operand])]
 
-        return [self._loop("task", panels * shares, task, tirx.ForKind.PARALLEL)]
+        return [self._loop("task", -(-self.panels // self.wide) * shares, task, tirx.ForKind.PARALLEL)]
 
-    def _run(self, run: ir.Expr, column: ir.Expr, operand: tirx.Var) -> list[tirx.Stmt]:
-        """A panel of columns of one run."""
+    def _run(self, run: ir.Expr, block: ir.Expr, operand: tirx.Var) -> list[tirx.Stmt]:
+        """Some panels of columns of one run: of few rows as the matrix lies, if it may be, else in register tiles."""
         start = load(self.first, [run])
         rows = load(self.first, [run + 1]) - start
-        statements = [self._packed(start, column, operand)]
+        count = tirx.min(self._const(self.wide), self.panels - block)
+
+        def part(number: tirx.Var) -> list[tirx.Stmt]:
+            depth = number * self.deep
+            tiled = _Part(start, rows, block, count, depth, tirx.min(self._const(self.deep), self.length - depth))
+            return [*self._packed(tiled, operand), *self._tiled(tiled, operand)]
+
+        parts = self._loop("part", -(-self.length // self.deep), part)
+        if not self.in_place:
+            return [parts]
+
+        def row(number: tirx.Var) -> list[tirx.Stmt]:
+            if not self.deep_first:
+                return [self._across(start + number, block * self.panel)]
+            return [self._loop("p", count, lambda p: self._dots(start + number, (block + p) * self.panel))]
+
+        return [tirx.IfThenElse(rows < FEW, self._loop("row", rows, row), parts)]
+
+    def _tiled(self, part: _Part, operand: tirx.Var) -> list[tirx.Stmt]:
+        """Register tiles of the rows of a run."""
+        statements = []
         for height, before in _heights(self.tall):
-            left = rows if before is None else rows % before
+            left = part.rows if before is None else part.rows % before
 
-            def tile(t: tirx.Var, height: int = height, left: ir.Expr = left) -> list[tirx.Stmt]:
-                return [self._tile(start + (rows - left) + t * height, height, column, operand)]
+            def tiles(t: tirx.Var, height: int = height, left: ir.Expr = left) -> list[tirx.Stmt]:
+                row = part.start + (part.rows - left) + t * height
+                return [self._each_panel(part, lambda p: [self._tile(row, height, p, part, operand)])]
 
-            statements.append(self._loop("t", left // height, tile))
+            statements.append(self._loop("t", left // height, tiles))
         return statements
 
-    def _packed(self, row: ir.Expr, column: ir.Expr, operand: tirx.Var) -> tirx.Stmt:
-        """A panel of the matrix that a row picks, zeros past its last column."""
+    def _right(self, row: ir.Expr, column: ir.Expr, depth: ir.Expr) -> ir.Expr:
+        """An element of the matrix that a row picks; past its last column, one of that."""
+        inside = tirx.min(column, self._const(self.columns - 1)) if self.columns % self.panel else column
+        return substitute(self.found.right, {self.row: row, self.column: inside, self.depth: depth})
 
-        def element(k: tirx.Var, c: ir.Expr) -> tirx.Stmt:
-            at = column + c
-            value = substitute(self.found.right, {self.row: row, self.column: at, self.depth: k})
-            if self.columns % self.panel:
-                value = tirx.if_then_else(at < self.columns, value, tirx.const(0, self.dtype))
-            return store(operand, value, [k, c])
+    def _packed(self, part: _Part, operand: tirx.Var) -> list[tirx.Stmt]:
+        """Panels of the matrix that a row picks."""
 
-        return self._loop("k", self.length, lambda k: self._vectors(partial(element, k)))
+        def element(p: ir.Expr, k: ir.Expr, c: ir.Expr) -> tirx.Stmt:
+            return store(operand, self._right(part.start, (part.block + p) * self.panel + c, part.depth + k), [p, k, c])
 
-    def _tile(self, row: ir.Expr, height: int, column: ir.Expr, operand: tirx.Var) -> tirx.Stmt:
+        if not self.deep_first:
+            return [
+                self._loop(
+                    "k", part.deep, lambda k: [self._each_panel(part, lambda p: self._vectors(partial(element, p, k)))]
+                )
+            ]
+        # Lanes that lie apart: few lines of the cache at once, and all of each.
+        lanes = min(LINES, self.width)
+
+        def columns(p: ir.Expr, first: ir.Expr, k: ir.Expr) -> list[tirx.Stmt]:
+            return [self._loop("lane", lanes, lambda lane: [element(p, k, first + lane)], tirx.ForKind.VECTORIZED)]
+
+        def panel(p: tirx.Var) -> list[tirx.Stmt]:
+            return [
+                self._loop(
+                    "block",
+                    self.panel // lanes,
+                    lambda block: [self._loop("k", part.deep, partial(columns, p, block * lanes))],
+                )
+            ]
+
+        return [self._each_panel(part, panel)]
+
+    def _each_panel(self, part: _Part, body: Callable[[tirx.Var], list[tirx.Stmt]]) -> tirx.Stmt:
+        return self._loop("p", part.count, body)
+
+    def _tile(self, row: ir.Expr, height: int, panel: tirx.Var, part: _Part, operand: tirx.Var) -> tirx.Stmt:
         """A register tile of rows from one on."""
+        column = (part.block + panel) * self.panel
         sums = [self._buffer(f"sums_{j}", [self.panel], self.dtype) for j in range(height)]
-        zero = tirx.const(0, self.dtype)
 
         def each(body: Callable[[int, ir.Expr], tirx.Stmt]) -> list[tirx.Stmt]:
             return [one for j in range(height) for one in self._vectors(partial(body, j))]
 
+        def begun(j: int, c: ir.Expr) -> tirx.Stmt:
+            zero, cell = tirx.const(0, self.dtype), [row + j, column + c]
+            if self.deep >= self.length:
+                return store(sums[j], zero, [c])
+            inside = tirx.And(part.depth > 0, cell[1] < self.columns)
+            return store(sums[j], tirx.if_then_else(inside, load(self.place.buffer, cell), zero), [c])
+
         def added(k: tirx.Var, j: int, c: ir.Expr) -> tirx.Stmt:
-            product = load(self.copy, [row + j, k]) * load(operand, [k, c])
+            product = load(self.copy, [row + j, part.depth + k]) * load(operand, [panel, k, c])
             return store(sums[j], load(sums[j], [c]) + product, [c])
 
         def written(j: int, c: ir.Expr) -> tirx.Stmt:
-            kept = store(self.place.buffer, load(sums[j], [c]), [row + j, column + c])
-            return tirx.IfThenElse(column + c < self.columns, kept, None) if self.columns % self.panel else kept
+            return self._written(row + j, column + c, load(sums[j], [c]))
 
-        body = [
-            *each(lambda j, c: store(sums[j], zero, [c])),
-            self._loop("k", self.length, lambda k: each(partial(added, k))),
-            *each(written),
-        ]
-        return _block(f"{self.found.plan.name}_{height}", body, sums)
+        steps = self._loop("k", part.deep, lambda k: each(partial(added, k)))
+        return _block(f"{self.found.plan.name}_{height}", [*each(begun), steps, *each(written)], sums)
+
+    def _written(self, row: ir.Expr, column: ir.Expr, value: ir.Expr) -> tirx.Stmt:
+        """A result, if there is such a column."""
+        kept = store(self.place.buffer, value, [row, column])
+        return tirx.IfThenElse(column < self.columns, kept, None) if self.columns % self.panel else kept
+
+    def _across(self, row: ir.Expr, column: ir.Expr) -> tirx.Stmt:
+        """One row by columns that lie side by side."""
+        sums = [self._buffer(f"sums_{p}", [self.panel], self.dtype) for p in range(self.wide)]
+
+        def each(body: Callable[[int, ir.Expr], tirx.Stmt]) -> list[tirx.Stmt]:
+            return [one for p in range(self.wide) for one in self._vectors(partial(body, p))]
+
+        def added(k: tirx.Var, p: int, c: ir.Expr) -> tirx.Stmt:
+            product = load(self.copy, [row, k]) * self._right(row, column + p * self.panel + c, k)
+            return store(sums[p], load(sums[p], [c]) + product, [c])
+
+        def written(p: int, c: ir.Expr) -> tirx.Stmt:
+            return self._written(row, column + p * self.panel + c, load(sums[p], [c]))
+
+        begun = each(lambda p, c: store(sums[p], tirx.const(0, self.dtype), [c]))
+        steps = self._loop("k", self.length, lambda k: each(partial(added, k)))
+        return _block(f"{self.found.plan.name}_across", [*begun, steps, *each(written)], sums)
+
+    def _dots(self, row: ir.Expr, column: ir.Expr) -> list[tirx.Stmt]:
+        """One row by a panel of columns that are contiguous along the depth: some inner products at once."""
+        width = self.cpu.lanes(self.dtype)
+
+        def lanes(extent: int, body: Callable[[tirx.Var], tirx.Stmt]) -> tirx.Stmt:
+            return self._loop("lane", extent, lambda lane: [body(lane)], tirx.ForKind.VECTORIZED)
+
+        def some(number: tirx.Var) -> list[tirx.Stmt]:
+            sums = [self._buffer(f"dot_{u}", [width], self.dtype) for u in range(DOTS)]
+            at = [column + (number * DOTS + u) for u in range(DOTS)]
+
+            def zero(u: int, lane: tirx.Var) -> tirx.Stmt:
+                return store(sums[u], tirx.const(0, self.dtype), [lane])
+
+            def step(u: int, k: tirx.Var, lane: tirx.Var) -> tirx.Stmt:
+                product = load(self.copy, [row, k * width + lane]) * self._right(row, at[u], k * width + lane)
+                return store(sums[u], load(sums[u], [lane]) + product, [lane])
+
+            def halved(u: int, half: int, lane: tirx.Var) -> tirx.Stmt:
+                return store(sums[u], load(sums[u], [lane]) + load(sums[u], [lane + half]), [lane])
+
+            def added(k: tirx.Var) -> list[tirx.Stmt]:
+                return [lanes(width, partial(step, u, k)) for u in range(DOTS)]
+
+            statements = [lanes(width, partial(zero, u)) for u in range(DOTS)]
+            statements.append(self._loop("k", self.length // width, added))
+            half = width // 2
+            while half:
+                statements += [lanes(half, partial(halved, u, half)) for u in range(DOTS)]
+                half //= 2
+            first = [self._const(0)]
+            statements += [self._written(row, at[u], load(sums[u], first)) for u in range(DOTS)]
+            return [_block(f"{self.found.plan.name}_dots", statements, sums)]
+
+        return [self._loop("some", self.panel // DOTS, some)]
 
 
 def _heights(tall: int) -> list[tuple[int, int | None]]:

@@ -20,7 +20,7 @@ from tvm_cascade.schedule.packing import lay_out, pack_operand, panel_of, schedu
 from tvm_cascade.schedule.roles import OPERAND, operand_copy
 from tvm_cascade.schedule.row_fold import MAX_VECTORS, schedule_fold, vector_width
 from tvm_cascade.schedule.row_lanes import GATHER, LANES, reduces_contiguous_rows
-from tvm_cascade.schedule.row_runs import RUNS
+from tvm_cascade.schedule.row_picks import RUNS
 from tvm_cascade.schedule.summary import (
     PANELS,
     PRODUCT,
