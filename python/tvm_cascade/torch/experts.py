@@ -71,13 +71,15 @@ def _in_tiles(site: Site, x: relax.Expr, w: relax.Expr, offsets: relax.Expr, tra
     height = WIDE_TILE if isinstance(rows, tirx.IntImm) and int(rows) >= 2 * WIDE_TILE * groups else TILE
     key, known = (site.given("offs"), str(rows), height), site.importer.env  # products of a layer have them in common
     if key not in known:
-        tiled = site.compute(lambda ends: list(tiles_of(ends, rows, height)), offsets, name="tiles_of_rows")
+        tiled = site.compute(
+            lambda ends, rows: list(tiles_of(ends, rows, height)), offsets, rows, name="tiles_of_rows"
+        )
         known[key] = [site.emit(relax.TupleGetItem(tiled, part)) for part in range(3)]
     group, first, place = known[key]
 
     def laid(x: te.Tensor, first: te.Tensor) -> te.Tensor:
         def row(t: Any, i: Any) -> Any:
-            return tirx.min(first(t) + i.astype("int32"), _int32(rows) - 1)
+            return tirx.min(first(t) + i.astype("int32"), _int32(x.shape[0]) - 1)
 
         shape = (first.shape[0], height, x.shape[1])
         return te.compute(shape, lambda t, i, k: x(row(t, i), k), name="rows_in_tiles")
@@ -97,7 +99,7 @@ def _in_tiles(site: Site, x: relax.Expr, w: relax.Expr, offsets: relax.Expr, tra
             at = tirx.max(place(i), 0)
             return tirx.if_then_else(place(i) >= 0, y(at // height, at % height, n), zero)
 
-        return te.compute((rows, y.shape[2]), value, name="grouped_mm")
+        return te.compute((*place.shape, y.shape[2]), value, name="grouped_mm")
 
     packed = site.compute(laid, x, first, name="rows_in_tiles")
     summed = site.cast(site.compute(product, packed, w, group, name="grouped_mm"), site.dtype)
