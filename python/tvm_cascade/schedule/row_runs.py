@@ -33,14 +33,14 @@ __all__ = ["products_in_runs"]
 MOST_ROWS = 96
 """Rows by which register tiles are chosen: how many a run has is data."""
 
-FEW = 4
-"""Rows of a run from which copying its matrix pays."""
+FEW, FEW_BESIDE = 6, 4
+"""Rows of a run from which copying its matrix pays: lanes that lie apart are copied one by one."""
 
 DOTS = 8
 """Inner products at once: as many as multiply-adds that wait for none before them."""
 
-WIDE = 8
-"""Panels of a task: columns that lie side by side are read together."""
+WIDE, WIDE_BESIDE = 8, 48
+"""Panels of a task: where columns lie side by side, long pieces of them are read together."""
 
 LINES = 8
 """Lines of one set that a first-level cache holds."""
@@ -109,9 +109,6 @@ class _Runs:
         )
         self.panel = self.width * self.vectors
         self.panels = -(-self.columns // self.panel)
-        self.wide = max(1, min(WIDE, self.panels // (TASKS_OF_A_CORE * cpu.cores)))
-        copied = self.length * self.panel * self.wide * size
-        self.deep = -(-self.length // -(-copied * CACHE_SHARE // cpu.l2_bytes))
         (axis,) = found.plan.reduce
         accesses = [
             one
@@ -119,10 +116,15 @@ class _Runs:
             if found.plan.step(one, axis) and any(uses(at, [self.column]) for at in one.indices)
         ]
         self.deep_first = all(found.plan.step(one, axis) == 1 for one in accesses)
+        self.wide = max(1, min(WIDE if self.deep_first else WIDE_BESIDE, self.panels // (TASKS_OF_A_CORE * cpu.cores)))
+        copied = self.length * self.panel * self.wide * size
+        self.deep = -(-self.length // -(-copied * CACHE_SHARE // cpu.l2_bytes))
         if self.deep_first:
             self.in_place = self.length % lanes == 0 and self.panel % DOTS == 0
         else:
             self.in_place = self.panels % self.wide == 0
+        room = cpu.l2_bytes // (self.length * self.panel * size * CACHE_SHARE)
+        self.beside = max(n for n in range(1, self.wide + 1) if self.wide % n == 0 and n <= max(room, 1))
         self.first = self._buffer("first", [self.rows + 1], self.index)
         self.count = self._buffer("runs", [1], self.index)
         self.copy = self._buffer("rows", [self.rows, self.length], self.dtype)
@@ -215,12 +217,16 @@ class _Runs:
         if not self.in_place:
             return [parts]
 
-        def row(number: tirx.Var) -> list[tirx.Stmt]:
-            if not self.deep_first:
-                return [self._across(start + number, block * self.panel)]
-            return [self._loop("p", count, lambda p: self._dots(start + number, (block + p) * self.panel))]
+        def dots(p: tirx.Var) -> list[tirx.Stmt]:
+            return [self._loop("row", rows, lambda row: self._dots(start + row, (block + p) * self.panel))]
 
-        return [tirx.IfThenElse(rows < FEW, self._loop("row", rows, row), parts)]
+        def across(number: tirx.Var) -> list[tirx.Stmt]:
+            column = (block + number * self.beside) * self.panel
+            return [self._loop("row", rows, lambda row: [self._across(start + row, column)])]
+
+        if self.deep_first:
+            return [tirx.IfThenElse(rows < FEW, self._loop("p", count, dots), parts)]
+        return [tirx.IfThenElse(rows < FEW_BESIDE, self._loop("p", self.wide // self.beside, across), parts)]
 
     def _tiled(self, part: _Part, operand: tirx.Var) -> list[tirx.Stmt]:
         """Register tiles of the rows of a run."""
@@ -304,10 +310,10 @@ class _Runs:
 
     def _across(self, row: ir.Expr, column: ir.Expr) -> tirx.Stmt:
         """One row by columns that lie side by side."""
-        sums = [self._buffer(f"sums_{p}", [self.panel], self.dtype) for p in range(self.wide)]
+        sums = [self._buffer(f"sums_{p}", [self.panel], self.dtype) for p in range(self.beside)]
 
         def each(body: Callable[[int, ir.Expr], tirx.Stmt]) -> list[tirx.Stmt]:
-            return [one for p in range(self.wide) for one in self._vectors(partial(body, p))]
+            return [one for p in range(self.beside) for one in self._vectors(partial(body, p))]
 
         def added(k: tirx.Var, p: int, c: ir.Expr) -> tirx.Stmt:
             product = load(self.copy, [row, k]) * self._right(row, column + p * self.panel + c, k)

@@ -71,9 +71,7 @@ def _in_tiles(site: Site, x: relax.Expr, w: relax.Expr, offsets: relax.Expr, tra
     height = WIDE_TILE if isinstance(rows, tirx.IntImm) and int(rows) >= 2 * WIDE_TILE * groups else TILE
     key, known = (site.given("offs"), str(rows), height), site.importer.env  # products of a layer have them in common
     if key not in known:
-        tiled = site.compute(
-            lambda ends, rows: list(tiles_of(ends, rows, height)), offsets, rows, name="tiles_of_rows"
-        )
+        tiled = site.compute(lambda ends, rows: list(tiles_of(ends, rows, height)), offsets, rows, name="tiles_of_rows")
         known[key] = [site.emit(relax.TupleGetItem(tiled, part)) for part in range(3)]
     group, first, place = known[key]
 
