@@ -13,6 +13,7 @@ from tvm_ffi import StructuralKey
 
 from tvm_cascade.bench import workloads
 from tvm_cascade.evaluate import oracle, tolerance
+from tvm_cascade.schedule.gpu_serial import launch_serial
 from tvm_cascade.schedule.nests import read_nests
 from tvm_cascade.transform.nest import OPAQUE, ROLE
 
@@ -171,6 +172,23 @@ def main(x: T.Buffer((8,), "float32"), o: T.Buffer((8,), "float32")):
             vi = T.axis.opaque(8, i)
             o[vi] = x[vi] + T.if_then_else(vi > 0, o[T.max(vi - 1, 0)], T.float32(0))
 """
+
+
+def test_a_nest_that_launches_its_threads_is_left_as_it_is() -> None:
+    """As those of TVM's own sorting do, by attributes and not by loops."""
+
+    @T.prim_func(s_tir=True)
+    def doubled(x: T.Buffer((64,), "int64"), y: T.Buffer((64,), "int64")):  # type: ignore[no-untyped-def, valid-type]
+        with T.sblock("root"):
+            T.reads()
+            T.writes()
+            with T.sblock("launches"):
+                T.reads()
+                T.writes()
+                with T.launch_thread("threadIdx.x", 64) as thread:
+                    y[thread] = x[thread] * T.int64(2)
+
+    assert launch_serial(doubled).same_as(doubled)
 
 
 @pytest.mark.skipif(NVCC is None, reason="nvcc is not on the path")

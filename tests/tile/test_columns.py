@@ -27,6 +27,7 @@ from .column_programs import COLUMNS, argmax, softmax, variance
 from .emulator.run import compiler
 from .fold_programs import FOLDS
 from .row_programs import PROGRAMS
+from .test_compiled_kernels import text_of
 from .test_row_kernels import WITHOUT_CLUSTERS, assert_right, row_kernel
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
@@ -137,6 +138,20 @@ def test_what_a_condition_guards_is_not_read_ahead(columns: bool) -> None:
 
 def test_lengths_known_at_launch_alone() -> None:
     assert_right(argmax(length=90), compiled=argmax(length=te.var("n", "int64")))
+
+
+def summed_pairs(tokens: int | Expr) -> tirx.PrimFunc:
+    """Two rows of each token added up, in halves."""
+    x, k = te.placeholder((tokens, 2, 64), "bfloat16", "x"), te.reduce_axis((0, 2), "k")
+    y = te.compute((tokens, 64), lambda i, j: te.sum(x(i, k, j).astype("float32"), axis=k), "y")
+    return te.create_prim_func([x, te.compute(y.shape, lambda *at: y(*at).astype("bfloat16"), "out")])
+
+
+def test_rows_known_at_launch_alone_are_read_in_whole_vectors() -> None:
+    """Which must be seen of their first one: code generation takes no vector at any other place."""
+    symbolic = summed_pairs(te.var("n", "int64"))
+    assert "uint4" in text_of(row_kernel(symbolic))
+    assert_right(summed_pairs(19), compiled=symbolic)
 
 
 def test_rows_that_lie_apart_both_ways_are_left_to_schedules() -> None:

@@ -106,6 +106,16 @@ def test_either_operand_may_be_transposed_and_extents_ragged(
     assert_right(func, inputs_of(func, 2), extents[2], config)
 
 
+@emulated
+@pytest.mark.parametrize("config", [SMALL, SLICED], ids=["whole", "sliced"])
+def test_matrices_that_data_pick(config: CoreConfig) -> None:
+    left, g = te.placeholder((5, 16, 40), name="left"), te.placeholder((5,), "int32", name="g")
+    right, k = te.placeholder((9, 40, 33), name="right"), te.reduce_axis((0, 40), name="k")
+    out = te.compute((5, 16, 33), lambda t, i, j: te.sum(left[t, i, k] * right[g[t], k, j], axis=k), name="out")
+    func = te.create_prim_func([left, right, g, out])
+    assert_right(func, inputs_of(func, 3), 40, config)
+
+
 DTYPES = {
     "float32 with float16": (("float32", "float16"), "float32"),
     "float16": (("float16", "float16"), "float32"),

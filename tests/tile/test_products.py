@@ -152,6 +152,37 @@ def test_batches_in_several_dimensions() -> None:
     assert_right(Product(m=70, n=40, k=72, batch=(2, 3)).build(), SMALL, length=72)
 
 
+def picking(tiles: int, height: int, n: int, k: int, across: bool) -> tirx.PrimFunc:
+    """Tiles of rows, each by the matrix that data pick for it."""
+    a, g = te.placeholder((tiles, height, k), "bfloat16", "a"), te.placeholder((tiles,), "int32", "g")
+    b, d = te.placeholder((3, k, n) if across else (3, n, k), "bfloat16", "b"), te.reduce_axis((0, k), "d")
+
+    def element(t: ir.Expr, i: ir.Expr, j: ir.Expr) -> ir.Expr:
+        right = b(g(t), d, j) if across else b(g(t), j, d)
+        return te.sum(a(t, i, d).astype("float32") * right.astype("float32"), axis=d)
+
+    summed = te.compute((tiles, height, n), element, name="summed")
+    out = te.compute(summed.shape, lambda *at: summed(*at).astype("bfloat16"), name="out")
+    return te.create_prim_func([a, b, g, out])
+
+
+@emulated
+@pytest.mark.parametrize("config", [SMALL, SPLIT], ids=["alone", "split"])
+@pytest.mark.parametrize("across", [False, True], ids=["nk", "kn"])
+def test_matrices_that_data_pick(across: bool, config: ProductConfig) -> None:
+    func = picking(5, 64, 136, 72, across)
+    given = inputs_of(func)
+    given[2] = np.array([2, 0, 0, 1, 2], "int32")
+    assert_right(func, config, length=72, inputs=given)
+
+
+def test_what_is_picked_is_not_copied_before_its_index_is_there() -> None:
+    func = picking(5, 64, 136, 72, across=False)
+    kernel, (_, b, g, _) = kernel_of(func, SMALL), func.params
+    early = [kernel.skeleton.beginning_early(kernel.program, given).given for given in ([b], [b, g])]
+    assert early == [False, True]
+
+
 @emulated
 def test_sums_of_half_precision_are_taken_in_float32() -> None:
     func = Product(m=70, n=40, k=136, dtypes=("float16", "float16"), sums="float16", out="float16").build()

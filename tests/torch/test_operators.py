@@ -87,6 +87,9 @@ REDUCTIONS: Mapping[str, Formula] = {
     "written rows": lambda x, y, n, w, at: x.index_copy(1, at, y[:, :3]),
     "a written row": lambda x, y, n, w, at: x.index_copy(1, at[:1], y[:, :1]),
     "scatter_add": lambda x, y, n, w, at: x.scatter_add(1, n.abs() % 6, y),
+    "scatter of a part": lambda x, y, n, w, at: x.scatter(0, at[:2, None, None].expand(2, 3, 8), y),
+    "added rows": lambda x, y, n, w, at: x.index_add(1, (at * at) % 3, y[:, :3]),
+    "added columns": lambda x, y, n, w, at: x.index_add(2, at % 2, y[:, :, :3]),
 }
 EXACT: Mapping[str, Formula] = {
     "any": lambda x, y, n, w, at: (n > 3).any(-1),
@@ -101,6 +104,10 @@ EXACT: Mapping[str, Formula] = {
     "truncated division": lambda x, y, n, w, at: torch.div(n, 4, rounding_mode="trunc"),
     "modulus of a negative": lambda x, y, n, w, at: n % -4,
     "fmod": lambda x, y, n, w, at: torch.fmod(n, 4),
+    "places in order": lambda x, y, n, w, at: torch.searchsorted(w[:, 0].sort()[0], x),
+    "places behind": lambda x, y, n, w, at: torch.searchsorted(n.sort(-1)[0], n.flip(1), right=True, out_int32=True),
+    "stable order": lambda x, y, n, w, at: (n % 3).argsort(dim=-1, stable=True),
+    "stable order from above": lambda x, y, n, w, at: (n % 3).sort(dim=1, descending=True, stable=True)[1],
     "order": lambda x, y, n, w, at: x.argsort(-1, descending=True),
     "experts": lambda x, y, n, w, at: x.softmax(-1).topk(2)[1],
     "positions": lambda x, y, n, w, at: x.topk(3, 1, largest=False)[1],

@@ -24,6 +24,8 @@ from tvm_cascade.schedule.loop_guards import hoist_guards
 from tvm_cascade.schedule.nest_schedule import start_of_none
 from tvm_cascade.schedule.private_copy import private_copy
 from tvm_cascade.schedule.row_lanes import rows_in_lanes
+from tvm_cascade.schedule.row_picks import with_runs_marked
+from tvm_cascade.schedule.row_runs import products_in_runs
 from tvm_cascade.schedule.stack import cells_on_the_stack
 from tvm_cascade.schedule.summary import CpuSchedule
 from tvm_cascade.schedule.tile_skip import skip_dead_tiles
@@ -105,10 +107,11 @@ def _under_schedule_of_fused(func: tirx.PrimFunc, cpu: Cpu, most_rows: int | Non
 
 
 def _under_schedule_of_unfused(func: tirx.PrimFunc, cpu: Cpu) -> tuple[tirx.PrimFunc, CpuSchedule]:
-    plain = rows_in_lanes(windows_copied(inline_maps(tuples_apart(func, cpu)), cpu), cpu)
+    marked = with_runs_marked(inline_maps(tuples_apart(func, cpu)))
+    plain = rows_in_lanes(windows_copied(marked, cpu), cpu)
     schedule = s_tir.Schedule(private_copy(whole_products(plain, cpu)))
     made = schedule_unfused_cpu(schedule, cpu)
-    return schedule.mod["main"], made
+    return products_in_runs(schedule.mod["main"], cpu), made
 
 
 def _as_stated(target: Target, _stated: Mapping[str, Any]) -> Target:

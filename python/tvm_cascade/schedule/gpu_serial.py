@@ -34,9 +34,10 @@ def launch_serial(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _is_bound(nest: tirx.Stmt) -> bool:
-    loops: list[tirx.For] = []
-    tvm_ffi.structural_walk(nest, (tirx.For, loops.append))
-    return any(loop.thread_binding is not None for loop in loops)
+    loops, notes = list[tirx.For](), list[tirx.AttrStmt]()
+    tvm_ffi.structural_walk(nest, [(tirx.For, loops.append), (tirx.AttrStmt, notes.append)])
+    launches = any(note.attr_key == "thread_extent" for note in notes)  # as TVM's own sorting says it
+    return launches or any(loop.thread_binding is not None for loop in loops)
 
 
 def _launched(nest: tirx.Stmt) -> tirx.Stmt:

@@ -9,6 +9,7 @@ from tvm_cascade.analysis.extent import Extent
 SERIAL = "serial, as no order of its iterations is known to be free"
 PANELS = "a copy in panels"
 PRODUCT = "a product in register tiles"
+RUNS_OF_ROWS = "a product in register tiles of rows that pick the same matrix"
 SCALAR = "one element at a time, or as LLVM vectorises it"
 
 

@@ -20,12 +20,22 @@ from tvm_cascade.schedule.packing import lay_out, pack_operand, panel_of, schedu
 from tvm_cascade.schedule.roles import OPERAND, operand_copy
 from tvm_cascade.schedule.row_fold import MAX_VECTORS, schedule_fold, vector_width
 from tvm_cascade.schedule.row_lanes import GATHER, LANES, reduces_contiguous_rows
-from tvm_cascade.schedule.summary import PANELS, PRODUCT, SCALAR, SERIAL, CpuSchedule, row_lanes, vectors
+from tvm_cascade.schedule.row_picks import RUNS
+from tvm_cascade.schedule.summary import (
+    PANELS,
+    PRODUCT,
+    RUNS_OF_ROWS,
+    SCALAR,
+    SERIAL,
+    CpuSchedule,
+    row_lanes,
+    vectors,
+)
 from tvm_cascade.transform.nest import GUARD
 
 __all__ = ["reduction_lanes", "schedule_alone", "schedule_each", "schedule_unfused_cpu"]
 
-_OWN_ROLES = ("", OPERAND, GATHER)
+_OWN_ROLES = ("", OPERAND, GATHER, RUNS)
 """Of nests that are the program's own, or a copy of what it reads."""
 
 
@@ -57,6 +67,8 @@ def schedule_each(
 
 def schedule_alone(sch: s_tir.Schedule, cpu: Cpu, deferred: Deferred, plan: BlockPlan, outer: int) -> str:
     """Schedules one block's nest below `outer` loops that it shares with others, and names the rule that did."""
+    if plan.role == RUNS:
+        return RUNS_OF_ROWS
     block = sch.get_sblock(plan.name)
     loops = dict(zip(plan.own, sch.get_loops(block)[outer:], strict=True))
     nest = Nest(sch, cpu, deferred, plan, block, loops, alone=True)

@@ -21,6 +21,11 @@ def full(site: Site) -> relax.Expr:
     return filled(site, list(site["size"]), site["fill_value"])
 
 
+def empty(site: Site) -> relax.Expr:
+    """aten.empty_permuted: zeros, where torch promises nothing."""
+    return filled(site, list(site["size"]), 0)
+
+
 def full_like(site: Site) -> relax.Expr:
     """aten.full_like."""
     return filled(site, shape_of(site["self"]) or [], site["fill_value"])

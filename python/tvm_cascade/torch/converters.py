@@ -7,7 +7,18 @@ from typing import Any
 
 from tvm import relax, tirx
 
-from tvm_cascade.torch import arithmetic, attention, constants, gathers, indices, norms, pools, products, reductions
+from tvm_cascade.torch import (
+    arithmetic,
+    attention,
+    constants,
+    experts,
+    gathers,
+    indices,
+    norms,
+    pools,
+    products,
+    reductions,
+)
 from tvm_cascade.torch.site import Site
 
 Converter = Callable[[Site], Any]
@@ -34,6 +45,8 @@ CONVERTERS: Mapping[str, Converter] = {
     "baddbmm.default": products.baddbmm,
     "linear.default": products.linear,
     "convolution.default": products.convolution,
+    **dict.fromkeys(("_grouped_mm.default", "grouped_mm_fallback.default"), experts.grouped_mm),
+    "histc.default": experts.histc,
     **{f"a{name}.default": reductions.extremum(largest=largest) for name, largest in _EXTREMA},
     **{f"{name}.default": reductions.extremum_of_all(largest=largest) for name, largest in _EXTREMA},
     **{f"{name}.dim": reductions.extremum_with_position(largest=largest) for name, largest in _EXTREMA},
@@ -49,8 +62,11 @@ CONVERTERS: Mapping[str, Converter] = {
     "prod.default": reductions.product,
     "prod.dim_int": reductions.product,
     "topk.default": reductions.top_k,
+    "sort.stable": reductions.stable_sort,
+    "searchsorted.Tensor": reductions.searchsorted,
     "full.default": constants.full,
     "full_like.default": constants.full_like,
+    "empty_permuted.default": constants.empty,
     **dict.fromkeys(("arange.default", "arange.start", "arange.start_step"), constants.arange),
     "scalar_tensor.default": constants.scalar_tensor,
     "where.self": constants.where,
@@ -64,7 +80,8 @@ CONVERTERS: Mapping[str, Converter] = {
     "take.default": gathers.take,
     "gather.default": gathers.gather,
     "index_put.default": indices.index_put,
-    "scatter_add.default": indices.scatter_add,
+    "scatter.src": indices.scattered("update"),
+    "scatter_add.default": indices.scattered("add"),
     **{f"avg_pool{axes}d.default": pools.average(axes) for axes in (1, 2, 3)},
     "native_group_norm.default": norms.native_group_norm,
     **{f"{name}.{form}": arithmetic.arithmetic(op) for name, op in _ARITHMETIC.items() for form in _FORMS},

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tvm import relax, te, tirx
 
 from tvm_cascade.errors import ModelError
 from tvm_cascade.torch.results import extents_of
-from tvm_cascade.torch.site import Site, broadcast, is_one, shape_of, type_name
+from tvm_cascade.torch.site import Site, accumulator, broadcast, is_one, shape_of, type_name
 
 
 def slice_(site: Site) -> relax.Expr:
@@ -43,7 +44,7 @@ def as_strided(site: Site) -> relax.Expr:
     if not given.is_contiguous():
         raise ModelError("a contiguous tensor", f"strides {given.stride()}", where, hint)
     last = offset + sum((extent - 1) * step for extent, step in zip(size, stride, strict=True))
-    if not 0 <= min(last, offset) <= max(last, offset) < given.numel():
+    if isinstance(last, int) and not 0 <= min(last, offset) <= max(last, offset) < given.numel():
         found = f"elements {offset} to {last} of {given.numel()}"
         raise ModelError("elements of the tensor that it is given", found, where, "take them of the tensor itself")
 
@@ -60,12 +61,12 @@ def index_put(site: Site) -> relax.Expr:
     """aten.index_put: what a mask selects, positions along one axis, or TVM's converter's case, an index per axis."""
     data, indices, values = site["self"], list(site["indices"]), site["values"]
     given = [(axis, index) for axis, index in enumerate(indices) if index is not None]
-    if not site["accumulate"] and len(given) == 1:
+    if len(given) == 1:
         axis, index = given[0]
-        if type_name(index) == "bool":
+        if type_name(index) == "bool" and not site["accumulate"]:
             return _masked(site, data, index, values)
-        if len(shape_of(index) or ()) == 1:
-            return _along_axis(site, data, axis, index, values)
+        if type_name(index) != "bool" and len(shape_of(index) or ()) == 1:
+            return (_added if site["accumulate"] else _along_axis)(site, data, axis, index, values)
     if len(given) != len(indices) or len(indices) != site.node.meta["val"].dim():
         where, hint = "aten.index_put", "write along one axis at a time"
         raise ModelError("an index along one axis, or one for each", f"indices {site.given('indices')}", where, hint)
@@ -117,6 +118,25 @@ def _along_axis(site: Site, data: relax.Expr, axis: int, index: relax.Expr, valu
     return site.compute(formula, data, index, site.cast(values, type_name(data)), name="written")
 
 
-def scatter_add(site: Site) -> relax.Expr:
-    """aten.scatter_add."""
-    return site.emit(relax.op.scatter_elements(site["self"], site["index"], site["src"], site["dim"], "add"))
+def _added(site: Site, data: relax.Expr, axis: int, index: relax.Expr, values: relax.Expr) -> relax.Expr:
+    """Rows added at positions along one axis, those of halves in float32."""
+    shape, count, wide = shape_of(data) or [], (shape_of(index) or [])[0], accumulator(type_name(data))
+    moved = [*shape[:axis], count, *shape[axis + 1 :]]
+    positions = site.emit(relax.op.reshape(index, [*[1] * axis, count, *[1] * (len(shape) - axis - 1)]))
+    places, rows = (site.emit(relax.op.broadcast_to(one, moved)) for one in (positions, site.cast(values, wide)))
+    return site.cast(
+        site.emit(relax.op.scatter_elements(site.cast(data, wide), places, rows, axis, "add")), type_name(data)
+    )
+
+
+def scattered(reduction: str) -> Callable[[Site], relax.Expr]:
+    """aten.scatter and aten.scatter_add of as many elements as there are positions."""
+
+    def convert(site: Site) -> relax.Expr:
+        def formula(source: te.Tensor, positions: te.Tensor) -> te.Tensor:
+            return te.compute(positions.shape, lambda *i: source(*i), name="scattered")
+
+        source = site.compute(formula, site["src"], site["index"], name="scattered")
+        return site.emit(relax.op.scatter_elements(site["self"], site["index"], source, site["dim"], reduction))
+
+    return convert

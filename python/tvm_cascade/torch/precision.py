@@ -25,7 +25,10 @@ _MOVES = """
     squeeze stack t tile transpose tril triu unbind unflatten unfold unsqueeze view where zeros zeros_like
     _to_copy scalar_tensor constant_pad_nd
 """
-_PRODUCTS = "matmul mm bmm mv addmm baddbmm linear convolution scaled_dot_product_attention"
+_PRODUCTS = """
+    matmul mm bmm mv addmm baddbmm linear convolution scaled_dot_product_attention _grouped_mm
+    transformers::grouped_mm_fallback
+"""
 
 PRODUCTS = frozenset(_PRODUCTS.split())
 """Operators that multiply and sum."""

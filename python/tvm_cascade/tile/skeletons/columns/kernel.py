@@ -73,7 +73,9 @@ class ColumnKernel(MemoryKernel[ColumnConfig]):
     def _sweep(self, lane: ir.Expr, group: ir.Expr) -> tuple[ir.Expr, ColumnSweep]:
         """The first row of a thread, and its passes over its rows."""
         # Rows past the last are folded as the last are: all threads take part in what follows.
-        first = bind("first_row", tirx.min(self._row(lane, 0), self.rows - self.config.vector))
+        # Both are multiples of a vector, where the launch alone knows how many rows there are too.
+        vector = self.config.vector
+        first = bind("first_row", tirx.min(self._row(lane, 0), (self.rows // vector - 1) * vector))
         place = bind("place", first % kernel_extent(product(self.row.lanes.extents)))
         point, segment = self._point(first), self._segment()
         sweep = ColumnSweep(self.program, self.config, self.tensors, point, place, segment, group)

@@ -10,7 +10,7 @@ from tvm import tirx
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program
-from tvm_cascade.analysis.tir import dtype_of
+from tvm_cascade.analysis.tir import dtype_of, loads_of
 from tvm_cascade.devices.device import Instructions
 from tvm_cascade.tile.estimate import Work
 from tvm_cascade.tile.operand import PACKED_DTYPES, Unfit, check_allowed
@@ -67,8 +67,9 @@ class ProductSkeleton(Skeleton[MatrixProduct, MatrixProduct, ProductConfig | Var
         return ProductKernel(program, config).build(name)
 
     def beginning_early(self, program: MatrixProduct, given: Sequence[tirx.Var]) -> MatrixProduct:
-        """It begins with its right operands where all of them are given."""
-        return replace(program, given=all(among(side.operand.buffer, given) for side in program.rights))
+        """It begins with its right operands where all of them are given, and what their indices read."""
+        read = [load.source for side in program.rights for load in loads_of(side.load)]
+        return replace(program, given=all(among(buffer, given) for buffer in read))
 
     def fast_math(self, program: MatrixProduct) -> bool:
         """Whether every output is of half width or less."""
