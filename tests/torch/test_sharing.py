@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -198,3 +201,27 @@ def test_threads_call_one_model_and_compile_others() -> None:
     for thread in threads:
         thread.join()
     assert not failures
+
+
+POOLS = """
+import os
+os.environ["TVM_THREAD_POOL_SPIN_COUNT"] = "7"
+import torch, tvm
+torch.set_num_threads(2)
+import tvm_cascade
+x, threads = torch.randn(64, 512), tvm.get_global_func("runtime.NumThreads")
+optimized = tvm_cascade.optimize(torch.nn.Softmax(-1), x)
+cores = os.sched_getaffinity(0)
+for count in (2, 1, 2):
+    torch.set_num_threads(count)
+    optimized(x)
+    assert threads() == count, (threads(), count)
+assert os.sched_getaffinity(0) == cores, "the caller was bound"
+assert os.environ["TVM_BIND_THREADS"] == "0" and os.environ["TVM_THREAD_POOL_SPIN_COUNT"] == "7"
+"""
+
+
+def test_a_model_runs_on_as_many_threads_as_torch_and_leaves_the_caller_unbound() -> None:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("TVM_")}
+    path = {"PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", POOLS], check=True, timeout=300, env=kept | path)

@@ -1,7 +1,13 @@
-"""The device that a model is on: its target, its names in torch and TVM, and the stream that calls are put on."""
+"""The device that a model is on: its target, its names in torch and TVM, and the stream or threads of its calls.
+
+On a CPU the threads of TVM and of torch share the cores: a pool that waits by spinning keeps the other from its work, and
+a caller that is bound to one core has torch start its threads there.
+"""
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +23,26 @@ from tvm_cascade.errors import ModelError
 
 _KINDS = {"cpu": "llvm", "cuda": "rocm" if torch.version.hip else "cuda"}
 """The kind of TVM's targets that each of torch's kinds of devices runs."""
+
+_POOL = {
+    "TVM_THREAD_POOL_SPIN_COUNT": "0",
+    "TVM_BIND_THREADS": "0",
+    "TVM_NUM_THREADS": str(torch.get_num_threads()),
+}
+"""What TVM reads when it first runs something in parallel, where the user did not say it."""
+
+for _name, _value in _POOL.items():
+    os.environ.setdefault(_name, _value)
+
+_set = threading.local()
+"""`count`: the threads that the pool of this thread was last told to use."""
+
+
+def _use_as_many_threads_as_torch() -> None:
+    count = torch.get_num_threads()
+    if getattr(_set, "count", None) != count:
+        tvm.get_global_func("runtime.config_threadpool")(1, count)
+        _set.count = count
 
 
 @dataclass(frozen=True)
@@ -34,8 +60,9 @@ class ModelDevice:
 
     @contextmanager
     def current(self) -> Iterator[None]:
-        """While this lasts, TVM puts its work on torch's current stream of the device, which stays torch's device."""
+        """While this lasts, TVM works as torch does: on its current stream of a GPU, on as many threads of a CPU."""
         if self.torch.type != "cuda":
+            _use_as_many_threads_as_torch()
             yield
             return
         with torch.cuda.device(self.torch):
