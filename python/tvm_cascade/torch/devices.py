@@ -1,7 +1,7 @@
 """The device that a model is on: its target, its names in torch and TVM, and the stream or threads of its calls.
 
-On a CPU the threads of TVM and of torch share the cores: a pool that waits by spinning keeps the other from its work, and
-a caller that is bound to one core has torch start its threads there.
+On a CPU the threads of TVM and of torch share the cores: a pool that waits by spinning keeps the other from its work,
+and a caller that is bound to one core has torch start its threads there.
 """
 
 from __future__ import annotations
