@@ -19,6 +19,7 @@ from tvm import relax, te, tirx
 from tvm.target import Target
 
 import tvm_cascade
+from tvm_cascade import cli
 from tvm_cascade.driver import cache, compilation, targets
 from tvm_cascade.driver.bundle import packed, unpacked
 from tvm_cascade.driver.cache import CacheWarning, kept
@@ -258,3 +259,8 @@ def test_code_for_another_machine_is_not_run(
     monkeypatch.setattr(targets, "host_target", lambda: Target({"kind": "llvm", "mcpu": "x86-64"}))
     with pytest.raises(DeviceError, match=r"(?s)a processor with .*compile the program on this machine"):
         tvm_cascade.load(tmp_path / "program")
+
+
+def test_commands_that_test_and_measure_compile_anew(folder: Path) -> None:
+    assert cli.main(["check", "softmax_stats", "--small", "--inputs", "normal"]) == 0
+    assert not folder.exists()
