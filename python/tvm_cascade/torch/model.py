@@ -98,7 +98,7 @@ class Program:
         return [constant if k is None else found[k] for k, constant in zip(interface.outputs, constants, strict=True)]
 
     def computed(self, arguments: Sequence[Any]) -> list[torch.Tensor]:
-        """What the model writes to, as it is to be, and the leaves of its result, in memory of their own."""
+        """What the model writes to, as it is to be, and the leaves of its result; no write changes another of them."""
         in_torch, passed = isinstance(self.code, CutCode), list[Any]()
         for name in self._interface.state:
             passed.append(self._state[name].current() if in_torch else self._state[name]())
@@ -108,7 +108,7 @@ class Program:
             hint = "pass a copy of one of them, .clone()"
             raise ModelError("tensors that share no memory where one is written to", shared, "call of the model", hint)
         found = self._function(*passed) if in_torch else self._run(passed)
-        places = {*map(address, passed)}
+        places = {*map(address, passed)} if self._interface.mutated else ()
         return [one.clone() if address(one) in places else one for one in found]
 
     def _run(self, passed: Sequence[Any]) -> list[torch.Tensor]:
