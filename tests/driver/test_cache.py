@@ -19,6 +19,7 @@ from tvm import relax, te, tirx
 from tvm.target import Target
 
 import tvm_cascade
+from tvm_cascade import cli
 from tvm_cascade.driver import cache, compilation, targets
 from tvm_cascade.driver.bundle import packed, unpacked
 from tvm_cascade.driver.cache import CacheWarning, kept
@@ -64,7 +65,8 @@ def entries(folder: Path) -> list[Path]:
 
 
 def test_the_same_program_is_not_compiled_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = tvm_cascade.compile(program())
+    first = tvm_cascade.compile(program(), cache=False)
+    tvm_cascade.compile(program())
     monkeypatch.setattr(compilation, "_built", compiles_nothing)
     again = tvm_cascade.compile(program())
     assert_right(again)
@@ -203,8 +205,9 @@ def module() -> tvm.IRModule:
 
 
 def test_a_module_of_relax_is_not_compiled_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first, again = get_pipeline(), get_pipeline()
+    first, again = get_pipeline(cache=False), get_pipeline()
     first.build(module())
+    get_pipeline().build(module())
     monkeypatch.setattr(Pipeline, "made", compiles_nothing)
     executable = again.build(module())
     assert again.report == first.report and again.report.functions
@@ -258,3 +261,8 @@ def test_code_for_another_machine_is_not_run(
     monkeypatch.setattr(targets, "host_target", lambda: Target({"kind": "llvm", "mcpu": "x86-64"}))
     with pytest.raises(DeviceError, match=r"(?s)a processor with .*compile the program on this machine"):
         tvm_cascade.load(tmp_path / "program")
+
+
+def test_commands_that_test_and_measure_compile_anew(folder: Path) -> None:
+    assert cli.main(["check", "softmax_stats", "--small", "--inputs", "normal"]) == 0
+    assert not folder.exists()

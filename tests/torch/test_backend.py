@@ -165,9 +165,14 @@ def test_dropout_between_compiled_parts_is_drawn_by_pytorch() -> None:
     close(found[0], module(x, torch.zeros(3))[0])
 
 
+def _unexported(*_: Any) -> Any:
+    raise exporting.ExportError("a module that torch.export takes", "one that it does not", "here")
+
+
 @torch.no_grad()
-def test_what_is_refused_at_any_shape_is_exported_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    exports, export = [], exporting.exported
+@pytest.mark.parametrize("export", [exporting.exported, _unexported])
+def test_what_is_refused_at_any_shape_is_exported_once(export: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    exports: list[Any] = []
     monkeypatch.setattr(backend, "exported", lambda *given: exports.append(given) or export(*given))
     compiled = torch.compile(lambda x: torch.special.bessel_j0(x).sum(-1), backend="tvm_cascade", dynamic=True)
     with pytest.warns(FallbackWarning, match="a graph runs in PyTorch"):

@@ -20,6 +20,7 @@ import tvm_cascade  # noqa: E402
 from tvm_cascade.errors import ModelError  # noqa: E402
 from tvm_cascade.evaluate.tolerance import assert_close  # noqa: E402
 from tvm_cascade.torch.backend import FallbackWarning  # noqa: E402
+from tvm_cascade.torch.model import OptimizedModel  # noqa: E402
 
 
 def close(found: Any, eager: Any) -> None:
@@ -225,3 +226,37 @@ def test_a_model_runs_on_as_many_threads_as_torch_and_leaves_the_caller_unbound(
     kept = {name: value for name, value in os.environ.items() if not name.startswith("TVM_")}
     path = {"PYTHONPATH": os.pathsep.join(sys.path)}
     subprocess.run([sys.executable, "-c", POOLS], check=True, timeout=300, env=kept | path)
+
+
+class Swapping(nn.Module):
+    """It swaps its arguments, and returns what the first one was, the second one, and a parameter."""
+
+    def __init__(self, rare: bool) -> None:
+        super().__init__()
+        self.linear, self.rare = nn.Linear(8, 8), torch.special.bessel_j0 if rare else torch.cos
+
+    def forward(self, x: Any, y: Any) -> Any:
+        before = x.clone()
+        x.copy_(y)
+        y.copy_(before)
+        return self.rare(self.linear(self.linear(x).relu()).softmax(-1)), before, y[:1], self.linear.bias
+
+
+@pytest.mark.filterwarnings("ignore::tvm_cascade.torch.backend.FallbackWarning")
+@pytest.mark.parametrize("rare", [False, True])
+@torch.no_grad()
+def test_what_is_written_changes_no_other_result(rare: bool) -> None:
+    module, example = Swapping(rare).eval(), (torch.randn(4, 8), torch.randn(4, 8))
+    bias = module.linear.bias.clone()
+    copied = tuple(one.clone() for one in example)
+    for call in (tvm_cascade.optimize(module, copied, cut=True), torch.compile(module, backend="tvm_cascade")):
+        x, y = (one.clone() for one in example)
+        found, expected = call(x, y), module(*(one.clone() for one in example))
+        assert torch.equal(x, example[1]) and torch.equal(y, example[0])
+        for one, eager in zip(found, expected, strict=True):
+            close(one, eager)
+        found[1].fill_(9.0)
+        assert torch.equal(x, example[1]) and torch.equal(y, example[0])
+        if isinstance(call, OptimizedModel):
+            found[2].fill_(9.0), found[3].fill_(9.0)
+            assert torch.equal(y, example[0]) and torch.equal(module.linear.bias, bias)

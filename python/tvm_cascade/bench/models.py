@@ -37,7 +37,6 @@ from tvm_cascade.bench.record import (
 )
 from tvm_cascade.bench.timing import IdleGate, Plan, Timing, measure
 from tvm_cascade.devices.host import host_target
-from tvm_cascade.driver.cache import turned_off
 from tvm_cascade.errors import WorkloadError
 from tvm_cascade.evaluate import tolerance
 
@@ -161,7 +160,7 @@ def _measured(entry: Entry, seed: int, place: Place) -> Report:
     with torch.no_grad():
         eager, exact = module(*inputs), exactly(module, inputs)
         calls, decisions, seconds = dict[str, Call](), tuple[Decided, ...](), 0.0
-        with waiting(f"{entry.label}: compiling and checking"), turned_off():
+        with waiting(f"{entry.label}: compiling and checking"):
             for k, row in enumerate(rows):
                 start = time.perf_counter()
                 try:

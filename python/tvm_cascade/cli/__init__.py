@@ -10,11 +10,13 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import NoReturn
 
 from tvm_cascade import __version__
 from tvm_cascade.cli import bench, check, env, explain, fuzz, lists, native, numerics, run, tune
+from tvm_cascade.driver.cache import turned_off
 from tvm_cascade.errors import CascadeError, InputError
 
 _COMMANDS = (
@@ -32,6 +34,8 @@ _COMMANDS = (
     ("build-native", "build the optional native library for NVIDIA GPUs, where nvcc and cmake are", native),
 )
 
+_ANEW = ("check", "bench", "fuzz")
+"""Commands that test and measure what is compiled now: they find nothing on disk, and leave nothing there."""
 
 _PATH_ERRORS = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
 
@@ -51,7 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         known.print_help()
         return 0
     try:
-        return int(args.run(args))
+        with turned_off() if args.command in _ANEW else nullcontext():
+            return int(args.run(args))
     except CascadeError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -75,5 +80,5 @@ def parser() -> argparse.ArgumentParser:
     for name, summary, command in _COMMANDS:
         subparser = commands.add_parser(name, help=summary, description=summary)
         command.add_arguments(subparser)
-        subparser.set_defaults(run=command.run)
+        subparser.set_defaults(run=command.run, command=name)
     return known

@@ -13,7 +13,7 @@ import shutil
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
@@ -91,7 +91,8 @@ def kept(key: str | None, make: Callable[[], T], save: Callable[[T], Files], loa
     path = _folder() / f"{key}.zip"
     try:
         found = load(unpacked(path.read_bytes()))
-        os.utime(path)
+        with suppress(OSError):  # of a folder that others fill, or a file that has just gone
+            os.utime(path)
         return found
     except (FileNotFoundError, NotADirectoryError):
         pass

@@ -123,7 +123,7 @@ class CapturedGraph:
             except ConversionError as error:
                 refusal = error
         parts = in_parts(program, refusal, "auto", device, CapturedGraph.part)
-        self._refusal = refusal if refusal.of_any_shape else None
+        self._refusal = refusal.alone() if refusal.of_any_shape else None
         self._tell(told_of_cut(refusal))
         return parts
 

@@ -66,9 +66,15 @@ def in_parts(
     device: torch.device,
     part: Callable[[fx.GraphModule], Part],
 ) -> CutCode:
-    """The code of an exported module that has operators which are refused; see `cut`."""
+    """The code of an exported module that has operators which are refused; see `cut`.
+
+    Parameters
+    ----------
+    refusal : of this program, or of one of the same graph for other shapes; it gives up the program that it has.
+    """
     resolved = resolve_target(asked_for(device, target))
-    return cut(functional(program), refusal, resolved, placed(device, resolved), part)
+    whole, refusal.program = refusal.program or functional(program), None
+    return cut(whole, refusal, resolved, placed(device, resolved), part)
 
 
 def runnable(

@@ -63,7 +63,7 @@ def import_program(program: torch.export.ExportedProgram, device: torch.device) 
     ModelError
         Where it has an operator that cannot be converted, or that is converted to something else.
     """
-    program = functional(program)
+    program = whole = functional(program)
     known, first = {node.target for node in _calls(program.graph)}, None
     apart = set[Any]()
     while True:
@@ -74,6 +74,7 @@ def import_program(program: torch.export.ExportedProgram, device: torch.device) 
             return module, interface
         except ConversionError as error:
             first = error if first is None or known.issuperset(error.operators) else first
+            first.program = whole
             if not apart.isdisjoint(error.operators):  # a rule that leaves its operator
                 raise first from None
             apart.update(error.operators)

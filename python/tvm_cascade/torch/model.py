@@ -30,7 +30,7 @@ from tvm_cascade.torch.devices import placed
 from tvm_cascade.torch.leaves import Leaf, check, check_constant, check_positions
 from tvm_cascade.torch.site import told
 from tvm_cascade.torch.state import SharedTensor
-from tvm_cascade.torch.tensors import overlap, to_torch, to_tvm
+from tvm_cascade.torch.tensors import address, overlap, to_torch, to_tvm
 
 
 class Program:
@@ -98,7 +98,7 @@ class Program:
         return [constant if k is None else found[k] for k, constant in zip(interface.outputs, constants, strict=True)]
 
     def computed(self, arguments: Sequence[Any]) -> list[torch.Tensor]:
-        """What the model writes to, as it is to be, and the leaves of its result that are tensors."""
+        """What the model writes to, as it is to be, and the leaves of its result; no write changes another of them."""
         in_torch, passed = isinstance(self.code, CutCode), list[Any]()
         for name in self._interface.state:
             passed.append(self._state[name].current() if in_torch else self._state[name]())
@@ -107,14 +107,16 @@ class Program:
         if (shared := self.shared(arguments)) is not None:
             hint = "pass a copy of one of them, .clone()"
             raise ModelError("tensors that share no memory where one is written to", shared, "call of the model", hint)
-        if in_torch:
-            return [*self._function(*passed)]
+        found = self._function(*passed) if in_torch else self._run(passed)
+        places = {*map(address, passed)} if self._interface.mutated else ()
+        return [one.clone() if address(one) in places else one for one in found]
+
+    def _run(self, passed: Sequence[Any]) -> list[torch.Tensor]:
         try:
             with self._device.current():
-                results = self._function(*passed)
+                return [to_torch(result) for result in self._function(*passed)]
         except Exception as error:
             raise ModelError("a call that runs", told(error), "the virtual machine of TVM") from error
-        return [to_torch(result) for result in results]
 
     def _checked(self, arguments: Sequence[Any]) -> Iterator[torch.Tensor]:
         """The arguments that are tensors, where all are what was promised."""

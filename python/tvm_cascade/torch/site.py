@@ -22,7 +22,13 @@ class ConversionError(ModelError):
     ----------
     operators : of the graph.
     of_any_shape : they are refused whatever the shapes of their arguments.
+
+    Attributes
+    ----------
+    program : that has them, as it was decomposed for conversion, where that was kept.
     """
+
+    program: torch.export.ExportedProgram | None = None
 
     def __init__(
         self,
@@ -35,6 +41,11 @@ class ConversionError(ModelError):
     ) -> None:
         super().__init__(expected, found, where, hint)
         self.operators, self.of_any_shape = operators, of_any_shape
+
+    def alone(self) -> ConversionError:
+        """The same error without frames and programs that it keeps alive."""
+        told = self.expected, self.found, self.where, self.hint
+        return ConversionError(self.operators, *told, of_any_shape=self.of_any_shape)
 
 
 HALVES = ("float16", "bfloat16")

@@ -44,6 +44,11 @@ def to_torch(tensor: Any) -> torch.Tensor:
     return torch.from_dlpack(tensor)
 
 
+def address(tensor: Any) -> int:
+    """Where the memory starts that a tensor of torch or of TVM is in."""
+    return int(tensor.untyped_storage().data_ptr() if isinstance(tensor, torch.Tensor) else tensor.data_ptr())
+
+
 def overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two tensors have an element in common; also where it takes too long to find out."""
     if any(tensor.layout is not torch.strided for tensor in (one, other)):
