@@ -293,6 +293,21 @@ MODULES: dict[str, tuple[Callable[[], object], type[CascadeError], str]] = {
         ModelError,
         "Found <class '.*Function'> in output.*register a pytree",
     ),
+    "a complex result": (
+        lambda: tvm_cascade.optimize(Function(lambda x: torch.complex(x, x)), X),
+        ModelError,
+        "results that are real.*complex64.*view_as_real",
+    ),
+    "a function of complex numbers": (
+        lambda: tvm_cascade.optimize(Function(lambda x: torch.complex(x, x).exp().real), X),
+        ModelError,
+        "as pairs.*aten.exp.*view_as_real",
+    ),
+    "a real number beside complex ones": (
+        lambda: tvm_cascade.optimize(Function(lambda x: (torch.complex(x, x) + 1).real), X),
+        ModelError,
+        "as pairs.*aten.add.*view_as_real",
+    ),
     "no result": (lambda: tvm_cascade.optimize(Function(lambda x: None), X), ModelError, "gives a tensor"),
     "an example elsewhere": (
         lambda: tvm_cascade.optimize(nn.ReLU(), X, target={"kind": "cuda", "arch": "sm_90a"}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tvm import relax, te, tirx
@@ -113,6 +114,29 @@ def _along_axis(site: Site, data: relax.Expr, axis: int, index: relax.Expr, valu
     return site.compute(formula, data, index, site.cast(values, type_name(data)), name="written")
 
 
-def scatter_add(site: Site) -> relax.Expr:
-    """aten.scatter_add."""
-    return site.emit(relax.op.scatter_elements(site["self"], site["index"], site["src"], site["dim"], "add"))
+def scatter(how: str) -> Callable[[Site], relax.Expr]:
+    """aten.scatter of a tensor, and aten.scatter_add."""
+    return lambda site: _scattered(site, how)
+
+
+def scatter_reduce(site: Site) -> relax.Expr:
+    """aten.scatter_reduce with what is written to: products and extrema; rules make sums and starts of it."""
+    if site["reduce"] not in _SCATTERED or not site["include_self"]:
+        where, hint = "aten.scatter_reduce", "divide a sum by a count, both by scatter_add"
+        raise ModelError("a sum, a product or an extremum", f"reduce={site['reduce']!r}", where, hint)
+    return _scattered(site, _SCATTERED[site["reduce"]])
+
+
+_SCATTERED = {"prod": "mul", "amax": "max", "amin": "min"}
+
+
+def _scattered(site: Site, how: str) -> relax.Expr:
+    """What is written may be larger than the positions, and is then left out."""
+
+    def formula(written: te.Tensor, positions: te.Tensor) -> te.Tensor:
+        return te.compute(positions.shape, lambda *i: written(*i), name="written")
+
+    written, positions = site["src"], site["index"]
+    if tuple(site.given("src").meta["val"].shape) != tuple(site.given("index").meta["val"].shape):
+        written = site.compute(formula, written, positions, name="written")
+    return site.emit(relax.op.scatter_elements(site["self"], positions, written, site["dim"], how))
