@@ -82,6 +82,7 @@ REDUCTIONS: Mapping[str, Formula] = {
     "number beside integers": lambda x, y, n, w, at: (n + 0.5).to(x.dtype) * x,
     "quotient of integers": lambda x, y, n, w, at: (n / 4).to(x.dtype),
     "remainder": lambda x, y, n, w, at: x % 0.75,
+    "powers": lambda x, y, n, w, at: torch.cat([x**2, x**3, x**5, x**7.0, x.abs() ** 3.25]),
     "masked_fill": lambda x, y, n, w, at: x.masked_fill(n > 0, -INF),
     "lower triangle": lambda x, y, n, w, at: torch.full((6, 6), -INF, dtype=x.dtype).triu(1) + x[:, :, :6],
     "written rows": lambda x, y, n, w, at: x.index_copy(1, at, y[:, :3]),
@@ -293,6 +294,14 @@ def test_what_is_no_number_or_no_element_is_as_in_pytorch() -> None:
             assert_close(*finite, length=3, dtype="float32")
         except AssertionError as error:
             raise AssertionError(f"{name}: {error}") from error
+
+
+def test_powers_are_compiled_without_a_word(capfd: pytest.CaptureFixture[str]) -> None:
+    x = torch.randn(4, 8)
+    power = Several({"whole": lambda x: x**5, "more": lambda x: x.abs() ** 3.5})
+    found = tvm_cascade.optimize(power, x)(x)
+    assert "pow" not in capfd.readouterr().err
+    assert_close(np.asarray(found["more"]), np.asarray(x.double().abs() ** 3.5), length=8, dtype="float32")
 
 
 def test_pools_are_those_of_pytorch() -> None:
