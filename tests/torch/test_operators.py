@@ -175,6 +175,15 @@ POOLS: Mapping[str, Formula] = {
 }
 
 
+AT = torch.tensor([0, 2, 1])
+
+
+def written(x: Any, places: Any, values: Any) -> Any:
+    x = x.clone()
+    x[places] = values
+    return x
+
+
 # x, y: floats [4, 6, 8]; n: int64 [4, 6, 8]; im: floats [1, 2, 8, 9].
 RULED: Mapping[str, Formula] = {
     "rotation by complex numbers": lambda x, y, n, im: torch.view_as_real(
@@ -202,6 +211,12 @@ RULED: Mapping[str, Formula] = {
         for how in ("sum", "mean", "prod", "amax", "amin")
         for itself in (True, False)
     },
+    "rows of two axes": lambda x, y, n, im: written(x, (slice(None), torch.tensor([[1], [4]]), AT), y[:, :2, :3]),
+    "rows of axes apart": lambda x, y, n, im: written(x, (AT, slice(None), AT - 3), y[0, :3, :6]),
+    "rows at positions of two axes": lambda x, y, n, im: written(x, (slice(None), AT.view(3, 1)), y[:, :3, None]),
+    "windows put together": lambda x, y, n, im: F.fold(x.reshape(1, 12, 16), (5, 5), (2, 2)),
+    "sum of products": lambda x, y, n, im: torch.addbmm(y[0, :, :6], x, y.mT, beta=0.5, alpha=2.0),
+    "bilinear": lambda x, y, n, im: F.bilinear(x, y, y.mT[:3, :, :6].repeat(1, 1, 2)[:, :, :8], x[0, 0, :3]),
     "adaptive maxima": lambda x, y, n, im: F.adaptive_max_pool2d(im, (3, 4)),
     "samples of a grid": lambda x, y, n, im: F.grid_sample(
         im, torch.stack([x[0], y[0]], -1)[None], align_corners=False

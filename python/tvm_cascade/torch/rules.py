@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -132,6 +132,52 @@ def _index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any
     return x.scatter_add(dim, index.long().view(shape).expand_as(source), source if alpha == 1 else alpha * source)
 
 
+def _index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Tensor:
+    """Rows at positions of several axes, or added up at those of one, by a position of every axis."""
+    given = {axis: one for axis, one in enumerate(indices) if one is not None}
+    if len(given) == x.dim() or any(one.dtype == torch.bool for one in given.values()):
+        return NotImplemented
+    if len(given) == 1 and not accumulate and next(iter(given.values())).dim() == 1:
+        return NotImplemented
+    shared = torch.broadcast_shapes(*(one.shape for one in given.values()))
+    first = min(given) if max(given) - min(given) + 1 == len(given) else 0  # where their axes stand in the values
+    kept = [axis for axis in range(x.dim()) if axis not in given]
+    shape = [*(x.shape[axis] for axis in kept[:first]), *shared, *(x.shape[axis] for axis in kept[first:])]
+
+    def positions(axis: int) -> Tensor:
+        if axis in given:
+            return given[axis].expand(shared).reshape(*shared, *[1] * (len(kept) - first)).expand(shape)
+        place = kept.index(axis)
+        after = len(shape) - 1 - (place if place < first else place + len(shared))
+        return torch.arange(x.shape[axis], device=x.device).view(-1, *[1] * after).expand(shape)
+
+    return _ATEN.index_put(x, [positions(axis) for axis in range(x.dim())], values.expand(shape), accumulate)
+
+
+def _addbmm(x: Tensor, left: Tensor, right: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    summed = (left @ right).sum(0)
+    summed = summed if alpha == 1 else alpha * summed
+    return summed if beta == 0 else (x if beta == 1 else beta * x) + summed
+
+
+def _trilinear(
+    x: Tensor,
+    weight: Tensor,
+    y: Tensor,
+    expand1: Sequence[int],
+    expand2: Sequence[int],
+    expand3: Sequence[int],
+    sumdim: Sequence[int],
+    unroll_dim: int = 1,
+) -> Tensor:
+    factors = []
+    for one, axes in ((x, expand1), (weight, expand2), (y, expand3)):
+        for axis in axes:
+            one = one.unsqueeze(axis)
+        factors.append(one)
+    return (factors[0] * factors[1] * factors[2]).sum(list(sumdim))
+
+
 _STARTS: Mapping[str, Callable[[Any], Any]] = {
     "sum": lambda _: 0,
     "prod": lambda _: 1,
@@ -172,4 +218,7 @@ RULES: Mapping[Any, Callable[..., Any]] = {
     _ATEN.searchsorted.Tensor: _searchsorted,
     _ATEN.index_add.default: _index_add,
     _ATEN.scatter_reduce.two: _scatter_reduce,
+    _ATEN.index_put.default: _index_put,
+    _ATEN.addbmm.default: _addbmm,
+    _ATEN._trilinear.default: _trilinear,
 }
