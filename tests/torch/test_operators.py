@@ -82,6 +82,7 @@ REDUCTIONS: Mapping[str, Formula] = {
     "number beside integers": lambda x, y, n, w, at: (n + 0.5).to(x.dtype) * x,
     "quotient of integers": lambda x, y, n, w, at: (n / 4).to(x.dtype),
     "remainder": lambda x, y, n, w, at: x % 0.75,
+    "powers": lambda x, y, n, w, at: torch.cat([x**2, x**3, x**5, x**7.0, x.abs() ** 3.25]),
     "masked_fill": lambda x, y, n, w, at: x.masked_fill(n > 0, -INF),
     "lower triangle": lambda x, y, n, w, at: torch.full((6, 6), -INF, dtype=x.dtype).triu(1) + x[:, :, :6],
     "written rows": lambda x, y, n, w, at: x.index_copy(1, at, y[:, :3]),
@@ -143,6 +144,11 @@ SPECIAL: Mapping[str, Formula] = {
     "sinh": lambda z, e, f, s: torch.sinh(z.flatten() / 7),
     "by 0": lambda z, e, f, s: z / 0,
     "by -0": lambda z, e, f, s: z / -0.0,
+    "fmax of NaN": lambda z, e, f, s: torch.fmax(z, z.flip(0)) - torch.fmin(z, s),
+    "sign of -0": lambda z, e, f, s: torch.copysign(torch.ones_like(z), z.nan_to_num()),
+    "signbit": lambda z, e, f, s: torch.signbit(z.nan_to_num()),
+    "hypot of infinities": lambda z, e, f, s: torch.hypot(z[:2], z[3:5]),
+    "lgamma of poles": lambda z, e, f, s: torch.lgamma(z.nan_to_num(neginf=-2.0)),
     "amax of -inf": lambda z, e, f, s: z[:2].amax(1),
     "max of -inf": lambda z, e, f, s: z[:2].max(1)[0],
     "amin of inf": lambda z, e, f, s: z[:2].amin(1),
@@ -174,6 +180,65 @@ POOLS: Mapping[str, Formula] = {
     ),
     "average along one axis": lambda x: F.avg_pool1d(x[0], 3, 2, 1, ceil_mode=True),
     "average along three axes": lambda x: F.avg_pool3d(x, 2, 1, 1, divisor_override=5),
+}
+
+
+AT = torch.tensor([0, 2, 1])
+
+
+def written(x: Any, places: Any, values: Any) -> Any:
+    x = x.clone()
+    x[places] = values
+    return x
+
+
+# x, y: floats [4, 6, 8]; n: int64 [4, 6, 8]; im: floats [1, 2, 8, 9].
+RULED: Mapping[str, Formula] = {
+    "rotation by complex numbers": lambda x, y, n, im: torch.view_as_real(
+        torch.view_as_complex(x.unflatten(2, (4, 2)))
+        * (torch.polar(y[:1, :, :4].abs(), x[0, :, :4]) * 2)[:, None][:, 0]
+    ).flatten(2),
+    "conjugate": lambda x, y, n, im: torch.view_as_real(
+        torch.complex(x, y).conj() - torch.stack([torch.complex(y, x)] * 2)[1]
+    ),
+    "real part": lambda x, y, n, im: (torch.complex(x, y) * x).sum(-1).real,
+    "fmax": lambda x, y, n, im: torch.fmax(x, y) - torch.fmin(x, 2 * y),
+    "sign of another": lambda x, y, n, im: torch.copysign(x, y) + torch.copysign(y, -1.0),
+    "hypot": lambda x, y, n, im: torch.hypot(x, y),
+    "lgamma": lambda x, y, n, im: torch.lgamma(4 * x),
+    "erfc": lambda x, y, n, im: torch.erfc(3 * x),
+    "distances": lambda x, y, n, im: torch.cdist(x, y),
+    "distances in sums": lambda x, y, n, im: torch.cdist(x, y[:1], p=1.0),
+    "third": lambda x, y, n, im: x.kthvalue(3, 1)[0] + x.kthvalue(3, 1, keepdim=True)[0][:, 0],
+    "index_add": lambda x, y, n, im: x.index_add(1, n[0, 0, :5] % 6, y[:, :5], alpha=2.0),
+    "scatter": lambda x, y, n, im: x.scatter(2, torch.arange(5).expand(4, 6, 5), y),
+    **{
+        f"scatter {how}, {itself=}": lambda x, y, n, im, how=how, itself=itself: x.scatter_reduce(
+            2, n[:, :, :5].abs() % 8, y, how, include_self=itself
+        )
+        for how in ("sum", "mean", "prod", "amax", "amin")
+        for itself in (True, False)
+    },
+    "rows of two axes": lambda x, y, n, im: written(x, (slice(None), torch.tensor([[1], [4]]), AT), y[:, :2, :3]),
+    "rows of axes apart": lambda x, y, n, im: written(x, (AT, slice(None), AT - 3), y[0, :3, :6]),
+    "rows at positions of two axes": lambda x, y, n, im: written(x, (slice(None), AT.view(3, 1)), y[:, :3, None]),
+    "windows put together": lambda x, y, n, im: F.fold(x.reshape(1, 12, 16), (5, 5), (2, 2)),
+    "sum of products": lambda x, y, n, im: torch.addbmm(y[0, :, :6], x, y.mT, beta=0.5, alpha=2.0),
+    "bilinear": lambda x, y, n, im: F.bilinear(x, y, y.mT[:3, :, :6].repeat(1, 1, 2)[:, :, :8], x[0, 0, :3]),
+    "adaptive maxima": lambda x, y, n, im: F.adaptive_max_pool2d(im, (3, 4)),
+    "samples of a grid": lambda x, y, n, im: F.grid_sample(
+        im, torch.stack([x[0], y[0]], -1)[None], align_corners=False
+    ),
+    "mean of a norm": lambda x, y, n, im: torch.native_layer_norm(x, (8,), None, None, 1e-5)[1],
+}
+RULED_EXACT: Mapping[str, Formula] = {
+    "shifts": lambda x, y, n, im: (n << 2) + (n.abs() >> 1) + torch.bitwise_left_shift(n, n.abs()),
+    "stable order": lambda x, y, n, im: torch.sort(n, stable=True, dim=1)[1],
+    "stable order from the end": lambda x, y, n, im: torch.argsort(n, stable=True, dim=0, descending=True),
+    "places": lambda x, y, n, im: torch.searchsorted(x.sort(-1)[0], y),
+    "places from the right": lambda x, y, n, im: torch.searchsorted(torch.arange(-3, 4), n, right=True, out_int32=True),
+    "positions of adaptive maxima": lambda x, y, n, im: F.adaptive_max_pool2d(im, (3, 4), return_indices=True)[1],
+    "positions of maxima": lambda x, y, n, im: F.max_pool2d(im, 2, return_indices=True)[1],
 }
 
 
@@ -213,6 +278,23 @@ def test_operators_are_those_of_pytorch(dtype: str) -> None:
                 raise AssertionError(f"{name}: {error}") from error
 
 
+def test_operators_that_rules_make_of_others_are_those_of_pytorch() -> None:
+    x, y, n, _, _ = inputs_of(torch.float32)
+    inputs, known = (x, y, n, torch.randn(1, 2, 8, 9)), {**RULED, **RULED_EXACT}
+    found, eager = tvm_cascade.optimize(Several(known), inputs)(*inputs), Several(known)(*inputs)
+    exact = Several(RULED)(*(one.double() if one.is_floating_point() else one for one in inputs))
+    for name in known:
+        assert found[name].dtype == eager[name].dtype, name
+        if name in RULED_EXACT:
+            assert torch.equal(found[name], eager[name]), name
+        else:
+            results = (np.asarray(one[name].double()) for one in (found, exact, eager))
+            try:
+                assert_close(*results, length=8, dtype="float32")
+            except AssertionError as error:
+                raise AssertionError(f"{name}: {error}") from error
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("eps", [None, 1e-3])
 def test_rms_norm_is_that_of_pytorch(dtype: torch.dtype, eps: float | None) -> None:
@@ -235,6 +317,14 @@ def test_what_is_no_number_or_no_element_is_as_in_pytorch() -> None:
             assert_close(*finite, length=3, dtype="float32")
         except AssertionError as error:
             raise AssertionError(f"{name}: {error}") from error
+
+
+def test_powers_are_compiled_without_a_word(capfd: pytest.CaptureFixture[str]) -> None:
+    x = torch.randn(4, 8)
+    power = Several({"whole": lambda x: x**5, "more": lambda x: x.abs() ** 3.5})
+    found = tvm_cascade.optimize(power, x)(x)
+    assert "pow" not in capfd.readouterr().err
+    assert_close(np.asarray(found["more"]), np.asarray(x.double().abs() ** 3.5), length=8, dtype="float32")
 
 
 def test_pools_are_those_of_pytorch() -> None:

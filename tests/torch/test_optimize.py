@@ -189,6 +189,21 @@ def test_arguments_by_position_or_by_name(counting: tuple[Counting, Any]) -> Non
     close(counting[1](x, False)["result"], counting[1](x)["result"])  # its default, as in the example
 
 
+@torch.no_grad()
+def test_arguments_by_position_where_further_ones_may_be_named() -> None:
+    class Scaled(nn.Module):
+        def forward(self, x: Any, shift: Any = None, **more: Any) -> Any:
+            return x * more["scale"] + more["z"]
+
+    x, z = torch.randn(4, 8), torch.randn(8)
+    optimized = tvm_cascade.optimize(Scaled(), {"x": x, "scale": 2.0, "z": z})
+    for found in (optimized(x, scale=2.0, z=z), optimized(x, None, z=z, scale=2.0), optimized(z=z, x=x, scale=2.0)):
+        close(found, x * 2 + z)
+    for names in ({"z": z}, {"z": z, "scale": 2.0, "other": 1}, {"z": z, "scale": 2.0, "shift": x}):
+        with pytest.raises(ModelError, match=r"arguments as \(x=…, scale=…, z=…\)"):
+            optimized(x, **names)
+
+
 def test_extents_have_the_callers_names() -> None:
     rows = torch.export.Dim("rows", min=2, max=40)
     for dynamic in ({"input": {0: rows}}, ({0: rows},), [[rows, None]]):
@@ -297,6 +312,21 @@ MODULES: dict[str, tuple[Callable[[], object], type[CascadeError], str]] = {
         lambda: tvm_cascade.optimize(Function(lambda x: Function(x)), X),
         ModelError,
         "Found <class '.*Function'> in output.*register a pytree",
+    ),
+    "a complex result": (
+        lambda: tvm_cascade.optimize(Function(lambda x: torch.complex(x, x)), X),
+        ModelError,
+        "results that are real.*complex64.*view_as_real",
+    ),
+    "a function of complex numbers": (
+        lambda: tvm_cascade.optimize(Function(lambda x: torch.complex(x, x).exp().real), X),
+        ModelError,
+        "as pairs.*aten.exp.*view_as_real",
+    ),
+    "a real number beside complex ones": (
+        lambda: tvm_cascade.optimize(Function(lambda x: (torch.complex(x, x) + 1).real), X),
+        ModelError,
+        "as pairs.*aten.add.*view_as_real",
     ),
     "no result": (lambda: tvm_cascade.optimize(Function(lambda x: None), X), ModelError, "gives a tensor"),
     "an example elsewhere": (

@@ -169,13 +169,22 @@ def exp2(site: Site) -> relax.Expr:
 
 
 def power(site: Site) -> relax.Expr:
-    """aten.pow of a tensor and a number: a product for a small whole one, as PyTorch has it."""
+    """aten.pow of a tensor and a number: from 2 on a product for its whole part, as PyTorch has it for 2 and 3."""
     exponent = site["exponent"]
-    if exponent not in (2, 3, 4):
+    if not 2 <= exponent <= _MOST_FACTORS:
         return site.importer.create_convert_map()["pow.Tensor_Scalar"](site.node)
     x = site.cast(site["self"], accumulator(site.dtype))
-    square = site.emit(relax.op.multiply(x, x))
-    return square if exponent == 2 else site.emit(relax.op.multiply(square, x if exponent == 3 else square))
+    whole, share = divmod(exponent, 1)
+    found = None if share == 0 else site.emit(relax.op.power(x, relax.const(share, type_name(x))))
+    for bit in range(int(whole).bit_length()):
+        x = x if bit == 0 else site.emit(relax.op.multiply(x, x))
+        if int(whole) >> bit & 1:
+            found = x if found is None else site.emit(relax.op.multiply(found, x))
+    return found
+
+
+_MOST_FACTORS = 64
+"""Of a power that is a product; TVM's own power warns of exponents from 3 on, whatever it is a power of."""
 
 
 def cosh(site: Site) -> relax.Expr:

@@ -12,7 +12,11 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-_OF_ANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+_OF_ONE = (
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    inspect.Parameter.KEYWORD_ONLY,
+)
 
 
 class _Value:
@@ -61,18 +65,21 @@ def as_in_example(
     """
     as_given = args, dict(kwargs)
     parameters = signature.parameters
-    if any(one.kind in _OF_ANY for one in parameters.values()):
+    if any(one.kind is inspect.Parameter.VAR_POSITIONAL for one in parameters.values()):
         return as_given
     try:
-        bound = signature.bind(*args, **kwargs)
+        bound = signature.bind(*args, **kwargs).arguments
     except TypeError:
         return as_given
+    defaults = {name: one.default for name, one in parameters.items() if one.kind in _OF_ONE}
+    given = {**bound, **{name: value for more in set(bound) - set(defaults) for name, value in bound[more].items()}}
+    given = {name: value for name, value in given.items() if name in defaults or name in kwargs}
     positional, by_name = parts_of(spec)
-    names = list(parameters)[: len(pytree.tree_unflatten([None] * positional.num_leaves, positional))]
-    further = [name for name in bound.arguments if name not in (*names, *by_name.context)]
-    if any(bound.arguments[name] is not parameters[name].default for name in further):
+    names = list(defaults)[: len(pytree.tree_unflatten([None] * positional.num_leaves, positional))]
+    values = {**defaults, **given}
+    further = [name for name in given if name not in (*names, *by_name.context)]
+    if not set(by_name.context) <= set(values) or any(values[one] is not defaults.get(one, values) for one in further):
         return as_given
-    values = {name: bound.arguments.get(name, parameters[name].default) for name in (*names, *by_name.context)}
     return tuple(values[name] for name in names), {name: values[name] for name in by_name.context}
 
 

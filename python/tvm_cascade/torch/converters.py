@@ -25,6 +25,12 @@ Converter = Callable[[Site], Any]
 
 _FORMS = ("Tensor", "Scalar")
 _ARITHMETIC = {"add": relax.op.add, "sub": relax.op.subtract, "mul": relax.op.multiply, "div": relax.op.divide}
+_SHIFTS = {
+    "__lshift__": relax.op.left_shift,
+    "__rshift__": relax.op.right_shift,
+    "bitwise_left_shift": relax.op.left_shift,
+    "bitwise_right_shift": relax.op.right_shift,
+}
 _EXTREMA = (("max", True), ("min", False))
 _COMPARISONS = {
     "eq": relax.op.equal,
@@ -80,8 +86,9 @@ CONVERTERS: Mapping[str, Converter] = {
     "take.default": gathers.take,
     "gather.default": gathers.gather,
     "index_put.default": indices.index_put,
-    "scatter.src": indices.scattered("update"),
-    "scatter_add.default": indices.scattered("add"),
+    "scatter.src": indices.scatter("update"),
+    "scatter_add.default": indices.scatter("add"),
+    "scatter_reduce.two": indices.scatter_reduce,
     **{f"avg_pool{axes}d.default": pools.average(axes) for axes in (1, 2, 3)},
     "native_group_norm.default": norms.native_group_norm,
     **{f"{name}.{form}": arithmetic.arithmetic(op) for name, op in _ARITHMETIC.items() for form in _FORMS},
@@ -91,6 +98,11 @@ CONVERTERS: Mapping[str, Converter] = {
     **dict.fromkeys(("fmod.Tensor", "fmod.Scalar"), arithmetic.remainder(tirx.truncmod, tirx.trunc)),
     **{f"{name}.{form}": arithmetic.comparison(op) for name, op in _COMPARISONS.items() for form in _FORMS},
     **dict.fromkeys(("clamp.default", "clamp.Tensor", "clamp_min.default", "clamp_max.default"), arithmetic.clamp),
+    **{
+        f"{name}.{form}": arithmetic.arithmetic(op)
+        for name, op in _SHIFTS.items()
+        for form in (*_FORMS, "Tensor_Scalar")
+    },
     "logical_not.default": arithmetic.logical_not,
     "pow.Tensor_Scalar": arithmetic.power,
     "cosh.default": arithmetic.cosh,

@@ -157,6 +157,9 @@ def _results(
         elif not isinstance(value.meta["val"], torch.Tensor):
             hint = "return tensors, and read sizes off their shapes"
             raise ModelError("results that are tensors", f"the number {value.meta['val']}", f"result `{value}`", hint)
+        elif value.meta["val"].is_complex():
+            hint = "return torch.view_as_real of it"
+            raise ModelError("results that are real", str(value.meta["val"].dtype), f"result `{value}`", hint)
         elif (found := value.meta["val"].device) != device:
             hint = "return it where the model is, and move it outside"
             raise ModelError(f"results on {device}", f"one on {found}", f"result `{value}`", hint)

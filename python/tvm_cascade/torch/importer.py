@@ -15,6 +15,7 @@ from tvm.relax.frontend.torch.exported_program_translator import ExportedProgram
 
 from tvm_cascade.errors import CascadeError, ModelError
 from tvm_cascade.torch import norms
+from tvm_cascade.torch.complexes import is_of_complex_numbers, of_pairs
 from tvm_cascade.torch.converters import CONVERTERS
 from tvm_cascade.torch.degenerate import (
     has_nothing,
@@ -27,6 +28,7 @@ from tvm_cascade.torch.exporting import decomposed
 from tvm_cascade.torch.graph import ImportedGraph, Interface, prepared
 from tvm_cascade.torch.precision import computes_on_halves, operands_in_float32, rounded
 from tvm_cascade.torch.results import checked
+from tvm_cascade.torch.rules import RULES
 from tvm_cascade.torch.site import ConversionError, Site, origin, told
 from tvm_cascade.torch.values import compared
 
@@ -34,8 +36,8 @@ _ATEN = torch.ops.aten
 KEPT_WHOLE = (_ATEN.scaled_dot_product_attention.default, _ATEN.matmul.default, _ATEN.linear.default)
 """Not decomposed: their parts flatten batch and sequence between cascades, and lose what is not of known length."""
 
-_RULES = torch._decomp.decomposition_table
-"""Torch's rules for what operators are made of; those that `torch.export` does not take by default too."""
+_RULES: Mapping[Any, Callable[..., Any]] = {**torch._decomp.decomposition_table, **RULES}
+"""What operators are made of: torch's rules, those that `torch.export` does not take by default too, and ours."""
 
 _HINT = "tvm_cascade.optimize(…, cut=True) and torch.compile(…, backend='tvm_cascade') run it in PyTorch, the rest here"
 
@@ -47,6 +49,7 @@ DECOMPOSED: Mapping[Any, Callable[..., Any]] = {
         one: _RULES[one]
         for one in (_ATEN._native_batch_norm_legit_functional.default, _ATEN._native_batch_norm_legit.no_stats)
     },
+    **RULES,
 }
 """Decomposed here: what torch makes of them depends on the device, or TVM's converters take them in part."""
 
@@ -78,7 +81,7 @@ def import_program(program: torch.export.ExportedProgram, device: torch.device) 
             if not apart.isdisjoint(error.operators):  # a rule that leaves its operator
                 raise first from None
             apart.update(error.operators)
-            program = _taken_apart(program, error.operators, first)
+            program = _taken_apart(program, table, error.operators, first)
 
 
 def functional(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
@@ -97,7 +100,7 @@ def functional(program: torch.export.ExportedProgram) -> torch.export.ExportedPr
 
 
 def _taken_apart(
-    program: torch.export.ExportedProgram, operators: Sequence[Any], refusal: ConversionError
+    program: torch.export.ExportedProgram, table: Mapping[Any, Any], operators: Sequence[Any], refusal: ConversionError
 ) -> torch.export.ExportedProgram:
     """The program with operators that are not converted rightly replaced by what torch makes of them.
 
@@ -109,7 +112,7 @@ def _taken_apart(
     if not all(one in _RULES for one in operators):
         raise refusal
     try:
-        return decomposed(program, {one: _RULES[one] for one in operators})
+        return decomposed(program, {**table, **{one: _RULES[one] for one in operators}})
     except ModelError:
         raise refusal from None
 
@@ -121,7 +124,7 @@ def translated(shown: ImportedGraph) -> tvm.IRModule:
     try:
         module: tvm.IRModule = from_exported_program(shown, run_ep_decomposition=False, custom_convert_map=convert)
     except NotImplementedError as error:  # of the dtype of an argument: operators are converted by `_converter`
-        hint = "convert it before the model is called, to float32 say"
+        hint = "convert it before the model is called, to float32 say, or by torch.view_as_real"
         raise ModelError(
             "arguments of dtypes that TVM's importer takes", str(error), "the model's graph", hint
         ) from error
@@ -135,7 +138,8 @@ def _calls(graph: fx.Graph) -> list[fx.Node]:
 def _unknown(graph: fx.Graph) -> dict[Any, fx.Node]:
     """The operators that have no converter, each with its first use."""
     known = {*CONVERTERS, *ExportedProgramImporter().convert_map}
-    return {node.target: node for node in reversed(_calls(graph)) if node.target.__name__ not in known}
+    nodes = [node for node in _calls(graph) if not is_of_complex_numbers(node)]
+    return {node.target: node for node in reversed(nodes) if node.target.__name__ not in known}
 
 
 def _refuse_unknown(graph: fx.Graph) -> None:
@@ -175,6 +179,8 @@ def _converter(name: str) -> Callable[[fx.Node, Any], Any]:
         try:
             if has_nothing(node):
                 return nothing(site)
+            if is_of_complex_numbers(node):
+                return checked(site, of_pairs(site, convert_as_is))
             with ExitStack() as changed:
                 if computes_on_halves(node):
                     changed.enter_context(operands_in_float32(site))

@@ -129,14 +129,29 @@ def _added(site: Site, data: relax.Expr, axis: int, index: relax.Expr, values: r
     )
 
 
-def scattered(reduction: str) -> Callable[[Site], relax.Expr]:
-    """aten.scatter and aten.scatter_add of as many elements as there are positions."""
+def scatter(how: str) -> Callable[[Site], relax.Expr]:
+    """aten.scatter of a tensor, and aten.scatter_add."""
+    return lambda site: _scattered(site, how)
 
-    def convert(site: Site) -> relax.Expr:
-        def formula(source: te.Tensor, positions: te.Tensor) -> te.Tensor:
-            return te.compute(positions.shape, lambda *i: source(*i), name="scattered")
 
-        source = site.compute(formula, site["src"], site["index"], name="scattered")
-        return site.emit(relax.op.scatter_elements(site["self"], site["index"], source, site["dim"], reduction))
+def scatter_reduce(site: Site) -> relax.Expr:
+    """aten.scatter_reduce with what is written to: products and extrema; rules make sums and starts of it."""
+    if site["reduce"] not in _SCATTERED or not site["include_self"]:
+        where, hint = "aten.scatter_reduce", "divide a sum by a count, both by scatter_add"
+        raise ModelError("a sum, a product or an extremum", f"reduce={site['reduce']!r}", where, hint)
+    return _scattered(site, _SCATTERED[site["reduce"]])
 
-    return convert
+
+_SCATTERED = {"prod": "mul", "amax": "max", "amin": "min"}
+
+
+def _scattered(site: Site, how: str) -> relax.Expr:
+    """What is written may be larger than the positions, and is then left out."""
+
+    def formula(written: te.Tensor, positions: te.Tensor) -> te.Tensor:
+        return te.compute(positions.shape, lambda *i: written(*i), name="written")
+
+    written, positions = site["src"], site["index"]
+    if tuple(site.given("src").meta["val"].shape) != tuple(site.given("index").meta["val"].shape):
+        written = site.compute(formula, written, positions, name="written")
+    return site.emit(relax.op.scatter_elements(site["self"], positions, written, site["dim"], how))

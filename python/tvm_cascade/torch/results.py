@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 from tvm import relax, sym, tirx
 
 from tvm_cascade.errors import ModelError
-from tvm_cascade.torch.site import Site, dtype_name, shape_of, type_name
+from tvm_cascade.torch.site import ConversionError, Site, dtype_name, origin, shape_of, type_name
 
 
 def checked(site: Site, value: Any) -> Any:
@@ -29,7 +30,9 @@ def checked(site: Site, value: Any) -> Any:
     if extents is not None and (type_name(value) != wanted[0] or not _alike(extents, wanted[1])):
         found = f"{type_name(value)} {[*map(str, extents)]}"
         hint = "this is a fault of the conversion: please report the operator"
-        raise ModelError(f"{wanted[0]} {[*map(str, wanted[1])]}", found, f"result of {site.node.target}", hint)
+        node = site.node.args[0] if site.node.target is operator.getitem else site.node
+        where = f"result of {node.target}, {origin(node)}"
+        raise ConversionError([node.target], f"{wanted[0]} {[*map(str, wanted[1])]}", found, where, hint)
     if extents is not None and all(isinstance(one, (int, tirx.IntImm)) for one in extents):
         return value
     shape, prover = extents_of(site, expected), sym.Analyzer()

@@ -1,0 +1,224 @@
+"""What operators are made of that neither TVM nor we convert, where torch has no rule that ends in those we do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_ATEN = torch.ops.aten
+
+
+def _fmax(x: Tensor, y: Tensor) -> Tensor:
+    return torch.where(x.isnan(), y, torch.where(y.isnan(), x, torch.maximum(x, y)))
+
+
+def _fmin(x: Tensor, y: Tensor) -> Tensor:
+    return torch.where(x.isnan(), y, torch.where(y.isnan(), x, torch.minimum(x, y)))
+
+
+def _signbit(x: Tensor) -> Tensor:
+    return (x < 0) | (x.reciprocal() < 0) if x.is_floating_point() else x < 0  # 1/−0 is −∞
+
+
+def _copysign(x: Tensor, y: Any) -> Tensor:
+    size = x.abs() if x.is_floating_point() else x.abs().to(torch.get_default_dtype())
+    if not isinstance(y, Tensor):
+        return -size if math.copysign(1.0, y) < 0 else size
+    size = size.to(torch.result_type(size, y))
+    return torch.where(_signbit(y), -size, size)
+
+
+def _hypot(x: Tensor, y: Tensor) -> Tensor:
+    """√(x² + y²), of which the squares may be out of range."""
+    large, small = torch.maximum(x.abs(), y.abs()), torch.minimum(x.abs(), y.abs())
+    share = torch.where((large == 0) | large.isinf(), torch.zeros_like(small), small / large)
+    return large * torch.sqrt(1 + share * share)
+
+
+_STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188)
+_SHIFT = 8
+
+
+def _lgamma(x: Tensor) -> Tensor:
+    """ln|Γ(x)|: Stirling's series at x + 8, below ½ by reflection; in float64, since near 1 and 2 its parts cancel."""
+    wide = x.double()
+    at = torch.where(wide < 0.5, 1 - wide, wide)
+    far, product = at + _SHIFT, at
+    for k in range(1, _SHIFT):
+        product = product * (at + k)
+    inverse = 1 / far
+    series = sum(c * inverse ** (2 * k + 1) for k, c in enumerate(_STIRLING))
+    above = (far - 0.5) * far.log() - far + 0.5 * math.log(2 * math.pi) + series - product.log()
+    above = torch.where(at.isinf(), at, above)
+    turned = math.log(math.pi) - torch.sin(math.pi * (wide - wide.floor())).abs().log() - above
+    return torch.where(wide < 0.5, turned, above).to(x.dtype if x.is_floating_point() else torch.get_default_dtype())
+
+
+_ERFC = (-1.26551223, 1.00002368, 0.37409196, 0.09678418, -0.18628806, 0.27886807, -1.13520398, 1.48851587)
+_ERFC_END = (-0.82215223, 0.17087277)
+
+
+def _erfc(x: Tensor) -> Tensor:
+    """1 − erf(x), to 1.2e-7 of itself however small: Chebyshev's fit of Numerical Recipes, §6.2."""
+    size = x.abs().to(torch.float64)
+    t, exponent = 1 / (1 + 0.5 * size), torch.zeros_like(size)
+    for coefficient in reversed(_ERFC + _ERFC_END):
+        exponent = exponent * t + coefficient
+    above = t * torch.exp(-size * size + exponent)
+    return torch.where(x < 0, 2 - above, above).to(x.dtype)
+
+
+def _cdist(x: Tensor, y: Tensor, p: float, compute_mode: int | None = None) -> Tensor:
+    apart = (x.unsqueeze(-2) - y.unsqueeze(-3)).abs()
+    if p == 0:
+        return (apart != 0).to(x.dtype).sum(-1)
+    if math.isinf(p):
+        return apart.amax(-1)
+    return apart.sum(-1) if p == 1 else (apart * apart).sum(-1).sqrt() if p == 2 else (apart**p).sum(-1) ** (1 / p)
+
+
+def _kth(x: Tensor, k: Any, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    found = (one.narrow(dim, k - 1, 1) if x.dim() else one for one in torch.sort(x, dim))
+    values, positions = (one if keepdim or not x.dim() else one.squeeze(dim) for one in found)
+    return values, positions
+
+
+def _adaptive_max_pool2d(x: Tensor, output_size: Any) -> tuple[Tensor, Tensor]:
+    """Along rows, then along columns: positions count row by row, of equal values the first."""
+    (rows, columns), width = output_size, x.shape[-1]
+    found = [(part.max(-1), start) for part, start in _windows(x, -1, columns)]
+    values = torch.stack([one.values for one, _ in found], -1)
+    places = torch.stack([one.indices + start for one, start in found], -1)
+    tops = [(part.max(-2, keepdim=True), start) for part, start in _windows(values, -2, rows)]
+    at = torch.cat([one.indices + start for one, start in tops], -2)
+    return torch.cat([one.values for one, _ in tops], -2), at * width + places.gather(-2, at)
+
+
+def _windows(x: Tensor, dim: int, count: int) -> list[tuple[Tensor, int]]:
+    """The parts of an axis that an adaptive pool reads for each of its results, and where they start."""
+    extent = x.shape[dim]
+    ends = [(k * extent // count, -((k + 1) * extent // -count)) for k in range(count)]
+    return [(x.narrow(dim, start, end - start), start) for start, end in ends]
+
+
+def _stable_sort(x: Tensor, *, stable: bool | None = None, dim: int = -1, descending: bool = False) -> Any:
+    return _ATEN.sort.default(x, dim, descending)  # TVM's is stable
+
+
+def _searchsorted(
+    places: Tensor,
+    x: Tensor,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Tensor | None = None,
+) -> Tensor:
+    """How many of the sorted are below, counted: one reduction, of which nothing between is stored."""
+    places = (places if sorter is None else places.gather(-1, sorter)).unsqueeze(-2)
+    below = places <= x.unsqueeze(-1) if right or side == "right" else places < x.unsqueeze(-1)
+    return below.sum(-1, dtype=torch.int32 if out_int32 else torch.int64)
+
+
+def _index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor:
+    if not x.dim():
+        return x + alpha * source.sum()
+    shape = [1] * x.dim()
+    shape[dim] = -1
+    return x.scatter_add(dim, index.long().view(shape).expand_as(source), source if alpha == 1 else alpha * source)
+
+
+def _index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Tensor:
+    """Rows at positions of several axes, or added up at those of one, by a position of every axis."""
+    given = {axis: one for axis, one in enumerate(indices) if one is not None}
+    if len(given) == x.dim() or any(one.dtype == torch.bool for one in given.values()):
+        return NotImplemented
+    if len(given) == 1 and not accumulate and next(iter(given.values())).dim() == 1:
+        return NotImplemented
+    shared = torch.broadcast_shapes(*(one.shape for one in given.values()))
+    first = min(given) if max(given) - min(given) + 1 == len(given) else 0  # where their axes stand in the values
+    kept = [axis for axis in range(x.dim()) if axis not in given]
+    shape = [*(x.shape[axis] for axis in kept[:first]), *shared, *(x.shape[axis] for axis in kept[first:])]
+
+    def positions(axis: int) -> Tensor:
+        if axis in given:
+            return given[axis].expand(shared).reshape(*shared, *[1] * (len(kept) - first)).expand(shape)
+        place = kept.index(axis)
+        after = len(shape) - 1 - (place if place < first else place + len(shared))
+        return torch.arange(x.shape[axis], device=x.device).view(-1, *[1] * after).expand(shape)
+
+    return _ATEN.index_put(x, [positions(axis) for axis in range(x.dim())], values.expand(shape), accumulate)
+
+
+def _addbmm(x: Tensor, left: Tensor, right: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    summed = (left @ right).sum(0)
+    summed = summed if alpha == 1 else alpha * summed
+    return summed if beta == 0 else (x if beta == 1 else beta * x) + summed
+
+
+def _trilinear(
+    x: Tensor,
+    weight: Tensor,
+    y: Tensor,
+    expand1: Sequence[int],
+    expand2: Sequence[int],
+    expand3: Sequence[int],
+    sumdim: Sequence[int],
+    unroll_dim: int = 1,
+) -> Tensor:
+    factors = []
+    for one, axes in ((x, expand1), (weight, expand2), (y, expand3)):
+        for axis in axes:
+            one = one.unsqueeze(axis)
+        factors.append(one)
+    return (factors[0] * factors[1] * factors[2]).sum(list(sumdim))
+
+
+_STARTS: Mapping[str, Callable[[Any], Any]] = {
+    "sum": lambda _: 0,
+    "prod": lambda _: 1,
+    "amax": lambda info: -math.inf if isinstance(info, torch.finfo) else info.min,
+    "amin": lambda info: math.inf if isinstance(info, torch.finfo) else info.max,
+}
+
+
+def _scatter_reduce(
+    x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
+) -> Tensor:
+    """By reductions that include what is written to, which are the converter's, and sums."""
+    again = _ATEN.scatter_reduce.two
+    if reduce == "mean" and x.is_floating_point():
+        total = again(x, dim, index, src, "sum", include_self=include_self)
+        count = torch.full_like(x, float(include_self)).scatter_add(dim, index, torch.ones_like(src))
+        return total / count.clamp(min=1)
+    if not include_self and reduce != "mean":
+        info = torch.finfo(x.dtype) if x.is_floating_point() else torch.iinfo(x.dtype)
+        return again(x.scatter(dim, index, _STARTS[reduce](info)), dim, index, src, reduce)
+    return x.scatter_add(dim, index, src) if reduce == "sum" else NotImplemented
+
+
+RULES: Mapping[Any, Callable[..., Any]] = {
+    torch.ops.prims.where.default: torch.where,
+    _ATEN.fmax.default: _fmax,
+    _ATEN.fmin.default: _fmin,
+    _ATEN.signbit.default: _signbit,
+    _ATEN.copysign.Tensor: _copysign,
+    _ATEN.copysign.Scalar: _copysign,
+    _ATEN.hypot.default: _hypot,
+    _ATEN.lgamma.default: _lgamma,
+    _ATEN.erfc.default: _erfc,
+    _ATEN._cdist_forward.default: _cdist,
+    _ATEN.adaptive_max_pool2d.default: _adaptive_max_pool2d,
+    _ATEN.kthvalue.default: _kth,
+    _ATEN.sort.stable: _stable_sort,
+    _ATEN.searchsorted.Tensor: _searchsorted,
+    _ATEN.index_add.default: _index_add,
+    _ATEN.scatter_reduce.two: _scatter_reduce,
+    _ATEN.index_put.default: _index_put,
+    _ATEN.addbmm.default: _addbmm,
+    _ATEN._trilinear.default: _trilinear,
+}
