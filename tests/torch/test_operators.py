@@ -86,6 +86,7 @@ REDUCTIONS: Mapping[str, Formula] = {
     "masked_fill": lambda x, y, n, w, at: x.masked_fill(n > 0, -INF),
     "lower triangle": lambda x, y, n, w, at: torch.full((6, 6), -INF, dtype=x.dtype).triu(1) + x[:, :, :6],
     "written rows": lambda x, y, n, w, at: x.index_copy(1, at, y[:, :3]),
+    "rows written from the end": lambda x, y, n, w, at: x.index_put((at - 3,), y[:3]),
     "a written row": lambda x, y, n, w, at: x.index_copy(1, at[:1], y[:, :1]),
     "scatter_add": lambda x, y, n, w, at: x.scatter_add(1, n.abs() % 6, y),
     "scatter of a part": lambda x, y, n, w, at: x.scatter(0, at[:2, None, None].expand(2, 3, 8), y),
@@ -293,6 +294,13 @@ def test_operators_that_rules_make_of_others_are_those_of_pytorch() -> None:
                 assert_close(*results, length=8, dtype="float32")
             except AssertionError as error:
                 raise AssertionError(f"{name}: {error}") from error
+
+
+def test_of_rows_written_to_one_place_the_last_one_counts() -> None:
+    module = Several({"written": lambda x, at, v: x.index_put((at,), v)})
+    given = torch.zeros(5, 3), torch.tensor([1, 4, -1, 1]), torch.arange(12.0).view(4, 3)
+    found = tvm_cascade.optimize(module, given)(*given)["written"]
+    assert torch.equal(found[[1, 4]], given[2][[3, 2]]) and not found[[0, 2, 3]].any()
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)

@@ -81,7 +81,7 @@ def import_program(program: torch.export.ExportedProgram, device: torch.device) 
             if not apart.isdisjoint(error.operators):  # a rule that leaves its operator
                 raise first from None
             apart.update(error.operators)
-            program = _taken_apart(program, table, error.operators, first)
+            program = _taken_apart(program, error.operators, first)
 
 
 def functional(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
@@ -92,15 +92,17 @@ def functional(program: torch.export.ExportedProgram) -> torch.export.ExportedPr
     ModelError
         When torch cannot decompose it.
     """
-    table = torch.export.default_decompositions()
-    for kept in KEPT_WHOLE:
-        table.pop(kept, None)
-    table.update(DECOMPOSED)
-    return decomposed(program, table)
+    return decomposed(program, _table())
+
+
+def _table() -> dict[Any, Callable[..., Any]]:
+    """What operators that have no converter are made of."""
+    known = dict(torch.export.default_decompositions().items())
+    return {one: rule for one, rule in known.items() if one not in KEPT_WHOLE} | dict(DECOMPOSED)
 
 
 def _taken_apart(
-    program: torch.export.ExportedProgram, table: Mapping[Any, Any], operators: Sequence[Any], refusal: ConversionError
+    program: torch.export.ExportedProgram, operators: Sequence[Any], refusal: ConversionError
 ) -> torch.export.ExportedProgram:
     """The program with operators that are not converted rightly replaced by what torch makes of them.
 
@@ -112,7 +114,7 @@ def _taken_apart(
     if not all(one in _RULES for one in operators):
         raise refusal
     try:
-        return decomposed(program, {**table, **{one: _RULES[one] for one in operators}})
+        return decomposed(program, _table() | {one: _RULES[one] for one in operators})
     except ModelError:
         raise refusal from None
 

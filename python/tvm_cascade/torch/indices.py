@@ -8,6 +8,7 @@ from typing import Any
 from tvm import relax, te, tirx
 
 from tvm_cascade.errors import ModelError
+from tvm_cascade.torch.constants import filled
 from tvm_cascade.torch.results import extents_of
 from tvm_cascade.torch.site import Site, accumulator, broadcast, is_one, shape_of, type_name
 
@@ -90,32 +91,59 @@ def _masked(site: Site, data: relax.Expr, mask: relax.Expr, values: relax.Expr) 
 
 def _along_axis(site: Site, data: relax.Expr, axis: int, index: relax.Expr, values: relax.Expr) -> relax.Expr:
     """Rows at positions along one axis: of equal positions the last one counts."""
+    values = site.cast(values, type_name(data))
 
-    def formula(x: te.Tensor, positions: te.Tensor, v: te.Tensor) -> te.Tensor:
-        extent, count = x.shape[axis], positions.shape[0]
+    def row(v: te.Tensor, i: tuple[Any, ...], n: Any) -> Any:
+        return broadcast(v, (*i[:axis], n, *i[axis + 1 :]))
 
-        def wrapped(n: Any) -> Any:
-            return tirx.if_then_else(positions(n) < 0, positions(n) + extent, positions(n))
+    def only(x: te.Tensor, positions: te.Tensor, v: te.Tensor) -> te.Tensor:
+        at = _wrapped(positions(0), x.shape[axis])
+        return te.compute(x.shape, lambda *i: tirx.if_then_else(at == i[axis], row(v, i, 0), x(*i)), name="written")
 
-        def row(i: tuple[Any, ...], n: Any) -> Any:
-            return broadcast(v, (*i[:axis], n, *i[axis + 1 :]))
-
-        if is_one(count):
-            return te.compute(
-                x.shape, lambda *i: tirx.if_then_else(wrapped(0) == i[axis], row(i, 0), x(*i)), name="written"
-            )
-        n = te.reduce_axis((0, count), "n")
-        last = te.compute(
-            (extent,), lambda p: te.max(tirx.if_then_else(wrapped(n) == p, n, -1), axis=n), name="last_writer"
-        )
-
+    def written(x: te.Tensor, last: te.Tensor, v: te.Tensor) -> te.Tensor:
         def value(*i: Any) -> Any:
             writer = last(i[axis])
-            return tirx.if_then_else(writer >= 0, row(i, tirx.max(writer, 0)), x(*i))
+            return tirx.if_then_else(writer >= 0, row(v, i, tirx.max(writer, 0)), x(*i))
 
         return te.compute(x.shape, value, name="written")
 
-    return site.compute(formula, data, index, site.cast(values, type_name(data)), name="written")
+    if is_one((shape_of(index) or [0])[0]):
+        return site.compute(only, data, index, values, name="written")
+    writers = _last_writers(site, index, (shape_of(data) or [])[axis])
+    return site.compute(written, data, writers, values, name="written")
+
+
+def _last_writers(site: Site, index: relax.Expr, extent: Any) -> relax.Expr:
+    """Which of some positions is the last at each place of an axis; -1 where none is."""
+
+    def searched(positions: te.Tensor, extent: Any) -> te.Tensor:
+        n = te.reduce_axis((0, positions.shape[0]), "n")
+
+        def last(p: Any) -> Any:
+            return te.max(tirx.if_then_else(_wrapped(positions(n), extent) == p, n, -1), axis=n)
+
+        return te.compute((extent,), last, name="last_writer")
+
+    def places(positions: te.Tensor, extent: Any) -> list[te.Tensor]:
+        def place(n: Any) -> Any:
+            at = _wrapped(positions(n), extent)
+            return tirx.if_then_else(tirx.all(at >= 0, at < extent), at, extent).astype("int64")
+
+        numbers = te.compute(positions.shape, lambda n: n.astype("int64"), name="number")
+        return [te.compute(positions.shape, place, name="place"), numbers]
+
+    if site.node.meta["val"].device.type != "cpu":
+        return site.compute(searched, index, extent, name="last_writer")  # in parallel, each place by itself
+    # One after the other; what is no place of the axis is written behind it.
+    found = site.compute(places, index, extent, name="places")
+    none = filled(site, [extent + 1], -1, "int64")
+    where, numbers = (site.emit(relax.TupleGetItem(found, k)) for k in range(2))
+    return site.emit(relax.op.scatter_elements(none, where, numbers, 0, "max"))
+
+
+def _wrapped(position: Any, extent: Any) -> Any:
+    """A position, counted from the end where it is negative."""
+    return tirx.if_then_else(position < 0, position + extent, position)
 
 
 def _added(site: Site, data: relax.Expr, axis: int, index: relax.Expr, values: relax.Expr) -> relax.Expr:
