@@ -191,6 +191,8 @@ def _converter(name: str) -> Callable[[fx.Node, Any], Any]:
                 found = convert_as_is()
                 found = site.emit(found) if isinstance(found, relax.Call) else found
             return checked(site, rounded(site, without_axis(site, found) if is_along_no_axis(node) else found))
+        except ConversionError:
+            raise
         except ModelError as error:
             raise ConversionError([node.target], error.expected, error.found, error.where, error.hint) from error
         except CascadeError:
