@@ -162,6 +162,7 @@ SPECIAL: Mapping[str, Formula] = {
     "norm of nothing": lambda z, e, f, s: F.normalize(f).sum(1) + f.norm(dim=1),
     "cumsum of nothing": lambda z, e, f, s: e.cumsum(0),
     "top 0": lambda z, e, f, s: z[2:].topk(0)[1],
+    "blocks of nothing": lambda z, e, f, s: torch.block_diag(z, torch.zeros(2, 0)),
     "nothing in another order": lambda z, e, f, s: torch.empty_permuted((1, 0, 5), (0, 2, 1)),
     "nothing before something": lambda z, e, f, s: torch.cat([torch.tensor([]), z, e[:, :3]]),
     **{
@@ -220,6 +221,8 @@ RULED: Mapping[str, Formula] = {
         for how in ("sum", "mean", "prod", "amax", "amin")
         for itself in (True, False)
     },
+    "every other row": lambda x, y, n, im: written(x, (slice(None), slice(-5, None, 2)), y[:, :3]),
+    "columns": lambda x, y, n, im: written(x, (..., slice(2, 5)), 7.0),
     "rows of two axes": lambda x, y, n, im: written(x, (slice(None), torch.tensor([[1], [4]]), AT), y[:, :2, :3]),
     "rows of axes apart": lambda x, y, n, im: written(x, (AT, slice(None), AT - 3), y[0, :3, :6]),
     "rows at positions of two axes": lambda x, y, n, im: written(x, (slice(None), AT.view(3, 1)), y[:, :3, None]),
@@ -327,11 +330,13 @@ def test_what_is_no_number_or_no_element_is_as_in_pytorch() -> None:
             raise AssertionError(f"{name}: {error}") from error
 
 
-def test_powers_are_compiled_without_a_word(capfd: pytest.CaptureFixture[str]) -> None:
+def test_powers_and_written_parts_are_compiled_without_a_word(capfd: pytest.CaptureFixture[str]) -> None:
     x = torch.randn(4, 8)
-    power = Several({"whole": lambda x: x**5, "more": lambda x: x.abs() ** 3.5})
-    found = tvm_cascade.optimize(power, x)(x)
-    assert "pow" not in capfd.readouterr().err
+    columns = (slice(None), slice(1, 3))
+    formulas = {"whole": lambda x: x**5, "more": lambda x: x.abs() ** 3.5, "written": lambda x: written(x, columns, 0)}
+    found = tvm_cascade.optimize(Several(formulas), x)(x)
+    assert "Warning" not in capfd.readouterr().err
+    assert torch.equal(found["written"], written(x, columns, 0))
     assert_close(np.asarray(found["more"]), np.asarray(x.double().abs() ** 3.5), length=8, dtype="float32")
 
 

@@ -79,6 +79,7 @@ CONVERTERS: Mapping[str, Converter] = {
     "cat.default": indices.cat,
     "as_strided.default": indices.as_strided,
     "slice.Tensor": indices.slice_,
+    "slice_scatter.default": indices.slice_scatter,
     "select.int": gathers.select,
     "index.Tensor": gathers.index,
     "index_select.default": gathers.index_select,

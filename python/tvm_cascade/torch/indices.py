@@ -19,15 +19,36 @@ def slice_(site: Site) -> relax.Expr:
     start = 0 if site["start"] is None else site["start"]
 
     def formula(x: te.Tensor, shape: list[Any], start: Any) -> te.Tensor:
-        counted = start + x.shape[axis]
-        if isinstance(start, (int, tirx.IntImm)):
-            first = start if int(start) >= 0 else tirx.max(counted, 0)
-        else:
-            first = tirx.max(tirx.Select(start < 0, counted, start), 0)
+        first = _first(start, x.shape[axis])
         return te.compute(shape, lambda *i: x(*i[:axis], first + i[axis] * step, *i[axis + 1 :]), name="slice")
 
     extents = extents_of(site, site.node.meta["val"])
     return site.compute(formula, site["self"], extents, start, name="slice")
+
+
+def _first(start: Any, extent: Any) -> Any:
+    """Where a slice starts, counted from the end where that is negative."""
+    if isinstance(start, (int, tirx.IntImm)):
+        return start if int(start) >= 0 else tirx.max(start + extent, 0)
+    return tirx.max(tirx.Select(start < 0, start + extent, start), 0)
+
+
+def slice_scatter(site: Site) -> relax.Expr:
+    """aten.slice_scatter, of which TVM's converter looks rows up."""
+    axis, step = site["dim"] % site.node.meta["val"].dim(), site["step"]
+    start = 0 if site["start"] is None else site["start"]
+
+    def formula(x: te.Tensor, written: te.Tensor, start: Any) -> te.Tensor:
+        first, count = _first(start, x.shape[axis]), written.shape[axis]
+
+        def value(*i: Any) -> Any:
+            row, rest = tirx.floordiv(i[axis] - first, step), tirx.floormod(i[axis] - first, step)
+            inside = tirx.all(rest == 0, row >= 0, row < count)
+            return tirx.if_then_else(inside, written(*i[:axis], row, *i[axis + 1 :]), x(*i))
+
+        return te.compute(x.shape, value, name="written")
+
+    return site.compute(formula, site["self"], site["src"], start, name="written")
 
 
 def cat(site: Site) -> relax.Expr:

@@ -22,6 +22,7 @@ from tvm.target import Target
 
 from tvm_cascade.evaluate.tolerance import Comparison, check
 from tvm_cascade.relax.pipeline import unfused
+from tvm_cascade.torch.degenerate import has_nothing
 from tvm_cascade.torch.graph import ImportedGraph, graph_of
 from tvm_cascade.torch.precision import PRODUCTS
 from tvm_cascade.torch.site import ConversionError, Site, dtype_name, origin, told
@@ -134,7 +135,7 @@ def _trials(graph: fx.Graph) -> Iterator[Trial]:
     seen = set[str]()
     for node in graph.nodes:
         schema = getattr(node.target, "_schema", None)
-        if schema is None or not node.users or schema.name.removeprefix("aten::") in _OF_NO_VALUE:
+        if schema is None or not node.users or has_nothing(node) or schema.name.removeprefix("aten::") in _OF_NO_VALUE:
             continue
         key = str((node.target, map_aggregate((node.args, node.kwargs), _kind)))
         if key not in seen and (trial := _trial(node)) is not None:
