@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -29,10 +30,11 @@ def in_dtype(values: Any, dtype: Any) -> Any:
 QUICK = ("llama", "gemma2", "bert")
 
 
-ALL = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in MODELS]
+def in_tiers(quick: Sequence[str]) -> list[Any]:
+    return [pytest.param(name, marks=() if name in quick else pytest.mark.slow) for name in MODELS]
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", in_tiers(["llama"]))
 def test_every_reduction_of_a_model_is_told_of(name: str) -> None:
     module, inputs = model(name, TINY)
     mod, _ = import_program(exported(module, tuple(inputs), {}, None), torch.device("cpu"))
@@ -52,7 +54,7 @@ def test_every_reduction_of_a_model_is_told_of(name: str) -> None:
     assert pipeline.report.apart and all(one.operators and one.why for one in pipeline.report.apart)
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", in_tiers(QUICK))
 def test_a_model_gives_what_pytorch_gives(name: str) -> None:
     module, inputs = model(name, TINY)
     found = tvm_cascade.optimize(module, inputs)(*inputs)

@@ -23,7 +23,7 @@ from tvm_cascade.driver.bundle import TARGET, Files, packed, unpacked
 from tvm_cascade.driver.targets import check_runs_here
 from tvm_cascade.errors import ModelError
 from tvm_cascade.report.explanation import Explanation
-from tvm_cascade.torch.calls import as_in_example, parts_of, told_apart, with_caches_filled
+from tvm_cascade.torch.calls import as_in_example, parts_of, take_caches_apart, told_apart, with_caches_filled
 from tvm_cascade.torch.code import Code
 from tvm_cascade.torch.cutting import CutCode
 from tvm_cascade.torch.devices import placed
@@ -271,6 +271,7 @@ def load(files: Files) -> OptimizedModel:
     tensors = torch.load(io.BytesIO(files[_STATE]), map_location=place.torch, weights_only=True)
     state = {name: SharedTensor(name, tensor, place.tvm) for name, tensor in tensors.items()}
     program = Program(Code.load(files, target, place), leaves, ranges, state)
+    take_caches_apart()
     in_spec, out_spec = map(_spec, specs)
     signature = inspect.Signature(
         [
