@@ -94,7 +94,7 @@ def kept(key: str | None, make: Callable[[], T], save: Callable[[T], Files], loa
         with suppress(OSError):  # of a folder that others fill, or a file that has just gone
             os.utime(path)
         return found
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError):  # nothing was kept yet
         pass
     except Exception as error:  # of a file that is damaged, or of a library that does not load
         _warn(f"{path} is damaged, and made anew: {type(error).__name__}: {error}")

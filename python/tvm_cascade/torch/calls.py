@@ -126,7 +126,7 @@ def take_caches_apart() -> None:
         for one in _caches(caches):
             register(one)
         return
-    with suppress(ImportError, AttributeError):
+    with suppress(ImportError, AttributeError):  # of one that has neither: torch says what it does not know
         importlib.import_module("transformers.integrations.executorch").register_dynamic_cache_export_support()
 
 

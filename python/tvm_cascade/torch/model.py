@@ -236,7 +236,7 @@ def _default(parameter: inspect.Parameter) -> tuple[object, ...]:
         return ()
     try:
         to_json(parameter.default)
-    except TypeError:
+    except TypeError:  # no default that a text can hold: the example's value is what counts
         return (None,)
     return (parameter.default,)
 
@@ -244,7 +244,7 @@ def _default(parameter: inspect.Parameter) -> tuple[object, ...]:
 def _spec(text: str) -> Any:
     """The structure that a text stands for, whose classes are registered by the modules that define them."""
     for module in set(re.findall(r'"type": "([\w.]+)\.\w+"', text)):
-        with contextlib.suppress(ImportError):
+        with contextlib.suppress(ImportError):  # the class is then told of as unknown, below
             importlib.import_module(module)
     try:
         return pytree.treespec_loads(text)
