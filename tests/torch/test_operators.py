@@ -263,6 +263,13 @@ def inputs_of(dtype: Any) -> tuple[Any, ...]:
     return x.to(dtype), y.to(dtype), n, w.to(dtype), torch.tensor([0, 2, 1])
 
 
+def assert_alike(name: str, *results: Any, length: int, dtype: str) -> None:
+    try:
+        assert_close(*(np.asarray(one, dtype=np.float64) for one in results), length=length, dtype=dtype)
+    except AssertionError as error:
+        raise AssertionError(f"{name}: {error}") from error
+
+
 @pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=pytest.mark.slow)])
 def test_operators_are_those_of_pytorch(dtype: str) -> None:
     known = {**ATTENTION, **PRODUCTS, **CONVOLUTIONS, **MOVES, **REDUCTIONS, **EXACT}
@@ -275,11 +282,7 @@ def test_operators_are_those_of_pytorch(dtype: str) -> None:
         if name in EXACT:
             assert torch.equal(found[name], eager[name]), name
         else:
-            results = (np.asarray(one.double()) for one in (found[name], exact[name], eager[name]))
-            try:
-                assert_close(*results, length=48, dtype=dtype)
-            except AssertionError as error:
-                raise AssertionError(f"{name}: {error}") from error
+            assert_alike(name, *(one[name].double() for one in (found, exact, eager)), length=48, dtype=dtype)
 
 
 def test_operators_that_rules_make_of_others_are_those_of_pytorch() -> None:
@@ -292,11 +295,15 @@ def test_operators_that_rules_make_of_others_are_those_of_pytorch() -> None:
         if name in RULED_EXACT:
             assert torch.equal(found[name], eager[name]), name
         else:
-            results = (np.asarray(one[name].double()) for one in (found, exact, eager))
-            try:
-                assert_close(*results, length=8, dtype="float32")
-            except AssertionError as error:
-                raise AssertionError(f"{name}: {error}") from error
+            assert_alike(name, *(one[name].double() for one in (found, exact, eager)), length=8, dtype="float32")
+
+
+def test_all_that_is_added_at_one_place_counts() -> None:
+    module = Several({"added": lambda x, at, v: x.index_put((at, at % 3), v, accumulate=True)})
+    given = torch.zeros(4, 3), torch.arange(20_000) % 4, torch.ones(20_000)
+    optimized = tvm_cascade.optimize(module, given)
+    for _ in range(5):
+        assert torch.equal(optimized(*given)["added"], module(*given)["added"])
 
 
 def test_of_rows_written_to_one_place_the_last_one_counts() -> None:
@@ -324,10 +331,7 @@ def test_what_is_no_number_or_no_element_is_as_in_pytorch() -> None:
         assert found[name].dtype == eager[name].dtype and found[name].shape == eager[name].shape, name
         np.testing.assert_array_equal(kinds(found[name]), kinds(eager[name]), name)
         finite = [np.where(kinds(one), 0.0, np.asarray(one.double())) for one in (found[name], eager[name])]
-        try:
-            assert_close(*finite, length=3, dtype="float32")
-        except AssertionError as error:
-            raise AssertionError(f"{name}: {error}") from error
+        assert_alike(name, *finite, length=3, dtype="float32")
 
 
 def test_powers_and_written_parts_are_compiled_without_a_word(capfd: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ from tvm import relax, te, tirx
 from tvm_cascade.errors import ModelError
 from tvm_cascade.torch.constants import filled
 from tvm_cascade.torch.results import extents_of
-from tvm_cascade.torch.site import Site, accumulator, broadcast, is_one, shape_of, type_name
+from tvm_cascade.torch.site import Site, accumulator, broadcast, is_one, joined, shape_of, type_name
 
 
 def slice_(site: Site) -> relax.Expr:
@@ -80,20 +80,39 @@ def as_strided(site: Site) -> relax.Expr:
 
 
 def index_put(site: Site) -> relax.Expr:
-    """aten.index_put: what a mask selects, positions along one axis, or TVM's converter's case, an index per axis."""
+    """aten.index_put: what a mask selects, positions along one axis, or an index for each axis."""
     data, indices, values = site["self"], list(site["indices"]), site["values"]
     given = [(axis, index) for axis, index in enumerate(indices) if index is not None]
-    if len(given) == 1:
+    if not site["accumulate"] and len(given) == 1:
         axis, index = given[0]
-        if type_name(index) == "bool" and not site["accumulate"]:
+        if type_name(index) == "bool":
             return _masked(site, data, index, values)
-        if type_name(index) != "bool" and len(shape_of(index) or ()) == 1:
-            return (_added if site["accumulate"] else _along_axis)(site, data, axis, index, values)
+        if len(shape_of(index) or ()) == 1:
+            return _along_axis(site, data, axis, index, values)
     if len(given) != len(indices) or len(indices) != site.node.meta["val"].dim():
         where, hint = "aten.index_put", "write along one axis at a time"
         raise ModelError("an index along one axis, or one for each", f"indices {site.given('indices')}", where, hint)
-    stock: Any = site.importer._index_put
-    return stock(site.node)
+    return _one_by_one(site, data, indices, values)
+
+
+def _one_by_one(site: Site, data: relax.Expr, indices: list[relax.Expr], values: relax.Expr) -> relax.Expr:
+    """Elements at a position of every axis, one after the other: TVM's operator for it loses what is added at once."""
+
+    def place(x: te.Tensor, *positions: te.Tensor) -> te.Tensor:
+        def flat(*i: Any) -> Any:
+            at = tirx.const(0, "int64")
+            for one, extent in zip(positions, x.shape, strict=True):
+                at = at * extent + _wrapped(broadcast(one, i), extent)
+            return at
+
+        return te.compute(joined(list(positions)), flat, name="place")
+
+    dtype = accumulator(type_name(data)) if site["accumulate"] else type_name(data)
+    places = site.compute(place, data, *indices, name="places")
+    rows = site.emit(relax.op.broadcast_to(site.cast(values, dtype), shape_of(places)))
+    flat = (site.emit(relax.op.reshape(one, [-1])) for one in (site.cast(data, dtype), places, rows))
+    written = site.emit(relax.op.scatter_elements(*flat, 0, "add" if site["accumulate"] else "update"))
+    return site.cast(site.emit(relax.op.reshape(written, shape_of(data))), type_name(data))
 
 
 def _masked(site: Site, data: relax.Expr, mask: relax.Expr, values: relax.Expr) -> relax.Expr:
@@ -165,17 +184,6 @@ def _last_writers(site: Site, index: relax.Expr, extent: Any) -> relax.Expr:
 def _wrapped(position: Any, extent: Any) -> Any:
     """A position, counted from the end where it is negative."""
     return tirx.if_then_else(position < 0, position + extent, position)
-
-
-def _added(site: Site, data: relax.Expr, axis: int, index: relax.Expr, values: relax.Expr) -> relax.Expr:
-    """Rows added at positions along one axis, those of halves in float32."""
-    shape, count, wide = shape_of(data) or [], (shape_of(index) or [])[0], accumulator(type_name(data))
-    moved = [*shape[:axis], count, *shape[axis + 1 :]]
-    positions = site.emit(relax.op.reshape(index, [*[1] * axis, count, *[1] * (len(shape) - axis - 1)]))
-    places, rows = (site.emit(relax.op.broadcast_to(one, moved)) for one in (positions, site.cast(values, wide)))
-    return site.cast(
-        site.emit(relax.op.scatter_elements(site.cast(data, wide), places, rows, axis, "add")), type_name(data)
-    )
 
 
 def scatter(how: str) -> Callable[[Site], relax.Expr]:
