@@ -99,9 +99,9 @@ class CapturedGraph:
             code = self._code(program, device)
             run = runnable(code, program, None)
         except CascadeError as error:
+            of_any_shape = isinstance(error, ExportError) or getattr(error, "of_any_shape", False)
             # Shapes that fail alike do not fail for being what they are.
-            alike = isinstance(error, ExportError) or getattr(error, "of_any_shape", False)
-            self._is_hopeless = alike or _in_pytorch(_told(error)) in self._told
+            self._is_hopeless = of_any_shape or _in_pytorch(_told(error)) in self._told
             self._warn(_told(error))
             return None
 
@@ -154,6 +154,8 @@ def _numbers(graph: fx.Graph) -> frozenset[int]:
 
 def _with_numbers(graph: fx.GraphModule, numbers: Mapping[int, float]) -> fx.GraphModule:
     """The graph with such arguments as constants."""
+    if not numbers:
+        return graph
     found = copy.deepcopy(graph.graph)
     for k, node in enumerate(found.find_nodes(op="placeholder")):
         for user in [*node.users] if k in numbers else ():

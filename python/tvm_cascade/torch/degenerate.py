@@ -34,7 +34,7 @@ def nothing(site: Site) -> relax.Expr:
     """Results without elements, made of an operand, or of any input: TVM cannot load constants without elements."""
     value = site.node.meta["val"]
     known: dict[fx.Node, Any] = site.importer.env
-    inputs = [node for node in known if isinstance(node, fx.Node) and node.op == "placeholder"]
+    inputs = [node for node in known if node.op == "placeholder"]
     operands = [known[node] for node in (*site.node.all_input_nodes, *inputs) if _rank(node) is not None][:1]
 
     def result(one: torch.Tensor) -> relax.Var:

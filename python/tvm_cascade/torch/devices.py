@@ -34,15 +34,15 @@ _POOL = {
 for _name, _value in _POOL.items():
     os.environ.setdefault(_name, _value)
 
-_set = threading.local()
-"""`count`: the threads that the pool of this thread was last told to use."""
+_pool = threading.local()
+"""`threads`: how many the pool of this thread was last told to use."""
 
 
 def _use_as_many_threads_as_torch() -> None:
     count = torch.get_num_threads()
-    if getattr(_set, "count", None) != count:
+    if getattr(_pool, "threads", None) != count:
         tvm.get_global_func("runtime.config_threadpool")(1, count)
-        _set.count = count
+        _pool.threads = count
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ There are as many tiles as any distribution can take, rows / height + groups.
 from __future__ import annotations
 
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from tvm import relax, te, tirx
@@ -23,6 +24,9 @@ from tvm_cascade.torch.site import Site, accumulator, names_of, type_name
 
 TILE, WIDE_TILE = 64, 128
 """Rows of a tile: what tensor cores multiply at once, and twice that where groups are long."""
+
+_TILES = WeakKeyDictionary[Any, dict[Any, list[relax.Var]]]()
+"""By importer, the tables of tiles of its graph: products of one layer have them in common."""
 
 
 def grouped_mm(site: Site) -> relax.Expr:
@@ -69,7 +73,7 @@ def _in_tiles(site: Site, x: relax.Expr, w: relax.Expr, offsets: relax.Expr, tra
     """The product of tiles of rows, and each row from its tile."""
     rows, groups, wide = x.ty.shape.values[0], int(w.ty.shape.values[0]), accumulator(type_name(x))
     height = WIDE_TILE if isinstance(rows, tirx.IntImm) and int(rows) >= 2 * WIDE_TILE * groups else TILE
-    key, known = (site.given("offs"), str(rows), height), site.importer.env  # products of a layer have them in common
+    known, key = _TILES.setdefault(site.importer, {}), (site.given("offs"), str(rows), height)
     if key not in known:
         tiled = site.compute(lambda ends, rows: list(tiles_of(ends, rows, height)), offsets, rows, name="tiles_of_rows")
         known[key] = [site.emit(relax.TupleGetItem(tiled, part)) for part in range(3)]

@@ -12,7 +12,7 @@ from tvm import relax, te, tirx
 
 from tvm_cascade.errors import ModelError
 from tvm_cascade.torch.constants import filled
-from tvm_cascade.torch.site import Site, accumulator, dtype_name, names_of, shape_of, type_name
+from tvm_cascade.torch.site import Site, accumulator, names_of, shape_of, type_name
 
 Reduce = Callable[..., relax.Expr]
 
@@ -226,26 +226,3 @@ def stable_sort(site: Site) -> relax.Expr:
     axis = site["dim"]
     order = site.emit(relax.op.argsort(site["self"], axis, site["descending"], dtype="int64"))
     return site.emit(relax.Tuple([site.emit(relax.op.gather_elements(site["self"], order, axis=axis)), order]))
-
-
-def searchsorted(site: Site) -> relax.Expr:
-    """aten.searchsorted: how many elements of a sorted row come before a value, or before and at it."""
-    row, sorter = site["sorted_sequence"], site["sorter"]
-    if sorter is not None:
-        hint = "pass sorted_sequence.gather(-1, sorter)"
-        raise ModelError("a sequence that is sorted", "a sorter", "aten.searchsorted", hint)
-    after = site["right"] or site["side"] == "right"
-    shared = len(shape_of(row) or ()) == 1
-
-    def formula(row: te.Tensor, values: te.Tensor) -> te.Tensor:
-        k = te.reduce_axis((0, row.shape[-1]), "k")
-
-        def counted(*i: Any) -> Any:
-            one, value = row(k) if shared else row(*i[:-1], k), values(*i)
-            return te.sum((one <= value if after else one < value).astype(site.dtype), axis=k)
-
-        return te.compute(values.shape, counted, name="searchsorted")
-
-    kinds = type_name(row), type_name(site["self"])
-    wide = dtype_name(torch.promote_types(*(getattr(torch, one) for one in kinds)))
-    return site.compute(formula, site.cast(row, wide), site.cast(site["self"], wide), name="searchsorted")

@@ -105,10 +105,6 @@ def _windows(x: Tensor, dim: int, count: int) -> list[tuple[Tensor, int]]:
     return [(x.narrow(dim, start, end - start), start) for start, end in ends]
 
 
-def _stable_sort(x: Tensor, *, stable: bool | None = None, dim: int = -1, descending: bool = False) -> Any:
-    return _ATEN.sort.default(x, dim, descending)  # TVM's is stable
-
-
 def _searchsorted(
     places: Tensor,
     x: Tensor,
@@ -214,7 +210,6 @@ RULES: Mapping[Any, Callable[..., Any]] = {
     _ATEN._cdist_forward.default: _cdist,
     _ATEN.adaptive_max_pool2d.default: _adaptive_max_pool2d,
     _ATEN.kthvalue.default: _kth,
-    _ATEN.sort.stable: _stable_sort,
     _ATEN.searchsorted.Tensor: _searchsorted,
     _ATEN.index_add.default: _index_add,
     _ATEN.scatter_reduce.two: _scatter_reduce,

@@ -43,7 +43,7 @@ _AMONG_EQUALS = ("topk", "sort", "median", "mode", "kthvalue")
 _UP_TO = {"_grouped_mm": "offs"}
 """Operators that promise nothing of rows from the last of some numbers on, and the argument that has these."""
 
-_ASCENDING = {"searchsorted": "sorted_sequence", "bucketize": "boundaries"}
+_ASCENDING = {"bucketize": "boundaries"}
 """Operators that take for granted that an argument ascends."""
 
 _FILLED = ("scalar_tensor.default", "full.default")
