@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import inspect
 import json
 import math
 import os
@@ -42,12 +43,12 @@ SIZES: Mapping[str, Mapping[str, int]] = {
 
 TEXT = """
     Llama Mistral Qwen2 Qwen3 Gemma Gemma2 Gemma3Text:Gemma3 Phi Phi3 Olmo Olmo2 Granite SmolLM3 Cohere Cohere2
-    StableLm Starcoder2 Glm Glm4 Helium Nemotron Persimmon Ministral Exaone4 Arcee Seed_Oss:SeedOss Apertus Ernie4_5
-    HunYuanDenseV1 GPT2 GPTNeo GPTNeoX GPTJ GPTBigCode OPT Bloom Falcon Mpt CodeGen Biogpt:BioGpt XGLM Mamba Mamba2
-    RecurrentGemma Mixtral Qwen2Moe Qwen3Moe Olmoe GptOss DeepseekV2 DeepseekV3 GraniteMoe Ernie4_5_Moe Dots1 Glm4Moe
-    Phimoe Jetmoe:JetMoe
+    StableLm Starcoder2 Glm Glm4 Helium Nemotron Persimmon Ministral Exaone4 Arcee SeedOss Apertus Ernie4_5
+    HunYuanDenseV1 GPT2:GPT2LMHeadModel GPTNeo GPTNeoX GPTJ GPTBigCode OPT Bloom Falcon Mpt CodeGen BioGpt XGLM
+    Mamba Mamba2 RecurrentGemma Mixtral Qwen2Moe Qwen3Moe Olmoe GptOss DeepseekV2 DeepseekV3 GraniteMoe Ernie4_5_Moe Dots1 Glm4Moe
+    Phimoe JetMoe
 """
-"""Decoders: `…Config` and `…ForCausalLM`; where the names differ, with a colon between them."""
+"""Decoders: `…Config` and `…ForCausalLM`; where the names differ, the second, or the whole class, after a colon."""
 
 ENCODERS = """
     Bert Roberta DistilBert Albert Electra MPNet DebertaV2 ModernBert XLMRoberta Camembert Ernie Nystromformer Funnel
@@ -102,23 +103,42 @@ EXPERTS = {
     "qk_rope_head_dim": 32,
     "v_head_dim": 32,
 }
-OWN: Mapping[str, dict[str, Any]] = {
-    "Mamba": {"state_size": 8},
-    "Mamba2": {"num_heads": 8, "head_dim": 32, "n_groups": 1, "state_size": 16, "chunk_size": 32},
-    "MobileBert": {"embedding_size": 64, "intra_bottleneck_size": 64, "true_hidden_size": 64},
-}
 
 
-def _text(names: str, size: Mapping[str, int], experts: bool = True) -> Built:
+def _own(name: str, size: Mapping[str, int]) -> dict[str, Any]:
+    """What the configuration of one architecture needs beside the sizes, or instead of them."""
+    same_heads = {"num_key_value_heads": size["heads"]}
+    return {
+        "Mamba": {"state_size": 8},
+        "Mamba2": {"num_heads": 8, "head_dim": size["width"] // 4, "n_groups": 1, "state_size": 16, "chunk_size": 32},
+        "MobileBert": {"embedding_size": 64, "intra_bottleneck_size": 64, "true_hidden_size": 64},
+        "GPTNeo": {"attention_types": [[["global", "local"], size["layers"] // 2]], "num_layers": size["layers"]},
+        "GPTJ": {"rotary_dim": 16},
+        "CodeGen": {"rotary_dim": 16},
+        "RecurrentGemma": {"num_hidden_layers": 3, "head_dim": size["width"] // size["heads"]},
+        "DeepseekV2": same_heads,
+        "DeepseekV3": same_heads,
+        "Funnel": {"block_sizes": [1] * size["layers"], "num_hidden_layers": None},
+        "SqueezeBert": {"embedding_size": size["width"]},
+    }.get(name, {})
+
+
+def _configured(name: str, size: Mapping[str, int]) -> dict[str, Any]:
+    return {key: value for key, value in {**_sizes_of(size), **_own(name, size)}.items() if value is not None}
+
+
+def _text(names: str, size: Mapping[str, int]) -> Built:
     import torch
     import transformers
 
     first, _, second = names.partition(":")
-    known = _sizes_of(size)
+    known = _configured(first, size)
     head = {"head_dim": max(32, size["width"] // size["heads"]), "moe_intermediate_size": size["inner"] // 2}
     config_class = getattr(transformers, f"{first}Config")
-    own = {name: value for name, value in {**EXPERTS, **head}.items() if name in dir(config_class()) and experts}
-    model = getattr(transformers, f"{second or first}ForCausalLM")(config_class(**known, **own, **OWN.get(first, {})))
+    taken = inspect.signature(config_class).parameters
+    more = {name: value for name, value in {**EXPERTS, **head}.items() if name in taken}
+    kind = second if second.endswith("Model") else f"{second or first}ForCausalLM"
+    model = getattr(transformers, kind)(config_class(**{**more, **known}))
     return model, {"input_ids": torch.randint(3, size["words"], (size["batch"], size["length"]))}
 
 
@@ -126,7 +146,7 @@ def _encoder(name: str, size: Mapping[str, int]) -> Built:
     import torch
     import transformers
 
-    config = getattr(transformers, f"{name}Config")(**_sizes_of(size), **OWN.get(name, {}))
+    config = getattr(transformers, f"{name}Config")(**_configured(name, size))
     ids = torch.randint(3, size["words"], (size["batch"], size["length"]))
     return getattr(transformers, f"{name}Model")(config), {"input_ids": ids}
 
@@ -168,7 +188,10 @@ def _image(name: str, size: Mapping[str, int]) -> Built:
     if hasattr(config, "num_hidden_layers") and isinstance(config.num_hidden_layers, int):
         config.num_hidden_layers = size["layers"]
     side = config.image_size if isinstance(getattr(config, "image_size", None), int) else 224
-    return getattr(transformers, f"{name}Model")(config), {"pixel_values": torch.randn(size["batch"], 3, side, side)}
+    example = {"pixel_values": torch.randn(size["batch"], 3, side, side)}
+    if name == "ViTMAE":
+        example["noise"] = torch.rand(size["batch"], (side // config.patch_size) ** 2)  # or it draws what to mask
+    return getattr(transformers, f"{name}Model")(config), example
 
 
 def _timm(name: str, size: Mapping[str, int]) -> Built:
@@ -261,6 +284,9 @@ def measure_one(name: str, given: argparse.Namespace) -> dict[str, Any]:
     torch.manual_seed(0)
     torch.set_grad_enabled(False)
     model, example = MODELS[name](SIZES[given.size])
+    for parameter in model.parameters():
+        if parameter.dim() > 1 and not parameter.any():
+            parameter.normal_(std=0.02)  # a router of zeros makes every choice a tie, which no result follows from
     model, dtype = model.eval().to(given.device), getattr(torch, given.dtype)
     example = {key: value.to(given.device) for key, value in example.items()}
 
@@ -276,13 +302,16 @@ def measure_one(name: str, given: argparse.Namespace) -> dict[str, Any]:
     reference = copy.deepcopy(model).double()
     if hasattr(reference, "set_experts_implementation"):
         reference.set_experts_implementation("eager")  # PyTorch's grouped products take no float64
+    torch.set_default_dtype(torch.float64)
     exact = call(reference, cast(example, torch.float64))
+    torch.set_default_dtype(torch.float32)
     row: dict[str, Any] = {"model": name, "eager error": error_of(eager, exact)}
     start, told = (time.perf_counter(), time.process_time()), ""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", FallbackWarning)
         if given.door == "optimize":
-            ours = tvm_cascade.optimize(model, tuple(example.values()) if set(example) == {"x"} else example)
+            arguments = tuple(example.values()) if set(example) == {"x"} else example
+            ours = tvm_cascade.optimize(model, arguments, cut=True)
         else:
             ours = torch.compile(model, backend="tvm_cascade")
         found = call(ours, example)
