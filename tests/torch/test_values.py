@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -150,6 +151,15 @@ def test_statistics_of_training_are_those_of_pytorch() -> None:
 def test_normalisation_over_a_batch_without_statistics() -> None:
     module, x = nn.BatchNorm2d(4, track_running_stats=False).train(), torch.randn(3, 4, 5, 5) + 1
     close(tvm_cascade.optimize(module, x)(x), module(x))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("module", [nn.GroupNorm(2, 6), nn.InstanceNorm1d(6)], ids=["group", "instance"])
+def test_normalisation_of_data_that_are_far_from_zero(module: nn.Module) -> None:
+    x = torch.randn(2, 6, 50) + 1000
+    exact, eager = copy.deepcopy(module).double()(x.double()), module(x)
+    error = (tvm_cascade.optimize(module, x)(x) - exact).abs().max()
+    assert error <= 8 * (eager - exact).abs().max() < 1e-2
 
 
 @torch.no_grad()

@@ -44,7 +44,7 @@ _HINT = "tvm_cascade.optimize(…, cut=True) and torch.compile(…, backend='tvm
 DECOMPOSED: Mapping[Any, Callable[..., Any]] = {
     _ATEN.rms_norm.default: norms.rms_norm,
     _ATEN.native_layer_norm.default: norms.of_float64(_RULES[_ATEN.native_layer_norm.default]),
-    _ATEN.native_group_norm.default: norms.of_float64(_RULES[_ATEN.native_group_norm.default]),
+    _ATEN.native_group_norm.default: norms.group_norm,
     **{
         one: _RULES[one]
         for one in (_ATEN._native_batch_norm_legit_functional.default, _ATEN._native_batch_norm_legit.no_stats)

@@ -12,17 +12,23 @@ from tvm import relax
 from tvm_cascade.torch.site import Site, type_name
 
 
-def native_group_norm(site: Site) -> relax.Expr:
-    """aten.native_group_norm, which may have no weight and no bias; its mean and deviation are for training alone."""
-    x = site["input"]
-    channels, rank = int(site["C"]), site.node.meta["val"][0].dim()
-
-    def given(name: str, default: float) -> Any:
-        return relax.const(np.full(channels, default), type_name(x)) if site[name] is None else site[name]
-
-    axes = list(range(2, rank))
-    normed = relax.op.nn.group_norm(x, given("weight", 1.0), given("bias", 0.0), site["group"], 1, axes, site["eps"])
-    return (site.emit(normed),)
+def group_norm(
+    x: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    batch: int,
+    channels: int,
+    _: int,
+    groups: int,
+    eps: float,
+) -> tuple[torch.Tensor, ...]:
+    """aten.native_group_norm as a layer's normalisation of each group, scaled and moved by channel."""
+    grouped = x.reshape(batch, groups, -1)
+    y, mean, rstd = torch.native_layer_norm(grouped, grouped.shape[-1:], None, None, eps)
+    y, each = y.reshape(x.shape), (1, channels, *(1,) * (x.dim() - 2))
+    y = y if weight is None else y * weight.reshape(each)
+    y = y if bias is None else y + bias.reshape(each)
+    return y, mean.reshape(batch, groups), rstd.reshape(batch, groups)
 
 
 def rms_norm(
