@@ -27,7 +27,7 @@ class _Value:
 
 
 def parts_of(spec: Any) -> Sequence[Any]:
-    """The specs of the positional and of the keyword arguments."""
+    """The specs of what a structure holds: of a call, of its positional and of its keyword arguments."""
     return spec.children() if callable(getattr(spec, "children", None)) else spec.children_specs  # before torch 2.9
 
 

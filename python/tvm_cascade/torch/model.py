@@ -135,6 +135,10 @@ class Program:
 _PROGRAM, _STATE, _MODEL = "program.json", "state.pt", "model.json"
 
 
+_LEAVES = (torch.Tensor, bool, int, float, str, type(None))
+"""Arguments that hold no other ones."""
+
+
 class OptimizedModel:
     """What `tvm_cascade.optimize` returns.
 
@@ -153,6 +157,9 @@ class OptimizedModel:
 
     def __init__(self, name: str, signature: inspect.Signature, program: Program, call_spec: Any) -> None:
         self._name, self._signature, self._program, self._spec = name, signature, program, call_spec
+        positional, by_name = parts_of(call_spec.in_spec)
+        parts = [*parts_of(positional), *parts_of(by_name)]
+        self._flat = (positional.num_children, by_name.context) if all(one.is_leaf() for one in parts) else None
 
     @property
     def target(self) -> Target:
@@ -175,7 +182,9 @@ class OptimizedModel:
             When an argument is not what the model was compiled for: its dtype, device or shape, or the value of a
             constant.
         """
-        wanted = self._spec.in_spec
+        wanted, given = self._spec.in_spec, (*args, *kwargs.values())
+        if (len(args), [*kwargs]) == self._flat and all(isinstance(one, _LEAVES) for one in given):  # the usual call
+            return pytree.tree_unflatten(self._program(given), self._spec.out_spec)
         leaves, spec = pytree.tree_flatten((args, _ordered(kwargs, wanted)))
         if spec != wanted:
             leaves, spec = pytree.tree_flatten(as_in_example(self._signature, wanted, args, kwargs))
