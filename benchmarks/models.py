@@ -45,8 +45,8 @@ TEXT = """
     Llama Mistral Qwen2 Qwen3 Gemma Gemma2 Gemma3Text:Gemma3 Phi Phi3 Olmo Olmo2 Granite SmolLM3 Cohere Cohere2
     StableLm Starcoder2 Glm Glm4 Helium Nemotron Persimmon Ministral Exaone4 Arcee SeedOss Apertus Ernie4_5
     HunYuanDenseV1 GPT2:GPT2LMHeadModel GPTNeo GPTNeoX GPTJ GPTBigCode OPT Bloom Falcon Mpt CodeGen BioGpt XGLM
-    Mamba Mamba2 RecurrentGemma Mixtral Qwen2Moe Qwen3Moe Olmoe GptOss DeepseekV2 DeepseekV3 GraniteMoe Ernie4_5_Moe Dots1 Glm4Moe
-    Phimoe JetMoe
+    Mamba Mamba2 RecurrentGemma Mixtral Qwen2Moe Qwen3Moe Olmoe GptOss DeepseekV2 DeepseekV3 GraniteMoe Ernie4_5_Moe
+    Dots1 Glm4Moe Phimoe JetMoe
 """
 """Decoders: `…Config` and `…ForCausalLM`; where the names differ, the second, or the whole class, after a colon."""
 

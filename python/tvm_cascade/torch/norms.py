@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import torch
-from tvm import relax
-
-from tvm_cascade.torch.site import Site, type_name
 
 
 def group_norm(
