@@ -4,8 +4,9 @@
 
 Architectures come from their configurations with random weights; nothing is downloaded, and no option of a model is
 changed. Each runs in a process of its own. A model is right where its largest error against float64, relative to the
-largest element, is at most twice eager PyTorch's, or eight units in the last place of the dtype. Calls are timed in
-turns, on a GPU in CUDA graphs; the table comes last, slower rows first. It exits with 1 where a model is wrong.
+largest element, is at most twice eager PyTorch's, or eight units in the last place of the dtype (`SETTLED`). Calls
+are timed in turns, on a GPU in CUDA graphs; the table comes last, slower rows first. It exits with 1 where a model is
+wrong.
 """
 
 from __future__ import annotations
@@ -69,6 +70,10 @@ TIMM = (
     "vit_tiny_patch16_224 eva02_tiny_patch14_224 mixer_s32_224 resnet18 efficientnet_b0 convnext_atto coatnet_0_rw_224"
 )
 TORCHVISION = "resnet18 swin_t mobilenet_v3_small regnet_y_400mf vit_b_16 densenet121"
+
+SETTLED = 0.95
+"""Share of the rows of a mixture of experts that have to be right in a narrow dtype: where two experts score alike,
+rounding decides which one a token goes to, in PyTorch too."""
 
 Built = tuple[Any, dict[str, Any]]
 
@@ -261,8 +266,8 @@ MODELS: Mapping[str, Callable[[Mapping[str, int]], Built]] = {
 }
 
 
-def error_of(found: Any, exact: Any) -> float:
-    """The largest error of any floating-point leaf, relative to its largest element."""
+def error_of(found: Any, exact: Any, share: float = 1.0) -> float:
+    """The largest error of any floating-point leaf, relative to its largest element, in this share of its rows."""
     import torch
     from torch.utils import _pytree as pytree
 
@@ -270,7 +275,8 @@ def error_of(found: Any, exact: Any) -> float:
     for one, other in zip(pytree.tree_leaves(found), pytree.tree_leaves(exact), strict=True):
         if isinstance(other, torch.Tensor) and other.is_floating_point() and other.numel():
             scale = other.abs().max().item() or 1.0
-            errors.append(((one.double() - other.double()).abs().max().item()) / scale)
+            rows = (one.double() - other.double()).abs().reshape(-1, other.shape[-1] if other.dim() else 1).amax(-1)
+            errors.append(rows.quantile(share, interpolation="lower").item() / scale)
     return max(errors, key=lambda error: math.inf if math.isnan(error) else error)
 
 
@@ -318,7 +324,9 @@ def measure_one(name: str, given: argparse.Namespace) -> dict[str, Any]:
         told = next((str(one.message) for one in caught if issubclass(one.category, FallbackWarning)), "")
     row |= {"compile": time.perf_counter() - start[0], "compile cpu": time.process_time() - start[1], "fallback": told}
     row["error"] = error_of(found, exact)
-    row["right"] = row["error"] <= max(2 * row["eager error"], 8 * torch.finfo(dtype).eps)
+    routed = dtype != torch.float32 and hasattr(getattr(model, "config", None), "num_experts_per_tok")
+    counted = error_of(found, exact, SETTLED if routed else 1.0)
+    row["right"] = counted <= max(2 * row["eager error"], 8 * torch.finfo(dtype).eps)
     if given.time:
         row |= _timed(model, ours, lambda module: call(module, example), given)
     return row
