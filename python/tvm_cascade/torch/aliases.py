@@ -40,7 +40,8 @@ def views_of_arguments(program: torch.export.ExportedProgram) -> Mapping[int, Vi
     Raises
     ------
     ModelError
-        Where two results share memory that is no argument's: writing to one of them would change the other in PyTorch.
+        Where two results share memory that is no argument's: writing to one of them would change the other in PyTorch;
+        where the layout of a view depends on sizes that change.
     """
     (output,) = (node for node in program.graph.nodes if node.op == "output")
     positions = {node: k for k, node in enumerate(program.graph.find_nodes(op="placeholder"))}
@@ -60,6 +61,8 @@ def views_of_arguments(program: torch.export.ExportedProgram) -> Mapping[int, Vi
 
 def _view(argument: int, value: torch.Tensor, base: torch.Tensor) -> View:
     offset = value.storage_offset() - base.storage_offset()
+    if any(isinstance(one, torch.SymInt) for one in (*value.shape, *value.stride(), offset)):
+        raise ModelError("views of one layout", f"{[*value.shape]} of strides {[*value.stride()]}", "a result")
     return View(argument, tuple(map(int, value.shape)), tuple(map(int, value.stride())), int(offset))
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 from tvm import relax, te, tirx
 from tvm.ir.expr import Constant
@@ -46,6 +47,11 @@ def arithmetic(combine: Binary, *, reflected: bool = False) -> Callable[[Site], 
 
 _OF_TRUTH: Mapping[Binary, Binary] = {relax.op.add: relax.op.logical_or, relax.op.multiply: relax.op.logical_and}
 """What PyTorch's arithmetic is of truth values."""
+
+
+def sum_of_sizes(site: Site) -> Any:
+    """torch.sym_sum, of extents and numbers."""
+    return sum(map_arg(site.node.args[0], lambda node: site.importer.env[node]))
 
 
 def comparison(compare: Binary) -> Callable[[Site], relax.Expr]:

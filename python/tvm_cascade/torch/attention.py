@@ -28,8 +28,7 @@ def scaled_dot_product_attention(site: Site) -> relax.Var:
     arguments = [query, key, value] + ([] if mask is None else [mask])
 
     def formula(q: te.Tensor, k: te.Tensor, v: te.Tensor, masked: te.Tensor | None = None) -> te.Tensor:
-        factor = 1.0 / math.sqrt(int(q.shape[-1])) if scale is None else float(scale)
-        return _attention(q, k, v, masked, factor, causal, groups)
+        return _attention(q, k, v, masked, _factor(q, scale), causal, groups)
 
     return site.compute(formula, *arguments, name="attention")
 
@@ -40,8 +39,16 @@ def _group_size(query: relax.Expr, key: relax.Expr) -> int:
     return int(heads[0]) // int(heads[1])
 
 
+def _factor(q: te.Tensor, scale: float | None) -> Any:
+    """What scores are multiplied by: by default 1 over the square root of the number of features."""
+    wide, depth = accumulator(str(q.dtype)), q.shape[-1]
+    if scale is None and not isinstance(depth, (int, tirx.IntImm)):
+        return tirx.const(1.0, wide) / tirx.sqrt(depth.astype(wide))
+    return tirx.const(1.0 / math.sqrt(int(depth)) if scale is None else float(scale), wide)
+
+
 def _attention(
-    q: te.Tensor, k: te.Tensor, v: te.Tensor, mask: te.Tensor | None, scale: float, causal: bool, groups: int
+    q: te.Tensor, k: te.Tensor, v: te.Tensor, mask: te.Tensor | None, factor: Any, causal: bool, groups: int
 ) -> te.Tensor:
     dtype, wide = str(q.dtype), accumulator(str(q.dtype))
     depth, length = q.shape[-1], k.shape[-2]
@@ -61,7 +68,7 @@ def _attention(
     products = te.compute((*rows, length), product, name="products")
 
     def score(*i: Any) -> Any:
-        scaled = products(*i) * tirx.const(scale, wide)
+        scaled = products(*i) * factor
         if causal:
             scaled = tirx.if_then_else(i[-1] <= i[-2], scaled, lowest)
         if mask is None:

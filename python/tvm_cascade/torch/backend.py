@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -10,15 +9,16 @@ from typing import Any
 import torch
 from torch import fx
 
-from tvm_cascade.errors import CascadeError
+from tvm_cascade.errors import CascadeError, ModelError
 from tvm_cascade.report.explanation import Explanation
-from tvm_cascade.torch.aliases import views_of_arguments
+from tvm_cascade.torch.aliases import View, views_of_arguments
 from tvm_cascade.torch.code import Code
 from tvm_cascade.torch.compilation import compiled, in_parts, runnable
 from tvm_cascade.torch.cutting import CutCode
 from tvm_cascade.torch.devices import device_of
 from tvm_cascade.torch.exporting import ONE_AT_A_TIME, ExportError, exported
 from tvm_cascade.torch.site import ConversionError
+from tvm_cascade.torch.sizes import changing_sizes, numbers_of, sizes_apart, with_numbers, with_sizes_read
 
 MOST_KINDS = 8
 """Shapes and strides of its arguments for which one graph is compiled; for further ones it runs in PyTorch."""
@@ -53,7 +53,8 @@ class CapturedGraph:
 
     def __init__(self, graph: fx.GraphModule, is_part: bool = False) -> None:
         self._graph, self._is_part = graph, is_part
-        self._numbers = _numbers(graph.graph)
+        self._numbers = numbers_of(graph.graph)
+        self._changing, self._sizes = changing_sizes(graph.graph)
         self._codes: list[Code | CutCode] = []
         self._refusal: ConversionError | None = None
         self._is_hopeless = False
@@ -75,13 +76,27 @@ class CapturedGraph:
         if torch.is_grad_enabled() and any(isinstance(a, torch.Tensor) and a.requires_grad for a in arguments):
             self._warn("it is for inference, and gradients are asked for: call the model under torch.no_grad()")
             return self._graph(*arguments)
-        kind = tuple(one.item() if k in self._numbers else _kind(one) for k, one in enumerate(arguments))
+        program = self._program(arguments)
+        return self._graph(*arguments) if program is None else program(arguments)
+
+    def _program(self, arguments: Sequence[Any]) -> Runnable | None:
+        kind = tuple(self._kind(k, one) for k, one in enumerate(arguments))
         if kind not in self._programs:
             with ONE_AT_A_TIME:
                 if kind not in self._programs:
                     self._programs[kind] = self._compiled(arguments)
-        program = self._programs[kind]
-        return self._graph(*arguments) if program is None else program(arguments)
+        return self._programs[kind]
+
+    def _kind(self, place: int, argument: Any) -> object:
+        """What a program is compiled for: a tensor's layout, dtype and device, but for sizes that change; a value."""
+        if place in self._numbers:
+            return argument.item()
+        if not isinstance(argument, torch.Tensor):
+            return None if self._changing and place in self._sizes else (type(argument), argument)
+        axes = self._changing.get(place, ())
+        strides = None if axes and argument.is_contiguous() else argument.stride()
+        sizes = tuple(None if axis in axes else size for axis, size in enumerate(argument.shape))
+        return sizes, strides, argument.dtype, argument.device
 
     def _compiled(self, arguments: Sequence[Any]) -> Runnable | None:
         """The program for such arguments; None where there is none, after a warning."""
@@ -92,25 +107,56 @@ class CapturedGraph:
             self._warn(f"it was compiled for {MOST_KINDS} shapes of its arguments already; {hint}")
             return None
         try:
-            device = device_of(self._graph, tuple(arguments))
-            graph = _with_numbers(self._graph, {k: arguments[k].item() for k in self._numbers})
-            program = exported(graph, tuple(arguments), {}, None)
-            views = {} if self._is_part else views_of_arguments(program)
-            code = self._code(program, device)
-            run = runnable(code, program, None)
+            return self._of_changing_sizes(arguments) if self._changing else self._of_these_sizes(arguments)
         except CascadeError as error:
+            if self._changing and not getattr(error, "of_any_shape", False):
+                self._changing = {}  # each shape has a program of its own, which says why there is none
+                return self._program(arguments)
             of_any_shape = isinstance(error, ExportError) or getattr(error, "of_any_shape", False)
             # Shapes that fail alike do not fail for being what they are.
             self._is_hopeless = of_any_shape or _in_pytorch(_told(error)) in self._told
             self._warn(_told(error))
             return None
 
+    def _of_these_sizes(self, arguments: Sequence[Any]) -> Runnable:
+        program = exported(self._constant(arguments), tuple(arguments), {}, None)
+        views = {} if self._is_part else views_of_arguments(program)
+        return self._runnable(program, arguments, range(len(arguments)), views)
+
+    def _of_changing_sizes(self, arguments: Sequence[Any]) -> Runnable:
+        graph, kept = with_sizes_read(self._constant(arguments), self._sizes)
+        graph, sizes = sizes_apart(graph)
+        given = tuple(arguments[k] for k in kept)
+        dynamic = [dict.fromkeys(self._changing.get(k, ()), torch.export.Dim.AUTO) or None for k in kept]
+        program = exported(graph, given, {}, dynamic)
+        inputs = [node.meta["val"] for node in program.graph.find_nodes(op="placeholder")]
+        known = [inputs[k].shape[axis] for k, place in enumerate(kept) for axis in self._changing.get(place, ())]
+        views = {} if self._is_part else views_of_arguments(program)
+        if any(isinstance(size, int) for size in known):
+            raise ModelError("a graph for any size", "one for the sizes of this call", "torch.export")
+        run = self._runnable(program, given, kept, views)
+        return run if sizes is None else lambda given: sizes.merged(run(given), [given[k] for k in kept])
+
+    def _constant(self, arguments: Sequence[Any]) -> fx.GraphModule:
+        return with_numbers(self._graph, {k: arguments[k].item() for k in self._numbers})
+
+    def _runnable(
+        self,
+        program: torch.export.ExportedProgram,
+        given: Sequence[Any],
+        kept: Sequence[int],
+        views: Mapping[int, View],
+    ) -> Runnable:
+        """What calls the code of a program, which takes the arguments at places that are kept."""
+        code = self._code(program, device_of(self._graph, tuple(given)))
+        run = runnable(code, program, None)
         self._codes.append(code)
 
-        def call(given: Sequence[Any]) -> tuple[Any, ...]:
+        def call(arguments: Sequence[Any]) -> tuple[Any, ...]:
+            given = [arguments[k] for k in kept]
             if (shared := run.shared(given)) is not None:
                 self._warn(f"it writes to one of {shared}")
-                return tuple(self._graph(*given))
+                return tuple(self._graph(*arguments))
             return tuple(views[k].of(given) if k in views else result for k, result in enumerate(run(given)))
 
         return call
@@ -146,30 +192,6 @@ def told_of_cut(refusal: ConversionError) -> str:
     return f"{names} run in PyTorch, and the parts of the graph between them in tvm-cascade: {_told(refusal)}"
 
 
-def _numbers(graph: fx.Graph) -> frozenset[int]:
-    """The positions of arguments that are numbers, which TorchDynamo passes as tensors where they may change."""
-    inputs = enumerate(graph.find_nodes(op="placeholder"))
-    return frozenset(k for k, node in inputs if node.users and all(user.target == "item" for user in node.users))
-
-
-def _with_numbers(graph: fx.GraphModule, numbers: Mapping[int, float]) -> fx.GraphModule:
-    """The graph with such arguments as constants."""
-    if not numbers:
-        return graph
-    found = copy.deepcopy(graph.graph)
-    for k, node in enumerate(found.find_nodes(op="placeholder")):
-        for user in [*node.users] if k in numbers else ():
-            user.op, user.target, user.args = "call_function", type(numbers[k]), (numbers[k],)
-    return fx.GraphModule(graph, found)
-
-
 def _told(error: CascadeError) -> str:
     """The error without its remedies, which are of `optimize`: that the graph runs in PyTorch is one."""
     return f"expected {error.expected}, found {error.found}" + (f", at {error.where}" if error.where else "")
-
-
-def _kind(argument: Any) -> object:
-    """What a program is compiled for: a tensor's layout, dtype and device; any other value."""
-    if isinstance(argument, torch.Tensor):
-        return tuple(argument.shape), argument.stride(), argument.dtype, argument.device
-    return type(argument), argument

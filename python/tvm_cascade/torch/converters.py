@@ -51,6 +51,7 @@ CONVERTERS: Mapping[str, Converter] = {
     "linear.default": products.linear,
     "convolution.default": products.convolution,
     **dict.fromkeys(("_grouped_mm.default", "grouped_mm_fallback.default"), experts.grouped_mm),
+    "sym_sum": arithmetic.sum_of_sizes,
     "histc.default": experts.histc,
     "sort.stable": reductions.stable_sort,
     **{f"a{name}.default": reductions.extremum(largest=largest) for name, largest in _EXTREMA},

@@ -1,0 +1,114 @@
+"""Numbers and sizes among the arguments and the results of a graph that TorchDynamo captured.
+
+Compiled programs take and give tensors alone: numbers are constants of a program, a size is read off a tensor that has
+it, and results that are sizes are computed beside the program.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import fx
+
+from tvm_cascade.errors import ModelError
+
+
+def numbers_of(graph: fx.Graph) -> frozenset[int]:
+    """The positions of arguments that are numbers, which TorchDynamo passes as tensors where they may change."""
+    inputs = enumerate(graph.find_nodes(op="placeholder"))
+    return frozenset(k for k, node in inputs if node.users and all(user.target == "item" for user in node.users))
+
+
+def with_numbers(graph: fx.GraphModule, numbers: Mapping[int, float]) -> fx.GraphModule:
+    """The graph with such arguments as constants."""
+    if not numbers:
+        return graph
+    found = copy.deepcopy(graph.graph)
+    for k, node in enumerate(found.find_nodes(op="placeholder")):
+        for user in [*node.users] if k in numbers else ():
+            user.op, user.target, user.args = "call_function", type(numbers[k]), (numbers[k],)
+    return fx.GraphModule(graph, found)
+
+
+def changing_sizes(graph: fx.Graph) -> tuple[dict[int, tuple[int, ...]], dict[int, tuple[int, int]]]:
+    """Which axes of arguments have sizes that may change; and of arguments that are such sizes, of which axis of which.
+
+    TorchDynamo has symbols for sizes where it found that they change, or was told to.
+    """
+    inputs = graph.find_nodes(op="placeholder")
+    examples = [node.meta.get("example_value", node.meta.get("val")) for node in inputs]
+    tensors = {k: one for k, one in enumerate(examples) if isinstance(one, torch.Tensor)}
+    shapes = {k: [str(size) for size in one.shape] for k, one in tensors.items()}
+    axes = {k: tuple(d for d, e in enumerate(one.shape) if isinstance(e, torch.SymInt)) for k, one in tensors.items()}
+    sizes = dict[int, tuple[int, int]]()
+    for k, one in enumerate(examples):
+        if isinstance(one, torch.SymInt):
+            found = [(place, shape.index(str(one))) for place, shape in shapes.items() if str(one) in shape]
+            sizes.update({k: found[0]} if found else {})
+    return {k: one for k, one in axes.items() if one}, sizes
+
+
+def with_sizes_read(
+    graph: fx.GraphModule, sizes: Mapping[int, tuple[int, int]]
+) -> tuple[fx.GraphModule, tuple[int, ...]]:
+    """The graph with sizes read off the tensors that have them, and the places of the arguments that it still takes."""
+    found = copy.deepcopy(graph.graph)
+    inputs = found.find_nodes(op="placeholder")
+    for one, following in pairwise(inputs):
+        one.append(following)  # before whatever uses sizes
+    for k, (place, axis) in sizes.items():
+        with found.inserting_after(inputs[-1]):
+            inputs[k].replace_all_uses_with(found.call_method("size", (inputs[place], axis)))
+    for k in sizes:
+        found.erase_node(inputs[k])
+    return fx.GraphModule(graph, found), tuple(k for k in range(len(inputs)) if k not in sizes)
+
+
+@dataclass(frozen=True)
+class GivenSizes:
+    """Results that are sizes.
+
+    Attributes
+    ----------
+    graph : that gives them, in order.
+    places : per result of the whole graph, whether it is one of them.
+    """
+
+    graph: fx.GraphModule
+    places: tuple[bool, ...]
+
+    def merged(self, results: Iterable[Any], arguments: Sequence[Any]) -> tuple[Any, ...]:
+        """All results, of those that are no sizes and of the graph's arguments."""
+        others, sizes = iter(results), iter(self.graph(*arguments))
+        return tuple(next(sizes if is_size else others) for is_size in self.places)
+
+
+def sizes_apart(graph: fx.GraphModule) -> tuple[fx.GraphModule, GivenSizes | None]:
+    """The graph without results that are sizes, and those; None where there are none.
+
+    Raises
+    ------
+    ModelError
+        Where a size follows from more than sizes of arguments.
+    """
+    (output,) = graph.graph.find_nodes(op="output")
+    values = [one.meta.get("example_value") if isinstance(one, fx.Node) else one for one in output.args[0]]
+    places = tuple(isinstance(one, torch.SymInt) for one in values)
+    if not any(places):
+        return graph, None
+    parts = []
+    for wanted in (False, True):
+        part = copy.deepcopy(graph.graph)
+        (end,) = part.find_nodes(op="output")
+        end.args = (tuple(one for one, place in zip(end.args[0], places, strict=True) if place is wanted),)
+        parts.append(part)
+    parts[1].eliminate_dead_code()
+    for node in parts[1].nodes:
+        if node.op.startswith("call") and isinstance(node.meta.get("example_value"), torch.Tensor):
+            raise ModelError("results that follow from sizes of arguments", str(node), "a graph of TorchDynamo")
+    return fx.GraphModule(graph, parts[0]), GivenSizes(fx.GraphModule(graph, parts[1]), places)
