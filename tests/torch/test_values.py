@@ -148,6 +148,17 @@ def test_statistics_of_training_are_those_of_pytorch() -> None:
 
 
 @torch.no_grad()
+def test_positions_by_their_logarithm() -> None:
+    def buckets(now: Any) -> Any:  # of T5
+        back = (now - torch.arange(12)).clamp(min=0)
+        far = 4 + (torch.log(back.float() / 4) / 3.0 * 4).long()
+        return torch.where(back < 4, back, torch.min(far, torch.full_like(far, 7)))
+
+    now = torch.tensor(11)
+    assert torch.equal(tvm_cascade.optimize(Function(buckets), now)(now), buckets(now))
+
+
+@torch.no_grad()
 def test_normalisation_over_a_batch_without_statistics() -> None:
     module, x = nn.BatchNorm2d(4, track_running_stats=False).train(), torch.randn(3, 4, 5, 5) + 1
     close(tvm_cascade.optimize(module, x)(x), module(x))

@@ -114,13 +114,20 @@ _EXP_LEAST, _EXP_GREATEST = -87.5, 89.0
 _EXP2_LEAST, _EXP2_GREATEST = -126.0, 128.0
 
 
+_FLOATS = {"int32": "float32", "int64": "float64"}
+"""What integers are bound as: TVM's bounds of an integer that a result is cast to fail at lets of integers in it."""
+
+
 class Bindings:
     """Values that a formula uses more than once, to be computed once (`Let`), in order of definition."""
 
     def __init__(self) -> None:
         self._bound: list[tuple[tirx.Var, ir.Expr]] = []
 
-    def __call__(self, value: ir.Expr) -> tirx.Var:
+    def __call__(self, value: ir.Expr) -> ir.Expr:
+        dtype = str(value.ty.dtype)
+        if dtype in _FLOATS:
+            return tirx.reinterpret(dtype, self(tirx.reinterpret(_FLOATS[dtype], value)))
         var = tirx.Var("t", value.ty.dtype)
         self._bound.append((var, value))
         return var

@@ -6,7 +6,8 @@ TVM's own converters give a number the dtype of the tensor beside it: 0.5 become
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 import torch
@@ -49,9 +50,18 @@ _OF_TRUTH: Mapping[Binary, Binary] = {relax.op.add: relax.op.logical_or, relax.o
 """What PyTorch's arithmetic is of truth values."""
 
 
-def sum_of_sizes(site: Site) -> Any:
-    """torch.sym_sum, of extents and numbers."""
-    return sum(map_arg(site.node.args[0], lambda node: site.importer.env[node]))
+def of_sizes(combine: Callable[[Any, Any], Any]) -> Callable[[Site], Any]:
+    """torch.sym_sum, sym_max and sym_min: of extents and numbers, given as a list or apart."""
+
+    def convert(site: Site) -> Any:
+        given = map_arg(site.node.args, lambda node: site.importer.env[node])
+        return reduce(combine, (tirx.const(one, "int64") if isinstance(one, int) else one for one in _flat(given)))
+
+    return convert
+
+
+def _flat(given: Any) -> Sequence[Any]:
+    return given[0] if len(given) == 1 else given
 
 
 def comparison(compare: Binary) -> Callable[[Site], relax.Expr]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -24,6 +25,7 @@ Converter = Callable[[Site], Any]
 
 _FORMS = ("Tensor", "Scalar")
 _ARITHMETIC = {"add": relax.op.add, "sub": relax.op.subtract, "mul": relax.op.multiply, "div": relax.op.divide}
+_OF_SIZES = {"sum": operator.add, "max": tirx.max, "min": tirx.min}
 _SHIFTS = {
     "__lshift__": relax.op.left_shift,
     "__rshift__": relax.op.right_shift,
@@ -51,7 +53,7 @@ CONVERTERS: Mapping[str, Converter] = {
     "linear.default": products.linear,
     "convolution.default": products.convolution,
     **dict.fromkeys(("_grouped_mm.default", "grouped_mm_fallback.default"), experts.grouped_mm),
-    "sym_sum": arithmetic.sum_of_sizes,
+    **{f"sym_{name}": arithmetic.of_sizes(combine) for name, combine in _OF_SIZES.items()},
     "histc.default": experts.histc,
     "sort.stable": reductions.stable_sort,
     **{f"a{name}.default": reductions.extremum(largest=largest) for name, largest in _EXTREMA},
