@@ -18,7 +18,7 @@ from tvm_cascade.torch.cutting import CutCode
 from tvm_cascade.torch.devices import device_of
 from tvm_cascade.torch.exporting import ONE_AT_A_TIME, ExportError, exported
 from tvm_cascade.torch.site import ConversionError
-from tvm_cascade.torch.sizes import changing_sizes, numbers_of, sizes_apart, with_numbers, with_sizes_read
+from tvm_cascade.torch.sizes import changing_sizes, numbers_of, of_size, sizes_apart, with_numbers, with_sizes_read
 
 MOST_KINDS = 8
 """Shapes and strides of its arguments for which one graph is compiled; for further ones it runs in PyTorch."""
@@ -121,21 +121,26 @@ class CapturedGraph:
     def _of_these_sizes(self, arguments: Sequence[Any]) -> Runnable:
         program = exported(self._constant(arguments), tuple(arguments), {}, None)
         views = {} if self._is_part else views_of_arguments(program)
-        return self._runnable(program, arguments, range(len(arguments)), views)
+        return self._runnable(program, arguments, views, list)
 
     def _of_changing_sizes(self, arguments: Sequence[Any]) -> Runnable:
         graph, kept = with_sizes_read(self._constant(arguments), self._sizes)
         graph, sizes = sizes_apart(graph)
-        given = tuple(arguments[k] for k in kept)
+        device = device_of(self._graph, tuple(arguments))
+
+        def passed(arguments: Sequence[Any]) -> list[Any]:
+            return [of_size(arguments[k], device) if k in self._sizes else arguments[k] for k in kept]
+
+        given = passed(arguments)
         dynamic = [dict.fromkeys(self._changing.get(k, ()), torch.export.Dim.AUTO) or None for k in kept]
-        program = exported(graph, given, {}, dynamic)
+        program = exported(graph, tuple(given), {}, dynamic)
         inputs = [node.meta["val"] for node in program.graph.find_nodes(op="placeholder")]
         known = [inputs[k].shape[axis] for k, place in enumerate(kept) for axis in self._changing.get(place, ())]
         views = {} if self._is_part else views_of_arguments(program)
         if any(isinstance(size, int) for size in known):
             raise ModelError("a graph for any size", "one for the sizes of this call", "torch.export")
-        run = self._runnable(program, given, kept, views)
-        return run if sizes is None else lambda given: sizes.merged(run(given), [given[k] for k in kept])
+        run = self._runnable(program, given, views, passed)
+        return run if sizes is None else lambda arguments: sizes.merged(run(arguments), passed(arguments))
 
     def _constant(self, arguments: Sequence[Any]) -> fx.GraphModule:
         return with_numbers(self._graph, {k: arguments[k].item() for k in self._numbers})
@@ -144,16 +149,22 @@ class CapturedGraph:
         self,
         program: torch.export.ExportedProgram,
         given: Sequence[Any],
-        kept: Sequence[int],
         views: Mapping[int, View],
+        passed: Callable[[Sequence[Any]], list[Any]],
     ) -> Runnable:
-        """What calls the code of a program, which takes the arguments at places that are kept."""
+        """What calls the code of a program.
+
+        Parameters
+        ----------
+        given : its arguments now.
+        passed : its arguments, of those of the graph.
+        """
         code = self._code(program, device_of(self._graph, tuple(given)))
         run = runnable(code, program, None)
         self._codes.append(code)
 
         def call(arguments: Sequence[Any]) -> tuple[Any, ...]:
-            given = [arguments[k] for k in kept]
+            given = passed(arguments)
             if (shared := run.shared(given)) is not None:
                 self._warn(f"it writes to one of {shared}")
                 return tuple(self._graph(*arguments))

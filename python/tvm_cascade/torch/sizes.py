@@ -38,6 +38,7 @@ def with_numbers(graph: fx.GraphModule, numbers: Mapping[int, float]) -> fx.Grap
 def changing_sizes(graph: fx.Graph) -> tuple[dict[int, tuple[int, ...]], dict[int, tuple[int, int]]]:
     """Which axes of arguments have sizes that may change; and of arguments that are such sizes, of which axis of which.
 
+    A size that no tensor has is read off one that is made for it, in its place (`of_size`).
     TorchDynamo has symbols for sizes where it found that they change, or was told to.
     """
     inputs = graph.find_nodes(op="placeholder")
@@ -49,7 +50,8 @@ def changing_sizes(graph: fx.Graph) -> tuple[dict[int, tuple[int, ...]], dict[in
     for k, one in enumerate(examples):
         if isinstance(one, torch.SymInt):
             found = [(place, shape.index(str(one))) for place, shape in shapes.items() if str(one) in shape]
-            sizes.update({k: found[0]} if found else {})
+            sizes[k] = found[0] if found else (k, 0)
+            axes |= {} if found else {k: (0,)}
     return {k: one for k, one in axes.items() if one}, sizes
 
 
@@ -63,10 +65,17 @@ def with_sizes_read(
         one.append(following)  # before whatever uses sizes
     for k, (place, axis) in sizes.items():
         with found.inserting_after(inputs[-1]):
-            inputs[k].replace_all_uses_with(found.call_method("size", (inputs[place], axis)))
-    for k in sizes:
+            size = found.call_method("size", (inputs[place], axis))
+        inputs[k].replace_all_uses_with(size, lambda user, size=size: user is not size)
+    elsewhere = {k for k, (place, _) in sizes.items() if place != k}
+    for k in elsewhere:
         found.erase_node(inputs[k])
-    return fx.GraphModule(graph, found), tuple(k for k in range(len(inputs)) if k not in sizes)
+    return fx.GraphModule(graph, found), tuple(k for k in range(len(inputs)) if k not in elsewhere)
+
+
+def of_size(size: int, device: torch.device) -> torch.Tensor:
+    """A tensor of that many rows, without elements."""
+    return torch.empty((size, 0), dtype=torch.bool, device=device)
 
 
 @dataclass(frozen=True)
