@@ -117,6 +117,33 @@ def test_one_kernel_where_that_is_asked_for_and_of_what_has_no_lengths() -> None
         assert buckets_of(compiled) == () and len(compiled.mod.get_global_vars()) == 1
 
 
+def normed_product() -> tirx.PrimFunc:
+    """Rows of an unknown number, each multiplied by a matrix; the sum of what comes out, and of its squared spread."""
+    rows, columns, depth = tirx.Var("r", "int64"), 256, 512
+    x = te.placeholder((rows, depth), "float32", name="x")
+    w = te.placeholder((columns, depth), "float32", name="w")
+    k, a, b = (te.reduce_axis((0, n), name) for n, name in ((depth, "k"), (columns, "a"), (columns, "b")))
+    y = te.compute((rows, columns), lambda i, j: te.sum(x[i, k] * w[j, k], axis=k), name="y")
+    mean = te.compute((rows,), lambda i: te.sum(y[i, a], axis=a), name="mean")
+
+    def off(i: Any) -> Any:
+        return y[i, b] - mean[i] / columns
+
+    spread = te.compute((rows,), lambda i: te.sum(off(i) * off(i), axis=b), name="spread")
+    return te.create_prim_func([x, w, spread])
+
+
+def test_what_is_best_unfused_at_all_lengths_is_declined_unless_it_is_forced() -> None:
+    compiled = tvm_cascade.compile(normed_product(), CPU)
+    (function,) = compiled.report.functions
+    assert "register tiles" in function.lowering and function.buckets == ()
+    assert "declined" in str(compiled.report) and "at all lengths" in str(compiled.report)
+    (forced,) = tvm_cascade.explain(normed_product(), CPU, force=True).functions
+    assert "the fused loop" in forced.lowering
+    for rows in (1, 12, 33):
+        taken(compiled_of(normed_product), normed_product(), {"r": rows})
+
+
 def test_what_cannot_be_chosen_is_one_kernel() -> None:
     length = tirx.Var("n", "int64")
     x = te.placeholder((length,), "float32", name="x")
@@ -133,7 +160,7 @@ def test_explain_names_the_kernels_and_their_lengths() -> None:
 
 def test_kernels_of_a_gpu_are_called_alike() -> None:
     goal = goal_of(resolve_target(HOPPER), FuseOptions())
-    one = lowered(fused({"main": product()}, goal), goal)["main"]
+    _, one = lowered(fused({"main": product()}, goal), goal)["main"]
     assert isinstance(one.chosen, Buckets) and len(one.chosen.each) > 1
     called = sorted({bucket.function for bucket in one.chosen.each})
     assert set(called) <= set(one.steps) and all(f'"{name}"' in one.func.script() for name in called)

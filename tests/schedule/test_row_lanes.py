@@ -125,9 +125,10 @@ def test_a_scalar_of_a_vector_of_unknown_length() -> None:
 
 
 def product(transposed: bool) -> tirx.PrimFunc:
-    x, w = te.placeholder((N, M), name="x"), te.placeholder((N, M) if transposed else (M, N), name="w")
+    """Of a vector and a matrix."""
+    x, w = te.placeholder((M,), name="x"), te.placeholder((N, M) if transposed else (M, N), name="w")
     k = te.reduce_axis((0, M), "k")
-    value = te.compute((N, N), lambda i, j: te.sum(x[i, k] * (w[j, k] if transposed else w[k, j]), axis=k), name="y")
+    value = te.compute((N,), lambda j: te.sum(x[k] * (w[j, k] if transposed else w[k, j]), axis=k), name="y")
     return te.create_prim_func([x, w, value])
 
 
@@ -137,8 +138,8 @@ def test_lanes_run_along_what_lies_side_by_side(transposed: bool) -> None:
     func = product(transposed)
     assert (f"y: rows in {LANES} lanes" in rule_of(func)) == transposed
     draw = np.random.default_rng(0)
-    x, w = draw.standard_normal((37, 150)), draw.standard_normal((37, 150) if transposed else (150, 37))
-    found = called(here(func), (37, 37), x.astype("float32"), w.astype("float32"))
+    x, w = draw.standard_normal(150), draw.standard_normal((37, 150) if transposed else (150, 37))
+    found = called(here(func), (37,), x.astype("float32"), w.astype("float32"))
     exact = x.astype("float32").astype("f8") @ (w.T if transposed else w).astype("float32").astype("f8")
     tolerance.assert_close(found, exact, length=150, dtype="float32")
     inner: list[tirx.For] = []

@@ -240,6 +240,58 @@ def test_a_product_on_its_own_fills_vectors_and_blocks() -> None:
     assert whole_products(plain, cpu_of(TARGET)) is plain
 
 
+def product_of_unknown(lengths: dict[str, int], beside: bool) -> tirx.PrimFunc:
+    """x[b, i, k] · y[b, k, j], or y[b, j, k]; lengths that are not given are symbolic."""
+    b, m, n, k = (lengths.get(name, te.var(name)) for name in "bmnk")
+    x = te.placeholder((b, m, k), "float32", name="x")
+    y = te.placeholder((b, k, n) if beside else (b, n, k), "float32", name="y")
+    d = te.reduce_axis((0, k), "d")
+
+    def value(h: Any, i: Any, j: Any) -> Any:
+        return te.sum(x[h, i, d] * (y[h, d, j] if beside else y[h, j, d]), axis=d)
+
+    return te.create_prim_func([x, y, te.compute((b, m, n), value, name="out")])
+
+
+UNKNOWN: dict[str, tuple[dict[str, int], bool]] = {
+    "rows": ({"b": 1, "n": 50, "k": 24}, False),
+    "rows and columns": ({"b": 2, "k": 24}, False),
+    "columns": ({"b": 2, "m": 37, "k": 24}, False),
+    "depth": ({"b": 2, "m": 24, "n": 32}, True),
+    "all": ({}, True),
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_a_product_of_unknown_lengths_has_the_register_tiles_of_known_ones(name: str) -> None:
+    func = product_of_unknown(*UNKNOWN[name])
+    loops: list[tirx.For] = []
+
+    def within(loop: tirx.For) -> None:
+        inner = loop.body.block if isinstance(loop.body, s_tir.SBlockRealize) else None
+        loops.extend([loop] if inner is not None and inner.name_hint == "out_update" else [])
+
+    lowered = tvm_cascade.compile(func, TARGET).mod["main"].body
+    tvm_ffi.structural_walk(lowered, (tirx.For, within))
+    assert [(loop.kind, int(loop.extent)) for loop in loops] == [(tirx.ForKind.VECTORIZED, 16)]
+    (told,) = tvm_cascade.explain(func, TARGET).functions
+    assert "out: a product in register tiles" in told.lowering
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_a_product_of_unknown_lengths_is_right_at_the_edges_of_tiles(name: str) -> None:
+    lengths, beside = UNKNOWN[name]
+    compiled, draw = compile_unfused(product_of_unknown(lengths, beside))["main"], np.random.default_rng(0)
+    for one, other in [(0, 7), (1, 1), (5, 0), (11, 33), (12, 32), (13, 31), (48, 65), (97, 16)]:
+        at = {"b": 2, "m": one, "n": other, "k": one + other} | lengths
+        x = draw.standard_normal((at["b"], at["m"], at["k"]), dtype=np.float32)
+        y = draw.standard_normal((at["b"], at["k"], at["n"]), dtype=np.float32)
+        out = tvm.runtime.tensor(np.full((at["b"], at["m"], at["n"]), np.nan, "float32"))
+        laid = np.ascontiguousarray(y if beside else y.swapaxes(1, 2))
+        compiled(tvm.runtime.tensor(x), tvm.runtime.tensor(laid), out)
+        tolerance.assert_close(out.numpy(), x.astype("f8") @ y.astype("f8"), x @ y, length=at["k"], dtype="float32")
+
+
 @T.prim_func(s_tir=True)
 def _summed(x: T.Buffer((70, 8), "float32"), o: T.Buffer((8,), "float32")):
     for t, j in T.grid(3, 32):

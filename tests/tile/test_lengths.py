@@ -142,7 +142,7 @@ OF_NONE = {
 def test_results_of_no_positions_are_what_their_reductions_start_from(name: str) -> None:
     func, shapes, expected = OF_NONE[name]
     goal = goal_of(resolve_target({"kind": "cuda", "arch": "sm_90a"}), FuseOptions(buckets=1))
-    kernel = lowered(fused({"main": func}, goal), goal)["main"]
+    _, kernel = lowered(fused({"main": func}, goal), goal)["main"]
     assert isinstance(kernel.chosen, Kernel)
     given = [np.zeros(shape, str(param.ty.dtype)) for shape, param in zip(shapes, func.params, strict=False)]
     for output, value in zip(emulate(kernel.func, given), expected, strict=True):

@@ -96,8 +96,9 @@ def _built(
     backend, goal = backend_of(target), goal_of(target, options, fuse)
     known, origins = designed(named, goal, designs) if designs is not None else ({}, {})
     outcomes = fused({name: func for name, func in named.items() if name not in known}, goal)
-    ready = {**lowered(outcomes, goal, named), **{name: one for name, (_, one) in known.items()}}
-    outcomes |= {name: outcome for name, (outcome, _) in known.items()}
+    made = lowered(outcomes, goal, named) | known
+    outcomes = {name: outcome for name, (outcome, _) in made.items()}
+    ready = {name: one for name, (_, one) in made.items()}
     for name, one in ready.items():
         mod.update_func(mod.get_global_var(name), one.func)
         for step, func in one.steps.items():

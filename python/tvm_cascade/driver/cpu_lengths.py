@@ -1,8 +1,8 @@
 """Estimates of a CPU's designs of a function with symbolic extents, for the lengths up to given ones.
 
 A bucket ends at a power of two, and lengths are taken to lie anywhere between its half and its end. Fused, whole tiles
-are computed, and whole vectors of rows where products are inside. Unfused, nothing divides a length: what is reduced
-along one goes element by element.
+are computed, and whole vectors of rows where products are inside. Unfused, products are in register tiles as those of
+known lengths are, and nothing divides a length along which anything else is reduced.
 """
 
 from __future__ import annotations
@@ -16,21 +16,16 @@ from tvm import ir
 from tvm_cascade.analysis.extract import Group, find_cascades
 from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.passes import passes_of
-from tvm_cascade.analysis.program import Program, Stage, is_static
+from tvm_cascade.analysis.program import Program, is_static
 from tvm_cascade.analysis.sizes import at_sizes
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.driver.space import Sizes
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.transform.cost import alone_ns, estimate, shared_ns, tiling_of
+from tvm_cascade.transform.cost import alone_ns, estimate, tiling_of
 from tvm_cascade.transform.fuse_function import read_function
-from tvm_cascade.transform.nest_cost import find_product
 
 _MEAN = 0.75
 """Of the lengths between the half of one and itself."""
-
-_ELEMENTWISE_PRODUCT_NS = 0.28
-"""A multiplication of a product whose lanes or sums are of a symbolic extent, in a nest of its own (measured: 0.25 to
-0.29 in attentions of 64 to 1000 positions, and of one query)."""
 
 
 class LengthCosts:
@@ -76,19 +71,8 @@ class LengthCosts:
             return 0.0
         stages = {stage.name: stage for stage in program.stages}
         found = [passes_of(self._program, group) for group in self._groups]
-        own = {stage.name: stage for passes in found for stage in (*passes.inside, *passes.after)}
-        return sum(self._stage_ns(program, stages[name], stage) for name, stage in own.items())
-
-    def _stage_ns(self, program: Program, stage: Stage, symbolic: Stage) -> float:
-        lanes = stage.indices[-1] if stage.indices else None
-        product = None if not isinstance(lanes, ir.Var) else find_product(stage, stage.value, lanes)
-        sized = [extent for var, extent in symbolic.extents.items() if not var.same_as(symbolic.spatial[0])]
-        if product is None or all(isinstance(extent, int) for extent in sized):
-            return alone_ns(program, stage, self._cpu, self._options.vector_math)
-        points = 1
-        for extent in stage.extents.values():
-            points *= int(extent)
-        return shared_ns(stage, points * _ELEMENTWISE_PRODUCT_NS, self._cpu)
+        own = {stage.name for passes in found for stage in (*passes.inside, *passes.after)}
+        return sum(alone_ns(program, stages[name], self._cpu, self._options.vector_math) for name in sorted(own))
 
     @cached_property
     def _tiles(self) -> dict[tuple[str, ...], int]:

@@ -32,8 +32,7 @@ def explain_functions(
     funcs = {name: func for name, func in functions.items() if isinstance(func, tirx.PrimFunc)}
     known, origins = designed(funcs, goal, designs) if designs is not None else ({}, {})
     outcomes = fused({name: func for name, func in funcs.items() if name not in known}, goal)
-    ready = {} if target is None else lowered(outcomes, goal, funcs)
-    ready |= {name: one for name, (_, one) in known.items()}
-    outcomes |= {name: outcome for name, (outcome, _) in known.items()}
-    kernels = {name: one.chosen for name, one in ready.items()}
+    made = ({} if target is None else lowered(outcomes, goal, funcs)) | known
+    outcomes |= {name: outcome for name, (outcome, _) in made.items()}
+    kernels = {name: one.chosen for name, (_, one) in made.items()}
     return explain_outcomes(functions, outcomes, kernels, origins)

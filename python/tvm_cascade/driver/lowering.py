@@ -11,6 +11,7 @@ from typing import TypeAlias
 from tvm import tirx
 from tvm.target import Target
 
+from tvm_cascade.algebra.verdict import Reason, Verdict
 from tvm_cascade.devices.read import device_of
 from tvm_cascade.driver.backend import Goal, Lowered, as_it_is
 from tvm_cascade.driver.backends import backend_of
@@ -78,21 +79,34 @@ def fused(functions: Mapping[str, tirx.PrimFunc], goal: Goal) -> dict[str, Outco
     return {name: fuse_function(func, goal.options, goal.device) for name, func in functions.items()}
 
 
-def lowered(outcomes: Mapping[str, Outcome], goal: Goal, module: Iterable[str] = ()) -> dict[str, Lowered]:
-    """Each function, ready for code generation.
+def lowered(outcomes: Mapping[str, Outcome], goal: Goal, module: Iterable[str] = ()) -> dict[str, Designed]:
+    """Each function, ready for code generation, and its outcome: declined, where it is best unfused at all lengths.
 
     Parameters
     ----------
     module : names of all functions beside them.
     """
     backend, goal = backend_of(goal.target), dataclasses.replace(goal, taken=frozenset((*module, *outcomes)))
-    ready = dict[str, Lowered]()
+    ready = dict[str, Designed]()
     for name, outcome in outcomes.items():
         several = None if outcome.program is None else _bucketed(outcome.program.func, name, goal, None)
-        # The outcome is told of as it is here: one kernel of the other form is left.
-        same = several is not None and several[0][0].fused == outcome.fused
-        ready[name] = several[0][1] if several is not None and same else backend.lower(outcome, name, goal)
+        if several is None or (goal.options.force and not several[0][0].fused):
+            ready[name] = outcome, backend.lower(outcome, name, goal)
+            continue
+        made, one = several[0]
+        told = outcome if made.fused == outcome.fused else made if made.fused else _declined(outcome, made.func)
+        ready[name] = told, one
     return ready
+
+
+def _declined(outcome: Outcome, func: tirx.PrimFunc) -> Outcome:
+    """The outcome of a function that was fused, and is left as it was."""
+    reasons = [Reason("cost", f"{', '.join(one.candidate.names)}: at all lengths") for one in outcome.decisions]
+    decisions = [
+        dataclasses.replace(one, reason=reason) if one.reason.verdict is Verdict.FUSED else one
+        for one, reason in zip(outcome.decisions, reasons, strict=True)
+    ]
+    return dataclasses.replace(outcome, func=func, decisions=tuple(decisions))
 
 
 def designed(

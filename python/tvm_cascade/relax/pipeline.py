@@ -148,8 +148,9 @@ class Pipeline:
         is launched while the one before it ends, and waits for it, where the GPU has such launches.
         """
         functions, goal = self.functions(mod), goal_of(self.target, self.options)
-        outcomes = fused(functions, goal)
-        ready = lowered(outcomes, goal, [var.name_hint for var in mod.get_global_vars()])
+        made = lowered(fused(functions, goal), goal, [var.name_hint for var in mod.get_global_vars()])
+        outcomes = {name: outcome for name, (outcome, _) in made.items()}
+        ready = {name: one for name, (_, one) in made.items()}
         found = _overlapping(mod, ready, goal.device)
         kernels = {name: one.chosen for name, one in ready.items() if one.chosen is not None}
         explained = explain_outcomes(functions, outcomes, kernels)

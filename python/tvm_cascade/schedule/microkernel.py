@@ -8,7 +8,6 @@ is; the other axis is broadcast. The shape of the tile follows from the number o
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cache
 
@@ -22,7 +21,7 @@ from tvm_cascade.analysis.reducers import split_reduction
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.nest_schedule import Loop, Nest, power_of_two_divisor
 from tvm_cascade.schedule.nests import Access, BlockPlan
-from tvm_cascade.schedule.packing import LINES_OF_A_SET, lines_at_hand
+from tvm_cascade.schedule.packing import LINES_OF_A_SET, can_be_laid_out, lines_at_hand, panel_of
 
 MAX_UNROLLED_TILES = 48
 """Register tiles written out one after the other where their rows do not divide the extent: code must stay cached."""
@@ -46,6 +45,12 @@ LATENCY_CYCLES = 4.5
 
 TASKS_OF_A_CORE = 2
 """Tasks that a nest is cut into for each core, at least, where it can be."""
+
+MOST_ROWS = 96
+"""Rows of a block at most; of an unknown number, register tiles are chosen as for so many."""
+
+UNKNOWN_ROWS = 32
+"""Rows that an axis of unknown length is taken to have where another one may be cut: its last tile is not full."""
 
 TILE_OVERHEAD = 0.3
 """Cycles per step of k that starting and storing a register tile costs, on reductions of about 64."""
@@ -93,11 +98,32 @@ def find_contraction(
     # A buffer that is read twice is packed once.
     first = [access for k, access in enumerate(packed) if not any(access.buffer.same_as(b) for b, _ in dims[:k])]
 
-    def length(axis: int) -> float:
+    def length(axis: int) -> int:
         extent = plan.extents[axis]
-        return extent if isinstance(extent, int) else math.inf
+        return extent if isinstance(extent, int) else UNKNOWN_ROWS
 
     return Contraction(lanes, max(axes.rows, key=length), tuple(first))
+
+
+def product_alone(plan: BlockPlan, cpu: Cpu) -> Contraction | None:
+    """A nest of its own as a contraction that runs in register tiles, for `whole_products` to make these full."""
+    contraction = find_contraction(plan)
+    if contraction is None or plan.extents[contraction.broadcast] == 1:
+        return None
+    axes, written = (contraction.lanes, contraction.broadcast), [plan.axis_at(at) for at in plan.stores[0].indices]
+    if all(isinstance(plan.extents[axis], int) for axis in axes):
+        return contraction
+    wide = plan.extents[contraction.lanes]
+    narrow = isinstance(wide, int) and wide < cpu.lanes(plan.dtype)
+    return contraction if not narrow and all(axis in written for axis in axes) else None
+
+
+def tile_of_unknown(plan: BlockPlan, contraction: Contraction, cpu: Cpu) -> tuple[int, int, int]:
+    """The register tile of a product whose lanes or rows are of unknown length, rounded up to whole ones."""
+    wide, rows = plan.extents[contraction.lanes], plan.extents[contraction.broadcast]
+    columns = wide if isinstance(wide, int) else panel_of(cpu, plan.dtype)
+    most = _rows_at_hand(plan, contraction.broadcast)
+    return register_tile(columns, rows if isinstance(rows, int) else MOST_ROWS, cpu, plan.dtype, True, most)
 
 
 def register_tile(
@@ -173,7 +199,7 @@ def apart(plan: BlockPlan, contraction: Contraction) -> tuple[Access, ...]:
         return ()
     operands = [access for access in plan.loads if plan.axes_of(access) & plan.reduce]
     alone = [access for access in operands if sum(access.buffer.same_as(other.buffer) for other in operands) == 1]
-    return tuple(access for access in alone if plan.step(access, contraction.lanes) == 1)
+    return tuple(access for access in alone if plan.step(access, contraction.lanes) == 1 and can_be_laid_out(access))
 
 
 def schedule_contraction(nest: Nest, contraction: Contraction, rows_in_panels: bool = False) -> None:
@@ -199,8 +225,10 @@ def schedule_contraction(nest: Nest, contraction: Contraction, rows_in_panels: b
 
 def schedule_contraction_alone(nest: Nest, contraction: Contraction) -> None:
     """A contraction as a separate nest: parallel over row tiles, the reduction blocked for a cache."""
-    sch = nest.sch
-    extent = nest.extent(contraction.broadcast)
+    sch, extent = nest.sch, nest.plan.extents[contraction.broadcast]
+    if not isinstance(extent, int) or not isinstance(nest.plan.extents[contraction.lanes], int):
+        _schedule_unknown_alone(nest, contraction)
+        return
     height = row_block(extent)
     block, rows = sch.split(nest.loops[contraction.broadcast], [None, height])
     # A tile is copied out whole, also past the end of its block: rows there are another task's.
@@ -210,8 +238,21 @@ def schedule_contraction_alone(nest: Nest, contraction: Contraction) -> None:
     far, near = _for_a_cache(nest, _reduced(nest), height + tile[0] * tile[1])
     tasks = [*_others(nest, contraction), block]
     outer = _tile_registers(nest, contraction, tile, _Order([*tasks, *far], [], rows, near), height, tuple(far))
-    short = math.prod(int(sch.get(loop).extent) for loop in tasks) < TASKS_OF_A_CORE * nest.cpu.cores
+    number = product(extent_of(sch.get(loop).extent) for loop in tasks)
+    short = isinstance(number, int) and number < TASKS_OF_A_CORE * nest.cpu.cores
     nest.go_parallel([*tasks, outer] if short and not far else tasks)
+
+
+def _schedule_unknown_alone(nest: Nest, contraction: Contraction) -> None:
+    """A contraction of unknown lanes or rows as a separate nest: register tiles are tasks, those of a panel in turn.
+
+    The panel stays in a cache however many rows there are, which stream.
+    """
+    tile = tile_of_unknown(nest.plan, contraction, nest.cpu)
+    tiles, rows = nest.sch.split(nest.loops[contraction.broadcast], [None, tile[2]])
+    others = _others(nest, contraction)
+    outer = _tile_registers(nest, contraction, tile, _Order(others, [tiles], rows, _reduced(nest)), tile[2])
+    nest.go_parallel([*others, outer, tiles])
 
 
 def _rows_at_hand(plan: BlockPlan, rows: int) -> int:
@@ -233,7 +274,9 @@ def _for_a_cache(nest: Nest, reduced: list[Loop], beside: int) -> tuple[list[Loo
     sch, near = nest.sch, list[Loop]()
     most = nest.cpu.l2_bytes // (CACHE_SHARE * beside * tvm.DataType(nest.dtype).itemsize)
     for place in reversed(range(len(reduced))):
-        extent = int(sch.get(reduced[place]).extent)
+        extent = extent_of(sch.get(reduced[place]).extent)
+        if not isinstance(extent, int):
+            return [], [*reduced[: place + 1], *near]
         if extent <= most:
             near, most = [reduced[place], *near], most // extent
             continue

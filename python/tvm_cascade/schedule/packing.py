@@ -13,6 +13,7 @@ import tvm
 from tvm import s_tir
 
 from tvm_cascade.analysis.extent import Extent, extent_of, product
+from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.nest_schedule import Block, Loop, Nest, known_divisor, power_of_two_divisor
 from tvm_cascade.schedule.nests import Access
@@ -40,6 +41,11 @@ def panel_layout(dim: int, extent: Extent, panel: int, before: int | None = None
         return [*others[0], dims[dim] // panel, *others[1], dims[dim] % panel]
 
     return layout
+
+
+def can_be_laid_out(access: Access) -> bool:
+    """Whether TVM lays out a copy of an operand: its indices have to be of one dtype."""
+    return len({dtype_of(index) for index in access.indices}) <= 1
 
 
 def pack_operand(nest: Nest, access: Access, dim: int, panel: int, at: Loop | None, before: int | None = None) -> Block:

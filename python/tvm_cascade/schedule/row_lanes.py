@@ -23,6 +23,7 @@ from tvm_cascade.analysis.reducers import combiner_of, split_reduction, starts_a
 from tvm_cascade.analysis.statements import block_names, realized_block
 from tvm_cascade.analysis.tir import dtype_of, substitute
 from tvm_cascade.devices.device import Cpu
+from tvm_cascade.schedule.microkernel import product_alone
 from tvm_cascade.schedule.nest_schedule import power_of_two_divisor
 from tvm_cascade.schedule.nests import BlockPlan, nests_in, plan_nest
 from tvm_cascade.schedule.padding import nests_of, with_nests
@@ -86,6 +87,8 @@ def _split(nest: tirx.Stmt, cpu: Cpu, names: set[str]) -> _Rows | None:
         return None
     block, plan = realize.block, plan_nest(nests[0])
     if plan.role or not plan.own or plan.is_static or not plan.independent or not _is_split(plan, block):
+        return None
+    if product_alone(plan, cpu) is not None:
         return None
     width = row_width(plan.extents[plan.own[-1]], cpu.lanes(plan.dtype))
     return _Rows(plan, block, width, names - {plan.name}) if width > 1 else None

@@ -13,10 +13,10 @@ from tvm import s_tir, tirx
 from tvm_cascade.analysis.reducers import split_reduction, started_at
 from tvm_cascade.analysis.tir import uses
 from tvm_cascade.devices.device import Cpu
-from tvm_cascade.schedule.microkernel import apart, find_contraction, packed_dim, schedule_contraction_alone
+from tvm_cascade.schedule.microkernel import apart, packed_dim, product_alone, schedule_contraction_alone
 from tvm_cascade.schedule.nest_schedule import Deferred, Nest, power_of_two_divisor
 from tvm_cascade.schedule.nests import Access, BlockPlan, plan_alone, plan_nest, read_nests
-from tvm_cascade.schedule.packing import lay_out, pack_operand, panel_of, schedule_panels
+from tvm_cascade.schedule.packing import can_be_laid_out, lay_out, pack_operand, panel_of, schedule_panels
 from tvm_cascade.schedule.roles import OPERAND, operand_copy
 from tvm_cascade.schedule.row_fold import MAX_VECTORS, schedule_fold, vector_width
 from tvm_cascade.schedule.row_lanes import GATHER, LANES, reduces_contiguous_rows
@@ -84,8 +84,10 @@ def schedule_alone(sch: s_tir.Schedule, cpu: Cpu, deferred: Deferred, plan: Bloc
     if plan.role == OPERAND and plan.is_static:
         schedule_panels(nest, block, len(plan.own) - 1, panel_of(cpu, nest.dtype))
         return PANELS
-    contraction = find_contraction(plan) if plan.is_static else None
-    if contraction is not None and plan.extents[contraction.broadcast] > 1:
+    contraction, func = product_alone(plan, cpu), sch.mod["main"]
+    if contraction is not None and all(
+        can_be_laid_out(access) or operand_copy(func, access.buffer) is not None for access in contraction.packed
+    ):
         for access in (*contraction.packed, *apart(plan, contraction)):
             dim = packed_dim(plan, access, contraction.lanes)
             assert dim is not None

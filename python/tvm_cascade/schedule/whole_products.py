@@ -3,22 +3,30 @@
     for i in 577, j in 577, d: s[i, j] += q[i, d] * k[j, d]   ->   q_whole, k_whole: zeros past the end
                                                                   for i in 592, j in 592, d: s_whole[i, j] += …
 
-A temporary becomes as much longer; what the caller is given is computed in a longer one and copied.
+So are lengths that are known at the call alone. A temporary becomes as much longer; what the caller is given is
+computed in a longer one and copied.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import tvm_ffi
-from tvm import s_tir, tirx
+from tvm import s_tir, sym, tirx
 
-from tvm_cascade.analysis.extent import extent_of
+from tvm_cascade.analysis.extent import Extent, ceil_div, extent_of
 from tvm_cascade.analysis.statements import block_names, replaced
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.devices.device import Cpu
-from tvm_cascade.schedule.microkernel import find_contraction, row_block, tile_cycles
+from tvm_cascade.schedule.microkernel import (
+    MOST_ROWS,
+    Contraction,
+    product_alone,
+    row_block,
+    tile_cycles,
+    tile_of_unknown,
+)
 from tvm_cascade.schedule.nest_schedule import power_of_two_divisor
 from tvm_cascade.schedule.nests import BlockPlan, plan_alone, read_nests
 from tvm_cascade.schedule.padding import (
@@ -33,9 +41,6 @@ from tvm_cascade.schedule.padding import (
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, store
 
 __all__ = ["whole_products"]
-
-MOST_ROWS = 96
-"""Rows of a block at most."""
 
 GAIN = 1.1
 """How much faster whole register tiles must look: copies take time as well."""
@@ -57,11 +62,14 @@ def whole_products(func: tirx.PrimFunc, cpu: Cpu) -> tirx.PrimFunc:
     return _Wider(func, products, _writers(func, plans, products)).rewritten() if products else func
 
 
-def _rounded(plan: BlockPlan, cpu: Cpu) -> dict[int, int]:
+def _rounded(plan: BlockPlan, cpu: Cpu) -> dict[int, Extent]:
     """The axes of a product that are rounded up, with their extents."""
-    contraction = find_contraction(plan) if plan.is_static and not plan.role else None
-    if contraction is None or plan.extents[contraction.broadcast] == 1:
+    contraction = product_alone(plan, cpu) if not plan.role else None
+    if contraction is None:
         return {}
+    extents = plan.extents[contraction.lanes], plan.extents[contraction.broadcast]
+    if not all(isinstance(extent, int) for extent in extents):
+        return _rounded_unknown(plan, contraction, cpu)
     written = [plan.axis_at(index) for index in plan.stores[0].indices]
     lanes = cpu.lanes(str(plan.stores[0].buffer.ty.dtype))
     wide, rows = int(plan.extents[contraction.lanes]), int(plan.extents[contraction.broadcast])
@@ -75,6 +83,23 @@ def _rounded(plan: BlockPlan, cpu: Cpu) -> dict[int, int]:
         contraction.broadcast: blocks.cycles(row_block(rows)) / blocks.cycles(row_block(blocks.rounded())),
     }
     return {axis: extent for axis, extent in rounded.items() if gains[axis] > GAIN}
+
+
+def _rounded_unknown(plan: BlockPlan, contraction: Contraction, cpu: Cpu) -> dict[int, Extent]:
+    """The axes of a product of unknown lanes or rows, which are rounded up to whole register tiles."""
+    lanes = cpu.lanes(plan.dtype)
+    wide = plan.extents[contraction.lanes]
+    whole: dict[int, Extent] = {}
+    if isinstance(wide, int) and lanes / power_of_two_divisor(wide, lanes) * wide > GAIN * -(-wide // lanes) * lanes:
+        whole[contraction.lanes] = -(-wide // lanes) * lanes
+        plan = replace(plan, extents={**plan.extents, **whole})
+    width, vectors, tall = tile_of_unknown(plan, contraction, cpu)
+    for axis, size in ((contraction.lanes, width * vectors), (contraction.broadcast, tall)):
+        extent = plan.extents[axis]
+        if not isinstance(extent, int) and not sym.Analyzer().can_prove_equal(tirx.floormod(extent, size), 0):
+            # One tile at least: places of tiles are divided by their number.
+            whole[axis] = ceil_div(tirx.max(extent, tirx.const(1, dtype_of(extent))), size) * size
+    return whole
 
 
 @dataclass(frozen=True)
@@ -103,8 +128,8 @@ class _Wider:
     """A function and the nests in it that run past the end: their plans, with extents by axis."""
 
     func: tirx.PrimFunc
-    products: dict[str, tuple[BlockPlan, dict[int, int]]]
-    writers: dict[str, tuple[BlockPlan, dict[int, int]]]
+    products: dict[str, tuple[BlockPlan, dict[int, Extent]]]
+    writers: dict[str, tuple[BlockPlan, dict[int, Extent]]]
 
     def rewritten(self) -> tirx.PrimFunc:
         """The function over whole register tiles."""
@@ -150,10 +175,10 @@ class _Wider:
 
 
 def _writers(
-    func: tirx.PrimFunc, plans: list[BlockPlan], products: dict[str, tuple[BlockPlan, dict[int, int]]]
-) -> dict[str, tuple[BlockPlan, dict[int, int]]]:
+    func: tirx.PrimFunc, plans: list[BlockPlan], products: dict[str, tuple[BlockPlan, dict[int, Extent]]]
+) -> dict[str, tuple[BlockPlan, dict[int, Extent]]]:
     """Elementwise nests whose temporaries products read past the end, which then run as far; others are copied."""
-    found: dict[str, tuple[BlockPlan, dict[int, int]]] = {}
+    found: dict[str, tuple[BlockPlan, dict[int, Extent]]] = {}
     for product, wide in products.values():
         for access in product.loads:
             writers = [plan for plan in plans if any(s.buffer.same_as(access.buffer) for s in plan.stores)]
@@ -169,7 +194,7 @@ def _writers(
     return found
 
 
-def _extent_of(iv: tirx.IterVar, plan: BlockPlan, wide: dict[int, int]) -> int | None:
+def _extent_of(iv: tirx.IterVar, plan: BlockPlan, wide: dict[int, Extent]) -> Extent | None:
     return next((extent for axis, extent in wide.items() if plan.variables[axis].same_as(iv.var)), None)
 
 

@@ -68,7 +68,7 @@ def reading_library(target: Target) -> bytes:
     column = te.reduce_axis((0, _COLUMNS), "column")
     largest = te.compute(read.shape[:1], lambda row: te.max(read[row, column], axis=column), name="largest")
     func = te.create_prim_func([read, largest]).with_attr("global_symbol", READ)
-    (made,) = lowered(fused({READ: func}, goal), goal).values()
+    ((_, made),) = lowered(fused({READ: func}, goal), goal).values()
     mod = tvm.IRModule({READ: made.func, **made.steps})
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "read.so"
