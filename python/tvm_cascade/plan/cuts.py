@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from tvm import tirx
 
@@ -127,6 +127,12 @@ class Nests:
         for needed in self.needs:
             found.append(max((found[j] + (j in self.apart) for j in needed), default=0))
         return found
+
+
+@lru_cache(64)
+def nests_of(program: Program) -> Nests:
+    """The nests of a program, which is cut in several ways."""
+    return Nests(program)
 
 
 def by_loops(nests: Nests, outcome: Outcome) -> list[Unit]:
