@@ -18,6 +18,7 @@ from tvm.tirx.compilation_pipeline import get_tir_pipeline
 from tvm.tirx.transform import BindTarget
 
 from tvm_cascade.devices.host import core_count
+from tvm_cascade.driver.progress import tell
 from tvm_cascade.tile.fast_math import is_fast
 from tvm_cascade.tile.pipeline import register_mixed_pipeline
 
@@ -54,8 +55,12 @@ def _compiled(kernels: tvm.IRModule, where: Target) -> list[tvm.runtime.Module]:
         with context, where:  # a thread has its own
             return codegen_build(part, where)
 
+    found = list[tvm.runtime.Module]()
     with ThreadPoolExecutor(len(parts)) as pool:
-        return list(pool.map(compile_one, parts))
+        for module in pool.map(compile_one, parts):
+            found.append(module)
+            tell(f"building kernels: {sum(len(part.functions) for part in parts[: len(found)])} of {count} are built")
+    return found
 
 
 def _shared_out(kernels: tvm.IRModule, count: int) -> list[tvm.IRModule]:

@@ -15,6 +15,7 @@ from tvm_cascade.devices.read import device_of
 from tvm_cascade.driver.backend import Goal, Lowered, as_it_is
 from tvm_cascade.driver.backends import backend_of
 from tvm_cascade.driver.buckets import Choice, choose, symbolic_extents
+from tvm_cascade.driver.progress import tell
 from tvm_cascade.driver.space import Design, Sizes, Space
 from tvm_cascade.driver.spaces import space_of
 from tvm_cascade.options import FuseOptions
@@ -87,7 +88,8 @@ def lowered(outcomes: Mapping[str, Outcome], goal: Goal, module: Iterable[str] =
     """
     backend, goal = backend_of(goal.target), dataclasses.replace(goal, taken=frozenset((*module, *outcomes)))
     ready = dict[str, Lowered]()
-    for name, outcome in outcomes.items():
+    for number, (name, outcome) in enumerate(outcomes.items(), 1):
+        tell(f"planning {number} of {len(outcomes)} functions")
         several = None if outcome.program is None else _bucketed(outcome.program.func, name, goal, None)
         # The outcome is told of as it is here: one kernel of the other form is left.
         same = several is not None and several[0][0].fused == outcome.fused

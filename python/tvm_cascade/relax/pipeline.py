@@ -21,6 +21,7 @@ from tvm_cascade.driver.bundle import LIBRARY, Files, library_of, loaded, with_l
 from tvm_cascade.driver.cache import kept, key_of, texts_of
 from tvm_cascade.driver.generation import generate
 from tvm_cascade.driver.lowering import fused, goal_of, lowered
+from tvm_cascade.driver.progress import compiling, tell
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.plan.buckets import Buckets
@@ -90,6 +91,7 @@ class Pipeline:
 
     def grouped(self, mod: tvm.IRModule) -> tvm.IRModule:
         """The module with its operators as PrimFuncs, those of a cascade merged into one, nothing fused yet."""
+        tell("looking for cascades")
         self._apart = []
         options = backend_of(self.target).options(self.options)
         cascades = cascades_fused(options, device_of(self.target), self._apart)
@@ -109,7 +111,8 @@ class Pipeline:
 
     def made(self, mod: tvm.IRModule) -> tuple[relax.VMExecutable, Explanation]:
         """A module's code, and its report, without a look at the disk."""
-        executable = self._built(mod)
+        with compiling(self.options):
+            executable = self._built(mod)
         assert self.report is not None, "of the module that was built"
         return executable, self.report
 
