@@ -17,11 +17,12 @@ import tvm
 import tvm_cascade
 from tvm_cascade import cli
 from tvm_cascade.__main__ import script
-from tvm_cascade.bench import progress, workloads
+from tvm_cascade.bench import workloads
 from tvm_cascade.bench.audit import Audit, audit
 from tvm_cascade.bench.case import Case
 from tvm_cascade.bench.peers import OURS_FUSED, PEERS, Runnable
 from tvm_cascade.codes import CODES
+from tvm_cascade.driver import progress
 from tvm_cascade.options import FuseOptions
 
 PROGRAM = '''
@@ -311,6 +312,24 @@ def test_what_takes_long_says_so_within_two_seconds(capsys: pytest.CaptureFixtur
         time.sleep(progress.FIRST_SECONDS + 0.3)
     assert capsys.readouterr().err == "baking … 2 s\n"
     with progress.waiting("baking"):
+        pass
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(("terminal", "wanted"), [(True, True), (True, False), (False, True)])
+def test_a_long_compilation_says_what_it_does_on_a_terminal(
+    terminal: bool, wanted: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Once, inside of others too; the option turns it off, and neither it nor a short compilation leaves a word."""
+    monkeypatch.setattr("tvm_cascade.driver.progress.COMPILING_SECONDS", 0.05)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
+    options = FuseOptions(progress=wanted)
+    with progress.compiling(options), progress.compiling(options):
+        progress.tell("planning 12 of 40 functions")
+        time.sleep(0.3)
+    told = "tvm-cascade: planning 12 of 40 functions … 0 s\n" if terminal and wanted else ""
+    assert capsys.readouterr().err == told
+    with progress.compiling(options):
         pass
     assert capsys.readouterr().err == ""
 

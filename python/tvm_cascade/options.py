@@ -73,6 +73,11 @@ class FuseOptions:
         tuned=False,
     )
     cache: bool = _option(True, "code kept on disk, for later processes", tuned=False)
+    progress: bool = _option(
+        True,
+        "what a compilation of over two seconds does, told on a terminal",
+        tuned=False,
+    )
     tensor_cores: bool = _option(True, "`compile` for CUDA: weights of products rounded to their operand")
     row_kernels: bool = _option(True, "`compile` for CUDA: kernels of our own without tensor cores")
     narrow_sums: bool = _option(False, "`compile` for CUDA: float8 products summed to about twelve bits")

@@ -7,17 +7,20 @@ import shutil
 import struct
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import tvm
 import tvm_ffi
 from tvm import te, tirx
+from tvm.target import Target
 
 import tvm_cascade
 from tvm_cascade.bench import workloads
-from tvm_cascade.driver import cuda_library
+from tvm_cascade.driver import cuda_compiler, cuda_library
 from tvm_cascade.errors import CompilerError, InputError
 from tvm_cascade.native.toolkit import find_nvcc
 
@@ -113,3 +116,25 @@ def test_what_is_missing_is_named_and_nothing_is_written(tmp_path: Path, monkeyp
 def test_a_path_that_cannot_be_written_is_refused_before_anything_is_made(path: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"\.so file in a folder that exists"):
         tvm_cascade.compile(doubled()).export_library(tmp_path / path)
+
+
+def test_kernels_are_compiled_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each once, on each core at most one text of two kernels at least, under the caller's pass context and target."""
+    both, told = threading.Barrier(2, timeout=60), list[tuple[set[str], str, int]]()
+
+    def compiled(part: tvm.IRModule, target: Target) -> Any:
+        if target.kind.name == "cuda":
+            both.wait()  # which raises where one is compiled after the other
+            context = tvm.transform.PassContext.current()
+            told.append(({v.name_hint for v in part.get_global_vars()}, str(Target.current().arch), context.opt_level))
+        return generated(part, target)
+
+    generated = cuda_compiler.codegen_build
+    monkeypatch.setattr(cuda_compiler, "codegen_build", compiled)
+    monkeypatch.setattr(cuda_compiler, "core_count", lambda: 8)
+    functions = {f"f{k}": doubled() for k in range(5)}
+    with tvm.transform.PassContext(opt_level=1):
+        tvm_cascade.compile(tvm.IRModule(functions), {"kind": "cuda", "arch": "sm_90a"}, cache=False)
+    assert sorted(len(names) for names, _, _ in told) == [2, 3]
+    assert set[str]().union(*(names for names, _, _ in told)) == {f"f{k}_kernel" for k in range(5)}
+    assert {(arch, level) for _, arch, level in told} == {("sm_90a", 1)}

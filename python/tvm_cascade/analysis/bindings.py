@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import tvm
 from tvm import ir, s_tir, tirx
@@ -20,7 +21,7 @@ from tvm.ir import prim
 from tvm.sym.iter_affine_map import IterMapLevel
 
 from tvm_cascade.analysis.extent import Extent, as_index, extent_of, product, same_extent
-from tvm_cascade.analysis.statements import is_serial, loops_of, realized_block, replaced
+from tvm_cascade.analysis.statements import RECENT, is_serial, loops_of, realized_block, replaced
 from tvm_cascade.analysis.tir import (
     DATA_PARALLEL,
     REDUCTION,
@@ -59,6 +60,7 @@ class _Variable:
         )
 
 
+@lru_cache(RECENT)
 def plainly_bound(nest: tirx.Stmt) -> tirx.Stmt:
     """The nest over its block's own variables; the same object where it has that form already, or none."""
     realize, loops = realized_block(nest), loops_of(nest)

@@ -23,7 +23,7 @@ from tvm_cascade.analysis.axis import Shared, matching_axis, reads_once, shared_
 from tvm_cascade.analysis.expression import AtomTable, ElementReader, NotExpressible
 from tvm_cascade.analysis.extent import Extent, more_than_one, same_extent
 from tvm_cascade.analysis.frame import Frame, FrameBuilder
-from tvm_cascade.analysis.inline import Inliner, plain_indices
+from tvm_cascade.analysis.inline import inliner_of, plain_indices
 from tvm_cascade.analysis.meaning import meaning_of
 from tvm_cascade.analysis.order import crossed
 from tvm_cascade.analysis.program import Program, Stage
@@ -53,7 +53,7 @@ class Member:
     is_slice: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Group:
     """A cascade found in a program, with its fold."""
 
@@ -142,11 +142,9 @@ class _Search:
     ) -> None:
         self.reference = reference
         self.program, self.rescalable_casts = program, rescalable_casts
-        self.inline = Inliner(program)
+        self.inline = inliner_of(program)
         self.reductions = [
-            InlinedReduction(stage, self.inline(stage.value, stage.extents))
-            for stage in program.stages
-            if stage.reducer is not None
+            InlinedReduction(stage, self.inline.of(stage)) for stage in program.stages if stage.reducer is not None
         ]
         self.considered = [only is None or r.stage.name in only for r in self.reductions]
         self.reads = [self._reads(r) for r in self.reductions]
@@ -199,7 +197,7 @@ class _Search:
             if stage is None or stage.reducer is not None or any(buffer.same_as(other) for other in seen):
                 continue
             seen.append(buffer)
-            sources = [load.source for load in loads_of(self.inline(stage.value, stage.extents))]
+            sources = [load.source for load in loads_of(self.inline.of(stage))]
             found |= {k for k, r in enumerate(self.reductions) if any(r.stage.buffer.same_as(b) for b in sources)}
             pending += sources
         return found
@@ -269,7 +267,7 @@ class _Search:
         return (
             self.program.is_param(buffer)
             or any(product in reads for k, reads in enumerate(self.reads) if k not in parts)
-            or any(reads_buffer(self.inline(stage.value, stage.extents), buffer) for stage in outputs)
+            or any(reads_buffer(self.inline.of(stage), buffer) for stage in outputs)
         )
 
     def _shares(self, some: tuple[int, ...], parts: tuple[int, ...]) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import tvm_ffi
 from tvm import ir, tirx
 from tvm.ir import prim
@@ -27,13 +29,25 @@ def plain_indices(stage: Stage) -> bool:
     return not any(more_than_one(stage.extents[var]) for var in absent)
 
 
+@lru_cache(64)
+def inliner_of(program: Program) -> Inliner:
+    """What inlines the maps of a program."""
+    return Inliner(program)
+
+
 class Inliner:
     """Replaces loads of elementwise stages by their values at the load's indices."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
         self._maps = {stage.buffer: stage for stage in program.stages if stage.reducer is None and plain_indices(stage)}
-        self._values: dict[tirx.Var, ir.Expr] = {}
+        self._known: dict[Stage, ir.Expr] = {}
+
+    def of(self, stage: Stage) -> ir.Expr:
+        """A stage's value in inputs and reductions alone."""
+        if stage not in self._known:
+            self._known[stage] = self(stage.value, stage.extents)
+        return self._known[stage]
 
     def __call__(self, expression: ir.Expr, extents: dict[tirx.Var, Extent]) -> ir.Expr:
         """The expression in inputs and reductions alone; index expressions are simplified over `extents`."""

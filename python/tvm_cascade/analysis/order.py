@@ -49,8 +49,7 @@ def access_of(nest: Sequence[Stage] | Opaque) -> Access:
     """The buffers that a nest reads and writes; a reduction's reads of its accumulator are left out."""
     if isinstance(nest, Opaque):
         return Access((*nest.reads, *nest.touched), (*nest.writes, *nest.touched))
-    loads = chain.from_iterable(loads_of(e) for stage in nest for e in (stage.value, *stage.indices))
-    return Access(tuple(load.source for load in loads), tuple(stage.buffer for stage in nest))
+    return Access(tuple(chain.from_iterable(stage.reads for stage in nest)), tuple(stage.buffer for stage in nest))
 
 
 def renamed(nests: Sequence[Sequence[Stage] | Opaque], memory: Memory) -> dict[int, Reason]:

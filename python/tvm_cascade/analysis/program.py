@@ -14,9 +14,10 @@ from tvm_cascade.algebra.reducer import Reducer
 from tvm_cascade.analysis.extent import Extent, extent_of
 from tvm_cascade.analysis.opaque import Opaque
 from tvm_cascade.analysis.statements import statements_of
+from tvm_cascade.analysis.tir import loads_of
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Stage:
     """buffer[indices] = value, or buffer[indices] ⊕= value over the reduction variables.
 
@@ -43,13 +44,18 @@ class Stage:
     reducer: Reducer | None
     init: ir.Expr | None
 
+    @cached_property
+    def reads(self) -> tuple[tirx.Var, ...]:
+        """The buffers that it loads, for each load; but its accumulator."""
+        return tuple(load.source for e in (self.value, *self.indices) for load in loads_of(e))
+
     @property
     def is_part(self) -> bool:
         """Whether it is one part of a reduction of tuples."""
         return self.reducer is not None and self.reducer.whole is not None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Program:
     """The stages of a function, in order, and the nests that cannot be read; `params` are buffers and numbers."""
 
@@ -58,7 +64,7 @@ class Program:
     stages: tuple[Stage, ...]
     opaque: tuple[Opaque, ...] = ()
 
-    @property
+    @cached_property
     def params(self) -> tuple[tirx.Var, ...]:
         """The function's parameters, in order."""
         return tuple(self.func.params)
@@ -69,12 +75,16 @@ class Program:
         unread = {one.position: one for one in self.opaque}
         return tuple(
             unread.get(position) or tuple(stage for stage in self.stages if stage.nest.same_as(nest))
-            for position, nest in enumerate(statements_of(self.root))
+            for position, nest in enumerate(self._statements)
         )
 
     def position(self, stage: Stage) -> int:
         """The place of a stage's nest among all nests."""
-        return next(k for k, nest in enumerate(statements_of(self.root)) if nest.same_as(stage.nest))
+        return next(k for k, nest in enumerate(self._statements) if nest.same_as(stage.nest))
+
+    @cached_property
+    def _statements(self) -> list[tirx.Stmt]:
+        return statements_of(self.root)
 
     def writer(self, buffer: tirx.Var) -> Stage | None:
         """The stage that writes a buffer; None for an input, and for one that nests that are not read write."""

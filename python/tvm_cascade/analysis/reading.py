@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Sequence
+from functools import lru_cache, partial
 
 from tvm import s_tir, tirx
 
@@ -13,7 +14,7 @@ from tvm_cascade.analysis.opaque import OPAQUE_CODES, Opaque, read_opaque
 from tvm_cascade.analysis.order import overwriting, renamed
 from tvm_cascade.analysis.program import Program, Stage
 from tvm_cascade.analysis.reducers import split_reduction, started_at, starts_at_identity
-from tvm_cascade.analysis.statements import block_names, statements_of, why_not_plain
+from tvm_cascade.analysis.statements import RECENT, block_names, statements_of, why_not_plain
 from tvm_cascade.analysis.tir import DATA_PARALLEL, REDUCTION, loads_of, same, uses
 from tvm_cascade.analysis.tuple_block import read_tuple
 from tvm_cascade.analysis.unread import why_several
@@ -33,7 +34,7 @@ def read_program(func: tirx.PrimFunc) -> Program | Reason:
     root = body.block
     if root.iter_vars or root.match_buffers or root.init is not None:
         return Reason("scheduled", f"the root block {root.name_hint} has iterators or matched buffers")
-    nests: list[list[Stage] | Opaque] = []
+    nests: list[Sequence[Stage] | Opaque] = []
     memory = Memory(body)
     for position, nest in enumerate(statements_of(root)):
         read = _read_stages(nest)
@@ -55,7 +56,8 @@ def read_program(func: tirx.PrimFunc) -> Program | Reason:
     return Program(func, root, stages, opaque) if stages or not opaque else opaque[0].reason
 
 
-def _read_stages(nest: tirx.Stmt) -> list[Stage] | Reason:
+@lru_cache(RECENT)
+def _read_stages(nest: tirx.Stmt) -> Sequence[Stage] | Reason:
     """The stage of a nest; one for each part where it reduces a tuple."""
     loops: list[tirx.For] = []
     inner = nest

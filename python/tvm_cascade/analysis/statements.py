@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import tvm_ffi
 from tvm import ir, s_tir, tirx
@@ -15,6 +16,9 @@ from tvm_cascade.analysis.tir import DATA_PARALLEL, REDUCTION, substitute, uses
 
 DETECT_ACCESS = "tirx.script_parsing_detect_access"
 """Annotation of blocks whose access regions TVM's own script completion fills in."""
+
+RECENT = 1024
+"""Nests of which is remembered what they are: functions that are cut and merged have theirs in common."""
 
 Uses = list[tuple[tirx.Var, tuple[ir.Expr, ...]]]
 
@@ -31,6 +35,7 @@ def block_names(nest: tirx.Stmt) -> list[str]:
     return [block.name_hint for block in found]
 
 
+@lru_cache(RECENT)
 def realized_block(nest: tirx.Stmt) -> s_tir.SBlockRealize | None:
     """The block that a nest of loops is around, if its loads and stores are all that it does; else None."""
     inner = nest
@@ -49,6 +54,7 @@ def loops_of(nest: tirx.Stmt) -> list[tirx.For]:
     return found
 
 
+@lru_cache(RECENT)
 def why_not_plain(nest: tirx.Stmt) -> Reason | None:
     """Why a nest around one block is not the plain one in which every loop is one block variable over its domain."""
     loops, realize = [], nest

@@ -13,6 +13,9 @@ from tvm_cascade.analysis.extent import Extent, as_index
 
 DATA_PARALLEL, REDUCTION = tirx.IterVar.DataPar, tirx.IterVar.CommReduce
 
+_LEAVES = (ir.Var, prim.IntImm, prim.FloatImm)
+"""Most indices are one, which takes far less to look at than to walk."""
+
 
 def same(left: ir.Expr, right: ir.Expr) -> bool:
     """Structural equality."""
@@ -27,6 +30,8 @@ def dtype_of(expression: ir.Expr) -> str:
 
 def loads_of(expression: ir.Expr) -> list[ir.TensorLoad]:
     """Every buffer load in an expression, outermost first."""
+    if isinstance(expression, _LEAVES):
+        return []
     found: list[ir.TensorLoad] = []
     tvm_ffi.structural_walk(expression, (ir.TensorLoad, lambda load: found.append(load)), order="pre")
     return found
@@ -46,6 +51,8 @@ def reads_buffer(expression: ir.Expr, buffer: tirx.Var) -> bool:
 
 def variables_of(expression: ir.Expr) -> list[tirx.Var]:
     """The scalar variables of an expression."""
+    if isinstance(expression, _LEAVES):
+        return [expression] if isinstance(expression, ir.Var) and not tirx.is_buffer_var(expression) else []
     found: list[tirx.Var] = []
 
     def note(var: tirx.Var) -> None:
@@ -63,10 +70,14 @@ def uses(expression: ir.Expr, variables: Sequence[tirx.Var]) -> bool:
 
 def substitute(expression: ir.Expr, values: dict[tirx.Var, ir.Expr]) -> ir.Expr:
     """The expression with variables replaced, all at once."""
+    if isinstance(expression, (prim.IntImm, prim.FloatImm)):
+        return expression
 
     def replace(var: tirx.Var) -> ir.Expr:
         return next((value for key, value in values.items() if key.same_as(var)), var)
 
+    if isinstance(expression, ir.Var):
+        return replace(expression)
     return tvm_ffi.structural_map(expression, (ir.Var, replace))
 
 

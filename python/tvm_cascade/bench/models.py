@@ -21,7 +21,6 @@ from tvm.target import Target
 
 from tvm_cascade.bench import environment, table
 from tvm_cascade.bench.gpu import runner as gpu_runner
-from tvm_cascade.bench.progress import waiting
 from tvm_cascade.bench.record import (
     OURS_FUSED,
     TORCH,
@@ -37,6 +36,7 @@ from tvm_cascade.bench.record import (
 )
 from tvm_cascade.bench.timing import IdleGate, Plan, Timing, measure
 from tvm_cascade.devices.host import host_target
+from tvm_cascade.driver.progress import waiting
 from tvm_cascade.errors import WorkloadError
 from tvm_cascade.evaluate import tolerance
 

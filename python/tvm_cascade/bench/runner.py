@@ -17,11 +17,11 @@ from tvm_cascade.bench.gpu import models as gpu_models
 from tvm_cascade.bench.gpu import runner as gpu_runner
 from tvm_cascade.bench.gpu import suites as gpu_suites
 from tvm_cascade.bench.peers import PEERS, Peer
-from tvm_cascade.bench.progress import waiting
 from tvm_cascade.bench.record import TVM_DEFAULT, Decided, Report, check_files, told, write_json
 from tvm_cascade.bench.suites import Entry
 from tvm_cascade.bench.timing import IdleGate, Plan, measure
 from tvm_cascade.devices.host import host_target
+from tvm_cascade.driver.progress import waiting
 from tvm_cascade.errors import OptionError
 from tvm_cascade.options import FuseOptions
 

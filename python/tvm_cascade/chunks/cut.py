@@ -20,7 +20,7 @@ from tvm import ir, tirx
 from tvm_cascade.analysis.expression import AtomTable
 from tvm_cascade.analysis.extent import Extent, as_index, extent_of, same_extent
 from tvm_cascade.analysis.extract import Group
-from tvm_cascade.analysis.inline import Inliner, plain_indices, simplify_conditions
+from tvm_cascade.analysis.inline import inliner_of, plain_indices, simplify_conditions
 from tvm_cascade.analysis.program import Program, Stage
 from tvm_cascade.analysis.tir import dtype_of, loads_of, simplify_index, substitute, uses
 from tvm_cascade.errors import SplitError
@@ -208,7 +208,7 @@ def cut(
     atoms = [atom for atom in group.atoms.atoms.values() if atom.symbol in symbols]
     row = next((v for v in group.frame.extents if v.name == chunk.shared), None)
     made.readers += [Reader(atom.expression, made.axis, row) for atom in atoms]
-    inline = Inliner(program)
+    inline = inliner_of(program)
     while (stage := _next_producer(made)) is not None:
         if stage.is_part:
             raise SplitError("elements of sums, maxima and other single reductions", stage.name, stage.buffer.name)
@@ -217,7 +217,7 @@ def cut(
             made.along[stage.buffer] = along
         shared = _shared_dimension(made, stage.buffer)
         own = [None if d is None else stage.indices[d] for d in (along.dimension if along else None, shared)]
-        made.readers.append(Reader(inline(stage.value, stage.extents), own[0], own[1], stage))
+        made.readers.append(Reader(inline.of(stage), own[0], own[1], stage))
     _cut_buffers(made, cuts_inputs)
     return made
 

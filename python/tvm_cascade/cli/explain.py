@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tvm_cascade.bench.progress import waiting
 from tvm_cascade.cli.arguments import (
     add_only_argument,
     add_option_arguments,
@@ -15,6 +14,7 @@ from tvm_cascade.cli.arguments import (
     target_of,
 )
 from tvm_cascade.cli.programs import TOLD, chosen_workload, functions_of_file, is_file_name
+from tvm_cascade.driver.progress import waiting
 from tvm_cascade.errors import InputError
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.relax.merged import Merged

@@ -11,9 +11,9 @@ import tvm
 
 from tvm_cascade.bench.gpu import device, products_table, random_products
 from tvm_cascade.bench.gpu.timing import DeviceClock
-from tvm_cascade.bench.progress import waiting
 from tvm_cascade.cli.arguments import check_writable, console
 from tvm_cascade.devices.host import core_count
+from tvm_cascade.driver.progress import waiting
 from tvm_cascade.errors import InputError
 from tvm_cascade.obligations.derive import derive
 from tvm_cascade.testing.fuzz import ledger

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from tvm_cascade import native
-from tvm_cascade.bench.progress import waiting
+from tvm_cascade.driver.progress import waiting
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

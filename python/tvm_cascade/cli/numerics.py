@@ -8,7 +8,6 @@ import numpy as np
 
 from tvm_cascade.accuracy.numerics import numerics
 from tvm_cascade.accuracy.table import Numerics
-from tvm_cascade.bench.progress import waiting
 from tvm_cascade.cli.arguments import (
     add_input_arguments,
     add_only_argument,
@@ -18,6 +17,7 @@ from tvm_cascade.cli.arguments import (
     options_given,
 )
 from tvm_cascade.cli.programs import TOLD, Job, chosen_jobs
+from tvm_cascade.driver.progress import waiting
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -13,7 +13,6 @@ from rich.table import Table
 from tvm_cascade.bench.case import Case
 from tvm_cascade.bench.check import Checked, check
 from tvm_cascade.bench.peers import PEERS
-from tvm_cascade.bench.progress import waiting
 from tvm_cascade.bench.record import OURS_FUSED, OURS_UNFUSED, TVM_DEFAULT, Row, Status
 from tvm_cascade.bench.suites import Entry
 from tvm_cascade.bench.timing import IdleGate, Plan, Timing, measure
@@ -28,6 +27,7 @@ from tvm_cascade.cli.arguments import (
 )
 from tvm_cascade.cli.programs import TOLD, Job, chosen_jobs
 from tvm_cascade.driver.backends import BACKENDS
+from tvm_cascade.driver.progress import waiting
 from tvm_cascade.errors import InputError
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.report.group import bytes_text

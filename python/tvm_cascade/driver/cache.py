@@ -7,6 +7,7 @@ need not wait for each other, and one that dies leaves nothing that others stumb
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 import shutil
@@ -60,7 +61,7 @@ def key_of(target: Target, options: FuseOptions, texts: Callable[[], Sequence[st
         return None
     context = tvm.transform.PassContext.current()
     told = [
-        *(str(target), str(target.host), str(device_of(target)), str(options)),
+        *(str(target), str(target.host), str(device_of(target)), str(dataclasses.replace(options, progress=True))),
         *(str(one) for one in (context.opt_level, context.required_pass, context.disabled_pass, context.config)),
         *(f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith("TVM_CUDA_")),
         str(shutil.which("nvcc")),

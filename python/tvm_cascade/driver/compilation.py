@@ -16,6 +16,7 @@ from tvm_cascade.driver.compiled import Compiled, load
 from tvm_cascade.driver.functions import functions_of
 from tvm_cascade.driver.generation import generate
 from tvm_cascade.driver.lowering import Designs, designed, fused, goal_of, lowered
+from tvm_cascade.driver.progress import compiling
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import InputError
 from tvm_cascade.options import FuseOptions
@@ -81,7 +82,12 @@ def _build(
     mod = mod_or_func.clone() if isinstance(mod_or_func, tvm.IRModule) else tvm.IRModule(named)
     told = None if records is None else (*named, records, f"fuse={fuse}")
     key = key_of(target, options, lambda: told and (*texts_of(mod), *told))
-    return kept(key, lambda: _built(mod, named, target, options, designs, fuse), Compiled.bundle, load)
+
+    def made() -> Compiled:
+        with compiling(options):
+            return _built(mod, named, target, options, designs, fuse)
+
+    return kept(key, made, Compiled.bundle, load)
 
 
 def _built(

@@ -1,4 +1,4 @@
-"""Chooses the CUDA compiler that TVM calls."""
+"""Chooses the CUDA compiler that TVM calls, and calls it for several kernels at once."""
 
 from __future__ import annotations
 
@@ -7,23 +7,33 @@ import importlib.util
 import os
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import tvm
+import tvm_ffi
 from tvm import ir, tirx
 from tvm.target import Target
 from tvm.tirx.build import codegen_build, split_host_device_mods
 from tvm.tirx.compilation_pipeline import get_tir_pipeline
 from tvm.tirx.transform import BindTarget
 
+from tvm_cascade.devices.host import core_count
+from tvm_cascade.driver.progress import tell
 from tvm_cascade.tile.fast_math import is_fast
 from tvm_cascade.tile.pipeline import register_mixed_pipeline
 
 _COMPILER, _EXACT_MATH = "TVM_CUDA_COMPILE_MODE", "TVM_CUDA_NVCC_NO_FAST_MATH"
 _NVRTC_OPTIONS, _EXACT_ARITHMETIC = "TVM_CUDA_NVRTC_EXTRA_OPTS", "--ftz=false --prec-div=true --prec-sqrt=true"
 
+_KERNELS_APIECE = 2
+"""Of a text that is compiled by itself, at least: the headers before them take as long, half a second."""
+
 
 def generate_cuda(mod: tvm.IRModule, target: Target) -> tvm.runtime.Executable:
-    """TVM's code for a lowered module: kernels that may be approximated, and those that are exact, compiled apart."""
+    """TVM's code for a lowered module: kernels that may be approximated, and those that are exact, compiled apart.
+
+    Compilers run side by side, one on each core at most: they are processes, or leave the interpreter alone meanwhile.
+    """
     lower, finish_host, finish_device = get_tir_pipeline(register_mixed_pipeline())
     with target:
         host, devices = split_host_device_mods(lower(BindTarget(target)(mod)))
@@ -31,8 +41,45 @@ def generate_cuda(mod: tvm.IRModule, target: Target) -> tvm.runtime.Executable:
         for where, kernels in devices.items():
             for fast_math, part in _by_math(kernels).items():
                 with cuda_compiler(fast_math):
-                    built.import_module(codegen_build(finish_device()(part), where))
+                    for module in _compiled(finish_device()(part), where):
+                        built.import_module(module)
     return tvm.runtime.Executable(built)
+
+
+def _compiled(kernels: tvm.IRModule, where: Target) -> list[tvm.runtime.Module]:
+    """The code of some kernels, in modules of about equal length."""
+    context, count = tvm.transform.PassContext.current(), len(kernels.functions)
+    parts = _shared_out(kernels, max(1, min(core_count(), count // _KERNELS_APIECE)))
+
+    def compile_one(part: tvm.IRModule) -> tvm.runtime.Module:
+        with context, where:  # a thread has its own
+            return codegen_build(part, where)
+
+    found = list[tvm.runtime.Module]()
+    with ThreadPoolExecutor(len(parts)) as pool:
+        for module in pool.map(compile_one, parts):
+            found.append(module)
+            tell(f"building kernels: {sum(len(part.functions) for part in parts[: len(found)])} of {count} are built")
+    return found
+
+
+def _shared_out(kernels: tvm.IRModule, count: int) -> list[tvm.IRModule]:
+    """The kernels in so many modules, the longest ones first, each to the module that is shortest so far."""
+    if count == 1:
+        return [kernels]
+    lengths = {name: _length(kernel) for name, kernel in kernels.functions.items()}
+    parts: list[dict[ir.GlobalVar, tirx.PrimFunc]] = [{} for _ in range(count)]
+    for name in sorted(lengths, key=lambda name: -lengths[name]):
+        shortest = min(parts, key=lambda part: sum(lengths[one] for one in part))
+        shortest[name] = kernels[name]
+    return [tvm.IRModule(part, attrs=kernels.attrs) for part in parts]
+
+
+def _length(kernel: tirx.PrimFunc) -> int:
+    """The statements of a kernel."""
+    found: list[tirx.Stmt] = []
+    tvm_ffi.structural_walk(kernel.body, (tirx.Stmt, found.append))
+    return len(found)
 
 
 def _by_math(kernels: tvm.IRModule) -> dict[bool, tvm.IRModule]:

@@ -11,6 +11,7 @@ from tvm.ir import prim
 from tvm.target import Target
 
 from tvm_cascade.driver.backends import backend_of
+from tvm_cascade.driver.progress import tell
 from tvm_cascade.errors import InputError
 
 
@@ -22,6 +23,7 @@ def generate(mod: tvm.IRModule, target: Target) -> tvm.runtime.Executable:
     InputError
         Where TVM generates no code, and a buffer has more elements than its indices can count.
     """
+    tell(f"generating code of {len(mod.functions)} functions")
     try:
         return backend_of(target).generate(mod, target)
     except Exception as error:

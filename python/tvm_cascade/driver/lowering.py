@@ -16,6 +16,7 @@ from tvm_cascade.devices.read import device_of
 from tvm_cascade.driver.backend import Goal, Lowered, as_it_is
 from tvm_cascade.driver.backends import backend_of
 from tvm_cascade.driver.buckets import Choice, choose, symbolic_extents
+from tvm_cascade.driver.progress import tell
 from tvm_cascade.driver.space import Design, Sizes, Space
 from tvm_cascade.driver.spaces import space_of
 from tvm_cascade.options import FuseOptions
@@ -88,7 +89,8 @@ def lowered(outcomes: Mapping[str, Outcome], goal: Goal, module: Iterable[str] =
     """
     backend, goal = backend_of(goal.target), dataclasses.replace(goal, taken=frozenset((*module, *outcomes)))
     ready = dict[str, Designed]()
-    for name, outcome in outcomes.items():
+    for number, (name, outcome) in enumerate(outcomes.items(), 1):
+        tell(f"planning {number} of {len(outcomes)} functions")
         several = None if outcome.program is None else _bucketed(outcome.program.func, name, goal, None)
         if several is None or (goal.options.force and not several[0][0].fused):
             ready[name] = outcome, backend.lower(outcome, name, goal)

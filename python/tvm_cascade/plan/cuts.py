@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from tvm import tirx
 
 from tvm_cascade.algebra.verdict import Verdict
 from tvm_cascade.analysis.extent import more_than_one
 from tvm_cascade.analysis.frame import lookup
-from tvm_cascade.analysis.inline import Inliner
+from tvm_cascade.analysis.inline import Inliner, inliner_of
 from tvm_cascade.analysis.order import access_of, among, shared
 from tvm_cascade.analysis.program import Program, Stage
 from tvm_cascade.analysis.tir import loads_of, uses
@@ -97,7 +97,7 @@ class Nests:
         Those that a slice of the stage's result fixes are no variables of it.
         """
         found, variables = [], (*stage.spatial, *stage.reduce)
-        for load in loads_of(self._inline(stage.value, stage.extents)):
+        for load in loads_of(self._inline.of(stage)):
             writer = self.program.writer(load.source)
             used = [v for v in variables if any(uses(index, [v]) for index in load.indices)]
             if writer is not None and writer.reducer is not None and any(among(v, stage.reduce) for v in used):
@@ -106,7 +106,7 @@ class Nests:
 
     @cached_property
     def _inline(self) -> Inliner:
-        return Inliner(self.program)
+        return inliner_of(self.program)
 
     @cached_property
     def apart(self) -> set[Position]:
@@ -127,6 +127,12 @@ class Nests:
         for needed in self.needs:
             found.append(max((found[j] + (j in self.apart) for j in needed), default=0))
         return found
+
+
+@lru_cache(64)
+def nests_of(program: Program) -> Nests:
+    """The nests of a program, which is cut in several ways."""
+    return Nests(program)
 
 
 def by_loops(nests: Nests, outcome: Outcome) -> list[Unit]:

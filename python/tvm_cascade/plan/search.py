@@ -22,7 +22,7 @@ from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.statements import statements_of
 from tvm_cascade.chunks.conditions import apart_at_conditions
 from tvm_cascade.plan.ahead import overlapping
-from tvm_cascade.plan.cuts import KEEP_CASCADES, RULES, Nests, Rule, cascades_of, cut
+from tvm_cascade.plan.cuts import KEEP_CASCADES, RULES, Rule, cascades_of, cut, nests_of
 from tvm_cascade.plan.operands import with_plain_operands
 from tvm_cascade.plan.parts import distinct, parts_of, undefined, with_nests
 from tvm_cascade.plan.plan import Declined, Plan, Step, temporaries
@@ -249,7 +249,7 @@ class _Search:
     def lifted(self, whole: Step, rules: Sequence[Rule]) -> _Cut | None:
         """The parts of a function by the first rule, with the operands of products computed within them."""
         program = read_in_part(whole.outcome)
-        nests = None if program is None else Nests(program)
+        nests = None if program is None else nests_of(program)
         if program is None or nests is None or not rules or not any(map(nests.is_operand, nests.maps)):
             return None
         cuts = cut(nests, rules[0](nests, whole.outcome), lifted=True)
@@ -272,8 +272,10 @@ class _Search:
             for gathered, apart in ((False, False), (True, False), (False, True)) if last else ((False, False),):
                 outcome = self._with_operands(whole.outcome, program, rule, gathered)
                 read = read_in_part(outcome)
-                cuts = None if read is None else cut(nests := Nests(read), rule(nests, outcome), apart, stored=stored)
-                if read is not None and cuts is not None and len(cuts) > 1:
+                if read is None:
+                    continue
+                cuts = cut(nests_of(read), rule(nests_of(read), outcome), apart, stored=stored)
+                if cuts is not None and len(cuts) > 1:
                     parts = parts_of(read, cuts)
                     if not any(undefined(part) for part in parts):
                         return _Cut(tuple(parts), tuple(rules[place:]))
@@ -281,7 +283,7 @@ class _Search:
 
     def _with_operands(self, outcome: Outcome, program: Program, rule: Rule, gathered: bool) -> Outcome:
         """The function with plain operands in the products that a rule takes apart."""
-        inside = frozenset().union(*cascades_of(Nests(program), outcome)) if rule in KEEP_CASCADES else frozenset()
+        inside = frozenset().union(*cascades_of(nests_of(program), outcome)) if rule in KEEP_CASCADES else frozenset()
         products = [stage for stage in program.stages if find_factors(stage) is not None]
         found = [(stage, program.position(stage) in inside) for stage in products]
         func = with_plain_operands(program, found, self.setting.options, gathered)

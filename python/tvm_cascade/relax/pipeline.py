@@ -21,6 +21,7 @@ from tvm_cascade.driver.bundle import LIBRARY, Files, library_of, loaded, with_l
 from tvm_cascade.driver.cache import kept, key_of, texts_of
 from tvm_cascade.driver.generation import generate
 from tvm_cascade.driver.lowering import fused, goal_of, lowered
+from tvm_cascade.driver.progress import compiling, tell
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.plan.buckets import Buckets
@@ -90,10 +91,11 @@ class Pipeline:
 
     def grouped(self, mod: tvm.IRModule) -> tvm.IRModule:
         """The module with its operators as PrimFuncs, those of a cascade merged into one, nothing fused yet."""
+        tell("looking for cascades")
         self._apart = []
         options = backend_of(self.target).options(self.options)
         cascades = cascades_fused(options, device_of(self.target), self._apart)
-        with self.target:
+        with self.target, _called_rightly():  # the functions that constants are folded by
             return tvm.transform.Sequential([*_DISPATCHED, cascades, *_GROUPED])(mod)
 
     def build(self, mod: tvm.IRModule) -> relax.VMExecutable:
@@ -109,7 +111,8 @@ class Pipeline:
 
     def made(self, mod: tvm.IRModule) -> tuple[relax.VMExecutable, Explanation]:
         """A module's code, and its report, without a look at the disk."""
-        executable = self._built(mod)
+        with compiling(self.options):
+            executable = self._built(mod)
         assert self.report is not None, "of the module that was built"
         return executable, self.report
 
@@ -204,10 +207,25 @@ def _dependent(func: tirx.PrimFunc, lowered: Lowered, device: Device, at_once: b
 
 
 def unfused(mod: tvm.IRModule, target: Target) -> relax.VMExecutable:
-    """The code of a module as TVM lowers its operators, each by itself and not scheduled."""
-    with target:
+    """The code of a module as TVM lowers its operators, each by itself and not scheduled.
+
+    Its functions look at no argument: what `main` is called with has to be what it takes.
+    """
+    with target, _called_rightly():
         passes = tvm.transform.Sequential([*_DISPATCHED[1:], *_BUILT])
         return relax.build(mod, target, relax_pipeline=passes)
+
+
+def _called_rightly() -> transform.PassContext:
+    """The current pass context, for functions that need not check their arguments: those checks are most of them.
+
+    One with instruments is as it is: they would be entered a second time.
+    """
+    now = transform.PassContext.current()
+    if now.instruments:
+        return now
+    config = {**dict(now.config.items()), "tirx.disable_assert": True}
+    return transform.PassContext(now.opt_level, now.required_pass, now.disabled_pass, config=config)
 
 
 def get_pipeline(target: str | dict[str, Any] | Target = "auto", **options: object) -> Pipeline:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import sympy as sp
 import tvm
@@ -70,6 +71,7 @@ class Work:
         return max(amount / rate if rate else 0.0 for amount, rate in rates)
 
 
+@lru_cache(64)
 def count_work(program: Program, temporaries: bool = False) -> Work:
     """The work of all stages of a function as one kernel.
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tvm import ir, tirx
 from tvm.ir import prim
@@ -18,6 +19,7 @@ from tvm_cascade.algebra.reducer import SUM
 from tvm_cascade.analysis.expression import widens
 from tvm_cascade.analysis.extent import more_than_one
 from tvm_cascade.analysis.program import Stage
+from tvm_cascade.analysis.statements import RECENT
 from tvm_cascade.analysis.tir import dtype_of, loads_of, uses, variables_of
 
 
@@ -36,6 +38,7 @@ class Factors:
     rest: tuple[ir.Expr, ...] = ()
 
 
+@lru_cache(RECENT)
 def find_factors(stage: Stage, vectors: bool = False) -> Factors | None:
     """The factors of a stage that is the product of two matrices; None where it is not.
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache, wraps
 from itertools import pairwise
-from typing import TypeAlias
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 from tvm import ir, tirx
 from tvm.ir import prim
@@ -16,6 +17,9 @@ from tvm_cascade.analysis.tir import dtype_of, uses
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.tile.pages import NoPages, Pages, read_pages
 from tvm_cascade.tile.reshape import taken_apart
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 STEP_BYTES = 32
 """Bytes of a row of either operand that one instruction of the tensor cores sums over."""
@@ -82,6 +86,26 @@ Line: TypeAlias = tuple[tirx.Var, Extent]
 
 class Unfit(Exception):
     """A program is not of a skeleton's shape; the message says why, in the user's own buffer names."""
+
+
+def read_once(read: Callable[P, T]) -> Callable[P, T]:
+    """A reading of programs that several skeletons start from, with what was found, or refused, of recent ones."""
+
+    @lru_cache(64)
+    def found(*args: Any, **kwargs: Any) -> T | Unfit:
+        try:
+            return read(*args, **kwargs)
+        except Unfit as unfit:
+            return unfit
+
+    @wraps(read)
+    def told(*args: P.args, **kwargs: P.kwargs) -> T:
+        outcome = found(*args, **kwargs)  # type: ignore[arg-type]  # all are hashed by identity, or names
+        if isinstance(outcome, Unfit):
+            raise Unfit(str(outcome))
+        return outcome
+
+    return told
 
 
 @dataclass(frozen=True)

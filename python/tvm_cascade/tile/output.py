@@ -14,11 +14,11 @@ from tvm.ir import prim
 from tvm_cascade.analysis.extent import Extent, as_index, more_than_one, same_extent
 from tvm_cascade.analysis.extract import Group, Member
 from tvm_cascade.analysis.frame import lookup
-from tvm_cascade.analysis.inline import Inliner, plain_indices
+from tvm_cascade.analysis.inline import inliner_of, plain_indices
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program, Stage
 from tvm_cascade.analysis.tir import dtype_of, loads_of, same, simplify_index, substitute, uses, variables_of
-from tvm_cascade.tile.operand import Line, Operand, Unfit, runs_along
+from tvm_cascade.tile.operand import Line, Operand, Unfit, read_once, runs_along
 from tvm_cascade.tile.reshape import inverted, taken_apart
 from tvm_cascade.transform.printer import cast
 
@@ -67,6 +67,7 @@ def _apart(index: ir.Expr) -> tuple[ir.Expr, int]:
     return index, 0
 
 
+@read_once
 def read_outputs(
     program: Program, group: Group, along_axis: bool = False, parts: bool = False, together: int = 1
 ) -> tuple[tuple[Output, ...], list[sp.Symbol]]:
@@ -191,7 +192,8 @@ def _read_output(program: Program, group: Group, stage: Stage, along_axis: bool,
         return Output(stage.buffer, member.dims, tirx.BufferLoad(stage.buffer, list(member.dims)))
     if stage.reducer is not None:
         raise Unfit(f"{name} is a reduction outside the cascade")
-    value = Inliner(program)(stage.value, stage.extents)
+    inline = inliner_of(program)
+    value = inline.of(stage)
     strided = _strided(group, stage, value, together)
     places = {} if strided is None else {strided.var: strided.place}
     for load in loads_of(value):
@@ -221,7 +223,7 @@ def _read_output(program: Program, group: Group, stage: Stage, along_axis: bool,
     own = {var: stage.extents[var] for var in loops}
     known = {**group.frame.extents, **own}
     indices = tuple(simplify_index(substitute(index, places), known) for index in stage.indices)
-    stored = Inliner(program)(substitute(value, places), known)
+    stored = inline(substitute(value, places), known)
     if strided is not None:
         stored = tvm_ffi.structural_map(stored, (ir.TensorLoad, partial(strided.beside, group)))
     every, columns = (1, None) if strided is None else (strided.step, strided.dim)

@@ -17,7 +17,7 @@ import sympy as sp
 from tvm import tirx
 
 from tvm_cascade.analysis.extract import Group
-from tvm_cascade.analysis.inline import Inliner
+from tvm_cascade.analysis.inline import Inliner, inliner_of
 from tvm_cascade.analysis.passes import passes_of
 from tvm_cascade.analysis.program import Program, Stage
 from tvm_cascade.analysis.tir import loads_of, reads_buffer
@@ -74,7 +74,7 @@ def estimate(program: Program, group: Group, options: FuseOptions, device: Devic
     intermediates = [s for s in passes.inside if not program.is_param(s.buffer) and not _is_result(s, group)]
     kept = [s for s in intermediates if any(reads_buffer(a.value, s.buffer) for a in after) and s.reducer is not None]
     loop = LoopCost(layout, plan.producers, cpu, vector_math)
-    inline = Inliner(program)
+    inline = inliner_of(program)
     stages = (*passes.inside, *after)
     before = [stage for stage in passes.inside if stage.name in _read_from_memory(program, plan.reads)]
     return Estimate(
@@ -121,7 +121,7 @@ def alone_ns(program: Program, stage: Stage, cpu: Cpu, vector_math: bool) -> flo
 
 
 def _after_ns(inline: Inliner, stage: Stage, cpu: Cpu, vector_math: bool) -> float:
-    return shared_ns(stage, stage_ns((stage,), (inline(stage.value, stage.extents),), cpu, vector_math), cpu)
+    return shared_ns(stage, stage_ns((stage,), (inline.of(stage),), cpu, vector_math), cpu)
 
 
 def shared_ns(stage: Stage, alone: float, cpu: Cpu) -> float:

@@ -9,7 +9,7 @@ from tvm import ir, tirx
 from tvm_cascade.analysis.extent import same_extent
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.frame import lookup
-from tvm_cascade.analysis.inline import Inliner, plain_indices
+from tvm_cascade.analysis.inline import inliner_of, plain_indices
 from tvm_cascade.analysis.program import Program, Stage
 from tvm_cascade.analysis.tir import loads_of, uses
 
@@ -36,7 +36,7 @@ def find_producers(program: Program, group: Group, keep: set[str]) -> list[Produ
     Those whose buffer the caller or another stage asks for (`keep`, by block name) stay as they are, and so do those
     read at anything but plain frame variables.
     """
-    inline = Inliner(program)
+    inline = inliner_of(program)
     found: list[Producer] = []
     pending = [load for member in group.members for load in loads_of(member.element)]
     seen: list[Stage] = []
@@ -51,7 +51,7 @@ def find_producers(program: Program, group: Group, keep: set[str]) -> list[Produ
         if variables is None or not _always_read_so(stage, load, group):
             continue
         seen.append(stage)
-        element = inline(stage.value, stage.extents)
+        element = inline.of(stage)
         found.insert(0, Producer(stage, element, variables))
     return found
 

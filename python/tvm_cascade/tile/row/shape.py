@@ -22,7 +22,7 @@ from tvm_cascade.analysis.extract import Group, Member
 from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.tir import dtype_of, loads_of, uses, variables_of
-from tvm_cascade.tile.operand import Unfit
+from tvm_cascade.tile.operand import Unfit, read_once
 from tvm_cascade.tile.output import Output, member_at, read_outputs, reads_plainly
 from tvm_cascade.tile.row.linear import Access, Axis
 from tvm_cascade.tile.row.streams import read_lanes, streams_of
@@ -105,6 +105,7 @@ class Row:
         return any(uses(index, self.axis.variables) for index in output.indices)
 
 
+@read_once
 def read_row(program: Program, group: Group, guards: str = "off") -> Row:
     """The row shape of a group.
 
