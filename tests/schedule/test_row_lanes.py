@@ -1,4 +1,4 @@
-"""Reductions with extents that are known at the call alone: what lies side by side in memory is in lanes, and right."""
+"""Reductions of rows, of known and of unknown extents: what lies side by side in memory is in lanes, and right."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from tvm_cascade.driver.compiled import Compiled
 from tvm_cascade.evaluate import tolerance
 from tvm_cascade.schedule.row_lanes import rows_in_lanes
 from tvm_cascade.transform.fuse_function import read_function
+from tvm_cascade.transform.tiling import GATHERED_LANES
 
 CPU = {"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 2}
 LANES = 64
@@ -76,7 +77,7 @@ def test_the_vectors_of_a_row_are_filled_within_its_task() -> None:
     kinds: list[tuple[tirx.ForKind, Any]] = []
     tvm_ffi.structural_walk(func.body, (tirx.For, lambda loop: kinds.append((loop.kind, loop.extent))), order="pre")
     assert [kind for kind, _ in kinds].count(tirx.ForKind.PARALLEL) == 1 and kinds[0][0] == tirx.ForKind.PARALLEL
-    assert {int(extent) for kind, extent in kinds if kind == tirx.ForKind.VECTORIZED} == {LANES}
+    assert {int(extent) for kind, extent in kinds if kind == tirx.ForKind.VECTORIZED} == {LANES, GATHERED_LANES}
 
 
 def test_empty_rows_and_infinities_are_what_the_program_says() -> None:
@@ -98,6 +99,16 @@ def test_rows_of_a_known_length_in_batches_of_an_unknown_one(length: int, width:
     assert (f"y: rows in {width} lanes" in rule_of(func)) == bool(width)
     x = np.random.default_rng(0).standard_normal((5, length)).astype("float32")
     tolerance.assert_close(called(here(func), (5,), x), x.astype("f8").sum(1), x.sum(1), length=length, dtype="float32")
+
+
+@pytest.mark.parametrize(("length", "width"), [(768, 64), (49, 16), (100, 32), (1500, 64), (72, 8), (13, 0)])
+def test_rows_of_known_extents_are_in_lanes_whatever_divides_them(length: int, width: int) -> None:
+    x, j = te.placeholder((5, length), name="x"), te.reduce_axis((0, length), name="j")
+    func = te.create_prim_func([x, te.compute((5,), lambda i: te.sum(x[i, j], axis=j), name="y")])
+    assert (f"y: rows in {width} lanes" in rule_of(func)) == bool(width)
+    data = np.random.default_rng(0).standard_normal((5, length)).astype("float32")
+    found = called(here(func), (5,), data)
+    tolerance.assert_close(found, data.astype("f8").sum(1), data.sum(1), length=length, dtype="float32")
 
 
 def test_several_reduced_axes_and_conditions_of_elements() -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
+import pytest
 import tvm
 import tvm_ffi
-from tvm import s_tir, tirx
+from tvm import s_tir, te, tirx
 from tvm.script import tirx as T
 
+import tvm_cascade
+from tvm_cascade.devices.host import host_target
 from tvm_cascade.schedule.stack import cells_on_the_stack
 
 
@@ -35,7 +40,7 @@ def scopes(func: tirx.PrimFunc) -> list[str]:
 
 
 def asks_the_workspace(func: tirx.PrimFunc) -> bool:
-    built = tvm.compile(func, target="llvm")
+    built = tvm.compile(func, target=host_target())
     return "AllocWorkspace, align" in built.mod.inspect_source("ll")
 
 
@@ -48,6 +53,22 @@ def test_small_cells_are_on_the_stack_and_right() -> None:
     assert y.numpy().tolist() == [2 * k + 1 for k in range(64)]
 
 
-def test_large_ones_and_others_stay_as_they_are() -> None:
-    for func in (with_cell("local", 256), with_cell("global", 4)):
-        assert cells_on_the_stack(func).same_as(func)
+def test_what_is_not_a_threads_own_stays_as_it_is() -> None:
+    func = with_cell("global", 4)
+    assert cells_on_the_stack(func).same_as(func)
+
+
+def row_sums() -> tirx.PrimFunc:
+    x, j = te.placeholder((32, 256), name="x"), te.reduce_axis((0, 256), name="j")
+    return te.create_prim_func([x, te.compute((32,), lambda i: te.sum(x[i, j], axis=j), name="y")])
+
+
+def small_product() -> tirx.PrimFunc:
+    x, w = te.placeholder((8, 32), name="x"), te.placeholder((32, 16), name="w")
+    k = te.reduce_axis((0, 32), name="k")
+    return te.create_prim_func([x, w, te.compute((8, 16), lambda i, j: te.sum(x[i, k] * w[k, j], axis=k), name="y")])
+
+
+@pytest.mark.parametrize("program", [row_sums, small_product])
+def test_no_row_and_no_small_register_tile_asks_the_runtime_for_memory(program: Callable[[], tirx.PrimFunc]) -> None:
+    assert not asks_the_workspace(tvm_cascade.compile(program()).mod["main"])

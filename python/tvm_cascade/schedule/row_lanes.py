@@ -1,10 +1,11 @@
-"""Reductions of contiguous rows where an extent is not known, as lanes of whole vectors and what is left of a row.
+"""Reductions of contiguous rows as lanes of whole vectors and what is left of a row.
 
     for i in n, j in m: y[i] += e(x[i, j])
     ->  for i in n:
             for lane in 64, strip in m // 64:  y_lanes[lane] += e(x[i, 64·strip + lane])
             for lane in 64:                    y_rest[lane] = lane < m % 64 ? e(x[i, 64·(m // 64) + lane]) : 0
-            for lane in 64:                    y[i] += y_lanes[lane] + y_rest[lane]
+            for lane in 8, strip in 8:         y_vector[lane] += y_lanes[8·strip + lane] + y_rest[8·strip + lane]
+            for lane in 8:                     y[i] += y_vector[lane]
 
 Which axis runs along the lanes is a matter of what lies side by side in memory, which is known where extents are not.
 A length that vectors divide leaves no rest.
@@ -18,7 +19,7 @@ from functools import reduce
 from tvm import ir, s_tir, sym, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.extent import Extent, as_index, extent_of
+from tvm_cascade.analysis.extent import as_index, extent_of
 from tvm_cascade.analysis.reducers import combiner_of, split_reduction, starts_at_identity
 from tvm_cascade.analysis.statements import block_names, realized_block
 from tvm_cascade.analysis.tir import dtype_of, substitute
@@ -30,15 +31,12 @@ from tvm_cascade.schedule.padding import nests_of, with_nests
 from tvm_cascade.schedule.row_fold import MAX_VECTORS
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, store
 from tvm_cascade.transform.printer import select
-from tvm_cascade.transform.tiling import LANE, STRIP
+from tvm_cascade.transform.tiling import GATHERED_LANES, LANE, STRIP, row_width
 
-__all__ = ["GATHER", "LANES", "reduces_contiguous_rows", "row_width", "rows_in_lanes"]
+__all__ = ["GATHER", "LANES", "reduction_lanes", "rows_in_lanes"]
 
 LANES, GATHER = "row lanes", "gather"
 """Roles of the blocks that fill the lanes of a row, and of the one that reduces them."""
-
-WHOLE_STRIPS = 2
-"""Steps of full lanes in a row that is worth a rest."""
 
 
 def rows_in_lanes(func: tirx.PrimFunc, cpu: Cpu) -> tirx.PrimFunc:
@@ -58,21 +56,7 @@ def rows_in_lanes(func: tirx.PrimFunc, cpu: Cpu) -> tirx.PrimFunc:
     return with_nests(func, statements, [*func.body.block.alloc_buffers, *lanes]) if lanes else func
 
 
-def row_width(extent: Extent, lanes: int) -> int:
-    """Elements of a row that are folded at once: a divisor, or as many as there are registers for where some are left.
-
-    Parameters
-    ----------
-    lanes : of a vector.
-    """
-    full = lanes * MAX_VECTORS
-    if not isinstance(extent, int):
-        return full
-    divisor = power_of_two_divisor(extent, full)
-    return full if divisor < lanes and extent >= WHOLE_STRIPS * full else divisor
-
-
-def reduces_contiguous_rows(plan: BlockPlan) -> bool:
+def _reduces_contiguous_rows(plan: BlockPlan) -> bool:
     """Whether the innermost loop is reduced, over data that are contiguous along it."""
     last = plan.own[-1]
     steps = [plan.step(access, last) for access in plan.loads]
@@ -86,17 +70,33 @@ def _split(nest: tirx.Stmt, cpu: Cpu, names: set[str]) -> _Rows | None:
     if realize is None or len(nests := nests_in(nest)) != 1:
         return None
     block, plan = realize.block, plan_nest(nests[0])
-    if plan.role or not plan.own or plan.is_static or not plan.independent or not _is_split(plan, block):
+    if plan.role or not plan.own or not plan.independent or not _is_split(plan, block):
         return None
     if product_alone(plan, cpu) is not None:
         return None
-    width = row_width(plan.extents[plan.own[-1]], cpu.lanes(plan.dtype))
+    width = _width(plan, cpu)
     return _Rows(plan, block, width, names - {plan.name}) if width > 1 else None
+
+
+def reduction_lanes(plan: BlockPlan, block: s_tir.SBlock, cpu: Cpu) -> int:
+    """Elements that a reduction in a nest of its own takes at once; 1 where it reads none side by side."""
+    if _is_split(plan, block):
+        return _width(plan, cpu)
+    axis = plan.last_axis()
+    extent = None if axis is None or axis in plan.reduce else plan.extents[axis]
+    if axis is None or not isinstance(extent, int) or not plan.lies_beside(axis) or plan.binds:
+        return 1
+    return power_of_two_divisor(extent, MAX_VECTORS * cpu.lanes(plan.dtype))
+
+
+def _width(plan: BlockPlan, cpu: Cpu) -> int:
+    lanes = cpu.lanes(plan.dtype)
+    return row_width(plan.extents[plan.own[-1]], lanes, MAX_VECTORS * lanes)
 
 
 def _is_split(plan: BlockPlan, block: s_tir.SBlock) -> bool:
     """Whether a block reduces contiguous rows whose outputs do not lie side by side as well."""
-    if len(plan.own) != len(block.iter_vars) or plan.dtype == "bool" or not reduces_contiguous_rows(plan):
+    if len(plan.own) != len(block.iter_vars) or plan.dtype == "bool" or not _reduces_contiguous_rows(plan):
         return False
     axis, reduction = plan.last_axis(), split_reduction(plan.stores[0])
     if reduction is None or not isinstance(block.init, tirx.BufferStore):
@@ -110,7 +110,7 @@ class _Rows:
 
     Attributes
     ----------
-    lanes : buffers that hold them: of whole vectors, and of what is left of a row.
+    lanes : buffers that hold them: of whole vectors, of what is left of a row, and few that those are folded into.
     """
 
     def __init__(self, plan: BlockPlan, block: s_tir.SBlock, width: int, names: set[str]) -> None:
@@ -126,7 +126,12 @@ class _Rows:
         left = sym.Analyzer().can_prove_equal(tirx.floormod(self.length, width), 0)
         parts = ("lanes",) if left else ("lanes", "rest")
         stem = self.place.buffer.name
-        self.lanes = [tirx.decl_buffer(shape, plan.dtype, name=f"{stem}_{part}", layout=None) for part in parts]
+        self.filled = [tirx.decl_buffer(shape, plan.dtype, name=f"{stem}_{part}", layout=None) for part in parts]
+        self.few = min(width, GATHERED_LANES)
+        few = [*shape[:-1], tirx.const(self.few, self.dtype)]
+        vector = tirx.decl_buffer(few, plan.dtype, name=f"{stem}_vector", layout=None)
+        self.vector = [vector] if self.few < width else []
+        self.lanes = [*self.filled, *self.vector]
 
     def nests(self) -> list[tirx.Stmt]:
         """The nests that fill the lanes and reduce them."""
@@ -143,18 +148,26 @@ class _Rows:
         def in_strip(at: Values) -> ir.Expr:
             return self._element(at, at[STRIP] * width + at[LANE])
 
+        def filled(at: Values) -> ir.Expr:
+            return reduce(self.combine, [load(lanes, self._cell(at)) for lanes in self.filled])
+
+        def in_vector(at: Values) -> ir.Expr:
+            return filled({**at, LANE: at[STRIP] * self.few + at[LANE]})
+
         def gathered(at: Values) -> list[tirx.Stmt]:
-            indices, cell = self._indices(at), self._cell(at)
-            value = reduce(self.combine, [load(lanes, cell) for lanes in self.lanes])
+            indices = self._indices(at)
+            value = load(self.vector[0], self._cell(at)) if self.vector else filled(at)
             return [store(self.place.buffer, self.combine(load(self.place.buffer, indices), value), indices)]
 
         def start(at: Values) -> list[tirx.Stmt]:
             return [store(self.place.buffer, self.unit, self._indices(at))]
 
         fills = [(in_strip, [*rows, lane, *others, strip]), (in_rest, [*rows, lane, *others])]
+        few, vectors = Iter(LANE, "lane", self.few), Iter(STRIP, "strip", self.width // self.few, reduce=True)
         return [
-            *(self._fill(lanes, *fill) for lanes, fill in zip(self.lanes, fills, strict=False)),
-            self.builder.nest(self.name, GATHER, [*rows, Iter(LANE, "lane", self.width, reduce=True)], gathered, start),
+            *(self._fill(lanes, *fill) for lanes, fill in zip(self.filled, fills, strict=False)),
+            *(self._fill(lanes, in_vector, [*rows, few, vectors]) for lanes in self.vector),
+            self.builder.nest(self.name, GATHER, [*rows, Iter(LANE, "lane", self.few, reduce=True)], gathered, start),
         ]
 
     def _fill(self, buffer: tirx.Var, element: Callable[[Values], ir.Expr], iters: list[Iter]) -> tirx.Stmt:

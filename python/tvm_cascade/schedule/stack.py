@@ -1,28 +1,23 @@
-"""Cells of a block's own on the stack of a CPU's thread.
+"""Cells of a CPU's thread on its stack.
 
 TVM keeps a small buffer of scope "global" on the stack. One of scope "local", which is a GPU thread's registers, it
-asks the runtime's workspace for each time that the block runs: about 30 ns each, once or more for every element.
+asks the runtime's workspace for each time that it is needed: about 30 ns for each register tile, and for each row.
 """
 
 from __future__ import annotations
 
-import tvm
 import tvm_ffi
 from tvm import ir, s_tir, tirx
 
-from tvm_cascade.analysis.extent import extent_of, product
 from tvm_cascade.analysis.tir import dtype_of
 
 __all__ = ["cells_on_the_stack"]
-
-MOST_BYTES = 1024
-"""Of a buffer, below which TVM keeps it on the stack."""
 
 Pairs = list[tuple[tirx.Var, tirx.Var]]
 
 
 def cells_on_the_stack(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The function with the small buffers of its inner blocks on the stack; the same object where there are none."""
+    """The function with its local buffers on the stack, where they are small; the same object where there are none."""
     cells = _cells(func)
     if not cells:
         return func
@@ -49,19 +44,12 @@ def cells_on_the_stack(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _cells(func: tirx.PrimFunc) -> Pairs:
-    """The small local buffers that inner blocks allocate, each with one on the stack."""
+    """The local buffers, each with one on the stack."""
     blocks: list[s_tir.SBlock] = []
     tvm_ffi.structural_walk(func.body, (s_tir.SBlock, blocks.append))
-    root = func.body.block if isinstance(func.body, s_tir.SBlockRealize) else None
-    own = [buffer for block in blocks if not block.same_as(root) for buffer in block.alloc_buffers]
     return [
         (buffer, tirx.decl_buffer(list(buffer.ty.shape), dtype_of(buffer), name=buffer.name, layout=None))
-        for buffer in own
-        if buffer.scope() == "local" and _bytes(buffer) < MOST_BYTES
+        for block in blocks
+        for buffer in block.alloc_buffers
+        if buffer.scope() == "local"
     ]
-
-
-def _bytes(buffer: tirx.Var) -> int:
-    """Of a buffer; as many as do not fit where that is not known."""
-    elements = product(extent_of(extent) for extent in buffer.ty.shape)
-    return elements * tvm.DataType(dtype_of(buffer)).itemsize if isinstance(elements, int) else MOST_BYTES

@@ -20,7 +20,7 @@ from tvm_cascade.analysis.tuple_block import stores_at_once
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.nests import nests_in, plan_nest, read_nests
 from tvm_cascade.schedule.padding import nests_of, with_nests
-from tvm_cascade.schedule.unfused import reduction_lanes
+from tvm_cascade.schedule.row_lanes import reduction_lanes
 
 __all__ = ["tuples_apart"]
 
@@ -37,15 +37,15 @@ def tuples_apart(func: tirx.PrimFunc, cpu: Cpu) -> tirx.PrimFunc:
     before, after = nests_of(func), list[tirx.Stmt]()
     for nest in before:
         parts = _parts(nest, names)
-        after += parts if parts and _in_fewer_steps(parts, func, cpu) else [nest]
+        after += parts if parts and _in_fewer_steps(parts, cpu) else [nest]
     if len(after) == len(before):
         return func
     return with_nests(func, after, func.body.block.alloc_buffers)
 
 
-def _in_fewer_steps(parts: list[tirx.Stmt], func: tirx.PrimFunc, cpu: Cpu) -> bool:
+def _in_fewer_steps(parts: list[tirx.Stmt], cpu: Cpu) -> bool:
     nests = [nest for part in parts for nest in nests_in(part)]
-    return all(reduction_lanes(plan_nest(nest), nest.block, func, cpu) > len(parts) for nest in nests)
+    return all(reduction_lanes(plan_nest(nest), nest.block, cpu) > len(parts) for nest in nests)
 
 
 def _parts(nest: tirx.Stmt, names: set[str]) -> list[tirx.Stmt]:

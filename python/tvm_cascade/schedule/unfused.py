@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tvm import s_tir, tirx
+from tvm import s_tir
 
-from tvm_cascade.analysis.reducers import split_reduction, started_at
 from tvm_cascade.analysis.tir import uses
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.microkernel import apart, packed_dim, product_alone, schedule_contraction_alone
-from tvm_cascade.schedule.nest_schedule import Deferred, Nest, power_of_two_divisor
+from tvm_cascade.schedule.nest_schedule import Deferred, Nest
 from tvm_cascade.schedule.nests import Access, BlockPlan, plan_alone, plan_nest, read_nests
 from tvm_cascade.schedule.packing import can_be_laid_out, lay_out, pack_operand, panel_of, schedule_panels
 from tvm_cascade.schedule.roles import OPERAND, operand_copy
-from tvm_cascade.schedule.row_fold import MAX_VECTORS, schedule_fold, vector_width
-from tvm_cascade.schedule.row_lanes import GATHER, LANES, reduces_contiguous_rows
+from tvm_cascade.schedule.row_fold import schedule_fold, vector_width
+from tvm_cascade.schedule.row_lanes import GATHER, LANES
 from tvm_cascade.schedule.row_picks import RUNS
 from tvm_cascade.schedule.summary import (
     PANELS,
@@ -33,7 +32,7 @@ from tvm_cascade.schedule.summary import (
 )
 from tvm_cascade.transform.nest import GUARD
 
-__all__ = ["reduction_lanes", "schedule_alone", "schedule_each", "schedule_unfused_cpu"]
+__all__ = ["schedule_alone", "schedule_each", "schedule_unfused_cpu"]
 
 _OWN_ROLES = ("", OPERAND, GATHER, RUNS)
 """Of nests that are the program's own, or a copy of what it reads."""
@@ -98,8 +97,6 @@ def schedule_alone(sch: s_tir.Schedule, cpu: Cpu, deferred: Deferred, plan: Bloc
                 schedule_panels(nest, pack_operand(nest, access, dim, panel, None, before), dim, panel)
         schedule_contraction_alone(nest, contraction)
         return PRODUCT
-    if outer == 0 and _splits_rows(plan, sch.get(block), sch.mod["main"], cpu):
-        return _schedule_row_reduction(nest)
     spatial, width = [loops[a] for a in plan.spatial], vector_width(nest)
     schedule_fold(nest)
     nest.go_parallel(spatial[:-1])
@@ -112,78 +109,20 @@ def _reduced_dims(plan: BlockPlan, access: Access) -> list[int]:
     return [dim for dim, index in enumerate(access.indices) if uses(index, reduced)]
 
 
-def _can_factor(plan: BlockPlan, block: s_tir.SBlock, func: tirx.PrimFunc) -> bool:
-    """Whether TVM's rfactor takes the block: its reducer must have a factory, and no block may stand outside loops.
-
-    TVM knows extrema by the dtype's own numbers at which they start, and none that is written as a selection.
-    """
-    reduction = split_reduction(plan.stores[0])
-    if reduction is None or started_at(reduction[0], block.init.value).infinite:
-        return False
-    return plan.dtype != "bool" and all(other.loops for other in read_nests(func))
-
-
-def _splits_rows(plan: BlockPlan, block: s_tir.SBlock, func: tirx.PrimFunc, cpu: Cpu) -> bool:
-    """Whether the lanes of a reduction are positions of its rows: not where these are too short, and outputs can be."""
-    if not plan.is_static or not reduces_contiguous_rows(plan) or not _can_factor(plan, block, func):
-        return False
-    axis = plan.last_axis()
-    return _row_width(plan, int(plan.extents[plan.own[-1]]), cpu) > 1 or axis is None or not plan.lies_beside(axis)
-
-
-def _row_width(plan: BlockPlan, extent: int, cpu: Cpu) -> int:
-    """Elements of a row that are folded at once."""
-    return power_of_two_divisor(extent, cpu.lanes(plan.dtype) * MAX_VECTORS)
-
-
-def reduction_lanes(plan: BlockPlan, block: s_tir.SBlock, func: tirx.PrimFunc, cpu: Cpu) -> int:
-    """Elements that a reduction in a nest of its own takes at once; 1 where it reads none side by side.
-
-    Parameters
-    ----------
-    plan, block : of the reduction.
-    func : that it is in, or is to be put into.
-    """
-    splits = _splits_rows(plan, block, func, cpu)
-    axis = plan.own[-1] if splits else plan.last_axis()
-    extent = plan.extents.get(axis) if axis is not None else None
-    if axis is None or not isinstance(extent, int) or (not splits and axis in plan.reduce):
-        return 1
-    return _row_width(plan, extent, cpu) if plan.lies_beside(axis) and not plan.binds else 1
-
-
 def _schedule_gather(nest: Nest) -> str:
     """Fills the lanes of a row where they are reduced, rows in parallel; gives the rule."""
     sch, plan = nest.sch, nest.plan
     rows, read = [nest.loops[axis] for axis in plan.spatial], [access.buffer for access in plan.loads]
-    fills = [plan_nest(one) for one in read_nests(sch.mod["main"]) if one.role == LANES]
-    for fill in (one for one in fills if any(one.stores[0].buffer.same_as(buffer) for buffer in read)):
+    width = 1
+    for fill in reversed([plan_nest(one) for one in read_nests(sch.mod["main"]) if one.role == LANES]):
+        if not any(fill.stores[0].buffer.same_as(buffer) for buffer in read):
+            continue
+        read += [access.buffer for access in fill.loads]
+        width = max(width, int(fill.extents[fill.spatial[-1]]))
         block = sch.get_sblock(fill.name)
         if rows:
             sch.compute_at(block, rows[-1], preserve_unit_loops=True)
         loops = dict(zip(fill.own, sch.get_loops(block)[-len(fill.own) :], strict=True))
         schedule_fold(Nest(sch, nest.cpu, nest.deferred, fill, block, loops, alone=True))
     nest.go_parallel(rows)
-    return row_lanes(nest.extent(plan.own[-1]))
-
-
-def _schedule_row_reduction(nest: Nest) -> str:
-    """Splits a reduction along contiguous data into lanes: partial results first, then one per row; gives the rule."""
-    sch, plan = nest.sch, nest.plan
-    axis = plan.own[-1]
-    width = _row_width(plan, nest.extent(axis), nest.cpu)
-    spatial = len(plan.spatial)
-    if width == 1:
-        nest.go_parallel([nest.loops[a] for a in plan.spatial])
-        return SCALAR
-    _, lane = sch.split(nest.loops[axis], [None, width])
-    partial = sch.rfactor(lane, len(plan.stores[0].indices))
-    copy = sch.cache_write(partial, 0, "local")
-    loops = sch.get_loops(partial)
-    if spatial:
-        sch.reverse_compute_at(copy, loops[spatial - 1])
-    nest.deferred.vector += [loops[-1], sch.get_loops(copy)[-1]]
-    nest.go_parallel(loops[:spatial])
-    nest.deferred.decomposed.append((partial, loops[spatial]))
-    nest.go_parallel(sch.get_loops(nest.block)[:spatial])
     return row_lanes(width)

@@ -34,12 +34,9 @@ from tvm_cascade.transform.nest import Iter, NestBuilder, Values, binding, load,
 from tvm_cascade.transform.printer import select
 from tvm_cascade.transform.producers import Producer
 from tvm_cascade.transform.scope import Scope, Slot, Slots, component_dtype, counting_dtype, reference_dtype
-from tvm_cascade.transform.tiling import INSIDE, LANE, SEGMENT, STRIP, TILE
+from tvm_cascade.transform.tiling import GATHERED_LANES, INSIDE, LANE, SEGMENT, STRIP, TILE
 from tvm_cascade.transform.tuples import Cell, combined, started
 from tvm_cascade.transform.values import VANISHING_EXPONENT, TirValues
-
-GATHERED_LANES = 8
-"""Lanes of a tile that are combined one after the other; vectors of them are combined before."""
 
 
 class LoopEmitter:

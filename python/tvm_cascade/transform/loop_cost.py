@@ -23,7 +23,7 @@ from tvm_cascade.transform.nest_cost import (
     FUNCTION_OPERATIONS,
     GATHER_NS,
     PACKING_NS,
-    PACKING_TILES_NS,
+    PACKING_ROWS_NS,
     copied,
     distinct,
     find_product,
@@ -45,19 +45,24 @@ BLOCK_ROWS = 64
 BLOCKS = 4
 """Blocks at least, where there are so many rows: work for the threads."""
 
+BLOCK_OVERHEAD_ROWS = 2
+"""Rows whose time the product of a block takes beyond that of its own: it reads the whole other operand, which several
+blocks share (measured: a norm into a product of 32×192×48, in blocks of 8, takes 1.45 of the time of both apart)."""
+
 VECTOR_ROWS = 16
 """Rows of one vector. More than these lie side by side in a tile, in two whole vectors at least."""
 
-START_NS, ROW_NS = 40.0, 8.0
+START_NS, ROW_NS = 6.0, 2.0
 """What a fold costs for each row, and for each tile of it, beside its elements: its lanes are added up and joined to
-the state (measured: a log-sum-exp and a variance take 0.07 and 0.17 µs a row, and 18 and 11 ns a tile)."""
+the state (measured: variances and log-sum-exps of 64 positions take 17 and 30 ns a row, of which 4 and 14 are their
+elements')."""
 
-RAGGED_NS, GUARDED = 60.0, 2.0
+RAGGED_NS, GUARDED = 10.0, 2.0
 """What a fold costs for each row whose last tile lacks positions, and the time of that tile's positions beyond that of
-others, which have no guard (measured: 5003 positions take 1.5 times as long in tiles of 2048 as of 512; variances, log-
-sum-exps and divergences of 777 and 1500 positions agree within a fifth)."""
+others, which have no guard (measured: 5003 positions take 1.5 times as long in tiles of 2048 as of 512; variances and
+log-sum-exps of 777 and 1500 positions take 1.7 to 3.3 times as long as of 768)."""
 
-MOVE_NS = 3.0
+MOVE_NS = 1.5
 """Moving one reference of one row."""
 
 TILED = 1.1
@@ -98,6 +103,7 @@ class LoopCost:
         """Time on one core."""
         traffic = traffic_ns([size_of(load.source) for load in self._folded_loads()], self.cpu)
         products = sum(map(self._producer_ns, self.producers)) + sum(map(self._product_ns, self.products))
+        products = overlapped_ns(products, sum(traffic_ns([size], self.cpu) for size in self._multiplied_bytes()))
         arithmetic = (self._elements_ns() + self._folds_ns()) * self._guarded
         folds = overlapped_ns(arithmetic, traffic) if self._is_fetched_ahead else arithmetic + traffic
         return ((products + folds) * self.padding + self._state_ns()) * self.live + self._results_ns()
@@ -127,6 +133,13 @@ class LoopCost:
         multiplied = {s for c in self.products for s in self.layout.elements.lifts[c.symbol].free_symbols}
         atoms = [a for a in self.group.atoms.atoms.values() if a.varies and a.symbol not in multiplied]
         return distinct(load for a in atoms if not self._is_produced(a.expression) for load in loads_of(a.expression))
+
+    def _multiplied_bytes(self) -> list[int]:
+        """Of each operand of products that is read from memory."""
+        symbols = {s for c in self.products for s in self.layout.elements.lifts[c.symbol].free_symbols}
+        atoms = [a.expression for a in self.group.atoms.atoms.values() if a.varies and a.symbol in symbols]
+        read = [e for e in atoms if not self._is_produced(e)] + [producer.element for producer in self.producers]
+        return [size_of(load.source) for load in distinct(load for e in read for load in loads_of(e))]
 
     def _extent(self, var: tirx.Var) -> int:
         return _number(lookup(self.group.frame.extents, var))
@@ -161,7 +174,7 @@ class LoopCost:
             return product_ns(points, 1, 0)
         repeated = 1 if self.sideways else self.blocks
         rows = self.layout.tiling.tile if self.sideways else self.block
-        packing = PACKING_NS if self.sideways else PACKING_TILES_NS
+        packing = PACKING_ROWS_NS if self.sideways else PACKING_NS
         return product_ns(points, rows, product.packed(extents) * repeated, packing)
 
     def _product_ns(self, component: Component) -> float:
@@ -170,7 +183,9 @@ class LoopCost:
         points = self.length * math.prod(map(self._extent, own))
         rows = self.block if self.row is not None and _among(self.row, own) else self._points(lift)
         packed = sum(self._packed(symbol, own[-1]) for symbol in lift.free_symbols)
-        return product_ns(points, rows, packed, PACKING_TILES_NS) * (TILED if self.tiles > 1 else 1.0)
+        slowed = TILED if self.tiles > 1 else 1.0
+        slowed *= 1 + BLOCK_OVERHEAD_ROWS / self.block if self.blocks > 1 else 1.0
+        return product_ns(points, rows, packed) * slowed
 
     def _packed(self, symbol: sp.Symbol, lanes: tirx.Var) -> int:
         """Elements of float32 that are copied into panels: those of what is not contiguous along the lanes."""

@@ -23,11 +23,12 @@ from tvm_cascade.analysis.product_axes import product_axes
 from tvm_cascade.analysis.program import Stage
 from tvm_cascade.analysis.tir import dtype_of, loads_of, uses, variables_of
 from tvm_cascade.devices.device import Cpu
+from tvm_cascade.transform.tiling import row_width
 
 OVERLAP = 0.5
 """Part of the shorter of arithmetic and traffic that the longer does not hide."""
 
-OPERATIONS_PER_NS = 64.0
+OPERATIONS_PER_NS = 84.0
 """Of vectors, elements counted."""
 
 GATHER_NS = 0.15
@@ -38,15 +39,22 @@ POSITION_BYTES, DEEP = 1024, 1.1
 """Of a second-level cache for each position over which a product in a nest of its own keeps its sums in registers, half
 of it for what a task of 64 rows and 64 lanes reads there; how much slower a product over more positions runs."""
 
+PACKED_BYTES = 4
+"""Of an element in a panel."""
+
 SERIAL_NS, NARROW = 0.45, 8
 """One element of a fold across fewer outputs than these, which are no vector."""
 
-ROWS_AT_FULL_SPEED = 8
+ROWS_AT_FULL_SPEED = 3
 """Rows for which a register tile reads an operand, from which on it is arithmetic that limits it."""
 
-PACKING_NS, PACKING_TILES_NS = 0.3, 0.6
-"""One element of an operand copied into panels: once, and tile by tile in a loop (measured: the keys of attention of
-4 to 16 queries over 2048, unfused, take a quarter to a third of a ns)."""
+PACKING_NS, PACKING_ROWS_NS = 0.5, 0.2
+"""One element of an operand copied into panels, and of the rows that a block of a loop works on (measured: attention
+of 4 and 8 queries over 2048 keys takes 0.83 and 0.92 ms unfused, 0.78 and 0.87 fused; its products 0.15 and 0.3)."""
+
+ODD_LANES = 2.0
+"""Time of a map along an extent that no vectors divide, over that of as many elements in whole ones (measured: of
+exponentials of rows of 49 and 197 elements 1.95)."""
 
 WIDENED = {"float16": 2.8}
 """Elements of float32 that are copied in the time of one that is widened on the way; a bfloat16 is by a mere shift."""
@@ -54,18 +62,18 @@ WIDENED = {"float16": 2.8}
 FORK_NS = 1900.0
 """Starting the threads of a nest and waiting for them (measured on two cores)."""
 
-FUNCTION_OPERATIONS = {True: 12, False: 140}
+FUNCTION_OPERATIONS = {True: 13, False: 180}
 """A function of an element as a polynomial in vectors, and as a call of the C library for each (measured: exp 0.28 and
 2.1 ns, log 0.49 and 2.2, tanh 0.33 and 5.0)."""
 
 ACCESS_OPERATIONS = 0.5
 
-LANES, LANE_NS = 64, 0.6
-"""Lanes of a row that is reduced in a nest of its own, and the time to add one of them up at its end."""
+LANES, VECTOR, LANES_NS, REST_NS = 64, 16, 3.0, 12.0
+"""Lanes of a row that is reduced in a nest of its own, at most, and of a vector; the time to add them up at its end,
+and that of a rest of as many (measured: sums of 64, 256, 768 and 777 positions take 5, 10, 26 and 38 ns a row)."""
 
 CHAIN_NS = 0.9
-"""One element of a sum that waits for the one before it in its lane: a row has as many lanes as divide it (measured:
-the unfused variance of 777, 1500 and 1000 positions, of 1, 4 and 8 lanes, takes 1.8, 0.5 and 0.26 ns a position)."""
+"""One element of a sum that waits for the one before it in its lane."""
 
 TUPLE_PART_NS = 1.6
 """One component of one element of a tuple that is combined in memory."""
@@ -159,11 +167,14 @@ def stage_ns(parts: Sequence[Stage], values: Sequence[ir.Expr], cpu: Cpu, vector
     points, last = math.prod(extents.values()), stage.indices[-1] if stage.indices else None
     lanes = last if isinstance(last, ir.Var) else None
     product = None if lanes is None else find_product(stage, values[0], lanes)
+    loads = distinct([load for value in values for load in loads_of(value)])
+    wide = VECTOR if lanes is None else lookup(extents, lanes)
+    padded = -(-wide // VECTOR) * VECTOR / wide if wide > VECTOR else 1.0
     if product is not None:
         deep = DEEP if lookup(extents, stage.reduce[-1]) * POSITION_BYTES > cpu.l2_bytes else 1.0
         packed = product.packed(extents, once=True)
-        return deep * product_ns(points, lookup(extents, product.rows), packed)
-    loads = distinct([load for value in values for load in loads_of(value)])
+        traffic = traffic_ns([*(size_of(load.source) for load in loads), *[packed * PACKED_BYTES] * 2], cpu)
+        return overlapped_ns(deep * padded * product_ns(points, lookup(extents, product.rows), packed), traffic)
     written = [] if stage.reducer is not None else [size_of(stage.buffer)]
     traffic = traffic_ns([size_of(load.source) for load in loads] + written, cpu)
     if len(parts) > 1:
@@ -177,12 +188,16 @@ def stage_ns(parts: Sequence[Stage], values: Sequence[ir.Expr], cpu: Cpu, vector
         apart = gathered(loads, lanes)
         scattered = points * PAGE_NS if stage.reducer is not None and _crosses_pages(loads, stage) else 0.0
         narrow = stage.reducer is not None and lanes is not None and lookup(extents, lanes) < NARROW
-        arithmetic = points * SERIAL_NS if narrow else vector_ns(points, work) + points * len(apart) * GATHER_NS
+        arithmetic = (
+            points * SERIAL_NS
+            if narrow
+            else (ODD_LANES if padded > 1 else 1.0) * vector_ns(points, work) + points * len(apart) * GATHER_NS
+        )
         return overlapped_ns(arithmetic, traffic + scattered)
     axis = stage.reduce[-1]
     apart, rows = gathered(loads, axis), points // lookup(extents, axis)
-    lanes = math.gcd(lookup(extents, axis), LANES)
-    ends = 0.0 if apart else rows * lanes * LANE_NS
+    lanes = 1 if apart else row_width(lookup(extents, axis), VECTOR, LANES)
+    ends = rows * (LANES_NS + (REST_NS * lanes / LANES if lookup(extents, axis) % lanes else 0.0)) if lanes > 1 else 0.0
     arithmetic = max(vector_ns(points, work), points * CHAIN_NS / lanes)
     return overlapped_ns(arithmetic + points * len(apart) * GATHER_NS, traffic) + ends
 

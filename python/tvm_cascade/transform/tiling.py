@@ -68,6 +68,9 @@ FEWEST_LANES = 8
 DEFAULT_LANES = 64
 """Lanes of a tile's scalar reduction on a CPU: four 16-wide vectors, enough to hide the latency of an addition."""
 
+GATHERED_LANES = 8
+"""Lanes that are combined one after the other; vectors of them are combined before."""
+
 LANES_FROM_MEMORY = 32
 """The same where rows come from memory: of more, LLVM loads far ahead of what it adds (measured: variances, entropies,
 softmax statistics and inertias of 32 MiB take 0.8 to 0.96 of the time in 32 lanes, a log-sum-exp 0.97 and 1.02)."""
@@ -291,6 +294,23 @@ def _row_tile(extent: Extent, streams: Streams, device: Device, lanes: int) -> i
     tile = balanced_tile(extent, few, lanes)
     whole = isinstance(extent, int) and extent % tile == 0 and tile % lanes == 0
     return tile if whole else row_tile(extent, many, lanes)
+
+
+def row_width(extent: Extent, lanes: int, most: int) -> int:
+    """Elements of a row that are folded at once in a nest of its own, of `most` at most.
+
+    A divisor of whole vectors; else as many as the row has twice, with a rest; of a short row half a vector may do.
+
+    Parameters
+    ----------
+    lanes : of a vector.
+    """
+    if not isinstance(extent, int):
+        return most
+    divisor = math.gcd(extent, most)
+    if divisor >= lanes or (2 * divisor == lanes and extent < 2 * most):
+        return divisor
+    return next((width for width in (most, most // 2, lanes) if lanes <= width <= extent // 2), divisor)
 
 
 def divides(part: Extent, whole: Extent) -> bool:
