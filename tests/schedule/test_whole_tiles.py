@@ -15,6 +15,7 @@ from tvm import ir, s_tir, te, tirx
 from tvm.script import tirx as T
 
 import tvm_cascade
+from tvm_cascade.analysis.statements import replaced
 from tvm_cascade.devices.host import host_target
 from tvm_cascade.devices.read import cpu_of
 from tvm_cascade.driver.compilation import compile_unfused
@@ -238,6 +239,21 @@ def test_a_product_on_its_own_fills_vectors_and_blocks() -> None:
     assert any(extent % 16 == 0 and 577 < extent < 600 for extent in extents)
     plain = product(64, 64, 64)
     assert whole_products(plain, cpu_of(TARGET)) is plain
+
+
+def test_another_body_of_a_block_keeps_the_buffers_that_it_allocates() -> None:
+    @T.prim_func(s_tir=True)
+    def held(x: T.Buffer((8,), "float32"), y: T.Buffer((8,), "float32")):
+        for i in range(8):
+            with T.sblock("y"):
+                vi = T.axis.spatial(8, i)
+                own = T.sblock_alloc_buffer((1,), scope="local")
+                own[0] = x[vi]
+                y[vi] = own[0]
+
+    block = next(block for block in blocks(held) if block.name_hint == "y")
+    (kept,) = replaced(block, block.body, block.init).alloc_buffers
+    assert kept.same_as(block.alloc_buffers[0])
 
 
 def product_of_unknown(lengths: dict[str, int], beside: bool) -> tirx.PrimFunc:

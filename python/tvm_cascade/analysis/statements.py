@@ -151,7 +151,8 @@ def replaced(
 ) -> s_tir.SBlock:
     """The block with another body and init, and other iterators if there are some."""
     notes = {**dict(block.annotations), DETECT_ACCESS: tirx.IntImm("int32", 3)}
-    return s_tir.SBlock(iters or block.iter_vars, [], [], block.name_hint, body, init, annotations=notes)
+    own = (block.name_hint, body, init, block.alloc_buffers, block.match_buffers, notes)
+    return s_tir.SBlock(iters or block.iter_vars, [], [], *own)
 
 
 def with_block(nest: tirx.Stmt, old: s_tir.SBlock, new: s_tir.SBlock) -> tirx.Stmt:
