@@ -22,12 +22,13 @@ from tvm_cascade.options import FuseOptions
 from tvm_cascade.plan.buckets import Buckets, Split, Tree, lengths_of, tree_of
 
 CPU = {"kind": "llvm", "mcpu": "znver4", "num-cores": 2}
+ONE_CORE = {**CPU, "num-cores": 1}
 HOPPER = {"kind": "cuda", "arch": "sm_90a"}
 
 
-def log_sum_exp() -> tirx.PrimFunc:
-    """Of r rows of n positions, both of any length."""
-    rows, length = tirx.Var("r", "int64"), tirx.Var("n", "int64")
+def log_sum_exp(rows: int | None = None) -> tirx.PrimFunc:
+    """Of r rows of n positions, both of any length where r is not given."""
+    rows, length = tirx.Var("r", "int64") if rows is None else rows, tirx.Var("n", "int64")
     x = te.placeholder((rows, length), "float32", name="x")
     a, b = (te.reduce_axis((0, length), name) for name in "ab")
     top = te.compute((rows,), lambda i: te.max(x[i, a], axis=a), name="top")
@@ -75,9 +76,9 @@ def buckets_of(compiled: Any) -> tuple[str, ...]:
     return tuple(function.buckets)
 
 
-@pytest.mark.parametrize("target", [CPU, {**CPU, "num-cores": 1}], ids=["two cores", "one core"])
-def test_short_and_long_rows_have_buckets_of_their_own(target: dict[str, Any]) -> None:
-    compiled = tvm_cascade.compile(log_sum_exp(), target)
+@pytest.mark.parametrize("rows", [64, 256])
+def test_short_and_long_rows_have_buckets_of_their_own(rows: int) -> None:
+    compiled = tvm_cascade.compile(log_sum_exp(rows), ONE_CORE)
     told = buckets_of(compiled)
     assert 2 <= len(told) <= FuseOptions().buckets
     assert any("n up to" in line and "form: unfused" in line for line in told)
@@ -117,31 +118,16 @@ def test_one_kernel_where_that_is_asked_for_and_of_what_has_no_lengths() -> None
         assert buckets_of(compiled) == () and len(compiled.mod.get_global_vars()) == 1
 
 
-def normed_product() -> tirx.PrimFunc:
-    """Rows of an unknown number, each multiplied by a matrix; the sum of what comes out, and of its squared spread."""
-    rows, columns, depth = tirx.Var("r", "int64"), 256, 512
-    x = te.placeholder((rows, depth), "float32", name="x")
-    w = te.placeholder((columns, depth), "float32", name="w")
-    k, a, b = (te.reduce_axis((0, n), name) for n, name in ((depth, "k"), (columns, "a"), (columns, "b")))
-    y = te.compute((rows, columns), lambda i, j: te.sum(x[i, k] * w[j, k], axis=k), name="y")
-    mean = te.compute((rows,), lambda i: te.sum(y[i, a], axis=a), name="mean")
-
-    def off(i: Any) -> Any:
-        return y[i, b] - mean[i] / columns
-
-    spread = te.compute((rows,), lambda i: te.sum(off(i) * off(i), axis=b), name="spread")
-    return te.create_prim_func([x, w, spread])
-
-
 def test_what_is_best_unfused_at_all_lengths_is_declined_unless_it_is_forced() -> None:
-    compiled = tvm_cascade.compile(normed_product(), CPU)
+    func = log_sum_exp(4)
+    compiled = tvm_cascade.compile(func, ONE_CORE)
     (function,) = compiled.report.functions
-    assert "register tiles" in function.lowering and function.buckets == ()
+    assert "rows in 64 lanes" in function.lowering and function.buckets == ()
     assert "declined" in str(compiled.report) and "at all lengths" in str(compiled.report)
-    (forced,) = tvm_cascade.explain(normed_product(), CPU, force=True).functions
+    (forced,) = tvm_cascade.explain(func, ONE_CORE, force=True).functions
     assert "the fused loop" in forced.lowering
-    for rows in (1, 12, 33):
-        taken(compiled_of(normed_product), normed_product(), {"r": rows})
+    for length in (1, 12, 333):
+        taken(compiled, func, {"n": length})
 
 
 def test_what_cannot_be_chosen_is_one_kernel() -> None:
@@ -152,10 +138,10 @@ def test_what_cannot_be_chosen_is_one_kernel() -> None:
 
 
 def test_explain_names_the_kernels_and_their_lengths() -> None:
-    told = str(tvm_cascade.explain(log_sum_exp(), CPU))
-    assert "kernels, of which a call takes the one for its lengths" in told and "n up to" in told
-    assert '"buckets": [' in tvm_cascade.explain(log_sum_exp(), CPU).to_json()
-    assert "n up to" in tvm_cascade.explain(log_sum_exp(), CPU)._repr_html_()
+    told = tvm_cascade.explain(log_sum_exp(64), ONE_CORE)
+    assert "kernels, of which a call takes the one for its lengths" in str(told) and "n up to" in str(told)
+    assert '"buckets": [' in told.to_json()
+    assert "n up to" in told._repr_html_()
 
 
 def test_kernels_of_a_gpu_are_called_alike() -> None:
