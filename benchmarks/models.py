@@ -12,7 +12,9 @@ wrong.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import copy
+import fcntl
 import inspect
 import json
 import math
@@ -20,9 +22,10 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -339,7 +342,22 @@ def _timed(model: Any, ours: Any, call: Callable[[Any], Any], given: argparse.Na
     inductor = torch.compile(copy.deepcopy(model))
     call(inductor)
     row = {"inductor compile": time.perf_counter() - start}
-    peers = {"eager": model, "inductor": inductor, "ours": ours}
+    with _one_at_a_time():
+        return row | _in_turns({"eager": model, "inductor": inductor, "ours": ours}, call, given)
+
+
+@contextlib.contextmanager
+def _one_at_a_time() -> Iterator[None]:
+    """No other process of this benchmark is timed meanwhile."""
+    with (Path(tempfile.gettempdir()) / "tvm_cascade_models.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _in_turns(peers: Mapping[str, Any], call: Callable[[Any], Any], given: argparse.Namespace) -> dict[str, float]:
+    """The median time of each peer's call, in seconds."""
+    import torch
+
     graphed = given.device == "cuda"
     runs = {peer: _graphed(call, one) if graphed else partial(call, one) for peer, one in peers.items()}
     times: dict[str, list[float]] = {peer: [] for peer in runs}
@@ -353,7 +371,7 @@ def _timed(model: Any, ours: Any, call: Callable[[Any], Any], given: argparse.Na
                 torch.cuda.synchronize()
             if repeat >= 5:
                 times[peer].append(time.perf_counter() - start)
-    return row | {peer: statistics.median(several) for peer, several in times.items()}
+    return {peer: statistics.median(several) for peer, several in times.items()}
 
 
 def _graphed(call: Callable[[Any], Any], module: Any) -> Callable[[], None]:
@@ -421,7 +439,7 @@ def main() -> int:
     parser.add_argument("--door", default="optimize", choices=["optimize", "compile"])
     parser.add_argument("--size", default="small", choices=sorted(SIZES))
     parser.add_argument("--time", action="store_true", help="calls and Inductor's compilation too")
-    parser.add_argument("--jobs", type=int, default=1, help="processes at once; more than one for correctness alone")
+    parser.add_argument("--jobs", type=int, default=1, help="processes at once; one at a time is timed")
     parser.add_argument("--limit", type=float, default=900, help="seconds a model may take")
     parser.add_argument("--json", type=Path, help="written, a line each")
     parser.add_argument("--one", help=argparse.SUPPRESS)

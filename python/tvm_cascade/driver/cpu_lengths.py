@@ -28,8 +28,8 @@ _MEAN = 0.75
 """Of the lengths between the half of one and itself."""
 
 _UNKNOWN = 1.35
-"""Time of a loop whose lanes or sums are of a symbolic extent over that of a known one (measured: 1.1 to 1.4 in products,
-1.0 to 1.4 in reductions of rows, 1.1 to 1.3 in maps, 1.0 to 2.4 in fused loops, most where rows are short)."""
+"""Time of a loop whose lanes or sums are of a symbolic extent over that of a known one (measured: 1.1 to 1.4 in
+products, 1.0 to 1.4 in reductions of rows, 1.1 to 1.3 in maps, 1.0 to 2.4 in fused loops, most where rows are short)."""
 
 
 class LengthCosts:
@@ -69,7 +69,7 @@ class LengthCosts:
 
     def _unfused_ns(self, sizes: tuple[tuple[str, int], ...]) -> float:
         """Time of all stages in nests of their own; 0 where it is not known."""
-        # An odd length: the cost of a reduction counts the lanes that divide it.
+        # An odd length: nothing divides it.
         program = _static(self._program, {name: int(_MEAN * size) | 1 for name, size in sizes})
         if program is None:
             return 0.0
