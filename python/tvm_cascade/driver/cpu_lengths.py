@@ -29,7 +29,7 @@ _MEAN = 0.75
 
 _UNKNOWN = 1.35
 """Time of a loop whose lanes or sums are of a symbolic extent over that of a known one (measured: 1.1 to 1.4 in
-products, 1.0 to 1.4 in reductions of rows, 1.1 to 1.3 in maps, 1.0 to 2.4 in fused loops, most where rows are short)."""
+products, 1.0 to 1.4 in reductions of rows, 1.1 to 1.3 in maps, 1.0 to 2.4 in fused loops, most in short rows)."""
 
 
 class LengthCosts:
