@@ -194,6 +194,18 @@ def test_outputs_of_a_part_of_the_results() -> None:
         row_kernel(te.create_prim_func([x, left, right]))
 
 
+@pytest.mark.parametrize(("step", "overlap"), [(1, True), (4, False)])
+def test_windows_that_overlap_are_rows_of_no_kernel(step: int, overlap: bool) -> None:
+    """Threads that share a window read every element once for each window that it is in."""
+    count, (a, b) = 64 // step, (te.reduce_axis((0, 4), name) for name in "ab")
+    x = te.placeholder((8, 68, 68), "float32", name="x")
+    y = te.compute(
+        (8, count, count), lambda c, i, j: te.max(x[c, step * i + a, step * j + b], axis=[a, b]), name="highest"
+    )
+    with pytest.raises(Unfit, match="rows overlap: elements of x") if overlap else contextlib.nullcontext():
+        row_kernel(te.create_prim_func([x, y]))
+
+
 @pytest.mark.parametrize("kind", ["large_offset", "late_spike", "neg_inf_first_segment", "all_neg_inf_row"])
 def test_hard_data(kind: str) -> None:
     assert_right(PROGRAMS["softmax_stats"](dtype="float32", rows=2, length=1000), BLOCK, kind)

@@ -10,6 +10,7 @@ Nothing here goes by name: the shape is read off the index maps.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import sympy as sp
@@ -17,7 +18,7 @@ from tvm import ir, tirx
 
 from tvm_cascade.algebra.fold import Component, Fold
 from tvm_cascade.analysis.expression import Atom
-from tvm_cascade.analysis.extent import Extent, more_than_one, product
+from tvm_cascade.analysis.extent import Extent, extent_of, more_than_one, product
 from tvm_cascade.analysis.extract import Group, Member
 from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.program import Program
@@ -32,6 +33,9 @@ from tvm_cascade.transform.guarding import Guarding, guarding, plan_of
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 NOT_GUARDED = Guarding(frozenset(), ())
+
+MOST_READ = 2
+"""Times that elements may be read where threads share a row: overlapping windows are a thread's each."""
 
 
 @dataclass(frozen=True)
@@ -142,10 +146,11 @@ def read_row(program: Program, group: Group, guards: str = "off") -> Row:
     _check_loads(
         program, group, elements, [load for e in (*again, *(o.value for o in outputs)) for load in loads_of(e)]
     )
-    _check_reuse(elements, [v for v in rows if more_than_one(lookup(frame.extents, v))], axis)
+    extents = {v: lookup(frame.extents, v) for v in rows}
+    _check_reuse(elements, {v: n for v, n in extents.items() if more_than_one(n)}, axis)
     whole = [o for o in outputs if any(uses(index, axis.variables) for index in o.indices)]
     inputs = [load for o in whole for load in loads_of(o.value) if member_at(group, load) is None]
-    lanes = read_lanes([*elements, *inputs], axis, {v: lookup(frame.extents, v) for v in rows})
+    lanes = read_lanes([*elements, *inputs], axis, extents)
     rows = (*(v for v in rows if not any(v.same_as(lane) for lane in lanes.variables)), *lanes.variables)
     folded, written = (streams_of(loads, axis, lanes, frame.extents) for loads in (elements, inputs))
     row = Row(program, group, dims, rows, axis, lanes, outputs, folded, written, guarded)
@@ -196,10 +201,21 @@ def _check_loads(program: Program, group: Group, elements: list[ir.TensorLoad], 
             raise Unfit(f"{load.source.name} is {dtype_of(load.source)}")
 
 
-def _check_reuse(elements: list[ir.TensorLoad], rows: list[tirx.Var], axis: Axis) -> None:
+def _check_reuse(elements: list[ir.TensorLoad], rows: Mapping[tirx.Var, Extent], axis: Axis) -> None:
     """Some input should have an element for every row and position; where none has, all are read again and again."""
     read = [load for load in elements if any(uses(index, axis.variables) for index in load.indices)]
     own = [load for load in read if all(any(uses(index, [v]) for index in load.indices) for v in rows)]
     if read and not own:
         names = ", ".join(dict.fromkeys(load.source.name for load in read))
         raise Unfit(f"none of {names} runs along all of {', '.join(v.name for v in rows)}: each is read for many rows")
+    reads, sizes = product([*rows.values(), *axis.extents]), [_elements(load) for load in own]
+    if sizes and isinstance(reads, int) and all(one is not None and one * MOST_READ < reads for one in sizes):
+        names = ", ".join(dict.fromkeys(load.source.name for load in own))
+        raise Unfit(f"rows overlap: elements of {names} are read for many of them")
+
+
+def _elements(load: ir.TensorLoad) -> int | None:
+    """How many elements there are where a load reads; None where data say which it reads, or a number is not known."""
+    found = product(extent_of(extent) for extent in load.source.ty.shape)
+    picked = any(loads_of(index) for index in load.indices)
+    return found if isinstance(found, int) and not picked else None
