@@ -340,3 +340,27 @@ def test_copies_of_operands_say_so() -> None:
         if block.annotations.get(ROLE) == "operand"
     ]
     assert sorted(block.name_hint for block in copies) == ["k_whole", "q_whole"], "what is weighed is read where it is"
+
+
+def test_products_beside_a_fused_loop_run_in_whole_tiles() -> None:
+    """No block of rows divides 197; a row for each task would read the whole matrix again and again."""
+    rows, columns, depth = 197, 64, 32
+    x, w = te.placeholder((rows, depth), "float32", name="x"), te.placeholder((columns, depth), "float32", name="w")
+    k, a, b = (te.reduce_axis((0, n), name) for n, name in ((depth, "k"), (columns, "a"), (columns, "b")))
+    y = te.compute((rows, columns), lambda i, j: te.sum(x[i, k] * w[j, k], axis=k), name="y")
+    total = te.compute((rows,), lambda i: te.sum(y[i, a], axis=a), name="total")
+
+    def off(i: Any) -> Any:
+        return y[i, b] - total[i] / columns
+
+    spread = te.compute((rows,), lambda i: te.sum(off(i) * off(i), axis=b), name="spread")
+    compiled = tvm_cascade.compile(te.create_prim_func([x, w, y, spread]), "llvm", force=True)
+    (function,) = compiled.report.functions
+    assert "the fused loop" in function.lowering and "x_whole: a copy in panels" in function.lowering
+    rng = np.random.default_rng(0)
+    given = [rng.standard_normal(one).astype("float32") for one in ((rows, depth), (columns, depth))]
+    found = [np.empty((rows, columns), "float32"), np.empty(rows, "float32")]
+    compiled(*given, *found)
+    exact = given[0].astype("float64") @ given[1].astype("float64").T
+    tolerance.assert_close(found[0], exact, length=depth, dtype="float32")
+    tolerance.assert_close(found[1], exact.var(1) * columns, length=columns, dtype="float32")
