@@ -28,8 +28,9 @@ _MEAN = 0.75
 """Of the lengths between the half of one and itself."""
 
 _UNKNOWN = 1.35
-"""Time of a loop whose lanes or sums are of a symbolic extent over that of a known one (measured: 1.1 to 1.4 in products,
-1.0 to 1.4 in reductions of rows, 1.1 to 1.3 in maps, 1.0 to 2.4 in fused loops, most where rows are short)."""
+"""Time of a loop whose lanes or sums are of a symbolic extent over that of a known one (measured: 1.1 to 1.4 in
+products, 1.0 to 1.4 in reductions of rows, 1.1 to 1.3 in maps, 1.0 to 2.4 in fused loops, most where rows are
+short)."""
 
 
 class LengthCosts:
