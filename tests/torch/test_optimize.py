@@ -145,6 +145,22 @@ def test_lengths_that_may_change() -> None:
         optimized(*inputs[:2], torch.randn(2, 4, 8))
 
 
+@torch.no_grad()
+def test_sums_of_lengths_are_one_extent_in_every_order() -> None:
+    def call(x: Any, y: Any) -> Any:
+        steps = torch.cat([x[:, :1], x], 1).diff()
+        both, other = torch.cat([x, y], 1), torch.cat([y, x], 1)
+        return steps, both[:, 1:] * both[:, :-1], (other[:, 1:] + both[:, 1:]).softmax(1)
+
+    n, m = (torch.export.Dim(name, min=2, max=40) for name in "nm")
+    example = torch.randn(2, 5), torch.randn(2, 7)
+    optimized = tvm_cascade.optimize(Function(call), example, dynamic=(({1: n}, {1: m}),))
+    for lengths in ((5, 7), (2, 40), (40, 3)):
+        inputs = [torch.randn(2, length) for length in lengths]
+        for found, expected in zip(optimized(*inputs), call(*inputs), strict=True):
+            close(found, expected)
+
+
 class Cached(nn.Module):
     """Writes to a buffer that it knows by another name."""
 

@@ -30,6 +30,7 @@ from tvm_cascade.relax.first import called_again, first_callees, with_first_call
 from tvm_cascade.relax.fuse_cascades import cascades_fused
 from tvm_cascade.relax.given import given_operands
 from tvm_cascade.relax.narrowing import narrowed
+from tvm_cascade.relax.shapes import WriteExtentsAlike
 from tvm_cascade.relax.top_k import TopOfSoftmax
 from tvm_cascade.relax.views import RewriteMovesAsViews
 from tvm_cascade.report.apart import Apart
@@ -43,6 +44,7 @@ _DISPATCHED = (
     relax.backend.DispatchSampling(),
     relax.backend.DispatchSortScan(),
     relax.transform.LegalizeOps(),
+    WriteExtentsAlike(),
 )
 
 _GROUPED = (
