@@ -65,6 +65,9 @@ ns for two components (measured: 5003 positions take 1.5 times as long in tiles 
 FEWEST_LANES = 8
 """Lanes of a row that is one tile, where there are not more: half of the longest vectors."""
 
+SHORT_ROW_LANES = 16
+"""A short row that nothing divides is a tile of a multiple of these."""
+
 DEFAULT_LANES = 64
 """Lanes of a tile's scalar reduction on a CPU: four 16-wide vectors, enough to hide the latency of an addition."""
 
@@ -264,7 +267,7 @@ def choose_tiling(
     else:
         preferred = _row_tile(extent, streams, device, wide)
     tile = options.tile or preferred
-    tile = min(tile, max(extent, 1)) if isinstance(extent, int) else tile
+    tile = min(tile, max(extent, 1) if options.tile else whole_lanes(extent)) if isinstance(extent, int) else tile
     total = product([ceil_div(extent, tile), *outer])
     tiles = ceil_div(total, min(options.segments, total) if isinstance(total, int) else options.segments)
     segments = _parts(total, tiles) if options.segments > 1 else 1
@@ -353,6 +356,16 @@ def even_tile(extent: Extent, preferred: int) -> int:
     return ceil_div(extent, ceil_div(extent, preferred))
 
 
+def whole_lanes(extent: int) -> int:
+    """The length of a tile of a whole short row: whole vectors of lanes where it has so many and they are not half.
+
+    Rows that no four lanes divide are folded in order else, at the digits of that (measured: a log-sum-exp of 77 and of
+    123 positions takes 0.45 and 0.36 of its time in the lanes of 80 and 128).
+    """
+    is_ragged = math.gcd(extent, FEWEST_LANES) * 2 < FEWEST_LANES and extent >= 2 * FEWEST_LANES
+    return ceil_div(extent, SHORT_ROW_LANES) * SHORT_ROW_LANES if is_ragged else max(extent, 1)
+
+
 def row_tile(extent: Extent, preferred: int, lanes: int) -> int:
     """A tile of whole vectors of lanes: one that divides the extent, the whole row, or one of as few as are small.
 
@@ -363,7 +376,9 @@ def row_tile(extent: Extent, preferred: int, lanes: int) -> int:
     tile = balanced_tile(extent, preferred, lanes)
     if not isinstance(extent, int):
         return max(min(preferred, RAGGED_ROW_TILE) // lanes, 1) * lanes
-    if (extent % tile == 0 and tile % lanes == 0) or extent < 2 * lanes:
+    if extent < 2 * lanes:
+        return whole_lanes(extent)
+    if extent % tile == 0 and tile % lanes == 0:
         return tile
     if extent <= preferred and extent % FEWEST_LANES == 0:
         return extent
