@@ -208,14 +208,15 @@ def _check_reuse(elements: list[ir.TensorLoad], rows: Mapping[tirx.Var, Extent],
     if read and not own:
         names = ", ".join(dict.fromkeys(load.source.name for load in read))
         raise Unfit(f"none of {names} runs along all of {', '.join(v.name for v in rows)}: each is read for many rows")
-    reads, sizes = product([*rows.values(), *axis.extents]), [_elements(load) for load in own]
+    reads, sizes = product([*rows.values(), *axis.extents]), [_elements(load, rows, axis) for load in own]
     if sizes and isinstance(reads, int) and all(one is not None and one * MOST_READ < reads for one in sizes):
         names = ", ".join(dict.fromkeys(load.source.name for load in own))
         raise Unfit(f"rows overlap: elements of {names} are read for many of them")
 
 
-def _elements(load: ir.TensorLoad) -> int | None:
-    """How many elements there are where a load reads; None where data say which it reads, or a number is not known."""
+def _elements(load: ir.TensorLoad, rows: Mapping[tirx.Var, Extent], axis: Axis) -> int | None:
+    """How many elements there are where rows read windows of a dimension; None where not, or where data say which."""
     found = product(extent_of(extent) for extent in load.source.ty.shape)
+    windows = any(uses(index, list(rows)) and uses(index, axis.variables) for index in load.indices)
     picked = any(loads_of(index) for index in load.indices)
-    return found if isinstance(found, int) and not picked else None
+    return found if isinstance(found, int) and windows and not picked else None
