@@ -103,7 +103,7 @@ def test_shapes_without_end_run_in_pytorch_from_some_on() -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("dynamic", [pytest.param(None, marks=pytest.mark.slow), True])
 def test_sizes_that_change_have_one_program(dynamic: bool | None, monkeypatch: pytest.MonkeyPatch) -> None:
     made, compile_ = list[Any](), compilation.compiled
     monkeypatch.setattr(backend, "compiled", lambda *given, **named: made.append(1) or compile_(*given, **named))
