@@ -232,6 +232,19 @@ def test_optimize_refuses_a_rare_operator_unless_it_may_cut(tmp_path: Path) -> N
 
 
 @torch.no_grad()
+def test_a_graph_with_constants_has_one_program_for_all_sizes() -> None:
+    def forward(x: Any) -> Any:
+        return (x * torch.tensor([1.0, 2.0])).softmax(0) + torch.tensor(3.0)
+
+    compiled = torch.compile(forward, backend="tvm_cascade", dynamic=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FallbackWarning)
+        for length in range(3, 5 + MOST_KINDS):
+            x = torch.randn(length, 2)
+            close(compiled(x), forward(x))
+
+
+@torch.no_grad()
 def test_numbers_are_constants_of_a_program_of_any_length() -> None:
     module = nn.LayerNorm(8).eval()
     module.share = 0.25

@@ -135,6 +135,7 @@ class CapturedGraph:
         dynamic = [dict.fromkeys(self._changing.get(k, ()), torch.export.Dim.AUTO) or None for k in kept]
         program = exported(graph, tuple(given), {}, dynamic)
         inputs = [node.meta["val"] for node in program.graph.find_nodes(op="placeholder")]
+        inputs = inputs[-len(kept) :]  # behind constants
         known = [inputs[k].shape[axis] for k, place in enumerate(kept) for axis in self._changing.get(place, ())]
         views = {} if self._is_part else views_of_arguments(program)
         if any(isinstance(size, int) for size in known):

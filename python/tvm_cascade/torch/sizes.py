@@ -45,7 +45,7 @@ def changing_sizes(graph: fx.Graph) -> tuple[dict[int, tuple[int, ...]], dict[in
     examples = [node.meta.get("example_value", node.meta.get("val")) for node in inputs]
     tensors = {k: one for k, one in enumerate(examples) if isinstance(one, torch.Tensor)}
     shapes = {k: [str(size) for size in one.shape] for k, one in tensors.items()}
-    axes = {k: tuple(d for d, e in enumerate(one.shape) if isinstance(e, torch.SymInt)) for k, one in tensors.items()}
+    axes = {k: tuple(d for d, size in enumerate(one.shape) if _changes(size)) for k, one in tensors.items()}
     sizes = dict[int, tuple[int, int]]()
     for k, one in enumerate(examples):
         if isinstance(one, torch.SymInt):
@@ -53,6 +53,11 @@ def changing_sizes(graph: fx.Graph) -> tuple[dict[int, tuple[int, ...]], dict[in
             sizes[k] = found[0] if found else (k, 0)
             axes |= {} if found else {k: (0,)}
     return {k: one for k, one in axes.items() if one}, sizes
+
+
+def _changes(size: Any) -> bool:
+    """Whether it is a symbol, and not one that the graph showed to be a number, as by a constant of that length."""
+    return isinstance(size, torch.SymInt) and not size.node.expr.is_number
 
 
 def with_sizes_read(
