@@ -10,7 +10,7 @@ from tvm.ir import prim
 
 from tvm_cascade.analysis.expression import selection_of
 from tvm_cascade.analysis.extent import Extent, more_than_one
-from tvm_cascade.analysis.program import Program, Stage
+from tvm_cascade.analysis.program import RECENT_PROGRAMS, Program, Stage
 from tvm_cascade.analysis.tir import dtype_of, simplify_index, substitute
 from tvm_cascade.analysis.truth import without_numbers_for_truth
 
@@ -29,7 +29,7 @@ def plain_indices(stage: Stage) -> bool:
     return not any(more_than_one(stage.extents[var]) for var in absent)
 
 
-@lru_cache(64)
+@lru_cache(RECENT_PROGRAMS)
 def inliner_of(program: Program) -> Inliner:
     """What inlines the maps of a program."""
     return Inliner(program)

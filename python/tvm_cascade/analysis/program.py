@@ -16,6 +16,9 @@ from tvm_cascade.analysis.opaque import Opaque
 from tvm_cascade.analysis.statements import statements_of
 from tvm_cascade.analysis.tir import loads_of
 
+RECENT_PROGRAMS = 64
+"""Programs of which is remembered what was found out: plans of one function read it again and again."""
+
 
 @dataclass(frozen=True, eq=False)
 class Stage:

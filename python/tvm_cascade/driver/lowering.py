@@ -103,12 +103,13 @@ def lowered(outcomes: Mapping[str, Outcome], goal: Goal, module: Iterable[str] =
 
 def _declined(outcome: Outcome, func: tirx.PrimFunc) -> Outcome:
     """The outcome of a function that was fused, and is left as it was."""
-    reasons = [Reason("cost", f"{', '.join(one.candidate.names)}: at all lengths") for one in outcome.decisions]
-    decisions = [
-        dataclasses.replace(one, reason=reason) if one.reason.verdict is Verdict.FUSED else one
-        for one, reason in zip(outcome.decisions, reasons, strict=True)
-    ]
-    return dataclasses.replace(outcome, func=func, decisions=tuple(decisions))
+    decisions = tuple(
+        dataclasses.replace(one, reason=Reason("cost", f"{', '.join(one.candidate.names)}: at all lengths"))
+        if one.reason.verdict is Verdict.FUSED
+        else one
+        for one in outcome.decisions
+    )
+    return dataclasses.replace(outcome, func=func, decisions=decisions)
 
 
 def designed(

@@ -18,11 +18,11 @@ COMPILING_SECONDS = 2.0
 NEXT_SECONDS = 10.0
 
 _STEPS: ContextVar[list[str] | None] = ContextVar("steps", default=None)
-"""What is being waited for last says what it does; None where nothing tells of progress."""
+"""The steps that the innermost wait was told of, the present one last; None where nothing prints progress."""
 
 
 def tell(step: str) -> None:
-    """Says what the compilation that is being waited for does from now on."""
+    """Notes the step that a compilation begins, for whoever prints its progress."""
     if (steps := _STEPS.get()) is not None:
         steps.append(step)
 

@@ -8,6 +8,7 @@ Relax infers extents as operators add them up, TE simplifies them, and callers w
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -73,8 +74,8 @@ def _with_extents(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 _JOINED: dict[type, Callable[[Any, Any], Any]] = {
-    prim.Add: lambda a, b: a + b,
-    prim.Mul: lambda a, b: a * b,
+    prim.Add: operator.add,
+    prim.Mul: operator.mul,
     prim.Max: tirx.max,
     prim.Min: tirx.min,
 }

@@ -22,7 +22,7 @@ from tvm.ir import prim
 from tvm_cascade.analysis.expression import function_name
 from tvm_cascade.analysis.extent import Extent
 from tvm_cascade.analysis.frame import lookup
-from tvm_cascade.analysis.program import Program, Stage
+from tvm_cascade.analysis.program import RECENT_PROGRAMS, Program, Stage
 from tvm_cascade.analysis.tir import dtype_of, loads_of, variables_of
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.factors import find_factors
@@ -71,7 +71,7 @@ class Work:
         return max(amount / rate if rate else 0.0 for amount, rate in rates)
 
 
-@lru_cache(64)
+@lru_cache(RECENT_PROGRAMS)
 def count_work(program: Program, temporaries: bool = False) -> Work:
     """The work of all stages of a function as one kernel.
 

@@ -13,6 +13,7 @@ from tvm.ir import prim
 
 from tvm_cascade.analysis.expression import is_wider, widens
 from tvm_cascade.analysis.extent import Extent
+from tvm_cascade.analysis.program import RECENT_PROGRAMS
 from tvm_cascade.analysis.tir import dtype_of, uses
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.tile.pages import NoPages, Pages, read_pages
@@ -91,7 +92,7 @@ class Unfit(Exception):
 def read_once(read: Callable[P, T]) -> Callable[P, T]:
     """A reading of programs that several skeletons start from, with what was found, or refused, of recent ones."""
 
-    @lru_cache(64)
+    @lru_cache(RECENT_PROGRAMS)
     def found(*args: Any, **kwargs: Any) -> T | Unfit:
         try:
             return read(*args, **kwargs)

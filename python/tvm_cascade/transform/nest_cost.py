@@ -188,12 +188,8 @@ def stage_ns(parts: Sequence[Stage], values: Sequence[ir.Expr], cpu: Cpu, vector
         apart = gathered(loads, lanes)
         scattered = points * PAGE_NS if stage.reducer is not None and _crosses_pages(loads, stage) else 0.0
         narrow = stage.reducer is not None and lanes is not None and lookup(extents, lanes) < NARROW
-        arithmetic = (
-            points * SERIAL_NS
-            if narrow
-            else (ODD_LANES if padded > 1 else 1.0) * vector_ns(points, work) + points * len(apart) * GATHER_NS
-        )
-        return overlapped_ns(arithmetic, traffic + scattered)
+        in_vectors = vector_ns(points, work) * (ODD_LANES if padded > 1 else 1.0) + points * len(apart) * GATHER_NS
+        return overlapped_ns(points * SERIAL_NS if narrow else in_vectors, traffic + scattered)
     axis = stage.reduce[-1]
     apart, rows = gathered(loads, axis), points // lookup(extents, axis)
     lanes = 1 if apart else row_width(lookup(extents, axis), VECTOR, LANES)

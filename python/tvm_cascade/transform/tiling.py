@@ -66,7 +66,7 @@ FEWEST_LANES = 8
 """Lanes of a row that is one tile, where there are not more: half of the longest vectors."""
 
 SHORT_ROW_LANES = 16
-"""A short row that nothing divides is a tile of a multiple of these."""
+"""Lanes that a short row is rounded up to whole ones of, where fewer than four lanes divide it."""
 
 DEFAULT_LANES = 64
 """Lanes of a tile's scalar reduction on a CPU: four 16-wide vectors, enough to hide the latency of an addition."""
@@ -267,7 +267,8 @@ def choose_tiling(
     else:
         preferred = _row_tile(extent, streams, device, wide)
     tile = options.tile or preferred
-    tile = min(tile, max(extent, 1) if options.tile else whole_lanes(extent)) if isinstance(extent, int) else tile
+    if isinstance(extent, int):
+        tile = min(tile, max(extent, 1) if options.tile else whole_lanes(extent))
     total = product([ceil_div(extent, tile), *outer])
     tiles = ceil_div(total, min(options.segments, total) if isinstance(total, int) else options.segments)
     segments = _parts(total, tiles) if options.segments > 1 else 1
@@ -357,10 +358,10 @@ def even_tile(extent: Extent, preferred: int) -> int:
 
 
 def whole_lanes(extent: int) -> int:
-    """The length of a tile of a whole short row: whole vectors of lanes where it has so many and they are not half.
+    """Positions of one tile that holds a whole row: more than the row where fewer than four lanes divide it.
 
-    Rows that no four lanes divide are folded in order else, at the digits of that (measured: a log-sum-exp of 77 and of
-    123 positions takes 0.45 and 0.36 of its time in the lanes of 80 and 128).
+    Such a row would be folded in order, slower and with larger rounding errors (measured: a log-sum-exp of 77 and of
+    123 positions takes 0.45 and 0.36 of that time in tiles of 80 and 128).
     """
     is_ragged = math.gcd(extent, FEWEST_LANES) * 2 < FEWEST_LANES and extent >= 2 * FEWEST_LANES
     return ceil_div(extent, SHORT_ROW_LANES) * SHORT_ROW_LANES if is_ragged else max(extent, 1)

@@ -202,19 +202,25 @@ def _check_loads(program: Program, group: Group, elements: list[ir.TensorLoad], 
 
 
 def _check_reuse(elements: list[ir.TensorLoad], rows: Mapping[tirx.Var, Extent], axis: Axis) -> None:
-    """Some input should have an element for every row and position; where none has, all are read again and again."""
+    """Some input should have an element for every row and position, and rows no elements in common.
+
+    Raises
+    ------
+    Unfit
+        Where elements would be read again and again: no input has as many, or rows are windows that overlap.
+    """
     read = [load for load in elements if any(uses(index, axis.variables) for index in load.indices)]
     own = [load for load in read if all(any(uses(index, [v]) for index in load.indices) for v in rows)]
     if read and not own:
         names = ", ".join(dict.fromkeys(load.source.name for load in read))
         raise Unfit(f"none of {names} runs along all of {', '.join(v.name for v in rows)}: each is read for many rows")
-    reads, sizes = product([*rows.values(), *axis.extents]), [_elements(load, rows, axis) for load in own]
+    reads, sizes = product([*rows.values(), *axis.extents]), [_in_windows(load, rows, axis) for load in own]
     if sizes and isinstance(reads, int) and all(one is not None and one * MOST_READ < reads for one in sizes):
         names = ", ".join(dict.fromkeys(load.source.name for load in own))
         raise Unfit(f"rows overlap: elements of {names} are read for many of them")
 
 
-def _elements(load: ir.TensorLoad, rows: Mapping[tirx.Var, Extent], axis: Axis) -> int | None:
+def _in_windows(load: ir.TensorLoad, rows: Mapping[tirx.Var, Extent], axis: Axis) -> int | None:
     """How many elements there are where rows read windows of a dimension; None where not, or where data say which."""
     found = product(extent_of(extent) for extent in load.source.ty.shape)
     windows = any(uses(index, list(rows)) and uses(index, axis.variables) for index in load.indices)
