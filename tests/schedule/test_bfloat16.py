@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tvm
 from numpy.typing import NDArray
-from tvm import relax, te, tirx
+from tvm import relax, s_tir, te, tirx
 
 import tvm_cascade
 from tvm_cascade.devices.host import host_target
@@ -142,6 +142,22 @@ def test_arithmetic_in_bfloat16_inside_an_argument(program: str) -> None:
     found = result(tvm.compile(replaced, target=host_target())["main"], "float32", x)
     argument = numpy(x).astype(ml_dtypes.bfloat16).astype("float64")
     assert_rounded(found, np.tanh(argument), ULP_BOUNDS["tanh"])
+
+
+def test_one_value_for_all_lanes_of_a_vector() -> None:
+    x = te.placeholder((4,), "bfloat16", name="x")
+    constant = te.compute((4, 64), lambda i, j: tirx.const(-3.14, "bfloat16"), name="constant")
+    spread = te.compute((4, 64), lambda i, j: x[i] * tirx.const(0.3, "bfloat16"), name="spread")
+    schedule = s_tir.Schedule(te.create_prim_func([x, constant, spread]))
+    for name in ("constant", "spread"):
+        schedule.vectorize(schedule.get_loops(name)[1])
+    func = lower_bfloat16(schedule.mod["main"])
+    assert func is not None
+    given = np.array([1.5, -7, 0, 300], ml_dtypes.bfloat16)
+    found = [tvm.runtime.tensor(np.zeros((4, 64), ml_dtypes.bfloat16)) for _ in range(2)]
+    tvm.compile(func, target=host_target())(tvm.runtime.tensor(given), *found)
+    assert (found[0].numpy() == ml_dtypes.bfloat16(-3.14)).all()
+    assert (found[1].numpy() == (given * ml_dtypes.bfloat16(0.3))[:, None]).all()
 
 
 def test_a_function_without_bfloat16_is_the_same_object() -> None:

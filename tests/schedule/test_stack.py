@@ -13,7 +13,8 @@ from tvm.script import tirx as T
 
 import tvm_cascade
 from tvm_cascade.devices.host import host_target
-from tvm_cascade.schedule.stack import cells_on_the_stack
+from tvm_cascade.schedule.stack import cells_on_the_stack, lets_on_the_stack, within
+from tvm_cascade.schedule.vector_math import vectorise_math
 
 
 def with_cell(scope: str, size: int) -> tirx.PrimFunc:
@@ -72,3 +73,32 @@ def small_product() -> tirx.PrimFunc:
 @pytest.mark.parametrize("program", [row_sums, small_product])
 def test_no_row_and_no_small_register_tile_asks_the_runtime_for_memory(program: Callable[[], tirx.PrimFunc]) -> None:
     assert not asks_the_workspace(tvm_cascade.compile(program()).mod["main"])
+
+
+def chained(steps: int, guarded: bool) -> tirx.PrimFunc:
+    """A chain of tanh, of which each reads the let of the one before it nine times, of the elements that there are."""
+    x = te.placeholder((60,), "float32", name="x")
+
+    def element(i: tirx.Var) -> tirx.Expr:
+        value = x[i]
+        for _ in range(steps):
+            value = tirx.tanh(value)
+        return tirx.if_then_else(i < 60, value, tirx.const(0.5, "float32")) if guarded else value
+
+    length = 1 << 20 if guarded else 60  # that many are no longer in memory
+    schedule = s_tir.Schedule(te.create_prim_func([x, te.compute((length,), element, name="y")]))
+    schedule.vectorize(schedule.split(schedule.get_loops("y")[0], [None, 4])[1])
+    return vectorise_math(schedule.mod["main"])[0]
+
+
+@pytest.mark.parametrize(("steps", "guarded"), [(1, False), (3, True), (12, False), (12, True)])
+def test_values_of_lets_in_lets_are_stored_where_they_would_be_written_out(steps: int, guarded: bool) -> None:
+    func = lets_on_the_stack(chained(steps, guarded))
+    assert len(within(func.body, tirx.BufferStore)) == (1 if steps < 12 else 1 + 2 * steps)
+    expected = given = np.linspace(-3, 3, 60, dtype="float32")
+    for _ in range(steps):
+        expected = np.tanh(expected.astype("float64"))
+    found = tvm.runtime.tensor(np.zeros(1 << 20 if guarded else 60, "float32"))
+    tvm.compile(func.with_attr("global_symbol", "main"), target=host_target())["main"](tvm.runtime.tensor(given), found)
+    assert np.abs(found.numpy()[:60] - expected).max() < 2e-6
+    assert (found.numpy()[60:] == 0.5).all()

@@ -26,7 +26,7 @@ from tvm_cascade.schedule.private_copy import private_copy
 from tvm_cascade.schedule.row_lanes import rows_in_lanes
 from tvm_cascade.schedule.row_picks import with_runs_marked
 from tvm_cascade.schedule.row_runs import products_in_runs
-from tvm_cascade.schedule.stack import cells_on_the_stack
+from tvm_cascade.schedule.stack import cells_on_the_stack, lets_on_the_stack
 from tvm_cascade.schedule.summary import CpuSchedule
 from tvm_cascade.schedule.tile_skip import skip_dead_tiles
 from tvm_cascade.schedule.tuple_parts import tuples_apart
@@ -65,7 +65,7 @@ def _lowered(outcome: Outcome, goal: Goal, most_rows: int | None) -> Lowered:
     if (wide := lower_bfloat16(lowered)) is not None:
         lowered = powers_as_products(wide)
     lowered, replaced = vectorise_math(lowered) if goal.options.vector_math else (lowered, ())
-    return Lowered(lowered, made, replaced)
+    return Lowered(lets_on_the_stack(lowered), made, replaced)
 
 
 def _scheduled(

@@ -22,6 +22,8 @@ from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.expression import ARITHMETIC, RELATIONS, call_name, selection_of
+from tvm_cascade.analysis.tir import uses
+from tvm_cascade.schedule.stack import serial, within
 from tvm_cascade.symbolic.rounding import round_to
 
 __all__ = ["lower_bfloat16"]
@@ -45,13 +47,15 @@ def lower_bfloat16(func: tirx.PrimFunc) -> tirx.PrimFunc | None:
     func : the same object where nothing is computed in bfloat16; None where it is used in a way that is unknown here:
         kept in a scalar variable, matched to a part of a buffer, given to a call that may have effects.
     """
-    expressions: list[ir.Expr] = []
-    blocks: list[s_tir.SBlock] = []
-    tvm_ffi.structural_walk(func.body, [(ir.Expr, expressions.append), (s_tir.SBlock, blocks.append)])
-    concerned = [x for x in expressions if any(map(_is_bfloat16, [x, *_used(x)]))]
+    concerned = [x for x in within(func.body, ir.Expr) if any(map(_is_bfloat16, [x, *_used(x)]))]
     if all(isinstance(x, ir.TensorLoad) or call_name(x) == "reinterpret" for x in concerned):
         return func
-    allocated = [buffer for block in blocks for buffer in block.alloc_buffers if buffer.ty.dtype == _BFLOAT16]
+    allocated = [
+        buffer
+        for block in within(func.body, s_tir.SBlock)
+        for buffer in block.alloc_buffers
+        if buffer.ty.dtype == _BFLOAT16
+    ]
     if not all(_is_known(x, [*func.params, *allocated]) for x in concerned):
         return None
     wide = {buffer: buffer.with_dtype("float32") for buffer in allocated}
@@ -59,7 +63,7 @@ def lower_bfloat16(func: tirx.PrimFunc) -> tirx.PrimFunc | None:
     def expression(x: ir.Expr) -> ir.Expr:
         return wide.get(x, x) if isinstance(x, ir.Var) else _lowered(x)
 
-    rules = [(ir.Expr, expression), (tirx.BufferStore, _stored)]
+    rules = [(ir.Expr, expression), (tirx.BufferStore, _stored), (tirx.For, _left_to_llvm)]
     return func.with_body(tvm_ffi.structural_map(func.body, rules))
 
 
@@ -115,6 +119,18 @@ def _stored(store: tirx.BufferStore) -> tirx.Stmt:
         return store
     bits = tirx.reinterpret("int32", store.value) >> _i32(16)
     return tirx.BufferStore(store.buffer, tirx.reinterpret(_BFLOAT16, bits.astype("uint16")), list(store.indices))
+
+
+def _left_to_llvm(loop: tirx.For) -> tirx.For:
+    """A vectorised loop that stores one bfloat16 to all lanes as a serial one: TVM does not lower such a vector."""
+    if loop.kind != tirx.ForKind.VECTORIZED:
+        return loop
+    lanes = [loop.loop_var]
+    for place in within(loop.body, s_tir.SBlockRealize):
+        bound = zip(place.block.iter_vars, place.iter_values, strict=True)
+        lanes += [axis.var for axis, value in bound if uses(value, lanes)]
+    stores = [one for one in within(loop.body, tirx.BufferStore) if one.buffer.ty.dtype == _BFLOAT16]
+    return loop if all(uses(one.value, lanes) for one in stores) else serial(loop)
 
 
 def _nearest(x: ir.Expr) -> ir.Expr:

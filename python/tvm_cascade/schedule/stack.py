@@ -2,18 +2,30 @@
 
 TVM keeps a small buffer of scope "global" on the stack. One of scope "local", which is a GPU thread's registers, it
 asks the runtime's workspace for each time that it is needed: about 30 ns for each register tile, and for each row.
+
+Where TVM's generator of LLVM code meets a let it asks for bounds of the variable, with all that it knows of those
+before it written out in its value. A chain of lets, each of which reads the one before it several times, as roundings
+to bfloat16 do, takes time exponential in its length; cells that are stored and loaded are not written out.
 """
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import tvm_ffi
 from tvm import ir, s_tir, tirx
+from tvm.ir import prim
 
-from tvm_cascade.analysis.tir import dtype_of
+from tvm_cascade.analysis.expression import call_name
+from tvm_cascade.analysis.tir import dtype_of, substitute
 
-__all__ = ["cells_on_the_stack"]
+__all__ = ["cells_on_the_stack", "lets_on_the_stack", "serial", "within"]
 
+Node = TypeVar("Node")
 Pairs = list[tuple[tirx.Var, tirx.Var]]
+
+_WRITTEN_OUT = 3
+"""Lets in the values of lets that are compiled in 50 ms; each further one takes 16 times as long."""
 
 
 def cells_on_the_stack(func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -45,11 +57,102 @@ def cells_on_the_stack(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 def _cells(func: tirx.PrimFunc) -> Pairs:
     """The local buffers, each with one on the stack."""
-    blocks: list[s_tir.SBlock] = []
-    tvm_ffi.structural_walk(func.body, (s_tir.SBlock, blocks.append))
     return [
         (buffer, tirx.decl_buffer(list(buffer.ty.shape), dtype_of(buffer), name=buffer.name, layout=None))
-        for block in blocks
+        for block in within(func.body, s_tir.SBlock)
         for buffer in block.alloc_buffers
         if buffer.scope() == "local"
     ]
+
+
+def lets_on_the_stack(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The function with the lets of values in which they nest deep as cells; a schedule takes it no more.
+
+    TVM's vectors do not make a cell of each lane: loops around cells are left to LLVM, which does.
+    """
+    cells: set[tirx.Var] = set()
+    made: list[tirx.Var] = []
+
+    def store(place: tirx.BufferStore) -> tirx.Stmt:
+        if _depth(place.value) <= _WRITTEN_OUT:
+            return place
+        before = _Cells()
+        value = before.instead(place.value)
+        made.extend(one.buffer for one in before.stores)
+        cells.update(made)
+        return tirx.SeqStmt([*before.stores, tirx.BufferStore(place.buffer, value, place.indices)])
+
+    def allocate(block: s_tir.SBlock) -> s_tir.SBlock:
+        if not made:
+            return block
+        own = (block.name_hint, block.body, block.init, [*block.alloc_buffers, *made])
+        made.clear()
+        return s_tir.SBlock(block.iter_vars, block.reads, block.writes, *own, block.match_buffers, block.annotations)
+
+    def leave(loop: tirx.For) -> tirx.For:
+        holds_cells = cells and any(one.buffer in cells for one in within(loop.body, tirx.BufferStore))
+        return serial(loop) if holds_cells and loop.kind == tirx.ForKind.VECTORIZED else loop
+
+    kinds = [(tirx.BufferStore, store), (s_tir.SBlock, allocate), (tirx.For, leave)]
+    return func.with_body(tvm_ffi.structural_map(func.body, kinds))
+
+
+def within(whole: ir.Expr | tirx.Stmt, kind: type[Node]) -> list[Node]:
+    """The nodes of a kind in an expression or a statement, inner ones first."""
+    found: list[Node] = []
+    tvm_ffi.structural_walk(whole, (kind, found.append))
+    return found
+
+
+def serial(loop: tirx.For) -> tirx.For:
+    """The loop without vectors of TVM's; LLVM makes its own."""
+    return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, loop.body)
+
+
+def _depth(value: ir.Expr) -> int:
+    """How many lets a let of the value is in the values of, itself counted, at most."""
+    depths: dict[tirx.Var, int] = {}
+
+    for let in within(value, prim.Let):
+        depths[let.var] = 1 + max((depths[one.var] for one in within(let.value, prim.Let)), default=0)
+    return max(depths.values(), default=0)
+
+
+class _Cells:
+    """Cells for the lets of a value, and what stores them, in order."""
+
+    def __init__(self) -> None:
+        self.stores: list[tirx.BufferStore] = []
+        self._loads: dict[tirx.Var, ir.Expr] = {}
+
+    def instead(self, value: ir.Expr) -> ir.Expr:
+        """The value, of cells."""
+        return self._whole(tvm_ffi.structural_map(value, (ir.Call, _selected)))
+
+    def _whole(self, value: ir.Expr) -> ir.Expr:
+        return substitute(tvm_ffi.structural_map(self._body(value), (prim.Let, self._body), order="pre"), self._loads)
+
+    def _body(self, let: ir.Expr) -> ir.Expr:
+        while isinstance(let, prim.Let):
+            if let.var not in self._loads:
+                value = self._whole(let.value)
+                cell = tirx.decl_buffer([1], dtype_of(let.var), name=let.var.name, layout=None)
+                self.stores.append(tirx.BufferStore(cell, value, [0]))
+                self._loads[let.var] = tirx.BufferLoad(cell, [0])
+            let = let.body
+        return let
+
+
+def _selected(call: ir.Call) -> ir.Expr:
+    """What is computed on a condition and holds lets, computed whatever it is, of what is loaded on the condition."""
+    if call_name(call) != "if_then_else" or not within(call, prim.Let):
+        return call
+    condition, chosen, other = call.args
+
+    def on(condition: ir.Expr, value: ir.Expr) -> ir.Expr:
+        def load(one: ir.TensorLoad) -> ir.Expr:
+            return tirx.if_then_else(condition, one, tirx.const(1, dtype_of(one)))  # 1 may be a divisor
+
+        return tvm_ffi.structural_map(value, (ir.TensorLoad, load))
+
+    return prim.Select(condition, on(condition, chosen), on(tirx.Not(condition), other))
