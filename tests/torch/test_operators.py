@@ -239,6 +239,7 @@ RULED_EXACT: Mapping[str, Formula] = {
     "shifts": lambda x, y, n, im: (n << 2) + (n.abs() >> 1) + torch.bitwise_left_shift(n, n.abs()),
     "stable order": lambda x, y, n, im: torch.sort(n, stable=True, dim=1)[1],
     "stable order from the end": lambda x, y, n, im: torch.argsort(n, stable=True, dim=0, descending=True),
+    "numbers down": lambda x, y, n, im: torch.arange(5, -7, -2) * n[..., :6] + torch.arange(7, 1, -1),
     "places": lambda x, y, n, im: torch.searchsorted(x.sort(-1)[0], y),
     "places from the right": lambda x, y, n, im: torch.searchsorted(torch.arange(-3, 4), n, right=True, out_int32=True),
     "positions of adaptive maxima": lambda x, y, n, im: F.adaptive_max_pool2d(im, (3, 4), return_indices=True)[1],

@@ -20,6 +20,7 @@ from tvm_cascade.schedule.gpu_serial import launch_serial
 from tvm_cascade.schedule.gpu_vectors import with_vectors
 from tvm_cascade.schedule.half_constants import fold_half_constants
 from tvm_cascade.schedule.inlining import inline_maps
+from tvm_cascade.schedule.offset_divisions import divisions_apart
 from tvm_cascade.schedule.private_copy import private_copy
 from tvm_cascade.schedule.vector_math import powers_as_products
 from tvm_cascade.tile.dependent import GIVEN, SHORT
@@ -116,7 +117,7 @@ def _scheduled(step: Step, name: str, gpu: Gpu) -> tuple[tirx.PrimFunc, Kernel |
         schedule_gpu(schedule, gpu)
     except Exception as error:  # such as: a nest that was not read writes over what others read
         return launch_serial(func), AsItIs.after("in one thread, as the schedule failed", error)
-    return powers_as_products(launch_serial(schedule.mod["main"])), chosen
+    return powers_as_products(launch_serial(divisions_apart(schedule.mod["main"]))), chosen
 
 
 def plain_gpu(outcome: Outcome, func: tirx.PrimFunc) -> tirx.PrimFunc:

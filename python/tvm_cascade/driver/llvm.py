@@ -22,6 +22,7 @@ from tvm_cascade.schedule.float8 import round_float8
 from tvm_cascade.schedule.inlining import inline_maps
 from tvm_cascade.schedule.loop_guards import hoist_guards
 from tvm_cascade.schedule.nest_schedule import start_of_none
+from tvm_cascade.schedule.offset_divisions import divisions_apart
 from tvm_cascade.schedule.private_copy import private_copy
 from tvm_cascade.schedule.row_lanes import rows_in_lanes
 from tvm_cascade.schedule.row_picks import with_runs_marked
@@ -47,7 +48,7 @@ def lower_cpu(outcome: Outcome, _name: str, goal: Goal, most_rows: int | None = 
     most_rows : rows that one task works on, at most; by the loop where it is left out.
     """
     found = _lowered(outcome, goal, most_rows)
-    return dataclasses.replace(found, func=of_any_address(found.func))
+    return dataclasses.replace(found, func=of_any_address(divisions_apart(found.func)))
 
 
 def _lowered(outcome: Outcome, goal: Goal, most_rows: int | None) -> Lowered:

@@ -32,15 +32,16 @@ def full_like(site: Site) -> relax.Expr:
 
 
 def arange(site: Site) -> relax.Expr:
-    """aten.arange: integers by TVM's converter, of floats as many as PyTorch counts."""
+    """aten.arange, as many numbers as PyTorch counts; of integers up to a symbol by TVM's converter."""
     start, step = (site[name] if name in names_of(site) else default for name, default in (("start", 0), ("step", 1)))
     value = site.node.meta["val"]
-    if not value.is_floating_point() or not all(isinstance(one, (int, float)) for one in (start, step, *value.shape)):
+    if not all(isinstance(one, (int, float)) for one in (start, step, *value.shape)):
         return site.importer.create_convert_map()[site.node.target.__name__](site.node)
 
     def formula() -> te.Tensor:
-        first, each = (tirx.const(float(one), "float64") for one in (start, step))
-        return te.compute(tuple(value.shape), lambda i: (first + i.astype("float64") * each).astype(site.dtype))
+        kind = "float64" if value.is_floating_point() else "int64"
+        first, each = (tirx.const(one, kind) for one in (start, step))
+        return te.compute(tuple(value.shape), lambda i: (first + i.astype(kind) * each).astype(site.dtype))
 
     return site.compute(formula, name="arange")
 
