@@ -19,16 +19,16 @@ from tvm_cascade.algebra.cascade import COUNT, LENGTH
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.steps.program import program_of
+from tvm_cascade.tile.attention.operands.feed import Feeds
+from tvm_cascade.tile.attention.program import TileProgram
+from tvm_cascade.tile.attention.shape import Stream
 from tvm_cascade.tile.emit import bind, kernel_extent, ptx, registers, when
 from tvm_cascade.tile.estimate import Work as Amounts
 from tvm_cascade.tile.fragment import DTYPE, ROWS
-from tvm_cascade.tile.hopper.feed import Feeds
 from tvm_cascade.tile.live import TileRange
 from tvm_cascade.tile.merge.combine import Alone, merge
 from tvm_cascade.tile.merge.slots import Slots, shared_slots
 from tvm_cascade.tile.operand import Unfit
-from tvm_cascade.tile.program import TileProgram
-from tvm_cascade.tile.shape import Stream
 from tvm_cascade.tile.skeleton import Setting
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig
 from tvm_cascade.tile.skeletons.stream.consumer import Consumer

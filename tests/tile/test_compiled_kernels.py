@@ -17,7 +17,6 @@ from tvm_cascade.tile.skeleton import Kernel
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig
 from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig
 
-from ..golden.compare import assert_golden
 from ..nvcc import instructions, nvcc
 from ..tiers import slow_but
 from . import folds
@@ -89,16 +88,6 @@ def test_a_fraction_costs_one_multiplication() -> None:
     text = cuda_text(attention_of("causal_softcap", head_dim=128), StreamConfig(columns=64))
     caps = [re.sub(r"/\*.*?\*/", "", cap) for cap in re.findall(r"= tanhf\((.*)\);", text)]
     assert caps and all(cap.count("*") == 1 and "/" not in cap for cap in caps)
-
-
-@pytest.mark.parametrize("name", ["attention_causal", "entropy"])
-def test_the_text_of_a_kernel(name: str) -> None:
-    programs = {
-        "attention_causal": lambda: attention_of("causal", queries=512, keys=512),
-        "entropy": lambda: folds.program(folds.entropy, "bfloat16"),
-    }
-    text = cuda_text(programs[name](), StreamConfig(columns=64))
-    assert_golden(f"cuda_{name}", text[text.rindex('extern "C" __global__') :])
 
 
 def test_one_build_holds_tensor_core_kernels_and_schedules() -> None:

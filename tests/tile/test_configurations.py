@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tvm_cascade.devices.cards import H200
+from tvm_cascade.tile.attention.shape import read_stream
 from tvm_cascade.tile.operand import Unfit
-from tvm_cascade.tile.shape import read_stream
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig, ranked_configs
 
 from .checked import stream_kernel

@@ -19,9 +19,9 @@ from tvm_cascade.devices.cards import H200
 from tvm_cascade.evaluate.oracle import evaluate
 from tvm_cascade.evaluate.tolerance import check
 from tvm_cascade.obligations.derive import RESCALABLE_CASTS
+from tvm_cascade.tile.attention.program import TileProgram, build_program
+from tvm_cascade.tile.attention.shape import read_stream
 from tvm_cascade.tile.operand import Unfit
-from tvm_cascade.tile.program import TileProgram, build_program
-from tvm_cascade.tile.shape import read_stream
 from tvm_cascade.tile.skeleton import Kernel
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig, ranked_configs
 

@@ -16,8 +16,8 @@ from tvm_cascade.bench.programs.latent import latent_attention
 from tvm_cascade.bench.workload import Workload
 from tvm_cascade.devices.cards import H200
 from tvm_cascade.options import FuseOptions
+from tvm_cascade.tile.attention.pieces import most_pieces
 from tvm_cascade.tile.operand import Unfit
-from tvm_cascade.tile.pieces import most_pieces
 from tvm_cascade.tile.skeleton import Setting, build_kernel
 from tvm_cascade.tile.skeletons.stream.halves.config import HalvesConfig
 from tvm_cascade.tile.skeletons.stream.halves.skeleton import HalvesSkeleton

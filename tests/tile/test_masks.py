@@ -10,9 +10,9 @@ import pytest
 from tvm import ir, te, tirx
 
 from tvm_cascade.analysis.tir import same
+from tvm_cascade.tile.attention.masks import Pass, passes_of
+from tvm_cascade.tile.attention.program import TileProgram
 from tvm_cascade.tile.live import solved_for
-from tvm_cascade.tile.masks import Pass, passes_of
-from tvm_cascade.tile.program import TileProgram
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig
 
 from . import folds

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tvm_cascade.tile.attention.pieces import most_pieces
 from tvm_cascade.tile.merge.launches import LEFT_BITS
-from tvm_cascade.tile.pieces import most_pieces
 from tvm_cascade.tile.skeleton import Kernel
 from tvm_cascade.tile.skeletons.stream.halves.skeleton import HalvesSkeleton
 from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig

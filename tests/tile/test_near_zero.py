@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import sympy as sp
 
+from tvm_cascade.tile.attention.near_zero import NEAR, find_near_zero
 from tvm_cascade.tile.element import SCORE
-from tvm_cascade.tile.near_zero import NEAR, find_near_zero
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig
 
 from .checked import assert_attention_right, attention_case, kernel_of

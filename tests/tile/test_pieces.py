@@ -14,8 +14,8 @@ import tvm_cascade
 from tvm_cascade.bench import workloads
 from tvm_cascade.evaluate.oracle import evaluate, signature
 from tvm_cascade.evaluate.tolerance import check
+from tvm_cascade.tile.attention.shape import Stream, read_stream
 from tvm_cascade.tile.operand import Unfit
-from tvm_cascade.tile.shape import Stream, read_stream
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig
 from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, blocks_of_item
 from tvm_cascade.tile.skeletons.stream.pieces.patches import Patches

@@ -9,7 +9,7 @@ from tvm_cascade.bench.programs.attention import VARIANTS, attention
 from tvm_cascade.bench.programs.caches import RAGGED
 from tvm_cascade.bench.workload import Workload
 from tvm_cascade.devices.cards import H200
-from tvm_cascade.tile.ragged import MOST_SEQUENCES, origin_bytes
+from tvm_cascade.tile.attention.ragged import MOST_SEQUENCES, origin_bytes
 from tvm_cascade.tile.skeletons.stream.pieces.choice import ranked_pieces
 from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, sequences_of
 

@@ -37,11 +37,6 @@ def test_the_program_of_a_row(name: str) -> None:
     assert_golden(f"row_{name}", str(row_kernel(PROGRAMS[name]()).program))
 
 
-def test_the_text_of_a_kernel() -> None:
-    text = cuda_text(row_kernel(PROGRAMS["softmax"](rows=4096, length=1024)))
-    assert_golden("cuda_row_softmax", text[text.rindex('extern "C" __global__') :])
-
-
 def program_of(suite: str, label: str) -> tirx.PrimFunc:
     """A program of the benchmarks."""
     (entry,) = suites.entries(suite, [label])

@@ -15,9 +15,9 @@ from tvm_cascade.bench import workloads
 from tvm_cascade.devices.cards import H200
 from tvm_cascade.driver.gpu import gpu_options
 from tvm_cascade.options import FuseOptions
+from tvm_cascade.tile.attention.shape import read_stream
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.select import ranked_kernels
-from tvm_cascade.tile.shape import read_stream
 from tvm_cascade.tile.skeleton import Kernel
 from tvm_cascade.tile.skeletons import table
 from tvm_cascade.transform.fuse_function import fuse_function

@@ -13,10 +13,10 @@ from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.reading import read_program
 from tvm_cascade.bench.programs import attention
 from tvm_cascade.bench.programs.program import Precision
+from tvm_cascade.tile.attention.program import Accumulate, TileProgram, build_program
+from tvm_cascade.tile.attention.shape import read_stream
+from tvm_cascade.tile.attention.steps import RegisterElement, TileReduce
 from tvm_cascade.tile.operand import Unfit
-from tvm_cascade.tile.program import Accumulate, TileProgram, build_program
-from tvm_cascade.tile.shape import read_stream
-from tvm_cascade.tile.steps import RegisterElement, TileReduce
 
 from ..golden.compare import assert_golden
 from . import folds

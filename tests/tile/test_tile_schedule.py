@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tvm_cascade.tile.tile_schedule import NOTHING, live_shares, schedule_tiles, visited_tiles
+from tvm_cascade.tile.attention.tile_schedule import NOTHING, live_shares, schedule_tiles, visited_tiles
 
 from .test_masks import program_of
 from .test_tile_program import attention_of, tile_program

@@ -41,13 +41,13 @@ class TensorMap:
     rows : of a tile; of a box too, except where rows are in pages: then as many as those have in common with tiles.
     columns : of a tile, where tiles follow one another along the rows of the tensor; None where each has whole rows.
     there : rows of a box where the launch alone knows how many there are.
-    rows_by_threads : whether threads may copy rows of small pages, as of the feeds of `hopper.feed`.
+    rows_by_threads : whether threads may copy rows of small pages, as of the feeds of `attention.operands.feed`.
     row_warps : that do so.
     others : parameters of the kernel, of which one has elements where this has none.
 
     Attributes
     ----------
-    by_threads : whether threads copy its rows, instead of bulk copies (`hopper.rows`).
+    by_threads : whether threads copy its rows, instead of bulk copies (`attention.operands.copied_rows`).
     """
 
     def __init__(

@@ -9,10 +9,10 @@ import numpy as np
 from tvm_cascade.analysis.extent import product
 from tvm_cascade.devices.cards import H200
 from tvm_cascade.devices.device import Gpu
+from tvm_cascade.tile.attention.program import TileProgram
+from tvm_cascade.tile.attention.shape import Stream
+from tvm_cascade.tile.attention.tile_schedule import TileSchedule, schedule_tiles, visited_tiles
 from tvm_cascade.tile.operand import MATRIX_DTYPES, STORED_BYTES, Operand, Unfit
-from tvm_cascade.tile.program import TileProgram
-from tvm_cascade.tile.shape import Stream
-from tvm_cascade.tile.tile_schedule import TileSchedule, schedule_tiles, visited_tiles
 from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP
 
 REGISTERS = 240

@@ -9,9 +9,9 @@ from functools import partial
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
+from tvm_cascade.tile.attention.operands.feed import Readings
 from tvm_cascade.tile.emit import bind, branches, ptx, registers, when
 from tvm_cascade.tile.hopper import wgmma
-from tvm_cascade.tile.hopper.feed import Readings
 from tvm_cascade.tile.live import TileRange
 from tvm_cascade.tile.merge.lanes import in_no_lane
 from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue

@@ -11,6 +11,8 @@ from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.tir import dtype_of
+from tvm_cascade.tile.attention.rows import RowFold
+from tvm_cascade.tile.attention.shape import Product, product_along
 from tvm_cascade.tile.emit import bind, kernel_extent, ptx, when
 from tvm_cascade.tile.fragment import DTYPE, NEIGHBOURS, ROWS, placed
 from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
@@ -18,8 +20,6 @@ from tvm_cascade.tile.hopper.fours import is_in_pairs, store_pair
 from tvm_cascade.tile.hopper.matrices import MatrixStore
 from tvm_cascade.tile.operand import STORED_BYTES
 from tvm_cascade.tile.output import Output
-from tvm_cascade.tile.rows import RowFold
-from tvm_cascade.tile.shape import Product, product_along
 from tvm_cascade.tile.skeletons.stream.finish import Finish, free_axis
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Threads, Work

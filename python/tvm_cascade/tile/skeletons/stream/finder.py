@@ -16,10 +16,10 @@ from typing import Any
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
+from tvm_cascade.tile.attention.longest_first import LongestFirst
 from tvm_cascade.tile.emit import bind, in_register, when
 from tvm_cascade.tile.hopper.barrier import Barriers, Ring
 from tvm_cascade.tile.live import TileRange
-from tvm_cascade.tile.longest_first import LongestFirst
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.work import GROUP_ROWS, Threads, Work
 

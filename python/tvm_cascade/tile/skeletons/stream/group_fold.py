@@ -9,17 +9,17 @@ import sympy as sp
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
+from tvm_cascade.tile.attention.masks import Masking, passes_of
+from tvm_cascade.tile.attention.operands.feed import Reading
+from tvm_cascade.tile.attention.operands.packing import Packing
+from tvm_cascade.tile.attention.rows import Place, RowFold
+from tvm_cascade.tile.attention.shape import Product
 from tvm_cascade.tile.emit import bind, branches, put, registers, when
 from tvm_cascade.tile.fragment import NEIGHBOURS, ROWS
 from tvm_cascade.tile.hopper import wgmma
 from tvm_cascade.tile.hopper.barrier import Ring
 from tvm_cascade.tile.hopper.copy import TensorMap
-from tvm_cascade.tile.hopper.feed import Reading
-from tvm_cascade.tile.hopper.packing import Packing
 from tvm_cascade.tile.live import TileRange
-from tvm_cascade.tile.masks import Masking, passes_of
-from tvm_cascade.tile.rows import Place, RowFold
-from tvm_cascade.tile.shape import Product
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.work import GROUP_ROWS, Threads, Work
 

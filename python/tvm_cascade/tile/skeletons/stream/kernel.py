@@ -24,23 +24,23 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.extent import product
 from tvm_cascade.tile.ahead import Fetching
+from tvm_cascade.tile.attention.longest_first import LongestFirst
+from tvm_cascade.tile.attention.operands.feed import Feed, Feeds, arrivals_of, staged_tiles
+from tvm_cascade.tile.attention.program import TileProgram
+from tvm_cascade.tile.attention.scheduler import Scheduler
+from tvm_cascade.tile.attention.shape import Product
+from tvm_cascade.tile.attention.tile_schedule import visited_tiles
 from tvm_cascade.tile.dependent import let_others_start
 from tvm_cascade.tile.emit import branches, kernel_extent, named, parameter, ptx, when
 from tvm_cascade.tile.hopper.barrier import Barriers
 from tvm_cascade.tile.hopper.copy import ROW_WARPS, TensorMap
-from tvm_cascade.tile.hopper.feed import Feed, Feeds, arrivals_of, staged_tiles
-from tvm_cascade.tile.longest_first import LongestFirst
 from tvm_cascade.tile.operand import Operand
-from tvm_cascade.tile.program import TileProgram
-from tvm_cascade.tile.scheduler import Scheduler
-from tvm_cascade.tile.shape import Product
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig, tile_schedule
 from tvm_cascade.tile.skeletons.stream.consumer import Consumer
 from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue
 from tvm_cascade.tile.skeletons.stream.finder import TileFinder
 from tvm_cascade.tile.skeletons.stream.producer import Filled, PagedProducer
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
-from tvm_cascade.tile.tile_schedule import visited_tiles
 from tvm_cascade.tile.work import Threads, Work
 
 

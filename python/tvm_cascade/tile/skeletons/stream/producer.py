@@ -14,9 +14,9 @@ from typing import Any, Protocol
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
+from tvm_cascade.tile.attention.operands.paged import Filler, PageNumbers, warps_of
 from tvm_cascade.tile.emit import bind, when
 from tvm_cascade.tile.hopper.barrier import Ring
-from tvm_cascade.tile.hopper.paged import Filler, PageNumbers, warps_of
 from tvm_cascade.tile.live import TileRange
 from tvm_cascade.tile.pages import Pages
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling

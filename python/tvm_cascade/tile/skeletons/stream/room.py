@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tvm_cascade.devices.device import Gpu
-from tvm_cascade.tile.program import TileProgram
+from tvm_cascade.tile.attention.program import TileProgram
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig, even_items
 from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, is_ragged, items_of
 

@@ -11,11 +11,12 @@ from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.devices.device import Instructions
+from tvm_cascade.tile.attention.program import TileProgram, build_program
+from tvm_cascade.tile.attention.shape import Stream, read_stream
+from tvm_cascade.tile.attention.tile_schedule import live_shares
 from tvm_cascade.tile.estimate import Work
 from tvm_cascade.tile.operand import Unfit, check_allowed
 from tvm_cascade.tile.output import member_at
-from tvm_cascade.tile.program import TileProgram, build_program
-from tvm_cascade.tile.shape import Stream, read_stream
 from tvm_cascade.tile.skeleton import Setting, Skeleton
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig, ranked_configs, seconds
 from tvm_cascade.tile.skeletons.stream.kernel import StreamKernel
@@ -25,7 +26,6 @@ from tvm_cascade.tile.skeletons.stream.pieces.cost import pieces_seconds
 from tvm_cascade.tile.skeletons.stream.pieces.kernel import PiecesKernel
 from tvm_cascade.tile.skeletons.stream.pieces.spread import is_spread
 from tvm_cascade.tile.skeletons.stream.room import beside, leaving_room
-from tvm_cascade.tile.tile_schedule import live_shares
 
 
 class StreamSkeleton(Skeleton[Stream, TileProgram, StreamConfig]):

@@ -9,8 +9,8 @@ from functools import partial
 
 import sympy as sp
 
+from tvm_cascade.tile.attention.shape import Stream
 from tvm_cascade.tile.fragment import DTYPE, NEIGHBOURS, QUAD, register_index
-from tvm_cascade.tile.shape import Stream
 from tvm_cascade.tile.skeletons.stream.epilogue import Folded
 from tvm_cascade.tile.state import COUNTER, Number, Part, PartForm, State
 

@@ -9,13 +9,13 @@ from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.tir import dtype_of, substitute
+from tvm_cascade.tile.attention.program import TileProgram
+from tvm_cascade.tile.attention.scheduler import Item
 from tvm_cascade.tile.emit import bind, kernel_extent, ptx, put, registers
 from tvm_cascade.tile.fragment import placed
 from tvm_cascade.tile.live import Rows, TileRange, live_tiles, loads_by, sure_slacks, whole_tiles
 from tvm_cascade.tile.merge.lanes import ALL_LANES, WARP
 from tvm_cascade.tile.operand import Operand
-from tvm_cascade.tile.program import TileProgram
-from tvm_cascade.tile.scheduler import Item
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig
 from tvm_cascade.tile.work import Work
 from tvm_cascade.transform.printer import cast

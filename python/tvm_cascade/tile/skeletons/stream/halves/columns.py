@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import sympy as sp
 
 from tvm_cascade.analysis.tir import same
+from tvm_cascade.tile.attention.shape import Product, Stream
 from tvm_cascade.tile.fragment import ROWS
 from tvm_cascade.tile.hopper.copy import BOX_BYTES
 from tvm_cascade.tile.merge.pieces import FOUR
 from tvm_cascade.tile.operand import Operand, Unfit
-from tvm_cascade.tile.shape import Product, Stream
 
 GROUPS = 2
 """Warp groups that share rows."""

@@ -12,13 +12,13 @@ from typing import Any
 from tvm import ir
 from tvm.tirx.script import builder as T
 
+from tvm_cascade.tile.attention.operands.copied_rows import RowCopies
+from tvm_cascade.tile.attention.operands.feed import by_threads
+from tvm_cascade.tile.attention.operands.paged import PageCopies, PageNumbers, target_of
 from tvm_cascade.tile.emit import computed_here, ptx, when
 from tvm_cascade.tile.hopper import wgmma
 from tvm_cascade.tile.hopper.barrier import Barriers, Ring
 from tvm_cascade.tile.hopper.copy import TensorMap
-from tvm_cascade.tile.hopper.feed import by_threads
-from tvm_cascade.tile.hopper.paged import PageCopies, PageNumbers, target_of
-from tvm_cascade.tile.hopper.rows import RowCopies
 from tvm_cascade.tile.skeletons.stream.halves.columns import Part
 
 
@@ -45,7 +45,7 @@ class Released:
 
 @dataclass(frozen=True)
 class Reader:
-    """What one reader has of the pipeline; as `hopper.feed.Feed` to it.
+    """What one reader has of the pipeline; as `attention.operands.feed.Feed` to it.
 
     Attributes
     ----------

@@ -17,13 +17,13 @@ from functools import partial
 from tvm import ir
 from tvm.tirx.script import builder as T
 
+from tvm_cascade.tile.attention.operands.feed import Reading, Readings
+from tvm_cascade.tile.attention.shape import Product
 from tvm_cascade.tile.emit import bind, in_register, put, registers, when
 from tvm_cascade.tile.hopper import wgmma
 from tvm_cascade.tile.hopper.barrier import Ring
 from tvm_cascade.tile.hopper.copy import TensorMap
-from tvm_cascade.tile.hopper.feed import Reading, Readings
 from tvm_cascade.tile.merge.lanes import in_no_lane
-from tvm_cascade.tile.shape import Product
 from tvm_cascade.tile.skeletons.stream.consumer import Consumer
 from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue
 from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, half_of

@@ -15,12 +15,12 @@ from typing import Any
 from tvm import ir
 from tvm.tirx.script import builder as T
 
+from tvm_cascade.tile.attention.operands.feed import arrivals_of, staged_tiles
+from tvm_cascade.tile.attention.ragged import RaggedCut
+from tvm_cascade.tile.attention.ragged_items import OneEach
 from tvm_cascade.tile.emit import bind, branches, ptx, when
 from tvm_cascade.tile.hopper.barrier import Barriers
-from tvm_cascade.tile.hopper.feed import arrivals_of, staged_tiles
 from tvm_cascade.tile.merge.lanes import WARP
-from tvm_cascade.tile.ragged import RaggedCut
-from tvm_cascade.tile.ragged_items import OneEach
 from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, Part, are_alike, parts_of
 from tvm_cascade.tile.skeletons.stream.halves.config import HalvesConfig
 from tvm_cascade.tile.skeletons.stream.halves.feed import PartedFeed, StagedPart, place_of

@@ -11,12 +11,12 @@ from typing import Any, cast
 from tvm import ir
 from tvm.tirx.script import builder as T
 
+from tvm_cascade.tile.attention.pieces import SLOTS, Piece
+from tvm_cascade.tile.attention.shape import Product
 from tvm_cascade.tile.emit import branches, named, ptx, when
 from tvm_cascade.tile.merge.lanes import in_no_lane
 from tvm_cascade.tile.merge.launches import LaunchSets
 from tvm_cascade.tile.merge.pieces import PieceStates
-from tvm_cascade.tile.pieces import SLOTS, Piece
-from tvm_cascade.tile.shape import Product
 from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue, Staged
 from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, half_of
 from tvm_cascade.tile.skeletons.stream.halves.config import HalvesConfig

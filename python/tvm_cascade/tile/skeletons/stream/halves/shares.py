@@ -20,6 +20,8 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.steps.program import program_of
+from tvm_cascade.tile.attention.rows import Place, RowFold
+from tvm_cascade.tile.attention.shape import Product
 from tvm_cascade.tile.dependent import wait_for_others
 from tvm_cascade.tile.emit import bind, branches, kernel_extent, named, put, registers, when
 from tvm_cascade.tile.fragment import DTYPE, NEIGHBOURS, QUAD, ROWS
@@ -28,8 +30,6 @@ from tvm_cascade.tile.merge.cluster import send_four_to_rank, take_four
 from tvm_cascade.tile.merge.combine import Alone, merge
 from tvm_cascade.tile.merge.lanes import WARP, in_no_lane
 from tvm_cascade.tile.merge.pieces import BYTES, FOUR, as_float
-from tvm_cascade.tile.rows import Place, RowFold
-from tvm_cascade.tile.shape import Product
 from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue, Staged
 from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, half_of, sent_registers, sent_scalars
 from tvm_cascade.tile.skeletons.stream.halves.meeting import PieceWork

@@ -14,17 +14,17 @@ import sympy as sp
 from tvm import ir
 from tvm.tirx.script import builder as T
 
+from tvm_cascade.tile.attention.operands.packing import Packing
+from tvm_cascade.tile.attention.program import TileProgram
+from tvm_cascade.tile.attention.rows import RowFold, values_read
+from tvm_cascade.tile.attention.steps import Accumulate, Hoisted
 from tvm_cascade.tile.emit import bind, computed_here, named, ptx, put, registers, when
 from tvm_cascade.tile.fragment import QUAD, ROWS
 from tvm_cascade.tile.hopper import wgmma
 from tvm_cascade.tile.hopper.barrier import BARRIER_BYTES, Barriers
 from tvm_cascade.tile.hopper.copy import BOX_BYTES
-from tvm_cascade.tile.hopper.packing import Packing
 from tvm_cascade.tile.operand import STORED_BYTES
-from tvm_cascade.tile.program import TileProgram
-from tvm_cascade.tile.rows import RowFold, values_read
 from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS
-from tvm_cascade.tile.steps import Accumulate, Hoisted
 from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Threads
 
 _MET = 13

@@ -6,10 +6,10 @@ from tvm import tirx
 
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.program import Program
+from tvm_cascade.tile.attention.program import TileProgram
+from tvm_cascade.tile.attention.shape import Stream
 from tvm_cascade.tile.estimate import Work
 from tvm_cascade.tile.operand import Unfit
-from tvm_cascade.tile.program import TileProgram
-from tvm_cascade.tile.shape import Stream
 from tvm_cascade.tile.skeleton import Setting
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig
 from tvm_cascade.tile.skeletons.stream.halves.columns import check_shared

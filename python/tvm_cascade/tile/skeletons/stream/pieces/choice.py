@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tvm_cascade.devices.device import Gpu
+from tvm_cascade.tile.attention.program import TileProgram
+from tvm_cascade.tile.attention.ragged import origin_bytes
+from tvm_cascade.tile.attention.shape import Stream
 from tvm_cascade.tile.operand import Unfit
-from tvm_cascade.tile.program import TileProgram
-from tvm_cascade.tile.ragged import origin_bytes
-from tvm_cascade.tile.shape import Stream
 from tvm_cascade.tile.skeletons.stream.config import check_widths
 from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, is_ragged, items_of, sequences_of, visited
 from tvm_cascade.tile.skeletons.stream.pieces.cost import is_crowded, pieces_seconds

@@ -12,12 +12,12 @@ from typing import Any
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
+from tvm_cascade.tile.attention.pieces import Piece
 from tvm_cascade.tile.emit import bind, named, ptx, when
 from tvm_cascade.tile.fragment import DTYPE, QUAD
 from tvm_cascade.tile.hopper.barrier import Barriers, cluster_arrive, cluster_wait, fence_barriers
 from tvm_cascade.tile.merge.cluster import send_four_to_rank, take_four
 from tvm_cascade.tile.merge.pieces import BYTES, FOUR, SPAN, as_float
-from tvm_cascade.tile.pieces import Piece
 from tvm_cascade.tile.skeletons.stream.pieces.meeting import HELD, EachPiece, Group, Meeting, Unit
 from tvm_cascade.tile.skeletons.stream.pieces.patches import OCTET, Patches, whole_fours
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling

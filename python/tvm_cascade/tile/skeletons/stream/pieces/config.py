@@ -9,15 +9,15 @@ from tvm import ir, tirx
 from tvm_cascade.analysis.extent import product
 from tvm_cascade.analysis.tir import loads_of, uses
 from tvm_cascade.devices.device import Gpu
+from tvm_cascade.tile.attention.pieces import most_pieces
+from tvm_cascade.tile.attention.program import TileProgram
+from tvm_cascade.tile.attention.ragged import MOST_SEQUENCES
+from tvm_cascade.tile.attention.shape import Stream
+from tvm_cascade.tile.attention.tile_schedule import visited_tiles
 from tvm_cascade.tile.operand import STEP_BYTES, Unfit
-from tvm_cascade.tile.pieces import most_pieces
-from tvm_cascade.tile.program import TileProgram
-from tvm_cascade.tile.ragged import MOST_SEQUENCES
-from tvm_cascade.tile.shape import Stream
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig, boxed
 from tvm_cascade.tile.skeletons.stream.pieces.patches import Patches
 from tvm_cascade.tile.skeletons.stream.pieces.spread import spread_bytes
-from tvm_cascade.tile.tile_schedule import visited_tiles
 from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP
 
 WIDE_STAGES = 2

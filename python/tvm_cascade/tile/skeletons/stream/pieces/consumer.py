@@ -10,12 +10,12 @@ from functools import partial
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
+from tvm_cascade.tile.attention.operands.feed import Feed
+from tvm_cascade.tile.attention.pieces import Piece
 from tvm_cascade.tile.emit import bind, branches, kernel_extent, ptx, put, registers, when
 from tvm_cascade.tile.fragment import QUAD, ROWS
 from tvm_cascade.tile.hopper import wgmma
-from tvm_cascade.tile.hopper.feed import Feed
 from tvm_cascade.tile.operand import STEP_BYTES
-from tvm_cascade.tile.pieces import Piece
 from tvm_cascade.tile.skeletons.stream.epilogue import RowEpilogue
 from tvm_cascade.tile.skeletons.stream.group_fold import GroupFold
 from tvm_cascade.tile.skeletons.stream.pieces.config import left_words

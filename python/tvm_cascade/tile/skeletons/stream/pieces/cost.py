@@ -7,8 +7,8 @@ configurations.
 from __future__ import annotations
 
 from tvm_cascade.devices.device import Gpu
-from tvm_cascade.tile.program import TileProgram
-from tvm_cascade.tile.shape import Stream
+from tvm_cascade.tile.attention.program import TileProgram
+from tvm_cascade.tile.attention.shape import Stream
 from tvm_cascade.tile.skeletons.stream.config import tile_seconds
 from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, items_of, pieces_of_item, visited
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tvm_cascade.tile.attention.operands.feed import Feed, arrivals_of, staged_tiles
+from tvm_cascade.tile.attention.operands.widen import WideTiles, is_widened
 from tvm_cascade.tile.hopper.barrier import Barriers
 from tvm_cascade.tile.hopper.copy import TensorMap
-from tvm_cascade.tile.hopper.feed import Feed, arrivals_of, staged_tiles
-from tvm_cascade.tile.hopper.widen import WideTiles, is_widened
 from tvm_cascade.tile.skeletons.stream.pieces.config import WIDE_STAGES, PiecesConfig
 
 _GROUP_WARPS = 4

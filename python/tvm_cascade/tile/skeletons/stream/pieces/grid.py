@@ -15,12 +15,12 @@ from typing import Any
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
+from tvm_cascade.tile.attention.pieces import SLOTS, Piece
 from tvm_cascade.tile.emit import bind, named, ptx, put, registers, when
 from tvm_cascade.tile.fragment import QUAD
 from tvm_cascade.tile.hopper.barrier import Barriers
 from tvm_cascade.tile.merge.lanes import WARP, in_no_lane
 from tvm_cascade.tile.merge.pieces import ALL, FOUR, SHARE, PieceStates
-from tvm_cascade.tile.pieces import SLOTS, Piece
 from tvm_cascade.tile.skeletons.stream.pieces.meeting import HELD, MEETING, EachPiece, Group, Meeting, Unit
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.work import WARP_GROUP, Work

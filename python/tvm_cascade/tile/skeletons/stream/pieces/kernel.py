@@ -13,13 +13,13 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from tvm.tirx.script import builder as T
 
+from tvm_cascade.tile.attention.operands.widen import Widener
+from tvm_cascade.tile.attention.pieces import Piece
+from tvm_cascade.tile.attention.program import TileProgram
+from tvm_cascade.tile.attention.ragged import RaggedCut
 from tvm_cascade.tile.dependent import let_others_start, wait_for_others
 from tvm_cascade.tile.emit import branches, named, ptx, when
-from tvm_cascade.tile.hopper.widen import Widener
 from tvm_cascade.tile.merge.lanes import WARP
-from tvm_cascade.tile.pieces import Piece
-from tvm_cascade.tile.program import TileProgram
-from tvm_cascade.tile.ragged import RaggedCut
 from tvm_cascade.tile.skeletons.stream.kernel import StreamKernel
 from tvm_cascade.tile.skeletons.stream.pieces.clustered import ClusterMeeting
 from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, blocks_of_item, pieces_of_item

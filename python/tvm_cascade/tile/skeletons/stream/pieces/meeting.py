@@ -22,6 +22,8 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.steps.program import program_of
+from tvm_cascade.tile.attention.pieces import Piece
+from tvm_cascade.tile.attention.shape import Product, product_along
 from tvm_cascade.tile.dependent import wait_for_others
 from tvm_cascade.tile.emit import bind, kernel_extent, put, registers, when
 from tvm_cascade.tile.fragment import COLUMNS_PER_STEP, DTYPE, NEIGHBOURS, QUAD, Symbols, TilePrinter, placed
@@ -30,8 +32,6 @@ from tvm_cascade.tile.merge.combine import Alone, merge
 from tvm_cascade.tile.merge.lanes import ALL_LANES, WARP, Lanes
 from tvm_cascade.tile.merge.pieces import FOUR, SPAN
 from tvm_cascade.tile.output import Output
-from tvm_cascade.tile.pieces import Piece
-from tvm_cascade.tile.shape import Product, product_along
 from tvm_cascade.tile.skeletons.stream.epilogue import Folded
 from tvm_cascade.tile.skeletons.stream.finish import Columns, Finish
 from tvm_cascade.tile.skeletons.stream.states import row_states

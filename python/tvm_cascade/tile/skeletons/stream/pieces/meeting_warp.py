@@ -14,8 +14,8 @@ from contextlib import AbstractContextManager, nullcontext
 
 from tvm import tirx
 
+from tvm_cascade.tile.attention.pieces import Piece
 from tvm_cascade.tile.emit import put, registers, when
-from tvm_cascade.tile.pieces import Piece
 from tvm_cascade.tile.skeletons.stream.pieces.grid import GridMeeting
 from tvm_cascade.tile.skeletons.stream.pieces.meeting import EachPiece
 

@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from tvm import ir, tirx
 
 from tvm_cascade.analysis.extent import product
+from tvm_cascade.tile.attention.pieces import Cut, Piece, SharedItems, WholeItems
+from tvm_cascade.tile.attention.ragged import RaggedCut
 from tvm_cascade.tile.emit import bind, in_register, kernel_extent
 from tvm_cascade.tile.live import Rows, TileRange, live_tiles
-from tvm_cascade.tile.pieces import Cut, Piece, SharedItems, WholeItems
-from tvm_cascade.tile.ragged import RaggedCut
 from tvm_cascade.tile.skeletons.stream.pieces.config import is_of_place, sequences_of
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.work import Work

@@ -15,14 +15,14 @@ from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.tir import loads_of, uses
+from tvm_cascade.tile.attention.pieces import Piece
+from tvm_cascade.tile.attention.shape import Stream, product_along
 from tvm_cascade.tile.emit import named, ptx, put, registers, when
 from tvm_cascade.tile.fragment import QUAD
 from tvm_cascade.tile.merge.cluster import take_four
 from tvm_cascade.tile.merge.lanes import in_no_lane
 from tvm_cascade.tile.merge.pieces import FOUR, SPAN
 from tvm_cascade.tile.output import member_at
-from tvm_cascade.tile.pieces import Piece
-from tvm_cascade.tile.shape import Stream, product_along
 from tvm_cascade.tile.skeletons.stream.pieces.meeting import MEETING, EachPiece, Group, Meeting, Unit
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.state import State

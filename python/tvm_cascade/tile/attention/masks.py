@@ -8,12 +8,12 @@ from itertools import chain
 
 from tvm import ir, tirx
 
-from tvm_cascade.tile.bits import Bounds, KeptBits, LoadedBits, boolean_load
+from tvm_cascade.tile.attention.bits import Bounds, KeptBits, LoadedBits, boolean_load
+from tvm_cascade.tile.attention.rows import RowFold
 from tvm_cascade.tile.element import Mask
 from tvm_cascade.tile.emit import in_register
 from tvm_cascade.tile.fragment import ROWS
 from tvm_cascade.tile.live import conjuncts, loads_by, mask_slacks, solved_for
-from tvm_cascade.tile.rows import RowFold
 from tvm_cascade.transform.printer import cast
 
 

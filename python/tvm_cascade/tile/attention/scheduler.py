@@ -1,4 +1,4 @@
-"""The tile scheduler: the loop of a persistent block over its tiles of rows, in the order of `tile.tile_schedule`.
+"""The tile scheduler: the loop of a persistent block over its tiles of rows, in the order of `tile_schedule`.
 
 Work runs over tiles of rows and over *places* (points of the batch), tiles of rows fastest: blocks that run together
 then share the right operands in the L2 cache. Where masks make tiles uneven, a block reads its list, or where that is
@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
+from tvm_cascade.tile.attention.tile_schedule import NOTHING
 from tvm_cascade.tile.emit import bind, put, registers, when
-from tvm_cascade.tile.tile_schedule import NOTHING
 
 
 @dataclass(frozen=True)

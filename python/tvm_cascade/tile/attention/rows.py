@@ -17,7 +17,11 @@ from tvm_cascade.analysis.reducers import combiner_of, identity_of
 from tvm_cascade.analysis.tir import dtype_of, loads_of, substitute
 from tvm_cascade.steps.move import departure, destination, displacement
 from tvm_cascade.steps.program import Combine, Move, Scale, Shift, Step
-from tvm_cascade.tile.bits import KeptBits
+from tvm_cascade.tile.attention.bits import KeptBits
+from tvm_cascade.tile.attention.near_zero import NEAR, NearZero, bits_of
+from tvm_cascade.tile.attention.polynomial import shared_exp2
+from tvm_cascade.tile.attention.program import TileProgram
+from tvm_cascade.tile.attention.steps import PARTIAL, Hoisted, RegisterElement, TileReduce
 from tvm_cascade.tile.element import REGISTER, SCORE, Mask
 from tvm_cascade.tile.emit import bind, kernel_extent, ptx, put, registers
 from tvm_cascade.tile.fragment import (
@@ -34,10 +38,6 @@ from tvm_cascade.tile.fragment import (
     register_index,
 )
 from tvm_cascade.tile.merge.lanes import exchanged, in_no_lane
-from tvm_cascade.tile.near_zero import NEAR, NearZero, bits_of
-from tvm_cascade.tile.polynomial import shared_exp2
-from tvm_cascade.tile.program import TileProgram
-from tvm_cascade.tile.steps import PARTIAL, Hoisted, RegisterElement, TileReduce
 from tvm_cascade.transform.printer import cast
 from tvm_cascade.transform.values import TirValues
 

@@ -14,9 +14,9 @@ from typing import Any
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
+from tvm_cascade.tile.attention.operands.feed import Feed
 from tvm_cascade.tile.emit import bind, ptx, registers, when
 from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
-from tvm_cascade.tile.hopper.feed import Feed
 from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.operand import MATRIX_DTYPES, Operand
 from tvm_cascade.tile.work import Threads

@@ -20,8 +20,8 @@ from tvm import sym, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.tir import substitute
+from tvm_cascade.tile.attention.program import TileProgram
 from tvm_cascade.tile.live import Rows, live_tiles
-from tvm_cascade.tile.program import TileProgram
 
 MOST_SCHEDULED = 32768
 """Tiles of rows that a list may have; it is part of the kernel."""

@@ -14,9 +14,9 @@ from typing import Any
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
+from tvm_cascade.tile.attention.operands.copied_rows import RowCopies
 from tvm_cascade.tile.emit import bind, put, registers, when
 from tvm_cascade.tile.hopper.copy import TensorMap
-from tvm_cascade.tile.hopper.rows import RowCopies
 from tvm_cascade.tile.live import TileRange
 from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.pages import NOWHERE, Numbers

@@ -20,8 +20,8 @@ from tvm import ir, tirx
 from tvm.ir import prim
 from tvm.tirx.script import builder as T
 
+from tvm_cascade.tile.attention.scheduler import Item
 from tvm_cascade.tile.emit import bind, in_register, put, registers, when
-from tvm_cascade.tile.scheduler import Item
 
 _STORED, _LARGEST = "uint16", 0xFFFF
 """What costs and numbers are kept in, and the largest of those."""

@@ -18,11 +18,11 @@ import sympy as sp
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
+from tvm_cascade.tile.attention.steps import Accumulate
 from tvm_cascade.tile.emit import bind, ptx, put, registers
 from tvm_cascade.tile.fragment import COLUMNS_PER_STEP, NEIGHBOURS, QUAD, ROWS
 from tvm_cascade.tile.merge.lanes import from_lane
 from tvm_cascade.tile.operand import MATRIX_DTYPES
-from tvm_cascade.tile.steps import Accumulate
 
 Weight = Callable[[sp.Symbol, ir.Expr, int, int], ir.Expr]
 """(symbol, eight columns, row, neighbour) -> the weight there, in float32."""

@@ -27,9 +27,9 @@ from tvm_cascade.analysis.tir import dtype_of, loads_of
 from tvm_cascade.steps.program import Element, Reduce, Shift, Step
 from tvm_cascade.symbolic.functions import Round
 from tvm_cascade.symbolic.rounding import FORMATS
+from tvm_cascade.tile.attention.shape import Stream
+from tvm_cascade.tile.attention.steps import Accumulate
 from tvm_cascade.tile.output import Output, member_at
-from tvm_cascade.tile.shape import Stream
-from tvm_cascade.tile.steps import Accumulate
 
 _LARGEST_SUM = 2.0**14
 """Of a lane's weights in a tile, or less where a narrow dtype would not hold each of them then."""

@@ -18,10 +18,10 @@ from typing import Any
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
+from tvm_cascade.tile.attention.pieces import Piece
+from tvm_cascade.tile.attention.ragged import RaggedCut, origin_bytes
 from tvm_cascade.tile.emit import bind, in_register, put, registers, when
 from tvm_cascade.tile.merge.lanes import WARP, from_lane_at
-from tvm_cascade.tile.pieces import Piece
-from tvm_cascade.tile.ragged import RaggedCut, origin_bytes
 from tvm_cascade.tile.work import Threads
 
 

@@ -15,9 +15,9 @@ from typing import Any
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
+from tvm_cascade.tile.attention.pieces import Cut
 from tvm_cascade.tile.emit import bind, in_register, put, registers, when
 from tvm_cascade.tile.merge.lanes import WARP, from_lane
-from tvm_cascade.tile.pieces import Cut
 from tvm_cascade.tile.work import Threads
 
 MOST_SEQUENCES = 8192

@@ -27,16 +27,16 @@ from tvm_cascade.symbolic.functions import Round
 from tvm_cascade.symbolic.printing import formula
 from tvm_cascade.symbolic.rounding import FORMATS, NARROW_RANGE
 from tvm_cascade.tile.ahead import Ahead
+from tvm_cascade.tile.attention.bounded import is_bounded
+from tvm_cascade.tile.attention.near_zero import NearZero, find_near_zero
+from tvm_cascade.tile.attention.optimistic import Optimistic, find_optimistic, free_extreme
+from tvm_cascade.tile.attention.shape import Product, Stream
+from tvm_cascade.tile.attention.steps import PARTIAL, Accumulate, Hoisted, RegisterElement, TileReduce
 from tvm_cascade.tile.binary import in_base_two
-from tvm_cascade.tile.bounded import is_bounded
 from tvm_cascade.tile.element import REGISTER, read_element, varies
 from tvm_cascade.tile.element import Element as ScoreElement
 from tvm_cascade.tile.fragment import DTYPE
-from tvm_cascade.tile.near_zero import NearZero, find_near_zero
 from tvm_cascade.tile.operand import MATRIX_DTYPES, Unfit, dtypes_text
-from tvm_cascade.tile.optimistic import Optimistic, find_optimistic, free_extreme
-from tvm_cascade.tile.shape import Product, Stream
-from tvm_cascade.tile.steps import PARTIAL, Accumulate, Hoisted, RegisterElement, TileReduce
 from tvm_cascade.transform.absorption import Relation
 from tvm_cascade.transform.dead_tiles import dead_positions
 from tvm_cascade.transform.elements import plan_elements

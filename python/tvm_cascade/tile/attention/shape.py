@@ -25,6 +25,7 @@ from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.tir import dtype_of, loads_of, substitute, uses, variables_of
+from tvm_cascade.tile.attention.packed import Digit, PackedRows, digits_of, pack
 from tvm_cascade.tile.operand import (
     Line,
     Operand,
@@ -39,7 +40,6 @@ from tvm_cascade.tile.operand import (
     with_digits,
 )
 from tvm_cascade.tile.output import Output, read_outputs, stored_operand
-from tvm_cascade.tile.packed import Digit, PackedRows, digits_of, pack
 from tvm_cascade.transform.dims import Dims
 from tvm_cascade.transform.factors import with_factors_apart
 from tvm_cascade.transform.producers import Producer, find_producers

@@ -18,8 +18,8 @@ import sympy as sp
 
 from tvm_cascade.steps.program import Element, Reduce
 from tvm_cascade.symbolic.printing import formula
+from tvm_cascade.tile.attention.shape import Product
 from tvm_cascade.tile.operand import dtypes_text
-from tvm_cascade.tile.shape import Product
 
 PARTIAL = sp.Symbol("p", real=True)
 """What a reduction over a tile gives, before its outer map."""

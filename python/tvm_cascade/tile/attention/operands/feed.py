@@ -9,9 +9,9 @@ from typing import Any, Protocol
 from tvm import ir
 from tvm.tirx.script import builder as T
 
+from tvm_cascade.tile.attention.operands.paged import PageNumbers, target_of, warps_of
 from tvm_cascade.tile.emit import named, ptx, when
 from tvm_cascade.tile.hopper.barrier import Barriers, Ring
-from tvm_cascade.tile.hopper.paged import PageNumbers, target_of, warps_of
 from tvm_cascade.tile.merge.lanes import WARP
 
 
@@ -50,7 +50,7 @@ class Feed:
 
     Attributes
     ----------
-    copies : of each operand, or the form of tiles that something else than copies fills (`hopper.widen`).
+    copies : of each operand, or the form of tiles that something else than copies fills (`attention.operands.widen`).
     tiles : its shared memory, [stage, box, row, column].
     full, empty : a barrier for each stage.
     """

@@ -1,0 +1,1 @@
+"""Operands of attention on their way to the tensor cores: rings of tiles, rows in pages, conversions, fragments."""

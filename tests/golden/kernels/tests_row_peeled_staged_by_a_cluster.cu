@@ -1,0 +1,270 @@
+extern "C" __global__ void __launch_bounds__(128, 1) main_kernel(half* __restrict__ gain_ptr, half* __restrict__ out_ptr, half* __restrict__ x_ptr) {
+  int warp_id_in_cta = __shfl_sync((uint)4294967295, (((int)threadIdx.x) >> 5), 0, 32);
+  int block = ((int)blockIdx.x);
+  int part = ((int)tvm_builtin_cluster_ctaid_x());
+  int warp = warp_id_in_cta;
+  int cse_v1 = (((int)threadIdx.x) & 31);
+  int lane = (((int)threadIdx.x) & 31);
+  int thread = ((int)threadIdx.x);
+  alignas(64) float squares_0_ptr[1];
+  alignas(64) int count_ptr[1];
+  extern __shared__ __align__(64) uchar _ptr[];
+  cluster_arrive();
+  int cse_v2 = (((int)blockIdx.x) >> 2);
+  int row_index = (((int)blockIdx.x) >> 2);
+  int i = (((int)blockIdx.x) >> 2);
+  alignas(64) int head_ptr[1];
+  head_ptr[0] = (((((int)blockIdx.x) >> 2) * -1021) & 7);
+  alignas(64) int body_end_ptr[1];
+  body_end_ptr[0] = (head_ptr[0] + ((1014 - head_ptr[0]) & -8));
+  int cse_v3 = (((int)blockIdx.x) & 3);
+  int start = (((((int)blockIdx.x) & 3) * 256) + head_ptr[0]);
+  int end = min((start + 256), body_end_ptr[0]);
+  int i_1 = (((int)blockIdx.x) >> 2);
+  int64_t cse_v5 = ((int64_t)start);
+  int64_t cse_v22 = ((((int64_t)((int)blockIdx.x)) >> (int64_t)2) * (int64_t)1021);
+  int64_t cse_v27 = (((((int64_t)((int)blockIdx.x)) >> (int64_t)2) * (int64_t)1021) + ((int64_t)start));
+  if (((int)threadIdx.x) == 0) {
+    tvm_builtin_ptx_mbarrier_init_init_shared_b64(tvm_builtin_cuda_cvta_generic_to_shared((&(((uint64_t*)_ptr)[80]))), (uint)1);
+    tvm_builtin_ptx_fence_proxy_proxy_async_shared__cta();
+    int cse_v4 = (end - start);
+    int cse_v21 = min(max((end - start), 0), 1024);
+    int left = min(max((end - start), 0), 1024);
+    tvm_builtin_ptx_mbarrier_arrive_expect_tx_arrive_expect_tx_shared_b64(tvm_builtin_cuda_cvta_generic_to_shared((&(((uint64_t*)_ptr)[80]))), ((uint)(min(max((end - start), 0), 1024) * 2)));
+    int64_t piece = (((((int64_t)((int)blockIdx.x)) >> (int64_t)2) * (int64_t)1021) + ((int64_t)start));
+    if (0 < (end - start)) {
+      tvm_builtin_ptx_cp_async_bulk_g2s_cluster_async_bulk_shared__cluster_global_mbarrier__complete_tx__bytes(tvm_builtin_cuda_cvta_generic_to_shared((&(((half*)_ptr)[64]))), (&(x_ptr[(((((int64_t)((int)blockIdx.x)) >> (int64_t)2) * (int64_t)1021) + ((int64_t)start))])), ((uint)(min((end - start), 1024) * 2)), tvm_builtin_cuda_cvta_generic_to_shared((&(((uint64_t*)_ptr)[80]))));
+    }
+  }
+  tvm_builtin_cuda_cta_sync();
+  int i_2 = (((int)blockIdx.x) >> 2);
+  squares_0_ptr[0] = 0x0p+0f/*0.000000e+00*/;
+  count_ptr[0] = 0;
+  alignas(64) half x_vectors_ptr[1];
+  alignas(64) int rim_ptr[1];
+  int cse_v14 = ((((int)blockIdx.x) & 3) * 128);
+  int cse_v23 = (((((int)blockIdx.x) & 3) * 128) + ((int)threadIdx.x));
+  rim_ptr[0] = (((((((int)blockIdx.x) & 3) * 128) + ((int)threadIdx.x)) < head_ptr[0]) ? (((((int)blockIdx.x) & 3) * 128) + ((int)threadIdx.x)) : (((((((int)blockIdx.x) & 3) * 128) + body_end_ptr[0]) + ((int)threadIdx.x)) - head_ptr[0]));
+  x_vectors_ptr[0] = __float2half_rn(0x0p+0f/*0.000000e+00*/);
+  if (rim_ptr[0] < 1021) {
+    x_vectors_ptr[0] = x_ptr[(((((int64_t)((int)blockIdx.x)) >> (int64_t)2) * (int64_t)1021) + ((int64_t)rim_ptr[0]))];
+  }
+  alignas(64) half x_vectors_ptr_1[8];
+  int chunk_start = start;
+  alignas(64) int existing_ptr[1];
+  existing_ptr[0] = 0;
+  int cse_v6 = (((int)threadIdx.x) * 8);
+  int cse_v15 = ((((int)threadIdx.x) * 8) + start);
+  existing_ptr[0] = (existing_ptr[0] + ((((((int)threadIdx.x) * 8) + start) < end) ? 8 : 0));
+  int number = 0;
+  tvm_builtin_cuda_mbarrier_wait((&(((uint64_t*)_ptr)[80])), 0);
+  x_vectors_ptr_1[0] = __float2half_rn(0x0p+0f/*0.000000e+00*/);
+  x_vectors_ptr_1[1] = __float2half_rn(0x0p+0f/*0.000000e+00*/);
+  x_vectors_ptr_1[2] = __float2half_rn(0x0p+0f/*0.000000e+00*/);
+  x_vectors_ptr_1[3] = __float2half_rn(0x0p+0f/*0.000000e+00*/);
+  x_vectors_ptr_1[4] = __float2half_rn(0x0p+0f/*0.000000e+00*/);
+  x_vectors_ptr_1[5] = __float2half_rn(0x0p+0f/*0.000000e+00*/);
+  x_vectors_ptr_1[6] = __float2half_rn(0x0p+0f/*0.000000e+00*/);
+  x_vectors_ptr_1[7] = __float2half_rn(0x0p+0f/*0.000000e+00*/);
+  int cse_v16 = ((((int)threadIdx.x) * 8) + 64);
+  if (((((int)threadIdx.x) * 8) + start) < end) {
+    *(uint4*)(x_vectors_ptr_1 + 0) = *(uint4*)(((half*)_ptr) + ((((int)threadIdx.x) * 8) + 64));
+  }
+  if (0 < existing_ptr[0]) {
+    int count_before = count_ptr[0];
+    count_ptr[0] = (count_before + existing_ptr[0]);
+    alignas(64) float squares_0_parts_ptr[4];
+    squares_0_parts_ptr[0] = 0x0p+0f/*0.000000e+00*/;
+    squares_0_parts_ptr[1] = 0x0p+0f/*0.000000e+00*/;
+    squares_0_parts_ptr[2] = 0x0p+0f/*0.000000e+00*/;
+    squares_0_parts_ptr[3] = 0x0p+0f/*0.000000e+00*/;
+    float x_1 = (((float)x_vectors_ptr_1[0]) * ((float)x_vectors_ptr_1[0]));
+    squares_0_parts_ptr[0] = (squares_0_parts_ptr[0] + ((((((int)threadIdx.x) * 8) + start) < end) ? x_1 : 0x0p+0f/*0.000000e+00*/));
+    float x_1_1 = (((float)x_vectors_ptr_1[1]) * ((float)x_vectors_ptr_1[1]));
+    squares_0_parts_ptr[1] = (squares_0_parts_ptr[1] + ((((((int)threadIdx.x) * 8) + start) < end) ? x_1_1 : 0x0p+0f/*0.000000e+00*/));
+    float x_1_2 = (((float)x_vectors_ptr_1[2]) * ((float)x_vectors_ptr_1[2]));
+    squares_0_parts_ptr[2] = (squares_0_parts_ptr[2] + ((((((int)threadIdx.x) * 8) + start) < end) ? x_1_2 : 0x0p+0f/*0.000000e+00*/));
+    float x_1_3 = (((float)x_vectors_ptr_1[3]) * ((float)x_vectors_ptr_1[3]));
+    squares_0_parts_ptr[3] = (squares_0_parts_ptr[3] + ((((((int)threadIdx.x) * 8) + start) < end) ? x_1_3 : 0x0p+0f/*0.000000e+00*/));
+    float x_1_4 = (((float)x_vectors_ptr_1[4]) * ((float)x_vectors_ptr_1[4]));
+    squares_0_parts_ptr[0] = (squares_0_parts_ptr[0] + ((((((int)threadIdx.x) * 8) + start) < end) ? x_1_4 : 0x0p+0f/*0.000000e+00*/));
+    float x_1_5 = (((float)x_vectors_ptr_1[5]) * ((float)x_vectors_ptr_1[5]));
+    squares_0_parts_ptr[1] = (squares_0_parts_ptr[1] + ((((((int)threadIdx.x) * 8) + start) < end) ? x_1_5 : 0x0p+0f/*0.000000e+00*/));
+    float x_1_6 = (((float)x_vectors_ptr_1[6]) * ((float)x_vectors_ptr_1[6]));
+    squares_0_parts_ptr[2] = (squares_0_parts_ptr[2] + ((((((int)threadIdx.x) * 8) + start) < end) ? x_1_6 : 0x0p+0f/*0.000000e+00*/));
+    float x_1_7 = (((float)x_vectors_ptr_1[7]) * ((float)x_vectors_ptr_1[7]));
+    squares_0_parts_ptr[3] = (squares_0_parts_ptr[3] + ((((((int)threadIdx.x) * 8) + start) < end) ? x_1_7 : 0x0p+0f/*0.000000e+00*/));
+    alignas(64) float squares_0_chunk_ptr[1];
+    squares_0_chunk_ptr[0] = (((squares_0_parts_ptr[0] + squares_0_parts_ptr[1]) + squares_0_parts_ptr[2]) + squares_0_parts_ptr[3]);
+    squares_0_ptr[0] = squares_0_chunk_ptr[0];
+  }
+  alignas(64) int existing_ptr_1[1];
+  existing_ptr_1[0] = 0;
+  existing_ptr_1[0] = (existing_ptr_1[0] + ((rim_ptr[0] < 1021) ? 1 : 0));
+  if (0 < existing_ptr_1[0]) {
+    int count_before_1 = count_ptr[0];
+    count_ptr[0] = (count_before_1 + existing_ptr_1[0]);
+    alignas(64) float squares_0_parts_ptr_1[1];
+    squares_0_parts_ptr_1[0] = 0x0p+0f/*0.000000e+00*/;
+    float x_1_8 = (((float)x_vectors_ptr[0]) * ((float)x_vectors_ptr[0]));
+    squares_0_parts_ptr_1[0] = (squares_0_parts_ptr_1[0] + ((rim_ptr[0] < 1021) ? x_1_8 : 0x0p+0f/*0.000000e+00*/));
+    alignas(64) float squares_0_chunk_ptr_1[1];
+    squares_0_chunk_ptr_1[0] = squares_0_parts_ptr_1[0];
+    squares_0_ptr[0] = (squares_0_ptr[0] + squares_0_chunk_ptr_1[0]);
+  }
+  alignas(64) float squares_0_whole_ptr[1];
+  alignas(64) int count_whole_ptr[1];
+  int own = count_ptr[0];
+  int other = __shfl_xor_sync((uint)4294967295, own, 16, 32);
+  int cse_v7 = (own + other);
+  int own_1 = (own + other);
+  int other_1 = __shfl_xor_sync((uint)4294967295, (own + other), 8, 32);
+  int cse_v17 = ((own + other) + other_1);
+  int own_2 = ((own + other) + other_1);
+  int other_2 = __shfl_xor_sync((uint)4294967295, ((own + other) + other_1), 4, 32);
+  int cse_v24 = (((own + other) + other_1) + other_2);
+  int own_3 = (((own + other) + other_1) + other_2);
+  int other_3 = __shfl_xor_sync((uint)4294967295, (((own + other) + other_1) + other_2), 2, 32);
+  int cse_v28 = ((((own + other) + other_1) + other_2) + other_3);
+  int own_4 = ((((own + other) + other_1) + other_2) + other_3);
+  int other_4 = __shfl_xor_sync((uint)4294967295, ((((own + other) + other_1) + other_2) + other_3), 1, 32);
+  count_whole_ptr[0] = (((((own + other) + other_1) + other_2) + other_3) + other_4);
+  float own_5 = squares_0_ptr[0];
+  float other_5 = __shfl_xor_sync((uint)4294967295, own_5, 16, 32);
+  float cse_v8 = (own_5 + other_5);
+  float own_6 = (own_5 + other_5);
+  float other_6 = __shfl_xor_sync((uint)4294967295, (own_5 + other_5), 8, 32);
+  float cse_v18 = ((own_5 + other_5) + other_6);
+  float own_7 = ((own_5 + other_5) + other_6);
+  float other_7 = __shfl_xor_sync((uint)4294967295, ((own_5 + other_5) + other_6), 4, 32);
+  float cse_v25 = (((own_5 + other_5) + other_6) + other_7);
+  float own_8 = (((own_5 + other_5) + other_6) + other_7);
+  float other_8 = __shfl_xor_sync((uint)4294967295, (((own_5 + other_5) + other_6) + other_7), 2, 32);
+  float cse_v29 = ((((own_5 + other_5) + other_6) + other_7) + other_8);
+  float own_9 = ((((own_5 + other_5) + other_6) + other_7) + other_8);
+  float other_9 = __shfl_xor_sync((uint)4294967295, ((((own_5 + other_5) + other_6) + other_7) + other_8), 1, 32);
+  squares_0_whole_ptr[0] = (((((own_5 + other_5) + other_6) + other_7) + other_8) + other_9);
+  squares_0_ptr[0] = squares_0_whole_ptr[0];
+  count_ptr[0] = count_whole_ptr[0];
+  if ((((int)threadIdx.x) % 32) == 0) {
+    ((float*)_ptr)[warp_id_in_cta] = squares_0_ptr[0];
+    ((int*)_ptr)[(warp_id_in_cta + 4)] = count_ptr[0];
+  }
+  tvm_builtin_cuda_cta_sync();
+  int cse_v9 = (((int)threadIdx.x) & 3);
+  squares_0_ptr[0] = ((float*)_ptr)[(((int)threadIdx.x) & 3)];
+  count_ptr[0] = ((int*)_ptr)[((((int)threadIdx.x) & 3) + 4)];
+  alignas(64) float squares_0_whole_ptr_1[1];
+  alignas(64) int count_whole_ptr_1[1];
+  int own_10 = count_ptr[0];
+  int other_10 = __shfl_xor_sync((uint)4294967295, own_10, 2, 32);
+  int cse_v10 = (own_10 + other_10);
+  int own_11 = (own_10 + other_10);
+  int other_11 = __shfl_xor_sync((uint)4294967295, (own_10 + other_10), 1, 32);
+  count_whole_ptr_1[0] = ((own_10 + other_10) + other_11);
+  float own_12 = squares_0_ptr[0];
+  float other_12 = __shfl_xor_sync((uint)4294967295, own_12, 2, 32);
+  float cse_v11 = (own_12 + other_12);
+  float own_13 = (own_12 + other_12);
+  float other_13 = __shfl_xor_sync((uint)4294967295, (own_12 + other_12), 1, 32);
+  squares_0_whole_ptr_1[0] = ((own_12 + other_12) + other_13);
+  squares_0_ptr[0] = squares_0_whole_ptr_1[0];
+  count_ptr[0] = count_whole_ptr_1[0];
+  cluster_wait();
+  if (((int)threadIdx.x) < 4) {
+    cluster_leave_float32((&(((float*)_ptr)[(((int)tvm_builtin_cluster_ctaid_x()) + 8)])), ((int)threadIdx.x), squares_0_ptr[0]);
+    cluster_leave_int32((&(((int*)_ptr)[(((int)tvm_builtin_cluster_ctaid_x()) + 12)])), ((int)threadIdx.x), count_ptr[0]);
+  }
+  cluster_arrive();
+  cluster_wait();
+  squares_0_ptr[0] = ((float*)_ptr)[((((int)threadIdx.x) & 3) + 8)];
+  count_ptr[0] = ((int*)_ptr)[((((int)threadIdx.x) & 3) + 12)];
+  alignas(64) float squares_0_whole_ptr_2[1];
+  alignas(64) int count_whole_ptr_2[1];
+  int own_14 = count_ptr[0];
+  int other_14 = __shfl_xor_sync((uint)4294967295, own_14, 2, 32);
+  int cse_v12 = (own_14 + other_14);
+  int own_15 = (own_14 + other_14);
+  int other_15 = __shfl_xor_sync((uint)4294967295, (own_14 + other_14), 1, 32);
+  count_whole_ptr_2[0] = ((own_14 + other_14) + other_15);
+  float own_16 = squares_0_ptr[0];
+  float other_16 = __shfl_xor_sync((uint)4294967295, own_16, 2, 32);
+  float cse_v13 = (own_16 + other_16);
+  float own_17 = (own_16 + other_16);
+  float other_17 = __shfl_xor_sync((uint)4294967295, (own_16 + other_16), 1, 32);
+  squares_0_whole_ptr_2[0] = ((own_16 + other_16) + other_17);
+  squares_0_ptr[0] = squares_0_whole_ptr_2[0];
+  count_ptr[0] = count_whole_ptr_2[0];
+  float squares = squares_0_ptr[0];
+  alignas(64) half x_vectors_ptr_2[8];
+  alignas(64) half gain_vectors_ptr[8];
+  int chunk_start_1 = start;
+  x_vectors_ptr_2[0] = __float2half_rn(0x0p+0f/*0.000000e+00*/);
+  x_vectors_ptr_2[1] = __float2half_rn(0x0p+0f/*0.000000e+00*/);
+  x_vectors_ptr_2[2] = __float2half_rn(0x0p+0f/*0.000000e+00*/);
+  x_vectors_ptr_2[3] = __float2half_rn(0x0p+0f/*0.000000e+00*/);
+  x_vectors_ptr_2[4] = __float2half_rn(0x0p+0f/*0.000000e+00*/);
+  x_vectors_ptr_2[5] = __float2half_rn(0x0p+0f/*0.000000e+00*/);
+  x_vectors_ptr_2[6] = __float2half_rn(0x0p+0f/*0.000000e+00*/);
+  x_vectors_ptr_2[7] = __float2half_rn(0x0p+0f/*0.000000e+00*/);
+  if (((((int)threadIdx.x) * 8) + start) < end) {
+    *(uint4*)(x_vectors_ptr_2 + 0) = *(uint4*)(((half*)_ptr) + ((((int)threadIdx.x) * 8) + 64));
+  }
+  gain_vectors_ptr[0] = __float2half_rn(0x0p+0f/*0.000000e+00*/);
+  gain_vectors_ptr[1] = __float2half_rn(0x0p+0f/*0.000000e+00*/);
+  gain_vectors_ptr[2] = __float2half_rn(0x0p+0f/*0.000000e+00*/);
+  gain_vectors_ptr[3] = __float2half_rn(0x0p+0f/*0.000000e+00*/);
+  gain_vectors_ptr[4] = __float2half_rn(0x0p+0f/*0.000000e+00*/);
+  gain_vectors_ptr[5] = __float2half_rn(0x0p+0f/*0.000000e+00*/);
+  gain_vectors_ptr[6] = __float2half_rn(0x0p+0f/*0.000000e+00*/);
+  gain_vectors_ptr[7] = __float2half_rn(0x0p+0f/*0.000000e+00*/);
+  int64_t cse_v19 = (((int64_t)((int)threadIdx.x)) * (int64_t)8);
+  if (((((int)threadIdx.x) * 8) + start) < end) {
+    int64_t cse_v26 = ((((int64_t)((int)threadIdx.x)) * (int64_t)8) + ((int64_t)start));
+    int64_t place = ((((int64_t)((int)threadIdx.x)) * (int64_t)8) + ((int64_t)start));
+    alignas(64) int lost_ptr[1];
+    lost_ptr[0] = ((int)(((((int64_t)((int)threadIdx.x)) * (int64_t)8) + ((int64_t)start)) & (int64_t)7));
+    alignas(64) half covering_ptr[16];
+    int64_t cse_v30 = (((((int64_t)start) >> (int64_t)3) * (int64_t)8) + (((int64_t)((int)threadIdx.x)) * (int64_t)8));
+    *(uint4*)(covering_ptr + 0) = *(uint4*)(gain_ptr + (((((int64_t)start) >> (int64_t)3) * (int64_t)8) + (((int64_t)((int)threadIdx.x)) * (int64_t)8)));
+    *(uint4*)(covering_ptr + 8) = *(uint4*)(gain_ptr + ((((((int64_t)start) >> (int64_t)3) * (int64_t)8) + (((int64_t)((int)threadIdx.x)) * (int64_t)8)) + (int64_t)8));
+    alignas(64) uint by_2_ptr[6];
+    by_2_ptr[0] = ((0 < ((lost_ptr[0] * 2) & 8)) ? ((uint*)covering_ptr)[2] : ((uint*)covering_ptr)[0]);
+    by_2_ptr[1] = ((0 < ((lost_ptr[0] * 2) & 8)) ? ((uint*)covering_ptr)[3] : ((uint*)covering_ptr)[1]);
+    by_2_ptr[2] = ((0 < ((lost_ptr[0] * 2) & 8)) ? ((uint*)covering_ptr)[4] : ((uint*)covering_ptr)[2]);
+    by_2_ptr[3] = ((0 < ((lost_ptr[0] * 2) & 8)) ? ((uint*)covering_ptr)[5] : ((uint*)covering_ptr)[3]);
+    by_2_ptr[4] = ((0 < ((lost_ptr[0] * 2) & 8)) ? ((uint*)covering_ptr)[6] : ((uint*)covering_ptr)[4]);
+    by_2_ptr[5] = ((0 < ((lost_ptr[0] * 2) & 8)) ? ((uint*)covering_ptr)[7] : ((uint*)covering_ptr)[5]);
+    alignas(64) uint by_1_ptr[5];
+    by_1_ptr[0] = ((0 < ((lost_ptr[0] * 2) & 4)) ? by_2_ptr[1] : by_2_ptr[0]);
+    by_1_ptr[1] = ((0 < ((lost_ptr[0] * 2) & 4)) ? by_2_ptr[2] : by_2_ptr[1]);
+    by_1_ptr[2] = ((0 < ((lost_ptr[0] * 2) & 4)) ? by_2_ptr[3] : by_2_ptr[2]);
+    by_1_ptr[3] = ((0 < ((lost_ptr[0] * 2) & 4)) ? by_2_ptr[4] : by_2_ptr[3]);
+    by_1_ptr[4] = ((0 < ((lost_ptr[0] * 2) & 4)) ? by_2_ptr[5] : by_2_ptr[4]);
+    uint64_t bits = ((uint64_t)(((lost_ptr[0] * 2) & 3) * 8));
+    ((uint*)gain_vectors_ptr)[0] = ((uint)(((((uint64_t)by_1_ptr[1]) << (uint64_t)32ULL) | ((uint64_t)by_1_ptr[0])) >> bits));
+    ((uint*)gain_vectors_ptr)[1] = ((uint)(((((uint64_t)by_1_ptr[2]) << (uint64_t)32ULL) | ((uint64_t)by_1_ptr[1])) >> bits));
+    ((uint*)gain_vectors_ptr)[2] = ((uint)(((((uint64_t)by_1_ptr[3]) << (uint64_t)32ULL) | ((uint64_t)by_1_ptr[2])) >> bits));
+    ((uint*)gain_vectors_ptr)[3] = ((uint)(((((uint64_t)by_1_ptr[4]) << (uint64_t)32ULL) | ((uint64_t)by_1_ptr[3])) >> bits));
+  }
+  float cse_v20 = ((squares / 0x1.fe8p+9f/*1.021000e+03*/) + 0x1.4f8b588e368f1p-17f/*1.000000e-05*/);
+  if (((((int)threadIdx.x) * 8) + start) < end) {
+    alignas(64) half out_stored_ptr[8];
+    out_stored_ptr[0] = ((half)((((float)x_vectors_ptr_2[0]) * rsqrtf(((squares / 0x1.fe8p+9f/*1.021000e+03*/) + 0x1.4f8b588e368f1p-17f/*1.000000e-05*/))) * ((float)gain_vectors_ptr[0])));
+    out_stored_ptr[1] = ((half)((((float)x_vectors_ptr_2[1]) * rsqrtf(((squares / 0x1.fe8p+9f/*1.021000e+03*/) + 0x1.4f8b588e368f1p-17f/*1.000000e-05*/))) * ((float)gain_vectors_ptr[1])));
+    out_stored_ptr[2] = ((half)((((float)x_vectors_ptr_2[2]) * rsqrtf(((squares / 0x1.fe8p+9f/*1.021000e+03*/) + 0x1.4f8b588e368f1p-17f/*1.000000e-05*/))) * ((float)gain_vectors_ptr[2])));
+    out_stored_ptr[3] = ((half)((((float)x_vectors_ptr_2[3]) * rsqrtf(((squares / 0x1.fe8p+9f/*1.021000e+03*/) + 0x1.4f8b588e368f1p-17f/*1.000000e-05*/))) * ((float)gain_vectors_ptr[3])));
+    out_stored_ptr[4] = ((half)((((float)x_vectors_ptr_2[4]) * rsqrtf(((squares / 0x1.fe8p+9f/*1.021000e+03*/) + 0x1.4f8b588e368f1p-17f/*1.000000e-05*/))) * ((float)gain_vectors_ptr[4])));
+    out_stored_ptr[5] = ((half)((((float)x_vectors_ptr_2[5]) * rsqrtf(((squares / 0x1.fe8p+9f/*1.021000e+03*/) + 0x1.4f8b588e368f1p-17f/*1.000000e-05*/))) * ((float)gain_vectors_ptr[5])));
+    out_stored_ptr[6] = ((half)((((float)x_vectors_ptr_2[6]) * rsqrtf(((squares / 0x1.fe8p+9f/*1.021000e+03*/) + 0x1.4f8b588e368f1p-17f/*1.000000e-05*/))) * ((float)gain_vectors_ptr[6])));
+    out_stored_ptr[7] = ((half)((((float)x_vectors_ptr_2[7]) * rsqrtf(((squares / 0x1.fe8p+9f/*1.021000e+03*/) + 0x1.4f8b588e368f1p-17f/*1.000000e-05*/))) * ((float)gain_vectors_ptr[7])));
+    *(uint4*)(out_ptr + ((((((((int64_t)((int)blockIdx.x)) >> (int64_t)2) * (int64_t)1021) + ((int64_t)start)) >> (int64_t)3) * (int64_t)8) + (((int64_t)((int)threadIdx.x)) * (int64_t)8))) = *(uint4*)(out_stored_ptr + 0);
+  }
+  alignas(64) half gain_vectors_ptr_1[1];
+  if (rim_ptr[0] < 1021) {
+    gain_vectors_ptr_1[0] = gain_ptr[rim_ptr[0]];
+    alignas(64) half out_stored_ptr_1[1];
+    out_stored_ptr_1[0] = ((half)((((float)x_vectors_ptr[0]) * rsqrtf(((squares / 0x1.fe8p+9f/*1.021000e+03*/) + 0x1.4f8b588e368f1p-17f/*1.000000e-05*/))) * ((float)gain_vectors_ptr_1[0])));
+    out_ptr[(((((int64_t)((int)blockIdx.x)) >> (int64_t)2) * (int64_t)1021) + ((int64_t)rim_ptr[0]))] = out_stored_ptr_1[0];
+  }
+}
