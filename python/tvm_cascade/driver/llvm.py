@@ -17,6 +17,7 @@ from tvm_cascade.driver.alignment import of_any_address
 from tvm_cascade.driver.backend import Backend, Goal, Lowered, export_library, is_scheduled
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.schedule.bfloat16 import lower_bfloat16
+from tvm_cascade.schedule.blocked_sums import blocked_sums
 from tvm_cascade.schedule.cpu import schedule_cpu
 from tvm_cascade.schedule.float8 import round_float8
 from tvm_cascade.schedule.inlining import inline_maps
@@ -61,7 +62,7 @@ def _lowered(outcome: Outcome, goal: Goal, most_rows: int | None) -> Lowered:
     assert isinstance(cpu, Cpu)
     unfused = outcome.program.func if fused and plain and outcome.program else None
     lowered, made = _scheduled(func, unfused, cpu, most_rows)
-    lowered = cells_on_the_stack(skip_dead_tiles(hoist_guards(lowered)))
+    lowered = cells_on_the_stack(blocked_sums(skip_dead_tiles(hoist_guards(lowered))))
     # Last: neither schedule primitives nor TVM's lowering of bfloat16 know the let expressions of this arithmetic.
     if (wide := lower_bfloat16(lowered)) is not None:
         lowered = powers_as_products(wide)

@@ -10,6 +10,7 @@ to bfloat16 do, takes time exponential in its length; cells that are stored and 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeVar
 
 import tvm_ffi
@@ -19,7 +20,7 @@ from tvm.ir import prim
 from tvm_cascade.analysis.expression import call_name
 from tvm_cascade.analysis.tir import dtype_of, substitute
 
-__all__ = ["cells_on_the_stack", "lets_on_the_stack", "serial", "within"]
+__all__ = ["allocating", "cells_on_the_stack", "lets_on_the_stack", "serial", "within"]
 
 Node = TypeVar("Node")
 Pairs = list[tuple[tirx.Var, tirx.Var]]
@@ -79,22 +80,23 @@ def lets_on_the_stack(func: tirx.PrimFunc) -> tirx.PrimFunc:
         before = _Cells()
         value = before.instead(place.value)
         made.extend(one.buffer for one in before.stores)
-        cells.update(made)
+        cells.update(one.buffer for one in before.stores)
         return tirx.SeqStmt([*before.stores, tirx.BufferStore(place.buffer, value, place.indices)])
-
-    def allocate(block: s_tir.SBlock) -> s_tir.SBlock:
-        if not made:
-            return block
-        own = (block.name_hint, block.body, block.init, [*block.alloc_buffers, *made])
-        made.clear()
-        return s_tir.SBlock(block.iter_vars, block.reads, block.writes, *own, block.match_buffers, block.annotations)
 
     def leave(loop: tirx.For) -> tirx.For:
         holds_cells = cells and any(one.buffer in cells for one in within(loop.body, tirx.BufferStore))
         return serial(loop) if holds_cells and loop.kind == tirx.ForKind.VECTORIZED else loop
 
-    kinds = [(tirx.BufferStore, store), (s_tir.SBlock, allocate), (tirx.For, leave)]
-    return func.with_body(tvm_ffi.structural_map(func.body, kinds))
+    body = tvm_ffi.structural_map(func.body, [(tirx.BufferStore, store), (tirx.For, leave)])
+    return allocating(func.with_body(body), made) if made else func
+
+
+def allocating(func: tirx.PrimFunc, buffers: Sequence[tirx.Var]) -> tirx.PrimFunc:
+    """The function with buffers of its own; TVM moves them to where they are used."""
+    root = func.body.block
+    own = (root.name_hint, root.body, root.init, [*root.alloc_buffers, *buffers])
+    block = s_tir.SBlock(root.iter_vars, root.reads, root.writes, *own, root.match_buffers, root.annotations)
+    return func.with_body(s_tir.SBlockRealize(func.body.iter_values, func.body.predicate, block))
 
 
 def within(whole: ir.Expr | tirx.Stmt, kind: type[Node]) -> list[Node]:
