@@ -13,8 +13,9 @@ from tvm import s_tir, te, tirx
 from tvm.target import Target
 
 from tvm_cascade.devices.read import cpu_of
-from tvm_cascade.driver.compilation import compile_unfused
+from tvm_cascade.driver.compilation import compile_fused, compile_unfused
 from tvm_cascade.evaluate import tolerance
+from tvm_cascade.options import FuseOptions
 from tvm_cascade.schedule.microkernel import find_contraction
 from tvm_cascade.schedule.nests import plan_alone
 from tvm_cascade.schedule.roles import OPERAND
@@ -182,3 +183,22 @@ def test_short_windows_of_each_channel_are_right() -> None:
     exact = np.einsum("cijpq,cpq->cij", seen, np.float64(w))
     tolerance.assert_close(out.numpy(), exact, length=9, dtype="float32")
     assert tolerance.rejects(exact, 9, "float32") == []
+
+
+def normed() -> tirx.PrimFunc:
+    """Products of strided windows, each position's divided by their sum over the outputs, of exponentials."""
+    x = te.placeholder((4, 16, 16), "float32", name="x")
+    w = te.placeholder((32, 4, 3, 3), "float32", name="w")
+    c, p, q, f, g = (te.reduce_axis((0, extent), name) for extent, name in zip((4, 3, 3, 32, 32), "cpqfg", strict=True))
+    y = te.compute(
+        (32, 7, 7), lambda f, i, j: te.sum(x[c, 2 * i + p, 2 * j + q] * w[f, c, p, q], axis=[c, p, q]), name="y"
+    )
+    most = te.compute((49,), lambda n: te.max(y[f, n // 7, n % 7], axis=f), name="most")
+    total = te.compute((49,), lambda n: te.sum(te.exp(y[g, n // 7, n % 7] - most[n]), axis=g), name="total")
+    return te.create_prim_func([x, w, total]).with_attr("global_symbol", "main")
+
+
+def test_windows_beside_a_fused_loop_run_in_register_tiles_as_those_alone_do() -> None:
+    built = compile_fused(normed(), TARGET, FuseOptions(force=True))
+    made = str(built.report)
+    assert "the fused loop" in made and "y: a product in register tiles" in made, made

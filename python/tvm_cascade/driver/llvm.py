@@ -101,8 +101,8 @@ def _started(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 def _under_schedule_of_fused(func: tirx.PrimFunc, cpu: Cpu, most_rows: int | None) -> tuple[tirx.PrimFunc, CpuSchedule]:
     carried_folds(func)  # a function that was parsed may tell of folds that it no longer has
-    full = whole_products(whole_tiles(rows_in_lanes(func, cpu), cpu), cpu)
-    schedule = s_tir.Schedule(private_copy(full))
+    plain = rows_in_lanes(windows_copied(func, cpu), cpu)
+    schedule = s_tir.Schedule(private_copy(whole_products(whole_tiles(plain, cpu), cpu)))
     made = schedule_cpu(schedule, cpu, most_rows)
     return schedule.mod["main"], made
 
