@@ -223,3 +223,10 @@ def test_windows_beside_a_fused_loop_run_in_register_tiles_as_those_alone_do() -
     built = compile_fused(normed(), TARGET, FuseOptions(force=True))
     made = str(built.report)
     assert "the fused loop" in made and "y: a product in register tiles" in made, made
+
+
+def test_an_image_of_each_channel_and_what_is_read_of_it_are_one_task() -> None:
+    lowered = compile_unfused(IMAGES["weights of each channel's own"].function(), TARGET).mod["main"]
+    loops: list[tirx.For] = []
+    tvm_ffi.structural_walk(lowered.body, (tirx.For, loops.append))
+    assert [int(loop.extent) for loop in loops if loop.kind == tirx.ForKind.PARALLEL] == [2 * 13]

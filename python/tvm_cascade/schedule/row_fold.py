@@ -42,6 +42,15 @@ def vector_width(nest: Nest) -> int:
     return power_of_two_divisor(nest.extent(axis), most)
 
 
+MOST_SUMS = 8
+"""Vectors of sums that a reduction keeps at once where it only reads and adds: a load starts each cycle."""
+
+
+def sums_together(vectors: int) -> int:
+    """Vectors of sums that are kept at once, of so many."""
+    return max(size for size in range(1, MOST_SUMS + 1) if vectors % size == 0)
+
+
 def schedule_fold(nest: Nest) -> tuple[Loop, Loop] | None:
     """Vectorises a nest.
 
@@ -55,14 +64,18 @@ def schedule_fold(nest: Nest) -> tuple[Loop, Loop] | None:
             _leave_innermost(nest, axis)
         return None
     sideways = axis == nest.row
-    outer, lane = sch.split(nest.loops[axis], [None, width])
-    others = [nest.loops[a] for a in plan.spatial if a != axis and a in nest.loops]
     reduced = [nest.loops[a] for a in plan.own if a in plan.reduce]
+    alone, lanes = bool(reduced) and nest.alone and len(plan.stores) == 1, nest.cpu.lanes(nest.dtype)
+    sums = sums_together(nest.extent(axis) // lanes) if alone and width >= lanes else 1
+    sums, width = (sums, lanes) if sums * lanes > width and sums > 1 else (1, width)
+    outer, vector, lane = sch.split(nest.loops[axis], [None, sums, width])
+    others = [nest.loops[a] for a in plan.spatial if a != axis and a in nest.loops]
     before, inside = ([], others) if sideways else (others, [])
-    sch.reorder(*before, outer, *inside, *reduced, lane)
+    sch.reorder(*before, outer, *inside, *reduced, vector, lane)
     nest.deferred.vector.append(lane)
+    nest.deferred.unrolled.append(vector)
     if reduced and len(plan.stores) == 1:
-        hold_in_registers(nest, [outer, *inside][-1], reduced[0])
+        hold_in_registers(nest, [outer, *inside][-1], reduced[0], width)
     return (outer, [outer, *inside, *reduced][-1]) if sideways else None
 
 
@@ -76,12 +89,14 @@ def _leave_innermost(nest: Nest, axis: int) -> None:
         nest.deferred.decomposed.append((nest.block, reduced[0]))
 
 
-def hold_in_registers(nest: Nest, around: Loop, reduced: Loop) -> None:
-    """Accumulates in registers, written back once per step of a loop around the reduction."""
+def hold_in_registers(nest: Nest, around: Loop, reduced: Loop, width: int | None = None) -> None:
+    """Accumulates in registers, written back once per step of a loop around the reduction, `width` at once or all."""
     sch = nest.sch
     copy = sch.cache_write(nest.block, 0, "local")
     sch.reverse_compute_at(copy, around)
-    nest.deferred.vector.append(sch.get_loops(copy)[-1])
+    vector, lane = sch.split(sch.get_loops(copy)[-1], [None, width] if width else [1, None])
+    nest.deferred.vector.append(lane)
+    nest.deferred.unrolled.append(vector)
     nest.deferred.decomposed.append((nest.block, reduced))
 
 

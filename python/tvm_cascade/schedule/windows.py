@@ -26,10 +26,9 @@ from tvm_cascade.analysis.extent import Extent, as_index
 from tvm_cascade.analysis.tir import dtype_of, loads_of, substitute, uses, variables_of
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.microkernel import LATENCY_CYCLES, find_contraction, row_block, tile_cycles
-from tvm_cascade.schedule.nest_schedule import power_of_two_divisor
 from tvm_cascade.schedule.nests import Access, BlockPlan, LoopNest, nests_in, plan_nest, read_nests
 from tvm_cascade.schedule.padding import nests_of, with_nests
-from tvm_cascade.schedule.row_fold import MAX_VECTORS
+from tvm_cascade.schedule.row_fold import sums_together
 from tvm_cascade.transform.dead_tiles import greatest
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, store
 from tvm_cascade.transform.printer import select
@@ -41,6 +40,10 @@ VECTORS = 2
 
 MORE_VECTORS = 5
 """Of an image beyond those that it needs, at most, for a number of them that register tiles divide."""
+
+
+UNALIGNED_CYCLES = 1.0
+"""Of a vector load that starts at any element."""
 
 
 def windows_as_offsets(func: tirx.PrimFunc, cpu: Cpu) -> tirx.PrimFunc:
@@ -239,8 +242,8 @@ class _Windows:
         def cycles(vectors: int) -> float:
             if isinstance(rows, int) and rows > 1:
                 return tile_cycles(vectors * lanes, row_block(rows), self.cpu, self.plan.dtype)
-            together = power_of_two_divisor(vectors, MAX_VECTORS)
-            return vectors / together * max(LATENCY_CYCLES, together)
+            together = sums_together(vectors)
+            return vectors / together * max(LATENCY_CYCLES, together * UNALIGNED_CYCLES)
 
         return min(range(least, least + MORE_VECTORS + 1), key=cycles) * lanes
 
