@@ -106,6 +106,7 @@ IMAGES = {
     "weights of each channel's own": Windows(
         (7, 7), (7, 7), channels=13, outputs=13, groups=13, padding=(3, 3), batch=2
     ),
+    "long rows of each channel": Windows((9, 37), (5, 3), channels=3, outputs=3, groups=3, padding=(1, 2)),
     "two outputs of each channel": Windows((11, 9), (3, 3), stride=2, channels=5, outputs=10, groups=5),
 }
 IN_PLACE = {"long rows": Windows((66,), (3,)), "wide image": Windows((6, 66), (3, 3))}
@@ -145,7 +146,8 @@ def test_all_positions_of_an_image_are_lanes_in_whole_vectors(case: str) -> None
     plan = reduction_of(windows_as_offsets(IMAGES[case].function(), CPU))
     last = plan.last_axis()
     assert last is not None and plan.lies_beside(last)
-    assert np.prod(IMAGES[case].result) <= int(plan.extents[last]) and int(plan.extents[last]) % 16 == 0
+    wanted = IMAGES[case].batch * IMAGES[case].outputs * np.prod(IMAGES[case].result)
+    assert np.prod([int(plan.extents[axis]) for axis in plan.spatial]) >= wanted and int(plan.extents[last]) % 16 == 0
 
 
 @pytest.mark.parametrize("case", ["small image", "groups", "points far apart"])
@@ -223,6 +225,14 @@ def test_windows_beside_a_fused_loop_run_in_register_tiles_as_those_alone_do() -
     built = compile_fused(normed(), TARGET, FuseOptions(force=True))
     made = str(built.report)
     assert "the fused loop" in made and "y: a product in register tiles" in made, made
+
+
+def test_rows_of_each_channel_whose_windows_meet_are_computed_together() -> None:
+    """What is read for one row of the result is at hand for the next ones, in as few loads."""
+    lowered = compile_unfused(IMAGES["long rows of each channel"].function(), TARGET).mod["main"]
+    loops: list[tirx.For] = []
+    tvm_ffi.structural_walk(lowered.body, (tirx.For, loops.append))
+    assert {5, 4} <= {int(loop.extent) for loop in loops if loop.kind == tirx.ForKind.UNROLLED}
 
 
 def test_an_image_of_each_channel_and_what_is_read_of_it_are_one_task() -> None:

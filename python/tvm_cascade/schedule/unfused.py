@@ -24,7 +24,7 @@ from tvm_cascade.schedule.nest_schedule import Deferred, Nest
 from tvm_cascade.schedule.nests import Access, BlockPlan, plan_alone, plan_nest, read_nests
 from tvm_cascade.schedule.packing import can_be_laid_out, lay_out, pack_operand, panel_of, schedule_panels
 from tvm_cascade.schedule.roles import OPERAND, operand_copy
-from tvm_cascade.schedule.row_fold import schedule_fold, vector_width
+from tvm_cascade.schedule.row_fold import meeting_axes, schedule_fold, vector_width
 from tvm_cascade.schedule.row_lanes import GATHER, LANES
 from tvm_cascade.schedule.row_picks import RUNS
 from tvm_cascade.schedule.summary import (
@@ -94,28 +94,35 @@ def _tasks(chain: Sequence[BlockPlan], cpu: Cpu) -> int:
     What nests hand over then stays in a near cache.
     """
     (reduction, *others) = sorted(chain, key=lambda plan: not plan.reduce)
-    last, count = reduction.last_axis(), len(reduction.spatial) - 1
-    plain = all(
-        not plan.role and plan.independent and plan.is_static and len(plan.stores) == 1 and len(plan.own) > count
-        for plan in chain
-    )
+    last, plain = reduction.last_axis(), all(one.independent and one.is_static and not one.role for one in chain)
     if not others or not plain or last is None or last in reduction.reduce or not reduction.lies_beside(last):
         return 0
+    if any(len(plan.stores) != 1 for plan in chain) or product_alone(reduction, cpu) is not None:
+        return 0
+    meeting, most = meeting_axes(reduction), min(len(plan.spatial) for plan in chain) - 1
+    counts = range(most if meeting is None else min(most, reduction.own.index(meeting[0])), 0, -1)
+    return next((count for count in counts if _are_tasks(chain, reduction, count, cpu)), 0)
+
+
+def _are_tasks(chain: Sequence[BlockPlan], reduction: BlockPlan, count: int, cpu: Cpu) -> bool:
+    """Whether so many loops of each nest are."""
     extents = [[plan.extents[axis] for axis in plan.own[:count]] for plan in chain]
     if any(one != extents[0] for one in extents) or set(reduction.own[:count]) & reduction.reduce:
-        return 0
+        return False
     for place, plan in enumerate(chain):
         written = Access(plan.stores[0].buffer, tuple(plan.stores[0].indices))
         reads = [[one for one in other.loads if one.buffer.same_as(written.buffer)] for other in chain]
         handed = [(plan, written), *((other, one) for other, found in zip(chain, reads, strict=True) for one in found)]
         elsewhere = any(
-            [other.axis_at(at) for at in one.indices[:count]] != [*other.own[:count]] for other, one in handed
+            len(one.indices) < count
+            or (other.axis_at(one.indices[k]) != other.own[k] and other.extents[other.own[k]] != 1)
+            for other, one in handed
+            for k in range(count)
         )
         again = [other for other in chain if other.stores[0].buffer.same_as(written.buffer)]
         if elsewhere or len(again) > 1 or any(reads[: place + 1]) or not any(reads[place + 1 :] or [True]):
-            return 0
-    few = math.prod(int(extent) for extent in extents[0]) < TASKS_OF_A_CORE * cpu.cores
-    return 0 if few or product_alone(reduction, cpu) is not None else count
+            return False
+    return math.prod(int(extent) for extent in extents[0]) >= TASKS_OF_A_CORE * cpu.cores
 
 
 def schedule_alone(
@@ -158,8 +165,9 @@ def schedule_alone(
                 schedule_panels(nest, pack_operand(nest, access, dim, panel, None, before), dim, panel)
         schedule_contraction_alone(nest, contraction)
         return PRODUCT
-    spatial, width = [loops[a] for a in plan.spatial], vector_width(nest)
+    width = vector_width(nest)
     schedule_fold(nest)
+    spatial = [nest.loops[a] for a in plan.spatial]
     if tasks:
         sch.fuse(*spatial[:tasks])
     else:

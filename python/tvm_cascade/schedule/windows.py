@@ -25,10 +25,10 @@ from tvm.ir import prim
 from tvm_cascade.analysis.extent import Extent, as_index
 from tvm_cascade.analysis.tir import dtype_of, loads_of, substitute, uses, variables_of
 from tvm_cascade.devices.device import Cpu
-from tvm_cascade.schedule.microkernel import LATENCY_CYCLES, find_contraction, row_block, tile_cycles
+from tvm_cascade.schedule.microkernel import LATENCY_CYCLES, row_block, tile_cycles
 from tvm_cascade.schedule.nests import Access, BlockPlan, LoopNest, nests_in, plan_nest, read_nests
 from tvm_cascade.schedule.padding import nests_of, with_nests
-from tvm_cascade.schedule.row_fold import sums_together
+from tvm_cascade.schedule.row_fold import MOST_PLACES, TILE_SUMS, sums_together
 from tvm_cascade.transform.dead_tiles import greatest
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, store
 from tvm_cascade.transform.printer import select
@@ -118,8 +118,8 @@ def _windows(nest: LoopNest, cpu: Cpu) -> _Windows | None:
     if not moving or _lies_well(plan, access, moving, cpu):
         return None
     found = _Windows(nest, plan, access, moving, cpu)
-    images = [plan.variables[one.axis] for one in moving]
-    return None if uses(found.value, images) else found
+    joined = [plan.variables[one.axis] for one in found.joined]
+    return None if uses(found.value, joined) else found
 
 
 def _moving(plan: BlockPlan, access: Access, others: frozenset[int]) -> tuple[_Moving, ...]:
@@ -188,9 +188,15 @@ class _Windows:
         self.others = [dim for dim in range(len(access.indices)) if all(dim != one.dim for one in moving)]
         self.phased = [one for one in moving if one.phases > 1]
         self.blocks = self._blocks()
-        self.length = self._length()
-        needed = self.length + sum(one.reach * step for one, step in zip(moving, self.steps, strict=True))
-        self.rows = [-(-needed // self.steps[0]), *rows]
+        kept, self.length, tall = self._cut()
+        self.joined, self.extents = moving[kept:], dict(plan.extents)
+        if kept:
+            self.extents[moving[kept - 1].axis] = -(-moving[kept - 1].extent // tall) * tall
+        reach = sum(
+            (one.reach + int(self.extents[one.axis]) - 1) * step for one, step in zip(moving, self.steps, strict=True)
+        )
+        joined = sum((one.extent - 1) * step for one, step in zip(self.joined, self.steps[kept:], strict=True))
+        self.rows = [-(-(reach - joined + self.length) // self.steps[0]), *rows]
         shape = [access.buffer.ty.shape[dim] for dim in self.others]
         sizes = [*(one.phases for one in self.phased), math.prod(self.rows)]
         name, dtype = str(access.buffer.name), access.buffer.ty.dtype
@@ -202,8 +208,8 @@ class _Windows:
 
     @property
     def _leading(self) -> list[ir.Expr]:
-        """Indices of the result before the image's."""
-        return list(self.place.indices)[: -len(self.moving)]
+        """Indices of the result before those that are joined."""
+        return list(self.place.indices)[: -len(self.joined)]
 
     def _indices(self, numbers: Sequence[int]) -> list[ir.Expr]:
         return [as_index(number, self.dtype) for number in numbers]
@@ -227,25 +233,46 @@ class _Windows:
         axis = self.plan.axis_at(index)
         if axis is None:
             return [1]
-        extent, size = self.plan.extents[axis], self.blocks.get(axis)
+        extent, size = self.extents[axis], self.blocks.get(axis)
         return [extent] if size is None else [int(extent) // size, size]
 
-    def _length(self) -> int:
-        """Positions, of as many whole vectors as are computed in the least time."""
-        lanes = self.cpu.lanes(self.plan.dtype)
-        last = sum((one.extent - 1) * step for one, step in zip(self.moving, self.steps, strict=True))
-        least = -(-(last + 1) // lanes)
-        contraction = find_contraction(self.plan)
-        rows = 1 if contraction is None else self.plan.extents[contraction.broadcast]
-        rows = self.blocks.get(contraction.broadcast, rows) if contraction is not None else rows
+    def _shared(self) -> int:
+        """Results for which an element of the image is read at one place of a window: rows of register tiles."""
+        own, plan = self.plan.axes_of(self.access), self.plan
+        sizes = [self.blocks.get(a, plan.extents[a]) for a in plan.spatial if a in self.blocks or a not in own]
+        return max((size for size in sizes if isinstance(size, int)), default=1)
+
+    def _cut(self) -> tuple[int, int, int]:
+        """The cut that takes the least time: axes that are not joined, positions of the others, and rows of a tile."""
+        lanes, shared, last = self.cpu.lanes(self.plan.dtype), self._shared(), self.moving[-1]
+        end = sum((one.extent - 1) * step for one, step in zip(self.moving, self.steps, strict=True))
+        least = end // lanes + 1
 
         def cycles(vectors: int) -> float:
-            if isinstance(rows, int) and rows > 1:
-                return tile_cycles(vectors * lanes, row_block(rows), self.cpu, self.plan.dtype)
+            if shared > 1:
+                return tile_cycles(vectors * lanes, row_block(shared), self.cpu, self.plan.dtype)
             together = sums_together(vectors)
             return vectors / together * max(LATENCY_CYCLES, together * UNALIGNED_CYCLES)
 
-        return min(range(least, least + MORE_VECTORS + 1), key=cycles) * lanes
+        cuts = [(cycles(n), 0, n * lanes, 1) for n in range(least, least + MORE_VECTORS + 1)]
+        if shared == 1 and len(self.moving) > 1 and last.stride == 1 and self._meets(self.moving[-2]):
+            vectors, rows = -(-last.extent // lanes), self.moving[-2].extent
+            outside = math.prod(one.extent for one in self.moving[:-2])
+            together = sums_together(vectors, TILE_SUMS)
+            cuts += [
+                (
+                    outside * vectors / together * -(-rows // tall) * max(LATENCY_CYCLES, tall * together / 2),
+                    len(self.moving) - 1,
+                    vectors * lanes,
+                    tall,
+                )
+                for tall in range(2, TILE_SUMS // together + 1)
+            ]
+        return min(cuts)[1:]
+
+    def _meets(self, one: _Moving) -> bool:
+        """Whether neighbouring windows read the same rows, at neighbouring places."""
+        return one.stride == 1 and one.most < MOST_PLACES and self.plan.axis_at(one.offset) in self.plan.reduce
 
     def _at(self, one: ir.TensorLoad) -> ir.TensorLoad:
         """What is read at a position in place of what the block reads."""
@@ -256,6 +283,7 @@ class _Windows:
         offset, phases = self.position, list[ir.Expr]()
         for moving, step in zip(self.moving, self.steps, strict=True):
             offset = offset + moving.offset // moving.stride * step
+            offset = offset if moving in self.joined else offset + self.plan.variables[moving.axis] * step
             phases += [moving.offset % moving.stride] if moving.phases > 1 else []
         return load(self.image, [*(one.indices[dim] for dim in self.others), *phases, offset])
 
@@ -270,8 +298,9 @@ class _Windows:
         return [self._copied(builder), self._reduced(builder), self._kept(builder)]
 
     def _joined(self, at: Sequence[ir.Expr]) -> ir.Expr:
-        """The position of an element of the image."""
-        return reduce(lambda a, b: a + b, (index * step for index, step in zip(at, self.steps, strict=True)))
+        """The position of an element along the last axes of the image."""
+        steps = self.steps[len(self.moving) - len(at) :]
+        return reduce(lambda a, b: a + b, (index * step for index, step in zip(at, steps, strict=True)))
 
     def _copied(self, builder: NestBuilder) -> tirx.Stmt:
         shape = self.access.buffer.ty.shape
@@ -296,10 +325,10 @@ class _Windows:
         return builder.nest(str(self.image.name), "", iters, body)
 
     def _reduced(self, builder: NestBuilder) -> tirx.Stmt:
-        plan, images = self.plan, [one.axis for one in self.moving]
+        plan, images = self.plan, [one.axis for one in self.joined]
         iters: list[Iter] = []
         for axis in plan.own:
-            name, extent, size = str(plan.variables[axis].name), plan.extents[axis], self.blocks.get(axis)
+            name, extent, size = str(plan.variables[axis].name), self.extents[axis], self.blocks.get(axis)
             if axis == images[-1]:
                 iters.append(Iter("position", "position", self.length))
             elif size is not None:
@@ -333,7 +362,7 @@ class _Windows:
 
         def body(at: Values) -> list[tirx.Stmt]:
             values = {plan.variables[axis]: at[axis] for axis in plan.spatial}
-            position = self._joined([at[one.axis] for one in self.moving])
+            position = self._joined([at[one.axis] for one in self.joined])
             found = [substitute(index, values) for index in (*self._split(self._leading), position)]
             return [
                 store(self.place.buffer, load(self.flat, found), [substitute(i, values) for i in self.place.indices])
