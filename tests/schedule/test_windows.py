@@ -162,6 +162,14 @@ def test_windows_along_long_rows_are_read_where_they_lie(case: str) -> None:
     assert windows_as_offsets(func, CPU).same_as(func)
 
 
+def test_what_is_read_once_is_not_copied() -> None:
+    x = te.placeholder((3, 14, 14), "float32", name="x")
+    p, q = te.reduce_axis((0, 2), "p"), te.reduce_axis((0, 2), "q")
+    y = te.compute((3, 7, 7), lambda c, i, j: te.max(x[c, 2 * i + p, 2 * j + q], axis=[p, q]), name="y")
+    func = te.create_prim_func([x, y])
+    assert windows_as_offsets(func, CPU).same_as(func)
+
+
 def test_products_of_matrices_have_no_windows() -> None:
     a, b = (te.placeholder(shape, "float32", name=name) for shape, name in (((2, 9, 20), "a"), ((2, 20, 17), "b")))
     k = te.reduce_axis((0, 20), "k")

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import cached_property, partial, reduce
 
 import tvm_ffi
 from tvm import ir, sym, tirx
@@ -119,7 +119,8 @@ def _windows(nest: LoopNest, cpu: Cpu) -> _Windows | None:
         return None
     found = _Windows(nest, plan, access, moving, cpu)
     joined = [plan.variables[one.axis] for one in found.joined]
-    return None if uses(found.value, joined) else found
+    read_once = found.shared == 1 and not any(one.reach for one in moving)
+    return None if read_once or uses(found.value, joined) else found
 
 
 def _moving(plan: BlockPlan, access: Access, others: frozenset[int]) -> tuple[_Moving, ...]:
@@ -236,7 +237,8 @@ class _Windows:
         extent, size = self.extents[axis], self.blocks.get(axis)
         return [extent] if size is None else [int(extent) // size, size]
 
-    def _shared(self) -> int:
+    @cached_property
+    def shared(self) -> int:
         """Results for which an element of the image is read at one place of a window: rows of register tiles."""
         own, plan = self.plan.axes_of(self.access), self.plan
         sizes = [self.blocks.get(a, plan.extents[a]) for a in plan.spatial if a in self.blocks or a not in own]
@@ -244,7 +246,7 @@ class _Windows:
 
     def _cut(self) -> tuple[int, int, int]:
         """The cut that takes the least time: axes that are not joined, positions of the others, and rows of a tile."""
-        lanes, shared, last = self.cpu.lanes(self.plan.dtype), self._shared(), self.moving[-1]
+        lanes, shared, last = self.cpu.lanes(self.plan.dtype), self.shared, self.moving[-1]
         end = sum((one.extent - 1) * step for one, step in zip(self.moving, self.steps, strict=True))
         least = end // lanes + 1
 
