@@ -6,9 +6,10 @@
         y[f, i, j] = flat[f, q·i + j]
 
 A window is an offset, the same at all positions, so that vectors run on from row to row and start at any element: of a
-product they are the lanes of register tiles, and of windows with weights of each channel's own they are as long. A row
-of the image is as much longer than one of the result as windows reach; what is computed there nobody reads. Windows
-that move by one along rows of many whole vectors are read where they lie.
+product they are the lanes of register tiles. A row of the image is as much longer than one of the result as windows
+reach; what is computed there nobody reads. With weights of each channel's own, rows of the result stay apart where that
+takes less time: those whose windows meet then share what they read. Windows that move by one along rows of many whole
+vectors are read where they lie, and so is what is read once.
 """
 
 from __future__ import annotations
