@@ -68,7 +68,8 @@ def schedule_each(
 ) -> tuple[tuple[str, str], ...]:
     """Schedules nests one by one; gives the rule of each that is the program's own, by its block."""
     rules = list[tuple[BlockPlan, str]]()
-    for chain in _chains(plans, cpu):
+    order = [nest.block.name_hint for nest in read_nests(sch.mod["main"])]
+    for chain in _chains(plans, order, cpu):
         tasks = _tasks(chain, cpu)
         rules += [(plan, schedule_alone(sch, cpu, deferred, plan, 0, tasks)) for plan in chain]
         if tasks:
@@ -76,12 +77,18 @@ def schedule_each(
     return tuple((plan.name, rule) for plan, rule in rules if plan.role in _OWN_ROLES)
 
 
-def _chains(plans: Sequence[BlockPlan], cpu: Cpu) -> list[list[BlockPlan]]:
-    """Nests one behind the other: a reduction with maps before and behind it, where its tasks may be theirs."""
+def _chains(plans: Sequence[BlockPlan], order: Sequence[str], cpu: Cpu) -> list[list[BlockPlan]]:
+    """Nests one behind the other: a reduction with maps before and behind it, where its tasks may be theirs.
+
+    Parameters
+    ----------
+    order : names of all nests of the function.
+    """
     chains = list[list[BlockPlan]]()
     for plan in plans:
         before = chains[-1] if chains else []
-        if before and sum(bool(one.reduce) for one in (*before, plan)) == 1 and _tasks([*before, plan], cpu):
+        beside = bool(before) and order.index(plan.name) == order.index(before[-1].name) + 1
+        if beside and sum(bool(one.reduce) for one in (*before, plan)) == 1 and _tasks([*before, plan], cpu):
             before.append(plan)
         else:
             chains.append([plan])
