@@ -36,7 +36,7 @@ from tvm_cascade.schedule.unfused import schedule_unfused_cpu
 from tvm_cascade.schedule.vector_math import powers_as_products, vectorise_math
 from tvm_cascade.schedule.whole_products import whole_products
 from tvm_cascade.schedule.whole_tiles import whole_tiles
-from tvm_cascade.schedule.windows import windows_copied
+from tvm_cascade.schedule.windows import windows_as_offsets
 from tvm_cascade.transform.fuse_function import AsItIs, Outcome, Unfused
 from tvm_cascade.transform.handoff import carried_folds, is_fused
 
@@ -103,15 +103,15 @@ def _started(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 def _under_schedule_of_fused(func: tirx.PrimFunc, cpu: Cpu, most_rows: int | None) -> tuple[tirx.PrimFunc, CpuSchedule]:
     carried_folds(func)  # a function that was parsed may tell of folds that it no longer has
-    full = whole_products(whole_tiles(rows_in_lanes(func, cpu), cpu), cpu)
-    schedule = s_tir.Schedule(private_copy(full))
+    plain = rows_in_lanes(windows_as_offsets(func, cpu), cpu)
+    schedule = s_tir.Schedule(private_copy(whole_products(whole_tiles(plain, cpu), cpu)))
     made = schedule_cpu(schedule, cpu, most_rows)
     return schedule.mod["main"], made
 
 
 def _under_schedule_of_unfused(func: tirx.PrimFunc, cpu: Cpu) -> tuple[tirx.PrimFunc, CpuSchedule]:
-    marked = with_runs_marked(inline_maps(tuples_apart(func, cpu)))
-    plain = rows_in_lanes(windows_copied(marked, cpu), cpu)
+    plain = inline_maps(windows_as_offsets(tuples_apart(func, cpu), cpu))
+    plain = rows_in_lanes(with_runs_marked(plain), cpu)
     schedule = s_tir.Schedule(private_copy(whole_products(plain, cpu)))
     made = schedule_unfused_cpu(schedule, cpu)
     return products_in_runs(schedule.mod["main"], cpu), made

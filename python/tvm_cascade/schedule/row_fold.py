@@ -16,6 +16,13 @@ MAX_VECTORS = 4
 """Vectors that a fold keeps at once: enough chains to hide the latency of an addition."""
 
 
+MOST_SUMS = 8
+"""Vectors of sums that a reduction keeps at once where it only reads and adds: a load starts each cycle."""
+
+TILE_SUMS, MOST_PLACES = 14, 16
+"""Vectors of sums of rows whose windows meet, which registers hold beside what is read; places of a window at most."""
+
+
 def lane_axis(nest: Nest) -> int | None:
     """The axis that is vectorised; None leaves the nest to LLVM's own vectoriser."""
     plan = nest.plan
@@ -42,6 +49,36 @@ def vector_width(nest: Nest) -> int:
     return power_of_two_divisor(nest.extent(axis), most)
 
 
+def sums_together(vectors: int, most: int = MOST_SUMS) -> int:
+    """Vectors of sums that are kept at once, of so many."""
+    return max(size for size in range(1, most + 1) if vectors % size == 0)
+
+
+def meeting_axes(plan: BlockPlan) -> tuple[int, int] | None:
+    """An axis of the result and a reduced one along which the same is read, as by windows that meet; None of none."""
+    for access in plan.loads:
+        for axis in plan.spatial[:-1]:
+            for reduced in plan.reduce:
+                step, extents = plan.step(access, axis), (plan.extents[axis], plan.extents[reduced])
+                several = all(isinstance(extent, int) and extent > 1 for extent in extents)
+                if step and step == plan.step(access, reduced) and several and int(extents[1]) <= MOST_PLACES:
+                    return axis, reduced
+    return None
+
+
+def _together(nest: Nest, axis: int) -> tuple[tuple[int, int] | None, int, int, int]:
+    """Axes that meet, if any; vectors and rows of sums that are kept at once; and the lanes of a vector."""
+    plan, width, lanes = nest.plan, vector_width(nest), nest.cpu.lanes(nest.dtype)
+    if not plan.reduce or not nest.alone or len(plan.stores) > 1 or width < lanes:
+        return None, 1, 1, width
+    vectors, meeting = nest.extent(axis) // lanes, meeting_axes(plan)
+    if meeting is not None:
+        sums = sums_together(vectors, TILE_SUMS)
+        return meeting, sums, sums_together(nest.extent(meeting[0]), TILE_SUMS // sums), lanes
+    sums = sums_together(vectors)
+    return (None, sums, 1, lanes) if sums * lanes > width else (None, 1, 1, width)
+
+
 def schedule_fold(nest: Nest) -> tuple[Loop, Loop] | None:
     """Vectorises a nest.
 
@@ -55,14 +92,20 @@ def schedule_fold(nest: Nest) -> tuple[Loop, Loop] | None:
             _leave_innermost(nest, axis)
         return None
     sideways = axis == nest.row
-    outer, lane = sch.split(nest.loops[axis], [None, width])
+    meeting, sums, tall, width = _together(nest, axis)
+    outer, vector, lane = sch.split(nest.loops[axis], [None, sums, width])
+    written = list[Loop]()
+    if meeting is not None:
+        nest.loops[meeting[0]], row = sch.split(nest.loops[meeting[0]], [None, tall])
+        written = [nest.loops[meeting[1]], row]
     others = [nest.loops[a] for a in plan.spatial if a != axis and a in nest.loops]
-    reduced = [nest.loops[a] for a in plan.own if a in plan.reduce]
+    reduced = [nest.loops[a] for a in plan.own if a in plan.reduce and nest.loops[a] not in written]
     before, inside = ([], others) if sideways else (others, [])
-    sch.reorder(*before, outer, *inside, *reduced, lane)
+    sch.reorder(*before, outer, *inside, *reduced, *written, vector, lane)
     nest.deferred.vector.append(lane)
-    if reduced and len(plan.stores) == 1:
-        hold_in_registers(nest, [outer, *inside][-1], reduced[0])
+    nest.deferred.unrolled += [*written, vector]
+    if plan.reduce and len(plan.stores) == 1:
+        hold_in_registers(nest, [outer, *inside][-1], [*reduced, *written][0], width, meeting is not None)
     return (outer, [outer, *inside, *reduced][-1]) if sideways else None
 
 
@@ -76,12 +119,15 @@ def _leave_innermost(nest: Nest, axis: int) -> None:
         nest.deferred.decomposed.append((nest.block, reduced[0]))
 
 
-def hold_in_registers(nest: Nest, around: Loop, reduced: Loop) -> None:
-    """Accumulates in registers, written back once per step of a loop around the reduction."""
+def hold_in_registers(nest: Nest, around: Loop, reduced: Loop, width: int | None = None, rows: bool = False) -> None:
+    """Accumulates in registers, written back once per step of a loop around the reduction, `width` at once or all."""
     sch = nest.sch
     copy = sch.cache_write(nest.block, 0, "local")
     sch.reverse_compute_at(copy, around)
-    nest.deferred.vector.append(sch.get_loops(copy)[-1])
+    *_, row, copied = sch.get_loops(copy)
+    vector, lane = sch.split(copied, [None, width] if width else [1, None])
+    nest.deferred.vector.append(lane)
+    nest.deferred.unrolled += [vector, row] if rows else [vector]
     nest.deferred.decomposed.append((nest.block, reduced))
 
 

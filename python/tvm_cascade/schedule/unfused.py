@@ -6,18 +6,25 @@ packed where need be; reductions of contiguous rows are split into lanes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from tvm import s_tir
 
 from tvm_cascade.analysis.tir import uses
 from tvm_cascade.devices.device import Cpu
-from tvm_cascade.schedule.microkernel import apart, packed_dim, product_alone, schedule_contraction_alone
+from tvm_cascade.schedule.microkernel import (
+    TASKS_OF_A_CORE,
+    apart,
+    packed_dim,
+    product_alone,
+    schedule_contraction_alone,
+)
 from tvm_cascade.schedule.nest_schedule import Deferred, Nest
 from tvm_cascade.schedule.nests import Access, BlockPlan, plan_alone, plan_nest, read_nests
 from tvm_cascade.schedule.packing import can_be_laid_out, lay_out, pack_operand, panel_of, schedule_panels
 from tvm_cascade.schedule.roles import OPERAND, operand_copy
-from tvm_cascade.schedule.row_fold import schedule_fold, vector_width
+from tvm_cascade.schedule.row_fold import meeting_axes, schedule_fold, vector_width
 from tvm_cascade.schedule.row_lanes import GATHER, LANES
 from tvm_cascade.schedule.row_picks import RUNS
 from tvm_cascade.schedule.summary import (
@@ -60,12 +67,80 @@ def schedule_each(
     sch: s_tir.Schedule, cpu: Cpu, deferred: Deferred, plans: Sequence[BlockPlan]
 ) -> tuple[tuple[str, str], ...]:
     """Schedules nests one by one; gives the rule of each that is the program's own, by its block."""
-    rules = [(plan, schedule_alone(sch, cpu, deferred, plan, 0)) for plan in plans]
+    rules = list[tuple[BlockPlan, str]]()
+    order = [nest.block.name_hint for nest in read_nests(sch.mod["main"])]
+    for chain in _chains(plans, order, cpu):
+        tasks = _tasks(chain, cpu)
+        rules += [(plan, schedule_alone(sch, cpu, deferred, plan, 0, tasks)) for plan in chain]
+        if tasks:
+            deferred.parallel.append(sch.merge(*(sch.get_loops(sch.get_sblock(plan.name))[0] for plan in chain)))
     return tuple((plan.name, rule) for plan, rule in rules if plan.role in _OWN_ROLES)
 
 
-def schedule_alone(sch: s_tir.Schedule, cpu: Cpu, deferred: Deferred, plan: BlockPlan, outer: int) -> str:
-    """Schedules one block's nest below `outer` loops that it shares with others, and names the rule that did."""
+def _chains(plans: Sequence[BlockPlan], order: Sequence[str], cpu: Cpu) -> list[list[BlockPlan]]:
+    """Nests one behind the other: a reduction with maps before and behind it, where its tasks may be theirs.
+
+    Parameters
+    ----------
+    order : names of all nests of the function.
+    """
+    chains = list[list[BlockPlan]]()
+    for plan in plans:
+        before = chains[-1] if chains else []
+        beside = bool(before) and order.index(plan.name) == order.index(before[-1].name) + 1
+        if beside and sum(bool(one.reduce) for one in (*before, plan)) == 1 and _tasks([*before, plan], cpu):
+            before.append(plan)
+        else:
+            chains.append([plan])
+    return chains
+
+
+def _tasks(chain: Sequence[BlockPlan], cpu: Cpu) -> int:
+    """The outermost loops of the nests of a chain that are tasks of all: 0 where one reads what another task writes.
+
+    What nests hand over then stays in a near cache.
+    """
+    (reduction, *others) = sorted(chain, key=lambda plan: not plan.reduce)
+    last, plain = reduction.last_axis(), all(one.independent and one.is_static and not one.role for one in chain)
+    if not others or not plain or last is None or last in reduction.reduce or not reduction.lies_beside(last):
+        return 0
+    if any(len(plan.stores) != 1 for plan in chain) or product_alone(reduction, cpu) is not None:
+        return 0
+    meeting, most = meeting_axes(reduction), min(len(plan.spatial) for plan in chain) - 1
+    counts = range(most if meeting is None else min(most, reduction.own.index(meeting[0])), 0, -1)
+    return next((count for count in counts if _are_tasks(chain, reduction, count, cpu)), 0)
+
+
+def _are_tasks(chain: Sequence[BlockPlan], reduction: BlockPlan, count: int, cpu: Cpu) -> bool:
+    """Whether so many loops of each nest are."""
+    extents = [[plan.extents[axis] for axis in plan.own[:count]] for plan in chain]
+    if any(one != extents[0] for one in extents) or set(reduction.own[:count]) & reduction.reduce:
+        return False
+    for place, plan in enumerate(chain):
+        written = Access(plan.stores[0].buffer, tuple(plan.stores[0].indices))
+        reads = [[one for one in other.loads if one.buffer.same_as(written.buffer)] for other in chain]
+        handed = [(plan, written), *((other, one) for other, found in zip(chain, reads, strict=True) for one in found)]
+        elsewhere = any(
+            len(one.indices) < count
+            or (other.axis_at(one.indices[k]) != other.own[k] and other.extents[other.own[k]] != 1)
+            for other, one in handed
+            for k in range(count)
+        )
+        again = [other for other in chain if other.stores[0].buffer.same_as(written.buffer)]
+        if elsewhere or len(again) > 1 or any(reads[: place + 1]) or not any(reads[place + 1 :] or [True]):
+            return False
+    return math.prod(int(extent) for extent in extents[0]) >= TASKS_OF_A_CORE * cpu.cores
+
+
+def schedule_alone(
+    sch: s_tir.Schedule, cpu: Cpu, deferred: Deferred, plan: BlockPlan, outer: int, tasks: int = 0
+) -> str:
+    """Schedules one block's nest below `outer` loops that it shares with others, and names the rule that did.
+
+    Parameters
+    ----------
+    tasks : of its outermost loops, which are made one and left to be shared; none by default.
+    """
     if plan.role == RUNS:
         return RUNS_OF_ROWS
     block = sch.get_sblock(plan.name)
@@ -97,9 +172,13 @@ def schedule_alone(sch: s_tir.Schedule, cpu: Cpu, deferred: Deferred, plan: Bloc
                 schedule_panels(nest, pack_operand(nest, access, dim, panel, None, before), dim, panel)
         schedule_contraction_alone(nest, contraction)
         return PRODUCT
-    spatial, width = [loops[a] for a in plan.spatial], vector_width(nest)
+    width = vector_width(nest)
     schedule_fold(nest)
-    nest.go_parallel(spatial[:-1])
+    spatial = [nest.loops[a] for a in plan.spatial]
+    if tasks:
+        sch.fuse(*spatial[:tasks])
+    else:
+        nest.go_parallel(spatial[:-1])
     return vectors(width) if width > 1 else SCALAR
 
 
