@@ -75,9 +75,9 @@ class Trials:
     def _try(self, func: tirx.PrimFunc) -> Trial:
         needed = narrowed(func)
         outcome = fuse_function(needed.with_attr("global_symbol", "main"), self.options, self.device)
-        found = [d for d in outcome.decisions if d.candidate.group is not None]
+        found = [d for d in outcome.found if d.candidate.group is not None]
         by_law = [d for d in found if d.reason.verdict in (Verdict.FUSED, Verdict.DECLINED)]
-        refused = [d.reason for d in outcome.decisions if d.reason.verdict not in (Verdict.FUSED, Verdict.DECLINED)]
+        refused = [d.reason for d in outcome.found if d.reason.verdict not in (Verdict.FUSED, Verdict.DECLINED)]
         if len(by_law) != 1 or outcome.program is None or by_law[0].candidate.group is None:
             return Trial(False, False, _first(refused) or "their reductions are not all in one fold")
         whole = _is_whole(outcome.program, by_law[0].candidate.group)
@@ -95,7 +95,7 @@ class Trials:
             return decision.reason
         shapes = [param.ty.shape for param in func.params if tirx.is_buffer_var(param)]
         sizes = {extent.name: NOMINAL for shape in shapes for extent in shape if isinstance(extent, ir.Var)}
-        priced = fuse_function(at_sizes(func, sizes), self.options, self.device).decisions
+        priced = fuse_function(at_sizes(func, sizes), self.options, self.device).found
         same = (one.reason for one in priced if one.candidate.names == decision.candidate.names)
         return next(same, decision.reason)
 

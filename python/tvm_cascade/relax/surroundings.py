@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 
 from tvm import ir, relax, sym, tirx
 
@@ -16,13 +17,12 @@ from tvm_cascade.analysis.extent import Extent, as_index, extent_of, product, sa
 from tvm_cascade.analysis.tir import substitute
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.plan.plan import Plan
-from tvm_cascade.plan.search import find_plan
+from tvm_cascade.plan.search import Search
 from tvm_cascade.relax.graph import Graph, Node, in_order
 from tvm_cascade.relax.kinds import Kind
 from tvm_cascade.relax.outline import Merger, outline
 from tvm_cascade.relax.remembered import Remembered
-from tvm_cascade.tile.skeleton import Kernel, Setting
+from tvm_cascade.tile.skeleton import Setting
 from tvm_cascade.transform.fuse_function import fuse_function
 
 Cluster = frozenset[Node]
@@ -38,23 +38,22 @@ class Plans:
 
     def __init__(self, options: FuseOptions, gpu: Gpu) -> None:
         self.setting = Setting(gpu, options)
-        self._known = Remembered(self._find)
+        self._known = Remembered(self._search)
 
-    def of(self, func: tirx.PrimFunc) -> Plan | None:
-        """The plan; None of a function that cannot be read."""
-        return self._known.of(func)
+    def seconds(self, func: tirx.PrimFunc) -> float:
+        """Estimated seconds of a function's plan; 0 of one that cannot be read."""
+        search = self._known.of(func)
+        return 0.0 if search is None else search.plan.seconds
 
     def in_one_kernel(self, func: tirx.PrimFunc) -> float | None:
         """Estimated seconds of a function that one kernel of a skeleton computes; None of another."""
-        plan = self.of(func)
-        if plan is None or len(plan.steps) != 1 or not isinstance(plan.steps[0].chosen, Kernel):
-            return None
-        return plan.seconds
+        search = self._known.of(func)
+        return None if search is None else search.alone
 
-    def _find(self, func: tirx.PrimFunc) -> Plan | None:
+    def _search(self, func: tirx.PrimFunc) -> Search | None:
         named = func.with_attr("global_symbol", "main")
         outcome = fuse_function(named, self.setting.options, self.setting.gpu)
-        return None if outcome.program is None else find_plan(outcome, "main", self.setting)
+        return None if outcome.program is None else Search(outcome, "main", self.setting)
 
 
 def with_surroundings(graph: Graph, merger: Merger, plans: Plans, clusters: Iterable[Cluster]) -> list[Cluster]:
@@ -89,8 +88,8 @@ def _is_one_pass(plans: Plans, graph: Graph, merger: Merger, own: Cluster, whole
     if together is None:
         return False
     parts = [own, *(frozenset([node]) for node in in_order(whole - own))]
-    apart = [plans.of(merger.of(outline(graph, part))) for part in parts]
-    return all(plan is not None for plan in apart) and together < sum(plan.seconds for plan in apart if plan)
+    seconds = accumulate(plans.seconds(merger.of(outline(graph, part))) for part in parts)
+    return any(together < so_far for so_far in seconds)
 
 
 def _grown(graph: Graph, own: Cluster, taken: set[Node]) -> Cluster:

@@ -53,7 +53,7 @@ def available(setting: Setting) -> list[Skeleton[Any, Any, Any]]:
 
 def _joint(outcome: Outcome, program: Program, options: FuseOptions) -> Group | None:
     """All reductions of the function as one, without products that others fold, where none has no fold."""
-    if any(d.reason.verdict not in (Verdict.FUSED, Verdict.NOTHING) for d in outcome.decisions):
+    if any(d.reason.verdict not in (Verdict.FUSED, Verdict.NOTHING) for d in outcome.found):
         return None
     reductions = [stage for stage in program.stages if stage.reducer is not None]
     products = [stage for stage in reductions if find_factors(stage, vectors=True) is not None]
@@ -73,7 +73,7 @@ def _doubt(program: Program, group: Group, options: FuseOptions) -> str:
 
 def _groups(outcome: Outcome, program: Program, options: FuseOptions) -> list[Group]:
     """What a kernel may be generated from: the cascades of the function, or else one of its lone reductions."""
-    fused = [d.candidate.group for d in outcome.decisions if d.reason.verdict is Verdict.FUSED]
+    fused = [d.candidate.group for d in outcome.found if d.reason.verdict is Verdict.FUSED]
     found = [group for group in fused if group is not None]
     if found:
         return found
