@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tvm_cascade.algebra.verdict import Verdict
-from tvm_cascade.analysis.extract import Group, joint_reductions, lone_reductions
+from tvm_cascade.analysis.extract import Group, Reductions
 from tvm_cascade.analysis.meaning import meaning_of
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.devices.device import Gpu
@@ -58,7 +58,7 @@ def _joint(outcome: Outcome, program: Program, options: FuseOptions) -> Group | 
     reductions = [stage for stage in program.stages if stage.reducer is not None]
     products = [stage for stage in reductions if find_factors(stage, vectors=True) is not None]
     folded = products if len(products) < len(reductions) else []
-    return joint_reductions(program, options.rescalable_casts, options.reference, folded)
+    return _reductions(outcome, program, options).joint(folded)
 
 
 def _doubt(program: Program, group: Group, options: FuseOptions) -> str:
@@ -77,7 +77,12 @@ def _groups(outcome: Outcome, program: Program, options: FuseOptions) -> list[Gr
     found = [group for group in fused if group is not None]
     if found:
         return found
-    return list(reversed(lone_reductions(program, options.rescalable_casts, options.reference)))
+    return list(reversed(_reductions(outcome, program, options).lone))
+
+
+def _reductions(outcome: Outcome, program: Program, options: FuseOptions) -> Reductions:
+    """Those that the pass found; of a function that it did not look at, those that there are."""
+    return outcome.reductions or Reductions(program, options.rescalable_casts, options.reference)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from tvm import tirx
 
 from tvm_cascade.algebra.verdict import Reason, Verdict
 from tvm_cascade.analysis.canonical import canonical
-from tvm_cascade.analysis.extract import Candidate, Group, find_cascades
+from tvm_cascade.analysis.extract import Candidate, Group, Reductions
 from tvm_cascade.analysis.program import Program, is_static
 from tvm_cascade.analysis.reading import read_program
 from tvm_cascade.devices.device import Cpu, Device, Gpu
@@ -51,12 +51,14 @@ class Outcome:
     given : the function that came in.
     found : a decision for each candidate group, before any loop is written; kernels of skeletons need none.
     program : the function as it was read, in canonical form; None where it could not be.
+    reductions : of the program; None where they were not looked at.
     rewriting : writes the fused function; None where nothing is fused.
     """
 
     given: tirx.PrimFunc
     found: tuple[Decision, ...]
     program: Program | None
+    reductions: Reductions | None = None
     rewriting: Callable[[], tirx.PrimFunc] | None = None
 
     @cached_property
@@ -151,7 +153,8 @@ def fuse_read(
     if isinstance(program, Reason):
         return Outcome(func, (Decision(Candidate((), program), program),), None)
     try:
-        candidates = find_cascades(program, options.rescalable_casts, only, options.reference)
+        reductions = Reductions(program, options.rescalable_casts, options.reference)
+        candidates = reductions.cascades(only)
         decisions = [_decide(candidate, program, options, device) for candidate in candidates]
         groups = [
             d.candidate.group for d in decisions if d.reason.verdict is Verdict.FUSED and d.candidate.group is not None
@@ -159,11 +162,12 @@ def fuse_read(
         unread = [Decision(Candidate((), one.reason), one.reason) for one in program.opaque]
         if not groups:
             told = [d for d in decisions if not unread or d.reason.verdict is not Verdict.NOTHING]
-            return Outcome(func, (*told, *unread), None if unread else program)
+            return Outcome(func, (*told, *unread), None if unread else program, reductions)
     except Exception as defect:  # a compiler pass must not stop a build, whatever computer algebra runs into
         reason = _defect(defect)
         return Outcome(func, (Decision(Candidate((), reason), reason),), program)
-    return Outcome(func, (*decisions, *unread), program, partial(_rewritten, program, groups, options, device))
+    rewriting = partial(_rewritten, program, groups, options, device)
+    return Outcome(func, (*decisions, *unread), program, reductions, rewriting)
 
 
 def _rewritten(program: Program, groups: list[Group], options: FuseOptions, device: Device) -> tirx.PrimFunc:
