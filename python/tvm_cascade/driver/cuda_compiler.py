@@ -6,9 +6,8 @@ import contextlib
 import importlib.util
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 
 import tvm
 import tvm_ffi
@@ -44,19 +43,25 @@ def generate_cuda(mod: tvm.IRModule, target: Target) -> tvm.runtime.Executable:
             for where, kernels in devices.items():
                 for fast_math, part in _by_math(kernels).items():
                     with cuda_compiler(fast_math):
-                        made += _compiled(finish_device()(part), where)
+                        made += _compiled(part, where, finish_device)
             built = hosted.result()
     for module in made:
         built.import_module(module)
     return tvm.runtime.Executable(built)
 
 
-def _compiled(kernels: tvm.IRModule, where: Target) -> list[tvm.runtime.Module]:
-    """The code of some kernels, in modules of about equal length."""
+def _compiled(
+    kernels: tvm.IRModule, where: Target, finish: Callable[[], tvm.transform.Pass]
+) -> list[tvm.runtime.Module]:
+    """The code of some kernels, in modules of about equal length, after the passes that finish each."""
     found, count = list[tvm.runtime.Module](), len(kernels.functions)
+
+    def compile_one(part: tvm.IRModule) -> tvm.runtime.Module:
+        return codegen_build(finish()(part), where)
+
     parts = _shared_out(kernels, max(1, min(core_count(), count // _KERNELS_APIECE)))
     with ThreadPoolExecutor(len(parts)) as pool:
-        for module in pool.map(for_a_thread(partial(codegen_build, target=where), where), parts):
+        for module in pool.map(for_a_thread(compile_one, where), parts):
             found.append(module)
             tell(f"building kernels: {sum(len(part.functions) for part in parts[: len(found)])} of {count} are built")
     return found

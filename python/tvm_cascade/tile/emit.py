@@ -49,6 +49,14 @@ def put(buffer: Any, index: ir.Expr | int, value: ir.Expr) -> None:
     T.buffer_store(buffer, value, [index])
 
 
+def shared_pool() -> Any:
+    """A pool of dynamic shared memory; for its own buffer, TVM looks up who asks in all modules that are loaded."""
+    buffer = T.alloc_buffer([0], "uint8", scope="shared.dyn")
+    pool = T.SMEMPool(buffer.data)
+    pool.buf, pool._owns_buffer = buffer, True
+    return pool
+
+
 def registers(name: str, count: int, dtype: str = "float32") -> Any:
     """A per-thread array, indexed by constants or unrolled loops only, so that it stays in registers."""
     return named(name, T.alloc_local((count,), dtype))

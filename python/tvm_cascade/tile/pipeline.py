@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar
 
@@ -60,7 +60,7 @@ def _mixed() -> tuple[Any, Any, Any]:
         lowered, threads = tvm.IRModule({}, attrs=mod.attrs), core_count() // _CORES_APIECE
         target = next((func.attrs["target"] for func in mod.functions.values()), None)
         if threads < 2 or context.instruments or target is None:  # instruments are entered once, by this thread
-            found = map(alone, mod.functions)
+            found: Iterator[tvm.IRModule] = map(alone, mod.functions)
         else:
             with ThreadPoolExecutor(threads) as pool:
                 found = pool.map(for_a_thread(alone, target), mod.functions)

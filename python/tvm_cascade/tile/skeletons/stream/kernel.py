@@ -25,7 +25,7 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.analysis.extent import product
 from tvm_cascade.tile.ahead import Fetching
 from tvm_cascade.tile.dependent import let_others_start
-from tvm_cascade.tile.emit import branches, kernel_extent, named, parameter, ptx, when
+from tvm_cascade.tile.emit import branches, kernel_extent, named, parameter, ptx, shared_pool, when
 from tvm_cascade.tile.hopper.barrier import Barriers
 from tvm_cascade.tile.hopper.copy import ROW_WARPS, TensorMap
 from tvm_cascade.tile.hopper.feed import Feed, Feeds, arrivals_of, staged_tiles
@@ -141,7 +141,7 @@ class StreamKernel:
             yield self.tiling.work(item)
 
     def _shared(self) -> None:
-        config, pool = self.config, T.SMEMPool()
+        config, pool = self.config, shared_pool()
         left_tiles = staged_tiles("left_tiles", pool, config.left_stages, self.left)
         right_tiles = staged_tiles("right_tiles", pool, config.stages, self.right)
         value_tiles = [staged_tiles("value_tiles", pool, config.stages, copies) for copies in self.values]
