@@ -137,12 +137,12 @@ def _product_of(
     reductions: Reductions, stage: Stage, maps: tuple[Stage, ...]
 ) -> tuple[MatrixProduct, Mapping[tirx.Var, tirx.Var]]:
     """The product shape of what feeds the fold, and the variables of its stage -> its own."""
-    groups = [group for group in reductions.lone if group.members[0].stage is stage]
-    if not groups:
+    group = reductions.lone_of(stage)
+    if group is None or group.members[0].stage is not stage:
         raise Unfit(f"{stage.buffer.name} is no sum that a kernel could be generated from")
-    found = read_product(_with_tensors(reductions.program, [stage], (*maps, stage)), groups[0])
+    found = read_product(_with_tensors(reductions.program, [stage], (*maps, stage)), group)
     assert len(found.rights) == 1
-    return found, groups[0].frame.variables[0]
+    return found, group.frame.variables[0]
 
 
 def _others(program: Program, producers: Sequence[Stage], maps: Sequence[Sequence[Stage]]) -> tuple[Stage, ...]:
