@@ -43,7 +43,8 @@ def lower_gpu(outcome: Outcome, name: str, goal: Goal) -> Lowered:
         func = outcome.func
         alone = launch_serial(func) if goal.options.schedule and not is_scheduled(func) else func
         return Lowered(alone, "the function is scheduled already, or cannot be read")
-    return lower_plan(beginning_early(find_plan(outcome, name, setting_of(goal)), outcome), name, goal)
+    plan = goal.planned.get(name) or find_plan(outcome, name, setting_of(goal))
+    return lower_plan(beginning_early(plan, outcome), name, goal)
 
 
 def beginning_early(plan: Plan, outcome: Outcome) -> Plan:

@@ -143,6 +143,11 @@ class Search:
         alone = isinstance(self.whole.chosen, Kernel) and _is_kernel(self.chosen)
         return self.chosen.seconds if alone else None
 
+    @property
+    def known_alone(self) -> bool:
+        """Whether it was found that one kernel computes all; nothing is looked for."""
+        return "chosen" in vars(self) and _is_kernel(self.chosen)
+
     @cached_property
     def whole(self) -> Step:
         """The function as one step."""

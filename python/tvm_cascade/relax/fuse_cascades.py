@@ -57,19 +57,25 @@ def FuseCascades(target: str | dict[str, Any] | Target | None = None, **options:
     if target is not None:
         resolved = resolve_target(target)
         device, chosen = device_of(resolved), backend_of(resolved).options(chosen)
-    return cascades_fused(chosen, device, [])
+    return cascades_fused(chosen, device, [], plans_for(chosen, device))
 
 
-def cascades_fused(chosen: FuseOptions, device: Device, apart: list[Apart]) -> transform.Pass:
+def plans_for(chosen: FuseOptions, device: Device) -> Plans | None:
+    """The plans that functions are merged by; None where they are not for a GPU."""
+    return Plans(chosen, device) if isinstance(device, Gpu) else None
+
+
+def cascades_fused(chosen: FuseOptions, device: Device, apart: list[Apart], plans: Plans | None) -> transform.Pass:
     """The pass for a device.
 
     Parameters
     ----------
     apart : to which the operators are added that were looked at and are not merged.
+    plans : to which those of functions are added that were planned.
     """
 
     def run(mod: tvm.IRModule, _: transform.PassContext) -> tvm.IRModule:
-        trials, plans = Trials(chosen, device), Plans(chosen, device) if isinstance(device, Gpu) else None
+        trials = Trials(chosen, device)
         for var, func in mod.functions_items():
             if isinstance(func, relax.Function) and not (func.attrs and "Primitive" in func.attrs):
                 mod = _function(mod, var.name_hint, trials, plans, apart)

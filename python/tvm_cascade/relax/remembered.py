@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 import tvm_ffi
@@ -22,6 +22,10 @@ class Remembered(Generic[T]):
     def __init__(self, find: Callable[[tirx.PrimFunc], T]) -> None:
         self.find = find
         self._known: dict[int, list[tuple[tirx.PrimFunc, T]]] = {}
+
+    def items(self) -> Iterator[tuple[tirx.PrimFunc, T]]:
+        """The functions that were asked for so far, with their values."""
+        return (pair for alike in self._known.values() for pair in alike)
 
     def of(self, func: tirx.PrimFunc) -> T:
         """Its value."""

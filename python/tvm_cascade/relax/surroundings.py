@@ -8,10 +8,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 
-from tvm import ir, relax, sym, tirx
+import tvm_ffi
+from tvm import ir, relax, s_tir, sym, tirx
 
 from tvm_cascade.analysis.extent import Extent, as_index, extent_of, product, same_extent
 from tvm_cascade.analysis.tir import substitute
@@ -50,10 +51,38 @@ class Plans:
         search = self._known.of(func)
         return None if search is None else search.alone
 
+    def of(self, functions: Mapping[str, tirx.PrimFunc]) -> dict[str, Search]:
+        """What is known of functions that one kernel computes and that differ in attributes at most, names included."""
+        alone, found = Remembered[list[tuple[list[str], Search]]](lambda _: []), dict[str, Search]()
+        for func, search in self._known.items():
+            if search is not None and search.known_alone:
+                alone.of(_without_attributes(func)).append((_names(func), search))
+        for name, func in functions.items():
+            alike = [search for names, search in alone.of(_without_attributes(func)) if names == _names(func)]
+            found.update({name: search} if (search := next(iter(alike), None)) is not None else {})
+        return found
+
     def _search(self, func: tirx.PrimFunc) -> Search | None:
         named = func.with_attr("global_symbol", "main")
         outcome = fuse_function(named, self.setting.options, self.setting.gpu)
         return None if outcome.program is None else Search(outcome, "main", self.setting)
+
+
+def _without_attributes(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    return tirx.PrimFunc(func.params, func.body, func.ret_type)
+
+
+def _names(func: tirx.PrimFunc) -> list[str]:
+    """The names of parameters, blocks, buffers and variables, wherever they are."""
+    found = [param.name for param in func.params]
+    kinds = [
+        (s_tir.SBlock, lambda block: found.append(block.name_hint)),
+        (ir.Var, lambda var: found.append(var.name)),
+        (tirx.BufferStore, lambda store: found.append(store.buffer.name)),
+        (ir.TensorLoad, lambda load: found.append(load.source.name)),
+    ]
+    tvm_ffi.structural_walk(func.body, kinds)
+    return found
 
 
 def with_surroundings(graph: Graph, merger: Merger, plans: Plans, clusters: Iterable[Cluster]) -> list[Cluster]:
