@@ -140,8 +140,7 @@ class Search:
     @cached_property
     def alone(self) -> float | None:
         """Estimated seconds where one kernel of a skeleton computes all; None where that is none, or not the plan."""
-        alone = isinstance(self.whole.chosen, Kernel) and _is_kernel(self.chosen)
-        return self.chosen.seconds if alone else None
+        return None if isinstance(self.kernels, str) or not _is_kernel(self.chosen) else self.chosen.seconds
 
     @property
     def known_alone(self) -> bool:
@@ -151,7 +150,16 @@ class Search:
     @cached_property
     def whole(self) -> Step:
         """The function as one step."""
-        return self.step(self.outcome, alone=True)
+        return self.step(self.outcome, self.kernels, alone=True)
+
+    @cached_property
+    def kernels(self) -> list[Kernel] | str:
+        """Those that compute the function whole, or why there is none."""
+        return self.ranked(self.outcome)
+
+    def ranked(self, outcome: Outcome) -> list[Kernel] | str:
+        """The kernels of a function by estimated time, or why there is none."""
+        return ranked_kernels(outcome, self.name, self.setting.gpu, self.setting.options)
 
     @cached_property
     def chosen(self) -> Plan:
@@ -181,14 +189,14 @@ class Search:
         why = self.whole.chosen if isinstance(self.whole.chosen, str) and len(steps) > 1 else ""
         return Plan(tuple(self.params), tuple(steps), self.launch, why, tuple(declined))
 
-    def step(self, outcome: Outcome, alone: bool = False) -> Step:
+    def step(self, outcome: Outcome, kernels: list[Kernel] | str, alone: bool = False) -> Step:
         """A function as one step.
 
         Parameters
         ----------
+        kernels : as of `ranked`.
         alone : it is all of the plan, and so none of its kernels is launched dependently.
         """
-        kernels = ranked_kernels(outcome, self.name, self.setting.gpu, self.setting.options)
         program = read_in_part(outcome)
         if program is None or isinstance(kernels, str):
             return scheduled(outcome, kernels if isinstance(kernels, str) else kernels[0], self.setting, alone)
@@ -240,7 +248,8 @@ class Search:
     def part(self, func: tirx.PrimFunc) -> Step:
         """A part as one step; cuts have parts in common."""
         if (mark := _part(func)) not in self.known:
-            self.known[mark] = self.step(self.fuse(func))
+            outcome = self.fuse(func)
+            self.known[mark] = self.step(outcome, self.ranked(outcome))
         return self.known[mark]
 
     def read(self, func: tirx.PrimFunc) -> Program | Reason:
@@ -346,7 +355,7 @@ class Search:
             if found and not isinstance(step.chosen, Kernel) and not isinstance(found[-1].chosen, Kernel):
                 others = [*(s.func for s in found[:-1]), *(s.func for s in steps[k + 1 :])]
                 merged = self._merged(found[-1].func, step.func, others)
-                found[-1] = self.step(self.fuse(merged))
+                found[-1] = self.part(merged)
             else:
                 found.append(step)
         return found
