@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 from tvm import ir, tirx
@@ -69,9 +70,14 @@ def in_register(name: str, value: ir.Expr) -> ir.Expr:
     return own[0]
 
 
+@cache
+def _instruction(name: str) -> Any:
+    return T.ptx[name]
+
+
 def ptx(instruction: str, *operands: Any) -> None:
     """One instruction of the PTX table."""
-    T.evaluate(T.ptx[instruction](*operands))
+    T.evaluate(_instruction(instruction)(*operands))
 
 
 def kernel_extent(extent: int | ir.Expr) -> ir.Expr:
