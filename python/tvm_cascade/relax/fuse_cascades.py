@@ -15,7 +15,7 @@ from tvm_cascade.driver.backends import backend_of
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.relax.graph import Graph, Node, variables_in
-from tvm_cascade.relax.grouping import Cluster, Trials, cascades_of
+from tvm_cascade.relax.grouping import Cluster, Trials, cascades_of, outcomes_of
 from tvm_cascade.relax.kinds import Kind
 from tvm_cascade.relax.outline import Merger, Outline, emit, outline
 from tvm_cascade.relax.siblings import with_siblings
@@ -75,7 +75,7 @@ def cascades_fused(chosen: FuseOptions, device: Device, apart: list[Apart], plan
     """
 
     def run(mod: tvm.IRModule, _: transform.PassContext) -> tvm.IRModule:
-        trials = Trials(chosen, device)
+        trials = Trials(chosen, device, outcomes_of(chosen, device) if plans is None else plans.outcomes)
         for var, func in mod.functions_items():
             if isinstance(func, relax.Function) and not (func.attrs and "Primitive" in func.attrs):
                 mod = _function(mod, var.name_hint, trials, plans, apart)

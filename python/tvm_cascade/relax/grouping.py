@@ -29,7 +29,7 @@ from tvm_cascade.relax.outline import Merger, outline
 from tvm_cascade.relax.remembered import Remembered
 from tvm_cascade.report.apart import Apart
 from tvm_cascade.tile.estimate import NOMINAL
-from tvm_cascade.transform.fuse_function import Decision, fuse_function
+from tvm_cascade.transform.fuse_function import Decision, Outcome, fuse_function
 
 MOST_NODES = 40
 """Calls of a cascade: longer chains are not tried."""
@@ -56,16 +56,22 @@ class Trial:
     why: str = ""
 
 
+def outcomes_of(options: FuseOptions, device: Device) -> Remembered[Outcome]:
+    """What the pass makes of merged functions, which are called alike."""
+    return Remembered(lambda func: fuse_function(func.with_attr("global_symbol", "main"), options, device))
+
+
 class Trials:
     """Trials of merged functions, remembered by structure: equal layers of a model are tried once.
 
     Parameters
     ----------
     options, device : as of the pass.
+    outcomes : as of `outcomes_of`.
     """
 
-    def __init__(self, options: FuseOptions, device: Device) -> None:
-        self.options, self.device = options, device
+    def __init__(self, options: FuseOptions, device: Device, outcomes: Remembered[Outcome]) -> None:
+        self.options, self.device, self._outcomes = options, device, outcomes
         self._known = Remembered(self._try)
 
     def of(self, func: tirx.PrimFunc) -> Trial:
@@ -74,7 +80,7 @@ class Trials:
 
     def _try(self, func: tirx.PrimFunc) -> Trial:
         needed = narrowed(func)
-        outcome = fuse_function(needed.with_attr("global_symbol", "main"), self.options, self.device)
+        outcome = self._outcomes.of(needed)
         found = [d for d in outcome.found if d.candidate.group is not None]
         by_law = [d for d in found if d.reason.verdict in (Verdict.FUSED, Verdict.DECLINED)]
         refused = [d.reason for d in outcome.found if d.reason.verdict not in (Verdict.FUSED, Verdict.DECLINED)]

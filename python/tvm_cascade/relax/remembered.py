@@ -23,9 +23,9 @@ class Remembered(Generic[T]):
         self.find = find
         self._known: dict[int, list[tuple[tirx.PrimFunc, T]]] = {}
 
-    def items(self) -> Iterator[tuple[tirx.PrimFunc, T]]:
-        """The functions that were asked for so far, with their values."""
-        return (pair for alike in self._known.values() for pair in alike)
+    def values(self) -> Iterator[T]:
+        """Those of the functions that were asked for so far."""
+        return (value for alike in self._known.values() for _, value in alike)
 
     def of(self, func: tirx.PrimFunc) -> T:
         """Its value."""

@@ -20,11 +20,11 @@ from tvm_cascade.devices.device import Gpu
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.plan.search import Search
 from tvm_cascade.relax.graph import Graph, Node, in_order
+from tvm_cascade.relax.grouping import outcomes_of
 from tvm_cascade.relax.kinds import Kind
 from tvm_cascade.relax.outline import Merger, outline
 from tvm_cascade.relax.remembered import Remembered
 from tvm_cascade.tile.skeleton import Setting
-from tvm_cascade.transform.fuse_function import fuse_function
 
 Cluster = frozenset[Node]
 
@@ -39,6 +39,7 @@ class Plans:
 
     def __init__(self, options: FuseOptions, gpu: Gpu) -> None:
         self.setting = Setting(gpu, options)
+        self.outcomes = outcomes_of(options, gpu)
         self._known = Remembered(self._search)
 
     def seconds(self, func: tirx.PrimFunc) -> float:
@@ -54,17 +55,16 @@ class Plans:
     def of(self, functions: Mapping[str, tirx.PrimFunc]) -> dict[str, Search]:
         """What is known of functions that one kernel computes and that differ in attributes at most, names included."""
         alone, found = Remembered[list[tuple[list[str], Search]]](lambda _: []), dict[str, Search]()
-        for func, search in self._known.items():
+        for search in self._known.values():
             if search is not None and search.known_alone:
-                alone.of(_without_attributes(func)).append((_names(func), search))
+                alone.of(_without_attributes(search.outcome.given)).append((_names(search.outcome.given), search))
         for name, func in functions.items():
             alike = [search for names, search in alone.of(_without_attributes(func)) if names == _names(func)]
             found.update({name: search} if (search := next(iter(alike), None)) is not None else {})
         return found
 
     def _search(self, func: tirx.PrimFunc) -> Search | None:
-        named = func.with_attr("global_symbol", "main")
-        outcome = fuse_function(named, self.setting.options, self.setting.gpu)
+        outcome = self.outcomes.of(func)
         return None if outcome.program is None else Search(outcome, "main", self.setting)
 
 
