@@ -204,23 +204,28 @@ class Search:
         seconds = chosen.seconds + self.setting.gpu.dependent_launch_seconds
         return Step(program.func, outcome, chosen, count_work(program), seconds, tuple(others))
 
-    def best(self, whole: Step, rules: Sequence[Rule]) -> list[Step]:
-        """The steps of least estimated time; a part that is a function it was cut from is cut no more."""
+    def best(self, whole: Step, rules: Sequence[Rule], below: float = math.inf) -> list[Step]:
+        """The steps of least estimated time; a part that is a function it was cut from is cut no more.
+
+        Parameters
+        ----------
+        below : seconds; of what takes no less, any steps that take no less.
+        """
         mark = structural_hash(whole.func)
         if mark in self.above:
             return [whole]
         self.above.append(mark)
         try:
-            return self._least_of_cuts(whole, rules)
+            return self._least_of_cuts(whole, rules, below)
         finally:
             self.above.pop()
 
-    def _least_of_cuts(self, whole: Step, rules: Sequence[Rule]) -> list[Step]:
+    def _least_of_cuts(self, whole: Step, rules: Sequence[Rule], below: float) -> list[Step]:
         """The function as it is, or the steps of its cut, whichever is estimated to take less."""
         kernel = isinstance(whole.chosen, Kernel)
         if kernel and (bound := self.bound(whole)) is not None and whole.seconds <= bound:
             return [whole]
-        steps, seconds = list[Step](), whole.seconds
+        steps, seconds = list[Step](), min(whole.seconds, below)
         for way in self.cuts(whole, self.allowed(whole, rules)):
             if found := self.steps(way, seconds):
                 steps, seconds = found, _seconds(found)
@@ -240,9 +245,10 @@ class Search:
         """The parts of a cut, each planned for the least time; none where they take no less than so many seconds."""
         found, least = list[Step](), [self.least_of(part, _FASTEST) for part in way.parts]
         for k, part in enumerate(way.parts):
-            if _seconds(found) + sum(least[k:]) >= below:
+            left = below - _seconds(found) - sum(least[k + 1 :])
+            if least[k] >= left:
                 return []
-            found += self.best(self.part(part), way.rules)
+            found += self.best(self.part(part), way.rules, left)
         return found if _seconds(found) < below else []
 
     def part(self, func: tirx.PrimFunc) -> Step:
