@@ -102,20 +102,6 @@ def find_cascades(
     return Reductions(program, rescalable_casts, reference).cascades(only, beside)
 
 
-def lone_reductions(
-    program: Program, rescalable_casts: Sequence[str] = RESCALABLE_CASTS, reference: str = "exact"
-) -> list[Group]:
-    """See `Reductions.lone`."""
-    return Reductions(program, rescalable_casts, reference).lone
-
-
-def joint_reductions(
-    program: Program, rescalable_casts: Sequence[str] = RESCALABLE_CASTS, reference: str = "exact"
-) -> Group | None:
-    """See `Reductions.joint`."""
-    return Reductions(program, rescalable_casts, reference).joint()
-
-
 class Reductions:
     """All reductions of a program, and what they are as cascades.
 

@@ -10,7 +10,7 @@ import tvm
 from tvm import tirx
 
 from tvm_cascade.algebra.verdict import Reason, Verdict
-from tvm_cascade.analysis.extract import Group, find_cascades, joint_reductions, lone_reductions
+from tvm_cascade.analysis.extract import Group, Reductions, find_cascades
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.chunks.functions import buffers_read
@@ -83,8 +83,8 @@ def _only_group(program: Program, options: FuseOptions) -> Group:
         raise SplitError("a fold of every cascade", str(amiss[0]), "split", amiss[0].hint)
     groups = [c.group for c in candidates if c.group is not None]
     if not groups:
-        joint = joint_reductions(program, casts, reference)
-        groups = [joint] if joint else lone_reductions(program, casts, reference)
+        joint = Reductions(program, casts, reference).joint()
+        groups = [joint] if joint else Reductions(program, casts, reference).lone
     if len(groups) != 1:
         found = "; ".join(", ".join(group.names) for group in groups) or "no reduction"
         raise SplitError("one cascade, or one reduction", found, "split", "put each into a function of its own")

@@ -33,7 +33,7 @@ from tvm_cascade.tile.estimate import count_work
 from tvm_cascade.tile.factors import find_factors
 from tvm_cascade.tile.select import available, ranked_kernels
 from tvm_cascade.tile.skeleton import Kernel, Setting
-from tvm_cascade.transform.fuse_function import Outcome, fuse_function, fuse_read, read_part
+from tvm_cascade.transform.fuse_function import Outcome, fuse_function, fuse_read, read_function
 
 _FASTEST = 1.2
 """Of a device's rate of products, what kernels of large ones reach at most: 860 Tflop/s of 720 (H200, measured)."""
@@ -261,7 +261,7 @@ class Search:
     def read(self, func: tirx.PrimFunc) -> Program | Reason:
         """A part as it is read."""
         if (mark := _part(func)) not in self.parts:
-            self.parts[mark] = read_part(func)
+            self.parts[mark] = read_function(func, is_canonical=True)
         return self.parts[mark]
 
     def declined_by(self, whole: Step, steps: Sequence[Step]) -> Iterator[tuple[tuple[str, ...], Declined]]:

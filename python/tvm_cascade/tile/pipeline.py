@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 import tvm
 from tvm import ir
@@ -18,7 +18,6 @@ from tvm_cascade.tile.fast_math import is_fast, marked_fast
 from tvm_cascade.tile.literals import exact_literals
 
 R = TypeVar("R")
-P = ParamSpec("P")
 
 MIXED = "tvm_cascade"
 """The pipeline's name, as `tvm.compile(…, tir_pipeline=MIXED)` takes it."""
@@ -33,13 +32,13 @@ def register_mixed_pipeline() -> str:
     return MIXED
 
 
-def for_a_thread(work: Callable[P, R], target: Target) -> Callable[P, R]:
+def for_a_thread(work: Callable[..., R], target: Target) -> Callable[..., R]:
     """What another thread does with a target and this one's pass context: a thread has its own."""
     context = tvm.transform.PassContext.current()
 
-    def inside(*args: P.args, **kwargs: P.kwargs) -> R:
+    def inside(*given: Any) -> R:
         with context, target:
-            return work(*args, **kwargs)
+            return work(*given)
 
     return inside
 

@@ -10,7 +10,7 @@ from tvm import tirx
 
 from tvm_cascade.algebra.verdict import Reason, Verdict
 from tvm_cascade.analysis.canonical import canonical
-from tvm_cascade.analysis.extract import Candidate, Group, Reductions
+from tvm_cascade.analysis.extract import Candidate, Reductions
 from tvm_cascade.analysis.program import Program, is_static
 from tvm_cascade.analysis.reading import read_program
 from tvm_cascade.devices.device import Cpu, Device, Gpu
@@ -65,7 +65,7 @@ class Outcome:
     def _written(self) -> tirx.PrimFunc | Reason:
         """The fused function, or the defect that stands against it."""
         try:
-            return self.given if self.rewriting is None else self.rewriting()
+            return self.given if self.rewriting is None else hand_to_tuner(self.rewriting())
         except Exception as defect:  # a compiler pass must not stop a build, whatever computer algebra runs into
             return _defect(defect)
 
@@ -166,27 +166,20 @@ def fuse_read(
     except Exception as defect:  # a compiler pass must not stop a build, whatever computer algebra runs into
         reason = _defect(defect)
         return Outcome(func, (Decision(Candidate((), reason), reason),), program)
-    rewriting = partial(_rewritten, program, groups, options, device)
+    rewriting = partial(rewrite, program, groups, options, device)
     return Outcome(func, (*decisions, *unread), program, reductions, rewriting)
 
 
-def _rewritten(program: Program, groups: list[Group], options: FuseOptions, device: Device) -> tirx.PrimFunc:
-    return hand_to_tuner(rewrite(program, groups, options, device))
+def read_function(func: tirx.PrimFunc, is_canonical: bool = False) -> Program | Reason:
+    """The function in canonical form, or the reason why it cannot be read; never raises on a PrimFunc.
 
-
-def read_function(func: tirx.PrimFunc) -> Program | Reason:
-    """The function in canonical form, or the reason why it cannot be read; never raises on a PrimFunc."""
+    Parameters
+    ----------
+    is_canonical : it is of nests of a function that was read, which are in that form.
+    """
     try:
-        return read_program(canonical(func))
+        return read_program(func if is_canonical else canonical(func))
     except Exception as defect:  # nor what anybody may write
-        return _defect(defect)
-
-
-def read_part(func: tirx.PrimFunc) -> Program | Reason:
-    """`read_function` of nests of a function that was read, which are in canonical form."""
-    try:
-        return read_program(func)
-    except Exception as defect:
         return _defect(defect)
 
 
