@@ -8,6 +8,7 @@ from tvm import te
 from tvm_cascade.testing.products.grammar import draw
 from tvm_cascade.testing.products.program import program
 from tvm_cascade.tile.skeleton import Kernel
+from tvm_cascade.transform import fuse_function
 
 from ..tiers import slow_but
 from ..tile.emulator.run import compiler
@@ -133,6 +134,16 @@ def test_lengths_known_at_launch_alone() -> None:
     plan = plan_of(functions.rms_product(te.var("m"), 96, 128))
     assert skeletons(plan) == ["row", "product"]
     assert [str(extent) for extent in plan.temporaries[0].ty.shape] == ["m", "128"]
+
+
+def test_loops_that_no_kernel_needs_are_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    defect = RuntimeError("loops were written")
+    monkeypatch.setattr(fuse_function, "rewrite", lambda *_: (_ for _ in ()).throw(defect))
+    assert skeletons(plan_of(functions.attention())) == ["stream"]
+    (step,) = plan_of(functions.attention(), tensor_cores=False, row_kernels=False).steps
+    (decision,) = step.outcome.decisions
+    assert not step.outcome.fused and decision.reason.code == "defect" and str(defect) in str(decision.reason)
+    assert step.outcome.func.same_as(step.outcome.given)
 
 
 def test_one_row_of_a_norm_goes_into_a_product() -> None:

@@ -85,7 +85,7 @@ def test_equal_pairs_are_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     sought: list[tvm.tirx.PrimFunc] = []
     monkeypatch.setattr(
-        surroundings, "find_plan", lambda *args, plan=surroundings.find_plan: sought.append(args[0]) or plan(*args)
+        surroundings, "Search", lambda *args, search=surroundings.Search: sought.append(args[0]) or search(*args)
     )
 
     def layers(count: int) -> int:

@@ -9,8 +9,9 @@ from tvm import relax
 from tvm.relax.frontend import nn
 from tvm.relax.frontend.nn import op
 
+from tvm_cascade.driver import gpu
 from tvm_cascade.evaluate import tolerance
-from tvm_cascade.relax import FuseCascades
+from tvm_cascade.relax import FuseCascades, get_pipeline
 
 from .test_fuse_cascades import Forward, called, module_of
 
@@ -70,6 +71,16 @@ def calls_of(mod: tvm.IRModule) -> list[str]:
     (block,) = mod["forward"].body.blocks
     calls = [binding.value for binding in block.bindings if isinstance(binding.value, relax.Call)]
     return [call.args[0].name_hint for call in calls if call.op == tvm.ir.Op.get("relax.call_tir")]
+
+
+def test_what_was_planned_when_it_was_merged_is_not_planned_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipeline = get_pipeline(GPU)
+    grouped = pipeline.grouped(module_of(rms_norm, [ROWS, LENGTH], [LENGTH]))
+    anew = get_pipeline(GPU)
+    lowered = anew.scheduled(grouped)
+    monkeypatch.setattr(gpu, "find_plan", lambda *_: pytest.fail("a plan was looked for"))
+    assert str(pipeline.scheduled(grouped)) == str(lowered)
+    assert str(pipeline.report) == str(anew.report) and "kernel `row`" in str(pipeline.report)
 
 
 def test_a_norm_is_one_function_and_right() -> None:

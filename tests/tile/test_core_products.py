@@ -13,7 +13,7 @@ from tvm import te, tirx
 from tvm.ir import Expr
 
 import tvm_cascade
-from tvm_cascade.analysis.extract import lone_reductions
+from tvm_cascade.analysis.extract import Reductions
 from tvm_cascade.analysis.reading import read_program
 from tvm_cascade.devices.cards import H200
 from tvm_cascade.evaluate.oracle import evaluate
@@ -64,7 +64,7 @@ def kernel_of(func: tirx.PrimFunc, config: CoreConfig | None = None) -> Kernel:
     """The kernel of a function that is one product."""
     program = read_program(func)
     setting = Setting(options=FuseOptions(tensor_cores=False))
-    return build_kernel(CoreSkeleton(), program, lone_reductions(program)[-1], "main", setting, config)
+    return build_kernel(CoreSkeleton(), program, Reductions(program).lone[-1], "main", setting, config)
 
 
 def inputs_of(func: tirx.PrimFunc, count: int, seed: int = 0, known: dict[str, int] | None = None) -> list[Array]:
@@ -270,7 +270,7 @@ def test_refusals_name_what_is_in_the_way() -> None:
     ):
         program = read_program(func)
         with pytest.raises(Unfit, match=reason):
-            read_core_product(program, lone_reductions(program)[-1])
+            read_core_product(program, Reductions(program).lone[-1])
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tvm import tirx
 
-from tvm_cascade.analysis.extract import Group, find_cascades, joint_reductions, lone_reductions
+from tvm_cascade.analysis.extract import Group, Reductions, find_cascades
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.reading import read_program
 from tvm_cascade.evaluate.oracle import evaluate
@@ -32,11 +32,11 @@ emulated = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 def group_of(program: Program) -> Group:
     """All reductions of a program but its product, or the last one."""
     products = [stage for stage in program.stages if find_factors(stage) is not None]
-    joint = joint_reductions(program, but=products)
+    joint = Reductions(program).joint(products)
     if joint is not None:
         return joint
     found = [one.group for one in find_cascades(program, RESCALABLE_CASTS) if one.group]
-    return found[-1] if found else [g for g in lone_reductions(program) if g.members[0].stage not in products][-1]
+    return found[-1] if found else [g for g in Reductions(program).lone if g.members[0].stage not in products][-1]
 
 
 def kernel_of(func: tirx.PrimFunc, config: Config | None = None) -> Kernel:

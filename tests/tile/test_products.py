@@ -10,7 +10,7 @@ import pytest
 from tvm import ir, te, tirx
 
 import tvm_cascade
-from tvm_cascade.analysis.extract import joint_reductions, lone_reductions
+from tvm_cascade.analysis.extract import Reductions
 from tvm_cascade.analysis.reading import read_program
 from tvm_cascade.evaluate.oracle import evaluate
 from tvm_cascade.evaluate.tolerance import check
@@ -47,8 +47,8 @@ def kernel_of(
 ) -> Kernel:
     """The kernel of a function that is one product."""
     program = read_program(func)
-    groups = lone_reductions(program)
-    group = groups[0] if len(groups) == 1 else joint_reductions(program)
+    groups = Reductions(program).lone
+    group = groups[0] if len(groups) == 1 else Reductions(program).joint()
     assert group is not None
     setting = Setting(options=FuseOptions(narrow_sums=narrow_sums, narrow_positions=narrow_positions))
     return build_kernel(ProductSkeleton(), program, group, "main", setting, config)

@@ -12,7 +12,7 @@ import pytest
 from tvm import te, tirx
 
 import tvm_cascade
-from tvm_cascade.analysis.extract import find_cascades, joint_reductions, lone_reductions
+from tvm_cascade.analysis.extract import Reductions, find_cascades
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.reading import read_program
 from tvm_cascade.devices.cards import H200
@@ -64,10 +64,10 @@ def row_kernel(
     program = read_program(func)
     assert isinstance(program, Program)
     found = find_cascades(program, reference=reference)
-    groups = [c.group for c in found if c.group is not None] or lone_reductions(program)
+    groups = [c.group for c in found if c.group is not None] or Reductions(program).lone
     setting = Setting(gpu, FuseOptions(guards=guards))
     skeletons = [COLUMNS if isinstance(config, ColumnConfig) else ROW] if config else [ROW, COLUMNS]
-    joint = joint_reductions(program)
+    joint = Reductions(program).joint()
     tried = [(s, g) for g in [groups[-1], *([joint] if joint else [])] for s in skeletons]
     for skeleton, group in tried:
         with contextlib.suppress(Unfit):

@@ -9,7 +9,7 @@ import pytest
 from tvm import tirx
 
 import tvm_cascade
-from tvm_cascade.analysis.extract import lone_reductions
+from tvm_cascade.analysis.extract import Reductions
 from tvm_cascade.analysis.reading import read_program
 from tvm_cascade.evaluate.oracle import evaluate
 from tvm_cascade.evaluate.tolerance import check
@@ -32,7 +32,7 @@ def kernel_of(func: tirx.PrimFunc, **options: bool) -> Kernel:
     """The kernel of a product on tensor cores."""
     program = read_program(func)
     setting = Setting(options=FuseOptions(**options))  # type: ignore[arg-type]
-    return build_kernel(ProductSkeleton(), program, lone_reductions(program)[-1], "main", setting)
+    return build_kernel(ProductSkeleton(), program, Reductions(program).lone[-1], "main", setting)
 
 
 def cut_off(array: Array) -> Array:

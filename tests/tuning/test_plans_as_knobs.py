@@ -165,7 +165,7 @@ def test_a_design_on_record_is_found_without_the_search_for_other_plans(
     decode: tvm.tirx.PrimFunc, decode_space: Space, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     goal, searched = goal_of(resolve_target(HOPPER), FuseOptions()), list[object]()
-    monkeypatch.setattr(search._Search, "alternatives", lambda self: searched.append(self) or [])
+    monkeypatch.setattr(search.Search, "alternatives", lambda self: searched.append(self) or [])
     for design in (decode_space.default, design_of(decode_space, plan="out")):
         words = decode_space.words(design)
         replayed = space_of(decode, "main", goal, replayed=[words])

@@ -111,8 +111,7 @@ def _apart(statement: tirx.Stmt, scratch: Scratch) -> list[tirx.Stmt]:
         return [statement]
     inner = list(statement.body.seq) if isinstance(statement.body, tirx.SeqStmt) else [statement.body]
     parts = [part for one in inner for part in _apart(one, scratch)]
-    nests = all(realized_block(part) is not None for part in parts)
-    if len(parts) == 1 or not is_serial(statement) or not nests:
+    if len(parts) == 1 or not is_serial(statement) or any(realized_block(part) is None for part in parts):
         return [statement]
     if shared := carried(parts, statement.loop_var):
         private = scratch.private(parts, statement, shared)

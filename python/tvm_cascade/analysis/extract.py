@@ -55,12 +55,13 @@ class Member:
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """A cascade found in a program, with its fold."""
+    """A cascade found in a program, with its fold; `among` are all reductions of that program."""
 
     members: tuple[Member, ...]
     frame: Frame
     atoms: AtomTable
     fold: Fold
+    among: Reductions
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -98,47 +99,19 @@ def find_cascades(
     reference : see `FuseOptions`.
     beside : those that merely read one tensor alike, or fold a product's rows, are cascades too.
     """
-    return _Search(program, rescalable_casts, only, reference).run(beside)
+    return Reductions(program, rescalable_casts, reference).cascades(only, beside)
 
 
-def lone_reductions(
-    program: Program, rescalable_casts: Sequence[str] = RESCALABLE_CASTS, reference: str = "exact"
-) -> list[Group]:
-    """Every reduction that reads no other along its axis, as a cascade of one: its fold is the reduction itself.
-
-    Nothing is to be fused into such a fold's own axis, but kernels are generated from folds, whatever their length.
-    """
-    search = _Search(program, rescalable_casts, None, reference)
-    found = [search.group(parts) for parts in dict.fromkeys(search.group_of.values())]
-    return [group for group in found if isinstance(group, Group)]
-
-
-def joint_reductions(
-    program: Program,
-    rescalable_casts: Sequence[str] = RESCALABLE_CASTS,
-    reference: str = "exact",
-    but: Sequence[Stage] = (),
-) -> Group | None:
-    """All reductions of a program as one cascade, those that read each other and those that share their loops alone.
-
-    None where they have no common axis, or no fold. A minimum beside a maximum is two passes as two reductions, and
-    one as a joint cascade.
+class Reductions:
+    """All reductions of a program, and what they are as cascades.
 
     Parameters
     ----------
-    but : reductions that are left out.
+    program, rescalable_casts, reference : as of `find_cascades`.
     """
-    search = _Search(program, rescalable_casts, None, reference)
-    indices = tuple(k for k, r in enumerate(search.reductions) if not any(r.stage is stage for stage in but))
-    if len(indices) < 2 or search._cycle(indices) or not search.share_axis(indices):
-        return None
-    found = search.group(indices, beside=True)
-    return found if isinstance(found, Group) else None
 
-
-class _Search:
     def __init__(
-        self, program: Program, rescalable_casts: Sequence[str], only: Sequence[str] | None, reference: str
+        self, program: Program, rescalable_casts: Sequence[str] = RESCALABLE_CASTS, reference: str = "exact"
     ) -> None:
         self.reference = reference
         self.program, self.rescalable_casts = program, rescalable_casts
@@ -146,34 +119,51 @@ class _Search:
         self.reductions = [
             InlinedReduction(stage, self.inline.of(stage)) for stage in program.stages if stage.reducer is not None
         ]
-        self.considered = [only is None or r.stage.name in only for r in self.reductions]
         self.reads = [self._reads(r) for r in self.reductions]
         self.behind = [self._behind(r) for r in self.reductions]
-        self.group_of: dict[int, tuple[int, ...]] = {k: self._parts(k) for k in range(len(self.reductions))}
-        self.groups: dict[tuple[int, ...], Group] = {}
-        self.refusals: list[Candidate] = []
         self._refused: list[tuple[list[object], Refusal]] = []
+        self._lone: dict[tuple[int, ...], Group | None] = {}
 
-    def run(self, beside: bool) -> list[Candidate]:
-        """Tries all linked reductions as one group; where that has no fold, each joins the groups of those it reads."""
-        for indices in self._linked():
-            outcome = self._outcome(indices)
-            if isinstance(outcome, Group):
-                self._join(indices, outcome)
-        for later in range(len(self.reductions)):
-            if earlier := self._considered_links(later):
-                self._try_join(later, earlier)
-        for indices in self._sharing() if beside else ():
-            if isinstance(outcome := self._outcome(indices, beside=True), Group):
-                self._join(indices, outcome)
-        found = [Candidate(group.names, Reason("fold"), group) for group in self.groups.values()]
-        lone = [k for k in range(len(self.reductions)) if self.considered[k]]
-        if not found and not self.refusals and lone:
-            names = tuple(self.reductions[k].stage.buffer.name for k in lone)
-            return [Candidate(names, Reason("single_reduction", ", ".join(names)))]
-        return found + self.refusals
+    def cascades(self, only: Sequence[str] | None = None, beside: bool = True) -> list[Candidate]:
+        """See `find_cascades`."""
+        return _Search(self, only).run(beside)
 
-    def _parts(self, k: int) -> tuple[int, ...]:
+    @property
+    def lone(self) -> list[Group]:
+        """Every reduction that reads no other along its axis, as a cascade of one: its fold is the reduction itself.
+
+        Nothing is to be fused into such a fold's own axis, but kernels are generated from folds, whatever their length.
+        """
+        found = map(self._alone, dict.fromkeys(map(self.parts, range(len(self.reductions)))))
+        return [group for group in found if group is not None]
+
+    def lone_of(self, stage: Stage) -> Group | None:
+        """The one of `lone` that a stage is; None where there is none."""
+        return self._alone(next(self.parts(k) for k, one in enumerate(self.reductions) if one.stage is stage))
+
+    def _alone(self, parts: tuple[int, ...]) -> Group | None:
+        if parts not in self._lone:
+            found = self.group(parts)
+            self._lone[parts] = found if isinstance(found, Group) else None
+        return self._lone[parts]
+
+    def joint(self, but: Sequence[Stage] = ()) -> Group | None:
+        """All reductions as one cascade, those that read each other and those that share their loops alone.
+
+        None where they have no common axis, or no fold. A minimum beside a maximum is two passes as two reductions, and
+        one as a joint cascade.
+
+        Parameters
+        ----------
+        but : reductions that are left out.
+        """
+        indices = tuple(k for k, r in enumerate(self.reductions) if not any(r.stage is stage for stage in but))
+        if len(indices) < 2 or _Search(self).cycle(indices) or not self._share_axis(indices):
+            return None
+        found = self.group(indices, beside=True)
+        return found if isinstance(found, Group) else None
+
+    def parts(self, k: int) -> tuple[int, ...]:
         """The reductions of the same block: the components of a tuple, which stay together."""
         block = self.reductions[k].stage.block
         return tuple(j for j, other in enumerate(self.reductions) if other.stage.block.same_as(block))
@@ -201,6 +191,147 @@ class _Search:
             found |= {k for k, r in enumerate(self.reductions) if any(r.stage.buffer.same_as(b) for b in sources)}
             pending += sources
         return found
+
+    def _share_axis(self, indices: tuple[int, ...]) -> bool:
+        """Whether some reductions run over loops of the same extents."""
+        some = [self.reductions[k].stage for k in indices]
+        first, *others = ([stage.extents[v] for v in stage.reduce] for stage in some)
+        return all(_same_extents(first, other) for other in others)
+
+    def group(self, indices: tuple[int, ...], beside: bool = False) -> Group | Reason:
+        """The cascade of some reductions, or the reason why there is none.
+
+        Parameters
+        ----------
+        beside : those that read no other belong to it too, where their rows are as many.
+        """
+        variants = variants_of([self.reductions[k] for k in indices])
+        for variant in variants:
+            if not plain_indices(variant.stage):
+                return Reason(
+                    "unsupported_shape", f"{variant.stage.buffer.name} is not written at its own plain indices"
+                )
+            if variant.is_slice and variant.stage.is_part:
+                return Reason("result_index", f"{variant.stage.buffer.name} is read at a fixed part, or at two rows")
+        frame = self._frame(variants, beside)
+        if isinstance(frame, Reason):
+            return frame
+        symbols = _symbols(variants)
+        atoms = AtomTable(frame.axis, frozenset(map(str, symbols)))
+        members: list[Member] = []
+        reductions: list[Reduction] = []
+        for position, variant in enumerate(variants):
+            element = substitute(variant.element, dict(frame.variables[position]))
+            placed = [variant.over(dict(frame.variables[position])) for variant in variants[:position]]
+            known = list(zip(placed, symbols, strict=False))
+            try:
+                powers = variant.stage.reducer is SUM
+                form = _form(ElementReader(atoms, partial(_result_symbol, known), powers), element)
+            except NotExpressible as refused:
+                return Reason(refused.reason.code, f"{variant.stage.buffer.name}: {refused.reason.detail}")
+            assert variant.stage.reducer is not None
+            if variant.stage.reducer.plain in (MAX, MIN, PROD):  # taken apart by conditions: not both sides may hold
+                form = atoms.exclusive(form)
+            elif variant.stage.reducer is SUM:
+                form = atoms.consistent(form)
+            reductions.append(Reduction(symbols[position], variant.stage.reducer, form))
+            dims = frame.dims(position, variant.stage)
+            members.append(Member(variant.stage, element, symbols[position], dims, variant.is_slice))
+        varying = [atom.symbol for atom in atoms.atoms.values() if atom.varies]
+        meaning = tuple(_meaning(atoms, frame).items())
+        fold = self._derived(Cascade(reductions, varying), meaning)
+        if isinstance(fold, Refusal):
+            return dataclasses.replace(fold.reason, detail=f"{fold.reduction}: {fold.reason.detail}")
+        for variant in variants:
+            floats = dtype_of(variant.stage.buffer).startswith(("float", "bfloat", "bool"))
+            if not floats and any(self._inside(variant, variants)):
+                return Reason("integer", variant.stage.buffer.name)
+        return Group(tuple(members), frame, atoms, fold, self)
+
+    def _derived(self, cascade: Cascade, meaning: tuple[tuple[sp.Symbol, sp.Expr], ...]) -> Fold | Refusal:
+        """The fold; of what begins as another cascade up to what was refused there, that refusal."""
+        ordered = cascade.blocks
+        begins: list[object] = [dict(meaning).get(LENGTH), *ordered]
+        known = (refusal for begun, refusal in self._refused if begins[: len(begun)] == begun)
+        if (refusal := next(known, None)) is not None:
+            return refusal
+        found = remembered(cascade, tuple(self.rescalable_casts), self.reference, meaning)
+        if isinstance(found, Refusal) and found.reason.code != "work_limit":  # which a shorter one may not reach
+            last = next(k for k, block in enumerate(ordered) if any(str(r.result) == found.reduction for r in block))
+            self._refused.append((begins[: last + 2], found))
+        return found
+
+    def _inside(self, variant: InlinedReduction, variants: list[InlinedReduction]) -> list[tuple[int, ir.TensorLoad]]:
+        """Loads of the element that read another member's result, with that member's position."""
+        found = [
+            (at, load) for load in loads_of(variant.element) for at, other in enumerate(variants) if other.holds(load)
+        ]
+        return [(at, load) for at, load in found if variants[at] is not variant]
+
+    def _frame(self, variants: list[InlinedReduction], beside: bool = False) -> Frame | Reason:
+        builder = FrameBuilder([variant.stage for variant in variants])
+        orders: list[tuple[int, ...]] = []
+        reading: list[list[tuple[int, ir.TensorLoad]]] = []
+        for position, variant in enumerate(variants):
+            order = tuple(range(len(variant.stage.reduce)))
+            for at, other in enumerate(variants[:position]):
+                if other.stage.block.same_as(variant.stage.block) and not variant.is_slice and not other.is_slice:
+                    builder.unify_pairs(at, position, zip(other.stage.spatial, variant.stage.spatial, strict=True))
+                    order = orders[at]
+            inside = self._inside(variant, variants)
+            if beside:  # with the first that reads earlier results as well, or reads none either
+                alike = [k for k, other in enumerate(reading) if bool(other) == bool(inside)]
+                shared = next(((k, found) for k in alike if (found := _shared(variants[k], variant))), None)
+                if shared is not None:
+                    at, found = shared
+                    builder.unify_pairs(at, position, found.rows)
+                    order = tuple(orders[at][k] for k in found.order)
+                else:
+                    builder.unify_rows(next(iter(alike), position), position)
+            reading.append(inside)
+            for at, load in inside:
+                earlier = variants[at]
+                matched = matching_axis(earlier.stage, earlier.element, variant.stage, variant.element)
+                if matched is None:
+                    return Reason("axis_mismatch", f"{variant.stage.buffer.name} reads {earlier.stage.buffer.name}")
+                order = tuple(orders[at][m] for m in matched)
+                if reason := builder.unify(at, position, load):
+                    return reason
+            if len(variant.stage.reduce) != len(variants[0].stage.reduce):
+                return Reason("axis_mismatch", variant.stage.buffer.name)
+            orders.append(order)
+        return builder.build(orders)
+
+
+class _Search:
+    """Which reductions are one cascade; each set of them is tried as one."""
+
+    def __init__(self, among: Reductions, only: Sequence[str] | None = None) -> None:
+        self.among, self.program, self.reductions = among, among.program, among.reductions
+        self.inline, self.reads, self.behind = among.inline, among.reads, among.behind
+        self.considered = [only is None or r.stage.name in only for r in self.reductions]
+        self.group_of: dict[int, tuple[int, ...]] = {k: among.parts(k) for k in range(len(self.reductions))}
+        self.groups: dict[tuple[int, ...], Group] = {}
+        self.refusals: list[Candidate] = []
+
+    def run(self, beside: bool) -> list[Candidate]:
+        """Tries all linked reductions as one group; where that has no fold, each joins the groups of those it reads."""
+        for indices in self._linked():
+            outcome = self._outcome(indices)
+            if isinstance(outcome, Group):
+                self._join(indices, outcome)
+        for later in range(len(self.reductions)):
+            if earlier := self._considered_links(later):
+                self._try_join(later, earlier)
+        for indices in self._sharing() if beside else ():
+            if isinstance(outcome := self._outcome(indices, beside=True), Group):
+                self._join(indices, outcome)
+        found = [Candidate(group.names, Reason("fold"), group) for group in self.groups.values()]
+        lone = [k for k in range(len(self.reductions)) if self.considered[k]]
+        if not found and not self.refusals and lone:
+            names = tuple(self.reductions[k].stage.buffer.name for k in lone)
+            return [Candidate(names, Reason("single_reduction", ", ".join(names)))]
+        return found + self.refusals
 
     def _chained(self, later: int) -> list[int]:
         """Earlier reductions whose results the element reads off the axis: links of a chain, not producers."""
@@ -273,14 +404,10 @@ class _Search:
     def _shares(self, some: tuple[int, ...], parts: tuple[int, ...]) -> bool:
         depend = any(self._closure(one) & set(others) for a, others in ((some, parts), (parts, some)) for one in a)
         pairs = ((self.reductions[one], self.reductions[other]) for one in some for other in parts)
-        return not depend and any(self._shared(*pair) for pair in pairs)
-
-    @staticmethod
-    def _shared(earlier: InlinedReduction, later: InlinedReduction) -> Shared | None:
-        return shared_tensor(earlier.stage, earlier.element, later.stage, later.element)
+        return not depend and any(_shared(*pair) for pair in pairs)
 
     def _outcome(self, indices: tuple[int, ...], beside: bool = False) -> Group | Reason:
-        return self._cycle(indices) or self._beside_opaque(indices) or self.group(indices, beside)
+        return self.cycle(indices) or self._beside_opaque(indices) or self.among.group(indices, beside)
 
     def _join(self, indices: tuple[int, ...], group: Group) -> None:
         for k in indices:
@@ -309,7 +436,7 @@ class _Search:
         a, b = self.reductions[earlier], self.reductions[later]
         return matching_axis(a.stage, a.element, b.stage, b.element)
 
-    def _cycle(self, indices: tuple[int, ...]) -> Reason | None:
+    def cycle(self, indices: tuple[int, ...]) -> Reason | None:
         """Checks for cycles: a value that a member needs before the loop must not depend on a member."""
         members = set(indices)
         for k in indices:
@@ -341,115 +468,9 @@ class _Search:
                 pending += (*self.reads[k], *self.behind[k], *self.group_of[k])
         return found
 
-    def share_axis(self, indices: tuple[int, ...]) -> bool:
-        """Whether some reductions run over loops of the same extents."""
-        some = [self.reductions[k].stage for k in indices]
-        first, *others = ([stage.extents[v] for v in stage.reduce] for stage in some)
-        return all(_same_extents(first, other) for other in others)
 
-    def group(self, indices: tuple[int, ...], beside: bool = False) -> Group | Reason:
-        """The cascade of some reductions, or the reason why there is none.
-
-        Parameters
-        ----------
-        beside : those that read no other belong to it too, where their rows are as many.
-        """
-        variants = variants_of([self.reductions[k] for k in indices])
-        for variant in variants:
-            if not plain_indices(variant.stage):
-                return Reason(
-                    "unsupported_shape", f"{variant.stage.buffer.name} is not written at its own plain indices"
-                )
-            if variant.is_slice and variant.stage.is_part:
-                return Reason("result_index", f"{variant.stage.buffer.name} is read at a fixed part, or at two rows")
-        frame = self._frame(variants, beside)
-        if isinstance(frame, Reason):
-            return frame
-        symbols = _symbols(variants)
-        atoms = AtomTable(frame.axis, frozenset(map(str, symbols)))
-        members: list[Member] = []
-        reductions: list[Reduction] = []
-        for position, variant in enumerate(variants):
-            element = substitute(variant.element, dict(frame.variables[position]))
-            placed = [variant.over(dict(frame.variables[position])) for variant in variants[:position]]
-            known = list(zip(placed, symbols, strict=False))
-            try:
-                powers = variant.stage.reducer is SUM
-                form = _form(ElementReader(atoms, partial(_result_symbol, known), powers), element)
-            except NotExpressible as refused:
-                return Reason(refused.reason.code, f"{variant.stage.buffer.name}: {refused.reason.detail}")
-            assert variant.stage.reducer is not None
-            if variant.stage.reducer.plain in (MAX, MIN, PROD):  # taken apart by conditions: not both sides may hold
-                form = atoms.exclusive(form)
-            elif variant.stage.reducer is SUM:
-                form = atoms.consistent(form)
-            reductions.append(Reduction(symbols[position], variant.stage.reducer, form))
-            dims = frame.dims(position, variant.stage)
-            members.append(Member(variant.stage, element, symbols[position], dims, variant.is_slice))
-        varying = [atom.symbol for atom in atoms.atoms.values() if atom.varies]
-        meaning = tuple(_meaning(atoms, frame).items())
-        fold = self._derived(Cascade(reductions, varying), meaning)
-        if isinstance(fold, Refusal):
-            return dataclasses.replace(fold.reason, detail=f"{fold.reduction}: {fold.reason.detail}")
-        for variant in variants:
-            floats = dtype_of(variant.stage.buffer).startswith(("float", "bfloat", "bool"))
-            if not floats and any(self._inside(variant, variants)):
-                return Reason("integer", variant.stage.buffer.name)
-        return Group(tuple(members), frame, atoms, fold)
-
-    def _derived(self, cascade: Cascade, meaning: tuple[tuple[sp.Symbol, sp.Expr], ...]) -> Fold | Refusal:
-        """The fold; of what begins as another cascade up to what was refused there, that refusal."""
-        ordered = cascade.blocks
-        begins: list[object] = [dict(meaning).get(LENGTH), *ordered]
-        known = (refusal for begun, refusal in self._refused if begins[: len(begun)] == begun)
-        if (refusal := next(known, None)) is not None:
-            return refusal
-        found = remembered(cascade, tuple(self.rescalable_casts), self.reference, meaning)
-        if isinstance(found, Refusal) and found.reason.code != "work_limit":  # which a shorter one may not reach
-            last = next(k for k, block in enumerate(ordered) if any(str(r.result) == found.reduction for r in block))
-            self._refused.append((begins[: last + 2], found))
-        return found
-
-    def _inside(self, variant: InlinedReduction, variants: list[InlinedReduction]) -> list[tuple[int, ir.TensorLoad]]:
-        """Loads of the element that read another member's result, with that member's position."""
-        found = [
-            (at, load) for load in loads_of(variant.element) for at, other in enumerate(variants) if other.holds(load)
-        ]
-        return [(at, load) for at, load in found if variants[at] is not variant]
-
-    def _frame(self, variants: list[InlinedReduction], beside: bool = False) -> Frame | Reason:
-        builder = FrameBuilder([variant.stage for variant in variants])
-        orders: list[tuple[int, ...]] = []
-        reading: list[list[tuple[int, ir.TensorLoad]]] = []
-        for position, variant in enumerate(variants):
-            order = tuple(range(len(variant.stage.reduce)))
-            for at, other in enumerate(variants[:position]):
-                if other.stage.block.same_as(variant.stage.block) and not variant.is_slice and not other.is_slice:
-                    builder.unify_pairs(at, position, zip(other.stage.spatial, variant.stage.spatial, strict=True))
-                    order = orders[at]
-            inside = self._inside(variant, variants)
-            if beside:  # with the first that reads earlier results as well, or reads none either
-                alike = [k for k, other in enumerate(reading) if bool(other) == bool(inside)]
-                shared = next(((k, found) for k in alike if (found := self._shared(variants[k], variant))), None)
-                if shared is not None:
-                    at, found = shared
-                    builder.unify_pairs(at, position, found.rows)
-                    order = tuple(orders[at][k] for k in found.order)
-                else:
-                    builder.unify_rows(next(iter(alike), position), position)
-            reading.append(inside)
-            for at, load in inside:
-                earlier = variants[at]
-                matched = matching_axis(earlier.stage, earlier.element, variant.stage, variant.element)
-                if matched is None:
-                    return Reason("axis_mismatch", f"{variant.stage.buffer.name} reads {earlier.stage.buffer.name}")
-                order = tuple(orders[at][m] for m in matched)
-                if reason := builder.unify(at, position, load):
-                    return reason
-            if len(variant.stage.reduce) != len(variants[0].stage.reduce):
-                return Reason("axis_mismatch", variant.stage.buffer.name)
-            orders.append(order)
-        return builder.build(orders)
+def _shared(earlier: InlinedReduction, later: InlinedReduction) -> Shared | None:
+    return shared_tensor(earlier.stage, earlier.element, later.stage, later.element)
 
 
 def _is_product(reduction: InlinedReduction) -> bool:

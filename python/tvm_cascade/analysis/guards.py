@@ -27,7 +27,6 @@ from tvm_cascade.analysis.statements import (
     mentions,
     realized_block,
     replaced,
-    uses_of,
     with_block,
 )
 from tvm_cascade.analysis.tir import REDUCTION, dtype_of, reads_buffer, substitute, uses
@@ -54,8 +53,9 @@ def _written(nest: tirx.Stmt, own: Sequence[tirx.Var]) -> list[tirx.Var]:
     """The buffers that a nest may write."""
     if realized_block(nest) is None:
         return [buffer for buffer in own if mentions(nest, buffer)]
-    stored = [buffer for buffer, _ in uses_of(nest)[1]]
-    return [buffer for buffer in own if any(buffer.same_as(other) for other in stored)]
+    stores: list[tirx.BufferStore] = []
+    tvm_ffi.structural_walk(nest, (tirx.BufferStore, stores.append))
+    return [buffer for buffer in own if any(buffer.same_as(store.buffer) for store in stores)]
 
 
 def _unguarded(nest: tirx.Stmt, alone: Sequence[tirx.Var]) -> tirx.Stmt:

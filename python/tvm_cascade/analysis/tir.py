@@ -16,6 +16,14 @@ DATA_PARALLEL, REDUCTION = tirx.IterVar.DataPar, tirx.IterVar.CommReduce
 _LEAVES = (ir.Var, prim.IntImm, prim.FloatImm)
 """Most indices are one, which takes far less to look at than to walk."""
 
+_WALK = tvm_ffi.get_global_func("ffi.StructuralWalk")
+"""What `tvm_ffi.structural_walk` calls with numbers of types, which take it longer to find than most walks last."""
+
+_LOADS, _VARIABLES = (
+    tvm_ffi.core.TypeSchema.from_annotation(kind).origin_type_index for kind in (ir.TensorLoad, ir.Var)
+)
+_OUTERMOST_FIRST = int(tvm_ffi.structural.WalkOrder.PREORDER)
+
 
 def same(left: ir.Expr, right: ir.Expr) -> bool:
     """Structural equality."""
@@ -33,7 +41,7 @@ def loads_of(expression: ir.Expr) -> list[ir.TensorLoad]:
     if isinstance(expression, _LEAVES):
         return []
     found: list[ir.TensorLoad] = []
-    tvm_ffi.structural_walk(expression, (ir.TensorLoad, lambda load: found.append(load)), order="pre")
+    _WALK(expression, ((_LOADS, found.append),), (), _OUTERMOST_FIRST)
     return found
 
 
@@ -59,7 +67,7 @@ def variables_of(expression: ir.Expr) -> list[tirx.Var]:
         if not tirx.is_buffer_var(var) and not any(var.same_as(other) for other in found):
             found.append(var)
 
-    tvm_ffi.structural_walk(expression, (ir.Var, note), order="pre")
+    _WALK(expression, ((_VARIABLES, note),), (), _OUTERMOST_FIRST)
     return found
 
 

@@ -10,7 +10,7 @@ import tvm
 from tvm import tirx
 
 from tvm_cascade.algebra.verdict import Reason, Verdict
-from tvm_cascade.analysis.extract import Group, find_cascades, joint_reductions, lone_reductions
+from tvm_cascade.analysis.extract import Group, Reductions
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.chunks.functions import buffers_read
@@ -76,15 +76,14 @@ def _read(func: tirx.PrimFunc) -> Program:
 
 def _only_group(program: Program, options: FuseOptions) -> Group:
     """The cascade of a function, or else its reductions as one, where nothing of it was refused."""
-    casts, reference = options.rescalable_casts, options.reference
-    candidates = find_cascades(program, casts, reference=reference, beside=False)
+    reductions = Reductions(program, options.rescalable_casts, options.reference)
+    candidates = reductions.cascades(beside=False)
     amiss = [c.reason for c in candidates if c.reason.verdict not in (Verdict.FUSED, Verdict.NOTHING)]
     if amiss:
         raise SplitError("a fold of every cascade", str(amiss[0]), "split", amiss[0].hint)
     groups = [c.group for c in candidates if c.group is not None]
     if not groups:
-        joint = joint_reductions(program, casts, reference)
-        groups = [joint] if joint else lone_reductions(program, casts, reference)
+        groups = [joint] if (joint := reductions.joint()) else reductions.lone
     if len(groups) != 1:
         found = "; ".join(", ".join(group.names) for group in groups) or "no reduction"
         raise SplitError("one cascade, or one reduction", found, "split", "put each into a function of its own")

@@ -16,6 +16,7 @@ from tvm.target import Target
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.devices.device import Device
 from tvm_cascade.options import FuseOptions
+from tvm_cascade.plan.plan import Plan
 from tvm_cascade.report.outcomes import Lowering
 from tvm_cascade.transform.fuse_function import Outcome, read_function
 
@@ -30,6 +31,7 @@ class Goal:
     options : as the backend has completed them.
     fuse : whether fusing is asked for; kernels of skeletons fuse by themselves.
     taken : names that functions beside those of the module must not have.
+    planned : plans that are known already, by name of the function.
     """
 
     target: Target
@@ -37,6 +39,7 @@ class Goal:
     options: FuseOptions
     fuse: bool = True
     taken: frozenset[str] = frozenset()
+    planned: Mapping[str, Plan] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import contextlib
 import importlib.util
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import tvm
@@ -20,7 +20,7 @@ from tvm.tirx.transform import BindTarget
 from tvm_cascade.devices.host import core_count
 from tvm_cascade.driver.progress import tell
 from tvm_cascade.tile.fast_math import is_fast
-from tvm_cascade.tile.pipeline import register_mixed_pipeline
+from tvm_cascade.tile.pipeline import for_a_thread, register_mixed_pipeline
 
 _COMPILER, _EXACT_MATH = "TVM_CUDA_COMPILE_MODE", "TVM_CUDA_NVCC_NO_FAST_MATH"
 _NVRTC_OPTIONS, _EXACT_ARITHMETIC = "TVM_CUDA_NVRTC_EXTRA_OPTS", "--ftz=false --prec-div=true --prec-sqrt=true"
@@ -37,27 +37,31 @@ def generate_cuda(mod: tvm.IRModule, target: Target) -> tvm.runtime.Executable:
     lower, finish_host, finish_device = get_tir_pipeline(register_mixed_pipeline())
     with target:
         host, devices = split_host_device_mods(lower(BindTarget(target)(mod)))
-        built = codegen_build(finish_host()(host), Target(target.host))
-        for where, kernels in devices.items():
-            for fast_math, part in _by_math(kernels).items():
-                with cuda_compiler(fast_math):
-                    for module in _compiled(finish_device()(part), where):
-                        built.import_module(module)
+        finished, made = finish_host()(host), list[tvm.runtime.Module]()
+        with ThreadPoolExecutor(1) as beside:
+            hosted = beside.submit(for_a_thread(codegen_build, target), finished, Target(target.host))
+            for where, kernels in devices.items():
+                for fast_math, part in _by_math(kernels).items():
+                    with cuda_compiler(fast_math):
+                        made += _compiled(part, where, finish_device)
+            built = hosted.result()
+    for module in made:
+        built.import_module(module)
     return tvm.runtime.Executable(built)
 
 
-def _compiled(kernels: tvm.IRModule, where: Target) -> list[tvm.runtime.Module]:
-    """The code of some kernels, in modules of about equal length."""
-    context, count = tvm.transform.PassContext.current(), len(kernels.functions)
-    parts = _shared_out(kernels, max(1, min(core_count(), count // _KERNELS_APIECE)))
+def _compiled(
+    kernels: tvm.IRModule, where: Target, finish: Callable[[], tvm.transform.Pass]
+) -> list[tvm.runtime.Module]:
+    """The code of some kernels, in modules of about equal length, after the passes that finish each."""
+    found, count = list[tvm.runtime.Module](), len(kernels.functions)
 
     def compile_one(part: tvm.IRModule) -> tvm.runtime.Module:
-        with context, where:  # a thread has its own
-            return codegen_build(part, where)
+        return codegen_build(finish()(part), where)
 
-    found = list[tvm.runtime.Module]()
+    parts = _shared_out(kernels, max(1, min(core_count(), count // _KERNELS_APIECE)))
     with ThreadPoolExecutor(len(parts)) as pool:
-        for module in pool.map(compile_one, parts):
+        for module in pool.map(for_a_thread(compile_one, where), parts):
             found.append(module)
             tell(f"building kernels: {sum(len(part.functions) for part in parts[: len(found)])} of {count} are built")
     return found

@@ -44,12 +44,13 @@ def lower_gpu(outcome: Outcome, name: str, goal: Goal) -> Lowered:
         func = outcome.func
         alone = launch_serial(func) if goal.options.schedule and not is_scheduled(func) else func
         return Lowered(alone, "the function is scheduled already, or cannot be read")
-    return lower_plan(beginning_early(find_plan(outcome, name, setting_of(goal)), outcome), name, goal)
+    plan = goal.planned.get(name) or find_plan(outcome, name, setting_of(goal))
+    return lower_plan(beginning_early(plan, outcome), name, goal)
 
 
 def beginning_early(plan: Plan, outcome: Outcome) -> Plan:
     """The plan whose first kernel begins with what is given, before it waits for the kernel before it."""
-    places = (outcome.func.attrs or {}).get(GIVEN, ())
+    places = (outcome.given.attrs or {}).get(GIVEN, ())
     step = plan.steps[0]
     if not places or not isinstance(step.chosen, Kernel) or step.chosen.seconds > SHORT:
         return plan
@@ -61,7 +62,7 @@ def beginning_early(plan: Plan, outcome: Outcome) -> Plan:
 
 def is_planned(outcome: Outcome, goal: Goal) -> bool:
     """Whether a function has a plan: it is not scheduled yet, and can be read."""
-    return goal.options.schedule and not is_scheduled(outcome.readable) and _is_readable(outcome)
+    return goal.options.schedule and not is_scheduled(outcome.read) and _is_readable(outcome)
 
 
 def setting_of(goal: Goal) -> Setting:
@@ -92,7 +93,7 @@ def lower_plan(plan: Plan, name: str, goal: Goal) -> Lowered:
 
 def _is_readable(outcome: Outcome) -> bool:
     """Whether a function is fused, or can be read, at least in part."""
-    return outcome.program is not None or is_fused(outcome.func) or read_in_part(outcome) is not None
+    return outcome.program is not None or is_fused(outcome.given) or read_in_part(outcome) is not None
 
 
 def _lowered(step: Step, name: str, gpu: Gpu) -> tuple[tirx.PrimFunc, Step]:

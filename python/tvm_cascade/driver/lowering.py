@@ -109,7 +109,7 @@ def _declined(outcome: Outcome, func: tirx.PrimFunc) -> Outcome:
         else one
         for one in outcome.decisions
     )
-    return dataclasses.replace(outcome, func=func, decisions=decisions)
+    return Outcome(func, decisions, outcome.program)
 
 
 def designed(

@@ -186,7 +186,7 @@ def cascades_of(nests: Nests, outcome: Outcome) -> list[Unit]:
     attention, is computed once, before.
     """
     found = []
-    for decision in outcome.decisions:
+    for decision in outcome.found:
         group = decision.candidate.group
         if group is None or decision.reason.verdict is not Verdict.FUSED:
             continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import tvm_ffi
 from tvm import tirx
@@ -66,7 +67,7 @@ class Step:
             return self.chosen.fast_math
         return all(_is_half(buffer) for buffer in self.buffers)
 
-    @property
+    @cached_property
     def written(self) -> tuple[tirx.Var, ...]:
         """The parameters that it writes."""
         stores: list[tirx.BufferStore] = []
@@ -131,7 +132,7 @@ class Plan:
         """Estimated, with the launches of all steps."""
         return self.launch + sum(step.seconds for step in self.steps)
 
-    @property
+    @cached_property
     def words(self) -> str:
         """What tells a plan from others of its function: the results of its steps."""
         return "; ".join(", ".join(step.results) for step in self.steps)

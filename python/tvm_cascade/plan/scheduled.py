@@ -26,7 +26,7 @@ def scheduled(outcome: Outcome, why: Kernel | AsItIs | str, setting: Setting, al
     """
     gpu, program = setting.gpu, read_in_part(outcome)
     if program is None:
-        return Step(outcome.func, outcome, why, Work(), gpu.dependent_launch_seconds)
+        return Step(outcome.given, outcome, why, Work(), gpu.dependent_launch_seconds)
     work = count_work(program)
     moved = work if outcome.fused else count_work(program, temporaries=True)
     rate = gpu.product_flops_per_second / SCHEDULED_COMPUTE
@@ -39,7 +39,7 @@ def scheduled(outcome: Outcome, why: Kernel | AsItIs | str, setting: Setting, al
 
 def read_in_part(outcome: Outcome) -> Program | None:
     """The function as it was read, also where nests of it could not be; None where they share names of memory."""
-    read = read_function(outcome.func) if outcome.program is None else outcome.program
+    read = read_function(outcome.given) if outcome.program is None else outcome.program
     if isinstance(read, Reason) or any(isinstance(one.nest, tirx.DeclBuffer) for one in read.opaque):
         return None
     return read

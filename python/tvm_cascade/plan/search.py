@@ -7,14 +7,16 @@ be cut no more is scheduled by itself, neighbours together.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeAlias
 
 from tvm import tirx
 from tvm_ffi import structural_equal, structural_hash
 
-from tvm_cascade.algebra.verdict import Verdict
+from tvm_cascade.algebra.verdict import Reason, Verdict
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.passes import passes_of
@@ -24,14 +26,14 @@ from tvm_cascade.chunks.conditions import apart_at_conditions
 from tvm_cascade.plan.ahead import overlapping
 from tvm_cascade.plan.cuts import KEEP_CASCADES, RULES, Rule, cascades_of, cut, nests_of
 from tvm_cascade.plan.operands import with_plain_operands
-from tvm_cascade.plan.parts import distinct, parts_of, undefined, with_nests
+from tvm_cascade.plan.parts import Position, distinct, parts_of, undefined, with_nests
 from tvm_cascade.plan.plan import Declined, Plan, Step, temporaries
 from tvm_cascade.plan.scheduled import read_in_part, scheduled
 from tvm_cascade.tile.estimate import count_work
 from tvm_cascade.tile.factors import find_factors
 from tvm_cascade.tile.select import available, ranked_kernels
 from tvm_cascade.tile.skeleton import Kernel, Setting
-from tvm_cascade.transform.fuse_function import Outcome, fuse_function, read_function
+from tvm_cascade.transform.fuse_function import Outcome, fuse_function, fuse_read, read_function
 
 _FASTEST = 1.2
 """Of a device's rate of products, what kernels of large ones reach at most: 860 Tflop/s of 720 (H200, measured)."""
@@ -49,7 +51,7 @@ def find_plan(outcome: Outcome, name: str, setting: Setting) -> Plan:
     name : the function's own.
     setting : the device, and options as they stand for it.
     """
-    return _least(_searches(outcome, name, setting))
+    return Search(outcome, name, setting).plan
 
 
 def find_plans(outcome: Outcome, name: str, setting: Setting, replayed: Collection[str] | None = None) -> list[Plan]:
@@ -60,30 +62,16 @@ def find_plans(outcome: Outcome, name: str, setting: Setting, replayed: Collecti
     outcome, name, setting : as of `find_plan`.
     replayed : the words of the only others that are asked for; None for all.
     """
-    searches = _searches(outcome, name, setting)
-    chosen = _least(searches)
+    search = Search(outcome, name, setting)
+    chosen = search.plan
     if replayed is not None and {*replayed} <= {chosen.words}:
         return [chosen]
-    others = [overlapping(plan, setting) for search in searches for plan in search.alternatives()]
+    others = [overlapping(plan, setting) for one in (search, *search.in_parts) for plan in one.alternatives()]
     found: dict[str, Plan] = {}
     for plan in (chosen, *sorted(others, key=lambda one: one.seconds)):
         if plan.seconds <= MOST_TIMES * chosen.seconds:
             found.setdefault(plan.words, plan)
     return list(found.values())[:MOST_PLANS]
-
-
-def _least(searches: Sequence[_Search]) -> Plan:
-    return min((overlapping(one.chosen, one.setting) for one in searches), key=lambda one: one.seconds)
-
-
-def _searches(outcome: Outcome, name: str, setting: Setting) -> list[_Search]:
-    """The searches of a function, and of it with axes in parts where it is no one kernel."""
-    found = [_Search(outcome, name, setting)]
-    plan, program = found[0].chosen, read_in_part(outcome)
-    if program is not None and not (len(plan.steps) == 1 and isinstance(plan.steps[0].chosen, Kernel)):
-        for apart in _in_parts(program, setting):
-            found.append(_Search(fuse_function(apart, setting.options, setting.gpu), name, setting))
-    return found
 
 
 def _in_parts(program: Program, setting: Setting) -> list[tirx.PrimFunc]:
@@ -96,6 +84,19 @@ def _in_parts(program: Program, setting: Setting) -> list[tirx.PrimFunc]:
     return found
 
 
+_Part: TypeAlias = tuple[int, tuple[tirx.Var, ...]]
+"""What tells a part of a function: its structure, and its parameters, which it shares with other parts."""
+
+
+def _part(func: tirx.PrimFunc) -> _Part:
+    return structural_hash(func), tuple(func.params)
+
+
+def _is_kernel(plan: Plan) -> bool:
+    """Whether one kernel of a skeleton is all of a plan."""
+    return len(plan.steps) == 1 and isinstance(plan.steps[0].chosen, Kernel)
+
+
 @dataclass(frozen=True)
 class _Cut:
     """A function's parts."""
@@ -104,20 +105,61 @@ class _Cut:
     rules: tuple[Rule, ...]
 
 
-class _Search:
+class Search:
+    """The plans of a function; see `find_plan`."""
+
     def __init__(self, outcome: Outcome, name: str, setting: Setting) -> None:
         self.outcome, self.name, self.setting = outcome, name, setting
         program = outcome.program
-        self.params = outcome.func.params if program is None else program.params
+        self.params = outcome.given.params if program is None else program.params
         self.launch = setting.gpu.launch_seconds - setting.gpu.dependent_launch_seconds
         self.declined: dict[tuple[str, ...], Declined] = {}
         self.above: list[int] = []
-        self.known: dict[tuple[int, tuple[tirx.Var, ...]], Step] = {}
+        self.parts: dict[_Part, Program | Reason] = {}
+        self.outcomes: dict[_Part, Outcome] = {}
+        self.known: dict[_Part, Step] = {}
+        self.apart: dict[tuple[Program, tuple[tuple[Position, ...], ...]], tuple[tirx.PrimFunc, ...]] = {}
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The plan of least estimated time, whose kernels overlap."""
+        plans = [overlapping(one.chosen, self.setting) for one in (self, *self.in_parts)]
+        return min(plans, key=lambda one: one.seconds)
+
+    @cached_property
+    def in_parts(self) -> list[Search]:
+        """Those of the function with axes in parts, where it is no one kernel."""
+        program = read_in_part(self.outcome)
+        if program is None or _is_kernel(self.chosen):
+            return []
+        fused = (
+            fuse_function(func, self.setting.options, self.setting.gpu) for func in _in_parts(program, self.setting)
+        )
+        return [Search(outcome, self.name, self.setting) for outcome in fused]
+
+    @cached_property
+    def alone(self) -> float | None:
+        """Estimated seconds where one kernel of a skeleton computes all; None where that is none, or not the plan."""
+        return None if isinstance(self.kernels, str) or not _is_kernel(self.chosen) else self.chosen.seconds
+
+    @property
+    def known_alone(self) -> bool:
+        """Whether it was found that one kernel computes all; nothing is looked for."""
+        return "chosen" in vars(self) and _is_kernel(self.chosen)
 
     @cached_property
     def whole(self) -> Step:
         """The function as one step."""
-        return self.step(self.outcome, alone=True)
+        return self.step(self.outcome, self.kernels, alone=True)
+
+    @cached_property
+    def kernels(self) -> list[Kernel] | str:
+        """Those that compute the function whole, or why there is none."""
+        return self.ranked(self.outcome)
+
+    def ranked(self, outcome: Outcome) -> list[Kernel] | str:
+        """The kernels of a function by estimated time, or why there is none."""
+        return ranked_kernels(outcome, self.name, self.setting.gpu, self.setting.options)
 
     @cached_property
     def chosen(self) -> Plan:
@@ -126,7 +168,7 @@ class _Search:
         if not any(isinstance(step.chosen, Kernel) for step in steps):
             return Plan(tuple(self.params), (self.whole,), self.launch)
         found = [self.declined[names] for names in _cascades(self.outcome) if names in self.declined]
-        return self.plan(steps, found)
+        return self.planned(steps, found)
 
     def alternatives(self) -> list[Plan]:
         """The function as one step, and as each of its cuts, whose parts are planned for the least time."""
@@ -139,22 +181,22 @@ class _Search:
         for steps in found:
             if len(steps) == 1 or any(isinstance(step.chosen, Kernel) for step in steps):
                 declined = dict(self.declined_by(self.whole, steps))
-                plans.append(self.plan(steps, list(declined.values())))
+                plans.append(self.planned(steps, list(declined.values())))
         return plans
 
-    def plan(self, steps: Sequence[Step], declined: Sequence[Declined]) -> Plan:
+    def planned(self, steps: Sequence[Step], declined: Sequence[Declined]) -> Plan:
         """The plan of some steps."""
         why = self.whole.chosen if isinstance(self.whole.chosen, str) and len(steps) > 1 else ""
         return Plan(tuple(self.params), tuple(steps), self.launch, why, tuple(declined))
 
-    def step(self, outcome: Outcome, alone: bool = False) -> Step:
+    def step(self, outcome: Outcome, kernels: list[Kernel] | str, alone: bool = False) -> Step:
         """A function as one step.
 
         Parameters
         ----------
+        kernels : as of `ranked`.
         alone : it is all of the plan, and so none of its kernels is launched dependently.
         """
-        kernels = ranked_kernels(outcome, self.name, self.setting.gpu, self.setting.options)
         program = read_in_part(outcome)
         if program is None or isinstance(kernels, str):
             return scheduled(outcome, kernels if isinstance(kernels, str) else kernels[0], self.setting, alone)
@@ -162,29 +204,32 @@ class _Search:
         seconds = chosen.seconds + self.setting.gpu.dependent_launch_seconds
         return Step(program.func, outcome, chosen, count_work(program), seconds, tuple(others))
 
-    def best(self, whole: Step, rules: Sequence[Rule]) -> list[Step]:
-        """The steps of least estimated time; a part that is a function it was cut from is cut no more."""
+    def best(self, whole: Step, rules: Sequence[Rule], below: float = math.inf) -> list[Step]:
+        """The steps of least estimated time; a part that is a function it was cut from is cut no more.
+
+        Parameters
+        ----------
+        below : seconds; of what takes no less, any steps that take no less.
+        """
         mark = structural_hash(whole.func)
         if mark in self.above:
             return [whole]
         self.above.append(mark)
         try:
-            return self._least_of_cuts(whole, rules)
+            return self._least_of_cuts(whole, rules, below)
         finally:
             self.above.pop()
 
-    def _least_of_cuts(self, whole: Step, rules: Sequence[Rule]) -> list[Step]:
+    def _least_of_cuts(self, whole: Step, rules: Sequence[Rule], below: float) -> list[Step]:
         """The function as it is, or the steps of its cut, whichever is estimated to take less."""
         kernel = isinstance(whole.chosen, Kernel)
         if kernel and (bound := self.bound(whole)) is not None and whole.seconds <= bound:
             return [whole]
-        steps: list[Step] = []
+        steps, seconds = list[Step](), min(whole.seconds, below)
         for way in self.cuts(whole, self.allowed(whole, rules)):
-            if not steps or self.least(way, _FASTEST) < _seconds(steps):
-                steps = min(filter(None, (steps, self.steps(way))), key=_seconds)
-        if not steps:
-            return [whole]
-        if not any(isinstance(step.chosen, Kernel) for step in steps) or whole.seconds <= _seconds(steps):
+            if found := self.steps(way, seconds):
+                steps, seconds = found, _seconds(found)
+        if not any(isinstance(step.chosen, Kernel) for step in steps):
             return [whole]
         for names, declined in self.declined_by(whole, steps):
             self.declined.setdefault(names, declined)
@@ -196,16 +241,28 @@ class _Search:
             return rules
         return [] if isinstance(whole.chosen, Kernel) else [rule for rule in rules if rule in KEEP_CASCADES]
 
-    def steps(self, way: _Cut) -> list[Step]:
-        """The parts of a cut, each planned for the least time."""
-        return [step for part in way.parts for step in self.best(self.part(part), way.rules)]
+    def steps(self, way: _Cut, below: float = math.inf) -> list[Step]:
+        """The parts of a cut, each planned for the least time; none where they take no less than so many seconds."""
+        found, least = list[Step](), [self.least_of(part, _FASTEST) for part in way.parts]
+        for k, part in enumerate(way.parts):
+            left = below - _seconds(found) - sum(least[k + 1 :])
+            if least[k] >= left:
+                return []
+            found += self.best(self.part(part), way.rules, left)
+        return found if _seconds(found) < below else []
 
     def part(self, func: tirx.PrimFunc) -> Step:
         """A part as one step; cuts have parts in common."""
-        mark = structural_hash(func), tuple(func.params)
-        if mark not in self.known:
-            self.known[mark] = self.step(self.fuse(func))
+        if (mark := _part(func)) not in self.known:
+            outcome = self.fuse(func)
+            self.known[mark] = self.step(outcome, self.ranked(outcome))
         return self.known[mark]
+
+    def read(self, func: tirx.PrimFunc) -> Program | Reason:
+        """A part as it is read."""
+        if (mark := _part(func)) not in self.parts:
+            self.parts[mark] = read_function(func, is_canonical=True)
+        return self.parts[mark]
 
     def declined_by(self, whole: Step, steps: Sequence[Step]) -> Iterator[tuple[tuple[str, ...], Declined]]:
         """The cascades that no step computes by itself, by the names of their results."""
@@ -217,20 +274,21 @@ class _Search:
 
     def fuse(self, func: tirx.PrimFunc) -> Outcome:
         """What the pass makes of a part."""
-        return fuse_function(func, self.setting.options, self.setting.gpu)
+        if (mark := _part(func)) not in self.outcomes:
+            self.outcomes[mark] = fuse_read(func, self.read(func), self.setting.options, self.setting.gpu)
+        return self.outcomes[mark]
 
     def bound(self, whole: Step) -> float | None:
         """Seconds that the steps of no cut of a function can be under; None where it cannot be cut."""
         found = self.cut(whole, RULES[1:])
-        return None if found is None else self.least(found)
+        return None if found is None else sum(map(self.least_of, found.parts))
 
-    def least(self, cut: _Cut, compute: float = 1.0) -> float:
-        """Seconds that the steps of a cut cannot be under, where kernels compute at so much of the device's rates."""
-        programs = [program for part in cut.parts if isinstance(program := read_function(part), Program)]
-        gpu = self.setting.gpu
-        return sum(
-            count_work(program).seconds(gpu, compute=compute) + gpu.dependent_launch_seconds for program in programs
-        )
+    def least_of(self, part: tirx.PrimFunc, compute: float = 1.0) -> float:
+        """Seconds that the steps of a part cannot be under, where kernels compute at so much of the device's rates."""
+        program, gpu = self.read(part), self.setting.gpu
+        if not isinstance(program, Program):
+            return 0.0
+        return count_work(program).seconds(gpu, compute=compute) + gpu.dependent_launch_seconds
 
     def cuts(self, whole: Step, rules: Sequence[Rule]) -> list[_Cut]:
         """The parts by the first rule that gives several, and others.
@@ -255,7 +313,7 @@ class _Search:
         cuts = cut(nests, rules[0](nests, whole.outcome), lifted=True)
         if cuts is None or len(cuts) < 2:
             return None
-        return _Cut(tuple(parts_of(program, cuts)), tuple(rules))
+        return _Cut(self.parts_of(program, cuts), tuple(rules))
 
     def cut(self, whole: Step, rules: Sequence[Rule], stored: bool = False) -> _Cut | None:
         """The parts of a function by the first rule that gives several, with the rules that are left for them.
@@ -276,10 +334,17 @@ class _Search:
                     continue
                 cuts = cut(nests_of(read), rule(nests_of(read), outcome), apart, stored=stored)
                 if cuts is not None and len(cuts) > 1:
-                    parts = parts_of(read, cuts)
+                    parts = self.parts_of(read, cuts)
                     if not any(undefined(part) for part in parts):
-                        return _Cut(tuple(parts), tuple(rules[place:]))
+                        return _Cut(parts, tuple(rules[place:]))
         return None
+
+    def parts_of(self, program: Program, cuts: Sequence[Sequence[Position]]) -> tuple[tirx.PrimFunc, ...]:
+        """The functions of a program's nests; several rules cut at the same places."""
+        mark = program, tuple(map(tuple, cuts))
+        if mark not in self.apart:
+            self.apart[mark] = tuple(parts_of(program, cuts))
+        return self.apart[mark]
 
     def _with_operands(self, outcome: Outcome, program: Program, rule: Rule, gathered: bool) -> Outcome:
         """The function with plain operands in the products that a rule takes apart."""
@@ -296,7 +361,7 @@ class _Search:
             if found and not isinstance(step.chosen, Kernel) and not isinstance(found[-1].chosen, Kernel):
                 others = [*(s.func for s in found[:-1]), *(s.func for s in steps[k + 1 :])]
                 merged = self._merged(found[-1].func, step.func, others)
-                found[-1] = self.step(self.fuse(merged))
+                found[-1] = self.part(merged)
             else:
                 found.append(step)
         return found
@@ -319,7 +384,7 @@ def _seconds(steps: Sequence[Step]) -> float:
 
 def _cascades(outcome: Outcome) -> dict[tuple[str, ...], list[tirx.Var]]:
     """The cascades of a function that have a fold: names of their results, and what one step has to compute."""
-    found = [d.candidate.group for d in outcome.decisions if d.reason.verdict is Verdict.FUSED]
+    found = [d.candidate.group for d in outcome.found if d.reason.verdict is Verdict.FUSED]
     return {group.names: _together(outcome.program, group) for group in found if group is not None}
 
 

@@ -15,7 +15,7 @@ from tvm_cascade.driver.backends import backend_of
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.relax.graph import Graph, Node, variables_in
-from tvm_cascade.relax.grouping import Cluster, Trials, cascades_of
+from tvm_cascade.relax.grouping import Cluster, Trials, cascades_of, outcomes_of
 from tvm_cascade.relax.kinds import Kind
 from tvm_cascade.relax.outline import Merger, Outline, emit, outline
 from tvm_cascade.relax.siblings import with_siblings
@@ -57,19 +57,25 @@ def FuseCascades(target: str | dict[str, Any] | Target | None = None, **options:
     if target is not None:
         resolved = resolve_target(target)
         device, chosen = device_of(resolved), backend_of(resolved).options(chosen)
-    return cascades_fused(chosen, device, [])
+    return cascades_fused(chosen, device, [], plans_for(chosen, device))
 
 
-def cascades_fused(chosen: FuseOptions, device: Device, apart: list[Apart]) -> transform.Pass:
+def plans_for(chosen: FuseOptions, device: Device) -> Plans | None:
+    """The plans that functions are merged by; None where they are not for a GPU."""
+    return Plans(chosen, device) if isinstance(device, Gpu) else None
+
+
+def cascades_fused(chosen: FuseOptions, device: Device, apart: list[Apart], plans: Plans | None) -> transform.Pass:
     """The pass for a device.
 
     Parameters
     ----------
     apart : to which the operators are added that were looked at and are not merged.
+    plans : to which those of functions are added that were planned.
     """
 
     def run(mod: tvm.IRModule, _: transform.PassContext) -> tvm.IRModule:
-        trials, plans = Trials(chosen, device), Plans(chosen, device) if isinstance(device, Gpu) else None
+        trials = Trials(chosen, device, outcomes_of(chosen, device) if plans is None else plans.outcomes)
         for var, func in mod.functions_items():
             if isinstance(func, relax.Function) and not (func.attrs and "Primitive" in func.attrs):
                 mod = _function(mod, var.name_hint, trials, plans, apart)

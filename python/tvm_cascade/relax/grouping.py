@@ -29,7 +29,7 @@ from tvm_cascade.relax.outline import Merger, outline
 from tvm_cascade.relax.remembered import Remembered
 from tvm_cascade.report.apart import Apart
 from tvm_cascade.tile.estimate import NOMINAL
-from tvm_cascade.transform.fuse_function import Decision, fuse_function
+from tvm_cascade.transform.fuse_function import Decision, Outcome, fuse_function
 
 MOST_NODES = 40
 """Calls of a cascade: longer chains are not tried."""
@@ -56,16 +56,22 @@ class Trial:
     why: str = ""
 
 
+def outcomes_of(options: FuseOptions, device: Device) -> Remembered[Outcome]:
+    """What the pass makes of merged functions, which are called alike."""
+    return Remembered(lambda func: fuse_function(func.with_attr("global_symbol", "main"), options, device))
+
+
 class Trials:
     """Trials of merged functions, remembered by structure: equal layers of a model are tried once.
 
     Parameters
     ----------
     options, device : as of the pass.
+    outcomes : as of `outcomes_of`.
     """
 
-    def __init__(self, options: FuseOptions, device: Device) -> None:
-        self.options, self.device = options, device
+    def __init__(self, options: FuseOptions, device: Device, outcomes: Remembered[Outcome]) -> None:
+        self.options, self.device, self._outcomes = options, device, outcomes
         self._known = Remembered(self._try)
 
     def of(self, func: tirx.PrimFunc) -> Trial:
@@ -74,10 +80,10 @@ class Trials:
 
     def _try(self, func: tirx.PrimFunc) -> Trial:
         needed = narrowed(func)
-        outcome = fuse_function(needed.with_attr("global_symbol", "main"), self.options, self.device)
-        found = [d for d in outcome.decisions if d.candidate.group is not None]
+        outcome = self._outcomes.of(needed)
+        found = [d for d in outcome.found if d.candidate.group is not None]
         by_law = [d for d in found if d.reason.verdict in (Verdict.FUSED, Verdict.DECLINED)]
-        refused = [d.reason for d in outcome.decisions if d.reason.verdict not in (Verdict.FUSED, Verdict.DECLINED)]
+        refused = [d.reason for d in outcome.found if d.reason.verdict not in (Verdict.FUSED, Verdict.DECLINED)]
         if len(by_law) != 1 or outcome.program is None or by_law[0].candidate.group is None:
             return Trial(False, False, _first(refused) or "their reductions are not all in one fold")
         whole = _is_whole(outcome.program, by_law[0].candidate.group)
@@ -95,7 +101,7 @@ class Trials:
             return decision.reason
         shapes = [param.ty.shape for param in func.params if tirx.is_buffer_var(param)]
         sizes = {extent.name: NOMINAL for shape in shapes for extent in shape if isinstance(extent, ir.Var)}
-        priced = fuse_function(at_sizes(func, sizes), self.options, self.device).decisions
+        priced = fuse_function(at_sizes(func, sizes), self.options, self.device).found
         same = (one.reason for one in priced if one.candidate.names == decision.candidate.names)
         return next(same, decision.reason)
 

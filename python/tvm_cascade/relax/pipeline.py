@@ -27,10 +27,11 @@ from tvm_cascade.options import FuseOptions
 from tvm_cascade.plan.buckets import Buckets
 from tvm_cascade.plan.plan import Plan
 from tvm_cascade.relax.first import called_again, first_callees, with_first_call
-from tvm_cascade.relax.fuse_cascades import cascades_fused
+from tvm_cascade.relax.fuse_cascades import cascades_fused, plans_for
 from tvm_cascade.relax.given import given_operands
 from tvm_cascade.relax.narrowing import narrowed
 from tvm_cascade.relax.shapes import WriteExtentsAlike
+from tvm_cascade.relax.surroundings import Plans
 from tvm_cascade.relax.top_k import TopOfSoftmax
 from tvm_cascade.relax.views import RewriteMovesAsViews
 from tvm_cascade.report.apart import Apart
@@ -86,6 +87,7 @@ class Pipeline:
         self.target, self.options = target, options
         self.report: Explanation | None = None
         self._apart: list[Apart] = []
+        self._plans: Plans | None = None
 
     def __call__(self, mod: tvm.IRModule, context: transform.PassContext | None = None) -> tvm.IRModule:
         """The module, with code generation left to do."""
@@ -94,9 +96,9 @@ class Pipeline:
     def grouped(self, mod: tvm.IRModule) -> tvm.IRModule:
         """The module with its operators as PrimFuncs, those of a cascade merged into one, nothing fused yet."""
         tell("looking for cascades")
-        self._apart = []
-        options = backend_of(self.target).options(self.options)
-        cascades = cascades_fused(options, device_of(self.target), self._apart)
+        options, device = backend_of(self.target).options(self.options), device_of(self.target)
+        self._apart, self._plans = [], plans_for(options, device)
+        cascades = cascades_fused(options, device, self._apart, self._plans)
         with self.target, _called_rightly():  # the functions that constants are folded by
             return tvm.transform.Sequential([*_DISPATCHED, cascades, *_GROUPED])(mod)
 
@@ -153,7 +155,12 @@ class Pipeline:
         is launched while the one before it ends, and waits for it, where the GPU has such launches.
         """
         functions, goal = self.functions(mod), goal_of(self.target, self.options)
-        made = lowered(fused(functions, goal), goal, [var.name_hint for var in mod.get_global_vars()])
+        known = {} if self._plans is None else self._plans.of(functions)
+        self._plans = None  # of one module
+        goal = dataclasses.replace(goal, planned={name: search.plan for name, search in known.items()})
+        seen = fused({name: func for name, func in functions.items() if name not in known}, goal)
+        seen |= {name: dataclasses.replace(one.outcome, given=functions[name]) for name, one in known.items()}
+        made = lowered({name: seen[name] for name in functions}, goal, [v.name_hint for v in mod.get_global_vars()])
         outcomes = {name: outcome for name, (outcome, _) in made.items()}
         ready = {name: one for name, (_, one) in made.items()}
         found = _overlapping(mod, ready, goal.device)

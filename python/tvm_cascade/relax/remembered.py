@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 import tvm_ffi
@@ -22,6 +22,10 @@ class Remembered(Generic[T]):
     def __init__(self, find: Callable[[tirx.PrimFunc], T]) -> None:
         self.find = find
         self._known: dict[int, list[tuple[tirx.PrimFunc, T]]] = {}
+
+    def values(self) -> Iterator[T]:
+        """Those of the functions that were asked for so far."""
+        return (value for alike in self._known.values() for _, value in alike)
 
     def of(self, func: tirx.PrimFunc) -> T:
         """Its value."""

@@ -88,5 +88,4 @@ def _alone(graph: Graph, node: Node, cluster: Cluster) -> Cluster:
 
 
 def _seconds(graph: Graph, merger: Merger, plans: Plans, cluster: Cluster) -> float:
-    plan = plans.of(merger.of(outline(graph, cluster)))
-    return 0.0 if plan is None else plan.seconds
+    return plans.seconds(merger.of(outline(graph, cluster)))

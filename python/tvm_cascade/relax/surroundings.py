@@ -8,22 +8,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 
-from tvm import ir, relax, sym, tirx
+import tvm_ffi
+from tvm import ir, relax, s_tir, sym, tirx
 
 from tvm_cascade.analysis.extent import Extent, as_index, extent_of, product, same_extent
 from tvm_cascade.analysis.tir import substitute
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.plan.plan import Plan
-from tvm_cascade.plan.search import find_plan
+from tvm_cascade.plan.search import Search
 from tvm_cascade.relax.graph import Graph, Node, in_order
+from tvm_cascade.relax.grouping import outcomes_of
 from tvm_cascade.relax.kinds import Kind
 from tvm_cascade.relax.outline import Merger, outline
 from tvm_cascade.relax.remembered import Remembered
-from tvm_cascade.tile.skeleton import Kernel, Setting
-from tvm_cascade.transform.fuse_function import fuse_function
+from tvm_cascade.tile.skeleton import Setting
 
 Cluster = frozenset[Node]
 
@@ -38,23 +39,50 @@ class Plans:
 
     def __init__(self, options: FuseOptions, gpu: Gpu) -> None:
         self.setting = Setting(gpu, options)
-        self._known = Remembered(self._find)
+        self.outcomes = outcomes_of(options, gpu)
+        self._known = Remembered(self._search)
 
-    def of(self, func: tirx.PrimFunc) -> Plan | None:
-        """The plan; None of a function that cannot be read."""
-        return self._known.of(func)
+    def seconds(self, func: tirx.PrimFunc) -> float:
+        """Estimated seconds of a function's plan; 0 of one that cannot be read."""
+        search = self._known.of(func)
+        return 0.0 if search is None else search.plan.seconds
 
     def in_one_kernel(self, func: tirx.PrimFunc) -> float | None:
         """Estimated seconds of a function that one kernel of a skeleton computes; None of another."""
-        plan = self.of(func)
-        if plan is None or len(plan.steps) != 1 or not isinstance(plan.steps[0].chosen, Kernel):
-            return None
-        return plan.seconds
+        search = self._known.of(func)
+        return None if search is None else search.alone
 
-    def _find(self, func: tirx.PrimFunc) -> Plan | None:
-        named = func.with_attr("global_symbol", "main")
-        outcome = fuse_function(named, self.setting.options, self.setting.gpu)
-        return None if outcome.program is None else find_plan(outcome, "main", self.setting)
+    def of(self, functions: Mapping[str, tirx.PrimFunc]) -> dict[str, Search]:
+        """What is known of functions that one kernel computes and that differ in attributes at most, names included."""
+        alone, found = Remembered[list[tuple[list[str], Search]]](lambda _: []), dict[str, Search]()
+        for search in self._known.values():
+            if search is not None and search.known_alone:
+                alone.of(_without_attributes(search.outcome.given)).append((_names(search.outcome.given), search))
+        for name, func in functions.items():
+            alike = [search for names, search in alone.of(_without_attributes(func)) if names == _names(func)]
+            found.update({name: search} if (search := next(iter(alike), None)) is not None else {})
+        return found
+
+    def _search(self, func: tirx.PrimFunc) -> Search | None:
+        outcome = self.outcomes.of(func)
+        return None if outcome.program is None else Search(outcome, "main", self.setting)
+
+
+def _without_attributes(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    return tirx.PrimFunc(func.params, func.body, func.ret_type)
+
+
+def _names(func: tirx.PrimFunc) -> list[str]:
+    """The names of parameters, blocks, buffers and variables, wherever they are."""
+    found = [param.name for param in func.params]
+    kinds = [
+        (s_tir.SBlock, lambda block: found.append(block.name_hint)),
+        (ir.Var, lambda var: found.append(var.name)),
+        (tirx.BufferStore, lambda store: found.append(store.buffer.name)),
+        (ir.TensorLoad, lambda load: found.append(load.source.name)),
+    ]
+    tvm_ffi.structural_walk(func.body, kinds)
+    return found
 
 
 def with_surroundings(graph: Graph, merger: Merger, plans: Plans, clusters: Iterable[Cluster]) -> list[Cluster]:
@@ -89,8 +117,8 @@ def _is_one_pass(plans: Plans, graph: Graph, merger: Merger, own: Cluster, whole
     if together is None:
         return False
     parts = [own, *(frozenset([node]) for node in in_order(whole - own))]
-    apart = [plans.of(merger.of(outline(graph, part))) for part in parts]
-    return all(plan is not None for plan in apart) and together < sum(plan.seconds for plan in apart if plan)
+    seconds = accumulate(plans.seconds(merger.of(outline(graph, part))) for part in parts)
+    return any(together < so_far for so_far in seconds)
 
 
 def _grown(graph: Graph, own: Cluster, taken: set[Node]) -> Cluster:

@@ -79,13 +79,14 @@ def explain_outcomes(
         except InputError as unlike:
             reports.append(FunctionReport(name, "already fused", f"and changed since: {unlike}", *lowered))
             continue
-        decisions = _as_planned(outcome.decisions, kernel)
+        by_kernels = isinstance(kernel, (Plan, Kernel))
+        decisions = _as_planned(outcome.found if by_kernels else outcome.decisions, kernel)
         found = [_carried(name, fold) for fold in carried]
         found = found or [_group(name, one, outcome.program) for one in decisions]
         groups += found
-        if any(one.verdict is Verdict.FUSED for one in found) and outcome.decisions:
+        if any(one.verdict is Verdict.FUSED for one in found) and decisions:
             reports.append(FunctionReport(name, "fused", "by this pass", *lowered))
-        elif found and not outcome.decisions:
+        elif found and not decisions:
             reports.append(FunctionReport(name, "already fused", "by an earlier pass", *lowered))
         else:
             why = ", ".join(dict.fromkeys(group.reason.code for group in found))
@@ -111,7 +112,7 @@ def _lowering(outcome: Outcome, kernel: Lowering | None) -> _Told:
         return str(kernel), "", (), ""
     if isinstance(kernel, str):
         return f"an S-TIR schedule, without tensor cores: {kernel}", "", (), ""
-    step = _step(Step(outcome.func, outcome, kernel, kernel.work, kernel.seconds + kernel.launch))
+    step = _step(Step(outcome.read, outcome, kernel, kernel.work, kernel.seconds + kernel.launch))
     return str(kernel), str(kernel.program), (step,), ""
 
 

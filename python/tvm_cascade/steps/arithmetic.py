@@ -31,6 +31,10 @@ LARGEST = mpmath.mpf(10) ** 10_000
 """Totals above this are taken for infinite: an exponential of one would take for ever."""
 
 
+def _itself(value: Number) -> Number:
+    return value
+
+
 class Arithmetic(ABC):
     """Numbers of one kind.
 
@@ -48,7 +52,9 @@ class Arithmetic(ABC):
         """The symbols that the expression reads, and its value as a function of theirs."""
         found = self._compiled.get(expression)
         if found is None:
-            found = self._compiled[expression] = self.compiled(sp.sympify(expression))
+            plain = isinstance(expression, sp.Symbol) and expression not in EXTREMES
+            made = ([expression], _itself) if plain else self.compiled(sp.sympify(expression))
+            found = self._compiled[expression] = made
         return found
 
     @abstractmethod

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 from tvm import ir, tirx
@@ -49,6 +50,14 @@ def put(buffer: Any, index: ir.Expr | int, value: ir.Expr) -> None:
     T.buffer_store(buffer, value, [index])
 
 
+def shared_pool() -> Any:
+    """A pool of dynamic shared memory; for its own buffer, TVM looks up who asks in all modules that are loaded."""
+    buffer = T.alloc_buffer([0], "uint8", scope="shared.dyn")
+    pool = T.SMEMPool(buffer.data)
+    pool.buf, pool._owns_buffer = buffer, True
+    return pool
+
+
 def registers(name: str, count: int, dtype: str = "float32") -> Any:
     """A per-thread array, indexed by constants or unrolled loops only, so that it stays in registers."""
     return named(name, T.alloc_local((count,), dtype))
@@ -61,9 +70,14 @@ def in_register(name: str, value: ir.Expr) -> ir.Expr:
     return own[0]
 
 
+@cache
+def _instruction(name: str) -> Any:
+    return T.ptx[name]
+
+
 def ptx(instruction: str, *operands: Any) -> None:
     """One instruction of the PTX table."""
-    T.evaluate(T.ptx[instruction](*operands))
+    T.evaluate(_instruction(instruction)(*operands))
 
 
 def kernel_extent(extent: int | ir.Expr) -> ir.Expr:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tvm_cascade.algebra.verdict import Verdict
-from tvm_cascade.analysis.extract import Group, joint_reductions, lone_reductions
+from tvm_cascade.analysis.extract import Group, Reductions
 from tvm_cascade.analysis.meaning import meaning_of
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.devices.device import Gpu
@@ -53,12 +53,12 @@ def available(setting: Setting) -> list[Skeleton[Any, Any, Any]]:
 
 def _joint(outcome: Outcome, program: Program, options: FuseOptions) -> Group | None:
     """All reductions of the function as one, without products that others fold, where none has no fold."""
-    if any(d.reason.verdict not in (Verdict.FUSED, Verdict.NOTHING) for d in outcome.decisions):
+    if any(d.reason.verdict not in (Verdict.FUSED, Verdict.NOTHING) for d in outcome.found):
         return None
     reductions = [stage for stage in program.stages if stage.reducer is not None]
     products = [stage for stage in reductions if find_factors(stage, vectors=True) is not None]
     folded = products if len(products) < len(reductions) else []
-    return joint_reductions(program, options.rescalable_casts, options.reference, folded)
+    return _reductions(outcome, program, options).joint(folded)
 
 
 def _doubt(program: Program, group: Group, options: FuseOptions) -> str:
@@ -73,11 +73,16 @@ def _doubt(program: Program, group: Group, options: FuseOptions) -> str:
 
 def _groups(outcome: Outcome, program: Program, options: FuseOptions) -> list[Group]:
     """What a kernel may be generated from: the cascades of the function, or else one of its lone reductions."""
-    fused = [d.candidate.group for d in outcome.decisions if d.reason.verdict is Verdict.FUSED]
+    fused = [d.candidate.group for d in outcome.found if d.reason.verdict is Verdict.FUSED]
     found = [group for group in fused if group is not None]
     if found:
         return found
-    return list(reversed(lone_reductions(program, options.rescalable_casts, options.reference)))
+    return list(reversed(_reductions(outcome, program, options).lone))
+
+
+def _reductions(outcome: Outcome, program: Program, options: FuseOptions) -> Reductions:
+    """Those that the pass found; of a function that it did not look at, those that there are."""
+    return outcome.reductions or Reductions(program, options.rescalable_casts, options.reference)
 
 
 @dataclass(frozen=True)

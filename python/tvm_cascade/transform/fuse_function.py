@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 
 from tvm import tirx
 
 from tvm_cascade.algebra.verdict import Reason, Verdict
 from tvm_cascade.analysis.canonical import canonical
-from tvm_cascade.analysis.extract import Candidate, find_cascades
+from tvm_cascade.analysis.extract import Candidate, Reductions
 from tvm_cascade.analysis.program import Program, is_static
 from tvm_cascade.analysis.reading import read_program
 from tvm_cascade.devices.device import Cpu, Device, Gpu
@@ -47,14 +48,37 @@ class Outcome:
 
     Attributes
     ----------
-    func : the fused function; the very one that came in where nothing was fused.
-    decisions : one for each candidate group.
+    given : the function that came in.
+    found : a decision for each candidate group, before any loop is written; kernels of skeletons need none.
     program : the function as it was read, in canonical form; None where it could not be.
+    reductions : of the program; None where they were not looked at.
+    rewriting : writes the fused function; None where nothing is fused.
     """
 
-    func: tirx.PrimFunc
-    decisions: tuple[Decision, ...]
+    given: tirx.PrimFunc
+    found: tuple[Decision, ...]
     program: Program | None
+    reductions: Reductions | None = None
+    rewriting: Callable[[], tirx.PrimFunc] | None = None
+
+    @cached_property
+    def _written(self) -> tirx.PrimFunc | Reason:
+        """The fused function, or the defect that stands against it."""
+        try:
+            return self.given if self.rewriting is None else hand_to_tuner(self.rewriting())
+        except Exception as defect:  # a compiler pass must not stop a build, whatever computer algebra runs into
+            return _defect(defect)
+
+    @property
+    def func(self) -> tirx.PrimFunc:
+        """The fused function; the very one that came in where nothing was fused."""
+        return self.given if isinstance(self._written, Reason) else self._written
+
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        """One for each candidate group; where its loops cannot be written, the defect."""
+        failed = self._written
+        return (Decision(Candidate((), failed), failed),) if isinstance(failed, Reason) else self.found
 
     @property
     def fused(self) -> bool:
@@ -62,9 +86,14 @@ class Outcome:
         return any(d.reason.verdict is Verdict.FUSED for d in self.decisions)
 
     @property
+    def read(self) -> tirx.PrimFunc:
+        """The function before fusing: in canonical form where it could be read."""
+        return self.given if self.program is None else self.program.func
+
+    @property
     def readable(self) -> tirx.PrimFunc:
         """The function to schedule: in canonical form where nothing was fused."""
-        return self.func if self.fused or self.program is None else self.program.func
+        return self.func if self.fused else self.read
 
 
 @dataclass(frozen=True)
@@ -105,13 +134,27 @@ def fuse_function(
     device : that loops are cut for, and whose time decides whether to fuse.
     only : names of blocks to consider; all by default.
     """
-    if is_fused(func):
-        return Outcome(func, (), None)
-    program = read_function(func)
+    return Outcome(func, (), None) if is_fused(func) else fuse_read(func, read_function(func), options, device, only)
+
+
+def fuse_read(
+    func: tirx.PrimFunc,
+    program: Program | Reason,
+    options: FuseOptions,
+    device: Device = ANY_CPU,
+    only: Sequence[str] | None = None,
+) -> Outcome:
+    """`fuse_function` of what was read already, which nothing was fused in.
+
+    Parameters
+    ----------
+    program : what `read_function` gives of the function.
+    """
     if isinstance(program, Reason):
         return Outcome(func, (Decision(Candidate((), program), program),), None)
     try:
-        candidates = find_cascades(program, options.rescalable_casts, only, options.reference)
+        reductions = Reductions(program, options.rescalable_casts, options.reference)
+        candidates = reductions.cascades(only)
         decisions = [_decide(candidate, program, options, device) for candidate in candidates]
         groups = [
             d.candidate.group for d in decisions if d.reason.verdict is Verdict.FUSED and d.candidate.group is not None
@@ -119,19 +162,23 @@ def fuse_function(
         unread = [Decision(Candidate((), one.reason), one.reason) for one in program.opaque]
         if not groups:
             told = [d for d in decisions if not unread or d.reason.verdict is not Verdict.NOTHING]
-            return Outcome(func, (*told, *unread), None if unread else program)
-        decisions += unread
-        fused = rewrite(program, groups, options, device)
+            return Outcome(func, (*told, *unread), None if unread else program, reductions)
     except Exception as defect:  # a compiler pass must not stop a build, whatever computer algebra runs into
         reason = _defect(defect)
         return Outcome(func, (Decision(Candidate((), reason), reason),), program)
-    return Outcome(hand_to_tuner(fused), tuple(decisions), program)
+    rewriting = partial(rewrite, program, groups, options, device)
+    return Outcome(func, (*decisions, *unread), program, reductions, rewriting)
 
 
-def read_function(func: tirx.PrimFunc) -> Program | Reason:
-    """The function in canonical form, or the reason why it cannot be read; never raises on a PrimFunc."""
+def read_function(func: tirx.PrimFunc, is_canonical: bool = False) -> Program | Reason:
+    """The function in canonical form, or the reason why it cannot be read; never raises on a PrimFunc.
+
+    Parameters
+    ----------
+    is_canonical : it is of nests of a function that was read, which are in that form.
+    """
     try:
-        return read_program(canonical(func))
+        return read_program(func if is_canonical else canonical(func))
     except Exception as defect:  # nor what anybody may write
         return _defect(defect)
 

@@ -136,15 +136,16 @@ def _branches(before: sp.Expr, after: sp.Expr) -> Iterator[tuple[sp.Expr, sp.Exp
         yield from _branches(before.xreplace({old: value}), after.xreplace({new: moved_value}))
         if isinstance(condition, sp.Eq) and isinstance(moved_condition, sp.Eq):
             # a is zero where a·e is, for any positive e
-            scale = sp.simplify(moved_condition.lhs / condition.lhs)
-            decided = condition.rhs == moved_condition.rhs == 0 and scale.is_positive
+            scale = moved_condition.lhs / condition.lhs
+            positive = scale.is_positive or sp.simplify(scale).is_positive
+            decided = condition.rhs == moved_condition.rhs == 0 and positive
             yield (sp.S.Zero, sp.S.Zero) if decided else (condition.lhs, moved_condition.lhs)
         elif condition != moved_condition:
             yield sp.S.Zero, sp.S.One
 
 
 def _equal(before: sp.Expr, after: sp.Expr) -> bool:
-    return bool(sp.simplify(sp.expand_log(sp.simplify(after - before), force=True)) == 0)
+    return before == after or bool(sp.simplify(sp.expand_log(sp.simplify(after - before), force=True)) == 0)
 
 
 def _in_components(output: Output, stream: Stream) -> sp.Expr | None:

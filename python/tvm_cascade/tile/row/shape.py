@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import sympy as sp
 from tvm import ir, tirx
@@ -99,7 +100,7 @@ class Row:
         floats = [s.dtype for s in self.folded if s.dtype in FLOATS]
         return bool(floats) and all(dtype in ("float16", "bfloat16") for dtype in floats)
 
-    @property
+    @cached_property
     def position_outputs(self) -> tuple[Output, ...]:
         """The outputs with an element for every position."""
         return tuple(o for o in self.outputs if self.has_positions(o))
@@ -125,6 +126,7 @@ def read_row(program: Program, group: Group, guards: str = "off") -> Row:
     outputs, results = read_outputs(program, group, along_axis=True)
     guarded = NOT_GUARDED
     if guards != "off":
+        read_row(program, group)  # what does not fit is not guarded either
         guarded = guarding(plan_of(program, group), results, guards, classes=True)
         if guarded.unguarded:
             raise Unfit(guarded.unguarded)

@@ -19,7 +19,7 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.extent import product
 from tvm_cascade.analysis.tir import loads_of
-from tvm_cascade.tile.emit import bind, kernel_extent, named, put, when
+from tvm_cascade.tile.emit import bind, kernel_extent, named, put, shared_pool, when
 from tvm_cascade.tile.merge.blocks import GridStates
 from tvm_cascade.tile.merge.cluster import ClusterStates
 from tvm_cascade.tile.merge.columns import ColumnStates, ThreadStates
@@ -85,7 +85,7 @@ class ColumnKernel(MemoryKernel[ColumnConfig]):
     def _together(self) -> None:
         """Groups of threads, and blocks, have parts of the axis, and merge their states."""
         config, state = self.config, self._state()
-        states, pool = ThreadStates(state, config.vector), T.SMEMPool()
+        states, pool = ThreadStates(state, config.vector), shared_pool()
         shared = ColumnStates(pool, state, config.groups, config.lanes, config.vector)
         results = self._shared_results(pool)
         cluster = ClusterStates(pool, state, config.segments, config.rows) if self.clustered else None

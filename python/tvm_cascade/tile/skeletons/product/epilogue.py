@@ -36,6 +36,7 @@ class Epilogue:
 
     def __init__(self, shape: MatrixProduct, config: ProductConfig, buffers: Mapping[tirx.Var, Any]) -> None:
         self.shape, self.config, self.buffers = shape, config, buffers
+        self.read: dict[ir.TensorLoad, tuple[Member | None, int]] = {}
         self.copies = {
             buffer: TensorMap(operand, self._own(buffer), GROUP_ROWS, BOX_BYTES // operand.size)
             for buffer, operand in shape.tiled.items()
@@ -97,14 +98,18 @@ class Epilogue:
         """What is stored at a row and a column, from a register of the sums."""
 
         def result(load: ir.TensorLoad) -> ir.Expr:
-            member = member_at(self.shape.group, load)
-            if member is None:
-                return load
-            own = index + (columns_beyond(member, load) or 0)
-            return cast(self._finished(member, row, own), dtype_of(load))
+            member, beyond = self._read_by(load)
+            return load if member is None else cast(self._finished(member, row, index + beyond), dtype_of(load))
 
         value = tvm_ffi.structural_map(output.value, (ir.TensorLoad, result))
         return placed(value, self._places(self.inside[row], self._column(column)), self.buffers)
+
+    def _read_by(self, load: ir.TensorLoad) -> tuple[Member | None, int]:
+        """The member whose result a load of an output reads, and how many columns beyond; the same for all elements."""
+        if load not in self.read:
+            member = member_at(self.shape.group, load)
+            self.read[load] = member, 0 if member is None else columns_beyond(member, load) or 0
+        return self.read[load]
 
     def _finished(self, member: Member, row: int, index: ir.Expr) -> ir.Expr:
         """A result at a row, from a register of the sums."""

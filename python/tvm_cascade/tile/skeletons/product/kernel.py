@@ -20,7 +20,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.dependent import let_others_start, wait_for_others
-from tvm_cascade.tile.emit import branches, named, parameter, ptx, when
+from tvm_cascade.tile.emit import branches, named, parameter, ptx, shared_pool, when
 from tvm_cascade.tile.hopper.barrier import Ring, cluster_sync, fence_barriers
 from tvm_cascade.tile.skeletons.product.config import ProductConfig
 from tvm_cascade.tile.skeletons.product.consumer import Consumer
@@ -99,7 +99,7 @@ class ProductKernel:
             yield tile
 
     def _shared(self) -> None:
-        pool = T.SMEMPool()
+        pool = shared_pool()
         self.feed.allocate(pool)
         self.epilogue.allocate(pool)
         self.partial = self._exchange(pool)

@@ -15,7 +15,7 @@ from typing import Any
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.emit import bind, kernel_extent, named, put, when
+from tvm_cascade.tile.emit import bind, kernel_extent, named, put, shared_pool, when
 from tvm_cascade.tile.merge.blocks import GridStates
 from tvm_cascade.tile.merge.cluster import ClusterStates
 from tvm_cascade.tile.merge.combine import Reducing
@@ -64,7 +64,7 @@ class RowKernel(MemoryKernel[RowConfig]):
                 self._find_body(index)
                 self._one_row(index, state)
             return
-        pool = T.SMEMPool()
+        pool = shared_pool()
         self.shared = SharedStates(pool, state, config.threads // WARP)
         self._share_values(pool)
         if config.thread_group is ThreadGroup.GRID:

@@ -18,7 +18,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.extent import ceil_div
-from tvm_cascade.tile.emit import bind, kernel_extent, named, put, registers, when
+from tvm_cascade.tile.emit import bind, kernel_extent, named, put, registers, shared_pool, when
 from tvm_cascade.tile.skeletons.simt.config import CoreConfig
 from tvm_cascade.tile.skeletons.simt.copies import Copies, Range, commit, wait
 from tvm_cascade.tile.skeletons.simt.epilogue import Epilogue
@@ -53,7 +53,7 @@ class CoreKernel:
 
     def _shared(self) -> None:
         """Shared memory, what the thread reads of it, and what it copies to it."""
-        shape, config, pool = self.shape, self.config, T.SMEMPool()
+        shape, config, pool = self.shape, self.config, shared_pool()
         self.memory = named("tiles", pool.alloc((config.shared_elements(shape),), shape.dtype, align=128))
         pool.commit()
         starts = 0, config.stages * self.layouts[0].elements

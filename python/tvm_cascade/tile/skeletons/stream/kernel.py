@@ -31,7 +31,7 @@ from tvm_cascade.tile.attention.scheduler import Scheduler
 from tvm_cascade.tile.attention.shape import Product
 from tvm_cascade.tile.attention.tile_schedule import visited_tiles
 from tvm_cascade.tile.dependent import let_others_start
-from tvm_cascade.tile.emit import branches, kernel_extent, named, parameter, ptx, when
+from tvm_cascade.tile.emit import branches, kernel_extent, named, parameter, ptx, shared_pool, when
 from tvm_cascade.tile.hopper.barrier import Barriers
 from tvm_cascade.tile.hopper.copy import ROW_WARPS, TensorMap
 from tvm_cascade.tile.operand import Operand
@@ -141,7 +141,7 @@ class StreamKernel:
             yield self.tiling.work(item)
 
     def _shared(self) -> None:
-        config, pool = self.config, T.SMEMPool()
+        config, pool = self.config, shared_pool()
         left_tiles = staged_tiles("left_tiles", pool, config.left_stages, self.left)
         right_tiles = staged_tiles("right_tiles", pool, config.stages, self.right)
         value_tiles = [staged_tiles("value_tiles", pool, config.stages, copies) for copies in self.values]

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from tvm import ir, tirx
 
-from tvm_cascade.analysis.extract import Group, joint_reductions, lone_reductions
+from tvm_cascade.analysis.extract import Group, Reductions
 from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program, Stage
@@ -89,7 +89,7 @@ def read_folded(program: Program, group: Group) -> FoldedProduct:
     """
     picking, program = program, with_picks_as_sums(program)
     if program is not picking:
-        group = _all_but_products(program)
+        group = _all_but_products(Reductions(program, group.among.rescalable_casts, group.among.reference))
     producers = find_producers(program, group, set())
     if not producers:
         raise Unfit("no inner reduction feeds the fold")
@@ -98,7 +98,7 @@ def read_folded(program: Program, group: Group) -> FoldedProduct:
             raise Unfit(f"{producer.stage.buffer.name} is an output as well")
     stages = [producer.stage for producer in producers]
     maps = [_behind(program, stage) for stage in stages]
-    read = [_product_of(program, *one) for one in zip(stages, maps, strict=True)]
+    read = [_product_of(group.among, *one) for one in zip(stages, maps, strict=True)]
     row = read_row(_with_tensors(program, stages, _others(program, stages, maps)), group)
     shape = FoldedProduct(
         tuple(dataclasses.replace(product, program=program) for product, _ in read),
@@ -116,10 +116,10 @@ def _on_frame(own: Mapping[tirx.Var, tirx.Var], producer: Producer) -> dict[tirx
     return {var: producer.variables[old] for old, var in own.items() if old in producer.variables}
 
 
-def _all_but_products(program: Program) -> Group:
-    """The reductions of a program that fold its products, as one cascade."""
-    products = [stage for stage in program.stages if find_factors(stage, vectors=True) is not None]
-    group = joint_reductions(program, but=products)
+def _all_but_products(reductions: Reductions) -> Group:
+    """The reductions that fold the products among them, as one cascade."""
+    products = [stage for stage in reductions.program.stages if find_factors(stage, vectors=True) is not None]
+    group = reductions.joint(but=products)
     if group is None:
         names = ", ".join(stage.buffer.name for stage in products)
         raise Unfit(f"what is picked of {names or 'a row'} has no fold together with what else is reduced")
@@ -134,16 +134,15 @@ def _with_tensors(program: Program, producers: Sequence[Stage], stages: tuple[St
 
 
 def _product_of(
-    program: Program, stage: Stage, maps: tuple[Stage, ...]
+    reductions: Reductions, stage: Stage, maps: tuple[Stage, ...]
 ) -> tuple[MatrixProduct, Mapping[tirx.Var, tirx.Var]]:
     """The product shape of what feeds the fold, and the variables of its stage -> its own."""
-    part = _with_tensors(program, [stage], (*maps, stage))
-    groups = [group for group in lone_reductions(part) if group.members[0].stage is stage]
-    if not groups:
+    group = reductions.lone_of(stage)
+    if group is None or group.members[0].stage is not stage:
         raise Unfit(f"{stage.buffer.name} is no sum that a kernel could be generated from")
-    found = read_product(part, groups[0])
+    found = read_product(_with_tensors(reductions.program, [stage], (*maps, stage)), group)
     assert len(found.rights) == 1
-    return found, groups[0].frame.variables[0]
+    return found, group.frame.variables[0]
 
 
 def _others(program: Program, producers: Sequence[Stage], maps: Sequence[Sequence[Stage]]) -> tuple[Stage, ...]:

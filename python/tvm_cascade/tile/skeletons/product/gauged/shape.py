@@ -19,7 +19,7 @@ from tvm import ir, tirx
 from tvm_cascade.algebra.fold import Component
 from tvm_cascade.algebra.reducer import MAX, MIN, SUM
 from tvm_cascade.analysis.expression import AtomTable, widens
-from tvm_cascade.analysis.extract import Group, joint_reductions
+from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.tir import dtype_of, loads_of, variables_of
@@ -121,7 +121,7 @@ def read_gauged(program: Program, group: Group) -> GaugedProduct:
     Unfit
         Where the group does not have it, or the function has more to do than the group and maps of its results.
     """
-    group = _with_columns_in_common(program, group)
+    group = _with_columns_in_common(group)
     outputs, results = read_outputs(program, group)
     group = dataclasses.replace(group, fold=group.fold.restricted_to(results))
     if group.fold.references:
@@ -165,10 +165,10 @@ def _name(source: ir.Expr) -> str:
     return str(source if load is None else load)
 
 
-def _with_columns_in_common(program: Program, group: Group) -> Group:
+def _with_columns_in_common(group: Group) -> Group:
     """A group of several products as one whose products have their columns in common."""
     products = [member for member in group.members if find_factors(member.stage) is not None]
-    joint = joint_reductions(program) if len(products) > 1 else None
+    joint = group.among.joint() if len(products) > 1 else None
     return joint if joint is not None and len(joint.members) == len(group.members) else group
 
 

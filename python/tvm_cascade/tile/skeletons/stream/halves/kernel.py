@@ -18,7 +18,7 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.tile.attention.operands.feed import arrivals_of, staged_tiles
 from tvm_cascade.tile.attention.ragged import RaggedCut
 from tvm_cascade.tile.attention.ragged_items import OneEach
-from tvm_cascade.tile.emit import bind, branches, ptx, when
+from tvm_cascade.tile.emit import bind, branches, ptx, shared_pool, when
 from tvm_cascade.tile.hopper.barrier import Barriers
 from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, Part, are_alike, parts_of
@@ -45,7 +45,7 @@ class HalvesKernel(PiecesKernel):
         self.epilogue = self._epilogue()
 
     def _shared(self) -> None:
-        config, pool = self.config, T.SMEMPool()
+        config, pool = self.config, shared_pool()
         left_tiles = staged_tiles("left_tiles", pool, config.left_stages, self.left)
         first = pool.offset
         right_tiles = staged_tiles("right_tiles", pool, config.stages, self.right)

@@ -18,7 +18,7 @@ from tvm_cascade.tile.attention.pieces import Piece
 from tvm_cascade.tile.attention.program import TileProgram
 from tvm_cascade.tile.attention.ragged import RaggedCut
 from tvm_cascade.tile.dependent import let_others_start, wait_for_others
-from tvm_cascade.tile.emit import branches, named, ptx, when
+from tvm_cascade.tile.emit import branches, named, ptx, shared_pool, when
 from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.skeletons.stream.kernel import StreamKernel
 from tvm_cascade.tile.skeletons.stream.pieces.clustered import ClusterMeeting
@@ -109,7 +109,7 @@ class PiecesKernel(StreamKernel):
         return self.places.each(self.threads.block)
 
     def _shared(self) -> None:
-        config, pool = self.config, T.SMEMPool()
+        config, pool = self.config, shared_pool()
         self.right_feed = FeedPair(pool, config, "right_tiles", [self.right])
         self.value_feed = FeedPair(pool, config, "value_tiles", self.values)
         self.meeting.allocate(pool)
