@@ -111,6 +111,8 @@ def _bf16(value: float) -> tirx.Expr:
     return tirx.const(value, "bfloat16")
 
 
+B16 = ml_dtypes.bfloat16
+
 # Each with the same in NumPy, whose bfloat16 is rounded after every operation.
 ARITHMETIC = {
     "sum and product": (lambda x: x * x + x, lambda x: x * x + x),
@@ -119,6 +121,10 @@ ARITHMETIC = {
     "selection": (lambda x: tirx.Select(x < _bf16(0.5), x, x + x), lambda x: np.where(x < 0.5, x, x + x)),
     "lazy": (lambda x: tirx.if_then_else(x < _bf16(0.5), x, x + x), lambda x: np.where(x < 0.5, x, x + x)),
     "square root": (lambda x: tirx.sqrt(x * x), lambda x: np.sqrt(x * x)),
+    "lazy chain": (
+        lambda x: tirx.if_then_else(x < _bf16(0.5), ((x * _bf16(3) + _bf16(1)) * _bf16(0.3) - _bf16(2)) * _bf16(7), x),
+        lambda x: np.where(x < 0.5, ((x * B16(3) + B16(1)) * B16(0.3) - B16(2)) * B16(7), x),
+    ),
     "integer": (lambda x: x.astype("int32").astype("bfloat16") + x, lambda x: np.trunc(x) + x),
 }
 

@@ -152,9 +152,12 @@ def _selected(call: ir.Call) -> ir.Expr:
     condition, chosen, other = call.args
 
     def on(condition: ir.Expr, value: ir.Expr) -> ir.Expr:
-        def load(one: ir.TensorLoad) -> ir.Expr:
+        def load(one: ir.TensorLoad | ir.Call) -> ir.Expr:
+            bits = call_name(one) == "reinterpret" and isinstance(one.args[0], ir.TensorLoad)  # of bfloat16
+            if dtype_of(one) == "bfloat16" or not (bits or isinstance(one, ir.TensorLoad)):
+                return one
             return tirx.if_then_else(condition, one, tirx.const(1, dtype_of(one)))  # 1 may be a divisor
 
-        return tvm_ffi.structural_map(value, (ir.TensorLoad, load))
+        return tvm_ffi.structural_map(value, ((ir.TensorLoad, ir.Call), load))
 
     return prim.Select(condition, on(condition, chosen), on(tirx.Not(condition), other))
