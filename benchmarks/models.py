@@ -198,7 +198,8 @@ def _image(name: str, size: Mapping[str, int]) -> Built:
     side = config.image_size if isinstance(getattr(config, "image_size", None), int) else 224
     example = {"pixel_values": torch.randn(size["batch"], 3, side, side)}
     if name == "ViTMAE":
-        example["noise"] = torch.rand(size["batch"], (side // config.patch_size) ** 2)  # or it draws what to mask
+        patches = (side // config.patch_size) ** 2  # what to mask, in an order without ties, or it draws one
+        example["noise"] = torch.stack([torch.randperm(patches).float() for _ in range(size["batch"])])
     return getattr(transformers, f"{name}Model")(config), example
 
 

@@ -33,7 +33,8 @@ _MESSAGE_LINES = 4
 _HINT = "torch.compile(model, backend='tvm_cascade') takes a model in parts, and runs what cannot be taken in PyTorch"
 _HINT_OF_DYNAMIC = (
     "`dynamic` is what torch.export.export takes as `dynamic_shapes`: a mapping from names of arguments to "
-    "{axis: Dim}; an example has extents of 2 or more where they may change"
+    "{axis: Dim}; an example has extents of 2 or more where they may change, and torch.export.Dim.DYNAMIC for a named "
+    "Dim asks torch for no proof that every size will do"
 )
 
 
