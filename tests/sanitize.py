@@ -26,9 +26,9 @@ import numpy as np
 import tvm
 
 import tvm_cascade
-from tvm_cascade.bench import workloads
 from tvm_cascade.bench.gpu import suites
-from tvm_cascade.bench.workload import Workload
+from tvm_cascade.corpus import workloads
+from tvm_cascade.corpus.workload import Workload
 from tvm_cascade.evaluate import oracle, tolerance
 
 TOOLS = ("memcheck", "racecheck", "synccheck")

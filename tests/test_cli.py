@@ -17,11 +17,11 @@ import tvm
 import tvm_cascade
 from tvm_cascade import cli
 from tvm_cascade.__main__ import script
-from tvm_cascade.bench import workloads
-from tvm_cascade.bench.audit import Audit, audit
 from tvm_cascade.bench.case import Case
 from tvm_cascade.bench.peers import OURS_FUSED, PEERS, Runnable
 from tvm_cascade.codes import CODES
+from tvm_cascade.corpus import workloads
+from tvm_cascade.corpus.audit import Audit, audit
 from tvm_cascade.driver import progress
 from tvm_cascade.options import FuseOptions
 

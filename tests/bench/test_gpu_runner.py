@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tvm_cascade.bench import runner, workloads
+from tvm_cascade.bench import runner
 from tvm_cascade.bench.environment import Environment
 from tvm_cascade.bench.gpu import device, formula, goals, markdown, peers, suites
 from tvm_cascade.bench.gpu import runner as gpu_runner
@@ -31,6 +31,7 @@ from tvm_cascade.bench.peers import Absent
 from tvm_cascade.bench.record import Status
 from tvm_cascade.bench.table import console
 from tvm_cascade.bench.timing import Timing
+from tvm_cascade.corpus import workloads
 from tvm_cascade.errors import InputError, OptionError
 
 torch = pytest.importorskip("torch")

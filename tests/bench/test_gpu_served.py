@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tvm_cascade.bench import workloads
 from tvm_cascade.bench.gpu import check, flashinfer_served, goals, peers, served_peers, suites, tvm_peers
 from tvm_cascade.bench.gpu import served_suites as served
 from tvm_cascade.bench.gpu.peers import OURS
@@ -22,7 +21,8 @@ from tvm_cascade.bench.gpu.served_problem import ServedProblem
 from tvm_cascade.bench.gpu.timing import GpuPlan
 from tvm_cascade.bench.peers import Absent
 from tvm_cascade.bench.record import Status
-from tvm_cascade.bench.workload import Workload
+from tvm_cascade.corpus import workloads
+from tvm_cascade.corpus.workload import Workload
 from tvm_cascade.errors import WorkloadError
 from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.report.group import FunctionReport

@@ -7,12 +7,13 @@ import sys
 import numpy as np
 import pytest
 
-from tvm_cascade.bench import numpy_peer, peers, suites, torch_peer, workloads
+from tvm_cascade.bench import numpy_peer, peers, suites, torch_peer
 from tvm_cascade.bench.case import Case
 from tvm_cascade.bench.check import check
 from tvm_cascade.bench.peers import PEERS, Absent, Runnable
 from tvm_cascade.bench.record import Status
 from tvm_cascade.bench.suites import Entry
+from tvm_cascade.corpus import workloads
 from tvm_cascade.devices.host import host_target
 from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.options import FuseOptions

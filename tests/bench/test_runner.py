@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tvm_cascade.bench import check, goals, peers, runner, suites, workloads
+from tvm_cascade.bench import check, goals, peers, runner, suites
 from tvm_cascade.bench.case import Case
 from tvm_cascade.bench.goals import PassGoal, SpeedGoal
 from tvm_cascade.bench.peers import PEERS, Absent, Runnable
 from tvm_cascade.bench.record import Report, Row, Status
 from tvm_cascade.bench.timing import Timing
-from tvm_cascade.bench.workload import Workload
+from tvm_cascade.corpus import workloads
+from tvm_cascade.corpus.workload import Workload
 from tvm_cascade.errors import OptionError, OracleError, WorkloadError
 from tvm_cascade.evaluate import oracle
 

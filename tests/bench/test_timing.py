@@ -177,7 +177,8 @@ def test_threads_of_peers_may_use_every_core() -> None:
     """TVM binds the thread that calls it, and with it all threads started from there, unless it is told not to."""
     program = (
         "import os, numpy, tvm, tvm_cascade\n"
-        "from tvm_cascade.bench import environment, workloads\n"
+        "from tvm_cascade.bench import environment\n"
+        "from tvm_cascade.corpus import workloads\n"
         "before = os.sched_getaffinity(0)\n"
         "environment.set_threads()\n"
         "workload = workloads.get('variance').with_shape(rows=64, length=64)\n"

@@ -1,1 +1,1 @@
-"""Benchmarks: workloads as data, their peers, and the goals that they are measured against."""
+"""Benchmarks: suites of the corpus, their peers, and the goals that they are measured against."""

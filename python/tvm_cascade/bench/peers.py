@@ -23,7 +23,7 @@ from tvm_cascade.bench.record import (
     TVM_DEFAULT,
     TVM_DLIGHT,
 )
-from tvm_cascade.bench.temporaries import temporary_bytes
+from tvm_cascade.corpus.temporaries import temporary_bytes
 from tvm_cascade.driver.compilation import compile_unfused
 from tvm_cascade.driver.compiled import Compiled
 from tvm_cascade.schedule.private_copy import private_copy

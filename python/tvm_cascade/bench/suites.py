@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from tvm_cascade.bench import workloads
-from tvm_cascade.bench.given import GivenFunction
 from tvm_cascade.bench.goals import Goal, MeanGoal, PassGoal, SpeedGoal
-from tvm_cascade.bench.workload import Workload
+from tvm_cascade.corpus import workloads
+from tvm_cascade.corpus.given import GivenFunction
+from tvm_cascade.corpus.workload import Workload
 from tvm_cascade.errors import WorkloadError
 
 

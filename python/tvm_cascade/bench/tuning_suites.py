@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from tvm_cascade.bench import suites, workloads
-from tvm_cascade.bench.given import GivenFunction
+from tvm_cascade.bench import suites
 from tvm_cascade.bench.gpu import suites as gpu_suites
 from tvm_cascade.bench.suites import selected
-from tvm_cascade.bench.workload import Workload
+from tvm_cascade.corpus import workloads
+from tvm_cascade.corpus.given import GivenFunction
+from tvm_cascade.corpus.workload import Workload
 
 _VARIANTS = ("attention", "attention_causal", "attention_gqa", "attention_window")
 _HEAD_DIMS, _LENGTHS, _LONG = (64, 96, 128), (128, 512, 1000, 2048), 4096

@@ -20,10 +20,10 @@ import tvm
 from numpy.typing import NDArray
 from tvm import ir, tirx
 
-from tvm_cascade.bench import workloads
-from tvm_cascade.bench.given import GivenFunction
-from tvm_cascade.bench.workload import Workload
 from tvm_cascade.cli.arguments import options_given, target_of
+from tvm_cascade.corpus import workloads
+from tvm_cascade.corpus.given import GivenFunction
+from tvm_cascade.corpus.workload import Workload
 from tvm_cascade.driver.progress import waiting
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import InputError, WorkloadError

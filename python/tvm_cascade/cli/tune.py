@@ -11,7 +11,6 @@ from pathlib import Path
 import tvm
 
 from tvm_cascade.bench import tuning_suites
-from tvm_cascade.bench.workload import Workload
 from tvm_cascade.cli.arguments import (
     add_only_argument,
     add_option_arguments,
@@ -23,6 +22,7 @@ from tvm_cascade.cli.arguments import (
     target_of,
 )
 from tvm_cascade.cli.programs import TOLD, Job, chosen_jobs, identifier_of, tuning_inputs
+from tvm_cascade.corpus.workload import Workload
 from tvm_cascade.driver.backends import BACKENDS
 from tvm_cascade.errors import InputError
 from tvm_cascade.tuning import shipping, summary

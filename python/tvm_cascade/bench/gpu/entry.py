@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tvm_cascade.bench.workload import Workload
+from tvm_cascade.corpus.workload import Workload
 
 
 @dataclass(frozen=True)

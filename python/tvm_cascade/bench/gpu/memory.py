@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tvm_cascade.bench.gpu.timing import Clock
-from tvm_cascade.bench.programs.program import Program
+from tvm_cascade.corpus.programs.program import Program
 
 _BYTES = 4 * 2**30
 """Of what is read to measure: far more than caches hold."""

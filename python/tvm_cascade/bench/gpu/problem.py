@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from tvm import tirx
 
 from tvm_cascade.bench.gpu.formula import ScoreForm, eager, form_of, reference
-from tvm_cascade.bench.programs.program import dtype_of, extents
-from tvm_cascade.bench.workload import Workload
+from tvm_cascade.corpus.programs.program import dtype_of, extents
+from tvm_cascade.corpus.workload import Workload
 
 _COMPARED_ROWS = 8192
 """Rows of a head up to which all are compared; then every third, fifth, …: odd, to meet each row of a tile."""

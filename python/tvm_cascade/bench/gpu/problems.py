@@ -5,7 +5,7 @@ from __future__ import annotations
 from tvm_cascade.bench.gpu.problem import Problem
 from tvm_cascade.bench.gpu.row_problem import FORMULAS, RowProblem
 from tvm_cascade.bench.gpu.served_problem import ServedProblem
-from tvm_cascade.bench.workload import Workload
+from tvm_cascade.corpus.workload import Workload
 
 AnyProblem = Problem | RowProblem | ServedProblem
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tvm_cascade.bench.programs.quantised import BLOCK, LARGEST, SMALLEST_ABSMAX, Quantised
+from tvm_cascade.corpus.programs.quantised import BLOCK, LARGEST, SMALLEST_ABSMAX, Quantised
 
 Named = Mapping[str, Any]
 

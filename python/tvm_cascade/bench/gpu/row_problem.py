@@ -9,11 +9,11 @@ import numpy as np
 from tvm import tirx
 
 from tvm_cascade.bench.gpu.problem import as_tensor
-from tvm_cascade.bench.programs import gradients, moments, normalisation, softmax
-from tvm_cascade.bench.programs.draws import positive
-from tvm_cascade.bench.programs.normalisation import EPSILON
-from tvm_cascade.bench.programs.program import Builder, dtype_of, extents
-from tvm_cascade.bench.workload import Workload
+from tvm_cascade.corpus.programs import gradients, moments, normalisation, softmax
+from tvm_cascade.corpus.programs.draws import positive
+from tvm_cascade.corpus.programs.normalisation import EPSILON
+from tvm_cascade.corpus.programs.program import Builder, dtype_of, extents
+from tvm_cascade.corpus.workload import Workload
 from tvm_cascade.errors import WorkloadError
 
 Formula = Callable[..., Any]

@@ -11,9 +11,9 @@ from tvm_cascade.bench.gpu.formula import ScoreForm, form_of, mapped
 from tvm_cascade.bench.gpu.head_formula import formula_of
 from tvm_cascade.bench.gpu.quantised_formula import multiply_exact, multiply_quantised
 from tvm_cascade.bench.gpu.routing_formula import route
-from tvm_cascade.bench.programs import attention, head, latent, normed, product, quantised, routing
-from tvm_cascade.bench.programs.normalisation import EPSILON
-from tvm_cascade.bench.workload import Workload
+from tvm_cascade.corpus.programs import attention, head, latent, normed, product, quantised, routing
+from tvm_cascade.corpus.programs.normalisation import EPSILON
+from tvm_cascade.corpus.workload import Workload
 
 Named = Mapping[str, Any]
 """Tensors by the names of the program's parameters."""

@@ -11,10 +11,10 @@ from tvm import tirx
 from tvm_cascade.bench.gpu.formula import ScoreForm, form_of
 from tvm_cascade.bench.gpu.problem import as_tensor, unwritten
 from tvm_cascade.bench.gpu.served import Served, dense, served
-from tvm_cascade.bench.programs.attention import attention_over
-from tvm_cascade.bench.programs.product import product_of
-from tvm_cascade.bench.programs.program import dtype_of, extents
-from tvm_cascade.bench.workload import Workload
+from tvm_cascade.corpus.programs.attention import attention_over
+from tvm_cascade.corpus.programs.product import product_of
+from tvm_cascade.corpus.programs.program import dtype_of, extents
+from tvm_cascade.corpus.workload import Workload
 from tvm_cascade.errors import WorkloadError
 
 _COMPARED = 4

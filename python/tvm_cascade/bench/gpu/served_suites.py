@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-from tvm_cascade.bench import workloads
 from tvm_cascade.bench.gpu.entry import GpuEntry
-from tvm_cascade.bench.programs.quantised import BLOCK, Quantised, quantised
-from tvm_cascade.bench.programs.routing import ROOT_SOFTPLUS, SIGMOID, Router, routed_by
-from tvm_cascade.bench.workload import Workload
+from tvm_cascade.corpus import workloads
+from tvm_cascade.corpus.programs.quantised import BLOCK, Quantised, quantised
+from tvm_cascade.corpus.programs.routing import ROOT_SOFTPLUS, SIGMOID, Router, routed_by
+from tvm_cascade.corpus.workload import Workload
 
 NEPTUNE, REDFUSER, GROUPED, VARIANTS = "Neptune", "H7 to H9", "grouped", "variants"
 """The groups of the suite `decode`."""

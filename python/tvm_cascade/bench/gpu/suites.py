@@ -6,14 +6,14 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
-from tvm_cascade.bench import workloads
 from tvm_cascade.bench.gpu import served_suites
 from tvm_cascade.bench.gpu.entry import GpuEntry
-from tvm_cascade.bench.programs import gradients, normalisation, softmax
-from tvm_cascade.bench.programs.attention import VARIANTS, attention
-from tvm_cascade.bench.programs.program import Builder
 from tvm_cascade.bench.suites import selected
-from tvm_cascade.bench.workload import Workload
+from tvm_cascade.corpus import workloads
+from tvm_cascade.corpus.programs import gradients, normalisation, softmax
+from tvm_cascade.corpus.programs.attention import VARIANTS, attention
+from tvm_cascade.corpus.programs.program import Builder
+from tvm_cascade.corpus.workload import Workload
 
 _LARGEST_BYTES = 16 * 2**30
 """Of a workload's tensors; a length that needs more is left out."""

@@ -37,10 +37,10 @@ from tvm_cascade.algebra.verdict import Reason, Verdict
 from tvm_cascade.analysis.passes import along_axis
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.tir import loads_of
-from tvm_cascade.bench import workloads as registry
-from tvm_cascade.bench.given import GivenFunction
-from tvm_cascade.bench.one_core import on_one_core
-from tvm_cascade.bench.workload import Workload
+from tvm_cascade.corpus import workloads as registry
+from tvm_cascade.corpus.given import GivenFunction
+from tvm_cascade.corpus.one_core import on_one_core
+from tvm_cascade.corpus.workload import Workload
 from tvm_cascade.evaluate import oracle
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.nest import GUARD, ROLE

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from tvm import tirx
 from tvm.ir import Expr
 
-from tvm_cascade.bench.programs.draws import Extents, Values, folded
-from tvm_cascade.bench.programs.program import Argument, Axes, Shape, dtype_of, placeholder
+from tvm_cascade.corpus.programs.draws import Extents, Values, folded
+from tvm_cascade.corpus.programs.program import Argument, Axes, Shape, dtype_of, placeholder
 
 Index = tuple[Expr, ...]
 Tables = Mapping[str, Argument]

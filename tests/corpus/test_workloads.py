@@ -10,8 +10,8 @@ import pytest
 import tvm
 from numpy.typing import NDArray
 
-from tvm_cascade.bench import workloads
-from tvm_cascade.bench.programs.draws import KINDS
+from tvm_cascade.corpus import workloads
+from tvm_cascade.corpus.programs.draws import KINDS
 from tvm_cascade.errors import WorkloadError
 
 # Name, extents in the paper's order, GFLOP and MiB as worked out by hand for float16 (None: negligible or not stated).

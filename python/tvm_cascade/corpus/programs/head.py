@@ -11,9 +11,9 @@ from functools import partial
 from tvm import te, tirx
 from tvm.ir import Expr
 
-from tvm_cascade.bench.programs.draws import class_indices, class_indices_or, folded, positive, steady, words
-from tvm_cascade.bench.programs.program import Argument, Builder, Precision, Program, Shape, placeholder, stage
-from tvm_cascade.bench.programs.softmax import SoftmaxStages, softmax_stages
+from tvm_cascade.corpus.programs.draws import class_indices, class_indices_or, folded, positive, steady, words
+from tvm_cascade.corpus.programs.program import Argument, Builder, Precision, Program, Shape, placeholder, stage
+from tvm_cascade.corpus.programs.softmax import SoftmaxStages, softmax_stages
 from tvm_cascade.te import topk
 
 CROSS_ENTROPY, LOG_SUM_EXP, ENTROPY = "cross_entropy", "log_sum_exp", "entropy"

@@ -7,7 +7,7 @@ from itertools import groupby
 import pytest
 
 from tvm_cascade import explain
-from tvm_cascade.bench import workloads
+from tvm_cascade.corpus import workloads
 
 HOPPER = {"kind": "cuda", "arch": "sm_90a"}
 FAMILIES = ("attention", "mla", "routing", "quantised", "decode", "head", "product")

@@ -10,8 +10,8 @@ from types import MappingProxyType
 import numpy as np
 from tvm import tirx
 
-from tvm_cascade.bench.programs.draws import KINDS, Values
-from tvm_cascade.bench.programs.program import Builder, Precision, Program, Shape, dtype_of, extents
+from tvm_cascade.corpus.programs.draws import KINDS, Values
+from tvm_cascade.corpus.programs.program import Builder, Precision, Program, Shape, dtype_of, extents
 from tvm_cascade.errors import WorkloadError
 
 # The dtype that sums use, by the dtype that tensors are stored in.

@@ -1,7 +1,7 @@
 """The workloads as data: RedFuser's 52 rows, Neptune's ten operators, our own, and those of servers.
 
     import numpy as np
-    from tvm_cascade.bench import workloads
+    from tvm_cascade.corpus import workloads
 
     job = workloads.get("attention").with_shape(queries=1024, keys=1024)
     function = job.build()                                # unfused S-TIR, named "main"
@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from tvm_cascade.bench.programs import (
+from tvm_cascade.corpus.programs import (
     attention,
     caches,
     head,
@@ -30,8 +30,8 @@ from tvm_cascade.bench.programs import (
     routing,
     softmax,
 )
-from tvm_cascade.bench.programs.program import Builder
-from tvm_cascade.bench.workload import Workload
+from tvm_cascade.corpus.programs.program import Builder
+from tvm_cascade.corpus.workload import Workload
 from tvm_cascade.errors import WorkloadError
 
 _NEPTUNE_LENGTH = 4096

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 from tvm_cascade import cli
-from tvm_cascade.bench import workloads
-from tvm_cascade.bench.audit import Audit, audit, audits, checkable
-from tvm_cascade.bench.given import GivenFunction
 from tvm_cascade.cli.check import published
+from tvm_cascade.corpus import workloads
+from tvm_cascade.corpus.audit import Audit, audit, audits, checkable
+from tvm_cascade.corpus.given import GivenFunction
 from tvm_cascade.evaluate import oracle
 
 from ..tiers import slow_but
@@ -170,7 +170,7 @@ def test_what_cannot_be_told_apart_is_a_problem() -> None:
 
 
 def _flat(shape: dict[str, int], precision: object) -> object:
-    from tvm_cascade.bench.programs import moments
+    from tvm_cascade.corpus.programs import moments
 
     program = moments.variance(shape, precision)  # type: ignore[arg-type]
     (argument,) = program.arguments

@@ -8,10 +8,10 @@ from functools import partial
 from tvm import te
 from tvm.ir import Expr
 
-from tvm_cascade.bench.programs.draws import folded, steady
-from tvm_cascade.bench.programs.moments import row_mean
-from tvm_cascade.bench.programs.normalisation import inverse_root
-from tvm_cascade.bench.programs.program import Argument, Builder, Precision, Program, Shape, placeholder, stage
+from tvm_cascade.corpus.programs.draws import folded, steady
+from tvm_cascade.corpus.programs.moments import row_mean
+from tvm_cascade.corpus.programs.normalisation import inverse_root
+from tvm_cascade.corpus.programs.program import Argument, Builder, Precision, Program, Shape, placeholder, stage
 
 
 @dataclass(frozen=True)

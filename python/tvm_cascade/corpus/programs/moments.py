@@ -5,8 +5,8 @@ from __future__ import annotations
 from tvm import te
 from tvm.ir import Expr
 
-from tvm_cascade.bench.programs.draws import folded, positive
-from tvm_cascade.bench.programs.program import (
+from tvm_cascade.corpus.programs.draws import folded, positive
+from tvm_cascade.corpus.programs.program import (
     Argument,
     Axes,
     Precision,

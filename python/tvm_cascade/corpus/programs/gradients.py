@@ -10,10 +10,10 @@ from collections.abc import Callable
 from tvm import te, tirx
 from tvm.ir import Expr
 
-from tvm_cascade.bench.programs.draws import class_indices, folded, steady
-from tvm_cascade.bench.programs.moments import row_mean
-from tvm_cascade.bench.programs.normalisation import inverse_root
-from tvm_cascade.bench.programs.program import (
+from tvm_cascade.corpus.programs.draws import class_indices, folded, steady
+from tvm_cascade.corpus.programs.moments import row_mean
+from tvm_cascade.corpus.programs.normalisation import inverse_root
+from tvm_cascade.corpus.programs.program import (
     Argument,
     Axes,
     Precision,
@@ -23,7 +23,7 @@ from tvm_cascade.bench.programs.program import (
     placeholder,
     stage,
 )
-from tvm_cascade.bench.programs.softmax import softmax_stages
+from tvm_cascade.corpus.programs.softmax import softmax_stages
 
 
 def softmax_gradient(shape: Shape, precision: Precision) -> Program:

@@ -8,8 +8,8 @@ from functools import partial
 from tvm import te
 from tvm.ir import Expr
 
-from tvm_cascade.bench.programs.draws import folded, steady
-from tvm_cascade.bench.programs.program import (
+from tvm_cascade.corpus.programs.draws import folded, steady
+from tvm_cascade.corpus.programs.program import (
     Argument,
     Builder,
     Precision,

@@ -11,7 +11,7 @@ import numpy as np
 from tvm import te, tirx
 from tvm.ir import Expr
 
-from tvm_cascade.bench.programs.draws import Draw, Values
+from tvm_cascade.corpus.programs.draws import Draw, Values
 
 Shape = Mapping[str, int]
 Axes = Mapping[str, int]

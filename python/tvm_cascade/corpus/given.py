@@ -1,4 +1,4 @@
-"""A user's function as a benchmark job, with the interface of a workload."""
+"""A user's function, with the interface of a workload."""
 
 from __future__ import annotations
 

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.bench.test_programs import agrees, as_float64, attend, run
+from tests.corpus.test_programs import agrees, as_float64, attend, run
 
-from tvm_cascade.bench import workloads
-from tvm_cascade.bench.programs import attention, caches, head
-from tvm_cascade.bench.programs.caches import lengths_of, pages_of
-from tvm_cascade.bench.workload import Workload
+from tvm_cascade.corpus import workloads
+from tvm_cascade.corpus.programs import attention, caches, head
+from tvm_cascade.corpus.programs.caches import lengths_of, pages_of
+from tvm_cascade.corpus.workload import Workload
 
 Array = NDArray[Any]
 Answer = Callable[[Workload, list[Array]], Array]

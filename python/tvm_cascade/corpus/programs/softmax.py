@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from tvm import te
 
-from tvm_cascade.bench.programs.draws import class_indices, folded
-from tvm_cascade.bench.programs.program import (
+from tvm_cascade.corpus.programs.draws import class_indices, folded
+from tvm_cascade.corpus.programs.program import (
     Argument,
     Axes,
     Precision,

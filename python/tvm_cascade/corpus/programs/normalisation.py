@@ -5,9 +5,9 @@ from __future__ import annotations
 from tvm import te
 from tvm.ir import Expr
 
-from tvm_cascade.bench.programs.draws import folded, steady
-from tvm_cascade.bench.programs.moments import row_mean
-from tvm_cascade.bench.programs.program import (
+from tvm_cascade.corpus.programs.draws import folded, steady
+from tvm_cascade.corpus.programs.moments import row_mean
+from tvm_cascade.corpus.programs.program import (
     Argument,
     Precision,
     Program,

@@ -8,10 +8,10 @@ from functools import partial
 from tvm import te
 from tvm.ir import Expr
 
-from tvm_cascade.bench.programs.attention import probs
-from tvm_cascade.bench.programs.caches import CONTIGUOUS, PAGED, Cache, lengths_of
-from tvm_cascade.bench.programs.draws import steady
-from tvm_cascade.bench.programs.program import Argument, Precision, Program, Shape, output_stage, placeholder, stage
+from tvm_cascade.corpus.programs.attention import probs
+from tvm_cascade.corpus.programs.caches import CONTIGUOUS, PAGED, Cache, lengths_of
+from tvm_cascade.corpus.programs.draws import steady
+from tvm_cascade.corpus.programs.program import Argument, Precision, Program, Shape, output_stage, placeholder, stage
 
 _MASKED = float("-inf")
 

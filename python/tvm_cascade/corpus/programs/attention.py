@@ -14,9 +14,9 @@ from functools import partial
 from tvm import te, tirx
 from tvm.ir import Expr
 
-from tvm_cascade.bench.programs.caches import CONTIGUOUS, Cache, lengths_of
-from tvm_cascade.bench.programs.draws import alibi_slopes, ancestors, mostly_true, steady
-from tvm_cascade.bench.programs.program import (
+from tvm_cascade.corpus.programs.caches import CONTIGUOUS, Cache, lengths_of
+from tvm_cascade.corpus.programs.draws import alibi_slopes, ancestors, mostly_true, steady
+from tvm_cascade.corpus.programs.program import (
     Argument,
     Axes,
     Builder,
@@ -27,7 +27,7 @@ from tvm_cascade.bench.programs.program import (
     placeholder,
     stage,
 )
-from tvm_cascade.bench.programs.softmax import softmax_stages
+from tvm_cascade.corpus.programs.softmax import softmax_stages
 
 GEMMA_CAP = 50.0
 """The soft cap of Gemma 2's scores."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from tvm import te, tirx
 from tvm.ir import Expr
 
-from tvm_cascade.bench.programs.draws import folded, steady
-from tvm_cascade.bench.programs.program import (
+from tvm_cascade.corpus.programs.draws import folded, steady
+from tvm_cascade.corpus.programs.program import (
     Argument,
     Precision,
     Program,
@@ -17,7 +17,7 @@ from tvm_cascade.bench.programs.program import (
     placeholder,
     stage,
 )
-from tvm_cascade.bench.programs.softmax import softmax_stages
+from tvm_cascade.corpus.programs.softmax import softmax_stages
 from tvm_cascade.te import topk
 
 
