@@ -17,11 +17,11 @@ import tvm
 import tvm_cascade
 from tvm_cascade import cli
 from tvm_cascade.__main__ import script
-from tvm_cascade.bench.case import Case
-from tvm_cascade.bench.peers import OURS_FUSED, PEERS, Runnable
 from tvm_cascade.codes import CODES
 from tvm_cascade.corpus import workloads
 from tvm_cascade.corpus.audit import Audit, audit
+from tvm_cascade.corpus.case import Case
+from tvm_cascade.corpus.forms import FORMS, OURS_FUSED, Runnable
 from tvm_cascade.driver import progress
 from tvm_cascade.options import FuseOptions
 
@@ -100,7 +100,7 @@ def test_run_returns_one_when_a_check_fails(
     def zeros(case: Case) -> Runnable:
         return Runnable(lambda: None, lambda: [np.zeros_like(exact) for exact in case.exact])
 
-    monkeypatch.setitem(PEERS, OURS_FUSED, zeros)
+    monkeypatch.setitem(FORMS, OURS_FUSED, zeros)
     assert cli.main(["run", "variance", "--small", "--force"]) == 1
     assert "WRONG" in capsys.readouterr().out
 

@@ -16,8 +16,8 @@ from tvm_cascade.bench.gpu.peers import PEERS, of_suite
 from tvm_cascade.bench.gpu.prepared import Prepared
 from tvm_cascade.bench.gpu.problem import Problem
 from tvm_cascade.bench.gpu.problems import problem_class
-from tvm_cascade.bench.peers import Absent
 from tvm_cascade.corpus import workloads
+from tvm_cascade.corpus.forms import Absent
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.tuning.compilation import compile
 

@@ -25,7 +25,7 @@ from tvm_cascade.bench.gpu.problems import problem_class
 from tvm_cascade.bench.gpu.row_problem import RowProblem
 from tvm_cascade.bench.gpu.rows import Bench
 from tvm_cascade.bench.gpu.timing import GpuPlan
-from tvm_cascade.bench.record import Status
+from tvm_cascade.corpus.check import Status
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.tuning.compilation import compile

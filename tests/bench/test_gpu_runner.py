@@ -27,11 +27,11 @@ from tvm_cascade.bench.gpu.rows import Bench
 from tvm_cascade.bench.gpu.summary import BEST, WHOLE_SUITE, means
 from tvm_cascade.bench.gpu.table import print_environment, print_means, print_report
 from tvm_cascade.bench.gpu.timing import DeviceClock, GpuPlan, in_turn, measure
-from tvm_cascade.bench.peers import Absent
-from tvm_cascade.bench.record import Status
 from tvm_cascade.bench.table import console
 from tvm_cascade.bench.timing import Timing
 from tvm_cascade.corpus import workloads
+from tvm_cascade.corpus.check import Status
+from tvm_cascade.corpus.forms import Absent
 from tvm_cascade.errors import InputError, OptionError
 
 torch = pytest.importorskip("torch")

@@ -19,9 +19,9 @@ from tvm_cascade.bench.gpu.problems import problem_class
 from tvm_cascade.bench.gpu.rows import Bench
 from tvm_cascade.bench.gpu.served_problem import ServedProblem
 from tvm_cascade.bench.gpu.timing import GpuPlan
-from tvm_cascade.bench.peers import Absent
-from tvm_cascade.bench.record import Status
 from tvm_cascade.corpus import workloads
+from tvm_cascade.corpus.check import Status
+from tvm_cascade.corpus.forms import Absent
 from tvm_cascade.corpus.workload import Workload
 from tvm_cascade.errors import WorkloadError
 from tvm_cascade.evaluate import oracle, tolerance

@@ -21,20 +21,11 @@ from tvm.target import Target
 
 from tvm_cascade.bench import environment, table
 from tvm_cascade.bench.gpu import runner as gpu_runner
-from tvm_cascade.bench.record import (
-    OURS_FUSED,
-    TORCH,
-    TVM_DEFAULT,
-    Decided,
-    Report,
-    Row,
-    Status,
-    check_files,
-    judged,
-    told,
-    write_json,
-)
+from tvm_cascade.bench.peers import TORCH
+from tvm_cascade.bench.record import Decided, Report, TimedRow, check_files, write_json
 from tvm_cascade.bench.timing import IdleGate, Plan, Timing, measure
+from tvm_cascade.corpus.check import Status, judged, told
+from tvm_cascade.corpus.forms import OURS_FUSED, TVM_DEFAULT
 from tvm_cascade.devices.host import host_target
 from tvm_cascade.driver.progress import waiting
 from tvm_cascade.errors import WorkloadError
@@ -156,7 +147,7 @@ def _measured(entry: Entry, seed: int, place: Place) -> Report:
     kind = getattr(torch, place.dtype)
     module, inputs = entry.build(seed)
     module, inputs = module.to(place.device, kind), _on(inputs, place.device, kind)
-    rows = [Row(row, Status.FAILED) for row in place.rows]
+    rows = [TimedRow(row, Status.FAILED) for row in place.rows]
     with torch.no_grad():
         eager, exact = module(*inputs), exactly(module, inputs)
         calls, decisions, seconds = dict[str, Call](), tuple[Decided, ...](), 0.0
@@ -207,7 +198,7 @@ def _on(inputs: Sequence[Any], device: Any, kind: Any) -> tuple[Any, ...]:
     return tuple(one.to(device, kind) if one.is_floating_point() else one.to(device) for one in inputs)
 
 
-def _with_timing(row: Row, found: Timing | Exception | None) -> Row:
+def _with_timing(row: TimedRow, found: Timing | Exception | None) -> TimedRow:
     if isinstance(found, Exception):
         return dataclasses.replace(row, status=_failure(row.name), note=told(found))
     return dataclasses.replace(row, timing=found)

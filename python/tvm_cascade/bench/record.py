@@ -3,88 +3,25 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from enum import Enum
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from tvm_cascade.bench.timing import Timing
+from tvm_cascade.corpus.check import Row, Status
+from tvm_cascade.corpus.forms import OURS_FUSED, OURS_UNFUSED
 from tvm_cascade.errors import OptionError
-from tvm_cascade.evaluate.tolerance import Comparison
-
-NUMPY = "numpy"
-TORCH = "torch"
-TVM_DEFAULT = "tvm default"
-TVM_DLIGHT = "tvm dlight"
-OURS_UNFUSED = "ours, unfused"
-OURS_FUSED = "ours, fused"
-OURS_FORCED = "ours, fused (forced)"
-"""The rows of a table for a CPU."""
-
-_LONGEST_MESSAGE = 300
-
-
-class Status(str, Enum):
-    """The outcome of a row."""
-
-    TIMED = "timed"
-    ABSENT = "not available"
-    WRONG = "WRONG"
-    FAILED = "FAILED"
-
-    def __str__(self) -> str:
-        return self.value
 
 
 @dataclass(frozen=True)
-class Row:
-    """One way to compute a workload.
+class TimedRow(Row):
+    """A row with its times, where it passed the check."""
 
-    Attributes
-    ----------
-    name, status : of the row.
-    note : why there is no time, or what is to be known about it.
-    timing : only of rows that passed the check.
-    max_error, allowed : the largest scaled error against the float64 oracle, and what passes (`evaluate.tolerance`);
-        no error where non-finite elements differ.
-    temporary_bytes : temporaries: what the program, as it runs, allocates besides inputs and outputs; None where that
-        is not known.
-    """
-
-    name: str
-    status: Status
-    note: str = ""
     timing: Timing | None = None
-    max_error: float | None = None
-    allowed: float | None = None
-    temporary_bytes: int | None = None
 
 
-R = TypeVar("R", bound=Row)
-
-
-def judged(row: R, found: Comparison) -> R:
-    """The row with its error, and as WRONG where it does not pass."""
-    return replace(
-        row,
-        status=Status.TIMED if found.ok else Status.WRONG,
-        note="" if found.ok else found.message,
-        max_error=finite(found.max_error),
-        allowed=found.allowed,
-    )
-
-
-def finite(error: float) -> float | None:
-    """The error where it is a number: JSON has no infinity."""
-    return error if math.isfinite(error) else None
-
-
-def told(error: Exception) -> str:
-    """Why a row failed, on one line."""
-    message = " ".join(str(error).split())
-    return f"{type(error).__name__}: {message[:_LONGEST_MESSAGE]}"
+R = TypeVar("R", bound=TimedRow)
 
 
 class Table(Generic[R]):
@@ -118,7 +55,7 @@ class Decided:
 
 
 @dataclass(frozen=True)
-class Report(Table[Row]):
+class Report(Table[TimedRow]):
     """One workload's table.
 
     Attributes
@@ -142,7 +79,7 @@ class Report(Table[Row]):
     fuse_seconds: float
     baseline: str | None
     blind_to: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[TimedRow, ...]
 
     @property
     def delivered(self) -> str:

@@ -11,15 +11,15 @@ from pathlib import Path
 from tvm.target import Target
 
 from tvm_cascade.bench import environment, goals, models, suites, table
-from tvm_cascade.bench.case import Case
-from tvm_cascade.bench.check import check
 from tvm_cascade.bench.gpu import models as gpu_models
 from tvm_cascade.bench.gpu import runner as gpu_runner
 from tvm_cascade.bench.gpu import suites as gpu_suites
-from tvm_cascade.bench.peers import PEERS, Peer
-from tvm_cascade.bench.record import TVM_DEFAULT, Decided, Report, check_files, told, write_json
-from tvm_cascade.bench.suites import Entry
+from tvm_cascade.bench.peers import PEERS
+from tvm_cascade.bench.record import Decided, Report, TimedRow, check_files, write_json
 from tvm_cascade.bench.timing import IdleGate, Plan, measure
+from tvm_cascade.corpus.case import Case, Job
+from tvm_cascade.corpus.check import check, told
+from tvm_cascade.corpus.forms import TVM_DEFAULT, Form
 from tvm_cascade.devices.host import host_target
 from tvm_cascade.driver.progress import waiting
 from tvm_cascade.errors import OptionError
@@ -82,9 +82,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(
     args: argparse.Namespace,
-    peers: Mapping[str, Peer] = PEERS,
+    peers: Mapping[str, Form] = PEERS,
     options: FuseOptions | None = None,
-    entries: Sequence[Entry] = (),
+    entries: Sequence[Job] = (),
 ) -> int:
     """Measure a suite, print its tables and goals, and write them where `--json` says.
 
@@ -142,7 +142,7 @@ def run(
     return 0 if not failed and all(report.sound for report in reports) else 1
 
 
-def _measured(entry: Entry, target: Target, settings: Settings, peers: Mapping[str, Peer]) -> Report | str:
+def _measured(entry: Job, target: Target, settings: Settings, peers: Mapping[str, Form]) -> Report | str:
     """The tables of a workload, or why there are none."""
     try:
         return measure_entry(entry, target, settings, peers)
@@ -150,7 +150,7 @@ def _measured(entry: Entry, target: Target, settings: Settings, peers: Mapping[s
         return told(error)
 
 
-def measure_entry(entry: Entry, target: Target, settings: Settings, peers: Mapping[str, Peer] = PEERS) -> Report:
+def measure_entry(entry: Job, target: Target, settings: Settings, peers: Mapping[str, Form] = PEERS) -> Report:
     """Check every row of a workload, then time those that passed."""
     with waiting(f"{entry.label}: deriving, compiling and checking"):
         case = Case(entry, settings.options, target, settings.seed)
@@ -159,14 +159,13 @@ def measure_entry(entry: Entry, target: Target, settings: Settings, peers: Mappi
     gate = IdleGate(enabled=settings.idle_gate)
     with waiting(lambda: f"{entry.label}: timing{gate.told}"):
         timings = measure(calls, settings.plan, gate)
-    workload = entry.workload
     return Report(
         label=entry.label,
-        source=workload.source,
-        shape=dict(workload.shape),
-        dtype=workload.dtype,
-        flops=workload.flops(),
-        bytes=workload.bytes(),
+        source=entry.source,
+        shape=dict(entry.shape),
+        dtype=entry.dtype,
+        flops=entry.flops(),
+        bytes=entry.bytes(),
         decisions=tuple(
             Decided(str(one.reason.verdict), one.reason.code, one.reason.detail, str(one.estimate or "") or None)
             for one in case.outcome.decisions
@@ -174,7 +173,7 @@ def measure_entry(entry: Entry, target: Target, settings: Settings, peers: Mappi
         fuse_seconds=case.fuse_seconds,
         baseline=checked.baseline,
         blind_to=checked.blind_to,
-        rows=tuple(dataclasses.replace(row, timing=timings.get(row.name)) for row in checked.rows),
+        rows=tuple(TimedRow(**vars(row), timing=timings.get(row.name)) for row in checked.rows),
     )
 
 

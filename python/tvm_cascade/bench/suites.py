@@ -3,102 +3,74 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 from tvm_cascade.bench.goals import Goal, MeanGoal, PassGoal, SpeedGoal
 from tvm_cascade.corpus import workloads
-from tvm_cascade.corpus.given import GivenFunction
 from tvm_cascade.corpus.workload import Workload
 from tvm_cascade.errors import WorkloadError
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A workload of a suite.
-
-    Attributes
-    ----------
-    workload : the program with its shape, or a function of the user's own.
-    formula : the key by which NumPy and torch compute it; None where neither does.
-    """
-
-    workload: Workload | GivenFunction
-    formula: str | None
-
-    @property
-    def label(self) -> str:
-        """The title of its table."""
-        return self.workload.label
-
-
-def _attention(heads: int, queries: int, keys: int, head_dim: int) -> Entry:
+def _attention(heads: int, queries: int, keys: int, head_dim: int) -> Workload:
     shape = {"heads": heads, "queries": queries, "keys": keys, "head_dim": head_dim}
-    return Entry(workloads.get("attention").with_shape(**shape), "attention")
+    return workloads.get("attention").with_shape(**shape)
 
 
-def _rows(name: str, rows: int, length: int) -> Entry:
-    return Entry(workloads.get(name).with_shape(rows=rows, length=length), name)
+def _rows(name: str, rows: int, length: int) -> Workload:
+    return workloads.get(name).with_shape(rows=rows, length=length)
 
 
 _ROW_PROGRAMS = ("variance", "inertia", "logsumexp")
 
 
-def _large_cpu() -> list[Entry]:
+def _large_cpu() -> list[Workload]:
     attentions = [_attention(*shape) for shape in ((8, 512, 512, 64), (8, 1024, 1024, 64), (4, 4096, 4096, 64))]
     rows = [_rows(name, *size) for name in _ROW_PROGRAMS for size in ((1024, 8192), (256, 131072))]
     return [*attentions, *_lengths(), *_decoding(), *rows]
 
 
-def _lengths() -> list[Entry]:
+def _lengths() -> list[Workload]:
     """Self-attention at lengths that models have, most of which no tile divides."""
     lengths = (77, 192, 196, 197, 200, 208, 257, 500, 513, 576, 577, 1000, 1500)
     return [_attention(4, length, length, 64) for length in lengths]
 
 
-def _decoding() -> list[Entry]:
+def _decoding() -> list[Workload]:
     """One query over many keys."""
     return [_attention(4, 1, keys, 64) for keys in (1024, 4096, 16384)]
 
 
-def _cpu() -> list[Entry]:
+def _cpu() -> list[Workload]:
     """Programs at sizes that outgrow a cache, then every workload at its size for a CPU."""
-    norms = [Entry(workloads.get(name), None) for name in ("rmsnorm_gemm", "layernorm_gemm")]
+    norms = [workloads.get(name) for name in ("rmsnorm_gemm", "layernorm_gemm")]
     return [*_large_cpu(), *norms, *_twins(workloads.names())]
 
 
-def _smoke() -> list[Entry]:
+def _smoke() -> list[Workload]:
     return [_attention(2, 24, 53, 16), *(_rows(name, 6, 1009) for name in _ROW_PROGRAMS)]
 
 
-_FAMILY_FORMULAS = {"V": "variance", "I": "inertia", "H": "attention"}
-_PLAIN_ATTENTION = ("PF_GLOBAL", "DC_CAUSAL", "DC_GQA", "attention", "attention_gqa")
-"""Attention without maps or masks, the only kind that NumPy and torch forms are written for."""
-
-
-def _twins(names: Sequence[str]) -> list[Entry]:
+def _twins(names: Sequence[str]) -> list[Workload]:
     """Workloads at sizes for a CPU; RedFuser's rows that become the same program and size appear once."""
-    found: dict[tuple[object, ...], Entry] = {}
+    found: dict[tuple[object, ...], Workload] = {}
     for name in names:
         workload = workloads.get(name)
         series = name[0] if workload.source.startswith("RedFuser") else name
-        plain = "attention" if name in _PLAIN_ATTENTION else name if name in _ROW_PROGRAMS else None
-        entry = Entry(workload.cpu, _FAMILY_FORMULAS.get(series, plain))
-        found.setdefault((series, *workload.cpu.shape.values()), entry)
+        found.setdefault((series, *workload.cpu.shape.values()), workload.cpu)
     return list(found.values())
 
 
-def _redfuser_cpu() -> list[Entry]:
+def _redfuser_cpu() -> list[Workload]:
     """RedFuser's 52 rows at sizes for a CPU."""
     return _twins([name for name in workloads.names() if workloads.get(name).source.startswith("RedFuser")])
 
 
-def _neptune_cpu() -> list[Entry]:
+def _neptune_cpu() -> list[Workload]:
     """Neptune's ten operators at sizes for a CPU."""
     return _twins(workloads.names(source="Neptune"))
 
 
-_SUITES: Mapping[str, Callable[[], list[Entry]]] = {
+_SUITES: Mapping[str, Callable[[], list[Workload]]] = {
     "cpu": _cpu,
     "smoke": _smoke,
     "redfuser-cpu": _redfuser_cpu,
@@ -108,8 +80,8 @@ _SUITES: Mapping[str, Callable[[], list[Entry]]] = {
 SUITES = tuple(_SUITES)
 
 
-def entries(suite: str, only: Sequence[str] = ()) -> list[Entry]:
-    """The entries of a suite, in order.
+def entries(suite: str, only: Sequence[str] = ()) -> list[Workload]:
+    """The workloads of a suite, in order.
 
     Parameters
     ----------
@@ -121,7 +93,7 @@ def entries(suite: str, only: Sequence[str] = ()) -> list[Entry]:
     WorkloadError
         When there is no such suite, or something in `only` is not in it.
     """
-    return selected(_SUITES, suite, only, lambda entry: (entry.label, entry.workload.name))
+    return selected(_SUITES, suite, only, lambda job: (job.label, job.name))
 
 
 E = TypeVar("E")
@@ -160,7 +132,7 @@ def goals(suite: str) -> list[Goal]:
             found += [over_torch, SpeedGoal(entry.label, ("ours, unfused",), 1.0)]
         elif entry.label not in large:
             found.append(SpeedGoal(entry.label, ("ours, unfused",), NEVER_SLOWER))
-        elif entry.formula == "attention":
+        elif entry.name == "attention":
             found += _attention_goals(entry)
         else:
             found += _row_goals(entry.label)
@@ -174,8 +146,8 @@ _LONG = 4096
 """Keys from which on the scores of one attention no longer fit a cache."""
 
 
-def _attention_goals(entry: Entry) -> list[Goal]:
-    fusion = 1.3 if entry.workload.shape["keys"] >= _LONG else None
+def _attention_goals(entry: Workload) -> list[Goal]:
+    fusion = 1.3 if entry.shape["keys"] >= _LONG else None
     speed = (("torch", 1.5), ("numpy", 2.5), ("tvm default", 50.0), ("ours, unfused", fusion))
     return [*(SpeedGoal(entry.label, (peer,), ratio) for peer, ratio in speed), PassGoal(entry.label, 2.0)]
 

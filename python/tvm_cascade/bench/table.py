@@ -11,7 +11,9 @@ from rich.table import Table
 
 from tvm_cascade.bench.environment import Environment
 from tvm_cascade.bench.goals import Outcome
-from tvm_cascade.bench.record import OURS_FUSED, Report, Row, Status
+from tvm_cascade.bench.record import Report, TimedRow
+from tvm_cascade.corpus.check import Status
+from tvm_cascade.corpus.forms import OURS_FUSED
 
 _COMPUTE_BOUND = 16
 """Operations for each byte of compulsory traffic from which on operations are counted, and not bytes."""
@@ -70,7 +72,7 @@ def print_goals(console: Console, outcomes: Sequence[Outcome]) -> None:
     console.print(table)
 
 
-def _cells(report: Report, row: Row, base: str | None) -> list[str]:
+def _cells(report: Report, row: TimedRow, base: str | None) -> list[str]:
     error = "" if row.max_error is None else f"{row.max_error:.1e}"
     temporaries = "" if row.temporary_bytes is None else _bytes(row.temporary_bytes)
     if row.timing is None:
@@ -81,16 +83,16 @@ def _cells(report: Report, row: Row, base: str | None) -> list[str]:
     return [_ms(row.timing.median_s), spread, ratio, _rate(report, row.timing.median_s), error, temporaries]
 
 
-def _notes(rows: Sequence[Row]) -> dict[str, list[Row]]:
+def _notes(rows: Sequence[TimedRow]) -> dict[str, list[TimedRow]]:
     """The rows that each note is about, in their order."""
-    found: dict[str, list[Row]] = {}
+    found: dict[str, list[TimedRow]] = {}
     for row in rows:
         if note := _note(row):
             found.setdefault(note, []).append(row)
     return found
 
 
-def _note(row: Row) -> str:
+def _note(row: TimedRow) -> str:
     if row.timing is None:
         return row.note if row.status is Status.ABSENT else f"{row.status}: {row.note}"
     few = f"only {row.timing.samples} sample{'s'[: row.timing.samples > 1]}" if row.timing.samples < 3 else ""

@@ -8,7 +8,6 @@ from tvm_cascade.bench import suites
 from tvm_cascade.bench.gpu import suites as gpu_suites
 from tvm_cascade.bench.suites import selected
 from tvm_cascade.corpus import workloads
-from tvm_cascade.corpus.given import GivenFunction
 from tvm_cascade.corpus.workload import Workload
 
 _VARIANTS = ("attention", "attention_causal", "attention_gqa", "attention_window")
@@ -62,7 +61,7 @@ SUITES = (*_OWN, *suites.SUITES, *gpu_suites.SUITES)
 """Those of `bench` too."""
 
 
-def entries(suite: str, only: Sequence[str] = ()) -> list[Workload | GivenFunction]:
+def entries(suite: str, only: Sequence[str] = ()) -> list[Workload]:
     """The programs of a suite, in order.
 
     Parameters
@@ -78,6 +77,6 @@ def entries(suite: str, only: Sequence[str] = ()) -> list[Workload | GivenFuncti
     if suite in gpu_suites.SUITES:
         return [entry.workload for entry in gpu_suites.entries(suite, only)]
     if suite in suites.SUITES:
-        return [entry.workload for entry in suites.entries(suite, only)]
+        return list(suites.entries(suite, only))
     own = {name: lambda made=made: list(made()) for name, made in _OWN.items()}
     return selected(own, suite, only, lambda job: (job.label, job.name))

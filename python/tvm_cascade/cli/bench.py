@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from tvm_cascade.bench import numpy_peer, runner
-from tvm_cascade.bench.suites import Entry
+from tvm_cascade.bench import runner
 from tvm_cascade.cli.arguments import add_option_arguments, add_shape_arguments, options_given
-from tvm_cascade.cli.programs import TOLD, Job, chosen_jobs
+from tvm_cascade.cli.programs import TOLD, chosen_jobs
 from tvm_cascade.errors import OptionError
 from tvm_cascade.options import FuseOptions
 
@@ -29,8 +28,4 @@ def run(args: argparse.Namespace) -> int:
         return runner.run(args, options=options)
     if args.suite is not None:
         raise OptionError("a suite or programs", f"both `{args.suite}` and {', '.join(args.programs)}", "bench")
-    return runner.run(args, options=options, entries=[_entry(job) for job in chosen_jobs(args.programs, args)])
-
-
-def _entry(job: Job) -> Entry:
-    return Entry(job, job.name if job.name in numpy_peer.FORMULAS else None)
+    return runner.run(args, options=options, entries=chosen_jobs(args.programs, args))

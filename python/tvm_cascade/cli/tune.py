@@ -21,7 +21,8 @@ from tvm_cascade.cli.arguments import (
     options_given,
     target_of,
 )
-from tvm_cascade.cli.programs import TOLD, Job, chosen_jobs, identifier_of, tuning_inputs
+from tvm_cascade.cli.programs import TOLD, chosen_jobs, identifier_of, tuning_inputs
+from tvm_cascade.corpus.case import Job
 from tvm_cascade.corpus.workload import Workload
 from tvm_cascade.driver.backends import BACKENDS
 from tvm_cascade.errors import InputError

@@ -24,7 +24,7 @@ from tvm_cascade.bench.gpu.peers import INDUCTOR, OURS, OWN, TVM_DEFAULT
 from tvm_cascade.bench.gpu.prepared import Prepare, Prepared
 from tvm_cascade.bench.gpu.problems import AnyProblem, problem_class
 from tvm_cascade.bench.gpu.suites import entries
-from tvm_cascade.bench.peers import Absent
+from tvm_cascade.corpus.forms import Absent
 from tvm_cascade.corpus.one_core import on_one_core
 from tvm_cascade.corpus.workload import Workload
 

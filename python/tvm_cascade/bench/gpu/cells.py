@@ -8,7 +8,7 @@ from tvm_cascade.bench.goals import Outcome
 from tvm_cascade.bench.gpu.peers import OURS
 from tvm_cascade.bench.gpu.record import GpuEnvironment, GpuReport, GpuRow
 from tvm_cascade.bench.gpu.summary import Mean
-from tvm_cascade.bench.record import Status
+from tvm_cascade.corpus.check import Status
 
 MEAN_COLUMNS = ("group", "peer", "geomean", "least", "most", "workloads")
 GOAL_COLUMNS = ("group", "goal", "measured", "")

@@ -15,7 +15,7 @@ from tvm_cascade.bench.gpu.prepared import Prepare, Prepared
 from tvm_cascade.bench.gpu.problem import as_array, as_tensor
 from tvm_cascade.bench.gpu.problems import AnyProblem, problem_class
 from tvm_cascade.bench.gpu.served_problem import ServedProblem
-from tvm_cascade.bench.peers import Absent
+from tvm_cascade.corpus.forms import Absent
 from tvm_cascade.corpus.workload import Workload
 from tvm_cascade.errors import InputError
 from tvm_cascade.evaluate import oracle, tolerance

@@ -9,7 +9,7 @@ from typing import Any
 
 from tvm_cascade.bench.gpu.prepared import Prepared, allocating
 from tvm_cascade.bench.gpu.problem import Problem
-from tvm_cascade.bench.peers import Absent
+from tvm_cascade.corpus.forms import Absent
 
 MISSING = "flashinfer is not installed: python -m pip install flashinfer-python"
 _WORKSPACE_BYTES = 256 * 2**20

@@ -14,7 +14,7 @@ from typing import Any
 from tvm_cascade.bench.gpu.flashinfer_peer import MISSING
 from tvm_cascade.bench.gpu.prepared import Prepared, allocating
 from tvm_cascade.bench.gpu.served_problem import ServedProblem
-from tvm_cascade.bench.peers import Absent
+from tvm_cascade.corpus.forms import Absent
 
 _WORKSPACE_BYTES = 384 * 2**20
 _PAGE = 16

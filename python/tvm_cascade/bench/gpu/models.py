@@ -15,9 +15,10 @@ from typing import Any
 from tvm_cascade.bench.gpu import device, table
 from tvm_cascade.bench.gpu.timing import DeviceClock, GpuPlan, measure
 from tvm_cascade.bench.models import ROWS, Call, Entry, Place, measured
-from tvm_cascade.bench.record import TVM_DEFAULT, check_files
+from tvm_cascade.bench.record import check_files
 from tvm_cascade.bench.table import console
 from tvm_cascade.bench.timing import Timing
+from tvm_cascade.corpus.forms import TVM_DEFAULT
 from tvm_cascade.driver.progress import waiting
 from tvm_cascade.driver.targets import resolve_target
 

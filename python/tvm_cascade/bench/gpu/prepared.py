@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tvm_cascade.bench.gpu.problems import AnyProblem
-from tvm_cascade.bench.peers import Absent
+from tvm_cascade.corpus.forms import Absent
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from tvm import tirx
 
 from tvm_cascade.bench.gpu.problem import as_array, as_tensor
 from tvm_cascade.bench.gpu.timing import Clock, GpuPlan, measure
-from tvm_cascade.bench.record import told
+from tvm_cascade.corpus.check import told
 from tvm_cascade.corpus.one_core import on_one_core
 from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.testing.products.case import Extents, ProductCase

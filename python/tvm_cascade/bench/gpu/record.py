@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from tvm_cascade.bench.environment import Environment
 from tvm_cascade.bench.gpu.memory import Memory
 from tvm_cascade.bench.gpu.peers import OURS, OWN
-from tvm_cascade.bench.record import Row, Status, Table
+from tvm_cascade.bench.record import Table, TimedRow
+from tvm_cascade.corpus.check import Status
 
 
 @dataclass(frozen=True)
-class GpuRow(Row):
+class GpuRow(TimedRow):
     """One way to compute a workload on a GPU.
 
     Attributes

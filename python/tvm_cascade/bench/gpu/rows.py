@@ -16,8 +16,8 @@ from tvm_cascade.bench.gpu.problems import AnyProblem, problem_class
 from tvm_cascade.bench.gpu.record import GpuReport, GpuRow
 from tvm_cascade.bench.gpu.timing import Clock, GpuPlan, measure
 from tvm_cascade.bench.gpu.torch_peers import forget_compiled
-from tvm_cascade.bench.peers import Absent
-from tvm_cascade.bench.record import Status, finite, judged, told
+from tvm_cascade.corpus.check import Status, finite, judged, told
+from tvm_cascade.corpus.forms import Absent
 from tvm_cascade.evaluate.tolerance import Comparison
 
 

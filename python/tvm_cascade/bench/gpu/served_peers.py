@@ -8,7 +8,7 @@ from typing import Any
 from tvm_cascade.bench.gpu.prepared import Prepared, allocating
 from tvm_cascade.bench.gpu.quantised_formula import quantise
 from tvm_cascade.bench.gpu.served_problem import ServedProblem
-from tvm_cascade.bench.peers import Absent
+from tvm_cascade.corpus.forms import Absent
 
 _NO_ATTENTION = Absent("not an attention with keys and values of its own")
 

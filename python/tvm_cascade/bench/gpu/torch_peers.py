@@ -10,7 +10,7 @@ from tvm_cascade.bench.gpu.formula import eager
 from tvm_cascade.bench.gpu.prepared import Prepared, allocating
 from tvm_cascade.bench.gpu.problem import Problem
 from tvm_cascade.bench.gpu.row_problem import RowProblem
-from tvm_cascade.bench.peers import Absent
+from tvm_cascade.corpus.forms import Absent
 
 _LARGEST_SCORES = 16 * 2**30
 """Bytes of the scores of a program that stores them; there are several tensors of that size at once."""

@@ -14,7 +14,7 @@ from tvm.s_tir import dlight
 from tvm_cascade.bench.gpu.prepared import Prepared
 from tvm_cascade.bench.gpu.problem import unwritten
 from tvm_cascade.bench.gpu.problems import AnyProblem
-from tvm_cascade.bench.peers import Absent
+from tvm_cascade.corpus.forms import Absent
 from tvm_cascade.driver.cuda_compiler import cuda_compiler
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.report.group import FunctionReport

@@ -1,4 +1,4 @@
-"""One workload of a suite at one shape: its program, its inputs, and its fused form."""
+"""One program at one shape: its inputs, what it gives in float64, and its fused form."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from tvm import tirx
 
 from tvm_cascade.algebra.verdict import Reason, Verdict
-from tvm_cascade.bench.suites import Entry
+from tvm_cascade.corpus.given import GivenFunction
+from tvm_cascade.corpus.workload import Workload
 from tvm_cascade.devices.read import device_of
 from tvm_cascade.evaluate import oracle
 from tvm_cascade.obligations.derive import remembered
@@ -20,14 +21,16 @@ from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.fuse_function import Outcome, fuse_function
 
 Array = NDArray[Any]
+Job = Workload | GivenFunction
+"""What is checked, run, tuned or measured: a workload, or a function of the user's own."""
 
 
 class Case:
-    """A workload's program and inputs, shared by all rows of its table.
+    """A program and inputs, shared by all rows of its table.
 
     Attributes
     ----------
-    entry : the workload, and the formula by which NumPy and torch compute it.
+    job : where they are from.
     options : how to fuse.
     target : what TVM generates code for.
     func : the unfused program, unscheduled.
@@ -35,15 +38,15 @@ class Case:
     outcome, fuse_seconds : what fusing gives, and how long that took.
     """
 
-    def __init__(self, entry: Entry, options: FuseOptions, target: tvm.target.Target, seed: int) -> None:
-        self.entry, self.options, self.target = entry, options, target
-        self.func: tirx.PrimFunc = entry.workload.build()
-        self.inputs: list[Array] = entry.workload.inputs(np.random.default_rng(seed))
+    def __init__(self, job: Job, options: FuseOptions, target: tvm.target.Target, seed: int) -> None:
+        self.job, self.options, self.target = job, options, target
+        self.func: tirx.PrimFunc = job.build()
+        self.inputs: list[Array] = job.inputs(np.random.default_rng(seed))
         remembered.cache_clear()  # so that what is measured is a first derivation
         start = time.perf_counter()
         self.outcome: Outcome = fuse_function(self.func, options, device_of(target))
         self.fuse_seconds = time.perf_counter() - start
-        self._outputs = entry.workload.outputs
+        self._outputs = job.outputs
 
     @property
     def reasons(self) -> list[Reason]:
@@ -58,7 +61,7 @@ class Case:
     @property
     def length(self) -> int:
         """The extent of the cascade axis."""
-        return self.entry.workload.length
+        return self.job.length
 
     @property
     def output_dtypes(self) -> list[str]:

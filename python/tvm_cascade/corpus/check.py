@@ -1,20 +1,83 @@
-"""Checks each program of a case against the float64 oracle before it is timed."""
+"""Checks each form of a case against the float64 oracle."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from enum import Enum
+from typing import Any, TypeVar
 
 from numpy.typing import NDArray
 
-from tvm_cascade.bench.case import Case
-from tvm_cascade.bench.peers import Absent, Peer, Runnable
-from tvm_cascade.bench.record import OURS_FORCED, TVM_DEFAULT, Row, Status, judged, told
+from tvm_cascade.corpus.case import Case
+from tvm_cascade.corpus.forms import OURS_FORCED, TVM_DEFAULT, Absent, Form, Runnable
 from tvm_cascade.errors import OracleError
 from tvm_cascade.evaluate import tolerance
+from tvm_cascade.evaluate.tolerance import Comparison
 
 Array = NDArray[Any]
+
+_LONGEST_MESSAGE = 300
+
+
+class Status(str, Enum):
+    """The outcome of a row."""
+
+    TIMED = "timed"
+    ABSENT = "not available"
+    WRONG = "WRONG"
+    FAILED = "FAILED"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class Row:
+    """One way to compute a workload.
+
+    Attributes
+    ----------
+    name, status : of the row.
+    note : why nothing ran, or what is wrong.
+    max_error, allowed : the largest scaled error against the float64 oracle, and what passes (`evaluate.tolerance`);
+        no error where non-finite elements differ.
+    temporary_bytes : temporaries: what the program, as it runs, allocates besides inputs and outputs; None where that
+        is not known.
+    """
+
+    name: str
+    status: Status
+    note: str = ""
+    max_error: float | None = None
+    allowed: float | None = None
+    temporary_bytes: int | None = None
+
+
+R = TypeVar("R", bound=Row)
+
+
+def judged(row: R, found: Comparison) -> R:
+    """The row with its error, and as WRONG where it does not pass."""
+    return replace(
+        row,
+        status=Status.TIMED if found.ok else Status.WRONG,
+        note="" if found.ok else found.message,
+        max_error=finite(found.max_error),
+        allowed=found.allowed,
+    )
+
+
+def finite(error: float) -> float | None:
+    """The error where it is a number: JSON has no infinity."""
+    return error if math.isfinite(error) else None
+
+
+def told(error: Exception) -> str:
+    """Why a row failed, on one line."""
+    message = " ".join(str(error).split())
+    return f"{type(error).__name__}: {message[:_LONGEST_MESSAGE]}"
 
 
 ORACLE = "oracle, each stage rounded"
@@ -39,7 +102,7 @@ class Checked:
     blind_to: tuple[str, ...]
 
 
-def check(case: Case, peers: Mapping[str, Peer]) -> Checked:
+def check(case: Case, forms: Mapping[str, Form]) -> Checked:
     """Prepare, run and judge every row. Where the oracle cannot evaluate the program, no row is run.
 
     What passes is set by what the unfused program reaches at the same dtypes (`evaluate.tolerance`). That is TVM's
@@ -49,9 +112,9 @@ def check(case: Case, peers: Mapping[str, Peer]) -> Checked:
     try:
         baseline: Sequence[Array] = case.rounded
     except OracleError as error:
-        return _unchecked(peers, f"there is no oracle: {error.where} holds {error.found}")
+        return _unchecked(forms, f"there is no oracle: {error.where} holds {error.found}")
     name = ORACLE
-    attempts = {row: attempt for row, peer in peers.items() if (attempt := _attempt(case, row, peer)) is not None}
+    attempts = {row: attempt for row, form in forms.items() if (attempt := _attempt(case, row, form)) is not None}
     if TVM_DEFAULT in attempts:
         attempts[TVM_DEFAULT] = default = _judged(case, attempts[TVM_DEFAULT], baseline)
         if default.passed:
@@ -66,8 +129,8 @@ def check(case: Case, peers: Mapping[str, Peer]) -> Checked:
     )
 
 
-def _unchecked(peers: Mapping[str, Peer], reason: str) -> Checked:
-    rows = tuple(Row(name, Status.ABSENT, reason) for name in peers if name != OURS_FORCED)
+def _unchecked(forms: Mapping[str, Form], reason: str) -> Checked:
+    rows = tuple(Row(name, Status.ABSENT, reason) for name in forms if name != OURS_FORCED)
     return Checked(rows, {}, None, ())
 
 
@@ -84,9 +147,9 @@ class _Attempt:
         return self.row.status is Status.TIMED
 
 
-def _attempt(case: Case, name: str, peer: Peer) -> _Attempt | None:
+def _attempt(case: Case, name: str, form: Form) -> _Attempt | None:
     try:
-        program = peer(case)
+        program = form(case)
         if program is None:
             return None
         if isinstance(program, Absent):
