@@ -13,7 +13,7 @@ from functools import cache, partial
 from tvm import tirx
 from tvm.target import Target
 
-from tvm_cascade.bench.gpu import suites
+from benchmarks.gpu import suites
 from tvm_cascade.corpus.programs.normed import Normed
 from tvm_cascade.corpus.workload import Workload
 from tvm_cascade.devices.cards import H200

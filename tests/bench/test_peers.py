@@ -7,8 +7,8 @@ import sys
 import numpy as np
 import pytest
 
-from tvm_cascade.bench import numpy_peer, peers, suites, torch_peer
-from tvm_cascade.bench.peers import PEERS
+from benchmarks import numpy_peer, peers, suites, torch_peer
+from benchmarks.peers import PEERS
 from tvm_cascade.corpus import forms, workloads
 from tvm_cascade.corpus.case import Case
 from tvm_cascade.corpus.check import Status, check

@@ -1,4 +1,4 @@
-"""The command `bench`: complete tables and JSON, wrong programs named and not timed, goals judged by their figures."""
+"""The benchmarks: complete tables and JSON, wrong programs named and not timed, goals judged by their figures."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tvm
 
-from tvm_cascade.bench import goals, peers, runner, suites
-from tvm_cascade.bench.goals import PassGoal, SpeedGoal
-from tvm_cascade.bench.peers import PEERS
-from tvm_cascade.bench.record import Report, TimedRow
-from tvm_cascade.bench.timing import Timing
+from benchmarks import goals, peers, runner, suites
+from benchmarks.__main__ import main
+from benchmarks.goals import PassGoal, SpeedGoal
+from benchmarks.gpu import products
+from benchmarks.peers import PEERS
+from benchmarks.record import Report, TimedRow
+from tvm_cascade.cli.timing import Timing
 from tvm_cascade.corpus import check, forms, workloads
 from tvm_cascade.corpus.case import Case
 from tvm_cascade.corpus.check import Status
@@ -330,3 +333,56 @@ def test_a_wrong_fused_row_is_not_replaced_by_the_unfused_one() -> None:
 def checked(rows: dict[str, Callable[[Case], Any]]) -> check.Checked:
     (job,) = suites.entries("smoke", ["variance"])
     return check.check(Case(job, FuseOptions(), host_target(), seed=0), rows)
+
+
+PROGRAM = """
+import tvm
+from tvm import te
+x = te.placeholder((4, 100), "float32", name="x")
+j, k = te.reduce_axis((0, 100), "j"), te.reduce_axis((0, 100), "k")
+top = te.compute((4,), lambda i: te.max(x[i, j], axis=j), name="top")
+stats = te.create_prim_func([x, top, te.compute((4,), lambda i: te.sum(te.exp(x[i, k] - top[i]), axis=k), name="s")])
+"""
+
+
+def test_the_command_takes_a_file(tmp_path: Path) -> None:
+    program, path = tmp_path / "program.py", tmp_path / "out.json"
+    program.write_text(PROGRAM)
+    quick = ["--no-idle-gate", "--repeats", "1", "--max-seconds", "0.1", "--json", str(path)]
+    assert main([str(program), *quick, "--force"]) == 0
+    (found,) = json.loads(path.read_text())["workloads"]
+    timed = {row["name"] for row in found["rows"] if row["status"] == "timed"}
+    assert found["label"] == "stats" and found["flops"] is None and found["blind_to"] == []
+    assert {"tvm default", "ours, unfused", "ours, fused"} <= timed
+
+
+BAD = {
+    "JSON over a folder": (["--suite", "smoke", "--json", "/"], "--json"),
+    "suite and programs": (["V1", "--suite", "smoke"], "a suite or programs"),
+    "shape of a suite": (["--suite", "smoke", "--shape", "rows=3"], "with a program"),
+    "option of a GPU's suite": (["--suite", "smoke", "--rounds", "9"], "a suite for a GPU"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD.values(), ids=BAD)
+def test_bad_input_is_a_message(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    printed = capsys.readouterr()
+    assert printed.err.startswith("error: expected") and message in printed.err and printed.out == ""
+
+
+def test_an_unknown_suite_is_told_in_two_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["--suite", "none"])
+    assert stopped.value.code == 2
+    error, remedy = capsys.readouterr().err.splitlines()
+    assert error.startswith("error: ") and remedy == "  what to do: python -m benchmarks --help"
+
+
+def test_random_programs_with_products_need_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:
+    assert products.main(["0"]) == 2
+    assert "expected 1 or more" in capsys.readouterr().err
+    if not tvm.cuda(0).exist:
+        assert products.main(["3"]) == 2
+        told = capsys.readouterr().err
+        assert "a GPU that torch sees" in told or "expected torch" in told

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.gpu import random_products
+from benchmarks.gpu.problem import as_array, as_tensor
+from benchmarks.gpu.products import summary
+from benchmarks.gpu.random_products import Built, Found
 from tvm_cascade import explain
-from tvm_cascade.bench.gpu import random_products
-from tvm_cascade.bench.gpu.problem import as_array, as_tensor
-from tvm_cascade.bench.gpu.products_table import summary
-from tvm_cascade.bench.gpu.random_products import Built, Found
 from tvm_cascade.report.group import FunctionReport
 from tvm_cascade.testing.products.case import ProductCase, Statement
 from tvm_cascade.testing.products.composition import compose

@@ -10,7 +10,7 @@ import pytest
 from tvm import tirx
 from tvm_ffi import StructuralKey
 
-from tvm_cascade.bench.gpu import suites
+from benchmarks.gpu import suites
 from tvm_cascade.corpus import workloads
 from tvm_cascade.corpus.programs.attention import VARIANTS, attention
 from tvm_cascade.corpus.workload import Workload

@@ -10,8 +10,8 @@ from tvm import te, tirx, topi
 from tvm.ir import Expr
 from tvm.target import Target
 
+from benchmarks import suites
 from tvm_cascade.algebra.verdict import Verdict
-from tvm_cascade.bench import suites
 from tvm_cascade.corpus import workloads
 from tvm_cascade.corpus.workload import Workload
 from tvm_cascade.devices.cards import H200

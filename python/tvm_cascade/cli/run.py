@@ -10,7 +10,6 @@ from collections.abc import Mapping
 import tvm
 from rich.table import Table
 
-from tvm_cascade.bench.timing import IdleGate, Plan, Timing, measure
 from tvm_cascade.cli.arguments import (
     add_only_argument,
     add_option_arguments,
@@ -21,6 +20,7 @@ from tvm_cascade.cli.arguments import (
     target_of,
 )
 from tvm_cascade.cli.programs import TOLD, chosen_jobs
+from tvm_cascade.cli.timing import IdleGate, Plan, Timing, measure
 from tvm_cascade.corpus.case import Case, Job
 from tvm_cascade.corpus.check import Checked, Row, Status, check
 from tvm_cascade.corpus.forms import FORMS, OURS_FUSED, OURS_UNFUSED, TVM_DEFAULT
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Build, fuse, explain, run, check and time; returns the exit code, 1 where a program is wrong or fails."""
     on_cpus = [kind for kind, backend in BACKENDS.items() if backend.runtime == "cpu"]
-    gpus = "`explain --target sm_90a` says what a GPU gets, and `bench --suite prefill` measures on one"
+    gpus = "`explain --target sm_90a` says what a GPU gets, and `python -m benchmarks` in a checkout measures on one"
     target = target_of(args.target, on_cpus, gpus)
     options = FuseOptions.from_environment(**options_given(args))
     check_seed(args)

@@ -1,1 +1,0 @@
-"""Benchmarks: suites of the corpus, their peers, and the goals that they are measured against."""
