@@ -17,7 +17,7 @@ from benchmarks.commands import command
 from benchmarks.gpu import suites as gpu_suites
 from benchmarks.suites import selected
 from tvm_cascade.cli import tune
-from tvm_cascade.cli.arguments import add_only_argument, console
+from tvm_cascade.cli.arguments import console
 from tvm_cascade.corpus import workloads
 from tvm_cascade.corpus.workload import Workload
 from tvm_cascade.tuning.exhaustion import DEFAULT_TRIALS
@@ -96,7 +96,7 @@ def entries(suite: str, only: Sequence[str] = ()) -> list[Workload]:
     if suite in gpu_suites.SUITES:
         return [entry.workload for entry in gpu_suites.entries(suite, only)]
     if suite in suites.SUITES:
-        return list(suites.entries(suite, only))
+        return suites.entries(suite, only)
     own = {name: lambda made=made: list(made()) for name, made in _OWN.items()}
     return selected(own, suite, only, lambda job: (job.label, job.name))
 
@@ -138,7 +138,7 @@ def sentence(found: Sequence[tuple[str, FunctionTuning]]) -> str:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("--suite", choices=SUITES, required=True, metavar="SUITE", help=f"of {', '.join(SUITES)}")
-    add_only_argument(parser)
+    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="workloads or labels to keep")
     parser.add_argument("--small", action="store_true", help="workloads at sizes for small machines")
     tune.add_session_arguments(parser)
 

@@ -100,7 +100,7 @@ def test_a_command_that_the_text_names_can_be_given(line: str) -> None:
 def test_a_benchmark_that_the_text_names_can_be_run(line: str) -> None:
     module, *words = ({"N": "1", "NAME": "cpu"}.get(word, word) for word in shlex.split(line))
     parser = argparse.ArgumentParser(exit_on_error=False)
-    importlib.import_module(f"{module}.__main__" if module == "benchmarks" else module).add_arguments(parser)
+    importlib.import_module(module if module == "benchmarks.tune" else f"{module}.__main__").add_arguments(parser)
     parser.parse_args(words)
 
 

@@ -17,8 +17,8 @@ import tvm
 from benchmarks import goals, peers, runner, suites
 from benchmarks.__main__ import main
 from benchmarks.goals import PassGoal, SpeedGoal
-from benchmarks.gpu import products
 from benchmarks.peers import PEERS
+from benchmarks.products import __main__ as products
 from benchmarks.record import Report, TimedRow
 from tvm_cascade.cli.timing import Timing
 from tvm_cascade.corpus import check, forms, workloads

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.gpu.products N`: random programs with matrix products on a GPU, right, and beside eager torch.
+"""`python -m benchmarks.products N`: random programs with matrix products on a GPU, right, and beside eager torch.
 
 The table says what was found, what is off tensor cores, and what is slowest.
 """
@@ -16,9 +16,10 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.commands import command
-from benchmarks.gpu import device, random_products
-from benchmarks.gpu.random_products import EAGER, OURS, Found
+from benchmarks.gpu import device
 from benchmarks.gpu.timing import DeviceClock
+from benchmarks.products import trial
+from benchmarks.products.trial import EAGER, OURS, Found
 from tvm_cascade.cli.arguments import console
 from tvm_cascade.devices.host import core_count
 from tvm_cascade.driver.cache import turned_off
@@ -92,9 +93,9 @@ def run(args: argparse.Namespace) -> int:
     torch = device.torch_on_gpu("random programs with products")
     seeds = range(args.seed, args.seed + args.count)
     with turned_off(), TemporaryDirectory() as folder, waiting("programs are compiled"):
-        built = random_products.built_ahead(seeds, args.jobs, Path(folder))
+        built = trial.built_ahead(seeds, args.jobs, Path(folder))
         clock = DeviceClock(torch)
-        found = [random_products.tried(torch, one, clock) for one in built]
+        found = [trial.tried(torch, one, clock) for one in built]
     show(console(), found)
     return 1 if any(one.finding or one.built.left_out for one in found) else 0
 
@@ -102,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     told = "random programs with matrix products, checked on this GPU, and timed beside eager torch"
-    return command("benchmarks.gpu.products", told, add_arguments, run, arguments)
+    return command("benchmarks.products", told, add_arguments, run, arguments)
 
 
 if __name__ == "__main__":

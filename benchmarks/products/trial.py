@@ -21,14 +21,14 @@ from tvm import tirx
 
 from benchmarks.gpu.problem import as_array, as_tensor
 from benchmarks.gpu.timing import Clock, GpuPlan, measure
+from benchmarks.products.case import Extents, ProductCase
+from benchmarks.products.composition import compose
+from benchmarks.products.grammar import draw
+from benchmarks.products.program import data, program
+from benchmarks.products.tensor_cores import left_out
 from tvm_cascade.corpus.check import told
 from tvm_cascade.corpus.one_core import on_one_core
 from tvm_cascade.evaluate import oracle, tolerance
-from tvm_cascade.testing.products.case import Extents, ProductCase
-from tvm_cascade.testing.products.composition import compose
-from tvm_cascade.testing.products.grammar import draw
-from tvm_cascade.testing.products.program import data, program
-from tvm_cascade.testing.products.tensor_cores import left_out
 from tvm_cascade.tuning.compilation import compile
 
 SMALL, LARGE = "small", "large"

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from benchmarks.products.case import Extents, ProductCase
 from tvm_cascade.report.group import FunctionReport
-from tvm_cascade.testing.products.case import Extents, ProductCase
 
 _ON_TENSOR_CORES = "the tensor-core kernel"
 """How a report names kernels of skeletons that multiply on tensor cores."""

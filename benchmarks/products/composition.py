@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tvm_cascade.testing.products.case import ProductCase, Statement
-from tvm_cascade.testing.products.operations import FOLDS, MAPS
+from benchmarks.products.case import ProductCase, Statement
+from benchmarks.products.operations import FOLDS, MAPS
 
 
 def compose(torch: Any, case: ProductCase, inputs: Sequence[Any]) -> list[Any]:

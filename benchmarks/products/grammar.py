@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from tvm_cascade.testing.products.case import ProductCase, Statement
+from benchmarks.products.case import ProductCase, Statement
 
 Key = TypeVar("Key")
 

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from tvm import te, tirx
 from tvm.ir import Expr
 
+from benchmarks.products.case import Extents, ProductCase, Statement
+from benchmarks.products.operations import EPSILON, MAPS, RANKS, number
 from tvm_cascade.evaluate.inputs import INPUTS
 from tvm_cascade.te import topk
-from tvm_cascade.testing.products.case import Extents, ProductCase, Statement
-from tvm_cascade.testing.products.operations import EPSILON, MAPS, RANKS, number
 
 Array = NDArray[Any]
 
