@@ -133,8 +133,8 @@ def measured(entries: Sequence[Entry], args: argparse.Namespace, place: Place, w
 
 def _entries() -> list[Entry]:
     """The models at sizes for CPUs."""
-    from tvm_cascade.testing.models.sizes import BENCHMARK
-    from tvm_cascade.testing.models.table import MODELS, model
+    from benchmarks.torch_models.sizes import BENCHMARK
+    from benchmarks.torch_models.table import MODELS, model
 
     shape = dataclasses.asdict(BENCHMARK)
     return [Entry(name, shape, functools.partial(model, name, BENCHMARK)) for name in MODELS]

@@ -48,9 +48,9 @@ def run(args: argparse.Namespace) -> int:
 
 def entries() -> list[Entry]:
     """The models, and Llama's layers as they are served: a batch of prompts, and one token over caches."""
-    from tvm_cascade.testing.models import served
-    from tvm_cascade.testing.models.sizes import Sizes
-    from tvm_cascade.testing.models.table import MODELS, model
+    from benchmarks.torch_models import served
+    from benchmarks.torch_models.sizes import Sizes
+    from benchmarks.torch_models.table import MODELS, model
 
     sizes = Sizes(layers=4, width=1024, heads=16, shared_heads=4, length=1024, batch=8, vocabulary=8192)
     found = [Entry(name, dataclasses.asdict(sizes), functools.partial(model, name, sizes)) for name in MODELS]

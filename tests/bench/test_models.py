@@ -16,10 +16,10 @@ torch = pytest.importorskip("torch")
 from benchmarks import model_suite as models  # noqa: E402
 from benchmarks.__main__ import main  # noqa: E402
 from benchmarks.gpu import models as gpu_models  # noqa: E402
+from benchmarks.torch_models import served, sizes  # noqa: E402
+from benchmarks.torch_models.table import MODELS  # noqa: E402
 from tvm_cascade.cli.timing import Timing  # noqa: E402
 from tvm_cascade.devices.host import host_target  # noqa: E402
-from tvm_cascade.testing.models import served, sizes  # noqa: E402
-from tvm_cascade.testing.models.table import MODELS  # noqa: E402
 
 
 @pytest.mark.slow

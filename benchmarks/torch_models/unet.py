@@ -8,8 +8,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from tvm_cascade.testing.models.parts import SelfAttention, join_heads, split_heads
-from tvm_cascade.testing.models.sizes import Sizes
+from benchmarks.torch_models.parts import SelfAttention, join_heads, split_heads
+from benchmarks.torch_models.sizes import Sizes
 
 TEXT = 7
 

@@ -6,8 +6,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from tvm_cascade.testing.models.parts import FeedForward, SelfAttention, tokens
-from tvm_cascade.testing.models.sizes import Sizes
+from benchmarks.torch_models.parts import FeedForward, SelfAttention, tokens
+from benchmarks.torch_models.sizes import Sizes
 
 
 class Block(nn.Module):

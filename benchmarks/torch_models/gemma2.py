@@ -7,8 +7,8 @@ import math
 import torch
 from torch import nn
 
-from tvm_cascade.testing.models.parts import GatedFeedForward, join_heads, rotated, split_heads, tokens
-from tvm_cascade.testing.models.sizes import Sizes
+from benchmarks.torch_models.parts import GatedFeedForward, join_heads, rotated, split_heads, tokens
+from benchmarks.torch_models.sizes import Sizes
 
 SCORE_CAP, LOGIT_CAP = 50.0, 30.0
 

@@ -6,9 +6,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from tvm_cascade.testing.models.llama import Block, Decoder
-from tvm_cascade.testing.models.parts import tokens
-from tvm_cascade.testing.models.sizes import Sizes
+from benchmarks.torch_models.llama import Block, Decoder
+from benchmarks.torch_models.parts import tokens
+from benchmarks.torch_models.sizes import Sizes
 
 EXPERTS, CHOSEN = 4, 2
 

@@ -7,8 +7,8 @@ import math
 import torch
 from torch import nn
 
-from tvm_cascade.testing.models.parts import FeedForward, SelfAttention
-from tvm_cascade.testing.models.sizes import Sizes
+from benchmarks.torch_models.parts import FeedForward, SelfAttention
+from benchmarks.torch_models.sizes import Sizes
 
 PATCH = 4
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from tvm_cascade.testing.models.parts import FeedForward, SelfAttention, tokens
-from tvm_cascade.testing.models.sizes import Sizes
+from benchmarks.torch_models.parts import FeedForward, SelfAttention, tokens
+from benchmarks.torch_models.sizes import Sizes
 
 
 class Block(nn.Module):

@@ -6,8 +6,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from tvm_cascade.testing.models.sizes import Sizes
-from tvm_cascade.testing.models.vit import Block
+from benchmarks.torch_models.sizes import Sizes
+from benchmarks.torch_models.vit import Block
 
 BANDS = 16
 

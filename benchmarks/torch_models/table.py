@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import nn
 
-from tvm_cascade.testing.models import bert, gemma2, gpt2, llama, mixtral, t5, unet, vit, whisper
-from tvm_cascade.testing.models.sizes import Sizes
+from benchmarks.torch_models import bert, gemma2, gpt2, llama, mixtral, t5, unet, vit, whisper
+from benchmarks.torch_models.sizes import Sizes
 
 MODELS: Mapping[str, Callable[[Sizes], tuple[nn.Module, tuple[torch.Tensor, ...]]]] = {
     "gpt2": gpt2.build,

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from tvm_cascade.testing.models.sizes import Sizes
+from benchmarks.torch_models.sizes import Sizes
 
 
 def split_heads(x: torch.Tensor, heads: int) -> torch.Tensor:

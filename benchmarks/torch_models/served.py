@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from tvm_cascade.testing.models.parts import join_heads, rotated, split_heads
+from benchmarks.torch_models.parts import join_heads, rotated, split_heads
 
 
 @dataclass(frozen=True)
