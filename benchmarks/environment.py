@@ -16,6 +16,7 @@ import tvm_cascade
 from tvm_cascade.devices.host import core_count
 
 _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "torch", "numpy")
+_HERE = Path(__file__).resolve().parent
 _PACKAGE = Path(tvm_cascade.__file__).resolve().parent
 
 
@@ -29,7 +30,7 @@ class Environment:
     threads : threads that TVM and torch may use.
     target : what TVM's code was generated for.
     versions : by distribution; None for one that is not installed.
-    commit : of this package's checkout, with `+` where files were changed; None outside one.
+    commit : of the package's checkout, with `+` where files of it or of the benchmarks were changed; None outside one.
     date : UTC, ISO 8601.
     """
 
@@ -96,7 +97,8 @@ def _commit() -> str | None:
     # An installed copy may lie inside a checkout of something else; only one that holds this package is ours.
     if _git("ls-files", "--error-unmatch", "__init__.py") is None:
         return None
-    commit, changes = _git("rev-parse", "--short=12", "HEAD"), _git("status", "--porcelain", "--", ".")
+    commit = _git("rev-parse", "--short=12", "HEAD")
+    changes = any(_git("status", "--porcelain", "--", str(folder)) for folder in (_PACKAGE, _HERE))
     return None if commit is None else commit + ("+" if changes else "")
 
 

@@ -9,10 +9,11 @@ import pytest
 
 from benchmarks import numpy_peer, peers, suites, torch_peer
 from benchmarks.peers import PEERS
-from tvm_cascade.corpus import forms, workloads
+from tvm_cascade.corpus import workloads
 from tvm_cascade.corpus.case import Case
-from tvm_cascade.corpus.check import Status, check
+from tvm_cascade.corpus.check import check
 from tvm_cascade.corpus.forms import Absent, Runnable
+from tvm_cascade.corpus.given import GivenFunction
 from tvm_cascade.devices.host import host_target
 from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.options import FuseOptions
@@ -72,6 +73,7 @@ def test_without_torch_its_row_says_how_to_get_it(monkeypatch: pytest.MonkeyPatc
 def test_a_program_without_a_formula_has_no_numpy_and_no_torch_row() -> None:
     job = case("entropy", rows=4, length=65)
     assert all(isinstance(PEERS[name](job), Absent) for name in (peers.NUMPY, peers.TORCH))
+    assert peers.formula_of(GivenFunction("variance", "mine.py", job.func)) is None  # whatever users call theirs
 
 
 def test_dlight_says_where_no_rule_applies() -> None:
@@ -86,25 +88,3 @@ def test_the_unfused_program_stays_as_it_is() -> None:
     before = job.func.script()
     check(job, PEERS)
     assert job.func.script() == before
-
-
-def test_a_declined_program_has_its_reason_and_a_forced_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    decline_everything(monkeypatch)
-    rows = {row.name: row for row in check(case("variance", rows=4, length=65), PEERS).rows}
-    assert rows[forms.OURS_FUSED].status is Status.ABSENT
-    assert rows[forms.OURS_FUSED].note.startswith("declined") and "us unfused" in rows[forms.OURS_FUSED].note
-    assert rows[forms.OURS_FORCED].status is Status.TIMED
-
-
-def test_a_refused_program_has_its_reason_and_no_forced_row() -> None:
-    rows = {row.name: row for row in check(case("Q1", tokens=4, columns=8, hidden=16), PEERS).rows}
-    assert rows[forms.OURS_FUSED].status is Status.ABSENT
-    assert forms.OURS_FORCED not in rows
-
-
-def decline_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tvm_cascade.transform import fuse_function
-    from tvm_cascade.transform.cost import Estimate
-
-    slower = Estimate(2, 1, 0, 0, ns_before=1.0, ns_after=1e12)
-    monkeypatch.setattr(fuse_function, "estimate", lambda *_: slower)
