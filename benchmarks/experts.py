@@ -63,7 +63,8 @@ def measured(name: str, exchanged: bool, calls: int = 15) -> str:
     layer, x = Grouped(groups, columns, depth, exchanged).eval(), torch.randn(rows, depth)
     drawn = torch.multinomial(torch.rand(groups), rows, replacement=True)
     ends = torch.bincount(drawn, minlength=groups).cumsum(0).int()
-    optimized, times = tvm_cascade.optimize(layer, (x, ends)), ([], [])
+    optimized = tvm_cascade.optimize(layer, (x, ends))
+    times: tuple[list[float], list[float]] = ([], [])
     with torch.no_grad():
         for _ in range(calls):
             for one, call in zip(times, (layer, optimized), strict=True):

@@ -116,7 +116,7 @@ EXPERTS = {
 def _own(name: str, size: Mapping[str, int]) -> dict[str, Any]:
     """What the configuration of one architecture needs beside the sizes, or instead of them."""
     same_heads = {"num_key_value_heads": size["heads"]}
-    return {
+    found: dict[str, dict[str, Any]] = {
         "Mamba": {"state_size": 8},
         "Mamba2": {"num_heads": 8, "head_dim": size["width"] // 4, "n_groups": 1, "state_size": 16, "chunk_size": 32},
         "MobileBert": {"embedding_size": 64, "intra_bottleneck_size": 64, "true_hidden_size": 64},
@@ -128,7 +128,8 @@ def _own(name: str, size: Mapping[str, int]) -> dict[str, Any]:
         "DeepseekV3": same_heads,
         "Funnel": {"block_sizes": [1] * size["layers"], "num_hidden_layers": None},
         "SqueezeBert": {"embedding_size": size["width"]},
-    }.get(name, {})
+    }
+    return found.get(name, {})
 
 
 def _configured(name: str, size: Mapping[str, int]) -> dict[str, Any]:
@@ -257,13 +258,13 @@ def _vae(size: Mapping[str, int]) -> Built:
 
 
 MODELS: Mapping[str, Callable[[Mapping[str, int]], Built]] = {
-    **{name.split(":")[0]: lambda size, name=name: _text(name, size) for name in TEXT.split()},
-    **{name: lambda size, name=name: _encoder(name, size) for name in ENCODERS.split()},
-    **{name: lambda size, name=name: _sequence(name, size) for name in SEQUENCES.split()},
+    **{name.split(":")[0]: partial(_text, name) for name in TEXT.split()},
+    **{name: partial(_encoder, name) for name in ENCODERS.split()},
+    **{name: partial(_sequence, name) for name in SEQUENCES.split()},
     "Whisper": _whisper,
-    **{name: lambda size, name=name: _image(name, size) for name in IMAGES.split()},
-    **{f"timm.{name}": lambda size, name=name: _timm(name, size) for name in TIMM.split()},
-    **{f"torchvision.{name}": lambda size, name=name: _torchvision(name, size) for name in TORCHVISION.split()},
+    **{name: partial(_image, name) for name in IMAGES.split()},
+    **{f"timm.{name}": partial(_timm, name) for name in TIMM.split()},
+    **{f"torchvision.{name}": partial(_torchvision, name) for name in TORCHVISION.split()},
     "diffusers.UNet2DCondition": _unet,
     "diffusers.DiT": _dit,
     "diffusers.AutoencoderKL": _vae,
@@ -359,7 +360,7 @@ def _in_turns(peers: Mapping[str, Any], call: Callable[[Any], Any], given: argpa
     """The median time of each peer's call, in seconds; of those that no CUDA graph can hold, launches included."""
     import torch
 
-    runs = {peer: partial(call, one) for peer, one in peers.items()}
+    runs: dict[str, Callable[[], Any]] = {peer: partial(call, one) for peer, one in peers.items()}
     loose = list[str]()
     for peer, one in peers.items() if given.device == "cuda" else ():
         try:

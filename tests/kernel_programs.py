@@ -13,9 +13,9 @@ from functools import cache, partial
 from tvm import tirx
 from tvm.target import Target
 
-from tvm_cascade.bench.gpu import suites
-from tvm_cascade.bench.programs.normed import Normed
-from tvm_cascade.bench.workload import Workload
+from benchmarks.gpu import suites
+from tvm_cascade.corpus.programs.normed import Normed
+from tvm_cascade.corpus.workload import Workload
 from tvm_cascade.devices.cards import H200
 from tvm_cascade.driver.backend import Goal, Lowered
 from tvm_cascade.driver.gpu import beginning_early, gpu_options, lower_plan, setting_of

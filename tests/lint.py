@@ -17,12 +17,15 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 NAME = "tvm_cascade"
+FOLDERS = {NAME: "python/tvm_cascade", "benchmarks": "benchmarks"}
+"""Of the packages whose modules are checked: what is installed, and what measures it."""
 
 MAX_FILE_LINES = 600
 MAX_FUNCTION_LINES = 60
 MAX_FLOORS = 7  # of imports within the algebra: laws on laws are the sign of cases that no theory holds together
 
-# Each part with the parts that it may import besides itself. A part is a module or subpackage of tvm_cascade.
+# Each part with the parts that it may import besides itself. A part is a module or subpackage of tvm_cascade, or the
+# package of the benchmarks.
 BASE = {"errors", "options", "devices"}
 STEPS = BASE | {"symbolic", "codes", "algebra"}
 CHECKED = STEPS | {"steps"}
@@ -42,7 +45,7 @@ FRONT = {
 }
 LIBRARY = META_SCHEDULE | {"meta_schedule"} | FRONT | {"relax"}
 # The numerics report is for users, and models are compared with PyTorch as they are compiled, so what they need is a
-# layer of its own, below the evidence of this project (`testing`, `bench`), which stays outside the library.
+# layer of its own, below the evidence of this project (`corpus`, `testing`), which stays outside the library.
 USERS = LIBRARY | {"evaluate", "accuracy", "tuning", "__init__"}  # those who come in by the front door
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
@@ -74,15 +77,16 @@ ALLOWED: dict[str, set[str]] = {
     "torch": LIBRARY | {"evaluate"},
     "__init__": LIBRARY | {"accuracy", "tuning", "torch"},
     "testing": USERS,
-    "bench": USERS | {"testing", "torch"},
-    "cli": USERS | {"testing", "bench"},
+    "corpus": USERS,
+    "cli": USERS | {"corpus", "testing"},
     "__main__": {"cli"},
+    "benchmarks": USERS | {"corpus", "torch", "cli", "__main__"},
 }
 
 # What may be imported when a module loads. The peers of the benchmarks and the tuner's needs are imported in functions.
 THIRD_PARTY = {"tvm", "tvm_ffi", "numpy", "sympy", "mpmath", "ml_dtypes", "rich"}
 # Packages that are for an optional dependency, which they load: the others import them in functions.
-FOR_AN_OPTION = {f"{NAME}.torch": {"torch"}, f"{NAME}.testing.models": {"torch"}}
+FOR_AN_OPTION = {f"{NAME}.torch": {"torch"}, "benchmarks.torch_models": {"torch"}, "benchmarks.experts": {"torch"}}
 ALGEBRA_THIRD_PARTY = {"sympy", "mpmath"}  # mpmath holds SymPy's numbers
 
 # Where skeletons of kernels are, and what a module imports that writes statements of kernels.
@@ -147,26 +151,27 @@ class Source:
 
 @dataclass(frozen=True)
 class Module(Source):
-    """One file of the package; `parts` is its path below the package."""
+    """One file of a package; `parts` is its path below the package."""
 
+    package: str
     parts: tuple[str, ...]
 
     @property
     def part(self) -> str:
-        """The part of the package that it belongs to: a key of `ALLOWED`."""
-        return self.parts[0]
+        """The part that it belongs to: a key of `ALLOWED`."""
+        return self.parts[0] if self.package == NAME else self.package
 
     @property
     def dotted(self) -> str:
         """The name by which it is imported."""
-        return ".".join((NAME, *(part for part in self.parts if part != "__init__")))
+        return ".".join((self.package, *(part for part in self.parts if part != "__init__")))
 
     def imported(self, node: ast.AST) -> Iterator[str]:
         """Absolute dotted names that an import statement reads; `from a import b` may read the module a.b."""
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            package = (NAME, *self.parts[:-1])
+            package = (self.package, *self.parts[:-1])
             base = ".".join(package[: len(package) - node.level + 1]) if node.level else ""
             module = ".".join(filter(None, (base, node.module)))
             yield from (f"{module}.{alias.name}" for alias in node.names)
@@ -174,25 +179,25 @@ class Module(Source):
     def third_party(self, nodes: Iterable[ast.AST]) -> set[str]:
         """The packages of others that import statements among the nodes name."""
         tops = {name.split(".")[0] for node in nodes for name in self.imported(node)}
-        return tops - set(sys.stdlib_module_names) - {NAME}
+        return tops - set(sys.stdlib_module_names) - FOLDERS.keys()
 
 
 @dataclass(frozen=True)
 class Tree:
-    """The files of a checkout: those of the package, and all whose length is checked."""
+    """The files of a checkout: those of the packages, and all whose length is checked."""
 
     modules: list[Module]
     sources: list[Source]
 
     @classmethod
     def of(cls, root: Path) -> Tree:
-        package = root / "python" / NAME
         modules = [
-            Module(path, str(path.relative_to(root)), path.relative_to(package).with_suffix("").parts)
-            for path in sorted(package.rglob("*.py"))
+            Module(path, str(path.relative_to(root)), package, path.relative_to(root / folder).with_suffix("").parts)
+            for package, folder in FOLDERS.items()
+            for path in sorted((root / folder).rglob("*.py"))
         ]
-        if not modules:
-            raise SystemExit(f"no modules of {NAME} in {package}")
+        if not any(module.package == NAME for module in modules):
+            raise SystemExit(f"no modules of {NAME} in {root / FOLDERS[NAME]}")
         others = [*sorted((root / "tests").rglob("*.py")), *root.glob("setup.py")]
         return cls(modules, [*modules, *(Source(path, str(path.relative_to(root))) for path in others)])
 
@@ -214,7 +219,7 @@ def imports_follow_the_layers(tree: Tree) -> Iterator[Violation]:
             continue
         for node in module.nodes:
             names = [name.split(".") for name in module.imported(node)]
-            read = {(*name, "__init__")[1] for name in names if name[0] == NAME}
+            read = {(*name, "__init__")[1] if name[0] == NAME else name[0] for name in names if name[0] in FOLDERS}
             parts = {part if part in ALLOWED else "__init__" for part in read}  # a public name is the front door's
             for part in sorted(parts - ALLOWED[module.part] - {module.part}):
                 yield module.breaks(f"{module.part} must not import {part}", getattr(node, "lineno", 1))

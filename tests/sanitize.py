@@ -20,15 +20,15 @@ from pathlib import Path
 from typing import Any
 
 if (_BESIDE := str(Path(__file__).resolve().parent)) in sys.path:  # as for a script, which needs torch, not its tests
-    sys.path.remove(_BESIDE)
+    sys.path[sys.path.index(_BESIDE)] = str(Path(_BESIDE).parent)  # and the benchmarks
 
 import numpy as np
 import tvm
 
 import tvm_cascade
-from tvm_cascade.bench import workloads
-from tvm_cascade.bench.gpu import suites
-from tvm_cascade.bench.workload import Workload
+from benchmarks.gpu import suites
+from tvm_cascade.corpus import workloads
+from tvm_cascade.corpus.workload import Workload
 from tvm_cascade.evaluate import oracle, tolerance
 
 TOOLS = ("memcheck", "racecheck", "synccheck")

@@ -17,11 +17,11 @@ import tvm
 import tvm_cascade
 from tvm_cascade import cli
 from tvm_cascade.__main__ import script
-from tvm_cascade.bench import workloads
-from tvm_cascade.bench.audit import Audit, audit
-from tvm_cascade.bench.case import Case
-from tvm_cascade.bench.peers import OURS_FUSED, PEERS, Runnable
 from tvm_cascade.codes import CODES
+from tvm_cascade.corpus import workloads
+from tvm_cascade.corpus.audit import Audit, audit
+from tvm_cascade.corpus.case import Case
+from tvm_cascade.corpus.forms import FORMS, OURS_FUSED, Runnable
 from tvm_cascade.driver import progress
 from tvm_cascade.options import FuseOptions
 
@@ -100,7 +100,7 @@ def test_run_returns_one_when_a_check_fails(
     def zeros(case: Case) -> Runnable:
         return Runnable(lambda: None, lambda: [np.zeros_like(exact) for exact in case.exact])
 
-    monkeypatch.setitem(PEERS, OURS_FUSED, zeros)
+    monkeypatch.setitem(FORMS, OURS_FUSED, zeros)
     assert cli.main(["run", "variance", "--small", "--force"]) == 1
     assert "WRONG" in capsys.readouterr().out
 
@@ -171,7 +171,7 @@ def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.parametrize(
-    "arguments", [["bench", "--suite", "none"], ["fuzz", "--jobs", "abc"], ["runn"], ["run"], ["options", "--more"]]
+    "arguments", [["tune", "--trials", "few"], ["fuzz", "--jobs", "abc"], ["runn"], ["run"], ["options", "--more"]]
 )
 def test_an_argument_that_cannot_be_read_is_told_in_two_lines(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
@@ -183,7 +183,7 @@ def test_an_argument_that_cannot_be_read_is_told_in_two_lines(
     assert error.startswith("error: ") and remedy.startswith("  what to do: ") and remedy.endswith("--help")
 
 
-@pytest.mark.parametrize("command", ["run", "explain", "numerics", "bench"])
+@pytest.mark.parametrize("command", ["run", "explain", "numerics", "tune"])
 def test_every_option_of_the_pass_has_a_flag(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         cli.main([command, "--help"])
@@ -235,16 +235,6 @@ def test_check_and_numerics_take_a_file_and_workloads(program: Path, capsys: pyt
     assert "3 programs: 2 fused" in printed.out
     assert cli.main(["numerics", str(program), "--only", "softmax_stats", "--inputs", "nan"]) == 0
     assert [line.split()[:2] for line in capsys.readouterr().out.splitlines()[1:]] == [["nan", "m"], ["nan", "s"]]
-
-
-def test_bench_takes_a_file(program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "out.json"
-    quick = ["--only", "softmax_stats", "--no-idle-gate", "--repeats", "1", "--max-seconds", "0.1", "--json", str(path)]
-    assert cli.main(["bench", str(program), *quick, "--force"]) == 0
-    (found,) = json.loads(path.read_text())["workloads"]
-    timed = {row["name"] for row in found["rows"] if row["status"] == "timed"}
-    assert found["label"] == "softmax_stats" and found["flops"] is None and found["blind_to"] == []
-    assert {"tvm default", "ours, unfused", "ours, fused"} <= timed
 
 
 def test_functions_that_cannot_be_run_are_left_out_with_a_word(
@@ -352,9 +342,7 @@ BAD = {
     "unknown input": (["numerics", "variance", "--inputs", "bogus"], "--inputs"),
     "unknown code": (["reasons", "no_such"], "codes among"),
     "state in no folder": (["fuzz", "--algebra", "1", "--state", "/nonexistent/x.jsonl"], "--state"),
-    "JSON over a folder": (["bench", "--suite", "smoke", "--json", "/"], "--json"),
-    "check's JSON over a folder": (["check", "V1", "--json", "/"], "--json"),
-    "suite and programs": (["bench", "V1", "--suite", "smoke"], "a suite or programs"),
+    "JSON over a folder": (["check", "V1", "--json", "/"], "--json"),
     "folder": (["explain", "/"], "a folder"),
     "file of another kind": (["run", __file__.replace(".py", ".md")], "no such file"),
     "unknown function": (["explain", __file__, "--only", "f"], "PrimFuncs"),
@@ -378,9 +366,6 @@ def test_bad_input_is_a_message(arguments: list[str], message: str, capsys: pyte
 def test_without_a_gpu_its_trials_do_not_start(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["fuzz", "--gpu", "3"]) == 2
     assert "no CUDA device" in capsys.readouterr().err
-    assert cli.main(["fuzz", "--products", "3"]) == 2
-    told = capsys.readouterr().err
-    assert "a GPU that torch sees" in told or "expected torch" in told
 
 
 def test_a_file_that_cannot_be_written_after_all_is_a_message(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ before it, line by line, perhaps among others. Commands under a marker install t
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import linecache
 import math
@@ -22,8 +23,8 @@ import pytest
 import tvm
 
 import tvm_cascade
+from benchmarks.gpu.peers import OWN
 from tvm_cascade import cli, te
-from tvm_cascade.bench.gpu.peers import OWN
 from tvm_cascade.codes import CODES
 
 from .pages import BENCHMARKS, BLOCK_OF_SUITES, PAGES, ROOT, Block, Page, suites, table_of_suites
@@ -93,6 +94,14 @@ def _compiles_and_runs(block: Block, libraries: Path, folder: Path) -> None:
 def test_a_command_that_the_text_names_can_be_given(line: str) -> None:
     words = [{"N": "1", "M": "1", "J": "1"}.get(word, word) for word in shlex.split(line)]
     assert callable(cli.parser().parse_args(words).run)
+
+
+@pytest.mark.parametrize("line", sorted(set(re.findall(r"`python -m (benchmarks[^`]*)`", ALL))))
+def test_a_benchmark_that_the_text_names_can_be_run(line: str) -> None:
+    module, *words = ({"N": "1", "NAME": "cpu"}.get(word, word) for word in shlex.split(line))
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    importlib.import_module(module if module == "benchmarks.tune" else f"{module}.__main__").add_arguments(parser)
+    parser.parse_args(words)
 
 
 def test_the_commands_are_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:

@@ -36,6 +36,11 @@ BROKEN: dict[str, tuple[dict[str, str], str]] = {
         {"errors.py": "from . import compile"},
         "errors.py:1: errors must not import __init__",
     ),
+    "the benchmarks in a function of the package": (
+        {"../../benchmarks/__init__.py": DOC, "../../benchmarks/a.py": ""}
+        | {"cli/__init__.py": DOC, "cli/run.py": "def f():\n    from benchmarks.a import x"},
+        "cli/run.py:2: cli must not import benchmarks",
+    ),
     "a part without a place": ({"kitchen.py": ""}, "kitchen.py:1: kitchen has no place in the order of layers yet"),
     "a circle through a function": (
         {
@@ -87,9 +92,9 @@ BROKEN: dict[str, tuple[dict[str, str], str]] = {
         "errors.py:1: torch is optional: import it in the function that needs it",
     ),
     "a package for an optional dependency at load": (
-        {"torch/__init__.py": DOC, "torch/a.py": "import torch", "driver/__init__.py": DOC, "bench/__init__.py": DOC}
-        | {"bench/b.py": "from tvm_cascade.torch.a import torch"},
-        "bench/b.py:1: tvm_cascade.torch is optional: import it in the function that needs it",
+        {"torch/__init__.py": DOC, "torch/a.py": "import torch", "driver/__init__.py": DOC}
+        | {"../../benchmarks/__init__.py": DOC, "../../benchmarks/b.py": "from tvm_cascade.torch.a import torch"},
+        "benchmarks/b.py:1: tvm_cascade.torch is optional: import it in the function that needs it",
     ),
     "a long file": ({"errors.py": "\n" * 601}, "errors.py:1: 601 lines, of at most 600"),
     "a long function": (
@@ -128,7 +133,7 @@ BROKEN: dict[str, tuple[dict[str, str], str]] = {
 def test_a_checkout_that_breaks_a_rule_is_told_where(files: dict[str, str], told: str, tmp_path: Path) -> None:
     (tmp_path / PACKAGE).mkdir(parents=True)
     root = checkout(tmp_path, {f"{PACKAGE}/{name}": text for name, text in files.items()})
-    where = "" if told.startswith("tests/") else f"{PACKAGE}/"
+    where = "" if told.startswith(("tests/", "benchmarks/")) else f"{PACKAGE}/"
     assert [str(found) for found in lint.violations(root)] == [where + told]
 
 

@@ -10,7 +10,7 @@ from tvm_cascade.accuracy.catalogue.definition import LETTERS, Definition
 from tvm_cascade.accuracy.catalogue.hard import HARD
 from tvm_cascade.accuracy.catalogue.table import CATALOGUE
 from tvm_cascade.accuracy.numerics import Subject
-from tvm_cascade.bench.audit import audit
+from tvm_cascade.corpus.audit import audit
 from tvm_cascade.errors import InputError
 from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.evaluate.inputs import INPUTS

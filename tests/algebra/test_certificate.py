@@ -11,7 +11,7 @@ from tvm_cascade.algebra.reducer import MAX, SUM
 from tvm_cascade.analysis.extract import find_cascades
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.reading import read_program
-from tvm_cascade.bench import workloads
+from tvm_cascade.corpus import workloads
 from tvm_cascade.obligations.certificate import PREMISE, certificate
 from tvm_cascade.obligations.derive import derive
 from tvm_cascade.symbolic.functions import InRange

@@ -22,7 +22,7 @@ from tvm_cascade.algebra.refute.refutation import refutation
 from tvm_cascade.algebra.verdict import Refusal, Verdict
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.reading import read_program
-from tvm_cascade.bench import workloads
+from tvm_cascade.corpus import workloads
 from tvm_cascade.obligations.check import check
 from tvm_cascade.obligations.derive import RESCALABLE_CASTS, derive
 from tvm_cascade.symbolic.masks import truth

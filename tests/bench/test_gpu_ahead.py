@@ -9,13 +9,13 @@ import pytest
 import tvm
 from tvm import tirx
 
-from tvm_cascade.bench.gpu import ahead, check, peers, suites, tvm_peers
-from tvm_cascade.bench.gpu import runner as gpu_runner
-from tvm_cascade.bench.gpu.entry import GpuEntry
-from tvm_cascade.bench.gpu.peers import OURS
-from tvm_cascade.bench.gpu.prepared import Prepared
-from tvm_cascade.bench.gpu.problems import AnyProblem, problem_class
-from tvm_cascade.bench.gpu.row_problem import RowProblem
+from benchmarks.gpu import ahead, check, peers, suites, tvm_peers
+from benchmarks.gpu import runner as gpu_runner
+from benchmarks.gpu.entry import GpuEntry
+from benchmarks.gpu.peers import OURS
+from benchmarks.gpu.prepared import Prepared
+from benchmarks.gpu.problems import AnyProblem, problem_class
+from benchmarks.gpu.row_problem import RowProblem
 from tvm_cascade.errors import OptionError
 
 from .test_gpu_runner import parse

@@ -6,10 +6,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tvm_cascade.bench import workloads
-from tvm_cascade.bench.gpu import check, formula, suites
-from tvm_cascade.bench.gpu import problem as problems
-from tvm_cascade.bench.gpu.problem import Problem, as_array, as_tensor
+from benchmarks.gpu import check, formula, suites
+from benchmarks.gpu import problem as problems
+from benchmarks.gpu.problem import Problem, as_array, as_tensor
+from tvm_cascade.corpus import workloads
 from tvm_cascade.errors import WorkloadError
 from tvm_cascade.evaluate import oracle, tolerance
 

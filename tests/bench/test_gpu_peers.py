@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from tvm_cascade.bench import workloads
-from tvm_cascade.bench.gpu import check, flashinfer_peer, suites, torch_peers, tvm_peers
-from tvm_cascade.bench.gpu.peers import PEERS, of_suite
-from tvm_cascade.bench.gpu.prepared import Prepared
-from tvm_cascade.bench.gpu.problem import Problem
-from tvm_cascade.bench.gpu.problems import problem_class
-from tvm_cascade.bench.peers import Absent
+from benchmarks.gpu import check, flashinfer_peer, suites, torch_peers, tvm_peers
+from benchmarks.gpu.peers import PEERS, of_suite
+from benchmarks.gpu.prepared import Prepared
+from benchmarks.gpu.problem import Problem
+from benchmarks.gpu.problems import problem_class
+from tvm_cascade.corpus import workloads
+from tvm_cascade.corpus.forms import Absent
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.tuning.compilation import compile
 

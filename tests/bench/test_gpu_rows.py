@@ -12,20 +12,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tvm_cascade.bench import runner
-from tvm_cascade.bench.gpu import check, device, goals, memory, peers, suites, torch_peers, tvm_peers
-from tvm_cascade.bench.gpu import runner as gpu_runner
-from tvm_cascade.bench.gpu.cells import row_cells, row_columns
-from tvm_cascade.bench.gpu.entry import GpuEntry
-from tvm_cascade.bench.gpu.memory import Memory
-from tvm_cascade.bench.gpu.peers import OURS, OURS_CUDA_CORES, ROW_PEERS
-from tvm_cascade.bench.gpu.prepared import Prepared, allocating
-from tvm_cascade.bench.gpu.problem import as_array, as_tensor
-from tvm_cascade.bench.gpu.problems import problem_class
-from tvm_cascade.bench.gpu.row_problem import RowProblem
-from tvm_cascade.bench.gpu.rows import Bench
-from tvm_cascade.bench.gpu.timing import GpuPlan
-from tvm_cascade.bench.record import Status
+from benchmarks import runner
+from benchmarks.gpu import check, device, goals, memory, peers, suites, torch_peers, tvm_peers
+from benchmarks.gpu import runner as gpu_runner
+from benchmarks.gpu.cells import row_cells, row_columns
+from benchmarks.gpu.entry import GpuEntry
+from benchmarks.gpu.memory import Memory
+from benchmarks.gpu.peers import OURS, OURS_CUDA_CORES, ROW_PEERS
+from benchmarks.gpu.prepared import Prepared, allocating
+from benchmarks.gpu.problem import as_array, as_tensor
+from benchmarks.gpu.problems import problem_class
+from benchmarks.gpu.row_problem import RowProblem
+from benchmarks.gpu.rows import Bench
+from benchmarks.gpu.timing import GpuPlan
+from tvm_cascade.corpus.check import Status
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.tuning.compilation import compile

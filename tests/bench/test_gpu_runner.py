@@ -14,23 +14,24 @@ from typing import Any
 
 import pytest
 
-from tvm_cascade.bench import runner, workloads
-from tvm_cascade.bench.environment import Environment
-from tvm_cascade.bench.gpu import device, formula, goals, markdown, peers, suites
-from tvm_cascade.bench.gpu import runner as gpu_runner
-from tvm_cascade.bench.gpu.entry import GpuEntry
-from tvm_cascade.bench.gpu.peers import OURS, of_suite
-from tvm_cascade.bench.gpu.prepared import Prepare, Prepared, allocating
-from tvm_cascade.bench.gpu.problem import Problem
-from tvm_cascade.bench.gpu.record import GpuEnvironment, GpuReport, GpuRow
-from tvm_cascade.bench.gpu.rows import Bench
-from tvm_cascade.bench.gpu.summary import BEST, WHOLE_SUITE, means
-from tvm_cascade.bench.gpu.table import print_environment, print_means, print_report
-from tvm_cascade.bench.gpu.timing import DeviceClock, GpuPlan, in_turn, measure
-from tvm_cascade.bench.peers import Absent
-from tvm_cascade.bench.record import Status
-from tvm_cascade.bench.table import console
-from tvm_cascade.bench.timing import Timing
+from benchmarks import runner
+from benchmarks.environment import Environment
+from benchmarks.gpu import device, formula, goals, markdown, peers, suites
+from benchmarks.gpu import runner as gpu_runner
+from benchmarks.gpu.entry import GpuEntry
+from benchmarks.gpu.peers import OURS, of_suite
+from benchmarks.gpu.prepared import Prepare, Prepared, allocating
+from benchmarks.gpu.problem import Problem
+from benchmarks.gpu.record import GpuEnvironment, GpuReport, GpuRow
+from benchmarks.gpu.rows import Bench
+from benchmarks.gpu.summary import BEST, WHOLE_SUITE, means
+from benchmarks.gpu.table import print_environment, print_means, print_report
+from benchmarks.gpu.timing import DeviceClock, GpuPlan, in_turn, measure
+from benchmarks.table import console
+from tvm_cascade.cli.timing import Timing
+from tvm_cascade.corpus import workloads
+from tvm_cascade.corpus.check import Status
+from tvm_cascade.corpus.forms import Absent
 from tvm_cascade.errors import InputError, OptionError
 
 torch = pytest.importorskip("torch")

@@ -10,19 +10,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tvm_cascade.bench import workloads
-from tvm_cascade.bench.gpu import check, flashinfer_served, goals, peers, served_peers, suites, tvm_peers
-from tvm_cascade.bench.gpu import served_suites as served
-from tvm_cascade.bench.gpu.peers import OURS
-from tvm_cascade.bench.gpu.prepared import Prepared
-from tvm_cascade.bench.gpu.problem import Problem, as_array
-from tvm_cascade.bench.gpu.problems import problem_class
-from tvm_cascade.bench.gpu.rows import Bench
-from tvm_cascade.bench.gpu.served_problem import ServedProblem
-from tvm_cascade.bench.gpu.timing import GpuPlan
-from tvm_cascade.bench.peers import Absent
-from tvm_cascade.bench.record import Status
-from tvm_cascade.bench.workload import Workload
+from benchmarks.gpu import check, flashinfer_served, goals, peers, served_peers, suites, tvm_peers
+from benchmarks.gpu import served_suites as served
+from benchmarks.gpu.peers import OURS
+from benchmarks.gpu.prepared import Prepared
+from benchmarks.gpu.problem import Problem, as_array
+from benchmarks.gpu.problems import problem_class
+from benchmarks.gpu.rows import Bench
+from benchmarks.gpu.served_problem import ServedProblem
+from benchmarks.gpu.timing import GpuPlan
+from tvm_cascade.corpus import workloads
+from tvm_cascade.corpus.check import Status
+from tvm_cascade.corpus.forms import Absent
+from tvm_cascade.corpus.workload import Workload
 from tvm_cascade.errors import WorkloadError
 from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.report.group import FunctionReport

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from tvm_cascade.bench.gpu import check, peers, suites
-from tvm_cascade.bench.gpu.formula import form_of
+from benchmarks.gpu import check, peers, suites
+from benchmarks.gpu.formula import form_of
 from tvm_cascade.errors import OptionError, WorkloadError
 
 

@@ -13,13 +13,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tvm_cascade.bench import models  # noqa: E402
-from tvm_cascade.bench.gpu import models as gpu_models  # noqa: E402
-from tvm_cascade.bench.timing import Timing  # noqa: E402
-from tvm_cascade.cli import main  # noqa: E402
+from benchmarks import model_suite as models  # noqa: E402
+from benchmarks.__main__ import main  # noqa: E402
+from benchmarks.gpu import models as gpu_models  # noqa: E402
+from benchmarks.torch_models import served, sizes  # noqa: E402
+from benchmarks.torch_models.table import MODELS  # noqa: E402
+from tvm_cascade.cli.timing import Timing  # noqa: E402
 from tvm_cascade.devices.host import host_target  # noqa: E402
-from tvm_cascade.testing.models import served, sizes  # noqa: E402
-from tvm_cascade.testing.models.table import MODELS  # noqa: E402
 
 
 @pytest.mark.slow
@@ -31,7 +31,7 @@ def test_a_model_is_checked_and_timed(
         models, "ROWS", {name: row for name, row in models.ROWS.items() if name != models.TORCH_COMPILE}
     )
     path = tmp_path / "found.json"
-    arguments = ["bench", "--suite", "models", "--only", "bert", "--no-idle-gate", "--repeats", "2"]
+    arguments = ["--suite", "models", "--only", "bert", "--no-idle-gate", "--repeats", "2"]
     assert main([*arguments, "--json", str(path)]) == 0
     (found,) = json.loads(path.read_text())["models"]
     rows = {row["name"]: row for row in found["rows"]}
@@ -64,10 +64,10 @@ def test_the_suite_for_a_gpu_lists_all_models_and_asks_for_a_gpu(capsys: pytest.
     assert labels[: len(MODELS)] == [*MODELS]
     assert labels[len(MODELS) :] == ["llama_prefill", "llama_decode_1", "llama_decode_32"]
     if not torch.cuda.is_available():
-        assert main(["bench", "--suite", "gpu_models"]) == 2
+        assert main(["--suite", "gpu_models"]) == 2
         assert "a GPU that torch sees" in capsys.readouterr().err
 
 
 def test_a_model_that_there_is_not(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "--suite", "models", "--only", "abacus"]) == 2
+    assert main(["--suite", "models", "--only", "abacus"]) == 2
     assert "models among gpt2, llama" in capsys.readouterr().err

@@ -7,12 +7,13 @@ import sys
 import numpy as np
 import pytest
 
-from tvm_cascade.bench import numpy_peer, peers, suites, torch_peer, workloads
-from tvm_cascade.bench.case import Case
-from tvm_cascade.bench.check import check
-from tvm_cascade.bench.peers import PEERS, Absent, Runnable
-from tvm_cascade.bench.record import Status
-from tvm_cascade.bench.suites import Entry
+from benchmarks import numpy_peer, peers, suites, torch_peer
+from benchmarks.peers import PEERS
+from tvm_cascade.corpus import workloads
+from tvm_cascade.corpus.case import Case
+from tvm_cascade.corpus.check import check
+from tvm_cascade.corpus.forms import Absent, Runnable
+from tvm_cascade.corpus.given import GivenFunction
 from tvm_cascade.devices.host import host_target
 from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.options import FuseOptions
@@ -28,9 +29,8 @@ FORMULAS = [
 ]
 
 
-def case(name: str, formula: str | None, **shape: int) -> Case:
-    entry = Entry(workloads.get(name).with_shape(**shape), formula)
-    return Case(entry, FuseOptions(), host_target(), seed=0)
+def case(name: str, **shape: int) -> Case:
+    return Case(workloads.get(name).with_shape(**shape), FuseOptions(), host_target(), seed=0)
 
 
 @pytest.mark.parametrize("kind", ["normal", "large_offset", "late_spike"])
@@ -38,6 +38,7 @@ def case(name: str, formula: str | None, **shape: int) -> Case:
 def test_numpy_and_torch_forms(formula: str, name: str, shape: dict[str, int], kind: str) -> None:
     pytest.importorskip("torch")
     job = workloads.get(name).with_shape(**shape)
+    assert peers.formula_of(job) == formula
     inputs = job.inputs(np.random.default_rng(1), kind)
     before = [array.copy() for array in inputs]
     (exact,) = oracle.evaluate(job.build(), inputs).values()
@@ -58,53 +59,32 @@ def test_a_numpy_form_can_be_called_again() -> None:
 
 
 def test_every_formula_of_a_suite_is_written() -> None:
-    used = {entry.formula for suite in suites.SUITES for entry in suites.entries(suite)} - {None}
+    used = {peers.formula_of(job) for suite in suites.SUITES for job in suites.entries(suite)} - {None}
     assert used == set(numpy_peer.FORMULAS) == set(torch_peer.FORMULAS)
 
 
 def test_without_torch_its_row_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    row = PEERS[peers.TORCH](case("variance", "variance", rows=4, length=65))
+    row = PEERS[peers.TORCH](case("variance", rows=4, length=65))
     assert isinstance(row, Absent)
     assert "tvm-cascade[bench]" in row.reason
 
 
 def test_a_program_without_a_formula_has_no_numpy_and_no_torch_row() -> None:
-    job = case("entropy", None, rows=4, length=65)
+    job = case("entropy", rows=4, length=65)
     assert all(isinstance(PEERS[name](job), Absent) for name in (peers.NUMPY, peers.TORCH))
+    assert peers.formula_of(GivenFunction("variance", "mine.py", job.func)) is None  # whatever users call theirs
 
 
 def test_dlight_says_where_no_rule_applies() -> None:
-    scheduled = PEERS[peers.TVM_DLIGHT](case("variance", "variance", rows=4, length=65))
-    untouched = PEERS[peers.TVM_DLIGHT](case("inertia", "inertia", rows=4, length=65))
+    scheduled = PEERS[peers.TVM_DLIGHT](case("variance", rows=4, length=65))
+    untouched = PEERS[peers.TVM_DLIGHT](case("inertia", rows=4, length=65))
     assert isinstance(scheduled, Runnable)
     assert isinstance(untouched, Absent) and "tvm default" in untouched.reason
 
 
 def test_the_unfused_program_stays_as_it_is() -> None:
-    job = case("variance", "variance", rows=4, length=65)
+    job = case("variance", rows=4, length=65)
     before = job.func.script()
     check(job, PEERS)
     assert job.func.script() == before
-
-
-def test_a_declined_program_has_its_reason_and_a_forced_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    decline_everything(monkeypatch)
-    rows = {row.name: row for row in check(case("variance", "variance", rows=4, length=65), PEERS).rows}
-    assert rows[peers.OURS_FUSED].status is Status.ABSENT
-    assert rows[peers.OURS_FUSED].note.startswith("declined") and "us unfused" in rows[peers.OURS_FUSED].note
-    assert rows[peers.OURS_FORCED].status is Status.TIMED
-
-
-def test_a_refused_program_has_its_reason_and_no_forced_row() -> None:
-    rows = {row.name: row for row in check(case("Q1", None, tokens=4, columns=8, hidden=16), PEERS).rows}
-    assert rows[peers.OURS_FUSED].status is Status.ABSENT
-    assert peers.OURS_FORCED not in rows
-
-
-def decline_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tvm_cascade.transform import fuse_function
-    from tvm_cascade.transform.cost import Estimate
-
-    slower = Estimate(2, 1, 0, 0, ns_before=1.0, ns_after=1e12)
-    monkeypatch.setattr(fuse_function, "estimate", lambda *_: slower)

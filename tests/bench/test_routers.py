@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tvm_cascade.bench.gpu import suites
-from tvm_cascade.bench.gpu.check import twin
-from tvm_cascade.bench.gpu.entry import GpuEntry
-from tvm_cascade.bench.gpu.served import served
+from benchmarks.gpu import suites
+from benchmarks.gpu.check import twin
+from benchmarks.gpu.entry import GpuEntry
+from benchmarks.gpu.served import served
 from tvm_cascade.evaluate import oracle, tolerance
 
 torch = pytest.importorskip("torch")

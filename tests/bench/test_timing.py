@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tvm_cascade.bench import timing
-from tvm_cascade.bench.timing import IdleGate, Plan, measure, summarise
+from tvm_cascade.cli import timing
+from tvm_cascade.cli.timing import IdleGate, Plan, measure, summarise
 
 NO_GATE = IdleGate(enabled=False)
 
@@ -177,7 +177,8 @@ def test_threads_of_peers_may_use_every_core() -> None:
     """TVM binds the thread that calls it, and with it all threads started from there, unless it is told not to."""
     program = (
         "import os, numpy, tvm, tvm_cascade\n"
-        "from tvm_cascade.bench import environment, workloads\n"
+        "from benchmarks import environment\n"
+        "from tvm_cascade.corpus import workloads\n"
         "before = os.sched_getaffinity(0)\n"
         "environment.set_threads()\n"
         "workload = workloads.get('variance').with_shape(rows=64, length=64)\n"
@@ -186,4 +187,5 @@ def test_threads_of_peers_may_use_every_core() -> None:
         "own = [os.sched_getaffinity(int(task)) for task in os.listdir('/proc/self/task')]\n"
         "assert all(one == before for one in own), own\n"
     )
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+    root = Path(__file__).parent.parent.parent
+    subprocess.run([sys.executable, "-c", program], cwd=root, check=True, timeout=120)

@@ -14,7 +14,7 @@ import tvm_cascade
 from tvm_cascade.analysis.extract import find_cascades
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.reading import read_program
-from tvm_cascade.bench import workloads
+from tvm_cascade.corpus import workloads
 from tvm_cascade.devices.cards import CARDS
 from tvm_cascade.driver.gpu import gpu_options
 from tvm_cascade.evaluate import oracle, tolerance

@@ -14,8 +14,8 @@ from tvm.target import Target
 
 import tvm_cascade
 from tvm_cascade.algebra.verdict import Verdict
-from tvm_cascade.bench import workloads
-from tvm_cascade.bench.workload import Workload
+from tvm_cascade.corpus import workloads
+from tvm_cascade.corpus.workload import Workload
 from tvm_cascade.devices import host
 from tvm_cascade.devices.host import host_target
 from tvm_cascade.driver import compilation, gpu, llvm

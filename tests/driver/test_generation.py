@@ -19,7 +19,7 @@ from tvm import te, tirx
 from tvm.target import Target
 
 import tvm_cascade
-from tvm_cascade.bench import workloads
+from tvm_cascade.corpus import workloads
 from tvm_cascade.driver import cuda_compiler, cuda_library
 from tvm_cascade.errors import CompilerError, InputError
 from tvm_cascade.native.toolkit import find_nvcc

@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.gpu.problem import as_array, as_tensor
+from benchmarks.products import trial
+from benchmarks.products.__main__ import summary
+from benchmarks.products.case import ProductCase, Statement
+from benchmarks.products.composition import compose
+from benchmarks.products.grammar import PRODUCTIONS, draw
+from benchmarks.products.operations import FOLDS, MAPS
+from benchmarks.products.program import data, program
+from benchmarks.products.tensor_cores import left_out
+from benchmarks.products.trial import Built, Found
 from tvm_cascade import explain
-from tvm_cascade.bench.gpu import random_products
-from tvm_cascade.bench.gpu.problem import as_array, as_tensor
-from tvm_cascade.bench.gpu.products_table import summary
-from tvm_cascade.bench.gpu.random_products import Built, Found
 from tvm_cascade.report.group import FunctionReport
-from tvm_cascade.testing.products.case import ProductCase, Statement
-from tvm_cascade.testing.products.composition import compose
-from tvm_cascade.testing.products.grammar import PRODUCTIONS, draw
-from tvm_cascade.testing.products.operations import FOLDS, MAPS
-from tvm_cascade.testing.products.program import data, program
-from tvm_cascade.testing.products.tensor_cores import left_out
 
 from ..plan.run import emulated, plan_of, run, skeletons
 from ..tile.emulator.run import compiler
@@ -64,10 +64,10 @@ def test_the_program_is_the_composition_of_library_calls(seed: int) -> None:
     case = draw(seed)
     func, arrays = program(case, case.small), data(case, case.small, 1)
     outputs = compose(torch, case, [as_tensor(torch, array, "cpu").float() for array in arrays])
-    *_, message = random_products.judged(case, func, arrays, [as_array(x) for x in outputs])
+    *_, message = trial.judged(case, func, arrays, [as_array(x) for x in outputs])
     assert not message
     wrong = [as_array(x) * 1.2 for x in outputs]
-    *_, message = random_products.judged(case, func, arrays, wrong)
+    *_, message = trial.judged(case, func, arrays, wrong)
     assert "not close" in message
 
 
@@ -89,22 +89,22 @@ def _source(run: Any) -> str:
 @pytest.mark.parametrize("seed", [1, 12])
 def test_a_trial_checks_both_sizes_and_times_them(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small = draw(seed)
-    monkeypatch.setattr(random_products, "draw", lambda seed: replace(small, large=small.small))
-    built = random_products.build(seed, tmp_path, "auto")
+    monkeypatch.setattr(trial, "draw", lambda seed: replace(small, large=small.small))
+    built = trial.build(seed, tmp_path, "auto")
     assert set(built.paths) == {"small", "large"}
-    found = random_products.tried(torch, built, _Clock(), "cpu")
+    found = trial.tried(torch, built, _Clock(), "cpu")
     assert found.finding == "" and 0 < found.error <= found.allowed and found.ratio == 2.0
 
 
 def test_a_trial_finds_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    built = random_products.build(12, tmp_path, "auto")
-    plain = random_products.program
-    monkeypatch.setattr(random_products, "program", lambda case, extents: plain(_doubled(case), extents))
-    found = random_products.tried(torch, built, _Clock(), "cpu")
+    built = trial.build(12, tmp_path, "auto")
+    plain = trial.program
+    monkeypatch.setattr(trial, "program", lambda case, extents: plain(_doubled(case), extents))
+    found = trial.tried(torch, built, _Clock(), "cpu")
     assert found.finding.startswith("wrong") and found.ratio is None
-    broken = random_products.build(12, tmp_path, "no such target")
+    broken = trial.build(12, tmp_path, "no such target")
     assert not broken.paths
-    assert "InputError" in random_products.tried(torch, broken, _Clock(), "cpu").finding
+    assert "InputError" in trial.tried(torch, broken, _Clock(), "cpu").finding
 
 
 def _doubled(case: ProductCase) -> ProductCase:
@@ -172,5 +172,5 @@ def test_plans_of_random_programs_are_right_in_the_emulator(seed: int) -> None:
     func, arrays = program(case, case.small), data(case, case.small, 0)
     plan = plan_of(func)
     assert any(skeletons(plan))
-    *_, message = random_products.judged(case, func, arrays, list(run(plan, arrays, emulated).values()))
+    *_, message = trial.judged(case, func, arrays, list(run(plan, arrays, emulated).values()))
     assert not message

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tvm import te
 
-from tvm_cascade.testing.products.grammar import draw
-from tvm_cascade.testing.products.program import program
+from benchmarks.products.grammar import draw
+from benchmarks.products.program import program
 from tvm_cascade.tile.skeleton import Kernel
 from tvm_cascade.transform import fuse_function
 

@@ -13,7 +13,7 @@ from tvm import relax, te, tirx, topi
 
 import tvm_cascade
 from tvm_cascade.algebra.verdict import Reason, Verdict
-from tvm_cascade.bench import workloads
+from tvm_cascade.corpus import workloads
 from tvm_cascade.errors import InputError, OptionError
 from tvm_cascade.obligations.certificate import PREMISE
 from tvm_cascade.obligations.check import OBLIGATIONS

@@ -11,7 +11,7 @@ import pytest
 from tvm import tirx
 from tvm.target import Target
 
-from tvm_cascade.bench import workloads
+from tvm_cascade.corpus import workloads
 
 from .emulator.retarget import MisplacedPointer, for_host
 from .emulator.run import Array, EmulationError, Kernels, compiler, execute

@@ -10,10 +10,10 @@ import pytest
 from tvm import tirx
 from tvm_ffi import StructuralKey
 
-from tvm_cascade.bench import workloads
-from tvm_cascade.bench.gpu import suites
-from tvm_cascade.bench.programs.attention import VARIANTS, attention
-from tvm_cascade.bench.workload import Workload
+from benchmarks.gpu import suites
+from tvm_cascade.corpus import workloads
+from tvm_cascade.corpus.programs.attention import VARIANTS, attention
+from tvm_cascade.corpus.workload import Workload
 
 from ..schedule.test_gpu import softmax_sum
 from .emulator.run import compiler, execute

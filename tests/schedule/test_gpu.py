@@ -11,7 +11,7 @@ from tvm import te, tirx
 from tvm.script import tirx as T
 from tvm_ffi import StructuralKey
 
-from tvm_cascade.bench import workloads
+from tvm_cascade.corpus import workloads
 from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.schedule.gpu_serial import launch_serial
 from tvm_cascade.schedule.nests import read_nests

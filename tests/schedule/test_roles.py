@@ -11,7 +11,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 
 import tvm_cascade
-from tvm_cascade.bench import workloads
+from tvm_cascade.corpus import workloads
 from tvm_cascade.devices.read import device_of
 from tvm_cascade.driver.backend import Goal, Lowered
 from tvm_cascade.driver.gpu import gpu_options, lower_gpu

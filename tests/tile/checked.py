@@ -11,8 +11,8 @@ from tvm import tirx
 from tvm_cascade.analysis.extract import Group, Reductions, find_cascades
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.reading import read_program
-from tvm_cascade.bench.programs.attention import VARIANTS, attention
-from tvm_cascade.bench.workload import Workload
+from tvm_cascade.corpus.programs.attention import VARIANTS, attention
+from tvm_cascade.corpus.workload import Workload
 from tvm_cascade.evaluate.oracle import evaluate
 from tvm_cascade.evaluate.tolerance import check
 from tvm_cascade.obligations.derive import RESCALABLE_CASTS
@@ -25,7 +25,7 @@ from .emulator.run import Array, emulate
 
 
 def attention_case(variant: str, dtype: str = "float16", **extents: int) -> Workload:
-    """An attention at a shape; its extents are those of `bench.programs.attention`."""
+    """An attention at a shape; its extents are those of `corpus.programs.attention`."""
     shape = {"heads": 1, "queries": 130, "keys": 200, "head_dim": 64, **extents}
     return Workload(variant, "attention", "tests", shape, dtype, "float32", attention(VARIANTS[variant]), ("keys",))
 

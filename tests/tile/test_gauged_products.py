@@ -15,8 +15,8 @@ from tvm import te, tirx
 
 from tvm_cascade.analysis.extract import Reductions, find_cascades
 from tvm_cascade.analysis.reading import read_program
-from tvm_cascade.bench import workloads
-from tvm_cascade.bench.programs.normed import Normed, normed
+from tvm_cascade.corpus import workloads
+from tvm_cascade.corpus.programs.normed import Normed, normed
 from tvm_cascade.evaluate.oracle import evaluate, signature
 from tvm_cascade.evaluate.tolerance import check
 from tvm_cascade.plan.cuts import Nests, by_products, cut

@@ -11,9 +11,9 @@ import pytest
 from tvm import ir, te, tirx
 
 import tvm_cascade
-from tvm_cascade.bench import workloads
-from tvm_cascade.bench.programs.latent import latent_attention
-from tvm_cascade.bench.workload import Workload
+from tvm_cascade.corpus import workloads
+from tvm_cascade.corpus.programs.latent import latent_attention
+from tvm_cascade.corpus.workload import Workload
 from tvm_cascade.devices.cards import H200
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.tile.attention.pieces import most_pieces

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tvm_cascade import explain
-from tvm_cascade.bench import workloads
+from tvm_cascade.corpus import workloads
 from tvm_cascade.evaluate.oracle import evaluate
 from tvm_cascade.evaluate.tolerance import check
 from tvm_cascade.tile.fast_math import is_fast, with_fast_math

@@ -11,7 +11,7 @@ import pytest
 from tvm import te
 
 import tvm_cascade
-from tvm_cascade.bench import workloads
+from tvm_cascade.corpus import workloads
 from tvm_cascade.evaluate.oracle import evaluate, signature
 from tvm_cascade.evaluate.tolerance import check
 from tvm_cascade.tile.attention.shape import Stream, read_stream

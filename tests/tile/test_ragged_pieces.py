@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tvm_cascade.bench.programs.attention import VARIANTS, attention
-from tvm_cascade.bench.programs.caches import RAGGED
-from tvm_cascade.bench.workload import Workload
+from tvm_cascade.corpus.programs.attention import VARIANTS, attention
+from tvm_cascade.corpus.programs.caches import RAGGED
+from tvm_cascade.corpus.workload import Workload
 from tvm_cascade.devices.cards import H200
 from tvm_cascade.tile.attention.ragged import MOST_SEQUENCES, origin_bytes
 from tvm_cascade.tile.skeletons.stream.pieces.choice import ranked_pieces

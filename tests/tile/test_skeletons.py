@@ -11,7 +11,7 @@ from tvm import te, tirx
 from tvm.ir import Expr
 
 import tvm_cascade
-from tvm_cascade.bench import workloads
+from tvm_cascade.corpus import workloads
 from tvm_cascade.devices.cards import H200
 from tvm_cascade.driver.gpu import gpu_options
 from tvm_cascade.options import FuseOptions

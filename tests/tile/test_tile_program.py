@@ -11,8 +11,8 @@ from tvm_cascade.algebra.reducer import MAX, MIN
 from tvm_cascade.analysis.extract import Group, Reductions, find_cascades
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.reading import read_program
-from tvm_cascade.bench.programs import attention
-from tvm_cascade.bench.programs.program import Precision
+from tvm_cascade.corpus.programs import attention
+from tvm_cascade.corpus.programs.program import Precision
 from tvm_cascade.tile.attention.program import Accumulate, TileProgram, build_program
 from tvm_cascade.tile.attention.shape import read_stream
 from tvm_cascade.tile.attention.steps import RegisterElement, TileReduce

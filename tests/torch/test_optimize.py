@@ -16,10 +16,10 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
 import tvm_cascade  # noqa: E402
+from benchmarks.torch_models.sizes import TINY  # noqa: E402
+from benchmarks.torch_models.table import model  # noqa: E402
 from tvm_cascade.errors import CascadeError, InputError, ModelError  # noqa: E402
 from tvm_cascade.evaluate.tolerance import assert_close  # noqa: E402
-from tvm_cascade.testing.models.sizes import TINY  # noqa: E402
-from tvm_cascade.testing.models.table import model  # noqa: E402
 
 
 class Function(nn.Module):

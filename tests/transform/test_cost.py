@@ -10,8 +10,10 @@ from tvm import te, tirx, topi
 from tvm.ir import Expr
 from tvm.target import Target
 
+from benchmarks import suites
 from tvm_cascade.algebra.verdict import Verdict
-from tvm_cascade.bench import suites, workloads
+from tvm_cascade.corpus import workloads
+from tvm_cascade.corpus.workload import Workload
 from tvm_cascade.devices.cards import H200
 from tvm_cascade.devices.device import Cpu, Device
 from tvm_cascade.devices.read import ANY_CPU, cpu_of
@@ -76,8 +78,8 @@ def norm_into_product(transposed: bool, rows: int = 512, hidden: int = 768, colu
 
 
 @pytest.mark.parametrize("entry", suites.entries("cpu"), ids=lambda entry: entry.label)
-def test_the_choice_for_every_workload(entry: suites.Entry) -> None:
-    *_, last = fuse_function(entry.workload.build(), FuseOptions(), ANY_CPU).decisions
+def test_the_choice_for_every_workload(entry: Workload) -> None:
+    *_, last = fuse_function(entry.build(), FuseOptions(), ANY_CPU).decisions
     table = ((Verdict.DECLINED, DECLINED), (Verdict.REFUSED, REFUSED))
     usual = Verdict.NOTHING if entry.label.startswith(SINGLE) else Verdict.FUSED
     assert last.reason.verdict is next((v for v, labels in table if entry.label in labels), usual)

@@ -12,8 +12,8 @@ import tvm_ffi
 from tvm import ir, s_tir, tirx
 from tvm.script import tirx as T
 
-from tvm_cascade.bench import workloads
-from tvm_cascade.bench.temporaries import temporaries, temporary_bytes
+from tvm_cascade.corpus import workloads
+from tvm_cascade.corpus.temporaries import temporaries, temporary_bytes
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.schedule.roles import LOOP_ROLES
 from tvm_cascade.steps.program import Element, program_of

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from tvm import te
 
-from tvm_cascade.bench import workloads
-from tvm_cascade.bench.workload import Workload
+from tvm_cascade.corpus import workloads
+from tvm_cascade.corpus.workload import Workload
 from tvm_cascade.evaluate.inputs import adversarial_lengths
 
 from ..analysis.programs import LENGTH as COLUMNS

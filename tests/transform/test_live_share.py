@@ -6,7 +6,7 @@ import pytest
 import tvm
 from tvm import te, tirx
 
-from tvm_cascade.bench import workloads
+from tvm_cascade.corpus import workloads
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.assemble import live_stages

@@ -12,7 +12,7 @@ from tvm import te, tirx
 from tvm_cascade import compile, compile_unfused
 from tvm_cascade.accuracy.catalogue.definition import Definition
 from tvm_cascade.accuracy.catalogue.table import CATALOGUE
-from tvm_cascade.bench import workloads
+from tvm_cascade.corpus import workloads
 from tvm_cascade.driver.compiled import Compiled
 from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.evaluate.tolerance import kinds

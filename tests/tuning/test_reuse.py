@@ -10,7 +10,7 @@ import tvm
 
 import tvm_cascade
 from tvm_cascade import cli
-from tvm_cascade.bench import workloads
+from tvm_cascade.corpus import workloads
 from tvm_cascade.driver.lowering import goal_of
 from tvm_cascade.driver.space import Design
 from tvm_cascade.driver.spaces import space_of

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tvm_cascade import cli
-from tvm_cascade.bench import workloads
 from tvm_cascade.cli import designs
+from tvm_cascade.corpus import workloads
 from tvm_cascade.driver.space import Design, Knob, Space
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import InputError
@@ -70,7 +70,7 @@ def test_a_wrong_design_is_told_of_and_fails_the_command(
     monkeypatch.setattr(designs, "LocalBuilder", lambda batch: WrongOnce())
     file, told = tmp_path / "given.py", tmp_path / "told.json"
     build = f"workloads.get('softmax').with_shape(**{SHAPES['softmax']}).build()"
-    file.write_text(f"from tvm_cascade.bench import workloads\nsoftmax = {build}\n")
+    file.write_text(f"from tvm_cascade.corpus import workloads\nsoftmax = {build}\n")
     assert cli.main(["check", str(file), "--designs", "2", "--json", str(told)]) == 1
     found = json.loads(told.read_text())["designs"]
     wrong = [one for one in found if one["outcome"] == "wrong"]

@@ -1,6 +1,6 @@
 """The command line: `python -m tvm_cascade COMMAND`, also installed as `tvm-cascade`.
 
-Exit codes: 0 all is well (a refusal with its reason is), 1 a check, a benchmark or a fuzzed case failed, 2 bad input
+Exit codes: 0 all is well (a refusal with its reason is), 1 a check or a fuzzed case failed, 2 bad input
 or a bad option. An interrupt passes through, after what was found by then has been printed (`__main__` tells of it).
 """
 
@@ -9,13 +9,13 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import NoReturn
 
 from tvm_cascade import __version__
-from tvm_cascade.cli import bench, check, env, explain, fuzz, lists, native, numerics, run, tune
+from tvm_cascade.cli import check, env, explain, fuzz, lists, native, numerics, run, tune
 from tvm_cascade.driver.cache import turned_off
 from tvm_cascade.errors import CascadeError, InputError
 
@@ -25,7 +25,6 @@ _COMMANDS = (
     ("numerics", "error of a program against float64, fused and unfused, by named input", numerics),
     ("check", "workloads and files: fused and right, or refused with numbers that show why", check),
     ("tune", "measure designs of a program's kernels, and keep the best in a database; resumes", tune),
-    ("bench", "a suite, or programs of your own, against its peers", bench),
     ("fuzz", "random cascades through the algebra and the pass; resumes, and uses all cores", fuzz),
     ("workloads", "the workloads that the commands know by name", lists.Workloads),
     ("options", "the options of the pass: flag, variable, value in force, meaning", lists.Options),
@@ -34,16 +33,17 @@ _COMMANDS = (
     ("build-native", "build the optional native library for NVIDIA GPUs, where nvcc and cmake are", native),
 )
 
-_ANEW = ("check", "bench", "fuzz")
-"""Commands that test and measure what is compiled now: they find nothing on disk, and leave nothing there."""
+_ANEW = ("check", "fuzz")
+"""Commands that test what is compiled now: they find nothing on disk, and leave nothing there."""
 
 _PATH_ERRORS = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
     """A parser whose errors are as short as all others of this package."""
 
     def error(self, message: str) -> NoReturn:
+        """End the process by the message and what to do."""
         self.exit(2, f"error: {message}\n  what to do: {self.prog} --help\n")
 
 
@@ -54,9 +54,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if args.run is None:
         known.print_help()
         return 0
+    with turned_off() if args.command in _ANEW else nullcontext():
+        return exit_code(args.run, args)
+
+
+def exit_code(run: Callable[[argparse.Namespace], int], args: argparse.Namespace) -> int:
+    """What a command returns; 2, after the message, where what it was given is bad."""
     try:
-        with turned_off() if args.command in _ANEW else nullcontext():
-            return int(args.run(args))
+        return run(args)
     except CascadeError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -73,10 +78,10 @@ def parser() -> argparse.ArgumentParser:
     """What reads the command line; `run` of what it gives is the command, None where none was named."""
     started = Path(sys.argv[0]).name
     prog = started if started.startswith("tvm-cascade") else "python -m tvm_cascade"
-    known = _Parser(prog=prog, description="Cascaded reductions as folds.")
+    known = Parser(prog=prog, description="Cascaded reductions as folds.")
     known.add_argument("--version", action="version", version=f"tvm-cascade {__version__}")
     known.set_defaults(run=None)
-    commands = known.add_subparsers(title="commands", metavar="COMMAND", parser_class=_Parser)
+    commands = known.add_subparsers(title="commands", metavar="COMMAND", parser_class=Parser)
     for name, summary, command in _COMMANDS:
         subparser = commands.add_parser(name, help=summary, description=summary)
         command.add_arguments(subparser)

@@ -15,7 +15,7 @@ from typing import Any
 import tvm
 from rich.console import Console
 
-from tvm_cascade.bench.programs.draws import KINDS
+from tvm_cascade.corpus.programs.draws import KINDS
 from tvm_cascade.driver.backends import BACKENDS
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import InputError

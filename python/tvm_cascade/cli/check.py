@@ -16,12 +16,13 @@ from rich.table import Table
 from tvm_cascade.accuracy.catalogue.definition import Definition
 from tvm_cascade.accuracy.catalogue.hard import HARD
 from tvm_cascade.accuracy.catalogue.table import CATALOGUE
-from tvm_cascade.bench import workloads
-from tvm_cascade.bench.audit import Audit, audits
-from tvm_cascade.bench.programs.draws import KINDS
 from tvm_cascade.cli import designs
 from tvm_cascade.cli.arguments import add_input_arguments, add_only_argument, check_inputs, check_writable, console
-from tvm_cascade.cli.programs import TOLD, Job, chosen_jobs
+from tvm_cascade.cli.programs import TOLD, chosen_jobs
+from tvm_cascade.corpus import workloads
+from tvm_cascade.corpus.audit import Audit, audits
+from tvm_cascade.corpus.case import Job
+from tvm_cascade.corpus.programs.draws import KINDS
 from tvm_cascade.driver.progress import waiting
 from tvm_cascade.errors import InputError
 

@@ -18,10 +18,11 @@ import tvm_ffi
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from tvm_cascade.bench.audit import checkable
-from tvm_cascade.bench.workload import Workload
 from tvm_cascade.cli.arguments import console, target_of
-from tvm_cascade.cli.programs import Job, identifier_of, tuning_inputs
+from tvm_cascade.cli.programs import identifier_of, tuning_inputs
+from tvm_cascade.corpus.audit import checkable
+from tvm_cascade.corpus.case import Job
+from tvm_cascade.corpus.workload import Workload
 from tvm_cascade.driver.backends import backend_of
 from tvm_cascade.errors import InputError
 from tvm_cascade.options import FuseOptions

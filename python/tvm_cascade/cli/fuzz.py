@@ -5,12 +5,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import tvm
 
-from tvm_cascade.bench.gpu import device, products_table, random_products
-from tvm_cascade.bench.gpu.timing import DeviceClock
 from tvm_cascade.cli.arguments import check_writable, console
 from tvm_cascade.devices.host import core_count
 from tvm_cascade.driver.progress import waiting
@@ -27,8 +24,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--algebra", type=int, default=0, metavar="N", help="folds to check against definitions")
     parser.add_argument("--programs", type=int, default=0, metavar="N", help="programs to fuse, compile, run and check")
     parser.add_argument("--gpu", type=int, default=0, metavar="N", help="programs to compile for this GPU and check")
-    told = "random programs with matrix products to check on this GPU, and to time beside eager torch"
-    parser.add_argument("--products", type=int, default=0, metavar="N", help=told)
     parser.add_argument("--jobs", type=int, default=core_count(), metavar="J", help="worker processes (all cores)")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="the first seed; a case is one seed")
     parser.add_argument("--state", type=Path, metavar="FILE", help="JSON lines, one a trial: where to go on from")
@@ -41,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the campaign or the replay; returns the exit code: 1 where there are findings."""
-    for name in ("algebra", "programs", "gpu", "products", "seed"):
+    for name in ("algebra", "programs", "gpu", "seed"):
         if getattr(args, name) < 0:
             raise InputError("0 or more", str(getattr(args, name)), f"--{name}")
     if args.jobs < 1:
@@ -49,8 +44,6 @@ def run(args: argparse.Namespace) -> int:
     if args.gpu and not tvm.cuda(0).exist:
         raise InputError("a GPU, for --gpu", "no CUDA device here", "fuzz", "leave --gpu out")
     check_writable(args.state, "--state")
-    if args.products:
-        return _products(args)
     if args.replay is not None:
         return _replay(args.replay)
     if args.ledger is not None:
@@ -69,18 +62,6 @@ def run(args: argparse.Namespace) -> int:
         state.close()
         console().print(summary(state.records.values()))
     return 1 if findings(state.records.values()) else 0
-
-
-def _products(args: argparse.Namespace) -> int:
-    """Check and time random programs with products; returns 1 where one is wrong, fails, or is off tensor cores."""
-    torch = device.torch_on_gpu("fuzz --products")
-    seeds = range(args.seed, args.seed + args.products)
-    with TemporaryDirectory() as folder, waiting("programs are compiled"):
-        built = random_products.built_ahead(seeds, args.jobs, Path(folder))
-        clock = DeviceClock(torch)
-        found = [random_products.tried(torch, one, clock) for one in built]
-    products_table.show(console(), found)
-    return 1 if any(one.finding or one.built.left_out for one in found) else 0
 
 
 def _replay(seed: int) -> int:

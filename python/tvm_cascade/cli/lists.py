@@ -8,9 +8,9 @@ import os
 
 from rich.table import Table
 
-from tvm_cascade.bench import workloads
 from tvm_cascade.cli.arguments import console, flag
 from tvm_cascade.codes import CODES
+from tvm_cascade.corpus import workloads
 from tvm_cascade.errors import InputError
 from tvm_cascade.options import ENVIRONMENT_PREFIX, FuseOptions
 from tvm_cascade.report.reference import options_page, reasons_page

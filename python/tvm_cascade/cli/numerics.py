@@ -16,7 +16,8 @@ from tvm_cascade.cli.arguments import (
     check_inputs,
     options_given,
 )
-from tvm_cascade.cli.programs import TOLD, Job, chosen_jobs
+from tvm_cascade.cli.programs import TOLD, chosen_jobs
+from tvm_cascade.corpus.case import Job
 from tvm_cascade.driver.progress import waiting
 
 

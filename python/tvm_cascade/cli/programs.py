@@ -20,10 +20,11 @@ import tvm
 from numpy.typing import NDArray
 from tvm import ir, tirx
 
-from tvm_cascade.bench import workloads
-from tvm_cascade.bench.given import GivenFunction
-from tvm_cascade.bench.workload import Workload
 from tvm_cascade.cli.arguments import options_given, target_of
+from tvm_cascade.corpus import workloads
+from tvm_cascade.corpus.case import Job
+from tvm_cascade.corpus.given import GivenFunction
+from tvm_cascade.corpus.workload import Workload
 from tvm_cascade.driver.progress import waiting
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import InputError, WorkloadError
@@ -43,7 +44,6 @@ _OF_TVMSCRIPT = (
     "in TVM 0.27 TVMScript is @T.prim_func(s_tir=True), with T.sblock around every store and T.sblock_alloc_buffer for "
     "temporaries"
 )
-Job = Workload | GivenFunction
 
 
 def chosen_jobs(names: Sequence[str], args: argparse.Namespace) -> list[Job]:

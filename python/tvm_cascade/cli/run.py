@@ -10,12 +10,6 @@ from collections.abc import Mapping
 import tvm
 from rich.table import Table
 
-from tvm_cascade.bench.case import Case
-from tvm_cascade.bench.check import Checked, check
-from tvm_cascade.bench.peers import PEERS
-from tvm_cascade.bench.record import OURS_FUSED, OURS_UNFUSED, TVM_DEFAULT, Row, Status
-from tvm_cascade.bench.suites import Entry
-from tvm_cascade.bench.timing import IdleGate, Plan, Timing, measure
 from tvm_cascade.cli.arguments import (
     add_only_argument,
     add_option_arguments,
@@ -25,7 +19,11 @@ from tvm_cascade.cli.arguments import (
     options_given,
     target_of,
 )
-from tvm_cascade.cli.programs import TOLD, Job, chosen_jobs
+from tvm_cascade.cli.programs import TOLD, chosen_jobs
+from tvm_cascade.cli.timing import IdleGate, Plan, Timing, measure
+from tvm_cascade.corpus.case import Case, Job
+from tvm_cascade.corpus.check import Checked, Row, Status, check
+from tvm_cascade.corpus.forms import FORMS, OURS_FUSED, OURS_UNFUSED, TVM_DEFAULT
 from tvm_cascade.driver.backends import BACKENDS
 from tvm_cascade.driver.progress import waiting
 from tvm_cascade.errors import InputError
@@ -53,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Build, fuse, explain, run, check and time; returns the exit code, 1 where a program is wrong or fails."""
     on_cpus = [kind for kind, backend in BACKENDS.items() if backend.runtime == "cpu"]
-    gpus = "`explain --target sm_90a` says what a GPU gets, and `bench --suite prefill` measures on one"
+    gpus = "`explain --target sm_90a` says what a GPU gets, and `python -m benchmarks` in a checkout measures on one"
     target = target_of(args.target, on_cpus, gpus)
     options = FuseOptions.from_environment(**options_given(args))
     check_seed(args)
@@ -64,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
 def _run(job: Job, options: FuseOptions, target: tvm.target.Target, seed: int) -> int:
     _check_memory(job)
     with waiting(f"deriving and checking the folds of {job.name}"):
-        case = Case(Entry(job, None), options, target, seed)
+        case = Case(job, options, target, seed)
     shape = " ".join(f"{extent}={size}" for extent, size in job.shape.items())
     print(f"{job.name} ({job.dtype}){': ' if shape else ''}{shape}\ntarget: {target}\n")
     print(f"{explain_outcomes({job.name: case.func}, {job.name: case.outcome})}\n", flush=True)
@@ -73,7 +71,7 @@ def _run(job: Job, options: FuseOptions, target: tvm.target.Target, seed: int) -
         return 0
     forms = [TVM_DEFAULT, OURS_UNFUSED] + ([OURS_FUSED] if case.outcome.fused else [])
     with waiting("compiling, running and checking against float64"):
-        checked = check(case, {name: PEERS[name] for name in forms})
+        checked = check(case, {name: FORMS[name] for name in forms})
     gate = IdleGate(_GATE_SECONDS)
     with waiting(lambda: f"timing{gate.told}"):
         timings = measure({name: r.call for name, r in checked.runnable.items()}, _PLAN, gate)

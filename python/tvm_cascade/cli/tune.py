@@ -5,27 +5,25 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import tvm
 
-from tvm_cascade.bench import tuning_suites
-from tvm_cascade.bench.workload import Workload
 from tvm_cascade.cli.arguments import (
     add_only_argument,
     add_option_arguments,
     add_shape_arguments,
     check_seed,
     check_writable,
-    console,
     options_given,
     target_of,
 )
-from tvm_cascade.cli.programs import TOLD, Job, chosen_jobs, identifier_of, tuning_inputs
+from tvm_cascade.cli.programs import TOLD, chosen_jobs, identifier_of, tuning_inputs
+from tvm_cascade.corpus.case import Job
 from tvm_cascade.driver.backends import BACKENDS
 from tvm_cascade.errors import InputError
-from tvm_cascade.tuning import shipping, summary
+from tvm_cascade.tuning import shipping
 from tvm_cascade.tuning.building import Builder, LocalBuilder
 from tvm_cascade.tuning.exhaustion import DEFAULT_TRIALS
 from tvm_cascade.tuning.records import Records
@@ -38,15 +36,17 @@ from tvm_cascade.tuning.tune import EVERY, tune
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("program", metavar="PROGRAM", nargs="?", help=TOLD)
-    told = "in place of a program: tune all of a suite, and tell how near the model's own choices are to the best"
-    parser.add_argument(
-        "--suite",
-        choices=tuning_suites.SUITES,
-        metavar="SUITE",
-        help=f"{told} (`bench` lists them, and tuning-cpu and tuning-gpu)",
-    )
     add_only_argument(parser)
     add_shape_arguments(parser)
+    add_session_arguments(parser)
+    told = "instead of tuning: write what these databases know to that of --work-dir"
+    parser.add_argument("--merge", type=Path, nargs="+", default=[], metavar="FOLDER", help=told)
+    told = "instead of tuning: enter the best designs of these databases into what this package ships, in its sources"
+    parser.add_argument("--ship", type=Path, nargs="+", default=[], metavar="FOLDER", help=told)
+
+
+def add_session_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare how sessions tune, and the options of the pass."""
     parser.add_argument("--target", default="auto", help='"auto" (the CPU of this machine), cuda, or a target of TVM')
     told = f'designs to try, or "{EVERY}": without leaving out those of long estimates (default: %(default)s)'
     parser.add_argument("--trials", type=_trials, default=DEFAULT_TRIALS, metavar="N", help=told)
@@ -60,10 +60,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     told = "designs that are built at a time (default: half the cores, up to 6)"
     parser.add_argument("--jobs", type=int, metavar="N", help=told)
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the inputs (default: %(default)s)")
-    told = "instead of tuning: write what these databases know to that of --work-dir"
-    parser.add_argument("--merge", type=Path, nargs="+", default=[], metavar="FOLDER", help=told)
-    told = "instead of tuning: enter the best designs of these databases into what this package ships, in its sources"
-    parser.add_argument("--ship", type=Path, nargs="+", default=[], metavar="FOLDER", help=told)
     add_option_arguments(parser)
 
 
@@ -73,14 +69,16 @@ def _trials(text: str) -> int | str:
 
 def run(args: argparse.Namespace) -> int:
     """Tune, merge or ship; returns the exit code, 1 where nothing could be measured."""
-    if (args.program is not None) + (args.suite is not None) + bool(args.merge) + bool(args.ship) != 1:
-        expected = "a PROGRAM, or --suite SUITE, or --merge FOLDER…, or --ship FOLDER…"
+    if (args.program is not None) + bool(args.merge) + bool(args.ship) != 1:
+        expected = "a PROGRAM, or --merge FOLDER…, or --ship FOLDER…"
         raise InputError(expected, "none of them, or several", "tune")
     if missing := [str(folder) for folder in [*args.merge, *args.ship] if not folder.is_dir()]:
         raise InputError("folders of databases", ", ".join(missing), "--merge or --ship")
     if args.merge:
         return _merge(args.merge, args.work_dir)
-    return _ship(args.ship) if args.ship else _tune(args)
+    if args.ship:
+        return _ship(args.ship)
+    return 0 if all(one.best is not None for _, one in tuned(chosen_jobs([args.program], args), args)) else 1
 
 
 def _merge(folders: Sequence[Path], into: Path) -> int:
@@ -99,7 +97,8 @@ def _ship(folders: Sequence[Path]) -> int:
     return 0 if written else 1
 
 
-def _tune(args: argparse.Namespace) -> int:
+def tuned(jobs: Iterable[Job], args: argparse.Namespace) -> list[tuple[str, FunctionTuning]]:
+    """The sessions of the functions of programs, under their labels; printed, and written where `--json` says."""
     here = [kind for kind, backend in BACKENDS.items() if args.tracker is not None or backend.first_device.exist]
     target = target_of(args.target, here, "tune for others where there is such a device: there, or by --tracker")
     check_seed(args)
@@ -109,25 +108,12 @@ def _tune(args: argparse.Namespace) -> int:
         builder, runner = LocalBuilder(batch=args.jobs), _runner(args)
         stack.callback(builder.close)
         stack.callback(runner.close)
-        for job in _jobs(args):
-            found += _tuned(job, target, builder, runner, args)
+        for job in jobs:
+            found += _sessions(job, target, builder, runner, args)
             if args.json is not None:  # what was found by then is not lost
-                args.json.write_text(json.dumps(summary.as_json(found), indent=1))
-    if args.suite is not None:
-        out = console()
-        out.print(summary.table(found))
-        out.print(summary.sentence(found), markup=False)
-    return 0 if all(one.best is not None for _, one in found) else 1
-
-
-def _jobs(args: argparse.Namespace) -> Sequence[Job]:
-    if args.suite is None:
-        return chosen_jobs([args.program], args)
-    if args.shape or args.dtype:
-        raise InputError("--shape and --dtype with a program", "a suite", "tune")
-    jobs = tuning_suites.entries(args.suite, args.only)
-    sized = [job.cpu if args.small and isinstance(job, Workload) else job for job in jobs]
-    return list({job.label: job for job in sized}.values())
+                rows = [{"program": label, **one.to_json()} for label, one in found]
+                args.json.write_text(json.dumps(rows, indent=1))
+    return found
 
 
 def _runner(args: argparse.Namespace) -> LocalRunner | TrackerRunner:
@@ -142,7 +128,7 @@ def _runner(args: argparse.Namespace) -> LocalRunner | TrackerRunner:
     return TrackerRunner(host, int(port), args.key)
 
 
-def _tuned(
+def _sessions(
     job: Job, target: tvm.target.Target, builder: Builder, runner: Runner, args: argparse.Namespace
 ) -> list[tuple[str, FunctionTuning]]:
     """The sessions of a program's functions, under its label."""

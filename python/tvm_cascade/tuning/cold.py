@@ -4,7 +4,7 @@
     a design behind it       |launch|  read  | design |        the difference is what the design takes on the device
 
 What is read is never written, so that nothing has to go back to memory while the design runs; and while the device
-reads, the host starts the design, so that its time to do so does not count. `bench` takes times of the same meaning.
+reads, the host starts the design, so that its time to do so does not count. The benchmarks take times of that meaning.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""Random programs with matrix products: their grammar, the programs in TE and in torch, trials and their table."""

@@ -1,0 +1,129 @@
+"""A program as data: arguments, outputs and arithmetic, before it becomes a PrimFunc."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import ml_dtypes
+import numpy as np
+from tvm import te, tirx
+from tvm.ir import Expr
+
+from tvm_cascade.corpus.programs.draws import Draw, Values
+
+Shape = Mapping[str, int]
+Axes = Mapping[str, int]
+"""Axis names, which become the loop names, with their extents, outermost first."""
+
+
+@dataclass(frozen=True)
+class Precision:
+    """The dtype that tensors are stored in, and the one that arithmetic and sums use."""
+
+    storage: str
+    accumulate: str
+
+    def widen(self, value: Expr) -> Expr:
+        """`value` in the accumulation dtype."""
+        return value.astype(self.accumulate)
+
+    def constant(self, value: float) -> Expr:
+        """A constant of the accumulation dtype."""
+        return tirx.const(float(value), self.accumulate)
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An input tensor and how its values are drawn.
+
+    Attributes
+    ----------
+    deviation : what drawn values are multiplied by.
+    """
+
+    tensor: te.Tensor
+    draw: Draw
+    deviation: float = 1.0
+
+    def values(self, rng: np.random.Generator, kind: str) -> Values:
+        """An array of the tensor's shape and dtype."""
+        drawn = self.draw(rng, extents(self.tensor), kind)
+        return (drawn if self.deviation == 1.0 else drawn * self.deviation).astype(dtype_of(self.tensor))
+
+
+@dataclass(frozen=True)
+class Program:
+    """An unfused program.
+
+    Attributes
+    ----------
+    arguments : inputs, in the order of the PrimFunc's parameters.
+    outputs : tensors asked for, in the order of the parameters that follow.
+    flops : useful floating-point operations: two per multiply-add of a matrix product, one per other operation
+        of an element (an exponential counts as one). Scores that a mask throws away are not counted.
+    unread : bytes of the arguments that no result depends on, wherever that is known without their values: keys
+        behind the lengths or before the windows of all queries.
+    """
+
+    arguments: tuple[Argument, ...]
+    outputs: tuple[te.Tensor, ...]
+    flops: int
+    unread: int = 0
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes of all inputs, each read once, but for what nobody needs."""
+        return sum(_bytes_of(argument.tensor) for argument in self.arguments) - self.unread
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes of all outputs."""
+        return sum(map(_bytes_of, self.outputs))
+
+    @property
+    def compulsory_bytes(self) -> int:
+        """Those that are read and those that are written."""
+        return self.bytes_read + self.bytes_written
+
+    def prim_func(self) -> tirx.PrimFunc:
+        """The program as S-TIR, one block per stage, named "main"."""
+        parameters = [argument.tensor for argument in self.arguments] + list(self.outputs)
+        return te.create_prim_func(parameters).with_attr("global_symbol", "main")
+
+
+Builder = Callable[[Shape, Precision], Program]
+
+
+def extents(tensor: te.Tensor) -> tuple[int, ...]:
+    """The tensor's shape as Python integers."""
+    return tuple(int(extent) for extent in tensor.shape)
+
+
+def dtype_of(tensor: te.Tensor) -> np.dtype[np.generic]:
+    """The tensor's dtype as NumPy has it, bfloat16 and the float8 types by way of ml_dtypes."""
+    name = str(tensor.dtype.dtype)
+    return np.dtype(getattr(ml_dtypes, name, name))
+
+
+def _bytes_of(tensor: te.Tensor) -> int:
+    return math.prod(extents(tensor)) * dtype_of(tensor).itemsize
+
+
+def placeholder(axes: Axes, dtype: str, name: str) -> te.Tensor:
+    """An input tensor over the axes."""
+    return te.placeholder(tuple(axes.values()), dtype, name=name)
+
+
+def stage(axes: Axes, element: Callable[..., Expr], name: str) -> te.Tensor:
+    """One stage: `element` at every point of the axes, whose names become the loops' names."""
+    return te.compute(tuple(axes.values()), lambda *at: element(*at), name=name, varargs_names=list(axes))
+
+
+def output_stage(precision: Precision, axes: Axes, element: Callable[..., Expr], name: str) -> te.Tensor:
+    """A last stage, computed in the accumulation dtype and stored in the storage dtype."""
+    if precision.storage == precision.accumulate:
+        return stage(axes, element, name)
+    wide = stage(axes, element, f"{name}_{precision.accumulate}")
+    return stage(axes, lambda *at: wide(*at).astype(precision.storage), name)

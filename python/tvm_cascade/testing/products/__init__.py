@@ -1,1 +1,0 @@
-"""Random programs with matrix products: their grammar, the programs in TE and in torch, and trials of them."""
