@@ -32,7 +32,7 @@ from tvm.tirx.compilation_pipeline import get_tir_pipeline
 from tvm.tirx.transform import BindTarget
 
 from tvm_cascade.plan.plan import Plan
-from tvm_cascade.tile.pipeline import register_mixed_pipeline
+from tvm_cascade.tile.launch.pipeline import register_mixed_pipeline
 from tvm_cascade.tile.skeleton import Kernel
 
 from .kernel_programs import GROUPS, TARGET, geometry_of, programs

@@ -15,8 +15,8 @@ import tvm_cascade
 from tvm_cascade.evaluate.oracle import evaluate, signature
 from tvm_cascade.evaluate.tolerance import check
 from tvm_cascade.plan.host import host_function
-from tvm_cascade.tile.dependent import WAITS
-from tvm_cascade.tile.pipeline import register_mixed_pipeline
+from tvm_cascade.tile.launch.dependent import WAITS
+from tvm_cascade.tile.launch.pipeline import register_mixed_pipeline
 
 from . import functions
 from .run import draw, plan_of

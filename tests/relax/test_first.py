@@ -9,8 +9,8 @@ from tvm.relax.frontend.nn import op
 
 from tvm_cascade.relax import get_pipeline
 from tvm_cascade.relax.first import first_callees
-from tvm_cascade.tile.dependent import AT_ONCE
-from tvm_cascade.tile.pipeline import register_mixed_pipeline
+from tvm_cascade.tile.launch.dependent import AT_ONCE
+from tvm_cascade.tile.launch.pipeline import register_mixed_pipeline
 
 from .test_fuse_cascades import Forward, module_of
 from .test_surroundings import GPU, LENGTH, ROWS, calls_of, rms_norm

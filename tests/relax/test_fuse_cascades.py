@@ -18,7 +18,7 @@ from tvm_cascade.errors import InputError, OptionError
 from tvm_cascade.evaluate import tolerance
 from tvm_cascade.relax import FuseCascades, get_pipeline, grouping
 from tvm_cascade.relax.pipeline import Pipeline
-from tvm_cascade.tile.dependent import is_dependent
+from tvm_cascade.tile.launch.dependent import is_dependent
 
 Forward = Callable[..., object]
 

@@ -12,7 +12,7 @@ import tvm
 from tvm import tirx
 
 import tvm_cascade
-from tvm_cascade.tile.pipeline import register_mixed_pipeline
+from tvm_cascade.tile.launch.pipeline import register_mixed_pipeline
 from tvm_cascade.tile.skeleton import Kernel
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig
 from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig

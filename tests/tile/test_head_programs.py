@@ -11,7 +11,7 @@ from tvm_cascade import explain
 from tvm_cascade.corpus import workloads
 from tvm_cascade.evaluate.oracle import evaluate
 from tvm_cascade.evaluate.tolerance import check
-from tvm_cascade.tile.fast_math import is_fast, with_fast_math
+from tvm_cascade.tile.launch.fast_math import is_fast, with_fast_math
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.skeletons.product.folded.config import LongConfig
 

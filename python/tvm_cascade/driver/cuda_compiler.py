@@ -19,8 +19,8 @@ from tvm.tirx.transform import BindTarget
 
 from tvm_cascade.devices.host import core_count
 from tvm_cascade.driver.progress import tell
-from tvm_cascade.tile.fast_math import is_fast
-from tvm_cascade.tile.pipeline import for_a_thread, register_mixed_pipeline
+from tvm_cascade.tile.launch.fast_math import is_fast
+from tvm_cascade.tile.launch.pipeline import for_a_thread, register_mixed_pipeline
 
 _COMPILER, _EXACT_MATH = "TVM_CUDA_COMPILE_MODE", "TVM_CUDA_NVCC_NO_FAST_MATH"
 _NVRTC_OPTIONS, _EXACT_ARITHMETIC = "TVM_CUDA_NVRTC_EXTRA_OPTS", "--ftz=false --prec-div=true --prec-sqrt=true"

@@ -23,8 +23,8 @@ from tvm_cascade.schedule.inlining import inline_maps
 from tvm_cascade.schedule.offset_divisions import divisions_apart
 from tvm_cascade.schedule.private_copy import private_copy
 from tvm_cascade.schedule.vector_math import powers_as_products
-from tvm_cascade.tile.dependent import GIVEN, SHORT
-from tvm_cascade.tile.fast_math import with_fast_math
+from tvm_cascade.tile.launch.dependent import GIVEN, SHORT
+from tvm_cascade.tile.launch.fast_math import with_fast_math
 from tvm_cascade.tile.skeleton import Kernel, Setting
 from tvm_cascade.transform.fuse_function import AsItIs, Outcome
 from tvm_cascade.transform.handoff import carried_folds, is_fused

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from tvm import tirx
 
 from tvm_cascade.plan.plan import Plan
-from tvm_cascade.tile.dependent import WAITS
+from tvm_cascade.tile.launch.dependent import WAITS
 
 
 def host_function(plan: Plan, name: str, steps: Sequence[str]) -> tirx.PrimFunc:

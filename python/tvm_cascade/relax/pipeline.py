@@ -37,7 +37,7 @@ from tvm_cascade.relax.views import RewriteMovesAsViews
 from tvm_cascade.report.apart import Apart
 from tvm_cascade.report.explanation import Explanation
 from tvm_cascade.report.outcomes import explain_outcomes
-from tvm_cascade.tile.dependent import AT_ONCE, GIVEN, SHORT, STARTS, WAITS
+from tvm_cascade.tile.launch.dependent import AT_ONCE, GIVEN, SHORT, STARTS, WAITS
 from tvm_cascade.tile.skeleton import Kernel
 
 _DISPATCHED = (
@@ -205,7 +205,7 @@ def _overlapping(mod: tvm.IRModule, ready: Mapping[str, Lowered], device: Device
 
 
 def _dependent(func: tirx.PrimFunc, lowered: Lowered, device: Device, at_once: bool) -> tirx.PrimFunc:
-    """A function with what `tile.dependent` makes of its kernels, where the device has such launches."""
+    """A function with what `tile.launch.dependent` makes of its kernels, where the device has such launches."""
     if not isinstance(device, Gpu) or not device.has_clusters:
         return func
     chosen = lowered.chosen

@@ -21,8 +21,8 @@ from tvm_cascade.analysis.program import Program
 from tvm_cascade.devices.cards import H200
 from tvm_cascade.devices.device import Gpu, Instructions
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.tile.ahead import Ahead
 from tvm_cascade.tile.estimate import Work, count_work
+from tvm_cascade.tile.launch.ahead import Ahead
 
 S = TypeVar("S")
 P = TypeVar("P")

@@ -19,7 +19,7 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from tvm_cascade.tile.pipeline import register_mixed_pipeline
+from tvm_cascade.tile.launch.pipeline import register_mixed_pipeline
 
 from .guarded import Array, Guarded
 from .translate import translate

@@ -26,7 +26,6 @@ from tvm_cascade.steps.verify import verify
 from tvm_cascade.symbolic.functions import Round
 from tvm_cascade.symbolic.printing import formula
 from tvm_cascade.symbolic.rounding import FORMATS, NARROW_RANGE
-from tvm_cascade.tile.ahead import Ahead
 from tvm_cascade.tile.attention.bounded import is_bounded
 from tvm_cascade.tile.attention.near_zero import NearZero, find_near_zero
 from tvm_cascade.tile.attention.optimistic import Optimistic, find_optimistic, free_extreme
@@ -36,6 +35,7 @@ from tvm_cascade.tile.binary import in_base_two
 from tvm_cascade.tile.element import REGISTER, read_element, varies
 from tvm_cascade.tile.element import Element as ScoreElement
 from tvm_cascade.tile.fragment import DTYPE
+from tvm_cascade.tile.launch.ahead import Ahead
 from tvm_cascade.tile.operand import MATRIX_DTYPES, Unfit, dtypes_text
 from tvm_cascade.transform.absorption import Relation
 from tvm_cascade.transform.dead_tiles import dead_positions
@@ -60,8 +60,8 @@ class TileProgram:
     near_zero : how scores are mapped where they are small; None where that is as where they are not.
     ahead : what is brought into the cache for a later kernel; None for nothing.
     early : the next kernel starts once all its blocks have started, on multiprocessors that it leaves.
-    given : kernels before it write nothing that it reads but the left operand (`tile.dependent`): the others are copied
-        while those end.
+    given : kernels before it write nothing that it reads but the left operand (`launch.dependent`): the others are
+        copied while those end.
     late : what kernels before it write. It starts while they end, and waits for them where results are stored; empty
         where it waits at first.
     """

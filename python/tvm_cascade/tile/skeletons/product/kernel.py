@@ -19,9 +19,9 @@ from tvm import ir, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.dependent import let_others_start, wait_for_others
 from tvm_cascade.tile.emit import branches, named, parameter, ptx, shared_pool, when
 from tvm_cascade.tile.hopper.barrier import Ring, cluster_sync, fence_barriers
+from tvm_cascade.tile.launch.dependent import let_others_start, wait_for_others
 from tvm_cascade.tile.skeletons.product.config import ProductConfig
 from tvm_cascade.tile.skeletons.product.consumer import Consumer
 from tvm_cascade.tile.skeletons.product.epilogue import Epilogue

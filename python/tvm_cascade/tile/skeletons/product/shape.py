@@ -102,7 +102,8 @@ class MatrixProduct:
     tiled : the outputs that bulk copies store, by their buffers.
     paired : the outputs of which neighbours in a row can be stored at once, two and two.
     scales : what products of each step along k are multiplied by before they are summed further.
-    given : no kernel before writes an operand on the right (`tile.dependent`): first tiles are copied while those end.
+    given : no kernel before writes an operand on the right (`launch.dependent`): first tiles are copied while those
+        end.
     """
 
     program: Program

@@ -14,9 +14,9 @@ from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.tir import dtype_of, loads_of, same, substitute, uses
 from tvm_cascade.tile.attention.row_values import RowValues, with_rows_apart
 from tvm_cascade.tile.attention.shape import Stream, product_along
-from tvm_cascade.tile.dependent import read_four_late, read_late
 from tvm_cascade.tile.emit import put, registers
 from tvm_cascade.tile.fragment import Symbols, placed
+from tvm_cascade.tile.launch.dependent import read_four_late, read_late
 from tvm_cascade.tile.operand import runs_along
 from tvm_cascade.tile.output import Output, member_at
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling

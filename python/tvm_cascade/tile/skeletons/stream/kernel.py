@@ -23,17 +23,17 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.extent import product
-from tvm_cascade.tile.ahead import Fetching
 from tvm_cascade.tile.attention.longest_first import LongestFirst
 from tvm_cascade.tile.attention.operands.feed import Feed, Feeds, arrivals_of, staged_tiles
 from tvm_cascade.tile.attention.program import TileProgram
 from tvm_cascade.tile.attention.scheduler import Scheduler
 from tvm_cascade.tile.attention.shape import Product
 from tvm_cascade.tile.attention.tile_schedule import visited_tiles
-from tvm_cascade.tile.dependent import let_others_start
 from tvm_cascade.tile.emit import branches, kernel_extent, named, parameter, ptx, shared_pool, when
 from tvm_cascade.tile.hopper.barrier import Barriers
 from tvm_cascade.tile.hopper.copy import ROW_WARPS, TensorMap
+from tvm_cascade.tile.launch.ahead import Fetching
+from tvm_cascade.tile.launch.dependent import let_others_start
 from tvm_cascade.tile.operand import Operand
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig, tile_schedule
 from tvm_cascade.tile.skeletons.stream.consumer import Consumer

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from tvm_cascade.steps.program import Tuple
 from tvm_cascade.tile.estimate import operations_of
-from tvm_cascade.tile.fast_math import needs_exact
+from tvm_cascade.tile.launch.fast_math import needs_exact
 from tvm_cascade.tile.row.program import RowProgram
 from tvm_cascade.tile.skeletons.product.folded.selection import selection_of
 from tvm_cascade.tile.skeletons.product.folded.shape import FoldedProduct

@@ -22,10 +22,10 @@ from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.steps.program import program_of
 from tvm_cascade.tile.attention.rows import Place, RowFold
 from tvm_cascade.tile.attention.shape import Product
-from tvm_cascade.tile.dependent import wait_for_others
 from tvm_cascade.tile.emit import bind, branches, kernel_extent, named, put, registers, when
 from tvm_cascade.tile.fragment import DTYPE, NEIGHBOURS, QUAD, ROWS
 from tvm_cascade.tile.hopper.barrier import Barriers, cluster_arrive, cluster_wait, fence_barriers
+from tvm_cascade.tile.launch.dependent import wait_for_others
 from tvm_cascade.tile.merge.cluster import send_four_to_rank, take_four
 from tvm_cascade.tile.merge.combine import Alone, merge
 from tvm_cascade.tile.merge.lanes import WARP, in_no_lane

@@ -17,8 +17,8 @@ from tvm_cascade.tile.attention.operands.widen import Widener
 from tvm_cascade.tile.attention.pieces import Piece
 from tvm_cascade.tile.attention.program import TileProgram
 from tvm_cascade.tile.attention.ragged import RaggedCut
-from tvm_cascade.tile.dependent import let_others_start, wait_for_others
 from tvm_cascade.tile.emit import branches, named, ptx, shared_pool, when
+from tvm_cascade.tile.launch.dependent import let_others_start, wait_for_others
 from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.skeletons.stream.kernel import StreamKernel
 from tvm_cascade.tile.skeletons.stream.pieces.clustered import ClusterMeeting

@@ -12,10 +12,10 @@ from tvm.target import Target
 from tvm.tirx import compilation_pipeline
 
 from tvm_cascade.devices.host import core_count
-from tvm_cascade.tile.aliasing import true_aliasing
-from tvm_cascade.tile.dependent import is_dependent, with_dependence
-from tvm_cascade.tile.fast_math import is_fast, marked_fast
-from tvm_cascade.tile.literals import exact_literals
+from tvm_cascade.tile.launch.aliasing import true_aliasing
+from tvm_cascade.tile.launch.dependent import is_dependent, with_dependence
+from tvm_cascade.tile.launch.fast_math import is_fast, marked_fast
+from tvm_cascade.tile.launch.literals import exact_literals
 
 R = TypeVar("R")
 
