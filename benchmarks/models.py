@@ -194,7 +194,7 @@ def _image(name: str, size: Mapping[str, int]) -> Built:
     import transformers
 
     config = getattr(transformers, f"{name}Config")()
-    if hasattr(config, "num_hidden_layers") and isinstance(config.num_hidden_layers, int):
+    if isinstance(getattr(config, "num_hidden_layers", None), int) and not hasattr(config, "depths"):
         config.num_hidden_layers = size["layers"]
     side = config.image_size if isinstance(getattr(config, "image_size", None), int) else 224
     example = {"pixel_values": torch.randn(size["batch"], 3, side, side)}
