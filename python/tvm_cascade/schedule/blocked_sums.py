@@ -51,10 +51,6 @@ class _Sum:
     def store(self) -> tirx.BufferStore:
         return self.around.block.body
 
-    def bound(self) -> dict[tirx.Var, ir.Expr]:
-        """The values of the block's variables."""
-        return {axis.var: at for axis, at in zip(self.around.block.iter_vars, self.around.iter_values, strict=True)}
-
 
 def blocked_sums(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """The function with its long float32 sums in register tiles in blocks; not scheduled any more."""
@@ -80,8 +76,7 @@ def _sum(loop: tirx.For) -> _Sum | None:
         return None
     if not same(value.a, tirx.BufferLoad(store.buffer, list(store.indices))):
         return None
-    found = _Sum((), (), nest)
-    places = [substitute(index, found.bound()) for index in store.indices]
+    places = [substitute(index, _bound(nest)) for index in store.indices]
     moving = [any(uses(place, [one.loop_var]) for place in places) for one in loops]
     first = moving.index(True) if True in moving else len(loops)
     reduced, tile = loops[:first], loops[first:]
@@ -92,6 +87,11 @@ def _sum(loop: tirx.For) -> _Sum | None:
     if any(one.kind not in _TILED or not isinstance(extent_of(one.extent), int) for one in tile):
         return None
     return _Sum(tuple(reduced), tuple(tile), nest) if reduced and tile else None
+
+
+def _bound(place: s_tir.SBlockRealize) -> dict[tirx.Var, ir.Expr]:
+    """The values of a block's variables."""
+    return {axis.var: value for axis, value in zip(place.block.iter_vars, place.iter_values, strict=True)}
 
 
 def _cut(found: _Sum) -> tuple[int, int] | None:
@@ -125,7 +125,7 @@ def _in_blocks(found: _Sum, place: int, depth: int, made: list[tirx.Var]) -> tir
 
     def added(own: list[tirx.Var]) -> tirx.Stmt:
         here = dict(zip((loop.loop_var for loop in found.tile), own, strict=True))
-        at = [substitute(substitute(index, found.bound()), here) for index in store.indices]
+        at = [substitute(substitute(index, _bound(found.around)), here) for index in store.indices]
         sum_of_both = tirx.BufferLoad(store.buffer, at) + tirx.BufferLoad(part, own)
         there = substitute(found.around.predicate, here)
         return tirx.IfThenElse(there, tirx.BufferStore(store.buffer, sum_of_both, at), None)

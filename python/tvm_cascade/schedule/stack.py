@@ -47,10 +47,7 @@ def cells_on_the_stack(func: tirx.PrimFunc) -> tirx.PrimFunc:
         return place if new.same_as(place.buffer) else tirx.BufferStore(new, place.value, place.indices)
 
     def allocate(block: s_tir.SBlock) -> s_tir.SBlock:
-        if not block.alloc_buffers:
-            return block
-        own = (block.name_hint, block.body, block.init, [of(buffer) for buffer in block.alloc_buffers])
-        return s_tir.SBlock(block.iter_vars, block.reads, block.writes, *own, block.match_buffers, block.annotations)
+        return _with_buffers(block, [of(buffer) for buffer in block.alloc_buffers]) if block.alloc_buffers else block
 
     kinds = [(ir.TensorLoad, read), (tirx.BufferStore, write), (s_tir.SBlock, allocate)]
     return func.with_body(tvm_ffi.structural_map(func.body, kinds))
@@ -93,10 +90,14 @@ def lets_on_the_stack(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 def allocating(func: tirx.PrimFunc, buffers: Sequence[tirx.Var]) -> tirx.PrimFunc:
     """The function with buffers of its own; TVM moves them to where they are used."""
-    root = func.body.block
-    own = (root.name_hint, root.body, root.init, [*root.alloc_buffers, *buffers])
-    block = s_tir.SBlock(root.iter_vars, root.reads, root.writes, *own, root.match_buffers, root.annotations)
-    return func.with_body(s_tir.SBlockRealize(func.body.iter_values, func.body.predicate, block))
+    root = func.body
+    block = _with_buffers(root.block, [*root.block.alloc_buffers, *buffers])
+    return func.with_body(s_tir.SBlockRealize(root.iter_values, root.predicate, block))
+
+
+def _with_buffers(block: s_tir.SBlock, buffers: Sequence[tirx.Var]) -> s_tir.SBlock:
+    own = (block.name_hint, block.body, block.init, list(buffers))
+    return s_tir.SBlock(block.iter_vars, block.reads, block.writes, *own, block.match_buffers, block.annotations)
 
 
 def within(whole: ir.Expr | tirx.Stmt, kind: type[Node]) -> list[Node]:
@@ -114,7 +115,6 @@ def serial(loop: tirx.For) -> tirx.For:
 def _depth(value: ir.Expr) -> int:
     """How many lets a let of the value is in the values of, itself counted, at most."""
     depths: dict[tirx.Var, int] = {}
-
     for let in within(value, prim.Let):
         depths[let.var] = 1 + max((depths[one.var] for one in within(let.value, prim.Let)), default=0)
     return max(depths.values(), default=0)
