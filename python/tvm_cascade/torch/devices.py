@@ -1,7 +1,8 @@
 """The device that a model is on: its target, its names in torch and TVM, and the stream or threads of its calls.
 
-On a CPU the threads of TVM and of torch share the cores: a pool that waits by spinning keeps the other from its work,
-and a caller that is bound to one core has torch start its threads there.
+On a CPU compiled functions run on torch's OpenMP threads. Where torch has others, TVM's own pool shares the cores
+with them: a pool that waits by spinning keeps the other from its work, and a caller that is bound to one core has
+torch start its threads there.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from tvm.target import Target
 
 from tvm_cascade.driver.backends import BACKENDS
 from tvm_cascade.errors import ModelError
+from tvm_cascade.torch.openmp import launch_by_openmp
 
 _KINDS = {"cpu": "llvm", "cuda": "rocm" if torch.version.hip else "cuda"}
 """The kind of TVM's targets that each of torch's kinds of devices runs."""
@@ -33,6 +35,9 @@ _POOL = {
 
 for _name, _value in _POOL.items():
     os.environ.setdefault(_name, _value)
+
+_ON_OPENMP = launch_by_openmp()
+"""The code that starts parallel loops on torch's threads; None where TVM's own pool does."""
 
 _pool = threading.local()
 """`threads`: how many the pool of this thread was last told to use."""
@@ -62,7 +67,8 @@ class ModelDevice:
     def current(self) -> Iterator[None]:
         """While this lasts, TVM works as torch does: on its current stream of a GPU, on as many threads of a CPU."""
         if self.torch.type != "cuda":
-            _use_as_many_threads_as_torch()
+            if _ON_OPENMP is None:
+                _use_as_many_threads_as_torch()
             yield
             return
         with torch.cuda.device(self.torch):
