@@ -27,7 +27,7 @@ from tvm_cascade.tile.estimate import Work as Amounts
 from tvm_cascade.tile.fragment import DTYPE, ROWS
 from tvm_cascade.tile.live import TileRange
 from tvm_cascade.tile.merge.combine import Alone, merge
-from tvm_cascade.tile.merge.slots import Slots, shared_slots
+from tvm_cascade.tile.merge.places import Slots, shared_slots
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.skeleton import Setting
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig

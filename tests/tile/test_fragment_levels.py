@@ -20,12 +20,11 @@ from tvm_cascade.evaluate.tolerance import check
 from tvm_cascade.steps.program import program_of
 from tvm_cascade.tile.attention.shape import read_stream
 from tvm_cascade.tile.emit import named, put, when
-from tvm_cascade.tile.merge.blocks import GridStates
+from tvm_cascade.tile.merge.block import ColumnStates, SharedStates, ThreadStates
 from tvm_cascade.tile.merge.cluster import ClusterStates
-from tvm_cascade.tile.merge.columns import ColumnStates, ThreadStates
 from tvm_cascade.tile.merge.combine import merge
+from tvm_cascade.tile.merge.grid import GridStates
 from tvm_cascade.tile.merge.lanes import WARP, Lanes
-from tvm_cascade.tile.merge.warps import SharedStates
 from tvm_cascade.tile.state import State
 
 from .emulator.run import compiler, emulate

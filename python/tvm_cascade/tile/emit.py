@@ -80,6 +80,19 @@ def ptx(instruction: str, *operands: Any) -> None:
     T.evaluate(_instruction(instruction)(*operands))
 
 
+def device_call(name: str, source: str, *arguments: Any, returned: str = "void") -> Any:
+    """Calls a device function, whose text comes along; a statement of its own where it returns nothing."""
+    call = T.cuda.func_call(name, *arguments, source_code=source, return_type=returned)
+    if returned == "void":
+        T.evaluate(call)
+    return call
+
+
+def sync_block() -> None:
+    """Waits for all threads of the block."""
+    T.evaluate(T.cuda.cta_sync())
+
+
 def kernel_extent(extent: int | ir.Expr) -> ir.Expr:
     """An extent as an expression in the dtype of the kernel's own integers."""
     return tirx.const(extent, "int32") if isinstance(extent, int) else T.cast(extent, "int32")
@@ -100,4 +113,4 @@ def computed_here(value: ir.Expr) -> ir.Expr:
     dtype = str(value.ty.dtype)
     c, bits = _INTEGERS[dtype]
     text = _COMPUTED_HERE.format(c=c, dtype=dtype, bits=bits).replace('r"(', 'l"(' if bits == 64 else 'r"(')
-    return T.cuda.func_call(f"computed_here_{dtype}", value, source_code=text, return_type=dtype)
+    return device_call(f"computed_here_{dtype}", text, value, returned=dtype)

@@ -28,13 +28,12 @@ other block writes them. A launch that is aborted takes the context with it, and
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Any
 
 from tvm import ir
-from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.emit import put, registers
+from tvm_cascade.tile.emit import bind, device_call, put, registers, when
 
 LAUNCHES = 16
 """Launches of a kernel that may be in flight at once without waiting, where memory allows."""
@@ -124,42 +123,73 @@ __device__ __forceinline__ void {name}_release(int set) {{
 """
 
 
-@dataclass
-class LaunchSets:
-    """Emits how a block comes by the set of its launch.
+class LaunchMemory:
+    """Emits global memory of a kernel's module of which each of several launches in flight has a set.
+
+    Parameters
+    ----------
+    name : of the kernel.
+    bytes_of_set : of all that a launch keeps there.
+    claims : of a block: threads that request and release.
 
     Attributes
     ----------
-    name : of the memory.
     sets : how many there are.
-    claims : of a block: threads that request and release.
-    answer : to the block's request, in the thread that made it.
+    set : the number of the launch's own, once a thread knows it.
     """
 
-    name: str
-    sets: int
-    claims: int = 1
-    answer: Any = field(init=False)
+    set: ir.Expr
+
+    def __init__(self, name: str, bytes_of_set: int, claims: int = 1) -> None:
+        self.name, self.sets, self.claims = name, sets_for(bytes_of_set), claims
+
+    @property
+    def fields(self) -> dict[str, object]:
+        """Of the texts of its functions."""
+        return {"name": self.name, "sets": self.sets, "claims": self.claims, "left_bits": LEFT_BITS}
+
+    def start(self, leads: ir.Expr) -> None:
+        """One thread of the block asks for the set; its register of the answer is in the scope of all that follows."""
+        self.allocate()
+        with when(leads):
+            self.request()
 
     def allocate(self) -> None:
-        """The register of the answer, in the scope of all that follows."""
+        """The register of the answer to the block's request."""
         self.answer = registers("home_set", 1, "uint64")
 
     def request(self) -> None:
         """Asks for the set; called once by one thread of every block of the launch."""
-        put(self.answer, 0, self._call("request", _REQUEST, "uint64"))
+        put(self.answer, 0, self.call("request", _WORDS + _REQUEST, returned="uint64"))
 
     def obtain(self) -> ir.Expr:
         """The number of the set, in the thread that has asked; the same each time."""
-        return self._call("obtain", _SEEK + _OBTAIN, "int32", self.answer[0])
+        return self.call("obtain", _WORDS + _SEEK + _OBTAIN, self.answer[0], returned="int32")
+
+    def tell(self, leads: ir.Expr, told: Any, meet: Callable[[], None], place: ir.Expr | int = 0) -> None:
+        """The thread that has asked tells the number to all others of its block.
+
+        Parameters
+        ----------
+        told, place : shared memory, and where in it.
+        meet : waits for all of them.
+        """
+        with when(leads):
+            put(told, place, self.obtain())
+        meet()
+        self.find(told, place)
+
+    def find(self, told: Any, place: ir.Expr | int = 0) -> None:
+        """Takes the number that has been told, for all that follows in the scope."""
+        self.set = bind("set_of_states", told[place])
 
     def release(self, number: ir.Expr) -> None:
         """Gives the block's share in the set back; called once by one thread of every block, after all others' use."""
-        T.evaluate(self._call("release", _RELEASE, "void", number))
+        self.call("release", _WORDS + _RELEASE, number)
 
-    def _call(self, suffix: str, source: str, returned: str, *arguments: ir.Expr) -> Any:
-        text = (_WORDS + source).format(name=self.name, sets=self.sets, claims=self.claims, left_bits=LEFT_BITS)
-        return T.cuda.func_call(f"{self.name}_{suffix}", *arguments, source_code=text, return_type=returned)
+    def call(self, suffix: str, source: str, *arguments: Any, returned: str = "void") -> Any:
+        """Calls a function of the memory."""
+        return device_call(f"{self.name}_{suffix}", source.format(**self.fields), *arguments, returned=returned)
 
 
 def sets_for(nbytes: int) -> int:

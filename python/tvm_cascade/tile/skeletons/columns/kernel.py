@@ -19,10 +19,10 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.extent import product
 from tvm_cascade.analysis.tir import loads_of
-from tvm_cascade.tile.emit import bind, kernel_extent, named, put, shared_pool, when
-from tvm_cascade.tile.merge.blocks import GridStates
+from tvm_cascade.tile.emit import bind, kernel_extent, named, put, shared_pool, sync_block, when
+from tvm_cascade.tile.merge.block import ColumnStates, ThreadStates
 from tvm_cascade.tile.merge.cluster import ClusterStates
-from tvm_cascade.tile.merge.columns import ColumnStates, ThreadStates
+from tvm_cascade.tile.merge.grid import GridStates
 from tvm_cascade.tile.merge.lanes import WARP, Lanes
 from tvm_cascade.tile.output import member_at
 from tvm_cascade.tile.row.again import Guards, Sharing
@@ -94,10 +94,7 @@ class ColumnKernel(MemoryKernel[ColumnConfig]):
             self.flag = named("is_last", pool.alloc((1,), "int32", align=16))
         pool.commit()
         if grid is not None:
-            self.sets = grid.sets
-            self.sets.allocate()
-            with when(self.thread == 0):
-                self.sets.request()
+            grid.start(self.thread == 0)
         if cluster is not None:
             cluster.start()
         self.tile = bind("tile", self.block // config.segments)
@@ -107,18 +104,16 @@ class ColumnKernel(MemoryKernel[ColumnConfig]):
         sweep.fold_rows(states)
         shared.leave(states, group, lane)
         if grid is not None:
-            with when(self.thread == 0):
-                put(self.flag, 0, self.sets.obtain())
-        T.evaluate(T.cuda.cta_sync())
-        if grid is not None:
-            grid.set = bind("set_of_states", self.flag[0])
+            grid.tell(self.thread == 0, self.flag, sync_block)
+        else:
+            sync_block()
         if cluster is not None:
             cluster.started()
         self._over_groups(state, shared, results, cluster, grid)
         if cluster is not None:
             self._over_cluster(state, cluster, results)
         if self.row.position_outputs:
-            T.evaluate(T.cuda.cta_sync())
+            sync_block()
             with when(self._row(lane, 0) < self.rows):
                 self._position_outputs(sweep, results, lane)
 
@@ -197,12 +192,12 @@ class ColumnKernel(MemoryKernel[ColumnConfig]):
         config = self.config
         members = 1 << (config.segments - 1).bit_length()
         at_once = config.threads // members
-        T.evaluate(T.cuda.cta_sync())
+        sync_block()
         with when(self.thread == 0):
             put(self.flag, 0, grid.arrive(self.tile))
             with when(self.flag[0] == 0):
-                self.sets.release(grid.set)
-        T.evaluate(T.cuda.cta_sync())
+                grid.release(grid.set)
+        sync_block()
         with when(self.flag[0] != 0):
             member = bind("segment", self.thread % members)
             with T.serial(-(-config.rows // at_once)) as step:
@@ -215,9 +210,9 @@ class ColumnKernel(MemoryKernel[ColumnConfig]):
                 store = self._finished(state, point, self._sharing(member, members))
                 with when(tirx.And(number < config.rows, row < self.rows)):
                     store.emit(state, member)
-            T.evaluate(T.cuda.cta_sync())
+            sync_block()
             with when(self.thread == 0):
-                self.sets.release(grid.set)
+                grid.release(grid.set)
 
     def _sharing(self, member: ir.Expr, count: int) -> Sharing:
         """Neighbouring lanes that share a row, others beside them."""

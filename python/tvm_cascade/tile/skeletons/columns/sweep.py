@@ -14,7 +14,7 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.analysis.extent import extent_of, same_extent
 from tvm_cascade.analysis.tir import dtype_of, loads_of, uses
 from tvm_cascade.tile.emit import put, registers, when
-from tvm_cascade.tile.merge.columns import ThreadStates
+from tvm_cascade.tile.merge.block import ThreadStates
 from tvm_cascade.tile.row.chunk import ChunkFold
 from tvm_cascade.tile.row.cut import Cut
 from tvm_cascade.tile.row.elements import Tensors, Vectors

@@ -15,12 +15,12 @@ from typing import Any
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.emit import bind, kernel_extent, named, put, shared_pool, when
-from tvm_cascade.tile.merge.blocks import GridStates
+from tvm_cascade.tile.emit import bind, kernel_extent, named, put, shared_pool, sync_block, when
+from tvm_cascade.tile.merge.block import SharedStates, SharedValues
 from tvm_cascade.tile.merge.cluster import ClusterStates
 from tvm_cascade.tile.merge.combine import Reducing
+from tvm_cascade.tile.merge.grid import GridStates
 from tvm_cascade.tile.merge.lanes import WARP, Lanes
-from tvm_cascade.tile.merge.warps import SharedStates, SharedValues
 from tvm_cascade.tile.row.again import Guards, Sharing, exchanged_dtypes
 from tvm_cascade.tile.row.config import RowConfig, ThreadGroup
 from tvm_cascade.tile.row.kernel import MemoryKernel
@@ -145,12 +145,12 @@ class RowKernel(MemoryKernel[RowConfig]):
         """The last block of a row to arrive merges the states of all."""
         segments, grid = self.config.segments, self.grid
         with when(self.thread == 0):
-            grid.set = bind("set_of_states", self.sets.obtain())
+            grid.set = bind("set_of_states", grid.obtain())
             grid.put(state, self.block % segments, index)
             put(self.flag, 0, tirx.Select(grid.arrive(index) != 0, grid.set, -1))
             with when(self.flag[0] < 0):
-                self.sets.release(grid.set)
-        T.evaluate(T.cuda.cta_sync())
+                grid.release(grid.set)
+        sync_block()
         with when(self.flag[0] >= 0):
             grid.set = bind("set_of_all", self.flag[0])
             grid.get(state, self.lane if segments <= WARP else self.thread, index)
@@ -158,19 +158,16 @@ class RowKernel(MemoryKernel[RowConfig]):
             if segments > WARP:
                 self._merge(state, shared.exchange(state, self.warp, self.lane), point)
             self._store(state, point)
-            T.evaluate(T.cuda.cta_sync())
+            sync_block()
             with when(self.thread == 0):
-                self.sets.release(grid.set)
+                grid.release(grid.set)
 
     def _ask_for_set(self, state: State) -> None:
         """Which the block's state goes to by its end."""
         rows = self.row.count
         assert isinstance(rows, int)
         self.grid = GridStates(self.name, self.config.segments, rows, state.form)
-        self.sets = self.grid.sets
-        self.sets.allocate()
-        with when(self.thread == 0):
-            self.sets.request()
+        self.grid.start(self.thread == 0)
 
     def _store(self, state: State, point: Point) -> None:
         member = self._member()

@@ -22,8 +22,8 @@ from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.tile.emit import bind, kernel_extent, named, ptx, put, when
 from tvm_cascade.tile.fragment import QUAD, ROWS, register_index
-from tvm_cascade.tile.merge.blocks import GridStates
 from tvm_cascade.tile.merge.combine import Alone, merge
+from tvm_cascade.tile.merge.grid import GridStates
 from tvm_cascade.tile.merge.lanes import Lanes
 from tvm_cascade.tile.once import computed_once
 from tvm_cascade.tile.row.chunk import Chunk, ChunkFold
@@ -78,10 +78,7 @@ class LongEpilogue:
         self.leads = tirx.And(index == 0, threads.leads)
         if self.config.stretches > 1:
             self.grid = self._grid()
-            self.sets = self.grid.sets
-            self.sets.allocate()
-            with when(self.leads):
-                self.sets.request()
+            self.grid.start(self.leads)
 
     def _state(self, suffix: str = "") -> State:
         return State.in_registers(self.program.row.fold, self.program.dtypes, self.program.reference_dtype, suffix)
@@ -170,10 +167,7 @@ class LongEpilogue:
                 place = own + part * GROUP_ROWS + row * 8
                 self._store(state, self._point(tile, place), QUAD, lane % QUAD, tile.first_row + place <= last)
             return
-        with when(self.leads):
-            put(self.set, 0, self.sets.obtain())
-        self._sync()
-        self.grid.set = bind("set_of_states", self.set[0])
+        self.grid.tell(self.leads, self.set, self._sync)
         first_row = bind("first_row_of_all", tile.row_tile * config.tile.rows)
         with when(tirx.EQ(lane % QUAD, 0)):
             for number, state in enumerate(self.states):
@@ -223,4 +217,4 @@ class LongEpilogue:
         if self.config.stretches > 1:
             self._sync()
             with when(self.leads):
-                self.sets.release(self.sets.obtain())
+                self.grid.release(self.grid.obtain())

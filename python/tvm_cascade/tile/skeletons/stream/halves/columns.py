@@ -14,7 +14,7 @@ from tvm_cascade.analysis.tir import same
 from tvm_cascade.tile.attention.shape import Product, Stream
 from tvm_cascade.tile.fragment import ROWS
 from tvm_cascade.tile.hopper.copy import BOX_BYTES
-from tvm_cascade.tile.merge.pieces import FOUR
+from tvm_cascade.tile.merge.places import FOUR
 from tvm_cascade.tile.operand import Operand, Unfit
 
 GROUPS = 2

@@ -26,10 +26,10 @@ from tvm_cascade.tile.emit import bind, branches, kernel_extent, named, put, reg
 from tvm_cascade.tile.fragment import DTYPE, NEIGHBOURS, QUAD, ROWS
 from tvm_cascade.tile.hopper.barrier import Barriers, cluster_arrive, cluster_wait, fence_barriers
 from tvm_cascade.tile.launch.dependent import wait_for_others
-from tvm_cascade.tile.merge.cluster import send_four_to_rank, take_four
+from tvm_cascade.tile.merge.cluster import send_four_to_rank
 from tvm_cascade.tile.merge.combine import Alone, merge
 from tvm_cascade.tile.merge.lanes import WARP, in_no_lane
-from tvm_cascade.tile.merge.pieces import BYTES, FOUR, as_float
+from tvm_cascade.tile.merge.places import BYTES, FOUR, as_float, take_four
 from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue, Staged
 from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, half_of, sent_registers, sent_scalars
 from tvm_cascade.tile.skeletons.stream.halves.meeting import PieceWork

@@ -16,8 +16,8 @@ from tvm_cascade.tile.attention.pieces import Piece
 from tvm_cascade.tile.emit import bind, named, ptx, when
 from tvm_cascade.tile.fragment import DTYPE, QUAD
 from tvm_cascade.tile.hopper.barrier import Barriers, cluster_arrive, cluster_wait, fence_barriers
-from tvm_cascade.tile.merge.cluster import send_four_to_rank, take_four
-from tvm_cascade.tile.merge.pieces import BYTES, FOUR, SPAN, as_float
+from tvm_cascade.tile.merge.cluster import send_four_to_rank
+from tvm_cascade.tile.merge.places import BYTES, FOUR, SPAN, as_float, from_float, take_four
 from tvm_cascade.tile.skeletons.stream.pieces.meeting import HELD, EachPiece, Group, Meeting, Unit
 from tvm_cascade.tile.skeletons.stream.pieces.patches import OCTET, Patches, whole_fours
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
@@ -65,9 +65,6 @@ class ClusterMeeting(Meeting):
     def start(self) -> None:
         """Arrives as one that has started."""
         cluster_arrive(relaxed=True)
-
-    def begin(self, fold: Group) -> None:
-        """Nothing: shared memory is the block's own."""
 
     def leave(self, fold: Group, piece: Piece) -> None:
         """Sends the state of the block's piece, and waits for the others'."""
@@ -124,8 +121,7 @@ class ClusterMeeting(Meeting):
         send_four_to_rank(place, self.arrived.pointer(0), rank, *four)
 
     def _get(self, unit: Unit, number: ir.Expr, part: int) -> ir.Expr:
-        word, dtype = self.met_scalars[number, unit.row, self.scalars.index(part)], self.form[part].dtype
-        return word if dtype == DTYPE else tirx.reinterpret(dtype, word)
+        return from_float(self.met_scalars[number, unit.row, self.scalars.index(part)], self.form[part].dtype)
 
     def _get_four(self, unit: Unit, number: ir.Expr, part: int, span: ir.Expr, into: Any, first: int) -> None:
         own = self.patches.number(unit.row, span) // self.blocks

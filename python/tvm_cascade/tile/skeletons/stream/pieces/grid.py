@@ -3,12 +3,20 @@
 A block leaves the states of its pieces as it comes to their ends, and merges after the last of them. All blocks fold
 about as long; so none waits for long, and what one has left is in the L2 cache.
 
-What concerns other blocks is done by one thread: by a warp of the producer's group, where one has nothing else to do,
-so that consumers wait for barriers in shared memory alone (`MeetingWarp`); else by the first of the consumers.
+What concerns other blocks is done by one thread: by the first of the consumers; or, where a warp of the producer's
+group has nothing else to do, by that, *apart*, so that consumers wait for barriers in shared memory alone:
+
+    claim       the set of states of the launch, while the first tiles are under way
+    arrive      at an item, once consumers have left the block's state of it
+    wait        for all other pieces; tell the consumers; depart; the last makes the item's word zero
+    release     the set, once consumers have merged
+
+None of this has the consumers wait for memory, and the fences behind it wait for none of their results' stores.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -19,8 +27,9 @@ from tvm_cascade.tile.attention.pieces import SLOTS, Piece
 from tvm_cascade.tile.emit import bind, named, ptx, put, registers, when
 from tvm_cascade.tile.fragment import QUAD
 from tvm_cascade.tile.hopper.barrier import Barriers
+from tvm_cascade.tile.merge.grid import ALL, SHARE, PieceStates
 from tvm_cascade.tile.merge.lanes import WARP, in_no_lane
-from tvm_cascade.tile.merge.pieces import ALL, FOUR, SHARE, PieceStates
+from tvm_cascade.tile.merge.places import FOUR
 from tvm_cascade.tile.skeletons.stream.pieces.meeting import HELD, MEETING, EachPiece, Group, Meeting, Unit
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.work import WARP_GROUP, Work
@@ -36,28 +45,27 @@ class GridMeeting(Meeting):
     ----------
     name : of the kernel.
     groups : warp groups of a block that merge together, each of which has rows of its own.
-    barrier : the named barrier of those.
-    meets : some item has several pieces.
-    apart : a `MeetingWarp` does what concerns other blocks.
+    apart : a warp of the producer's group does what concerns other blocks.
+    parts, part : groups that merge by themselves, each with other columns, and which of them it is.
 
     Attributes
     ----------
-    own_set : where in shared memory the launch's set is.
+    meets : some item has several pieces.
+    barrier : the named barrier of the groups, if there is one part; else the first of those of all parts.
     most_registers : of a thread, which hold elements of states while it merges.
     """
 
-    own_set: int | ir.Expr = 0
-    most_registers: int = HELD
+    barrier = MEETING
+    most_registers = HELD
 
     def __init__(
-        self, tiling: Tiling, name: str, pieces: int | None, groups: int, barrier: int = MEETING, meets: bool = True,
-        apart: bool = False,
+        self, tiling: Tiling, name: str, pieces: int | None, groups: int, apart: bool = False, parts: int = 1,
+        part: ir.Expr | int = 0,
     ) -> None:  # fmt: skip
+        self.meets, self.part, self.parts = pieces != 1, part, parts
         super().__init__(tiling, pieces)
-        self.meets, self.apart = meets, apart and meets
-        blocks, self.barrier, self.threads = tiling.config.blocks, barrier, groups * WARP_GROUP
-        self.states = PieceStates(name, SLOTS * blocks, blocks, self.most_rows, self.form)
-        self.sets = self.states.sets
+        self.apart, blocks, self.threads = apart and self.meets, tiling.config.blocks, groups * WARP_GROUP
+        self.states = PieceStates(name, SLOTS * blocks, blocks, self.most_rows, self.form, parts, part)
         self.sharing = self._lanes_of_a_unit(pieces or 1)
         self.at_a_time = self._spans_of_a_unit(pieces or 1)
 
@@ -75,30 +83,27 @@ class GridMeeting(Meeting):
 
     def allocate(self, pool: Any) -> None:
         """Shared memory by which the thread that waits tells the others, and which set the launch has."""
-        self.told = named("told", pool.alloc((SLOTS,), "int32", align=16))
-        self.set = named("set_of_launch", pool.alloc((1,), "int32", align=4))
+        self.told = named("told", pool.alloc((self.parts * SLOTS,), "int32", align=16))
+        self.set = named("set_of_launch", pool.alloc((self.parts,), "int32", align=4 * self.parts))
         if self.apart:
             warps = self.threads // WARP
             self.known, self.merged = Barriers(pool, 1, 1), Barriers(pool, 1, warps)
             self.left, self.met = Barriers(pool, SLOTS, warps), Barriers(pool, SLOTS, 1)
 
     def initialise(self) -> None:
-        """Initialises the barriers between consumers and the meeting's warp; called by one thread."""
+        """Initialises the barriers between consumers and the warp that is apart; called by one thread."""
         if self.apart:
             for barriers in (self.known, self.merged, self.left, self.met):
                 barriers.initialise()
-
-    def start(self) -> None:
-        """Nothing: nobody waits for a block that has not started."""
 
     def begin(self, fold: Group) -> None:
         """Asks for the launch's set, which is there by the time that the first state is left."""
         if not self.meets or self.apart:
             return
-        self.sets.allocate()
+        self.states.allocate()
         with when(self._leads(fold)):
-            put(self.set, self.own_set, tirx.const(_UNKNOWN, "int32"))
-            self.sets.request()
+            put(self.set, self.part, tirx.const(_UNKNOWN, "int32"))
+            self.states.request()
 
     def leave(self, fold: Group, piece: Piece) -> None:
         """Leaves the state of a piece, and arrives."""
@@ -107,11 +112,9 @@ class GridMeeting(Meeting):
             return
         if self.apart:
             self.known.wait(0, 0)
+            self.states.find(self.set, self.part)
         else:
-            with when(self._leads(fold)):
-                put(self.set, self.own_set, self.sets.obtain())
-            self._meet()
-        self._find_set()
+            self.states.tell(self._leads(fold), self.set, self._meet, self.part)
         self.fold, self.slot = fold, bind("slot", piece.own_slot(fold.threads.block))
         self._leave_state(fold)
         if self.apart:
@@ -129,7 +132,7 @@ class GridMeeting(Meeting):
             self._settle_apart(fold, each_piece)
             return
         with each_piece() as (piece, work), when(in_no_lane(piece.is_whole)):
-            self._find_set()
+            self.states.find(self.set, self.part)
             departed = registers("all_departed", 1, "int32")
             with when(self._leads(fold)):
                 put(self.told, self._told_at(piece), self.states.wait(piece.first_block, piece.blocks))
@@ -140,36 +143,48 @@ class GridMeeting(Meeting):
                 self.states.clear(piece.first_block)
         self._meet()
         with when(self._leads(fold)):
-            self._obtain_late()
-            self.sets.release(self.set[self.own_set])
+            with when(self.set[self.part] == _UNKNOWN):  # of a block that has left no state
+                put(self.set, self.part, self.states.obtain())
+            self.states.release(self.set[self.part])
 
     def _settle_apart(self, fold: Group, each_piece: EachPiece) -> None:
-        """As `settle`, told by the meeting's warp."""
-        with each_piece() as (piece, work), self._where_shared(piece):
+        """As `settle`, told by the warp that is apart."""
+        with each_piece() as (piece, work), self._where_shared(in_no_lane, piece):
             self.met.wait(piece.side, 0)
-            self._find_set()
+            self.states.find(self.set)
             self._merge_share(fold, piece, work)
         self._tell(fold, self.merged, 0)
 
-    def _where_shared(self, piece: Piece) -> AbstractContextManager[None]:
-        """Around what is done for pieces that are not the whole of their item."""
-        return nullcontext() if self.is_of_all else when(in_no_lane(piece.is_whole))
+    def run_apart(self, each_piece: EachPiece) -> None:
+        """What one thread of the warp that is apart does, from the block's first piece to the end of its last."""
+        states, own = self.states, registers("own_set", 1, "int32")
+        states.allocate()
+        states.request()
+        put(own, 0, states.obtain())
+        put(self.set, 0, own[0])
+        self.known.arrive(0)
+        states.set = own[0]
+        with each_piece() as (piece, _), self._where_shared(tirx.Not, piece):
+            self.left.wait(piece.side, 0)
+            states.arrive(piece.first_block)
+        with each_piece() as (piece, _), self._where_shared(tirx.Not, piece):
+            put(self.told, piece.side, states.wait(piece.first_block, piece.blocks))
+            self.met.arrive(piece.side)
+            with when(states.depart(piece.first_block, piece.blocks) != 0):
+                states.clear(piece.first_block)
+        self.merged.wait(0, 0)
+        states.release(states.set)
+
+    def _where_shared(self, no: Callable[[ir.Expr], ir.Expr], piece: Piece) -> AbstractContextManager[None]:
+        """Around what is done for pieces that are not the whole of their item; `no` negates."""
+        return nullcontext() if self.is_of_all else when(no(piece.is_whole))
 
     @staticmethod
     def _tell(fold: Group, barriers: Barriers, number: ir.Expr | int) -> None:
-        """Arrives at a barrier of the meeting's warp, one lane for what all of its warp have stored or loaded."""
+        """Arrives at a barrier of the warp that is apart, one lane for what all of its warp have stored or loaded."""
         T.evaluate(T.cuda.warp_sync())
         with when(fold.threads.lane == 0):
             barriers.arrive(number)
-
-    def _obtain_late(self) -> None:
-        """Of a block that has left no state."""
-        with when(self.set[self.own_set] == _UNKNOWN):
-            put(self.set, self.own_set, self.sets.obtain())
-
-    def _find_set(self) -> None:
-        """In a register, for all that follows in the scope."""
-        self.states.set = bind("set_of_states", self.set[self.own_set])
 
     def _merge_share(self, fold: Group, piece: Piece, work: Work) -> None:
         told, units = bind("told_to", self.told[self._told_at(piece)]), self.units
@@ -182,7 +197,7 @@ class GridMeeting(Meeting):
 
     def _told_at(self, piece: Piece) -> ir.Expr:
         """Where threads are told of a piece."""
-        return piece.side
+        return self.part * SLOTS + piece.side
 
     def _thread(self, fold: Group) -> ir.Expr:
         """The thread's number among those that merge together."""
@@ -193,7 +208,7 @@ class GridMeeting(Meeting):
         return self._thread(fold) == 0
 
     def _meet(self) -> None:
-        ptx("bar.sync", T.uint32(self.barrier), T.uint32(self.threads))
+        ptx("bar.sync", T.cast(self.part + self.barrier, "uint32"), T.uint32(self.threads))
 
     def _put_scalars(self, row: ir.Expr, values: list[ir.Expr]) -> None:
         with when(self.fold.threads.lane % QUAD == 0):

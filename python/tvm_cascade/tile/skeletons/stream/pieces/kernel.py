@@ -27,7 +27,6 @@ from tvm_cascade.tile.skeletons.stream.pieces.consumer import PiecesConsumer
 from tvm_cascade.tile.skeletons.stream.pieces.feeds import FeedPair
 from tvm_cascade.tile.skeletons.stream.pieces.grid import GridMeeting
 from tvm_cascade.tile.skeletons.stream.pieces.meeting import Meeting
-from tvm_cascade.tile.skeletons.stream.pieces.meeting_warp import MeetingWarp
 from tvm_cascade.tile.skeletons.stream.pieces.places import Places
 from tvm_cascade.tile.skeletons.stream.pieces.spread import SpreadFinish, is_spread
 from tvm_cascade.tile.skeletons.stream.producer import PagedProducer
@@ -72,8 +71,7 @@ class PiecesKernel(StreamKernel):
         if self.config.cluster > 1:
             return ClusterMeeting(self.tiling, self.config.cluster)
         pieces = pieces_of_item(self.config, self.program)
-        apart, meets = self._has_free_warps, pieces != 1
-        meeting = GridMeeting(self.tiling, self.name, pieces, self.config.consumers, meets=meets, apart=apart)
+        meeting = GridMeeting(self.tiling, self.name, pieces, self.config.consumers, apart=self._has_free_warps)
         meeting.is_of_all = self.sharing is not None and self.sharing > 1
         self.meeting_apart = meeting if meeting.apart else None
         return meeting
@@ -179,7 +177,7 @@ class PiecesKernel(StreamKernel):
             with when(self.threads.warp == own), when(T.cuda.elect_sync()):
                 if self._begins_early:
                     wait_for_others()
-                MeetingWarp(self.meeting_apart).run(self._each_piece)
+                self.meeting_apart.run_apart(self._each_piece)
 
     def _convert(self) -> None:
         """Each warp group converts a feed, or one converts both, a tile of each in turn."""

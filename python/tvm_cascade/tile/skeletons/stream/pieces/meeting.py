@@ -30,7 +30,7 @@ from tvm_cascade.tile.hopper.fours import is_in_fours, store_four
 from tvm_cascade.tile.launch.dependent import wait_for_others
 from tvm_cascade.tile.merge.combine import Alone, merge
 from tvm_cascade.tile.merge.lanes import ALL_LANES, WARP, Lanes
-from tvm_cascade.tile.merge.pieces import FOUR, SPAN
+from tvm_cascade.tile.merge.places import FOUR, SPAN
 from tvm_cascade.tile.output import Output
 from tvm_cascade.tile.skeletons.stream.epilogue import Folded
 from tvm_cascade.tile.skeletons.stream.finish import Columns, Finish
@@ -170,17 +170,14 @@ class Meeting(ABC):
     def allocate(self, pool: Any) -> None:
         """Shared memory for it."""
 
-    @abstractmethod
-    def initialise(self) -> None:
+    def initialise(self) -> None:  # noqa: B027
         """Initialises barriers of its own, if any; called by one thread, before a block-wide barrier."""
 
-    @abstractmethod
-    def start(self) -> None:
-        """What all threads of a block do at first."""
+    def start(self) -> None:  # noqa: B027
+        """What all threads of a block do at first, if anything."""
 
-    @abstractmethod
-    def begin(self, fold: Group) -> None:
-        """What consumers do before their first piece."""
+    def begin(self, fold: Group) -> None:  # noqa: B027
+        """What consumers do before their first piece, if anything."""
 
     @abstractmethod
     def leave(self, fold: Group, piece: Piece) -> None:

@@ -19,9 +19,8 @@ from tvm_cascade.tile.attention.pieces import Piece
 from tvm_cascade.tile.attention.shape import Stream, product_along
 from tvm_cascade.tile.emit import named, ptx, put, registers, when
 from tvm_cascade.tile.fragment import QUAD
-from tvm_cascade.tile.merge.cluster import take_four
 from tvm_cascade.tile.merge.lanes import in_no_lane
-from tvm_cascade.tile.merge.pieces import FOUR, SPAN
+from tvm_cascade.tile.merge.places import FOUR, SPAN, take_four
 from tvm_cascade.tile.output import member_at
 from tvm_cascade.tile.skeletons.stream.pieces.meeting import MEETING, EachPiece, Group, Meeting, Unit
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
@@ -73,12 +72,6 @@ class SpreadFinish(Meeting):
         shape = [(self.kept * self.most_rows, part.width) for part in self.form]
         order = sorted(range(len(shape)), key=lambda k: shape[k][1] == 1)
         self.places = {k: named("spread", pool.alloc(shape[k], self.form[k].dtype, align=16)) for k in order}
-
-    def initialise(self) -> None:
-        """Nothing: no barriers but the block's named ones."""
-
-    def start(self) -> None:
-        """Nothing: no other block takes part."""
 
     def begin(self, fold: Group) -> None:
         """The count of the states that are kept, in the registers of a consumer."""
