@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
+from string import Template
 from typing import Any
 
 from tvm import ir, tirx
@@ -80,8 +83,20 @@ def ptx(instruction: str, *operands: Any) -> None:
     T.evaluate(_instruction(instruction)(*operands))
 
 
-def device_call(name: str, source: str, *arguments: Any, returned: str = "void") -> Any:
-    """Calls a device function, whose text comes along; a statement of its own where it returns nothing."""
+def device_functions(file: Path) -> dict[str, str]:
+    """The CUDA texts in a file beside a module, by the names in brackets above them: `// [name]`."""
+    _, *parts = re.split(r"^// \[(\w+)\]$", file.read_text("utf-8"), flags=re.MULTILINE)
+    return {name: text.rstrip("\n") + "\n" for name, text in zip(parts[::2], parts[1::2], strict=True)}
+
+
+def device_call(name: str, source: str, /, *arguments: Any, returned: str = "void", **fields: object) -> Any:
+    """Calls a device function, whose text comes along; a statement of its own where it returns nothing.
+
+    Parameters
+    ----------
+    fields : values of `${...}` in the text.
+    """
+    source = Template(source).substitute(fields)
     call = T.cuda.func_call(name, *arguments, source_code=source, return_type=returned)
     if returned == "void":
         T.evaluate(call)

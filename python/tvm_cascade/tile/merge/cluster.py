@@ -1,71 +1,31 @@
 """The cluster-level merge: blocks of a cluster run at the same time and reach each other's shared memory.
 
-states    each block leaves its state with every other, and merges all. Nobody's memory may be written before its
-block has started, nor be left before all have written: two barriers of the cluster
-shares    each block sends every other its part of what that one merges. What is sent arrives at a barrier of its
-target, which knows how many bytes it gets: nobody waits for a peer but for those
+    states    each block leaves its state with every other, and merges all
+    shares    each block sends every other its part of what that one merges
+
+Nobody's memory may be written before its block has started, nor be left before all have written. Of states, that takes
+two barriers of the cluster; what is sent of shares arrives at a barrier of its target, which knows how many bytes it
+gets: nobody waits for a peer but for those.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from tvm import ir, tirx
 
 from tvm_cascade.analysis.tir import dtype_of
-from tvm_cascade.tile.emit import device_call, named, when
+from tvm_cascade.tile.emit import device_call, device_functions, named, when
 from tvm_cascade.tile.hopper.barrier import Barriers, cluster_wait
 from tvm_cascade.tile.merge.lanes import Lanes
 from tvm_cascade.tile.merge.places import shared_slots
 from tvm_cascade.tile.state import State
 
-_ARRIVE = """
-__device__ __forceinline__ void cluster_arrive() { __cluster_barrier_arrive(); }
-"""
-_WAIT = """
-__device__ __forceinline__ void cluster_wait() { __cluster_barrier_wait(); }
-"""
-_LEAVE = """
-__device__ __forceinline__ void cluster_leave_{dtype}(void* own, int block, {c} value) {{
-  *reinterpret_cast<{c}*>(__cluster_map_shared_rank(own, block)) = value;  // the same place in another block's memory
-}}
-"""
-_SEND_FOUR = """
-__device__ __forceinline__ void cluster_send_four(void* own, void* arrived, int block, float a, float b, float c,
-                                                  float d) {
-  unsigned place = __cvta_generic_to_shared(own), barrier = __cvta_generic_to_shared(arrived);
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(place) : "r"(place), "r"(block));
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(barrier) : "r"(barrier), "r"(block));
-  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];"
-               : : "r"(place), "f"(a), "f"(b), "f"(c), "f"(d), "r"(barrier) : "memory");
-}
-"""
 COPY = "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes"
 """An instruction that copies to another block of the cluster, and arrives at a barrier there."""
 
-_LEAVE_SUMS = {
-    2: (
-        "leave_pair",
-        """
-__device__ __forceinline__ void leave_pair(void* memory, void* own, bool is_own, int place, float a, float b) {
-  float2 pair = {a, b};
-  reinterpret_cast<float2*>(is_own ? own : memory)[place] = pair;
-}
-""",
-    ),
-    4: (
-        "leave_sums",
-        """
-__device__ __forceinline__ void leave_sums(void* memory, void* own, bool is_own, int place, float a, float b, float c,
-                                           float d) {
-  float4 sums = {a, b, c, d};
-  reinterpret_cast<float4*>(is_own ? own : memory)[place] = sums;
-}
-""",
-    ),
-}
-"""By how many sums are stored at once."""
 
 _C_TYPES = {
     "float32": "float", "float64": "double", "bool": "bool", "int8": "signed char", "uint8": "unsigned char",
@@ -73,16 +33,18 @@ _C_TYPES = {
     "uint64": "unsigned long long",
 }  # fmt: skip
 
+_TEXTS = device_functions(Path(__file__).with_suffix(".cuh"))
+
 
 def leave_at_rank(own: ir.Expr, rank: ir.Expr, value: ir.Expr) -> None:
     """Stores a value at the address `own` of this block in the memory of the block of a rank."""
     dtype = dtype_of(value)
-    device_call(f"cluster_leave_{dtype}", _LEAVE.format(dtype=dtype, c=_C_TYPES[dtype]), own, rank, value)
+    device_call(f"cluster_leave_{dtype}", _TEXTS["cluster_leave"], own, rank, value, dtype=dtype, c=_C_TYPES[dtype])
 
 
 def send_four_to_rank(own: ir.Expr, arrived: ir.Expr, rank: ir.Expr, *four: ir.Expr) -> None:
     """As `leave_at_rank`, of four float32 that are neighbours; they arrive at that block's barrier as 16 bytes."""
-    device_call("cluster_send_four", _SEND_FOUR, own, arrived, rank, *four)
+    device_call("cluster_send_four", _TEXTS["cluster_send_four"], own, arrived, rank, *four)
 
 
 class PartsOfSums:
@@ -118,8 +80,8 @@ class PartsOfSums:
         ----------
         place : in units of so many sums: two or four.
         """
-        name, source = _LEAVE_SUMS[len(sums)]
-        device_call(name, source, memory, self.parts.ptr_to(self.first), is_own, place, *sums)
+        name = {2: "leave_pair", 4: "leave_sums"}[len(sums)]
+        device_call(name, _TEXTS[name], memory, self.parts.ptr_to(self.first), is_own, place, *sums)
 
     def leave(self) -> None:
         """Waits until no block of the cluster has copies from here under way."""
@@ -143,11 +105,11 @@ class ClusterStates:
 
     def start(self) -> None:
         """Arrives at the cluster barrier of starts."""
-        device_call("cluster_arrive", _ARRIVE)
+        device_call("cluster_arrive", _TEXTS["cluster_arrive"])
 
     def started(self) -> None:
         """Waits until all blocks of the cluster have started."""
-        device_call("cluster_wait", _WAIT)
+        device_call("cluster_wait", _TEXTS["cluster_wait"])
 
     def exchange(self, state: State, block: ir.Expr, thread: ir.Expr, lane: ir.Expr) -> Lanes:
         """Every lane loads a block's state of the row, padded to the lanes of a warp; returns their exchange.

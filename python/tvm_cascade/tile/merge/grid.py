@@ -10,43 +10,17 @@ Words come back to zero with the last of a launch's blocks, so that no launch ha
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
 
 from tvm import ir, tirx
 
 from tvm_cascade.analysis.tir import dtype_of
-from tvm_cascade.tile.emit import when
+from tvm_cascade.tile.emit import device_functions, when
 from tvm_cascade.tile.merge.launches import LaunchMemory
 from tvm_cascade.tile.merge.places import BYTES, FOUR, SPAN, as_float, from_float
 from tvm_cascade.tile.state import Number, PartForm, State
 
 _WORD_BYTES = 8
-
-_ROWS = """
-#ifndef {name}_STATES  // each of the functions below brings it along
-#define {name}_STATES
-__device__ unsigned long long {name}_states[{words}];
-__device__ unsigned {name}_arrived[{counters}];
-#endif
-"""
-_PUT_WORD = """
-__device__ __forceinline__ void {name}_put(int index, unsigned long long word) {{
-  __stcg(&{name}_states[index], word);
-}}
-"""
-_GET_WORD = """
-__device__ __forceinline__ unsigned long long {name}_get(int index) {{
-  return __ldcg(&{name}_states[index]);
-}}
-"""
-_ARRIVE_LAST = """
-__device__ __forceinline__ int {name}_arrive(int row) {{
-  __threadfence();  // what this thread has put comes before its arrival, for all the device
-  unsigned before = atomicInc(&{name}_arrived[row], {segments} - 1);
-  __threadfence();  // and what others have put before theirs can be read after it
-  return before == {segments} - 1;
-}}
-"""
 
 
 class GridStates(LaunchMemory):
@@ -58,6 +32,8 @@ class GridStates(LaunchMemory):
     segments, rows : how many there are.
     form : of the states.
     """
+
+    functions = device_functions(Path(__file__).with_name("rows.cuh"))
 
     def __init__(self, name: str, segments: int, rows: int, form: Sequence[PartForm]) -> None:
         self.segments, self.rows, self.form = segments, rows, form
@@ -72,7 +48,7 @@ class GridStates(LaunchMemory):
     def put(self, state: State, segment: ir.Expr, row: ir.Expr) -> None:
         """One thread stores its state."""
         for k, part, number in state.each_register():
-            self.call("put", _ROWS + _PUT_WORD, self._index(segment, row, k, number), _word(part[number]))
+            self.call("put", self._index(segment, row, k, number), _word(part[number]))
 
     def get(self, state: State, segment: ir.Expr, row: ir.Expr) -> None:
         """A thread loads the state of a segment; the identity where there is none."""
@@ -80,11 +56,11 @@ class GridStates(LaunchMemory):
         with when(segment < self.segments):
             for k, part, number in state.each_register():
                 index = self._index(segment, row, k, number)
-                part.put(_value(self.call("get", _ROWS + _GET_WORD, index, returned="uint64"), part.dtype), number)
+                part.put(_value(self.call("get", index, returned="uint64"), part.dtype), number)
 
     def arrive(self, row: ir.Expr) -> ir.Expr:
         """Whether all other segments of the row have arrived; called by one thread, after its stores."""
-        return self.call("arrive", _ROWS + _ARRIVE_LAST, self.set * self.rows + row, returned="int32")
+        return self.call("arrive", self.set * self.rows + row, returned="int32")
 
     def _index(self, segment: ir.Expr, row: ir.Expr, part: int, number: Number) -> ir.Expr:
         word = sum(form.width for form in self.form[:part]) + number
@@ -132,63 +108,6 @@ NOTHING, SHARE, ALL = 0, 1, 2
 _LOOKS = 4096
 """At an item's word before a block gives up: about a millisecond, as each is a load from the L2 cache."""
 
-_PIECES = """
-#ifndef {name}_PIECES  // each of the functions below brings it along
-#define {name}_PIECES
-__device__ __align__(16) float {name}_pieces[{sets} * {words}];
-__device__ unsigned {name}_met[{sets} * {counters}];
-#endif
-"""
-_PUT = """
-__device__ __forceinline__ void {name}_put(int index, float value) {{ __stcg(&{name}_pieces[index], value); }}
-"""
-_PUT_FOUR = """
-__device__ __forceinline__ void {name}_put_four(int index, float a, float b, float c, float d) {{
-  __align__(16) float four[4] = {{a, b, c, d}};
-  __stcg((float4*)&{name}_pieces[index], *(float4*)four);
-}}
-"""
-_GET = """
-__device__ __forceinline__ float {name}_get(int index) {{ return __ldcg(&{name}_pieces[index]); }}
-"""
-_GET_FOUR = """
-__device__ __forceinline__ void {name}_get_four(int index, float* into) {{
-  __align__(16) float four[4];
-  *(float4*)four = __ldcg((const float4*)&{name}_pieces[index]);
-  into[0] = four[0], into[1] = four[1], into[2] = four[2], into[3] = four[3];
-}}
-"""
-_ARRIVE = """
-__device__ __forceinline__ void {name}_arrive(int item) {{  // what the block has put comes before, for all the device
-  unsigned* word = &{name}_met[item];
-  asm volatile("red.release.gpu.global.add.u32 [%0], %1;" : : "l"(word), "r"(1u) : "memory");
-}}
-"""
-_AWAIT = """
-__device__ __forceinline__ int {name}_await(int item, int pieces) {{
-  unsigned word;
-#pragma unroll 1
-  for (int look = 0; look < {looks}; ++look) {{
-    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(word) : "l"(&{name}_met[item]) : "memory");
-    if ((word & 1023u) == pieces) return word >> 20 ? {all} : {share};
-  }}
-  word = atomicAdd(&{name}_met[item], 1u << 20);
-  __threadfence();
-  return (word & 1023u) == pieces ? {share} : {nothing};
-}}
-"""
-_DEPART = """
-__device__ __forceinline__ int {name}_depart(int item, int pieces) {{
-  return (atomicAdd(&{name}_met[item], 1u << 10) >> 10 & 1023u) == pieces - 1;
-}}
-"""
-_CLEAR = """
-__device__ __forceinline__ void {name}_clear(int item) {{
-  __stcg(&{name}_met[item], 0u);
-  __threadfence();  // before the set has another launch
-}}
-"""
-
 
 class PieceStates(LaunchMemory):
     """States of the pieces of items.
@@ -201,6 +120,8 @@ class PieceStates(LaunchMemory):
     form : of each part of a row's state, in order; vectors have a width above 1, a multiple of a span.
     groups, group : how many groups there are of those, and which of them it is.
     """
+
+    functions = device_functions(Path(__file__).with_name("pieces.cuh"))
 
     def __init__(
         self, name: str, slots: int, counters: int, rows: int, form: Sequence[PartForm], groups: int = 1,
@@ -220,38 +141,38 @@ class PieceStates(LaunchMemory):
 
     def put(self, slot: ir.Expr, part: int, row: ir.Expr, value: ir.Expr) -> None:
         """Stores a scalar part of a row."""
-        self._call("put", _PUT, self._index(slot, part, row), as_float(value))
+        self.call("put", self._index(slot, part, row), as_float(value))
 
     def put_four(
         self, slot: ir.Expr, part: int, row: ir.Expr, span: ir.Expr | int, lane: ir.Expr, values: Sequence[ir.Expr]
     ) -> None:
         """Stores what a lane has of a span of a vector part."""
-        self._call("put_four", _PUT_FOUR, self._index(slot, part, row, span, lane), *values)
+        self.call("put_four", self._index(slot, part, row, span, lane), *values)
 
     def get(self, slot: ir.Expr, part: int, row: ir.Expr) -> ir.Expr:
         """A scalar part of a row."""
-        word = self._call("get", _GET, self._index(slot, part, row), returned="float32")
+        word = self.call("get", self._index(slot, part, row), returned="float32")
         return from_float(word, self.form[part].dtype)
 
     def get_four(self, slot: ir.Expr, part: int, row: ir.Expr, span: ir.Expr, lane: ir.Expr, into: ir.Expr) -> None:
         """Loads what a lane has of a span of a vector part to an address of registers."""
-        self._call("get_four", _GET_FOUR, self._index(slot, part, row, span, lane), into)
+        self.call("get_four", self._index(slot, part, row, span, lane), into)
 
     def arrive(self, item: ir.Expr) -> None:
         """Arrives; called by one thread, after the stores of all of its block, and a barrier of it."""
-        self._call("arrive", _ARRIVE, self._met(item))
+        self.call("arrive", self._met(item))
 
     def wait(self, item: ir.Expr, pieces: ir.Expr) -> ir.Expr:
         """Waits until all pieces have arrived; what the block then merges of the item. Called by one thread."""
-        return self._call("await", _AWAIT, self._met(item), pieces, returned="int32")
+        return self.call("await", self._met(item), pieces, returned="int32")
 
     def depart(self, item: ir.Expr, pieces: ir.Expr) -> ir.Expr:
         """Departs from an item; whether all others have. Called by one thread, once it has waited."""
-        return self._call("depart", _DEPART, self._met(item), pieces, returned="int32")
+        return self.call("depart", self._met(item), pieces, returned="int32")
 
     def clear(self, item: ir.Expr) -> None:
         """Makes an item's word ready for the next launch."""
-        self._call("clear", _CLEAR, self._met(item))
+        self.call("clear", self._met(item))
 
     @property
     def _words(self) -> int:
@@ -274,6 +195,3 @@ class PieceStates(LaunchMemory):
         own = row if span is None else ((span * self.rows + row) * (SPAN // FOUR) + lane) * FOUR
         number = self.set * (self.groups * self.slots) + (self.group * self.slots + slot)
         return number * self._words + before + own
-
-    def _call(self, suffix: str, source: str, *arguments: Any, returned: str = "void") -> Any:
-        return self.call(suffix, _PIECES + source, *arguments, returned=returned)
