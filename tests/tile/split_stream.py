@@ -136,8 +136,9 @@ class SplitKernel(StreamKernel):
         self.states = SplitEpilogue(self.tiling)
         return self.states
 
-    def _consume(self) -> None:
-        SplitConsumer(self.tiling, self.threads, self.feeds, self.states).run(self._each_work)
+    def consume(self) -> None:
+        """See `SplitConsumer`."""
+        SplitConsumer(self.tiling, self.threads, self.feeds, self.states).run(self.each_work)
 
 
 class SplitStreamSkeleton(StreamSkeleton):
