@@ -28,9 +28,6 @@ from tvm_cascade.tile.skeletons.product.raster import Tile, ends_with
 from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Threads
 from tvm_cascade.transform.printer import cast
 
-_STORED = 8
-"""The first named barrier of the consumers' stores."""
-
 _CHUNK = 16
 """Bytes that are swizzled together."""
 
@@ -216,11 +213,11 @@ class MapEpilogue(Epilogue):
     def _store_tile(self, output: Output) -> None:
         """Through shared memory, then by a bulk copy of each box that has elements of the output."""
         copies, config = self.copies[output.buffer], self.config
-        barrier, columns, width = T.cast(_STORED + self.index, "uint32"), copies.per_box, copies.operand.width
+        columns, width = copies.per_box, copies.operand.width
         self.stored_row = bind("stored_row", self.threads.warp * 16 + self.threads.lane % 16)
         for box in range(-(-config.share // columns)):
             first = min(box * columns, config.share - columns)  # the last two overlap in an odd tile
-            slot, column = self._free_slot(barrier), self.tile.first_column + first + output.shifted[1][-1]
+            slot, column = self._free_slot(), self.tile.first_column + first + output.shifted[1][-1]
             if not output.part:
                 self._store_box(output, slot, first, column)
                 continue
@@ -244,7 +241,7 @@ class MapEpilogue(Epilogue):
         else:
             self._leave_pairs(output, slot, first, copies.per_box)
         ptx("fence.proxy.async.shared::cta")
-        ptx("bar.sync", T.cast(_STORED + self.index, "uint32"), T.uint32(WARP_GROUP))
+        self._sync()
         with when(self.threads.leads):
             source = self.staging.ptr_to([self.index, slot, 0, 0])
             copies.store_at(lambda _: source, self.first_row, column, fixed)
@@ -262,14 +259,19 @@ class MapEpilogue(Epilogue):
                 pair = [self._element(output, first // COLUMNS_PER_STEP + j, r, e) for e in NEIGHBOURS]
                 ptx("st.shared.v2.f32", target, *pair)
 
-    def _free_slot(self, barrier: ir.Expr) -> int:
+    def _sync(self) -> None:
+        """Waits for all threads of the consumer."""
+        own = self.threads.named.take("a consumer's own", self.config.consumers)
+        own.sync(WARP_GROUP, own.first + self.index)
+
+    def _free_slot(self) -> int:
         """The next box of shared memory, once the copy from it has read it."""
         staged, number = self.config.staged, self.stored
         self.stored += 1
         in_turn = number >= staged or self.boxes % staged == 0
         with when(self.threads.leads):
             ptx("cp.async.bulk.wait_group.read", staged - 1 if in_turn else 0)
-        ptx("bar.sync", barrier, T.uint32(WARP_GROUP))
+        self._sync()
         return number % staged
 
     def _element(self, output: Output, j: int, row: int, e: int) -> ir.Expr:

@@ -17,12 +17,6 @@ from tvm_cascade.tile.work import WARP_GROUP, Threads
 _VECTOR = 4
 """Sums that a thread stores at once."""
 
-_ALL_READ = 7
-"""The named barrier of the consumers: all have read their operands."""
-
-_SENT = 8
-"""The first named barrier of each consumer: all its sums are in shared memory."""
-
 
 class PartialSums(PartsOfSums):
     """The exchange of partial sums.
@@ -53,7 +47,7 @@ class PartialSums(PartsOfSums):
         config = self.config
         thread = bind("thread_of_consumer", threads.warp * 32 + threads.lane)
         share = config.columns // 2 // config.splits
-        ptx("bar.sync", T.uint32(_ALL_READ), T.uint32(WARP_GROUP * config.consumers))
+        threads.named.take("all consumers").sync(WARP_GROUP * config.consumers)  # all have read their operands
         for owner in range(config.splits):
             for part, array in enumerate(sums):
                 for k in range(0, share, _VECTOR):
@@ -61,7 +55,8 @@ class PartialSums(PartsOfSums):
                     place = ((owner * config.consumers + consumer) * self.vectors + vector) * WARP_GROUP + thread
                     self.keep(memory, rank == owner, place, *(array[owner * share + k + e] for e in range(_VECTOR)))
         ptx("fence.proxy.async.shared::cta")
-        ptx("bar.sync", T.cast(_SENT + consumer, "uint32"), T.uint32(WARP_GROUP))
+        own = threads.named.take("a consumer's own", config.consumers)
+        own.sync(WARP_GROUP, own.first + consumer)  # all its sums are in shared memory
         with when(threads.leads):
             self._send(consumer, rank, memory)
         self.arrived.wait(0, 0)

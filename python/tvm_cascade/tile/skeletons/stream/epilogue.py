@@ -24,9 +24,6 @@ from tvm_cascade.tile.skeletons.stream.finish import Finish, free_axis
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Threads, Work
 
-_STORED = 8
-"""The first named barrier of the consumers' stores."""
-
 _CHUNK = 16
 """Bytes that are swizzled together."""
 
@@ -198,11 +195,12 @@ class Epilogue(RowEpilogue):
         first, columns = self.staged.own_rows, self.staged.columns_of(product)
         right = self.staged.block_columns(product)
         boxes = range(columns.start // copies.per_box, -(-columns.stop // copies.per_box))
-        barrier = T.cast(_STORED + self.staged.index, "uint32")
+        own = self.threads.named.take("a consumer's own", self.config.consumers)
+        sync = partial(own.sync, WARP_GROUP, own.first + self.staged.index)
         if self.own_staging:  # the copies of the rows before may still read it
             with when(self._is_storing()):
                 ptx("cp.async.bulk.wait_group.read", 0)
-            ptx("bar.sync", barrier, T.uint32(WARP_GROUP))
+            sync()
         for r in ROWS:
             self.finish.start_row(output, r, self._places(r))
         matrices = MatrixStore(copies.operand.dtype, self.threads.lane)
@@ -210,7 +208,7 @@ class Epilogue(RowEpilogue):
         value = partial(self._narrow, output, right + columns.start)
         matrices.columns(len(columns), value, lambda box, chunk: self._staged(boxes.start + box, row, chunk))
         ptx("fence.proxy.async.shared::cta")
-        ptx("bar.sync", barrier, T.uint32(WARP_GROUP))
+        sync()
         with when(self._is_storing()):
             copies.store(
                 lambda box: self._staged(box, first, 0), self.staged.first_row,

@@ -5,6 +5,7 @@ Who reads a sum adds up its parts: a block has whole rows.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from tvm import ir, tirx
@@ -18,9 +19,6 @@ from tvm_cascade.tile.row.copies import copy_vector
 from tvm_cascade.tile.skeletons.product.config import SUM_BYTES
 from tvm_cascade.tile.skeletons.product.folded.config import FoldedConfig
 from tvm_cascade.tile.work import GROUP_ROWS, Threads
-
-_ALL = 7
-"""The named barrier of all consumers."""
 
 _WARPS = 4
 """Of a consumer."""
@@ -47,15 +45,16 @@ class RowSums(PartsOfSums):
         rank : of the block in its cluster.
         memory : a pointer to shared memory that is free once all operands of a tile have been read.
         """
+        sync = partial(threads.named.take("all consumers").sync, self.config.threads)
         if self.blocks == 1:
             self._leave(sums, consumer, rank, self.parts.ptr_to([0]), threads)
-            self.sync()
+            sync()
             return
-        self.sync()
+        sync()
         self._leave(sums, consumer, rank, memory, threads)
         ptx("fence.proxy.async.shared::cta")
         cluster_wait()
-        self.sync()
+        sync()
         with when(tirx.And(consumer == 0, threads.lane == 0)):
             self._send(rank, memory, threads)
         self.arrived.wait(0, 0)
@@ -80,10 +79,6 @@ class RowSums(PartsOfSums):
         for split in range(1, self.config.tile.splits):
             total = total + self.parts[place + split * self.share]
         return total
-
-    def sync(self) -> None:
-        """Waits for all consumers."""
-        ptx("bar.sync", T.uint32(_ALL), T.uint32(self.config.threads))
 
     def _leave(self, sums: Any, consumer: ir.Expr, rank: ir.Expr | int, memory: ir.Expr, threads: Threads) -> None:
         """Rows of the block's own share in `parts`, at the place that they have among all; the others in `memory`."""

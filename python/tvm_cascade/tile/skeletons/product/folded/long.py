@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import sympy as sp
@@ -23,7 +24,7 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.analysis.extent import product
 from tvm_cascade.analysis.tir import dtype_of
-from tvm_cascade.tile.emit import bind, kernel_extent, named, ptx, put, when
+from tvm_cascade.tile.emit import bind, kernel_extent, named, put, when
 from tvm_cascade.tile.fragment import QUAD, ROWS, register_index
 from tvm_cascade.tile.merge.combine import Alone, merge
 from tvm_cascade.tile.merge.grid import GridStates
@@ -46,9 +47,6 @@ from tvm_cascade.tile.skeletons.product.shape import MatrixProduct
 from tvm_cascade.tile.state import State
 from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Threads
 from tvm_cascade.transform.printer import cast
-
-_ALL = 7
-"""The named barrier of all consumers."""
 
 _AT_ONCE = 6
 """Stretches whose states a thread reads at once: as many loads are under way together."""
@@ -92,6 +90,7 @@ class LongEpilogue(Epilogue):
             self.waiting.start(index, threads)
         self.states = [self._state(f"_of_{part}_{row}") for part in range(self.config.parts) for row in ROWS]
         self.leads = tirx.And(index == 0, threads.leads)
+        self._sync = partial(threads.named.take("all consumers").sync, self.config.threads)
         if self.config.stretches > 1:
             self.grid = self._grid()
             self.grid.start(self.leads)
@@ -223,9 +222,6 @@ class LongEpilogue(Epilogue):
     def _store(self, state: State, point: Point, sharing: int, member: ir.Expr, exists: ir.Expr) -> None:
         with when(exists):
             Store(self.program, self.tensors, point, sharing).emit(state, member)
-
-    def _sync(self) -> None:
-        ptx("bar.sync", T.uint32(_ALL), T.uint32(self.config.threads))
 
     def drain(self, threads: Threads) -> None:
         """Gives the launch's set back."""

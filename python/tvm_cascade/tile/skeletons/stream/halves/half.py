@@ -141,7 +141,7 @@ class Half(Consumer):
             self._release(self.feeds.right, self.right)
             self._fold_mapped(tile, partial(self.rows.step, tile, first=False, guarded=False))
             self._shift_accumulators(tile)
-            self.shared.meet(self.group)
+            self.shared.meet(self.group, self.threads)
         self._pack(None)
         self._share()
         self._multiply_own()

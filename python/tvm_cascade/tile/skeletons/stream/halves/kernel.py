@@ -27,7 +27,7 @@ from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, Part, are_a
 from tvm_cascade.tile.skeletons.stream.halves.config import HalvesConfig
 from tvm_cascade.tile.skeletons.stream.halves.feed import PartedFeed, StagedPart, place_of
 from tvm_cascade.tile.skeletons.stream.halves.half import Half
-from tvm_cascade.tile.skeletons.stream.halves.meeting import HalfMeeting, PieceWork, Settling
+from tvm_cascade.tile.skeletons.stream.halves.meeting import HalfMeeting, PieceWork
 from tvm_cascade.tile.skeletons.stream.halves.shares import ClusterShares, Handed
 from tvm_cascade.tile.skeletons.stream.halves.sharing import Shared
 from tvm_cascade.tile.skeletons.stream.pieces.places import Places
@@ -116,7 +116,7 @@ class HalvesKernel(Driver):
 
     def _allocate_meetings(self, pool: Any) -> None:
         for one in dict.fromkeys(self.meetings):
-            one.allocate(pool)
+            one.allocate(pool, self.threads)
 
     def _staged(self, pool: Any, part: Part) -> StagedPart:
         full = Barriers(pool, self.config.stages, arrivals_of([self.right]))
@@ -128,13 +128,13 @@ class HalvesKernel(Driver):
         if isinstance(first, ClusterShares):
             self.handed = first.handed = Handed(self.tiling, self.threads, first.blocks, self._left_place)
         if first.is_of_both:
-            first.begin(Settling.of(self.threads))
+            first.begin(0)
         with branches(self.threads.group == 1) as halves:
             for group, half in enumerate(halves):
                 with half:
                     self._group(group)
         if first.is_of_both:
-            first.settle_all(self.threads, self._each_work)
+            first.settle_all(self._each_work)
 
     def _group(self, group: int) -> None:
         meeting = self.meetings[group]
@@ -143,10 +143,10 @@ class HalvesKernel(Driver):
             self.handed,
         )  # fmt: skip
         if not meeting.is_of_both:
-            meeting.begin(half)
+            meeting.begin(0)
         half.run(self._each_work)
         if not meeting.is_of_both:
-            meeting.settle_all(self.threads, self._each_work)
+            meeting.settle_all(self._each_work)
 
     @property
     def _shares(self) -> list[ClusterShares]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import cast
 
 from tvm import ir
 
@@ -17,12 +16,8 @@ from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue, Staged
 from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, half_of
 from tvm_cascade.tile.skeletons.stream.halves.config import HalvesConfig
 from tvm_cascade.tile.skeletons.stream.pieces.grid import GridMeeting
-from tvm_cascade.tile.skeletons.stream.pieces.meeting import Group
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
-from tvm_cascade.tile.work import Threads, Work
-
-_MET = 6
-"""The first named barrier of the groups at a meeting."""
+from tvm_cascade.tile.work import Work
 
 
 @dataclass(frozen=True)
@@ -53,7 +48,7 @@ class HalfMeeting(GridMeeting):
     group : whose half of the columns it is: both groups run the same code where they have as many columns each.
     """
 
-    barrier, most_registers = _MET, _HELD
+    most_registers = _HELD
 
     def __init__(self, tiling: Tiling, name: str, group: int | ir.Expr) -> None:
         assert isinstance(tiling.config, HalvesConfig)
@@ -90,7 +85,7 @@ class HalfMeeting(GridMeeting):
             with whole:
                 epilogue.emit(folded)
 
-    def settle_all(self, threads: Threads, each_work: Callable[[], AbstractContextManager[PieceWork]]) -> None:
+    def settle_all(self, each_work: Callable[[], AbstractContextManager[PieceWork]]) -> None:
         """Merges the group's share of every tile of rows that it has a part of."""
         if not self.meets:
             return
@@ -100,16 +95,4 @@ class HalfMeeting(GridMeeting):
             with each_work() as work:
                 yield work.piece, work
 
-        self.settle(Settling.of(threads), each_piece)
-
-
-@dataclass(frozen=True)
-class Settling:
-    """The threads of a group that merge, which have no rows of their own."""
-
-    threads: Threads
-
-    @staticmethod
-    def of(threads: Threads) -> Group:
-        """As what a meeting knows of a group then."""
-        return cast(Group, Settling(threads))
+        self.settle(each_piece)

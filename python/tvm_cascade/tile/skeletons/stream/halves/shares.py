@@ -33,7 +33,6 @@ from tvm_cascade.tile.merge.places import BYTES, FOUR, as_float, take_four
 from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue, Staged
 from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, half_of, sent_registers, sent_scalars
 from tvm_cascade.tile.skeletons.stream.halves.meeting import PieceWork
-from tvm_cascade.tile.skeletons.stream.pieces.meeting import Group
 from tvm_cascade.tile.skeletons.stream.states import row_states
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.state import COUNTER, Part, State
@@ -118,7 +117,7 @@ class ClusterShares:
         self.words = {p.component.symbol: len(half_of(p, 0)) // 2 // blocks for p in self.stream.products}
         self.scalars = sent_scalars(self.stream)
 
-    def allocate(self, pool: Any) -> None:
+    def allocate(self, pool: Any, threads: Threads) -> None:
         """Shared memory for what the other blocks send."""
         shape = (GROUPS, self.blocks - 1, self.words_of_a_thread // FOUR, WARP_GROUP, FOUR)
         self.sent = named("sent", pool.alloc(shape, DTYPE, align=16))
@@ -137,17 +136,17 @@ class ClusterShares:
         """Registers that a thread sends to another block."""
         return sent_registers(self.stream, 0, self.blocks)
 
-    def begin(self, fold: Group) -> None:
+    def begin(self, index: int) -> None:
         """Nothing: shared memory is the block's own."""
 
     def hand_over(self, folded: Staged, work: PieceWork, epilogue: Epilogue) -> None:
         """Nothing: both groups go on together."""
 
-    def settle_all(self, threads: Threads, each_work: Callable[[], AbstractContextManager[PieceWork]]) -> None:
+    def settle_all(self, each_work: Callable[[], AbstractContextManager[PieceWork]]) -> None:
         """Of the block's only piece."""
         with each_work() as work:
             self._settle(self.handed, work)
-        self.epilogue.drain(threads)
+        self.epilogue.drain(self.handed.threads)
 
     def _settle(self, handed: Handed, work: Work) -> None:
         """Sends the others their shares of the state, merges the block's own, and stores its results."""

@@ -58,13 +58,13 @@ class PiecesConsumer(GroupFold):
 
     def run(self, each_piece: EachPiece) -> None:
         """Emits the loop over the block's pieces, and what follows it."""
-        self.meeting.begin(self)
+        self.meeting.begin(self.index)
         if self.spread is not None:
-            self.spread.begin(self)
+            self.spread.begin(self.index)
         self._fold_pieces(each_piece)
-        self.meeting.settle(self, each_piece)
+        self.meeting.settle(each_piece)
         if self.spread is not None:
-            self.spread.settle(self, each_piece)
+            self.spread.settle(each_piece)
 
     def _fold_pieces(self, each_piece: EachPiece) -> None:
         with each_piece() as (piece, work):

@@ -107,9 +107,9 @@ class PiecesKernel(Driver):
         """Tiles, as they are copied and as products read them, and what meetings leave; then barriers."""
         self.right_feed = FeedPair(pool, self.config, "right_tiles", [self.right])
         self.value_feed = FeedPair(pool, self.config, "value_tiles", self.values)
-        self.meeting.allocate(pool)
+        self.meeting.allocate(pool, self.threads)
         if self.spread_finish is not None:
-            self.spread_finish.allocate(pool)
+            self.spread_finish.allocate(pool, self.threads)
         self.places.cut.allocate(pool)
         for pair in (self.right_feed, self.value_feed):
             pair.add_barriers(pool)

@@ -37,10 +37,7 @@ from tvm_cascade.tile.skeletons.stream.finish import Columns, Finish
 from tvm_cascade.tile.skeletons.stream.states import row_states
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.state import COUNTER, Part, PartForm, State
-from tvm_cascade.tile.work import Work
-
-MEETING = 1
-"""The named barrier of a block's consumers at a meeting."""
+from tvm_cascade.tile.work import Threads, Work
 
 _AT_ONCE = 12
 """Pieces that a thread reads at once, at most: as many loads are under way together."""
@@ -140,7 +137,7 @@ class Meeting(ABC):
     is_of_all: bool = False
     at_a_time = 1
     sharing = 1
-    fold: Group
+    threads: Threads
 
     def __init__(self, tiling: Tiling, pieces: int | None) -> None:
         self.tiling, self.stream, self.config = tiling, tiling.stream, tiling.config
@@ -167,8 +164,8 @@ class Meeting(ABC):
         return 0
 
     @abstractmethod
-    def allocate(self, pool: Any) -> None:
-        """Shared memory for it."""
+    def allocate(self, pool: Any, threads: Threads) -> None:
+        """Shared memory for it, of a block with those threads."""
 
     def initialise(self) -> None:  # noqa: B027
         """Initialises barriers of its own, if any; called by one thread, before a block-wide barrier."""
@@ -176,15 +173,20 @@ class Meeting(ABC):
     def start(self) -> None:  # noqa: B027
         """What all threads of a block do at first, if anything."""
 
-    def begin(self, fold: Group) -> None:  # noqa: B027
-        """What consumers do before their first piece, if anything."""
+    def begin(self, index: ir.Expr | int) -> None:  # noqa: B027
+        """What consumers do before their first piece, if anything.
+
+        Parameters
+        ----------
+        index : the number of a group among the consumers.
+        """
 
     @abstractmethod
     def leave(self, fold: Group, piece: Piece) -> None:
         """Leaves the state of a piece."""
 
     @abstractmethod
-    def settle(self, fold: Group, each_piece: EachPiece) -> None:
+    def settle(self, each_piece: EachPiece) -> None:
         """Merges what is the block's to merge, once it has left the states of all its pieces."""
 
     @abstractmethod
@@ -205,11 +207,11 @@ class Meeting(ABC):
 
     def _leave_state(self, fold: Group) -> None:
         """Leaves all rows of a warp group."""
-        lane, work = fold.threads.lane, fold.work
+        lane, work = self.threads.lane, fold.work
         counter = Part(registers("folded", 1, COUNTER))
         counter.put(fold.rows.end - work.tiles.first * self.config.columns)
         for r, state in zip(fold.rows.own, row_states(self.stream, fold, counter), strict=True):
-            row = bind("left_row", fold.own_rows + fold.threads.warp * 16 + lane // QUAD + 8 * r)
+            row = bind("left_row", fold.own_rows + self.threads.warp * 16 + lane // QUAD + 8 * r)
             spans = [(k, self._in_spans(part)) for k, part in enumerate(state.parts) if self.form[k].width > 1]
             with when(bind("has_left_row", self._has_row(work, row))):
                 self._put_scalars(row, [state.parts[k][0] for k in self.scalars])
@@ -236,7 +238,7 @@ class Meeting(ABC):
 
     def _neighbours(self, own: list[ir.Expr]) -> list[ir.Expr]:
         """Four neighbouring columns of a span, of which a lane has two and its neighbour two."""
-        odd = bind("is_odd", self.fold.threads.lane % 2 == 1)
+        odd = bind("is_odd", self.threads.lane % 2 == 1)
         lower, upper = own[: len(NEIGHBOURS)], own[len(NEIGHBOURS) :]
         others = [_of_neighbour(tirx.Select(odd, a, b)) for a, b in zip(lower, upper, strict=True)]
         four = [tirx.Select(odd, b, a) for a, b in zip([*lower, *others], [*others, *upper], strict=True)]
@@ -317,7 +319,7 @@ class Meeting(ABC):
                 self._take(other, unit, first + turn * self.at_once + k, end)
             merge(program_of(self.stream.fold), state, Alone(), inputs, others=others)
         if self.sharing > 1:
-            lanes = Lanes(self._lane, self.sharing, WARP // self.sharing)
+            lanes = Lanes(self.threads.lane, self.sharing, WARP // self.sharing)
             merge(program_of(self.stream.fold), state, lanes, inputs)
         return state
 
@@ -326,12 +328,8 @@ class Meeting(ABC):
         if self.sharing == 1:
             return 0, unit.piece.blocks
         share = bind("shared_pieces", (unit.piece.blocks + (self.sharing - 1)) // self.sharing)
-        first = bind("first_shared_piece", self._lane // (WARP // self.sharing) * share)
+        first = bind("first_shared_piece", self.threads.lane // (WARP // self.sharing) * share)
         return first, bind("end_shared_piece", tirx.max(tirx.min(first + share, unit.piece.blocks), first))
-
-    @property
-    def _lane(self) -> ir.Expr:
-        return self.fold.threads.lane
 
     def _take(self, state: State, unit: Unit, number: ir.Expr, end: ir.Expr) -> None:
         """The state of one of the pieces before an end; the identity from there on.

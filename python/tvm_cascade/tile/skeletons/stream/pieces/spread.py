@@ -17,15 +17,15 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.analysis.tir import loads_of, uses
 from tvm_cascade.tile.attention.pieces import Piece
 from tvm_cascade.tile.attention.shape import Stream, product_along
-from tvm_cascade.tile.emit import named, ptx, put, registers, when
+from tvm_cascade.tile.emit import named, put, registers, when
 from tvm_cascade.tile.fragment import QUAD
 from tvm_cascade.tile.merge.lanes import in_no_lane
 from tvm_cascade.tile.merge.places import FOUR, SPAN, take_four
 from tvm_cascade.tile.output import member_at
-from tvm_cascade.tile.skeletons.stream.pieces.meeting import MEETING, EachPiece, Group, Meeting, Unit
+from tvm_cascade.tile.skeletons.stream.pieces.meeting import EachPiece, Group, Meeting, Unit
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.state import State
-from tvm_cascade.tile.work import WARP_GROUP, Work
+from tvm_cascade.tile.work import WARP_GROUP, Threads, Work
 
 _MOST_ROWS = 16
 """Rows of a warp, at most: of more, most threads have elements of their own."""
@@ -67,13 +67,14 @@ class SpreadFinish(Meeting):
         super().__init__(tiling, 1)
         self.kept = kept
 
-    def allocate(self, pool: Any) -> None:
+    def allocate(self, pool: Any, threads: Threads) -> None:
         """Shared memory for the states."""
+        self.threads = threads
         shape = [(self.kept * self.most_rows, part.width) for part in self.form]
         order = sorted(range(len(shape)), key=lambda k: shape[k][1] == 1)
         self.places = {k: named("spread", pool.alloc(shape[k], self.form[k].dtype, align=16)) for k in order}
 
-    def begin(self, fold: Group) -> None:
+    def begin(self, index: ir.Expr | int) -> None:
         """The count of the states that are kept, in the registers of a consumer."""
         if self.kept > 1:
             self.count = registers("kept_states", 1, "int32")
@@ -81,7 +82,6 @@ class SpreadFinish(Meeting):
 
     def leave(self, fold: Group, piece: Piece) -> None:
         """Keeps the state, or finishes and stores it where one is kept; by all threads of the block's one consumer."""
-        self.fold = fold
         if self.kept > 1:
             self._leave_state(fold)
             put(self.count, 0, self.count[0] + 1)
@@ -89,20 +89,20 @@ class SpreadFinish(Meeting):
         self._meet()
         self._leave_state(fold)
         self._meet()
-        self._finish(fold, fold.work, piece)
+        self._finish(fold.work, piece)
 
-    def settle(self, fold: Group, each_piece: EachPiece) -> None:
+    def settle(self, each_piece: EachPiece) -> None:
         """Finishes and stores the items whose states are kept."""
         if self.kept == 1:
             return
         self._meet()
         put(self.count, 0, T.int32(0))
         with each_piece() as (piece, work), when(in_no_lane(tirx.Not(piece.is_whole))):
-            self._finish(fold, work, piece)
+            self._finish(work, piece)
             put(self.count, 0, self.count[0] + 1)
 
-    def _finish(self, fold: Group, work: Work, piece: Piece) -> None:
-        thread = fold.threads.warp * 32 + fold.threads.lane
+    def _finish(self, work: Work, piece: Piece) -> None:
+        thread = self.threads.warp * 32 + self.threads.lane
         self._merge_units(work, piece, 0, self.units, thread, WARP_GROUP)
 
     def _place(self, row: ir.Expr) -> ir.Expr:
@@ -110,15 +110,15 @@ class SpreadFinish(Meeting):
         return row if self.kept == 1 else self.count[0] * self.most_rows + row
 
     def _meet(self) -> None:
-        ptx("bar.sync", T.uint32(MEETING), T.uint32(WARP_GROUP))
+        self.threads.named.take("meeting").sync(WARP_GROUP)
 
     def _put_scalars(self, row: ir.Expr, values: list[ir.Expr]) -> None:
-        with when(self.fold.threads.lane % QUAD == 0):
+        with when(self.threads.lane % QUAD == 0):
             for part, value in zip(self.scalars, values, strict=True):
                 T.buffer_store(self.places[part], value, [self._place(row), 0])
 
     def _put_four(self, part: int, row: ir.Expr, span: ir.Expr | int, values: list[ir.Expr]) -> None:
-        first = span * SPAN + self.fold.threads.lane % QUAD * FOUR
+        first = span * SPAN + self.threads.lane % QUAD * FOUR
         for e, value in enumerate(values):
             T.buffer_store(self.places[part], value, [self._place(row), first + e])
 
