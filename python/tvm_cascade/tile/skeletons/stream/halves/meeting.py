@@ -2,37 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
-
 from tvm import ir
 
-from tvm_cascade.tile.attention.pieces import Piece
+from tvm_cascade.tile.attention.pieces import PieceWork
 from tvm_cascade.tile.attention.shape import Product
 from tvm_cascade.tile.emit import branches, when
 from tvm_cascade.tile.merge.lanes import in_no_lane
 from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue, Staged
-from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, half_of
+from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, chunk_column, half_of
 from tvm_cascade.tile.skeletons.stream.halves.config import HalvesConfig
 from tvm_cascade.tile.skeletons.stream.pieces.grid import GridMeeting
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
-from tvm_cascade.tile.work import Work
-
-
-@dataclass(frozen=True)
-class PieceWork(Work):
-    """A piece of a tile of rows.
-
-    Attributes
-    ----------
-    piece : of the tile's axis.
-    chunk : which of the chunks that columns are spread over blocks in.
-    """
-
-    piece: Piece
-    chunk: ir.Expr
-
 
 _HELD = 80
 """Registers that hold elements of states: with twice as many the code, which runs once and so comes from the memory, is
@@ -66,10 +46,9 @@ class HalfMeeting(GridMeeting):
             return half_of(product, self.part, self.spread)
         return range(len(half_of(product, 0, self.spread)))
 
-    def first_column(self, product: Product, work: Work) -> ir.Expr | int:
+    def first_column(self, product: Product, work: PieceWork) -> ir.Expr | int:
         """The column that those are counted from."""
-        assert isinstance(work, PieceWork)
-        first = 0 if self.spread == 1 else work.chunk * (product.width // self.spread)
+        first = chunk_column(product, work, self.spread)
         return first if isinstance(self.part, int) else self.part * len(self.columns_of(product)) + first
 
     def hand_over(self, folded: Staged, work: PieceWork, epilogue: Epilogue) -> None:
@@ -79,20 +58,8 @@ class HalfMeeting(GridMeeting):
             return
         with branches(in_no_lane(work.piece.is_whole)) as (part, whole):
             with part:
-                self.leave(folded, work.piece)
+                self.leave(folded, work)
                 with when(folded.threads.leads):
                     folded.left_is_read()
             with whole:
                 epilogue.emit(folded)
-
-    def settle_all(self, each_work: Callable[[], AbstractContextManager[PieceWork]]) -> None:
-        """Merges the group's share of every tile of rows that it has a part of."""
-        if not self.meets:
-            return
-
-        @contextmanager
-        def each_piece() -> Iterator[tuple[Piece, Work]]:
-            with each_work() as work:
-                yield work.piece, work
-
-        self.settle(each_piece)

@@ -11,7 +11,6 @@ it keeps with what the same threads of the others have sent, in the order of the
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import sympy as sp
@@ -20,6 +19,7 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.steps.program import program_of
+from tvm_cascade.tile.attention.pieces import EachWork, PieceWork
 from tvm_cascade.tile.attention.rows import Place, RowFold
 from tvm_cascade.tile.attention.shape import Product
 from tvm_cascade.tile.emit import bind, branches, kernel_extent, named, put, registers, when
@@ -32,7 +32,6 @@ from tvm_cascade.tile.merge.lanes import WARP, in_no_lane
 from tvm_cascade.tile.merge.places import BYTES, FOUR, as_float, take_four
 from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue, Staged
 from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, half_of, sent_registers, sent_scalars
-from tvm_cascade.tile.skeletons.stream.halves.meeting import PieceWork
 from tvm_cascade.tile.skeletons.stream.states import row_states
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.state import COUNTER, Part, State
@@ -142,7 +141,7 @@ class ClusterShares:
     def hand_over(self, folded: Staged, work: PieceWork, epilogue: Epilogue) -> None:
         """Nothing: both groups go on together."""
 
-    def settle_all(self, each_work: Callable[[], AbstractContextManager[PieceWork]]) -> None:
+    def settle(self, each_work: EachWork) -> None:
         """Of the block's only piece."""
         with each_work() as work:
             self._settle(self.handed, work)

@@ -12,13 +12,13 @@ from typing import Any
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.attention.pieces import Piece
+from tvm_cascade.tile.attention.pieces import EachWork, PieceWork
 from tvm_cascade.tile.emit import bind, named, ptx, when
 from tvm_cascade.tile.fragment import DTYPE, QUAD
 from tvm_cascade.tile.hopper.barrier import Barriers, cluster_arrive, cluster_wait, fence_barriers
 from tvm_cascade.tile.merge.cluster import send_four_to_rank
 from tvm_cascade.tile.merge.places import BYTES, FOUR, SPAN, as_float, from_float, take_four
-from tvm_cascade.tile.skeletons.stream.pieces.meeting import HELD, EachPiece, Group, Meeting, Unit
+from tvm_cascade.tile.skeletons.stream.pieces.meeting import HELD, Group, Meeting, Unit
 from tvm_cascade.tile.skeletons.stream.pieces.patches import OCTET, Patches, whole_fours
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.work import Threads, Work
@@ -67,7 +67,7 @@ class ClusterMeeting(Meeting):
         """Arrives as one that has started."""
         cluster_arrive(relaxed=True)
 
-    def leave(self, fold: Group, piece: Piece) -> None:
+    def leave(self, fold: Group, work: PieceWork) -> None:
         """Sends the state of the block's piece, and waits for the others'."""
         self.rank = bind("own_rank", self.threads.block % self.blocks)
         with when(self.threads.leads):
@@ -76,19 +76,19 @@ class ClusterMeeting(Meeting):
         self._leave_state(fold)
         self.arrived.wait(0, 0)
 
-    def settle(self, each_piece: EachPiece) -> None:
+    def settle(self, each_work: EachWork) -> None:
         """Merges the block's patches of the cluster's item."""
         self.rank = bind("own_rank", self.threads.block % self.blocks)
         count = bind("own_patches", self.patches.count(self.spans // self.at_a_time, self.rank))
         octets, lane = self.patches.octets, self.threads.lane
-        with each_piece() as (piece, work):
+        with each_work() as work:
             rows = bind("merged_rows", self._rows(work))
             with T.serial((count + (_WARPS - 1)) // _WARPS) as step:
                 patch = bind("patch", (step * _WARPS + self.threads.warp) * self.blocks + self.rank)
                 row = bind("unit_row", patch % octets * OCTET + lane // QUAD)
                 with when(tirx.And(step * _WARPS + self.threads.warp < count, row < rows)):
                     first = bind("first_span", patch // octets * self.at_a_time)
-                    self._merge(Unit(work, piece, row, [first + i for i in range(self.at_a_time)], lane % QUAD))
+                    self._merge(Unit(work, row, [first + i for i in range(self.at_a_time)], lane % QUAD))
 
     def _bytes(self) -> ir.Expr:
         """That all blocks send to this one."""

@@ -23,16 +23,16 @@ from typing import Any
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.attention.pieces import SLOTS, Piece
+from tvm_cascade.tile.attention.pieces import SLOTS, EachWork, Piece, PieceWork
 from tvm_cascade.tile.emit import bind, named, put, registers, when
 from tvm_cascade.tile.fragment import QUAD
 from tvm_cascade.tile.hopper.barrier import Barriers
 from tvm_cascade.tile.merge.grid import ALL, SHARE, PieceStates
 from tvm_cascade.tile.merge.lanes import WARP, in_no_lane
 from tvm_cascade.tile.merge.places import FOUR
-from tvm_cascade.tile.skeletons.stream.pieces.meeting import HELD, EachPiece, Group, Meeting, Unit
+from tvm_cascade.tile.skeletons.stream.pieces.meeting import HELD, Group, Meeting, Unit
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
-from tvm_cascade.tile.work import WARP_GROUP, Threads, Work
+from tvm_cascade.tile.work import WARP_GROUP, Threads
 
 _UNKNOWN = -1
 """The number of the launch's set before the leader has obtained it."""
@@ -105,8 +105,9 @@ class GridMeeting(Meeting):
             put(self.set, self.part, tirx.const(_UNKNOWN, "int32"))
             self.states.request()
 
-    def leave(self, fold: Group, piece: Piece) -> None:
+    def leave(self, fold: Group, work: PieceWork) -> None:
         """Leaves the state of a piece, and arrives."""
+        piece = work.piece
         if not self.meets:
             T.evaluate(0)
             return
@@ -124,21 +125,22 @@ class GridMeeting(Meeting):
         with when(self._leads):
             self.states.arrive(piece.first_block)
 
-    def settle(self, each_piece: EachPiece) -> None:
+    def settle(self, each_work: EachWork) -> None:
         """Merges the block's share of every item that it has a part of."""
         if not self.meets:
             return
         if self.apart:
-            self._settle_apart(each_piece)
+            self._settle_apart(each_work)
             return
-        with each_piece() as (piece, work), when(in_no_lane(piece.is_whole)):
+        with each_work() as work, when(in_no_lane(work.piece.is_whole)):
+            piece = work.piece
             self.states.find(self.set, self.part)
             departed = registers("all_departed", 1, "int32")
             with when(self._leads):
                 put(self.told, self._told_at(piece), self.states.wait(piece.first_block, piece.blocks))
                 put(departed, 0, self.states.depart(piece.first_block, piece.blocks))
             self._meet()
-            self._merge_share(piece, work)
+            self._merge_share(work)
             with when(self._leads), when(departed[0] != 0):
                 self.states.clear(piece.first_block)
         self._meet()
@@ -147,15 +149,15 @@ class GridMeeting(Meeting):
                 put(self.set, self.part, self.states.obtain())
             self.states.release(self.set[self.part])
 
-    def _settle_apart(self, each_piece: EachPiece) -> None:
+    def _settle_apart(self, each_work: EachWork) -> None:
         """As `settle`, told by the warp that is apart."""
-        with each_piece() as (piece, work), self._where_shared(in_no_lane, piece):
-            self.met.wait(piece.side, 0)
+        with each_work() as work, self._where_shared(in_no_lane, work.piece):
+            self.met.wait(work.piece.side, 0)
             self.states.find(self.set)
-            self._merge_share(piece, work)
+            self._merge_share(work)
         self._tell(self.merged, 0)
 
-    def run_apart(self, each_piece: EachPiece) -> None:
+    def run_apart(self, each_work: EachWork) -> None:
         """What one thread of the warp that is apart does, from the block's first piece to the end of its last."""
         states, own = self.states, registers("own_set", 1, "int32")
         states.allocate()
@@ -164,10 +166,11 @@ class GridMeeting(Meeting):
         put(self.set, 0, own[0])
         self.known.arrive(0)
         states.set = own[0]
-        with each_piece() as (piece, _), self._where_shared(tirx.Not, piece):
-            self.left.wait(piece.side, 0)
-            states.arrive(piece.first_block)
-        with each_piece() as (piece, _), self._where_shared(tirx.Not, piece):
+        with each_work() as work, self._where_shared(tirx.Not, work.piece):
+            self.left.wait(work.piece.side, 0)
+            states.arrive(work.piece.first_block)
+        with each_work() as work, self._where_shared(tirx.Not, work.piece):
+            piece = work.piece
             put(self.told, piece.side, states.wait(piece.first_block, piece.blocks))
             self.met.arrive(piece.side)
             with when(states.depart(piece.first_block, piece.blocks) != 0):
@@ -185,14 +188,15 @@ class GridMeeting(Meeting):
         with when(self.threads.lane == 0):
             barriers.arrive(number)
 
-    def _merge_share(self, piece: Piece, work: Work) -> None:
+    def _merge_share(self, work: PieceWork) -> None:
+        piece = work.piece
         told, units = bind("told_to", self.told[self._told_at(piece)]), self.units
         own = bind("own_piece", self.threads.block - piece.first_block)
         first, end = (
             bind("unit_bound", tirx.Select(told == SHARE, k * units // piece.blocks, whole))
             for k, whole in ((own, 0), (own + 1, tirx.Select(told == ALL, units, 0)))
         )
-        self._merge_units(work, piece, first, end, self._thread, self.count)
+        self._merge_units(work, first, end, self._thread, self.count)
 
     def _told_at(self, piece: Piece) -> ir.Expr:
         """Where threads are told of a piece."""
@@ -221,8 +225,8 @@ class GridMeeting(Meeting):
         self.states.put_four(self.slot, part, row, span, self.threads.lane % QUAD, values)
 
     def _get(self, unit: Unit, number: ir.Expr, part: int) -> ir.Expr:
-        return self.states.get(unit.piece.slot(number), part, unit.row)
+        return self.states.get(unit.work.piece.slot(number), part, unit.row)
 
     def _get_four(self, unit: Unit, number: ir.Expr, part: int, span: ir.Expr, into: Any, first: int) -> None:
         place = T.address_of(into[first])
-        self.states.get_four(unit.piece.slot(number), part, unit.row, span, unit.lane, place)
+        self.states.get_four(unit.work.piece.slot(number), part, unit.row, span, unit.lane, place)

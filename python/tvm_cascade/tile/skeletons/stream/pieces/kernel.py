@@ -8,14 +8,13 @@ a part of it: leave the state; after all pieces, merge a share of what meets, in
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.attention.operands.widen import Widener
-from tvm_cascade.tile.attention.pieces import Piece
+from tvm_cascade.tile.attention.pieces import PieceWork
 from tvm_cascade.tile.attention.program import TileProgram
 from tvm_cascade.tile.attention.ragged import RaggedCut
 from tvm_cascade.tile.emit import named, ptx, when
@@ -33,7 +32,6 @@ from tvm_cascade.tile.skeletons.stream.pieces.places import Places
 from tvm_cascade.tile.skeletons.stream.pieces.spread import SpreadFinish, is_spread
 from tvm_cascade.tile.skeletons.stream.producer import PagedProducer
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
-from tvm_cascade.tile.work import Work
 
 _INITIALISING = 4
 """Warps that initialise barriers."""
@@ -93,15 +91,9 @@ class PiecesKernel(Driver):
         if config.cluster > 1:
             named("rank", T.cta_id_in_cluster([config.cluster]))
 
-    def _each_piece(self) -> AbstractContextManager[tuple[Piece, Work]]:
+    def _each_work(self) -> AbstractContextManager[PieceWork]:
         """What is written within is done for every piece that the block has."""
         return self.places.each(self.threads.block)
-
-    @contextmanager
-    def _each_work(self) -> Iterator[Work]:
-        """The block's pieces as work."""
-        with self._each_piece() as (_, work):
-            yield work
 
     def allocate(self, pool: Any) -> None:
         """Tiles, as they are copied and as products read them, and what meetings leave; then barriers."""
@@ -179,7 +171,7 @@ class PiecesKernel(Driver):
             with when(self.threads.warp == own), when(T.cuda.elect_sync()):
                 if self.begins_early:
                     wait_for_others()
-                self.meeting_apart.run_apart(self._each_piece)
+                self.meeting_apart.run_apart(self._each_work)
 
     def convert(self) -> None:
         """Each warp group converts a feed, or one converts both, a tile of each in turn."""
@@ -194,7 +186,7 @@ class PiecesKernel(Driver):
     def _widen(self, pairs: list[FeedPair], first: int, warps: int) -> None:
         """Some warps of a group convert feeds."""
         own = [Widener(pair.stored, pair.wide, self.threads, first, warps) for pair in pairs]
-        with self._each_piece() as (_, work), T.serial(work.tiles.end - work.tiles.first):
+        with self._each_work() as work, T.serial(work.tiles.end - work.tiles.first):
             for widener in own:
                 widener.tile()
 
@@ -202,7 +194,7 @@ class PiecesKernel(Driver):
         """See `PiecesConsumer`."""
         right, value = self.right_feed.wide, self.value_feed.wide
         consumer = PiecesConsumer(self.tiling, self.threads, right, value, self.meeting, self.spread_finish)
-        consumer.run(self._each_piece)
+        consumer.run(self._each_work)
 
     @property
     def _starts_at_once(self) -> bool:

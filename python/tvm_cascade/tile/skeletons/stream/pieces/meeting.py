@@ -10,7 +10,7 @@ Who merges which units is the meeting's own: blocks meet in global memory (`grid
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -22,7 +22,7 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.steps.program import program_of
-from tvm_cascade.tile.attention.pieces import Piece
+from tvm_cascade.tile.attention.pieces import EachWork, PieceWork
 from tvm_cascade.tile.attention.shape import Product, product_along
 from tvm_cascade.tile.emit import bind, kernel_extent, put, registers, when
 from tvm_cascade.tile.fragment import COLUMNS_PER_STEP, DTYPE, NEIGHBOURS, QUAD, Symbols, TilePrinter, placed
@@ -45,16 +45,9 @@ _AT_ONCE = 12
 HELD = 160
 """Registers of a thread that hold elements of states while it merges."""
 
-EachPiece = Callable[[], AbstractContextManager[tuple[Piece, Work]]]
-"""A loop over the pieces of a block."""
-
 
 class Group(Folded, Protocol):
     """A consumer warp group whose rows are folded."""
-
-    @property
-    def index(self) -> ir.Expr:
-        """The group's number among the consumers."""
 
     @property
     def own_rows(self) -> ir.Expr:
@@ -67,32 +60,16 @@ class Unit:
 
     Attributes
     ----------
-    work : the tile of rows.
-    piece : one of the tile's.
+    work : the tile of rows, by one of its pieces.
     row : in the tile.
     spans : their numbers in the row.
     lane : which of the four that have a span.
     """
 
-    work: Work
-    piece: Piece
+    work: PieceWork
     row: ir.Expr
     spans: Sequence[ir.Expr]
     lane: ir.Expr
-
-
-@dataclass(frozen=True)
-class Spans:
-    """What a lane leaves of a vector.
-
-    Attributes
-    ----------
-    part : four neighbouring columns of each whole span.
-    last : of a span that is not whole.
-    """
-
-    part: Part
-    last: list[ir.Expr]
 
 
 class MergedRow:
@@ -159,7 +136,7 @@ class Meeting(ABC):
         """The columns of a product whose states meet."""
         return range(product.width)
 
-    def first_column(self, product: Product, work: Work) -> ir.Expr | int:
+    def first_column(self, product: Product, work: PieceWork) -> ir.Expr | int:
         """The column that those are counted from."""
         return 0
 
@@ -182,11 +159,11 @@ class Meeting(ABC):
         """
 
     @abstractmethod
-    def leave(self, fold: Group, piece: Piece) -> None:
+    def leave(self, fold: Group, work: PieceWork) -> None:
         """Leaves the state of a piece."""
 
     @abstractmethod
-    def settle(self, each_piece: EachPiece) -> None:
+    def settle(self, each_work: EachWork) -> None:
         """Merges what is the block's to merge, once it has left the states of all its pieces."""
 
     @abstractmethod
@@ -215,26 +192,29 @@ class Meeting(ABC):
             spans = [(k, self._in_spans(part)) for k, part in enumerate(state.parts) if self.form[k].width > 1]
             with when(bind("has_left_row", self._has_row(work, row))):
                 self._put_scalars(row, [state.parts[k][0] for k in self.scalars])
-                for k, each in spans:
-                    self._put_spans(k, row, each)
+                for k, last in spans:
+                    self._put_spans(k, row, state.parts[k], last)
 
-    def _in_spans(self, part: Part) -> Spans:
-        """A vector by the four neighbouring columns that a lane leaves of each span; no store comes between."""
+    def _in_spans(self, part: Part) -> list[ir.Expr]:
+        """Turns a vector into the four neighbouring columns that a lane leaves of each span; no store comes between.
+
+        What it leaves of a span that is not whole is given back.
+        """
         whole, rest = divmod(part.width, FOUR)
         with T.unroll(whole) as span:
             for e, value in enumerate(self._neighbours([part[span * FOUR + e] for e in range(FOUR)])):
                 part.put(value, span * FOUR + e)
         if not rest:
-            return Spans(part, [])
+            return []
         own = [part[whole * FOUR + e] for e in range(rest)]
-        return Spans(part, self._neighbours(own + [T.float32(0)] * (FOUR - rest)))
+        return self._neighbours(own + [T.float32(0)] * (FOUR - rest))
 
-    def _put_spans(self, part: int, row: ir.Expr, spans: Spans) -> None:
-        whole = spans.part.width // FOUR
+    def _put_spans(self, k: int, row: ir.Expr, part: Part, last: list[ir.Expr]) -> None:
+        whole = part.width // FOUR
         with T.unroll(whole) as span:
-            self._put_four(part, row, span, [spans.part[span * FOUR + e] for e in range(FOUR)])
-        if spans.last:
-            self._put_four(part, row, whole, spans.last)
+            self._put_four(k, row, span, [part[span * FOUR + e] for e in range(FOUR)])
+        if last:
+            self._put_four(k, row, whole, last)
 
     def _neighbours(self, own: list[ir.Expr]) -> list[ir.Expr]:
         """Four neighbouring columns of a span, of which a lane has two and its neighbour two."""
@@ -258,22 +238,22 @@ class Meeting(ABC):
         return self.spans // self.at_a_time * self.most_rows * QUAD
 
     def _merge_units(
-        self, work: Work, piece: Piece, first: ir.Expr | int, end: ir.Expr | int, thread: ir.Expr, threads: int
+        self, work: PieceWork, first: ir.Expr | int, end: ir.Expr | int, thread: ir.Expr, threads: int
     ) -> None:
         """Merges units [first, end) with some threads."""
         if self.tiling.program.late:
             wait_for_others()
         if self.sharing > 1:
-            self._merge_shared_units(work, piece, first, end, thread, threads)
+            self._merge_shared_units(work, first, end, thread, threads)
             return
         with T.serial((end - first + (threads - 1)) // threads) as turn:
             number = bind("unit", first + turn * threads + thread)
             row = bind("unit_row", number % (self.most_rows * QUAD) // QUAD)
             with when(tirx.And(number < end, row < self._rows(work))):
-                self._merge(self._unit(work, piece, number, row))
+                self._merge(self._unit(work, number, row))
 
     def _merge_shared_units(
-        self, work: Work, piece: Piece, first: ir.Expr | int, end: ir.Expr | int, thread: ir.Expr, threads: int
+        self, work: PieceWork, first: ir.Expr | int, end: ir.Expr | int, thread: ir.Expr, threads: int
     ) -> None:
         """As `_merge_units`, where lanes share units: all lanes of a warp take part, and one of the sharers stores."""
         apart, units = WARP // self.sharing, threads // self.sharing
@@ -283,12 +263,12 @@ class Meeting(ABC):
             existing = bind("existing_unit", tirx.min(number, end - 1))
             row = bind("unit_row", existing % (self.most_rows * QUAD) // QUAD)
             stores = tirx.all(thread % WARP < apart, number < end, row < self._rows(work))
-            self._merge(self._unit(work, piece, existing, row), bind("stores", stores))
+            self._merge(self._unit(work, existing, row), bind("stores", stores))
 
-    def _unit(self, work: Work, piece: Piece, number: ir.Expr, row: ir.Expr) -> Unit:
+    def _unit(self, work: PieceWork, number: ir.Expr, row: ir.Expr) -> Unit:
         first = number // (self.most_rows * QUAD) * self.at_a_time
         spans = [bind("span", first + i) for i in range(self.at_a_time)]
-        return Unit(work, piece, row, spans, bind("unit_lane", number % QUAD))
+        return Unit(work, row, spans, bind("unit_lane", number % QUAD))
 
     def _merge(self, unit: Unit, stores: ir.Expr | None = None) -> None:
         """Merges and stores a unit; not everywhere, if so given."""
@@ -326,10 +306,10 @@ class Meeting(ABC):
     def _own_pieces(self, unit: Unit) -> tuple[ir.Expr | int, ir.Expr]:
         """The first of a unit's pieces that a thread takes, and their end: neighbours, as states merge in order."""
         if self.sharing == 1:
-            return 0, unit.piece.blocks
-        share = bind("shared_pieces", (unit.piece.blocks + (self.sharing - 1)) // self.sharing)
+            return 0, unit.work.piece.blocks
+        share = bind("shared_pieces", (unit.work.piece.blocks + (self.sharing - 1)) // self.sharing)
         first = bind("first_shared_piece", self.threads.lane // (WARP // self.sharing) * share)
-        return first, bind("end_shared_piece", tirx.max(tirx.min(first + share, unit.piece.blocks), first))
+        return first, bind("end_shared_piece", tirx.max(tirx.min(first + share, unit.work.piece.blocks), first))
 
     def _take(self, state: State, unit: Unit, number: ir.Expr, end: ir.Expr) -> None:
         """The state of one of the pieces before an end; the identity from there on.
@@ -339,7 +319,7 @@ class Meeting(ABC):
         if len(set(self.widths.values())) > 1:
             state.clear()
         exists = bind("exists", number < end)
-        number = bind("existing", tirx.min(number, unit.piece.blocks - 1))
+        number = bind("existing", tirx.min(number, unit.work.piece.blocks - 1))
         for k, part in enumerate(state.parts):
             width = self.form[k].width
             if width == 1:

@@ -15,17 +15,17 @@ from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.tir import loads_of, uses
-from tvm_cascade.tile.attention.pieces import Piece
+from tvm_cascade.tile.attention.pieces import EachWork, PieceWork
 from tvm_cascade.tile.attention.shape import Stream, product_along
 from tvm_cascade.tile.emit import named, put, registers, when
 from tvm_cascade.tile.fragment import QUAD
 from tvm_cascade.tile.merge.lanes import in_no_lane
 from tvm_cascade.tile.merge.places import FOUR, SPAN, take_four
 from tvm_cascade.tile.output import member_at
-from tvm_cascade.tile.skeletons.stream.pieces.meeting import EachPiece, Group, Meeting, Unit
+from tvm_cascade.tile.skeletons.stream.pieces.meeting import Group, Meeting, Unit
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.state import State
-from tvm_cascade.tile.work import WARP_GROUP, Threads, Work
+from tvm_cascade.tile.work import WARP_GROUP, Threads
 
 _MOST_ROWS = 16
 """Rows of a warp, at most: of more, most threads have elements of their own."""
@@ -80,7 +80,7 @@ class SpreadFinish(Meeting):
             self.count = registers("kept_states", 1, "int32")
             put(self.count, 0, T.int32(0))
 
-    def leave(self, fold: Group, piece: Piece) -> None:
+    def leave(self, fold: Group, work: PieceWork) -> None:
         """Keeps the state, or finishes and stores it where one is kept; by all threads of the block's one consumer."""
         if self.kept > 1:
             self._leave_state(fold)
@@ -89,21 +89,21 @@ class SpreadFinish(Meeting):
         self._meet()
         self._leave_state(fold)
         self._meet()
-        self._finish(fold.work, piece)
+        self._finish(work)
 
-    def settle(self, each_piece: EachPiece) -> None:
+    def settle(self, each_work: EachWork) -> None:
         """Finishes and stores the items whose states are kept."""
         if self.kept == 1:
             return
         self._meet()
         put(self.count, 0, T.int32(0))
-        with each_piece() as (piece, work), when(in_no_lane(tirx.Not(piece.is_whole))):
-            self._finish(work, piece)
+        with each_work() as work, when(in_no_lane(tirx.Not(work.piece.is_whole))):
+            self._finish(work)
             put(self.count, 0, self.count[0] + 1)
 
-    def _finish(self, work: Work, piece: Piece) -> None:
+    def _finish(self, work: PieceWork) -> None:
         thread = self.threads.warp * 32 + self.threads.lane
-        self._merge_units(work, piece, 0, self.units, thread, WARP_GROUP)
+        self._merge_units(work, 0, self.units, thread, WARP_GROUP)
 
     def _place(self, row: ir.Expr) -> ir.Expr:
         """Where a row of the item that is left or finished is kept."""
@@ -132,5 +132,5 @@ class SpreadFinish(Meeting):
     def _merged(self, unit: Unit, inputs: Mapping[sp.Symbol, ir.Expr]) -> State:
         """The state as it is."""
         (state,) = self._empty_states(unit, 1)
-        self._take(state, unit, tirx.const(0, "int32"), unit.piece.blocks)
+        self._take(state, unit, tirx.const(0, "int32"), unit.work.piece.blocks)
         return state
