@@ -16,7 +16,7 @@ from tvm_cascade.tile.attention.shape import Product, product_along
 from tvm_cascade.tile.emit import bind, kernel_extent, ptx, when
 from tvm_cascade.tile.fragment import DTYPE, NEIGHBOURS, ROWS, placed
 from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
-from tvm_cascade.tile.hopper.fours import is_in_pairs, store_pair
+from tvm_cascade.tile.hopper.fours import are_stored_at_once, store_pair
 from tvm_cascade.tile.hopper.matrices import MatrixStore
 from tvm_cascade.tile.operand import STORED_BYTES
 from tvm_cascade.tile.output import Output
@@ -40,6 +40,10 @@ class Folded(Protocol):
         """The tile of rows of the block."""
 
     @property
+    def own_rows(self) -> ir.Expr:
+        """The first of its rows in the block's tile."""
+
+    @property
     def rows(self) -> RowFold:
         """The state of its rows, reduced across lanes."""
 
@@ -60,10 +64,6 @@ class Staged(Folded, Protocol):
     @property
     def index(self) -> ir.Expr:
         """The group's number among those that store."""
-
-    @property
-    def own_rows(self) -> ir.Expr:
-        """The first of its rows in the block's tile."""
 
     @property
     def first_row(self) -> ir.Expr:
@@ -128,7 +128,7 @@ class RowEpilogue:
                     column = first + columns.start + j * 8 + self.rows.place.lane_column
                     pair = [self._value(output, r, column + e, j * 4 + 2 * r + e) for e in NEIGHBOURS]
                     places = [self._indices(output, r, product, column + e) for e in NEIGHBOURS]
-                    if is_in_pairs(output, product.free):
+                    if are_stored_at_once(output, product.free, len(pair)):
                         store_pair(own.ptr_to(places[0]), pair, dtype_of(own))
                         continue
                     for value, indices in zip(pair, places, strict=True):

@@ -18,7 +18,8 @@ from tvm_cascade.tile.fragment import DTYPE, QUAD
 from tvm_cascade.tile.hopper.barrier import Barriers, cluster_arrive, cluster_wait, fence_barriers
 from tvm_cascade.tile.merge.cluster import send_four_to_rank
 from tvm_cascade.tile.merge.places import BYTES, FOUR, SPAN, as_float, from_float, take_four
-from tvm_cascade.tile.skeletons.stream.pieces.meeting import HELD, Group, Meeting, Unit
+from tvm_cascade.tile.skeletons.stream.epilogue import Folded
+from tvm_cascade.tile.skeletons.stream.pieces.meeting import HELD, Meeting, Unit
 from tvm_cascade.tile.skeletons.stream.pieces.patches import OCTET, Patches, whole_fours
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.work import Threads, Work
@@ -67,7 +68,7 @@ class ClusterMeeting(Meeting):
         """Arrives as one that has started."""
         cluster_arrive(relaxed=True)
 
-    def leave(self, fold: Group, work: PieceWork) -> None:
+    def leave(self, fold: Folded, work: PieceWork) -> None:
         """Sends the state of the block's piece, and waits for the others'."""
         self.rank = bind("own_rank", self.threads.block % self.blocks)
         with when(self.threads.leads):

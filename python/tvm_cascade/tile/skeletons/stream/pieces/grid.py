@@ -30,7 +30,8 @@ from tvm_cascade.tile.hopper.barrier import Barriers
 from tvm_cascade.tile.merge.grid import ALL, SHARE, PieceStates
 from tvm_cascade.tile.merge.lanes import WARP, in_no_lane
 from tvm_cascade.tile.merge.places import FOUR
-from tvm_cascade.tile.skeletons.stream.pieces.meeting import HELD, Group, Meeting, Unit
+from tvm_cascade.tile.skeletons.stream.epilogue import Folded
+from tvm_cascade.tile.skeletons.stream.pieces.meeting import HELD, Meeting, Unit
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.work import WARP_GROUP, Threads
 
@@ -105,7 +106,7 @@ class GridMeeting(Meeting):
             put(self.set, self.part, tirx.const(_UNKNOWN, "int32"))
             self.states.request()
 
-    def leave(self, fold: Group, work: PieceWork) -> None:
+    def leave(self, fold: Folded, work: PieceWork) -> None:
         """Leaves the state of a piece, and arrives."""
         piece = work.piece
         if not self.meets:

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import sympy as sp
 from tvm import ir, tirx
@@ -26,7 +26,7 @@ from tvm_cascade.tile.attention.pieces import EachWork, PieceWork
 from tvm_cascade.tile.attention.shape import Product, product_along
 from tvm_cascade.tile.emit import bind, kernel_extent, put, registers, when
 from tvm_cascade.tile.fragment import COLUMNS_PER_STEP, DTYPE, NEIGHBOURS, QUAD, Symbols, TilePrinter, placed
-from tvm_cascade.tile.hopper.fours import is_in_fours, store_four
+from tvm_cascade.tile.hopper.fours import are_stored_at_once, store_four
 from tvm_cascade.tile.launch.dependent import wait_for_others
 from tvm_cascade.tile.merge.combine import Alone, merge
 from tvm_cascade.tile.merge.lanes import ALL_LANES, WARP, Lanes
@@ -44,14 +44,6 @@ _AT_ONCE = 12
 
 HELD = 160
 """Registers of a thread that hold elements of states while it merges."""
-
-
-class Group(Folded, Protocol):
-    """A consumer warp group whose rows are folded."""
-
-    @property
-    def own_rows(self) -> ir.Expr:
-        """The first of its rows in the block's tile."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +151,7 @@ class Meeting(ABC):
         """
 
     @abstractmethod
-    def leave(self, fold: Group, work: PieceWork) -> None:
+    def leave(self, fold: Folded, work: PieceWork) -> None:
         """Leaves the state of a piece."""
 
     @abstractmethod
@@ -182,7 +174,7 @@ class Meeting(ABC):
     def _get_four(self, unit: Unit, number: ir.Expr, part: int, span: ir.Expr, into: Any, first: int) -> None:
         """Loads the unit's elements of a span of one of the pieces into registers, from the first on."""
 
-    def _leave_state(self, fold: Group) -> None:
+    def _leave_state(self, fold: Folded) -> None:
         """Leaves all rows of a warp group."""
         lane, work = self.threads.lane, fold.work
         counter = Part(registers("folded", 1, COUNTER))
@@ -358,7 +350,7 @@ class Meeting(ABC):
                         targets.append([placed(index, at, self.tiling.buffers) for index in output.indices])
                         of_products = {s: part[i * FOUR + e] for s, part in rows.state.fragments.items()}
                         values.append(finish.value(output, 0, places, start + e, of_products, e, fours))
-                    _store_columns(own, targets, values, is_in_fours(output, product.free))
+                    _store_columns(own, targets, values, are_stored_at_once(output, product.free, FOUR))
 
     def _loaded_ahead(
         self, finish: Finish, output: Output, unit: Unit, places: dict[tirx.Var, ir.Expr]

@@ -22,7 +22,8 @@ from tvm_cascade.tile.fragment import QUAD
 from tvm_cascade.tile.merge.lanes import in_no_lane
 from tvm_cascade.tile.merge.places import FOUR, SPAN, take_four
 from tvm_cascade.tile.output import member_at
-from tvm_cascade.tile.skeletons.stream.pieces.meeting import Group, Meeting, Unit
+from tvm_cascade.tile.skeletons.stream.epilogue import Folded
+from tvm_cascade.tile.skeletons.stream.pieces.meeting import Meeting, Unit
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.state import State
 from tvm_cascade.tile.work import WARP_GROUP, Threads
@@ -80,7 +81,7 @@ class SpreadFinish(Meeting):
             self.count = registers("kept_states", 1, "int32")
             put(self.count, 0, T.int32(0))
 
-    def leave(self, fold: Group, work: PieceWork) -> None:
+    def leave(self, fold: Folded, work: PieceWork) -> None:
         """Keeps the state, or finishes and stores it where one is kept; by all threads of the block's one consumer."""
         if self.kept > 1:
             self._leave_state(fold)
