@@ -30,7 +30,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from tvm import ir
@@ -46,12 +45,13 @@ MOST_BYTES = 1 << 26
 LEFT_BITS = 20
 """Of a set's word, for the blocks that are left: a launch has fewer than 2²⁰."""
 
-
 _SETS = device_functions(Path(__file__).with_suffix(".cuh"))
 
 
 class LaunchMemory:
     """Emits global memory of a kernel's module of which each of several launches in flight has a set.
+
+    A block starts, tells its threads which set they have before their first state, and releases it at its end.
 
     Parameters
     ----------
@@ -63,11 +63,11 @@ class LaunchMemory:
     ----------
     sets : how many there are.
     set : the number of the launch's own, once a thread knows it.
+    functions : texts of those that read and write it, after that which declares it: `memory`.
     """
 
     set: ir.Expr
-    functions: Mapping[str, str] = MappingProxyType({})
-    """Texts of those that read and write it; `memory` declares it."""
+    functions: Mapping[str, str]
 
     def __init__(self, name: str, bytes_of_set: int, claims: int = 1) -> None:
         self.name, self.sets, self.claims = name, sets_for(bytes_of_set), claims
