@@ -192,13 +192,7 @@ class ColumnKernel(MemoryKernel[ColumnConfig]):
         config = self.config
         members = 1 << (config.segments - 1).bit_length()
         at_once = config.threads // members
-        sync_block()
-        with when(self.thread == 0):
-            put(self.flag, 0, grid.arrive(self.tile))
-            with when(self.flag[0] == 0):
-                grid.release(grid.set)
-        sync_block()
-        with when(self.flag[0] != 0):
+        with grid.last(self.tile, self.thread == 0, self.flag, sync_block):
             member = bind("segment", self.thread % members)
             with T.serial(-(-config.rows // at_once)) as step:
                 number = bind("number", step * at_once + self.thread // members)
@@ -210,9 +204,6 @@ class ColumnKernel(MemoryKernel[ColumnConfig]):
                 store = self._finished(state, point, self._sharing(member, members))
                 with when(tirx.And(number < config.rows, row < self.rows)):
                     store.emit(state, member)
-            sync_block()
-            with when(self.thread == 0):
-                grid.release(grid.set)
 
     def _sharing(self, member: ir.Expr, count: int) -> Sharing:
         """Neighbouring lanes that share a row, others beside them."""
