@@ -10,7 +10,7 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.extent import product
 from tvm_cascade.tile.hopper.barrier import Ring, cluster_arrive, cluster_wait, fence_barriers
-from tvm_cascade.tile.row.elements import Tensors
+from tvm_cascade.tile.memory import Tensors
 from tvm_cascade.tile.row.program import RowProgram
 from tvm_cascade.tile.skeletons.product.consumer import Consumer
 from tvm_cascade.tile.skeletons.product.feed import ProductFeed
@@ -33,7 +33,7 @@ class RowsKernel(ProductKernel):
         self.folded, self.row_program, self.cut = shape, program, config
 
     def _outputs(self) -> RowEpilogue:
-        self.tensors = Tensors(self.folded.row, self.buffers, {})
+        self.tensors = Tensors(self.buffers)
         return RowEpilogue(self.folded, self.row_program, self.cut, self.tensors, self.feed)
 
     def _exchange(self, pool: Any) -> None:
@@ -57,7 +57,7 @@ class RowsKernel(ProductKernel):
             cluster_wait()
 
     def _places(self) -> None:
-        self.tensors.declare()
+        self.tensors.flatten()
         super()._places()
 
 
@@ -77,7 +77,7 @@ class LongKernel(ProductKernel):
         shape, tile = self.shape, self.cut.tile
         others = [ProductFeed(product, self.config, self.buffers) for product in self.folded.products[1:]]
         self.feeds = [self.feed, *others]
-        self.tensors = Tensors(self.folded.row, self.buffers, {})
+        self.tensors = Tensors(self.buffers)
         places, rows = product(shape.extent(var) for var in shape.batch), shape.left.line.extent
         assert isinstance(places, int) and isinstance(rows, int)
         down = tile.rows * tile.cluster
@@ -108,5 +108,5 @@ class LongKernel(ProductKernel):
         return [operand for feed in self.feeds for operand in feed.operands]
 
     def _places(self) -> None:
-        self.tensors.declare()
+        self.tensors.flatten()
         super()._places()

@@ -22,12 +22,12 @@ from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.tile.emit import bind, kernel_extent, named, ptx, put, when
 from tvm_cascade.tile.fragment import QUAD, ROWS, register_index
+from tvm_cascade.tile.memory import Tensors
 from tvm_cascade.tile.merge.blocks import GridStates
 from tvm_cascade.tile.merge.combine import Alone, merge
 from tvm_cascade.tile.merge.lanes import Lanes
 from tvm_cascade.tile.once import computed_once
 from tvm_cascade.tile.row.chunk import Chunk, ChunkFold
-from tvm_cascade.tile.row.elements import Tensors
 from tvm_cascade.tile.row.program import RowProgram
 from tvm_cascade.tile.row.store import Store
 from tvm_cascade.tile.row.sweep import Point, length_of
