@@ -9,7 +9,6 @@ from dataclasses import replace
 from tvm_cascade.analysis.extent import product
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.operand import Unfit
-from tvm_cascade.tile.row.config import widest_vector
 from tvm_cascade.tile.skeletons.product.config import BOX_COLUMNS, ProductConfig
 from tvm_cascade.tile.skeletons.product.folded.config import Config, FoldedConfig, LongConfig
 from tvm_cascade.tile.skeletons.product.folded.cost import seconds
@@ -63,7 +62,7 @@ def _whole_rows(shape: FoldedProduct, gpu: Gpu) -> Iterator[Config]:
     """Rows of a block: a tile is as wide as they are long."""
     unit = BOX_COLUMNS if shape.product.right.across else 2 * _UNIT
     columns = -(-shape.columns // unit) * unit
-    vector = min(widest_vector(shape.row), _WIDEST_LOAD)
+    vector = min(shape.row.widest_vector, _WIDEST_LOAD)
     for rows, consumers in _TILES:
         for splits in _SPLITS:
             tile = ProductConfig(rows, columns, consumers, splits=splits, blocks=gpu.processors)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.merge.lanes import WARP
+from tvm_cascade.tile.row.config import RowConfig
 from tvm_cascade.tile.skeletons.product.config import SUM_BYTES, ProductConfig, steps_of
 from tvm_cascade.tile.skeletons.product.folded.shape import FoldedProduct
 from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP
@@ -43,39 +44,10 @@ class FoldedConfig:
         return self.tile.consumers * WARP_GROUP
 
     @property
-    def positions(self) -> int:
-        """Of a vector."""
-        return self.vector
-
-    @property
-    def vectors(self) -> int:
-        """That a thread has in flight."""
-        return max(1, min(self.length // (self.sharing * self.vector), _KEPT // self.vector))
-
-    @property
-    def chunk(self) -> int:
-        """Positions that the threads of a row fold together."""
-        return self.sharing * self.vector * self.vectors
-
-    @property
-    def segments(self) -> int:
-        """A row is one block's."""
-        return 1
-
-    @property
-    def resident(self) -> int:
-        """Blocks of a multiprocessor."""
-        return 1
-
-    @property
-    def kept(self) -> bool:
-        """Sums are read again for outputs that have an element a position."""
-        return False
-
-    @property
-    def ahead(self) -> bool:
-        """Nothing is read ahead."""
-        return False
+    def row(self) -> RowConfig:
+        """The cut of a row, whose sums are read again for outputs that have an element a position."""
+        vectors = max(1, min(self.length // (self.sharing * self.vector), _KEPT // self.vector))
+        return RowConfig(self.threads, self.sharing, self.vector, vectors)
 
     @property
     def rows(self) -> int:

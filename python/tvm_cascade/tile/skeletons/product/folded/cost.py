@@ -75,7 +75,7 @@ def _whole_rows(program: FoldedProgram, config: FoldedConfig, gpu: Gpu) -> float
     alone = product_seconds(shape.product, sizes, dataclasses.replace(tile, consumers=2), gpu, exchanges=False)
     rows = min(config.rows, sizes.rows)
     turns = -(-rows // config.rows_at_once)
-    packed = program.packed and config.chunk >= shape.columns
+    packed = program.packed and config.row.chunk >= shape.columns
     exchange = _OF_PACKED_EXCHANGE if packed else _OF_EXCHANGE
     folded = _fold(program, -(-shape.columns // config.sharing), config.sharing, exchange)
     after = _EXCHANGE[tile.splits] + turns * (folded + (_PACKING if packed else 0.0))

@@ -14,8 +14,8 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.tile.emit import bind, ptx, put, registers, when
 from tvm_cascade.tile.fragment import ROWS, register_index
 from tvm_cascade.tile.hopper.barrier import cluster_arrive, cluster_wait, in_block
+from tvm_cascade.tile.memory import copy_vector
 from tvm_cascade.tile.merge.cluster import COPY, PartsOfSums
-from tvm_cascade.tile.row.copies import copy_vector
 from tvm_cascade.tile.skeletons.product.config import SUM_BYTES
 from tvm_cascade.tile.skeletons.product.folded.config import FoldedConfig
 from tvm_cascade.tile.work import GROUP_ROWS, Threads

@@ -26,12 +26,12 @@ from tvm_cascade.analysis.extent import product
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.tile.emit import bind, kernel_extent, named, when
 from tvm_cascade.tile.fragment import QUAD, ROWS, register_index
+from tvm_cascade.tile.memory import Tensors
 from tvm_cascade.tile.merge.combine import Alone, merge
 from tvm_cascade.tile.merge.grid import GridStates
 from tvm_cascade.tile.merge.lanes import Lanes
 from tvm_cascade.tile.once import computed_once
 from tvm_cascade.tile.row.chunk import Chunk, ChunkFold
-from tvm_cascade.tile.row.elements import Tensors
 from tvm_cascade.tile.row.program import RowProgram
 from tvm_cascade.tile.row.store import Store
 from tvm_cascade.tile.row.sweep import Point, length_of
@@ -70,12 +70,12 @@ class LongEpilogue(Epilogue):
         self, shape: FoldedProduct, program: RowProgram, config: LongConfig, buffers: Mapping[tirx.Var, Any], name: str
     ) -> None:
         self.shape, self.program, self.config = shape, program, config
-        self.tensors, self.name = Tensors(shape.row, buffers, {}), "".join(c if c.isalnum() else "_" for c in name)
+        self.tensors, self.name = Tensors(buffers), "".join(c if c.isalnum() else "_" for c in name)
         self.waiting: WaitingSums | None = None
 
     def declare(self) -> None:
         """Declares the tensors of the row."""
-        self.tensors.declare()
+        self.tensors.flatten()
 
     def allocate(self, pool: Any, rank: ir.Expr | int) -> None:
         """Shared memory by which one thread tells all others the launch's set, and whether the block is the last."""
