@@ -12,28 +12,19 @@ from tvm_cascade.tile.fragment import DTYPE
 from tvm_cascade.tile.operand import MATRIX_DTYPES, STORED_BYTES, runs_along
 from tvm_cascade.tile.output import Output
 
-FOUR = 4
+
+def are_neighbours(tensor: tirx.Var, indices: Sequence[ir.Expr], free: tirx.Var, count: int) -> bool:
+    """Whether so many columns of a tensor, from a multiple of that on, are neighbours in memory, and aligned."""
+    width = tensor.ty.shape[-1]
+    plain = runs_along(indices[-1], free) and not any(uses(index, [free]) for index in indices[:-1])
+    return plain and isinstance(width, ir.prim.IntImm) and int(width) % count == 0
 
 
-def is_in_fours(output: Output, free: tirx.Var) -> bool:
-    """Whether four columns from a multiple of four on are neighbours in memory, and aligned."""
-    *others, last = output.indices
-    width, dtype = output.buffer.ty.shape[-1], dtype_of(output.buffer)
-    if not isinstance(width, ir.prim.IntImm) or int(width) % FOUR or any(uses(index, [free]) for index in others):
-        return False
-    return runs_along(last, free) and _is_stored(dtype)
-
-
-def _is_stored(dtype: str) -> bool:
-    """Whether elements of a dtype are stored several at once."""
-    return dtype == DTYPE or (dtype in MATRIX_DTYPES and MATRIX_DTYPES[dtype].size == STORED_BYTES)
-
-
-def is_in_pairs(output: Output, free: tirx.Var) -> bool:
-    """Whether two columns from an even one on are neighbours in memory, and aligned."""
-    width, dtype = output.buffer.ty.shape[-1], dtype_of(output.buffer)
-    plain = runs_along(output.indices[-1], free) and isinstance(width, ir.prim.IntImm) and int(width) % 2 == 0
-    return plain and not any(uses(index, [free]) for index in output.indices[:-1]) and _is_stored(dtype)
+def are_stored_at_once(output: Output, free: tirx.Var, count: int) -> bool:
+    """Whether so many such columns of an output are stored at once."""
+    dtype = dtype_of(output.buffer)
+    stored = dtype == DTYPE or (dtype in MATRIX_DTYPES and MATRIX_DTYPES[dtype].size == STORED_BYTES)
+    return stored and are_neighbours(output.buffer, output.indices, free, count)
 
 
 def store_pair(target: ir.Expr, values: Sequence[ir.Expr], dtype: str) -> None:

@@ -25,14 +25,13 @@ from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.analysis.extent import product
 from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.tir import dtype_of, loads_of
-from tvm_cascade.tile.emit import bind, kernel_extent, named, put, shared_pool, when
+from tvm_cascade.tile.emit import bind, kernel_extent, named, put, shared_pool, sync_block, when
 from tvm_cascade.tile.memory import Tensors
-from tvm_cascade.tile.merge.blocks import GridStates
+from tvm_cascade.tile.merge.block import ColumnStates, SharedStates, SharedValues, ThreadStates
 from tvm_cascade.tile.merge.cluster import ClusterStates
-from tvm_cascade.tile.merge.columns import ColumnStates, ThreadStates
 from tvm_cascade.tile.merge.combine import Exchange, Reducing, merge
+from tvm_cascade.tile.merge.grid import GridStates
 from tvm_cascade.tile.merge.lanes import WARP, Lanes
-from tvm_cascade.tile.merge.warps import SharedStates, SharedValues
 from tvm_cascade.tile.output import member_at
 from tvm_cascade.tile.row.again import Guards, Sharing, exchanged_dtypes
 from tvm_cascade.tile.row.config import RowConfig
@@ -91,7 +90,6 @@ class RowKernel(ABC):
         elif config.segments > 1:
             assert isinstance(self.row.count, int)
             self.grid = GridStates(self.name, config.segments, self.row.count, state.form)
-            self.sets = self.grid.sets
             self.flag = named("is_last", pool.alloc((1,), "int32", align=16))
 
     def _begin_levels(self) -> None:
@@ -99,9 +97,7 @@ class RowKernel(ABC):
         if self.cluster is not None:
             self.cluster.start()
         if self.grid is not None:
-            self.sets.allocate()
-            with when(self.thread == 0):
-                self.sets.request()
+            self.grid.start(self.thread == 0)
 
     def _point(self, index: ir.Expr) -> Point:
         """The row of a number."""
@@ -216,12 +212,12 @@ class ContiguousKernel(RowKernel):
         """The last block of a row to arrive merges the states of all."""
         segments = self.config.segments
         with when(self.thread == 0):
-            grid.set = bind("set_of_states", self.sets.obtain())
+            grid.set = bind("set_of_states", grid.obtain())
             grid.put(state, self.block % segments, index)
             put(self.flag, 0, tirx.Select(grid.arrive(index) != 0, grid.set, -1))
             with when(self.flag[0] < 0):
-                self.sets.release(grid.set)
-        T.evaluate(T.cuda.cta_sync())
+                grid.release(grid.set)
+        sync_block()
         with when(self.flag[0] >= 0):
             grid.set = bind("set_of_all", self.flag[0])
             grid.get(state, self.lane if segments <= WARP else self.thread, index)
@@ -229,9 +225,9 @@ class ContiguousKernel(RowKernel):
             if segments > WARP:
                 self._merge(state, shared.exchange(state, self.warp, self.lane), point)
             self._store(state, point)
-            T.evaluate(T.cuda.cta_sync())
+            sync_block()
             with when(self.thread == 0):
-                self.sets.release(grid.set)
+                grid.release(grid.set)
 
     def _store(self, state: State, point: Point) -> None:
         member = self.member
@@ -288,11 +284,9 @@ class StridedKernel(RowKernel):
         sweep.fold_rows(states)
         shared.leave(states, group, lane)
         if self.grid is not None:
-            with when(self.thread == 0):
-                put(self.flag, 0, self.sets.obtain())
-        T.evaluate(T.cuda.cta_sync())
-        if self.grid is not None:
-            self.grid.set = bind("set_of_states", self.flag[0])
+            self.grid.tell(self.thread == 0, self.flag, sync_block)
+        else:
+            sync_block()
         if self.cluster is not None:
             self.cluster.started()
         self._over_groups(state, shared)
@@ -301,7 +295,7 @@ class StridedKernel(RowKernel):
         if self.cluster is not None:
             self._over_cluster(state, self.cluster)
         if self.row.position_outputs:
-            T.evaluate(T.cuda.cta_sync())
+            sync_block()
             with when(self._row(lane, 0) < self.rows):
                 self._position_outputs(sweep, lane)
 
@@ -353,12 +347,12 @@ class StridedKernel(RowKernel):
         config = self.config
         members = 1 << (config.segments - 1).bit_length()
         at_once = config.threads // members
-        T.evaluate(T.cuda.cta_sync())
+        sync_block()
         with when(self.thread == 0):
             put(self.flag, 0, grid.arrive(self.tile))
             with when(self.flag[0] == 0):
-                self.sets.release(grid.set)
-        T.evaluate(T.cuda.cta_sync())
+                grid.release(grid.set)
+        sync_block()
         with when(self.flag[0] != 0):
             member = bind("segment", self.thread % members)
             with T.serial(-(-config.rows // at_once)) as step:
@@ -369,9 +363,9 @@ class StridedKernel(RowKernel):
                 grid.get(state, member, known)
                 self._merge(state, Lanes(member, members), point)
                 self._store(state, point, member, members, tirx.And(number < config.rows, row < self.rows), number)
-            T.evaluate(T.cuda.cta_sync())
+            sync_block()
             with when(self.thread == 0):
-                self.sets.release(grid.set)
+                grid.release(grid.set)
 
     def _store(self, state: State, point: Point, member: ir.Expr, count: int, exists: ir.Expr, place: ir.Expr) -> None:
         """Stores a row, if there is one, and leaves its results where outputs along the axis read them.

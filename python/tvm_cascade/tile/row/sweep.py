@@ -20,7 +20,7 @@ from tvm_cascade.analysis.extent import extent_of, same_extent
 from tvm_cascade.analysis.tir import dtype_of, loads_of, uses
 from tvm_cascade.tile.emit import bind, in_register, put, registers, when
 from tvm_cascade.tile.memory import Tensors, moved_dtype
-from tvm_cascade.tile.merge.columns import ThreadStates
+from tvm_cascade.tile.merge.block import ThreadStates
 from tvm_cascade.tile.row.chunk import Chunk, ChunkFold
 from tvm_cascade.tile.row.config import RowConfig
 from tvm_cascade.tile.row.elements import Staging, Vectors

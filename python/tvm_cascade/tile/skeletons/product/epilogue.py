@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import tvm_ffi
@@ -15,42 +17,86 @@ from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.tile.emit import bind, branches, kernel_extent, ptx, registers, when
 from tvm_cascade.tile.fragment import COLUMNS_PER_STEP, DTYPE, NEIGHBOURS, QUAD, ROWS, TilePrinter, placed
 from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
+from tvm_cascade.tile.hopper.driver import Initialised
 from tvm_cascade.tile.hopper.matrices import MatrixStore
 from tvm_cascade.tile.operand import MATRIX_DTYPES, STORED_BYTES
 from tvm_cascade.tile.output import Output, columns_beyond, member_at
-from tvm_cascade.tile.skeletons.product.config import SUM_BYTES, ProductConfig
+from tvm_cascade.tile.skeletons.product.config import SUM_BYTES
+from tvm_cascade.tile.skeletons.product.feed import ProductFeed
+from tvm_cascade.tile.skeletons.product.partial import PartialSums
 from tvm_cascade.tile.skeletons.product.raster import Tile, ends_with
-from tvm_cascade.tile.skeletons.product.shape import MatrixProduct
 from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Threads
 from tvm_cascade.transform.printer import cast
-
-_STORED = 8
-"""The first named barrier of the consumers' stores."""
 
 _CHUNK = 16
 """Bytes that are swizzled together."""
 
 
 class Epilogue:
-    """Emits the epilogue of a consumer."""
+    """What consumers do with the sums of a tile.
 
-    def __init__(self, shape: MatrixProduct, config: ProductConfig, buffers: Mapping[tirx.Var, Any]) -> None:
-        self.shape, self.config, self.buffers = shape, config, buffers
+    Attributes
+    ----------
+    copies : bulk copies of outputs.
+    meets_late : blocks of a cluster wait for each other before they send sums, not before they copy operands.
+    """
+
+    copies: Mapping[tirx.Var, TensorMap] = MappingProxyType({})
+    meets_late = False
+
+    def declare(self) -> None:
+        """Declares what a thread keeps from the start on."""
+
+    def allocate(self, pool: Any, rank: ir.Expr | int) -> None:
+        """Shared memory, of a block of that rank in its cluster."""
+
+    def barriers(self) -> list[Initialised]:
+        """What one thread initialises."""
+        return []
+
+    def start(self, index: ir.Expr, threads: Threads) -> None:
+        """Emits what a consumer does before its first tile."""
+
+    def emit(self, tile: Any, sums: Sequence[Sequence[Any]], index: ir.Expr, threads: Threads) -> None:
+        """Emits what becomes of a tile.
+
+        Parameters
+        ----------
+        sums : for each 64 rows the registers of each sum of products.
+        index : of the consumer.
+        """
+        raise NotImplementedError
+
+    def drain(self, threads: Threads) -> None:
+        """Emits what a consumer does after its last tile."""
+
+
+class MapEpilogue(Epilogue):
+    """Stores maps of the sums."""
+
+    def __init__(self, feed: ProductFeed) -> None:
+        self.feed, self.shape, self.config, self.buffers = feed, feed.shape, feed.config, feed.buffers
         self.read: dict[ir.TensorLoad, tuple[Member | None, int]] = {}
         self.copies = {
             buffer: TensorMap(operand, self._own(buffer), GROUP_ROWS, BOX_BYTES // operand.size)
-            for buffer, operand in shape.tiled.items()
-            if config.stores_boxes(operand)
+            for buffer, operand in self.shape.tiled.items()
+            if self.config.stores_boxes(operand)
         }
 
     def _own(self, tensor: tirx.Var) -> Any:
         return next(own for param, own in self.buffers.items() if param.same_as(tensor))
 
-    def allocate(self, pool: Any) -> None:
-        """Shared memory for boxes that are on their way, [consumer, box, row, two bytes]."""
+    def allocate(self, pool: Any, rank: ir.Expr | int) -> None:
+        """Shared memory for boxes that are on their way, [consumer, box, row, two bytes], and for partial sums."""
         if self.copies:
             shape = (self.config.consumers, self.config.staged, GROUP_ROWS, BOX_BYTES // STORED_BYTES)
             self.staging = pool.alloc(shape, "uint16", align=1024)
+        arrays = self.config.own_rows // GROUP_ROWS * len(self.feed.rights)
+        self.rank, self.partial = rank, PartialSums(self.config, arrays, pool) if self.config.splits > 1 else None
+
+    def barriers(self) -> list[Initialised]:
+        """Those of partial sums."""
+        return [] if self.partial is None else [self.partial]
 
     @property
     def boxes(self) -> int:
@@ -58,17 +104,12 @@ class Epilogue:
         across = sum(-(-self.config.share // copies.per_box) for copies in self.copies.values())
         return across * self.config.own_rows // GROUP_ROWS
 
-    def start(self, index: ir.Expr, threads: Threads) -> None:
-        """Emits what a consumer does before its first tile: nothing."""
-
     def emit(self, tile: Tile, sums: Sequence[Sequence[Any]], index: ir.Expr, threads: Threads) -> None:
-        """Stores every output.
-
-        Parameters
-        ----------
-        sums : for each 64 rows the registers of each sum of products.
-        index : of the consumer.
-        """
+        """Stores every output, of the block's columns where blocks of a cluster have parts of the sums."""
+        if self.partial is not None:
+            arrays = [array for of_part in sums for array in of_part]
+            self.partial.exchange(arrays, index, self.rank, self.feed.memory, threads)
+            tile = replace(tile, first_column=tile.first_column + self.rank * self.config.share)
         self.tile, self.index, self.threads, self.stored = tile, index, threads, 0
         lane = threads.lane
         self.lane_column = bind("lane_column", lane % 4 * 2)
@@ -88,6 +129,8 @@ class Epilogue:
         """Waits for outstanding copies before the block ends."""
         with when(threads.leads):
             ptx("cp.async.bulk.wait_group", 0)
+        if self.partial is not None:
+            self.partial.leave()
 
     @staticmethod
     def within(place: ir.Expr, extent: Any) -> ir.Expr:
@@ -170,11 +213,11 @@ class Epilogue:
     def _store_tile(self, output: Output) -> None:
         """Through shared memory, then by a bulk copy of each box that has elements of the output."""
         copies, config = self.copies[output.buffer], self.config
-        barrier, columns, width = T.cast(_STORED + self.index, "uint32"), copies.per_box, copies.operand.width
+        columns, width = copies.per_box, copies.operand.width
         self.stored_row = bind("stored_row", self.threads.warp * 16 + self.threads.lane % 16)
         for box in range(-(-config.share // columns)):
             first = min(box * columns, config.share - columns)  # the last two overlap in an odd tile
-            slot, column = self._free_slot(barrier), self.tile.first_column + first + output.shifted[1][-1]
+            slot, column = self._free_slot(), self.tile.first_column + first + output.shifted[1][-1]
             if not output.part:
                 self._store_box(output, slot, first, column)
                 continue
@@ -198,7 +241,7 @@ class Epilogue:
         else:
             self._leave_pairs(output, slot, first, copies.per_box)
         ptx("fence.proxy.async.shared::cta")
-        ptx("bar.sync", T.cast(_STORED + self.index, "uint32"), T.uint32(WARP_GROUP))
+        self._sync()
         with when(self.threads.leads):
             source = self.staging.ptr_to([self.index, slot, 0, 0])
             copies.store_at(lambda _: source, self.first_row, column, fixed)
@@ -216,14 +259,19 @@ class Epilogue:
                 pair = [self._element(output, first // COLUMNS_PER_STEP + j, r, e) for e in NEIGHBOURS]
                 ptx("st.shared.v2.f32", target, *pair)
 
-    def _free_slot(self, barrier: ir.Expr) -> int:
+    def _sync(self) -> None:
+        """Waits for all threads of the consumer."""
+        own = self.threads.named.take("a consumer's own", self.config.consumers)
+        own.sync(WARP_GROUP, own.first + self.index)
+
+    def _free_slot(self) -> int:
         """The next box of shared memory, once the copy from it has read it."""
         staged, number = self.config.staged, self.stored
         self.stored += 1
         in_turn = number >= staged or self.boxes % staged == 0
         with when(self.threads.leads):
             ptx("cp.async.bulk.wait_group.read", staged - 1 if in_turn else 0)
-        ptx("bar.sync", barrier, T.uint32(WARP_GROUP))
+        self._sync()
         return number % staged
 
     def _element(self, output: Output, j: int, row: int, e: int) -> ir.Expr:

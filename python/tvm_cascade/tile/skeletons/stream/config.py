@@ -132,6 +132,10 @@ class StreamConfig:
         """Bytes of shared memory for a tile of each right operand, as copies bring it."""
         return sum(rows * boxed(columns, operand.stored_size) for operand, rows, columns in self.right_tiles(stream))
 
+    def read_bytes(self, stream: Stream) -> int:
+        """Bytes of a tile of each right operand in memory."""
+        return sum(rows * columns * operand.stored_size for operand, rows, columns in self.right_tiles(stream))
+
     def right_tiles(self, stream: Stream) -> list[tuple[Operand, int, int]]:
         """The right operands, with the rows and columns of a tile of each."""
         found = [(stream.right, self.columns, stream.depth)]

@@ -12,18 +12,13 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.tile.attention.operands.feed import Readings
 from tvm_cascade.tile.emit import bind, branches, ptx, registers, when
 from tvm_cascade.tile.hopper import wgmma
+from tvm_cascade.tile.hopper.barrier import NamedBarrier
 from tvm_cascade.tile.live import TileRange
 from tvm_cascade.tile.merge.lanes import in_no_lane
 from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue
 from tvm_cascade.tile.skeletons.stream.group_fold import GroupFold
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Threads, Work
-
-_TURN = 2
-"""The first named barrier of the consumers' turns."""
-
-_VOTE = 11
-"""The first named barrier of the consumers' votes."""
 
 
 class Consumer(GroupFold):
@@ -50,7 +45,7 @@ class Consumer(GroupFold):
         """Emits the loop over the block's tiles of rows."""
         if self.config.ping_pong:
             with when(self.index == 0):
-                ptx("bar.arrive", T.uint32(_TURN), T.uint32(2 * WARP_GROUP))
+                self._turns.arrive(2 * WARP_GROUP)
         with each_work() as work:
             self._place(work)
             self._stream(work)
@@ -113,14 +108,18 @@ class Consumer(GroupFold):
             self._take_turn()
             self._pass_turn()
 
+    @property
+    def _turns(self) -> NamedBarrier:
+        return self.threads.named.take("turns", self.config.consumers)
+
     def _take_turn(self) -> None:
         if self.config.ping_pong:
-            ptx("bar.sync", T.cast(_TURN + self.index, "uint32"), T.uint32(2 * WARP_GROUP))
+            self._turns.sync(2 * WARP_GROUP, self._turns.first + self.index)
 
     def _pass_turn(self) -> None:
         if self.config.ping_pong:
             following = (self.index + 1) % self.config.consumers
-            ptx("bar.arrive", T.cast(_TURN + following, "uint32"), T.uint32(2 * WARP_GROUP))
+            self._turns.arrive(2 * WARP_GROUP, self._turns.first + following)
 
     def left_is_read(self) -> None:
         """Releases the left operand's stage; called by one thread of the group."""
@@ -159,7 +158,8 @@ class Consumer(GroupFold):
         self._fold_mapped(tile, partial(self.rows.step_optimistic, tile))
         within = self.rows.all_within()
         self._finish_products()
-        ptx("bar.red.popc.u32", self.votes[0], T.cast(_VOTE + self.index, "uint32"), T.uint32(WARP_GROUP), within)
+        own = self.threads.named.take("votes", self.config.consumers)
+        ptx("bar.red.popc.u32", self.votes[0], own.operand(own.first + self.index), T.uint32(WARP_GROUP), within)
         with branches(self._unanimous()) as (kept, again):
             with kept:
                 self.rows.combine_optimistic()

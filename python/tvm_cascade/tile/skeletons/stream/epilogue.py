@@ -16,16 +16,13 @@ from tvm_cascade.tile.attention.shape import Product, product_along
 from tvm_cascade.tile.emit import bind, kernel_extent, ptx, when
 from tvm_cascade.tile.fragment import DTYPE, NEIGHBOURS, ROWS, placed
 from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
-from tvm_cascade.tile.hopper.fours import is_in_pairs, store_pair
+from tvm_cascade.tile.hopper.fours import are_stored_at_once, store_pair
 from tvm_cascade.tile.hopper.matrices import MatrixStore
 from tvm_cascade.tile.operand import STORED_BYTES
 from tvm_cascade.tile.output import Output
 from tvm_cascade.tile.skeletons.stream.finish import Finish, free_axis
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Threads, Work
-
-_STORED = 8
-"""The first named barrier of the consumers' stores."""
 
 _CHUNK = 16
 """Bytes that are swizzled together."""
@@ -41,6 +38,10 @@ class Folded(Protocol):
     @property
     def work(self) -> Work:
         """The tile of rows of the block."""
+
+    @property
+    def own_rows(self) -> ir.Expr:
+        """The first of its rows in the block's tile."""
 
     @property
     def rows(self) -> RowFold:
@@ -63,10 +64,6 @@ class Staged(Folded, Protocol):
     @property
     def index(self) -> ir.Expr:
         """The group's number among those that store."""
-
-    @property
-    def own_rows(self) -> ir.Expr:
-        """The first of its rows in the block's tile."""
 
     @property
     def first_row(self) -> ir.Expr:
@@ -131,7 +128,7 @@ class RowEpilogue:
                     column = first + columns.start + j * 8 + self.rows.place.lane_column
                     pair = [self._value(output, r, column + e, j * 4 + 2 * r + e) for e in NEIGHBOURS]
                     places = [self._indices(output, r, product, column + e) for e in NEIGHBOURS]
-                    if is_in_pairs(output, product.free):
+                    if are_stored_at_once(output, product.free, len(pair)):
                         store_pair(own.ptr_to(places[0]), pair, dtype_of(own))
                         continue
                     for value, indices in zip(pair, places, strict=True):
@@ -198,11 +195,12 @@ class Epilogue(RowEpilogue):
         first, columns = self.staged.own_rows, self.staged.columns_of(product)
         right = self.staged.block_columns(product)
         boxes = range(columns.start // copies.per_box, -(-columns.stop // copies.per_box))
-        barrier = T.cast(_STORED + self.staged.index, "uint32")
+        own = self.threads.named.take("a consumer's own", self.config.consumers)
+        sync = partial(own.sync, WARP_GROUP, own.first + self.staged.index)
         if self.own_staging:  # the copies of the rows before may still read it
             with when(self._is_storing()):
                 ptx("cp.async.bulk.wait_group.read", 0)
-            ptx("bar.sync", barrier, T.uint32(WARP_GROUP))
+            sync()
         for r in ROWS:
             self.finish.start_row(output, r, self._places(r))
         matrices = MatrixStore(copies.operand.dtype, self.threads.lane)
@@ -210,7 +208,7 @@ class Epilogue(RowEpilogue):
         value = partial(self._narrow, output, right + columns.start)
         matrices.columns(len(columns), value, lambda box, chunk: self._staged(boxes.start + box, row, chunk))
         ptx("fence.proxy.async.shared::cta")
-        ptx("bar.sync", barrier, T.uint32(WARP_GROUP))
+        sync()
         with when(self._is_storing()):
             copies.store(
                 lambda box: self._staged(box, first, 0), self.staged.first_row,

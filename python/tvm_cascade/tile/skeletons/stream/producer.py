@@ -71,18 +71,15 @@ class PagedProducer:
         with each_work() as work:
             if left is not None and left_ring is not None:
                 with when(filler.leads):
-                    left.copy(left_ring, work.first_row, self._fixed(left, work))
+                    left.copy(left_ring, work.first_row, self.tiling.fixed_of(left.copies, work))
                 left_ring.advance()
             live, find = partial(self._live_pages, work), partial(self._number, work)
             numbers.look_up((work.tiles.end - 1) * columns, live, find)
             with T.serial(work.tiles.end - work.tiles.first) as step:
                 first = bind("first_position", (work.tiles.end - 1 - step) * columns)
-                feed.copy_paged(ring, first, self._fixed(feed, work), numbers)
+                feed.copy_paged(ring, first, self.tiling.fixed_of(feed.copies, work), numbers)
                 ring.advance()
                 numbers.look_up(tirx.max(first - columns, 0), live, find)
-
-    def _fixed(self, feed: Filled, work: Work) -> list[dict[int, ir.Expr]]:
-        return [self.tiling.fixed(copies.operand, work.batch) for copies in feed.copies]
 
     def _number(self, work: Work, pages: Pages, page: ir.Expr) -> ir.Expr:
         return self.tiling.placed(pages.number, {**work.batch, pages.page: page})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from tvm import tirx
@@ -10,7 +11,7 @@ from tvm import tirx
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program
-from tvm_cascade.devices.device import Instructions
+from tvm_cascade.devices.device import Gpu, Instructions
 from tvm_cascade.tile.attention.program import TileProgram, build_program
 from tvm_cascade.tile.attention.shape import Stream, read_stream
 from tvm_cascade.tile.attention.tile_schedule import live_shares
@@ -21,7 +22,7 @@ from tvm_cascade.tile.skeleton import Setting, Skeleton
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig, ranked_configs, seconds
 from tvm_cascade.tile.skeletons.stream.kernel import StreamKernel
 from tvm_cascade.tile.skeletons.stream.pieces.choice import ranked_pieces
-from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig
+from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, items_of
 from tvm_cascade.tile.skeletons.stream.pieces.cost import pieces_seconds
 from tvm_cascade.tile.skeletons.stream.pieces.kernel import PiecesKernel
 from tvm_cascade.tile.skeletons.stream.pieces.spread import is_spread
@@ -45,13 +46,23 @@ class StreamSkeleton(Skeleton[Stream, TileProgram, StreamConfig]):
         return build_program(shape)
 
     def alternatives(self, program: TileProgram, setting: Setting) -> list[StreamConfig]:
-        """See `ranked_configs`, and `ranked_pieces` for few rows."""
-        rows = program.stream.few_rows
-        if rows is None and program.stream.left.row is None and program.skip:
-            rows = int(program.stream.extent(program.stream.row))  # what is alive is asked of all packed rows at once
-        if rows is None:
-            return ranked_configs(program, setting.gpu)
-        return list[StreamConfig](ranked_pieces(program, setting.gpu, rows))
+        """See `ranked_pieces` for few rows, `ranked_configs` for others; both where these leave processors idle."""
+        stream, gpu = program.stream, setting.gpu
+        few, rows = stream.few_rows, stream.extent(stream.row)
+        if few is None and stream.left.row is None and program.skip:
+            few = int(rows)
+        if few is not None:
+            return list[StreamConfig](ranked_pieces(program, gpu, few))
+        found = ranked_configs(program, gpu)
+        items = items_of(found[0], stream)
+        if items is None or items >= gpu.processors or (program.skip and rows > found[0].rows):
+            return found  # in pieces, what is alive is asked of all rows of a place at once
+        with suppress(Unfit):
+            cuts = [cut for cut in ranked_pieces(program, gpu, found[0].rows) if cut.blocks > items]
+            if cuts and self._folding(program, cuts[0], gpu) < self._folding(program, found[0], gpu):
+                return [*cuts, *found]
+            found += cuts
+        return found
 
     def check(self, program: TileProgram, config: StreamConfig, setting: Setting) -> None:
         """Whether the hardware has what it takes, and sums of products are as exact as the options ask."""
@@ -71,21 +82,24 @@ class StreamSkeleton(Skeleton[Stream, TileProgram, StreamConfig]):
 
     def seconds(self, program: TileProgram, config: StreamConfig, work: Work, setting: Setting) -> float:
         """What the busiest block takes, or what the memory does; see `config.seconds` and `pieces_seconds`."""
-        gpu = setting.gpu
-        if isinstance(config, PiecesConfig):
-            folded = pieces_seconds(config, program, gpu)
-        else:
-            folded = seconds(config, program, gpu)
-        alive = work.live(*live_shares(program, config.rows, config.columns))
+        gpu, alive = setting.gpu, work.live(*live_shares(program, config.rows, config.columns))
+        folded = self._folding(program, config, gpu)
         return max(folded, alive.seconds(gpu, self.memory_share, self.compute_share))
+
+    def _folding(self, program: TileProgram, config: StreamConfig, gpu: Gpu) -> float:
+        """The seconds of the busiest block."""
+        if isinstance(config, PiecesConfig):
+            return pieces_seconds(config, program, gpu)
+        return seconds(config, program, gpu)
 
     def fetches_ahead(self, config: StreamConfig) -> bool:
         """Where many rows share tiles: products take longer than copies."""
         return type(config) is StreamConfig
 
-    def leaving_room(self, program: TileProgram, config: StreamConfig) -> list[StreamConfig]:
+    def leaving_room(self, program: TileProgram, setting: Setting) -> list[StreamConfig]:
         """Where many rows share tiles, and each tile of rows visits as many."""
-        return leaving_room(config, program) if type(config) is StreamConfig else []
+        usual = next((c for c in self.alternatives(program, setting) if not isinstance(c, PiecesConfig)), None)
+        return [] if usual is None else leaving_room(usual, program)
 
     def beside(
         self, program: TileProgram, config: StreamConfig, processors: int, setting: Setting

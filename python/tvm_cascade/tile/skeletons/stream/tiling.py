@@ -11,8 +11,10 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.analysis.tir import dtype_of, substitute
 from tvm_cascade.tile.attention.program import TileProgram
 from tvm_cascade.tile.attention.scheduler import Item
+from tvm_cascade.tile.attention.shape import Product
 from tvm_cascade.tile.emit import bind, kernel_extent, ptx, put, registers
 from tvm_cascade.tile.fragment import placed
+from tvm_cascade.tile.hopper.copy import ROW_WARPS, TensorMap
 from tvm_cascade.tile.live import Rows, TileRange, live_tiles, loads_by, sure_slacks, whole_tiles
 from tvm_cascade.tile.merge.lanes import ALL_LANES, WARP
 from tvm_cascade.tile.operand import Operand
@@ -55,6 +57,23 @@ class Tiling:
     def placed(self, expression: ir.Expr, batch: dict[tirx.Var, ir.Expr]) -> ir.Expr:
         """An expression over the frame at a batch index."""
         return placed(expression, batch, self.buffers)
+
+    def copies(self, operand: Operand, rows: int, columns: int | None = None, row_warps: int = ROW_WARPS) -> TensorMap:
+        """Bulk copies of an operand's tiles; threads copy rows of small pages."""
+        return TensorMap(
+            operand, self.own(operand.buffer), rows, columns, None, True, row_warps, list(self.buffers.values())
+        )
+
+    def value_copies(self, product: Product) -> TensorMap:
+        """Of a tile of positions of V, along its rows or along its columns."""
+        positions = self.config.columns
+        if product.is_transposed:
+            return self.copies(product.value, product.width, positions)
+        return self.copies(product.value, positions)
+
+    def fixed_of(self, copies: Sequence[TensorMap], work: Work) -> list[dict[int, ir.Expr]]:
+        """Of each operand, the places of the dimensions that its tile does not run along."""
+        return [self.fixed(one.operand, work.batch) for one in copies]
 
     def fixed(self, operand: Operand, batch: dict[tirx.Var, ir.Expr]) -> dict[int, ir.Expr]:
         """The places of the dimensions that a tile of an operand does not run along."""

@@ -16,6 +16,7 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.tile.emit import bind, in_register, kernel_extent, when
+from tvm_cascade.tile.hopper.driver import Initialised
 from tvm_cascade.tile.memory import Tensors
 from tvm_cascade.tile.merge.combine import merge
 from tvm_cascade.tile.merge.lanes import Lanes
@@ -25,11 +26,14 @@ from tvm_cascade.tile.row.program import RowProgram
 from tvm_cascade.tile.row.segment import Segment
 from tvm_cascade.tile.row.store import PositionOutputs, Store
 from tvm_cascade.tile.row.sweep import Point, Sweep, length_of
+from tvm_cascade.tile.skeletons.product.consumer import Consumer
+from tvm_cascade.tile.skeletons.product.epilogue import Epilogue
 from tvm_cascade.tile.skeletons.product.feed import ProductFeed
 from tvm_cascade.tile.skeletons.product.folded.config import FoldedConfig
 from tvm_cascade.tile.skeletons.product.folded.exchange import RowSums
 from tvm_cascade.tile.skeletons.product.folded.selection import RowSelection, Selecting, selection_of
 from tvm_cascade.tile.skeletons.product.folded.shape import FoldedProduct
+from tvm_cascade.tile.skeletons.product.kernel import ProductKernel, Roles
 from tvm_cascade.tile.skeletons.product.raster import Tile
 from tvm_cascade.tile.state import State
 from tvm_cascade.tile.work import Threads
@@ -113,38 +117,37 @@ class _Store(Store):
         return self.sweep.with_sums(super()._placed(value, at))
 
 
-class RowEpilogue:
-    """Emits what consumers do with the sums of a tile.
+def rows_kernel(shape: FoldedProduct, program: RowProgram, config: FoldedConfig) -> ProductKernel:
+    """The kernel of a folded product of which a block has whole rows."""
+    roles = Roles(lambda feeds, _: RowEpilogue(shape, program, config, feeds[0]), Consumer)
+    return ProductKernel([shape.product], config.tile, roles)
 
-    Attributes
-    ----------
-    copies : bulk copies of outputs; there are none.
-    """
 
-    def __init__(
-        self, shape: FoldedProduct, program: RowProgram, config: FoldedConfig, tensors: Tensors, feed: ProductFeed
-    ) -> None:
+class RowEpilogue(Epilogue):
+    """Folds whole rows of a tile; parts of k are added up there."""
+
+    meets_late = True
+
+    def __init__(self, shape: FoldedProduct, program: RowProgram, config: FoldedConfig, feed: ProductFeed) -> None:
         self.selection = selection_of(program, shape.columns) if config.row.chunk >= shape.columns else None
         self.program = program if self.selection is None else self.selection.rest
-        self.shape, self.config, self.tensors, self.feed = shape, config, tensors, feed
-        self.copies: dict[tirx.Var, Any] = {}
-        self.rank: ir.Expr | int = 0
+        self.shape, self.config, self.feed = shape, config, feed
+        self.tensors = Tensors(feed.buffers)
 
-    def allocate(self, pool: Any) -> None:
+    def declare(self) -> None:
+        """Declares the tensors of the row."""
+        self.tensors.flatten()
+
+    def allocate(self, pool: Any, rank: ir.Expr | int) -> None:
         """Shared memory of the sums."""
-        self.sums = RowSums(self.config, pool)
+        self.rank, self.sums = rank, RowSums(self.config, pool)
 
-    def start(self, index: ir.Expr, threads: Threads) -> None:
-        """Emits what a consumer does before its first tile: nothing."""
+    def barriers(self) -> list[Initialised]:
+        """That of the sums."""
+        return [self.sums]
 
     def emit(self, tile: Tile, sums: Sequence[Sequence[Any]], index: ir.Expr, threads: Threads) -> None:
-        """Folds and stores all rows of a tile.
-
-        Parameters
-        ----------
-        sums : registers of 64 rows each.
-        index : of the consumer.
-        """
+        """Folds and stores all rows of a tile."""
         ((own,),) = sums
         self.sums.fill(own, index, self.rank, self.feed.memory, threads)
         config = self.config

@@ -14,7 +14,8 @@ from tvm_cascade.tile.skeleton import Setting, Skeleton
 from tvm_cascade.tile.skeletons.product.folded.choice import ranked_configs
 from tvm_cascade.tile.skeletons.product.folded.config import Config, LongConfig
 from tvm_cascade.tile.skeletons.product.folded.cost import seconds
-from tvm_cascade.tile.skeletons.product.folded.kernel import LongKernel, RowsKernel
+from tvm_cascade.tile.skeletons.product.folded.fold import rows_kernel
+from tvm_cascade.tile.skeletons.product.folded.long import long_kernel
 from tvm_cascade.tile.skeletons.product.folded.program import FoldedProgram
 from tvm_cascade.tile.skeletons.product.folded.shape import FoldedProduct, read_folded
 
@@ -52,10 +53,10 @@ class FoldedSkeleton(Skeleton[FoldedProduct, FoldedProgram, Config]):
         return max(seconds(program, config, setting.gpu), self.moving_seconds(work, setting))
 
     def emit(self, program: FoldedProgram, config: Config, name: str) -> tirx.PrimFunc:
-        """See `RowsKernel`, and `LongKernel` for stretches of rows."""
+        """See `rows_kernel`, and `long_kernel` for stretches of rows."""
         if isinstance(config, LongConfig):
-            return LongKernel(program.shape, program.row, config).build(name)
-        return RowsKernel(program.shape, program.row, config).build(name)
+            return long_kernel(program.shape, program.row, config).build(name)
+        return rows_kernel(program.shape, program.row, config).build(name)
 
     def fast_math(self, program: FoldedProgram) -> bool:
         """Whether both operands are of half width or less."""

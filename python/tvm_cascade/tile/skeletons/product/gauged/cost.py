@@ -13,7 +13,6 @@ from tvm_cascade.tile.skeletons.product.choice import fitting
 from tvm_cascade.tile.skeletons.product.config import ProductConfig
 from tvm_cascade.tile.skeletons.product.cost import seconds as product_seconds
 from tvm_cascade.tile.skeletons.product.cost import sizes_of
-from tvm_cascade.tile.skeletons.product.gauged.feed import PINNED_BYTES
 from tvm_cascade.tile.skeletons.product.gauged.shape import GaugedProduct
 from tvm_cascade.tile.skeletons.product.shape import DEPTH_BYTES
 from tvm_cascade.tile.work import GROUP_ROWS
@@ -27,6 +26,8 @@ _SCALED = 0.12e-6
 _LIFTED, _OPERATION = 0.17e-6, 0.03e-6
 """Seconds that other elements add, and each of their operations: products wait for them (measured, of one to four)."""
 
+_PINNED_BYTES = 4
+"""Of a word of a thread that keeps computations where they are."""
 
 _COPIED = 0.85
 """The part of the memory's bandwidth that kernels of rows reach."""
@@ -57,7 +58,7 @@ def lacks(shape: GaugedProduct, config: ProductConfig, gpu: Gpu) -> str:
         return f"{config.own_rows} rows of a consumer; with the left operand in registers it has {GROUP_ROWS}"
     if config.splits > 1:
         return f"{config.splits} parts of k: each would have statistics of a part of the rows"
-    needed, there = config.shared_bytes(shape.product) + config.threads * PINNED_BYTES, gpu.block_shared_bytes
+    needed, there = config.shared_bytes(shape.product) + config.threads * _PINNED_BYTES, gpu.block_shared_bytes
     return f"{needed} bytes of shared memory; a block has {there} at most" if needed > there else ""
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from typing import Any
 
 import sympy as sp
 from tvm import ir, tirx
@@ -16,8 +17,8 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.tile.emit import bind, ptx, put, registers
 from tvm_cascade.tile.fragment import DTYPE, NEIGHBOURS, TilePrinter
 from tvm_cascade.tile.operand import MATRIX_DTYPES
+from tvm_cascade.tile.skeletons.product.feed import ProductFeed
 from tvm_cascade.tile.skeletons.product.gauged.along import Along, widened
-from tvm_cascade.tile.skeletons.product.gauged.feed import GaugedFeed
 from tvm_cascade.tile.skeletons.product.gauged.shape import GaugedProduct
 from tvm_cascade.tile.work import Threads
 
@@ -38,10 +39,13 @@ class LeftRegisters:
     ----------
     first : row of a tile that the consumer's rows start at.
     sets : of registers: one is filled while products read another.
+    pinned : a word of shared memory for each thread.
     """
 
-    def __init__(self, shape: GaugedProduct, feed: GaugedFeed, first: ir.Expr, threads: Threads, sets: int) -> None:
-        self.shape, self.feed, self.threads = shape, feed, threads
+    def __init__(
+        self, shape: GaugedProduct, feed: ProductFeed, first: ir.Expr, threads: Threads, sets: int, pinned: Any
+    ) -> None:
+        self.shape, self.feed, self.threads, self.pinned = shape, feed, threads, pinned
         self.depth, self.dtype = feed.left.depth, shape.product.left.operand.dtype
         self.words = [registers(f"left_{k}", self.depth // _AT_ONCE * _WORDS, "uint32") for k in range(sets)]
         self.along = [Along(shape, self.depth, feed.buffers, threads.lane, k) for k in range(sets)]
@@ -93,4 +97,4 @@ class LeftRegisters:
         each other (its warning C7513); it does not move a store.
         """
         words = [self.words[which][word] for word, *_ in self.places]
-        T.buffer_store(self.feed.pinned, functools.reduce(tirx.bitwise_xor, words), [self.threads.thread])
+        T.buffer_store(self.pinned, functools.reduce(tirx.bitwise_xor, words), [self.threads.thread])

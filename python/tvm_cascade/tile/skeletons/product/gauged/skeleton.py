@@ -13,7 +13,7 @@ from tvm_cascade.tile.operand import PACKED_DTYPES, Unfit, check_allowed
 from tvm_cascade.tile.skeleton import Setting, Skeleton
 from tvm_cascade.tile.skeletons.product.config import ProductConfig
 from tvm_cascade.tile.skeletons.product.gauged.cost import lacks, ranked_configs, seconds
-from tvm_cascade.tile.skeletons.product.gauged.kernel import GaugedKernel
+from tvm_cascade.tile.skeletons.product.gauged.kernel import gauged_kernel
 from tvm_cascade.tile.skeletons.product.gauged.shape import GaugedProduct, read_gauged
 
 
@@ -49,8 +49,8 @@ class GaugedSkeleton(Skeleton[GaugedProduct, GaugedProduct, ProductConfig]):
         return max(seconds(program, config, setting.gpu), self.moving_seconds(work, setting))
 
     def emit(self, program: GaugedProduct, config: ProductConfig, name: str) -> tirx.PrimFunc:
-        """See `GaugedKernel`."""
-        return GaugedKernel(program, config).build(name)
+        """See `gauged_kernel`."""
+        return gauged_kernel(program, config).build(name)
 
     def fast_math(self, program: GaugedProduct) -> bool:
         """Whether every output is of half width or less."""

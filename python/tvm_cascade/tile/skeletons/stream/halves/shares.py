@@ -11,7 +11,6 @@ it keeps with what the same threads of the others have sent, in the order of the
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import sympy as sp
@@ -20,20 +19,19 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.steps.program import program_of
+from tvm_cascade.tile.attention.pieces import EachWork, PieceWork
 from tvm_cascade.tile.attention.rows import Place, RowFold
 from tvm_cascade.tile.attention.shape import Product
 from tvm_cascade.tile.emit import bind, branches, kernel_extent, named, put, registers, when
 from tvm_cascade.tile.fragment import DTYPE, NEIGHBOURS, QUAD, ROWS
 from tvm_cascade.tile.hopper.barrier import Barriers, cluster_arrive, cluster_wait, fence_barriers
 from tvm_cascade.tile.launch.dependent import wait_for_others
-from tvm_cascade.tile.merge.cluster import send_four_to_rank, take_four
+from tvm_cascade.tile.merge.cluster import send_four_to_rank
 from tvm_cascade.tile.merge.combine import Alone, merge
 from tvm_cascade.tile.merge.lanes import WARP, in_no_lane
-from tvm_cascade.tile.merge.pieces import BYTES, FOUR, as_float
+from tvm_cascade.tile.merge.places import BYTES, FOUR, as_float, take_four
 from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue, Staged
 from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, half_of, sent_registers, sent_scalars
-from tvm_cascade.tile.skeletons.stream.halves.meeting import PieceWork
-from tvm_cascade.tile.skeletons.stream.pieces.meeting import Group
 from tvm_cascade.tile.skeletons.stream.states import row_states
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.state import COUNTER, Part, State
@@ -118,7 +116,7 @@ class ClusterShares:
         self.words = {p.component.symbol: len(half_of(p, 0)) // 2 // blocks for p in self.stream.products}
         self.scalars = sent_scalars(self.stream)
 
-    def allocate(self, pool: Any) -> None:
+    def allocate(self, pool: Any, threads: Threads) -> None:
         """Shared memory for what the other blocks send."""
         shape = (GROUPS, self.blocks - 1, self.words_of_a_thread // FOUR, WARP_GROUP, FOUR)
         self.sent = named("sent", pool.alloc(shape, DTYPE, align=16))
@@ -137,17 +135,17 @@ class ClusterShares:
         """Registers that a thread sends to another block."""
         return sent_registers(self.stream, 0, self.blocks)
 
-    def begin(self, fold: Group) -> None:
+    def begin(self, index: int) -> None:
         """Nothing: shared memory is the block's own."""
 
     def hand_over(self, folded: Staged, work: PieceWork, epilogue: Epilogue) -> None:
         """Nothing: both groups go on together."""
 
-    def settle_all(self, threads: Threads, each_work: Callable[[], AbstractContextManager[PieceWork]]) -> None:
+    def settle(self, each_work: EachWork) -> None:
         """Of the block's only piece."""
         with each_work() as work:
             self._settle(self.handed, work)
-        self.epilogue.drain(threads)
+        self.epilogue.drain(self.handed.threads)
 
     def _settle(self, handed: Handed, work: Work) -> None:
         """Sends the others their shares of the state, merges the block's own, and stores its results."""

@@ -191,7 +191,7 @@ def sequences_of(program: TileProgram) -> tuple[list[tirx.Var], int | None]:
     return (found, count) if isinstance(count, int) and count <= MOST_SEQUENCES else ([], None)
 
 
-def items_of(config: PiecesConfig, stream: Stream) -> int | None:
+def items_of(config: StreamConfig, stream: Stream) -> int | None:
     """Tiles of rows at all places, where that is known."""
     places, rows = product(stream.extent(var) for var in stream.batch), stream.extent(stream.row)
     return places * -(-rows // config.rows) if isinstance(places, int) and isinstance(rows, int) else None

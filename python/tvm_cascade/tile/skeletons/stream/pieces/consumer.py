@@ -11,7 +11,7 @@ from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.attention.operands.feed import Feed
-from tvm_cascade.tile.attention.pieces import Piece
+from tvm_cascade.tile.attention.pieces import EachWork, PieceWork
 from tvm_cascade.tile.emit import bind, branches, kernel_extent, ptx, put, registers, when
 from tvm_cascade.tile.fragment import QUAD, ROWS
 from tvm_cascade.tile.hopper import wgmma
@@ -19,7 +19,7 @@ from tvm_cascade.tile.operand import STEP_BYTES
 from tvm_cascade.tile.skeletons.stream.epilogue import RowEpilogue
 from tvm_cascade.tile.skeletons.stream.group_fold import GroupFold
 from tvm_cascade.tile.skeletons.stream.pieces.config import left_words
-from tvm_cascade.tile.skeletons.stream.pieces.meeting import EachPiece, Meeting
+from tvm_cascade.tile.skeletons.stream.pieces.meeting import Meeting
 from tvm_cascade.tile.skeletons.stream.pieces.spread import SpreadFinish
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.work import GROUP_ROWS, Threads, Work
@@ -56,18 +56,18 @@ class PiecesConsumer(GroupFold):
         """The upper one alone, where there are no others: the lower ones are eight further on."""
         return ROWS if self.row_count > _WARP_ROWS // len(ROWS) else ROWS[:1]
 
-    def run(self, each_piece: EachPiece) -> None:
+    def run(self, each_work: EachWork) -> None:
         """Emits the loop over the block's pieces, and what follows it."""
-        self.meeting.begin(self)
+        self.meeting.begin(self.index)
         if self.spread is not None:
-            self.spread.begin(self)
-        self._fold_pieces(each_piece)
-        self.meeting.settle(self, each_piece)
+            self.spread.begin(self.index)
+        self._fold_pieces(each_work)
+        self.meeting.settle(each_work)
         if self.spread is not None:
-            self.spread.settle(self, each_piece)
+            self.spread.settle(each_work)
 
-    def _fold_pieces(self, each_piece: EachPiece) -> None:
-        with each_piece() as (piece, work):
+    def _fold_pieces(self, each_work: EachWork) -> None:
+        with each_work() as work:
             self._place(work)
             self.rows.allocate()
             length = kernel_extent(self.stream.extent(self.stream.position))
@@ -77,17 +77,17 @@ class PiecesConsumer(GroupFold):
             self._fetch_left()
             self._fold_piece(work)
             if self.meeting.is_of_all:
-                self.meeting.leave(self, piece)
+                self.meeting.leave(self, work)
                 return
-            with branches(piece.is_whole) as (whole, part):
+            with branches(work.piece.is_whole) as (whole, part):
                 with whole:
-                    self._store_whole(piece)
+                    self._store_whole(work)
                 with part:
-                    self.meeting.leave(self, piece)
+                    self.meeting.leave(self, work)
 
-    def _store_whole(self, piece: Piece) -> None:
+    def _store_whole(self, work: PieceWork) -> None:
         if self.spread is not None:
-            self.spread.leave(self, piece)
+            self.spread.leave(self, work)
             return
         with when(self.has_rows):
             self.epilogue.finish_and_store(self)

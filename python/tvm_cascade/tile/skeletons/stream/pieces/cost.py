@@ -91,7 +91,7 @@ def _tile(config: PiecesConfig, stream: Stream, rows: int, gpu: Gpu) -> float:
     rate = _READ * gpu.memory_bytes_per_second / config.blocks
     if config.blocks > _FEW_BLOCKS * gpu.processors:
         rate = min(rate, _MULTIPROCESSOR_RATE if config.stages > 2 else _FEW_STAGES)
-    copying = config.stage_bytes(stream) / rate
+    copying = config.read_bytes(stream) / rate
     if config.consumers > 1:
         return max(copying, tile_seconds(config, stream, gpu))
     fixed, position = _FOLD[1 if rows <= _THREAD_ROWS else 2]
