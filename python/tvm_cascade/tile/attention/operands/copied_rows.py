@@ -65,9 +65,8 @@ class RowCopies:
             put(self.numbers, turn, tirx.if_then_else(known, T.cast(number(self.pages, page), "int32"), NOWHERE))
 
     def load(
-        self, copies: TensorMap, target: Callable[..., ir.Expr], first: ir.Expr, fixed: Mapping[int, ir.Expr],
-        barrier: ir.Expr,
-    ) -> None:  # fmt: skip
+        self, copies: TensorMap, target: Callable[..., ir.Expr], first: ir.Expr, fixed: Mapping[int, ir.Expr]
+    ) -> None:
         """Starts the thread's copies of the tile from row `first` on, to `target(box, row, element)`."""
         own = bind("own_row", self.worker * self.warp_rows + self.lane // self.row_lanes)
         first_chunk, source = bind("own_chunk", self.lane % self.row_lanes), _Rows(copies, fixed)

@@ -147,6 +147,6 @@ def _copies_of(copies: TensorMap, place: Filler) -> PageCopies | RowCopies:
     return PageCopies(copies, place.lane, place.worker)
 
 
-def target_of(tiles: Any, stage: ir.Expr) -> Callable[..., ir.Expr]:
+def target_of(tiles: Any, stage: ir.Expr | int) -> Callable[..., ir.Expr]:
     """The shared memory of a box, from an element of a row of it on, in a stage of an operand's tiles."""
     return lambda box, row=0, column=0: tiles.ptr_to([stage, box, row, column])

@@ -10,7 +10,7 @@ from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.attention.masks import Masking, passes_of
-from tvm_cascade.tile.attention.operands.feed import Reading
+from tvm_cascade.tile.attention.operands.feed import Reader
 from tvm_cascade.tile.attention.operands.packing import Packing
 from tvm_cascade.tile.attention.rows import Place, RowFold
 from tvm_cascade.tile.attention.shape import Product
@@ -41,7 +41,7 @@ class GroupFold:
     row_values : registers of what has a value per row that are there already.
     """
 
-    def __init__(self, tiling: Tiling, threads: Threads, right: Reading, value: Reading) -> None:
+    def __init__(self, tiling: Tiling, threads: Threads, right: Reader, value: Reader) -> None:
         self.tiling, self.threads, self.right_feed, self.value_feed = tiling, threads, right, value
         self.config, self.program, self.stream = tiling.config, tiling.program, tiling.stream
         self.masks, self.columns = self.program.element.masks, self.config.columns
@@ -137,9 +137,9 @@ class GroupFold:
             )  # fmt: skip
         wgmma.commit()
 
-    def _release(self, feed: Reading, ring: Ring) -> None:
+    def _release(self, feed: Reader, ring: Ring) -> None:
         with when(self.threads.leads):
-            feed.empty.arrive(ring.stage)
+            feed.release(ring.stage)
         ring.advance()
 
     def _fold_rows(self, tile: ir.Expr, first: bool) -> None:

@@ -24,7 +24,7 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.extent import product
 from tvm_cascade.tile.attention.longest_first import LongestFirst
-from tvm_cascade.tile.attention.operands.feed import Feed, Feeds, arrivals_of, staged_tiles
+from tvm_cascade.tile.attention.operands.feed import Feed, StagedPart, arrivals_of, staged_tiles
 from tvm_cascade.tile.attention.program import TileProgram
 from tvm_cascade.tile.attention.scheduler import Scheduler
 from tvm_cascade.tile.attention.tile_schedule import visited_tiles
@@ -113,16 +113,14 @@ class StreamKernel(Driver):
         right_empty, value_empty = (Barriers(pool, config.stages, config.consumers) for _ in range(2))
         if self.finder is not None:
             self.finder.allocate(pool)
-        self.feeds = Feeds(
-            Feed([self.left], [left_tiles], left_full, left_empty),
-            Feed([self.right], [right_tiles], right_full, right_empty),
-            Feed(self.values, value_tiles, value_full, value_empty),
-        )
+        self.left_feed = Feed([self.left], [left_tiles], (StagedPart(left_full, left_empty),))
+        self.right_feed = Feed([self.right], [right_tiles], (StagedPart(right_full, right_empty),))
+        self.value_feed = Feed(self.values, value_tiles, (StagedPart(value_full, value_empty),))
 
     def barriers(self) -> list[Initialised]:
         """Those of the finder, and of all feeds."""
-        feeds = (self.feeds.left, self.feeds.right, self.feeds.value)
-        own: list[Initialised] = [*(feed.full for feed in feeds), *(feed.empty for feed in feeds)]
+        parts = [part for feed in (self.left_feed, self.right_feed, self.value_feed) for part in feed.parts]
+        own: list[Initialised] = [*(part.full for part in parts), *(part.empty for part in parts)]
         return own if self.finder is None else [self.finder, *own]
 
     def meet(self) -> None:
@@ -139,13 +137,14 @@ class StreamKernel(Driver):
         """See `Consumer`."""
         finder = self.finder
         each_work = self.each_work if finder is None else partial(finder.each_work, self.threads.group - 1)
-        Consumer(self.tiling, self.threads, self.feeds, self.epilogue).run(each_work)
+        feeds = self.left_feed.whole, self.right_feed.whole, self.value_feed.whole
+        Consumer(self.tiling, self.threads, *feeds, self.epilogue).run(each_work)
 
     def produce(self) -> None:
         """One thread copies, and a warp finds tiles; of operands in pages, warps for each feed."""
         if self.stream.paged:
-            shared = [self.feeds.right, *([self.feeds.value] if self.values else [])]
-            PagedProducer(self.tiling, self.threads, shared, self.feeds.left).run(self.each_work)
+            shared = [self.right_feed, *([self.value_feed] if self.values else [])]
+            PagedProducer(self.tiling, self.threads, shared, self.left_feed).run(self.each_work)
             return
         with when(self.threads.warp == 0), when(T.cuda.elect_sync()):
             self._produce_rows()
@@ -154,19 +153,19 @@ class StreamKernel(Driver):
                 self.finder.find()
 
     def _produce_rows(self) -> None:
-        feeds, tiling = self.feeds, self.tiling
+        tiling = self.tiling
         for copies in (self.left, self.right, *self.values):
             copies.prefetch()
-        ring, left = feeds.right.filling("produced"), feeds.left.filling("produced_left")
+        ring, left = self.right_feed.filling("produced"), self.left_feed.filling("produced_left")
         fetching = self._fetching()
         with self.each_work() as work:
-            feeds.left.copy(left, work.first_row, tiling.fixed_of([self.left], work))
+            self.left_feed.copy(left, work.first_row, tiling.fixed_of([self.left], work))
             left.advance()
             with T.serial(work.tiles.end - work.tiles.first) as step:
                 row = (work.tiles.end - 1 - step) * self.config.columns
-                feeds.right.copy(ring, row, tiling.fixed_of([self.right], work))
+                self.right_feed.copy(ring, row, tiling.fixed_of([self.right], work))
                 if self.values:
-                    feeds.value.copy(ring, row, tiling.fixed_of(self.values, work))
+                    self.value_feed.copy(ring, row, tiling.fixed_of(self.values, work))
                 ring.advance()
                 if fetching is not None:
                     fetching.step()

@@ -9,6 +9,7 @@ from tvm import ir, tirx
 from tvm_cascade.analysis.extent import product
 from tvm_cascade.analysis.tir import loads_of, uses
 from tvm_cascade.devices.device import Gpu
+from tvm_cascade.tile.attention.operands.widen import WIDE_STAGES
 from tvm_cascade.tile.attention.pieces import most_pieces
 from tvm_cascade.tile.attention.program import TileProgram
 from tvm_cascade.tile.attention.ragged import MOST_SEQUENCES
@@ -19,9 +20,6 @@ from tvm_cascade.tile.skeletons.stream.config import StreamConfig, boxed
 from tvm_cascade.tile.skeletons.stream.pieces.patches import Patches
 from tvm_cascade.tile.skeletons.stream.pieces.spread import spread_bytes
 from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP
-
-WIDE_STAGES = 2
-"""Tiles of each operand that are converted on the way: one that products read, and one that is being written."""
 
 _CONVERTING_REGISTERS = 80
 """Registers of a thread of the producer's group where warps of it convert; of two blocks, all have 128 at first."""

@@ -10,7 +10,7 @@ from functools import partial
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.attention.operands.feed import Feed
+from tvm_cascade.tile.attention.operands.feed import Reader
 from tvm_cascade.tile.attention.pieces import Piece
 from tvm_cascade.tile.emit import bind, branches, kernel_extent, ptx, put, registers, when
 from tvm_cascade.tile.fragment import QUAD, ROWS
@@ -35,7 +35,13 @@ class PiecesConsumer(GroupFold):
     """Emits one consumer warp group."""
 
     def __init__(
-        self, tiling: Tiling, threads: Threads, right: Feed, value: Feed, meeting: Meeting, spread: SpreadFinish | None
+        self,
+        tiling: Tiling,
+        threads: Threads,
+        right: Reader,
+        value: Reader,
+        meeting: Meeting,
+        spread: SpreadFinish | None,
     ) -> None:
         super().__init__(tiling, threads, right, value)
         self.meeting, self.spread, self.epilogue = meeting, spread, RowEpilogue(tiling)

@@ -14,7 +14,7 @@ from typing import Any
 
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.attention.operands.widen import Widener
+from tvm_cascade.tile.attention.operands.widen import FeedPair, Widener
 from tvm_cascade.tile.attention.pieces import Piece
 from tvm_cascade.tile.attention.program import TileProgram
 from tvm_cascade.tile.attention.ragged import RaggedCut
@@ -26,7 +26,6 @@ from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.skeletons.stream.pieces.clustered import ClusterMeeting
 from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, blocks_of_item, pieces_of_item
 from tvm_cascade.tile.skeletons.stream.pieces.consumer import PiecesConsumer
-from tvm_cascade.tile.skeletons.stream.pieces.feeds import FeedPair
 from tvm_cascade.tile.skeletons.stream.pieces.grid import GridMeeting
 from tvm_cascade.tile.skeletons.stream.pieces.meeting import Meeting
 from tvm_cascade.tile.skeletons.stream.pieces.meeting_warp import MeetingWarp
@@ -107,14 +106,14 @@ class PiecesKernel(Driver):
 
     def allocate(self, pool: Any) -> None:
         """Tiles, as they are copied and as products read them, and what meetings leave; then barriers."""
-        self.right_feed = FeedPair(pool, self.config, "right_tiles", [self.right])
-        self.value_feed = FeedPair(pool, self.config, "value_tiles", self.values)
+        self.right_feed = FeedPair(pool, "right_tiles", self.config.stages, [self.right])
+        self.value_feed = FeedPair(pool, "value_tiles", self.config.stages, self.values)
         self.meeting.allocate(pool)
         if self.spread_finish is not None:
             self.spread_finish.allocate(pool)
         self.places.cut.allocate(pool)
         for pair in (self.right_feed, self.value_feed):
-            pair.add_barriers(pool)
+            pair.add_barriers(pool, self.consumers, self.config.converting_warps or _GROUP_WARPS)
 
     def barriers(self) -> list[Barriers]:
         """Those of both feeds."""
@@ -127,7 +126,7 @@ class PiecesKernel(Driver):
         """
         every, first = self.barriers(), int(self._starts_at_once)
         if self._starts_at_once:
-            filled = [pair.stored.full for pair in self._filled]
+            filled = [part.full for pair in self._filled for part in pair.stored.parts]
             with when(self.threads.thread == 0):
                 for barriers in filled:
                     barriers.initialise()
@@ -195,14 +194,14 @@ class PiecesKernel(Driver):
 
     def _widen(self, pairs: list[FeedPair], first: int, warps: int) -> None:
         """Some warps of a group convert feeds."""
-        own = [Widener(pair.stored, pair.wide, self.threads, first, warps) for pair in pairs]
+        own = [Widener(pair, self.threads, first, warps) for pair in pairs]
         with self._each_piece() as (_, work), T.serial(work.tiles.end - work.tiles.first):
             for widener in own:
                 widener.tile()
 
     def consume(self) -> None:
         """See `PiecesConsumer`."""
-        right, value = self.right_feed.wide, self.value_feed.wide
+        right, value = self.right_feed.wide.whole, self.value_feed.wide.whole
         consumer = PiecesConsumer(self.tiling, self.threads, right, value, self.meeting, self.spread_finish)
         consumer.run(self._each_piece)
 
@@ -220,7 +219,8 @@ class PiecesKernel(Driver):
         with self._each_work() as work:
             for pair in self._filled:
                 places = self.tiling.fixed_of(pair.copies, work)
-                pair.stored.copy_to(0, (work.tiles.end - 1) * self.config.columns, places)
+                (part,) = pair.stored.parts
+                pair.stored.copy_to(0, part, (work.tiles.end - 1) * self.config.columns, places)
 
     def _produce_rows(self) -> None:
         ring = self.right_feed.stored.filling("produced")
