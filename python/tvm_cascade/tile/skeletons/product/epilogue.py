@@ -18,7 +18,7 @@ from tvm_cascade.tile.emit import bind, branches, kernel_extent, ptx, registers,
 from tvm_cascade.tile.fragment import COLUMNS_PER_STEP, DTYPE, NEIGHBOURS, QUAD, ROWS, TilePrinter, placed
 from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
 from tvm_cascade.tile.hopper.driver import Initialised
-from tvm_cascade.tile.hopper.matrices import MatrixStore
+from tvm_cascade.tile.hopper.stores import MatrixStore
 from tvm_cascade.tile.operand import MATRIX_DTYPES, STORED_BYTES
 from tvm_cascade.tile.output import Output, columns_beyond, member_at
 from tvm_cascade.tile.skeletons.product.config import SUM_BYTES

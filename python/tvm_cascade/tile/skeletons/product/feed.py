@@ -13,7 +13,7 @@ from tvm_cascade.analysis.extent import Extent, product
 from tvm_cascade.tile.emit import bind, kernel_extent, put, registers, when
 from tvm_cascade.tile.hopper.barrier import Barriers, Ring
 from tvm_cascade.tile.skeletons.product.config import ProductConfig
-from tvm_cascade.tile.skeletons.product.landing import Landing
+from tvm_cascade.tile.skeletons.product.gather import Landing
 from tvm_cascade.tile.skeletons.product.operands import TileOperand, inner_tiles
 from tvm_cascade.tile.skeletons.product.raster import Tile
 from tvm_cascade.tile.skeletons.product.shape import MatrixProduct, Side

@@ -15,12 +15,9 @@ from tvm_cascade.tile.hopper import wgmma
 from tvm_cascade.tile.live import TileRange
 from tvm_cascade.tile.merge.lanes import in_no_lane
 from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue
-from tvm_cascade.tile.skeletons.stream.group_fold import GroupFold
+from tvm_cascade.tile.skeletons.stream.group_fold import TURN, GroupFold
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Threads, Work
-
-_TURN = 2
-"""The first named barrier of the consumers' turns."""
 
 _VOTE = 11
 """The first named barrier of the consumers' votes."""
@@ -52,7 +49,7 @@ class Consumer(GroupFold):
         """Emits the loop over the block's tiles of rows."""
         if self.config.ping_pong:
             with when(self.index == 0):
-                ptx("bar.arrive", T.uint32(_TURN), T.uint32(2 * WARP_GROUP))
+                ptx("bar.arrive", T.uint32(TURN), T.uint32(2 * WARP_GROUP))
         with each_work() as work:
             self._place(work)
             self._stream(work)
@@ -63,24 +60,9 @@ class Consumer(GroupFold):
         tiles = self.own_tiles(work)
         self._pass_over(work.tiles.end - tiles.end)
         self.left_feed.wait(self.left)
-        self.right_feed.wait(self.right)
-        self._start_scores()
-        self.masking.prepare(tiles.end - 1)
-        wgmma.wait(0)
-        self._release(self.right_feed, self.right)
-        self._fold_rows(tiles.end - 1, first=True)
-        self._pack(tiles.end - 1 if self.tiling.ragged else None)
-        with T.serial(tiles.end - tiles.first - 1) as step:
-            self._tile(bind("tile", tiles.end - 2 - step))
-        if self.epilogue.own_staging:
-            self._left_read()
-        if self.accumulators:
-            self.value_feed.wait(self.value)
-            self._start_products()
-        self.rows.across_lanes()
-        wgmma.wait(0)
-        if self.accumulators:
-            self._release(self.value_feed, self.value)
+        self._fold_tiles(tiles)
+        if not self.accumulators:
+            wgmma.wait(0)
         self._pass_over(tiles.first - work.tiles.first)
         self.hand_over()
         self.left.advance()
@@ -115,15 +97,6 @@ class Consumer(GroupFold):
             self._take_turn()
             self._pass_turn()
 
-    def _take_turn(self) -> None:
-        if self.config.ping_pong:
-            ptx("bar.sync", T.cast(_TURN + self.index, "uint32"), T.uint32(2 * WARP_GROUP))
-
-    def _pass_turn(self) -> None:
-        if self.config.ping_pong:
-            following = (self.index + 1) % self.config.consumers
-            ptx("bar.arrive", T.cast(_TURN + following, "uint32"), T.uint32(2 * WARP_GROUP))
-
     def left_is_read(self) -> None:
         """Releases the left operand's stage; called by one thread of the group."""
         self.left_feed.release(self.left.stage)
@@ -132,28 +105,16 @@ class Consumer(GroupFold):
         """An address in the left operand's own stage."""
         return self.left_feed.tiles[0].ptr_to([self.left.stage, box, row, column])
 
-    def _left_read(self) -> None:
-        with when(self.threads.leads):
-            self.left_is_read()
+    def _scores_done(self) -> None:
+        if self.epilogue.own_staging:
+            with when(self.threads.leads):
+                self.left_is_read()
 
-    def _tile(self, tile: ir.Expr) -> None:
-        """Scores of this tile and products of the one before, overlapped."""
-        self.right_feed.wait(self.right)
-        self._take_turn()
-        self._start_scores()
-        if self.accumulators:
-            self.value_feed.wait(self.value)
-            self._start_products()
-        self._pass_turn()
-        self.masking.prepare(tile)
-        wgmma.wait(1 if self.accumulators else 0)
-        if self.optimistic:
-            self._fold_optimistic(tile)
-        else:
-            self._release(self.right_feed, self.right)
-            self._fold_mapped(tile, partial(self.rows.step, tile, first=False, guarded=False))
-            self._finish_products()
-            self._shift_accumulators(tile)
+    def _fold_meanwhile(self, tile: ir.Expr) -> None:
+        if not self.optimistic:
+            super()._fold_meanwhile(tile)
+            return
+        self._fold_optimistic(tile)
         self._pack(None)
 
     def _fold_optimistic(self, tile: ir.Expr) -> None:

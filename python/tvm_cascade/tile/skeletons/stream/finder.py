@@ -16,7 +16,7 @@ from typing import Any
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.attention.longest_first import LongestFirst
+from tvm_cascade.tile.attention.scheduler import LongestFirst
 from tvm_cascade.tile.emit import bind, in_register, when
 from tvm_cascade.tile.hopper.barrier import Barriers, Ring
 from tvm_cascade.tile.live import TileRange

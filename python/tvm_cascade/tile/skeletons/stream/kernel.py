@@ -23,10 +23,9 @@ from tvm import ir, sym
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.extent import product
-from tvm_cascade.tile.attention.longest_first import LongestFirst
 from tvm_cascade.tile.attention.operands.feed import Feed, StagedPart, arrivals_of, staged_tiles
 from tvm_cascade.tile.attention.program import TileProgram
-from tvm_cascade.tile.attention.scheduler import Scheduler
+from tvm_cascade.tile.attention.scheduler import LongestFirst, Scheduler
 from tvm_cascade.tile.attention.tile_schedule import visited_tiles
 from tvm_cascade.tile.emit import kernel_extent, named, when
 from tvm_cascade.tile.hopper.barrier import Barriers

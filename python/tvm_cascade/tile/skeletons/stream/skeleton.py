@@ -20,12 +20,10 @@ from tvm_cascade.tile.output import member_at
 from tvm_cascade.tile.skeleton import Setting, Skeleton
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig, ranked_configs, seconds
 from tvm_cascade.tile.skeletons.stream.kernel import StreamKernel
-from tvm_cascade.tile.skeletons.stream.pieces.choice import ranked_pieces
+from tvm_cascade.tile.skeletons.stream.pieces.choice import beside, leaving_room, pieces_seconds, ranked_pieces
 from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig
-from tvm_cascade.tile.skeletons.stream.pieces.cost import pieces_seconds
 from tvm_cascade.tile.skeletons.stream.pieces.kernel import PiecesKernel
 from tvm_cascade.tile.skeletons.stream.pieces.spread import is_spread
-from tvm_cascade.tile.skeletons.stream.room import beside, leaving_room
 
 
 class StreamSkeleton(Skeleton[Stream, TileProgram, StreamConfig]):

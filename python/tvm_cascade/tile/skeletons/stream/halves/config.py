@@ -10,7 +10,7 @@ from tvm_cascade.analysis.extent import product
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.attention.pieces import most_pieces
 from tvm_cascade.tile.attention.program import TileProgram
-from tvm_cascade.tile.attention.ragged_items import counted_bytes
+from tvm_cascade.tile.attention.ragged import counted_bytes
 from tvm_cascade.tile.attention.shape import Product, Stream
 from tvm_cascade.tile.hopper.copy import BOX_BYTES
 from tvm_cascade.tile.merge.pieces import BYTES

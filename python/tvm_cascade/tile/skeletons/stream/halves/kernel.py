@@ -17,7 +17,7 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.attention.operands.feed import Feed, StagedPart, arrivals_of, staged_tiles
 from tvm_cascade.tile.attention.program import TileProgram
-from tvm_cascade.tile.attention.ragged_items import OneEach
+from tvm_cascade.tile.attention.ragged import OneEach
 from tvm_cascade.tile.emit import bind, branches, named, when
 from tvm_cascade.tile.hopper.barrier import Barriers
 from tvm_cascade.tile.hopper.driver import Driver, Initialised, Registers

@@ -5,9 +5,7 @@ A warp has sixteen of the group's rows. All warps take part in products; those w
 
 from __future__ import annotations
 
-from functools import partial
-
-from tvm import ir, tirx
+from tvm import tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.attention.operands.feed import Reader
@@ -22,7 +20,7 @@ from tvm_cascade.tile.skeletons.stream.pieces.config import left_words
 from tvm_cascade.tile.skeletons.stream.pieces.meeting import EachPiece, Meeting
 from tvm_cascade.tile.skeletons.stream.pieces.spread import SpreadFinish
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
-from tvm_cascade.tile.work import GROUP_ROWS, Threads, Work
+from tvm_cascade.tile.work import GROUP_ROWS, Threads
 
 _WARP_ROWS = 16
 """Rows of an accumulator that a warp holds."""
@@ -81,7 +79,7 @@ class PiecesConsumer(GroupFold):
             rows = kernel_extent(self.stream.extent(self.stream.row))
             self.has_rows = bind("has_rows", self.first_row + self.threads.warp * _WARP_ROWS < rows)
             self._fetch_left()
-            self._fold_piece(work)
+            self._fold_tiles(work.tiles)
             if self.meeting.is_of_all:
                 self.meeting.leave(self, piece)
                 return
@@ -110,42 +108,6 @@ class PiecesConsumer(GroupFold):
             column = self.threads.lane % QUAD * (_WORD // size) + first
             address = self.rows.address_at(self.stream.left_load, row, {self.stream.inner: column})
             ptx("ld.global.nc.b32", self.left_words[word], address)
-
-    def _fold_piece(self, work: Work) -> None:
-        """From the first score to the last product."""
-        tiles = work.tiles
-        self.right_feed.wait(self.right)
-        self._start_scores()
-        self.masking.prepare(tiles.end - 1)
-        wgmma.wait(0)
-        self._release(self.right_feed, self.right)
-        with when(self.has_rows):
-            self._fold_rows(tiles.end - 1, first=True)
-            self._pack(tiles.end - 1 if self.tiling.ragged else None)
-        with T.serial(tiles.end - tiles.first - 1) as step:
-            self._tile(bind("tile", tiles.end - 2 - step))
-        if self.accumulators:
-            self.value_feed.wait(self.value)
-            self._start_products()
-        self.rows.across_lanes()
-        self._finish_products()
-
-    def _tile(self, tile: ir.Expr) -> None:
-        """Scores of this tile and products of the one before, overlapped."""
-        self.right_feed.wait(self.right)
-        self._start_scores()
-        if self.accumulators:
-            self.value_feed.wait(self.value)
-            self._start_products()
-        self.masking.prepare(tile)
-        wgmma.wait(1 if self.accumulators else 0)
-        self._release(self.right_feed, self.right)
-        with when(self.has_rows):
-            self._fold_mapped(tile, partial(self.rows.step, tile, first=False, guarded=False))
-        self._finish_products()
-        with when(self.has_rows):
-            self._shift_accumulators(tile)
-            self._pack(None)
 
     def _start_scores(self) -> None:
         stream = self.stream
