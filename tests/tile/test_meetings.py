@@ -13,8 +13,8 @@ import pytest
 from tvm_cascade.tile.attention.pieces import most_pieces
 from tvm_cascade.tile.merge.launches import LEFT_BITS
 from tvm_cascade.tile.skeleton import Kernel
-from tvm_cascade.tile.skeletons.stream.halves.skeleton import HalvesSkeleton
 from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig
+from tvm_cascade.tile.skeletons.stream.skeleton import HalvesSkeleton
 
 from .checked import assert_right, attention_case, kernel_of
 from .emulator.run import Array, EmulationError, compiler, emulate

@@ -33,14 +33,14 @@ def test_elements_are_what_they_are_multiplied_with() -> None:
 
 def test_a_warp_group_converts_keys_and_another_values() -> None:
     config = kernel_of(DECODE.func()).config
-    assert config.converters == 2 and config.threads == 512
+    assert config.widening == 2 and config.threads == 512
 
 
 def test_one_warp_group_converts_for_many_rows() -> None:
     """Two consumers leave no registers for another one."""
     kernel = kernel_of(Paged(stored=E4M3, queries=300, heads=8, depth=128).func())
     assert isinstance(kernel.config, PiecesConfig)
-    assert (kernel.config.consumers, kernel.config.converters) == (2, 1)
+    assert (kernel.config.consumers, kernel.config.widening) == (2, 1)
 
 
 def test_scales_of_keys_multiply_scores() -> None:

@@ -18,8 +18,7 @@ from tvm_cascade.analysis.tir import dtype_of, loads_of, substitute
 from tvm_cascade.steps.move import departure, destination, displacement
 from tvm_cascade.steps.program import Combine, Move, Scale, Shift, Step
 from tvm_cascade.tile.attention.bits import KeptBits
-from tvm_cascade.tile.attention.near_zero import NEAR, NearZero, bits_of
-from tvm_cascade.tile.attention.polynomial import shared_exp2
+from tvm_cascade.tile.attention.near_zero import NEAR, NearZero, bits_of, shared_exp2
 from tvm_cascade.tile.attention.program import TileProgram
 from tvm_cascade.tile.attention.steps import PARTIAL, Hoisted, RegisterElement, TileReduce
 from tvm_cascade.tile.element import REGISTER, SCORE, Mask

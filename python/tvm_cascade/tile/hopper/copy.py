@@ -47,7 +47,7 @@ class TensorMap:
 
     Attributes
     ----------
-    by_threads : whether threads copy its rows, instead of bulk copies (`attention.operands.copied_rows`).
+    by_threads : whether threads copy its rows, instead of bulk copies (`attention.operands.paged`).
     """
 
     def __init__(

@@ -5,21 +5,30 @@ A lane gives the address of one row of 16 bytes: chunk c of row r is at chunk c 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from tvm import ir, tirx
+from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.tir import dtype_of, uses
-from tvm_cascade.tile.emit import ptx, registers
+from tvm_cascade.tile.emit import ptx, registers, when
 from tvm_cascade.tile.fragment import COLUMNS_PER_STEP, DTYPE, NEIGHBOURS
 from tvm_cascade.tile.operand import MATRIX_DTYPES, STORED_BYTES, runs_along
 from tvm_cascade.tile.output import Output
+from tvm_cascade.tile.work import WARP_GROUP
 
 _AT_ONCE = 16
 """Columns of an instruction, of sixteen rows."""
 
 _BOX_CHUNKS = 8
 """Of a row of a box."""
+
+CHUNK = 16
+"""Bytes that are swizzled together."""
+
+_STORED = 8
+"""The first named barrier of the groups' stores."""
 
 Value = Callable[[int, int, int], ir.Expr]
 """(eight columns, row of the thread's two, neighbour) -> the element there, in float32."""
@@ -54,8 +63,38 @@ class MatrixStore:
             ptx("stmatrix.sync.aligned.m8n8.x4.shared.b16", target, *words)
 
 
-# Stores of neighbouring elements at once: a thread's stores of one each would write a sector piece by piece.
+class BulkStores:
+    """Bulk stores of a warp group by way of shared memory, which all of its threads write and one has copied.
 
+    Parameters
+    ----------
+    index : of the group among those that store.
+    leads : whether the thread is the one that starts copies.
+    """
+
+    def __init__(self, index: ir.Expr, leads: ir.Expr) -> None:
+        self.barrier, self.leads = T.cast(_STORED + index, "uint32"), leads
+
+    def reuse(self, pending: int = 0) -> None:
+        """Before the group writes: all copies but so many groups have read what was there."""
+        with when(self.leads):
+            ptx("cp.async.bulk.wait_group.read", pending)
+        self._meet()
+
+    @contextmanager
+    def copies(self) -> Iterator[None]:
+        """Around what starts a group of copies of what the warp group has written."""
+        ptx("fence.proxy.async.shared::cta")
+        self._meet()
+        with when(self.leads):
+            yield
+            ptx("cp.async.bulk.commit_group")
+
+    def _meet(self) -> None:
+        ptx("bar.sync", self.barrier, T.uint32(WARP_GROUP))
+
+
+# Stores of neighbouring elements at once: a thread's stores of one each would write a sector piece by piece.
 
 FOUR = 4
 
@@ -81,12 +120,12 @@ def is_in_pairs(output: Output, free: tirx.Var) -> bool:
     return plain and not any(uses(index, [free]) for index in output.indices[:-1]) and _is_stored(dtype)
 
 
-def store_pair(target: ir.Expr, values: Sequence[ir.Expr], dtype: str) -> None:
-    """Stores two values of a dtype at an address."""
+def store_pair(target: ir.Expr, values: Sequence[ir.Expr], dtype: str, name: str = "stored_word") -> None:
+    """Stores two values of a dtype at an address, by way of a register of a name."""
     if dtype == DTYPE:
         ptx("st.global.v2.f32", target, *values)
         return
-    word = registers("stored_word", 1, "uint32")
+    word = registers(name, 1, "uint32")
     ptx(f"cvt.rn.{MATRIX_DTYPES[dtype].name}x2.f32", word[0], *(_wide(value) for value in reversed(values)))
     ptx("st.global.b32", target, word[0])
 
@@ -106,4 +145,4 @@ def _wide(value: ir.Expr) -> ir.Expr:
     """A value in float32: the store itself rounds it."""
     if isinstance(value, ir.prim.Cast) and dtype_of(value.value) == DTYPE:
         return value.value
-    return tirx.Cast(DTYPE, value)
+    return value if dtype_of(value) == DTYPE else tirx.Cast(DTYPE, value)

@@ -13,8 +13,7 @@ from typing import Any
 from tvm import ir
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.attention.operands.copied_rows import RowCopies
-from tvm_cascade.tile.attention.operands.paged import PageNumbers, target_of, warps_of
+from tvm_cascade.tile.attention.operands.paged import PageNumbers, RowCopies, target_of, warps_of
 from tvm_cascade.tile.emit import named, ptx, when
 from tvm_cascade.tile.hopper.barrier import Barriers, Ring
 from tvm_cascade.tile.merge.lanes import WARP

@@ -13,12 +13,12 @@ from tvm_cascade.tile.attention.program import TileProgram
 from tvm_cascade.tile.attention.shape import Stream
 from tvm_cascade.tile.attention.tile_schedule import TileSchedule, schedule_tiles, visited_tiles
 from tvm_cascade.tile.operand import MATRIX_DTYPES, STORED_BYTES, Operand, Unfit
-from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP
+from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Registers
 
 REGISTERS = 240
 """Registers of a consumer thread when two consumer warp groups and a producer share the 64 Ki of a multiprocessor."""
 
-_BUSY_SHARES = (40, 232)
+BUSY_SHARES = Registers(40, 232)
 """Registers of a producer's thread that keeps page numbers or ranges of tiles, and of a consumer's where there are two:
 with 24 and 240 the former spills. A block has no more than what it is launched with, 168 of each thread."""
 
@@ -93,21 +93,6 @@ class StreamConfig:
     near_zero: bool = True
 
     @property
-    def blocks_per_processor(self) -> int:
-        """Blocks that a multiprocessor holds."""
-        return 1
-
-    @property
-    def producer_registers(self) -> int:
-        """Registers of a thread of the producer's warp group."""
-        return 24 if self.consumers < 3 else 32
-
-    @property
-    def consumer_registers(self) -> int:
-        """Registers of a consumer thread: what the producer leaves of 64 Ki."""
-        return REGISTERS if self.consumers < 3 else 160
-
-    @property
     def row_groups(self) -> int:
         """Warp groups with separate rows."""
         return self.consumers
@@ -147,30 +132,24 @@ class StreamConfig:
         return self.rows * (self.left_stages * left + staging) + self.stages * self.stage_bytes(stream) + 1024
 
     @property
-    def converters(self) -> int:
-        """Warp groups that convert tiles on the way to the tensor cores."""
-        return 0
-
-    @property
     def converts(self) -> bool:
         """Whether tiles are converted on the way to the tensor cores."""
-        return self.converters > 0
+        return False
 
-    def register_shares(self, stream: Stream, finds: bool = False) -> tuple[int, int]:
-        """Registers of a producer's thread and of a consumer's.
+    def shares(self, stream: Stream, finds: bool = False) -> Registers:
+        """Registers of the roles.
 
         Parameters
         ----------
         finds : a warp of the producer's group finds the tiles of rows.
         """
-        if (stream.paged or finds) and self.producer_registers < _BUSY_SHARES[0] and self.consumers == 2:
-            return _BUSY_SHARES
-        return self.producer_registers, self.consumer_registers
+        if self.consumers > 2:
+            return Registers(32, 160)
+        return BUSY_SHARES if self.consumers == 2 and (stream.paged or finds) else Registers(24, REGISTERS)
 
     def block_registers(self, stream: Stream) -> int:
         """Of all threads of a block."""
-        producer, consumer = self.register_shares(stream)
-        return WARP_GROUP * (producer + self.consumers * consumer)
+        return self.shares(stream).of_block(self.consumers)
 
     def fits(self, stream: Stream, gpu: Gpu) -> bool:
         """Whether registers and shared memory suffice, and tiles are multiples of an instruction's depth."""
@@ -178,8 +157,7 @@ class StreamConfig:
             return False
         if any(self.columns % MATRIX_DTYPES[p.value.dtype].step for p in stream.products):
             return False
-        most = self.register_shares(stream)[1]
-        if self.registers(stream) > most or self.block_registers(stream) > gpu.registers:
+        if self.registers(stream) > self.shares(stream).consumer or self.block_registers(stream) > gpu.registers:
             return False
         return self.shared_bytes(stream) <= gpu.block_shared_bytes
 

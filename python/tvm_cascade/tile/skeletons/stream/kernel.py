@@ -29,7 +29,7 @@ from tvm_cascade.tile.attention.scheduler import LongestFirst, Scheduler
 from tvm_cascade.tile.attention.tile_schedule import visited_tiles
 from tvm_cascade.tile.emit import kernel_extent, named, when
 from tvm_cascade.tile.hopper.barrier import Barriers
-from tvm_cascade.tile.hopper.driver import Driver, Initialised, Registers
+from tvm_cascade.tile.hopper.driver import Driver, Initialised
 from tvm_cascade.tile.launch.ahead import Fetching
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig, tile_schedule
 from tvm_cascade.tile.skeletons.stream.consumer import Consumer
@@ -37,7 +37,7 @@ from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue
 from tvm_cascade.tile.skeletons.stream.finder import TileFinder
 from tvm_cascade.tile.skeletons.stream.producer import PagedProducer
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
-from tvm_cascade.tile.work import Work
+from tvm_cascade.tile.work import Registers, Work
 
 
 class StreamKernel(Driver):
@@ -129,8 +129,8 @@ class StreamKernel(Driver):
         super().meet()
 
     def registers(self) -> Registers:
-        """See `StreamConfig.register_shares`."""
-        return Registers(*self.config.register_shares(self.stream, finds=self.finder is not None))
+        """See `StreamConfig.shares`."""
+        return self.config.shares(self.stream, finds=self.finder is not None)
 
     def consume(self) -> None:
         """See `Consumer`."""

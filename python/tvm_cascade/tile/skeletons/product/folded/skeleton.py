@@ -11,11 +11,10 @@ from tvm_cascade.tile.estimate import Work
 from tvm_cascade.tile.operand import PACKED_DTYPES, Unfit, check_allowed
 from tvm_cascade.tile.row.program import build_row_program
 from tvm_cascade.tile.skeleton import Setting, Skeleton
-from tvm_cascade.tile.skeletons.product.folded.choice import ranked_configs, seconds
+from tvm_cascade.tile.skeletons.product.folded.choice import FoldedProgram, ranked_configs, seconds
 from tvm_cascade.tile.skeletons.product.folded.config import Config, LongConfig
 from tvm_cascade.tile.skeletons.product.folded.fold import rows_kernel
 from tvm_cascade.tile.skeletons.product.folded.long import long_kernel
-from tvm_cascade.tile.skeletons.product.folded.program import FoldedProgram
 from tvm_cascade.tile.skeletons.product.folded.shape import FoldedProduct, read_folded
 
 

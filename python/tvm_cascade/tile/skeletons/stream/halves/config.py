@@ -15,11 +15,11 @@ from tvm_cascade.tile.attention.shape import Product, Stream
 from tvm_cascade.tile.hopper.copy import BOX_BYTES
 from tvm_cascade.tile.merge.pieces import BYTES
 from tvm_cascade.tile.operand import MATRIX_DTYPES, STORED_BYTES, Unfit
-from tvm_cascade.tile.skeletons.stream.config import boxed
+from tvm_cascade.tile.skeletons.stream.config import BUSY_SHARES, boxed
 from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, are_alike, half_of, may_spread, sent_registers
 from tvm_cascade.tile.skeletons.stream.halves.sharing import shared_bytes
 from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, is_ragged, left_words, sequences_of
-from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP
+from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Registers
 
 _BARRIERS = 320
 """Bytes of barriers and of alignment."""
@@ -72,25 +72,9 @@ class HalvesConfig(PiecesConfig):
     consumers: int = GROUPS
     ping_pong: bool = False
 
-    @property
-    def blocks_per_processor(self) -> int:
-        """One: it has all shared memory."""
-        return 1
-
-    @property
-    def has_register_shares(self) -> bool:
-        """Registers move from the producer to the consumers."""
-        return True
-
-    @property
-    def producer_registers(self) -> int:
-        """Registers of a thread of the producer's warp group, which has many copies to issue."""
-        return 40
-
-    @property
-    def consumer_registers(self) -> int:
-        """Registers of a thread of either consumer: half of what the producer leaves of 64 Ki."""
-        return 232
+    def shares(self, stream: Stream, finds: bool = False) -> Registers:
+        """Registers of the roles: the producer has many copies to issue."""
+        return BUSY_SHARES
 
     @property
     def row_groups(self) -> int:
@@ -143,7 +127,7 @@ class HalvesConfig(PiecesConfig):
             return False
         if self.cluster > 1 and not self._has_shares(stream):
             return False
-        if self.registers(stream) > self.consumer_registers or self.block_registers(stream) > self._allotted(gpu):
+        if self.registers(stream) > self.shares(stream).consumer or self.block_registers(stream) > self._allotted(gpu):
             return False
         _, sequences = sequences_of(program) if self.by_length else ([], None)
         counted = 0 if sequences is None else counted_bytes(sequences)
@@ -151,7 +135,7 @@ class HalvesConfig(PiecesConfig):
         return shared <= gpu.block_shared_bytes
 
 
-def ranked_configs(program: TileProgram, gpu: Gpu) -> list[HalvesConfig]:
+def ranked_halves(program: TileProgram, gpu: Gpu) -> list[HalvesConfig]:
     """The largest tile that fits, with the most stages, cut from the least estimated time on.
 
     Raises

@@ -20,7 +20,7 @@ from tvm_cascade.tile.attention.program import TileProgram
 from tvm_cascade.tile.attention.ragged import OneEach
 from tvm_cascade.tile.emit import bind, branches, named, when
 from tvm_cascade.tile.hopper.barrier import Barriers
-from tvm_cascade.tile.hopper.driver import Driver, Initialised, Registers
+from tvm_cascade.tile.hopper.driver import Driver, Initialised
 from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue
 from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, are_alike, parts_of
@@ -32,7 +32,7 @@ from tvm_cascade.tile.skeletons.stream.halves.sharing import Shared
 from tvm_cascade.tile.skeletons.stream.pieces.places import Places
 from tvm_cascade.tile.skeletons.stream.producer import PagedProducer
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
-from tvm_cascade.tile.work import WARP_GROUP
+from tvm_cascade.tile.work import WARP_GROUP, Registers
 
 
 class HalvesKernel(Driver):
@@ -107,8 +107,8 @@ class HalvesKernel(Driver):
         super().meet()
 
     def registers(self) -> Registers:
-        """See `HalvesConfig`."""
-        return Registers(*self.config.register_shares(self.stream))
+        """See `HalvesConfig.shares`."""
+        return self.config.shares(self.stream)
 
     def _meetings_of(self) -> Sequence[HalfMeeting | ClusterShares]:
         """That of each group: the same one where groups are alike, so that both run the same code.

@@ -16,15 +16,18 @@ from tvm_cascade.tile.attention.ragged import MOST_SEQUENCES
 from tvm_cascade.tile.attention.shape import Stream
 from tvm_cascade.tile.attention.tile_schedule import visited_tiles
 from tvm_cascade.tile.operand import STEP_BYTES, Unfit
-from tvm_cascade.tile.skeletons.stream.config import StreamConfig, boxed
+from tvm_cascade.tile.skeletons.stream.config import BUSY_SHARES, REGISTERS, StreamConfig, boxed
 from tvm_cascade.tile.skeletons.stream.pieces.patches import Patches
 from tvm_cascade.tile.skeletons.stream.pieces.spread import spread_bytes
-from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP
+from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Registers
 
 _CONVERTING_REGISTERS = 80
 """Registers of a thread of the producer's group where warps of it convert; of two blocks, all have 128 at first."""
 
-_CONVERTED = {1: (32, 240, 112), 2: (32, 192, 88)}
+_MOST = 255
+"""Registers of a thread."""
+
+_CONVERTED = {1: Registers(32, 240, 112), 2: Registers(32, 192, 88)}
 """Registers of a thread of the producer, of each consumer, and of each warp group that converts, by the number of
 consumers: one that two convert for, or two that share one."""
 
@@ -51,19 +54,9 @@ class PiecesConfig(StreamConfig):
     kept: int = 1
 
     @property
-    def blocks_per_processor(self) -> int:
-        """Blocks that a multiprocessor holds."""
-        return self.neighbours
-
-    @property
     def may_cluster(self) -> bool:
         """Whether two blocks have their registers on one multiprocessor."""
-        return self.consumers + self.converters == 1
-
-    @property
-    def converters(self) -> int:
-        """Warp groups that convert tiles on the way to the tensor cores."""
-        return self.widening
+        return self.consumers + self.widening == 1
 
     @property
     def converts(self) -> bool:
@@ -73,41 +66,23 @@ class PiecesConfig(StreamConfig):
     @property
     def threads(self) -> int:
         """Threads of a block."""
-        return super().threads + WARP_GROUP * self.converters
+        return super().threads + WARP_GROUP * self.widening
+
+    def shares(self, stream: Stream, finds: bool = False) -> Registers:
+        """Registers of the roles; one consumer that has a multiprocessor has what it can have in any case."""
+        if self.widening:
+            return _CONVERTED[self.consumers]
+        moved = self.consumers > 1 or self.neighbours > 1
+        producer = _CONVERTING_REGISTERS if self.converting_warps else 24 if moved else _MOST
+        if stream.paged and self.consumers == 2 and not self.converting_warps:
+            return BUSY_SHARES
+        if self.neighbours > 1:  # of 128 that each thread of two warp groups has at first
+            return Registers(producer, 256 - producer)
+        return Registers(producer, REGISTERS if moved else _MOST, moved=moved)
 
     def block_registers(self, stream: Stream) -> int:
         """Of all threads of a block."""
-        return super().block_registers(stream) + WARP_GROUP * self.converters * self.converter_registers
-
-    @property
-    def converter_registers(self) -> int:
-        """Registers of a thread of a warp group that converts."""
-        return _CONVERTED[self.consumers][2]
-
-    def register_shares(self, stream: Stream, finds: bool = False) -> tuple[int, int]:
-        """Registers of a producer's thread and of a consumer's."""
-        if self.converters:
-            return _CONVERTED[self.consumers][:2]
-        return super().register_shares(stream, finds)
-
-    @property
-    def has_register_shares(self) -> bool:
-        """Whether registers move from the producer to the consumers; one consumer has what it can have in any case."""
-        return self.consumers + self.converters > 1 or self.blocks_per_processor > 1
-
-    @property
-    def consumer_registers(self) -> int:
-        """Registers of a consumer thread."""
-        if self.blocks_per_processor > 1:
-            return 256 - self.producer_registers  # of 128 that each thread of two warp groups has at first
-        return super().consumer_registers if self.has_register_shares else 255
-
-    @property
-    def producer_registers(self) -> int:
-        """Registers of a thread of the producer's warp group."""
-        if self.converting_warps:
-            return _CONVERTING_REGISTERS
-        return super().producer_registers if self.has_register_shares else 255
+        return self.shares(stream).of_block(self.consumers, self.widening)
 
     def registers(self, stream: Stream) -> int:
         """Registers that a consumer thread holds: also the left operand."""
@@ -143,9 +118,7 @@ class PiecesConfig(StreamConfig):
         Unfit
             Where that is not so, or unknown.
         """
-        tiles = (
-            0 if is_ragged(program) or self.consumers + self.converters > 1 else (visited(program, self.columns) or 0)
-        )
+        tiles = 0 if is_ragged(program) or self.consumers + self.widening > 1 else (visited(program, self.columns) or 0)
         if self.cluster > 1 and tiles < self.cluster:
             raise Unfit(
                 f"{tiles} tiles known of {self.columns} positions, which a cluster of {self.cluster} blocks shares"
@@ -153,7 +126,7 @@ class PiecesConfig(StreamConfig):
 
     def fits(self, stream: Stream, gpu: Gpu) -> bool:
         """As of the stream kernel; of clusters, whether a multiprocessor holds two blocks."""
-        bytes_of_all = self.blocks_per_processor * (self.shared_bytes(stream) + gpu.reserved_shared_bytes)
+        bytes_of_all = self.neighbours * (self.shared_bytes(stream) + gpu.reserved_shared_bytes)
         return super().fits(stream, gpu) and bytes_of_all <= gpu.shared_bytes
 
 

@@ -20,7 +20,7 @@ from tvm_cascade.tile.attention.program import TileProgram
 from tvm_cascade.tile.attention.ragged import RaggedCut
 from tvm_cascade.tile.emit import named, ptx, when
 from tvm_cascade.tile.hopper.barrier import Barriers
-from tvm_cascade.tile.hopper.driver import Driver, Registers
+from tvm_cascade.tile.hopper.driver import Driver
 from tvm_cascade.tile.launch.dependent import wait_for_others
 from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.skeletons.stream.pieces.clustered import ClusterMeeting
@@ -33,7 +33,7 @@ from tvm_cascade.tile.skeletons.stream.pieces.places import Places
 from tvm_cascade.tile.skeletons.stream.pieces.spread import SpreadFinish, is_spread
 from tvm_cascade.tile.skeletons.stream.producer import PagedProducer
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
-from tvm_cascade.tile.work import Work
+from tvm_cascade.tile.work import Registers, Work
 
 _INITIALISING = 4
 """Warps that initialise barriers."""
@@ -56,9 +56,9 @@ class PiecesKernel(Driver):
     meeting_apart: GridMeeting | None = None
 
     def __init__(self, program: TileProgram, config: PiecesConfig) -> None:
-        super().__init__(program.stream.program.params, config.consumers, config.converters)
+        super().__init__(program.stream.program.params, config.consumers, config.widening)
         self.program, self.config, self.stream = program, config, program.stream
-        self.early, self.resident = program.early, config.blocks_per_processor
+        self.early, self.resident = program.early, config.neighbours
         self.tiling = Tiling(program, config, self.buffers)
         self.sharing = blocks_of_item(config, program)
 
@@ -148,12 +148,9 @@ class PiecesKernel(Driver):
         super().meet()
         self.meeting.start()
 
-    def registers(self) -> Registers | None:
-        """See `PiecesConfig.register_shares`."""
-        if not self.config.has_register_shares:
-            return None
-        converter = self.config.converter_registers if self.config.converters else 0
-        return Registers(*self.config.register_shares(self.stream), converter)
+    def registers(self) -> Registers:
+        """See `PiecesConfig.shares`."""
+        return self.config.shares(self.stream)
 
     @property
     def begins_early(self) -> bool:
@@ -184,9 +181,9 @@ class PiecesKernel(Driver):
 
     def convert(self) -> None:
         """Each warp group converts a feed, or one converts both, a tile of each in turn."""
-        for number in range(self.config.converters):
+        for number in range(self.config.widening):
             with when(self.threads.group == self.consumers + 1 + number):
-                self._widen(self._widened[number :: self.config.converters], 0, _GROUP_WARPS)
+                self._widen(self._widened[number :: self.config.widening], 0, _GROUP_WARPS)
 
     @property
     def _widened(self) -> list[FeedPair]:
