@@ -30,7 +30,7 @@ UNEVEN = Paged(queries=2, heads=4, kv_heads=2, batch=3, keys=260)
 
 def pieces(blocks: int, consumers: int = 1) -> PiecesConfig:
     """A configuration for so many blocks."""
-    return PiecesConfig(64, consumers, 2, 0, False, blocks, False, False)
+    return PiecesConfig(64, consumers, 2, blocks)
 
 
 def never_giving_up(text: str) -> str:

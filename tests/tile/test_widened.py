@@ -21,8 +21,8 @@ from .test_tile_program import tile_program
 emulated = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 E4M3, E5M2 = "float8_e4m3fn", "float8_e5m2"
 DECODE = Paged(queries=1, heads=8, kv_heads=2, stored=E4M3)
-SMALL = PiecesConfig(64, 1, 3, 0, False, 5, False, False, widening=2)
-BESIDE = PiecesConfig(64, 1, 2, 0, False, 5, False, False, converting_warps=2, neighbours=2)
+SMALL = PiecesConfig(64, 1, 3, 5, widening=2)
+BESIDE = PiecesConfig(64, 1, 2, 5, converting_warps=2, neighbours=2)
 
 
 def test_elements_are_what_they_are_multiplied_with() -> None:

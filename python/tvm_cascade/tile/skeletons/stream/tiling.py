@@ -18,7 +18,7 @@ from tvm_cascade.tile.hopper.copy import ROW_WARPS, TensorMap
 from tvm_cascade.tile.live import Rows, TileRange, live_tiles, loads_by, sure_slacks, whole_tiles
 from tvm_cascade.tile.merge.lanes import ALL_LANES, WARP
 from tvm_cascade.tile.operand import Operand
-from tvm_cascade.tile.skeletons.stream.config import StreamConfig
+from tvm_cascade.tile.skeletons.stream.config import Tiles
 from tvm_cascade.tile.work import Work
 from tvm_cascade.transform.printer import cast
 
@@ -35,7 +35,7 @@ class Tiling:
 
     lane: ir.Expr | None = None
 
-    def __init__(self, program: TileProgram, config: StreamConfig, buffers: dict[tirx.Var, Any]) -> None:
+    def __init__(self, program: TileProgram, config: Tiles, buffers: dict[tirx.Var, Any]) -> None:
         self.program, self.config, self.stream, self.buffers = program, config, program.stream, buffers
         length = self.stream.extent(self.stream.position)
         self.ragged = not (isinstance(length, int) and length % config.columns == 0)

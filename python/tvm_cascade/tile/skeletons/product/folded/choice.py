@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -160,9 +160,7 @@ _AT_ONCE = 6
 
 def seconds(program: FoldedProgram, config: Config, gpu: Gpu) -> float:
     """The estimated time, without the launch."""
-    if isinstance(config, FoldedConfig):
-        return _rows_seconds(program, config, gpu)
-    return _stretches_seconds(program, config, gpu)
+    return _SECONDS[type(config)](program, config, gpu)
 
 
 def _rows_seconds(program: FoldedProgram, config: FoldedConfig, gpu: Gpu) -> float:
@@ -199,6 +197,9 @@ def _stretches_seconds(program: FoldedProgram, config: LongConfig, gpu: Gpu) -> 
         return alone * busiest / even + folded
     reads = -(-config.stretches // (config.sharing * _AT_ONCE))
     return alone * busiest / even + folded + _MEETING + reads * _OF_STRETCHES
+
+
+_SECONDS: dict[type[Config], Callable[..., float]] = {FoldedConfig: _rows_seconds, LongConfig: _stretches_seconds}
 
 
 def _folded(shape: FoldedProduct, tile: ProductConfig, each: float, tiles: int, gpu: Gpu) -> float:

@@ -9,12 +9,12 @@ from tvm_cascade.tile.attention.program import TileProgram
 from tvm_cascade.tile.attention.ragged import origin_bytes
 from tvm_cascade.tile.attention.shape import Stream
 from tvm_cascade.tile.operand import Unfit
-from tvm_cascade.tile.skeletons.stream.config import StreamConfig, check_widths, even_items, tile_seconds
+from tvm_cascade.tile.skeletons.stream.config import check_widths
 from tvm_cascade.tile.skeletons.stream.pieces.config import (
     PiecesConfig,
+    is_crowded,
     is_ragged,
     items_of,
-    pieces_of_item,
     sequences_of,
     visited,
 )
@@ -52,7 +52,7 @@ def ranked_pieces(program: TileProgram, gpu: Gpu, rows: int) -> list[PiecesConfi
     counted = 0 if sequences is None else origin_bytes(sequences)
     found = []
     for columns in (128, 64, 32):
-        one = PiecesConfig(columns, consumers, 0, 0, False, gpu.processors, False, False, widening=widening)
+        one = PiecesConfig(columns, consumers, 0, gpu.processors, widening=widening)
         room = min(_STAGED_BYTES, gpu.block_shared_bytes - 1024 - counted - one.shared_bytes(stream))
         config = replace(one, stages=room // one.stage_bytes(stream))
         if config.stages >= 2 and config.fits(stream, gpu):
@@ -65,7 +65,7 @@ def ranked_pieces(program: TileProgram, gpu: Gpu, rows: int) -> list[PiecesConfi
         usual = _usual(found, program)
         return [usual, *(config for config in found if config != usual)]
     cuts = [cut for config in found for cut in (*_grids(config, program, gpu), *_clusters(config, program, gpu))]
-    return sorted(cuts, key=lambda cut: (pieces_seconds(cut, program, gpu), cut.blocks))
+    return sorted(cuts, key=lambda cut: (cut.seconds(program, gpu), cut.blocks))
 
 
 def _usual(found: list[PiecesConfig], program: TileProgram) -> PiecesConfig:
@@ -121,120 +121,3 @@ def _clusters(config: PiecesConfig, program: TileProgram, gpu: Gpu) -> list[Piec
         cuts = [replace(cut, stages=n) for n in range(config.stages, 1, -1)]
         found += [cut for cut in cuts if cut.fits(program.stream, gpu)][:1]
     return found
-
-
-# What a stream kernel of few rows takes: copies and folds of its busiest block, and the meeting of its states.
-#
-# All figures are of a sweep of 21 shapes (1 to 64 rows of 512 to 16384 positions, 1 to 64 items), each by up to seven
-# configurations.
-
-
-_READ = 0.92
-"""Of the memory's bandwidth on paper that reads reach."""
-
-_MULTIPROCESSOR_RATE, _FEW_STAGES = 62e9, 57e9
-"""Bytes a second that one multiprocessor reads where half of them have all tiles; and with two stages."""
-
-_FEW_BLOCKS = 1 / 4
-"""The share of multiprocessors below which these rates are above what folds take."""
-
-_START = 0.6e-6
-"""Seconds from a block's start to its first tile, beyond a launch's, where it has one consumer and no neighbour."""
-
-_FOLD = {1: (0.19e-6, 4.8e-9), 2: (0.27e-6, 5.9e-9)}
-"""Seconds of a tile's products and fold where little else runs, by the rows of a thread: of any tile, and of a position
-whose operands have `_WIDTH` elements."""
-
-_WIDTH = 256
-"""Elements of a key and a value together, of the shapes measured."""
-
-_LOADED = 0.3
-"""By how much a tile takes longer where all multiprocessors are busy."""
-
-_THREAD_ROWS = 8
-"""Rows of which each thread has one at most."""
-
-_MEETING = 4.0e-6
-"""Seconds to claim states in global memory, arrive, learn that all others have, and merge a few pieces."""
-
-_WHOLE, _STORING = 2.0e-6, 2.5
-"""Seconds at the end of an item that a block has whole, and by the seconds that merging its state would take."""
-
-_CONTENTION = 1.3e-6 / 64**2
-"""Seconds by the square of an item's pieces: each block reads a share of every state, at words that all write."""
-
-_CLUSTER = 0.6e-6
-"""Seconds in which blocks of a cluster send states to each other and merge them."""
-
-_CLUSTERED = 10 / 11
-"""The share of multiprocessors that clusters of four or eight blocks reach: of more blocks, some share one."""
-
-_CROWDED, _CROWDED_SHARE = 0.8e-6, 1.05
-"""Seconds that this takes, and by how much all tiles take longer."""
-
-_STATE_RATE = 50e9
-"""Bytes a second of states that a block leaves, and then as many that it merges."""
-
-
-def pieces_seconds(config: PiecesConfig, program: TileProgram, gpu: Gpu) -> float:
-    """The estimated time of a configuration, without the launch; 0 where extents are symbolic."""
-    stream, tiles = program.stream, visited(program, config.columns)
-    items, rows = items_of(config, stream), stream.extent(stream.row)
-    if tiles is None or items is None or not isinstance(rows, int) or not gpu.memory_bytes_per_second:
-        return 0.0
-    longest = -(-items * tiles // config.blocks) if config.cluster == 1 else -(-tiles // config.cluster)
-    if config.kept > 1:
-        longest = config.kept * tiles
-    is_alone = config.consumers * config.neighbours == 1 or config.cluster > 1
-    folding = (_START if is_alone else 0.0) + longest * _tile(config, stream, rows, gpu)
-    merging = 2 * min(rows, config.rows) * config.state_bytes(stream) / _STATE_RATE
-    if config.cluster > 1:
-        if is_crowded(config.blocks, gpu):
-            folding = folding * _CROWDED_SHARE + _CROWDED + merging / 2
-        return folding + _CLUSTER + merging
-    if config.kept == 1 and (items * tiles % config.blocks > 0 or longest % tiles > 0):
-        pieces = pieces_of_item(config, program) or 1
-        return folding + _MEETING + _CONTENTION * pieces**2 + merging
-    return folding + (_WHOLE + _STORING * merging if is_alone else 0.0)  # else another folds meanwhile
-
-
-def is_crowded(blocks: int, gpu: Gpu) -> bool:
-    """Whether so many blocks of clusters have no multiprocessor each."""
-    return blocks > _CLUSTERED * gpu.processors
-
-
-def _tile(config: PiecesConfig, stream: Stream, rows: int, gpu: Gpu) -> float:
-    """The seconds of a tile: of its bytes where all blocks read at once, or of its products and fold."""
-    rate = _READ * gpu.memory_bytes_per_second / config.blocks
-    if config.blocks > _FEW_BLOCKS * gpu.processors:
-        rate = min(rate, _MULTIPROCESSOR_RATE if config.stages > 2 else _FEW_STAGES)
-    copying = config.stage_bytes(stream) / rate
-    if config.consumers > 1:
-        return max(copying, tile_seconds(config, stream, gpu))
-    fixed, position = _FOLD[1 if rows <= _THREAD_ROWS else 2]
-    width = stream.depth + sum(p.width for p in stream.products)
-    sharing = config.neighbours if config.cluster == 1 else 1
-    busy = 1 + _LOADED * min(config.blocks / gpu.processors, 1)
-    return max(copying, (fixed + position * config.columns * width / _WIDTH) * busy * sharing)
-
-
-# How two stream kernels share a device: one folds tiles of many rows, the other waits for its states at the end.
-#
-# Each has multiprocessors of its own. A block of each on every multiprocessor, with half the registers and stages, took
-# 47.7 µs where this takes 38.2 (measured, a prefix of 8192 keys and 64 sequences of 256).
-
-
-def leaving_room(config: StreamConfig, program: TileProgram) -> list[StreamConfig]:
-    """With fewer blocks, which have as many tiles of rows each."""
-    items = even_items(config, program)
-    return [replace(config, blocks=n) for n in range(1, config.blocks) if items is not None and items % n == 0]
-
-
-def beside(config: PiecesConfig, program: TileProgram, processors: int, gpu: Gpu) -> PiecesConfig | None:
-    """The configuration on some multiprocessors alone, whose blocks keep the states of whole items; None if unfit."""
-    items = items_of(config, program.stream)
-    if items is None or is_ragged(program) or config.cluster > 1:
-        return None
-    kept = max(-(-items // (config.neighbours * processors)), 2)
-    cuts = [replace(config, blocks=-(-items // kept), kept=kept, stages=n) for n in range(config.stages, 1, -1)]
-    return next((cut for cut in cuts if cut.fits(program.stream, gpu)), None)
