@@ -103,6 +103,38 @@ def test_masks_and_score_maps_of_packed_rows(variant: str, extents: dict[str, in
 
 
 @emulated
+@pytest.mark.parametrize(
+    ("variant", "extents"),
+    [
+        ("full", {"heads": 2, "queries": 200, "keys": 300}),
+        ("causal_alibi", {"heads": 2, "queries": 100, "keys": 330}),
+        ("full", {"heads": 71, "kv_heads": 1, "queries": 1, "keys": 300}),
+    ],
+    ids=["several tiles", "a tile", "heads of one"],
+)
+def test_full_tiles_of_rows_in_pieces(variant: str, extents: dict[str, int]) -> None:
+    """Rows of one variable, as many as tiles of whole axes have."""
+    assert_attention_right(attention_case(variant, "bfloat16", **extents), pieces(7, consumers=2))
+
+
+@pytest.mark.parametrize(
+    ("variant", "extents", "expected"),
+    [
+        ("full", {"heads": 71, "kv_heads": 1, "queries": 1, "keys": 4096}, PiecesConfig),
+        ("causal", {"heads": 4, "queries": 128, "keys": 8192}, PiecesConfig),
+        ("full", {"heads": 4, "queries": 512, "keys": 8192}, PiecesConfig),
+        ("causal", {"heads": 4, "queries": 512, "keys": 8192}, StreamConfig),  # what is alive differs by tiles of rows
+        ("full", {"heads": 60, "queries": 256, "keys": 4096}, StreamConfig),
+        ("full", {"heads": 132, "queries": 128, "keys": 8192}, StreamConfig),
+    ],
+)
+def test_few_tiles_of_rows_are_cut_where_that_takes_less(
+    variant: str, extents: dict[str, int], expected: type[StreamConfig]
+) -> None:
+    assert type(kernel_of(attention_of(variant, head_dim=128, **extents)).config) is expected
+
+
+@emulated
 def test_more_pieces_than_are_read_at_once() -> None:
     assert_attention_right(attention_case("full", queries=2, heads=2, kv_heads=1, keys=1300), pieces(21))
 

@@ -38,7 +38,7 @@ class Counting(nn.Module):
     def forward(self, x: Any, negated: bool = False) -> Any:
         self.calls += 1
         y = self.second(self.first(x)).softmax(-1) * self.scale[0]
-        return {"y": -y if negated else y, "calls": self.calls.clone()}
+        return {"y": -y if negated else y, "calls": self.calls.clone(), "rows": 2 * x.shape[0] + 1}
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +113,7 @@ def test_a_model_is_saved_pickled_and_copied(tmp_path: Path, counting: tuple[Any
         for k, length in enumerate((4, 7)):
             x = torch.randn(length, 8)
             found = again(x=x)
-            assert found["calls"].item() == before + k + 1
+            assert (found["calls"].item(), found["rows"]) == (before + k + 1, 2 * length + 1)
             close(found["y"], Counting.forward(copy.deepcopy(module), x)["y"])
         assert again.report == optimized.report and str(again.target) == str(optimized.target)
         with pytest.raises(ModelError, match="length is from 2 to 9"):

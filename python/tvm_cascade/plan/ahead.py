@@ -76,7 +76,7 @@ def _side_by_side(step: Step, following: Step, late: tuple[tirx.Var, ...], setti
     copies = (step.work.bytes + following.work.bytes) / (_SHARED_RATE * gpu.memory_bytes_per_second)
     states = 2 * sum(_bytes(buffer) or 0 for buffer in late) / gpu.memory_bytes_per_second
     found: list[tuple[float, Kernel, Kernel]] = []
-    for leaving in first.skeleton.leaving_room(first.program, first.config):
+    for leaving in first.skeleton.leaving_room(first.program, setting):
         config = second.skeleton.beside(second.program, second.config, gpu.processors - leaving.blocks, setting)
         if config is not None:
             pair = _configured(first, leaving, setting), _configured(second, config, setting)

@@ -155,7 +155,7 @@ class Skeleton(ABC, Generic[S, P, C]):
         """Whether its kernels, in a configuration, bring into the cache what a later kernel reads."""
         return False
 
-    def leaving_room(self, program: P, config: C) -> list[C]:
+    def leaving_room(self, program: P, setting: Setting) -> list[C]:
         """Configurations of fewer blocks with equal work, which leave multiprocessors to the next kernel."""
         return []
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from tvm import ir, tirx
 
+from tvm_cascade.tile.hopper.barrier import NamedBarriers
 from tvm_cascade.tile.live import TileRange
 
 WARP_GROUP = 128
@@ -46,6 +47,7 @@ class Threads:
     warp : in the group.
     lane : in the warp.
     thread : in the block.
+    named : the named barriers of the kernel.
     """
 
     block: ir.Expr
@@ -53,6 +55,7 @@ class Threads:
     warp: ir.Expr
     lane: ir.Expr
     thread: ir.Expr
+    named: NamedBarriers = field(default_factory=NamedBarriers, compare=False)
 
     @property
     def leads(self) -> ir.Expr:

@@ -18,7 +18,7 @@ from tvm_cascade.torch.cutting import CutCode
 from tvm_cascade.torch.devices import device_of
 from tvm_cascade.torch.exporting import ONE_AT_A_TIME, ExportError, exported
 from tvm_cascade.torch.site import ConversionError
-from tvm_cascade.torch.sizes import changing_sizes, numbers_of, of_size, sizes_apart, with_numbers, with_sizes_read
+from tvm_cascade.torch.sizes import changing_sizes, numbers_of, of_size, with_numbers, with_sizes_read
 
 MOST_KINDS = 8
 """Shapes and strides of its arguments for which one graph is compiled; for further ones it runs in PyTorch."""
@@ -125,7 +125,6 @@ class CapturedGraph:
 
     def _of_changing_sizes(self, arguments: Sequence[Any]) -> Runnable:
         graph, kept = with_sizes_read(self._constant(arguments), self._sizes)
-        graph, sizes = sizes_apart(graph)
         device = device_of(self._graph, tuple(arguments))
 
         def passed(arguments: Sequence[Any]) -> list[Any]:
@@ -140,8 +139,7 @@ class CapturedGraph:
         views = {} if self._is_part else views_of_arguments(program)
         if any(isinstance(size, int) for size in known):
             raise ModelError("a graph for any size", "one for the sizes of this call", "torch.export")
-        run = self._runnable(program, given, views, passed)
-        return run if sizes is None else lambda arguments: sizes.merged(run(arguments), passed(arguments))
+        return self._runnable(program, given, views, passed)
 
     def _constant(self, arguments: Sequence[Any]) -> fx.GraphModule:
         return with_numbers(self._graph, {k: arguments[k].item() for k in self._numbers})

@@ -79,6 +79,7 @@ class Interface:
         name of a buffer, or the position of a leaf.
     outputs : per leaf of the model's result, the number of the function's result; None of a constant.
     returned : the values of those leaves.
+    sizes : the numbers of the function's results that have as many rows as a leaf says, and no elements.
     """
 
     state: tuple[str, ...]
@@ -87,6 +88,13 @@ class Interface:
     mutated: tuple[str | int, ...]
     outputs: tuple[int | None, ...]
     returned: tuple[object, ...]
+    sizes: tuple[int, ...]
+
+    def leaves(self, found: Sequence[torch.Tensor]) -> list[object]:
+        """The leaves of the model's result, of the function's."""
+        read = [len(one) if k in self.sizes else one for k, one in enumerate(found)]
+        constants = zip(self.outputs, self.returned, strict=True)
+        return [constant if k is None else read[k] for k, constant in constants]
 
 
 def prepared(program: torch.export.ExportedProgram, device: torch.device) -> tuple[ImportedGraph, Interface]:
@@ -119,18 +127,27 @@ def prepared(program: torch.export.ExportedProgram, device: torch.device) -> tup
         passed.append(InputSpec(InputKind.USER_INPUT, TensorArgument(spec.arg.name), None))
     (mutated, outputs, returned), kept = _results(program, inputs, device)
     module = _giving(program.graph_module, kept)
+    sizes = tuple(k for k, node in enumerate(kept) if isinstance(node.meta["val"], torch.SymInt))
     known = {str(spec.target): compact(program.constants[str(spec.target)].cpu()) for spec in bound}
     shown = ImportedGraph(module, Signature([*passed, *bound]), known, program.range_constraints)
-    return shown, Interface(tuple(state), tuple(inputs), tuple(constants), mutated, outputs, returned)
+    return shown, Interface(tuple(state), tuple(inputs), tuple(constants), mutated, outputs, returned, sizes)
 
 
 def _giving(module: fx.GraphModule, results: Sequence[fx.Node]) -> fx.GraphModule:
-    """A module with a copy of the graph that gives these results."""
+    """A module with a copy of the graph that gives these results; of one that is a size, a tensor of that many rows."""
     graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
     graph.graph_copy(module.graph, copies)
     for node, copy in copies.items():
         copy.name = node.name  # also one that is a name of Python's, such as `input`
-    graph.output(tuple(copies[node] for node in results))
+    some = next(node.meta["val"] for node in results if isinstance(node.meta["val"], torch.Tensor))
+    given = list[fx.Node]()
+    for node in results:
+        given.append(copies[node])
+        if isinstance(size := node.meta["val"], torch.SymInt):
+            made = {"dtype": torch.bool, "device": some.device}
+            given[-1] = graph.call_function(torch.ops.aten.full.default, ([copies[node], 0], False), made)
+            given[-1].meta["val"] = some.new_zeros((size, 0), dtype=torch.bool)
+    graph.output(tuple(given))
     return fx.GraphModule(module, graph)
 
 
@@ -154,6 +171,9 @@ def _results(
             outputs.append(None)
             returned.append(value)
             continue
+        elif isinstance(value.meta["val"], torch.SymInt):
+            outputs.append(len(kept))
+            returned.append(None)
         elif not isinstance(value.meta["val"], torch.Tensor):
             hint = "return tensors, and read sizes off their shapes"
             raise ModelError("results that are tensors", f"the number {value.meta['val']}", f"result `{value}`", hint)
@@ -167,7 +187,7 @@ def _results(
             outputs.append(len(kept))
             returned.append(None)
         kept.append(value)
-    if not kept:
+    if not any(isinstance(node.meta["val"], torch.Tensor) for node in kept):
         raise ModelError("a model that gives a tensor", "one that gives none", "the model's graph")
     return (tuple(mutated), tuple(outputs), tuple(returned)), kept
 

@@ -88,14 +88,13 @@ class Program:
         leaf = self._leaves[place] if isinstance(place, int) else None
         return f"`{place if leaf is None else leaf.name}`"
 
-    def _called(self, arguments: Sequence[Any]) -> list[Any]:
+    def _called(self, arguments: Sequence[Any]) -> list[object]:
         interface, found = self._interface, self.computed(arguments)
         for target, result in zip(interface.mutated, found, strict=False):
             written = self._state[target].tensor if isinstance(target, str) else arguments[target]
             with torch.no_grad():
                 written.copy_(result)
-        constants = iter(interface.returned)
-        return [constant if k is None else found[k] for k, constant in zip(interface.outputs, constants, strict=True)]
+        return interface.leaves(found)
 
     def computed(self, arguments: Sequence[Any]) -> list[torch.Tensor]:
         """What the model writes to, as it is to be, and the leaves of its result; no write changes another of them."""

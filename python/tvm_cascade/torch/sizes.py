@@ -1,21 +1,17 @@
-"""Numbers and sizes among the arguments and the results of a graph that TorchDynamo captured.
+"""Numbers and sizes among the arguments of a graph that TorchDynamo captured.
 
-Compiled programs take and give tensors alone: numbers are constants of a program, a size is read off a tensor that has
-it, and results that are sizes are computed beside the program.
+Compiled programs take tensors alone: numbers are constants of a program, and a size is read off a tensor that has it.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import fx
-
-from tvm_cascade.errors import ModelError
 
 
 def numbers_of(graph: fx.Graph) -> frozenset[int]:
@@ -81,48 +77,3 @@ def with_sizes_read(
 def of_size(size: int, device: torch.device) -> torch.Tensor:
     """A tensor of that many rows, without elements."""
     return torch.empty((size, 0), dtype=torch.bool, device=device)
-
-
-@dataclass(frozen=True)
-class GivenSizes:
-    """Results that are sizes.
-
-    Attributes
-    ----------
-    graph : that gives them, in order.
-    places : per result of the whole graph, whether it is one of them.
-    """
-
-    graph: fx.GraphModule
-    places: tuple[bool, ...]
-
-    def merged(self, results: Iterable[Any], arguments: Sequence[Any]) -> tuple[Any, ...]:
-        """All results, of those that are no sizes and of the graph's arguments."""
-        others, sizes = iter(results), iter(self.graph(*arguments))
-        return tuple(next(sizes if is_size else others) for is_size in self.places)
-
-
-def sizes_apart(graph: fx.GraphModule) -> tuple[fx.GraphModule, GivenSizes | None]:
-    """The graph without results that are sizes, and those; None where there are none.
-
-    Raises
-    ------
-    ModelError
-        Where a size follows from more than sizes of arguments.
-    """
-    (output,) = graph.graph.find_nodes(op="output")
-    values = [one.meta.get("example_value") if isinstance(one, fx.Node) else one for one in output.args[0]]
-    places = tuple(isinstance(one, torch.SymInt) for one in values)
-    if not any(places):
-        return graph, None
-    parts = []
-    for wanted in (False, True):
-        part = copy.deepcopy(graph.graph)
-        (end,) = part.find_nodes(op="output")
-        end.args = (tuple(one for one, place in zip(end.args[0], places, strict=True) if place is wanted),)
-        parts.append(part)
-    parts[1].eliminate_dead_code()
-    for node in parts[1].nodes:
-        if node.op.startswith("call") and isinstance(node.meta.get("example_value"), torch.Tensor):
-            raise ModelError("results that follow from sizes of arguments", str(node), "a graph of TorchDynamo")
-    return fx.GraphModule(graph, parts[0]), GivenSizes(fx.GraphModule(graph, parts[1]), places)

@@ -9,14 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from tvm import ir, tirx
-from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.tir import dtype_of, uses
 from tvm_cascade.tile.emit import ptx, registers, when
 from tvm_cascade.tile.fragment import COLUMNS_PER_STEP, DTYPE, NEIGHBOURS
 from tvm_cascade.tile.operand import MATRIX_DTYPES, STORED_BYTES, runs_along
 from tvm_cascade.tile.output import Output
-from tvm_cascade.tile.work import WARP_GROUP
+from tvm_cascade.tile.work import WARP_GROUP, Threads
 
 _AT_ONCE = 16
 """Columns of an instruction, of sixteen rows."""
@@ -26,9 +25,6 @@ _BOX_CHUNKS = 8
 
 CHUNK = 16
 """Bytes that are swizzled together."""
-
-_STORED = 8
-"""The first named barrier of the groups' stores."""
 
 Value = Callable[[int, int, int], ir.Expr]
 """(eight columns, row of the thread's two, neighbour) -> the element there, in float32."""
@@ -68,12 +64,12 @@ class BulkStores:
 
     Parameters
     ----------
-    index : of the group among those that store.
+    groups, index : that store, and the number of the one among them.
     leads : whether the thread is the one that starts copies.
     """
 
-    def __init__(self, index: ir.Expr, leads: ir.Expr) -> None:
-        self.barrier, self.leads = T.cast(_STORED + index, "uint32"), leads
+    def __init__(self, threads: Threads, groups: int, index: ir.Expr, leads: ir.Expr) -> None:
+        self.threads, self.groups, self.index, self.leads = threads, groups, index, leads
 
     def reuse(self, pending: int = 0) -> None:
         """Before the group writes: all copies but so many groups have read what was there."""
@@ -91,33 +87,25 @@ class BulkStores:
             ptx("cp.async.bulk.commit_group")
 
     def _meet(self) -> None:
-        ptx("bar.sync", self.barrier, T.uint32(WARP_GROUP))
+        own = self.threads.named.take("a consumer's own", self.groups)
+        own.sync(WARP_GROUP, own.first + self.index)
 
 
 # Stores of neighbouring elements at once: a thread's stores of one each would write a sector piece by piece.
 
-FOUR = 4
+
+def are_neighbours(tensor: tirx.Var, indices: Sequence[ir.Expr], free: tirx.Var, count: int) -> bool:
+    """Whether so many columns of a tensor, from a multiple of that on, are neighbours in memory, and aligned."""
+    width = tensor.ty.shape[-1]
+    plain = runs_along(indices[-1], free) and not any(uses(index, [free]) for index in indices[:-1])
+    return plain and isinstance(width, ir.prim.IntImm) and int(width) % count == 0
 
 
-def is_in_fours(output: Output, free: tirx.Var) -> bool:
-    """Whether four columns from a multiple of four on are neighbours in memory, and aligned."""
-    *others, last = output.indices
-    width, dtype = output.buffer.ty.shape[-1], dtype_of(output.buffer)
-    if not isinstance(width, ir.prim.IntImm) or int(width) % FOUR or any(uses(index, [free]) for index in others):
-        return False
-    return runs_along(last, free) and _is_stored(dtype)
-
-
-def _is_stored(dtype: str) -> bool:
-    """Whether elements of a dtype are stored several at once."""
-    return dtype == DTYPE or (dtype in MATRIX_DTYPES and MATRIX_DTYPES[dtype].size == STORED_BYTES)
-
-
-def is_in_pairs(output: Output, free: tirx.Var) -> bool:
-    """Whether two columns from an even one on are neighbours in memory, and aligned."""
-    width, dtype = output.buffer.ty.shape[-1], dtype_of(output.buffer)
-    plain = runs_along(output.indices[-1], free) and isinstance(width, ir.prim.IntImm) and int(width) % 2 == 0
-    return plain and not any(uses(index, [free]) for index in output.indices[:-1]) and _is_stored(dtype)
+def are_stored_at_once(output: Output, free: tirx.Var, count: int) -> bool:
+    """Whether so many such columns of an output are stored at once."""
+    dtype = dtype_of(output.buffer)
+    stored = dtype == DTYPE or (dtype in MATRIX_DTYPES and MATRIX_DTYPES[dtype].size == STORED_BYTES)
+    return stored and are_neighbours(output.buffer, output.indices, free, count)
 
 
 def store_pair(target: ir.Expr, values: Sequence[ir.Expr], dtype: str, name: str = "stored_word") -> None:

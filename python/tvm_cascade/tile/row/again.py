@@ -29,11 +29,10 @@ from tvm_cascade.analysis.reducers import combiner_of, identity_of
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.tile.emit import bind, in_register, kernel_extent, put, registers, when
 from tvm_cascade.tile.fragment import Symbols, TilePrinter
+from tvm_cascade.tile.memory import Tensors
 from tvm_cascade.tile.merge.combine import Alone, Reducing
 from tvm_cascade.tile.merge.lanes import in_no_lane
-from tvm_cascade.tile.row.elements import Tensors
-from tvm_cascade.tile.row.program import RowProgram
-from tvm_cascade.tile.row.results import of_results, result_dtype
+from tvm_cascade.tile.row.program import RowProgram, of_results, result_dtype
 from tvm_cascade.tile.row.shape import Row
 from tvm_cascade.tile.row.sweep import Point, length_of
 from tvm_cascade.tile.state import State

@@ -108,7 +108,7 @@ class MapEpilogue(Epilogue):
             self.partial.exchange(arrays, index, self.rank, self.feed.memory, threads)
             tile = replace(tile, first_column=tile.first_column + self.rank * self.config.share)
         self.tile, self.index, self.threads, self.stored = tile, index, threads, 0
-        self.stores, lane = BulkStores(index, threads.leads), threads.lane
+        self.stores, lane = BulkStores(threads, self.config.consumers, index, threads.leads), threads.lane
         self.lane_column = bind("lane_column", lane % 4 * 2)
         for part, registers_of in enumerate(sums):
             self.sums = registers_of

@@ -18,10 +18,10 @@ from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.tir import dtype_of
+from tvm_cascade.tile.memory import INDEX
 from tvm_cascade.tile.operand import MATRIX_DTYPES, Unfit
 from tvm_cascade.tile.product.lines import Line, View
 from tvm_cascade.tile.product.terms import Terms, read_terms
-from tvm_cascade.tile.row.linear import INDEX
 from tvm_cascade.transform.printer import cast
 
 SUMMED = ("float32", "float64", "int32")

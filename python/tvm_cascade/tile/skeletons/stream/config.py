@@ -120,6 +120,10 @@ class Tiles:
         """Bytes of shared memory for a tile of each right operand, as copies bring it."""
         return sum(rows * boxed(columns, operand.stored_size) for operand, rows, columns in self.right_tiles(stream))
 
+    def read_bytes(self, stream: Stream) -> int:
+        """Bytes of a tile of each right operand in memory."""
+        return sum(rows * columns * operand.stored_size for operand, rows, columns in self.right_tiles(stream))
+
     def right_tiles(self, stream: Stream) -> list[tuple[Operand, int, int]]:
         """The right operands, with the rows and columns of a tile of each."""
         found = [(stream.right, self.columns, stream.depth)]
@@ -169,9 +173,9 @@ class Tiles:
     def seconds(self, program: TileProgram, gpu: Gpu) -> float:
         """The estimated time of a kernel's products and folds, without its launch; 0 where extents are symbolic."""
 
-    def leaving_room(self, program: TileProgram) -> Sequence[Tiles]:
-        """With fewer blocks, which have as many tiles of rows each."""
-        return ()
+    def leaving_room(self, program: TileProgram) -> Sequence[Tiles] | None:
+        """With fewer blocks, which have as many tiles of rows each; None where blocks have parts of such tiles."""
+        return None
 
     def beside(self, program: TileProgram, processors: int, gpu: Gpu) -> Tiles | None:
         """On some multiprocessors alone, whose blocks keep the states of whole items; None where that is unfit.

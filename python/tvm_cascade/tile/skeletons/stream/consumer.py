@@ -15,12 +15,9 @@ from tvm_cascade.tile.hopper import wgmma
 from tvm_cascade.tile.live import TileRange
 from tvm_cascade.tile.merge.lanes import in_no_lane
 from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue
-from tvm_cascade.tile.skeletons.stream.group_fold import TURN, GroupFold
+from tvm_cascade.tile.skeletons.stream.group_fold import GroupFold
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Threads, Work
-
-_VOTE = 11
-"""The first named barrier of the consumers' votes."""
 
 
 class Consumer(GroupFold):
@@ -49,7 +46,7 @@ class Consumer(GroupFold):
         """Emits the loop over the block's tiles of rows."""
         if self.config.ping_pong:
             with when(self.index == 0):
-                ptx("bar.arrive", T.uint32(TURN), T.uint32(2 * WARP_GROUP))
+                self._turns.arrive(2 * WARP_GROUP)
         with each_work() as work:
             self._place(work)
             self._stream(work)
@@ -122,7 +119,8 @@ class Consumer(GroupFold):
         self._fold_mapped(tile, partial(self.rows.step_optimistic, tile))
         within = self.rows.all_within()
         self._finish_products()
-        ptx("bar.red.popc.u32", self.votes[0], T.cast(_VOTE + self.index, "uint32"), T.uint32(WARP_GROUP), within)
+        own = self.threads.named.take("votes", self.config.consumers)
+        ptx("bar.red.popc.u32", self.votes[0], own.operand(own.first + self.index), T.uint32(WARP_GROUP), within)
         with branches(self._unanimous()) as (kept, again):
             with kept:
                 self.rows.combine_optimistic()

@@ -16,7 +16,7 @@ from tvm_cascade.tile.attention.shape import Product, product_along
 from tvm_cascade.tile.emit import bind, kernel_extent, ptx, when
 from tvm_cascade.tile.fragment import DTYPE, NEIGHBOURS, ROWS, placed
 from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
-from tvm_cascade.tile.hopper.stores import CHUNK, BulkStores, MatrixStore, is_in_pairs, store_pair
+from tvm_cascade.tile.hopper.stores import CHUNK, BulkStores, MatrixStore, are_stored_at_once, store_pair
 from tvm_cascade.tile.operand import STORED_BYTES
 from tvm_cascade.tile.output import Output
 from tvm_cascade.tile.skeletons.stream.finish import Finish, free_axis
@@ -34,6 +34,10 @@ class Folded(Protocol):
     @property
     def work(self) -> Work:
         """The tile of rows of the block."""
+
+    @property
+    def own_rows(self) -> ir.Expr:
+        """The first of its rows in the block's tile."""
 
     @property
     def rows(self) -> RowFold:
@@ -56,10 +60,6 @@ class Staged(Folded, Protocol):
     @property
     def index(self) -> ir.Expr:
         """The group's number among those that store."""
-
-    @property
-    def own_rows(self) -> ir.Expr:
-        """The first of its rows in the block's tile."""
 
     @property
     def first_row(self) -> ir.Expr:
@@ -124,7 +124,7 @@ class RowEpilogue:
                     column = first + columns.start + j * 8 + self.rows.place.lane_column
                     pair = [self._value(output, r, column + e, j * 4 + 2 * r + e) for e in NEIGHBOURS]
                     places = [self._indices(output, r, product, column + e) for e in NEIGHBOURS]
-                    if is_in_pairs(output, product.free):
+                    if are_stored_at_once(output, product.free, len(pair)):
                         store_pair(own.ptr_to(places[0]), pair, dtype_of(own))
                         continue
                     for value, indices in zip(pair, places, strict=True):
@@ -191,7 +191,7 @@ class Epilogue(RowEpilogue):
         first, columns = self.staged.own_rows, self.staged.columns_of(product)
         right = self.staged.block_columns(product)
         boxes = range(columns.start // copies.per_box, -(-columns.stop // copies.per_box))
-        stores = BulkStores(self.staged.index, self._is_storing())
+        stores = BulkStores(self.threads, self.config.consumers, self.staged.index, self._is_storing())
         if self.own_staging:  # the copies of the rows before may still read it
             stores.reuse()
         for r in ROWS:

@@ -18,8 +18,9 @@ from tvm_cascade.analysis.tir import dtype_of, loads_of, same, substitute, uses,
 from tvm_cascade.tile.attention.shape import Stream, product_along
 from tvm_cascade.tile.emit import put, registers
 from tvm_cascade.tile.fragment import Symbols, placed
+from tvm_cascade.tile.hopper.stores import are_neighbours
 from tvm_cascade.tile.launch.dependent import read_four_late, read_late
-from tvm_cascade.tile.operand import runs_along
+from tvm_cascade.tile.merge.places import FOUR
 from tvm_cascade.tile.output import Output, member_at
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.transform.finish import or_its_start
@@ -45,16 +46,6 @@ class FinalRows(Protocol):
 
 Columns = Sequence[tuple[ir.TensorLoad, Any]]
 """Loads of kernels before, with the registers that hold four neighbouring columns of each."""
-
-_FOUR = 4
-"""Columns that one load reads."""
-
-
-def _in_fours(load: ir.TensorLoad, free: tirx.Var) -> bool:
-    """Whether aligned columns of a tensor are neighbours in memory, as aligned."""
-    width = load.source.ty.shape[-1]
-    plain = runs_along(load.indices[-1], free) and not any(uses(index, [free]) for index in load.indices[:-1])
-    return plain and isinstance(width, ir.prim.IntImm) and int(width) % _FOUR == 0
 
 
 def free_axis(output: Output, stream: Stream) -> tirx.Var | None:
@@ -147,11 +138,11 @@ class Finish:
         found: list[tuple[ir.TensorLoad, Any]] = []
         for load in loads_of(self._row_values(output).value):
             known = any(same(load, other) for other, _ in found)
-            if known or not self._is_late(load) or not _in_fours(load, free):
+            if known or not self._is_late(load) or not are_neighbours(load.source, load.indices, free, FOUR):
                 continue
             own = self.tiling.own(load.source)
             indices = [placed(index, {**places, free: first}, self.tiling.buffers) for index in load.indices]
-            four = registers("four", _FOUR)
+            four = registers("four", FOUR)
             read_four_late(own.ptr_to(indices), four)
             found.append((load, four))
         return found

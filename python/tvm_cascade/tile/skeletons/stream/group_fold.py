@@ -16,17 +16,14 @@ from tvm_cascade.tile.attention.operands.feed import Reader
 from tvm_cascade.tile.attention.operands.packing import Packing
 from tvm_cascade.tile.attention.rows import Place, RowFold
 from tvm_cascade.tile.attention.shape import Product
-from tvm_cascade.tile.emit import bind, branches, ptx, put, registers, when
+from tvm_cascade.tile.emit import bind, branches, put, registers, when
 from tvm_cascade.tile.fragment import NEIGHBOURS, ROWS
 from tvm_cascade.tile.hopper import wgmma
-from tvm_cascade.tile.hopper.barrier import Ring
+from tvm_cascade.tile.hopper.barrier import NamedBarrier, Ring
 from tvm_cascade.tile.hopper.copy import TensorMap
 from tvm_cascade.tile.live import TileRange
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Threads, Work
-
-TURN = 2
-"""The first named barrier of the consumers' turns at the tensor cores."""
 
 
 class GroupFold:
@@ -180,14 +177,18 @@ class GroupFold:
         """Around what warps with rows of the program's do."""
         return nullcontext() if self.has_rows is None else when(self.has_rows)
 
+    @property
+    def _turns(self) -> NamedBarrier:
+        return self.threads.named.take("turns", self.config.consumers)
+
     def _take_turn(self) -> None:
         if self.config.ping_pong:
-            ptx("bar.sync", T.cast(TURN + self.index, "uint32"), T.uint32(2 * WARP_GROUP))
+            self._turns.sync(2 * WARP_GROUP, self._turns.first + self.index)
 
     def _pass_turn(self) -> None:
         if self.config.ping_pong:
             following = (self.index + 1) % self.config.consumers
-            ptx("bar.arrive", T.cast(TURN + following, "uint32"), T.uint32(2 * WARP_GROUP))
+            self._turns.arrive(2 * WARP_GROUP, self._turns.first + following)
 
     def _finish_products(self) -> None:
         if self.accumulators:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +18,7 @@ from tvm_cascade.tile.attention.shape import Stream, read_stream
 from tvm_cascade.tile.attention.tile_schedule import live_shares
 from tvm_cascade.tile.estimate import Work
 from tvm_cascade.tile.hopper.driver import Driver
-from tvm_cascade.tile.operand import check_allowed
+from tvm_cascade.tile.operand import Unfit, check_allowed
 from tvm_cascade.tile.output import member_at
 from tvm_cascade.tile.skeleton import Setting, Skeleton
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig, Tiles, ranked_configs
@@ -26,7 +27,7 @@ from tvm_cascade.tile.skeletons.stream.halves.config import HalvesConfig, ranked
 from tvm_cascade.tile.skeletons.stream.halves.kernel import HalvesKernel
 from tvm_cascade.tile.skeletons.stream.kernel import StreamKernel
 from tvm_cascade.tile.skeletons.stream.pieces.choice import ranked_pieces
-from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig
+from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, items_of
 from tvm_cascade.tile.skeletons.stream.pieces.kernel import PiecesKernel
 
 KERNELS: dict[type[Tiles], Callable[[TileProgram, Any], Driver]] = {
@@ -52,12 +53,23 @@ class StreamSkeleton(Skeleton[Stream, TileProgram, Tiles]):
         return build_program(shape)
 
     def alternatives(self, program: TileProgram, setting: Setting) -> list[Tiles]:
-        """See `ranked_configs`, and `ranked_pieces` for few rows."""
-        rows = program.stream.few_rows
-        if rows is None and program.stream.left.row is None and program.skip:
-            rows = int(program.stream.extent(program.stream.row))  # what is alive is asked of all packed rows at once
-        found = ranked_configs(program, setting.gpu) if rows is None else ranked_pieces(program, setting.gpu, rows)
-        return list[Tiles](found)
+        """See `ranked_pieces` for few rows, `ranked_configs` for others; both where these leave processors idle."""
+        stream, gpu = program.stream, setting.gpu
+        few, rows = stream.few_rows, stream.extent(stream.row)
+        if few is None and stream.left.row is None and program.skip:
+            few = int(rows)
+        if few is not None:
+            return list[Tiles](ranked_pieces(program, gpu, few))
+        found = list[Tiles](ranked_configs(program, gpu))
+        items = items_of(found[0], stream)
+        if items is None or items >= gpu.processors or (program.skip and rows > found[0].rows):
+            return found  # in pieces, what is alive is asked of all rows of a place at once
+        with suppress(Unfit):
+            cuts = [cut for cut in ranked_pieces(program, gpu, found[0].rows) if cut.blocks > items]
+            if cuts and cuts[0].seconds(program, gpu) < found[0].seconds(program, gpu):
+                return [*cuts, *found]
+            found += cuts
+        return found
 
     def check(self, program: TileProgram, config: Tiles, setting: Setting) -> None:
         """Whether the hardware has what it takes, and sums of products are as exact as the options ask."""
@@ -71,10 +83,8 @@ class StreamSkeleton(Skeleton[Stream, TileProgram, Tiles]):
 
     def seconds(self, program: TileProgram, config: Tiles, work: Work, setting: Setting) -> float:
         """What the busiest block takes, or what the memory does for the tiles that rows visit."""
-        return max(
-            config.seconds(program, setting.gpu),
-            self._moving(program, config, work).seconds(setting.gpu, self.memory_share, self.compute_share),
-        )
+        moved = self._moving(program, config, work).seconds(setting.gpu, self.memory_share, self.compute_share)
+        return max(config.seconds(program, setting.gpu), moved)
 
     def _moving(self, program: TileProgram, config: Tiles, work: Work) -> Work:
         return work.live(*live_shares(program, config.rows, config.columns))
@@ -83,9 +93,10 @@ class StreamSkeleton(Skeleton[Stream, TileProgram, Tiles]):
         """Where many rows share tiles."""
         return config.fetches_ahead
 
-    def leaving_room(self, program: TileProgram, config: Tiles) -> list[Tiles]:
+    def leaving_room(self, program: TileProgram, setting: Setting) -> list[Tiles]:
         """Where many rows share tiles, and each tile of rows visits as many."""
-        return list(config.leaving_room(program))
+        rooms = (config.leaving_room(program) for config in self.alternatives(program, setting))
+        return list(next((room for room in rooms if room is not None), ()))
 
     def beside(self, program: TileProgram, config: Tiles, processors: int, setting: Setting) -> Tiles | None:
         """Where results alone read what another kernel leaves."""

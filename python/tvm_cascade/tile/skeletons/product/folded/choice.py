@@ -14,7 +14,6 @@ from tvm_cascade.steps.program import Tuple
 from tvm_cascade.tile.estimate import operations_of
 from tvm_cascade.tile.launch.fast_math import needs_exact
 from tvm_cascade.tile.operand import Unfit
-from tvm_cascade.tile.row.config import widest_vector
 from tvm_cascade.tile.row.program import RowProgram
 from tvm_cascade.tile.skeletons.product.config import BOX_COLUMNS, ProductConfig
 from tvm_cascade.tile.skeletons.product.cost import IN_CLUSTERS, sizes_of
@@ -70,7 +69,7 @@ def _whole_rows(shape: FoldedProduct, gpu: Gpu) -> Iterator[Config]:
     """Rows of a block: a tile is as wide as they are long."""
     unit = BOX_COLUMNS if shape.product.right.across else 2 * _UNIT
     columns = -(-shape.columns // unit) * unit
-    vector = min(widest_vector(shape.row), _WIDEST_LOAD)
+    vector = min(shape.row.widest_vector, _WIDEST_LOAD)
     for rows, consumers in _TILES:
         for splits in _SPLITS:
             tile = ProductConfig(rows, columns, consumers, splits=splits, blocks=gpu.processors)
@@ -169,7 +168,7 @@ def _rows_seconds(program: FoldedProgram, config: FoldedConfig, gpu: Gpu) -> flo
     alone = product_seconds(shape.product, sizes, dataclasses.replace(tile, consumers=2), gpu, exchanges=False)
     rows = min(config.rows, sizes.rows)
     turns = -(-rows // config.rows_at_once)
-    packed = program.packed and config.chunk >= shape.columns
+    packed = program.packed and config.row.chunk >= shape.columns
     exchange = _OF_PACKED_EXCHANGE if packed else _OF_EXCHANGE
     folded = _fold(program, -(-shape.columns // config.sharing), config.sharing, exchange)
     after = _EXCHANGE[tile.splits] + turns * (folded + (_PACKING if packed else 0.0))

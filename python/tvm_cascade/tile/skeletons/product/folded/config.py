@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.merge.lanes import WARP
+from tvm_cascade.tile.row.config import RowConfig
 from tvm_cascade.tile.skeletons.product.config import SUM_BYTES, ProductConfig, lacks_memory, lacks_steps
 from tvm_cascade.tile.skeletons.product.folded.shape import FoldedProduct
 from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP
@@ -37,28 +38,16 @@ class FoldedConfig:
     vector: int
     length: int
 
-    # A row is one block's, of which a multiprocessor has one; outputs read sums again, and nothing is read ahead.
-    segments, resident, kept, ahead = 1, 1, False, False
-
     @property
     def threads(self) -> int:
         """That fold: those of the consumers."""
         return self.tile.consumers * WARP_GROUP
 
     @property
-    def positions(self) -> int:
-        """Of a vector."""
-        return self.vector
-
-    @property
-    def vectors(self) -> int:
-        """That a thread has in flight."""
-        return max(1, min(self.length // (self.sharing * self.vector), _KEPT // self.vector))
-
-    @property
-    def chunk(self) -> int:
-        """Positions that the threads of a row fold together."""
-        return self.sharing * self.vector * self.vectors
+    def row(self) -> RowConfig:
+        """The cut of a row, whose sums are read again for outputs that have an element a position."""
+        vectors = max(1, min(self.length // (self.sharing * self.vector), _KEPT // self.vector))
+        return RowConfig(self.threads, self.sharing, self.vector, vectors)
 
     @property
     def rows(self) -> int:

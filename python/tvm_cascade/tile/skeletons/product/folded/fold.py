@@ -17,15 +17,15 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.tile.emit import bind, in_register, kernel_extent, when
 from tvm_cascade.tile.hopper.driver import Initialised
+from tvm_cascade.tile.memory import Tensors
 from tvm_cascade.tile.merge.combine import merge
 from tvm_cascade.tile.merge.lanes import Lanes
-from tvm_cascade.tile.row.elements import Tensors, Vectors
+from tvm_cascade.tile.row.elements import Vectors
 from tvm_cascade.tile.row.linear import Access
 from tvm_cascade.tile.row.program import RowProgram
 from tvm_cascade.tile.row.segment import Segment
-from tvm_cascade.tile.row.store import Store
+from tvm_cascade.tile.row.store import PositionOutputs, Store
 from tvm_cascade.tile.row.sweep import Point, Sweep, length_of
-from tvm_cascade.tile.row.written import PositionOutputs
 from tvm_cascade.tile.skeletons.product.consumer import Consumer
 from tvm_cascade.tile.skeletons.product.epilogue import Epilogue
 from tvm_cascade.tile.skeletons.product.feed import ProductFeed
@@ -43,7 +43,7 @@ class _Vectors(Vectors):
     """Registers of a thread's current vectors; those of the product are read from its sums."""
 
     def __init__(self, of: _Sweep, streams: tuple[Access, ...], count: int) -> None:
-        super().__init__(of.tensors, streams, of.config.vector, count)
+        super().__init__(of.tensors, of.row.along, streams, of.config.vector, count)
         self.tensor, self.sums, self.start = of.tensor, of.sums, of.start
 
     def _copy(self, stream: Access, vectors: Any, k: ir.Expr, start: ir.Expr, at: Mapping[tirx.Var, ir.Expr]) -> None:
@@ -129,14 +129,14 @@ class RowEpilogue(Epilogue):
     meets_late = True
 
     def __init__(self, shape: FoldedProduct, program: RowProgram, config: FoldedConfig, feed: ProductFeed) -> None:
-        self.selection = selection_of(program, shape.columns) if config.chunk >= shape.columns else None
+        self.selection = selection_of(program, shape.columns) if config.row.chunk >= shape.columns else None
         self.program = program if self.selection is None else self.selection.rest
         self.shape, self.config, self.feed = shape, config, feed
-        self.tensors = Tensors(shape.row, feed.buffers, {})
+        self.tensors = Tensors(feed.buffers)
 
     def declare(self) -> None:
         """Declares the tensors of the row."""
-        self.tensors.declare()
+        self.tensors.flatten()
 
     def allocate(self, pool: Any, rank: ir.Expr | int) -> None:
         """Shared memory of the sums."""
@@ -173,10 +173,9 @@ class RowEpilogue(Epilogue):
         config, product, program = self.config, self.shape.product, self.program
         row, batch = bind("row", first + own_row), tile.batch
         point = Point(program, self.tensors, self.shape.at({**product.left.line.places(row), **batch}))
-        length = self.shape.columns
-        segment = Segment(tirx.const(0, "int32"), kernel_extent(length), length, length)
-        start = bind("row_start", own_row * config.pitch)
-        sweep = _Sweep(self.shape.tensors[0], self.sums, start, program, config, self.tensors, point, segment, member)
+        segment, start = Segment.whole(self.shape.columns), bind("row_start", own_row * config.pitch)
+        row_of_sums = self.shape.tensors[0], self.sums, start
+        sweep = _Sweep(*row_of_sums, program, config.row, self.tensors, point, segment, member)
         state = State.in_registers(program.row.fold, program.dtypes, program.reference_dtype)
         state.clear()
         sweep.fold(state)

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import sympy as sp
@@ -25,13 +26,13 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.analysis.extent import product
 from tvm_cascade.analysis.tir import dtype_of
-from tvm_cascade.tile.emit import bind, in_register, kernel_extent, named, ptx, put, when
+from tvm_cascade.tile.emit import bind, in_register, kernel_extent, named, when
 from tvm_cascade.tile.fragment import QUAD, ROWS, register_index
-from tvm_cascade.tile.merge.blocks import GridStates
+from tvm_cascade.tile.memory import Tensors
 from tvm_cascade.tile.merge.combine import Alone, merge
+from tvm_cascade.tile.merge.grid import GridStates
 from tvm_cascade.tile.merge.lanes import Lanes
 from tvm_cascade.tile.row.chunk import Chunk, ChunkFold
-from tvm_cascade.tile.row.elements import Tensors
 from tvm_cascade.tile.row.program import RowProgram
 from tvm_cascade.tile.row.store import Store
 from tvm_cascade.tile.row.sweep import Point, length_of
@@ -47,9 +48,6 @@ from tvm_cascade.tile.skeletons.product.shape import MatrixProduct
 from tvm_cascade.tile.state import State
 from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Threads
 from tvm_cascade.transform.printer import cast
-
-_ALL = 7
-"""The named barrier of all consumers."""
 
 _AT_ONCE = 6
 """Stretches whose states a thread reads at once: as many loads are under way together."""
@@ -73,12 +71,12 @@ class LongEpilogue(Epilogue):
         self, shape: FoldedProduct, program: RowProgram, config: LongConfig, buffers: Mapping[tirx.Var, Any], name: str
     ) -> None:
         self.shape, self.program, self.config = shape, program, config
-        self.tensors, self.name = Tensors(shape.row, buffers, {}), "".join(c if c.isalnum() else "_" for c in name)
+        self.tensors, self.name = Tensors(buffers), "".join(c if c.isalnum() else "_" for c in name)
         self.waiting: WaitingSums | None = None
 
     def declare(self) -> None:
         """Declares the tensors of the row."""
-        self.tensors.declare()
+        self.tensors.flatten()
 
     def allocate(self, pool: Any, rank: ir.Expr | int) -> None:
         """Shared memory by which one thread tells all others the launch's set, and whether the block is the last."""
@@ -93,12 +91,10 @@ class LongEpilogue(Epilogue):
             self.waiting.start(index, threads)
         self.states = [self._state(f"_of_{part}_{row}") for part in range(self.config.parts) for row in ROWS]
         self.leads = tirx.And(index == 0, threads.leads)
+        self._sync = partial(threads.named.take("all consumers").sync, self.config.threads)
         if self.config.stretches > 1:
             self.grid = self._grid()
-            self.sets = self.grid.sets
-            self.sets.allocate()
-            with when(self.leads):
-                self.sets.request()
+            self.grid.start(self.leads)
 
     def _state(self, suffix: str = "") -> State:
         return State.in_registers(self.program.row.fold, self.program.dtypes, self.program.reference_dtype, suffix)
@@ -181,20 +177,13 @@ class LongEpilogue(Epilogue):
                 place = own + part * GROUP_ROWS + row * 8
                 self._store(state, self._point(tile, place), QUAD, lane % QUAD, tile.first_row + place <= last)
             return
-        with when(self.leads):
-            put(self.set, 0, self.sets.obtain())
-        self._sync()
-        self.grid.set = bind("set_of_states", self.set[0])
+        self.grid.tell(self.leads, self.set, self._sync)
         first_row = bind("first_row_of_all", tile.row_tile * config.tile.rows)
         with when(tirx.EQ(lane % QUAD, 0)):
             for number, state in enumerate(self.states):
                 part, row = divmod(number, len(ROWS))
                 self.grid.put(state, tile.stretch, first_row + own + part * GROUP_ROWS + row * 8)
-        self._sync()
-        with when(self.leads):
-            put(self.flag, 0, self.grid.arrive(tile.row_tile))
-        self._sync()
-        with when(self.flag[0] != 0):
+        with self.grid.last(tile.row_tile, self.leads, self.flag, self._sync, ends=False):
             self._merge_all(self.grid, tile, index, threads, last)
 
     def _grid(self) -> GridStates:
@@ -231,15 +220,12 @@ class LongEpilogue(Epilogue):
         with when(exists):
             Store(self.program, self.tensors, point, sharing).emit(state, member)
 
-    def _sync(self) -> None:
-        ptx("bar.sync", T.uint32(_ALL), T.uint32(self.config.threads))
-
     def drain(self, threads: Threads) -> None:
         """Gives the launch's set back."""
         if self.config.stretches > 1:
             self._sync()
             with when(self.leads):
-                self.sets.release(self.sets.obtain())
+                self.grid.release(self.grid.obtain())
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,10 @@ from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.extract import Member
-from tvm_cascade.tile.emit import bind, named, ptx, when
+from tvm_cascade.tile.emit import bind, named, when
 from tvm_cascade.tile.fragment import DTYPE, TilePrinter
 from tvm_cascade.tile.hopper import wgmma
+from tvm_cascade.tile.hopper.barrier import NamedBarrier
 from tvm_cascade.tile.skeletons.product.config import ProductConfig
 from tvm_cascade.tile.skeletons.product.consumer import Consumer
 from tvm_cascade.tile.skeletons.product.epilogue import MapEpilogue
@@ -31,9 +32,6 @@ from tvm_cascade.tile.work import WARP_GROUP, Threads
 
 _SETS = 2
 """Of registers of the left operand."""
-
-_TURN = 5
-"""The first named barrier of the consumers' turns, one for each."""
 
 
 def gauged_kernel(shape: GaugedProduct, config: ProductConfig) -> ProductKernel:
@@ -85,19 +83,25 @@ class LiftingConsumer(Consumer):
             super().run(each_tile)
             return
         with when(self.index == 1):
-            self._turn("bar.arrive", 0)
+            self._turns.arrive(self._both, self._turns.first)
         super().run(each_tile)
         with when(self.index == 0):
-            self._turn("bar.sync", 0)
+            self._turns.sync(self._both, self._turns.first)
 
     @property
     def _takes_turns(self) -> bool:
         """Whether two consumers multiply in turn: one lifts while the other's products run."""
         return self.gauged.is_lifted and self.config.consumers > 1
 
-    def _turn(self, instruction: str, of: ir.Expr | int) -> None:
-        """Waits for a consumer's turn, or gives it."""
-        ptx(instruction, T.cast(_TURN + of, "uint32"), T.uint32(WARP_GROUP * self.config.consumers))
+    @property
+    def _both(self) -> int:
+        """Threads of both consumers."""
+        return WARP_GROUP * self.config.consumers
+
+    @property
+    def _turns(self) -> NamedBarrier:
+        """At which each waits for its turn."""
+        return self.threads.named.take("lifting turns", self.config.consumers)
 
     def _sum_tile(self, tile: Tile) -> None:
         """The sums of a tile; a stage is released once the products after those that read it are under way."""
@@ -159,7 +163,7 @@ class LiftingConsumer(Consumer):
     def _multiply(self, which: int, first: bool) -> None:
         feed, left = self.feed, self.left_registers
         if self._takes_turns:
-            self._turn("bar.sync", self.index)
+            self._turns.sync(self._both, self._turns.first + self.index)
         wgmma.fence()
         (arrays,) = self.sums
         for sums, right, operand in zip(arrays, self.rights, feed.rights, strict=True):
@@ -169,4 +173,4 @@ class LiftingConsumer(Consumer):
             )  # fmt: skip
         wgmma.commit()
         if self._takes_turns:
-            self._turn("bar.arrive", 1 - self.index)
+            self._turns.arrive(self._both, self._turns.first + (1 - self.index))

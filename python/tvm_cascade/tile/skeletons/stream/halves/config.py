@@ -14,7 +14,7 @@ from tvm_cascade.tile.attention.program import TileProgram
 from tvm_cascade.tile.attention.ragged import counted_bytes
 from tvm_cascade.tile.attention.shape import Product, Stream
 from tvm_cascade.tile.hopper.copy import BOX_BYTES
-from tvm_cascade.tile.merge.pieces import BYTES
+from tvm_cascade.tile.merge.places import BYTES
 from tvm_cascade.tile.operand import MATRIX_DTYPES, STORED_BYTES, Unfit
 from tvm_cascade.tile.skeletons.stream.config import BUSY_SHARES, Tiles, boxed
 from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, are_alike, half_of, may_spread, sent_registers

@@ -19,6 +19,7 @@ from tvm import ir
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.attention.operands.feed import Feed, Reader, StagedPart
+from tvm_cascade.tile.attention.pieces import PieceWork
 from tvm_cascade.tile.attention.shape import Product
 from tvm_cascade.tile.emit import bind, computed_here, in_register, put, registers, when
 from tvm_cascade.tile.hopper import wgmma
@@ -27,8 +28,8 @@ from tvm_cascade.tile.hopper.copy import TensorMap
 from tvm_cascade.tile.merge.lanes import in_no_lane
 from tvm_cascade.tile.skeletons.stream.consumer import Consumer
 from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue
-from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, half_of
-from tvm_cascade.tile.skeletons.stream.halves.meeting import HalfMeeting, PieceWork
+from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, chunk_column, half_of
+from tvm_cascade.tile.skeletons.stream.halves.meeting import HalfMeeting
 from tvm_cascade.tile.skeletons.stream.halves.shares import ClusterShares, Handed
 from tvm_cascade.tile.skeletons.stream.halves.sharing import Shared
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
@@ -71,7 +72,7 @@ class Half(Consumer):
     def block_columns(self, product: Product) -> ir.Expr | int:
         """The first of the block's columns of a product."""
         assert isinstance(self.work, PieceWork)
-        return 0 if self.meeting.spread == 1 else self.work.chunk * (product.width // self.meeting.spread)
+        return chunk_column(product, self.work, self.meeting.spread)
 
     def left_place(self, box: int, row: ir.Expr, column: ir.Expr | int) -> ir.Expr:
         """An address in the left operand's own stage."""
@@ -138,7 +139,7 @@ class Half(Consumer):
             self._release(self.right_feed, self.right)
             self._fold_mapped(tile, partial(self.rows.step, tile, first=False, guarded=False))
             self._shift_accumulators(tile)
-            self.shared.meet(self.group)
+            self.shared.meet(self.group, self.threads)
         self._pack(None)
         self._share()
         self._multiply_own()

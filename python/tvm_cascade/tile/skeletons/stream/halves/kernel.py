@@ -8,14 +8,15 @@ The right operand's tile is the values too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from tvm import ir
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.attention.operands.feed import Feed, StagedPart, arrivals_of, staged_tiles
+from tvm_cascade.tile.attention.pieces import PieceWork
 from tvm_cascade.tile.attention.program import TileProgram
 from tvm_cascade.tile.attention.ragged import OneEach
 from tvm_cascade.tile.emit import bind, branches, named, when
@@ -26,7 +27,7 @@ from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue
 from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, are_alike, parts_of
 from tvm_cascade.tile.skeletons.stream.halves.config import HalvesConfig
 from tvm_cascade.tile.skeletons.stream.halves.half import Half, copying_shares, place_of
-from tvm_cascade.tile.skeletons.stream.halves.meeting import HalfMeeting, PieceWork, Settling
+from tvm_cascade.tile.skeletons.stream.halves.meeting import HalfMeeting
 from tvm_cascade.tile.skeletons.stream.halves.shares import ClusterShares, Handed
 from tvm_cascade.tile.skeletons.stream.halves.sharing import Shared
 from tvm_cascade.tile.skeletons.stream.pieces.places import Places
@@ -123,7 +124,7 @@ class HalvesKernel(Driver):
 
     def _allocate_meetings(self, pool: Any) -> None:
         for one in dict.fromkeys(self.meetings):
-            one.allocate(pool)
+            one.allocate(pool, self.threads)
 
     def consume(self) -> None:
         """See `Half`."""
@@ -131,13 +132,13 @@ class HalvesKernel(Driver):
         if isinstance(first, ClusterShares):
             self.handed = first.handed = Handed(self.tiling, self.threads, first.blocks, self._left_place)
         if first.is_of_both:
-            first.begin(Settling.of(self.threads))
+            first.begin(0)
         with branches(self.threads.group == 1) as halves:
             for group, half in enumerate(halves):
                 with half:
                     self._group(group)
         if first.is_of_both:
-            first.settle_all(self.threads, self._each_work)
+            first.settle(self._each_work)
 
     def _group(self, group: int) -> None:
         meeting = self.meetings[group]
@@ -146,10 +147,10 @@ class HalvesKernel(Driver):
             self.handed,
         )  # fmt: skip
         if not meeting.is_of_both:
-            meeting.begin(half)
+            meeting.begin(0)
         half.run(self._each_work)
         if not meeting.is_of_both:
-            meeting.settle_all(self.threads, self._each_work)
+            meeting.settle(self._each_work)
 
     @property
     def _shares(self) -> list[ClusterShares]:
@@ -159,11 +160,9 @@ class HalvesKernel(Driver):
         """An address in the only stage of the left operand."""
         return place_of(self.left_feed.tiles[0], T.int32(0), box, row, column)
 
-    @contextmanager
-    def _each_work(self) -> Iterator[PieceWork]:
+    def _each_work(self) -> AbstractContextManager[PieceWork]:
         """What is written within is done for every piece that the block has."""
-        with self.places.each(self.threads.block) as (piece, work):
-            yield PieceWork(work.first_row, work.batch, work.tiles, piece, piece.item % self.config.spread)
+        return self.places.each(self.threads.block)
 
     def produce(self) -> None:
         """One thread copies the parts that group 0 reads, and one the others; of pages, all warps all parts."""

@@ -229,7 +229,7 @@ def _tile(config: PiecesConfig, stream: Stream, rows: int, gpu: Gpu) -> float:
     rate = _READ * gpu.memory_bytes_per_second / config.blocks
     if config.blocks > _FEW_BLOCKS * gpu.processors:
         rate = min(rate, _MULTIPROCESSOR_RATE if config.stages > 2 else _FEW_STAGES)
-    copying = config.stage_bytes(stream) / rate
+    copying = config.read_bytes(stream) / rate
     if config.consumers > 1:
         return max(copying, tile_seconds(config, stream, gpu))
     fixed, position = _FOLD[1 if rows <= _THREAD_ROWS else 2]
@@ -271,7 +271,7 @@ def sequences_of(program: TileProgram) -> tuple[list[tirx.Var], int | None]:
     return (found, count) if isinstance(count, int) and count <= MOST_SEQUENCES else ([], None)
 
 
-def items_of(config: PiecesConfig, stream: Stream) -> int | None:
+def items_of(config: Tiles, stream: Stream) -> int | None:
     """Tiles of rows at all places, where that is known."""
     places, rows = product(stream.extent(var) for var in stream.batch), stream.extent(stream.row)
     return places * -(-rows // config.rows) if isinstance(places, int) and isinstance(rows, int) else None

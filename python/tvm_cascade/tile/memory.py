@@ -1,19 +1,81 @@
-"""Vector copies between memory and registers; unaligned ones by funnel shifts of aligned vectors."""
+"""Memory as threads see it: a program's tensors as the kernel's parameters, and vector copies to registers.
+
+Unaligned vectors are funnel shifts of aligned ones.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import numpy as np
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.emit import bind, branches, in_register, named, put, registers, when
-from tvm_cascade.tile.row.linear import INDEX, VECTOR_BYTES, itemsize
+from tvm_cascade.analysis.extent import as_index, extent_of, product
+from tvm_cascade.tile.emit import bind, branches, in_register, named, parameter, put, registers, when
+from tvm_cascade.tile.fragment import placed
 from tvm_cascade.transform.printer import cast
+
+INDEX = "int64"
+"""The dtype of offsets into memory."""
+
+VECTOR_BYTES = 16
+"""The widest load of a thread."""
 
 _WORD, _WORD_BYTES = "uint32", 4
 """What registers are moved in."""
+
+
+def itemsize(dtype: str) -> int:
+    """Bytes of an element."""
+    return 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
+
+
+def moved_dtype(dtype: str) -> str:
+    """The dtype in which elements are copied; booleans are bytes, as CUDA has no boolean vectors."""
+    return "uint8" if dtype == "bool" else dtype
+
+
+class Tensors:
+    """The kernel's parameters, and flat views of them.
+
+    Parameters
+    ----------
+    own : the program's tensors -> the kernel's parameters.
+    """
+
+    def __init__(self, own: Mapping[tirx.Var, Any]) -> None:
+        self.own = own
+        self.flat: dict[tirx.Var, Any] = {}
+
+    @classmethod
+    def declared(cls, params: Iterable[tirx.Var]) -> Tensors:
+        """Declares the parameters of a program, in their order, as the kernel's."""
+        own = [(param, parameter(param)) for param in params]
+        return cls({param: buffer for param, buffer in own if tirx.is_buffer_var(param)})
+
+    def flatten(self) -> None:
+        """Declares flat views of all of them."""
+        for param in self.own:
+            self.flat_of(param)
+
+    def flat_of(self, buffer: tirx.Var) -> Any:
+        """A tensor as one dimension, of the dtype that its elements are moved in."""
+        found = next((view for param, view in self.flat.items() if param.same_as(buffer)), None)
+        if found is None:
+            size = as_index(product(extent_of(n) for n in buffer.ty.shape), INDEX)
+            view = T.decl_buffer((size,), moved_dtype(str(buffer.ty.dtype)), data=self.own_of(buffer).data)
+            found = self.flat[buffer] = named(f"{buffer.name}_flat", view)
+        return found
+
+    def own_of(self, buffer: tirx.Var) -> Any:
+        """The kernel's parameter of a program's tensor."""
+        return next(own for param, own in self.own.items() if param.same_as(buffer))
+
+    def place(self, expression: ir.Expr, at: Mapping[tirx.Var, ir.Expr]) -> ir.Expr:
+        """An expression over the frame at a point, with its loads from the kernel's parameters."""
+        return placed(expression, at, self.own)
 
 
 def copy_vector(target: Any, to: ir.Expr, source: Any, start: ir.Expr, width: int) -> None:

@@ -1,17 +1,14 @@
-"""The configuration of a column kernel: lanes over neighbouring rows, groups of threads over the axis."""
+"""Ranks the configurations of strided rows: lanes over neighbouring rows, groups of threads over the axis."""
 
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass, field
 
 from tvm_cascade.devices.device import Gpu
+from tvm_cascade.tile.memory import itemsize
 from tvm_cascade.tile.merge.lanes import WARP
-from tvm_cascade.tile.operand import Unfit
-from tvm_cascade.tile.row.config import IN_FLIGHT_BYTES, own_bytes, widest_vector
-from tvm_cascade.tile.row.linear import itemsize
+from tvm_cascade.tile.row.config import IN_FLIGHT_BYTES, RowConfig
 from tvm_cascade.tile.row.program import state_dtype
-from tvm_cascade.tile.row.segment import check_kept, check_segments, share_of_row
 from tvm_cascade.tile.row.shape import Row
 from tvm_cascade.tile.state import COUNTER
 
@@ -59,88 +56,7 @@ _LEAST_CHUNKS = 2
 """Of a segment: shorter ones cost more in their merge than they gain."""
 
 
-@dataclass(frozen=True)
-class ColumnConfig:
-    """The partition of a column kernel.
-
-    Attributes
-    ----------
-    lanes : threads beside each other, each with a vector of rows.
-    groups : of so many threads, that split the positions; a power of two, at most 32.
-    vector : neighbouring rows that a thread reads at once, and folds.
-    vectors : positions that it has in flight.
-    segments : blocks of the same rows, at most 32; of a cluster, where outputs along the axis read the whole.
-    kept : elements stay in registers until outputs are written; otherwise they are read again.
-    resident : blocks of a multiprocessor that registers have to do for.
-    why : it was chosen, in words; empty where a caller did.
-    """
-
-    lanes: int
-    groups: int
-    vector: int
-    vectors: int
-    segments: int = 1
-    kept: bool = False
-    resident: int = 1
-    why: str = field(default="", compare=False)
-
-    @property
-    def threads(self) -> int:
-        """Of a block."""
-        return self.lanes * self.groups
-
-    @property
-    def rows(self) -> int:
-        """Of a block."""
-        return self.lanes * self.vector
-
-    @property
-    def positions(self) -> int:
-        """Of a vector."""
-        return 1
-
-    @property
-    def sharing(self) -> int:
-        """Threads of one block that share a row, or a segment of it."""
-        return self.groups
-
-    @property
-    def chunk(self) -> int:
-        """Positions that those threads have in flight together."""
-        return self.groups * self.vectors
-
-    @property
-    def is_alone(self) -> bool:
-        """Whether every thread has all positions of its rows."""
-        return self.groups == 1 and self.segments == 1
-
-    def is_cluster(self, gpu: Gpu) -> bool:
-        """Whether the blocks of the same rows can be one block, or a cluster, where there are clusters."""
-        count = self.segments
-        return count == 1 or (count & (count - 1) == 0 and count <= min(gpu.largest_cluster, self.groups))
-
-    @property
-    def ahead(self) -> bool:
-        """What outputs alone read is read when they are written."""
-        return False
-
-    def __str__(self) -> str:
-        if self.is_alone:
-            because = f": {self.why}" if self.why else ""
-            rows = f"a thread for {self.vector} neighbouring rows, {self.lanes} a block"
-            return f"{rows}, {self.vectors} loads in flight{because}"
-        blocks = f"{self.segments} blocks for" if self.segments > 1 else "a block for"
-        levels = "groups and blocks" if self.segments > 1 else "groups"
-        kept = ", kept in registers" if self.kept else ""
-        because = f": {self.why}" if self.why else ""
-        return (
-            f"{blocks} {self.rows} neighbouring rows, {self.lanes} lanes of {self.vector}, positions split over "
-            f"{self.groups} groups of lanes, merged over {levels}, {self.vectors} loads of {self.vector} rows in flight"
-            f"{kept}{because}"
-        )
-
-
-def ranked_column_configs(row: Row, gpu: Gpu) -> list[ColumnConfig]:
+def ranked_strided_configs(row: Row, gpu: Gpu) -> list[RowConfig]:
     """The partition with enough bytes in flight per processor, and enough blocks for all; then with fewer and more.
 
     Parameters
@@ -155,14 +71,16 @@ def ranked_column_configs(row: Row, gpu: Gpu) -> list[ColumnConfig]:
         most_segments = min(gpu.largest_cluster, groups)
     while vector > 1 and _idle(row, lanes, groups, vector, most_segments, gpu):
         vector //= 2
-    most = max(1, min(IN_FLIGHT_BYTES // (vector * own_bytes(row)), _IN_FLIGHT_ELEMENTS // vector, _MOST_VECTORS))
+    most = max(1, min(IN_FLIGHT_BYTES // (vector * row.own_bytes), _IN_FLIGHT_ELEMENTS // vector, _MOST_VECTORS))
     segments, kept = 1, False
     if isinstance(length, int):
         segments = _segments(row, length, lanes, groups, vector, most_segments, gpu)
         share = -(-length // (groups * segments))
-        kept = bool(row.position_outputs) and share <= 32 and share * vector * own_bytes(row) <= _KEPT_BYTES
+        kept = bool(row.position_outputs) and share <= 32 and share * vector * row.own_bytes <= _KEPT_BYTES
         most = share if kept else min(most, share)
-    chosen = ColumnConfig(lanes, groups, vector, most, segments, kept)
+    chosen = RowConfig(
+        lanes * groups, groups, vector, most, segments, bool(row.position_outputs) and segments > 1, True, kept
+    )
     if not kept:
         chosen = dataclasses.replace(chosen, vectors=_enough(row, chosen, gpu))
     flights = () if kept else (chosen.vectors // 2, chosen.vectors * 2)
@@ -173,7 +91,7 @@ def ranked_column_configs(row: Row, gpu: Gpu) -> list[ColumnConfig]:
 def _vector(row: Row, gpu: Gpu) -> int:
     """Rows of a thread, so that their states fit its registers and those of a block its shared memory."""
     registers = _state_registers(row)
-    vector = widest_vector(row)
+    vector = row.widest_vector
     threads = max(lanes * groups for lanes, groups in _BLOCK_SHAPES)
     narrowest = _narrowest(row)
     narrow = _NARROW_BYTES_OF_HALVES if narrowest == _HALF and not row.position_outputs else _NARROW_BYTES
@@ -241,36 +159,21 @@ def _segments(row: Row, length: int, lanes: int, groups: int, vector: int, most:
     return 1 << (segments.bit_length() - 1) if row.position_outputs else segments
 
 
-def _enough(row: Row, config: ColumnConfig, gpu: Gpu) -> int:
+def _enough(row: Row, config: RowConfig, gpu: Gpu) -> int:
     """Vectors in flight, no more than there have to be."""
     blocks = _blocks(row, config.rows)
     resident = _resident(row, config.vector)
     if blocks is not None:
         resident = min(resident, -(-blocks * config.segments // gpu.processors))
-    each = config.threads * config.vector * own_bytes(row) * resident
+    each = config.threads * config.vector * row.own_bytes * resident
     least = _WRITTEN_IN_FLIGHT_BYTES if row.position_outputs else LEAST_IN_FLIGHT_BYTES
     return max(1, min(config.vectors, -(-least // each)))
 
 
-def _why(row: Row, config: ColumnConfig) -> str:
-    flight = config.threads * config.vector * config.vectors * own_bytes(row)
+def _why(row: Row, config: RowConfig) -> str:
+    flight = config.threads * config.vector * config.vectors * row.own_bytes
     apart, beside = row.axis.variables[-1].name, row.lanes.variables[-1].name
     return (
         f"neighbours along {apart} lie apart in memory, those along {beside} do not; "
         f"a block has {max(1, flight // 1024)} KiB in flight"
     )
-
-
-def check_column_config(row: Row, config: ColumnConfig, gpu: Gpu) -> None:
-    """Checks that a GPU can run this configuration of a column kernel.
-
-    Raises
-    ------
-    Unfit
-        Where the extents that segments are cut from are not known, registers keep less than all of a share, or outputs
-        read results that no block has.
-    """
-    check_kept(config, share_of_row(row, config))
-    if row.position_outputs and not config.is_cluster(gpu):
-        raise Unfit(f"{config}: no block has the results that outputs along the axis read")
-    check_segments(row, config.segments, 0 if row.position_outputs else row.count)
