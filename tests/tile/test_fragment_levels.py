@@ -18,7 +18,7 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.evaluate.tolerance import check
 from tvm_cascade.steps.program import program_of
 from tvm_cascade.tile.attention.shape import read_stream
-from tvm_cascade.tile.emit import named, put, when
+from tvm_cascade.tile.emit import named, when
 from tvm_cascade.tile.merge.block import ColumnStates, SharedStates, ThreadStates
 from tvm_cascade.tile.merge.cluster import ClusterStates
 from tvm_cascade.tile.merge.combine import merge
@@ -148,9 +148,7 @@ def grid(rig: Rig) -> None:
     rig.read(state, row, block % rig.holders)
     with when(thread == 0):
         states.put(state, block % rig.holders, row)
-        put(last, 0, states.arrive(row))
-    T.evaluate(T.cuda.cta_sync())
-    with when(last[0] != 0):
+    with states.last(row, thread == 0, last, lambda: T.evaluate(T.cuda.cta_sync()), ends=False):
         states.get(state, lane, row)
         rig.merge(state, Lanes(lane))
         with when(thread < rig.holders):

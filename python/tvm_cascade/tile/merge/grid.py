@@ -9,13 +9,15 @@ Words come back to zero with the last of a launch's blocks, so that no launch ha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from tvm import ir, tirx
 
 from tvm_cascade.analysis.tir import dtype_of
-from tvm_cascade.tile.emit import device_functions, when
+from tvm_cascade.tile.emit import device_functions, put, when
 from tvm_cascade.tile.merge.launches import LaunchMemory
 from tvm_cascade.tile.merge.places import BYTES, FOUR, SPAN, as_float, from_float
 from tvm_cascade.tile.state import Number, PartForm, State
@@ -61,6 +63,33 @@ class GridStates(LaunchMemory):
     def arrive(self, row: ir.Expr) -> ir.Expr:
         """Whether all other segments of the row have arrived; called by one thread, after its stores."""
         return self.call("arrive", self.set * self.rows + row, returned="int32")
+
+    @contextmanager
+    def last(
+        self, row: ir.Expr, leads: ir.Expr, flag: Any, meet: Callable[[], None], ends: bool = True
+    ) -> Iterator[None]:
+        """What is written within is done by the last block to arrive at a row, once its threads have left their states.
+
+        Parameters
+        ----------
+        leads : whether a thread is the one that arrives.
+        flag : shared memory by which it tells the others.
+        meet : waits for all of them.
+        ends : the block has no further rows, so that it gives its share in the set back.
+        """
+        meet()
+        with when(leads):
+            put(flag, 0, self.arrive(row))
+            if ends:
+                with when(flag[0] == 0):
+                    self.release(self.set)
+        meet()
+        with when(flag[0] != 0):
+            yield
+            if ends:
+                meet()
+                with when(leads):
+                    self.release(self.set)
 
     def _index(self, segment: ir.Expr, row: ir.Expr, part: int, number: Number) -> ir.Expr:
         word = sum(form.width for form in self.form[:part]) + number

@@ -345,13 +345,7 @@ class StridedKernel(RowKernel):
         config = self.config
         members = 1 << (config.segments - 1).bit_length()
         at_once = config.threads // members
-        sync_block()
-        with when(self.thread == 0):
-            put(self.flag, 0, grid.arrive(self.tile))
-            with when(self.flag[0] == 0):
-                grid.release(grid.set)
-        sync_block()
-        with when(self.flag[0] != 0):
+        with grid.last(self.tile, self.thread == 0, self.flag, sync_block):
             member = bind("segment", self.thread % members)
             with T.serial(-(-config.rows // at_once)) as step:
                 number = bind("number", step * at_once + self.thread // members)
@@ -361,9 +355,6 @@ class StridedKernel(RowKernel):
                 grid.get(state, member, known)
                 self._merge(state, Lanes(member, members), point)
                 self._store(state, point, member, members, tirx.And(number < config.rows, row < self.rows), number)
-            sync_block()
-            with when(self.thread == 0):
-                grid.release(grid.set)
 
     def _store(self, state: State, point: Point, member: ir.Expr, count: int, exists: ir.Expr, place: ir.Expr) -> None:
         """Stores a row, if there is one, and leaves its results where outputs along the axis read them.

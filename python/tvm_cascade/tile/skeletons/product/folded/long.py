@@ -22,7 +22,7 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.extent import product
 from tvm_cascade.analysis.tir import dtype_of
-from tvm_cascade.tile.emit import bind, kernel_extent, named, put, when
+from tvm_cascade.tile.emit import bind, kernel_extent, named, when
 from tvm_cascade.tile.fragment import QUAD, ROWS, register_index
 from tvm_cascade.tile.memory import Tensors
 from tvm_cascade.tile.merge.combine import Alone, merge
@@ -169,11 +169,7 @@ class LongEpilogue(Epilogue):
             for number, state in enumerate(self.states):
                 part, row = divmod(number, len(ROWS))
                 self.grid.put(state, tile.stretch, first_row + own + part * GROUP_ROWS + row * 8)
-        self._sync()
-        with when(self.leads):
-            put(self.flag, 0, self.grid.arrive(tile.row_tile))
-        self._sync()
-        with when(self.flag[0] != 0):
+        with self.grid.last(tile.row_tile, self.leads, self.flag, self._sync, ends=False):
             self._merge_all(self.grid, tile, index, threads, last)
 
     def _grid(self) -> GridStates:

@@ -49,7 +49,8 @@ class Handed:
 
     def __init__(self, tiling: Tiling, threads: Threads, blocks: int, left_place: Callable[..., ir.Expr]) -> None:
         self.tiling, self.threads, self.blocks, self._left_place = tiling, threads, blocks, left_place
-        self.group, self.rank = bind("group_of_two", threads.group - 1), bind("own_rank", threads.block % blocks)
+        self.index, self.rank = bind("group_of_two", threads.group - 1), bind("own_rank", threads.block % blocks)
+        self.own_rows = T.int32(0)  # both groups have all rows of the tile
         program, stream = tiling.program, tiling.stream
         self.halves = {p.component.symbol: len(half_of(p, 0)) for p in stream.products}
         self.all_accumulators = {s: registers(f"{s}", width // 2) for s, width in self.halves.items()}
@@ -68,16 +69,6 @@ class Handed:
         self.rows.end = self.tiling.end_position(work)
         self.accumulators = {s: registers(f"{s}_kept", width // 2 // self.blocks) for s, width in self.halves.items()}
 
-    @property
-    def index(self) -> ir.Expr:
-        """The group's number."""
-        return self.group
-
-    @property
-    def own_rows(self) -> ir.Expr:
-        """Both groups have all rows of the tile."""
-        return T.int32(0)
-
     def columns_of(self, product: Product) -> range:
         """As many as a share has."""
         return range(self.halves[product.component.symbol] // self.blocks)
@@ -85,11 +76,11 @@ class Handed:
     def block_columns(self, product: Product) -> ir.Expr | int:
         """The first of the share."""
         half = self.halves[product.component.symbol]
-        return self.group * half + self.rank * (half // self.blocks)
+        return self.index * half + self.rank * (half // self.blocks)
 
     def left_place(self, box: int, row: ir.Expr, column: ir.Expr | int) -> ir.Expr:
         """An address in the left operand's stage, whose boxes the groups have in turn."""
-        return self._left_place(self.group + box * GROUPS, row, column)
+        return self._left_place(self.index + box * GROUPS, row, column)
 
     def left_is_read(self) -> None:
         """Nothing: no other rows follow."""
@@ -105,6 +96,7 @@ class ClusterShares:
     Attributes
     ----------
     handed : what both groups hand over, once the kernel has its registers.
+    words_of_a_thread : registers that it sends to another block.
     """
 
     spread, is_of_both = 1, True
@@ -114,7 +106,7 @@ class ClusterShares:
         self.epilogue = epilogue
         self.tiling, self.stream, self.program, self.blocks = tiling, tiling.stream, tiling.program, blocks
         self.words = {p.component.symbol: len(half_of(p, 0)) // 2 // blocks for p in self.stream.products}
-        self.scalars = sent_scalars(self.stream)
+        self.scalars, self.words_of_a_thread = sent_scalars(self.stream), sent_registers(self.stream, 0, blocks)
 
     def allocate(self, pool: Any, threads: Threads) -> None:
         """Shared memory for what the other blocks send."""
@@ -129,11 +121,6 @@ class ClusterShares:
         """Initialises those; called by one thread."""
         self.arrived.initialise()
         fence_barriers()
-
-    @property
-    def words_of_a_thread(self) -> int:
-        """Registers that a thread sends to another block."""
-        return sent_registers(self.stream, 0, self.blocks)
 
     def begin(self, index: int) -> None:
         """Nothing: shared memory is the block's own."""
@@ -151,7 +138,7 @@ class ClusterShares:
         """Sends the others their shares of the state, merges the block's own, and stores its results."""
         threads = handed.threads
         handed.start(work)
-        self.group, self.rank = handed.group, handed.rank
+        self.group, self.rank = handed.index, handed.rank
         self.thread = bind("own_thread", threads.warp * WARP + threads.lane)
         counter = Part(registers("folded", 1, COUNTER))
         counter.put(handed.rows.end - work.tiles.first * self.tiling.config.columns)
