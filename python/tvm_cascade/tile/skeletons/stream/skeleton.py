@@ -83,8 +83,8 @@ class StreamSkeleton(Skeleton[Stream, TileProgram, StreamConfig]):
     def seconds(self, program: TileProgram, config: StreamConfig, work: Work, setting: Setting) -> float:
         """What the busiest block takes, or what the memory does; see `config.seconds` and `pieces_seconds`."""
         gpu, alive = setting.gpu, work.live(*live_shares(program, config.rows, config.columns))
-        folded = self._folding(program, config, gpu)
-        return max(folded, alive.seconds(gpu, self.memory_share, self.compute_share))
+        on_tensor_cores = alive.on_tensor_cores.seconds(gpu, self.memory_share, self.compute_share)
+        return max(self._folding(program, config, gpu), on_tensor_cores)
 
     def _folding(self, program: TileProgram, config: StreamConfig, gpu: Gpu) -> float:
         """The seconds of the busiest block."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.attention.program import TileProgram
 from tvm_cascade.tile.attention.shape import Stream
-from tvm_cascade.tile.skeletons.stream.config import tile_seconds
+from tvm_cascade.tile.skeletons.stream.config import START, tile_seconds
 from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, items_of, pieces_of_item, visited
 
 _READ = 0.92
@@ -55,8 +55,9 @@ _CLUSTERED = 10 / 11
 _CROWDED, _CROWDED_SHARE = 0.8e-6, 1.05
 """Seconds that this takes, and by how much all tiles take longer."""
 
-_STATE_RATE = 50e9
-"""Bytes a second of states that a block leaves, and then as many that it merges."""
+_STATE_RATE = {1: 50e9, 2: 27e9}
+"""Bytes a second of states that a block leaves, and then as many that it merges, by its consumers (of two, measured on
+an H100: 32 heads of 128 rows and 1024 positions, one of 512 rows and 16384)."""
 
 
 def pieces_seconds(config: PiecesConfig, program: TileProgram, gpu: Gpu) -> float:
@@ -69,8 +70,9 @@ def pieces_seconds(config: PiecesConfig, program: TileProgram, gpu: Gpu) -> floa
     if config.kept > 1:
         longest = config.kept * tiles
     is_alone = config.consumers * config.neighbours == 1 or config.cluster > 1
-    folding = (_START if is_alone else 0.0) + longest * _tile(config, stream, rows, gpu)
-    merging = 2 * min(rows, config.rows) * config.state_bytes(stream) / _STATE_RATE
+    start = START if config.consumers > 1 else _START if is_alone else 0.0
+    folding = start + longest * _tile(config, stream, rows, gpu)
+    merging = 2 * min(rows, config.rows) * config.state_bytes(stream) / _STATE_RATE[config.consumers]
     if config.cluster > 1:
         if is_crowded(config.blocks, gpu):
             folding = folding * _CROWDED_SHARE + _CROWDED + merging / 2
