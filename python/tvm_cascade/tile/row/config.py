@@ -138,8 +138,8 @@ def check_config(row: Row, config: RowConfig, gpu: Gpu) -> None:
 def _why_not_shared(row: Row, config: RowConfig, gpu: Gpu) -> str:
     """Why the blocks and threads of a configuration cannot share rows; empty where they can."""
     segments, sharing = config.segments, config.sharing
-    if config.strided != row.is_columns:
-        beside = "lie apart in memory" if row.is_columns else "lie beside each other in memory"
+    if config.strided != row.is_strided:
+        beside = "lie apart in memory" if row.is_strided else "lie beside each other in memory"
         return f"{config}: neighbours along {row.axis.variables[-1].name} {beside}"
     who, most = ("grids", WARP if config.strided else math.inf)
     if config.clustered:

@@ -21,7 +21,6 @@ from tvm import ir, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.analysis.extent import product
 from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.tir import dtype_of, loads_of
@@ -39,7 +38,7 @@ from tvm_cascade.tile.row.elements import Staging
 from tvm_cascade.tile.row.program import RowProgram, result_dtype
 from tvm_cascade.tile.row.segment import Segment, even_share, peel_of
 from tvm_cascade.tile.row.store import PositionOutputs, Store
-from tvm_cascade.tile.row.sweep import Point, Rim, Sweep, length_of
+from tvm_cascade.tile.row.sweep import Point, Rim, Sweep
 from tvm_cascade.tile.state import State
 from tvm_cascade.transform.printer import cast
 
@@ -124,8 +123,7 @@ class RowKernel(ABC):
         return Segment.share(length, self.block % config.segments, config.segments, config.positions)
 
     def _merge(self, state: State, exchange: Exchange, point: Point) -> None:
-        inputs = {**point.values, LENGTH: length_of(self.program)}
-        merge(self.program.body, state, exchange, inputs, self.program.offsets)
+        merge(self.program.body, state, exchange, point.values, self.program.offsets)
 
     def _finished(self, state: State, point: Point, sharing: Sharing) -> Store:
         """The stores of a row; guarded results are finished here, where all threads still take part."""

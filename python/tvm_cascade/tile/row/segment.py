@@ -154,6 +154,6 @@ def peel_of(row: Row, vector: int) -> Peel | None:
     ]
     slack = max(shared, default=0)
     slack = slack if 2 * (vector - 1) + slack <= WARP else 0  # the rim is at most what a warp has
-    if row.is_columns or not own or not isinstance(length, int) or length < vector + slack:
+    if row.is_strided or not own or not isinstance(length, int) or length < vector + slack:
         return None
     return Peel(own[0], vector, length, slack)

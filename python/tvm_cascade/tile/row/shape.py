@@ -87,10 +87,10 @@ class Row:
     @property
     def along(self) -> Axis:
         """Whether neighbours in memory are positions or rows."""
-        return self.lanes if self.is_columns else self.axis
+        return self.lanes if self.is_strided else self.axis
 
     @property
-    def is_columns(self) -> bool:
+    def is_strided(self) -> bool:
         """Whether neighbours in memory are rows."""
         return bool(self.lanes.variables)
 

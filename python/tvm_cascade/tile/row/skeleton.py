@@ -45,7 +45,7 @@ class RowSkeleton(Skeleton[Row, RowProgram, RowConfig]):
 
     def alternatives(self, program: RowProgram, setting: Setting) -> list[RowConfig]:
         """See `ranked_configs`, and `ranked_strided_configs`."""
-        ranked = ranked_strided_configs if program.row.is_columns else ranked_configs
+        ranked = ranked_strided_configs if program.row.is_strided else ranked_configs
         return ranked(program.row, setting.gpu)
 
     def check(self, program: RowProgram, config: RowConfig, setting: Setting) -> None:

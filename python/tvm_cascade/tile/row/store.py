@@ -20,7 +20,6 @@ from tvm import ir, tirx
 from tvm.ir import prim
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.analysis.extent import product
 from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.tir import dtype_of, loads_of, uses
@@ -34,7 +33,7 @@ from tvm_cascade.tile.row.elements import STAGED_REGISTERS, Vectors, registers_o
 from tvm_cascade.tile.row.linear import Axis, access_of, load_width
 from tvm_cascade.tile.row.program import RowProgram, of_results, result_dtype
 from tvm_cascade.tile.row.shape import rows_alike
-from tvm_cascade.tile.row.sweep import Point, Sweep, length_of
+from tvm_cascade.tile.row.sweep import Point, Sweep
 from tvm_cascade.tile.state import State
 from tvm_cascade.transform.finish import key_from_its_start, or_its_start
 from tvm_cascade.transform.printer import cast
@@ -98,7 +97,7 @@ class Store:
 
     def finish(self, state: State) -> None:
         """The results of the row; where they are guarded, all threads of the warp take part."""
-        symbols = Symbols(self.results, self.point.values, {LENGTH: length_of(self.program)}, state.symbols())
+        symbols = Symbols(self.results, self.point.values, state.symbols())
         for finish in self.program.body.finish:
             printer = TilePrinter(symbols, result_dtype(self.row, finish.result), {}, self.program.offsets)
             member = self.row.group.member_of(finish.result)

@@ -16,6 +16,7 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
+from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.analysis.extent import extent_of, same_extent
 from tvm_cascade.analysis.tir import dtype_of, loads_of, uses
 from tvm_cascade.tile.emit import bind, in_register, put, registers, when
@@ -32,19 +33,15 @@ from tvm_cascade.transform.printer import cast
 
 
 class Point:
-    """One row: the values of its variables, and of the inputs that have one value a row."""
+    """One row: its variables, and by symbol what has one value a row, N among it."""
 
     def __init__(self, program: RowProgram, tensors: Tensors, at: Mapping[tirx.Var, ir.Expr]) -> None:
         self.at = dict(at)
         self.values: dict[sp.Symbol, Any] = {
             s: bind(str(s), tensors.place(expression, self.at)) for s, expression in program.row_inputs.items()
         }
-
-
-def length_of(program: RowProgram) -> ir.Expr:
-    """N as a number."""
-    extent, dtype = program.row.length, program.reference_dtype
-    return tirx.const(extent, dtype) if isinstance(extent, int) else extent.astype(dtype)
+        extent, dtype = program.row.length, program.reference_dtype
+        self.values[LENGTH] = tirx.const(extent, dtype) if isinstance(extent, int) else extent.astype(dtype)
 
 
 class Sweep:
@@ -82,7 +79,6 @@ class Sweep:
         self.staging, self.peel, self.first = staging, peel, place
         self.vectors = self.registers_for(self.row.folded, config.vectors)
         self.beside_kept = self.registers_for(self.fresh(), config.vectors) if config.ahead else None
-        self.length = length_of(program)
         self.sure = 0
         self.by_row: dict[tirx.Var, Any] = {}
         self.beside = [] if place is None else self._read_beside()
@@ -99,7 +95,7 @@ class Sweep:
 
     def fold(self, state: State) -> None:
         """Folds the thread's positions of a row into a state."""
-        fold = ChunkFold(self.program, state, self.row_values, self.length)
+        fold = ChunkFold(self.program, state, self.row_values)
 
         def one(start: ir.Expr, guarded: bool, first: bool | None) -> None:
             existing = self.existing(start, guarded)
@@ -127,8 +123,8 @@ class Sweep:
             existing = self.existing(start, guarded)
             with when(existing > 0) if guarded else nullcontext(), T.unroll(self.config.vector) as row:
                 states.take(row)
-                values = {s: (lambda a=a: a[row]) for s, a in inputs.items()}
-                fold = ChunkFold(self.program, states.state, values, self.length)
+                values = self.row_values | {s: (lambda a=a: a[row]) for s, a in inputs.items()}
+                fold = ChunkFold(self.program, states.state, values)
                 fold.fold(self.chunk(start, guarded, first, existing, lambda k: k * self.config.vector + row))
                 states.leave(row)
 
@@ -191,28 +187,18 @@ class Sweep:
         existing : how many there are.
         element : the number of a position -> that of its element among those that the thread holds.
         """
-        config, program = self.config, self.program
-
-        def each(emit: Callable[[Any], None]) -> None:
-            with T.unroll(config.vectors) as k, T.unroll(config.positions) as e:
-                emit(k * config.positions + e)
+        config = self.config
 
         def read(expression: ir.Expr, index: Any) -> ir.Expr:
             replaced = self.from_registers(expression, element(index))
             beside = guarded and bool(loads_of(replaced)) and not self.vectors.holds(expression)
             return self.place(replaced, start, element(index), beside)
 
-        def inputs(index: Any, of: set[sp.Symbol]) -> dict[sp.Symbol, ir.Expr]:
-            return {s: read(e, index) for s, e in program.position_inputs.items() if s in of}
-
-        def conditions(index: Any, of: set[sp.Symbol]) -> dict[sp.Symbol, ir.Expr]:
-            return {s: read(e, index) for s, e in program.conditions.items() if s in of}
-
         def exists(index: Any) -> ir.Expr:
             return self.there(start, index // config.positions)
 
-        count = config.positions * config.vectors
-        return Chunk(count, each, inputs, conditions, exists if guarded else None, existing, first)
+        count = config.vectors * config.positions
+        return Chunk(count, config.positions, read, exists if guarded else None, existing, first)
 
     def from_registers(self, expression: ir.Expr, index: Any) -> ir.Expr:
         """An expression over the frame with registers in place of loads, at an element by its number."""

@@ -105,13 +105,13 @@ class Epilogue:
 
     def _value(self, output: Output, i: int, j: int, row: ir.Expr, column: ir.Expr) -> ir.Expr:
         """What is stored of one sum."""
-        fold, terms = self.shape.group.fold, self.shape.terms
+        fold, terms = self.shape.terms.group.fold, self.shape.terms
         component = fold.components[0]
         total = terms.lift.xreplace({terms.product: component.symbol})
         first = i * self.config.columns.own + j
 
         def result(load: ir.TensorLoad) -> ir.Expr:
-            member = member_at(self.shape.group, load)
+            member = member_at(self.shape.terms.group, load)
             if member is None:
                 return load
             finish = fold.finish[member.result].xreplace({component.symbol: total})

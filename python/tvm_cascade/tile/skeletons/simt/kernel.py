@@ -25,8 +25,8 @@ from tvm_cascade.tile.memory import Tensors
 from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.skeletons.simt.config import CoreConfig
 from tvm_cascade.tile.skeletons.simt.epilogue import Epilogue
-from tvm_cascade.tile.skeletons.simt.shape import CoreProduct, Factor
-from tvm_cascade.tile.skeletons.simt.tiles import Copies, Fragment, Layout, Range
+from tvm_cascade.tile.skeletons.simt.shape import CoreProduct
+from tvm_cascade.tile.skeletons.simt.tiles import Copies, Fragment
 
 _SIDES = ("left", "right")
 
@@ -42,7 +42,7 @@ class CoreKernel:
         with IRBuilder() as builder, T.prim_func():
             T.func_name(name)
             T.func_attr({"global_symbol": name})
-            self.tensors = Tensors.declared(self.shape.program.params)
+            self.tensors = Tensors.declared(self.shape.terms.program.params)
             T.device_entry()
             with T.attr({"tirx.launch_bounds_min_blocks_per_sm": self.config.resident}):
                 self._places()
@@ -88,19 +88,12 @@ class CoreKernel:
                 _SIDES, self.layouts, config.cuts, starts, self.warps, self.lanes, strict=True
             )
         ]
-        self.copies = [
-            self._copies(name, factor, layout, start, first)
-            for name, factor, layout, start, first in zip(
-                _SIDES, shape.operands, self.layouts, starts, self.firsts, strict=True
-            )
-        ]
-
-    def _copies(self, name: str, factor: Factor, layout: Layout, start: int, first: ir.Expr) -> Copies:
-        depth = self.shape.depth
-        shares = self.config.shares(factor, layout, self.shape)
-        part = Range.of(first, factor.line.extent, depth, layout)
-        source = self.tensors.flat_of(factor.buffer)
-        return Copies(name, source, factor, shares, self.memory, start, part, self.thread)
+        self.copies = []
+        sides = zip(_SIDES, shape.operands, self.layouts, starts, self.firsts, strict=True)
+        for name, factor, layout, start, first in sides:
+            source, shares = self.tensors.flat_of(factor.buffer), config.shares(factor, layout, shape)
+            copies = Copies(name, source, factor, shape.depth, shares, first, self.memory, start, self.thread)
+            self.copies.append(copies)
 
     def _sum(self) -> None:
         config, shape = self.config, self.shape

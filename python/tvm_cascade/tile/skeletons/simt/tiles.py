@@ -174,30 +174,6 @@ def shares_of(factor: Factor, layout: Layout, depth: Extent, threads: int) -> Sh
     return Shares(layout, layout.vector if aligned and contiguous else 1, threads)
 
 
-@dataclass(frozen=True)
-class Range:
-    """A block's part of an operand.
-
-    Attributes
-    ----------
-    first : of its own side.
-    extent, depth : of its own side, and of k.
-    is_whole, is_deep_whole : no tile, and no stage, reaches beyond.
-    """
-
-    first: ir.Expr
-    extent: ir.Expr
-    depth: ir.Expr
-    is_whole: bool
-    is_deep_whole: bool
-
-    @staticmethod
-    def of(first: ir.Expr, extent: Extent, depth: Extent, layout: Layout) -> Range:
-        """The part of a tile."""
-        whole, deep = isinstance(extent, int) and extent % layout.own == 0, isinstance(depth, int)
-        return Range(first, kernel_extent(extent), kernel_extent(depth), whole, deep and int(depth) % layout.depth == 0)
-
-
 class Copies:
     """The copies of one operand's tiles.
 
@@ -209,6 +185,8 @@ class Copies:
     Parameters
     ----------
     source : the tensor, as one dimension.
+    depth : of the sum along k.
+    first : of the operand's own side, where the block's tile starts.
     memory, start : the block's shared memory, one dimension, and where the operand's stages start there.
 
     Attributes
@@ -217,14 +195,14 @@ class Copies:
     """
 
     def __init__(
-        self, name: str, source: Any, factor: Factor, shares: Shares, memory: Any, start: int, part: Range,
-        thread: ir.Expr,
+        self, name: str, source: Any, factor: Factor, depth: Extent, shares: Shares, first: ir.Expr, memory: Any,
+        start: int, thread: ir.Expr,
     ) -> None:  # fmt: skip
-        self.name, self.source, self.factor, self.shares = name, source, factor, shares
-        self.layout, self.memory, self.part, self.dtype = shares.layout, memory, part, str(memory.dtype)
+        self.name, self.source, self.factor, self.depth, self.shares = name, source, factor, depth, shares
+        self.layout, self.first, self.memory, self.dtype = shares.layout, first, memory, str(memory.dtype)
         own, k = shares.first(thread)
         self.own, self.k = bind(f"{name}_own_copied", own), bind(f"{name}_k_copied", k)
-        offset = cast(part.first + self.own, INDEX) * as_index(factor.own, INDEX)
+        offset = cast(first + self.own, INDEX) * as_index(factor.own, INDEX)
         self.origin = bind(f"{name}_origin", offset + cast(self.k, INDEX) * as_index(factor.depth, INDEX))
         self.target = bind(f"{name}_target", start + self.k * self.layout.row + self.own)
         self.pieces: list[range] = []
@@ -313,12 +291,12 @@ class Copies:
 
     def _inside(self, u: int, step: ir.Expr) -> ir.Expr | None:
         """Whether the thread's u-th copy is inside of the operand; None where all are."""
-        (own, k), part = self.shares.steps[u], self.part
+        (own, k), layout, extent, depth = self.shares.steps[u], self.layout, self.factor.line.extent, self.depth
         conditions = []
-        if not part.is_whole:
-            conditions.append(part.first + self.own + own < part.extent)
-        if not part.is_deep_whole:
-            conditions.append(step * self.layout.depth + self.k + k < part.depth)
+        if not (isinstance(extent, int) and extent % layout.own == 0):
+            conditions.append(self.first + self.own + own < kernel_extent(extent))
+        if not (isinstance(depth, int) and depth % layout.depth == 0):
+            conditions.append(step * layout.depth + self.k + k < kernel_extent(depth))
         return tirx.all(*conditions) if conditions else None
 
 

@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import sympy as sp
 import tvm_ffi
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.tile.emit import bind, in_register, kernel_extent, when
 from tvm_cascade.tile.hopper.driver import Initialised
 from tvm_cascade.tile.memory import Tensors
@@ -25,7 +23,7 @@ from tvm_cascade.tile.row.linear import Access
 from tvm_cascade.tile.row.program import RowProgram
 from tvm_cascade.tile.row.segment import Segment
 from tvm_cascade.tile.row.store import PositionOutputs, Store
-from tvm_cascade.tile.row.sweep import Point, Sweep, length_of
+from tvm_cascade.tile.row.sweep import Point, Sweep
 from tvm_cascade.tile.skeletons.product.consumer import Consumer
 from tvm_cascade.tile.skeletons.product.epilogue import Epilogue
 from tvm_cascade.tile.skeletons.product.feed import ProductFeed
@@ -85,7 +83,7 @@ class _Sweep(Sweep):
 
         return tvm_ffi.structural_map(value, (ir.TensorLoad, pick))
 
-    def select(self, selection: RowSelection, state: State, lanes: Lanes, inputs: Mapping[sp.Symbol, ir.Expr]) -> None:
+    def select(self, selection: RowSelection, state: State, lanes: Lanes) -> None:
         """Selects among what the thread has in registers since `fold`, a single chunk."""
 
         def one(start: ir.Expr, guarded: bool, first: bool | None) -> None:
@@ -95,8 +93,7 @@ class _Sweep(Sweep):
             def position(k: Any) -> ir.Expr:
                 return self.position(start, k // vector) + k % vector
 
-            selecting = Selecting(selection, self.row_values, self.length, lanes, chunk, position, self.anywhere)
-            selecting.emit(state, inputs)
+            Selecting(selection, self.row_values, lanes, chunk, position, self.anywhere).emit(state)
 
         self.each_chunk(one)
 
@@ -179,10 +176,10 @@ class RowEpilogue(Epilogue):
         state = State.in_registers(program.row.fold, program.dtypes, program.reference_dtype)
         state.clear()
         sweep.fold(state)
-        inputs, lanes = {**point.values, LENGTH: length_of(program)}, Lanes(threads.lane, config.sharing)
-        merge(program.body, state, lanes, inputs, program.offsets)
+        lanes = Lanes(threads.lane, config.sharing)
+        merge(program.body, state, lanes, point.values, program.offsets)
         if self.selection is not None:
-            sweep.select(self.selection, state, lanes, inputs)
+            sweep.select(self.selection, state, lanes)
         with when(exists):
             store = _Store(sweep, point)
             store.emit(state, member)

@@ -11,19 +11,17 @@ Nothing of the rows' length goes to memory.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import sympy as sp
 import tvm_ffi
 from tvm import ir, tirx
 from tvm.ir import prim
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.analysis.extent import product
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.tile.emit import bind, in_register, kernel_extent, named, when
@@ -35,7 +33,7 @@ from tvm_cascade.tile.merge.lanes import Lanes
 from tvm_cascade.tile.row.chunk import Chunk, ChunkFold
 from tvm_cascade.tile.row.program import RowProgram
 from tvm_cascade.tile.row.store import Store
-from tvm_cascade.tile.row.sweep import Point, length_of
+from tvm_cascade.tile.row.sweep import Point
 from tvm_cascade.tile.skeletons.product.config import ProductConfig
 from tvm_cascade.tile.skeletons.product.consumer import Consumer
 from tvm_cascade.tile.skeletons.product.epilogue import Epilogue
@@ -110,7 +108,7 @@ class LongEpilogue(Epilogue):
         for number, state in enumerate(self.states):
             part, row = divmod(number, len(ROWS))
             point = self._point(tile, own + part * GROUP_ROWS + row * 8)
-            fold = ChunkFold(self.program, state, point.values, length_of(self.program))
+            fold = ChunkFold(self.program, state, point.values)
             fold.fold(self._chunk(part, sums[part][0], row, point))
         with when(tile.is_last):
             for number, state in enumerate(self.states):
@@ -125,18 +123,13 @@ class LongEpilogue(Epilogue):
         return Point(self.program, self.tensors, self.shape.at({**line.places(row), **tile.batch}))
 
     def _merge(self, state: State, exchange: Any, point: Point, others: Sequence[State] = ()) -> None:
-        inputs = {**point.values, LENGTH: length_of(self.program)}
-        merge(self.program.body, state, exchange, inputs, self.program.offsets, others)
+        merge(self.program.body, state, exchange, point.values, self.program.offsets, others)
 
     def _chunk(self, part: int, sums: Any, row: int, point: Point) -> Chunk:
         """The sums of a row that a thread has; those of all products but the last wait in shared memory."""
         program, steps = self.program, self.config.tile.columns // 8
         inside = self.shape.columns % self.config.tile.columns == 0
         end, tensors = kernel_extent(self.shape.columns), self.shape.tensors
-
-        def each(emit: Callable[[Any], None]) -> None:
-            with T.unroll(steps) as j, T.unroll(2) as e:
-                emit(j * 2 + e)
 
         def column(k: Any) -> ir.Expr:
             return self.first + k // 2 * 8 + k % 2
@@ -155,17 +148,11 @@ class LongEpilogue(Epilogue):
             position = column(k) if inside else tirx.min(column(k), end - 1)
             return computed_once(self.tensors.place(found, {**point.at, **program.row.axis.at(position)}))
 
-        def some(table: Mapping[sp.Symbol, ir.Expr]) -> Callable[[Any, set[sp.Symbol]], dict[sp.Symbol, ir.Expr]]:
-            return lambda k, of: {s: read(e, k) for s, e in table.items() if s in of}
-
         count = tirx.const(steps * 2, "int32")
         if not inside:
             left = [tirx.max(tirx.min((end - self.first - e + 7) // 8, steps), 0) for e in (0, 1)]
             count = bind("existing", left[0] + left[1])
-        return Chunk(
-            steps * 2, each, some(program.position_inputs), some(program.conditions),
-            None if inside else (lambda k: column(k) < end), count, None,
-        )  # fmt: skip
+        return Chunk(steps * 2, 2, read, None if inside else (lambda k: column(k) < end), count, None)
 
     def _meet(self, tile: WalkedTile, own: ir.Expr, index: ir.Expr, threads: Threads) -> None:
         """Leaves the states of a stretch; the last block to arrive merges those of all."""
