@@ -156,7 +156,7 @@ MUTANTS = (
     ),
     Mutant(
         "homes that others have are not marked",
-        f"{PACKAGE}/tile/merge/launches.py",
+        f"{PACKAGE}/tile/merge/launches.cuh",
         "at_home, at_home | 1ull",
         "at_home, at_home",
         ("tests/tile/test_launch_sets.py",),

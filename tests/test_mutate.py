@@ -12,7 +12,9 @@ from . import mutate
 @pytest.mark.parametrize("mutant", mutate.MUTANTS, ids=[mutant.name for mutant in mutate.MUTANTS])
 def test_a_mutant_still_finds_what_it_breaks(mutant: mutate.Mutant) -> None:
     text = (mutate.ROOT / mutant.file).read_text(encoding="utf-8")
-    compile(mutant.applied(text), mutant.file, "exec")
+    changed = mutant.applied(text)
+    if mutant.file.endswith(".py"):
+        compile(changed, mutant.file, "exec")
     assert all((mutate.ROOT / test).exists() for test in mutant.tests)
 
 

@@ -89,10 +89,11 @@ def test_a_wheel_holds_the_tree_as_it_is_and_leaves_nothing_in_it(tmp_path: Path
     assert sorted(path for path in tree.rglob("*") if "__pycache__" not in path.parts) == before
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
-        modules = {name for name in archive.namelist() if name.endswith(".py")}
+        sources = {name for name in archive.namelist() if name.endswith((".py", ".cuh"))}
         (about,) = (archive.read(name).decode() for name in archive.namelist() if name.endswith("METADATA"))
     package = ROOT / "python"
-    assert modules == {str(path.relative_to(package)) for path in package.rglob("*.py")}
+    of_tree = (path for path in package.rglob("*") if path.suffix in (".py", ".cuh"))
+    assert sources == {str(path.relative_to(package)) for path in of_tree}
     assert "# tvm-cascade" in about and "BENCHMARKS.md" in about and "](BENCHMARKS.md)" not in about
 
 

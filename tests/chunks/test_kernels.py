@@ -22,9 +22,9 @@ from tvm_cascade.options import FuseOptions
 from tvm_cascade.plan.search import find_plan
 from tvm_cascade.tile.launch.ahead import Ahead
 from tvm_cascade.tile.operand import Unfit
+from tvm_cascade.tile.row.config import RowConfig
+from tvm_cascade.tile.row.skeleton import RowSkeleton
 from tvm_cascade.tile.skeleton import Kernel, Setting, build_kernel
-from tvm_cascade.tile.skeletons.columns.config import ColumnConfig
-from tvm_cascade.tile.skeletons.columns.skeleton import ColumnSkeleton
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig
 from tvm_cascade.tile.skeletons.stream.kernel import StreamKernel
 from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig
@@ -38,7 +38,7 @@ from ..tile.emulator.run import compiler, emulate
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 
 FEATURES = 64
-ALONE = ColumnConfig(lanes=128, groups=1, vector=4, vectors=3)
+ALONE = RowConfig(128, 1, 4, 3, strided=True)
 
 
 def attention(batch: int, heads: int, queries: int, keys: int, kv_heads: int, is_causal: bool = False) -> tirx.PrimFunc:
@@ -171,16 +171,16 @@ def test_rows_of_several_variables_that_do_not_fill_tiles_do_not() -> None:
 
 
 @pytest.mark.parametrize("config", [None, ALONE], ids=["chosen", "alone"])
-def test_states_are_merged_by_lanes_along_features(config: ColumnConfig | None) -> None:
+def test_states_are_merged_by_lanes_along_features(config: RowConfig | None) -> None:
     parts = tvm_cascade.split(attention(1, 3, 5, 60, 3), chunks=3)
     for func in (parts.merge, parts.combine):
-        assert_right(func, kernel_of(func, ColumnSkeleton(), config), 3)
+        assert_right(func, kernel_of(func, RowSkeleton(), config), 3)
 
 
 def test_few_states_of_many_rows_are_merged_by_one_thread_each() -> None:
     parts = tvm_cascade.split(attention(64, 32, 1, 64, 8), chunks=2)
-    config = kernel_of(parts.merge, ColumnSkeleton()).config
-    assert isinstance(config, ColumnConfig) and config.is_alone
+    config = kernel_of(parts.merge, RowSkeleton()).config
+    assert isinstance(config, RowConfig) and config.is_alone
 
 
 @pytest.mark.parametrize("prefix", slow_but([256], [256, 1024]), ids=["short", "long"])

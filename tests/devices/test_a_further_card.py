@@ -18,7 +18,7 @@ from tvm_cascade.driver.backend import Goal, Lowered
 from tvm_cascade.driver.backends import backend_of
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.tile.row.staging import staged_bytes
+from tvm_cascade.tile.row.elements import staged_bytes
 from tvm_cascade.tile.skeleton import Kernel
 from tvm_cascade.transform.fuse_function import fuse_function
 

@@ -19,15 +19,15 @@ from tvm_cascade.algebra.cascade import COUNT, LENGTH
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.steps.program import program_of
-from tvm_cascade.tile.attention.operands.feed import Feeds
+from tvm_cascade.tile.attention.operands.feed import Reader
 from tvm_cascade.tile.attention.program import TileProgram
 from tvm_cascade.tile.attention.shape import Stream
 from tvm_cascade.tile.emit import bind, kernel_extent, ptx, registers, when
 from tvm_cascade.tile.estimate import Work as Amounts
-from tvm_cascade.tile.fragment import DTYPE, ROWS
+from tvm_cascade.tile.fragment import DTYPE, QUAD, ROWS
 from tvm_cascade.tile.live import TileRange
 from tvm_cascade.tile.merge.combine import Alone, merge
-from tvm_cascade.tile.merge.slots import Slots, shared_slots
+from tvm_cascade.tile.merge.places import Slots, shared_slots
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.skeleton import Setting
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig
@@ -35,14 +35,21 @@ from tvm_cascade.tile.skeletons.stream.consumer import Consumer
 from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue
 from tvm_cascade.tile.skeletons.stream.kernel import StreamKernel
 from tvm_cascade.tile.skeletons.stream.skeleton import StreamSkeleton
-from tvm_cascade.tile.skeletons.stream.states import row_states, state_form
+from tvm_cascade.tile.skeletons.stream.states import row_states
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
-from tvm_cascade.tile.state import COUNTER, Part, State
+from tvm_cascade.tile.state import COUNTER, Part, PartForm, State
 from tvm_cascade.tile.work import WARP_GROUP, Threads, Work
 
 _HALVES = 2
 _MEETING = 15
 """The named barrier of the two groups."""
+
+
+def state_form(stream: Stream) -> list[PartForm]:
+    """The registers of one row in a thread: scalars, and a fragment of each product's accumulator."""
+    widths = {product.component.symbol: product.width // QUAD for product in stream.products}
+    components = [PartForm(DTYPE, widths.get(component.symbol, 1)) for component in stream.fold.components]
+    return [*components, *(PartForm(DTYPE) for _ in stream.fold.references), PartForm(COUNTER)]
 
 
 @dataclass(frozen=True)
@@ -63,8 +70,10 @@ class SplitConfig(StreamConfig):
 class SplitConsumer(Consumer):
     """One of the two groups."""
 
-    def __init__(self, tiling: Tiling, threads: Threads, feeds: Feeds, epilogue: SplitEpilogue) -> None:
-        super().__init__(tiling, threads, feeds, epilogue)
+    def __init__(
+        self, tiling: Tiling, threads: Threads, left: Reader, right: Reader, value: Reader, epilogue: SplitEpilogue
+    ) -> None:
+        super().__init__(tiling, threads, left, right, value, epilogue)
         self.slots = epilogue.slots
 
     @property
@@ -136,8 +145,10 @@ class SplitKernel(StreamKernel):
         self.states = SplitEpilogue(self.tiling)
         return self.states
 
-    def _consume(self) -> None:
-        SplitConsumer(self.tiling, self.threads, self.feeds, self.states).run(self._each_work)
+    def consume(self) -> None:
+        """See `SplitConsumer`."""
+        feeds = self.left_feed.whole, self.right_feed.whole, self.value_feed.whole
+        SplitConsumer(self.tiling, self.threads, *feeds, self.states).run(self.each_work)
 
 
 class SplitStreamSkeleton(StreamSkeleton):

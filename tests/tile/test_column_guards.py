@@ -9,7 +9,7 @@ import pytest
 from tvm import tirx
 
 from tvm_cascade.evaluate.tolerance import kinds
-from tvm_cascade.tile.skeletons.columns.config import ColumnConfig
+from tvm_cascade.tile.row.config import RowConfig
 
 from ..transform.running import Array, Arrays, build, run
 from .column_programs import batch_norm
@@ -20,8 +20,8 @@ from .test_row_kernels import row_kernel
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 
-ALONE = ColumnConfig(lanes=128, groups=1, vector=4, vectors=4)
-CLUSTER = ColumnConfig(lanes=8, groups=16, vector=4, vectors=2, segments=4)
+ALONE = RowConfig(128, 1, 4, 4, strided=True)
+CLUSTER = RowConfig(128, 16, 4, 2, segments=4, clustered=True, strided=True)
 LEVELS = {"alone": ALONE, "one": ONE, "few lanes": FEW_LANES, "grid": GRID, "many blocks": MANY}
 CASES = {"standardised": standardised, "by a sum": by_a_sum, "mean by shares": mean_by_shares}
 
@@ -40,14 +40,14 @@ def unfused(name: str) -> tuple[tirx.PrimFunc, Arrays, list[Array]]:
 def test_every_row_has_the_class_that_it_has_unfused(name: str, level: str) -> None:
     func, inputs, expected = unfused(name)
     on, off = (row_kernel(func, LEVELS[level], guards=guards) for guards in ("auto", "off"))
-    assert on.skeleton.name == "columns" and on.guarded and not off.guarded
+    assert on.config.strided and on.guarded and not off.guarded
     for own, without, wanted in zip(emulate(on.func, inputs), emulate(off.func, inputs), expected, strict=True):
         np.testing.assert_array_equal(kinds(own), kinds(wanted))
         np.testing.assert_array_equal(own[PLAIN], without[PLAIN])
 
 
 @pytest.mark.parametrize("config", [ONE, KEPT, CLUSTER], ids=["one", "kept", "cluster"])
-def test_what_is_written_reads_the_results_that_are_folded_again(config: ColumnConfig) -> None:
+def test_what_is_written_reads_the_results_that_are_folded_again(config: RowConfig) -> None:
     func, rng = batch_norm("float32", ROWS, 4, LENGTH // 16), np.random.default_rng(1)
     x = special().T.reshape(-1, 4, 4, ROWS).copy()
     inputs = [x, *(rng.random(ROWS, "float32") for _ in range(2))]

@@ -19,7 +19,6 @@ from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.row.config import RowConfig
 from tvm_cascade.tile.row.program import RowProgram
 from tvm_cascade.tile.skeleton import Kernel
-from tvm_cascade.tile.skeletons.columns.config import ColumnConfig
 
 from ..analysis.programs import array, fold, number, program, total
 from ..tiers import slow_but
@@ -33,12 +32,12 @@ from .test_row_kernels import WITHOUT_CLUSTERS, assert_right, row_kernel
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 
 TARGET = {"kind": "cuda", "arch": "sm_90a"}
-ONE = ColumnConfig(lanes=32, groups=4, vector=1, vectors=1)
-FEW_LANES = ColumnConfig(lanes=4, groups=32, vector=2, vectors=2)
-GRID = ColumnConfig(lanes=8, groups=16, vector=4, vectors=2, segments=5)
-MANY = ColumnConfig(lanes=32, groups=4, vector=1, vectors=1, segments=32)
-HALVES = ColumnConfig(lanes=4, groups=32, vector=8, vectors=2)
-KEPT = ColumnConfig(lanes=8, groups=16, vector=4, vectors=5, kept=True)
+ONE = RowConfig(128, 4, 1, 1, strided=True)
+FEW_LANES = RowConfig(128, 32, 2, 2, strided=True)
+GRID = RowConfig(128, 16, 4, 2, segments=5, strided=True)
+MANY = RowConfig(128, 4, 1, 1, segments=32, strided=True)
+HALVES = RowConfig(128, 32, 8, 2, strided=True)
+KEPT = RowConfig(128, 16, 4, 5, kept=True, strided=True)
 
 
 def transposed(func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -53,9 +52,9 @@ def transposed(func: tirx.PrimFunc) -> tirx.PrimFunc:
     return schedule.mod["main"]
 
 
-def config_of(kernel: Kernel) -> ColumnConfig:
+def config_of(kernel: Kernel) -> RowConfig:
     """The cut of a kernel over columns."""
-    assert isinstance(kernel.config, ColumnConfig)
+    assert isinstance(kernel.config, RowConfig)
     return kernel.config
 
 
@@ -71,7 +70,7 @@ def test_half_precision(name: str) -> None:
 
 @pytest.mark.parametrize("config", [ONE, FEW_LANES, GRID, MANY], ids=["one", "few lanes", "grid", "many blocks"])
 @pytest.mark.parametrize("name", slow_but(["argmax"], ["variance", "argmax", "masked_sum_exp", "slope"]))
-def test_every_level_merges_every_fold(name: str, config: ColumnConfig) -> None:
+def test_every_level_merges_every_fold(name: str, config: RowConfig) -> None:
     """Of 32 segments of 71 positions some are empty, and no split divides them."""
     assert_right(COLUMNS[name](rows=36, length=71), config)
 
@@ -79,7 +78,7 @@ def test_every_level_merges_every_fold(name: str, config: ColumnConfig) -> None:
 @pytest.mark.parametrize(("rows", "vector"), [(30, 2), (33, 1), (52, 4)])
 def test_rows_that_no_lanes_divide(rows: int, vector: int) -> None:
     assert config_of(row_kernel(variance(rows=rows * 4097, length=37))).vector == vector
-    assert_right(softmax(rows=rows, length=37, batch=3), ColumnConfig(lanes=8, groups=16, vector=vector, vectors=2))
+    assert_right(softmax(rows=rows, length=37, batch=3), RowConfig(128, 16, vector, 2, strided=True))
 
 
 def test_one_row() -> None:
@@ -88,7 +87,7 @@ def test_one_row() -> None:
 
 
 @pytest.mark.parametrize("config", [None, GRID], ids=["own choice", "grid"])
-def test_a_random_fold(config: ColumnConfig | None) -> None:
+def test_a_random_fold(config: RowConfig | None) -> None:
     """Sums at a reference that an input of the row moves, over inputs whose first dimension is the axis."""
     case = draw(180)
     config = config and dataclasses.replace(config, vector=1)
@@ -117,7 +116,7 @@ def test_rows_of_several_variables_are_neighbours_together() -> None:
     """x[l, h, d] over l: six heads of three are 18 rows, in vectors of two."""
     x = array("x", 50, 6, 3)
     func = program(x, fold("out", lambda h, d, j: x[j, h, d] * x[j, h, d], total, 50, (6, 3)))
-    assert_right(func, ColumnConfig(lanes=4, groups=32, vector=2, vectors=2))
+    assert_right(func, RowConfig(128, 32, 2, 2, strided=True))
 
 
 @pytest.mark.parametrize("columns", [False, True], ids=["rows", "columns"])
@@ -162,7 +161,7 @@ def test_rows_that_lie_apart_both_ways_are_left_to_schedules() -> None:
 
 
 @pytest.mark.parametrize("config", [None, GRID], ids=["own choice", "grid"])
-def test_outputs_with_an_axis_of_their_own(config: ColumnConfig | None) -> None:
+def test_outputs_with_an_axis_of_their_own(config: RowConfig | None) -> None:
     """The ranks of a top-k."""
     config_of(assert_right(transposed(FOLDS["routed"]()), config and dataclasses.replace(config, vector=1)))
 
@@ -170,14 +169,14 @@ def test_outputs_with_an_axis_of_their_own(config: ColumnConfig | None) -> None:
 @pytest.mark.parametrize("name", ["softmax", "batch_norm"])
 def test_blocks_of_a_cluster_share_rows_whose_outputs_run_along_the_axis(name: str) -> None:
     """Of eight segments of 72 positions each has nine, and rows end within the last block."""
-    assert_right(COLUMNS[name](), dataclasses.replace(FEW_LANES, segments=8))
+    assert_right(COLUMNS[name](), dataclasses.replace(FEW_LANES, segments=8, clustered=True))
 
 
 def test_blocks_of_the_grid_write_no_element_a_position() -> None:
     with pytest.raises(Unfit, match="no block has the results"):
         row_kernel(softmax(), GRID)
-    with pytest.raises(Unfit, match="no block has the results"):
-        row_kernel(softmax(), dataclasses.replace(FEW_LANES, segments=8), gpu=WITHOUT_CLUSTERS)
+    with pytest.raises(Unfit, match="8 segments of a row, where clusters merge 1 at most"):
+        row_kernel(softmax(), dataclasses.replace(FEW_LANES, segments=8, clustered=True), gpu=WITHOUT_CLUSTERS)
 
 
 def test_a_cut_of_the_other_layout_is_refused() -> None:
@@ -196,9 +195,7 @@ def test_the_cut_gives_every_multiprocessor_work() -> None:
 def test_explain_says_which_rows_a_block_has() -> None:
     told = str(tvm_cascade.explain(variance(rows=512, length=2**17), target=TARGET))
     assert (
-        "memory-bound kernel `columns`" in told
-        and "neighbouring rows" in told
-        and "merged over groups and blocks" in told
+        "memory-bound kernel `row`" in told and "neighbouring rows" in told and "merged over groups and blocks" in told
     )
     assert "lie apart in memory, those along" in told
 

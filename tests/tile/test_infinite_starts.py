@@ -7,7 +7,6 @@ import pytest
 
 from tvm_cascade.evaluate.oracle import evaluate, signature
 from tvm_cascade.tile.row.config import RowConfig
-from tvm_cascade.tile.skeletons.columns.config import ColumnConfig
 
 from ..analysis.infinite import from_infinity
 from . import folds
@@ -54,7 +53,7 @@ def test_products(name: str, where: slice) -> None:
 
 
 @pytest.mark.parametrize("config", [ONE, FEW_LANES, MANY], ids=["one", "few lanes", "many blocks"])
-def test_columns(config: ColumnConfig) -> None:
+def test_columns(config: RowConfig) -> None:
     func = from_infinity(COLUMNS["masked_sum_exp"](rows=36, length=71))
     x, keep = drawn(func)
     x[:, 0], x[:40, 1], x[40:, 2] = -INF, -INF, -INF

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from string import Template
 
 import pytest
 
@@ -59,8 +60,8 @@ extern "C" unsigned long long word(int set) { return k_owned[set]; }
 
 def host_text() -> str:
     """The functions of a kernel, with the host's instructions for those of the device."""
-    parts = (launches._WORDS, launches._REQUEST, launches._SEEK, launches._OBTAIN, launches._RELEASE)
-    text = "".join(parts).format(name="k", sets=SETS, claims=1, left_bits=launches.LEFT_BITS)
+    whole = Template("".join(launches._SETS.values()))
+    text = whole.substitute(name="k", sets=SETS, claims=1, left_bits=launches.LEFT_BITS)
     text, numbers = re.subn(r'asm volatile\("mov\.u64[^;]*;[^;]*;', "grid = number;", text)
     assert numbers == 1
     return _HOST + text + _ENTRIES

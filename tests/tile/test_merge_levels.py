@@ -20,7 +20,7 @@ from tvm_cascade.testing.fuzz.grammar import draw
 from tvm_cascade.testing.fuzz.program import data, program
 from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.merge.launches import LAUNCHES, LEFT_BITS
-from tvm_cascade.tile.row.config import RowConfig, ThreadGroup
+from tvm_cascade.tile.row.config import RowConfig
 from tvm_cascade.tile.row.program import RowProgram
 
 from ..analysis.programs import at_huge_offset, squares_about_a_result
@@ -32,10 +32,10 @@ from .test_row_kernels import assert_right, drawn, row_kernel
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 
 LEVELS = {
-    "lanes": RowConfig(ThreadGroup.WARP, 128, 1, 1),
-    "warps": RowConfig(ThreadGroup.BLOCK, 128, 1, 1),
-    "blocks of a cluster": RowConfig(ThreadGroup.CLUSTER, 128, 1, 1, segments=4),
-    "blocks of a grid": RowConfig(ThreadGroup.GRID, 128, 1, 1, segments=5),
+    "lanes": RowConfig(128, 32, 1, 1),
+    "warps": RowConfig(128, 128, 1, 1),
+    "blocks of a cluster": RowConfig(128, 128, 1, 1, segments=4, clustered=True),
+    "blocks of a grid": RowConfig(128, 128, 1, 1, segments=5),
 }
 ROWS = 2
 SEED = 180

@@ -11,8 +11,8 @@ from tvm_cascade.analysis.extract import find_cascades
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.reading import read_program
 from tvm_cascade.tile.operand import Unfit
-from tvm_cascade.tile.row.config import RowConfig, ThreadGroup
-from tvm_cascade.tile.row.peel import Peel, peel_of
+from tvm_cascade.tile.row.config import RowConfig
+from tvm_cascade.tile.row.segment import Peel, peel_of
 from tvm_cascade.tile.row.shape import read_row
 
 from .emulator.run import compiler
@@ -23,13 +23,13 @@ from .test_row_texts import cuda_text
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 
 CONFIGS = {
-    "warp": RowConfig(ThreadGroup.WARP, 128, 8, 1, peeled=True),
-    "block": RowConfig(ThreadGroup.BLOCK, 128, 8, 1, peeled=True),
-    "kept": RowConfig(ThreadGroup.BLOCK, 128, 8, 2, kept=True, peeled=True),
-    "ahead": RowConfig(ThreadGroup.BLOCK, 128, 8, 2, kept=True, peeled=True, ahead=True),
-    "staged": RowConfig(ThreadGroup.BLOCK, 128, 8, 1, staged=True, peeled=True),
-    "kept by a cluster": RowConfig(ThreadGroup.CLUSTER, 128, 8, 1, segments=2, kept=True, peeled=True),
-    "staged by a cluster": RowConfig(ThreadGroup.CLUSTER, 128, 8, 1, segments=4, staged=True, peeled=True),
+    "warp": RowConfig(128, 32, 8, 1, peeled=True),
+    "block": RowConfig(128, 128, 8, 1, peeled=True),
+    "kept": RowConfig(128, 128, 8, 2, kept=True, peeled=True),
+    "ahead": RowConfig(128, 128, 8, 2, kept=True, peeled=True, ahead=True),
+    "staged": RowConfig(128, 128, 8, 1, staged=True, peeled=True),
+    "kept by a cluster": RowConfig(128, 128, 8, 1, segments=2, clustered=True, kept=True, peeled=True),
+    "staged by a cluster": RowConfig(128, 128, 8, 1, segments=4, clustered=True, staged=True, peeled=True),
 }
 
 
@@ -79,7 +79,7 @@ def test_rows_in_the_cut_of_their_own_choice(dtype: str, length: int) -> None:
 @needs_compiler
 def test_a_row_that_starts_beside_the_others() -> None:
     """x has columns before those that are summed: its rows and the outputs' are out of step, and loads are shifted."""
-    assert_right(sum_beside(rows=5, length=600), RowConfig(ThreadGroup.BLOCK, 128, 4, 1, peeled=True))
+    assert_right(sum_beside(rows=5, length=600), RowConfig(128, 128, 4, 1, peeled=True))
 
 
 def sum_beside(rows: Extent, length: int) -> tirx.PrimFunc:
@@ -135,7 +135,7 @@ def test_rows_without_vectors_are_refused() -> None:
     with pytest.raises(Unfit, match="no vectors of 8 to be peeled to"):
         row_kernel(PROGRAMS["softmax"](rows=3, length=7), CONFIGS["warp"])
     with pytest.raises(Unfit, match="aligned to vectors of 1, not of 2"):
-        row_kernel(PROGRAMS["softmax"](rows=3, length=7), RowConfig(ThreadGroup.WARP, 128, 2, 4))
+        row_kernel(PROGRAMS["softmax"](rows=3, length=7), RowConfig(128, 32, 2, 4))
 
 
 def test_loads_and_stores_of_bodies_are_whole_vectors() -> None:

@@ -12,14 +12,14 @@ from tvm import te, tirx
 import tvm_cascade
 from tvm_cascade.corpus.programs.program import Precision
 from tvm_cascade.corpus.programs.quantised import LARGEST, Quantised, quantised
-from tvm_cascade.tile.row.config import RowConfig, ThreadGroup
+from tvm_cascade.tile.row.config import RowConfig
 
 from .emulator.run import Array, compiler, emulate
 from .test_row_kernels import row_kernel
 
 TARGET = {"kind": "cuda", "arch": "sm_90a"}
-WARP = RowConfig(ThreadGroup.WARP, 128, 4, 2)
-KEPT = RowConfig(ThreadGroup.BLOCK, 128, 8, 1, kept=True)
+WARP = RowConfig(128, 32, 4, 2)
+KEPT = RowConfig(128, 128, 8, 1, kept=True)
 
 emulated = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 

@@ -19,14 +19,14 @@ from ..analysis.programs import array, fold, number, program
 from ..transform.running import Array, Arrays, build, numpy_dtype, run
 from .emulator.run import compiler, emulate
 from .row_programs import layer_norm
-from .test_row_kernels import BLOCK, CLUSTER, GRID, MANY, SHARES, WARP, RowConfig, ThreadGroup, row_kernel
+from .test_row_kernels import BLOCK, CLUSTER, GRID, MANY, SHARES, WARP, RowConfig, row_kernel
 
 TARGET = {"kind": "cuda", "arch": "sm_90a"}
 ROWS, LENGTH = 12, 80
 PLAIN = [0, 8, 9, 10, 11]
-KEPT = RowConfig(ThreadGroup.BLOCK, 128, 4, 1, kept=True)
-PEELED = RowConfig(ThreadGroup.BLOCK, 128, 4, 1, peeled=True)
-STAGED = RowConfig(ThreadGroup.CLUSTER, 128, 4, 1, segments=2, staged=True)
+KEPT = RowConfig(128, 128, 4, 1, kept=True)
+PEELED = RowConfig(128, 128, 4, 1, peeled=True)
+STAGED = RowConfig(128, 128, 4, 1, segments=2, clustered=True, staged=True)
 LEVELS = {"warp": WARP, "block": BLOCK, "cluster": CLUSTER, "grid": GRID, "many": MANY}
 
 emulated = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
@@ -248,9 +248,7 @@ def test_what_is_guarded_is_a_row_kernel_and_explained(
 def test_a_long_product_of_quotients_has_the_digits_that_its_divisor_leaves() -> None:
     """Its state and the power of the divisor leave float32 on either side; the result is 1e-20."""
     text = "total = sum w; out = prod N*w/total -> out, total"
-    kernel = row_kernel(
-        Definition("shares", text, rows=2, length=3000).build(), RowConfig(ThreadGroup.BLOCK, 128, 4, 1)
-    )
+    kernel = row_kernel(Definition("shares", text, rows=2, length=3000).build(), RowConfig(128, 128, 4, 1))
     w = (1 + 0.3 * np.random.default_rng(0).uniform(-1, 1, (2, 3000))).astype("float32")
     out, total = emulate(kernel.func, [w])
     exact = np.prod(3000 * w.astype("float64") / total[:, None], axis=1)

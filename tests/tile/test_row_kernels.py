@@ -23,11 +23,9 @@ from tvm_cascade.evaluate.tolerance import check
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.te import topk
 from tvm_cascade.tile.operand import Unfit
-from tvm_cascade.tile.row.config import RowConfig, ThreadGroup
+from tvm_cascade.tile.row.config import RowConfig
+from tvm_cascade.tile.row.skeleton import RowSkeleton
 from tvm_cascade.tile.skeleton import Kernel, Setting, build_kernel
-from tvm_cascade.tile.skeletons.columns.config import ColumnConfig
-from tvm_cascade.tile.skeletons.columns.skeleton import ColumnSkeleton
-from tvm_cascade.tile.skeletons.row.skeleton import RowSkeleton
 
 from ..analysis.programs import fold, program
 from ..tiers import slow_but
@@ -37,20 +35,20 @@ from .row_programs import PROGRAMS, residual_rms_norm, rms_norm
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 
-ROW, COLUMNS = RowSkeleton(), ColumnSkeleton()
+SKELETON = RowSkeleton()
 WITHOUT_CLUSTERS = dataclasses.replace(H200, largest_cluster=1)
-WARP = RowConfig(ThreadGroup.WARP, 128, 4, 2)
-BLOCK = RowConfig(ThreadGroup.BLOCK, 128, 2, 1)
-CLUSTER = RowConfig(ThreadGroup.CLUSTER, 128, 2, 1, segments=4)
-GRID = RowConfig(ThreadGroup.GRID, 128, 2, 1, segments=3)
-MANY = RowConfig(ThreadGroup.GRID, 128, 1, 1, segments=40)
-KEPT = RowConfig(ThreadGroup.BLOCK, 128, 8, 1, kept=True)
-SHARES = RowConfig(ThreadGroup.CLUSTER, 128, 4, 1, segments=2, kept=True)
+WARP = RowConfig(128, 32, 4, 2)
+BLOCK = RowConfig(128, 128, 2, 1)
+CLUSTER = RowConfig(128, 128, 2, 1, segments=4, clustered=True)
+GRID = RowConfig(128, 128, 2, 1, segments=3)
+MANY = RowConfig(128, 128, 1, 1, segments=40)
+KEPT = RowConfig(128, 128, 8, 1, kept=True)
+SHARES = RowConfig(128, 128, 4, 1, segments=2, clustered=True, kept=True)
 
 
 def row_kernel(
     func: tirx.PrimFunc,
-    config: RowConfig | ColumnConfig | None = None,
+    config: RowConfig | RowConfig | None = None,
     gpu: Gpu = H200,
     reference: str = "exact",
     guards: str = "auto",
@@ -66,14 +64,11 @@ def row_kernel(
     found = find_cascades(program, reference=reference)
     groups = [c.group for c in found if c.group is not None] or Reductions(program).lone
     setting = Setting(gpu, FuseOptions(guards=guards))
-    skeletons = [COLUMNS if isinstance(config, ColumnConfig) else ROW] if config else [ROW, COLUMNS]
     joint = Reductions(program).joint()
-    tried = [(s, g) for g in [groups[-1], *([joint] if joint else [])] for s in skeletons]
-    for skeleton, group in tried:
+    for group in [groups[-1], *([joint] if joint else [])]:
         with contextlib.suppress(Unfit):
-            return build_kernel(skeleton, program, group, "main", setting, config)
-    skeleton, group = tried[0]
-    return build_kernel(skeleton, program, group, "main", setting, config)
+            return build_kernel(SKELETON, program, group, "main", setting, config)
+    return build_kernel(SKELETON, program, groups[-1], "main", setting, config)
 
 
 def drawn(func: tirx.PrimFunc, kind: str = "normal", seed: int = 0) -> list[Any]:
@@ -220,17 +215,17 @@ def test_rows_known_at_launch_alone() -> None:
 
 
 def test_the_cut_follows_the_shape() -> None:
-    def thread_group(name: str, rows: int, length: int) -> ThreadGroup:
+    def shared_by(name: str, rows: int, length: int) -> str:
         config = row_kernel(PROGRAMS[name](rows=rows, length=length)).config
         assert isinstance(config, RowConfig)
-        return config.thread_group
+        return "cluster" if config.clustered else "grid" if config.segments > 1 else f"{config.sharing} threads"
 
-    assert thread_group("variance", 4096, 1024) is ThreadGroup.WARP
-    assert thread_group("variance", 4096, 32768) is ThreadGroup.BLOCK
-    assert thread_group("variance", 1, 2**22) is ThreadGroup.GRID
-    assert thread_group("variance", 1, 2**17) is ThreadGroup.CLUSTER
-    assert thread_group("softmax", 1, 2**17) is ThreadGroup.CLUSTER
-    assert thread_group("softmax", 4096, 2**20) is ThreadGroup.BLOCK
+    assert shared_by("variance", 4096, 1024) == "32 threads"
+    assert shared_by("variance", 4096, 32768) == "256 threads"
+    assert shared_by("variance", 1, 2**22) == "grid"
+    assert shared_by("variance", 1, 2**17) == "cluster"
+    assert shared_by("softmax", 1, 2**17) == "cluster"
+    assert shared_by("softmax", 4096, 2**20) == "1024 threads"
 
 
 def test_without_clusters_blocks_are_those_of_the_grid() -> None:
@@ -263,7 +258,8 @@ def test_powers_are_scaled_into_range() -> None:
     [
         (dataclasses.replace(KEPT, vectors=1), "registers keep 1024 positions of a row, of which a block has 4096"),
         (dataclasses.replace(SHARES, vectors=2), "registers keep 1024 positions of a row, of which a block has 2048"),
-        (dataclasses.replace(BLOCK, segments=4), "4 segments of a row, where blocks merge 1 at most"),
+        (dataclasses.replace(BLOCK, segments=4), "no block has the results that outputs along the axis read"),
+        (dataclasses.replace(BLOCK, sharing=64), "64 threads a row: expected 32, or all 128 of a block"),
         (dataclasses.replace(WARP, segments=2), "2 segments of a row, where warps merge 1 at most"),
         (dataclasses.replace(CLUSTER, segments=16), "16 segments of a row, where clusters merge 8 at most"),
     ],
@@ -277,4 +273,4 @@ def test_what_nobody_keeps_or_merges_is_no_kernel(config: RowConfig, reason: str
 
 def test_columns_keep_all_that_a_block_has() -> None:
     with pytest.raises(Unfit, match="registers keep 64 positions of a row, of which a block has 256"):
-        row_kernel(column_softmax(length=256), ColumnConfig(8, 32, 1, 2, kept=True))
+        row_kernel(column_softmax(length=256), RowConfig(256, 32, 1, 2, kept=True, strided=True))

@@ -14,14 +14,14 @@ from tvm_cascade.evaluate.oracle import evaluate
 from tvm_cascade.evaluate.tolerance import kinds
 from tvm_cascade.te import ranked
 from tvm_cascade.tile.row import again
-from tvm_cascade.tile.skeletons.columns.config import ColumnConfig
+from tvm_cascade.tile.row.config import RowConfig
 
 from ..analysis.programs import array, each, fold, program
 from ..transform.running import Array, Arrays, build, numpy_dtype, run
 from .emulator.run import compiler, emulate
 from .test_columns import FEW_LANES, ONE, transposed
 from .test_row_guards import LENGTH, LEVELS, PLAIN, ROWS, TARGET, assert_near, special
-from .test_row_kernels import BLOCK, WARP, RowConfig, row_kernel
+from .test_row_kernels import BLOCK, WARP, row_kernel
 
 emulated = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 
@@ -90,11 +90,11 @@ def test_selections_of_rows_that_fail_are_the_programs(name: str, level: str) ->
 
 @emulated
 @pytest.mark.parametrize("config", [ONE, FEW_LANES], ids=["one", "few lanes"])
-def test_selections_of_columns_that_fail_are_the_programs(config: ColumnConfig) -> None:
+def test_selections_of_columns_that_fail_are_the_programs(config: RowConfig) -> None:
     func, wanted = unfused("shares")
     inputs = [np.ascontiguousarray(array.T) for array in data()]
     on, off = (row_kernel(transposed(func), config, guards=guards) for guards in ("auto", "off"))
-    assert on.skeleton.name == "columns" and on.guarded
+    assert on.config.strided and on.guarded
     assert_as_unfused(*(emulate(kernel.func, inputs) for kernel in (on, off)), wanted)
 
 

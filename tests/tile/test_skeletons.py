@@ -53,7 +53,7 @@ def test_a_skeleton_is_a_module_and_a_row() -> None:
     assert lowering("full", keys=64).startswith("the tensor-core kernel `stream`, StreamConfig(")
     told = lowering("full", head_dim=20)
     assert "no `split stream` (folds of a matrix product with a long axis)" in told
-    assert "no `row` (folds along contiguous rows)" in told
+    assert "no `row` (folds along rows or columns of memory)" in told
     compiled = tvm_cascade.compile(attention_case("full").build(), target=TARGET)
     assert "`split stream`" in compiled.report.functions[0].lowering and "wgmma" in compiled.mod.script()
 
@@ -61,7 +61,9 @@ def test_a_skeleton_is_a_module_and_a_row() -> None:
 def test_every_skeleton_tells_its_reason_for_every_group() -> None:
     """A maximum beside a product that neither is a map of the other: no kernel does both."""
     told = tvm_cascade.explain(workloads.get("Q1").build(), target=TARGET).functions[0].whole
-    assert "no `stream` (folds of a matrix product)" in told and "or `columns` (folds along columns of memory)" in told
+    assert (
+        "no `stream` (folds of a matrix product)" in told and "or `row` (folds along rows or columns of memory)" in told
+    )
     assert "of product: out reads absmax" in told and "of absmax: out reads product" in told
 
 
@@ -73,7 +75,7 @@ def test_what_fits_is_known_before_anything_is_emitted(monkeypatch: pytest.Monke
     for func, name in (
         (attention_case("full").build(), "stream"),
         (ROWS["softmax"](rows=4096, length=5003), "row"),
-        (COLUMNS["variance"](), "columns"),
+        (COLUMNS["variance"](), "row"),
     ):
         kernel = ranked_kernels(fuse_function(func, options, H200), "main", H200, options)[0]
         assert isinstance(kernel, Kernel) and kernel.skeleton.name == name

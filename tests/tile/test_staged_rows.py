@@ -11,7 +11,7 @@ from tvm import te
 from tvm_cascade.devices.cards import H200
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.operand import Unfit
-from tvm_cascade.tile.row.config import RowConfig, ThreadGroup
+from tvm_cascade.tile.row.config import RowConfig
 
 from .emulator.run import EmulationError, compiler, emulate
 from .gradient_programs import TE_GRADIENTS
@@ -20,8 +20,8 @@ from .test_row_kernels import WITHOUT_CLUSTERS, assert_right, drawn, row_kernel
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 
-BLOCK = RowConfig(ThreadGroup.BLOCK, 128, 4, 2, staged=True)
-CLUSTER = RowConfig(ThreadGroup.CLUSTER, 128, 4, 1, segments=2, staged=True)
+BLOCK = RowConfig(128, 128, 4, 2, staged=True)
+CLUSTER = RowConfig(128, 128, 4, 1, segments=2, clustered=True, staged=True)
 CONFIGS = {"block": BLOCK, "cluster": CLUSTER}
 
 

@@ -14,7 +14,7 @@ from tvm_cascade.native.device import (
     poison,
     time_function,
 )
-from tvm_cascade.native.library import include_folder, library_path, load, why_absent
+from tvm_cascade.native.library import library_path, load, why_absent
 
 __all__ = [
     "DeviceProperties",
@@ -23,7 +23,6 @@ __all__ = [
     "device_count",
     "device_properties",
     "flush_l2",
-    "include_folder",
     "library_path",
     "load",
     "max_active_clusters",

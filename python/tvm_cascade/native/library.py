@@ -30,11 +30,6 @@ def source_folder() -> Path:
     return installed if installed.is_dir() else _CHECKOUT
 
 
-def include_folder() -> Path:
-    """The folder for nvcc's -I under which device code finds <tvm_cascade/reduce.cuh> and its like."""
-    return source_folder() / "src_cuda" / "include"
-
-
 def cached_path() -> Path:
     """Where `build` puts the library: a folder named by what it is built from, so that a stale one is never found."""
     digest = hashlib.sha256(tvm_ffi.__version__.encode())

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
+from string import Template
 from typing import Any
 
 from tvm import ir, tirx
@@ -80,9 +83,47 @@ def ptx(instruction: str, *operands: Any) -> None:
     T.evaluate(_instruction(instruction)(*operands))
 
 
+def device_functions(file: Path) -> dict[str, str]:
+    """The CUDA texts in a file beside a module, by the names in brackets above them: `// [name]`."""
+    _, *parts = re.split(r"^// \[(\w+)\]$", file.read_text("utf-8"), flags=re.MULTILINE)
+    return {name: text.rstrip("\n") + "\n" for name, text in zip(parts[::2], parts[1::2], strict=True)}
+
+
+def device_call(name: str, source: str, /, *arguments: Any, returned: str = "void", **fields: object) -> Any:
+    """Calls a device function, whose text comes along; a statement of its own where it returns nothing.
+
+    Parameters
+    ----------
+    fields : values of `${...}` in the text.
+    """
+    source = Template(source).substitute(fields)
+    call = T.cuda.func_call(name, *arguments, source_code=source, return_type=returned)
+    if returned == "void":
+        T.evaluate(call)
+    return call
+
+
+def sync_block() -> None:
+    """Waits for all threads of the block."""
+    T.evaluate(T.cuda.cta_sync())
+
+
 def kernel_extent(extent: int | ir.Expr) -> ir.Expr:
     """An extent as an expression in the dtype of the kernel's own integers."""
     return tirx.const(extent, "int32") if isinstance(extent, int) else T.cast(extent, "int32")
+
+
+def digits(
+    number: ir.Expr, variables: Sequence[tirx.Var], extent_of: Callable[[tirx.Var], Any],
+    kept: Callable[[str, ir.Expr], ir.Expr] = bind,
+) -> dict[tirx.Var, ir.Expr]:  # fmt: skip
+    """The values of variables at a point of their space, by its number; the last of them runs fastest."""
+    found: dict[tirx.Var, ir.Expr] = {}
+    for var in reversed(variables):
+        extent = kernel_extent(extent_of(var))
+        found[var] = kept(var.name, number % extent)
+        number = number // extent
+    return found
 
 
 _COMPUTED_HERE = """
@@ -100,4 +141,4 @@ def computed_here(value: ir.Expr) -> ir.Expr:
     dtype = str(value.ty.dtype)
     c, bits = _INTEGERS[dtype]
     text = _COMPUTED_HERE.format(c=c, dtype=dtype, bits=bits).replace('r"(', 'l"(' if bits == 64 else 'r"(')
-    return T.cuda.func_call(f"computed_here_{dtype}", value, source_code=text, return_type=dtype)
+    return device_call(f"computed_here_{dtype}", text, value, returned=dtype)

@@ -167,6 +167,12 @@ class State:
         """Of all parts, in that order."""
         return [part.form for part in self.parts]
 
+    def each_register(self) -> Iterator[tuple[int, Part, Number]]:
+        """All registers by the number of their part, around the statements of a loop's body."""
+        for k, part in enumerate(self.parts):
+            with part.each() as number:
+                yield k, part, number
+
     @property
     def count(self) -> ir.Expr:
         """The number of folded positions."""

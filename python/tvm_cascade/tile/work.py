@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from tvm import ir, tirx
 
+from tvm_cascade.tile.hopper.barrier import NamedBarriers
 from tvm_cascade.tile.live import TileRange
 
 WARP_GROUP = 128
@@ -46,6 +47,7 @@ class Threads:
     warp : in the group.
     lane : in the warp.
     thread : in the block.
+    named : the named barriers of the kernel.
     """
 
     block: ir.Expr
@@ -53,8 +55,28 @@ class Threads:
     warp: ir.Expr
     lane: ir.Expr
     thread: ir.Expr
+    named: NamedBarriers = field(default_factory=NamedBarriers, compare=False)
 
     @property
     def leads(self) -> ir.Expr:
         """Whether it is the elected thread of its group, which arrives for all."""
         return tirx.And(self.lane == 0, self.warp == 0)
+
+
+@dataclass(frozen=True)
+class Registers:
+    """Registers of a thread of each role of a block.
+
+    Attributes
+    ----------
+    moved : they move from those that copy to those that compute; else all threads keep what a launch gives them.
+    """
+
+    producer: int
+    consumer: int
+    converter: int = 0
+    moved: bool = True
+
+    def of_block(self, consumers: int, converters: int = 0) -> int:
+        """Of all threads of a block of so many warp groups of each role, beside the producer's."""
+        return WARP_GROUP * (self.producer + consumers * self.consumer + converters * self.converter)

@@ -11,8 +11,8 @@ two states at most, whatever the lengths. Osama et al., "Stream-K" (2023).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.emit import bind, in_register
-from tvm_cascade.tile.work import Threads
+from tvm_cascade.tile.work import Threads, Work
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,16 @@ class Piece:
         """Which of the two states of its block: 0 of a piece that continues an item, 1 of one that starts it."""
         return tirx.Select(self.starts, 1, 0)
 
+
+@dataclass(frozen=True)
+class PieceWork(Work):
+    """A piece of a tile of rows."""
+
+    piece: Piece
+
+
+EachWork = Callable[[], AbstractContextManager[PieceWork]]
+"""A loop over the pieces of a block."""
 
 SLOTS = 2
 """States that a block leaves at most."""

@@ -1,7 +1,11 @@
-"""Shared-memory barriers (mbarrier) of a ring of pipeline stages: full after the copies, empty after the reads."""
+"""Barriers: in shared memory (mbarrier), of a cluster, and the named ones of a block (bar).
+
+Those of a ring of pipeline stages are full after the copies, and empty after the reads.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from tvm import ir
@@ -44,6 +48,55 @@ def in_block(pointer: ir.Expr, block: ir.Expr) -> ir.Expr:
     mapped = registers("address_in_block", 1, "uint32")
     ptx("mapa.shared::cluster.u32", mapped[0], T.cuda.cvta_generic_to_shared(pointer), T.cast(block, "uint32"))
     return mapped[0]
+
+
+_NAMED = {
+    "meeting": 1,
+    "turns": 2,
+    "lifting turns": 5,
+    "meeting of a part": 6,
+    "all consumers": 7,
+    "a consumer's own": 8,
+    "votes": 11,
+    "sharing": 13,
+}
+"""The numbers of named barriers by their use, from which on it has as many as it asks for; 0 is of the whole block."""
+
+_LAST_NAMED = 15
+
+
+@dataclass(frozen=True)
+class NamedBarrier:
+    """Barriers of warps of a block by number, of one use: `first`, and those that follow it."""
+
+    first: int
+
+    def sync(self, threads: int, number: ir.Expr | int | None = None) -> None:
+        """Waits for so many threads, this one included, at a number; the first by default."""
+        ptx("bar.sync", self.operand(number), T.uint32(threads))
+
+    def arrive(self, threads: int, number: ir.Expr | int | None = None) -> None:
+        """Arrives without waiting."""
+        ptx("bar.arrive", self.operand(number), T.uint32(threads))
+
+    def operand(self, number: ir.Expr | int | None) -> ir.Expr:
+        """A number as instructions take it."""
+        return T.uint32(self.first) if number is None else T.cast(number, "uint32")
+
+
+class NamedBarriers:
+    """The named barriers of a kernel, by use: no two uses have one in common."""
+
+    def __init__(self) -> None:
+        self.taken: dict[str, range] = {}
+
+    def take(self, use: str, count: int = 1) -> NamedBarrier:
+        """The barriers of a use; the same whenever it asks."""
+        own = range(_NAMED[use], _NAMED[use] + count)
+        others = [other for other, numbers in self.taken.items() if other != use and set(numbers) & set(own)]
+        assert not others and own[-1] <= _LAST_NAMED, f"named barriers {own} of {use} are those of {others}"
+        self.taken[use] = max(own, self.taken.get(use, own), key=len)
+        return NamedBarrier(own.start)
 
 
 class Barriers:

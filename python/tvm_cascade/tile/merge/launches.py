@@ -28,13 +28,13 @@ other block writes them. A launch that is aborted takes the context with it, and
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from tvm import ir
-from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.emit import put, registers
+from tvm_cascade.tile.emit import bind, device_call, device_functions, put, registers, when
 
 LAUNCHES = 16
 """Launches of a kernel that may be in flight at once without waiting, where memory allows."""
@@ -45,121 +45,84 @@ MOST_BYTES = 1 << 26
 LEFT_BITS = 20
 """Of a set's word, for the blocks that are left: a launch has fewer than 2²⁰."""
 
-_WORDS = """
-#ifndef {name}_SETS  // each of the functions below brings it along
-#define {name}_SETS
-__device__ unsigned long long {name}_owned[{sets}];
-__device__ unsigned {name}_home_of[{sets}];  // and 1 more, of a launch that settled elsewhere
-__device__ unsigned {name}_lock;
-__device__ __forceinline__ unsigned long long {name}_number() {{
-  unsigned long long grid;
-  asm volatile("mov.u64 %0, %%gridid;" : "=l"(grid));
-  return grid;
-}}
-__device__ __forceinline__ unsigned long long {name}_unit() {{ return {name}_number() << {left_bits} + 1 | 2; }}
-__device__ __forceinline__ unsigned long long {name}_left(unsigned long long word) {{
-  return word >> 1 & (1ull << {left_bits}) - 1;
-}}
-__device__ __forceinline__ bool {name}_is_own(unsigned long long word) {{
-  return {name}_left(word) && (word & ~1ull) == {name}_left(word) * {name}_unit();
-}}
-#endif
-"""
-_REQUEST = """
-__device__ __forceinline__ unsigned long long {name}_request() {{
-  return atomicCAS(&{name}_owned[{name}_number() % {sets}], 0ull, gridDim.x * {claims}ull * {name}_unit());
-}}
-"""
-_SEEK = """
-#ifndef {name}_SEEK
-#define {name}_SEEK
-__device__ __forceinline__ int {name}_claim(int home) {{  // under the lock; -1 where none is free
-  unsigned long long at_home = 0, at_free = 0, own = gridDim.x * {claims}ull * {name}_unit();
-  int free = -1, marked = 0;
-#pragma unroll 1
-  for (int k = 0; k < {sets}; ++k) {{
-    int set = (home + k) % {sets};
-    unsigned long long word = __ldcg(&{name}_owned[set]);
-    if ({name}_is_own(word)) return set;
-    if (k == 0) at_home = word;
-    if ({name}_left(word) == 0 && free < 0) free = set, at_free = word;
-    if ({name}_left(word) != 0 && k > 0 && __ldcg(&{name}_home_of[set]) == home + 1) marked = 1;
-  }}
-  if (free < 0) return -1;
-  if (free == home) own |= marked;
-  if (free != home) {{
-    if (atomicCAS(&{name}_owned[home], at_home, at_home | 1ull) != at_home) return -1;
-    own |= at_free & 1ull;
-  }}
-  __stcg(&{name}_home_of[free], free == home ? 0u : home + 1u);
-  return atomicCAS(&{name}_owned[free], at_free, own) == at_free ? free : -1;
-}}
-__device__ __forceinline__ int {name}_seek() {{
-  int set = -1;
-#pragma unroll 1
-  while (set < 0) {{
-    if (atomicCAS(&{name}_lock, 0u, 1u) == 0u) {{
-      __threadfence();
-      set = {name}_claim((int)({name}_number() % {sets}));
-      __threadfence();
-      atomicExch(&{name}_lock, 0u);
-    }}
-    if (set < 0) __nanosleep(200);
-  }}
-  return set;
-}}
-#endif
-"""
-_OBTAIN = """
-__device__ __forceinline__ int {name}_obtain(unsigned long long found) {{
-  int set = (int)({name}_number() % {sets});
-  if (__builtin_expect(found != 0 && !{name}_is_own(found), 0)) set = {name}_seek();  // out of the way of all others
-  return set;
-}}
-"""
-_RELEASE = """
-__device__ __forceinline__ void {name}_release(int set) {{
-  atomicAdd(&{name}_owned[set], 0ull - {name}_unit());
-}}
-"""
+_SETS = device_functions(Path(__file__).with_suffix(".cuh"))
 
 
-@dataclass
-class LaunchSets:
-    """Emits how a block comes by the set of its launch.
+class LaunchMemory:
+    """Emits global memory of a kernel's module of which each of several launches in flight has a set.
+
+    A block starts, tells its threads which set they have before their first state, and releases it at its end.
+
+    Parameters
+    ----------
+    name : of the kernel.
+    bytes_of_set : of all that a launch keeps there.
+    claims : of a block: threads that request and release.
 
     Attributes
     ----------
-    name : of the memory.
     sets : how many there are.
-    claims : of a block: threads that request and release.
-    answer : to the block's request, in the thread that made it.
+    set : the number of the launch's own, once a thread knows it.
+    functions : texts of those that read and write it, after that which declares it: `memory`.
     """
 
-    name: str
-    sets: int
-    claims: int = 1
-    answer: Any = field(init=False)
+    set: ir.Expr
+    functions: Mapping[str, str]
+
+    def __init__(self, name: str, bytes_of_set: int, claims: int = 1) -> None:
+        self.name, self.sets, self.claims = name, sets_for(bytes_of_set), claims
+
+    @property
+    def fields(self) -> dict[str, object]:
+        """Of the texts of its functions."""
+        return {"name": self.name, "sets": self.sets, "claims": self.claims, "left_bits": LEFT_BITS}
+
+    def start(self, leads: ir.Expr) -> None:
+        """One thread of the block asks for the set; its register of the answer is in the scope of all that follows."""
+        self.allocate()
+        with when(leads):
+            self.request()
 
     def allocate(self) -> None:
-        """The register of the answer, in the scope of all that follows."""
+        """The register of the answer to the block's request."""
         self.answer = registers("home_set", 1, "uint64")
 
     def request(self) -> None:
         """Asks for the set; called once by one thread of every block of the launch."""
-        put(self.answer, 0, self._call("request", _REQUEST, "uint64"))
+        put(self.answer, 0, self._call(_SETS, "request", returned="uint64"))
 
     def obtain(self) -> ir.Expr:
         """The number of the set, in the thread that has asked; the same each time."""
-        return self._call("obtain", _SEEK + _OBTAIN, "int32", self.answer[0])
+        return self._call(_SETS, "obtain", self.answer[0], returned="int32")
+
+    def tell(self, leads: ir.Expr, told: Any, meet: Callable[[], None], place: ir.Expr | int = 0) -> None:
+        """The thread that has asked tells the number to all others of its block.
+
+        Parameters
+        ----------
+        told, place : shared memory, and where in it.
+        meet : waits for all of them.
+        """
+        with when(leads):
+            put(told, place, self.obtain())
+        meet()
+        self.find(told, place)
+
+    def find(self, told: Any, place: ir.Expr | int = 0) -> None:
+        """Takes the number that has been told, for all that follows in the scope."""
+        self.set = bind("set_of_states", told[place])
 
     def release(self, number: ir.Expr) -> None:
         """Gives the block's share in the set back; called once by one thread of every block, after all others' use."""
-        T.evaluate(self._call("release", _RELEASE, "void", number))
+        self._call(_SETS, "release", number)
 
-    def _call(self, suffix: str, source: str, returned: str, *arguments: ir.Expr) -> Any:
-        text = (_WORDS + source).format(name=self.name, sets=self.sets, claims=self.claims, left_bits=LEFT_BITS)
-        return T.cuda.func_call(f"{self.name}_{suffix}", *arguments, source_code=text, return_type=returned)
+    def call(self, function: str, *arguments: Any, returned: str = "void") -> Any:
+        """Calls a function of the memory."""
+        return self._call(self.functions, function, *arguments, returned=returned)
+
+    def _call(self, texts: Mapping[str, str], function: str, *arguments: Any, returned: str = "void") -> Any:
+        text = texts["memory"] + texts[function]
+        return device_call(f"{self.name}_{function}", text, *arguments, returned=returned, **self.fields)
 
 
 def sets_for(nbytes: int) -> int:

@@ -18,8 +18,9 @@ from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.algebra.reducer import Selection
-from tvm_cascade.tile.emit import bind, in_register, put, registers
+from tvm_cascade.tile.emit import bind, device_call, in_register, put, registers
 from tvm_cascade.tile.merge.lanes import exchanged, from_lane_at
+from tvm_cascade.tile.merge.ranks import Network
 
 DTYPE = "int32"
 
@@ -81,6 +82,7 @@ class PackedRanks:
 
     def __init__(self, selection: Selection, keys: Keys, lanes: int) -> None:
         self.selection, self.count, self.lanes = selection, selection.count, lanes
+        self.network = Network(self.count, _larger, _ordered)
         self.packed = self._packed(keys)
         self.best = self._best()
         self.unsure = self._unsure()
@@ -111,19 +113,19 @@ class PackedRanks:
             place = keys.position(k)
             place = _MASK - place if self.selection.lower else place
             given = (below * step + tirx.const(_HIGHEST, "float32"), T.cast(place, DTYPE))
-            value = T.cuda.func_call("packed_key", *given, source_code=_PACK, return_type=DTYPE)
+            value = device_call("packed_key", _PACK, *given, returned=DTYPE)
             put(packed, k, value if keys.exists is None else tirx.Select(keys.exists(k), value, _NONE))
         self.odd = tirx.Or(tirx.Not(some), tirx.NE(probe, tirx.const(0.0, "float32")))
         return [packed[k] for k in range(keys.count)]
 
     def _best(self) -> list[ir.Expr]:
-        own = self._sorted(self.packed)
+        own = self.network.sorted(self.packed)
         own += [_NONE] * (self.count - len(own))
         distance = self.lanes // 2
         while distance:
             kept = [in_register("own", value) for value in own]
             others = [in_register("other", from_lane_at(value, distance)) for value in kept]
-            own = self._merged(kept, others)
+            own = self.network.merged(kept, others)
             distance //= 2
         return own
 
@@ -139,31 +141,10 @@ class PackedRanks:
             found = tirx.Or(found, tirx.EQ(one | mask, other | mask))
         return in_register("unsure", found)
 
-    def _sorted(self, elements: list[ir.Expr]) -> list[ir.Expr]:
-        if len(elements) == 1:
-            return list(elements)
-        middle = len(elements) // 2
-        return self._merged(self._sorted(elements[:middle]), self._sorted(elements[middle:]))
 
-    def _merged(self, left: list[ir.Expr], right: list[ir.Expr]) -> list[ir.Expr]:
-        """See `merge.ranks`: the best of both by a bitonic network, in order."""
-        count = min(len(left) + len(right), self.count)
-        width = 1 << (count - 1).bit_length()
-        ours, theirs = ([*side[:width], *[None] * (width - len(side))] for side in (left, right))
-        ranks = [_larger(one, other) for one, other in zip(ours, reversed(theirs), strict=True)]
-        distance = width // 2
-        while distance:
-            for k in range(width):
-                if not k & distance:
-                    one, other = ranks[k], ranks[k + distance]
-                    ranks[k] = _larger(one, other)
-                    smaller = None if one is None or other is None else in_register("rank", tirx.min(one, other))
-                    ranks[k + distance] = smaller
-            distance //= 2
-        return [rank for rank in ranks[:count] if rank is not None]
-
-
-def _larger(one: ir.Expr | None, other: ir.Expr | None) -> ir.Expr | None:
-    if one is None or other is None:
-        return other if one is None else one
+def _larger(one: ir.Expr, other: ir.Expr) -> ir.Expr:
     return in_register("rank", tirx.max(one, other))
+
+
+def _ordered(one: ir.Expr, other: ir.Expr) -> tuple[ir.Expr, ir.Expr]:
+    return _larger(one, other), in_register("rank", tirx.min(one, other))

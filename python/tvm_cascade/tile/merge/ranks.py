@@ -9,8 +9,10 @@ networks and their applications" (1968).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, reduce
+from typing import Generic, TypeVar
 
 import sympy as sp
 from tvm import ir, tirx
@@ -29,6 +31,49 @@ Rank = dict[int, ir.Expr]
 
 _KEYS, _INDICES = sp.symbols("key other_key", real=True), sp.symbols("index other_index", real=True)
 
+Element = TypeVar("Element")
+
+
+@dataclass(frozen=True)
+class Network(Generic[Element]):
+    """Networks of comparisons of elements.
+
+    Attributes
+    ----------
+    count : of the best that are kept.
+    best : the better of two elements.
+    ordered : both, the better one first.
+    """
+
+    count: int
+    best: Callable[[Element, Element], Element]
+    ordered: Callable[[Element, Element], tuple[Element, Element]]
+
+    def sorted(self, elements: list[Element]) -> list[Element]:
+        """As many of the elements as are kept, in order."""
+        if len(elements) == 1:
+            return elements
+        middle = len(elements) // 2
+        return self.merged(self.sorted(elements[:middle]), self.sorted(elements[middle:]))
+
+    def merged(self, left: list[Element], right: list[Element]) -> list[Element]:
+        """The best of two sorted tuples, in order."""
+        count = min(len(left) + len(right), self.count)
+        width = 1 << (count - 1).bit_length()
+        ours, theirs = ([*side[:width], *[None] * (width - len(side))] for side in (left, right))
+        pairs = zip(ours, reversed(theirs), strict=True)
+        ranks = [self.best(a, b) if a is not None and b is not None else b if a is None else a for a, b in pairs]
+        distance = width // 2
+        while distance:
+            for k in (k for k in range(width) if not k & distance):
+                one, two = ranks[k], ranks[k + distance]
+                if one is None or two is None:
+                    ranks[k], ranks[k + distance] = two if one is None else one, None
+                else:
+                    ranks[k], ranks[k + distance] = self.ordered(one, two)
+            distance //= 2
+        return [rank for rank in ranks[:count] if rank is not None]
+
 
 class Ranks:
     """The ranks of a step's tuples.
@@ -40,16 +85,17 @@ class Ranks:
 
     def __init__(self, selection: Selection, symbols: list[dict[int, sp.Symbol]], dtypes: Mapping[sp.Symbol, str]):
         self.selection, self.symbols, self.dtypes = selection, symbols, dtypes
+        self.network = Network(len(symbols), self._best, self._ordered)
 
     def merge(self, left: Values, right: Values) -> Values:
         """The best elements of two sorted tuples, in order."""
-        return self._values(self._merged(self._ranks(left), self._ranks(right)))
+        return self._values(self.network.merged(self._ranks(left), self._ranks(right)))
 
     def merge_with(self, own: Values | None, elements: Sequence[Rank]) -> Values:
         """The best of a sorted tuple, or of none, and of elements in any order."""
-        found = self._sorted(list(elements))
+        found = self.network.sorted(list(elements))
         none = [self._bottom(k) for k in range(len(found), len(self.symbols))]
-        return self._values(self._merged(self._ranks(own), found) if own else [*found, *none])
+        return self._values(self.network.merged(self._ranks(own), found) if own else [*found, *none])
 
     def may_enter(self, own: Values, elements: Sequence[Rank]) -> ir.Expr:
         """Whether some element has a key like that of the last rank or a better one."""
@@ -57,41 +103,13 @@ class Ranks:
         best = in_register("best", reduce(most, [element[0] for element in elements]))
         return best >= last if self.selection.largest else best <= last
 
-    def _sorted(self, elements: list[Rank]) -> list[Rank]:
-        """As many of the elements as there are ranks, in order."""
-        if len(elements) == 1:
-            return elements
-        middle = len(elements) // 2
-        return self._merged(self._sorted(elements[:middle]), self._sorted(elements[middle:]))
-
-    def _merged(self, left: list[Rank], right: list[Rank]) -> list[Rank]:
-        count = min(len(left) + len(right), len(self.symbols))
-        width = 1 << (count - 1).bit_length()
-        ours, theirs = ([*side[:width], *[None] * (width - len(side))] for side in (left, right))
-        ranks = [self._best(one, other) for one, other in zip(ours, reversed(theirs), strict=True)]
-        distance = width // 2
-        while distance:
-            for k in range(width):
-                if not k & distance:
-                    self._exchange(ranks, k, k + distance)
-            distance //= 2
-        return [rank for rank in ranks[:count] if rank is not None]
-
-    def _best(self, one: Rank | None, other: Rank | None) -> Rank | None:
-        if one is None or other is None:
-            return other if one is None else one
+    def _best(self, one: Rank, other: Rank) -> Rank:
         wins = in_register("wins", self._precedes(other, one))
-        return self._kept({role: tirx.Select(wins, other[role], one[role]) for role in one})
+        return self._chosen(wins, other, one)
 
-    def _exchange(self, ranks: list[Rank | None], k: int, other: int) -> None:
-        """Puts the better of two elements first."""
-        one, two = ranks[k], ranks[other]
-        if one is None or two is None:
-            ranks[k], ranks[other] = (two, None) if one is None else (one, None)
-            return
+    def _ordered(self, one: Rank, two: Rank) -> tuple[Rank, Rank]:
         swap = in_register("swap", self._precedes(two, one))
-        ranks[k] = self._kept({role: tirx.Select(swap, two[role], one[role]) for role in one})
-        ranks[other] = self._kept({role: tirx.Select(swap, one[role], two[role]) for role in one})
+        return self._chosen(swap, two, one), self._chosen(swap, one, two)
 
     def _bottom(self, rank: int) -> Rank:
         """No element."""
@@ -100,8 +118,9 @@ class Ranks:
             role: TilePrinter({}, self.dtypes[symbol], {})(empty[role]) for role, symbol in self.symbols[rank].items()
         }
 
-    def _kept(self, rank: Rank) -> Rank:
-        return {role: in_register("rank", value) for role, value in rank.items()}
+    @staticmethod
+    def _chosen(condition: ir.Expr, one: Rank, other: Rank) -> Rank:
+        return {role: in_register("rank", tirx.Select(condition, one[role], other[role])) for role in one}
 
     def _precedes(self, one: Rank, other: Rank) -> ir.Expr:
         """Whether an element is better than another one; by keys alone where indices are not kept."""

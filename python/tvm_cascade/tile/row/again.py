@@ -22,20 +22,18 @@ import sympy as sp
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.algebra.reducer import PROD, Reducer, first, second
 from tvm_cascade.analysis.extract import Member
 from tvm_cascade.analysis.reducers import combiner_of, identity_of
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.tile.emit import bind, in_register, kernel_extent, put, registers, when
 from tvm_cascade.tile.fragment import Symbols, TilePrinter
+from tvm_cascade.tile.memory import Tensors
 from tvm_cascade.tile.merge.combine import Alone, Reducing
 from tvm_cascade.tile.merge.lanes import in_no_lane
-from tvm_cascade.tile.row.elements import Tensors
-from tvm_cascade.tile.row.program import RowProgram
-from tvm_cascade.tile.row.results import of_results, result_dtype
+from tvm_cascade.tile.row.program import RowProgram, of_results, result_dtype
 from tvm_cascade.tile.row.shape import Row
-from tvm_cascade.tile.row.sweep import Point, length_of
+from tvm_cascade.tile.row.sweep import Point
 from tvm_cascade.tile.state import State
 from tvm_cascade.transform.failing import fails
 from tvm_cascade.transform.guarding import read_by
@@ -101,7 +99,7 @@ class Guards:
 
     def _failed(self, fused: Results, state: State) -> dict[sp.Symbol, ir.Expr]:
         """Whether each guarded result has failed, as one thread sees it."""
-        known = Symbols(fused, self.point.values, {LENGTH: length_of(self.program)}, state.symbols())
+        known = Symbols(fused, self.point.values, state.symbols())
         stored = {r: cast(value, dtype_of(self.row.group.member_of(r).stage.buffer)) for r, value in fused.items()}
         values = Symbols(stored, state.symbols())
 

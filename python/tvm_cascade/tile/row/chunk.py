@@ -9,8 +9,9 @@ from typing import Any
 
 import sympy as sp
 from tvm import ir, tirx
+from tvm.tirx.script import builder as T
 
-from tvm_cascade.algebra.cascade import COUNT, LENGTH
+from tvm_cascade.algebra.cascade import COUNT
 from tvm_cascade.analysis.reducers import combiner_of, identity_of
 from tvm_cascade.steps.move import departure, destination, displacement
 from tvm_cascade.steps.program import Combine, Element, Move, OverPositions, Reduce, Scale, Shift, Step, Tuple
@@ -36,20 +37,28 @@ class Chunk:
     Attributes
     ----------
     count : how many they are.
-    each : runs what it is given for every position, by its number in the chunk.
-    inputs, conditions : what the program reads at a position, as far as it is among some symbols.
+    vector : neighbours among them, which a loop of its own runs over; 0 where each is written out, without loops.
+    value : an expression over the frame at a position, by its number.
     exists : whether a position is one; None where all are.
     existing : how many are.
     first : the state is empty, as far as is known when the kernel is written; None for unknown.
     """
 
     count: int
-    each: Callable[[Callable[[Any], None]], None]
-    inputs: Callable[[Any, set[sp.Symbol]], dict[sp.Symbol, Any]]
-    conditions: Callable[[Any, set[sp.Symbol]], dict[sp.Symbol, ir.Expr]]
+    vector: int
+    value: Callable[[ir.Expr, Any], ir.Expr]
     exists: Callable[[Any], ir.Expr] | None
     existing: ir.Expr
     first: bool | None
+
+    def each(self, emit: Callable[[Any], None]) -> None:
+        """Runs what it is given for every position, by its number in the chunk."""
+        if not self.vector:
+            for k in range(self.count):
+                emit(k)
+            return
+        with T.unroll(self.count // self.vector) as k, T.unroll(self.vector) as e:
+            emit(k * self.vector + e)
 
 
 class ChunkFold:
@@ -57,11 +66,11 @@ class ChunkFold:
 
     Parameters
     ----------
-    length : N as a number.
+    row_values : what has one value a row; see `Point`.
     """
 
-    def __init__(self, program: RowProgram, state: State, row_values: Mapping[sp.Symbol, Any], length: ir.Expr) -> None:
-        self.program, self.state, self.row_values, self.length = program, state, row_values, length
+    def __init__(self, program: RowProgram, state: State, row_values: Mapping[sp.Symbol, Any]) -> None:
+        self.program, self.state, self.row_values = program, state, row_values
         self.dtype = program.reference_dtype
         self.values: dict[sp.Symbol, Any] = {}
         self.old: dict[sp.Symbol, Any] = {}
@@ -123,15 +132,17 @@ class ChunkFold:
                 parts[step.component] = registers(f"{step.component}_parts", chains, dtype)
                 for k in range(chains):
                     put(parts[step.component], k, identity_of(step.reducer, dtype))
-
         read = _read_by(steps)
         selections = {
             step: found for step in steps if isinstance(step, Tuple) and (found := self._elements_of(step)) is not None
         }
 
         def one(k: Any) -> None:
-            here = {s: bind(str(s), value) for s, value in self.chunk.inputs(k, read).items()}
-            conditions = self.chunk.conditions(k, read)
+            inputs, conditions = (
+                {s: self.chunk.value(expression, k) for s, expression in table.items() if s in read}
+                for table in (self.program.position_inputs, self.program.conditions)
+            )
+            here = {s: bind(str(s), value) for s, value in inputs.items()}
             kept_here = {s: (lambda a=a: a[k]) for s, a in self.elements.items()}
             symbols = Symbols(here, kept_here, self._row())
             for step in steps:
@@ -239,7 +250,7 @@ class ChunkFold:
     def _row(self) -> Symbols:
         """Values per row, with references where they have moved to, and n with this chunk."""
         values = {s: (lambda a=a: a[0]) for s, a in self.values.items()}
-        return Symbols(values, self.row_values, {COUNT: lambda: self.state.count, LENGTH: self.length},
+        return Symbols(values, self.row_values, {COUNT: lambda: self.state.count},
                        self.state.symbols())  # fmt: skip
 
     def _moves(self) -> Symbols:

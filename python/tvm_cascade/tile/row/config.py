@@ -1,39 +1,35 @@
-"""The configuration of a row kernel: the thread group of a row, and bytes in flight per thread."""
+"""The configuration of a row kernel: the threads of a row, and bytes in flight per thread."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
-from enum import Enum
 
-from tvm_cascade.analysis.extent import product
+from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.merge.lanes import WARP
-from tvm_cascade.tile.row.linear import VECTOR_BYTES, itemsize
+from tvm_cascade.tile.operand import Unfit
+from tvm_cascade.tile.row.elements import why_not_staged
+from tvm_cascade.tile.row.segment import Peel, even_share, peel_of, share_of
 from tvm_cascade.tile.row.shape import Row
 
 IN_FLIGHT_BYTES = 128
 """Bytes in flight per thread: more hides no more memory latency, and costs occupancy."""
 
 
-class ThreadGroup(Enum):
-    """The threads that share a row."""
-
-    WARP = "warp"
-    BLOCK = "block"
-    CLUSTER = "cluster"
-    GRID = "grid"
-
-
 @dataclass(frozen=True)
 class RowConfig:
-    """The cut of a row.
+    """The cut of rows over blocks, threads and vectors.
 
     Attributes
     ----------
-    thread_group : the threads of a row: a warp, a block, or several blocks of a cluster or the grid, a segment each.
     threads : of a block.
-    vector : neighbouring positions that a thread reads at once.
+    sharing : threads of a block that share a row, or a segment of it: all of them or a warp, of contiguous rows; of
+        strided rows a power of two, at most 32, each of another group of lanes.
+    vector : neighbours in memory that a thread reads at once: positions of a row, or rows, all of which it folds.
     vectors : how many of those it has in flight.
-    segments : blocks of a row.
+    segments : blocks that share a row, a segment each; of strided rows at most 32.
+    clustered : those blocks are a cluster, so that all of them know the whole; otherwise the last of them does.
+    strided : neighbours in memory are rows.
     kept : a row's elements stay in registers until its outputs are written; otherwise they are read again.
     staged : bulk copies bring a row's own elements to shared memory, where they are read, once or again.
     peeled : vectors start where those of memory do, and what of a row lies before and after them is read apart.
@@ -42,11 +38,13 @@ class RowConfig:
     why : it was chosen, in words; empty where a caller did.
     """
 
-    thread_group: ThreadGroup
     threads: int
+    sharing: int
     vector: int
     vectors: int
     segments: int = 1
+    clustered: bool = False
+    strided: bool = False
     kept: bool = False
     staged: bool = False
     peeled: bool = False
@@ -55,33 +53,36 @@ class RowConfig:
     why: str = field(default="", compare=False)
 
     @property
-    def sharing(self) -> int:
-        """Threads of one block that share a row, or a segment of it."""
-        return WARP if self.thread_group is ThreadGroup.WARP else self.threads
+    def is_of_warps(self) -> bool:
+        """Whether a warp has rows by itself."""
+        return self.sharing == WARP and self.segments == 1 and not self.strided
 
     @property
     def positions(self) -> int:
-        """Of a vector."""
-        return self.vector
+        """Of a vector: all of it, or one where neighbours are rows."""
+        return 1 if self.strided else self.vector
 
     @property
     def chunk(self) -> int:
-        """Positions that those threads have in flight together."""
-        return self.sharing * self.vector * self.vectors
+        """Positions that the threads of a row have in flight together."""
+        return self.sharing * self.positions * self.vectors
+
+    @property
+    def lanes(self) -> int:
+        """Threads of a block that have the same part of different rows."""
+        return self.threads // self.sharing
+
+    @property
+    def rows(self) -> int:
+        """Of a block."""
+        return self.lanes * (self.vector if self.strided else 1)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether a thread has all positions of its rows."""
+        return self.sharing == self.segments == 1
 
     def __str__(self) -> str:
-        who = {
-            ThreadGroup.WARP: "a warp a row",
-            ThreadGroup.BLOCK: "a block a row",
-            ThreadGroup.CLUSTER: f"a cluster of {self.segments} blocks a row",
-            ThreadGroup.GRID: f"{self.segments} blocks a row",
-        }
-        levels = {
-            ThreadGroup.WARP: "lanes",
-            ThreadGroup.BLOCK: "lanes and warps",
-            ThreadGroup.CLUSTER: "lanes, warps and the blocks of a cluster",
-            ThreadGroup.GRID: "lanes, warps and blocks",
-        }
         kept = ", kept in registers" if self.kept else ""
         if self.ahead:
             kept += " with what outputs read beside them"
@@ -90,29 +91,92 @@ class RowConfig:
         if self.peeled:
             kept += ", with the ends of rows apart from aligned loads"
         because = f": {self.why}" if self.why else ""
+        return f"{self._shared_out}{kept}{because}"
+
+    @property
+    def _shared_out(self) -> str:
+        """Who has which rows, who merges, and what is in flight."""
+        if self.is_alone:
+            rows = f"a thread for {self.vector} neighbouring rows, {self.lanes} a block"
+            return f"{rows}, {self.vectors} loads in flight"
+        if self.strided:
+            blocks = "a block" if self.segments == 1 else f"{self.segments} blocks"
+            levels = "groups" if self.segments == 1 else "groups and blocks"
+            return (
+                f"{blocks} for {self.rows} neighbouring rows, {self.lanes} lanes of {self.vector}, positions split "
+                f"over {self.sharing} groups of lanes, merged over {levels}, {self.vectors} loads of {self.vector} "
+                f"rows in flight"
+            )
+        who, levels = "a block", "lanes and warps"
+        if self.is_of_warps:
+            who, levels = "a warp", "lanes"
+        elif self.clustered:
+            who, levels = f"a cluster of {self.segments} blocks", "lanes, warps and the blocks of a cluster"
+        elif self.segments > 1:
+            who, levels = f"{self.segments} blocks", "lanes, warps and blocks"
         return (
-            f"{who[self.thread_group]} of {self.threads} threads, merged over {levels[self.thread_group]}, "
-            f"{self.vectors} loads of {self.vector} positions in flight{kept}{because}"
+            f"{who} a row of {self.threads} threads, merged over {levels}, "
+            f"{self.vectors} loads of {self.vector} positions in flight"
         )
 
 
-def own_bytes(row: Row) -> int:
-    """Bytes of a position that no other row reads."""
-    return max(1, sum(s.stride * itemsize(s.dtype) for s in row.folded if not s.is_shared))
+def check_config(row: Row, config: RowConfig, gpu: Gpu) -> None:
+    """Checks that a GPU can run this configuration of a row kernel.
+
+    Raises
+    ------
+    Unfit
+        Where neighbours in memory are others, nobody merges the segments of a row, the extents that they are cut from
+        are not known, outputs read results that no block has, rows have no vectors to start at or break vectors,
+        registers keep less than all of a share, or bulk copies cannot bring the shares of blocks.
+    """
+    peel = peel_of(row, config.vector) if config.peeled else None
+    if reason := _why_not_shared(row, config, gpu) or _why_not_read(row, config, peel, gpu):
+        raise Unfit(reason)
 
 
-def vector_of_memory(row: Row) -> int:
-    """Elements of a widest load of the narrowest input."""
-    return VECTOR_BYTES // min((itemsize(s.dtype) for s in (*row.folded, *row.written)), default=4)
+def _why_not_shared(row: Row, config: RowConfig, gpu: Gpu) -> str:
+    """Why the blocks and threads of a configuration cannot share rows; empty where they can."""
+    segments, sharing = config.segments, config.sharing
+    if config.strided != row.is_strided:
+        beside = "lie apart in memory" if row.is_strided else "lie beside each other in memory"
+        return f"{config}: neighbours along {row.axis.variables[-1].name} {beside}"
+    who, most = ("grids", WARP if config.strided else math.inf)
+    if config.clustered:
+        who, most = "clusters", min(gpu.largest_cluster, sharing)
+    if not config.strided and sharing != config.threads:
+        if sharing != WARP:
+            return f"{sharing} threads a row: expected {WARP}, or all {config.threads} of a block"
+        who, most = "warps", 1
+    if segments > most or (config.clustered and segments & (segments - 1)):
+        return f"{segments} segments of a row, where {who} merge {most} at most"
+    if segments > 1 and row.position_outputs and not config.clustered:
+        return f"{config}: no block has the results that outputs along the axis read"
+    counted = config.clustered or isinstance(row.count, int)
+    if segments > 1 and not (counted and isinstance(row.length, int)):
+        return f"{row.count} rows of {row.length} positions: {segments} segments need extents that are known"
+    return ""
 
 
-def widest_vector(row: Row) -> int:
-    """Elements of a vector: a widest load of the narrowest input, where all accesses are so aligned."""
-    streams = [s for s in (*row.folded, *row.written) if s.stride == 1]
-    neighbours = product(row.along.extents)
-    if not isinstance(neighbours, int) or not row.folded:
-        return 1
-    vector = vector_of_memory(row)
-    while vector > 1 and (neighbours % vector or any(s.alignment % vector for s in streams)):
-        vector //= 2
-    return vector
+def _why_not_read(row: Row, config: RowConfig, peel: Peel | None, gpu: Gpu) -> str:
+    """Why the vectors of a configuration cannot be read, or not be where it wants them; empty where they can."""
+    length = row.length
+    if config.peeled and peel is None:
+        return f"rows of {length} positions have no vectors of {config.vector} to be peeled to"
+    if config.strided and (config.staged or config.ahead):
+        return f"{config}: rows whose neighbours are rows are neither staged nor read ahead"
+    share = None
+    if isinstance(length, int):
+        share = share_of(length if peel is None else peel.most, config.segments, config.positions)
+    if config.kept and (share is None or share > config.chunk):
+        found = "a number that is not known" if share is None else str(share)
+        return f"registers keep {config.chunk} positions of a row, of which a block has {found}"
+    if config.staged:
+        even = even_share(length, config.segments, config.vector, peel) if isinstance(length, int) else None
+        if even is None:
+            return f"a row of {length} positions is no {config.segments} shares of one length"
+        if reason := why_not_staged(row, even, config.chunk, gpu, peel):
+            return reason
+    if peel is None and (widest := row.widest_vector) % config.vector:
+        return f"rows of {length} positions are aligned to vectors of {widest}, not of {config.vector}"
+    return ""

@@ -1,67 +1,139 @@
-"""Row data in a thread's registers: vectors of neighbouring positions or rows."""
+"""Row data on chip: vectors in registers, from memory or from shares that bulk copies stage in shared memory.
+
+What waits in shared memory takes no registers: several blocks of a multiprocessor each have a whole share under way or
+at hand, so that some read memory while others merge their states or write.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import tvm_ffi
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.analysis.extent import as_index, product
 from tvm_cascade.analysis.tir import dtype_of, loads_of
-from tvm_cascade.tile.emit import named, put, registers, when
-from tvm_cascade.tile.fragment import placed
-from tvm_cascade.tile.row.copies import as_multiple, copy_shifted, copy_vector
-from tvm_cascade.tile.row.linear import (
-    INDEX,
-    VECTOR_BYTES,
-    Access,
-    access_of,
-    is_shifted,
-    itemsize,
-    load_width,
-    moved_dtype,
-)
-from tvm_cascade.tile.row.peel import Peel
+from tvm_cascade.devices.device import Gpu
+from tvm_cascade.tile.emit import bind, named, ptx, put, registers, when
+from tvm_cascade.tile.hopper.barrier import Barriers
+from tvm_cascade.tile.memory import INDEX, VECTOR_BYTES, Tensors, as_multiple, copy_shifted, copy_vector, itemsize
+from tvm_cascade.tile.row.linear import Access, Axis, access_of, is_shifted, load_width
+from tvm_cascade.tile.row.segment import Peel, Segment
 from tvm_cascade.tile.row.shape import Row
 from tvm_cascade.transform.printer import cast
 
 _REGISTER_BYTES = 4
 
+_UNIT_BYTES = 16
+"""Bulk copies start at multiples of this, and have multiples of it."""
 
-class Tensors:
-    """The kernel's parameters, and flat views of them.
+_COPY = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+
+_STATE_BYTES = 2 * 1024
+"""Of a block, beside shares: states of its warps and of other blocks, and barriers."""
+
+STAGED_REGISTERS = 32
+"""Of a thread, for what outputs read: where the vectors of a chunk take more, one is read at a time."""
+
+
+def staged_streams(row: Row) -> tuple[Access, ...]:
+    """The staged streams: all that a single row reads along its axis."""
+    found: list[Access] = []
+    for stream in (*row.folded, *row.written):
+        if not stream.is_shared and not any(stream.beside(other) for other in found):
+            found.append(stream)
+    return tuple(found)
+
+
+def staged_bytes(row: Row, positions: int, gpu: Gpu) -> int:
+    """Bytes of shared memory of a block that stages this many positions."""
+    own = sum(s.stride * itemsize(s.dtype) for s in staged_streams(row))
+    return positions * own + _STATE_BYTES + gpu.reserved_shared_bytes
+
+
+def why_not_staged(row: Row, positions: int, piece: int, gpu: Gpu, peel: Peel | None = None) -> str:
+    """Why bulk copies cannot stage this many positions; empty where they can.
 
     Parameters
     ----------
-    own : the program's tensors -> the kernel's parameters.
-    scalars : the program's numbers -> the kernel's.
+    gpu : whose shared memory shares have to fit.
+    peel : where rows start that are brought without their rims.
+    """
+    for stream in staged_streams(row):
+        alignment = stream.alignment if peel is None else peel.aligned(stream).alignment
+        starts = (alignment, piece * stream.stride, positions * stream.stride)
+        if any(n * itemsize(stream.dtype) % _UNIT_BYTES for n in starts):
+            return f"{stream.buffer.name}: rows are no multiples of {_UNIT_BYTES} bytes, as bulk copies need"
+    room = min(gpu.shared_bytes, gpu.block_shared_bytes + gpu.reserved_shared_bytes)
+    if (needed := staged_bytes(row, positions, gpu)) > room:
+        return f"shares of {positions} positions take {needed} of {room} bytes of shared memory"
+    return ""
+
+
+class Staging:
+    """The shared memory of staged positions, with a barrier for each copy.
+
+    Parameters
+    ----------
+    pool : the block's shared memory.
+    positions, piece : of the share, at most, and of a piece; the last piece has the rest.
     """
 
-    def __init__(self, row: Row, own: Mapping[tirx.Var, Any], scalars: Mapping[tirx.Var, Any]) -> None:
-        self.row, self.own, self.scalars = row, own, scalars
-        self.flat: dict[tirx.Var, Any] = {}
+    def __init__(self, pool: Any, row: Row, positions: int, piece: int) -> None:
+        self.streams, self.positions, self.piece = staged_streams(row), positions, piece
+        self.buffers = [
+            named(f"{s.buffer.name}_staged", pool.alloc((positions * s.stride,), s.dtype, align=128))
+            for s in self.streams
+        ]
+        self.barriers = Barriers(pool, -(-positions // piece), 1)
 
-    def declare(self) -> None:
-        """Declares flat views of what is accessed in vectors."""
-        for param, buffer in self.own.items():
-            size = as_index(product(_extent(n) for n in param.ty.shape), INDEX)
-            dtype = moved_dtype(str(param.ty.dtype))
-            self.flat[param] = named(f"{param.name}_flat", T.decl_buffer((size,), dtype, data=buffer.data))
+    def start(self, tensors: Tensors, at: Mapping[tirx.Var, ir.Expr], share: Segment, thread: ir.Expr) -> None:
+        """One thread issues all copies; every thread may wait for them afterwards.
 
-    def flat_of(self, buffer: tirx.Var) -> Any:
-        """The view of a tensor."""
-        return next(view for param, view in self.flat.items() if param.same_as(buffer))
+        Parameters
+        ----------
+        at : the variables of the row.
+        """
+        self.first = share.start
+        full = share.least // self.piece
+        with when(tirx.EQ(thread, tirx.const(0, "int32"))):
+            self.barriers.initialise()
+            ptx("fence.proxy.async.shared::cta")
+            with T.serial(full) as number:
+                self._copy(tensors, at, number, self.piece)
+            for last in range(full, -(-self.positions // self.piece)):
+                known = self.positions - last * self.piece
+                count = known if share.least == share.most else self._left(share, last)
+                self._copy(tensors, at, tirx.const(last, "int32"), count)
+        T.evaluate(T.cuda.cta_sync())
 
-    def own_of(self, buffer: tirx.Var) -> Any:
-        """The kernel's parameter of a program's tensor."""
-        return next(own for param, own in self.own.items() if param.same_as(buffer))
+    def _left(self, share: Segment, number: int) -> ir.Expr:
+        """Positions of a piece that may be short, or not there at all."""
+        left = tirx.max(share.end - share.start - number * self.piece, 0)
+        return bind("left", tirx.min(left, self.piece))
 
-    def place(self, expression: ir.Expr, at: Mapping[tirx.Var, ir.Expr]) -> ir.Expr:
-        """An expression over the frame at a point, with its loads from the kernel's parameters."""
-        return placed(expression, {**at, **self.scalars}, self.own)
+    def _copy(self, tensors: Tensors, at: Mapping[tirx.Var, ir.Expr], number: ir.Expr, count: int | ir.Expr) -> None:
+        sizes = [count * s.stride * itemsize(s.dtype) for s in self.streams]
+        self.barriers.announce(number, sum(sizes))
+        for stream, buffer, size in zip(self.streams, self.buffers, sizes, strict=True):
+            place = number * (self.piece * stream.stride)
+            start = tensors.place(stream.base, at) + cast(self.first, INDEX) * stream.stride + place
+            source = tensors.flat_of(stream.buffer).ptr_to([bind("piece", start)])
+            with nullcontext() if isinstance(count, int) else when(count > 0):
+                ptx(_COPY, buffer.ptr_to([place]), source, T.uint32(size), self.barriers.pointer(number))
+
+    def wait(self, start: ir.Expr) -> None:
+        """Wait for the piece that starts at a position."""
+        self.barriers.wait(bind("number", (start - self.first) // self.piece), 0)
+
+    def source_of(self, stream: Access, start: ir.Expr) -> tuple[Any, ir.Expr] | None:
+        """Where the elements of a stream from a position on are in shared memory; None for one that is not there."""
+        for own, buffer in zip(self.streams, self.buffers, strict=True):
+            if stream.beside(own):
+                return buffer, (start - self.first) * stream.stride
+        return None
 
 
 class Vectors:
@@ -69,14 +141,24 @@ class Vectors:
 
     Parameters
     ----------
+    along : what neighbours are: positions, or rows.
     vector, count : neighbours of a vector, and how many vectors.
     peel : where vectors start, if not with the row.
+    staging : where bulk copies bring rows to shared memory.
     """
 
     def __init__(
-        self, tensors: Tensors, streams: tuple[Access, ...], vector: int, count: int, peel: Peel | None = None
+        self,
+        tensors: Tensors,
+        along: Axis,
+        streams: tuple[Access, ...],
+        vector: int,
+        count: int,
+        peel: Peel | None = None,
+        staging: Staging | None = None,
     ) -> None:
-        self.tensors, self.vector, self.count, self.peel = tensors, vector, count, peel
+        self.tensors, self.along, self.vector = tensors, along, vector
+        self.peel, self.staging = peel, staging
         self.streams = streams if peel is None else tuple(peel.aligned(stream) for stream in streams)
         self.registers = [registers(f"{s.buffer.name}_vectors", count * vector * s.stride, s.dtype) for s in streams]
 
@@ -99,7 +181,7 @@ class Vectors:
 
     def _copy(self, stream: Access, vectors: Any, k: ir.Expr, start: ir.Expr, at: Mapping[tirx.Var, ir.Expr]) -> None:
         size, width = self.vector * stream.stride, load_width(stream, self.vector)
-        source, first = self.source(stream, start, at)
+        source, first = self._source(stream, start, at)
         if self.peel is not None:
             if is_shifted(stream, self.vector):
                 copy_shifted(vectors, k * size, source, first, size, self.peel.is_inside(stream))
@@ -108,8 +190,10 @@ class Vectors:
         for part in range(0, size, width):
             copy_vector(vectors, k * size + part, source, first + part, width)
 
-    def source(self, stream: Access, start: ir.Expr, at: Mapping[tirx.Var, ir.Expr]) -> tuple[Any, ir.Expr]:
-        """The source of a stream's elements: a flat buffer, and the index of the first."""
+    def _source(self, stream: Access, start: ir.Expr, at: Mapping[tirx.Var, ir.Expr]) -> tuple[Any, ir.Expr]:
+        """Where the elements of a stream are read from: a buffer of one dimension, and the place of the first."""
+        if self.staging is not None and (staged := self.staging.source_of(stream, start)) is not None:
+            return staged
         first = self.tensors.place(stream.base, at) + cast(start, INDEX) * stream.stride
         return self.tensors.flat_of(stream.buffer), first
 
@@ -117,7 +201,7 @@ class Vectors:
         """An expression over the frame with registers in place of its loads, at a neighbour by its number."""
 
         def replace(load: ir.TensorLoad) -> ir.Expr:
-            found = access_of(load, self.tensors.row.along)
+            found = access_of(load, self.along)
             for stream, vectors in zip(self.streams, self.registers, strict=True):
                 if found is not None and found.beside(stream):
                     return cast(tirx.BufferLoad(vectors, [index * stream.stride + found.lane]), dtype_of(load))
@@ -127,11 +211,8 @@ class Vectors:
 
     def holds(self, expression: ir.Expr) -> bool:
         """Whether all of an expression's loads are in these registers."""
-        for load in loads_of(expression):
-            found = access_of(load, self.tensors.row.along)
-            if found is None or not any(found.beside(stream) for stream in self.streams):
-                return False
-        return True
+        found = [access_of(load, self.along) for load in loads_of(expression)]
+        return all(one is not None and any(one.beside(stream) for stream in self.streams) for one in found)
 
 
 def registers_of(streams: Iterable[Access], vector: int, peel: Peel | None) -> int:
@@ -149,7 +230,3 @@ def registers_of(streams: Iterable[Access], vector: int, peel: Peel | None) -> i
         if peel is not None and is_shifted(peel.aligned(stream), vector):
             covering = max(covering, own + VECTOR_BYTES // _REGISTER_BYTES)
     return found + covering
-
-
-def _extent(extent: ir.Expr) -> int | ir.Expr:
-    return int(extent) if isinstance(extent, ir.prim.IntImm) else extent

@@ -1,10 +1,14 @@
-"""Accesses along an axis as one linear offset: tensor[base(row) + stride·position + lane].
+"""Access layouts: loads along an axis as one linear offset, and the axis that memory is contiguous along.
 
-x[i, l]          base i·L, stride 1               a thread reads neighbours at once
-points[i, l, 2]  base i·3L, stride 3, lane 2      neighbours are triples
-gain[l]          base 0, stride 1
+    tensor[base(row) + stride·position + lane]
 
-The axis is that of the cascade, or the variables of rows where neighbours are those: x[l, i] has base l·I there.
+    x[i, l]          base i·L, stride 1               a thread reads neighbours at once
+    points[i, l, 2]  base i·3L, stride 3, lane 2      neighbours are triples
+    gain[l]          base 0, stride 1
+
+The axis is that of the cascade, x[row, l], where threads that share a row read neighbouring positions; or the
+variables of rows, x[l, row], where they read neighbouring rows and each folds its own. What is read once a row says
+nothing of it.
 """
 
 from __future__ import annotations
@@ -12,19 +16,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import numpy as np
 from tvm import ir, sym, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.extent import Extent, as_index, product
-from tvm_cascade.analysis.tir import dtype_of, substitute
+from tvm_cascade.analysis.extent import Extent, as_index, extent_of, more_than_one, product, same_extent
+from tvm_cascade.analysis.frame import lookup
+from tvm_cascade.analysis.tir import dtype_of, loads_of, substitute, uses
+from tvm_cascade.tile.memory import INDEX, VECTOR_BYTES, itemsize, moved_dtype
+from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.transform.printer import cast
-
-INDEX = "int64"
-"""The dtype of offsets into memory."""
-
-VECTOR_BYTES = 16
-"""The widest load of a thread."""
 
 
 @dataclass(frozen=True)
@@ -87,11 +87,6 @@ class Access:
         return same and bool(sym.Analyzer().can_prove_equal(self.base, other.base))
 
 
-def moved_dtype(dtype: str) -> str:
-    """The dtype in which elements are copied; booleans are bytes, as CUDA has no boolean vectors."""
-    return "uint8" if dtype == "bool" else dtype
-
-
 def is_shifted(access: Access, neighbours: int) -> bool:
     """Whether vectors are not aligned to their widest load; those of 64-bit elements are read singly."""
     size = itemsize(access.dtype)
@@ -108,15 +103,10 @@ def load_width(access: Access, neighbours: int) -> int:
     return width
 
 
-def itemsize(dtype: str) -> int:
-    """Bytes of an element."""
-    return 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
-
-
 def access_of(load: ir.TensorLoad, axis: Axis) -> Access | None:
     """A load as an access; None where it is not affine in the position, or is loop-invariant."""
-    shape = load.source.ty.shape
-    strides = _strides([_extent(n) for n in shape])
+    shape = [extent_of(n) for n in load.source.ty.shape]
+    strides = [product(shape[d + 1 :]) for d in range(len(shape))]
     stride = _stride(load, strides, axis)
     if stride is None or stride < 1:
         return None
@@ -126,7 +116,7 @@ def access_of(load: ir.TensorLoad, axis: Axis) -> Access | None:
     lane = 0
     if stride > 1:
         last = load.indices[-1]
-        if not (isinstance(last, prim.IntImm) and _extent(shape[-1]) == stride):
+        if not (isinstance(last, prim.IntImm) and shape[-1] == stride):
             return None
         lane, places[-1] = int(last), tirx.const(0, INDEX)
     base: ir.Expr = tirx.const(0, INDEX)
@@ -135,15 +125,6 @@ def access_of(load: ir.TensorLoad, axis: Axis) -> Access | None:
         base = base + cast(place, INDEX) * as_index(step, INDEX)
         alignment = math.gcd(alignment, factor(place) * (step if isinstance(step, int) else 1))
     return Access(load.source, analyzer.simplify(base), alignment, stride, lane)
-
-
-def _extent(extent: ir.Expr) -> Extent:
-    return int(extent) if isinstance(extent, prim.IntImm) else extent
-
-
-def _strides(shape: list[Extent]) -> list[Extent]:
-    """Elements from one index to the next, by dimension, of a compact tensor."""
-    return [product(shape[d + 1 :]) for d in range(len(shape))]
 
 
 def factor(place: ir.Expr) -> int:
@@ -174,3 +155,108 @@ def _stride(load: ir.TensorLoad, strides: list[Extent], axis: Axis) -> int | Non
             return None
         steps = product([steps, extent])
     return found
+
+
+NO_LANES = Axis((), ())
+"""Neighbours in memory are positions of the axis."""
+
+
+def read_lanes(loads: list[ir.TensorLoad], axis: Axis, rows: dict[tirx.Var, Extent]) -> Axis:
+    """The row variables along which memory is contiguous; none where the reduction axis is.
+
+    Parameters
+    ----------
+    loads : of the fold and of its outputs.
+    rows : variables of rows -> extents.
+
+    Raises
+    ------
+    Unfit
+        Where neighbours are neither.
+    """
+    apart = [load for load in loads if _lies_apart(load, axis)]
+    for load in apart:
+        trailing = _trailing(load, rows)
+        for first in range(len(trailing)):
+            lanes = Axis(trailing[first:], tuple(lookup(rows, v) for v in trailing[first:]))
+            if all(access_of(other, lanes) is not None or _is_alike(other, lanes) for other in apart):
+                return lanes
+    for load in apart:
+        if not _gathers(load, axis):
+            raise Unfit(f"{load}: neighbours along {axis.variables[-1].name} lie apart in memory, and none are rows")
+    return NO_LANES
+
+
+def streams_of(
+    loads: list[ir.TensorLoad], axis: Axis, lanes: Axis, extents: dict[tirx.Var, Extent]
+) -> tuple[Access, ...]:
+    """One access for each array of structures that varies with the position, along the axis or along the lanes.
+
+    Streams are read ahead at every point, whatever conditions say: what may lie outside of its tensor is none.
+
+    Parameters
+    ----------
+    extents : of all variables.
+
+    Raises
+    ------
+    Unfit
+        Where some run along rows, and another along the axis.
+    """
+    found: list[Access] = []
+    for load in loads:
+        if not any(uses(index, axis.variables) for index in load.indices):
+            continue
+        access = access_of(load, lanes if lanes.variables else axis)
+        if access is None:
+            _check_apart(load, lanes)
+        elif _is_inside(load, extents) and not any(access.beside(other) for other in found):
+            found.append(access)
+    return tuple(found)
+
+
+def _is_inside(load: ir.TensorLoad, extents: dict[tirx.Var, Extent]) -> bool:
+    """Whether a load is provably in bounds at every point; gathers are not."""
+    analyzer = sym.Analyzer()
+    for var, extent in extents.items():
+        analyzer.bind(var, ir.Range(tirx.const(0, dtype_of(var)), as_index(extent, dtype_of(var))))
+    return all(
+        loads_of(index)
+        or any(index.same_as(v) and same_extent(extents[v], extent_of(size)) for v in extents)
+        or (analyzer.can_prove(index >= 0) and analyzer.can_prove(index < size))
+        for index, size in zip(load.indices, load.source.ty.shape, strict=True)
+    )
+
+
+def _check_apart(load: ir.TensorLoad, lanes: Axis) -> None:
+    """Refuses lanes whose separate loads are far apart in memory."""
+    last = len(load.indices) - 1
+    if any(uses(index, lanes.variables) for index in load.indices[:last]) and not _gathers(load, lanes):
+        raise Unfit(f"{load}: neighbours along {lanes.variables[-1].name} lie apart in memory, those of others do not")
+
+
+def _lies_apart(load: ir.TensorLoad, axis: Axis) -> bool:
+    """Whether neighbours on the axis are no neighbours in memory."""
+    along = [uses(index, axis.variables) for index in load.indices]
+    return any(along) and not along[-1] and access_of(load, axis) is None
+
+
+def _is_alike(load: ir.TensorLoad, lanes: Axis) -> bool:
+    """Whether a load is the same for all neighbours, as the weight of a position is for the features of a row."""
+    return not any(uses(index, lanes.variables) for index in load.indices)
+
+
+def _gathers(load: ir.TensorLoad, axis: Axis) -> bool:
+    """Whether where neighbours are is known at run time alone."""
+    return any(uses(inner, axis.variables) for index in load.indices for inner in loads_of(index))
+
+
+def _trailing(load: ir.TensorLoad, rows: dict[tirx.Var, Extent]) -> tuple[tirx.Var, ...]:
+    """The variables of rows that a load's last indices are, in their order in memory."""
+    found: list[tirx.Var] = []
+    for index, extent in reversed(list(zip(load.indices, load.source.ty.shape, strict=True))):
+        if any(index.same_as(v) for v in rows) and not any(index.same_as(f) for f in found):
+            found.insert(0, index)
+        elif more_than_one(extent_of(extent)):
+            break
+    return tuple(found)

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 import sympy as sp
+import tvm_ffi
 from tvm import ir
 
 from tvm_cascade.algebra.facts.weight import Offsets, offsets_of
 from tvm_cascade.algebra.fold import Component
 from tvm_cascade.algebra.reducer import PROD
-from tvm_cascade.analysis.tir import uses
+from tvm_cascade.analysis.tir import dtype_of, uses
 from tvm_cascade.steps.program import Element, OverPositions, StepProgram, program_of
 from tvm_cascade.steps.verify import verify
+from tvm_cascade.tile.output import member_at
 from tvm_cascade.tile.row.shape import Row, used_atoms
 from tvm_cascade.transform.elements import plan_elements
+from tvm_cascade.transform.printer import cast
 from tvm_cascade.transform.scope import accumulator_dtype, component_dtype
 
 
@@ -110,3 +114,18 @@ def _widest(dtypes: set[str]) -> str:
     """Half-width floats are widened to float32, which has all of their values."""
     floats = [dtype for dtype in ("float64", "float32") if dtype in dtypes]
     return floats[0] if floats else min(dtypes, default="float32")
+
+
+def result_dtype(row: Row, result: sp.Symbol) -> str:
+    """The dtype in which a result is computed."""
+    return accumulator_dtype(dtype_of(row.group.member_of(result).stage.buffer))
+
+
+def of_results(row: Row, value: ir.Expr, results: Mapping[sp.Symbol, ir.Expr]) -> ir.Expr:
+    """A stored value with results in place of the loads that read them, rounded as their tensors round them."""
+
+    def replace(load: ir.TensorLoad) -> ir.Expr:
+        member = member_at(row.group, load)
+        return load if member is None else cast(results[member.result], dtype_of(load))
+
+    return tvm_ffi.structural_map(value, (ir.TensorLoad, replace))

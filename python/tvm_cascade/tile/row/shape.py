@@ -24,10 +24,10 @@ from tvm_cascade.analysis.extract import Group, Member
 from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.tir import dtype_of, loads_of, uses, variables_of
+from tvm_cascade.tile.memory import VECTOR_BYTES, itemsize
 from tvm_cascade.tile.operand import Unfit, read_once
 from tvm_cascade.tile.output import Output, member_at, read_outputs, reads_plainly
-from tvm_cascade.tile.row.linear import Access, Axis
-from tvm_cascade.tile.row.streams import read_lanes, streams_of
+from tvm_cascade.tile.row.linear import Access, Axis, read_lanes, streams_of
 from tvm_cascade.transform.dims import Dims
 from tvm_cascade.transform.guarding import Guarding, guarding, plan_of
 
@@ -87,10 +87,10 @@ class Row:
     @property
     def along(self) -> Axis:
         """Whether neighbours in memory are positions or rows."""
-        return self.lanes if self.is_columns else self.axis
+        return self.lanes if self.is_strided else self.axis
 
     @property
-    def is_columns(self) -> bool:
+    def is_strided(self) -> bool:
         """Whether neighbours in memory are rows."""
         return bool(self.lanes.variables)
 
@@ -99,6 +99,28 @@ class Row:
         """Whether every tensor of floats that it reads is of half width."""
         floats = [s.dtype for s in self.folded if s.dtype in FLOATS]
         return bool(floats) and all(dtype in ("float16", "bfloat16") for dtype in floats)
+
+    @property
+    def own_bytes(self) -> int:
+        """Bytes of a position that no other row reads."""
+        return max(1, sum(s.stride * itemsize(s.dtype) for s in self.folded if not s.is_shared))
+
+    @property
+    def widest_load(self) -> int:
+        """Elements of a widest load of the narrowest input."""
+        return VECTOR_BYTES // min((itemsize(s.dtype) for s in (*self.folded, *self.written)), default=4)
+
+    @property
+    def widest_vector(self) -> int:
+        """Elements of a vector: a widest load of the narrowest input, where all accesses are so aligned."""
+        streams = [s for s in (*self.folded, *self.written) if s.stride == 1]
+        neighbours = product(self.along.extents)
+        if not isinstance(neighbours, int) or not self.folded:
+            return 1
+        vector = self.widest_load
+        while vector > 1 and (neighbours % vector or any(s.alignment % vector for s in streams)):
+            vector //= 2
+        return vector
 
     @cached_property
     def position_outputs(self) -> tuple[Output, ...]:

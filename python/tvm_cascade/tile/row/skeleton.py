@@ -1,48 +1,77 @@
-"""The common part of the memory-bound skeletons: row programs, which read every element of their rows once."""
+"""The table row of memory-bound kernels: row programs, which read every element of their rows once."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from typing import TypeVar
+import math
+
+from tvm import tirx
 
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.devices.device import Instructions
 from tvm_cascade.options import FuseOptions
+from tvm_cascade.tile.estimate import NOMINAL, Work, merge_operations
+from tvm_cascade.tile.row.choice import ranked_configs
+from tvm_cascade.tile.row.config import RowConfig, check_config
+from tvm_cascade.tile.row.kernel import ContiguousKernel, StridedKernel
 from tvm_cascade.tile.row.program import RowProgram, build_row_program
 from tvm_cascade.tile.row.shape import Row, read_row
-from tvm_cascade.tile.skeleton import Skeleton
+from tvm_cascade.tile.row.strided_choice import ranked_strided_configs
+from tvm_cascade.tile.skeleton import Setting, Skeleton
 
-C = TypeVar("C")
+_LATENCY, _ISSUED = 3.3e-9, 2
+"""Seconds of an operation of a merge, each of which waits for the one before, and instructions for it (measured on
+selections of the largest six and eight of 64 to 256 elements)."""
 
 
-class MemorySkeleton(Skeleton[Row, RowProgram, C]):
-    """The base of memory-bound skeletons: kernels of row programs, with configurations C."""
+class RowSkeleton(Skeleton[Row, RowProgram, RowConfig]):
+    """Folds along an axis in memory: contiguous rows, or strided ones whose neighbours in memory are rows."""
 
-    kind, instructions, joint, guards = "memory-bound kernel", Instructions.PTX, True, True
+    name, kind, covers = "row", "memory-bound kernel", "folds along rows or columns of memory"
+    instructions, joint, guards = Instructions.PTX, True, True
     option = "row_kernels"
-
-    @abstractmethod
-    def fitting(self, row: Row) -> Row:
-        """A row shape whose neighbours in memory are those that the skeleton is for.
-
-        Raises
-        ------
-        Unfit
-            Where they are others.
-        """
 
     def read(self, program: Program, group: Group) -> Row:
         """See `read_row`."""
-        return self.fitting(read_row(program, group))
+        return read_row(program, group)
 
     def read_guarded(self, program: Program, group: Group, options: FuseOptions) -> Row:
         """As `read`, with guards."""
-        return self.fitting(read_row(program, group, options.guards))
+        return read_row(program, group, options.guards)
 
     def plan(self, shape: Row) -> RowProgram:
         """See `build_row_program`."""
         return build_row_program(shape)
+
+    def alternatives(self, program: RowProgram, setting: Setting) -> list[RowConfig]:
+        """See `ranked_configs`, and `ranked_strided_configs`."""
+        ranked = ranked_strided_configs if program.row.is_strided else ranked_configs
+        return ranked(program.row, setting.gpu)
+
+    def check(self, program: RowProgram, config: RowConfig, setting: Setting) -> None:
+        """See `check_config`."""
+        check_config(program.row, config, setting.gpu)
+
+    def seconds(self, program: RowProgram, config: RowConfig, work: Work, setting: Setting) -> float:
+        """What memory takes, or the threads of a row for their merges: one for each position, one for each level.
+
+        Merges of strided rows are not counted.
+        """
+        moving = super().seconds(program, config, work, setting)
+        if config.strided:
+            return moving
+        row, gpu = program.row, setting.gpu
+        length, count = (n if isinstance(n, int) else NOMINAL for n in (row.length, row.count))
+        sharing = config.sharing * config.segments
+        merges = -(-length // sharing) + math.log2(sharing)
+        operations = merges * sum(merge_operations(stage) for stage in row.program.stages)
+        rate = gpu.operations_per_second / _ISSUED
+        merging = operations * max(_LATENCY, count * sharing / rate if rate else 0.0)
+        return max(moving, merging)
+
+    def emit(self, program: RowProgram, config: RowConfig, name: str) -> tirx.PrimFunc:
+        """See `RowKernel`."""
+        return (StridedKernel if config.strided else ContiguousKernel)(program, config).build(name)
 
     def fast_math(self, program: RowProgram) -> bool:
         """Where all inputs are of half width."""

@@ -1,84 +1,92 @@
-"""A thread's loop over its row: vectors in flight, each chunk folded as it arrives."""
+"""A thread's passes over its rows: vectors in flight, each chunk folded as it arrives.
+
+contiguous rows    a vector is of neighbouring positions of one row; the rim of a peeled row is a pass by itself
+strided rows       a vector is of neighbouring rows at one position, each of which has its own state
+"""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from typing import Any
 
 import sympy as sp
+import tvm_ffi
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.analysis.tir import loads_of
-from tvm_cascade.tile.emit import bind, put, registers, when
+from tvm_cascade.algebra.cascade import LENGTH
+from tvm_cascade.analysis.extent import extent_of, same_extent
+from tvm_cascade.analysis.tir import dtype_of, loads_of, uses
+from tvm_cascade.tile.emit import bind, in_register, put, registers, when
+from tvm_cascade.tile.memory import Tensors, moved_dtype
+from tvm_cascade.tile.merge.block import ThreadStates
 from tvm_cascade.tile.row.chunk import Chunk, ChunkFold
-from tvm_cascade.tile.row.cut import Cut
-from tvm_cascade.tile.row.elements import Tensors, Vectors
+from tvm_cascade.tile.row.config import RowConfig
+from tvm_cascade.tile.row.elements import Staging, Vectors
 from tvm_cascade.tile.row.linear import Access
-from tvm_cascade.tile.row.peel import Peel
 from tvm_cascade.tile.row.program import RowProgram
-from tvm_cascade.tile.row.segment import Segment
-from tvm_cascade.tile.row.staging import StagedVectors, Staging
+from tvm_cascade.tile.row.segment import Peel, Segment
 from tvm_cascade.tile.state import State
+from tvm_cascade.transform.printer import cast
 
 
 class Point:
-    """One row: the values of its variables, and of the inputs that have one value a row."""
+    """One row: its variables, and by symbol what has one value a row, N among it."""
 
     def __init__(self, program: RowProgram, tensors: Tensors, at: Mapping[tirx.Var, ir.Expr]) -> None:
         self.at = dict(at)
         self.values: dict[sp.Symbol, Any] = {
             s: bind(str(s), tensors.place(expression, self.at)) for s, expression in program.row_inputs.items()
         }
-
-
-def length_of(program: RowProgram) -> ir.Expr:
-    """N as a number."""
-    extent, dtype = program.row.length, program.reference_dtype
-    return tirx.const(extent, dtype) if isinstance(extent, int) else extent.astype(dtype)
+        extent, dtype = program.row.length, program.reference_dtype
+        self.values[LENGTH] = tirx.const(extent, dtype) if isinstance(extent, int) else extent.astype(dtype)
 
 
 class Sweep:
-    """Emits the passes of one thread over its row.
+    """Emits the passes of one thread over its rows.
 
     Parameters
     ----------
-    point : the row.
+    point : the row, or the first of them.
     segment : what of it the thread's block has.
     member : the thread's number among those that share it.
     staging : where bulk copies bring it to shared memory.
     peel : where its vectors start, if not with the row.
+    place : of the first of strided rows along the lanes.
 
     Attributes
     ----------
     sure : vectors of the chunk at hand that every thread has, whatever the row, of a guarded one.
+    beside : loads that all strided rows of a position share, with registers for them.
     """
 
     def __init__(
         self,
         program: RowProgram,
-        config: Cut,
+        config: RowConfig,
         tensors: Tensors,
         point: Point,
         segment: Segment,
         member: ir.Expr,
         staging: Staging | None = None,
         peel: Peel | None = None,
+        place: ir.Expr | None = None,
     ) -> None:
         self.program, self.config, self.tensors, self.at = program, config, tensors, point.at
         self.segment, self.member, self.row, self.row_values = segment, member, program.row, point.values
-        self.staging, self.peel = staging, peel
+        self.staging, self.peel, self.first = staging, peel, place
         self.vectors = self.registers_for(self.row.folded, config.vectors)
         self.beside_kept = self.registers_for(self.fresh(), config.vectors) if config.ahead else None
-        self.length = length_of(program)
         self.sure = 0
+        self.by_row: dict[tirx.Var, Any] = {}
+        self.beside = [] if place is None else self._read_beside()
 
     def registers_for(self, streams: tuple[Access, ...], count: int) -> Vectors:
         """Registers for so many vectors of some streams."""
-        if self.staging is not None:
-            return StagedVectors(self.staging, self.tensors, streams, self.config.vector, count, self.peel)
-        return Vectors(self.tensors, streams, self.config.vector, count, self.peel)
+        along, vector = self.row.along, self.config.vector
+        return Vectors(self.tensors, along, streams, vector, count, self.peel, self.staging)
 
     def fresh(self) -> tuple[Access, ...]:
         """Streams that outputs read and that are not resident."""
@@ -86,8 +94,8 @@ class Sweep:
         return tuple(s for s in self.row.written if not any(s.beside(other) for other in kept))
 
     def fold(self, state: State) -> None:
-        """Folds the thread's positions into a state."""
-        fold = ChunkFold(self.program, state, self.row_values, self.length)
+        """Folds the thread's positions of a row into a state."""
+        fold = ChunkFold(self.program, state, self.row_values)
 
         def one(start: ir.Expr, guarded: bool, first: bool | None) -> None:
             existing = self.existing(start, guarded)
@@ -98,6 +106,27 @@ class Sweep:
                 self.load(self.beside_kept, start, guarded)
             with when(existing > 0) if guarded else nullcontext():
                 fold.fold(self.chunk(start, guarded, first, existing, lambda index: index))
+
+        self.each_chunk(one)
+
+    def fold_rows(self, states: ThreadStates) -> None:
+        """Folds the thread's positions of strided rows into their states."""
+        inputs: dict[sp.Symbol, Any] = {}
+        for symbol, expression in self.program.row_inputs.items():
+            inputs[symbol] = registers(str(symbol), self.config.vector, dtype_of(expression))
+            with T.unroll(self.config.vector) as row:
+                put(inputs[symbol], row, self.tensors.place(expression, self.row_at(row)))
+        states.clear()
+
+        def one(start: ir.Expr, guarded: bool, first: bool | None) -> None:
+            self.load(self.vectors, start, guarded)
+            existing = self.existing(start, guarded)
+            with when(existing > 0) if guarded else nullcontext(), T.unroll(self.config.vector) as row:
+                states.take(row)
+                values = self.row_values | {s: (lambda a=a: a[row]) for s, a in inputs.items()}
+                fold = ChunkFold(self.program, states.state, values)
+                fold.fold(self.chunk(start, guarded, first, existing, lambda k: k * self.config.vector + row))
+                states.leave(row)
 
         self.each_chunk(one)
 
@@ -127,7 +156,10 @@ class Sweep:
 
     def origin(self, start: ir.Expr, k: Any) -> tuple[Mapping[tirx.Var, ir.Expr], ir.Expr]:
         """The memory coordinates of its start: the outer variables, and the index along the contiguous axis."""
-        return self.at, self.position(start, k)
+        position = self.position(start, k)
+        if self.first is None:
+            return self.at, position
+        return {**self.at, **self.row.axis.at(position)}, self.first
 
     def there(self, start: ir.Expr, k: Any) -> ir.Expr:
         """Whether the k-th vector of a chunk exists."""
@@ -135,10 +167,15 @@ class Sweep:
         return tirx.any(k < self.sure, before) if self.sure else before
 
     def load(self, vectors: Vectors, start: ir.Expr, guarded: bool) -> None:
-        """All vectors of a chunk."""
+        """All vectors of a chunk, and what the rows of its positions share."""
         with T.unroll(self.config.vectors) as k:
             at, place = self.origin(start, k)
             vectors.load(k, place, at, self.there(start, k) if guarded else None)
+        for load, registers_of in self.beside if vectors is self.vectors else ():
+            with T.unroll(self.config.vectors) as k:
+                position = self.before_end(self.position(start, k), guarded)
+                value = self.tensors.place(load, {**self.at, **self.row.axis.at(position)})
+                put(registers_of, k, cast(value, moved_dtype(dtype_of(load))))
 
     def chunk(
         self, start: ir.Expr, guarded: bool, first: bool | None, existing: ir.Expr, element: Callable[[Any], Any]
@@ -150,36 +187,31 @@ class Sweep:
         existing : how many there are.
         element : the number of a position -> that of its element among those that the thread holds.
         """
-        config, program = self.config, self.program
-
-        def each(emit: Callable[[Any], None]) -> None:
-            with T.unroll(config.vectors) as k, T.unroll(config.positions) as e:
-                emit(k * config.positions + e)
+        config = self.config
 
         def read(expression: ir.Expr, index: Any) -> ir.Expr:
             replaced = self.from_registers(expression, element(index))
             beside = guarded and bool(loads_of(replaced)) and not self.vectors.holds(expression)
             return self.place(replaced, start, element(index), beside)
 
-        def inputs(index: Any, of: set[sp.Symbol]) -> dict[sp.Symbol, ir.Expr]:
-            return {s: read(e, index) for s, e in program.position_inputs.items() if s in of}
-
-        def conditions(index: Any, of: set[sp.Symbol]) -> dict[sp.Symbol, ir.Expr]:
-            return {s: read(e, index) for s, e in program.conditions.items() if s in of}
-
         def exists(index: Any) -> ir.Expr:
             return self.there(start, index // config.positions)
 
-        count = config.positions * config.vectors
-        return Chunk(count, each, inputs, conditions, exists if guarded else None, existing, first)
+        count = config.vectors * config.positions
+        return Chunk(count, config.positions, read, exists if guarded else None, existing, first)
 
     def from_registers(self, expression: ir.Expr, index: Any) -> ir.Expr:
         """An expression over the frame with registers in place of loads, at an element by its number."""
-        return self.vectors.from_registers(expression, index)
 
-    def once_a_row(self, value: ir.Expr) -> ir.Expr:
-        """A value with its loop-invariant loads hoisted out of the pass."""
-        return value
+        def replace(load: ir.TensorLoad) -> ir.Expr:
+            for known, registers_of in self.beside:
+                if tvm_ffi.structural_equal(load, known):
+                    return cast(registers_of[index // self.config.vector], dtype_of(load))
+            return load
+
+        if self.beside:
+            expression = tvm_ffi.structural_map(expression, (ir.TensorLoad, replace))
+        return self.vectors.from_registers(expression, index)
 
     def existing(self, start: ir.Expr, guarded: bool) -> ir.Expr:
         """How many positions of a chunk exist; vectors are complete or absent."""
@@ -193,25 +225,117 @@ class Sweep:
         return count[0]
 
     def place(self, expression: ir.Expr, start: ir.Expr, index: Any, beside: bool = False) -> ir.Expr:
-        """An expression over the frame at a position of a chunk, by its number in the thread's share.
+        """An expression over the frame at a neighbour of a chunk, by its number in the thread's share.
 
         Parameters
         ----------
         beside : the position may be past the end, where the last one is read.
         """
         vector = self.config.vector
-        position = self.before_end(self.position(start, index // vector) + index % vector, beside)
-        return self.tensors.place(expression, {**self.at, **self.row.axis.at(position)})
+        position, number = self.position(start, index // vector), index % vector
+        position = self.before_end(position + number if self.first is None else position, beside)
+        return self.tensors.place(expression, {**self.row_at(number), **self.row.axis.at(position)})
 
     def before_end(self, position: ir.Expr, beside: bool) -> ir.Expr:
         """A position, or the last one in place of those past the end."""
         return tirx.min(position, self.segment.end - 1) if beside else position
 
-    def per_row(self, name: str, value: Callable[[Mapping[tirx.Var, ir.Expr]], ir.Expr]) -> ir.Expr:
+    def row_at(self, row: ir.Expr) -> dict[tirx.Var, ir.Expr]:
+        """The values of row variables, and of what `per_row` computed; of strided rows by their number."""
+        if self.first is None:
+            return self.at
+        known = {var: values[row] for var, values in self.by_row.items()}
+        return {**self.at, **self.row.lanes.at(self.first + row), **known}
+
+    def per_row(self, name: str, value: Callable[[Mapping[tirx.Var, ir.Expr]], ir.Expr]) -> tirx.Var:
         """A per-row value, computed once, as a variable that `place` substitutes.
 
         Parameters
         ----------
         value : the values of the variables of rows -> the value.
         """
-        return bind(name, value(self.at))
+        if self.first is None:
+            return bind(name, value(self.at))
+        return self.hold(name, lambda row: value(self.row_at(row)))
+
+    def hold(self, name: str, value: Callable[[ir.Expr], ir.Expr]) -> tirx.Var:
+        """As `per_row`, of the number of a strided row among the thread's."""
+        dtype = dtype_of(value(tirx.const(0, "int32")))
+        values = registers(name, self.config.vector, dtype)
+        with T.unroll(self.config.vector) as row:
+            put(values, row, value(row))
+        var = tirx.Var(name, dtype)
+        self.by_row[var] = values
+        return var
+
+    def once_a_row(self, value: ir.Expr) -> ir.Expr:
+        """A value of strided rows with its loop-invariant loads hoisted out of the pass."""
+
+        def replace(load: ir.TensorLoad) -> ir.Expr:
+            if any(uses(i, self.row.axis.variables) for i in load.indices) or not self._is_whole(load):
+                return load
+            return self.per_row(f"{load.source.name}_of_row", lambda at: self.tensors.place(load, at))
+
+        return value if self.first is None else tvm_ffi.structural_map(value, (ir.TensorLoad, replace))
+
+    def _read_beside(self) -> list[tuple[ir.TensorLoad, Any]]:
+        """Registers for the loads that all rows of a position share."""
+        read = (*self.program.position_inputs.values(), *self.program.conditions.values())
+        found: list[tuple[ir.TensorLoad, Any]] = []
+        for load in (load for expression in read for load in loads_of(expression)):
+            shared = any(uses(i, self.row.axis.variables) for i in load.indices) and self._is_whole(load)
+            shared = shared and not any(uses(i, self.row.lanes.variables) for i in load.indices)
+            if shared and not any(tvm_ffi.structural_equal(load, known) for known, _ in found):
+                name, dtype = f"{load.source.name}_beside", moved_dtype(dtype_of(load))
+                found.append((load, registers(name, self.config.vectors, dtype)))
+        return found
+
+    def _is_whole(self, load: ir.TensorLoad) -> bool:
+        """Whether a load has its place in the tensor at every point, not only where a condition holds."""
+        extents = self.row.group.frame.extents
+        return all(
+            any(index.same_as(v) and same_extent(extents[v], extent_of(size)) for v in extents)
+            for index, size in zip(load.indices, load.source.ty.shape, strict=True)
+        )
+
+
+class Rim(Sweep):
+    """Emits the passes of one thread over its position of the rim, which is read before those of the body.
+
+    Each of the first threads of the row has one position.
+
+    Parameters
+    ----------
+    head, end : where the body starts and ends.
+    member : the thread's number among those of all blocks that share the row.
+    """
+
+    def __init__(
+        self,
+        program: RowProgram,
+        config: RowConfig,
+        tensors: Tensors,
+        point: Point,
+        peel: Peel,
+        head: ir.Expr,
+        end: ir.Expr,
+        member: ir.Expr,
+    ) -> None:
+        alone = dataclasses.replace(config, vector=1, vectors=1, kept=True, staged=False)
+        super().__init__(program, alone, tensors, point, Segment.whole(peel.length), member)
+        beyond = end + (member - head)
+        self.own = in_register("rim", tirx.Select(member < head, member, beyond))
+        self.vectors.load(tirx.const(0, "int32"), self.own, self.at, self.own < self.segment.end)
+
+    def each_chunk(self, emit: Callable[[ir.Expr, bool, bool | None], None]) -> None:
+        """Emits the one position, which most threads do not have."""
+        emit(self.own, True, None)
+
+    def position(self, start: ir.Expr, _k: Any) -> ir.Expr:
+        """The position itself."""
+        return start
+
+    def load(self, vectors: Vectors, start: ir.Expr, guarded: bool) -> None:
+        """Loads what only outputs read."""
+        if vectors is not self.vectors:
+            super().load(vectors, start, guarded)

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.emit import bind, put, registers, when
+from tvm_cascade.tile.emit import bind, kernel_extent, put, registers, when
+from tvm_cascade.tile.fragment import DTYPE, ROWS, placed
 from tvm_cascade.tile.hopper import wgmma
 from tvm_cascade.tile.hopper.barrier import Ring
 from tvm_cascade.tile.skeletons.product.config import steps_of
 from tvm_cascade.tile.skeletons.product.epilogue import Epilogue
 from tvm_cascade.tile.skeletons.product.feed import ProductFeed
-from tvm_cascade.tile.skeletons.product.partial import PartialSums
 from tvm_cascade.tile.skeletons.product.raster import Tile
 from tvm_cascade.tile.work import GROUP_ROWS, Threads
 
@@ -30,11 +30,9 @@ class Consumer:
     sums : registers of its accumulators, for each 64 rows one array of each sum of products.
     """
 
-    def __init__(
-        self, feed: ProductFeed, threads: Threads, epilogue: Epilogue, partial: PartialSums | None, rank: ir.Expr | int
-    ) -> None:  # fmt: skip
-        self.partial, self.rank = partial, rank
-        self.feed, self.threads, self.epilogue, self.config = feed, threads, epilogue, feed.config
+    def __init__(self, feeds: Sequence[ProductFeed], threads: Threads, epilogue: Epilogue, rank: ir.Expr | int) -> None:
+        feed = feeds[0]
+        self.feed, self.threads, self.epilogue, self.config, self.rank = feed, threads, epilogue, feed.config, rank
         self.index = bind("consumer", threads.group - 1)
         parts = self.config.own_rows // GROUP_ROWS
         self.sums = [
@@ -54,25 +52,22 @@ class Consumer:
         self.epilogue.start(self.index, self.threads)
         with each_tile() as tile:
             self._sum(tile)
-            if self.partial is not None:
-                arrays = [array for of_part in self.sums for array in of_part]
-                self.partial.exchange(arrays, self.index, self.rank, self.feed.memory, self.threads)
-                tile = dataclasses.replace(tile, first_column=tile.first_column + self.rank * self.config.share)
             self.epilogue.emit(tile, self.sums, self.index, self.threads)
         self.epilogue.drain(self.threads)
-        if self.partial is not None:
-            self.partial.leave()
 
     def _sum(self, tile: Tile) -> None:
         """The sums of a tile, which are 0 where there are no steps."""
         if isinstance(steps_of(self.feed.shape), int):
             self._sum_tile(tile)
             return
+        self._clear()
+        with when(self.feed.steps > 0):
+            self._sum_tile(tile)
+
+    def _clear(self) -> None:
         for array in (array for of_part in self.sums for array in of_part):
             with T.unroll(self.config.columns // 2) as k:
                 put(array, k, tirx.const(0.0, "float32"))
-        with when(self.feed.steps > 0):
-            self._sum_tile(tile)
 
     def _sum_tile(self, tile: Tile) -> None:
         """The sums of a tile; a stage is released once the products after those that read it are under way."""
@@ -109,3 +104,106 @@ class Consumer:
     def _release(self) -> None:
         self.feed.release(self.read.stage, self.threads)
         self.read.advance()
+
+
+class PromotedConsumer(Consumer):
+    """Emits a consumer warp group whose sums leave the tensor cores every few steps, and are added in float32.
+
+        for every `promoted` steps along k:    narrow = Σ A @ Bᵀ on tensor cores;    sums += narrow in float32
+
+    The tensor cores of Hopper keep about twelve bits of sums of float8 products, relative to the largest of them; what
+    is lost then does not grow with k. While one consumer adds, the products of the other are under way.
+
+    Attributes
+    ----------
+    narrow : what the tensor cores have summed since the last promotion, like `sums`.
+    """
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        count = self.config.columns // 2
+        self.narrow = [[registers(f"narrow_{part}", count) for _ in of_part] for part, of_part in enumerate(self.sums)]
+
+    @property
+    def summed(self) -> list[list[Any]]:
+        """The narrow sums."""
+        return self.narrow
+
+    def _sum_tile(self, tile: Tile) -> None:
+        """The sums of a tile, promoted after every few steps and at the end."""
+        count, every = self.feed.part(self.rank)[1], self.config.promoted
+        self._clear()
+        self._begin(tile)
+        with T.serial((count + (every - 1)) // every) as turn:
+            self._start(tile, turn)
+            self._sum_steps(tirx.const(1, "int32") if every == 1 else tirx.min(every, count - turn * every))
+            self._promote()
+
+    def _begin(self, tile: Tile) -> None:
+        """Emits what comes before the first turn: nothing."""
+
+    def _start(self, tile: Tile, turn: ir.Expr) -> None:
+        """Emits what comes before the steps of a turn: nothing."""
+
+    def _promote(self) -> None:
+        for part, (sums, narrow) in enumerate(zip(self.sums, self.narrow, strict=True)):
+            for wide, own in zip(sums, narrow, strict=True):
+                for k in range(self.config.columns // 2):
+                    put(wide, k, self._added(wide[k], own[k], part, k // 2 % 2))
+
+    def _added(self, wide: ir.Expr, narrow: ir.Expr, part: int, row: int) -> ir.Expr:
+        """The sum with what the tensor cores have summed, of one of a thread's rows."""
+        return wide + narrow
+
+
+class ScaledConsumer(PromotedConsumer):
+    """Emits a consumer that multiplies the products of every step by scales of its rows and of the tile's columns.
+
+        sums[i, j] += down[i, b]·across[b] · Σ_{k in block b} A[i, k]·B[j, k]
+
+    A thread loads the scales of a step while the products of the one before are under way.
+
+    Attributes
+    ----------
+    scales : of a thread's rows in the step under way, two for each 64 rows.
+    down, across : of its rows and of the tile's columns in the next one.
+    """
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        count = len(ROWS) * len(self.sums)
+        self.scales, self.down, self.across = (
+            registers(name, n) for name, n in (("scales", count), ("down_ahead", count), ("across_ahead", 1))
+        )
+
+    def _begin(self, tile: Tile) -> None:
+        """Loads the scales of the first step."""
+        self._load(tile, tirx.const(0, "int32"))
+
+    def _start(self, tile: Tile, turn: ir.Expr) -> None:
+        """Takes the scales of a step, and loads those of the next one."""
+        for k in range(len(ROWS) * len(self.sums)):
+            put(self.scales, k, self.down[k] * self.across[0])
+        self._load(tile, bind("next_step", tirx.min(turn + 1, self.feed.steps - 1)))
+
+    def _load(self, tile: Tile, step: ir.Expr) -> None:
+        shape, feed, threads = self.feed.shape, self.feed, self.threads
+        assert shape.scales is not None
+        inner = shape.inner.places(step * feed.left.depth)
+        places = {**tile.batch, **inner, **shape.right.line.places(tile.first_column)}
+        put(self.across, 0, self._product(shape.scales.across, places))
+        for part in range(len(self.sums)):
+            first = tile.first_row + self.index * self.config.own_rows + (part * GROUP_ROWS + threads.warp * 16)
+            for r in ROWS:
+                last = kernel_extent(shape.left.line.extent) - 1
+                row = bind("scaled_row", tirx.min(first + threads.lane // 4 + 8 * r, last))
+                value = self._product(shape.scales.down, {**places, **shape.left.line.places(row)})
+                put(self.down, len(ROWS) * part + r, value)
+
+    def _product(self, factors: Sequence[ir.Expr], places: dict[tirx.Var, ir.Expr]) -> ir.Expr:
+        values = [placed(factor, places, self.feed.buffers) for factor in factors]
+        return math.prod(values, start=tirx.const(1.0, DTYPE))
+
+    def _added(self, wide: ir.Expr, narrow: ir.Expr, part: int, row: int) -> ir.Expr:
+        """The sum with the scaled products."""
+        return wide + narrow * self.scales[len(ROWS) * part + row]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import tvm_ffi
@@ -11,46 +13,88 @@ from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.extract import Member
+from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.tir import dtype_of
-from tvm_cascade.tile.emit import bind, branches, kernel_extent, ptx, registers, when
+from tvm_cascade.tile.emit import bind, branches, kernel_extent, ptx, when
 from tvm_cascade.tile.fragment import COLUMNS_PER_STEP, DTYPE, NEIGHBOURS, QUAD, ROWS, TilePrinter, placed
 from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
-from tvm_cascade.tile.hopper.matrices import MatrixStore
-from tvm_cascade.tile.operand import MATRIX_DTYPES, STORED_BYTES
+from tvm_cascade.tile.hopper.driver import Initialised
+from tvm_cascade.tile.hopper.stores import CHUNK, BulkStores, MatrixStore, store_pair
+from tvm_cascade.tile.operand import STORED_BYTES
 from tvm_cascade.tile.output import Output, columns_beyond, member_at
-from tvm_cascade.tile.skeletons.product.config import SUM_BYTES, ProductConfig
+from tvm_cascade.tile.skeletons.product.config import SUM_BYTES
+from tvm_cascade.tile.skeletons.product.feed import ProductFeed
+from tvm_cascade.tile.skeletons.product.partial import PartialSums
 from tvm_cascade.tile.skeletons.product.raster import Tile, ends_with
-from tvm_cascade.tile.skeletons.product.shape import MatrixProduct
-from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Threads
+from tvm_cascade.tile.work import GROUP_ROWS, Threads
 from tvm_cascade.transform.printer import cast
-
-_STORED = 8
-"""The first named barrier of the consumers' stores."""
-
-_CHUNK = 16
-"""Bytes that are swizzled together."""
 
 
 class Epilogue:
-    """Emits the epilogue of a consumer."""
+    """What consumers do with the sums of a tile.
 
-    def __init__(self, shape: MatrixProduct, config: ProductConfig, buffers: Mapping[tirx.Var, Any]) -> None:
-        self.shape, self.config, self.buffers = shape, config, buffers
+    Attributes
+    ----------
+    copies : bulk copies of outputs.
+    meets_late : blocks of a cluster wait for each other before they send sums, not before they copy operands.
+    """
+
+    copies: Mapping[tirx.Var, TensorMap] = MappingProxyType({})
+    meets_late = False
+
+    def declare(self) -> None:
+        """Declares what a thread keeps from the start on."""
+
+    def allocate(self, pool: Any, rank: ir.Expr | int) -> None:
+        """Shared memory, of a block of that rank in its cluster."""
+
+    def barriers(self) -> list[Initialised]:
+        """What one thread initialises."""
+        return []
+
+    def start(self, index: ir.Expr, threads: Threads) -> None:
+        """Emits what a consumer does before its first tile."""
+
+    def emit(self, tile: Any, sums: Sequence[Sequence[Any]], index: ir.Expr, threads: Threads) -> None:
+        """Emits what becomes of a tile.
+
+        Parameters
+        ----------
+        sums : for each 64 rows the registers of each sum of products.
+        index : of the consumer.
+        """
+        raise NotImplementedError
+
+    def drain(self, threads: Threads) -> None:
+        """Emits what a consumer does after its last tile."""
+
+
+class MapEpilogue(Epilogue):
+    """Stores maps of the sums."""
+
+    def __init__(self, feed: ProductFeed) -> None:
+        self.feed, self.shape, self.config, self.buffers = feed, feed.shape, feed.config, feed.buffers
         self.read: dict[ir.TensorLoad, tuple[Member | None, int]] = {}
         self.copies = {
             buffer: TensorMap(operand, self._own(buffer), GROUP_ROWS, BOX_BYTES // operand.size)
-            for buffer, operand in shape.tiled.items()
-            if config.stores_boxes(operand)
+            for buffer, operand in self.shape.tiled.items()
+            if self.config.stores_boxes(operand)
         }
 
     def _own(self, tensor: tirx.Var) -> Any:
-        return next(own for param, own in self.buffers.items() if param.same_as(tensor))
+        return lookup(self.buffers, tensor)
 
-    def allocate(self, pool: Any) -> None:
-        """Shared memory for boxes that are on their way, [consumer, box, row, two bytes]."""
+    def allocate(self, pool: Any, rank: ir.Expr | int) -> None:
+        """Shared memory for boxes that are on their way, [consumer, box, row, two bytes], and for partial sums."""
         if self.copies:
             shape = (self.config.consumers, self.config.staged, GROUP_ROWS, BOX_BYTES // STORED_BYTES)
             self.staging = pool.alloc(shape, "uint16", align=1024)
+        arrays = self.config.own_rows // GROUP_ROWS * len(self.feed.rights)
+        self.rank, self.partial = rank, PartialSums(self.config, arrays, pool) if self.config.splits > 1 else None
+
+    def barriers(self) -> list[Initialised]:
+        """Those of partial sums."""
+        return [] if self.partial is None else [self.partial]
 
     @property
     def boxes(self) -> int:
@@ -58,19 +102,14 @@ class Epilogue:
         across = sum(-(-self.config.share // copies.per_box) for copies in self.copies.values())
         return across * self.config.own_rows // GROUP_ROWS
 
-    def start(self, index: ir.Expr, threads: Threads) -> None:
-        """Emits what a consumer does before its first tile: nothing."""
-
     def emit(self, tile: Tile, sums: Sequence[Sequence[Any]], index: ir.Expr, threads: Threads) -> None:
-        """Stores every output.
-
-        Parameters
-        ----------
-        sums : for each 64 rows the registers of each sum of products.
-        index : of the consumer.
-        """
+        """Stores every output, of the block's columns where blocks of a cluster have parts of the sums."""
+        if self.partial is not None:
+            arrays = [array for of_part in sums for array in of_part]
+            self.partial.exchange(arrays, index, self.rank, self.feed.memory, threads)
+            tile = replace(tile, first_column=tile.first_column + self.rank * self.config.share)
         self.tile, self.index, self.threads, self.stored = tile, index, threads, 0
-        lane = threads.lane
+        self.stores, lane = BulkStores(threads, self.config.consumers, index, threads.leads), threads.lane
         self.lane_column = bind("lane_column", lane % 4 * 2)
         for part, registers_of in enumerate(sums):
             self.sums = registers_of
@@ -88,6 +127,8 @@ class Epilogue:
         """Waits for outstanding copies before the block ends."""
         with when(threads.leads):
             ptx("cp.async.bulk.wait_group", 0)
+        if self.partial is not None:
+            self.partial.leave()
 
     @staticmethod
     def within(place: ir.Expr, extent: Any) -> ir.Expr:
@@ -142,7 +183,9 @@ class Epilogue:
                 first = bind("stored_column", self.tile.first_column + j * 8 + self.lane_column)
                 if paired:
                     with when(self._has(output, r, first, columns)):
-                        self._store_pair(output, r, first, j)
+                        target = self._own(output.buffer).ptr_to(self._indices(output, r, first))
+                        pair = [self._narrow(output, r, first + e, j * 4 + 2 * r + e) for e in NEIGHBOURS]
+                        store_pair(target, pair, dtype_of(output.buffer), "stored_pair")
                     continue
                 for e in NEIGHBOURS[:: output.every]:
                     with when(self._has(output, r, first + e, columns)):
@@ -157,24 +200,14 @@ class Epilogue:
     def _indices(self, output: Output, row: int, column: ir.Expr) -> list[ir.Expr]:
         return [placed(index, self._places(self.rows[row], column), self.buffers) for index in output.indices]
 
-    def _store_pair(self, output: Output, row: int, column: ir.Expr, j: ir.Expr) -> None:
-        target = self._own(output.buffer).ptr_to(self._indices(output, row, column))
-        pair = [self._narrow(output, row, column + e, j * 4 + 2 * row + e) for e in NEIGHBOURS]
-        if dtype_of(output.buffer) == DTYPE:
-            ptx("st.global.v2.f32", target, *pair)
-            return
-        word = registers("stored_pair", 1, "uint32")
-        ptx(f"cvt.rn.{MATRIX_DTYPES[dtype_of(output.buffer)].name}x2.f32", word[0], *reversed(pair))
-        ptx("st.global.b32", target, word[0])
-
     def _store_tile(self, output: Output) -> None:
         """Through shared memory, then by a bulk copy of each box that has elements of the output."""
         copies, config = self.copies[output.buffer], self.config
-        barrier, columns, width = T.cast(_STORED + self.index, "uint32"), copies.per_box, copies.operand.width
+        columns, width = copies.per_box, copies.operand.width
         self.stored_row = bind("stored_row", self.threads.warp * 16 + self.threads.lane % 16)
         for box in range(-(-config.share // columns)):
             first = min(box * columns, config.share - columns)  # the last two overlap in an odd tile
-            slot, column = self._free_slot(barrier), self.tile.first_column + first + output.shifted[1][-1]
+            slot, column = self._free_slot(), self.tile.first_column + first + output.shifted[1][-1]
             if not output.part:
                 self._store_box(output, slot, first, column)
                 continue
@@ -190,19 +223,16 @@ class Epilogue:
         fixed = {d: placed(copies.operand.indices[d], self.tile.batch, self.buffers) for d in copies.operand.fixed}
 
         def place(_: int, chunk: ir.Expr) -> ir.Expr:
-            return self.staging.ptr_to([self.index, slot, self.stored_row, chunk * (_CHUNK // STORED_BYTES)])
+            return self.staging.ptr_to([self.index, slot, self.stored_row, chunk * (CHUNK // STORED_BYTES)])
 
         if copies.size == STORED_BYTES:
             matrices = MatrixStore(dtype_of(output.buffer), self.threads.lane)
             matrices.columns(first + copies.per_box, partial(self._element, output), place, first)
         else:
             self._leave_pairs(output, slot, first, copies.per_box)
-        ptx("fence.proxy.async.shared::cta")
-        ptx("bar.sync", T.cast(_STORED + self.index, "uint32"), T.uint32(WARP_GROUP))
-        with when(self.threads.leads):
+        with self.stores.copies():
             source = self.staging.ptr_to([self.index, slot, 0, 0])
             copies.store_at(lambda _: source, self.first_row, column, fixed)
-            ptx("cp.async.bulk.commit_group")
 
     def _leave_pairs(self, output: Output, slot: int, first: int, columns: int) -> None:
         """Leaves a box of float32 in shared memory, two elements at once, swizzled as bulk copies read it."""
@@ -210,20 +240,18 @@ class Epilogue:
         for j in range(columns // COLUMNS_PER_STEP):
             for r in ROWS:
                 row = self.threads.warp * 16 + lane // QUAD + 8 * r
-                chunk = (j * COLUMNS_PER_STEP * SUM_BYTES + lane % QUAD * per_pair) // _CHUNK
-                place = (chunk ^ (lane // QUAD)) * _CHUNK + lane % 2 * per_pair
+                chunk = (j * COLUMNS_PER_STEP * SUM_BYTES + lane % QUAD * per_pair) // CHUNK
+                place = (chunk ^ (lane // QUAD)) * CHUNK + lane % 2 * per_pair
                 target = self.staging.ptr_to([self.index, slot, row, place // STORED_BYTES])
                 pair = [self._element(output, first // COLUMNS_PER_STEP + j, r, e) for e in NEIGHBOURS]
                 ptx("st.shared.v2.f32", target, *pair)
 
-    def _free_slot(self, barrier: ir.Expr) -> int:
+    def _free_slot(self) -> int:
         """The next box of shared memory, once the copy from it has read it."""
         staged, number = self.config.staged, self.stored
         self.stored += 1
         in_turn = number >= staged or self.boxes % staged == 0
-        with when(self.threads.leads):
-            ptx("cp.async.bulk.wait_group.read", staged - 1 if in_turn else 0)
-        ptx("bar.sync", barrier, T.uint32(WARP_GROUP))
+        self.stores.reuse(staged - 1 if in_turn else 0)
         return number % staged
 
     def _element(self, output: Output, j: int, row: int, e: int) -> ir.Expr:

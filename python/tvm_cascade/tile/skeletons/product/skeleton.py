@@ -18,7 +18,7 @@ from tvm_cascade.tile.skeleton import Setting, Skeleton
 from tvm_cascade.tile.skeletons.product.choice import promoted_steps, ranked_configs
 from tvm_cascade.tile.skeletons.product.config import ProductConfig
 from tvm_cascade.tile.skeletons.product.cost import seconds, sizes_of
-from tvm_cascade.tile.skeletons.product.kernel import ProductKernel
+from tvm_cascade.tile.skeletons.product.kernel import product_kernel
 from tvm_cascade.tile.skeletons.product.shape import MatrixProduct, read_product
 from tvm_cascade.tile.skeletons.product.variants import Variants, build_variants, choose_variants
 
@@ -61,10 +61,10 @@ class ProductSkeleton(Skeleton[MatrixProduct, MatrixProduct, ProductConfig | Var
         return max(seconds(program, sizes, one, setting.gpu), self.moving_seconds(work, setting))
 
     def emit(self, program: MatrixProduct, config: ProductConfig | Variants, name: str) -> tirx.PrimFunc:
-        """See `ProductKernel`; of symbolic rows there are several."""
+        """See `product_kernel`; of symbolic rows there are several."""
         if isinstance(config, Variants):
             return build_variants(program, config, name)
-        return ProductKernel(program, config).build(name)
+        return product_kernel(program, config).build(name)
 
     def beginning_early(self, program: MatrixProduct, given: Sequence[tirx.Var]) -> MatrixProduct:
         """It begins with its right operands where all of them are given, and what their indices read."""

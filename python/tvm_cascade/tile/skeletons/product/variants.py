@@ -20,7 +20,7 @@ from tvm_cascade.tile.emit import kernel_extent
 from tvm_cascade.tile.skeletons.product.choice import fitting
 from tvm_cascade.tile.skeletons.product.config import ProductConfig
 from tvm_cascade.tile.skeletons.product.cost import seconds, sizes_of
-from tvm_cascade.tile.skeletons.product.kernel import ProductKernel
+from tvm_cascade.tile.skeletons.product.kernel import product_kernel
 from tvm_cascade.tile.skeletons.product.shape import MatrixProduct
 from tvm_cascade.tile.work import GROUP_ROWS
 
@@ -114,7 +114,7 @@ def _few(above: np.ndarray, weights: np.ndarray) -> list[int]:
 
 def build_variants(shape: MatrixProduct, variants: Variants, name: str) -> tirx.PrimFunc:
     """The function of all configurations."""
-    funcs = [ProductKernel(shape, config).build(name) for config in variants.configs]
+    funcs = [product_kernel(shape, config).build(name) for config in variants.configs]
     rows = kernel_extent(shape.left.line.extent)
     chosen: ir.Expr = tirx.const(variants.ranges[-1][1], "int32")
     for most, k in reversed(variants.ranges[:-1]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -14,13 +14,12 @@ from tvm_cascade.analysis.extent import extent_of
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.tile.emit import bind, kernel_extent, put, registers, when
 from tvm_cascade.tile.fragment import TilePrinter
+from tvm_cascade.tile.memory import VECTOR_BYTES, Tensors, itemsize
 from tvm_cascade.tile.output import Output, columns_beyond, member_at
 from tvm_cascade.tile.product.lines import View
-from tvm_cascade.tile.row.linear import VECTOR_BYTES, itemsize
 from tvm_cascade.tile.skeletons.simt.config import CoreConfig
-from tvm_cascade.tile.skeletons.simt.place import Place
 from tvm_cascade.tile.skeletons.simt.shape import CoreProduct
-from tvm_cascade.tile.skeletons.simt.shared import Fragment
+from tvm_cascade.tile.skeletons.simt.tiles import Fragment
 from tvm_cascade.transform.printer import cast
 
 
@@ -29,26 +28,28 @@ class Epilogue:
 
     Parameters
     ----------
-    sums : the thread's registers, of `rows` of its rows; every slice has others.
+    batch : the block's place in the batch.
+    firsts : the first row and the first column of its tile.
+    fragments : the thread's, of the operands.
     """
 
     def __init__(
-        self,
-        shape: CoreProduct,
-        config: CoreConfig,
-        place: Place,
-        fragments: Sequence[Fragment],
-        sums: Any,
-        rows: int,
-    ) -> None:
-        self.shape, self.config, self.place, self.fragments = shape, config, place, fragments
-        self.sums, self.rows = sums, rows
+        self, shape: CoreProduct, config: CoreConfig, tensors: Tensors, batch: Mapping[tirx.Var, ir.Expr],
+        firsts: Sequence[ir.Expr], fragments: Sequence[Fragment],
+    ) -> None:  # fmt: skip
+        self.shape, self.config, self.tensors = shape, config, tensors
+        self.batch, self.firsts, self.fragments = batch, firsts, fragments
 
-    def emit(self) -> None:
-        """Stores every output."""
-        count, (left, right), firsts = self._together(), self.fragments, self.place.firsts
-        own = self.place.slice * self.rows if self.config.slices > 1 else 0
-        for i in range(self.rows):
+    def emit(self, sums: Any, rows: int, own: ir.Expr | int) -> None:
+        """Stores every output.
+
+        Parameters
+        ----------
+        sums : the thread's registers, of so many of its rows from its `own`-th on; every slice has others.
+        """
+        self.sums = sums
+        count, (left, right), firsts = self._together(), self.fragments, self.firsts
+        for i in range(rows):
             row = bind("row", firsts[0] + left.index(own + i))
             with _inside(row, self.shape.rows, self.config.rows.block):
                 for j in range(0, self.config.columns.own, count):
@@ -65,7 +66,7 @@ class Epilogue:
 
     def _store(self, output: Output, i: int, j: int, row: ir.Expr, column: ir.Expr, count: int) -> None:
         width = min(count, VECTOR_BYTES // itemsize(dtype_of(output.buffer)))
-        own = self.place.parameters.own(output.buffer)
+        own = self.tensors.own_of(output.buffer)
         if width == 1 or not self._in_vectors(output, width):
             for e in range(0, count, output.every):
                 with self._where(output, row, column + e):
@@ -84,7 +85,7 @@ class Epilogue:
 
     def _where(self, output: Output, row: ir.Expr, column: ir.Expr) -> Any:
         """Around what is stored for a row and a column, where the output may have no element for them."""
-        conditions = [self.place.at(condition, self._at(row, column)) for condition in output.part]
+        conditions = [self._at(condition, row, column) for condition in output.part]
         return when(tirx.all(*conditions)) if conditions else nullcontext()
 
     def _in_vectors(self, output: Output, width: int) -> bool:
@@ -95,21 +96,22 @@ class Epilogue:
         aligned = all(isinstance(extent, int) and extent % width == 0 for extent in widths)
         return aligned and not output.part and view.dimension(last) == len(view.indices) - 1
 
-    def _at(self, row: ir.Expr, column: ir.Expr) -> dict[tirx.Var, ir.Expr]:
-        return {**self.shape.row.places(row), **self.shape.column.places(column)}
+    def _at(self, expression: ir.Expr, row: ir.Expr, column: ir.Expr) -> ir.Expr:
+        places = {**self.batch, **self.shape.row.places(row), **self.shape.column.places(column)}
+        return self.tensors.place(expression, places)
 
     def _indices(self, output: Output, row: ir.Expr, column: ir.Expr) -> list[ir.Expr]:
-        return [self.place.at(index, self._at(row, column)) for index in output.indices]
+        return [self._at(index, row, column) for index in output.indices]
 
     def _value(self, output: Output, i: int, j: int, row: ir.Expr, column: ir.Expr) -> ir.Expr:
         """What is stored of one sum."""
-        fold, terms = self.shape.group.fold, self.shape.terms
+        fold, terms = self.shape.terms.group.fold, self.shape.terms
         component = fold.components[0]
         total = terms.lift.xreplace({terms.product: component.symbol})
         first = i * self.config.columns.own + j
 
         def result(load: ir.TensorLoad) -> ir.Expr:
-            member = member_at(self.shape.group, load)
+            member = member_at(self.shape.terms.group, load)
             if member is None:
                 return load
             finish = fold.finish[member.result].xreplace({component.symbol: total})
@@ -117,7 +119,7 @@ class Epilogue:
             return cast(TilePrinter(symbols, self.shape.dtype, {})(finish), dtype_of(load))
 
         value = tvm_ffi.structural_map(output.value, (ir.TensorLoad, result))
-        return cast(self.place.at(value, self._at(row, column)), dtype_of(output.buffer))
+        return cast(self._at(value, row, column), dtype_of(output.buffer))
 
 
 def _inside(place: ir.Expr, extent: Any, block: int) -> Any:

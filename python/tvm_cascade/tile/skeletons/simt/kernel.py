@@ -13,20 +13,20 @@ broadcast (Volkov and Demmel, 2008; Nath, Tomov and Dongarra, 2010).
 
 from __future__ import annotations
 
+from typing import Any
+
 from tvm import ir, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.extent import ceil_div
-from tvm_cascade.tile.emit import bind, kernel_extent, named, put, registers, shared_pool, when
+from tvm_cascade.tile.emit import bind, digits, kernel_extent, named, ptx, put, registers, shared_pool, when
+from tvm_cascade.tile.memory import Tensors
+from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.skeletons.simt.config import CoreConfig
-from tvm_cascade.tile.skeletons.simt.copies import Copies, Range, commit, wait
 from tvm_cascade.tile.skeletons.simt.epilogue import Epilogue
-from tvm_cascade.tile.skeletons.simt.place import Parameters, Place
-from tvm_cascade.tile.skeletons.simt.shape import CoreProduct, Factor
-from tvm_cascade.tile.skeletons.simt.shared import Fragment, Layout
-from tvm_cascade.tile.skeletons.simt.slices import merged_slices
-from tvm_cascade.tile.skeletons.simt.staged import StagedCopies, is_staged
+from tvm_cascade.tile.skeletons.simt.shape import CoreProduct
+from tvm_cascade.tile.skeletons.simt.tiles import Copies, Fragment
 
 _SIDES = ("left", "right")
 
@@ -42,14 +42,38 @@ class CoreKernel:
         with IRBuilder() as builder, T.prim_func():
             T.func_name(name)
             T.func_attr({"global_symbol": name})
-            self.parameters = Parameters(self.shape)
+            self.tensors = Tensors.declared(self.shape.terms.program.params)
             T.device_entry()
             with T.attr({"tirx.launch_bounds_min_blocks_per_sm": self.config.resident}):
-                self.place = Place(self.shape, self.config, self.parameters)
+                self._places()
                 self._shared()
                 self._sum()
                 self._store()
         return builder.get()
+
+    def _places(self) -> None:
+        """The thread's block, its tile of the result and its place in the batch; and the thread's part of that."""
+        shape, config = self.shape, self.config
+        down = kernel_extent(ceil_div(shape.rows, config.rows.block))
+        across = kernel_extent(ceil_div(shape.columns, config.columns.block))
+        block = named("block", T.cta_id([down * across * kernel_extent(shape.places)]))
+        self.thread = named("thread", T.thread_id([config.threads]))
+        tile, rest = bind("tile", block % (down * across)), block // (down * across)
+        self.firsts = (
+            bind("first_row", tile // across * config.rows.block),
+            bind("first_column", tile % across * config.columns.block),
+        )
+        self.batch = digits(rest, shape.batch, self.shape.extent)
+        warp, lane = bind("warp", self.thread // WARP), bind("lane", self.thread % WARP)
+        inside = warp % (config.rows.warps * config.columns.warps)
+        self.slice = bind("slice", warp // (config.rows.warps * config.columns.warps))
+        self.warps = (
+            bind("row_warp", inside // config.columns.warps),
+            bind("column_warp", inside % config.columns.warps),
+        )
+        eight, four = lane // 2 % 8, lane % 2 + lane // 16 * 2  # so that half a warp reads eight vectors of either side
+        lanes = (eight, four) if config.rows.lanes == 8 else (four, eight)
+        self.lanes = bind("row_lane", lanes[0]), bind("column_lane", lanes[1])
 
     def _shared(self) -> None:
         """Shared memory, what the thread reads of it, and what it copies to it."""
@@ -57,27 +81,19 @@ class CoreKernel:
         self.memory = named("tiles", pool.alloc((config.shared_elements(shape),), shape.dtype, align=128))
         pool.commit()
         starts = 0, config.stages * self.layouts[0].elements
-        part = self.place.slice * (config.depth // config.slices)
+        part = self.slice * (config.depth // config.slices)
         self.fragments = [
             Fragment(name, layout, cut, self.memory, start, warp, lane, part, 1 + config.ahead)
             for name, layout, cut, start, warp, lane in zip(
-                _SIDES, self.layouts, config.cuts, starts, self.place.warps, self.place.lanes, strict=True
+                _SIDES, self.layouts, config.cuts, starts, self.warps, self.lanes, strict=True
             )
         ]
-        self.copies = [
-            self._copies(name, factor, layout, start, first)
-            for name, factor, layout, start, first in zip(
-                _SIDES, shape.operands, self.layouts, starts, self.place.firsts, strict=True
-            )
-        ]
-
-    def _copies(self, name: str, factor: Factor, layout: Layout, start: int, first: ir.Expr) -> Copies:
-        depth = self.shape.depth
-        shares = self.config.shares(factor, layout, self.shape)
-        part = Range.of(first, factor.line.extent, depth, layout)
-        kind = StagedCopies if is_staged(factor, shares, self.shape.dtype) else Copies
-        source = self.parameters.flat(factor.buffer)
-        return kind(name, source, factor, shares, self.memory, start, part, self.place.thread)
+        self.copies = []
+        sides = zip(_SIDES, shape.operands, self.layouts, starts, self.firsts, strict=True)
+        for name, factor, layout, start, first in sides:
+            source, shares = self.tensors.flat_of(factor.buffer), config.shares(factor, layout, shape)
+            copies = Copies(name, source, factor, shape.depth, shares, first, self.memory, start, self.thread)
+            self.copies.append(copies)
 
     def _sum(self) -> None:
         config, shape = self.config, self.shape
@@ -91,13 +107,11 @@ class CoreKernel:
             stage = tirx.const(number, "int32")
             with when(stage < steps):
                 for copies, moved, step in self._moved(stage):
-                    if isinstance(copies, StagedCopies):
-                        for piece in copies.pieces:
-                            copies.read(piece, moved, step)
-                            copies.store(piece, stage)
-                    else:
-                        copies.start(stage, moved, step)
-            commit()
+                    copies.start(stage, moved, step)
+                    for piece in copies.pieces:
+                        copies.read(piece, moved, step)
+                        copies.store(piece, stage)
+            ptx("cp.async.commit_group")
         reading, filling = registers("reading", 1, "int32"), registers("filling", 1, "int32")
         put(reading, 0, T.int32(0))
         put(filling, 0, T.int32(ahead))
@@ -108,23 +122,20 @@ class CoreKernel:
             self._multiply((reading[0], following), filling[0], step + ahead, steps)
             put(filling, 0, reading[0])
             put(reading, 0, following)
-        wait(0)
+        ptx("cp.async.wait_group", 0)
 
     def _moved(self, step: ir.Expr) -> list[tuple[Copies, ir.Expr, ir.Expr]]:
         """Each operand's copies of a step, where its first is, and the step along the innermost sum."""
-        rest, at = step, {}
-        if self.shape.terms.outer:
-            rest, step = step // self.inner_steps, bind("inner_step", step % self.inner_steps)
-        for var in reversed(self.shape.terms.outer):
-            extent = kernel_extent(self.shape.extent(var))
-            at[var] = bind(var.name, rest % extent)
-            rest = rest // extent
+        at, outer = self.batch, self.shape.terms.outer
+        if outer:
+            number, step = step // self.inner_steps, bind("inner_step", step % self.inner_steps)
+            at = {**at, **digits(number, outer, self.shape.extent)}
         operands = zip(self.copies, self.shape.operands, strict=True)
-        return [(copies, copies.at_step(self.place.at(f.base, at), step), step) for copies, f in operands]
+        return [(copies, copies.at_step(self.tensors.place(f.base, at), step), step) for copies, f in operands]
 
     def _await(self, stage: ir.Expr) -> None:
         """Waits for a stage, and reads the fragments of its first position."""
-        wait(self.config.stages - 2)
+        ptx("cp.async.wait_group", self.config.stages - 2)
         T.evaluate(T.cuda.cta_sync())
         self._load(stage, 0)
 
@@ -149,13 +160,11 @@ class CoreKernel:
         moved = self._moved(bind("copied_step", tirx.min(later, steps - 1)))
         with when(later < steps):
             for copies, place, step in moved:
-                if not isinstance(copies, StagedCopies):
-                    copies.start(filling, place, step)
-        commit()
+                copies.start(filling, place, step)
+        ptx("cp.async.commit_group")
         pieces = [
             (first, last, copies, piece, place, step)
             for copies, place, step in moved
-            if isinstance(copies, StagedCopies)
             for first, last, piece in copies.places(count)
         ]
         for k in range(count):
@@ -179,6 +188,26 @@ class CoreKernel:
     def _store(self) -> None:
         """Stores the thread's sums, or its rows of those of all slices."""
         config, rows = self.config, self.config.rows.own // self.config.slices
-        if config.slices > 1:
-            self.sums = merged_slices(self.memory, self.sums, config, self.place.thread, self.place.slice)
-        Epilogue(self.shape, config, self.place, self.fragments, self.sums, rows).emit()
+        sums = self.sums if config.slices == 1 else self._of_all_slices()
+        own = self.slice * rows if config.slices > 1 else 0
+        Epilogue(self.shape, config, self.tensors, self.batch, self.firsts, self.fragments).emit(sums, rows, own)
+
+    def _of_all_slices(self) -> Any:
+        """Registers with the whole sums of a part of the thread's rows, of which every slice has another.
+
+        Slices are summed in their order, through the shared memory that no copy writes any more.
+        """
+        config, memory = self.config, self.memory
+        count, threads = config.rows.own * config.columns.own, config.slice_threads
+        inside = self.thread % threads
+        T.evaluate(T.cuda.cta_sync())
+        with T.unroll(count) as k:
+            put(memory, (self.slice * count + k) * threads + inside, self.sums[k])
+        T.evaluate(T.cuda.cta_sync())
+        part = count // config.slices
+        whole = registers("whole", part, self.shape.dtype)
+        with T.unroll(part) as k:
+            put(whole, k, tirx.const(0, self.shape.dtype))
+            with T.unroll(config.slices) as other:
+                put(whole, k, whole[k] + memory[(other * count + self.slice * part + k) * threads + inside])
+        return whole

@@ -18,10 +18,10 @@ from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.tir import dtype_of
+from tvm_cascade.tile.memory import INDEX
 from tvm_cascade.tile.operand import MATRIX_DTYPES, Unfit
 from tvm_cascade.tile.product.lines import Line, View
 from tvm_cascade.tile.product.terms import Terms, read_terms
-from tvm_cascade.tile.row.linear import INDEX
 from tvm_cascade.transform.printer import cast
 
 SUMMED = ("float32", "float64", "int32")
@@ -77,19 +77,9 @@ class CoreProduct:
     right: Factor
 
     def __str__(self) -> str:
-        (component,), sides = self.group.fold.components, " · ".join(map(str, self.terms.loads))
-        over = ", ".join(v.name for v in self.group.frame.axis)
+        (component,), sides = self.terms.group.fold.components, " · ".join(map(str, self.terms.loads))
+        over = ", ".join(v.name for v in self.terms.group.frame.axis)
         return f"{component.owner} = {self.terms.lift} summed over {over} in {self.dtype}, product = {sides}"
-
-    @property
-    def program(self) -> Program:
-        """The function."""
-        return self.terms.program
-
-    @property
-    def group(self) -> Group:
-        """The product as a fold."""
-        return self.terms.group
 
     @property
     def operands(self) -> tuple[Factor, Factor]:
@@ -99,7 +89,7 @@ class CoreProduct:
     @cached_property
     def dtype(self) -> str:
         """Of the sum."""
-        return dtype_of(self.group.members[0].stage.buffer)
+        return dtype_of(self.terms.group.members[0].stage.buffer)
 
     @property
     def is_of_halves(self) -> bool:
@@ -141,7 +131,7 @@ class CoreProduct:
 
     def extent(self, var: tirx.Var) -> Extent:
         """Extent of a variable of the frame."""
-        return lookup(self.group.frame.extents, var)
+        return lookup(self.terms.group.frame.extents, var)
 
 
 def read_core_product(program: Program, group: Group) -> CoreProduct:

@@ -10,8 +10,7 @@ from tvm_cascade.devices.device import Instructions
 from tvm_cascade.tile.estimate import Work
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.skeleton import Setting, Skeleton
-from tvm_cascade.tile.skeletons.simt.choice import LANES, clocks, ranked_core_configs
-from tvm_cascade.tile.skeletons.simt.config import CoreConfig
+from tvm_cascade.tile.skeletons.simt.config import LANES, CoreConfig, clocks, ranked_core_configs
 from tvm_cascade.tile.skeletons.simt.kernel import CoreKernel
 from tvm_cascade.tile.skeletons.simt.shape import CoreProduct, read_core_product
 

@@ -16,102 +16,64 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import partial, reduce
+from typing import Any
 
 from tvm import ir, sym, tirx
-from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.extent import product
-from tvm_cascade.tile.attention.longest_first import LongestFirst
-from tvm_cascade.tile.attention.operands.feed import Feed, Feeds, arrivals_of, staged_tiles
+from tvm_cascade.tile.attention.operands.feed import Feed, StagedPart, arrivals_of, staged_tiles
 from tvm_cascade.tile.attention.program import TileProgram
-from tvm_cascade.tile.attention.scheduler import Scheduler
-from tvm_cascade.tile.attention.shape import Product
+from tvm_cascade.tile.attention.scheduler import LongestFirst, Scheduler
 from tvm_cascade.tile.attention.tile_schedule import visited_tiles
-from tvm_cascade.tile.emit import branches, kernel_extent, named, parameter, ptx, shared_pool, when
-from tvm_cascade.tile.hopper.barrier import Barriers
-from tvm_cascade.tile.hopper.copy import ROW_WARPS, TensorMap
+from tvm_cascade.tile.emit import bind, in_register, kernel_extent, named, when
+from tvm_cascade.tile.hopper.barrier import Barriers, Ring
+from tvm_cascade.tile.hopper.driver import Driver, Initialised
 from tvm_cascade.tile.launch.ahead import Fetching
-from tvm_cascade.tile.launch.dependent import let_others_start
-from tvm_cascade.tile.operand import Operand
+from tvm_cascade.tile.live import TileRange
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig, tile_schedule
 from tvm_cascade.tile.skeletons.stream.consumer import Consumer
 from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue
-from tvm_cascade.tile.skeletons.stream.finder import TileFinder
-from tvm_cascade.tile.skeletons.stream.producer import Filled, PagedProducer
+from tvm_cascade.tile.skeletons.stream.producer import PagedProducer
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
-from tvm_cascade.tile.work import Threads, Work
+from tvm_cascade.tile.work import GROUP_ROWS, Registers, Threads, Work
 
 
-class StreamKernel:
-    """Emits the kernel of a tile program."""
+class StreamKernel(Driver):
+    """Emits the kernel of a tile program.
+
+    Attributes
+    ----------
+    finder : what finds tiles by bounds that are loaded for each row; None where they are known otherwise.
+    """
 
     finder: TileFinder | None = None
-    """What finds tiles by bounds that are loaded for each row."""
-
-    rows_by_threads = True
-    """Whether threads may copy rows of small pages."""
-
-    row_warps = ROW_WARPS
-    """Warps that copy the rows of a feed, then."""
 
     def __init__(self, program: TileProgram, config: StreamConfig) -> None:
+        ahead = () if program.ahead is None else program.ahead.tensors
+        super().__init__((*program.stream.program.params, *ahead), config.consumers)
         self.program, self.config, self.stream = program, config, program.stream
-        self.tiling = Tiling(program, config, {})
+        self.early = program.ahead is not None or program.early
+        self.tiling = Tiling(program, config, self.buffers)
 
-    def build(self, name: str) -> tirx.PrimFunc:
-        """The kernel with its launch, over the parameters of the unfused function."""
-        self.name = name
-        with IRBuilder() as builder, T.prim_func():
-            T.func_name(name)
-            T.func_attr({"global_symbol": name})
-            for param in (*self.stream.program.params, *(ahead.tensors if (ahead := self.program.ahead) else ())):
-                self.tiling.buffers[param] = parameter(param)
-            self._maps()
-            T.device_entry()
-            with T.attr({"tirx.launch_bounds_min_blocks_per_sm": self.config.blocks_per_processor}):
-                self._places()
-                if self.program.ahead is not None or self.program.early:
-                    let_others_start()
-                self._shared()
-                self._roles()
-        return builder.get()
-
-    def _maps(self) -> None:
-        config, stream = self.config, self.stream
-        self.left, self.right = self._map(stream.left, config.rows), self._map(stream.right, config.columns)
-        self.values = [self._value_map(product) for product in stream.products]
+    def describe(self) -> None:
+        """Tensor maps of the operands and of what bulk copies store."""
+        config, stream, tiling = self.config, self.stream, self.tiling
+        self.left, self.right = tiling.copies(stream.left, config.rows), tiling.copies(stream.right, config.columns)
+        self.values = [tiling.value_copies(product) for product in stream.products]
         self.epilogue = self._epilogue()
 
     def _epilogue(self) -> Epilogue:
         return Epilogue(self.tiling)
 
-    def _map(self, operand: Operand, rows: int, columns: int | None = None) -> TensorMap:
-        own = self.tiling.own(operand.buffer)
-        others, by_threads = list(self.tiling.buffers.values()), self.rows_by_threads
-        return TensorMap(operand, own, rows, columns, None, by_threads, self.row_warps, others)
-
-    def _value_map(self, product: Product) -> TensorMap:
-        """Of a tile of positions of V, along its rows or along its columns."""
-        positions = self.config.columns
-        if product.is_transposed:
-            return self._map(product.value, product.width, positions)
-        return self._map(product.value, positions)
-
-    def _places(self) -> None:
+    def place(self) -> None:
         """Blocks, one a multiprocessor, and their threads."""
         stream, config = self.stream, self.config
         row_tiles = kernel_extent((stream.extent(stream.row) + (config.rows - 1)) // config.rows)
         places = kernel_extent(product(stream.extent(var) for var in stream.batch))
         self.scheduler = self._scheduler(row_tiles, places)
-        self.threads = Threads(
-            named("block", T.cta_id([self.scheduler.grid])),
-            named("group", T.warpgroup_id([config.consumers + 1])),
-            named("warp", T.warp_id_in_wg([4])),
-            named("lane", T.lane_id([32])),
-            named("thread", T.thread_id([config.threads])),
-        )
+        self.place_threads(named("block", T.cta_id([self.scheduler.grid])))
         if self.tiling.loads_bounds:
             self.tiling.lane = self.threads.lane
         if isinstance(self.scheduler, LongestFirst):
@@ -126,13 +88,8 @@ class StreamKernel:
         return Scheduler(row_tiles, places, self.config.blocks, self.program.uneven, items, self.name)
 
     @contextmanager
-    def _each_work(self) -> Iterator[Work]:
-        """What is written within is done for every tile of rows that the block has.
-
-        Parameters
-        ----------
-        group : the number of the consumer whose threads do it; None for those that copy.
-        """
+    def each_work(self) -> Iterator[Work]:
+        """What is written within is done for every tile of rows that the block has, by those that copy."""
         if self.finder is not None:
             with self.finder.each_work() as work:
                 yield work
@@ -140,8 +97,9 @@ class StreamKernel:
         with self.scheduler.each(self.threads.block) as item:
             yield self.tiling.work(item)
 
-    def _shared(self) -> None:
-        config, pool = self.config, shared_pool()
+    def allocate(self, pool: Any) -> None:
+        """Tiles, then barriers."""
+        config = self.config
         left_tiles = staged_tiles("left_tiles", pool, config.left_stages, self.left)
         right_tiles = staged_tiles("right_tiles", pool, config.stages, self.right)
         value_tiles = [staged_tiles("value_tiles", pool, config.stages, copies) for copies in self.values]
@@ -154,41 +112,38 @@ class StreamKernel:
         right_empty, value_empty = (Barriers(pool, config.stages, config.consumers) for _ in range(2))
         if self.finder is not None:
             self.finder.allocate(pool)
-        pool.commit()
-        with when(self.threads.thread == 0):
-            if self.finder is not None:
-                self.finder.initialise()
-            for barriers in (left_full, right_full, value_full, left_empty, right_empty, value_empty):
-                barriers.initialise()
-        ptx("fence.proxy.async.shared::cta")
+        self.left_feed = Feed([self.left], [left_tiles], (StagedPart(left_full, left_empty),))
+        self.right_feed = Feed([self.right], [right_tiles], (StagedPart(right_full, right_empty),))
+        self.value_feed = Feed(self.values, value_tiles, (StagedPart(value_full, value_empty),))
+
+    def barriers(self) -> list[Initialised]:
+        """Those of the finder, and of all feeds."""
+        parts = [part for feed in (self.left_feed, self.right_feed, self.value_feed) for part in feed.parts]
+        own: list[Initialised] = [*(part.full for part in parts), *(part.empty for part in parts)]
+        return own if self.finder is None else [self.finder, *own]
+
+    def meet(self) -> None:
+        """All threads wait for each other, once they have sorted tiles of rows."""
         if self.finder is not None:
             self.finder.sort()
-        T.evaluate(T.cuda.cta_sync())
-        self.feeds = Feeds(
-            Feed([self.left], [left_tiles], left_full, left_empty),
-            Feed([self.right], [right_tiles], right_full, right_empty),
-            Feed(self.values, value_tiles, value_full, value_empty),
-        )
+        super().meet()
 
-    def _roles(self) -> None:
-        registers = self.config.register_shares(self.stream, finds=self.finder is not None)
-        with branches(self.threads.group == 0) as (producer, consumer):
-            with producer:
-                ptx("setmaxnreg.dec.sync.aligned.u32", registers[0])
-                self._produce()
-            with consumer:
-                ptx("setmaxnreg.inc.sync.aligned.u32", registers[1])
-                self._consume()
+    def registers(self) -> Registers:
+        """See `StreamConfig.shares`."""
+        return self.config.shares(self.stream, finds=self.finder is not None)
 
-    def _consume(self) -> None:
+    def consume(self) -> None:
+        """See `Consumer`."""
         finder = self.finder
-        each_work = self._each_work if finder is None else partial(finder.each_work, self.threads.group - 1)
-        Consumer(self.tiling, self.threads, self.feeds, self.epilogue).run(each_work)
+        each_work = self.each_work if finder is None else partial(finder.each_work, self.threads.group - 1)
+        feeds = self.left_feed.whole, self.right_feed.whole, self.value_feed.whole
+        Consumer(self.tiling, self.threads, *feeds, self.epilogue).run(each_work)
 
-    def _produce(self) -> None:
+    def produce(self) -> None:
+        """One thread copies, and a warp finds tiles; of operands in pages, warps for each feed."""
         if self.stream.paged:
-            shared = [self.feeds.right, *([self.feeds.value] if self.values else [])]
-            PagedProducer(self.tiling, self.threads, shared, self.feeds.left).run(self._each_work)
+            shared = [self.right_feed, *([self.value_feed] if self.values else [])]
+            PagedProducer(self.tiling, self.threads, shared, self.left_feed).run(self.each_work)
             return
         with when(self.threads.warp == 0), when(T.cuda.elect_sync()):
             self._produce_rows()
@@ -197,19 +152,19 @@ class StreamKernel:
                 self.finder.find()
 
     def _produce_rows(self) -> None:
-        feeds = self.feeds
+        tiling = self.tiling
         for copies in (self.left, self.right, *self.values):
             copies.prefetch()
-        ring, left = feeds.right.filling("produced"), feeds.left.filling("produced_left")
+        ring, left = self.right_feed.filling("produced"), self.left_feed.filling("produced_left")
         fetching = self._fetching()
-        with self._each_work() as work:
-            feeds.left.copy(left, work.first_row, self._fixed(feeds.left, work))
+        with self.each_work() as work:
+            self.left_feed.copy(left, work.first_row, tiling.fixed_of([self.left], work))
             left.advance()
             with T.serial(work.tiles.end - work.tiles.first) as step:
                 row = (work.tiles.end - 1 - step) * self.config.columns
-                feeds.right.copy(ring, row, self._fixed(feeds.right, work))
+                self.right_feed.copy(ring, row, tiling.fixed_of([self.right], work))
                 if self.values:
-                    feeds.value.copy(ring, row, self._fixed(feeds.value, work))
+                    self.value_feed.copy(ring, row, tiling.fixed_of(self.values, work))
                 ring.advance()
                 if fetching is not None:
                     fetching.step()
@@ -223,6 +178,104 @@ class StreamKernel:
         tensors = [self.tiling.own(tensor) for tensor in ahead.tensors]
         return Fetching(ahead, tensors, self.threads.block, int(grid), int(visited.min()))
 
-    def _fixed(self, feed: Filled, work: Work) -> list[dict[int, ir.Expr]]:
-        """Of each operand, the places of the dimensions that its tile does not run along."""
-        return [self.tiling.fixed(copies.operand, work.batch) for copies in feed.copies]
+
+# Live tiles of rows whose bounds are loaded: one warp finds them ahead of those that copy and fold.
+#
+#     finder      for item: wait until a slot is empty; read the bounds of its rows; write the tiles of every warp group
+#     others      for item: wait until its slot is full; read it; release it
+#
+# Whoever needs them would else wait for memory before each tile of rows, while the tensor cores have nothing to do.
+
+
+_SLOTS = 4
+"""Items that are found ahead."""
+
+_RANGES = 2
+"""Of a warp group: the tiles that hold a live position, and those that need no mask."""
+
+_WARPS = 4
+"""Of a warp group."""
+
+
+class TileFinder:
+    """Emits the warp that finds the tiles, and the loops of those that read them.
+
+    Parameters
+    ----------
+    scheduler : of the tiles of rows, by about how many tiles each visits.
+    """
+
+    def __init__(self, tiling: Tiling, threads: Threads, scheduler: LongestFirst) -> None:
+        self.tiling, self.threads, self.scheduler = tiling, threads, scheduler
+        self.groups = tiling.config.row_groups
+
+    def allocate(self, pool: Any) -> None:
+        """Takes shared memory: for the ranges of each group, and barriers that one producer and all consumers read."""
+        self.slots = pool.alloc((_SLOTS, self.groups, 2 * _RANGES), "int32", align=16)
+        self.full = Barriers(pool, _SLOTS, 1)
+        self.empty = Barriers(pool, _SLOTS, 1 + _WARPS * self.groups)
+        self.scheduler.allocate(pool)
+
+    def initialise(self) -> None:
+        """Initialises the barriers, by one thread."""
+        self.full.initialise()
+        self.empty.initialise()
+
+    def sort(self) -> None:
+        """Sorts tiles of rows, with all threads; a barrier of the block has to follow."""
+        self.scheduler.sort(self.threads.thread, self.tiling.likely_tiles)
+
+    def find(self) -> None:
+        """Finds the tiles of the block's items, by a whole warp."""
+        ring = Ring("found", _SLOTS, 1)
+        with self.scheduler.each(self.threads.block) as item:
+            first_row, batch = bind("first_row", item.row_tile * self.tiling.config.rows), self.tiling.batch(item.place)
+            self.empty.wait(ring.stage, ring.parity)
+            for group in range(self.groups):
+                found = self._ranges(batch, first_row + group * GROUP_ROWS)
+                with when(self.threads.lane == 0):
+                    for place, bound in enumerate(bound for one in found for bound in (one.first, one.end)):
+                        T.buffer_store(self.slots, bound, [ring.stage, group, place])
+            with when(self.threads.lane == 0):
+                self.full.arrive(ring.stage)
+            ring.advance()
+
+    @contextmanager
+    def each_work(self, group: ir.Expr | None = None) -> Iterator[Work]:
+        """The block's items with their tiles.
+
+        Parameters
+        ----------
+        group : the number of the consumer that reads them, by all of its threads; None for one thread that copies.
+        """
+        ring = Ring("reading", _SLOTS, 0)
+        with self.scheduler.each(self.threads.block) as item:
+            first_row, batch = bind("first_row", item.row_tile * self.tiling.config.rows), self.tiling.batch(item.place)
+            self.full.wait(ring.stage, ring.parity)
+            visited = self._hull(ring)
+            own, whole = (None, None) if group is None else (self._range(ring, group, k) for k in range(_RANGES))
+            if group is None:
+                self.empty.arrive(ring.stage)
+            else:
+                T.evaluate(T.cuda.warp_sync())
+                with when(self.threads.lane == 0):
+                    self.empty.arrive(ring.stage)
+            ring.advance()
+            yield Work(first_row, batch, visited, own=own, whole=whole)
+
+    def _ranges(self, batch: dict[tirx.Var, ir.Expr], first_row: ir.Expr) -> tuple[TileRange, TileRange]:
+        live = self.tiling.visited(batch, first_row, GROUP_ROWS)
+        nothing = TileRange(T.int32(0), T.int32(0))
+        return live, self.tiling.whole(batch, first_row, GROUP_ROWS) or nothing
+
+    def _hull(self, ring: Ring) -> TileRange:
+        """The tiles of all groups: one at least."""
+        tiles, each = self.tiling.tile_count(), [(ring.stage, group) for group in range(self.groups)]
+        least = reduce(tirx.min, [self.slots[stage, group, 0] for stage, group in each])
+        most = reduce(tirx.max, [self.slots[stage, group, 1] for stage, group in each])
+        first = in_register("first_tile", tirx.max(tirx.min(least, tiles - 1), 0))
+        return TileRange(first, in_register("end_tile", tirx.max(tirx.min(most, tiles), first + 1)))
+
+    def _range(self, ring: Ring, group: ir.Expr, number: int) -> TileRange:
+        bounds = (self.slots[ring.stage, group, 2 * number + end] for end in range(2))
+        return TileRange(*(in_register("found_tile", bound) for bound in bounds))

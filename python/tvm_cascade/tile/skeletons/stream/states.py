@@ -10,16 +10,9 @@ from functools import partial
 import sympy as sp
 
 from tvm_cascade.tile.attention.shape import Stream
-from tvm_cascade.tile.fragment import DTYPE, NEIGHBOURS, QUAD, register_index
+from tvm_cascade.tile.fragment import NEIGHBOURS, QUAD, register_index
 from tvm_cascade.tile.skeletons.stream.epilogue import Folded
-from tvm_cascade.tile.state import COUNTER, Number, Part, PartForm, State
-
-
-def state_form(stream: Stream) -> list[PartForm]:
-    """The registers of one row in a thread: scalars, and a fragment of each product's accumulator."""
-    widths = {product.component.symbol: product.width // QUAD for product in stream.products}
-    components = [PartForm(DTYPE, widths.get(component.symbol, 1)) for component in stream.fold.components]
-    return [*components, *(PartForm(DTYPE) for _ in stream.fold.references), PartForm(COUNTER)]
+from tvm_cascade.tile.state import Number, Part, State
 
 
 def row_states(stream: Stream, folded: Folded, counter: Part) -> list[State]:

@@ -8,15 +8,18 @@ from typing import Any
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
+from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.tir import dtype_of, substitute
 from tvm_cascade.tile.attention.program import TileProgram
 from tvm_cascade.tile.attention.scheduler import Item
-from tvm_cascade.tile.emit import bind, kernel_extent, ptx, put, registers
+from tvm_cascade.tile.attention.shape import Product
+from tvm_cascade.tile.emit import bind, digits, kernel_extent, ptx, put, registers
 from tvm_cascade.tile.fragment import placed
+from tvm_cascade.tile.hopper.copy import ROW_WARPS, TensorMap
 from tvm_cascade.tile.live import Rows, TileRange, live_tiles, loads_by, sure_slacks, whole_tiles
 from tvm_cascade.tile.merge.lanes import ALL_LANES, WARP
 from tvm_cascade.tile.operand import Operand
-from tvm_cascade.tile.skeletons.stream.config import StreamConfig
+from tvm_cascade.tile.skeletons.stream.config import Tiles
 from tvm_cascade.tile.work import Work
 from tvm_cascade.transform.printer import cast
 
@@ -33,14 +36,14 @@ class Tiling:
 
     lane: ir.Expr | None = None
 
-    def __init__(self, program: TileProgram, config: StreamConfig, buffers: dict[tirx.Var, Any]) -> None:
+    def __init__(self, program: TileProgram, config: Tiles, buffers: dict[tirx.Var, Any]) -> None:
         self.program, self.config, self.stream, self.buffers = program, config, program.stream, buffers
         length = self.stream.extent(self.stream.position)
         self.ragged = not (isinstance(length, int) and length % config.columns == 0)
 
     def own(self, tensor: tirx.Var) -> Any:
         """The kernel's own parameter for a tensor of the program."""
-        return next(own for param, own in self.buffers.items() if param.same_as(tensor))
+        return lookup(self.buffers, tensor)
 
     def tile_count(self, columns: int | None = None) -> ir.Expr:
         """Tiles of the cascade axis; `columns`: of so many positions."""
@@ -55,6 +58,23 @@ class Tiling:
     def placed(self, expression: ir.Expr, batch: dict[tirx.Var, ir.Expr]) -> ir.Expr:
         """An expression over the frame at a batch index."""
         return placed(expression, batch, self.buffers)
+
+    def copies(self, operand: Operand, rows: int, columns: int | None = None, row_warps: int = ROW_WARPS) -> TensorMap:
+        """Bulk copies of an operand's tiles; threads copy rows of small pages."""
+        return TensorMap(
+            operand, self.own(operand.buffer), rows, columns, None, True, row_warps, list(self.buffers.values())
+        )
+
+    def value_copies(self, product: Product) -> TensorMap:
+        """Of a tile of positions of V, along its rows or along its columns."""
+        positions = self.config.columns
+        if product.is_transposed:
+            return self.copies(product.value, product.width, positions)
+        return self.copies(product.value, positions)
+
+    def fixed_of(self, copies: Sequence[TensorMap], work: Work) -> list[dict[int, ir.Expr]]:
+        """Of each operand, the places of the dimensions that its tile does not run along."""
+        return [self.fixed(one.operand, work.batch) for one in copies]
 
     def fixed(self, operand: Operand, batch: dict[tirx.Var, ir.Expr]) -> dict[int, ir.Expr]:
         """The places of the dimensions that a tile of an operand does not run along."""
@@ -119,12 +139,7 @@ class Tiling:
 
     def batch(self, place: ir.Expr, variables: Sequence[tirx.Var] | None = None) -> dict[tirx.Var, ir.Expr]:
         """The batch index that a place is the number of; `variables`: of some of the batch alone."""
-        batch: dict[tirx.Var, ir.Expr] = {}
-        for var in reversed(self.stream.batch if variables is None else variables):
-            extent = kernel_extent(self.stream.extent(var))
-            batch[var] = bind(var.name, place % extent)
-            place = place // extent
-        return batch
+        return digits(place, self.stream.batch if variables is None else variables, self.stream.extent)
 
     def work(self, item: Item) -> Work:
         """The tile of rows that an item of the scheduler is."""

@@ -9,27 +9,29 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import sympy as sp
 import tvm_ffi
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.tile.emit import bind, in_register, kernel_extent, when
+from tvm_cascade.tile.hopper.driver import Initialised
+from tvm_cascade.tile.memory import Tensors
 from tvm_cascade.tile.merge.combine import merge
 from tvm_cascade.tile.merge.lanes import Lanes
-from tvm_cascade.tile.row.elements import Tensors, Vectors
+from tvm_cascade.tile.row.elements import Vectors
 from tvm_cascade.tile.row.linear import Access
 from tvm_cascade.tile.row.program import RowProgram
 from tvm_cascade.tile.row.segment import Segment
-from tvm_cascade.tile.row.store import Store
-from tvm_cascade.tile.row.sweep import Point, Sweep, length_of
-from tvm_cascade.tile.row.written import PositionOutputs
+from tvm_cascade.tile.row.store import PositionOutputs, Store
+from tvm_cascade.tile.row.sweep import Point, Sweep
+from tvm_cascade.tile.skeletons.product.consumer import Consumer
+from tvm_cascade.tile.skeletons.product.epilogue import Epilogue
 from tvm_cascade.tile.skeletons.product.feed import ProductFeed
 from tvm_cascade.tile.skeletons.product.folded.config import FoldedConfig
 from tvm_cascade.tile.skeletons.product.folded.exchange import RowSums
 from tvm_cascade.tile.skeletons.product.folded.selection import RowSelection, Selecting, selection_of
 from tvm_cascade.tile.skeletons.product.folded.shape import FoldedProduct
+from tvm_cascade.tile.skeletons.product.kernel import ProductKernel, Roles
 from tvm_cascade.tile.skeletons.product.raster import Tile
 from tvm_cascade.tile.state import State
 from tvm_cascade.tile.work import Threads
@@ -39,7 +41,7 @@ class _Vectors(Vectors):
     """Registers of a thread's current vectors; those of the product are read from its sums."""
 
     def __init__(self, of: _Sweep, streams: tuple[Access, ...], count: int) -> None:
-        super().__init__(of.tensors, streams, of.config.vector, count)
+        super().__init__(of.tensors, of.row.along, streams, of.config.vector, count)
         self.tensor, self.sums, self.start = of.tensor, of.sums, of.start
 
     def _copy(self, stream: Access, vectors: Any, k: ir.Expr, start: ir.Expr, at: Mapping[tirx.Var, ir.Expr]) -> None:
@@ -81,7 +83,7 @@ class _Sweep(Sweep):
 
         return tvm_ffi.structural_map(value, (ir.TensorLoad, pick))
 
-    def select(self, selection: RowSelection, state: State, lanes: Lanes, inputs: Mapping[sp.Symbol, ir.Expr]) -> None:
+    def select(self, selection: RowSelection, state: State, lanes: Lanes) -> None:
         """Selects among what the thread has in registers since `fold`, a single chunk."""
 
         def one(start: ir.Expr, guarded: bool, first: bool | None) -> None:
@@ -91,8 +93,7 @@ class _Sweep(Sweep):
             def position(k: Any) -> ir.Expr:
                 return self.position(start, k // vector) + k % vector
 
-            selecting = Selecting(selection, self.row_values, self.length, lanes, chunk, position, self.anywhere)
-            selecting.emit(state, inputs)
+            Selecting(selection, self.row_values, lanes, chunk, position, self.anywhere).emit(state)
 
         self.each_chunk(one)
 
@@ -113,38 +114,37 @@ class _Store(Store):
         return self.sweep.with_sums(super()._placed(value, at))
 
 
-class RowEpilogue:
-    """Emits what consumers do with the sums of a tile.
+def rows_kernel(shape: FoldedProduct, program: RowProgram, config: FoldedConfig) -> ProductKernel:
+    """The kernel of a folded product of which a block has whole rows."""
+    roles = Roles(lambda feeds, _: RowEpilogue(shape, program, config, feeds[0]), Consumer)
+    return ProductKernel([shape.product], config.tile, roles)
 
-    Attributes
-    ----------
-    copies : bulk copies of outputs; there are none.
-    """
 
-    def __init__(
-        self, shape: FoldedProduct, program: RowProgram, config: FoldedConfig, tensors: Tensors, feed: ProductFeed
-    ) -> None:
-        self.selection = selection_of(program, shape.columns) if config.chunk >= shape.columns else None
+class RowEpilogue(Epilogue):
+    """Folds whole rows of a tile; parts of k are added up there."""
+
+    meets_late = True
+
+    def __init__(self, shape: FoldedProduct, program: RowProgram, config: FoldedConfig, feed: ProductFeed) -> None:
+        self.selection = selection_of(program, shape.columns) if config.row.chunk >= shape.columns else None
         self.program = program if self.selection is None else self.selection.rest
-        self.shape, self.config, self.tensors, self.feed = shape, config, tensors, feed
-        self.copies: dict[tirx.Var, Any] = {}
-        self.rank: ir.Expr | int = 0
+        self.shape, self.config, self.feed = shape, config, feed
+        self.tensors = Tensors(feed.buffers)
 
-    def allocate(self, pool: Any) -> None:
+    def declare(self) -> None:
+        """Declares the tensors of the row."""
+        self.tensors.flatten()
+
+    def allocate(self, pool: Any, rank: ir.Expr | int) -> None:
         """Shared memory of the sums."""
-        self.sums = RowSums(self.config, pool)
+        self.rank, self.sums = rank, RowSums(self.config, pool)
 
-    def start(self, index: ir.Expr, threads: Threads) -> None:
-        """Emits what a consumer does before its first tile: nothing."""
+    def barriers(self) -> list[Initialised]:
+        """That of the sums."""
+        return [self.sums]
 
     def emit(self, tile: Tile, sums: Sequence[Sequence[Any]], index: ir.Expr, threads: Threads) -> None:
-        """Folds and stores all rows of a tile.
-
-        Parameters
-        ----------
-        sums : registers of 64 rows each.
-        index : of the consumer.
-        """
+        """Folds and stores all rows of a tile."""
         ((own,),) = sums
         self.sums.fill(own, index, self.rank, self.feed.memory, threads)
         config = self.config
@@ -170,17 +170,16 @@ class RowEpilogue:
         config, product, program = self.config, self.shape.product, self.program
         row, batch = bind("row", first + own_row), tile.batch
         point = Point(program, self.tensors, self.shape.at({**product.left.line.places(row), **batch}))
-        length = self.shape.columns
-        segment = Segment(tirx.const(0, "int32"), kernel_extent(length), length, length)
-        start = bind("row_start", own_row * config.pitch)
-        sweep = _Sweep(self.shape.tensors[0], self.sums, start, program, config, self.tensors, point, segment, member)
+        segment, start = Segment.whole(self.shape.columns), bind("row_start", own_row * config.pitch)
+        row_of_sums = self.shape.tensors[0], self.sums, start
+        sweep = _Sweep(*row_of_sums, program, config.row, self.tensors, point, segment, member)
         state = State.in_registers(program.row.fold, program.dtypes, program.reference_dtype)
         state.clear()
         sweep.fold(state)
-        inputs, lanes = {**point.values, LENGTH: length_of(program)}, Lanes(threads.lane, config.sharing)
-        merge(program.body, state, lanes, inputs, program.offsets)
+        lanes = Lanes(threads.lane, config.sharing)
+        merge(program.body, state, lanes, point.values, program.offsets)
         if self.selection is not None:
-            sweep.select(self.selection, state, lanes, inputs)
+            sweep.select(self.selection, state, lanes)
         with when(exists):
             store = _Store(sweep, point)
             store.emit(state, member)

@@ -10,60 +10,73 @@ Nothing of the rows' length goes to memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-import sympy as sp
 import tvm_ffi
 from tvm import ir, tirx
+from tvm.ir import prim
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.algebra.cascade import LENGTH
+from tvm_cascade.analysis.extent import product
 from tvm_cascade.analysis.tir import dtype_of
-from tvm_cascade.tile.emit import bind, kernel_extent, named, ptx, put, when
+from tvm_cascade.tile.emit import bind, in_register, kernel_extent, named, when
 from tvm_cascade.tile.fragment import QUAD, ROWS, register_index
-from tvm_cascade.tile.merge.blocks import GridStates
+from tvm_cascade.tile.memory import Tensors
 from tvm_cascade.tile.merge.combine import Alone, merge
+from tvm_cascade.tile.merge.grid import GridStates
 from tvm_cascade.tile.merge.lanes import Lanes
-from tvm_cascade.tile.once import computed_once
 from tvm_cascade.tile.row.chunk import Chunk, ChunkFold
-from tvm_cascade.tile.row.elements import Tensors
 from tvm_cascade.tile.row.program import RowProgram
 from tvm_cascade.tile.row.store import Store
-from tvm_cascade.tile.row.sweep import Point, length_of
+from tvm_cascade.tile.row.sweep import Point
+from tvm_cascade.tile.skeletons.product.config import ProductConfig
+from tvm_cascade.tile.skeletons.product.consumer import Consumer
+from tvm_cascade.tile.skeletons.product.epilogue import Epilogue
+from tvm_cascade.tile.skeletons.product.feed import ProductFeed
 from tvm_cascade.tile.skeletons.product.folded.config import LongConfig
-from tvm_cascade.tile.skeletons.product.folded.several import WaitingSums
 from tvm_cascade.tile.skeletons.product.folded.shape import FoldedProduct
-from tvm_cascade.tile.skeletons.product.folded.walk import WalkedTile
+from tvm_cascade.tile.skeletons.product.kernel import ProductKernel, Roles
+from tvm_cascade.tile.skeletons.product.raster import Raster, Tile
+from tvm_cascade.tile.skeletons.product.shape import MatrixProduct
 from tvm_cascade.tile.state import State
 from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Threads
 from tvm_cascade.transform.printer import cast
-
-_ALL = 7
-"""The named barrier of all consumers."""
 
 _AT_ONCE = 6
 """Stretches whose states a thread reads at once: as many loads are under way together."""
 
 
-class LongEpilogue:
-    """Emits what consumers do with the sums of a tile.
+def long_kernel(shape: FoldedProduct, program: RowProgram, config: LongConfig) -> ProductKernel:
+    """The kernel of a folded product of which a block has stretches of rows."""
+    roles = Roles(
+        lambda feeds, name: LongEpilogue(shape, program, config, feeds[0].buffers, name),
+        Consumer if len(shape.products) == 1 else ConsumerOfSeveral,
+        lambda first, tile: Walk(first, tile, config.stretches),
+        lambda number, batch: shape.batch_of(number, batch) if number else dict(batch),
+    )
+    return ProductKernel(shape.products, config.tile, roles)
 
-    Attributes
-    ----------
-    copies : bulk copies of outputs; there are none.
-    """
+
+class LongEpilogue(Epilogue):
+    """Folds a tile into the states of its rows, which meet where rows are cut into stretches."""
 
     def __init__(
-        self, shape: FoldedProduct, program: RowProgram, config: LongConfig, tensors: Tensors, name: str, items: int
+        self, shape: FoldedProduct, program: RowProgram, config: LongConfig, buffers: Mapping[tirx.Var, Any], name: str
     ) -> None:
-        self.shape, self.program, self.config, self.tensors = shape, program, config, tensors
-        self.copies: dict[tirx.Var, Any] = {}
-        self.name, self.items = name, items
-        self.rank: ir.Expr | int = 0
+        self.shape, self.program, self.config = shape, program, config
+        self.tensors, self.name = Tensors(buffers), "".join(c if c.isalnum() else "_" for c in name)
         self.waiting: WaitingSums | None = None
 
-    def allocate(self, pool: Any) -> None:
+    def declare(self) -> None:
+        """Declares the tensors of the row."""
+        self.tensors.flatten()
+
+    def allocate(self, pool: Any, rank: ir.Expr | int) -> None:
         """Shared memory by which one thread tells all others the launch's set, and whether the block is the last."""
         self.set = named("set_of_launch", pool.alloc((1,), "int32", align=16))
         self.flag = named("is_last_block", pool.alloc((1,), "int32", align=4))
@@ -76,24 +89,16 @@ class LongEpilogue:
             self.waiting.start(index, threads)
         self.states = [self._state(f"_of_{part}_{row}") for part in range(self.config.parts) for row in ROWS]
         self.leads = tirx.And(index == 0, threads.leads)
+        self._sync = partial(threads.named.take("all consumers").sync, self.config.threads)
         if self.config.stretches > 1:
             self.grid = self._grid()
-            self.sets = self.grid.sets
-            self.sets.allocate()
-            with when(self.leads):
-                self.sets.request()
+            self.grid.start(self.leads)
 
     def _state(self, suffix: str = "") -> State:
         return State.in_registers(self.program.row.fold, self.program.dtypes, self.program.reference_dtype, suffix)
 
     def emit(self, tile: WalkedTile, sums: Sequence[Sequence[Any]], index: ir.Expr, threads: Threads) -> None:
-        """Folds a tile.
-
-        Parameters
-        ----------
-        sums : registers of 64 rows each.
-        index : of the consumer.
-        """
+        """Folds a tile."""
         lane = threads.lane
         own = bind("own_row", index * self.config.tile.own_rows + threads.warp * 16 + lane // QUAD)
         self.first = bind("lane_column", tile.first_column + lane % QUAD * 2)
@@ -103,7 +108,7 @@ class LongEpilogue:
         for number, state in enumerate(self.states):
             part, row = divmod(number, len(ROWS))
             point = self._point(tile, own + part * GROUP_ROWS + row * 8)
-            fold = ChunkFold(self.program, state, point.values, length_of(self.program))
+            fold = ChunkFold(self.program, state, point.values)
             fold.fold(self._chunk(part, sums[part][0], row, point))
         with when(tile.is_last):
             for number, state in enumerate(self.states):
@@ -118,18 +123,13 @@ class LongEpilogue:
         return Point(self.program, self.tensors, self.shape.at({**line.places(row), **tile.batch}))
 
     def _merge(self, state: State, exchange: Any, point: Point, others: Sequence[State] = ()) -> None:
-        inputs = {**point.values, LENGTH: length_of(self.program)}
-        merge(self.program.body, state, exchange, inputs, self.program.offsets, others)
+        merge(self.program.body, state, exchange, point.values, self.program.offsets, others)
 
     def _chunk(self, part: int, sums: Any, row: int, point: Point) -> Chunk:
         """The sums of a row that a thread has; those of all products but the last wait in shared memory."""
         program, steps = self.program, self.config.tile.columns // 8
         inside = self.shape.columns % self.config.tile.columns == 0
         end, tensors = kernel_extent(self.shape.columns), self.shape.tensors
-
-        def each(emit: Callable[[Any], None]) -> None:
-            with T.unroll(steps) as j, T.unroll(2) as e:
-                emit(j * 2 + e)
 
         def column(k: Any) -> ir.Expr:
             return self.first + k // 2 * 8 + k % 2
@@ -148,17 +148,11 @@ class LongEpilogue:
             position = column(k) if inside else tirx.min(column(k), end - 1)
             return computed_once(self.tensors.place(found, {**point.at, **program.row.axis.at(position)}))
 
-        def some(table: Mapping[sp.Symbol, ir.Expr]) -> Callable[[Any, set[sp.Symbol]], dict[sp.Symbol, ir.Expr]]:
-            return lambda k, of: {s: read(e, k) for s, e in table.items() if s in of}
-
         count = tirx.const(steps * 2, "int32")
         if not inside:
             left = [tirx.max(tirx.min((end - self.first - e + 7) // 8, steps), 0) for e in (0, 1)]
             count = bind("existing", left[0] + left[1])
-        return Chunk(
-            steps * 2, each, some(program.position_inputs), some(program.conditions),
-            None if inside else (lambda k: column(k) < end), count, None,
-        )  # fmt: skip
+        return Chunk(steps * 2, 2, read, None if inside else (lambda k: column(k) < end), count, None)
 
     def _meet(self, tile: WalkedTile, own: ir.Expr, index: ir.Expr, threads: Threads) -> None:
         """Leaves the states of a stretch; the last block to arrive merges those of all."""
@@ -170,25 +164,23 @@ class LongEpilogue:
                 place = own + part * GROUP_ROWS + row * 8
                 self._store(state, self._point(tile, place), QUAD, lane % QUAD, tile.first_row + place <= last)
             return
-        with when(self.leads):
-            put(self.set, 0, self.sets.obtain())
-        self._sync()
-        self.grid.set = bind("set_of_states", self.set[0])
+        self.grid.tell(self.leads, self.set, self._sync)
         first_row = bind("first_row_of_all", tile.row_tile * config.tile.rows)
         with when(tirx.EQ(lane % QUAD, 0)):
             for number, state in enumerate(self.states):
                 part, row = divmod(number, len(ROWS))
                 self.grid.put(state, tile.stretch, first_row + own + part * GROUP_ROWS + row * 8)
-        self._sync()
-        with when(self.leads):
-            put(self.flag, 0, self.grid.arrive(tile.row_tile))
-        self._sync()
-        with when(self.flag[0] != 0):
+        with self.grid.last(tile.row_tile, self.leads, self.flag, self._sync, ends=False):
             self._merge_all(self.grid, tile, index, threads, last)
 
     def _grid(self) -> GridStates:
         """Global memory for the states of all stretches."""
-        return GridStates(self.name, self.config.stretches, self.items * self.config.tile.rows, self.states[0].form)
+        tile, product_shape = self.config.tile, self.shape.product
+        places, rows = product(product_shape.extent(v) for v in product_shape.batch), product_shape.left.line.extent
+        assert isinstance(places, int) and isinstance(rows, int)
+        down = tile.rows * tile.cluster
+        items = places * -(-rows // down) * tile.cluster
+        return GridStates(self.name, self.config.stretches, items * tile.rows, self.states[0].form)
 
     def _merge_all(self, states: GridStates, tile: WalkedTile, index: ir.Expr, threads: Threads, last: ir.Expr) -> None:
         """Several threads a row merge some stretches each, and then what they have."""
@@ -215,12 +207,160 @@ class LongEpilogue:
         with when(exists):
             Store(self.program, self.tensors, point, sharing).emit(state, member)
 
-    def _sync(self) -> None:
-        ptx("bar.sync", T.uint32(_ALL), T.uint32(self.config.threads))
-
     def drain(self, threads: Threads) -> None:
         """Gives the launch's set back."""
         if self.config.stretches > 1:
             self._sync()
             with when(self.leads):
-                self.sets.release(self.sets.obtain())
+                self.grid.release(self.grid.obtain())
+
+
+@dataclass(frozen=True)
+class WalkedTile(Tile):
+    """A tile of a stretch.
+
+    Attributes
+    ----------
+    stretch : its number among those of the same rows.
+    row_tile : the number of the rows' tile, over the batch.
+    is_first, is_last : of the stretch.
+    """
+
+    stretch: ir.Expr
+    row_tile: ir.Expr
+    is_first: ir.Expr
+    is_last: ir.Expr
+
+
+class Walk(Raster):
+    """Assigns stretches to the blocks of a launch; a block walks along neighbouring tiles of the same rows.
+
+        rows       stretch 0: tiles 0 … 14     stretch 1: tiles 15 … 29    …
+
+    Stretches are done as tiles of the product are, band by band of rows: those that are walked at the same time have
+    columns in common.
+
+    Parameters
+    ----------
+    stretches : of each row.
+    """
+
+    def __init__(self, shape: MatrixProduct, config: ProductConfig, stretches: int) -> None:
+        super().__init__(shape, config)
+        self.columns, self.across = self.across, kernel_extent(stretches)
+
+    @contextmanager
+    def each(self, block: ir.Expr, rank: ir.Expr | int) -> Iterator[Tile]:
+        """A loop over a block's tiles around the statements of the block."""
+        first = block // self.config.blocks_together
+        with T.serial((self.shares - first + (self.clusters - 1)) // self.clusters) as turn:
+            share = bind("share", first + turn * self.clusters)
+            row, across, batch = self._place(share, rank)
+            first_row, stretch = bind("first_row", row * self.config.rows), bind("stretch", across)
+            place = share // (self.down * self.across)
+            row_tile = bind("row_tile", place * (self.down * self.config.cluster) + row)
+            start = bind("start", stretch * self.columns // self.across)
+            count = bind("count", (stretch + 1) * self.columns // self.across - start)
+            with T.serial(count) as step:
+                column = bind("first_column", (start + step) * self.config.columns)
+                yield WalkedTile(first_row, column, batch, stretch, row_tile, step == 0, step == count - 1)
+
+
+class WaitingSums:
+    """The sums of all products but the last in shared memory, those of each register next to each other by threads."""
+
+    def __init__(self, config: LongConfig, pool: Any) -> None:
+        self.config = config
+        shape = (config.products - 1, config.parts * config.tile.columns // 2, config.threads)
+        self.memory = named("waiting_sums", pool.alloc(shape, "float32", align=16))
+
+    def start(self, index: ir.Expr, threads: Threads) -> None:
+        """A thread's own place; nobody else reads or writes it."""
+        self.thread = bind("place_of_thread", index * WARP_GROUP + threads.warp * 32 + threads.lane)
+
+    def keep(self, number: int, part: int, sums: Any) -> None:
+        """Leaves the sums that a thread has of 64 rows of a product."""
+        with T.unroll(self.config.tile.columns // 2) as k:
+            T.buffer_store(self.memory, sums[k], [number, self._register(part, k), self.thread])
+
+    def read(self, number: int, part: int, register: ir.Expr) -> ir.Expr:
+        """One of them."""
+        found: ir.Expr = self.memory[number, self._register(part, register), self.thread]
+        return found
+
+    def _register(self, part: int, register: ir.Expr) -> ir.Expr:
+        return part * (self.config.tile.columns // 2) + register
+
+
+class ConsumerOfSeveral(Consumer):
+    """A consumer warp group of several products, one after the other through one ring.
+
+        producer    for tile: for product: for step along its k: wait until the stage is empty; copy its A; copy its B
+        consumer    for tile: for product: for step along its k: sums += A @ Bᵀ
+                              all but the last: the sums wait in shared memory
+                    fold: a thread reads back what it has left, and has the last product's sums in registers
+
+    So a tile is as wide as that of one product, however many there are.
+    """
+
+    epilogue: LongEpilogue
+
+    def __init__(self, feeds: Sequence[ProductFeed], *given: Any) -> None:
+        super().__init__(feeds, *given)
+        for feed in feeds[1:]:
+            feed.follow(feeds[0])
+        first = self.index * self.config.own_rows
+        self.products = [(feed, feed.left.matrix(first), [right.matrix() for right in feed.rights]) for feed in feeds]
+
+    def _sum_tile(self, tile: Tile) -> None:
+        last = len(self.products) - 1
+        for number, (feed, left, rights) in enumerate(self.products):
+            self.feed, self.left, self.rights = feed, left, rights
+            super()._sum_tile(tile)
+            waiting = self.epilogue.waiting
+            if waiting is not None and number < last:
+                for part, (sums,) in enumerate(self.sums):
+                    waiting.keep(number, part, sums)
+
+
+# Parts of an expression that occur several times, computed once: expressions are printed as trees.
+#
+# A hash of 32 bits has its argument twice in each round, `h ^= h >> 16; h *= …`: as a tree, a few rounds are 10³ nodes
+# (measured, of a kernel that draws samples: 2 MB of CUDA text, 16 s of compiling; 0.4 MB and 5 s so).
+
+
+_KINDS = (prim.Add, prim.Sub, prim.Mul, prim.Div, prim.Max, prim.Min, tirx.Cast, ir.Call)
+"""What takes an instruction."""
+
+_PLACES = ("int32", "int64")
+"""Dtypes of indices, which unrolled loops make constants; registers are indexed by those alone."""
+
+_MANY = 100
+"""Nodes of an expression from which on it is worth while: compilers find the parts of smaller ones."""
+
+
+def computed_once(value: ir.Expr) -> ir.Expr:
+    """The expression, with registers in place of what occurs in it several times."""
+    nodes: list[ir.Expr] = []
+    tvm_ffi.structural_walk(value, (_KINDS, nodes.append))
+    if len(nodes) < _MANY:
+        return value
+    counts = Counter(tvm_ffi.structural_hash(node) for node in nodes if dtype_of(node) not in _PLACES)
+    known: dict[int, ir.Expr] = {}
+
+    def once(node: ir.Expr) -> ir.Expr:
+        key = tvm_ffi.structural_hash(node)
+        if counts[key] < 2:
+            return node
+        if key not in known:
+            known[key] = in_register("part", _inside(node))
+        return known[key]
+
+    def _inside(whole: ir.Expr) -> ir.Expr:
+        found: ir.Expr = tvm_ffi.structural_map(
+            whole, (_KINDS, lambda node: node if node.same_as(whole) else once(node)), order="pre"
+        )
+        return found
+
+    mapped: ir.Expr = tvm_ffi.structural_map(value, (_KINDS, once), order="pre")
+    return mapped

@@ -144,17 +144,16 @@ class Selecting:
 
     selection: RowSelection
     row_values: Mapping[sp.Symbol, Any]
-    length: ir.Expr
     lanes: Lanes
     chunk: Chunk
     position: Callable[[Any], ir.Expr]
     at: Callable[[ir.Expr, ir.Expr], ir.Expr]
 
-    def emit(self, state: State, inputs: Mapping[sp.Symbol, ir.Expr]) -> None:
+    def emit(self, state: State) -> None:
         """The selection's components of a state become the best of the row, in every thread of it."""
         alone, selection = self.selection.alone, self.selection.step.reducer.selection
         assert selection is not None
-        folding = _KeysOf(alone, state.another("_keys"), self.row_values, self.length)
+        folding = _KeysOf(alone, state.another("_keys"), self.row_values)
         folding.state.clear()
         folding.fold(self.chunk)
         keys = Keys(folding.keys, self.chunk.count, self.chunk.exists, self.position)
@@ -166,8 +165,8 @@ class Selecting:
                 self._keep(state, found)
             with other:
                 found.clear()
-                ChunkFold(alone, found, self.row_values, self.length).fold(self.chunk)
-                merge(alone.body, found, self.lanes, inputs, alone.offsets)
+                ChunkFold(alone, found, self.row_values).fold(self.chunk)
+                merge(alone.body, found, self.lanes, self.row_values, alone.offsets)
                 self._keep(state, found)
 
     def _read(self, found: State, ranks: PackedRanks) -> None:
@@ -176,17 +175,11 @@ class Selecting:
         for k, packed in enumerate(best):
             put(places, k, ranks.position(packed))
 
-        def each(emit: Callable[[Any], None]) -> None:
-            for k in range(len(best)):
-                emit(k)
+        def value(expression: ir.Expr, k: Any) -> ir.Expr:
+            return self.at(expression, places[k])
 
-        def values(table: Mapping[sp.Symbol, ir.Expr]) -> Callable[[Any, set[sp.Symbol]], dict[sp.Symbol, ir.Expr]]:
-            return lambda k, of: {s: self.at(e, places[k]) for s, e in table.items() if s in of}
-
-        alone = self.selection.alone
-        inputs, conditions = values(alone.position_inputs), values(alone.conditions)
-        chunk = Chunk(len(best), each, inputs, conditions, None, tirx.const(len(best), "int32"), True)
-        _Reading(alone, found, self.row_values, self.length).fold(chunk)
+        chunk = Chunk(len(best), 0, value, None, tirx.const(len(best), "int32"), True)
+        _Reading(self.selection.alone, found, self.row_values).fold(chunk)
 
     def _keep(self, state: State, found: State) -> None:
         for symbol in self.selection.step.components:

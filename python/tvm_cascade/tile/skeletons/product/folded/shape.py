@@ -185,7 +185,7 @@ def _check_lines(shape: FoldedProduct, number: int) -> None:
     missing = [var for var in row.rows if not among(var, [r for r in rows if r is not None])]
     if missing:
         raise Unfit(f"{name} has no axis {missing[0].name}, which the fold has")
-    if row.is_columns:
+    if row.is_strided:
         raise Unfit("neighbours in memory are rows of the fold")
     if number > 0:
         _check_partner(shape, number)

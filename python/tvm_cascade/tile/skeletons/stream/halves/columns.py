@@ -9,12 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import sympy as sp
+from tvm import ir
 
 from tvm_cascade.analysis.tir import same
+from tvm_cascade.tile.attention.pieces import PieceWork
 from tvm_cascade.tile.attention.shape import Product, Stream
 from tvm_cascade.tile.fragment import ROWS
 from tvm_cascade.tile.hopper.copy import BOX_BYTES
-from tvm_cascade.tile.merge.pieces import FOUR
+from tvm_cascade.tile.merge.places import FOUR
 from tvm_cascade.tile.operand import Operand, Unfit
 
 GROUPS = 2
@@ -36,6 +38,11 @@ def half_of(product: Product, group: int, spread: int = 1) -> range:
     boxes = -(-width // per_box)
     middle = boxes // GROUPS * per_box
     return range(middle) if group == 0 else range(middle, width)
+
+
+def chunk_column(product: Product, work: PieceWork, spread: int) -> ir.Expr | int:
+    """The first of the columns of a block, of so many over which they are spread: the items of a tile of rows."""
+    return 0 if spread == 1 else work.piece.item % spread * (product.width // spread)
 
 
 def are_alike(stream: Stream) -> bool:

@@ -8,44 +8,64 @@ The right operand's tile is the values too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from tvm import ir
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.attention.operands.feed import arrivals_of, staged_tiles
-from tvm_cascade.tile.attention.ragged import RaggedCut
-from tvm_cascade.tile.attention.ragged_items import OneEach
-from tvm_cascade.tile.emit import bind, branches, ptx, shared_pool, when
+from tvm_cascade.tile.attention.operands.feed import Feed, StagedPart, arrivals_of, staged_tiles
+from tvm_cascade.tile.attention.pieces import PieceWork
+from tvm_cascade.tile.attention.program import TileProgram
+from tvm_cascade.tile.attention.ragged import OneEach
+from tvm_cascade.tile.emit import bind, branches, named, when
 from tvm_cascade.tile.hopper.barrier import Barriers
+from tvm_cascade.tile.hopper.driver import Driver, Initialised
 from tvm_cascade.tile.merge.lanes import WARP
-from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, Part, are_alike, parts_of
+from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue
+from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, are_alike, parts_of
 from tvm_cascade.tile.skeletons.stream.halves.config import HalvesConfig
-from tvm_cascade.tile.skeletons.stream.halves.feed import PartedFeed, StagedPart, place_of
-from tvm_cascade.tile.skeletons.stream.halves.half import Half
-from tvm_cascade.tile.skeletons.stream.halves.meeting import HalfMeeting, PieceWork, Settling
+from tvm_cascade.tile.skeletons.stream.halves.half import Half, copying_shares, place_of
+from tvm_cascade.tile.skeletons.stream.halves.meeting import HalfMeeting
 from tvm_cascade.tile.skeletons.stream.halves.shares import ClusterShares, Handed
 from tvm_cascade.tile.skeletons.stream.halves.sharing import Shared
-from tvm_cascade.tile.skeletons.stream.pieces.kernel import PiecesKernel
+from tvm_cascade.tile.skeletons.stream.pieces.places import Places
 from tvm_cascade.tile.skeletons.stream.producer import PagedProducer
-from tvm_cascade.tile.work import WARP_GROUP
+from tvm_cascade.tile.skeletons.stream.tiling import Tiling
+from tvm_cascade.tile.work import WARP_GROUP, Registers
 
 
-class HalvesKernel(PiecesKernel):
+class HalvesKernel(Driver):
     """Emits the kernel."""
 
-    config: HalvesConfig
-    row_warps = WARP_GROUP // WARP  # all of the producer's: there is one feed
+    def __init__(self, program: TileProgram, config: HalvesConfig) -> None:
+        super().__init__(program.stream.program.params, config.consumers)
+        self.program, self.config, self.stream = program, config, program.stream
+        self.early, self.tiling = program.early, Tiling(program, config, self.buffers)
 
-    def _maps(self) -> None:
-        config, stream = self.config, self.stream
-        self.left, self.right = self._map(stream.left, config.rows), self._map(stream.right, config.columns)
-        self.epilogue = self._epilogue()
+    def describe(self) -> None:
+        """Tensor maps of both operands and of what bulk copies store."""
+        config, stream, warps = self.config, self.stream, WARP_GROUP // WARP  # all of the producer's: there is one feed
+        self.left = self.tiling.copies(stream.left, config.rows, row_warps=warps)
+        self.right = self.tiling.copies(stream.right, config.columns, row_warps=warps)
+        self.epilogue = Epilogue(self.tiling)
 
-    def _shared(self) -> None:
-        config, pool = self.config, shared_pool()
+    def place(self) -> None:
+        """Blocks with pieces of items, one for each block that columns are spread over; of unequal lengths one each.
+
+        Blocks with pieces of several items of unequal lengths took 83 instead of 60 µs (measured).
+        """
+        config = self.config
+        by_length, sharing = OneEach if config.by_length else None, config.cluster if config.cluster > 1 else None
+        self.places = Places(self.tiling, config.spread, sharing, by_length)
+        self.place_threads(named("block", T.cta_id([self.places.cut.grid])))
+        if config.cluster > 1:
+            named("rank", T.cta_id_in_cluster([config.cluster]))
+
+    def allocate(self, pool: Any) -> None:
+        """Tiles of both operands, and where tiles were what blocks of a cluster send; then barriers of their parts."""
+        config = self.config
         left_tiles = staged_tiles("left_tiles", pool, config.left_stages, self.left)
         first = pool.offset
         right_tiles = staged_tiles("right_tiles", pool, config.stages, self.right)
@@ -62,25 +82,34 @@ class HalvesKernel(PiecesKernel):
         self.places.cut.allocate(pool)
         left_empty = Barriers(pool, config.left_stages, config.consumers)
         parts = parts_of(self.stream, config.spread)
-        left = tuple(StagedPart(part, Barriers(pool, config.left_stages, 1), left_empty) for part in parts)
-        right = tuple(self._staged(pool, part) for part in parts)
+        left = tuple(
+            StagedPart(Barriers(pool, config.left_stages, 1), left_empty, part.boxes, part.readers) for part in parts
+        )
+        right = tuple(
+            StagedPart(
+                Barriers(pool, config.stages, arrivals_of([self.right])),
+                Barriers(pool, config.stages, max(len(part.readers), 1)), part.boxes, part.readers,
+            )
+            for part in parts
+        )  # fmt: skip
         for meeting in self._shares:
             meeting.add_barrier(pool)
-        pool.commit()
-        with when(self.threads.thread == 0):
-            for meeting in self._shares:
-                meeting.initialise()
-            for barriers in (
-                self.shared.barriers,
-                left_empty,
-                *(p.full for p in left),
-                *(b for p in right for b in (p.full, p.empty)),
-            ):
-                barriers.initialise()
-        ptx("fence.proxy.async.shared::cta")
-        self.places.cut.count(self.threads, config.threads)
-        T.evaluate(T.cuda.cta_sync())
-        self.left_feed, self.tiles = PartedFeed(self.left, left_tiles, left), PartedFeed(self.right, right_tiles, right)
+        self.left_feed, self.tiles = Feed([self.left], [left_tiles], left), Feed([self.right], [right_tiles], right)
+
+    def barriers(self) -> list[Initialised]:
+        """Those of meetings, of what groups share, and of all parts."""
+        left, right = self.left_feed.parts, self.tiles.parts
+        of_parts = [*(p.full for p in left), *(b for p in right for b in (p.full, p.empty))]
+        return [*self._shares, self.shared.barriers, left[0].empty, *of_parts]
+
+    def meet(self) -> None:
+        """All threads wait for each other, once they have counted what shares are computed from."""
+        self.places.cut.count(self.threads, self.config.threads)
+        super().meet()
+
+    def registers(self) -> Registers:
+        """See `HalvesConfig.shares`."""
+        return self.config.shares(self.stream)
 
     def _meetings_of(self) -> Sequence[HalfMeeting | ClusterShares]:
         """That of each group: the same one where groups are alike, so that both run the same code.
@@ -95,25 +124,21 @@ class HalvesKernel(PiecesKernel):
 
     def _allocate_meetings(self, pool: Any) -> None:
         for one in dict.fromkeys(self.meetings):
-            one.allocate(pool)
+            one.allocate(pool, self.threads)
 
-    def _staged(self, pool: Any, part: Part) -> StagedPart:
-        full = Barriers(pool, self.config.stages, arrivals_of([self.right]))
-        return StagedPart(part, full, Barriers(pool, self.config.stages, max(len(part.readers), 1)))
-
-    def _consume(self) -> None:
-        ptx("setmaxnreg.inc.sync.aligned.u32", self.config.consumer_registers)
+    def consume(self) -> None:
+        """See `Half`."""
         first, self.handed = self.meetings[0], None
         if isinstance(first, ClusterShares):
             self.handed = first.handed = Handed(self.tiling, self.threads, first.blocks, self._left_place)
         if first.is_of_both:
-            first.begin(Settling.of(self.threads))
+            first.begin(0)
         with branches(self.threads.group == 1) as halves:
             for group, half in enumerate(halves):
                 with half:
                     self._group(group)
         if first.is_of_both:
-            first.settle_all(self.threads, self._each_work)
+            first.settle(self._each_work)
 
     def _group(self, group: int) -> None:
         meeting = self.meetings[group]
@@ -122,10 +147,10 @@ class HalvesKernel(PiecesKernel):
             self.handed,
         )  # fmt: skip
         if not meeting.is_of_both:
-            meeting.begin(half)
+            meeting.begin(0)
         half.run(self._each_work)
         if not meeting.is_of_both:
-            meeting.settle_all(self.threads, self._each_work)
+            meeting.settle(self._each_work)
 
     @property
     def _shares(self) -> list[ClusterShares]:
@@ -133,29 +158,18 @@ class HalvesKernel(PiecesKernel):
 
     def _left_place(self, box: ir.Expr | int, row: ir.Expr, column: ir.Expr | int) -> ir.Expr:
         """An address in the only stage of the left operand."""
-        return place_of(self.left_feed.tiles, T.int32(0), box, row, column)
+        return place_of(self.left_feed.tiles[0], T.int32(0), box, row, column)
 
-    @contextmanager
-    def _each_work(self) -> Iterator[PieceWork]:
+    def _each_work(self) -> AbstractContextManager[PieceWork]:
         """What is written within is done for every piece that the block has."""
-        with self._each_piece() as (piece, work):
-            yield PieceWork(work.first_row, work.batch, work.tiles, piece, piece.item % self.spread)
+        return self.places.each(self.threads.block)
 
-    @property
-    def by_length(self) -> type[RaggedCut] | None:
-        """Pieces of one item each: blocks with pieces of several took 83 instead of 60 µs (measured)."""
-        return OneEach if self.config.by_length else None
-
-    @property
-    def spread(self) -> int:
-        """Items of a tile of rows: one for each block that its columns are spread over."""
-        return self.config.spread
-
-    def _produce(self) -> None:
+    def produce(self) -> None:
+        """One thread copies the parts that group 0 reads, and one the others; of pages, all warps all parts."""
         if self.stream.paged:
             PagedProducer(self.tiling, self.threads, [self.tiles], self.left_feed).run(self._each_work)
             return
-        for warp, share in enumerate(self.tiles.shares()):
+        for warp, share in enumerate(copying_shares(self.tiles)):
             with when(self.threads.warp == warp), when(T.cuda.elect_sync()):
                 self._produce_parts(share)
 
@@ -168,7 +182,7 @@ class HalvesKernel(PiecesKernel):
             copies.prefetch()
         ring, left = self.tiles.filling("produced"), self.left_feed.filling("produced_left")
         with self._each_work() as work:
-            rows, places = self._fixed(self.left_feed, work), self._fixed(self.tiles, work)
+            rows, places = self.tiling.fixed_of([self.left], work), self.tiling.fixed_of([self.right], work)
             last = (work.tiles.end - 1) * self.config.columns
             for number in numbers:
                 self.left_feed.copy_part(self.left_feed.parts[number], left, work.first_row, rows)

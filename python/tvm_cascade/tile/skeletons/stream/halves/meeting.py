@@ -2,68 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
-from typing import Any, cast
-
 from tvm import ir
-from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.attention.pieces import SLOTS, Piece
+from tvm_cascade.tile.attention.pieces import PieceWork
 from tvm_cascade.tile.attention.shape import Product
-from tvm_cascade.tile.emit import branches, named, ptx, when
+from tvm_cascade.tile.emit import branches, when
 from tvm_cascade.tile.merge.lanes import in_no_lane
-from tvm_cascade.tile.merge.launches import LaunchSets
-from tvm_cascade.tile.merge.pieces import PieceStates
 from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue, Staged
-from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, half_of
+from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, chunk_column, half_of
 from tvm_cascade.tile.skeletons.stream.halves.config import HalvesConfig
 from tvm_cascade.tile.skeletons.stream.pieces.grid import GridMeeting
-from tvm_cascade.tile.skeletons.stream.pieces.meeting import Group
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
-from tvm_cascade.tile.state import PartForm
-from tvm_cascade.tile.work import WARP_GROUP, Threads, Work
-
-_MET = 6
-"""The first named barrier of the groups at a meeting."""
-
-
-@dataclass(frozen=True)
-class PieceWork(Work):
-    """A piece of a tile of rows.
-
-    Attributes
-    ----------
-    piece : of the tile's axis.
-    chunk : which of the chunks that columns are spread over blocks in.
-    """
-
-    piece: Piece
-    chunk: ir.Expr
-
-
-class HalfStates(PieceStates):
-    """As `PieceStates`, of two groups: each has slots and words of its own."""
-
-    def __init__(self, name: str, group: int | ir.Expr, blocks: int, rows: int, form: Sequence[PartForm]) -> None:
-        self.group, self.blocks = group, blocks
-        super().__init__(name, GROUPS * SLOTS * blocks, GROUPS * blocks, rows, form)
-
-    @property
-    def sets(self) -> LaunchSets:
-        """Claimed by both groups."""
-        return dataclasses.replace(super().sets, claims=GROUPS)
-
-    def _met(self, item: ir.Expr) -> ir.Expr:
-        return super()._met(self.group * self.blocks + item)
-
-    def _index(
-        self, slot: ir.Expr, part: int, row: ir.Expr, span: ir.Expr | int | None = None, lane: ir.Expr | int = 0
-    ) -> ir.Expr:
-        return super()._index(self.group * (SLOTS * self.blocks) + slot, part, row, span, lane)
-
 
 _HELD = 80
 """Registers that hold elements of states: with twice as many the code, which runs once and so comes from the memory, is
@@ -83,77 +32,34 @@ class HalfMeeting(GridMeeting):
 
     def __init__(self, tiling: Tiling, name: str, group: int | ir.Expr) -> None:
         assert isinstance(tiling.config, HalvesConfig)
-        self.group, self.spread, self.most = group, tiling.config.spread, tiling.config.most_pieces
-        super().__init__(tiling, name, self.most, 1)
-        self.states = HalfStates(name, group, tiling.config.blocks, self.most_rows, self.form)
-        self.sets, self.own_set = self.states.sets, group
+        self.spread = tiling.config.spread
+        super().__init__(tiling, name, tiling.config.most_pieces, 1, parts=GROUPS, part=group)
 
     @property
     def is_of_both(self) -> bool:
         """Whether it is the meeting of both groups, each of which knows at run time which it is."""
-        return not isinstance(self.group, int)
-
-    def allocate(self, pool: Any) -> None:
-        """See `GridMeeting`; for both groups."""
-        self.told = named("told", pool.alloc((GROUPS * SLOTS,), "int32", align=16))
-        self.set = named("set_of_launch", pool.alloc((GROUPS,), "int32", align=8))
-
-    def begin(self, fold: Group) -> None:
-        """Asks for the launch's set, where states are left."""
-        if self.most > 1:
-            super().begin(fold)
+        return not isinstance(self.part, int)
 
     def columns_of(self, product: Product) -> range:
         """The group's half; of groups that are alike as many columns, counted from the first of the half."""
-        if isinstance(self.group, int):
-            return half_of(product, self.group, self.spread)
+        if isinstance(self.part, int):
+            return half_of(product, self.part, self.spread)
         return range(len(half_of(product, 0, self.spread)))
 
-    def first_column(self, product: Product, work: Work) -> ir.Expr | int:
+    def first_column(self, product: Product, work: PieceWork) -> ir.Expr | int:
         """The column that those are counted from."""
-        assert isinstance(work, PieceWork)
-        first = 0 if self.spread == 1 else work.chunk * (product.width // self.spread)
-        return first if isinstance(self.group, int) else self.group * len(self.columns_of(product)) + first
+        first = chunk_column(product, work, self.spread)
+        return first if isinstance(self.part, int) else self.part * len(self.columns_of(product)) + first
 
     def hand_over(self, folded: Staged, work: PieceWork, epilogue: Epilogue) -> None:
         """Stores the results of a whole axis; leaves the state of a part."""
-        if self.most == 1:
+        if not self.meets:
             epilogue.emit(folded)
             return
         with branches(in_no_lane(work.piece.is_whole)) as (part, whole):
             with part:
-                self.leave(folded, work.piece)
+                self.leave(folded, work)
                 with when(folded.threads.leads):
                     folded.left_is_read()
             with whole:
                 epilogue.emit(folded)
-
-    def settle_all(self, threads: Threads, each_work: Callable[[], AbstractContextManager[PieceWork]]) -> None:
-        """Merges the group's share of every tile of rows that it has a part of."""
-        if self.most == 1:
-            return
-
-        @contextmanager
-        def each_piece() -> Iterator[tuple[Piece, Work]]:
-            with each_work() as work:
-                yield work.piece, work
-
-        self.settle(Settling.of(threads), each_piece)
-
-    def _told_at(self, piece: Piece) -> ir.Expr:
-        return self.group * SLOTS + piece.side
-
-    def _meet(self) -> None:
-        ptx("bar.sync", T.cast(self.group + _MET, "uint32"), T.uint32(WARP_GROUP))
-
-
-@dataclass(frozen=True)
-class Settling:
-    """The threads of a group that merge, which have no rows of their own."""
-
-    threads: Threads
-
-    @staticmethod
-    def of(threads: Threads) -> Group:
-        """As what a meeting knows of a group then."""
-        return cast(Group, Settling(threads))

@@ -11,7 +11,6 @@ it keeps with what the same threads of the others have sent, in the order of the
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import sympy as sp
@@ -20,20 +19,19 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.steps.program import program_of
+from tvm_cascade.tile.attention.pieces import EachWork, PieceWork
 from tvm_cascade.tile.attention.rows import Place, RowFold
 from tvm_cascade.tile.attention.shape import Product
 from tvm_cascade.tile.emit import bind, branches, kernel_extent, named, put, registers, when
 from tvm_cascade.tile.fragment import DTYPE, NEIGHBOURS, QUAD, ROWS
 from tvm_cascade.tile.hopper.barrier import Barriers, cluster_arrive, cluster_wait, fence_barriers
 from tvm_cascade.tile.launch.dependent import wait_for_others
-from tvm_cascade.tile.merge.cluster import send_four_to_rank, take_four
+from tvm_cascade.tile.merge.cluster import send_four_to_rank
 from tvm_cascade.tile.merge.combine import Alone, merge
 from tvm_cascade.tile.merge.lanes import WARP, in_no_lane
-from tvm_cascade.tile.merge.pieces import BYTES, FOUR, as_float
+from tvm_cascade.tile.merge.places import BYTES, FOUR, as_float, take_four
 from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue, Staged
 from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, half_of, sent_registers, sent_scalars
-from tvm_cascade.tile.skeletons.stream.halves.meeting import PieceWork
-from tvm_cascade.tile.skeletons.stream.pieces.meeting import Group
 from tvm_cascade.tile.skeletons.stream.states import row_states
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.state import COUNTER, Part, State
@@ -51,7 +49,8 @@ class Handed:
 
     def __init__(self, tiling: Tiling, threads: Threads, blocks: int, left_place: Callable[..., ir.Expr]) -> None:
         self.tiling, self.threads, self.blocks, self._left_place = tiling, threads, blocks, left_place
-        self.group, self.rank = bind("group_of_two", threads.group - 1), bind("own_rank", threads.block % blocks)
+        self.index, self.rank = bind("group_of_two", threads.group - 1), bind("own_rank", threads.block % blocks)
+        self.own_rows = T.int32(0)  # both groups have all rows of the tile
         program, stream = tiling.program, tiling.stream
         self.halves = {p.component.symbol: len(half_of(p, 0)) for p in stream.products}
         self.all_accumulators = {s: registers(f"{s}", width // 2) for s, width in self.halves.items()}
@@ -70,16 +69,6 @@ class Handed:
         self.rows.end = self.tiling.end_position(work)
         self.accumulators = {s: registers(f"{s}_kept", width // 2 // self.blocks) for s, width in self.halves.items()}
 
-    @property
-    def index(self) -> ir.Expr:
-        """The group's number."""
-        return self.group
-
-    @property
-    def own_rows(self) -> ir.Expr:
-        """Both groups have all rows of the tile."""
-        return T.int32(0)
-
     def columns_of(self, product: Product) -> range:
         """As many as a share has."""
         return range(self.halves[product.component.symbol] // self.blocks)
@@ -87,11 +76,11 @@ class Handed:
     def block_columns(self, product: Product) -> ir.Expr | int:
         """The first of the share."""
         half = self.halves[product.component.symbol]
-        return self.group * half + self.rank * (half // self.blocks)
+        return self.index * half + self.rank * (half // self.blocks)
 
     def left_place(self, box: int, row: ir.Expr, column: ir.Expr | int) -> ir.Expr:
         """An address in the left operand's stage, whose boxes the groups have in turn."""
-        return self._left_place(self.group + box * GROUPS, row, column)
+        return self._left_place(self.index + box * GROUPS, row, column)
 
     def left_is_read(self) -> None:
         """Nothing: no other rows follow."""
@@ -107,6 +96,7 @@ class ClusterShares:
     Attributes
     ----------
     handed : what both groups hand over, once the kernel has its registers.
+    words_of_a_thread : registers that it sends to another block.
     """
 
     spread, is_of_both = 1, True
@@ -116,9 +106,9 @@ class ClusterShares:
         self.epilogue = epilogue
         self.tiling, self.stream, self.program, self.blocks = tiling, tiling.stream, tiling.program, blocks
         self.words = {p.component.symbol: len(half_of(p, 0)) // 2 // blocks for p in self.stream.products}
-        self.scalars = sent_scalars(self.stream)
+        self.scalars, self.words_of_a_thread = sent_scalars(self.stream), sent_registers(self.stream, 0, blocks)
 
-    def allocate(self, pool: Any) -> None:
+    def allocate(self, pool: Any, threads: Threads) -> None:
         """Shared memory for what the other blocks send."""
         shape = (GROUPS, self.blocks - 1, self.words_of_a_thread // FOUR, WARP_GROUP, FOUR)
         self.sent = named("sent", pool.alloc(shape, DTYPE, align=16))
@@ -132,28 +122,23 @@ class ClusterShares:
         self.arrived.initialise()
         fence_barriers()
 
-    @property
-    def words_of_a_thread(self) -> int:
-        """Registers that a thread sends to another block."""
-        return sent_registers(self.stream, 0, self.blocks)
-
-    def begin(self, fold: Group) -> None:
+    def begin(self, index: int) -> None:
         """Nothing: shared memory is the block's own."""
 
     def hand_over(self, folded: Staged, work: PieceWork, epilogue: Epilogue) -> None:
         """Nothing: both groups go on together."""
 
-    def settle_all(self, threads: Threads, each_work: Callable[[], AbstractContextManager[PieceWork]]) -> None:
+    def settle(self, each_work: EachWork) -> None:
         """Of the block's only piece."""
         with each_work() as work:
             self._settle(self.handed, work)
-        self.epilogue.drain(threads)
+        self.epilogue.drain(self.handed.threads)
 
     def _settle(self, handed: Handed, work: Work) -> None:
         """Sends the others their shares of the state, merges the block's own, and stores its results."""
         threads = handed.threads
         handed.start(work)
-        self.group, self.rank = handed.group, handed.rank
+        self.group, self.rank = handed.index, handed.rank
         self.thread = bind("own_thread", threads.warp * WARP + threads.lane)
         counter = Part(registers("folded", 1, COUNTER))
         counter.put(handed.rows.end - work.tiles.first * self.tiling.config.columns)

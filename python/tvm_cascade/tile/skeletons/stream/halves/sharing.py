@@ -27,9 +27,6 @@ from tvm_cascade.tile.operand import STORED_BYTES
 from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS
 from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Threads
 
-_MET = 13
-"""The named barrier of the first group's warps; that of the second's is the next."""
-
 _READ = GROUPS
 """The number of the barrier at which the second group has read; those before it are of what groups have stored."""
 
@@ -157,9 +154,10 @@ class Shared:
         self.barriers.wait(barrier, self._phases[phase])
         put(self._phases, phase, self._phases[phase] ^ 1)
 
-    def meet(self, group: int) -> None:
+    def meet(self, group: int, threads: Threads) -> None:
         """All warps of a group have read what they are about to overwrite."""
-        ptx("bar.sync", T.uint32(_MET + group), T.uint32(WARP_GROUP))
+        barrier = threads.named.take("sharing", GROUPS)
+        barrier.sync(WARP_GROUP, T.uint32(barrier.first + group))
 
     def _place(self, symbol: sp.Symbol, threads: Threads, row: int) -> ir.Expr:
         place = threads.warp * 16 + threads.lane // QUAD + 8 * row

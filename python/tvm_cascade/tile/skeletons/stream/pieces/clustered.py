@@ -12,16 +12,17 @@ from typing import Any
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.attention.pieces import Piece
+from tvm_cascade.tile.attention.pieces import EachWork, PieceWork
 from tvm_cascade.tile.emit import bind, named, ptx, when
 from tvm_cascade.tile.fragment import DTYPE, QUAD
 from tvm_cascade.tile.hopper.barrier import Barriers, cluster_arrive, cluster_wait, fence_barriers
-from tvm_cascade.tile.merge.cluster import send_four_to_rank, take_four
-from tvm_cascade.tile.merge.pieces import BYTES, FOUR, SPAN, as_float
-from tvm_cascade.tile.skeletons.stream.pieces.meeting import HELD, EachPiece, Group, Meeting, Unit
+from tvm_cascade.tile.merge.cluster import send_four_to_rank
+from tvm_cascade.tile.merge.places import BYTES, FOUR, SPAN, as_float, from_float, take_four
+from tvm_cascade.tile.skeletons.stream.epilogue import Folded
+from tvm_cascade.tile.skeletons.stream.pieces.meeting import HELD, Meeting, Unit
 from tvm_cascade.tile.skeletons.stream.pieces.patches import OCTET, Patches, whole_fours
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
-from tvm_cascade.tile.work import Work
+from tvm_cascade.tile.work import Threads, Work
 
 _WARPS = 4
 """That merge."""
@@ -44,8 +45,9 @@ class ClusterMeeting(Meeting):
             most = min(self.patches.most(self.spans * SPAN) // _WARPS, HELD // (FOUR * (blocks + 1)))
             self.at_a_time = max(n for n in range(1, self.spans + 1) if self.spans % n == 0 and n <= max(most, 1))
 
-    def allocate(self, pool: Any) -> None:
+    def allocate(self, pool: Any, threads: Threads) -> None:
         """Shared memory for the states of all blocks."""
+        self.threads = threads
         self.places: dict[int, Any] = {}
         for k, part in enumerate(self.form):
             if part.width > 1:
@@ -66,31 +68,28 @@ class ClusterMeeting(Meeting):
         """Arrives as one that has started."""
         cluster_arrive(relaxed=True)
 
-    def begin(self, fold: Group) -> None:
-        """Nothing: shared memory is the block's own."""
-
-    def leave(self, fold: Group, piece: Piece) -> None:
+    def leave(self, fold: Folded, work: PieceWork) -> None:
         """Sends the state of the block's piece, and waits for the others'."""
-        self.fold, self.rank = fold, bind("own_rank", fold.threads.block % self.blocks)
-        with when(fold.threads.leads):
+        self.rank = bind("own_rank", self.threads.block % self.blocks)
+        with when(self.threads.leads):
             self.arrived.announce(0, self._bytes())
         cluster_wait()
         self._leave_state(fold)
         self.arrived.wait(0, 0)
 
-    def settle(self, fold: Group, each_piece: EachPiece) -> None:
+    def settle(self, each_work: EachWork) -> None:
         """Merges the block's patches of the cluster's item."""
-        self.rank = bind("own_rank", fold.threads.block % self.blocks)
+        self.rank = bind("own_rank", self.threads.block % self.blocks)
         count = bind("own_patches", self.patches.count(self.spans // self.at_a_time, self.rank))
-        octets, lane = self.patches.octets, fold.threads.lane
-        with each_piece() as (piece, work):
+        octets, lane = self.patches.octets, self.threads.lane
+        with each_work() as work:
             rows = bind("merged_rows", self._rows(work))
             with T.serial((count + (_WARPS - 1)) // _WARPS) as step:
-                patch = bind("patch", (step * _WARPS + fold.threads.warp) * self.blocks + self.rank)
+                patch = bind("patch", (step * _WARPS + self.threads.warp) * self.blocks + self.rank)
                 row = bind("unit_row", patch % octets * OCTET + lane // QUAD)
-                with when(tirx.And(step * _WARPS + fold.threads.warp < count, row < rows)):
+                with when(tirx.And(step * _WARPS + self.threads.warp < count, row < rows)):
                     first = bind("first_span", patch // octets * self.at_a_time)
-                    self._merge(Unit(work, piece, row, [first + i for i in range(self.at_a_time)], lane % QUAD))
+                    self._merge(Unit(work, row, [first + i for i in range(self.at_a_time)], lane % QUAD))
 
     def _bytes(self) -> ir.Expr:
         """That all blocks send to this one."""
@@ -106,7 +105,7 @@ class ClusterMeeting(Meeting):
 
     def _put_scalars(self, row: ir.Expr, values: list[ir.Expr]) -> None:
         """To the blocks that have patches of the row, a lane to every fourth of those."""
-        stride, lane = self.patches.stride, self.fold.threads.lane % QUAD
+        stride, lane = self.patches.stride, self.threads.lane % QUAD
         words = [as_float(value) for value in values]
         words += [T.float32(0)] * (whole_fours(len(words)) - len(words))
         for first in range(0, self.blocks // stride, QUAD):
@@ -116,7 +115,7 @@ class ClusterMeeting(Meeting):
                     self._send(self.met_scalars.ptr_to([self.rank, row, k]), rank, words[k : k + FOUR])
 
     def _put_four(self, part: int, row: ir.Expr, span: ir.Expr | int, values: list[ir.Expr]) -> None:
-        patch, lane = bind("patch", self.patches.number(row, span)), self.fold.threads.lane % QUAD
+        patch, lane = bind("patch", self.patches.number(row, span)), self.threads.lane % QUAD
         place = self.places[part].ptr_to([self.rank, patch // self.blocks, row % OCTET, lane * FOUR])
         self._send(place, patch % self.blocks, values)
 
@@ -124,8 +123,7 @@ class ClusterMeeting(Meeting):
         send_four_to_rank(place, self.arrived.pointer(0), rank, *four)
 
     def _get(self, unit: Unit, number: ir.Expr, part: int) -> ir.Expr:
-        word, dtype = self.met_scalars[number, unit.row, self.scalars.index(part)], self.form[part].dtype
-        return word if dtype == DTYPE else tirx.reinterpret(dtype, word)
+        return from_float(self.met_scalars[number, unit.row, self.scalars.index(part)], self.form[part].dtype)
 
     def _get_four(self, unit: Unit, number: ir.Expr, part: int, span: ir.Expr, into: Any, first: int) -> None:
         own = self.patches.number(unit.row, span) // self.blocks

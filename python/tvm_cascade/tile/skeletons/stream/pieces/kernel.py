@@ -8,30 +8,36 @@ a part of it: leave the state; after all pieces, merge a share of what meets, in
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
+from tvm import tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.attention.operands.widen import Widener
-from tvm_cascade.tile.attention.pieces import Piece
+from tvm_cascade.tile.attention.operands.feed import Reader
+from tvm_cascade.tile.attention.operands.widen import FeedPair, Widener
+from tvm_cascade.tile.attention.pieces import EachWork, PieceWork
 from tvm_cascade.tile.attention.program import TileProgram
 from tvm_cascade.tile.attention.ragged import RaggedCut
-from tvm_cascade.tile.emit import branches, named, ptx, shared_pool, when
-from tvm_cascade.tile.launch.dependent import let_others_start, wait_for_others
+from tvm_cascade.tile.emit import bind, branches, kernel_extent, named, ptx, put, registers, when
+from tvm_cascade.tile.fragment import QUAD, ROWS
+from tvm_cascade.tile.hopper import wgmma
+from tvm_cascade.tile.hopper.barrier import Barriers
+from tvm_cascade.tile.hopper.driver import Driver
+from tvm_cascade.tile.launch.dependent import wait_for_others
 from tvm_cascade.tile.merge.lanes import WARP
-from tvm_cascade.tile.skeletons.stream.kernel import StreamKernel
+from tvm_cascade.tile.operand import STEP_BYTES
+from tvm_cascade.tile.skeletons.stream.epilogue import RowEpilogue
+from tvm_cascade.tile.skeletons.stream.group_fold import GroupFold
 from tvm_cascade.tile.skeletons.stream.pieces.clustered import ClusterMeeting
-from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, blocks_of_item, pieces_of_item
-from tvm_cascade.tile.skeletons.stream.pieces.consumer import PiecesConsumer
-from tvm_cascade.tile.skeletons.stream.pieces.feeds import FeedPair
+from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, blocks_of_item, left_words, pieces_of_item
 from tvm_cascade.tile.skeletons.stream.pieces.grid import GridMeeting
 from tvm_cascade.tile.skeletons.stream.pieces.meeting import Meeting
-from tvm_cascade.tile.skeletons.stream.pieces.meeting_warp import MeetingWarp
 from tvm_cascade.tile.skeletons.stream.pieces.places import Places
 from tvm_cascade.tile.skeletons.stream.pieces.spread import SpreadFinish, is_spread
 from tvm_cascade.tile.skeletons.stream.producer import PagedProducer
-from tvm_cascade.tile.work import Threads, Work
+from tvm_cascade.tile.skeletons.stream.tiling import Tiling
+from tvm_cascade.tile.work import GROUP_ROWS, Registers, Threads
 
 _INITIALISING = 4
 """Warps that initialise barriers."""
@@ -42,29 +48,28 @@ _MEETING_WARP = 3
 """The last warp of the producer's group, which sees to meetings where it neither copies nor converts."""
 
 
-class PiecesKernel(StreamKernel):
-    """Emits the kernel of a tile program with few rows."""
+class PiecesKernel(Driver):
+    """Emits the kernel of a tile program with few rows.
 
-    config: PiecesConfig
+    Attributes
+    ----------
+    meeting_apart : the meeting that a warp of the producer's group sees to; None where consumers do.
+    sharing : blocks that share each item, and have nothing else; None where blocks have parts of several.
+    """
 
     meeting_apart: GridMeeting | None = None
-    """The meeting that a warp of the producer's group sees to."""
-
-    sharing: int | None = None
-    """Blocks that share each item, and have nothing else; None where blocks have parts of several."""
-
-    @property
-    def by_length(self) -> type[RaggedCut] | None:
-        """How shares follow what is alive at each place; None where they do not."""
-        return RaggedCut
 
     def __init__(self, program: TileProgram, config: PiecesConfig) -> None:
-        super().__init__(program, config)
+        super().__init__(program.stream.program.params, config.consumers, config.widening)
+        self.program, self.config, self.stream = program, config, program.stream
+        self.early, self.resident = program.early, config.neighbours
+        self.tiling = Tiling(program, config, self.buffers)
+        self.sharing = blocks_of_item(config, program)
 
-    def _maps(self) -> None:
-        self.right = self._map(self.stream.right, self.config.columns)
-        self.values = [self._value_map(product) for product in self.stream.products]
-        self.sharing = blocks_of_item(self.config, self.program)
+    def describe(self) -> None:
+        """Tensor maps of the right operands, and the meeting of what blocks have parts of."""
+        self.right = self.tiling.copies(self.stream.right, self.config.columns)
+        self.values = [self.tiling.value_copies(product) for product in self.stream.products]
         self.meeting = self._meeting()
         self.spread_finish = SpreadFinish(self.tiling, self.config.kept) if is_spread(self.stream) else None
 
@@ -72,8 +77,7 @@ class PiecesKernel(StreamKernel):
         if self.config.cluster > 1:
             return ClusterMeeting(self.tiling, self.config.cluster)
         pieces = pieces_of_item(self.config, self.program)
-        apart, meets = self._has_free_warps, pieces != 1
-        meeting = GridMeeting(self.tiling, self.name, pieces, self.config.consumers, meets=meets, apart=apart)
+        meeting = GridMeeting(self.tiling, self.name, pieces, self.config.consumers, apart=self._has_free_warps)
         meeting.is_of_all = self.sharing is not None and self.sharing > 1
         self.meeting_apart = meeting if meeting.apart else None
         return meeting
@@ -85,60 +89,48 @@ class PiecesKernel(StreamKernel):
             return not self.stream.paged
         return not any(copies.by_threads for copies in (self.right, *self.values))
 
-    def _places(self) -> None:
+    def place(self) -> None:
+        """Blocks with equal shares of the tiles of all items, and their threads."""
         config = self.config
-        sharing = config.cluster if config.cluster > 1 else self.sharing
-        self.places = Places(self.tiling, self.spread, sharing, self.by_length, whole=config.kept > 1)
-        self.threads = Threads(
-            named("block", T.cta_id([self.places.cut.grid])),
-            named("group", T.warpgroup_id([config.consumers + 1 + config.converters])),
-            named("warp", T.warp_id_in_wg([4])),
-            named("lane", T.lane_id([32])),
-            named("thread", T.thread_id([config.threads])),
-        )
+        self.places = Places(self.tiling, 1, self.sharing, RaggedCut, whole=config.kept > 1)
+        self.place_threads(named("block", T.cta_id([self.places.cut.grid])))
         if config.cluster > 1:
             named("rank", T.cta_id_in_cluster([config.cluster]))
 
-    @property
-    def spread(self) -> int:
-        """Items of each tile of rows, one after the other."""
-        return 1
-
-    def _each_piece(self) -> AbstractContextManager[tuple[Piece, Work]]:
+    def _each_work(self) -> AbstractContextManager[PieceWork]:
         """What is written within is done for every piece that the block has."""
         return self.places.each(self.threads.block)
 
-    def _shared(self) -> None:
-        config, pool = self.config, shared_pool()
-        self.right_feed = FeedPair(pool, config, "right_tiles", [self.right])
-        self.value_feed = FeedPair(pool, config, "value_tiles", self.values)
-        self.meeting.allocate(pool)
+    def allocate(self, pool: Any) -> None:
+        """Tiles, as they are copied and as products read them, and what meetings leave; then barriers."""
+        self.right_feed = FeedPair(pool, "right_tiles", self.config.stages, [self.right])
+        self.value_feed = FeedPair(pool, "value_tiles", self.config.stages, self.values)
+        self.meeting.allocate(pool, self.threads)
         if self.spread_finish is not None:
-            self.spread_finish.allocate(pool)
+            self.spread_finish.allocate(pool, self.threads)
         self.places.cut.allocate(pool)
         for pair in (self.right_feed, self.value_feed):
-            pair.add_barriers(pool)
-        pool.commit()
-        self._initialise()
-        self.places.cut.count(self.threads, config.threads)
-        T.evaluate(T.cuda.cta_sync())
-        self.meeting.start()
+            pair.add_barriers(pool, self.consumers, self.config.converting_warps or _GROUP_WARPS)
 
-    def _initialise(self) -> None:
+    def barriers(self) -> list[Barriers]:
+        """Those of both feeds."""
+        return [barriers for pair in (self.right_feed, self.value_feed) for barriers in pair.barriers]
+
+    def initialise(self) -> None:
         """Barriers by one thread of each of some warps; descriptors by that of another, which waits for no fence.
 
         Where a block has one piece, the first of them starts the copies of its first tile at once.
         """
-        every = [barriers for pair in (self.right_feed, self.value_feed) for barriers in pair.barriers]
+        every, first = self.barriers(), int(self._starts_at_once)
         if self._starts_at_once:
-            first = [pair.stored.full for pair in self._filled]
+            filled = [part.full for pair in self._filled for part in pair.stored.parts]
             with when(self.threads.thread == 0):
-                for barriers in first:
+                for barriers in filled:
                     barriers.initialise()
                 ptx("fence.proxy.async.shared::cta")
                 self._produce_first()
-            every = [barriers for barriers in every if not any(barriers is own for own in first)]
-        for number, barriers in enumerate(every, start=1 if self._starts_at_once else 0):
+            every = [barriers for barriers in every if not any(barriers is own for own in filled)]
+        for number, barriers in enumerate(every, start=first):
             with when(self.threads.thread == number % _INITIALISING * WARP):
                 barriers.initialise()
                 ptx("fence.proxy.async.shared::cta")
@@ -147,51 +139,48 @@ class PiecesKernel(StreamKernel):
                 copies.prefetch()
             self.meeting.initialise()
 
-    def _roles(self) -> None:
-        config = self.config
-        with branches(self.threads.group == 0) as (producer, others):
-            with producer:
-                if config.has_register_shares:
-                    ptx("setmaxnreg.dec.sync.aligned.u32", config.register_shares(self.stream)[0])
-                self._produce()
-                self._convert_beside()
-                self._meet()
-            with others:
-                if not config.converters:
-                    self._consume()
-                    return
-                with branches(self.threads.group <= config.consumers) as (consumer, converter):
-                    with consumer:
-                        self._consume()
-                    with converter:
-                        ptx("setmaxnreg.dec.sync.aligned.u32", self.config.converter_registers)
-                        self._convert()
+    def meet(self) -> None:
+        """All threads wait for each other, once they have counted what shares are computed from."""
+        self.places.cut.count(self.threads, self.config.threads)
+        super().meet()
+        self.meeting.start()
+
+    def registers(self) -> Registers:
+        """See `PiecesConfig.shares`."""
+        return self.config.shares(self.stream)
 
     @property
-    def _begins_early(self) -> bool:
+    def begins_early(self) -> bool:
         """Whether tiles are copied before the kernel waits for those before it, which consumers and meetings do."""
         return self.program.given and not self.stream.paged and not self.places.differ
+
+    def produce(self) -> None:
+        """One thread copies, or warps for each feed of pages; others convert, and see to meetings."""
+        if self.stream.paged:
+            shared = [pair.stored for pair in self._filled]
+            PagedProducer(self.tiling, self.threads, shared).run(self._each_work)
+        else:
+            with when(self.threads.warp == 0), when(T.cuda.elect_sync()):
+                self._produce_rows()
+        if warps := self.config.converting_warps:
+            with when(self.threads.warp >= _GROUP_WARPS - warps):
+                self._widen(self._widened, _GROUP_WARPS - warps, warps)
+        self._meet()
 
     def _meet(self) -> None:
         """What the warp of the meetings does."""
         if self.meeting_apart is not None:
             own = _MEETING_WARP - self.config.converting_warps
             with when(self.threads.warp == own), when(T.cuda.elect_sync()):
-                if self._begins_early:
+                if self.begins_early:
                     wait_for_others()
-                MeetingWarp(self.meeting_apart).run(self._each_piece)
+                self.meeting_apart.run_apart(self._each_work)
 
-    def _convert(self) -> None:
+    def convert(self) -> None:
         """Each warp group converts a feed, or one converts both, a tile of each in turn."""
-        for number in range(self.config.converters):
-            with when(self.threads.group == self.config.consumers + 1 + number):
-                self._widen(self._widened[number :: self.config.converters], 0, _GROUP_WARPS)
-
-    def _convert_beside(self) -> None:
-        """What warps of the producer's group convert."""
-        if warps := self.config.converting_warps:
-            with when(self.threads.warp >= _GROUP_WARPS - warps):
-                self._widen(self._widened, _GROUP_WARPS - warps, warps)
+        for number in range(self.config.widening):
+            with when(self.threads.group == self.consumers + 1 + number):
+                self._widen(self._widened[number :: self.config.widening], 0, _GROUP_WARPS)
 
     @property
     def _widened(self) -> list[FeedPair]:
@@ -199,35 +188,16 @@ class PiecesKernel(StreamKernel):
 
     def _widen(self, pairs: list[FeedPair], first: int, warps: int) -> None:
         """Some warps of a group convert feeds."""
-        own = [Widener(pair.stored, pair.wide, self.threads, first, warps) for pair in pairs]
-        with self._each_piece() as (_, work), T.serial(work.tiles.end - work.tiles.first):
+        own = [Widener(pair, self.threads, first, warps) for pair in pairs]
+        with self._each_work() as work, T.serial(work.tiles.end - work.tiles.first):
             for widener in own:
                 widener.tile()
 
-    def _consume(self) -> None:
-        if self.config.has_register_shares:
-            ptx("setmaxnreg.inc.sync.aligned.u32", self.config.register_shares(self.stream)[1])
-        if self._begins_early:
-            wait_for_others()
-            with when(self.threads.leads):
-                let_others_start()
-        right, value = self.right_feed.wide, self.value_feed.wide
+    def consume(self) -> None:
+        """See `PiecesConsumer`."""
+        right, value = self.right_feed.wide.whole, self.value_feed.wide.whole
         consumer = PiecesConsumer(self.tiling, self.threads, right, value, self.meeting, self.spread_finish)
-        consumer.run(self._each_piece)
-
-    @contextmanager
-    def _each_work(self) -> Iterator[Work]:
-        """The block's pieces as work."""
-        with self._each_piece() as (_, work):
-            yield work
-
-    def _produce(self) -> None:
-        if self.stream.paged:
-            shared = [self.right_feed.stored, *([self.value_feed.stored] if self.values else [])]
-            PagedProducer(self.tiling, self.threads, shared).run(self._each_work)
-            return
-        with when(self.threads.warp == 0), when(T.cuda.elect_sync()):
-            self._produce_rows()
+        consumer.run(self._each_work)
 
     @property
     def _starts_at_once(self) -> bool:
@@ -241,15 +211,120 @@ class PiecesKernel(StreamKernel):
 
     def _produce_first(self) -> None:
         with self._each_work() as work:
-            for feed in (pair.stored for pair in self._filled):
-                feed.copy_to(0, (work.tiles.end - 1) * self.config.columns, self._fixed(feed, work))
+            for pair in self._filled:
+                places = self.tiling.fixed_of(pair.copies, work)
+                (part,) = pair.stored.parts
+                pair.stored.copy_to(0, part, (work.tiles.end - 1) * self.config.columns, places)
 
     def _produce_rows(self) -> None:
-        feeds = [pair.stored for pair in self._filled]
-        ring = feeds[0].filling("produced")
-        with self._each_piece() as (_, work), T.serial(work.tiles.end - work.tiles.first) as step:
+        ring = self.right_feed.stored.filling("produced")
+        with self._each_work() as work, T.serial(work.tiles.end - work.tiles.first) as step:
             row = (work.tiles.end - 1 - step) * self.config.columns
             with when(step > 0) if self._starts_at_once else nullcontext():
-                for feed in feeds:
-                    feed.copy(ring, row, self._fixed(feed, work))
+                for pair in self._filled:
+                    pair.stored.copy(ring, row, self.tiling.fixed_of(pair.copies, work))
             ring.advance()
+
+
+# The consumer of few rows: it folds a piece of the axis at a time, with the left operand in registers.
+#
+# A warp has sixteen of the group's rows. All warps take part in products; those without a row of the program's fold
+# none.
+
+
+_WARP_ROWS = 16
+"""Rows of an accumulator that a warp holds."""
+
+_WORD = 4
+"""Bytes of a register."""
+
+
+class PiecesConsumer(GroupFold):
+    """Emits one consumer warp group."""
+
+    def __init__(
+        self,
+        tiling: Tiling,
+        threads: Threads,
+        right: Reader,
+        value: Reader,
+        meeting: Meeting,
+        spread: SpreadFinish | None,
+    ) -> None:
+        super().__init__(tiling, threads, right, value)
+        self.meeting, self.spread, self.epilogue = meeting, spread, RowEpilogue(tiling)
+
+    def _allocate(self) -> None:
+        self.left_words = registers("left_words", left_words(self.stream), "uint32")
+        for packed in self.packing.packed.values():  # warps without rows multiply what is there
+            with T.unroll(int(packed.ty.shape[0])) as k:
+                put(packed, k, T.uint32(0))
+
+    @property
+    def row_count(self) -> int:
+        """How many they are at most."""
+        return min(int(self.stream.extent(self.stream.row)), GROUP_ROWS)
+
+    @property
+    def thread_rows(self) -> tuple[int, ...]:
+        """The upper one alone, where there are no others: the lower ones are eight further on."""
+        return ROWS if self.row_count > _WARP_ROWS // len(ROWS) else ROWS[:1]
+
+    def run(self, each_work: EachWork) -> None:
+        """Emits the loop over the block's pieces, and what follows it."""
+        self.meeting.begin(self.index)
+        if self.spread is not None:
+            self.spread.begin(self.index)
+        self._fold_pieces(each_work)
+        self.meeting.settle(each_work)
+        if self.spread is not None:
+            self.spread.settle(each_work)
+
+    def _fold_pieces(self, each_work: EachWork) -> None:
+        with each_work() as work:
+            self._place(work)
+            self.rows.allocate()
+            length = kernel_extent(self.stream.extent(self.stream.position))
+            self.rows.end = bind("piece_end_position", tirx.min(work.tiles.end * self.columns, length))
+            rows = kernel_extent(self.stream.extent(self.stream.row))
+            self.has_rows = bind("has_rows", self.first_row + self.threads.warp * _WARP_ROWS < rows)
+            self._fetch_left()
+            self._fold_tiles(work.tiles)
+            if self.meeting.is_of_all:
+                self.meeting.leave(self, work)
+                return
+            with branches(work.piece.is_whole) as (whole, part):
+                with whole:
+                    self._store_whole(work)
+                with part:
+                    self.meeting.leave(self, work)
+
+    def _store_whole(self, work: PieceWork) -> None:
+        if self.spread is not None:
+            self.spread.leave(self, work)
+            return
+        with when(self.has_rows):
+            self.epilogue.finish_and_store(self)
+
+    def _fetch_left(self) -> None:
+        """Loads the thread's rows as the tensor cores read them; zeros past the depth."""
+        size = self.stream.left.size
+        for word in range(left_words(self.stream)):
+            row, half, step = word % 2, word // 2 % 2, word // 4
+            first = (step * STEP_BYTES + half * STEP_BYTES // 2) // size
+            if first >= self.stream.depth:
+                put(self.left_words, word, T.uint32(0))
+                continue
+            column = self.threads.lane % QUAD * (_WORD // size) + first
+            address = self.rows.address_at(self.stream.left_load, row, {self.stream.inner: column})
+            ptx("ld.global.nc.b32", self.left_words[word], address)
+
+    def _start_scores(self) -> None:
+        stream = self.stream
+        wgmma.fence()
+        wgmma.multiply_registers(
+            self.scores, self.columns, self.left_words, self.right_matrix, stream.depth,
+            (stream.left.dtype, stream.right.dtype),
+            wgmma.stage_offset(self.right.stage, self.right_feed.copies[0].tile_bytes), adds=False,
+        )  # fmt: skip
+        wgmma.commit()

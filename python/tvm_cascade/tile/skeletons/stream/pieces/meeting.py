@@ -10,10 +10,10 @@ Who merges which units is the meeting's own: blocks meet in global memory (`grid
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import sympy as sp
 from tvm import ir, tirx
@@ -22,46 +22,28 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.steps.program import program_of
-from tvm_cascade.tile.attention.pieces import Piece
+from tvm_cascade.tile.attention.pieces import EachWork, PieceWork
 from tvm_cascade.tile.attention.shape import Product, product_along
 from tvm_cascade.tile.emit import bind, kernel_extent, put, registers, when
 from tvm_cascade.tile.fragment import COLUMNS_PER_STEP, DTYPE, NEIGHBOURS, QUAD, Symbols, TilePrinter, placed
-from tvm_cascade.tile.hopper.fours import is_in_fours, store_four
+from tvm_cascade.tile.hopper.stores import are_stored_at_once, store_four
 from tvm_cascade.tile.launch.dependent import wait_for_others
 from tvm_cascade.tile.merge.combine import Alone, merge
 from tvm_cascade.tile.merge.lanes import ALL_LANES, WARP, Lanes
-from tvm_cascade.tile.merge.pieces import FOUR, SPAN
+from tvm_cascade.tile.merge.places import FOUR, SPAN
 from tvm_cascade.tile.output import Output
 from tvm_cascade.tile.skeletons.stream.epilogue import Folded
 from tvm_cascade.tile.skeletons.stream.finish import Columns, Finish
 from tvm_cascade.tile.skeletons.stream.states import row_states
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.state import COUNTER, Part, PartForm, State
-from tvm_cascade.tile.work import Work
-
-MEETING = 1
-"""The named barrier of a block's consumers at a meeting."""
+from tvm_cascade.tile.work import Threads, Work
 
 _AT_ONCE = 12
 """Pieces that a thread reads at once, at most: as many loads are under way together."""
 
 HELD = 160
 """Registers of a thread that hold elements of states while it merges."""
-
-EachPiece = Callable[[], AbstractContextManager[tuple[Piece, Work]]]
-"""A loop over the pieces of a block."""
-
-
-class Group(Folded, Protocol):
-    """A consumer warp group whose rows are folded."""
-
-    @property
-    def index(self) -> ir.Expr:
-        """The group's number among the consumers."""
-
-    @property
-    def own_rows(self) -> ir.Expr:
-        """The first of its rows in the block's tile."""
 
 
 @dataclass(frozen=True)
@@ -70,32 +52,16 @@ class Unit:
 
     Attributes
     ----------
-    work : the tile of rows.
-    piece : one of the tile's.
+    work : the tile of rows, by one of its pieces.
     row : in the tile.
     spans : their numbers in the row.
     lane : which of the four that have a span.
     """
 
-    work: Work
-    piece: Piece
+    work: PieceWork
     row: ir.Expr
     spans: Sequence[ir.Expr]
     lane: ir.Expr
-
-
-@dataclass(frozen=True)
-class Spans:
-    """What a lane leaves of a vector.
-
-    Attributes
-    ----------
-    part : four neighbouring columns of each whole span.
-    last : of a span that is not whole.
-    """
-
-    part: Part
-    last: list[ir.Expr]
 
 
 class MergedRow:
@@ -140,7 +106,7 @@ class Meeting(ABC):
     is_of_all: bool = False
     at_a_time = 1
     sharing = 1
-    fold: Group
+    threads: Threads
 
     def __init__(self, tiling: Tiling, pieces: int | None) -> None:
         self.tiling, self.stream, self.config = tiling, tiling.stream, tiling.config
@@ -162,32 +128,34 @@ class Meeting(ABC):
         """The columns of a product whose states meet."""
         return range(product.width)
 
-    def first_column(self, product: Product, work: Work) -> ir.Expr | int:
+    def first_column(self, product: Product, work: PieceWork) -> ir.Expr | int:
         """The column that those are counted from."""
         return 0
 
     @abstractmethod
-    def allocate(self, pool: Any) -> None:
-        """Shared memory for it."""
+    def allocate(self, pool: Any, threads: Threads) -> None:
+        """Shared memory for it, of a block with those threads."""
 
-    @abstractmethod
-    def initialise(self) -> None:
+    def initialise(self) -> None:  # noqa: B027
         """Initialises barriers of its own, if any; called by one thread, before a block-wide barrier."""
 
-    @abstractmethod
-    def start(self) -> None:
-        """What all threads of a block do at first."""
+    def start(self) -> None:  # noqa: B027
+        """What all threads of a block do at first, if anything."""
+
+    def begin(self, index: ir.Expr | int) -> None:  # noqa: B027
+        """What consumers do before their first piece, if anything.
+
+        Parameters
+        ----------
+        index : the number of a group among the consumers.
+        """
 
     @abstractmethod
-    def begin(self, fold: Group) -> None:
-        """What consumers do before their first piece."""
-
-    @abstractmethod
-    def leave(self, fold: Group, piece: Piece) -> None:
+    def leave(self, fold: Folded, work: PieceWork) -> None:
         """Leaves the state of a piece."""
 
     @abstractmethod
-    def settle(self, fold: Group, each_piece: EachPiece) -> None:
+    def settle(self, each_work: EachWork) -> None:
         """Merges what is the block's to merge, once it has left the states of all its pieces."""
 
     @abstractmethod
@@ -206,40 +174,43 @@ class Meeting(ABC):
     def _get_four(self, unit: Unit, number: ir.Expr, part: int, span: ir.Expr, into: Any, first: int) -> None:
         """Loads the unit's elements of a span of one of the pieces into registers, from the first on."""
 
-    def _leave_state(self, fold: Group) -> None:
+    def _leave_state(self, fold: Folded) -> None:
         """Leaves all rows of a warp group."""
-        lane, work = fold.threads.lane, fold.work
+        lane, work = self.threads.lane, fold.work
         counter = Part(registers("folded", 1, COUNTER))
         counter.put(fold.rows.end - work.tiles.first * self.config.columns)
         for r, state in zip(fold.rows.own, row_states(self.stream, fold, counter), strict=True):
-            row = bind("left_row", fold.own_rows + fold.threads.warp * 16 + lane // QUAD + 8 * r)
+            row = bind("left_row", fold.own_rows + self.threads.warp * 16 + lane // QUAD + 8 * r)
             spans = [(k, self._in_spans(part)) for k, part in enumerate(state.parts) if self.form[k].width > 1]
             with when(bind("has_left_row", self._has_row(work, row))):
                 self._put_scalars(row, [state.parts[k][0] for k in self.scalars])
-                for k, each in spans:
-                    self._put_spans(k, row, each)
+                for k, last in spans:
+                    self._put_spans(k, row, state.parts[k], last)
 
-    def _in_spans(self, part: Part) -> Spans:
-        """A vector by the four neighbouring columns that a lane leaves of each span; no store comes between."""
+    def _in_spans(self, part: Part) -> list[ir.Expr]:
+        """Turns a vector into the four neighbouring columns that a lane leaves of each span; no store comes between.
+
+        What it leaves of a span that is not whole is given back.
+        """
         whole, rest = divmod(part.width, FOUR)
         with T.unroll(whole) as span:
             for e, value in enumerate(self._neighbours([part[span * FOUR + e] for e in range(FOUR)])):
                 part.put(value, span * FOUR + e)
         if not rest:
-            return Spans(part, [])
+            return []
         own = [part[whole * FOUR + e] for e in range(rest)]
-        return Spans(part, self._neighbours(own + [T.float32(0)] * (FOUR - rest)))
+        return self._neighbours(own + [T.float32(0)] * (FOUR - rest))
 
-    def _put_spans(self, part: int, row: ir.Expr, spans: Spans) -> None:
-        whole = spans.part.width // FOUR
+    def _put_spans(self, k: int, row: ir.Expr, part: Part, last: list[ir.Expr]) -> None:
+        whole = part.width // FOUR
         with T.unroll(whole) as span:
-            self._put_four(part, row, span, [spans.part[span * FOUR + e] for e in range(FOUR)])
-        if spans.last:
-            self._put_four(part, row, whole, spans.last)
+            self._put_four(k, row, span, [part[span * FOUR + e] for e in range(FOUR)])
+        if last:
+            self._put_four(k, row, whole, last)
 
     def _neighbours(self, own: list[ir.Expr]) -> list[ir.Expr]:
         """Four neighbouring columns of a span, of which a lane has two and its neighbour two."""
-        odd = bind("is_odd", self.fold.threads.lane % 2 == 1)
+        odd = bind("is_odd", self.threads.lane % 2 == 1)
         lower, upper = own[: len(NEIGHBOURS)], own[len(NEIGHBOURS) :]
         others = [_of_neighbour(tirx.Select(odd, a, b)) for a, b in zip(lower, upper, strict=True)]
         four = [tirx.Select(odd, b, a) for a, b in zip([*lower, *others], [*others, *upper], strict=True)]
@@ -259,22 +230,22 @@ class Meeting(ABC):
         return self.spans // self.at_a_time * self.most_rows * QUAD
 
     def _merge_units(
-        self, work: Work, piece: Piece, first: ir.Expr | int, end: ir.Expr | int, thread: ir.Expr, threads: int
+        self, work: PieceWork, first: ir.Expr | int, end: ir.Expr | int, thread: ir.Expr, threads: int
     ) -> None:
         """Merges units [first, end) with some threads."""
         if self.tiling.program.late:
             wait_for_others()
         if self.sharing > 1:
-            self._merge_shared_units(work, piece, first, end, thread, threads)
+            self._merge_shared_units(work, first, end, thread, threads)
             return
         with T.serial((end - first + (threads - 1)) // threads) as turn:
             number = bind("unit", first + turn * threads + thread)
             row = bind("unit_row", number % (self.most_rows * QUAD) // QUAD)
             with when(tirx.And(number < end, row < self._rows(work))):
-                self._merge(self._unit(work, piece, number, row))
+                self._merge(self._unit(work, number, row))
 
     def _merge_shared_units(
-        self, work: Work, piece: Piece, first: ir.Expr | int, end: ir.Expr | int, thread: ir.Expr, threads: int
+        self, work: PieceWork, first: ir.Expr | int, end: ir.Expr | int, thread: ir.Expr, threads: int
     ) -> None:
         """As `_merge_units`, where lanes share units: all lanes of a warp take part, and one of the sharers stores."""
         apart, units = WARP // self.sharing, threads // self.sharing
@@ -284,12 +255,12 @@ class Meeting(ABC):
             existing = bind("existing_unit", tirx.min(number, end - 1))
             row = bind("unit_row", existing % (self.most_rows * QUAD) // QUAD)
             stores = tirx.all(thread % WARP < apart, number < end, row < self._rows(work))
-            self._merge(self._unit(work, piece, existing, row), bind("stores", stores))
+            self._merge(self._unit(work, existing, row), bind("stores", stores))
 
-    def _unit(self, work: Work, piece: Piece, number: ir.Expr, row: ir.Expr) -> Unit:
+    def _unit(self, work: PieceWork, number: ir.Expr, row: ir.Expr) -> Unit:
         first = number // (self.most_rows * QUAD) * self.at_a_time
         spans = [bind("span", first + i) for i in range(self.at_a_time)]
-        return Unit(work, piece, row, spans, bind("unit_lane", number % QUAD))
+        return Unit(work, row, spans, bind("unit_lane", number % QUAD))
 
     def _merge(self, unit: Unit, stores: ir.Expr | None = None) -> None:
         """Merges and stores a unit; not everywhere, if so given."""
@@ -320,21 +291,17 @@ class Meeting(ABC):
                 self._take(other, unit, first + turn * self.at_once + k, end)
             merge(program_of(self.stream.fold), state, Alone(), inputs, others=others)
         if self.sharing > 1:
-            lanes = Lanes(self._lane, self.sharing, WARP // self.sharing)
+            lanes = Lanes(self.threads.lane, self.sharing, WARP // self.sharing)
             merge(program_of(self.stream.fold), state, lanes, inputs)
         return state
 
     def _own_pieces(self, unit: Unit) -> tuple[ir.Expr | int, ir.Expr]:
         """The first of a unit's pieces that a thread takes, and their end: neighbours, as states merge in order."""
         if self.sharing == 1:
-            return 0, unit.piece.blocks
-        share = bind("shared_pieces", (unit.piece.blocks + (self.sharing - 1)) // self.sharing)
-        first = bind("first_shared_piece", self._lane // (WARP // self.sharing) * share)
-        return first, bind("end_shared_piece", tirx.max(tirx.min(first + share, unit.piece.blocks), first))
-
-    @property
-    def _lane(self) -> ir.Expr:
-        return self.fold.threads.lane
+            return 0, unit.work.piece.blocks
+        share = bind("shared_pieces", (unit.work.piece.blocks + (self.sharing - 1)) // self.sharing)
+        first = bind("first_shared_piece", self.threads.lane // (WARP // self.sharing) * share)
+        return first, bind("end_shared_piece", tirx.max(tirx.min(first + share, unit.work.piece.blocks), first))
 
     def _take(self, state: State, unit: Unit, number: ir.Expr, end: ir.Expr) -> None:
         """The state of one of the pieces before an end; the identity from there on.
@@ -344,7 +311,7 @@ class Meeting(ABC):
         if len(set(self.widths.values())) > 1:
             state.clear()
         exists = bind("exists", number < end)
-        number = bind("existing", tirx.min(number, unit.piece.blocks - 1))
+        number = bind("existing", tirx.min(number, unit.work.piece.blocks - 1))
         for k, part in enumerate(state.parts):
             width = self.form[k].width
             if width == 1:
@@ -383,7 +350,7 @@ class Meeting(ABC):
                         targets.append([placed(index, at, self.tiling.buffers) for index in output.indices])
                         of_products = {s: part[i * FOUR + e] for s, part in rows.state.fragments.items()}
                         values.append(finish.value(output, 0, places, start + e, of_products, e, fours))
-                    _store_columns(own, targets, values, is_in_fours(output, product.free))
+                    _store_columns(own, targets, values, are_stored_at_once(output, product.free, FOUR))
 
     def _loaded_ahead(
         self, finish: Finish, output: Output, unit: Unit, places: dict[tirx.Var, ir.Expr]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tvm import ir
 
-from tvm_cascade.tile.merge.pieces import FOUR, SPAN
+from tvm_cascade.tile.merge.places import FOUR, SPAN
 
 OCTET = 8
 """Rows of a patch."""

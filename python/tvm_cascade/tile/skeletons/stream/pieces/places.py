@@ -13,13 +13,12 @@ from contextlib import contextmanager
 from tvm import ir, tirx
 
 from tvm_cascade.analysis.extent import product
-from tvm_cascade.tile.attention.pieces import Cut, Piece, SharedItems, WholeItems
+from tvm_cascade.tile.attention.pieces import Cut, PieceWork, SharedItems, WholeItems
 from tvm_cascade.tile.attention.ragged import RaggedCut
 from tvm_cascade.tile.emit import bind, in_register, kernel_extent
 from tvm_cascade.tile.live import Rows, TileRange, live_tiles
 from tvm_cascade.tile.skeletons.stream.pieces.config import is_of_place, sequences_of
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
-from tvm_cascade.tile.work import Work
 
 
 class Places:
@@ -63,7 +62,7 @@ class Places:
             self.cut = (WholeItems if whole else Cut)(items, tiles, self.config.blocks)
 
     @contextmanager
-    def each(self, block: ir.Expr) -> Iterator[tuple[Piece, Work]]:
+    def each(self, block: ir.Expr) -> Iterator[PieceWork]:
         """What is written within is done for every piece that a block has."""
         alike = None if self.differ else in_register("first_visited", self._visited(self._known_slacks()).first)
         others = [v for v in self.stream.batch if not any(v.same_as(own) for own in self.of_sequences)]
@@ -74,7 +73,7 @@ class Places:
             batch = self.tiling.batch(number // self.row_tiles, others) | self.tiling.batch(sequence, self.of_sequences)
             visited = in_register("first_visited", self._visited_at(batch).first) if alike is None else alike
             first = bind("first_tile", visited + piece.first)
-            yield piece, Work(first_row, batch, TileRange(first, bind("end_tile", visited + piece.end)))
+            yield PieceWork(first_row, batch, TileRange(first, bind("end_tile", visited + piece.end)), piece)
 
     def _known_slacks(self) -> tuple[ir.Expr, ...]:
         """Those that are the same at every place."""

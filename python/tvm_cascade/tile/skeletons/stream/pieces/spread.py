@@ -15,18 +15,18 @@ from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.tir import loads_of, uses
-from tvm_cascade.tile.attention.pieces import Piece
+from tvm_cascade.tile.attention.pieces import EachWork, PieceWork
 from tvm_cascade.tile.attention.shape import Stream, product_along
-from tvm_cascade.tile.emit import named, ptx, put, registers, when
+from tvm_cascade.tile.emit import named, put, registers, when
 from tvm_cascade.tile.fragment import QUAD
-from tvm_cascade.tile.merge.cluster import take_four
 from tvm_cascade.tile.merge.lanes import in_no_lane
-from tvm_cascade.tile.merge.pieces import FOUR, SPAN
+from tvm_cascade.tile.merge.places import FOUR, SPAN, take_four
 from tvm_cascade.tile.output import member_at
-from tvm_cascade.tile.skeletons.stream.pieces.meeting import MEETING, EachPiece, Group, Meeting, Unit
+from tvm_cascade.tile.skeletons.stream.epilogue import Folded
+from tvm_cascade.tile.skeletons.stream.pieces.meeting import Meeting, Unit
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.state import State
-from tvm_cascade.tile.work import WARP_GROUP, Work
+from tvm_cascade.tile.work import WARP_GROUP, Threads
 
 _MOST_ROWS = 16
 """Rows of a warp, at most: of more, most threads have elements of their own."""
@@ -68,27 +68,21 @@ class SpreadFinish(Meeting):
         super().__init__(tiling, 1)
         self.kept = kept
 
-    def allocate(self, pool: Any) -> None:
+    def allocate(self, pool: Any, threads: Threads) -> None:
         """Shared memory for the states."""
+        self.threads = threads
         shape = [(self.kept * self.most_rows, part.width) for part in self.form]
         order = sorted(range(len(shape)), key=lambda k: shape[k][1] == 1)
         self.places = {k: named("spread", pool.alloc(shape[k], self.form[k].dtype, align=16)) for k in order}
 
-    def initialise(self) -> None:
-        """Nothing: no barriers but the block's named ones."""
-
-    def start(self) -> None:
-        """Nothing: no other block takes part."""
-
-    def begin(self, fold: Group) -> None:
+    def begin(self, index: ir.Expr | int) -> None:
         """The count of the states that are kept, in the registers of a consumer."""
         if self.kept > 1:
             self.count = registers("kept_states", 1, "int32")
             put(self.count, 0, T.int32(0))
 
-    def leave(self, fold: Group, piece: Piece) -> None:
+    def leave(self, fold: Folded, work: PieceWork) -> None:
         """Keeps the state, or finishes and stores it where one is kept; by all threads of the block's one consumer."""
-        self.fold = fold
         if self.kept > 1:
             self._leave_state(fold)
             put(self.count, 0, self.count[0] + 1)
@@ -96,36 +90,36 @@ class SpreadFinish(Meeting):
         self._meet()
         self._leave_state(fold)
         self._meet()
-        self._finish(fold, fold.work, piece)
+        self._finish(work)
 
-    def settle(self, fold: Group, each_piece: EachPiece) -> None:
+    def settle(self, each_work: EachWork) -> None:
         """Finishes and stores the items whose states are kept."""
         if self.kept == 1:
             return
         self._meet()
         put(self.count, 0, T.int32(0))
-        with each_piece() as (piece, work), when(in_no_lane(tirx.Not(piece.is_whole))):
-            self._finish(fold, work, piece)
+        with each_work() as work, when(in_no_lane(tirx.Not(work.piece.is_whole))):
+            self._finish(work)
             put(self.count, 0, self.count[0] + 1)
 
-    def _finish(self, fold: Group, work: Work, piece: Piece) -> None:
-        thread = fold.threads.warp * 32 + fold.threads.lane
-        self._merge_units(work, piece, 0, self.units, thread, WARP_GROUP)
+    def _finish(self, work: PieceWork) -> None:
+        thread = self.threads.warp * 32 + self.threads.lane
+        self._merge_units(work, 0, self.units, thread, WARP_GROUP)
 
     def _place(self, row: ir.Expr) -> ir.Expr:
         """Where a row of the item that is left or finished is kept."""
         return row if self.kept == 1 else self.count[0] * self.most_rows + row
 
     def _meet(self) -> None:
-        ptx("bar.sync", T.uint32(MEETING), T.uint32(WARP_GROUP))
+        self.threads.named.take("meeting").sync(WARP_GROUP)
 
     def _put_scalars(self, row: ir.Expr, values: list[ir.Expr]) -> None:
-        with when(self.fold.threads.lane % QUAD == 0):
+        with when(self.threads.lane % QUAD == 0):
             for part, value in zip(self.scalars, values, strict=True):
                 T.buffer_store(self.places[part], value, [self._place(row), 0])
 
     def _put_four(self, part: int, row: ir.Expr, span: ir.Expr | int, values: list[ir.Expr]) -> None:
-        first = span * SPAN + self.fold.threads.lane % QUAD * FOUR
+        first = span * SPAN + self.threads.lane % QUAD * FOUR
         for e, value in enumerate(values):
             T.buffer_store(self.places[part], value, [self._place(row), first + e])
 
@@ -139,5 +133,5 @@ class SpreadFinish(Meeting):
     def _merged(self, unit: Unit, inputs: Mapping[sp.Symbol, ir.Expr]) -> State:
         """The state as it is."""
         (state,) = self._empty_states(unit, 1)
-        self._take(state, unit, tirx.const(0, "int32"), unit.piece.blocks)
+        self._take(state, unit, tirx.const(0, "int32"), unit.work.piece.blocks)
         return state

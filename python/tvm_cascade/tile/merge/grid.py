@@ -1,0 +1,226 @@
+"""The grid-level merge: states in global memory, a set of them for each of several launches in flight (`launches`).
+
+    rows      a thread leaves the whole state of a segment of a row; the last block to arrive merges all, in order
+    pieces    a block's threads leave the states of all rows of a piece; once all pieces of an item have arrived, each
+              of their blocks merges a share
+
+Words come back to zero with the last of a launch's blocks, so that no launch has to clear them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tvm import ir, tirx
+
+from tvm_cascade.analysis.tir import dtype_of
+from tvm_cascade.tile.emit import device_functions, put, when
+from tvm_cascade.tile.merge.launches import LaunchMemory
+from tvm_cascade.tile.merge.places import BYTES, FOUR, SPAN, as_float, from_float
+from tvm_cascade.tile.state import Number, PartForm, State
+
+_WORD_BYTES = 8
+
+
+class GridStates(LaunchMemory):
+    """States of the segments of rows, split index outermost.
+
+    Parameters
+    ----------
+    name : of the kernel.
+    segments, rows : how many there are.
+    form : of the states.
+    """
+
+    functions = device_functions(Path(__file__).with_name("rows.cuh"))
+
+    def __init__(self, name: str, segments: int, rows: int, form: Sequence[PartForm]) -> None:
+        self.segments, self.rows, self.form = segments, rows, form
+        super().__init__(name, _WORD_BYTES * self._words_of_set)
+
+    @property
+    def fields(self) -> dict[str, object]:
+        """Of the texts of its functions."""
+        words, counters = self.sets * self._words_of_set, self.sets * self.rows
+        return {**super().fields, "words": words, "counters": counters, "segments": self.segments}
+
+    def put(self, state: State, segment: ir.Expr, row: ir.Expr) -> None:
+        """One thread stores its state."""
+        for k, part, number in state.each_register():
+            self.call("put", self._index(segment, row, k, number), _word(part[number]))
+
+    def get(self, state: State, segment: ir.Expr, row: ir.Expr) -> None:
+        """A thread loads the state of a segment; the identity where there is none."""
+        state.clear()
+        with when(segment < self.segments):
+            for k, part, number in state.each_register():
+                index = self._index(segment, row, k, number)
+                part.put(_value(self.call("get", index, returned="uint64"), part.dtype), number)
+
+    def arrive(self, row: ir.Expr) -> ir.Expr:
+        """Whether all other segments of the row have arrived; called by one thread, after its stores."""
+        return self.call("arrive", self.set * self.rows + row, returned="int32")
+
+    @contextmanager
+    def last(
+        self, row: ir.Expr, leads: ir.Expr, flag: Any, meet: Callable[[], None], ends: bool = True
+    ) -> Iterator[None]:
+        """What is written within is done by the last block to arrive at a row, once its threads have left their states.
+
+        Parameters
+        ----------
+        leads : whether a thread is the one that arrives.
+        flag : shared memory by which it tells the others.
+        meet : waits for all of them.
+        ends : the block has no further rows, so that it gives its share in the set back.
+        """
+        meet()
+        with when(leads):
+            put(flag, 0, self.arrive(row))
+            if ends:
+                with when(flag[0] == 0):
+                    self.release(self.set)
+        meet()
+        with when(flag[0] != 0):
+            yield
+            if ends:
+                meet()
+                with when(leads):
+                    self.release(self.set)
+
+    def _index(self, segment: ir.Expr, row: ir.Expr, part: int, number: Number) -> ir.Expr:
+        word = sum(form.width for form in self.form[:part]) + number
+        return self.set * self._words_of_set + (segment * self.rows + row) * self._words + word
+
+    @property
+    def _words(self) -> int:
+        return sum(part.width for part in self.form)
+
+    @property
+    def _words_of_set(self) -> int:
+        return self.segments * self.rows * self._words
+
+
+def _word(value: ir.Expr) -> ir.Expr:
+    """A value of any dtype as 64 bits."""
+    dtype = dtype_of(value)
+    if dtype in ("float32", "float64"):
+        value = tirx.reinterpret("uint" + dtype.removeprefix("float"), value)
+    return value.astype("uint64")
+
+
+def _value(word: ir.Expr, dtype: str) -> ir.Expr:
+    if dtype in ("float32", "float64"):
+        bits = "uint" + dtype.removeprefix("float")
+        return tirx.reinterpret(dtype, word if bits == "uint64" else word.astype(bits))
+    return word.astype(dtype)
+
+
+# Pieces of items: a slot holds the states of all rows of a piece, part by part: a scalar's rows, or a vector's spans,
+# all rows of one span next to each other. An item's pieces meet once all have *arrived*; then each merges its share.
+#
+# No block waits for long, so that none has to run at the same time as another: one that has waited *gives up*, and
+# those that come later merge all by themselves. An item's word counts all three,
+#
+#     arrived   bits 0…9     departed   bits 10…19     given up   bits 20…29
+#
+# each by one atomic addition. A block that gives up learns from its own addition whether all had arrived before; then
+# it merges its share as any other. If not, the last to arrive finds it in the word when it looks, and so may others:
+# they then store the same bits. The last to depart makes the word zero for the next launch.
+
+NOTHING, SHARE, ALL = 0, 1, 2
+"""What a block merges of an item after it has waited."""
+
+_LOOKS = 4096
+"""At an item's word before a block gives up: about a millisecond, as each is a load from the L2 cache."""
+
+
+class PieceStates(LaunchMemory):
+    """States of the pieces of items.
+
+    Parameters
+    ----------
+    name : of the kernel.
+    slots, counters : how many there are, of pieces and of items, of each warp group that merges by itself.
+    rows : of a piece.
+    form : of each part of a row's state, in order; vectors have a width above 1, a multiple of a span.
+    groups, group : how many groups there are of those, and which of them it is.
+    """
+
+    functions = device_functions(Path(__file__).with_name("pieces.cuh"))
+
+    def __init__(
+        self, name: str, slots: int, counters: int, rows: int, form: Sequence[PartForm], groups: int = 1,
+        group: ir.Expr | int = 0,
+    ) -> None:  # fmt: skip
+        self.slots, self.counters, self.rows, self.form = slots, counters, rows, form
+        self.groups, self.group = groups, group
+        super().__init__(name, BYTES * self._words_of_set, claims=groups)
+
+    @property
+    def fields(self) -> dict[str, object]:
+        """Of the texts of its functions."""
+        return {
+            **super().fields, "words": self._words_of_set, "counters": self.groups * self.counters,
+            "looks": _LOOKS, "nothing": NOTHING, "share": SHARE, "all": ALL,
+        }  # fmt: skip
+
+    def put(self, slot: ir.Expr, part: int, row: ir.Expr, value: ir.Expr) -> None:
+        """Stores a scalar part of a row."""
+        self.call("put", self._index(slot, part, row), as_float(value))
+
+    def put_four(
+        self, slot: ir.Expr, part: int, row: ir.Expr, span: ir.Expr | int, lane: ir.Expr, values: Sequence[ir.Expr]
+    ) -> None:
+        """Stores what a lane has of a span of a vector part."""
+        self.call("put_four", self._index(slot, part, row, span, lane), *values)
+
+    def get(self, slot: ir.Expr, part: int, row: ir.Expr) -> ir.Expr:
+        """A scalar part of a row."""
+        word = self.call("get", self._index(slot, part, row), returned="float32")
+        return from_float(word, self.form[part].dtype)
+
+    def get_four(self, slot: ir.Expr, part: int, row: ir.Expr, span: ir.Expr, lane: ir.Expr, into: ir.Expr) -> None:
+        """Loads what a lane has of a span of a vector part to an address of registers."""
+        self.call("get_four", self._index(slot, part, row, span, lane), into)
+
+    def arrive(self, item: ir.Expr) -> None:
+        """Arrives; called by one thread, after the stores of all of its block, and a barrier of it."""
+        self.call("arrive", self._met(item))
+
+    def wait(self, item: ir.Expr, pieces: ir.Expr) -> ir.Expr:
+        """Waits until all pieces have arrived; what the block then merges of the item. Called by one thread."""
+        return self.call("await", self._met(item), pieces, returned="int32")
+
+    def depart(self, item: ir.Expr, pieces: ir.Expr) -> ir.Expr:
+        """Departs from an item; whether all others have. Called by one thread, once it has waited."""
+        return self.call("depart", self._met(item), pieces, returned="int32")
+
+    def clear(self, item: ir.Expr) -> None:
+        """Makes an item's word ready for the next launch."""
+        self.call("clear", self._met(item))
+
+    @property
+    def _words(self) -> int:
+        """Of a slot, in units of 16 bytes."""
+        return -(-sum(part.width for part in self.form) * self.rows // FOUR) * FOUR
+
+    @property
+    def _words_of_set(self) -> int:
+        return self.groups * self.slots * self._words
+
+    def _met(self, item: ir.Expr) -> ir.Expr:
+        return self.set * (self.groups * self.counters) + (self.group * self.counters + item)
+
+    def _index(
+        self, slot: ir.Expr, part: int, row: ir.Expr, span: ir.Expr | int | None = None, lane: ir.Expr | int = 0
+    ) -> ir.Expr:
+        """Vectors come first, so that they are aligned."""
+        order = sorted(range(len(self.form)), key=lambda k: self.form[k].width == 1)
+        before = sum(self.form[k].width for k in order[: order.index(part)]) * self.rows
+        own = row if span is None else ((span * self.rows + row) * (SPAN // FOUR) + lane) * FOUR
+        number = self.set * (self.groups * self.slots) + (self.group * self.slots + slot)
+        return number * self._words + before + own

@@ -1,0 +1,179 @@
+"""Ranks the configurations of strided rows: lanes over neighbouring rows, groups of threads over the axis."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tvm_cascade.devices.device import Gpu
+from tvm_cascade.tile.memory import itemsize
+from tvm_cascade.tile.merge.lanes import WARP
+from tvm_cascade.tile.row.config import IN_FLIGHT_BYTES, RowConfig
+from tvm_cascade.tile.row.program import state_dtype
+from tvm_cascade.tile.row.shape import Row
+from tvm_cascade.tile.state import COUNTER
+
+LEAST_IN_FLIGHT_BYTES, _WRITTEN_IN_FLIGHT_BYTES = 64 * 1024, 128 * 1024
+"""Least bytes in flight per multiprocessor (Little's law); twice as many where writes equal reads."""
+
+_BLOCK_SHAPES = ((32, 8), (16, 16), (8, 32))
+"""(lanes, groups) of a block: the widest whose blocks are enough; eight lanes of 16 bytes are a line of the cache."""
+
+_SHORT = (32, 4)
+"""The same for axes shorter than the groups of another."""
+
+_ALONE, _ALONE_POSITIONS = (128, 1), 16
+"""The same for axes so short that a thread has all positions of its rows in flight, where its blocks are enough."""
+
+_STATE_REGISTERS, _MOST_STATE_REGISTERS = 20, 64
+"""Registers for a thread's states: large states mean fewer rows a thread, except for narrow loads."""
+
+_NARROW_BYTES, _NARROW_BYTES_OF_HALVES = 8, 16
+"""Loads that are no wider take more of the memory's time than registers for more states do; those of halves bring twice
+as many rows, where no outputs along the axis take registers too."""
+
+_HALF = 2
+"""Bytes of a half-precision number."""
+
+_STATE_BYTES = 96 * 1024
+"""Most bytes of shared memory for the states of a block."""
+
+_KEPT_BYTES = 128
+"""Most bytes of row data resident in a thread's registers."""
+
+_IN_FLIGHT_ELEMENTS, _MOST_VECTORS = 64, 32
+"""Of a thread: what is computed from them takes registers too."""
+
+_BUSY_PART = 2, 3
+"""With blocks for so many of the processors, what narrower vectors cost is more than what idle processors do."""
+
+_SECTOR_BYTES = 32
+"""That memory moves at least."""
+
+_RESIDENT, _RESIDENT_OF_WIDE_STATES = 4, 2
+"""Blocks of 256 threads of a multiprocessor, at 64 registers a thread; and where states take more than their usual."""
+
+_LEAST_CHUNKS = 2
+"""Of a segment: shorter ones cost more in their merge than they gain."""
+
+
+def ranked_strided_configs(row: Row, gpu: Gpu) -> list[RowConfig]:
+    """The partition with enough bytes in flight per processor, and enough blocks for all; then with fewer and more.
+
+    Parameters
+    ----------
+    gpu : whose processors it keeps busy; how large its clusters are.
+    """
+    length = row.length
+    vector = _vector(row, gpu)
+    lanes, groups = _block_shape(row, vector, gpu)
+    most_segments = WARP
+    if row.position_outputs:
+        most_segments = min(gpu.largest_cluster, groups)
+    while vector > 1 and _idle(row, lanes, groups, vector, most_segments, gpu):
+        vector //= 2
+    most = max(1, min(IN_FLIGHT_BYTES // (vector * row.own_bytes), _IN_FLIGHT_ELEMENTS // vector, _MOST_VECTORS))
+    segments, kept = 1, False
+    if isinstance(length, int):
+        segments = _segments(row, length, lanes, groups, vector, most_segments, gpu)
+        share = -(-length // (groups * segments))
+        kept = bool(row.position_outputs) and share <= 32 and share * vector * row.own_bytes <= _KEPT_BYTES
+        most = share if kept else min(most, share)
+    chosen = RowConfig(
+        lanes * groups, groups, vector, most, segments, bool(row.position_outputs) and segments > 1, True, kept
+    )
+    if not kept:
+        chosen = dataclasses.replace(chosen, vectors=_enough(row, chosen, gpu))
+    flights = () if kept else (chosen.vectors // 2, chosen.vectors * 2)
+    others = [dataclasses.replace(chosen, vectors=each) for each in flights if each and each <= _MOST_VECTORS]
+    return [dataclasses.replace(one, why=_why(row, one)) for one in (chosen, *others)]
+
+
+def _vector(row: Row, gpu: Gpu) -> int:
+    """Rows of a thread, so that their states fit its registers and those of a block its shared memory."""
+    registers = _state_registers(row)
+    vector = row.widest_vector
+    threads = max(lanes * groups for lanes, groups in _BLOCK_SHAPES)
+    narrowest = _narrowest(row)
+    narrow = _NARROW_BYTES_OF_HALVES if narrowest == _HALF and not row.position_outputs else _NARROW_BYTES
+    shared = min(_STATE_BYTES, gpu.block_shared_bytes)
+    while vector > 1:
+        most = _MOST_STATE_REGISTERS if vector * narrowest <= narrow else _STATE_REGISTERS
+        if vector * registers <= most and vector * registers * 4 * threads <= shared:
+            break
+        vector //= 2
+    return vector
+
+
+def _narrowest(row: Row) -> int:
+    """Bytes of an element of the narrowest input."""
+    return min((itemsize(s.dtype) for s in row.folded), default=4)
+
+
+def _state_registers(row: Row) -> int:
+    """Of one row's state."""
+    parts = [state_dtype(row, c) for c in row.fold.components]
+    parts += ["float32" for _ in row.fold.references] + [COUNTER]
+    return sum(max(1, itemsize(dtype) // 4) for dtype in parts)
+
+
+def _resident(row: Row, vector: int) -> int:
+    """Blocks of a multiprocessor, of so many rows a thread."""
+    wide = vector * _narrowest(row) > _NARROW_BYTES and vector * _state_registers(row) > _STATE_REGISTERS
+    return _RESIDENT_OF_WIDE_STATES if wide else _RESIDENT
+
+
+def _block_shape(row: Row, vector: int, gpu: Gpu) -> tuple[int, int]:
+    enough = [s for s in _BLOCK_SHAPES if (_blocks(row, s[0] * vector) or gpu.processors) >= gpu.processors]
+    lanes, groups = enough[0] if enough else _BLOCK_SHAPES[-1]
+    if isinstance(row.length, int) and row.length <= _ALONE_POSITIONS and not row.position_outputs:
+        blocks = _blocks(row, _ALONE[0] * vector)
+        if blocks is None or blocks >= gpu.processors:
+            return _ALONE
+    if isinstance(row.length, int) and row.length < groups:
+        lanes, groups = _SHORT
+    return lanes, groups
+
+
+def _idle(row: Row, lanes: int, groups: int, vector: int, most_segments: int, gpu: Gpu) -> bool:
+    """Whether multiprocessors stay idle that narrower vectors, of full sectors, would give work."""
+    narrowest = _narrowest(row)
+    blocks = _blocks(row, lanes * vector)
+    if blocks is None or not isinstance(row.length, int) or lanes * (vector // 2) * narrowest < _SECTOR_BYTES:
+        return False
+    segments = _segments(row, row.length, lanes, groups, vector, most_segments, gpu)
+    return blocks * segments < gpu.processors * _BUSY_PART[0] // _BUSY_PART[1]
+
+
+def _blocks(row: Row, rows: int) -> int | None:
+    """Of so many rows each; None where that is not known before the launch."""
+    return -(-row.count // rows) if isinstance(row.count, int) else None
+
+
+def _segments(row: Row, length: int, lanes: int, groups: int, vector: int, most: int, gpu: Gpu) -> int:
+    """Blocks of the same rows, up to so many: as give every multiprocessor some; clusters are of powers of two."""
+    blocks = _blocks(row, lanes * vector)
+    if blocks is None or blocks >= gpu.processors:
+        return 1
+    enough = _resident(row, vector) * gpu.processors // blocks
+    segments = max(1, min(most, enough, length // (groups * _LEAST_CHUNKS)))
+    return 1 << (segments.bit_length() - 1) if row.position_outputs else segments
+
+
+def _enough(row: Row, config: RowConfig, gpu: Gpu) -> int:
+    """Vectors in flight, no more than there have to be."""
+    blocks = _blocks(row, config.rows)
+    resident = _resident(row, config.vector)
+    if blocks is not None:
+        resident = min(resident, -(-blocks * config.segments // gpu.processors))
+    each = config.threads * config.vector * row.own_bytes * resident
+    least = _WRITTEN_IN_FLIGHT_BYTES if row.position_outputs else LEAST_IN_FLIGHT_BYTES
+    return max(1, min(config.vectors, -(-least // each)))
+
+
+def _why(row: Row, config: RowConfig) -> str:
+    flight = config.threads * config.vector * config.vectors * row.own_bytes
+    apart, beside = row.axis.variables[-1].name, row.lanes.variables[-1].name
+    return (
+        f"neighbours along {apart} lie apart in memory, those along {beside} do not; "
+        f"a block has {max(1, flight // 1024)} KiB in flight"
+    )
