@@ -19,7 +19,7 @@ from tvm_cascade.algebra.cascade import COUNT, LENGTH
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.steps.program import program_of
-from tvm_cascade.tile.attention.operands.feed import Feeds
+from tvm_cascade.tile.attention.operands.feed import Reader
 from tvm_cascade.tile.attention.program import TileProgram
 from tvm_cascade.tile.attention.shape import Stream
 from tvm_cascade.tile.emit import bind, kernel_extent, ptx, registers, when
@@ -70,8 +70,10 @@ class SplitConfig(StreamConfig):
 class SplitConsumer(Consumer):
     """One of the two groups."""
 
-    def __init__(self, tiling: Tiling, threads: Threads, feeds: Feeds, epilogue: SplitEpilogue) -> None:
-        super().__init__(tiling, threads, feeds, epilogue)
+    def __init__(
+        self, tiling: Tiling, threads: Threads, left: Reader, right: Reader, value: Reader, epilogue: SplitEpilogue
+    ) -> None:
+        super().__init__(tiling, threads, left, right, value, epilogue)
         self.slots = epilogue.slots
 
     @property
@@ -145,7 +147,8 @@ class SplitKernel(StreamKernel):
 
     def consume(self) -> None:
         """See `SplitConsumer`."""
-        SplitConsumer(self.tiling, self.threads, self.feeds, self.states).run(self.each_work)
+        feeds = self.left_feed.whole, self.right_feed.whole, self.value_feed.whole
+        SplitConsumer(self.tiling, self.threads, *feeds, self.states).run(self.each_work)
 
 
 class SplitStreamSkeleton(StreamSkeleton):

@@ -15,7 +15,6 @@ import tvm_cascade
 from tvm_cascade.tile.launch.pipeline import register_mixed_pipeline
 from tvm_cascade.tile.skeleton import Kernel
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig
-from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig
 
 from ..nvcc import instructions, nvcc
 from ..tiers import slow_but
@@ -78,9 +77,9 @@ def test_a_kernel_compiles_for_the_tensor_cores(name: str, tmp_path: Path) -> No
     make, config = KERNELS[name]
     found = instructions_of(cuda_text(make(), config), tmp_path)
     assert {"HGMMA", "UTMALDG"} <= {name.split(".")[0] for name in found}
-    own = kernel_of(make(), config).config
-    shares = not isinstance(own, PiecesConfig) or own.has_register_shares
-    assert ("USETMAXREG" in {name.split(".")[0] for name in found}) == shares
+    kernel = kernel_of(make(), config)
+    moved = kernel.config.shares(kernel.program.stream).moved
+    assert ("USETMAXREG" in {name.split(".")[0] for name in found}) == moved
 
 
 def test_a_fraction_costs_one_multiplication() -> None:

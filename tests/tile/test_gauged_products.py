@@ -24,7 +24,7 @@ from tvm_cascade.plan.parts import parts_of
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.skeleton import Kernel, Setting, build_kernel
 from tvm_cascade.tile.skeletons.product.config import ProductConfig
-from tvm_cascade.tile.skeletons.product.gauged.hoist import hoist
+from tvm_cascade.tile.skeletons.product.gauged.registers import hoist
 from tvm_cascade.tile.skeletons.product.gauged.skeleton import GaugedSkeleton
 from tvm_cascade.transform.fuse_function import fuse_function
 

@@ -20,7 +20,7 @@ from tvm_cascade.tile.attention.pieces import most_pieces
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.skeleton import Setting, build_kernel
 from tvm_cascade.tile.skeletons.stream.halves.config import HalvesConfig
-from tvm_cascade.tile.skeletons.stream.halves.skeleton import HalvesSkeleton
+from tvm_cascade.tile.skeletons.stream.skeleton import HalvesSkeleton
 
 from ..tiers import slow_but
 from .checked import assert_attention_right, assert_right, attention_case, kernel_of

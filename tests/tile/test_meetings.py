@@ -13,8 +13,8 @@ import pytest
 from tvm_cascade.tile.attention.pieces import most_pieces
 from tvm_cascade.tile.merge.launches import LEFT_BITS
 from tvm_cascade.tile.skeleton import Kernel
-from tvm_cascade.tile.skeletons.stream.halves.skeleton import HalvesSkeleton
 from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig
+from tvm_cascade.tile.skeletons.stream.skeleton import HalvesSkeleton
 
 from .checked import assert_right, attention_case, kernel_of
 from .emulator.run import Array, EmulationError, compiler, emulate
@@ -30,7 +30,7 @@ UNEVEN = Paged(queries=2, heads=4, kv_heads=2, batch=3, keys=260)
 
 def pieces(blocks: int, consumers: int = 1) -> PiecesConfig:
     """A configuration for so many blocks."""
-    return PiecesConfig(64, consumers, 2, 0, False, blocks, False, False)
+    return PiecesConfig(64, consumers, 2, blocks)
 
 
 def never_giving_up(text: str) -> str:

@@ -32,7 +32,7 @@ emulated = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 
 def pieces(blocks: int, columns: int = 64, consumers: int = 1, cluster: int = 1) -> PiecesConfig:
     """A configuration for so many blocks."""
-    return PiecesConfig(columns, consumers, 2, 0, False, blocks, False, False, cluster=cluster)
+    return PiecesConfig(columns, consumers, 2, blocks, cluster=cluster)
 
 
 def stream_of(variant: str, **shape: int) -> Stream:

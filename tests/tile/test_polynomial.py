@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tvm_cascade.tile.attention.polynomial import EIGHTHS, is_chosen
+from tvm_cascade.tile.attention.near_zero import EIGHTHS, is_chosen
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig
 
 from .checked import assert_attention_right, attention_case, kernel_of

@@ -23,7 +23,7 @@ emulated = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 
 def pieces(blocks: int, columns: int = 64) -> PiecesConfig:
     """A configuration for so many blocks."""
-    return PiecesConfig(columns, 1, 2, 0, False, blocks, False, False)
+    return PiecesConfig(columns, 1, 2, blocks)
 
 
 def ragged(variant: str, **extents: int) -> Workload:

@@ -15,7 +15,7 @@ from tvm_cascade.tile.hopper.barrier import NamedBarriers
 from tvm_cascade.tile.merge.grid import GridStates, PieceStates
 from tvm_cascade.tile.merge.places import FOUR, SPAN, Slots
 from tvm_cascade.tile.skeleton import Kernel
-from tvm_cascade.tile.skeletons.stream.halves.skeleton import HalvesSkeleton
+from tvm_cascade.tile.skeletons.stream.skeleton import HalvesSkeleton
 from tvm_cascade.tile.state import PartForm
 
 from . import checked, test_folded_products, test_gauged_products, test_halves, test_meetings, test_products

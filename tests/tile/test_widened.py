@@ -21,8 +21,8 @@ from .test_tile_program import tile_program
 emulated = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 E4M3, E5M2 = "float8_e4m3fn", "float8_e5m2"
 DECODE = Paged(queries=1, heads=8, kv_heads=2, stored=E4M3)
-SMALL = PiecesConfig(64, 1, 3, 0, False, 5, False, False, widening=2)
-BESIDE = PiecesConfig(64, 1, 2, 0, False, 5, False, False, converting_warps=2, neighbours=2)
+SMALL = PiecesConfig(64, 1, 3, 5, widening=2)
+BESIDE = PiecesConfig(64, 1, 2, 5, converting_warps=2, neighbours=2)
 
 
 def test_elements_are_what_they_are_multiplied_with() -> None:
@@ -33,14 +33,14 @@ def test_elements_are_what_they_are_multiplied_with() -> None:
 
 def test_a_warp_group_converts_keys_and_another_values() -> None:
     config = kernel_of(DECODE.func()).config
-    assert config.converters == 2 and config.threads == 512
+    assert config.widening == 2 and config.threads == 512
 
 
 def test_one_warp_group_converts_for_many_rows() -> None:
     """Two consumers leave no registers for another one."""
     kernel = kernel_of(Paged(stored=E4M3, queries=300, heads=8, depth=128).func())
     assert isinstance(kernel.config, PiecesConfig)
-    assert (kernel.config.consumers, kernel.config.converters) == (2, 1)
+    assert (kernel.config.consumers, kernel.config.widening) == (2, 1)
 
 
 def test_scales_of_keys_multiply_scores() -> None:

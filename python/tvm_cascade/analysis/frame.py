@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -42,7 +42,7 @@ class Frame:
         return product(self.extents[var] for var in self.axis)
 
 
-def lookup(table: dict[tirx.Var, T], var: tirx.Var) -> T:
+def lookup(table: Mapping[tirx.Var, T], var: tirx.Var) -> T:
     """Dictionary access by identity of the variable."""
     return next(value for key, value in table.items() if key.same_as(var))
 

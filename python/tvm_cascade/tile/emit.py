@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -111,6 +111,19 @@ def sync_block() -> None:
 def kernel_extent(extent: int | ir.Expr) -> ir.Expr:
     """An extent as an expression in the dtype of the kernel's own integers."""
     return tirx.const(extent, "int32") if isinstance(extent, int) else T.cast(extent, "int32")
+
+
+def digits(
+    number: ir.Expr, variables: Sequence[tirx.Var], extent_of: Callable[[tirx.Var], Any],
+    kept: Callable[[str, ir.Expr], ir.Expr] = bind,
+) -> dict[tirx.Var, ir.Expr]:  # fmt: skip
+    """The values of variables at a point of their space, by its number; the last of them runs fastest."""
+    found: dict[tirx.Var, ir.Expr] = {}
+    for var in reversed(variables):
+        extent = kernel_extent(extent_of(var))
+        found[var] = kept(var.name, number % extent)
+        number = number // extent
+    return found
 
 
 _COMPUTED_HERE = """

@@ -61,3 +61,22 @@ class Threads:
     def leads(self) -> ir.Expr:
         """Whether it is the elected thread of its group, which arrives for all."""
         return tirx.And(self.lane == 0, self.warp == 0)
+
+
+@dataclass(frozen=True)
+class Registers:
+    """Registers of a thread of each role of a block.
+
+    Attributes
+    ----------
+    moved : they move from those that copy to those that compute; else all threads keep what a launch gives them.
+    """
+
+    producer: int
+    consumer: int
+    converter: int = 0
+    moved: bool = True
+
+    def of_block(self, consumers: int, converters: int = 0) -> int:
+        """Of all threads of a block of so many warp groups of each role, beside the producer's."""
+        return WARP_GROUP * (self.producer + consumers * self.consumer + converters * self.converter)

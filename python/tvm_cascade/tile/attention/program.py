@@ -11,13 +11,18 @@ does not say how data moves or who computes it: that is a skeleton's (`tile.skel
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 
 import sympy as sp
 from tvm import ir, tirx
 
+from tvm_cascade.algebra.facts.extent import UNIT, Extent, Extents
 from tvm_cascade.algebra.facts.weight import Offsets, offsets_of
+from tvm_cascade.algebra.fold import Fold
+from tvm_cascade.algebra.gauge import LAZY_DISTANCE, Gauge, Move
 from tvm_cascade.algebra.reducer import MAX, MIN, SUM
 from tvm_cascade.analysis.tir import loads_of
 from tvm_cascade.steps.program import Combine, Element, Reduce, Scale, Shift, Step, StepProgram, program_of
@@ -26,7 +31,6 @@ from tvm_cascade.steps.verify import verify
 from tvm_cascade.symbolic.functions import Round
 from tvm_cascade.symbolic.printing import formula
 from tvm_cascade.symbolic.rounding import FORMATS, NARROW_RANGE
-from tvm_cascade.tile.attention.bounded import is_bounded
 from tvm_cascade.tile.attention.near_zero import NearZero, find_near_zero
 from tvm_cascade.tile.attention.optimistic import Optimistic, find_optimistic, free_extreme
 from tvm_cascade.tile.attention.shape import Product, Stream
@@ -301,3 +305,28 @@ def _is_linear(expression: sp.Expr, symbols: set[sp.Symbol]) -> bool:
     if not expression.is_polynomial(*read):
         return False
     return bool(read) and all(sum(m) == 1 for m in sp.Poly(expression, *read).monoms())
+
+
+# Bounds on weights: whether they fit a narrow operand dtype for all data.
+
+
+def is_bounded(expression: sp.Expr, largest: float, fold: Fold, conditions: Collection[sp.Symbol] = ()) -> bool:
+    """Whether an expression's magnitude is at most `largest`.
+
+    exp(x − c) at a running reference c is at most 1, or as large as one that moves lazily lets it be; x/c at a scale is
+    at most 1.
+
+    Parameters
+    ----------
+    expression : in elements and references.
+    conditions : symbols that are 0 or 1.
+    """
+    known: dict[sp.Basic, Extent] = dict.fromkeys(conditions, UNIT)
+    for reference in fold.references:
+        if reference.scale:
+            scaled = (e for e in expression.atoms(sp.Mul) if 1 / reference.symbol in e.args)
+            known |= {e: Extent(-size, size) for e in scaled for size in [abs(float(e.as_coeff_Mul()[0]))]}
+        elif reference.gauge is Gauge.RUNNING:
+            most = Extent(0.0, math.exp(LAZY_DISTANCE)) if reference.move is Move.LAZY else UNIT
+            known |= {e: most for e in expression.atoms(sp.exp) if reference.symbol in e.free_symbols}
+    return Extents(known).of(expression).size <= largest

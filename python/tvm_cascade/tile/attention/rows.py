@@ -13,13 +13,13 @@ from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.algebra.cascade import COUNT, LENGTH
+from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.reducers import combiner_of, identity_of
 from tvm_cascade.analysis.tir import dtype_of, loads_of, substitute
 from tvm_cascade.steps.move import departure, destination, displacement
 from tvm_cascade.steps.program import Combine, Move, Scale, Shift, Step
 from tvm_cascade.tile.attention.bits import KeptBits
-from tvm_cascade.tile.attention.near_zero import NEAR, NearZero, bits_of
-from tvm_cascade.tile.attention.polynomial import shared_exp2
+from tvm_cascade.tile.attention.near_zero import NEAR, NearZero, bits_of, shared_exp2
 from tvm_cascade.tile.attention.program import TileProgram
 from tvm_cascade.tile.attention.steps import PARTIAL, Hoisted, RegisterElement, TileReduce
 from tvm_cascade.tile.element import REGISTER, SCORE, Mask
@@ -218,7 +218,7 @@ class RowFold:
 
     def address_at(self, load: ir.TensorLoad, row: int, at: dict[tirx.Var, ir.Expr]) -> ir.Expr:
         """As `address`, with values for any variables."""
-        own = next(own for param, own in self.place.buffers.items() if param.same_as(load.source))
+        own = lookup(self.place.buffers, load.source)
         values = {self.program.stream.row: self._row_in_bounds(row), **at}
         return own.ptr_to([self._input(index, values) for index in load.indices])
 

@@ -47,7 +47,7 @@ class TensorMap:
 
     Attributes
     ----------
-    by_threads : whether threads copy its rows, instead of bulk copies (`attention.operands.copied_rows`).
+    by_threads : whether threads copy its rows, instead of bulk copies (`attention.operands.paged`).
     """
 
     def __init__(
@@ -144,12 +144,14 @@ class TensorMap:
         if not self.by_threads:
             T.evaluate(T.ptx.prefetch.tensormap(T.address_of(self.map)))
 
-    def load(self, target: Any, first: ir.Expr, fixed: dict[int, ir.Expr], barrier: ir.Expr) -> None:
-        """Copy every box of the tile from row `first` on, or from that column, to `target(box)`.
+    def load(
+        self, target: Any, first: ir.Expr, fixed: dict[int, ir.Expr], barrier: ir.Expr, boxes: range | None = None
+    ) -> None:
+        """Copy boxes of the tile, all by default, from row `first` on, or from that column, to `target(box)`.
 
         The barrier counts the bytes.
         """
-        for box in range(self.boxes):
+        for box in boxes or range(self.boxes):
             self.load_box(target(box), box, first, fixed, barrier)
 
     def load_box(

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tvm import ir, tirx
@@ -22,7 +21,7 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.emit import branches, named, parameter, ptx, shared_pool, when
 from tvm_cascade.tile.launch.dependent import let_others_start, wait_for_others
-from tvm_cascade.tile.work import Threads
+from tvm_cascade.tile.work import Registers, Threads
 
 
 class Initialised(Protocol):
@@ -30,15 +29,6 @@ class Initialised(Protocol):
 
     def initialise(self) -> None:
         """Emits that."""
-
-
-@dataclass(frozen=True)
-class Registers:
-    """Registers of a thread of each role, once they have moved from those that copy to those that compute."""
-
-    producer: int
-    consumer: int
-    converter: int = 0
 
 
 class Driver(ABC):
@@ -101,7 +91,7 @@ class Driver(ABC):
         shares = self.registers()
         with branches(self.threads.group == 0) as (producer, others):
             with producer:
-                if shares is not None:
+                if shares.moved:
                     ptx("setmaxnreg.dec.sync.aligned.u32", shares.producer)
                 self.produce()
             with others:
@@ -112,12 +102,11 @@ class Driver(ABC):
                         with consumer:
                             self._consumers(shares)
                         with converter:
-                            if shares is not None:
-                                ptx("setmaxnreg.dec.sync.aligned.u32", shares.converter)
+                            ptx("setmaxnreg.dec.sync.aligned.u32", shares.converter)
                             self.convert()
 
-    def _consumers(self, shares: Registers | None) -> None:
-        if shares is not None:
+    def _consumers(self, shares: Registers) -> None:
+        if shares.moved:
             ptx("setmaxnreg.inc.sync.aligned.u32", shares.consumer)
         if self.begins_early:
             wait_for_others()
@@ -153,8 +142,8 @@ class Driver(ABC):
         T.evaluate(T.cuda.cta_sync())
 
     @abstractmethod
-    def registers(self) -> Registers | None:
-        """How the roles share registers; None where all keep what a launch gives them."""
+    def registers(self) -> Registers:
+        """How the roles share registers."""
 
     @property
     def begins_early(self) -> bool:

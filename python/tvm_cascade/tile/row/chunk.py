@@ -136,7 +136,6 @@ class ChunkFold:
                 parts[step.component] = registers(f"{step.component}_parts", chains, dtype)
                 for k in range(chains):
                     put(parts[step.component], k, identity_of(step.reducer, dtype))
-
         read = _read_by(steps)
         selections = {
             step: found for step in steps if isinstance(step, Tuple) and (found := self._elements_of(step)) is not None

@@ -10,8 +10,7 @@ from tvm_cascade.tile.skeletons.product.folded.skeleton import FoldedSkeleton
 from tvm_cascade.tile.skeletons.product.gauged.skeleton import GaugedSkeleton
 from tvm_cascade.tile.skeletons.product.skeleton import ProductSkeleton
 from tvm_cascade.tile.skeletons.simt.skeleton import CoreSkeleton
-from tvm_cascade.tile.skeletons.stream.halves.skeleton import HalvesSkeleton
-from tvm_cascade.tile.skeletons.stream.skeleton import StreamSkeleton
+from tvm_cascade.tile.skeletons.stream.skeleton import HalvesSkeleton, StreamSkeleton
 
 SKELETONS: tuple[Skeleton[Any, Any, Any], ...] = (
     StreamSkeleton(), HalvesSkeleton(), ProductSkeleton(), FoldedSkeleton(), GaugedSkeleton(), RowSkeleton(),

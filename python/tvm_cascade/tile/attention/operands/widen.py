@@ -8,14 +8,16 @@ four in the other half of the next, so that what they read and what they write f
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.attention.operands.feed import Feed
+from tvm_cascade.tile.attention.operands.feed import Feed, StagedPart, arrivals_of, staged_tiles
 from tvm_cascade.tile.emit import bind, ptx, registers, when
+from tvm_cascade.tile.hopper.barrier import Barriers
 from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
 from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.operand import MATRIX_DTYPES, Operand
@@ -29,6 +31,9 @@ _CHUNKS = BOX_BYTES // _CHUNK
 
 _WORDS = _CHUNK // 4
 """Registers of a chunk."""
+
+WIDE_STAGES = 2
+"""Tiles of each operand that are converted on the way: one that products read, and one that is being written."""
 
 
 @dataclass(frozen=True)
@@ -68,36 +73,81 @@ class WideTiles:
         return self.boxes * self.rows * BOX_BYTES
 
 
+class FeedPair:
+    """A feed as copies fill it, and as products read it: the same, unless warps convert its tiles on the way.
+
+    Parameters
+    ----------
+    name : of its tiles.
+    stages : tiles that copies bring.
+
+    Attributes
+    ----------
+    is_widened : its tiles are converted.
+    stored : for copies.
+    wide : for products.
+    """
+
+    def __init__(self, pool: Any, name: str, stages: int, copies: Sequence[TensorMap]) -> None:
+        self.stages, self.copies = stages, copies
+        self.is_widened = any(one.operand.stored != one.operand.dtype for one in copies)
+        self.stored_tiles = [staged_tiles(name, pool, stages, one) for one in copies]
+        self.wide_copies = [WideTiles(one.operand, one.rows, one.columns) for one in copies]
+        self.wide_tiles = [
+            staged_tiles(f"wide_{name}", pool, WIDE_STAGES, one) for one in self.wide_copies if self.is_widened
+        ]
+
+    def add_barriers(self, pool: Any, readers: int, converting: int) -> None:
+        """Barriers of both, after all tiles.
+
+        Parameters
+        ----------
+        readers, converting : warp groups that multiply, and warps that convert.
+        """
+        full = Barriers(pool, self.stages, arrivals_of(self.copies))
+        empty = Barriers(pool, self.stages, converting if self.is_widened else readers)
+        self.stored = self.wide = Feed(self.copies, self.stored_tiles, (StagedPart(full, empty),))
+        if self.is_widened:
+            full, empty = Barriers(pool, WIDE_STAGES, converting), Barriers(pool, WIDE_STAGES, readers)
+            self.wide = Feed(self.wide_copies, self.wide_tiles, (StagedPart(full, empty),))
+
+    @property
+    def barriers(self) -> list[Barriers]:
+        """All of them."""
+        feeds = (self.stored, self.wide) if self.is_widened else (self.stored,)
+        return [barriers for feed in feeds for part in feed.parts for barriers in (part.full, part.empty)]
+
+
 class Widener:
     """Emits the warps that convert the tiles of a feed.
 
     Parameters
     ----------
-    stored : of tiles as copies bring them.
-    wide : of tiles as products read them.
+    pair : the feed.
     first, warps : the first of them in its warp group, and how many they are: a power of two.
     """
 
-    def __init__(self, stored: Feed, wide: Feed, threads: Threads, first: int, warps: int) -> None:
-        self.stored, self.wide, self.threads = stored, wide, threads
+    def __init__(self, pair: FeedPair, threads: Threads, first: int, warps: int) -> None:
+        self.stored, self.wide, self.threads = pair.stored.whole, pair.wide, threads
         self.first, self.count = first, warps * WARP
-        self.source, self.target = stored.reading("stored"), wide.filling("widened")
-        turns = max(copies.rows * _CHUNKS // self.count for copies in stored.copies)
+        self.source, self.target = self.stored.reading("stored"), self.wide.filling("widened")
+        turns = max(copies.rows * _CHUNKS // self.count for copies in self.stored.copies)
         self.words = registers("stored_words", turns * _WORDS, "uint32")
         self.halves = registers("wide_words", _CHUNK // 2, "uint32")
 
     def tile(self) -> None:
         """Converts the next tile of every operand of the feed."""
+        (wide,) = self.wide.parts
         self.stored.wait(self.source)
-        self.wide.empty.wait(self.target.stage, self.target.parity)
-        for copies, tiles, wide in zip(self.stored.copies, self.stored.tiles, self.wide.tiles, strict=True):
+        wide.empty.wait(self.target.stage, self.target.parity)
+        for copies, tiles, target in zip(self.stored.copies, self.stored.tiles, self.wide.tiles, strict=True):
             for box in range(copies.boxes):
-                self._box(copies, box, tiles, wide)
+                self._box(copies, box, tiles, target)
         ptx("fence.proxy.async.shared::cta")
         T.evaluate(T.cuda.warp_sync())
         with when(self.threads.lane == 0):
-            self.wide.full.arrive(self.target.stage)
-            self.stored.empty.arrive(self.source.stage)
+            wide.full.arrive(self.target.stage)
+            self.stored.release(self.source.stage)
         self.source.advance()
         self.target.advance()
 
@@ -149,8 +199,3 @@ def _widen(operand: Operand, halves: Any, index: int, pair: ir.Expr) -> None:
         half = T.cast(tirx.shift_right(halves[index], T.uint32(16 * k)), "uint16")
         ptx("cvt.f32.f16", floats[k], half)
     ptx(f"cvt.rn.{wide}x2.f32", halves[index], floats[1], floats[0])
-
-
-def is_widened(copies: TensorMap) -> bool:
-    """Whether an operand's tiles are converted on the way."""
-    return copies.operand.stored != copies.operand.dtype

@@ -10,7 +10,7 @@ from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.operand import STORED_BYTES, Operand
 from tvm_cascade.tile.product.scales import same_in_blocks
 from tvm_cascade.tile.skeletons.product.shape import DEPTH_BYTES, MatrixProduct
-from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP
+from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Registers
 
 SUM_BYTES = 4
 """Of an accumulated sum."""
@@ -81,14 +81,14 @@ class ProductConfig:
         """Whether boxes of bulk copies cover what a block stores of an output; the last two may overlap."""
         return self.share % _MATRIX_COLUMNS == 0 and self.share >= DEPTH_BYTES // output.size
 
-    def registers(self, gathers: bool) -> tuple[int, int]:
-        """Registers of a thread of the producer's warp group and of a consumer's.
+    def registers(self, gathers: bool) -> Registers:
+        """Registers of the roles.
 
         Parameters
         ----------
         gathers : the threads of the producer's warp group copy an operand.
         """
-        return (104, 200) if gathers else (40, 232) if self.consumers == 2 else (56, 240)
+        return Registers(104, 200) if gathers else Registers(*((40, 232) if self.consumers == 2 else (56, 240)))
 
     @property
     def threads(self) -> int:
@@ -121,7 +121,7 @@ class ProductConfig:
             self._lacks_of_scales(shape)
             or self._lacks_of_operands(shape)
             or self._lacks_of_splits(shape)
-            or self._lacks_memory(shape, gpu)
+            or lacks_memory(self.shared_bytes(shape), gpu)
         )
 
     def _lacks_of_scales(self, shape: MatrixProduct) -> str:
@@ -153,17 +153,22 @@ class ProductConfig:
             return "a cluster shares either an operand or partial sums"
         if self.rows * SUM_BYTES > self.stages * DEPTH_BYTES:
             return f"{self.stages} stages leave no room for the partial sums of {self.rows} rows"
-        steps = steps_of(shape)
-        return (
-            "" if isinstance(steps, int) and steps >= self.splits else f"{steps} steps along k in {self.splits} parts"
-        )
-
-    def _lacks_memory(self, shape: MatrixProduct, gpu: Gpu) -> str:
-        needed, there = self.shared_bytes(shape), gpu.block_shared_bytes
-        return f"{needed} bytes of shared memory; a block has {there} at most" if needed > there else ""
+        return lacks_steps(shape, self.splits)
 
 
 def steps_of(shape: MatrixProduct) -> Extent:
     """Steps along k for one tile of the result."""
     depth = DEPTH_BYTES // shape.left.operand.size
     return product([ceil_div(shape.inner.extent, depth), *(shape.extent(var) for var in shape.outer)])
+
+
+def lacks_steps(shape: MatrixProduct, splits: int) -> str:
+    """Why k has not so many parts of a step at least, in words; empty where it has."""
+    steps = steps_of(shape)
+    return "" if isinstance(steps, int) and steps >= splits else f"{steps} steps along k in {splits} parts"
+
+
+def lacks_memory(needed: int, gpu: Gpu) -> str:
+    """Why a block has not so many bytes of shared memory, in words; empty where it has."""
+    there = gpu.block_shared_bytes
+    return f"{needed} bytes of shared memory; a block has {there} at most" if needed > there else ""

@@ -13,23 +13,21 @@ from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.extract import Member
+from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.tir import dtype_of
-from tvm_cascade.tile.emit import bind, branches, kernel_extent, ptx, registers, when
+from tvm_cascade.tile.emit import bind, branches, kernel_extent, ptx, when
 from tvm_cascade.tile.fragment import COLUMNS_PER_STEP, DTYPE, NEIGHBOURS, QUAD, ROWS, TilePrinter, placed
 from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
 from tvm_cascade.tile.hopper.driver import Initialised
-from tvm_cascade.tile.hopper.matrices import MatrixStore
-from tvm_cascade.tile.operand import MATRIX_DTYPES, STORED_BYTES
+from tvm_cascade.tile.hopper.stores import CHUNK, BulkStores, MatrixStore, store_pair
+from tvm_cascade.tile.operand import STORED_BYTES
 from tvm_cascade.tile.output import Output, columns_beyond, member_at
 from tvm_cascade.tile.skeletons.product.config import SUM_BYTES
 from tvm_cascade.tile.skeletons.product.feed import ProductFeed
 from tvm_cascade.tile.skeletons.product.partial import PartialSums
 from tvm_cascade.tile.skeletons.product.raster import Tile, ends_with
-from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Threads
+from tvm_cascade.tile.work import GROUP_ROWS, Threads
 from tvm_cascade.transform.printer import cast
-
-_CHUNK = 16
-"""Bytes that are swizzled together."""
 
 
 class Epilogue:
@@ -84,7 +82,7 @@ class MapEpilogue(Epilogue):
         }
 
     def _own(self, tensor: tirx.Var) -> Any:
-        return next(own for param, own in self.buffers.items() if param.same_as(tensor))
+        return lookup(self.buffers, tensor)
 
     def allocate(self, pool: Any, rank: ir.Expr | int) -> None:
         """Shared memory for boxes that are on their way, [consumer, box, row, two bytes], and for partial sums."""
@@ -111,7 +109,7 @@ class MapEpilogue(Epilogue):
             self.partial.exchange(arrays, index, self.rank, self.feed.memory, threads)
             tile = replace(tile, first_column=tile.first_column + self.rank * self.config.share)
         self.tile, self.index, self.threads, self.stored = tile, index, threads, 0
-        lane = threads.lane
+        self.stores, lane = BulkStores(threads, self.config.consumers, index, threads.leads), threads.lane
         self.lane_column = bind("lane_column", lane % 4 * 2)
         for part, registers_of in enumerate(sums):
             self.sums = registers_of
@@ -185,7 +183,9 @@ class MapEpilogue(Epilogue):
                 first = bind("stored_column", self.tile.first_column + j * 8 + self.lane_column)
                 if paired:
                     with when(self._has(output, r, first, columns)):
-                        self._store_pair(output, r, first, j)
+                        target = self._own(output.buffer).ptr_to(self._indices(output, r, first))
+                        pair = [self._narrow(output, r, first + e, j * 4 + 2 * r + e) for e in NEIGHBOURS]
+                        store_pair(target, pair, dtype_of(output.buffer), "stored_pair")
                     continue
                 for e in NEIGHBOURS[:: output.every]:
                     with when(self._has(output, r, first + e, columns)):
@@ -199,16 +199,6 @@ class MapEpilogue(Epilogue):
 
     def _indices(self, output: Output, row: int, column: ir.Expr) -> list[ir.Expr]:
         return [placed(index, self._places(self.rows[row], column), self.buffers) for index in output.indices]
-
-    def _store_pair(self, output: Output, row: int, column: ir.Expr, j: ir.Expr) -> None:
-        target = self._own(output.buffer).ptr_to(self._indices(output, row, column))
-        pair = [self._narrow(output, row, column + e, j * 4 + 2 * row + e) for e in NEIGHBOURS]
-        if dtype_of(output.buffer) == DTYPE:
-            ptx("st.global.v2.f32", target, *pair)
-            return
-        word = registers("stored_pair", 1, "uint32")
-        ptx(f"cvt.rn.{MATRIX_DTYPES[dtype_of(output.buffer)].name}x2.f32", word[0], *reversed(pair))
-        ptx("st.global.b32", target, word[0])
 
     def _store_tile(self, output: Output) -> None:
         """Through shared memory, then by a bulk copy of each box that has elements of the output."""
@@ -233,19 +223,16 @@ class MapEpilogue(Epilogue):
         fixed = {d: placed(copies.operand.indices[d], self.tile.batch, self.buffers) for d in copies.operand.fixed}
 
         def place(_: int, chunk: ir.Expr) -> ir.Expr:
-            return self.staging.ptr_to([self.index, slot, self.stored_row, chunk * (_CHUNK // STORED_BYTES)])
+            return self.staging.ptr_to([self.index, slot, self.stored_row, chunk * (CHUNK // STORED_BYTES)])
 
         if copies.size == STORED_BYTES:
             matrices = MatrixStore(dtype_of(output.buffer), self.threads.lane)
             matrices.columns(first + copies.per_box, partial(self._element, output), place, first)
         else:
             self._leave_pairs(output, slot, first, copies.per_box)
-        ptx("fence.proxy.async.shared::cta")
-        self._sync()
-        with when(self.threads.leads):
+        with self.stores.copies():
             source = self.staging.ptr_to([self.index, slot, 0, 0])
             copies.store_at(lambda _: source, self.first_row, column, fixed)
-            ptx("cp.async.bulk.commit_group")
 
     def _leave_pairs(self, output: Output, slot: int, first: int, columns: int) -> None:
         """Leaves a box of float32 in shared memory, two elements at once, swizzled as bulk copies read it."""
@@ -253,25 +240,18 @@ class MapEpilogue(Epilogue):
         for j in range(columns // COLUMNS_PER_STEP):
             for r in ROWS:
                 row = self.threads.warp * 16 + lane // QUAD + 8 * r
-                chunk = (j * COLUMNS_PER_STEP * SUM_BYTES + lane % QUAD * per_pair) // _CHUNK
-                place = (chunk ^ (lane // QUAD)) * _CHUNK + lane % 2 * per_pair
+                chunk = (j * COLUMNS_PER_STEP * SUM_BYTES + lane % QUAD * per_pair) // CHUNK
+                place = (chunk ^ (lane // QUAD)) * CHUNK + lane % 2 * per_pair
                 target = self.staging.ptr_to([self.index, slot, row, place // STORED_BYTES])
                 pair = [self._element(output, first // COLUMNS_PER_STEP + j, r, e) for e in NEIGHBOURS]
                 ptx("st.shared.v2.f32", target, *pair)
-
-    def _sync(self) -> None:
-        """Waits for all threads of the consumer."""
-        own = self.threads.named.take("a consumer's own", self.config.consumers)
-        own.sync(WARP_GROUP, own.first + self.index)
 
     def _free_slot(self) -> int:
         """The next box of shared memory, once the copy from it has read it."""
         staged, number = self.config.staged, self.stored
         self.stored += 1
         in_turn = number >= staged or self.boxes % staged == 0
-        with when(self.threads.leads):
-            ptx("cp.async.bulk.wait_group.read", staged - 1 if in_turn else 0)
-        self._sync()
+        self.stores.reuse(staged - 1 if in_turn else 0)
         return number % staged
 
     def _element(self, output: Output, j: int, row: int, e: int) -> ir.Expr:

@@ -10,10 +10,11 @@ from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.extent import Extent, product
-from tvm_cascade.tile.emit import bind, kernel_extent, put, registers, when
+from tvm_cascade.analysis.frame import lookup
+from tvm_cascade.tile.emit import bind, digits, kernel_extent, put, registers, when
 from tvm_cascade.tile.hopper.barrier import Barriers, Ring
 from tvm_cascade.tile.skeletons.product.config import ProductConfig
-from tvm_cascade.tile.skeletons.product.landing import Landing
+from tvm_cascade.tile.skeletons.product.gather import Landing
 from tvm_cascade.tile.skeletons.product.operands import TileOperand, inner_tiles
 from tvm_cascade.tile.skeletons.product.raster import Tile
 from tvm_cascade.tile.skeletons.product.shape import MatrixProduct, Side
@@ -36,7 +37,7 @@ class ProductFeed:
         self.copied: Any = None
 
         def operand(side: Side, extent: Extent, length: int, shares: int) -> TileOperand:
-            own = next(own for param, own in buffers.items() if param.same_as(side.operand.buffer))
+            own = lookup(buffers, side.operand.buffer)
             return TileOperand(side, shape.inner, own, extent, length, shares, buffers)
 
         self.left = operand(shape.left, shape.left.line.extent, config.rows, 1)
@@ -117,11 +118,7 @@ class ProductFeed:
 
     def fill(self, ring: Ring, tile: Tile, step: ir.Expr, rank: ir.Expr | int, threads: Threads) -> None:
         """Copies the tiles of a step into the next stage, once that is empty: by one thread, or by the warp group."""
-        places, rest = dict(tile.batch), step // self.inner
-        for var in reversed(self.shape.outer):
-            extent = kernel_extent(self.shape.extent(var))
-            places[var] = bind(var.name, rest % extent)
-            rest = rest // extent
+        places = {**tile.batch, **digits(step // self.inner, self.shape.outer, self.shape.extent)}
         deep = step % self.inner * self.left.depth if self.shape.outer else step * self.left.depth
         self.empty.wait(ring.stage, ring.parity)
         firsts = (tile.first_row, *(tile.first_column for _ in self.rights))

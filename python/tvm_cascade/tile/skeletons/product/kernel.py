@@ -22,7 +22,7 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.emit import named, when
 from tvm_cascade.tile.hopper.barrier import Ring, cluster_arrive, cluster_sync, cluster_wait, fence_barriers
-from tvm_cascade.tile.hopper.driver import Driver, Initialised, Registers
+from tvm_cascade.tile.hopper.driver import Driver, Initialised
 from tvm_cascade.tile.launch.dependent import wait_for_others
 from tvm_cascade.tile.skeletons.product.config import ProductConfig
 from tvm_cascade.tile.skeletons.product.consumer import Consumer, PromotedConsumer, ScaledConsumer
@@ -30,7 +30,7 @@ from tvm_cascade.tile.skeletons.product.epilogue import Epilogue, MapEpilogue
 from tvm_cascade.tile.skeletons.product.feed import ProductFeed
 from tvm_cascade.tile.skeletons.product.raster import Raster, Tile
 from tvm_cascade.tile.skeletons.product.shape import MatrixProduct
-from tvm_cascade.tile.work import Threads
+from tvm_cascade.tile.work import Registers, Threads
 
 Feeds = Sequence[ProductFeed]
 
@@ -103,7 +103,7 @@ class ProductKernel(Driver):
 
     def registers(self) -> Registers:
         """See `ProductConfig.registers`."""
-        return Registers(*self.config.registers(bool(self.feed.gathers)))
+        return self.config.registers(bool(self.feed.gathers))
 
     @property
     def begins_early(self) -> bool:

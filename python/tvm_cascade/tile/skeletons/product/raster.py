@@ -18,7 +18,7 @@ from tvm import ir, sym, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.extent import product
-from tvm_cascade.tile.emit import bind, in_register, kernel_extent
+from tvm_cascade.tile.emit import bind, digits, in_register, kernel_extent
 from tvm_cascade.tile.skeletons.product.config import ProductConfig
 from tvm_cascade.tile.skeletons.product.shape import MatrixProduct, Side
 
@@ -98,12 +98,7 @@ class Raster:
         height = bind("height", tirx.min(self.down - band * config.band, config.band))
         inside = bind("inside", index - band * (self.across * config.band))
         row = (band * config.band + inside % height) * config.cluster + rank
-        batch: dict[tirx.Var, ir.Expr] = {}
-        for var in reversed(self.shape.batch):
-            extent = kernel_extent(self.shape.extent(var))
-            batch[var] = self._computed(var.name, rest % extent)
-            rest = rest // extent
-        return row, inside // height, batch
+        return row, inside // height, digits(rest, self.shape.batch, self.shape.extent, self._computed)
 
     def _computed(self, name: str, value: ir.Expr) -> ir.Expr:
         """A place that is computed once for a tile: with divisors that the launch alone knows, and so in a register."""

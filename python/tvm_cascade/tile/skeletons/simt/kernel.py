@@ -23,7 +23,7 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.extent import ceil_div, extent_of
 from tvm_cascade.analysis.tir import dtype_of
-from tvm_cascade.tile.emit import bind, kernel_extent, named, ptx, put, registers, shared_pool, when
+from tvm_cascade.tile.emit import bind, digits, kernel_extent, named, ptx, put, registers, shared_pool, when
 from tvm_cascade.tile.fragment import TilePrinter
 from tvm_cascade.tile.memory import VECTOR_BYTES, Tensors, itemsize
 from tvm_cascade.tile.merge.lanes import WARP
@@ -69,7 +69,7 @@ class CoreKernel:
             bind("first_row", tile // across * config.rows.block),
             bind("first_column", tile % across * config.columns.block),
         )
-        self.batch = self._point(rest, shape.batch)
+        self.batch = digits(rest, shape.batch, self.shape.extent)
         warp, lane = bind("warp", self.thread // WARP), bind("lane", self.thread % WARP)
         inside = warp % (config.rows.warps * config.columns.warps)
         self.slice = bind("slice", warp // (config.rows.warps * config.columns.warps))
@@ -80,15 +80,6 @@ class CoreKernel:
         eight, four = lane // 2 % 8, lane % 2 + lane // 16 * 2  # so that half a warp reads eight vectors of either side
         lanes = (eight, four) if config.rows.lanes == 8 else (four, eight)
         self.lanes = bind("row_lane", lanes[0]), bind("column_lane", lanes[1])
-
-    def _point(self, number: ir.Expr, variables: tuple[tirx.Var, ...]) -> dict[tirx.Var, ir.Expr]:
-        """The values of some variables at a point, by its number in row-major order."""
-        found: dict[tirx.Var, ir.Expr] = {}
-        for var in reversed(variables):
-            extent = kernel_extent(self.shape.extent(var))
-            found[var] = bind(var.name, number % extent)
-            number = number // extent
-        return found
 
     def _shared(self) -> None:
         """Shared memory, what the thread reads of it, and what it copies to it."""
@@ -144,7 +135,7 @@ class CoreKernel:
         at, outer = self.batch, self.shape.terms.outer
         if outer:
             number, step = step // self.inner_steps, bind("inner_step", step % self.inner_steps)
-            at = {**at, **self._point(number, outer)}
+            at = {**at, **digits(number, outer, self.shape.extent)}
         operands = zip(self.copies, self.shape.operands, strict=True)
         return [(copies, copies.at_step(self.tensors.place(f.base, at), step), step) for copies, f in operands]
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,12 +15,12 @@ from tvm_cascade.tile.attention.program import TileProgram
 from tvm_cascade.tile.attention.shape import Stream
 from tvm_cascade.tile.attention.tile_schedule import TileSchedule, schedule_tiles, visited_tiles
 from tvm_cascade.tile.operand import MATRIX_DTYPES, STORED_BYTES, Operand, Unfit
-from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP
+from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Registers
 
 REGISTERS = 240
 """Registers of a consumer thread when two consumer warp groups and a producer share the 64 Ki of a multiprocessor."""
 
-_BUSY_SHARES = (40, 232)
+BUSY_SHARES = Registers(40, 232)
 """Registers of a producer's thread that keeps page numbers or ranges of tiles, and of a consumer's where there are two:
 with 24 and 240 the former spills. A block has no more than what it is launched with, 168 of each thread."""
 
@@ -61,51 +63,37 @@ def boxed(columns: int, size: int) -> int:
     return -(-columns * size // _BOX) * _BOX
 
 
-@dataclass(frozen=True)
-class StreamConfig:
-    """Tile sizes and stages.
+class Tiles:
+    """What every kernel of a stream asks of its configuration, and what it is where there is no choice.
 
     Attributes
     ----------
     columns : positions of the cascade axis in a tile; a multiple of 16.
-    consumers : warp groups of 64 rows each.
+    consumers : warp groups that compute.
     stages : tiles of each right operand in flight.
+    blocks : that are launched at most.
     left_stages : tiles of the left operand in flight.
     ping_pong : the consumers take turns with the tensor cores.
-    blocks : that are launched at most; each does tiles of rows in turn, and copies for the next while it computes.
     own_staging : stores have shared memory of their own, so that the next left operand can come meanwhile.
     optimistic : tiles are folded without moving the reference, where the program allows it. Causal attention takes 0.83
         to 0.92 of the time then, rows of two tiles 1.4 times as long (measured).
     polynomial : of every eight exponentials, how many are taken by multiply-adds instead of special functions. None
         where they are the only special functions: what is issued then counts for more (measured: 1 of 8 takes 1.1).
     near_zero : odd functions of small scores are taken by multiply-adds, where the program has such.
+    fetches_ahead : its kernels bring into the cache what a later kernel reads: products take longer than copies.
     """
 
-    columns: int = 128
-    consumers: int = 2
-    stages: int = 2
-    left_stages: int = 1
-    ping_pong: bool = True
-    blocks: int = H200.processors
-    own_staging: bool = False
-    optimistic: bool = True
-    polynomial: int = 0
-    near_zero: bool = True
+    columns: int
+    consumers: int
+    stages: int
+    blocks: int
+    left_stages, ping_pong, own_staging, optimistic, polynomial, near_zero = 1, False, False, False, 0, True
+    fetches_ahead = False
 
     @property
-    def blocks_per_processor(self) -> int:
-        """Blocks that a multiprocessor holds."""
-        return 1
-
-    @property
-    def producer_registers(self) -> int:
-        """Registers of a thread of the producer's warp group."""
-        return 24 if self.consumers < 3 else 32
-
-    @property
-    def consumer_registers(self) -> int:
-        """Registers of a consumer thread: what the producer leaves of 64 Ki."""
-        return REGISTERS if self.consumers < 3 else 160
+    def converts(self) -> bool:
+        """Whether tiles are converted on the way to the tensor cores."""
+        return False
 
     @property
     def row_groups(self) -> int:
@@ -143,38 +131,22 @@ class StreamConfig:
             found.append((p.value, p.width, self.columns) if p.is_transposed else (p.value, self.columns, p.width))
         return found
 
+    @abstractmethod
     def shared_bytes(self, stream: Stream) -> int:
         """Bytes of shared memory for the operands."""
-        left = boxed(stream.depth, stream.left.size)
-        staged = max((boxed(p.width, STORED_BYTES) for p in stream.products), default=0)
-        staging = staged if self.own_staging or staged > left else 0
-        return self.rows * (self.left_stages * left + staging) + self.stages * self.stage_bytes(stream) + 1024
 
-    @property
-    def converters(self) -> int:
-        """Warp groups that convert tiles on the way to the tensor cores."""
-        return 0
-
-    @property
-    def converts(self) -> bool:
-        """Whether tiles are converted on the way to the tensor cores."""
-        return self.converters > 0
-
-    def register_shares(self, stream: Stream, finds: bool = False) -> tuple[int, int]:
-        """Registers of a producer's thread and of a consumer's.
+    @abstractmethod
+    def shares(self, stream: Stream, finds: bool = False) -> Registers:
+        """Registers of the roles.
 
         Parameters
         ----------
         finds : a warp of the producer's group finds the tiles of rows.
         """
-        if (stream.paged or finds) and self.producer_registers < _BUSY_SHARES[0] and self.consumers == 2:
-            return _BUSY_SHARES
-        return self.producer_registers, self.consumer_registers
 
     def block_registers(self, stream: Stream) -> int:
         """Of all threads of a block."""
-        producer, consumer = self.register_shares(stream)
-        return WARP_GROUP * (producer + self.consumers * consumer)
+        return self.shares(stream).of_block(self.consumers)
 
     def fits(self, stream: Stream, gpu: Gpu) -> bool:
         """Whether registers and shared memory suffice, and tiles are multiples of an instruction's depth."""
@@ -182,10 +154,94 @@ class StreamConfig:
             return False
         if any(self.columns % MATRIX_DTYPES[p.value.dtype].step for p in stream.products):
             return False
-        most = self.register_shares(stream)[1]
-        if self.registers(stream) > most or self.block_registers(stream) > gpu.registers:
+        if self.registers(stream) > self.shares(stream).consumer or self.block_registers(stream) > gpu.registers:
             return False
         return self.shared_bytes(stream) <= gpu.block_shared_bytes
+
+    def check(self, program: TileProgram, gpu: Gpu) -> None:
+        """Checks that a kernel fits.
+
+        Raises
+        ------
+        Unfit
+            Where it does not.
+        """
+        if not self.fits(program.stream, gpu):
+            raise Unfit(f"{self} needs more registers or shared memory than there are")
+
+    @abstractmethod
+    def seconds(self, program: TileProgram, gpu: Gpu) -> float:
+        """The estimated time of a kernel's products and folds, without its launch; 0 where extents are symbolic."""
+
+    def leaving_room(self, program: TileProgram) -> Sequence[Tiles] | None:
+        """With fewer blocks, which have as many tiles of rows each; None where blocks have parts of such tiles."""
+        return None
+
+    def beside(self, program: TileProgram, processors: int, gpu: Gpu) -> Tiles | None:
+        """On some multiprocessors alone, whose blocks keep the states of whole items; None where that is unfit.
+
+        Two stream kernels share a device so: one folds tiles of many rows, the other waits for its states at the end.
+        A block of each on every multiprocessor, with half the registers and stages, took 47.7 µs where this takes 38.2
+        (measured, a prefix of 8192 keys and 64 sequences of 256).
+        """
+        return None
+
+    def may_wait_late(self, stream: Stream) -> bool:
+        """Whether all that is stored goes through a meeting, also that of whole items."""
+        return False
+
+
+@dataclass(frozen=True)
+class StreamConfig(Tiles):
+    """Of tiles of 64 rows for each consumer; a block has tiles of rows in turn, and copies for the next meanwhile."""
+
+    columns: int = 128
+    consumers: int = 2
+    stages: int = 2
+    left_stages: int = 1
+    ping_pong: bool = True
+    blocks: int = H200.processors
+    own_staging: bool = False
+    optimistic: bool = True
+    polynomial: int = 0
+    near_zero: bool = True
+
+    fetches_ahead = True
+
+    def shared_bytes(self, stream: Stream) -> int:
+        """Bytes of shared memory for the operands."""
+        left = boxed(stream.depth, stream.left.size)
+        staged = max((boxed(p.width, STORED_BYTES) for p in stream.products), default=0)
+        staging = staged if self.own_staging or staged > left else 0
+        return self.rows * (self.left_stages * left + staging) + self.stages * self.stage_bytes(stream) + 1024
+
+    def shares(self, stream: Stream, finds: bool = False) -> Registers:
+        """Registers of the roles; see `Tiles`."""
+        if self.consumers > 2:
+            return Registers(32, 160)
+        return BUSY_SHARES if self.consumers == 2 and (stream.paged or finds) else Registers(24, REGISTERS)
+
+    def check(self, program: TileProgram, gpu: Gpu) -> None:
+        """Also that a bulk copy has a tile of rows."""
+        if not program.stream.left.boxes_rows(self.rows):
+            raise Unfit(f"{program.stream.left}: its rows are several variables, which {self} does not pack")
+        super().check(program, gpu)
+
+    def seconds(self, program: TileProgram, gpu: Gpu) -> float:
+        """What the busiest block takes."""
+        stream, shared_out = program.stream, tile_schedule(self, program)
+        if shared_out is None or not gpu.tensor_flops_per_second:
+            return 0.0
+        return _START + shared_out.span * _position_seconds(stream, gpu)
+
+    def leaving_room(self, program: TileProgram) -> list[StreamConfig]:
+        """Where each tile of rows visits as many positions, and extents are known."""
+        rows = program.stream.extent(program.stream.row)
+        places = product(program.stream.extent(var) for var in program.stream.batch)
+        if program.uneven or not isinstance(rows, int) or not isinstance(places, int):
+            return []
+        items = places * -(-rows // self.rows)
+        return [replace(self, blocks=n) for n in range(1, self.blocks) if items % n == 0]
 
 
 def ranked_configs(program: TileProgram, gpu: Gpu) -> list[StreamConfig]:
@@ -235,24 +291,7 @@ def tile_schedule(config: StreamConfig, program: TileProgram) -> TileSchedule | 
     return schedule_tiles(costs, places, config.blocks, program.uneven)
 
 
-def even_items(config: StreamConfig, program: TileProgram) -> int | None:
-    """Tiles of rows at all places, where they visit as many positions each and extents are known; else None."""
-    rows = program.stream.extent(program.stream.row)
-    places = product(program.stream.extent(var) for var in program.stream.batch)
-    if program.uneven or not isinstance(rows, int) or not isinstance(places, int):
-        return None
-    return places * -(-rows // config.rows)
-
-
-def seconds(config: StreamConfig, program: TileProgram, gpu: Gpu) -> float:
-    """The estimated time of a kernel's products and folds, without its launch; 0 where extents are symbolic."""
-    stream, shared_out = program.stream, tile_schedule(config, program)
-    if shared_out is None or not gpu.tensor_flops_per_second:
-        return 0.0
-    return _START + shared_out.span * _position_seconds(stream, gpu)
-
-
-def tile_seconds(config: StreamConfig, stream: Stream, gpu: Gpu) -> float:
+def tile_seconds(config: Tiles, stream: Stream, gpu: Gpu) -> float:
     """What a block's products and folds of a tile take."""
     return _tile_cost(config, stream) * _position_seconds(stream, gpu) if gpu.tensor_flops_per_second else 0.0
 
@@ -290,7 +329,7 @@ def _row_tile_overhead(config: StreamConfig) -> int:
     return _ROW_TILE_OVERHEAD[min(config.left_stages, 2), config.own_staging]
 
 
-def _tile_cost(config: StreamConfig, stream: Stream) -> float:
+def _tile_cost(config: Tiles, stream: Stream) -> float:
     halves = stream.depth * stream.right.size + sum(p.width * p.value.size for p in stream.products)
     overhead = _TILE_OVERHEAD / (halves / 2)
     return config.consumers * (config.columns + overhead) * _HIDING[config.consumers]

@@ -9,10 +9,9 @@ from functools import partial
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.attention.operands.feed import Readings
+from tvm_cascade.tile.attention.operands.feed import Reader
 from tvm_cascade.tile.emit import bind, branches, ptx, registers, when
 from tvm_cascade.tile.hopper import wgmma
-from tvm_cascade.tile.hopper.barrier import NamedBarrier
 from tvm_cascade.tile.live import TileRange
 from tvm_cascade.tile.merge.lanes import in_no_lane
 from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue
@@ -24,9 +23,11 @@ from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Threads, Work
 class Consumer(GroupFold):
     """Emits one consumer warp group; implements `epilogue.Folded`."""
 
-    def __init__(self, tiling: Tiling, threads: Threads, feeds: Readings, epilogue: Epilogue) -> None:
-        self.feeds, self.epilogue = feeds, epilogue
-        super().__init__(tiling, threads, feeds.right, feeds.value)
+    def __init__(
+        self, tiling: Tiling, threads: Threads, left: Reader, right: Reader, value: Reader, epilogue: Epilogue
+    ) -> None:
+        self.left_feed, self.epilogue = left, epilogue
+        super().__init__(tiling, threads, right, value)
 
     def _allocate(self) -> None:
         self.optimistic = self.config.optimistic and self.program.optimistic is not None
@@ -34,12 +35,12 @@ class Consumer(GroupFold):
             self.votes = registers("votes", 1, "uint32")
 
     def _describe_left(self) -> None:
-        (left,) = self.feeds.left.tiles
+        (left,) = self.left_feed.tiles
         own = left.ptr_to([0, 0, self.own_rows, 0])
         self.left_matrix = wgmma.SharedMatrix(own, self.config.rows, transposed=False)
 
     def _start_left(self) -> None:
-        self.left = self.feeds.left.reading("left")
+        self.left = self.left_feed.reading("left")
 
     def run(self, each_work: Callable[[], AbstractContextManager[Work]]) -> None:
         """Emits the loop over the block's tiles of rows."""
@@ -55,25 +56,10 @@ class Consumer(GroupFold):
         """From the first score to the last store."""
         tiles = self.own_tiles(work)
         self._pass_over(work.tiles.end - tiles.end)
-        self.feeds.left.wait(self.left)
-        self.feeds.right.wait(self.right)
-        self._start_scores()
-        self.masking.prepare(tiles.end - 1)
-        wgmma.wait(0)
-        self._release(self.feeds.right, self.right)
-        self._fold_rows(tiles.end - 1, first=True)
-        self._pack(tiles.end - 1 if self.tiling.ragged else None)
-        with T.serial(tiles.end - tiles.first - 1) as step:
-            self._tile(bind("tile", tiles.end - 2 - step))
-        if self.epilogue.own_staging:
-            self._left_read()
-        if self.accumulators:
-            self.feeds.value.wait(self.value)
-            self._start_products()
-        self.rows.across_lanes()
-        wgmma.wait(0)
-        if self.accumulators:
-            self._release(self.feeds.value, self.value)
+        self.left_feed.wait(self.left)
+        self._fold_tiles(tiles)
+        if not self.accumulators:
+            wgmma.wait(0)
         self._pass_over(tiles.first - work.tiles.first)
         self.hand_over()
         self.left.advance()
@@ -100,57 +86,32 @@ class Consumer(GroupFold):
         if not self.apart:
             return
         with T.serial(count):
-            self.feeds.right.wait(self.right)
-            self._release(self.feeds.right, self.right)
+            self.right_feed.wait(self.right)
+            self._release(self.right_feed, self.right)
             if self.accumulators:
-                self.feeds.value.wait(self.value)
-                self._release(self.feeds.value, self.value)
+                self.value_feed.wait(self.value)
+                self._release(self.value_feed, self.value)
             self._take_turn()
             self._pass_turn()
 
-    @property
-    def _turns(self) -> NamedBarrier:
-        return self.threads.named.take("turns", self.config.consumers)
-
-    def _take_turn(self) -> None:
-        if self.config.ping_pong:
-            self._turns.sync(2 * WARP_GROUP, self._turns.first + self.index)
-
-    def _pass_turn(self) -> None:
-        if self.config.ping_pong:
-            following = (self.index + 1) % self.config.consumers
-            self._turns.arrive(2 * WARP_GROUP, self._turns.first + following)
-
     def left_is_read(self) -> None:
         """Releases the left operand's stage; called by one thread of the group."""
-        self.feeds.left.empty.arrive(self.left.stage)
+        self.left_feed.release(self.left.stage)
 
     def left_place(self, box: int, row: ir.Expr, column: ir.Expr | int) -> ir.Expr:
         """An address in the left operand's own stage."""
-        return self.feeds.left.tiles[0].ptr_to([self.left.stage, box, row, column])
+        return self.left_feed.tiles[0].ptr_to([self.left.stage, box, row, column])
 
-    def _left_read(self) -> None:
-        with when(self.threads.leads):
-            self.left_is_read()
+    def _scores_done(self) -> None:
+        if self.epilogue.own_staging:
+            with when(self.threads.leads):
+                self.left_is_read()
 
-    def _tile(self, tile: ir.Expr) -> None:
-        """Scores of this tile and products of the one before, overlapped."""
-        self.feeds.right.wait(self.right)
-        self._take_turn()
-        self._start_scores()
-        if self.accumulators:
-            self.feeds.value.wait(self.value)
-            self._start_products()
-        self._pass_turn()
-        self.masking.prepare(tile)
-        wgmma.wait(1 if self.accumulators else 0)
-        if self.optimistic:
-            self._fold_optimistic(tile)
-        else:
-            self._release(self.feeds.right, self.right)
-            self._fold_mapped(tile, partial(self.rows.step, tile, first=False, guarded=False))
-            self._finish_products()
-            self._shift_accumulators(tile)
+    def _fold_meanwhile(self, tile: ir.Expr) -> None:
+        if not self.optimistic:
+            super()._fold_meanwhile(tile)
+            return
+        self._fold_optimistic(tile)
         self._pack(None)
 
     def _fold_optimistic(self, tile: ir.Expr) -> None:
@@ -168,19 +129,19 @@ class Consumer(GroupFold):
                 wgmma.wait(0)
                 self._fold_rows(tile, first=False)
                 self._shift_accumulators(tile)
-        self._release(self.feeds.right, self.right)
+        self._release(self.right_feed, self.right)
 
     def _unanimous(self) -> ir.Expr:
         """Whether every thread of the group voted for; as a vote of the warp."""
         return in_no_lane(self.votes[0] != T.uint32(WARP_GROUP))
 
     def _start_scores(self) -> None:
-        stream, feeds = self.stream, self.feeds
+        stream = self.stream
         wgmma.fence()
         wgmma.multiply_shared(
             self.scores, self.columns, self.left_matrix, self.right_matrix, stream.depth,
             (stream.left.dtype, stream.right.dtype),
-            wgmma.stage_offset(self.left.stage, feeds.left.copies[0].tile_bytes),
-            wgmma.stage_offset(self.right.stage, feeds.right.copies[0].tile_bytes),
+            wgmma.stage_offset(self.left.stage, self.left_feed.copies[0].tile_bytes),
+            wgmma.stage_offset(self.right.stage, self.right_feed.copies[0].tile_bytes),
         )  # fmt: skip
         wgmma.commit()

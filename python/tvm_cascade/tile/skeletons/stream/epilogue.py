@@ -16,16 +16,12 @@ from tvm_cascade.tile.attention.shape import Product, product_along
 from tvm_cascade.tile.emit import bind, kernel_extent, ptx, when
 from tvm_cascade.tile.fragment import DTYPE, NEIGHBOURS, ROWS, placed
 from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
-from tvm_cascade.tile.hopper.fours import are_stored_at_once, store_pair
-from tvm_cascade.tile.hopper.matrices import MatrixStore
+from tvm_cascade.tile.hopper.stores import CHUNK, BulkStores, MatrixStore, are_stored_at_once, store_pair
 from tvm_cascade.tile.operand import STORED_BYTES
 from tvm_cascade.tile.output import Output
 from tvm_cascade.tile.skeletons.stream.finish import Finish, free_axis
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
-from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Threads, Work
-
-_CHUNK = 16
-"""Bytes that are swizzled together."""
+from tvm_cascade.tile.work import GROUP_ROWS, Threads, Work
 
 
 class Folded(Protocol):
@@ -159,8 +155,8 @@ class Epilogue(RowEpilogue):
     def _staged(self, box: int, row: ir.Expr, chunk: ir.Expr | int) -> ir.Expr:
         """Where 16 bytes wait for their store."""
         if self.own_staging:
-            return self.staging.ptr_to([box, row, chunk * (_CHUNK // STORED_BYTES)])
-        per_chunk = _CHUNK // self.stream.left.size
+            return self.staging.ptr_to([box, row, chunk * (CHUNK // STORED_BYTES)])
+        per_chunk = CHUNK // self.stream.left.size
         return self.staged.left_place(box, row, chunk * per_chunk)
 
     def emit(self, folded: Staged) -> None:
@@ -195,26 +191,20 @@ class Epilogue(RowEpilogue):
         first, columns = self.staged.own_rows, self.staged.columns_of(product)
         right = self.staged.block_columns(product)
         boxes = range(columns.start // copies.per_box, -(-columns.stop // copies.per_box))
-        own = self.threads.named.take("a consumer's own", self.config.consumers)
-        sync = partial(own.sync, WARP_GROUP, own.first + self.staged.index)
+        stores = BulkStores(self.threads, self.config.consumers, self.staged.index, self._is_storing())
         if self.own_staging:  # the copies of the rows before may still read it
-            with when(self._is_storing()):
-                ptx("cp.async.bulk.wait_group.read", 0)
-            sync()
+            stores.reuse()
         for r in ROWS:
             self.finish.start_row(output, r, self._places(r))
         matrices = MatrixStore(copies.operand.dtype, self.threads.lane)
         row = bind("stored_row", first + self.threads.warp * 16 + self.threads.lane % 16)
         value = partial(self._narrow, output, right + columns.start)
         matrices.columns(len(columns), value, lambda box, chunk: self._staged(boxes.start + box, row, chunk))
-        ptx("fence.proxy.async.shared::cta")
-        sync()
-        with when(self._is_storing()):
+        with stores.copies():
             copies.store(
                 lambda box: self._staged(box, first, 0), self.staged.first_row,
                 self.tiling.fixed(copies.operand, self.staged.work.batch), boxes, right,
             )  # fmt: skip
-            ptx("cp.async.bulk.commit_group")
 
     def _narrow(self, output: Output, first: ir.Expr | int, j: int, row: int, e: int) -> ir.Expr:
         """A stored value in float32: the store itself rounds it."""

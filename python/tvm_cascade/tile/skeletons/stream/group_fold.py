@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import sympy as sp
@@ -10,18 +12,18 @@ from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.attention.masks import Masking, passes_of
-from tvm_cascade.tile.attention.operands.feed import Reading
+from tvm_cascade.tile.attention.operands.feed import Reader
 from tvm_cascade.tile.attention.operands.packing import Packing
 from tvm_cascade.tile.attention.rows import Place, RowFold
 from tvm_cascade.tile.attention.shape import Product
 from tvm_cascade.tile.emit import bind, branches, put, registers, when
 from tvm_cascade.tile.fragment import NEIGHBOURS, ROWS
 from tvm_cascade.tile.hopper import wgmma
-from tvm_cascade.tile.hopper.barrier import Ring
+from tvm_cascade.tile.hopper.barrier import NamedBarrier, Ring
 from tvm_cascade.tile.hopper.copy import TensorMap
 from tvm_cascade.tile.live import TileRange
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
-from tvm_cascade.tile.work import GROUP_ROWS, Threads, Work
+from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Threads, Work
 
 
 class GroupFold:
@@ -39,9 +41,12 @@ class GroupFold:
     rows : the state and the steps of its rows.
     accumulators : registers of the components that are products.
     row_values : registers of what has a value per row that are there already.
+    has_rows : whether the warp has rows of the program's; None where all have.
     """
 
-    def __init__(self, tiling: Tiling, threads: Threads, right: Reading, value: Reading) -> None:
+    has_rows: ir.Expr | None = None
+
+    def __init__(self, tiling: Tiling, threads: Threads, right: Reader, value: Reader) -> None:
         self.tiling, self.threads, self.right_feed, self.value_feed = tiling, threads, right, value
         self.config, self.program, self.stream = tiling.config, tiling.program, tiling.stream
         self.masks, self.columns = self.program.element.masks, self.config.columns
@@ -119,6 +124,72 @@ class GroupFold:
         self.rows.start()
         self._whole_range()
 
+    def _fold_tiles(self, tiles: TileRange) -> None:
+        """From the first score to the last product; tiles are visited from the last on."""
+        self.right_feed.wait(self.right)
+        self._start_scores()
+        self.masking.prepare(tiles.end - 1)
+        wgmma.wait(0)
+        self._release(self.right_feed, self.right)
+        with self._where_rows():
+            self._fold_rows(tiles.end - 1, first=True)
+            self._pack(tiles.end - 1 if self.tiling.ragged else None)
+        with T.serial(tiles.end - tiles.first - 1) as step:
+            self._tile(bind("tile", tiles.end - 2 - step))
+        self._scores_done()
+        if self.accumulators:
+            self.value_feed.wait(self.value)
+            self._start_products()
+        self.rows.across_lanes()
+        self._finish_products()
+
+    def _tile(self, tile: ir.Expr) -> None:
+        """Scores of this tile and products of the one before, overlapped."""
+        self.right_feed.wait(self.right)
+        self._take_turn()
+        self._start_scores()
+        if self.accumulators:
+            self.value_feed.wait(self.value)
+            self._start_products()
+        self._pass_turn()
+        self.masking.prepare(tile)
+        wgmma.wait(1 if self.accumulators else 0)
+        self._fold_meanwhile(tile)
+
+    def _fold_meanwhile(self, tile: ir.Expr) -> None:
+        """Folds the scores of a tile while products with the weights of the one before are under way."""
+        self._release(self.right_feed, self.right)
+        with self._where_rows():
+            self._fold_mapped(tile, partial(self.rows.step, tile, first=False, guarded=False))
+        self._finish_products()
+        with self._where_rows():
+            self._shift_accumulators(tile)
+            self._pack(None)
+
+    def _start_scores(self) -> None:
+        """Starts the products of the left operand with a tile of the right one."""
+        raise NotImplementedError
+
+    def _scores_done(self) -> None:
+        """After the last product with the left operand."""
+
+    def _where_rows(self) -> AbstractContextManager[None]:
+        """Around what warps with rows of the program's do."""
+        return nullcontext() if self.has_rows is None else when(self.has_rows)
+
+    @property
+    def _turns(self) -> NamedBarrier:
+        return self.threads.named.take("turns", self.config.consumers)
+
+    def _take_turn(self) -> None:
+        if self.config.ping_pong:
+            self._turns.sync(2 * WARP_GROUP, self._turns.first + self.index)
+
+    def _pass_turn(self) -> None:
+        if self.config.ping_pong:
+            following = (self.index + 1) % self.config.consumers
+            self._turns.arrive(2 * WARP_GROUP, self._turns.first + following)
+
     def _finish_products(self) -> None:
         if self.accumulators:
             wgmma.wait(0)
@@ -137,9 +208,9 @@ class GroupFold:
             )  # fmt: skip
         wgmma.commit()
 
-    def _release(self, feed: Reading, ring: Ring) -> None:
+    def _release(self, feed: Reader, ring: Ring) -> None:
         with when(self.threads.leads):
-            feed.empty.arrive(ring.stage)
+            feed.release(ring.stage)
         ring.advance()
 
     def _fold_rows(self, tile: ir.Expr, first: bool) -> None:

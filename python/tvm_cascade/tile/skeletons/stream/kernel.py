@@ -16,29 +16,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
-from tvm import ir, sym
+from tvm import ir, sym, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.extent import product
-from tvm_cascade.tile.attention.longest_first import LongestFirst
-from tvm_cascade.tile.attention.operands.feed import Feed, Feeds, arrivals_of, staged_tiles
+from tvm_cascade.tile.attention.operands.feed import Feed, StagedPart, arrivals_of, staged_tiles
 from tvm_cascade.tile.attention.program import TileProgram
-from tvm_cascade.tile.attention.scheduler import Scheduler
+from tvm_cascade.tile.attention.scheduler import LongestFirst, Scheduler
 from tvm_cascade.tile.attention.tile_schedule import visited_tiles
-from tvm_cascade.tile.emit import kernel_extent, named, when
-from tvm_cascade.tile.hopper.barrier import Barriers
-from tvm_cascade.tile.hopper.driver import Driver, Initialised, Registers
+from tvm_cascade.tile.emit import bind, in_register, kernel_extent, named, when
+from tvm_cascade.tile.hopper.barrier import Barriers, Ring
+from tvm_cascade.tile.hopper.driver import Driver, Initialised
 from tvm_cascade.tile.launch.ahead import Fetching
+from tvm_cascade.tile.live import TileRange
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig, tile_schedule
 from tvm_cascade.tile.skeletons.stream.consumer import Consumer
 from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue
-from tvm_cascade.tile.skeletons.stream.finder import TileFinder
 from tvm_cascade.tile.skeletons.stream.producer import PagedProducer
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
-from tvm_cascade.tile.work import Work
+from tvm_cascade.tile.work import GROUP_ROWS, Registers, Threads, Work
 
 
 class StreamKernel(Driver):
@@ -113,16 +112,14 @@ class StreamKernel(Driver):
         right_empty, value_empty = (Barriers(pool, config.stages, config.consumers) for _ in range(2))
         if self.finder is not None:
             self.finder.allocate(pool)
-        self.feeds = Feeds(
-            Feed([self.left], [left_tiles], left_full, left_empty),
-            Feed([self.right], [right_tiles], right_full, right_empty),
-            Feed(self.values, value_tiles, value_full, value_empty),
-        )
+        self.left_feed = Feed([self.left], [left_tiles], (StagedPart(left_full, left_empty),))
+        self.right_feed = Feed([self.right], [right_tiles], (StagedPart(right_full, right_empty),))
+        self.value_feed = Feed(self.values, value_tiles, (StagedPart(value_full, value_empty),))
 
     def barriers(self) -> list[Initialised]:
         """Those of the finder, and of all feeds."""
-        feeds = (self.feeds.left, self.feeds.right, self.feeds.value)
-        own: list[Initialised] = [*(feed.full for feed in feeds), *(feed.empty for feed in feeds)]
+        parts = [part for feed in (self.left_feed, self.right_feed, self.value_feed) for part in feed.parts]
+        own: list[Initialised] = [*(part.full for part in parts), *(part.empty for part in parts)]
         return own if self.finder is None else [self.finder, *own]
 
     def meet(self) -> None:
@@ -132,20 +129,21 @@ class StreamKernel(Driver):
         super().meet()
 
     def registers(self) -> Registers:
-        """See `StreamConfig.register_shares`."""
-        return Registers(*self.config.register_shares(self.stream, finds=self.finder is not None))
+        """See `StreamConfig.shares`."""
+        return self.config.shares(self.stream, finds=self.finder is not None)
 
     def consume(self) -> None:
         """See `Consumer`."""
         finder = self.finder
         each_work = self.each_work if finder is None else partial(finder.each_work, self.threads.group - 1)
-        Consumer(self.tiling, self.threads, self.feeds, self.epilogue).run(each_work)
+        feeds = self.left_feed.whole, self.right_feed.whole, self.value_feed.whole
+        Consumer(self.tiling, self.threads, *feeds, self.epilogue).run(each_work)
 
     def produce(self) -> None:
         """One thread copies, and a warp finds tiles; of operands in pages, warps for each feed."""
         if self.stream.paged:
-            shared = [self.feeds.right, *([self.feeds.value] if self.values else [])]
-            PagedProducer(self.tiling, self.threads, shared, self.feeds.left).run(self.each_work)
+            shared = [self.right_feed, *([self.value_feed] if self.values else [])]
+            PagedProducer(self.tiling, self.threads, shared, self.left_feed).run(self.each_work)
             return
         with when(self.threads.warp == 0), when(T.cuda.elect_sync()):
             self._produce_rows()
@@ -154,19 +152,19 @@ class StreamKernel(Driver):
                 self.finder.find()
 
     def _produce_rows(self) -> None:
-        feeds, tiling = self.feeds, self.tiling
+        tiling = self.tiling
         for copies in (self.left, self.right, *self.values):
             copies.prefetch()
-        ring, left = feeds.right.filling("produced"), feeds.left.filling("produced_left")
+        ring, left = self.right_feed.filling("produced"), self.left_feed.filling("produced_left")
         fetching = self._fetching()
         with self.each_work() as work:
-            feeds.left.copy(left, work.first_row, tiling.fixed_of([self.left], work))
+            self.left_feed.copy(left, work.first_row, tiling.fixed_of([self.left], work))
             left.advance()
             with T.serial(work.tiles.end - work.tiles.first) as step:
                 row = (work.tiles.end - 1 - step) * self.config.columns
-                feeds.right.copy(ring, row, tiling.fixed_of([self.right], work))
+                self.right_feed.copy(ring, row, tiling.fixed_of([self.right], work))
                 if self.values:
-                    feeds.value.copy(ring, row, tiling.fixed_of(self.values, work))
+                    self.value_feed.copy(ring, row, tiling.fixed_of(self.values, work))
                 ring.advance()
                 if fetching is not None:
                     fetching.step()
@@ -179,3 +177,105 @@ class StreamKernel(Driver):
             return None
         tensors = [self.tiling.own(tensor) for tensor in ahead.tensors]
         return Fetching(ahead, tensors, self.threads.block, int(grid), int(visited.min()))
+
+
+# Live tiles of rows whose bounds are loaded: one warp finds them ahead of those that copy and fold.
+#
+#     finder      for item: wait until a slot is empty; read the bounds of its rows; write the tiles of every warp group
+#     others      for item: wait until its slot is full; read it; release it
+#
+# Whoever needs them would else wait for memory before each tile of rows, while the tensor cores have nothing to do.
+
+
+_SLOTS = 4
+"""Items that are found ahead."""
+
+_RANGES = 2
+"""Of a warp group: the tiles that hold a live position, and those that need no mask."""
+
+_WARPS = 4
+"""Of a warp group."""
+
+
+class TileFinder:
+    """Emits the warp that finds the tiles, and the loops of those that read them.
+
+    Parameters
+    ----------
+    scheduler : of the tiles of rows, by about how many tiles each visits.
+    """
+
+    def __init__(self, tiling: Tiling, threads: Threads, scheduler: LongestFirst) -> None:
+        self.tiling, self.threads, self.scheduler = tiling, threads, scheduler
+        self.groups = tiling.config.row_groups
+
+    def allocate(self, pool: Any) -> None:
+        """Takes shared memory: for the ranges of each group, and barriers that one producer and all consumers read."""
+        self.slots = pool.alloc((_SLOTS, self.groups, 2 * _RANGES), "int32", align=16)
+        self.full = Barriers(pool, _SLOTS, 1)
+        self.empty = Barriers(pool, _SLOTS, 1 + _WARPS * self.groups)
+        self.scheduler.allocate(pool)
+
+    def initialise(self) -> None:
+        """Initialises the barriers, by one thread."""
+        self.full.initialise()
+        self.empty.initialise()
+
+    def sort(self) -> None:
+        """Sorts tiles of rows, with all threads; a barrier of the block has to follow."""
+        self.scheduler.sort(self.threads.thread, self.tiling.likely_tiles)
+
+    def find(self) -> None:
+        """Finds the tiles of the block's items, by a whole warp."""
+        ring = Ring("found", _SLOTS, 1)
+        with self.scheduler.each(self.threads.block) as item:
+            first_row, batch = bind("first_row", item.row_tile * self.tiling.config.rows), self.tiling.batch(item.place)
+            self.empty.wait(ring.stage, ring.parity)
+            for group in range(self.groups):
+                found = self._ranges(batch, first_row + group * GROUP_ROWS)
+                with when(self.threads.lane == 0):
+                    for place, bound in enumerate(bound for one in found for bound in (one.first, one.end)):
+                        T.buffer_store(self.slots, bound, [ring.stage, group, place])
+            with when(self.threads.lane == 0):
+                self.full.arrive(ring.stage)
+            ring.advance()
+
+    @contextmanager
+    def each_work(self, group: ir.Expr | None = None) -> Iterator[Work]:
+        """The block's items with their tiles.
+
+        Parameters
+        ----------
+        group : the number of the consumer that reads them, by all of its threads; None for one thread that copies.
+        """
+        ring = Ring("reading", _SLOTS, 0)
+        with self.scheduler.each(self.threads.block) as item:
+            first_row, batch = bind("first_row", item.row_tile * self.tiling.config.rows), self.tiling.batch(item.place)
+            self.full.wait(ring.stage, ring.parity)
+            visited = self._hull(ring)
+            own, whole = (None, None) if group is None else (self._range(ring, group, k) for k in range(_RANGES))
+            if group is None:
+                self.empty.arrive(ring.stage)
+            else:
+                T.evaluate(T.cuda.warp_sync())
+                with when(self.threads.lane == 0):
+                    self.empty.arrive(ring.stage)
+            ring.advance()
+            yield Work(first_row, batch, visited, own=own, whole=whole)
+
+    def _ranges(self, batch: dict[tirx.Var, ir.Expr], first_row: ir.Expr) -> tuple[TileRange, TileRange]:
+        live = self.tiling.visited(batch, first_row, GROUP_ROWS)
+        nothing = TileRange(T.int32(0), T.int32(0))
+        return live, self.tiling.whole(batch, first_row, GROUP_ROWS) or nothing
+
+    def _hull(self, ring: Ring) -> TileRange:
+        """The tiles of all groups: one at least."""
+        tiles, each = self.tiling.tile_count(), [(ring.stage, group) for group in range(self.groups)]
+        least = reduce(tirx.min, [self.slots[stage, group, 0] for stage, group in each])
+        most = reduce(tirx.max, [self.slots[stage, group, 1] for stage, group in each])
+        first = in_register("first_tile", tirx.max(tirx.min(least, tiles - 1), 0))
+        return TileRange(first, in_register("end_tile", tirx.max(tirx.min(most, tiles), first + 1)))
+
+    def _range(self, ring: Ring, group: ir.Expr, number: int) -> TileRange:
+        bounds = (self.slots[ring.stage, group, 2 * number + end] for end in range(2))
+        return TileRange(*(in_register("found_tile", bound) for bound in bounds))

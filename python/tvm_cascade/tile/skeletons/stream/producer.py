@@ -6,38 +6,20 @@ for work:   look up the pages of the last tile
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any, Protocol
 
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
+from tvm_cascade.tile.attention.operands.feed import Feed
 from tvm_cascade.tile.attention.operands.paged import Filler, PageNumbers, warps_of
 from tvm_cascade.tile.emit import bind, when
-from tvm_cascade.tile.hopper.barrier import Ring
 from tvm_cascade.tile.live import TileRange
 from tvm_cascade.tile.pages import Pages
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.work import Threads, Work
-
-
-class Filled(Protocol):
-    """A feed that a producer fills: `Feed`, or one in parts."""
-
-    @property
-    def copies(self) -> Sequence[Any]:
-        """Of each operand."""
-
-    def filling(self, name: str) -> Ring:
-        """The producer's position."""
-
-    def copy(self, ring: Ring, at: ir.Expr, fixed: Sequence[Mapping[int, ir.Expr]]) -> None:
-        """See `Feed.copy`."""
-
-    def copy_paged(self, ring: Ring, at: ir.Expr, fixed: Sequence[Mapping[int, ir.Expr]], pages: PageNumbers) -> None:
-        """See `Feed.copy_paged`."""
 
 
 class PagedProducer:
@@ -49,7 +31,7 @@ class PagedProducer:
     left : the feed of the rows, where they come by copies too; the first warp serves it.
     """
 
-    def __init__(self, tiling: Tiling, threads: Threads, feeds: Sequence[Filled], left: Filled | None = None) -> None:
+    def __init__(self, tiling: Tiling, threads: Threads, feeds: Sequence[Feed], left: Feed | None = None) -> None:
         self.tiling, self.threads, self.feeds, self.left = tiling, threads, feeds, left
 
     def run(self, each_work: Callable[[], AbstractContextManager[Work]]) -> None:
@@ -63,7 +45,7 @@ class PagedProducer:
             first += count
 
     def _serve(
-        self, feed: Filled, left: Filled | None, filler: Filler, each_work: Callable[[], AbstractContextManager[Work]]
+        self, feed: Feed, left: Feed | None, filler: Filler, each_work: Callable[[], AbstractContextManager[Work]]
     ) -> None:
         columns, numbers = self.tiling.config.columns, PageNumbers(feed.copies, filler)
         ring = feed.filling("produced")

@@ -2,34 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 from tvm import tirx
 
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program
-from tvm_cascade.devices.device import Gpu, Instructions
+from tvm_cascade.devices.device import Instructions
 from tvm_cascade.tile.attention.program import TileProgram, build_program
 from tvm_cascade.tile.attention.shape import Stream, read_stream
 from tvm_cascade.tile.attention.tile_schedule import live_shares
 from tvm_cascade.tile.estimate import Work
+from tvm_cascade.tile.hopper.driver import Driver
 from tvm_cascade.tile.operand import Unfit, check_allowed
 from tvm_cascade.tile.output import member_at
 from tvm_cascade.tile.skeleton import Setting, Skeleton
-from tvm_cascade.tile.skeletons.stream.config import StreamConfig, ranked_configs, seconds
+from tvm_cascade.tile.skeletons.stream.config import StreamConfig, Tiles, ranked_configs
+from tvm_cascade.tile.skeletons.stream.halves.columns import check_shared
+from tvm_cascade.tile.skeletons.stream.halves.config import HalvesConfig, ranked_halves
+from tvm_cascade.tile.skeletons.stream.halves.kernel import HalvesKernel
 from tvm_cascade.tile.skeletons.stream.kernel import StreamKernel
 from tvm_cascade.tile.skeletons.stream.pieces.choice import ranked_pieces
 from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, items_of
-from tvm_cascade.tile.skeletons.stream.pieces.cost import pieces_seconds
 from tvm_cascade.tile.skeletons.stream.pieces.kernel import PiecesKernel
-from tvm_cascade.tile.skeletons.stream.pieces.spread import is_spread
-from tvm_cascade.tile.skeletons.stream.room import beside, leaving_room
+
+KERNELS: dict[type[Tiles], Callable[[TileProgram, Any], Driver]] = {
+    StreamConfig: StreamKernel, PiecesConfig: PiecesKernel, HalvesConfig: HalvesKernel,
+}  # fmt: skip
+"""By the kind of a configuration."""
 
 
-class StreamSkeleton(Skeleton[Stream, TileProgram, StreamConfig]):
+class StreamSkeleton(Skeleton[Stream, TileProgram, Tiles]):
     """Folds of a product of two matrices along its columns, on tensor cores."""
 
     name, kind, covers = "stream", "tensor-core kernel", "folds of a matrix product"
@@ -45,67 +52,55 @@ class StreamSkeleton(Skeleton[Stream, TileProgram, StreamConfig]):
         """See `build_program`."""
         return build_program(shape)
 
-    def alternatives(self, program: TileProgram, setting: Setting) -> list[StreamConfig]:
+    def alternatives(self, program: TileProgram, setting: Setting) -> list[Tiles]:
         """See `ranked_pieces` for few rows, `ranked_configs` for others; both where these leave processors idle."""
         stream, gpu = program.stream, setting.gpu
         few, rows = stream.few_rows, stream.extent(stream.row)
         if few is None and stream.left.row is None and program.skip:
             few = int(rows)
         if few is not None:
-            return list[StreamConfig](ranked_pieces(program, gpu, few))
-        found = ranked_configs(program, gpu)
+            return list[Tiles](ranked_pieces(program, gpu, few))
+        found = list[Tiles](ranked_configs(program, gpu))
         items = items_of(found[0], stream)
         if items is None or items >= gpu.processors or (program.skip and rows > found[0].rows):
             return found  # in pieces, what is alive is asked of all rows of a place at once
         with suppress(Unfit):
             cuts = [cut for cut in ranked_pieces(program, gpu, found[0].rows) if cut.blocks > items]
-            if cuts and self._folding(program, cuts[0], gpu) < self._folding(program, found[0], gpu):
+            if cuts and cuts[0].seconds(program, gpu) < found[0].seconds(program, gpu):
                 return [*cuts, *found]
             found += cuts
         return found
 
-    def check(self, program: TileProgram, config: StreamConfig, setting: Setting) -> None:
+    def check(self, program: TileProgram, config: Tiles, setting: Setting) -> None:
         """Whether the hardware has what it takes, and sums of products are as exact as the options ask."""
-        if not isinstance(config, PiecesConfig) and not program.stream.left.boxes_rows(config.rows):
-            raise Unfit(f"{program.stream.left}: its rows are several variables, which {config} does not pack")
-        if isinstance(config, PiecesConfig):
-            config.check_cluster(program)
-        if not config.fits(program.stream, setting.gpu):
-            raise Unfit(f"{config} needs more registers or shared memory than there are")
+        config.check(program, setting.gpu)
         for operand in program.stream.operands:
             check_allowed(operand, setting.options)
 
-    def emit(self, program: TileProgram, config: StreamConfig, name: str) -> tirx.PrimFunc:
-        """See `StreamKernel`, and `PiecesKernel` for few rows."""
-        kernel = PiecesKernel(program, config) if isinstance(config, PiecesConfig) else StreamKernel(program, config)
-        return kernel.build(name)
+    def emit(self, program: TileProgram, config: Tiles, name: str) -> tirx.PrimFunc:
+        """The kernel of the configuration's kind."""
+        return KERNELS[type(config)](program, config).build(name)
 
-    def seconds(self, program: TileProgram, config: StreamConfig, work: Work, setting: Setting) -> float:
-        """What the busiest block takes, or what the memory does; see `config.seconds` and `pieces_seconds`."""
-        gpu, alive = setting.gpu, work.live(*live_shares(program, config.rows, config.columns))
-        folded = self._folding(program, config, gpu)
-        return max(folded, alive.seconds(gpu, self.memory_share, self.compute_share))
+    def seconds(self, program: TileProgram, config: Tiles, work: Work, setting: Setting) -> float:
+        """What the busiest block takes, or what the memory does for the tiles that rows visit."""
+        moved = self._moving(program, config, work).seconds(setting.gpu, self.memory_share, self.compute_share)
+        return max(config.seconds(program, setting.gpu), moved)
 
-    def _folding(self, program: TileProgram, config: StreamConfig, gpu: Gpu) -> float:
-        """The seconds of the busiest block."""
-        if isinstance(config, PiecesConfig):
-            return pieces_seconds(config, program, gpu)
-        return seconds(config, program, gpu)
+    def _moving(self, program: TileProgram, config: Tiles, work: Work) -> Work:
+        return work.live(*live_shares(program, config.rows, config.columns))
 
-    def fetches_ahead(self, config: StreamConfig) -> bool:
-        """Where many rows share tiles: products take longer than copies."""
-        return type(config) is StreamConfig
+    def fetches_ahead(self, config: Tiles) -> bool:
+        """Where many rows share tiles."""
+        return config.fetches_ahead
 
-    def leaving_room(self, program: TileProgram, setting: Setting) -> list[StreamConfig]:
+    def leaving_room(self, program: TileProgram, setting: Setting) -> list[Tiles]:
         """Where many rows share tiles, and each tile of rows visits as many."""
-        usual = next((c for c in self.alternatives(program, setting) if not isinstance(c, PiecesConfig)), None)
-        return [] if usual is None else leaving_room(usual, program)
+        rooms = (config.leaving_room(program) for config in self.alternatives(program, setting))
+        return list(next((room for room in rooms if room is not None), ()))
 
-    def beside(
-        self, program: TileProgram, config: StreamConfig, processors: int, setting: Setting
-    ) -> StreamConfig | None:
+    def beside(self, program: TileProgram, config: Tiles, processors: int, setting: Setting) -> Tiles | None:
         """Where results alone read what another kernel leaves."""
-        return beside(config, program, processors, setting.gpu) if isinstance(config, PiecesConfig) else None
+        return config.beside(program, processors, setting.gpu)
 
     def beginning_early(self, program: TileProgram, given: Sequence[tirx.Var]) -> TileProgram:
         """Where the left operand alone is new: products with others, which are most of the bytes of few rows."""
@@ -113,10 +108,29 @@ class StreamSkeleton(Skeleton[Stream, TileProgram, StreamConfig]):
         read = [load.source for load in program.loads if member_at(program.stream.group, load) is None]
         return replace(program, given=all(among(own, given) for own in (*read, *(o.buffer for o in operands))))
 
-    def may_wait_late(self, program: TileProgram, config: StreamConfig) -> bool:
-        """Where all that is stored goes through a meeting, also that of whole items."""
-        return isinstance(config, PiecesConfig) and is_spread(program.stream)
+    def may_wait_late(self, program: TileProgram, config: Tiles) -> bool:
+        """Where all that is stored goes through a meeting."""
+        return config.may_wait_late(program.stream)
 
     def fast_math(self, program: TileProgram) -> bool:
         """Operands are of half width or less."""
         return True
+
+
+class HalvesSkeleton(StreamSkeleton):
+    """Stream kernels whose state two warp groups share, each with half of the columns."""
+
+    name, covers = "stream halves", "folds of a matrix product whose values are its own right operand"
+
+    def read(self, program: Program, group: Group) -> Stream:
+        """See `read_stream`; of values that are the right operand's own tile."""
+        stream = super().read(program, group)
+        check_shared(stream)
+        return stream
+
+    def alternatives(self, program: TileProgram, setting: Setting) -> list[Tiles]:
+        """See `ranked_halves`."""
+        return list[Tiles](ranked_halves(program, setting.gpu))
+
+    def _moving(self, program: TileProgram, config: Tiles, work: Work) -> Work:
+        return work

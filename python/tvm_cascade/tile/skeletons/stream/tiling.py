@@ -8,17 +8,18 @@ from typing import Any
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
+from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.tir import dtype_of, substitute
 from tvm_cascade.tile.attention.program import TileProgram
 from tvm_cascade.tile.attention.scheduler import Item
 from tvm_cascade.tile.attention.shape import Product
-from tvm_cascade.tile.emit import bind, kernel_extent, ptx, put, registers
+from tvm_cascade.tile.emit import bind, digits, kernel_extent, ptx, put, registers
 from tvm_cascade.tile.fragment import placed
 from tvm_cascade.tile.hopper.copy import ROW_WARPS, TensorMap
 from tvm_cascade.tile.live import Rows, TileRange, live_tiles, loads_by, sure_slacks, whole_tiles
 from tvm_cascade.tile.merge.lanes import ALL_LANES, WARP
 from tvm_cascade.tile.operand import Operand
-from tvm_cascade.tile.skeletons.stream.config import StreamConfig
+from tvm_cascade.tile.skeletons.stream.config import Tiles
 from tvm_cascade.tile.work import Work
 from tvm_cascade.transform.printer import cast
 
@@ -35,14 +36,14 @@ class Tiling:
 
     lane: ir.Expr | None = None
 
-    def __init__(self, program: TileProgram, config: StreamConfig, buffers: dict[tirx.Var, Any]) -> None:
+    def __init__(self, program: TileProgram, config: Tiles, buffers: dict[tirx.Var, Any]) -> None:
         self.program, self.config, self.stream, self.buffers = program, config, program.stream, buffers
         length = self.stream.extent(self.stream.position)
         self.ragged = not (isinstance(length, int) and length % config.columns == 0)
 
     def own(self, tensor: tirx.Var) -> Any:
         """The kernel's own parameter for a tensor of the program."""
-        return next(own for param, own in self.buffers.items() if param.same_as(tensor))
+        return lookup(self.buffers, tensor)
 
     def tile_count(self, columns: int | None = None) -> ir.Expr:
         """Tiles of the cascade axis; `columns`: of so many positions."""
@@ -138,12 +139,7 @@ class Tiling:
 
     def batch(self, place: ir.Expr, variables: Sequence[tirx.Var] | None = None) -> dict[tirx.Var, ir.Expr]:
         """The batch index that a place is the number of; `variables`: of some of the batch alone."""
-        batch: dict[tirx.Var, ir.Expr] = {}
-        for var in reversed(self.stream.batch if variables is None else variables):
-            extent = kernel_extent(self.stream.extent(var))
-            batch[var] = bind(var.name, place % extent)
-            place = place // extent
-        return batch
+        return digits(place, self.stream.batch if variables is None else variables, self.stream.extent)
 
     def work(self, item: Item) -> Work:
         """The tile of rows that an item of the scheduler is."""

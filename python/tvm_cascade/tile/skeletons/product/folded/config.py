@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.row.config import RowConfig
-from tvm_cascade.tile.skeletons.product.config import SUM_BYTES, ProductConfig, steps_of
+from tvm_cascade.tile.skeletons.product.config import SUM_BYTES, ProductConfig, lacks_memory, lacks_steps
 from tvm_cascade.tile.skeletons.product.folded.shape import FoldedProduct
 from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP
 
@@ -88,7 +88,7 @@ class FoldedConfig:
             return f"{tile.own_rows}×{tile.columns} sums of a consumer: expected 64 rows, and columns in 8s up to 256"
         if self.sharing > WARP or WARP % self.sharing or self.rows % min(self.rows_at_once, self.rows):
             return f"{self.sharing} threads a row of {self.rows} rows: expected a part of a warp, and all rows in turns"
-        return self._lacks_of_splits(shape, gpu) or self._lacks_memory(shape, gpu)
+        return self._lacks_of_splits(shape, gpu) or lacks_memory(self.shared_bytes(shape), gpu)
 
     def _lacks_of_splits(self, shape: FoldedProduct, gpu: Gpu) -> str:
         tile = self.tile
@@ -98,13 +98,7 @@ class FoldedConfig:
             return f"{tile.splits} blocks in a cluster; {gpu.name} has {gpu.largest_cluster} at most"
         if self.sums_bytes > tile.stages * tile.columns * 128:
             return f"{tile.stages} stages leave no room for the partial sums of {tile.rows} rows"
-        steps = steps_of(shape.product)
-        enough = isinstance(steps, int) and steps >= tile.splits
-        return "" if enough else f"{steps} steps along k in {tile.splits} parts"
-
-    def _lacks_memory(self, shape: FoldedProduct, gpu: Gpu) -> str:
-        needed, there = self.shared_bytes(shape), gpu.block_shared_bytes
-        return f"{needed} bytes of shared memory; a block has {there} at most" if needed > there else ""
+        return lacks_steps(shape.product, tile.splits)
 
 
 @dataclass(frozen=True)
@@ -152,13 +146,9 @@ class LongConfig:
             return f"{self.stretches} stretches of {tiles} tiles"
         if self.products != len(shape.products):
             return f"{self.products} products where the fold reads {len(shape.products)}"
-        return self.tile.lacks(shape.product, gpu) or self._lacks_memory(shape, gpu)
-
-    def _lacks_memory(self, shape: FoldedProduct, gpu: Gpu) -> str:
         waiting = (self.products - 1) * self.tile.rows * self.tile.columns * SUM_BYTES
         needed = self.tile.stages * self.tile.stage_bytes(shape.product) + waiting + _FLAGS
-        there = gpu.block_shared_bytes
-        return f"{needed} bytes of shared memory; a block has {there} at most" if needed > there else ""
+        return self.tile.lacks(shape.product, gpu) or lacks_memory(needed, gpu)
 
 
 Config = FoldedConfig | LongConfig

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tvm import tirx
 
 from tvm_cascade.analysis.extract import Group
@@ -11,13 +13,14 @@ from tvm_cascade.tile.estimate import Work
 from tvm_cascade.tile.operand import PACKED_DTYPES, Unfit, check_allowed
 from tvm_cascade.tile.row.program import build_row_program
 from tvm_cascade.tile.skeleton import Setting, Skeleton
-from tvm_cascade.tile.skeletons.product.folded.choice import ranked_configs
-from tvm_cascade.tile.skeletons.product.folded.config import Config, LongConfig
-from tvm_cascade.tile.skeletons.product.folded.cost import seconds
+from tvm_cascade.tile.skeletons.product.folded.choice import FoldedProgram, ranked_configs, seconds
+from tvm_cascade.tile.skeletons.product.folded.config import Config, FoldedConfig, LongConfig
 from tvm_cascade.tile.skeletons.product.folded.fold import rows_kernel
 from tvm_cascade.tile.skeletons.product.folded.long import long_kernel
-from tvm_cascade.tile.skeletons.product.folded.program import FoldedProgram
 from tvm_cascade.tile.skeletons.product.folded.shape import FoldedProduct, read_folded
+from tvm_cascade.tile.skeletons.product.kernel import ProductKernel
+
+KERNELS: dict[type[Config], Callable[..., ProductKernel]] = {FoldedConfig: rows_kernel, LongConfig: long_kernel}
 
 
 class FoldedSkeleton(Skeleton[FoldedProduct, FoldedProgram, Config]):
@@ -54,9 +57,7 @@ class FoldedSkeleton(Skeleton[FoldedProduct, FoldedProgram, Config]):
 
     def emit(self, program: FoldedProgram, config: Config, name: str) -> tirx.PrimFunc:
         """See `rows_kernel`, and `long_kernel` for stretches of rows."""
-        if isinstance(config, LongConfig):
-            return long_kernel(program.shape, program.row, config).build(name)
-        return rows_kernel(program.shape, program.row, config).build(name)
+        return KERNELS[type(config)](program.shape, program.row, config).build(name)
 
     def fast_math(self, program: FoldedProgram) -> bool:
         """Whether both operands are of half width or less."""

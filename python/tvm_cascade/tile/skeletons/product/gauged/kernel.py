@@ -24,9 +24,8 @@ from tvm_cascade.tile.skeletons.product.config import ProductConfig
 from tvm_cascade.tile.skeletons.product.consumer import Consumer
 from tvm_cascade.tile.skeletons.product.epilogue import MapEpilogue
 from tvm_cascade.tile.skeletons.product.feed import ProductFeed
-from tvm_cascade.tile.skeletons.product.gauged.lifted import LeftRegisters
+from tvm_cascade.tile.skeletons.product.gauged.registers import LeftRegisters, RowValues
 from tvm_cascade.tile.skeletons.product.gauged.shape import GaugedProduct
-from tvm_cascade.tile.skeletons.product.gauged.statistics import RowValues
 from tvm_cascade.tile.skeletons.product.kernel import ProductKernel, Roles
 from tvm_cascade.tile.skeletons.product.raster import Tile
 from tvm_cascade.tile.work import WARP_GROUP, Threads

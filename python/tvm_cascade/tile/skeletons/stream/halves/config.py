@@ -7,19 +7,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tvm_cascade.analysis.extent import product
+from tvm_cascade.devices.cards import H200
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.attention.pieces import most_pieces
 from tvm_cascade.tile.attention.program import TileProgram
-from tvm_cascade.tile.attention.ragged_items import counted_bytes
+from tvm_cascade.tile.attention.ragged import counted_bytes
 from tvm_cascade.tile.attention.shape import Product, Stream
 from tvm_cascade.tile.hopper.copy import BOX_BYTES
 from tvm_cascade.tile.merge.places import BYTES
 from tvm_cascade.tile.operand import MATRIX_DTYPES, STORED_BYTES, Unfit
-from tvm_cascade.tile.skeletons.stream.config import boxed
+from tvm_cascade.tile.skeletons.stream.config import BUSY_SHARES, Tiles, boxed
 from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, are_alike, half_of, may_spread, sent_registers
 from tvm_cascade.tile.skeletons.stream.halves.sharing import shared_bytes
-from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, is_ragged, left_words, sequences_of
-from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP
+from tvm_cascade.tile.skeletons.stream.pieces.config import is_ragged, sequences_of
+from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Registers
 
 _BARRIERS = 320
 """Bytes of barriers and of alignment."""
@@ -55,51 +56,38 @@ _WIDEST = 256
 
 
 @dataclass(frozen=True)
-class HalvesConfig(PiecesConfig):
+class HalvesConfig(Tiles):
     """Both groups have the same rows, and lift tiles in turn.
 
     Attributes
     ----------
+    cluster : blocks that share the axis of each tile of rows, and no other, where that is more than one.
     most_pieces : of the axis of a tile of rows.
     spread : blocks over which the columns of the products are spread; each computes all scores.
     by_length : blocks have a piece of one item each, more of longer ones.
     """
 
+    columns: int = 64
+    stages: int = 2
+    blocks: int = H200.processors
+    optimistic: bool = True
+    polynomial: int = 0
+    near_zero: bool = True
+    cluster: int = 1
     most_pieces: int = 1
     spread: int = 1
     by_length: bool = False
-    columns: int = 64
-    consumers: int = GROUPS
-    ping_pong: bool = False
 
-    @property
-    def blocks_per_processor(self) -> int:
-        """One: it has all shared memory."""
-        return 1
+    # Both groups have the same rows.
+    consumers, row_groups = GROUPS, 1
 
-    @property
-    def has_register_shares(self) -> bool:
-        """Registers move from the producer to the consumers."""
-        return True
-
-    @property
-    def producer_registers(self) -> int:
-        """Registers of a thread of the producer's warp group, which has many copies to issue."""
-        return 40
-
-    @property
-    def consumer_registers(self) -> int:
-        """Registers of a thread of either consumer: half of what the producer leaves of 64 Ki."""
-        return 232
-
-    @property
-    def row_groups(self) -> int:
-        """Warp groups that have rows of their own."""
-        return 1
+    def shares(self, stream: Stream, finds: bool = False) -> Registers:
+        """Registers of the roles: the producer has many copies to issue."""
+        return BUSY_SHARES
 
     def registers(self, stream: Stream) -> int:
         """Registers that a thread of the lifting group holds."""
-        whole = super().registers(stream) - left_words(stream)
+        whole = super().registers(stream)
         return whole - sum(p.width // 2 - self._widest_half(p) // 2 for p in stream.products)
 
     def _widest_half(self, product: Product) -> int:
@@ -108,10 +96,6 @@ class HalvesConfig(PiecesConfig):
     def stage_bytes(self, stream: Stream) -> int:
         """Bytes of a tile of the right operand, which is the values too."""
         return self.columns * boxed(stream.depth, stream.right.stored_size)
-
-    def state_bytes(self, stream: Stream) -> int:
-        """Bytes of the vectors of a row's state that a block leaves: of its columns."""
-        return super().state_bytes(stream) // self.spread
 
     def shared_bytes(self, stream: Stream) -> int:
         """Bytes of shared memory for the operands; the values are the right one's."""
@@ -134,6 +118,11 @@ class HalvesConfig(PiecesConfig):
         """Registers that a launch gives a block, which its warp groups then share out anew; waiting for more hangs."""
         return self.threads * (gpu.registers // self.threads // _REGISTER_UNIT * _REGISTER_UNIT)
 
+    def check(self, program: TileProgram, gpu: Gpu) -> None:
+        """See `takes`."""
+        if not self.takes(program, gpu):
+            raise Unfit(f"{self} needs more registers or shared memory than there are")
+
     def takes(self, program: TileProgram, gpu: Gpu) -> bool:
         """Whether registers and shared memory suffice, and tiles are multiples of an instruction's depth."""
         stream = program.stream
@@ -143,15 +132,19 @@ class HalvesConfig(PiecesConfig):
             return False
         if self.cluster > 1 and not self._has_shares(stream):
             return False
-        if self.registers(stream) > self.consumer_registers or self.block_registers(stream) > self._allotted(gpu):
+        if self.registers(stream) > self.shares(stream).consumer or self.block_registers(stream) > self._allotted(gpu):
             return False
         _, sequences = sequences_of(program) if self.by_length else ([], None)
         counted = 0 if sequences is None else counted_bytes(sequences)
         shared = self.shared_bytes(stream) + shared_bytes(program, self.columns) + _BARRIERS + counted
         return shared <= gpu.block_shared_bytes
 
+    def seconds(self, program: TileProgram, gpu: Gpu) -> float:
+        """What the busiest block takes: tiles, a meeting, and what is before and after, as measured."""
+        return _START_SECONDS + _time(self, *_sizes(self, program)) * _TILE_SECONDS * self.columns / GROUP_ROWS
 
-def ranked_configs(program: TileProgram, gpu: Gpu) -> list[HalvesConfig]:
+
+def ranked_halves(program: TileProgram, gpu: Gpu) -> list[HalvesConfig]:
     """The largest tile that fits, with the most stages, cut from the least estimated time on.
 
     Raises
@@ -205,11 +198,6 @@ def _clusters(config: HalvesConfig, program: TileProgram, gpu: Gpu) -> Iterator[
         fits = cluster <= min(tiles, gpu.largest_cluster) and blocks <= config.blocks * share
         if fits and cut.takes(program, gpu):
             yield cut
-
-
-def halves_seconds(config: HalvesConfig, program: TileProgram) -> float:
-    """What the busiest block takes by the measured times of tiles, of a meeting, and of what comes before and after."""
-    return _START_SECONDS + _time(config, *_sizes(config, program)) * _TILE_SECONDS * config.columns / GROUP_ROWS
 
 
 def _sizes(config: HalvesConfig, program: TileProgram) -> tuple[int, int]:

@@ -13,14 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 from tvm import ir
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.attention.operands.feed import Reading, Readings
+from tvm_cascade.tile.attention.operands.feed import Feed, Reader, StagedPart
 from tvm_cascade.tile.attention.pieces import PieceWork
 from tvm_cascade.tile.attention.shape import Product
-from tvm_cascade.tile.emit import bind, in_register, put, registers, when
+from tvm_cascade.tile.emit import bind, computed_here, in_register, put, registers, when
 from tvm_cascade.tile.hopper import wgmma
 from tvm_cascade.tile.hopper.barrier import Ring
 from tvm_cascade.tile.hopper.copy import TensorMap
@@ -28,7 +29,6 @@ from tvm_cascade.tile.merge.lanes import in_no_lane
 from tvm_cascade.tile.skeletons.stream.consumer import Consumer
 from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue
 from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, chunk_column, half_of
-from tvm_cascade.tile.skeletons.stream.halves.feed import PartedFeed, Reader, StagedPart, column_offset, place_of
 from tvm_cascade.tile.skeletons.stream.halves.meeting import HalfMeeting
 from tvm_cascade.tile.skeletons.stream.halves.shares import ClusterShares, Handed
 from tvm_cascade.tile.skeletons.stream.halves.sharing import Shared
@@ -47,18 +47,15 @@ class Half(Consumer):
     """
 
     def __init__(
-        self, tiling: Tiling, threads: Threads, left: PartedFeed, tiles: PartedFeed, shared: Shared, epilogue: Epilogue,
+        self, tiling: Tiling, threads: Threads, left: Feed, tiles: Feed, shared: Shared, epilogue: Epilogue,
         meeting: HalfMeeting | ClusterShares, group: int, handed: Handed | None = None,
     ) -> None:  # fmt: skip
         self.shared, self.parts, self.meeting, self.group = shared, tiles.parts, meeting, group
         shared.begin()
-        self.order = tiles.order_of(self.group)
-        self.scored, self.rows_read = tiles.scores(), left.whole()
+        self.order = order_of(tiles, group)
         self.moved = registers("moved", 1, "uint32")
         products = len(tiling.stream.products)
-        super().__init__(
-            tiling, threads, Readings(self.rows_read, self.scored, tiles.values(self.group, products)), epilogue
-        )
+        super().__init__(tiling, threads, left.whole, scores_of(tiles), values_of(tiles, group, products), epilogue)
         if handed is not None:
             self.accumulators, self.row_values = handed.all_accumulators, handed.values
         self.weights = [shared.matrix(accumulation) for accumulation in self.program.accumulations]
@@ -79,7 +76,7 @@ class Half(Consumer):
 
     def left_place(self, box: int, row: ir.Expr, column: ir.Expr | int) -> ir.Expr:
         """An address in the left operand's own stage."""
-        return place_of(self.feeds.left.tiles[0], self.left.stage, box, row, column)
+        return place_of(self.left_feed.tiles[0], self.left.stage, box, row, column)
 
     def _value_offset(self, product: Product, copies: TensorMap) -> ir.Expr:
         return column_offset(self.block_columns(product), self.value, copies)
@@ -100,7 +97,7 @@ class Half(Consumer):
         if self.group == 0:
             self._first_tile(end - 1)
         else:
-            self.rows_read.wait(self.left)
+            self.left_feed.wait(self.left)
             self.shared.read()
             self.right.advance()
         with T.serial((count - 1 + self.group) // GROUPS) as step:
@@ -115,10 +112,10 @@ class Half(Consumer):
 
     def _first_tile(self, tile: ir.Expr) -> None:
         """The first of all tiles, which may reach past the end of the axis."""
-        self._start_scores(rows=self.rows_read)
+        self._start_scores(rows=self.left_feed)
         self.masking.prepare(tile)
         wgmma.wait(0)
-        self._release(self.feeds.right, self.right)
+        self._release(self.right_feed, self.right)
         self._fold_rows(tile, first=True)
         put(self.moved, 0, T.uint32(0))
         self._pack(tile if self.tiling.ragged else None)
@@ -139,7 +136,7 @@ class Half(Consumer):
         if self.optimistic:
             self._fold_optimistic(tile)
         else:
-            self._release(self.feeds.right, self.right)
+            self._release(self.right_feed, self.right)
             self._fold_mapped(tile, partial(self.rows.step, tile, first=False, guarded=False))
             self._shift_accumulators(tile)
             self.shared.meet(self.group, self.threads)
@@ -156,15 +153,16 @@ class Half(Consumer):
         ----------
         add : to what earlier parts gave.
         """
-        stream, per_box = self.stream, self.feeds.right.copies[0].per_box
-        left = self.left_matrix.anew(wgmma.stage_offset(self.left.stage, self.feeds.left.copies[0].tile_bytes))
-        right = self.right_matrix.anew(wgmma.stage_offset(self.right.stage, self.feeds.right.copies[0].tile_bytes))
+        stream, per_box = self.stream, self.right_feed.copies[0].per_box
+        left = self.left_matrix.anew(wgmma.stage_offset(self.left.stage, self.left_feed.copies[0].tile_bytes))
+        right = self.right_matrix.anew(wgmma.stage_offset(self.right.stage, self.right_feed.copies[0].tile_bytes))
         for staged in self.order if parts is None else parts:
             if rows is not None:
                 rows.wait_part(rows.awaited[self.parts.index(staged)], self.left)
-            self.scored.wait_part(staged, self.right)
+            self.right_feed.wait_part(staged, self.right)
             wgmma.fence()
-            boxes = staged.part.boxes
+            boxes = staged.boxes
+            assert boxes is not None
             first, end = (wgmma.steps_of(min(b * per_box, stream.depth), stream.left.dtype)
                           for b in (boxes.start, boxes.stop))  # fmt: skip
             wgmma.multiply_shared(
@@ -177,7 +175,7 @@ class Half(Consumer):
 
     def _take(self, tile: ir.Expr) -> None:
         """Takes the rows as the other group has left them, and starts to add the products of its tile."""
-        self.feeds.value.wait(self.value)
+        self.value_feed.wait(self.value)
         self.shared.await_filled(1 - self.group)
         self.shared.take_rows(self.rows, self.shared.state, self.threads)
         with when(in_no_lane(self.shared.moved[self.threads.warp] == 0)):
@@ -191,7 +189,7 @@ class Half(Consumer):
             wgmma.multiply_shared(
                 self.accumulators[product.component.symbol], len(self.columns_of(product)), left, right,
                 self.columns, (accumulation.dtype, product.value.dtype), T.uint64(0),
-                self._value_offset(product, self.feeds.value.copies[0]), add=True,
+                self._value_offset(product, self.value_feed.copies[0]), add=True,
             )  # fmt: skip
         wgmma.commit()
 
@@ -214,16 +212,57 @@ class Half(Consumer):
     def _multiplied(self, pending: int = 0) -> None:
         """Waits for the products of a tile, which may be followed by further groups, and releases it."""
         wgmma.wait(pending)
-        self._release(self.feeds.value, self.value)
+        self._release(self.value_feed, self.value)
         self.value.advance()
 
     def _finish_products(self) -> None:
         """They are finished where they are started."""
 
-    def _release(self, feed: Reading, ring: Ring) -> None:
+    def _release(self, feed: Reader, ring: Ring) -> None:
         with when(self.threads.leads):
-            feed.empty.arrive(ring.stage)
+            feed.release(ring.stage)
 
     def _shift_accumulators(self, tile: ir.Expr) -> None:
         super()._shift_accumulators(tile)
         put(self.moved, 0, T.uint32(1))
+
+
+# What a group reads of a tile that is the right operand and the values at once.
+
+
+def order_of(tiles: Feed, group: int) -> list[StagedPart]:
+    """The parts as they arrive of the tiles that a group lifts: it is the first to have read its own before."""
+    return sorted(tiles.parts, key=lambda part: bool(part.readers) + (group not in part.readers))
+
+
+def copying_shares(tiles: Feed) -> list[list[int]]:
+    """The numbers of the parts that group 0 reads, and of all others: copied by one thread each."""
+    own = [number for number, part in enumerate(tiles.parts) if 0 in part.readers]
+    others = [number for number in range(len(tiles.parts)) if number not in own]
+    return [share for share in (others, own) if share]
+
+
+def scores_of(tiles: Feed) -> Reader:
+    """The reader of the scores; of parts that products read too these are the last."""
+    alone = tuple(part for part in tiles.parts if not part.readers)
+    return Reader(tiles.copies, tiles.tiles, tiles.parts[:1], alone)
+
+
+def values_of(tiles: Feed, group: int, products: int) -> Reader:
+    """The products of a group, which all read the one operand."""
+    own = tuple(part for part in tiles.parts if group in part.readers)
+    return Reader([*tiles.copies] * products, [*tiles.tiles] * products, own, own)
+
+
+def column_offset(first: ir.Expr | int, ring: Ring, copies: TensorMap) -> ir.Expr:
+    """Where a column that begins a box lies in a reader's stage, in descriptor units."""
+    stage = wgmma.stage_offset(ring.stage, copies.tile_bytes)
+    if isinstance(first, int):
+        return stage
+    return stage + wgmma.stage_offset(first // copies.per_box, copies.box_bytes)
+
+
+def place_of(tiles: Any, stage: ir.Expr, box: ir.Expr | int, row: ir.Expr, column: ir.Expr | int) -> ir.Expr:
+    """An address in a tile that is used once, so that no register is worth keeping it in."""
+    at = column if isinstance(column, int) else computed_here(column)
+    return tiles.ptr_to([stage, box, computed_here(row), at])

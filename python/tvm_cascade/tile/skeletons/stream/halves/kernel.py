@@ -15,26 +15,25 @@ from typing import Any
 from tvm import ir
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.attention.operands.feed import arrivals_of, staged_tiles
+from tvm_cascade.tile.attention.operands.feed import Feed, StagedPart, arrivals_of, staged_tiles
 from tvm_cascade.tile.attention.pieces import PieceWork
 from tvm_cascade.tile.attention.program import TileProgram
-from tvm_cascade.tile.attention.ragged_items import OneEach
+from tvm_cascade.tile.attention.ragged import OneEach
 from tvm_cascade.tile.emit import bind, branches, named, when
 from tvm_cascade.tile.hopper.barrier import Barriers
-from tvm_cascade.tile.hopper.driver import Driver, Initialised, Registers
+from tvm_cascade.tile.hopper.driver import Driver, Initialised
 from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue
-from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, Part, are_alike, parts_of
+from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, are_alike, parts_of
 from tvm_cascade.tile.skeletons.stream.halves.config import HalvesConfig
-from tvm_cascade.tile.skeletons.stream.halves.feed import PartedFeed, StagedPart, place_of
-from tvm_cascade.tile.skeletons.stream.halves.half import Half
+from tvm_cascade.tile.skeletons.stream.halves.half import Half, copying_shares, place_of
 from tvm_cascade.tile.skeletons.stream.halves.meeting import HalfMeeting
 from tvm_cascade.tile.skeletons.stream.halves.shares import ClusterShares, Handed
 from tvm_cascade.tile.skeletons.stream.halves.sharing import Shared
 from tvm_cascade.tile.skeletons.stream.pieces.places import Places
 from tvm_cascade.tile.skeletons.stream.producer import PagedProducer
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
-from tvm_cascade.tile.work import WARP_GROUP
+from tvm_cascade.tile.work import WARP_GROUP, Registers
 
 
 class HalvesKernel(Driver):
@@ -83,11 +82,19 @@ class HalvesKernel(Driver):
         self.places.cut.allocate(pool)
         left_empty = Barriers(pool, config.left_stages, config.consumers)
         parts = parts_of(self.stream, config.spread)
-        left = tuple(StagedPart(part, Barriers(pool, config.left_stages, 1), left_empty) for part in parts)
-        right = tuple(self._staged(pool, part) for part in parts)
+        left = tuple(
+            StagedPart(Barriers(pool, config.left_stages, 1), left_empty, part.boxes, part.readers) for part in parts
+        )
+        right = tuple(
+            StagedPart(
+                Barriers(pool, config.stages, arrivals_of([self.right])),
+                Barriers(pool, config.stages, max(len(part.readers), 1)), part.boxes, part.readers,
+            )
+            for part in parts
+        )  # fmt: skip
         for meeting in self._shares:
             meeting.add_barrier(pool)
-        self.left_feed, self.tiles = PartedFeed(self.left, left_tiles, left), PartedFeed(self.right, right_tiles, right)
+        self.left_feed, self.tiles = Feed([self.left], [left_tiles], left), Feed([self.right], [right_tiles], right)
 
     def barriers(self) -> list[Initialised]:
         """Those of meetings, of what groups share, and of all parts."""
@@ -101,8 +108,8 @@ class HalvesKernel(Driver):
         super().meet()
 
     def registers(self) -> Registers:
-        """See `HalvesConfig`."""
-        return Registers(*self.config.register_shares(self.stream))
+        """See `HalvesConfig.shares`."""
+        return self.config.shares(self.stream)
 
     def _meetings_of(self) -> Sequence[HalfMeeting | ClusterShares]:
         """That of each group: the same one where groups are alike, so that both run the same code.
@@ -118,10 +125,6 @@ class HalvesKernel(Driver):
     def _allocate_meetings(self, pool: Any) -> None:
         for one in dict.fromkeys(self.meetings):
             one.allocate(pool, self.threads)
-
-    def _staged(self, pool: Any, part: Part) -> StagedPart:
-        full = Barriers(pool, self.config.stages, arrivals_of([self.right]))
-        return StagedPart(part, full, Barriers(pool, self.config.stages, max(len(part.readers), 1)))
 
     def consume(self) -> None:
         """See `Half`."""
@@ -155,7 +158,7 @@ class HalvesKernel(Driver):
 
     def _left_place(self, box: ir.Expr | int, row: ir.Expr, column: ir.Expr | int) -> ir.Expr:
         """An address in the only stage of the left operand."""
-        return place_of(self.left_feed.tiles, T.int32(0), box, row, column)
+        return place_of(self.left_feed.tiles[0], T.int32(0), box, row, column)
 
     def _each_work(self) -> AbstractContextManager[PieceWork]:
         """What is written within is done for every piece that the block has."""
@@ -166,7 +169,7 @@ class HalvesKernel(Driver):
         if self.stream.paged:
             PagedProducer(self.tiling, self.threads, [self.tiles], self.left_feed).run(self._each_work)
             return
-        for warp, share in enumerate(self.tiles.shares()):
+        for warp, share in enumerate(copying_shares(self.tiles)):
             with when(self.threads.warp == warp), when(T.cuda.elect_sync()):
                 self._produce_parts(share)
 

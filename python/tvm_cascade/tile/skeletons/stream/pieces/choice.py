@@ -10,8 +10,14 @@ from tvm_cascade.tile.attention.ragged import origin_bytes
 from tvm_cascade.tile.attention.shape import Stream
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.skeletons.stream.config import check_widths
-from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, is_ragged, items_of, sequences_of, visited
-from tvm_cascade.tile.skeletons.stream.pieces.cost import is_crowded, pieces_seconds
+from tvm_cascade.tile.skeletons.stream.pieces.config import (
+    PiecesConfig,
+    is_crowded,
+    is_ragged,
+    items_of,
+    sequences_of,
+    visited,
+)
 from tvm_cascade.tile.skeletons.stream.pieces.spread import is_spread
 from tvm_cascade.tile.work import GROUP_ROWS
 
@@ -46,7 +52,7 @@ def ranked_pieces(program: TileProgram, gpu: Gpu, rows: int) -> list[PiecesConfi
     counted = 0 if sequences is None else origin_bytes(sequences)
     found = []
     for columns in (128, 64, 32):
-        one = PiecesConfig(columns, consumers, 0, 0, False, gpu.processors, False, False, widening=widening)
+        one = PiecesConfig(columns, consumers, 0, gpu.processors, widening=widening)
         room = min(_STAGED_BYTES, gpu.block_shared_bytes - 1024 - counted - one.shared_bytes(stream))
         config = replace(one, stages=room // one.stage_bytes(stream))
         if config.stages >= 2 and config.fits(stream, gpu):
@@ -59,7 +65,7 @@ def ranked_pieces(program: TileProgram, gpu: Gpu, rows: int) -> list[PiecesConfi
         usual = _usual(found, program)
         return [usual, *(config for config in found if config != usual)]
     cuts = [cut for config in found for cut in (*_grids(config, program, gpu), *_clusters(config, program, gpu))]
-    return sorted(cuts, key=lambda cut: (pieces_seconds(cut, program, gpu), cut.blocks))
+    return sorted(cuts, key=lambda cut: (cut.seconds(program, gpu), cut.blocks))
 
 
 def _usual(found: list[PiecesConfig], program: TileProgram) -> PiecesConfig:

@@ -2,38 +2,93 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tvm import ir, tirx
 
 from tvm_cascade.analysis.extent import product
 from tvm_cascade.analysis.tir import loads_of, uses
+from tvm_cascade.devices.cards import H200
 from tvm_cascade.devices.device import Gpu
+from tvm_cascade.tile.attention.operands.widen import WIDE_STAGES
 from tvm_cascade.tile.attention.pieces import most_pieces
 from tvm_cascade.tile.attention.program import TileProgram
 from tvm_cascade.tile.attention.ragged import MOST_SEQUENCES
 from tvm_cascade.tile.attention.shape import Stream
 from tvm_cascade.tile.attention.tile_schedule import visited_tiles
 from tvm_cascade.tile.operand import STEP_BYTES, Unfit
-from tvm_cascade.tile.skeletons.stream.config import StreamConfig, boxed
+from tvm_cascade.tile.skeletons.stream.config import BUSY_SHARES, REGISTERS, Tiles, boxed, tile_seconds
 from tvm_cascade.tile.skeletons.stream.pieces.patches import Patches
-from tvm_cascade.tile.skeletons.stream.pieces.spread import spread_bytes
-from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP
-
-WIDE_STAGES = 2
-"""Tiles of each operand that are converted on the way: one that products read, and one that is being written."""
+from tvm_cascade.tile.skeletons.stream.pieces.spread import is_spread, spread_bytes
+from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Registers
 
 _CONVERTING_REGISTERS = 80
 """Registers of a thread of the producer's group where warps of it convert; of two blocks, all have 128 at first."""
 
-_CONVERTED = {1: (32, 240, 112), 2: (32, 192, 88)}
+_MOST = 255
+"""Registers of a thread."""
+
+_CONVERTED = {1: Registers(32, 240, 112), 2: Registers(32, 192, 88)}
 """Registers of a thread of the producer, of each consumer, and of each warp group that converts, by the number of
 consumers: one that two convert for, or two that share one."""
 
 
+# What a stream kernel of few rows takes: copies and folds of its busiest block, and the meeting of its states.
+#
+# All figures are of a sweep of 21 shapes (1 to 64 rows of 512 to 16384 positions, 1 to 64 items), each by up to seven
+# configurations.
+
+
+_READ = 0.92
+"""Of the memory's bandwidth on paper that reads reach."""
+
+_MULTIPROCESSOR_RATE, _FEW_STAGES = 62e9, 57e9
+"""Bytes a second that one multiprocessor reads where half of them have all tiles; and with two stages."""
+
+_FEW_BLOCKS = 1 / 4
+"""The share of multiprocessors below which these rates are above what folds take."""
+
+_START = 0.6e-6
+"""Seconds from a block's start to its first tile, beyond a launch's, where it has one consumer and no neighbour."""
+
+_FOLD = {1: (0.19e-6, 4.8e-9), 2: (0.27e-6, 5.9e-9)}
+"""Seconds of a tile's products and fold where little else runs, by the rows of a thread: of any tile, and of a position
+whose operands have `_WIDTH` elements."""
+
+_WIDTH = 256
+"""Elements of a key and a value together, of the shapes measured."""
+
+_LOADED = 0.3
+"""By how much a tile takes longer where all multiprocessors are busy."""
+
+_THREAD_ROWS = 8
+"""Rows of which each thread has one at most."""
+
+_MEETING = 4.0e-6
+"""Seconds to claim states in global memory, arrive, learn that all others have, and merge a few pieces."""
+
+_WHOLE, _STORING = 2.0e-6, 2.5
+"""Seconds at the end of an item that a block has whole, and by the seconds that merging its state would take."""
+
+_CONTENTION = 1.3e-6 / 64**2
+"""Seconds by the square of an item's pieces: each block reads a share of every state, at words that all write."""
+
+_CLUSTER = 0.6e-6
+"""Seconds in which blocks of a cluster send states to each other and merge them."""
+
+_CLUSTERED = 10 / 11
+"""The share of multiprocessors that clusters of four or eight blocks reach: of more blocks, some share one."""
+
+_CROWDED, _CROWDED_SHARE = 0.8e-6, 1.05
+"""Seconds that this takes, and by how much all tiles take longer."""
+
+_STATE_RATE = 50e9
+"""Bytes a second of states that a block leaves, and then as many that it merges."""
+
+
 @dataclass(frozen=True)
-class PiecesConfig(StreamConfig):
-    """As of the stream kernel; a block has consecutive tiles of the concatenation of all rows' axes.
+class PiecesConfig(Tiles):
+    """Of few rows: a block has consecutive tiles of the concatenation of all rows' axes.
 
     Attributes
     ----------
@@ -46,6 +101,11 @@ class PiecesConfig(StreamConfig):
         one where none is kept.
     """
 
+    columns: int = 128
+    consumers: int = 1
+    stages: int = 2
+    blocks: int = H200.processors
+    near_zero: bool = True
     widening: int = 0
     converting_warps: int = 0
     cluster: int = 1
@@ -53,19 +113,9 @@ class PiecesConfig(StreamConfig):
     kept: int = 1
 
     @property
-    def blocks_per_processor(self) -> int:
-        """Blocks that a multiprocessor holds."""
-        return self.neighbours
-
-    @property
     def may_cluster(self) -> bool:
         """Whether two blocks have their registers on one multiprocessor."""
-        return self.consumers + self.converters == 1
-
-    @property
-    def converters(self) -> int:
-        """Warp groups that convert tiles on the way to the tensor cores."""
-        return self.widening
+        return self.consumers + self.widening == 1
 
     @property
     def converts(self) -> bool:
@@ -75,41 +125,23 @@ class PiecesConfig(StreamConfig):
     @property
     def threads(self) -> int:
         """Threads of a block."""
-        return super().threads + WARP_GROUP * self.converters
+        return super().threads + WARP_GROUP * self.widening
+
+    def shares(self, stream: Stream, finds: bool = False) -> Registers:
+        """Registers of the roles; one consumer that has a multiprocessor has what it can have in any case."""
+        if self.widening:
+            return _CONVERTED[self.consumers]
+        moved = self.consumers > 1 or self.neighbours > 1
+        producer = _CONVERTING_REGISTERS if self.converting_warps else 24 if moved else _MOST
+        if stream.paged and self.consumers == 2 and not self.converting_warps:
+            return BUSY_SHARES
+        if self.neighbours > 1:  # of 128 that each thread of two warp groups has at first
+            return Registers(producer, 256 - producer)
+        return Registers(producer, REGISTERS if moved else _MOST, moved=moved)
 
     def block_registers(self, stream: Stream) -> int:
         """Of all threads of a block."""
-        return super().block_registers(stream) + WARP_GROUP * self.converters * self.converter_registers
-
-    @property
-    def converter_registers(self) -> int:
-        """Registers of a thread of a warp group that converts."""
-        return _CONVERTED[self.consumers][2]
-
-    def register_shares(self, stream: Stream, finds: bool = False) -> tuple[int, int]:
-        """Registers of a producer's thread and of a consumer's."""
-        if self.converters:
-            return _CONVERTED[self.consumers][:2]
-        return super().register_shares(stream, finds)
-
-    @property
-    def has_register_shares(self) -> bool:
-        """Whether registers move from the producer to the consumers; one consumer has what it can have in any case."""
-        return self.consumers + self.converters > 1 or self.blocks_per_processor > 1
-
-    @property
-    def consumer_registers(self) -> int:
-        """Registers of a consumer thread."""
-        if self.blocks_per_processor > 1:
-            return 256 - self.producer_registers  # of 128 that each thread of two warp groups has at first
-        return super().consumer_registers if self.has_register_shares else 255
-
-    @property
-    def producer_registers(self) -> int:
-        """Registers of a thread of the producer's warp group."""
-        if self.converting_warps:
-            return _CONVERTING_REGISTERS
-        return super().producer_registers if self.has_register_shares else 255
+        return self.shares(stream).of_block(self.consumers, self.widening)
 
     def registers(self, stream: Stream) -> int:
         """Registers that a consumer thread holds: also the left operand."""
@@ -137,26 +169,74 @@ class PiecesConfig(StreamConfig):
         scalars = len(stream.fold.components) - len(widths) + len(stream.fold.references) + 1
         return Patches(min(int(stream.extent(stream.row)), GROUP_ROWS), self.cluster).words(widths, scalars) * 4
 
-    def check_cluster(self, program: TileProgram) -> None:
-        """Checks that every block of a cluster has a tile.
-
-        Raises
-        ------
-        Unfit
-            Where that is not so, or unknown.
-        """
-        tiles = (
-            0 if is_ragged(program) or self.consumers + self.converters > 1 else (visited(program, self.columns) or 0)
-        )
+    def check(self, program: TileProgram, gpu: Gpu) -> None:
+        """Also that every block of a cluster is known to have a tile."""
+        alone = not is_ragged(program) and self.may_cluster
+        tiles = (visited(program, self.columns) or 0) if alone else 0
         if self.cluster > 1 and tiles < self.cluster:
             raise Unfit(
                 f"{tiles} tiles known of {self.columns} positions, which a cluster of {self.cluster} blocks shares"
             )
+        super().check(program, gpu)
 
     def fits(self, stream: Stream, gpu: Gpu) -> bool:
-        """As of the stream kernel; of clusters, whether a multiprocessor holds two blocks."""
-        bytes_of_all = self.blocks_per_processor * (self.shared_bytes(stream) + gpu.reserved_shared_bytes)
+        """Also whether a multiprocessor holds as many blocks as it is to."""
+        bytes_of_all = self.neighbours * (self.shared_bytes(stream) + gpu.reserved_shared_bytes)
         return super().fits(stream, gpu) and bytes_of_all <= gpu.shared_bytes
+
+    def seconds(self, program: TileProgram, gpu: Gpu) -> float:
+        """Copies and folds of the busiest block, and the meeting of its states."""
+        stream, tiles = program.stream, visited(program, self.columns)
+        items, rows = items_of(self, stream), stream.extent(stream.row)
+        if tiles is None or items is None or not isinstance(rows, int) or not gpu.memory_bytes_per_second:
+            return 0.0
+        longest = -(-items * tiles // self.blocks) if self.cluster == 1 else -(-tiles // self.cluster)
+        if self.kept > 1:
+            longest = self.kept * tiles
+        is_alone = self.consumers * self.neighbours == 1 or self.cluster > 1
+        folding = (_START if is_alone else 0.0) + longest * _tile(self, stream, rows, gpu)
+        merging = 2 * min(rows, self.rows) * self.state_bytes(stream) / _STATE_RATE
+        if self.cluster > 1:
+            if is_crowded(self.blocks, gpu):
+                folding = folding * _CROWDED_SHARE + _CROWDED + merging / 2
+            return folding + _CLUSTER + merging
+        if self.kept == 1 and (items * tiles % self.blocks > 0 or longest % tiles > 0):
+            pieces = pieces_of_item(self, program) or 1
+            return folding + _MEETING + _CONTENTION * pieces**2 + merging
+        return folding + (_WHOLE + _STORING * merging if is_alone else 0.0)  # else another folds meanwhile
+
+    def beside(self, program: TileProgram, processors: int, gpu: Gpu) -> PiecesConfig | None:
+        """Where lengths are alike, and blocks share items by the grid; see `Tiles`."""
+        items = items_of(self, program.stream)
+        if items is None or is_ragged(program) or self.cluster > 1:
+            return None
+        kept = max(-(-items // (self.neighbours * processors)), 2)
+        cuts = [replace(self, blocks=-(-items // kept), kept=kept, stages=n) for n in range(self.stages, 1, -1)]
+        return next((cut for cut in cuts if cut.fits(program.stream, gpu)), None)
+
+    def may_wait_late(self, stream: Stream) -> bool:
+        """Where threads of all blocks merge whole items too."""
+        return is_spread(stream)
+
+
+def is_crowded(blocks: int, gpu: Gpu) -> bool:
+    """Whether so many blocks of clusters have no multiprocessor each."""
+    return blocks > _CLUSTERED * gpu.processors
+
+
+def _tile(config: PiecesConfig, stream: Stream, rows: int, gpu: Gpu) -> float:
+    """The seconds of a tile: of its bytes where all blocks read at once, or of its products and fold."""
+    rate = _READ * gpu.memory_bytes_per_second / config.blocks
+    if config.blocks > _FEW_BLOCKS * gpu.processors:
+        rate = min(rate, _MULTIPROCESSOR_RATE if config.stages > 2 else _FEW_STAGES)
+    copying = config.read_bytes(stream) / rate
+    if config.consumers > 1:
+        return max(copying, tile_seconds(config, stream, gpu))
+    fixed, position = _FOLD[1 if rows <= _THREAD_ROWS else 2]
+    width = stream.depth + sum(p.width for p in stream.products)
+    sharing = config.neighbours if config.cluster == 1 else 1
+    busy = 1 + _LOADED * min(config.blocks / gpu.processors, 1)
+    return max(copying, (fixed + position * config.columns * width / _WIDTH) * busy * sharing)
 
 
 def left_words(stream: Stream) -> int:
@@ -191,7 +271,7 @@ def sequences_of(program: TileProgram) -> tuple[list[tirx.Var], int | None]:
     return (found, count) if isinstance(count, int) and count <= MOST_SEQUENCES else ([], None)
 
 
-def items_of(config: StreamConfig, stream: Stream) -> int | None:
+def items_of(config: Tiles, stream: Stream) -> int | None:
     """Tiles of rows at all places, where that is known."""
     places, rows = product(stream.extent(var) for var in stream.batch), stream.extent(stream.row)
     return places * -(-rows // config.rows) if isinstance(places, int) and isinstance(rows, int) else None

@@ -11,27 +11,33 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from tvm import tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.attention.operands.widen import Widener
-from tvm_cascade.tile.attention.pieces import PieceWork
+from tvm_cascade.tile.attention.operands.feed import Reader
+from tvm_cascade.tile.attention.operands.widen import FeedPair, Widener
+from tvm_cascade.tile.attention.pieces import EachWork, PieceWork
 from tvm_cascade.tile.attention.program import TileProgram
 from tvm_cascade.tile.attention.ragged import RaggedCut
-from tvm_cascade.tile.emit import named, ptx, when
+from tvm_cascade.tile.emit import bind, branches, kernel_extent, named, ptx, put, registers, when
+from tvm_cascade.tile.fragment import QUAD, ROWS
+from tvm_cascade.tile.hopper import wgmma
 from tvm_cascade.tile.hopper.barrier import Barriers
-from tvm_cascade.tile.hopper.driver import Driver, Registers
+from tvm_cascade.tile.hopper.driver import Driver
 from tvm_cascade.tile.launch.dependent import wait_for_others
 from tvm_cascade.tile.merge.lanes import WARP
+from tvm_cascade.tile.operand import STEP_BYTES
+from tvm_cascade.tile.skeletons.stream.epilogue import RowEpilogue
+from tvm_cascade.tile.skeletons.stream.group_fold import GroupFold
 from tvm_cascade.tile.skeletons.stream.pieces.clustered import ClusterMeeting
-from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, blocks_of_item, pieces_of_item
-from tvm_cascade.tile.skeletons.stream.pieces.consumer import PiecesConsumer
-from tvm_cascade.tile.skeletons.stream.pieces.feeds import FeedPair
+from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, blocks_of_item, left_words, pieces_of_item
 from tvm_cascade.tile.skeletons.stream.pieces.grid import GridMeeting
 from tvm_cascade.tile.skeletons.stream.pieces.meeting import Meeting
 from tvm_cascade.tile.skeletons.stream.pieces.places import Places
 from tvm_cascade.tile.skeletons.stream.pieces.spread import SpreadFinish, is_spread
 from tvm_cascade.tile.skeletons.stream.producer import PagedProducer
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
+from tvm_cascade.tile.work import GROUP_ROWS, Registers, Threads
 
 _INITIALISING = 4
 """Warps that initialise barriers."""
@@ -54,9 +60,9 @@ class PiecesKernel(Driver):
     meeting_apart: GridMeeting | None = None
 
     def __init__(self, program: TileProgram, config: PiecesConfig) -> None:
-        super().__init__(program.stream.program.params, config.consumers, config.converters)
+        super().__init__(program.stream.program.params, config.consumers, config.widening)
         self.program, self.config, self.stream = program, config, program.stream
-        self.early, self.resident = program.early, config.blocks_per_processor
+        self.early, self.resident = program.early, config.neighbours
         self.tiling = Tiling(program, config, self.buffers)
         self.sharing = blocks_of_item(config, program)
 
@@ -97,14 +103,14 @@ class PiecesKernel(Driver):
 
     def allocate(self, pool: Any) -> None:
         """Tiles, as they are copied and as products read them, and what meetings leave; then barriers."""
-        self.right_feed = FeedPair(pool, self.config, "right_tiles", [self.right])
-        self.value_feed = FeedPair(pool, self.config, "value_tiles", self.values)
+        self.right_feed = FeedPair(pool, "right_tiles", self.config.stages, [self.right])
+        self.value_feed = FeedPair(pool, "value_tiles", self.config.stages, self.values)
         self.meeting.allocate(pool, self.threads)
         if self.spread_finish is not None:
             self.spread_finish.allocate(pool, self.threads)
         self.places.cut.allocate(pool)
         for pair in (self.right_feed, self.value_feed):
-            pair.add_barriers(pool)
+            pair.add_barriers(pool, self.consumers, self.config.converting_warps or _GROUP_WARPS)
 
     def barriers(self) -> list[Barriers]:
         """Those of both feeds."""
@@ -117,7 +123,7 @@ class PiecesKernel(Driver):
         """
         every, first = self.barriers(), int(self._starts_at_once)
         if self._starts_at_once:
-            filled = [pair.stored.full for pair in self._filled]
+            filled = [part.full for pair in self._filled for part in pair.stored.parts]
             with when(self.threads.thread == 0):
                 for barriers in filled:
                     barriers.initialise()
@@ -139,12 +145,9 @@ class PiecesKernel(Driver):
         super().meet()
         self.meeting.start()
 
-    def registers(self) -> Registers | None:
-        """See `PiecesConfig.register_shares`."""
-        if not self.config.has_register_shares:
-            return None
-        converter = self.config.converter_registers if self.config.converters else 0
-        return Registers(*self.config.register_shares(self.stream), converter)
+    def registers(self) -> Registers:
+        """See `PiecesConfig.shares`."""
+        return self.config.shares(self.stream)
 
     @property
     def begins_early(self) -> bool:
@@ -175,9 +178,9 @@ class PiecesKernel(Driver):
 
     def convert(self) -> None:
         """Each warp group converts a feed, or one converts both, a tile of each in turn."""
-        for number in range(self.config.converters):
+        for number in range(self.config.widening):
             with when(self.threads.group == self.consumers + 1 + number):
-                self._widen(self._widened[number :: self.config.converters], 0, _GROUP_WARPS)
+                self._widen(self._widened[number :: self.config.widening], 0, _GROUP_WARPS)
 
     @property
     def _widened(self) -> list[FeedPair]:
@@ -185,14 +188,14 @@ class PiecesKernel(Driver):
 
     def _widen(self, pairs: list[FeedPair], first: int, warps: int) -> None:
         """Some warps of a group convert feeds."""
-        own = [Widener(pair.stored, pair.wide, self.threads, first, warps) for pair in pairs]
+        own = [Widener(pair, self.threads, first, warps) for pair in pairs]
         with self._each_work() as work, T.serial(work.tiles.end - work.tiles.first):
             for widener in own:
                 widener.tile()
 
     def consume(self) -> None:
         """See `PiecesConsumer`."""
-        right, value = self.right_feed.wide, self.value_feed.wide
+        right, value = self.right_feed.wide.whole, self.value_feed.wide.whole
         consumer = PiecesConsumer(self.tiling, self.threads, right, value, self.meeting, self.spread_finish)
         consumer.run(self._each_work)
 
@@ -210,7 +213,8 @@ class PiecesKernel(Driver):
         with self._each_work() as work:
             for pair in self._filled:
                 places = self.tiling.fixed_of(pair.copies, work)
-                pair.stored.copy_to(0, (work.tiles.end - 1) * self.config.columns, places)
+                (part,) = pair.stored.parts
+                pair.stored.copy_to(0, part, (work.tiles.end - 1) * self.config.columns, places)
 
     def _produce_rows(self) -> None:
         ring = self.right_feed.stored.filling("produced")
@@ -220,3 +224,107 @@ class PiecesKernel(Driver):
                 for pair in self._filled:
                     pair.stored.copy(ring, row, self.tiling.fixed_of(pair.copies, work))
             ring.advance()
+
+
+# The consumer of few rows: it folds a piece of the axis at a time, with the left operand in registers.
+#
+# A warp has sixteen of the group's rows. All warps take part in products; those without a row of the program's fold
+# none.
+
+
+_WARP_ROWS = 16
+"""Rows of an accumulator that a warp holds."""
+
+_WORD = 4
+"""Bytes of a register."""
+
+
+class PiecesConsumer(GroupFold):
+    """Emits one consumer warp group."""
+
+    def __init__(
+        self,
+        tiling: Tiling,
+        threads: Threads,
+        right: Reader,
+        value: Reader,
+        meeting: Meeting,
+        spread: SpreadFinish | None,
+    ) -> None:
+        super().__init__(tiling, threads, right, value)
+        self.meeting, self.spread, self.epilogue = meeting, spread, RowEpilogue(tiling)
+
+    def _allocate(self) -> None:
+        self.left_words = registers("left_words", left_words(self.stream), "uint32")
+        for packed in self.packing.packed.values():  # warps without rows multiply what is there
+            with T.unroll(int(packed.ty.shape[0])) as k:
+                put(packed, k, T.uint32(0))
+
+    @property
+    def row_count(self) -> int:
+        """How many they are at most."""
+        return min(int(self.stream.extent(self.stream.row)), GROUP_ROWS)
+
+    @property
+    def thread_rows(self) -> tuple[int, ...]:
+        """The upper one alone, where there are no others: the lower ones are eight further on."""
+        return ROWS if self.row_count > _WARP_ROWS // len(ROWS) else ROWS[:1]
+
+    def run(self, each_work: EachWork) -> None:
+        """Emits the loop over the block's pieces, and what follows it."""
+        self.meeting.begin(self.index)
+        if self.spread is not None:
+            self.spread.begin(self.index)
+        self._fold_pieces(each_work)
+        self.meeting.settle(each_work)
+        if self.spread is not None:
+            self.spread.settle(each_work)
+
+    def _fold_pieces(self, each_work: EachWork) -> None:
+        with each_work() as work:
+            self._place(work)
+            self.rows.allocate()
+            length = kernel_extent(self.stream.extent(self.stream.position))
+            self.rows.end = bind("piece_end_position", tirx.min(work.tiles.end * self.columns, length))
+            rows = kernel_extent(self.stream.extent(self.stream.row))
+            self.has_rows = bind("has_rows", self.first_row + self.threads.warp * _WARP_ROWS < rows)
+            self._fetch_left()
+            self._fold_tiles(work.tiles)
+            if self.meeting.is_of_all:
+                self.meeting.leave(self, work)
+                return
+            with branches(work.piece.is_whole) as (whole, part):
+                with whole:
+                    self._store_whole(work)
+                with part:
+                    self.meeting.leave(self, work)
+
+    def _store_whole(self, work: PieceWork) -> None:
+        if self.spread is not None:
+            self.spread.leave(self, work)
+            return
+        with when(self.has_rows):
+            self.epilogue.finish_and_store(self)
+
+    def _fetch_left(self) -> None:
+        """Loads the thread's rows as the tensor cores read them; zeros past the depth."""
+        size = self.stream.left.size
+        for word in range(left_words(self.stream)):
+            row, half, step = word % 2, word // 2 % 2, word // 4
+            first = (step * STEP_BYTES + half * STEP_BYTES // 2) // size
+            if first >= self.stream.depth:
+                put(self.left_words, word, T.uint32(0))
+                continue
+            column = self.threads.lane % QUAD * (_WORD // size) + first
+            address = self.rows.address_at(self.stream.left_load, row, {self.stream.inner: column})
+            ptx("ld.global.nc.b32", self.left_words[word], address)
+
+    def _start_scores(self) -> None:
+        stream = self.stream
+        wgmma.fence()
+        wgmma.multiply_registers(
+            self.scores, self.columns, self.left_words, self.right_matrix, stream.depth,
+            (stream.left.dtype, stream.right.dtype),
+            wgmma.stage_offset(self.right.stage, self.right_feed.copies[0].tile_bytes), adds=False,
+        )  # fmt: skip
+        wgmma.commit()

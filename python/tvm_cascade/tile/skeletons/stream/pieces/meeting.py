@@ -26,7 +26,7 @@ from tvm_cascade.tile.attention.pieces import EachWork, PieceWork
 from tvm_cascade.tile.attention.shape import Product, product_along
 from tvm_cascade.tile.emit import bind, kernel_extent, put, registers, when
 from tvm_cascade.tile.fragment import COLUMNS_PER_STEP, DTYPE, NEIGHBOURS, QUAD, Symbols, TilePrinter, placed
-from tvm_cascade.tile.hopper.fours import are_stored_at_once, store_four
+from tvm_cascade.tile.hopper.stores import are_stored_at_once, store_four
 from tvm_cascade.tile.launch.dependent import wait_for_others
 from tvm_cascade.tile.merge.combine import Alone, merge
 from tvm_cascade.tile.merge.lanes import ALL_LANES, WARP, Lanes

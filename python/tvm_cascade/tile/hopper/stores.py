@@ -1,0 +1,136 @@
+"""Stores accumulator fragments as 16-bit matrices of 8×8 (stmatrix), where bulk copies with the 128-byte swizzle read.
+
+A lane gives the address of one row of 16 bytes: chunk c of row r is at chunk c ⊕ (r mod 8) of its 128 bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from tvm import ir, tirx
+
+from tvm_cascade.analysis.tir import dtype_of, uses
+from tvm_cascade.tile.emit import ptx, registers, when
+from tvm_cascade.tile.fragment import COLUMNS_PER_STEP, DTYPE, NEIGHBOURS
+from tvm_cascade.tile.operand import MATRIX_DTYPES, STORED_BYTES, runs_along
+from tvm_cascade.tile.output import Output
+from tvm_cascade.tile.work import WARP_GROUP, Threads
+
+_AT_ONCE = 16
+"""Columns of an instruction, of sixteen rows."""
+
+_BOX_CHUNKS = 8
+"""Of a row of a box."""
+
+CHUNK = 16
+"""Bytes that are swizzled together."""
+
+Value = Callable[[int, int, int], ir.Expr]
+"""(eight columns, row of the thread's two, neighbour) -> the element there, in float32."""
+
+Place = Callable[[int, ir.Expr], ir.Expr]
+"""(box, chunk) -> an address in the lane's own row."""
+
+
+class MatrixStore:
+    """Stores fragments of a warp.
+
+    Parameters
+    ----------
+    lane : of the thread.
+    """
+
+    def __init__(self, dtype: str, lane: ir.Expr) -> None:
+        self.kind, self.lane = MATRIX_DTYPES[dtype].name, lane
+        self.words = registers("stored", 4, "uint32")
+
+    def columns(self, count: int, value: Value, place: Place, first: int = 0) -> None:
+        """Stores columns [first, count) of sixteen rows, from the first box on; `first` is a multiple of 16."""
+        for step in range(-(-(count - first) // _AT_ONCE)):
+            for q in range(4):
+                j, r = first // COLUMNS_PER_STEP + step * 2 + q // 2, q % 2
+                if j * COLUMNS_PER_STEP < count:
+                    pair = [value(j, r, e) for e in reversed(NEIGHBOURS)]
+                    ptx(f"cvt.rn.{self.kind}x2.f32", self.words[q], *pair)
+            chunk = step % (_BOX_CHUNKS // 2) * 2 + self.lane // _AT_ONCE
+            target = place(step // (_BOX_CHUNKS // 2), chunk ^ (self.lane % _BOX_CHUNKS))
+            words = [self.words[q] for q in range(4)]
+            ptx("stmatrix.sync.aligned.m8n8.x4.shared.b16", target, *words)
+
+
+class BulkStores:
+    """Bulk stores of a warp group by way of shared memory, which all of its threads write and one has copied.
+
+    Parameters
+    ----------
+    groups, index : that store, and the number of the one among them.
+    leads : whether the thread is the one that starts copies.
+    """
+
+    def __init__(self, threads: Threads, groups: int, index: ir.Expr, leads: ir.Expr) -> None:
+        self.threads, self.groups, self.index, self.leads = threads, groups, index, leads
+
+    def reuse(self, pending: int = 0) -> None:
+        """Before the group writes: all copies but so many groups have read what was there."""
+        with when(self.leads):
+            ptx("cp.async.bulk.wait_group.read", pending)
+        self._meet()
+
+    @contextmanager
+    def copies(self) -> Iterator[None]:
+        """Around what starts a group of copies of what the warp group has written."""
+        ptx("fence.proxy.async.shared::cta")
+        self._meet()
+        with when(self.leads):
+            yield
+            ptx("cp.async.bulk.commit_group")
+
+    def _meet(self) -> None:
+        own = self.threads.named.take("a consumer's own", self.groups)
+        own.sync(WARP_GROUP, own.first + self.index)
+
+
+# Stores of neighbouring elements at once: a thread's stores of one each would write a sector piece by piece.
+
+
+def are_neighbours(tensor: tirx.Var, indices: Sequence[ir.Expr], free: tirx.Var, count: int) -> bool:
+    """Whether so many columns of a tensor, from a multiple of that on, are neighbours in memory, and aligned."""
+    width = tensor.ty.shape[-1]
+    plain = runs_along(indices[-1], free) and not any(uses(index, [free]) for index in indices[:-1])
+    return plain and isinstance(width, ir.prim.IntImm) and int(width) % count == 0
+
+
+def are_stored_at_once(output: Output, free: tirx.Var, count: int) -> bool:
+    """Whether so many such columns of an output are stored at once."""
+    dtype = dtype_of(output.buffer)
+    stored = dtype == DTYPE or (dtype in MATRIX_DTYPES and MATRIX_DTYPES[dtype].size == STORED_BYTES)
+    return stored and are_neighbours(output.buffer, output.indices, free, count)
+
+
+def store_pair(target: ir.Expr, values: Sequence[ir.Expr], dtype: str, name: str = "stored_word") -> None:
+    """Stores two values of a dtype at an address, by way of a register of a name."""
+    if dtype == DTYPE:
+        ptx("st.global.v2.f32", target, *values)
+        return
+    word = registers(name, 1, "uint32")
+    ptx(f"cvt.rn.{MATRIX_DTYPES[dtype].name}x2.f32", word[0], *(_wide(value) for value in reversed(values)))
+    ptx("st.global.b32", target, word[0])
+
+
+def store_four(targets: Sequence[ir.Expr], values: Sequence[ir.Expr], dtype: str) -> None:
+    """Stores four values of a dtype at the addresses of the first and the third."""
+    if dtype != DTYPE:
+        words, kind = registers("stored_words", 2, "uint32"), MATRIX_DTYPES[dtype].name
+        for k in range(2):
+            ptx(f"cvt.rn.{kind}x2.f32", words[k], *(_wide(value) for value in reversed(values[2 * k : 2 * k + 2])))
+        values = [tirx.reinterpret(DTYPE, words[k]) for k in range(2)]
+    for k in range(0, len(values), 2):
+        ptx("st.global.v2.f32", targets[k // 2], *values[k : k + 2])
+
+
+def _wide(value: ir.Expr) -> ir.Expr:
+    """A value in float32: the store itself rounds it."""
+    if isinstance(value, ir.prim.Cast) and dtype_of(value.value) == DTYPE:
+        return value.value
+    return value if dtype_of(value) == DTYPE else tirx.Cast(DTYPE, value)
