@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tvm import ir, tirx
 
-from tvm_cascade.analysis.extent import Extent, extent_of, product, same_extent
+from tvm_cascade.analysis.extent import Extent, as_index, extent_of, product, same_extent
 from tvm_cascade.analysis.tir import dtype_of, uses
 from tvm_cascade.tile.operand import runs_along
 from tvm_cascade.tile.reshape import taken_apart
@@ -37,14 +37,17 @@ class Line:
 
     def places(self, at: ir.Expr) -> dict[tirx.Var, ir.Expr]:
         """The variables at a place of the line."""
-        if len(self.parts) == 1:
-            return {self.var: at}
-        found, rest = {self.var: at}, at
-        for part, extent in reversed(list(zip(self.parts[1:], self.extents[1:], strict=True))):
-            width = tirx.const(extent, dtype_of(at)) if isinstance(extent, int) else extent.astype(dtype_of(at))
-            found[part] = tirx.floormod(rest, width)
-            rest = tirx.floordiv(rest, width)
-        return found | {self.parts[0]: rest}
+        return {self.var: at, **places_of(self.parts, self.extents, at)}
+
+
+def places_of(parts: Sequence[tirx.Var], extents: Sequence[Extent], at: ir.Expr) -> dict[tirx.Var, ir.Expr]:
+    """The variables at a place of all of them, in row-major order, outermost first."""
+    found: dict[tirx.Var, ir.Expr] = {}
+    for part, extent in list(zip(parts, extents, strict=True))[:0:-1]:
+        width = as_index(extent, dtype_of(at))
+        found[part] = tirx.floormod(at, width)
+        at = tirx.floordiv(at, width)
+    return {parts[0]: at, **found}
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,10 @@ class Chunk:
         with T.unroll(self.count // self.vector) as k, T.unroll(self.vector) as e:
             emit(k * self.vector + e)
 
+    def values(self, table: Mapping[sp.Symbol, ir.Expr], k: Any, read: set[sp.Symbol]) -> dict[sp.Symbol, ir.Expr]:
+        """Expressions by symbol at a position, as far as they are read."""
+        return {symbol: self.value(expression, k) for symbol, expression in table.items() if symbol in read}
+
 
 class ChunkFold:
     """Emits the fold of chunks.
@@ -138,10 +142,8 @@ class ChunkFold:
         }
 
         def one(k: Any) -> None:
-            inputs, conditions = (
-                {s: self.chunk.value(expression, k) for s, expression in table.items() if s in read}
-                for table in (self.program.position_inputs, self.program.conditions)
-            )
+            inputs = self.chunk.values(self.program.position_inputs, k, read)
+            conditions = self.chunk.values(self.program.conditions, k, read)
             here = {s: bind(str(s), value) for s, value in inputs.items()}
             kept_here = {s: (lambda a=a: a[k]) for s, a in self.elements.items()}
             symbols = Symbols(here, kept_here, self._row())

@@ -24,6 +24,7 @@ from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.tir import dtype_of, loads_of, substitute, uses
 from tvm_cascade.tile.memory import INDEX, VECTOR_BYTES, itemsize, moved_dtype
 from tvm_cascade.tile.operand import Unfit
+from tvm_cascade.tile.product.lines import places_of
 from tvm_cascade.transform.printer import cast
 
 
@@ -41,15 +42,7 @@ class Axis:
 
     def at(self, position: ir.Expr) -> dict[tirx.Var, ir.Expr]:
         """The loops' variables at a position."""
-        if len(self.variables) == 1:
-            return {self.variables[0]: position}
-        found: dict[tirx.Var, ir.Expr] = {}
-        rest = position
-        for var, extent in list(zip(self.variables, self.extents, strict=True))[:0:-1]:
-            size = as_index(extent, dtype_of(rest))
-            found[var] = tirx.floormod(rest, size)
-            rest = tirx.floordiv(rest, size)
-        return {self.variables[0]: rest, **found}
+        return places_of(self.variables, self.extents, position)
 
 
 @dataclass(frozen=True)

@@ -13,20 +13,26 @@ broadcast (Volkov and Demmel, 2008; Nath, Tomov and Dongarra, 2010).
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
+import tvm_ffi
 from tvm import ir, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.analysis.extent import ceil_div
+from tvm_cascade.analysis.extent import ceil_div, extent_of
+from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.tile.emit import bind, digits, kernel_extent, named, ptx, put, registers, shared_pool, when
-from tvm_cascade.tile.memory import Tensors
+from tvm_cascade.tile.fragment import TilePrinter
+from tvm_cascade.tile.memory import VECTOR_BYTES, Tensors, itemsize
 from tvm_cascade.tile.merge.lanes import WARP
+from tvm_cascade.tile.output import Output, columns_beyond, member_at
+from tvm_cascade.tile.product.lines import View
 from tvm_cascade.tile.skeletons.simt.config import CoreConfig
-from tvm_cascade.tile.skeletons.simt.epilogue import Epilogue
 from tvm_cascade.tile.skeletons.simt.shape import CoreProduct
 from tvm_cascade.tile.skeletons.simt.tiles import Copies, Fragment
+from tvm_cascade.transform.printer import cast
 
 _SIDES = ("left", "right")
 
@@ -186,11 +192,19 @@ class CoreKernel:
                     copies.store(piece, filling)
 
     def _store(self) -> None:
-        """Stores the thread's sums, or its rows of those of all slices."""
-        config, rows = self.config, self.config.rows.own // self.config.slices
-        sums = self.sums if config.slices == 1 else self._of_all_slices()
-        own = self.slice * rows if config.slices > 1 else 0
-        Epilogue(self.shape, config, self.tensors, self.batch, self.firsts, self.fragments).emit(sums, rows, own)
+        """Stores maps of the thread's sums, or of its rows of those of all slices."""
+        shape, config, count = self.shape, self.config, self._together()
+        rows, own, (left, right) = config.rows.own // config.slices, 0, self.fragments
+        if config.slices > 1:
+            self.sums, own = self._of_all_slices(), self.slice * rows
+        for i in range(rows):
+            row = bind("row", self.firsts[0] + left.index(own + i))
+            with _inside(row, shape.rows, config.rows.block):
+                for j in range(0, config.columns.own, count):
+                    column = bind("column", self.firsts[1] + right.index(j))
+                    with _inside(column, shape.columns, config.columns.block):
+                        for output in shape.terms.outputs:
+                            self._store_output(output, i, j, row, column, count)
 
     def _of_all_slices(self) -> Any:
         """Registers with the whole sums of a part of the thread's rows, of which every slice has another.
@@ -211,3 +225,72 @@ class CoreKernel:
             with T.unroll(config.slices) as other:
                 put(whole, k, whole[k] + memory[(other * count + self.slice * part + k) * threads + inside])
         return whole
+
+    def _together(self) -> int:
+        """Neighbouring columns that a thread has, and that are inside together."""
+        layout, extent = self.fragments[1].layout, self.shape.columns
+        whole = isinstance(extent, int) and extent % layout.vector == 0
+        return layout.vector if whole else max(output.every for output in self.shape.terms.outputs)
+
+    def _store_output(self, output: Output, i: int, j: int, row: ir.Expr, column: ir.Expr, count: int) -> None:
+        width = min(count, VECTOR_BYTES // itemsize(dtype_of(output.buffer)))
+        own = self.tensors.own_of(output.buffer)
+        if width == 1 or not self._in_vectors(output, width):
+            for e in range(0, count, output.every):
+                with self._where(output, row, column + e):
+                    value = self._value(output, i, j + e, row, column + e)
+                    T.buffer_store(own, value, self._indices(output, row, column + e))
+            return
+        staged = registers(f"{output.buffer.name}_stored", count, dtype_of(output.buffer))
+        for e in range(count):
+            put(staged, e, self._value(output, i, j + e, row, column + e))
+        for part in range(0, count, width):
+            indices = self._indices(output, row, column + part)
+            last = tirx.floordiv(indices[-1], width) * width
+            source = tirx.Ramp(tirx.const(part, "int32"), tirx.const(1, "int32"), width)
+            target = [*indices[:-1], tirx.Ramp(last, tirx.const(1, dtype_of(last)), width)]
+            T.buffer_store(own, tirx.BufferLoad(staged, [source]), target)
+
+    def _where(self, output: Output, row: ir.Expr, column: ir.Expr) -> Any:
+        """Around what is stored for a row and a column, where the output may have no element for them."""
+        conditions = [self._at(condition, row, column) for condition in output.part]
+        return when(tirx.all(*conditions)) if conditions else nullcontext()
+
+    def _in_vectors(self, output: Output, width: int) -> bool:
+        """Whether neighbouring columns are neighbours of an output, and vectors of them aligned."""
+        last = self.shape.column.parts[-1]
+        view = View(tuple(output.buffer.ty.shape), tuple(output.indices))
+        widths = self.shape.column.extents[-1], extent_of(output.buffer.ty.shape[-1])
+        aligned = all(isinstance(extent, int) and extent % width == 0 for extent in widths)
+        return aligned and not output.part and view.dimension(last) == len(view.indices) - 1
+
+    def _at(self, expression: ir.Expr, row: ir.Expr, column: ir.Expr) -> ir.Expr:
+        places = {**self.batch, **self.shape.row.places(row), **self.shape.column.places(column)}
+        return self.tensors.place(expression, places)
+
+    def _indices(self, output: Output, row: ir.Expr, column: ir.Expr) -> list[ir.Expr]:
+        return [self._at(index, row, column) for index in output.indices]
+
+    def _value(self, output: Output, i: int, j: int, row: ir.Expr, column: ir.Expr) -> ir.Expr:
+        """What is stored of one sum."""
+        fold, terms = self.shape.terms.group.fold, self.shape.terms
+        component = fold.components[0]
+        total = terms.lift.xreplace({terms.product: component.symbol})
+        first = i * self.config.columns.own + j
+
+        def result(load: ir.TensorLoad) -> ir.Expr:
+            member = member_at(self.shape.terms.group, load)
+            if member is None:
+                return load
+            finish = fold.finish[member.result].xreplace({component.symbol: total})
+            symbols = {component.symbol: self.sums[first + (columns_beyond(member, load) or 0)]}
+            return cast(TilePrinter(symbols, self.shape.dtype, {})(finish), dtype_of(load))
+
+        value = tvm_ffi.structural_map(output.value, (ir.TensorLoad, result))
+        return cast(self._at(value, row, column), dtype_of(output.buffer))
+
+
+def _inside(place: ir.Expr, extent: Any, block: int) -> Any:
+    """Around what is stored at a row or a column of a tile."""
+    whole = isinstance(extent, int) and extent % block == 0
+    return nullcontext() if whole else when(place < kernel_extent(extent))
