@@ -12,6 +12,7 @@ from tvm import te
 
 import tvm_cascade
 from tvm_cascade.corpus import workloads
+from tvm_cascade.devices.cards import H200
 from tvm_cascade.evaluate.oracle import evaluate, signature
 from tvm_cascade.evaluate.tolerance import check
 from tvm_cascade.tile.attention.shape import Stream, read_stream
@@ -226,6 +227,20 @@ def test_blocks_of_one_item_each(config: PiecesConfig, expected: int | None) -> 
     """Of two items of eight tiles: as many blocks for each, where that gives them as many tiles."""
     program = tile_program(attention_of("full", heads=2, queries=3, keys=500))
     assert blocks_of_item(config, program) == expected
+
+
+def test_products_of_one_query_are_on_tensor_cores() -> None:
+    """What is estimated is what memory takes: eight heads share keys, whose products no CUDA core computes."""
+    shape = {"heads": 64, "kv_heads": 8, "queries": 1, "batch": 16, "keys": 32768, "head_dim": 128}
+    kernel = kernel_of(attention_of("full", **shape))
+    memory = kernel.work.bytes / H200.memory_bytes_per_second
+    assert memory < kernel.seconds < 1.25 * memory
+
+
+def test_features_that_fill_no_box_are_read_as_they_are() -> None:
+    shape = {"heads": 40, "queries": 1, "batch": 4, "keys": 3000, "head_dim": 80}
+    kernel = kernel_of(attention_of("full", **shape))
+    assert kernel.seconds < 1.4 * kernel.work.bytes / H200.memory_bytes_per_second
 
 
 def test_short_axes_are_for_clusters_and_long_ones_of_many_rows_for_the_grid() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import sympy as sp
@@ -43,16 +43,24 @@ class Work:
     flops : of matrix products, two for each multiply-add.
     operations : other arithmetic, in elements.
     functions : exponentials, roots and the like, in elements.
+    of_vectors : of the operations, those of products of a matrix and a vector.
     """
 
     bytes: float = 0.0
     flops: float = 0.0
     operations: float = 0.0
     functions: float = 0.0
+    of_vectors: float = 0.0
 
     def live(self, computed: float, read: float) -> Work:
         """The work where masks leave these shares of what is computed, and of what is moved."""
-        return Work(self.bytes * read, self.flops * computed, self.operations * computed, self.functions * computed)
+        counts = self.flops, self.operations, self.functions, self.of_vectors
+        return Work(self.bytes * read, *(count * computed for count in counts))
+
+    @property
+    def on_tensor_cores(self) -> Work:
+        """The work where products with vectors, of which several share a matrix, are of two matrices."""
+        return replace(self, operations=self.operations - self.of_vectors)
 
     def seconds(self, gpu: Gpu, memory: float = 1.0, compute: float = 1.0, flops_per_second: float = 0.0) -> float:
         """The time on a GPU, without the launch.
@@ -79,7 +87,7 @@ def count_work(program: Program, temporaries: bool = False) -> Work:
     ----------
     temporaries : they go through memory as well, written once and read once by each stage that reads them.
     """
-    flops = operations = functions = 0.0
+    flops = operations = functions = of_vectors = 0.0
     for stage in program.stages:
         points = math.prod(_number(extent) for extent in stage.extents.values())
         if find_factors(stage) is not None:
@@ -88,7 +96,9 @@ def count_work(program: Program, temporaries: bool = False) -> Work:
             plain, special = operations_of(stage.value)
             operations += points * (plain + merge_operations(stage))
             functions += points * special
-    return Work(_moved(program) + (_passed(program) if temporaries else 0.0), flops, operations, functions)
+            if find_factors(stage, vectors=True) is not None:
+                of_vectors += points * (plain + merge_operations(stage))
+    return Work(_moved(program) + (_passed(program) if temporaries else 0.0), flops, operations, functions, of_vectors)
 
 
 def merge_operations(stage: Stage) -> int:

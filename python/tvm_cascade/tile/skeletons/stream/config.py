@@ -40,7 +40,7 @@ _ROW_TILE_OVERHEAD = {(2, True): 64, (1, True): 180, (2, False): 180, (1, False)
 stages of the left operand, and whether stores have memory of their own (measured at 128 columns; two stages without
 such memory, which are not listed, count as memory without the stages)."""
 
-_START = 1.2e-6
+START = 1.2e-6
 """Seconds from a block's start to its first tile, and from its last to its end, beyond a launch's (measured)."""
 
 _OF_PRODUCTS = {True: 1.15, False: 0.78}
@@ -232,7 +232,7 @@ class StreamConfig(Tiles):
         stream, shared_out = program.stream, tile_schedule(self, program)
         if shared_out is None or not gpu.tensor_flops_per_second:
             return 0.0
-        return _START + shared_out.span * _position_seconds(stream, gpu)
+        return START + shared_out.span * _position_seconds(stream, gpu)
 
     def leaving_room(self, program: TileProgram) -> list[StreamConfig]:
         """Where each tile of rows visits as many positions, and extents are known."""

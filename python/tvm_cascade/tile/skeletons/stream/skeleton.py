@@ -87,7 +87,7 @@ class StreamSkeleton(Skeleton[Stream, TileProgram, Tiles]):
         return max(config.seconds(program, setting.gpu), moved)
 
     def _moving(self, program: TileProgram, config: Tiles, work: Work) -> Work:
-        return work.live(*live_shares(program, config.rows, config.columns))
+        return work.live(*live_shares(program, config.rows, config.columns)).on_tensor_cores
 
     def fetches_ahead(self, config: Tiles) -> bool:
         """Where many rows share tiles."""

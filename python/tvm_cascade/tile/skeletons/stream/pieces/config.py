@@ -17,7 +17,7 @@ from tvm_cascade.tile.attention.ragged import MOST_SEQUENCES
 from tvm_cascade.tile.attention.shape import Stream
 from tvm_cascade.tile.attention.tile_schedule import visited_tiles
 from tvm_cascade.tile.operand import STEP_BYTES, Unfit
-from tvm_cascade.tile.skeletons.stream.config import BUSY_SHARES, REGISTERS, Tiles, boxed, tile_seconds
+from tvm_cascade.tile.skeletons.stream.config import BUSY_SHARES, REGISTERS, START, Tiles, boxed, tile_seconds
 from tvm_cascade.tile.skeletons.stream.pieces.patches import Patches
 from tvm_cascade.tile.skeletons.stream.pieces.spread import is_spread, spread_bytes
 from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Registers
@@ -82,8 +82,9 @@ _CLUSTERED = 10 / 11
 _CROWDED, _CROWDED_SHARE = 0.8e-6, 1.05
 """Seconds that this takes, and by how much all tiles take longer."""
 
-_STATE_RATE = 50e9
-"""Bytes a second of states that a block leaves, and then as many that it merges."""
+_STATE_RATE = {1: 50e9, 2: 27e9}
+"""Bytes a second of states that a block leaves, and then as many that it merges, by its consumers (of two, measured on
+an H100: 32 heads of 128 rows and 1024 positions, one of 512 rows and 16384)."""
 
 
 @dataclass(frozen=True)
@@ -194,8 +195,9 @@ class PiecesConfig(Tiles):
         if self.kept > 1:
             longest = self.kept * tiles
         is_alone = self.consumers * self.neighbours == 1 or self.cluster > 1
-        folding = (_START if is_alone else 0.0) + longest * _tile(self, stream, rows, gpu)
-        merging = 2 * min(rows, self.rows) * self.state_bytes(stream) / _STATE_RATE
+        start = START if self.consumers > 1 else _START if is_alone else 0.0
+        folding = start + longest * _tile(self, stream, rows, gpu)
+        merging = 2 * min(rows, self.rows) * self.state_bytes(stream) / _STATE_RATE[self.consumers]
         if self.cluster > 1:
             if is_crowded(self.blocks, gpu):
                 folding = folding * _CROWDED_SHARE + _CROWDED + merging / 2
