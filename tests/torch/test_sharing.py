@@ -207,18 +207,25 @@ def test_threads_call_one_model_and_compile_others() -> None:
 
 POOLS = """
 import os
+from concurrent.futures import ThreadPoolExecutor
 import torch
 torch.set_num_threads(2)
 x = torch.randn(640, 512)
 torch.softmax(x, -1)
 import tvm_cascade
 optimized = tvm_cascade.optimize(torch.nn.Softmax(-1), x)
-cores, threads = os.sched_getaffinity(0), len(os.listdir("/proc/self/task"))
-for count, more in ((2, 0), (1, 0), (2, 0), (5, 3)):
-    torch.set_num_threads(count)
+cores = os.sched_getaffinity(0)
+
+def started():
+    before = len(os.listdir("/proc/self/task"))
     torch.testing.assert_close(optimized(x), torch.softmax(x, -1))
-    found = len(os.listdir("/proc/self/task")) - threads
-    assert found == more, (count, found)
+    return len(os.listdir("/proc/self/task")) - before
+
+for count, expected in ((2, 0), (1, 0), (2, 0), (5, 3), (1, 0)):
+    torch.set_num_threads(count)
+    assert started() == expected, count
+with ThreadPoolExecutor(1) as one:
+    assert one.submit(started).result() == 0, "a thread that is new asks for all cores"
 assert os.sched_getaffinity(0) == cores, "the caller was bound"
 """
 

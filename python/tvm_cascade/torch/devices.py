@@ -44,8 +44,8 @@ _pool = threading.local()
 
 
 def _use_as_many_threads_as_torch() -> None:
-    count = torch.get_num_threads()
-    if getattr(_pool, "threads", None) != count:
+    count = torch.get_num_threads()  # of a thread that is new, this tells OpenMP too
+    if _ON_OPENMP is None and getattr(_pool, "threads", None) != count:
         tvm.get_global_func("runtime.config_threadpool")(1, count)
         _pool.threads = count
 
@@ -67,8 +67,7 @@ class ModelDevice:
     def current(self) -> Iterator[None]:
         """While this lasts, TVM works as torch does: on its current stream of a GPU, on as many threads of a CPU."""
         if self.torch.type != "cuda":
-            if _ON_OPENMP is None:
-                _use_as_many_threads_as_torch()
+            _use_as_many_threads_as_torch()
             yield
             return
         with torch.cuda.device(self.torch):
