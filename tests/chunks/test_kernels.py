@@ -183,7 +183,7 @@ def test_few_states_of_many_rows_are_merged_by_one_thread_each() -> None:
     assert isinstance(config, RowConfig) and config.is_alone
 
 
-@pytest.mark.parametrize("prefix", slow_but([256], [256, 1024]), ids=["short", "long"])
+@pytest.mark.parametrize("prefix", slow_but([512], [512, 1024]), ids=["short", "long"])
 def test_a_shared_prefix_meets_what_sequences_own_in_the_epilogue_of_their_kernel(prefix: int) -> None:
     shape = {"batch": 64, "heads": 8, "kv_heads": 2, "keys": prefix + 40, "prefix": prefix, "head_dim": FEATURES}
     workload = workloads.get("decode_prefix").with_shape(**shape)

@@ -272,5 +272,7 @@ def test_what_nobody_keeps_or_merges_is_no_kernel(config: RowConfig, reason: str
 
 
 def test_columns_keep_all_that_a_block_has() -> None:
+    with pytest.raises(Unfit, match="24 threads a row: expected a power of two, up to 32 of the 96 of a block"):
+        row_kernel(column_softmax(length=256), RowConfig(96, 24, 1, 2, strided=True))
     with pytest.raises(Unfit, match="registers keep 64 positions of a row, of which a block has 256"):
         row_kernel(column_softmax(length=256), RowConfig(256, 32, 1, 2, kept=True, strided=True))

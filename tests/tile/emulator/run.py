@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache
 from itertools import count
@@ -29,6 +31,9 @@ TARGET = {"kind": "cuda", "arch": "sm_90a", "host": {"kind": "llvm", "opt-level"
 
 _SCRATCH = TemporaryDirectory()
 _NUMBERS = count()
+MOST_KEPT, WEEK = 2000, 7 * 24 * 3600
+"""Kernels in the cache when a process begins, which take half a megabyte each; and a week in seconds."""
+
 _FLAGS = ["-std=c++17", "-fPIC", "-fvisibility=hidden", "-U_FORTIFY_SOURCE", "-w"]
 
 
@@ -108,7 +113,7 @@ def _run(
     module["main"](*[one if isinstance(one, int) else one.on_device() for one in arguments])
     library.emulator_failure.restype = ctypes.c_char_p
     if failure := library.emulator_failure().decode():
-        _build.cache_clear()  # what failed halfway is not run again
+        _build.cache_clear()
         raise EmulationError(failure)
     for k, array in enumerate(arguments):
         if not isinstance(array, int) and not array.guards_hold():
@@ -124,30 +129,61 @@ def _poisoned(tensor: Any, known: Mapping[str, int]) -> Guarded:
 
 @lru_cache(maxsize=32)
 def _build(text: str) -> Path:
-    """The library of a translated text; the same one for the same kernel over other inputs."""
-    library, source = _scratch(".so"), _scratch(".cpp")
-    source.write_text(text)
-    headers = [f"-I{_precompiled()}", f"-I{DEVICE}"]  # a compiler that cannot use the first finds ptx.h in the second
-    _compile([*_FLAGS, *headers, "-O0", "-shared", "-Wl,-Bsymbolic", str(source), str(_runtime()), "-o", str(library)])
-    return library
+    """The library of a translated text, as a file of this process: what fails halfway is loaded anew."""
+
+    def compile_to(target: Path) -> None:
+        source = _scratch(".cpp")
+        source.write_text(text)
+        headers = [f"-I{_precompiled().parent}", f"-I{DEVICE}"]  # a compiler that cannot use the first finds the second
+        _compile(
+            [*_FLAGS, *headers, "-O0", "-shared", "-Wl,-Bsymbolic", str(source), str(_runtime()), "-o", str(target)]
+        )
+
+    return Path(shutil.copy(_kept(f"{_digest(text)}.so", compile_to), _scratch(".so")))
+
+
+def _precompiled() -> Path:
+    """What every kernel includes, parsed: it is most of a kernel's compilation."""
+    header = [*_FLAGS, f"-I{DEVICE}", "-O0", "-x", "c++-header", str(DEVICE / "ptx.h")]
+    return _kept("ptx.h.gch", lambda target: _compile([*header, "-o", str(target)]))
+
+
+def _runtime() -> Path:
+    """What every kernel is linked with."""
+    source = [*_FLAGS, f"-I{DEVICE}", "-O2", "-c", str(DEVICE / "runtime.cpp")]
+    return _kept("runtime.o", lambda target: _compile([*source, "-o", str(target)]))
+
+
+def _kept(name: str, make: Callable[[Path], None]) -> Path:
+    """A file of the cache, made where it is not there yet; several processes may do so at the same time."""
+    path = _cache() / name
+    if not path.exists():
+        made = _cache() / f"{os.getpid()}.{name}"
+        make(made)
+        made.replace(path)
+    path.touch()
+    return path
 
 
 @cache
-def _precompiled() -> Path:
-    """A folder with what every kernel includes, parsed once a process: it is most of a kernel's compilation."""
-    folder = _scratch("")
-    folder.mkdir()
-    header = str(DEVICE / "ptx.h")
-    _compile([*_FLAGS, f"-I{DEVICE}", "-O0", "-x", "c++-header", header, "-o", str(folder / "ptx.h.gch")])
+def _cache() -> Path:
+    """The folder of what was compiled from these sources by this compiler; those unused for a week are removed."""
+    version = subprocess.run([str(compiler()), "--version"], capture_output=True, text=True, check=True).stdout
+    sources = [str(Path(__file__).read_text()), *(one.read_text() for one in sorted(DEVICE.iterdir()))]
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tvm-cascade" / "emulated"
+    folder = home / _digest(version, *sources)
+    folder.mkdir(parents=True, exist_ok=True)
+    os.utime(folder)
+    for other in home.iterdir():
+        if other.stat().st_mtime < time.time() - WEEK:
+            shutil.rmtree(other, ignore_errors=True)
+    for old in sorted(folder.glob("*.so"), key=lambda one: one.stat().st_mtime)[:-MOST_KEPT]:
+        old.unlink(missing_ok=True)
     return folder
 
 
-@cache
-def _runtime() -> Path:
-    """What every kernel needs, compiled once a process."""
-    target = _scratch(".o")
-    _compile([*_FLAGS, f"-I{DEVICE}", "-O2", "-c", str(DEVICE / "runtime.cpp"), "-o", str(target)])
-    return target
+def _digest(*texts: str) -> str:
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:32]
 
 
 def _scratch(suffix: str) -> Path:

@@ -15,18 +15,8 @@ from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.memory import itemsize
 from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.operand import Unfit
-from tvm_cascade.tile.row.config import (
-    IN_FLIGHT_BYTES,
-    RowConfig,
-    check_config,
-)
-from tvm_cascade.tile.row.elements import (
-    STAGED_REGISTERS,
-    registers_of,
-    staged_bytes,
-    staged_streams,
-    why_not_staged,
-)
+from tvm_cascade.tile.row.config import IN_FLIGHT_BYTES, RowConfig, check_config
+from tvm_cascade.tile.row.elements import STAGED_REGISTERS, registers_of, staged_bytes, staged_streams, why_not_staged
 from tvm_cascade.tile.row.segment import Peel, even_share, peel_of
 from tvm_cascade.tile.row.shape import Row
 
@@ -48,8 +38,9 @@ _KEPT_BYTES = {
 """Most bytes of own elements of a row, or of a share of a row in a cluster, in the registers of each of its threads."""
 
 _NARROWED_REGISTERS = 24
-"""Of such a thread, beside one for each position. That so many blocks find room is told to the compiler: 4096 rows of
-2560, 4096 and 7168 elements took 15.3, 18.4 and 31.8 µs then, and 17.6, 22.7 and 53.6 else (measured)."""
+"""Of a thread that keeps a row which is written in float8, beside one for each position. That so many blocks find room
+is told to the compiler: 4096 rows of 2560, 4096 and 7168 elements took 15.3, 18.4 and 31.8 µs then, and 17.6, 22.7 and
+53.6 else (measured)."""
 
 _WARP_KEPT_BYTES = 128
 """Most bytes of row data resident in a thread's registers, for a warp per row."""
@@ -138,7 +129,8 @@ def ranked_configs(row: Row, gpu: Gpu) -> list[RowConfig]:
     if not isinstance(length, int):
         chosen = _block(256, vector, _Case(row, 0, vector, gpu, None).in_flight(256))
         return [replace(chosen, why="the length of a row is not known before the launch")]
-    peel = _chosen_peel(row, length, vector)
+    is_peeled = vector < row.widest_load and length > WARP * _UNPEELED_VECTORS * vector
+    peel = peel_of(row, row.widest_load) if is_peeled else None
     case = _Case(row, length, vector if peel is None else peel.vector, gpu, peel)
     found = [config for rule in RULES if (config := rule(case)) is not None]
     found += [near for config in list(found) for near in _neighbours(config)]
@@ -448,12 +440,6 @@ def _blocks_of(gpu: Gpu, registers: int, threads: int) -> int:
     """Blocks that a processor's registers are enough for, where each thread has so many."""
     unit = gpu.register_unit
     return gpu.registers // (-(-registers // unit) * unit * threads)
-
-
-def _chosen_peel(row: Row, length: int, vector: int) -> Peel | None:
-    """The peeling of unaligned rows, unless they are so short that head and tail cost more."""
-    wide = row.widest_load
-    return peel_of(row, wide) if vector < wide and length > WARP * _UNPEELED_VECTORS * vector else None
 
 
 def _filled(config: RowConfig, peel: Peel, most: int) -> RowConfig:

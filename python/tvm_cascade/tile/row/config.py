@@ -141,6 +141,8 @@ def _why_not_shared(row: Row, config: RowConfig, gpu: Gpu) -> str:
     if config.strided != row.is_strided:
         beside = "lie apart in memory" if row.is_strided else "lie beside each other in memory"
         return f"{config}: neighbours along {row.axis.variables[-1].name} {beside}"
+    if config.strided and (sharing > WARP or sharing & (sharing - 1) or config.threads % sharing):
+        return f"{sharing} threads a row: expected a power of two, up to {WARP} of the {config.threads} of a block"
     who, most = ("grids", WARP if config.strided else math.inf)
     if config.clustered:
         who, most = "clusters", min(gpu.largest_cluster, sharing)
