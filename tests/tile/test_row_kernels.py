@@ -117,6 +117,16 @@ def test_every_level_merges_every_fold(name: str, config: RowConfig) -> None:
     assert_right(PROGRAMS[name](rows=3, length=1000), config)
 
 
+SHORT = ["softmax", "modes", "entropy", "variance", "layer_norm", "argmax_of_softmax"]
+
+
+@pytest.mark.parametrize("name", slow_but(SHORT[:2], SHORT))
+@pytest.mark.parametrize(("sharing", "length"), [(8, 100), (4, 33)])
+def test_rows_of_a_part_of_the_lanes_of_a_warp(name: str, sharing: int, length: int) -> None:
+    """Of 24 rows the last block has fewer than it could; the lanes of a row have unequal shares."""
+    assert_right(PROGRAMS[name](rows=24, length=length), RowConfig(128, sharing, 4 if length % 4 == 0 else 1, 2))
+
+
 @pytest.mark.parametrize("largest", [True, False])
 def test_what_is_missing_among_the_best_halves_is_their_own_extreme_number(largest: bool) -> None:
     x = te.placeholder((4, 40), "float16", name="x")
@@ -272,5 +282,7 @@ def test_what_nobody_keeps_or_merges_is_no_kernel(config: RowConfig, reason: str
 
 
 def test_columns_keep_all_that_a_block_has() -> None:
+    with pytest.raises(Unfit, match="24 threads a row: expected a power of two, up to 32 of the 96 of a block"):
+        row_kernel(column_softmax(length=256), RowConfig(96, 24, 1, 2, strided=True))
     with pytest.raises(Unfit, match="registers keep 64 positions of a row, of which a block has 256"):
         row_kernel(column_softmax(length=256), RowConfig(256, 32, 1, 2, kept=True, strided=True))

@@ -15,18 +15,8 @@ from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.memory import itemsize
 from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.operand import Unfit
-from tvm_cascade.tile.row.config import (
-    IN_FLIGHT_BYTES,
-    RowConfig,
-    check_config,
-)
-from tvm_cascade.tile.row.elements import (
-    STAGED_REGISTERS,
-    registers_of,
-    staged_bytes,
-    staged_streams,
-    why_not_staged,
-)
+from tvm_cascade.tile.row.config import IN_FLIGHT_BYTES, RowConfig, check_config
+from tvm_cascade.tile.row.elements import STAGED_REGISTERS, registers_of, staged_bytes, staged_streams, why_not_staged
 from tvm_cascade.tile.row.segment import Peel, even_share, peel_of
 from tvm_cascade.tile.row.shape import Row
 
@@ -48,14 +38,23 @@ _KEPT_BYTES = {
 """Most bytes of own elements of a row, or of a share of a row in a cluster, in the registers of each of its threads."""
 
 _NARROWED_REGISTERS = 24
-"""Of such a thread, beside one for each position. That so many blocks find room is told to the compiler: 4096 rows of
-2560, 4096 and 7168 elements took 15.3, 18.4 and 31.8 µs then, and 17.6, 22.7 and 53.6 else (measured)."""
+"""Of a thread that keeps a row which is written in float8, beside one for each position. That so many blocks find room
+is told to the compiler: 4096 rows of 2560, 4096 and 7168 elements took 15.3, 18.4 and 31.8 µs then, and 17.6, 22.7 and
+53.6 else (measured)."""
 
 _WARP_KEPT_BYTES = 128
 """Most bytes of row data resident in a thread's registers, for a warp per row."""
 
 _WARP_VECTORS, _WARP_KEPT_VECTORS = 8, 4
 """Rows up to as many vectors a lane are a warp's; those that are kept for outputs are a block's sooner, if narrow."""
+
+_LANE_VECTORS, _LEAST_LANES = 4, 4
+"""Vectors of a lane up to which fewer lanes than a warp's share a row, and the fewest that do. By a warp each, 200000
+rows of 32 float32 values take 3.3 to 5.3 times as long as by 4 lanes, 100000 of 100 values 1.3 to 2.0 times as long as
+by 8 (measured on an H100: variance, softmax, entropy)."""
+
+_LATENT_THREADS = 512
+"""Of a multiprocessor, which hide each other's latencies: rows that have fewer are not left to fewer lanes."""
 
 _WARP_NARROW_POSITIONS = 32
 """That a lane keeps of narrow rows."""
@@ -138,7 +137,8 @@ def ranked_configs(row: Row, gpu: Gpu) -> list[RowConfig]:
     if not isinstance(length, int):
         chosen = _block(256, vector, _Case(row, 0, vector, gpu, None).in_flight(256))
         return [replace(chosen, why="the length of a row is not known before the launch")]
-    peel = _chosen_peel(row, length, vector)
+    is_peeled = vector < row.widest_load and length > WARP * _UNPEELED_VECTORS * vector
+    peel = peel_of(row, row.widest_load) if is_peeled else None
     case = _Case(row, length, vector if peel is None else peel.vector, gpu, peel)
     found = [config for rule in RULES if (config := rule(case)) is not None]
     found += [near for config in list(found) for near in _neighbours(config)]
@@ -176,6 +176,18 @@ class _Case:
     def is_few(self) -> bool:
         """Whether rows are known to be so few that processors are idle where each is a block's."""
         return isinstance(self.row.count, int) and self.row.count < _FEW_ROWS * self.gpu.processors
+
+    @cached_property
+    def lanes(self) -> int:
+        """Of a warp, that share a row: so few that each has several vectors, where there are rows enough."""
+        lanes, count = WARP, self.row.count
+        if not isinstance(count, int) or self.peel is not None:
+            return lanes
+        while lanes > _LEAST_LANES and -(-2 * self.vectors // lanes) <= _LANE_VECTORS:
+            if count * lanes < 2 * _LATENT_THREADS * self.gpu.processors or count * lanes // 2 % WARP:
+                break
+            lanes //= 2
+        return lanes
 
     @cached_property
     def is_read_again(self) -> bool:
@@ -305,8 +317,8 @@ def _of_a_warp(case: _Case) -> RowConfig | None:
     row, vectors = case.row, case.vectors
     if vectors > WARP * _WARP_VECTORS or (case.is_few and vectors > WARP):
         return None
-    each = -(-vectors // WARP)
-    found = RowConfig(128, WARP, case.vector, case.in_flight(each))
+    each = -(-vectors // case.lanes)
+    found = RowConfig(128, case.lanes, case.vector, case.in_flight(each))
     if not row.position_outputs:
         return found
     kept = each * case.vector * case.row.own_bytes <= _WARP_KEPT_BYTES
@@ -435,7 +447,7 @@ def _neighbours(config: RowConfig) -> Iterator[RowConfig]:
         return
     for threads in (config.threads // 2, config.threads * 2):
         if WARP <= threads <= _MOST_THREADS:
-            vectors, sharing = config.vectors, WARP if config.is_of_warps else threads
+            vectors, sharing = config.vectors, config.sharing if config.is_of_warps else threads
             if config.kept and not config.is_of_warps:
                 vectors = -(-vectors * config.threads // threads)
             yield replace(config, threads=threads, sharing=sharing, vectors=vectors, resident=1)
@@ -448,12 +460,6 @@ def _blocks_of(gpu: Gpu, registers: int, threads: int) -> int:
     """Blocks that a processor's registers are enough for, where each thread has so many."""
     unit = gpu.register_unit
     return gpu.registers // (-(-registers // unit) * unit * threads)
-
-
-def _chosen_peel(row: Row, length: int, vector: int) -> Peel | None:
-    """The peeling of unaligned rows, unless they are so short that head and tail cost more."""
-    wide = row.widest_load
-    return peel_of(row, wide) if vector < wide and length > WARP * _UNPEELED_VECTORS * vector else None
 
 
 def _filled(config: RowConfig, peel: Peel, most: int) -> RowConfig:

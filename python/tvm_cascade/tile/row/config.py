@@ -23,8 +23,8 @@ class RowConfig:
     Attributes
     ----------
     threads : of a block.
-    sharing : threads of a block that share a row, or a segment of it: all of them or a warp, of contiguous rows; of
-        strided rows a power of two, at most 32, each of another group of lanes.
+    sharing : threads of a block that share a row, or a segment of it: all of them or neighbouring lanes of a warp, of
+        contiguous rows; of strided rows a power of two, at most 32, each of another group of lanes.
     vector : neighbours in memory that a thread reads at once: positions of a row, or rows, all of which it folds.
     vectors : how many of those it has in flight.
     segments : blocks that share a row, a segment each; of strided rows at most 32.
@@ -54,8 +54,8 @@ class RowConfig:
 
     @property
     def is_of_warps(self) -> bool:
-        """Whether a warp has rows by itself."""
-        return self.sharing == WARP and self.segments == 1 and not self.strided
+        """Whether a warp has rows by itself: one, or several of which each has a part of the lanes."""
+        return self.sharing <= WARP and self.segments == 1 and not self.strided
 
     @property
     def positions(self) -> int:
@@ -109,7 +109,7 @@ class RowConfig:
             )
         who, levels = "a block", "lanes and warps"
         if self.is_of_warps:
-            who, levels = "a warp", "lanes"
+            who, levels = "a warp" if self.sharing == WARP else f"{self.sharing} lanes", "lanes"
         elif self.clustered:
             who, levels = f"a cluster of {self.segments} blocks", "lanes, warps and the blocks of a cluster"
         elif self.segments > 1:
@@ -141,12 +141,16 @@ def _why_not_shared(row: Row, config: RowConfig, gpu: Gpu) -> str:
     if config.strided != row.is_strided:
         beside = "lie apart in memory" if row.is_strided else "lie beside each other in memory"
         return f"{config}: neighbours along {row.axis.variables[-1].name} {beside}"
+    if config.strided and (sharing > WARP or sharing & (sharing - 1) or config.threads % sharing):
+        return f"{sharing} threads a row: expected a power of two, up to {WARP} of the {config.threads} of a block"
     who, most = ("grids", WARP if config.strided else math.inf)
     if config.clustered:
         who, most = "clusters", min(gpu.largest_cluster, sharing)
     if not config.strided and sharing != config.threads:
-        if sharing != WARP:
-            return f"{sharing} threads a row: expected {WARP}, or all {config.threads} of a block"
+        if sharing > WARP or sharing & (sharing - 1):
+            return f"{sharing} threads a row: expected a power of two up to {WARP}, or all {config.threads} of a block"
+        if sharing < WARP and not (isinstance(row.count, int) and row.count * sharing % WARP == 0):
+            return f"{sharing} threads a row: {row.count} rows do not fill warps"
         who, most = "warps", 1
     if segments > most or (config.clustered and segments & (segments - 1)):
         return f"{segments} segments of a row, where {who} merge {most} at most"

@@ -142,12 +142,16 @@ class ContiguousKernel(RowKernel):
         self.peel = peel_of(self.row, config.vector) if config.peeled else None
         if self.peel is None:
             self.segment = self._segment()
-        self.values: Reducing = Lanes(self.lane)
+        self.lanes = Lanes(self.lane)
+        self.values: Reducing = self.lanes
         self.staging: Staging | None = None
         self.shared: SharedStates | None = None
         if config.is_of_warps:
-            self.member = self.lane
-            index = bind("row_index", self.block * config.rows + self.warp)
+            self.member, row = self.lane, self.warp
+            if config.sharing < WARP:
+                self.member, row = bind("member", self.lane % config.sharing), self.thread // config.sharing
+                self.values = self.lanes = Lanes(self.member, config.sharing)
+            index = bind("row_index", self.block * config.rows + row)
             with when(index < self.rows):
                 self._find_body(index)
                 self._one_row(index, state)
@@ -196,7 +200,7 @@ class ContiguousKernel(RowKernel):
         self.sweeps = [body, *rims]
         for sweep in self.sweeps:
             sweep.fold(state)
-        self._merge(state, Lanes(self.lane), point)
+        self._merge(state, self.lanes, point)
         if self.shared is not None:
             self._merge(state, self.shared.exchange(state, self.warp, self.lane), point)
             if self.grid is not None:
@@ -219,7 +223,7 @@ class ContiguousKernel(RowKernel):
         with when(self.flag[0] >= 0):
             grid.set = bind("set_of_all", self.flag[0])
             grid.get(state, self.lane if segments <= WARP else self.thread, index)
-            self._merge(state, Lanes(self.lane), point)
+            self._merge(state, self.lanes, point)
             if segments > WARP:
                 self._merge(state, shared.exchange(state, self.warp, self.lane), point)
             self._store(state, point)
@@ -231,7 +235,8 @@ class ContiguousKernel(RowKernel):
         member = self.member
         if self.cluster is not None:
             member = self.part * self.config.threads + member
-        store = self._finished(state, point, Sharing(self.member, self.config.sharing, self.values))
+        sharing = self.config.sharing
+        store = self._finished(state, point, Sharing(self.member, sharing, self.values, several=sharing < WARP))
         store.emit(state, member)
         for sweep in self.sweeps if self.row.position_outputs else ():
             PositionOutputs(sweep, store.results).emit()

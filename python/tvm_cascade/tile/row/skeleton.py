@@ -23,6 +23,10 @@ _LATENCY, _ISSUED = 3.3e-9, 2
 """Seconds of an operation of a merge, each of which waits for the one before, and instructions for it (measured on
 selections of the largest six and eight of 64 to 256 elements)."""
 
+_LIFE, _RESIDENT = 2.0e-6, 2048
+"""Seconds of a thread at least, and how many a multiprocessor holds: what short rows take (measured: 1.6 to 3.1 µs, of
+32 to 128 elements)."""
+
 
 class RowSkeleton(Skeleton[Row, RowProgram, RowConfig]):
     """Folds along an axis in memory: contiguous rows, or strided ones whose neighbours in memory are rows."""
@@ -53,15 +57,17 @@ class RowSkeleton(Skeleton[Row, RowProgram, RowConfig]):
         check_config(program.row, config, setting.gpu)
 
     def seconds(self, program: RowProgram, config: RowConfig, work: Work, setting: Setting) -> float:
-        """What memory takes, or the threads of a row for their merges: one for each position, one for each level.
+        """What memory takes, or all threads, or those of a row for their merges: of positions, and of levels.
 
         Merges of strided rows are not counted.
         """
-        moving = super().seconds(program, config, work, setting)
-        if config.strided:
-            return moving
         row, gpu = program.row, setting.gpu
         length, count = (n if isinstance(n, int) else NOMINAL for n in (row.length, row.count))
+        threads = -(-count // config.rows) * config.segments * config.threads
+        living = threads / (_RESIDENT * gpu.processors) * _LIFE
+        moving = max(living, super().seconds(program, config, work, setting))
+        if config.strided:
+            return moving
         sharing = config.sharing * config.segments
         merges = -(-length // sharing) + math.log2(sharing)
         operations = merges * sum(merge_operations(stage) for stage in row.program.stages)

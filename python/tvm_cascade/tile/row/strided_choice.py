@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import replace
 
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.memory import itemsize
@@ -63,29 +63,21 @@ def ranked_strided_configs(row: Row, gpu: Gpu) -> list[RowConfig]:
     ----------
     gpu : whose processors it keeps busy; how large its clusters are.
     """
-    length = row.length
-    vector = _vector(row, gpu)
-    lanes, groups = _block_shape(row, vector, gpu)
-    most_segments = WARP
-    if row.position_outputs:
-        most_segments = min(gpu.largest_cluster, groups)
-    while vector > 1 and _idle(row, lanes, groups, vector, most_segments, gpu):
-        vector //= 2
+    cut = _block(row, _vector(row, gpu), gpu)
+    while cut.vector > 1 and _idle(row, cut, gpu):
+        cut = replace(cut, vector=cut.vector // 2)
+    vector, length = cut.vector, row.length
     most = max(1, min(IN_FLIGHT_BYTES // (vector * row.own_bytes), _IN_FLIGHT_ELEMENTS // vector, _MOST_VECTORS))
-    segments, kept = 1, False
     if isinstance(length, int):
-        segments = _segments(row, length, lanes, groups, vector, most_segments, gpu)
-        share = -(-length // (groups * segments))
+        segments = _segments(row, length, cut, gpu)
+        share = -(-length // (cut.sharing * segments))
         kept = bool(row.position_outputs) and share <= 32 and share * vector * row.own_bytes <= _KEPT_BYTES
         most = share if kept else min(most, share)
-    chosen = RowConfig(
-        lanes * groups, groups, vector, most, segments, bool(row.position_outputs) and segments > 1, True, kept
-    )
-    if not kept:
-        chosen = dataclasses.replace(chosen, vectors=_enough(row, chosen, gpu))
-    flights = () if kept else (chosen.vectors // 2, chosen.vectors * 2)
-    others = [dataclasses.replace(chosen, vectors=each) for each in flights if each and each <= _MOST_VECTORS]
-    return [dataclasses.replace(one, why=_why(row, one)) for one in (chosen, *others)]
+        cut = replace(cut, segments=segments, clustered=bool(row.position_outputs) and segments > 1, kept=kept)
+    chosen = replace(cut, vectors=most if cut.kept else _enough(row, replace(cut, vectors=most), gpu))
+    flights = () if chosen.kept else (chosen.vectors // 2, chosen.vectors * 2)
+    others = [replace(chosen, vectors=each) for each in flights if each and each <= _MOST_VECTORS]
+    return [replace(one, why=_why(row, one)) for one in (chosen, *others)]
 
 
 def _vector(row: Row, gpu: Gpu) -> int:
@@ -122,46 +114,50 @@ def _resident(row: Row, vector: int) -> int:
     return _RESIDENT_OF_WIDE_STATES if wide else _RESIDENT
 
 
-def _block_shape(row: Row, vector: int, gpu: Gpu) -> tuple[int, int]:
-    enough = [s for s in _BLOCK_SHAPES if (_blocks(row, s[0] * vector) or gpu.processors) >= gpu.processors]
-    lanes, groups = enough[0] if enough else _BLOCK_SHAPES[-1]
+def _block(row: Row, vector: int, gpu: Gpu) -> RowConfig:
+    """The widest block of those that are enough."""
+
+    def of(shape: tuple[int, int]) -> RowConfig:
+        lanes, groups = shape
+        return RowConfig(lanes * groups, groups, vector, 1, strided=True)
+
+    enough = [one for one in map(of, _BLOCK_SHAPES) if (_blocks(row, one) or gpu.processors) >= gpu.processors]
+    found = enough[0] if enough else of(_BLOCK_SHAPES[-1])
     if isinstance(row.length, int) and row.length <= _ALONE_POSITIONS and not row.position_outputs:
-        blocks = _blocks(row, _ALONE[0] * vector)
-        if blocks is None or blocks >= gpu.processors:
-            return _ALONE
-    if isinstance(row.length, int) and row.length < groups:
-        lanes, groups = _SHORT
-    return lanes, groups
+        alone = of(_ALONE)
+        if (_blocks(row, alone) or gpu.processors) >= gpu.processors:
+            return alone
+    return of(_SHORT) if isinstance(row.length, int) and row.length < found.sharing else found
 
 
-def _idle(row: Row, lanes: int, groups: int, vector: int, most_segments: int, gpu: Gpu) -> bool:
+def _idle(row: Row, cut: RowConfig, gpu: Gpu) -> bool:
     """Whether multiprocessors stay idle that narrower vectors, of full sectors, would give work."""
-    narrowest = _narrowest(row)
-    blocks = _blocks(row, lanes * vector)
-    if blocks is None or not isinstance(row.length, int) or lanes * (vector // 2) * narrowest < _SECTOR_BYTES:
+    blocks = _blocks(row, cut)
+    narrow = cut.lanes * (cut.vector // 2) * _narrowest(row) < _SECTOR_BYTES
+    if blocks is None or not isinstance(row.length, int) or narrow:
         return False
-    segments = _segments(row, row.length, lanes, groups, vector, most_segments, gpu)
-    return blocks * segments < gpu.processors * _BUSY_PART[0] // _BUSY_PART[1]
+    return blocks * _segments(row, row.length, cut, gpu) < gpu.processors * _BUSY_PART[0] // _BUSY_PART[1]
 
 
-def _blocks(row: Row, rows: int) -> int | None:
-    """Of so many rows each; None where that is not known before the launch."""
-    return -(-row.count // rows) if isinstance(row.count, int) else None
+def _blocks(row: Row, cut: RowConfig) -> int | None:
+    """Of all rows; None where that is not known before the launch."""
+    return -(-row.count // cut.rows) if isinstance(row.count, int) else None
 
 
-def _segments(row: Row, length: int, lanes: int, groups: int, vector: int, most: int, gpu: Gpu) -> int:
-    """Blocks of the same rows, up to so many: as give every multiprocessor some; clusters are of powers of two."""
-    blocks = _blocks(row, lanes * vector)
+def _segments(row: Row, length: int, cut: RowConfig, gpu: Gpu) -> int:
+    """Blocks of the same rows as give every multiprocessor some; of clusters as many as there may be."""
+    blocks = _blocks(row, cut)
     if blocks is None or blocks >= gpu.processors:
         return 1
-    enough = _resident(row, vector) * gpu.processors // blocks
-    segments = max(1, min(most, enough, length // (groups * _LEAST_CHUNKS)))
+    most = min(gpu.largest_cluster, cut.sharing) if row.position_outputs else WARP
+    enough = _resident(row, cut.vector) * gpu.processors // blocks
+    segments = max(1, min(most, enough, length // (cut.sharing * _LEAST_CHUNKS)))
     return 1 << (segments.bit_length() - 1) if row.position_outputs else segments
 
 
 def _enough(row: Row, config: RowConfig, gpu: Gpu) -> int:
     """Vectors in flight, no more than there have to be."""
-    blocks = _blocks(row, config.rows)
+    blocks = _blocks(row, config)
     resident = _resident(row, config.vector)
     if blocks is not None:
         resident = min(resident, -(-blocks * config.segments // gpu.processors))
