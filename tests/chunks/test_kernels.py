@@ -21,6 +21,7 @@ from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.plan.search import find_plan
 from tvm_cascade.tile.launch.ahead import Ahead
+from tvm_cascade.tile.launch.dependent import BY_ITSELF, Launch
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.row.config import RowConfig
 from tvm_cascade.tile.row.skeleton import RowSkeleton
@@ -147,7 +148,7 @@ def test_a_kernel_fetches_the_beginning_of_every_share_for_the_next() -> None:
     partial = tvm_cascade.split(attention(64, 4, 1, 140, 1), lengths=(100, 40), shared={0: "i0"}).partials[0]
     kernel = kernel_of(partial, StreamSkeleton(), StreamConfig(columns=64, optimistic=False))
     weights = tirx.decl_buffer([64, 128], "float16", name="weights")
-    program = dataclasses.replace(kernel.program, ahead=Ahead((weights,), (64 * 128 * 2,), 8192))
+    fetches = Launch(ahead=Ahead((weights,), (64 * 128 * 2,), 8192))
     texts: list[str] = []
 
     def note(text: str) -> str:
@@ -155,7 +156,8 @@ def test_a_kernel_fetches_the_beginning_of_every_share_for_the_next() -> None:
         return text
 
     plain, fetching = (
-        emulate(StreamKernel(p, kernel.config).build("main"), drawn(partial), note) for p in (kernel.program, program)
+        emulate(StreamKernel(kernel.program, kernel.config, launch).build("main"), drawn(partial), note)
+        for launch in (BY_ITSELF, fetches)
     )
     for one, other in zip(plain, fetching, strict=False):
         np.testing.assert_array_equal(one, other)

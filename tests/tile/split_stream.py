@@ -25,6 +25,7 @@ from tvm_cascade.tile.attention.shape import Stream
 from tvm_cascade.tile.emit import bind, kernel_extent, ptx, registers, when
 from tvm_cascade.tile.estimate import Work as Amounts
 from tvm_cascade.tile.fragment import DTYPE, QUAD, ROWS
+from tvm_cascade.tile.launch.dependent import Launch
 from tvm_cascade.tile.live import TileRange
 from tvm_cascade.tile.merge.combine import Alone, merge
 from tvm_cascade.tile.merge.places import Slots, shared_slots
@@ -182,9 +183,9 @@ class SplitStreamSkeleton(StreamSkeleton):
         """The one configuration that there is."""
         return [dataclasses.replace(SPLIT, blocks=setting.gpu.processors)]
 
-    def emit(self, program: TileProgram, config: StreamConfig, name: str) -> tirx.PrimFunc:
+    def emit(self, program: TileProgram, config: StreamConfig, name: str, launch: Launch) -> tirx.PrimFunc:
         """See `SplitKernel`."""
-        return SplitKernel(program, config).build(name)
+        return SplitKernel(program, config, launch).build(name)
 
 
 SPLIT = SplitConfig(columns=64, consumers=_HALVES, stages=4, ping_pong=False)

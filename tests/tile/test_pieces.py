@@ -16,6 +16,7 @@ from tvm_cascade.devices.cards import H200
 from tvm_cascade.evaluate.oracle import evaluate, signature
 from tvm_cascade.evaluate.tolerance import check
 from tvm_cascade.tile.attention.shape import Stream, read_stream
+from tvm_cascade.tile.launch.dependent import Launch
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig
 from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, blocks_of_item
@@ -258,20 +259,21 @@ def test_keys_that_are_there_are_copied_before_the_wait(config: PiecesConfig) ->
     case = attention_case("causal", heads=4, kv_heads=2, queries=3, keys=300)
     kernel = kernel_of(case.build(), config)
     query, *others, _ = kernel.program.stream.program.params
-    early = replace(kernel, program=kernel.skeleton.beginning_early(kernel.program, others))
+    assert kernel.skeleton.may_begin_early(kernel.program, others)
+    early = replace(kernel, launch=Launch(given=True))
     inputs: list[Any] = case.inputs(np.random.default_rng(0), "normal")
     (got,) = emulate(early.func, inputs)
     (exact,), (usual,) = (evaluate(case.build(), inputs, rounding=rounded).values() for rounded in (False, True))
     assert check(got, exact, usual, length=300, dtype=str(got.dtype)).ok
     assert "griddepcontrol_wait();" in text_of(early) and "griddepcontrol" not in text_of(kernel)
-    assert not kernel.skeleton.beginning_early(kernel.program, [query]).given
+    assert not kernel.skeleton.may_begin_early(kernel.program, [query])
 
 
 def test_a_mask_that_is_computed_is_waited_for() -> None:
     kernel = kernel_of(attention_case("mask", queries=3, keys=300).build(), pieces(2))
     tensors = {param.name: param for param in kernel.program.stream.program.params}
-    assert kernel.skeleton.beginning_early(kernel.program, list(tensors.values())).given
-    assert not kernel.skeleton.beginning_early(kernel.program, [tensors["k"], tensors["v"]]).given
+    assert kernel.skeleton.may_begin_early(kernel.program, list(tensors.values()))
+    assert not kernel.skeleton.may_begin_early(kernel.program, [tensors["k"], tensors["v"]])
 
 
 @emulated

@@ -15,6 +15,7 @@ from tvm_cascade.analysis.reading import read_program
 from tvm_cascade.evaluate.oracle import evaluate
 from tvm_cascade.evaluate.tolerance import check
 from tvm_cascade.options import FuseOptions
+from tvm_cascade.tile.launch.dependent import Launch
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.skeleton import Kernel, Setting, build_kernel
 from tvm_cascade.tile.skeletons.product.config import ProductConfig
@@ -179,7 +180,7 @@ def test_matrices_that_data_pick(across: bool, config: ProductConfig) -> None:
 def test_what_is_picked_is_not_copied_before_its_index_is_there() -> None:
     func = picking(5, 64, 136, 72, across=False)
     kernel, (_, b, g, _) = kernel_of(func, SMALL), func.params
-    early = [kernel.skeleton.beginning_early(kernel.program, given).given for given in ([b], [b, g])]
+    early = [kernel.skeleton.may_begin_early(kernel.program, given) for given in ([b], [b, g])]
     assert early == [False, True]
 
 
@@ -588,6 +589,6 @@ def test_a_product_compiles_without_spills_or_products_that_wait(name: str, tmp_
 @pytest.mark.parametrize("func", [RAGGED.build(), Gated(200, 136, 200).build()], ids=["one", "two"])
 def test_operands_that_are_there_are_copied_before_the_wait(func: tirx.PrimFunc, config: ProductConfig) -> None:
     kernel = kernel_of(func, config)
-    early = replace(kernel, program=replace(kernel.program, given=True))
+    early = replace(kernel, launch=Launch(given=True))
     assert_right(func, length=200, kernel=early)
     assert text_of(early).count("griddepcontrol_wait();") == 2 and "griddepcontrol" not in text_of(kernel)

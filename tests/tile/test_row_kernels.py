@@ -269,7 +269,10 @@ def test_powers_are_scaled_into_range() -> None:
         (dataclasses.replace(KEPT, vectors=1), "registers keep 1024 positions of a row, of which a block has 4096"),
         (dataclasses.replace(SHARES, vectors=2), "registers keep 1024 positions of a row, of which a block has 2048"),
         (dataclasses.replace(BLOCK, segments=4), "no block has the results that outputs along the axis read"),
-        (dataclasses.replace(BLOCK, sharing=64), "64 threads a row: expected a power of two up to 32, or all 128 of a block"),
+        (
+            dataclasses.replace(BLOCK, sharing=64),
+            "64 threads a row: expected a power of two up to 32, or all 128 of a block",
+        ),
         (dataclasses.replace(WARP, segments=2), "2 segments of a row, where warps merge 1 at most"),
         (dataclasses.replace(CLUSTER, segments=16), "16 segments of a row, where clusters merge 8 at most"),
     ],

@@ -55,8 +55,8 @@ def beginning_early(plan: Plan, outcome: Outcome) -> Plan:
     if not places or not isinstance(step.chosen, Kernel) or step.chosen.seconds > SHORT:
         return plan
     kernel, given = step.chosen, [plan.params[int(place)] for place in places]
-    program = kernel.skeleton.beginning_early(kernel.program, given)
-    early = dataclasses.replace(step, chosen=dataclasses.replace(kernel, program=program))
+    launch = dataclasses.replace(kernel.launch, given=kernel.skeleton.may_begin_early(kernel.program, given))
+    early = dataclasses.replace(step, chosen=dataclasses.replace(kernel, launch=launch))
     return dataclasses.replace(plan, steps=(early, *plan.steps[1:]))
 
 

@@ -196,9 +196,9 @@ def _others(step: Step, setting: Setting) -> Iterator[Kernel]:
 
 def _keeps_what_overlaps(kernel: Kernel, config: Any) -> bool:
     """Whether kernels of a configuration also fetch ahead, and wait late, where the plan has the kernel do that."""
-    skeleton, program = kernel.skeleton, kernel.program
-    fetches = kernel.ahead is None or skeleton.fetches_ahead(config)
-    return fetches and (not getattr(program, "late", ()) or skeleton.may_wait_late(program, config))
+    skeleton, launch = kernel.skeleton, kernel.launch
+    fetches = launch.ahead is None or skeleton.fetches_ahead(config)
+    return fetches and (not launch.late or skeleton.may_wait_late(kernel.program, config, launch.late))
 
 
 def _told(kernel: Kernel) -> str:

@@ -22,7 +22,7 @@ from tvm import tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.order import among
-from tvm_cascade.analysis.tir import dtype_of, loads_of
+from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.plan.plan import Plan, Step
 from tvm_cascade.tile.launch.ahead import Ahead
@@ -60,9 +60,9 @@ def overlapping(plan: Plan, setting: Setting) -> Plan:
             continue
         ahead = _ahead(step, following, plan, gpu)
         if ahead is not None:
-            steps[k] = _with_program(steps[k], ahead=ahead)
+            steps[k] = _launched(steps[k], ahead=ahead)
         if late:
-            steps[k + 1] = _with_program(steps[k + 1], late=late)
+            steps[k + 1] = _launched(steps[k + 1], late=late)
     return replace(plan, steps=tuple(steps))
 
 
@@ -87,11 +87,9 @@ def _side_by_side(step: Step, following: Step, late: tuple[tirx.Var, ...], setti
     together, first, second = min(found, key=lambda one: one[0])
     if together + 2 * gpu.dependent_launch_seconds >= step.seconds + following.seconds:
         return None
-    first = replace(first, program=replace(first.program, early=True))
-    second = replace(second, program=replace(second.program, late=late))
     return [
-        replace(step, chosen=first, seconds=together + gpu.dependent_launch_seconds),
-        replace(following, chosen=second, seconds=gpu.dependent_launch_seconds),
+        _launched(replace(step, chosen=first, seconds=together + gpu.dependent_launch_seconds), early=True),
+        _launched(replace(following, chosen=second, seconds=gpu.dependent_launch_seconds), late=late),
     ]
 
 
@@ -100,27 +98,21 @@ def _configured(kernel: Kernel, config: Any, setting: Setting) -> Kernel:
     return replace(kernel, config=config, seconds=seconds)
 
 
-def _with_program(step: Step, **changes: object) -> Step:
+def _launched(step: Step, **changes: Any) -> Step:
     kernel = step.chosen
     assert isinstance(kernel, Kernel)
-    program = replace(kernel.program, **changes)
-    return replace(step, chosen=replace(kernel, program=program))
+    return replace(step, chosen=replace(kernel, launch=replace(kernel.launch, **changes)))
 
 
 def _late(step: Step, plan: Plan) -> tuple[tirx.Var, ...]:
     """What a step reads of others of the plan, where it does so in its results alone and may wait for them there."""
     kernel = step.chosen
-    if not isinstance(kernel, Kernel) or not kernel.skeleton.may_wait_late(kernel.program, kernel.config):
+    if not isinstance(kernel, Kernel):
         return ()
     written = [buffer for other in plan.steps for buffer in other.written]
     read = [buffer for buffer in step.buffers if among(buffer, written) and not among(buffer, step.written)]
-    stream = kernel.program.stream
-    elements = [*(atom.expression for atom in stream.group.atoms.atoms.values()), *stream.scales]
-    early = [operand.buffer for operand in stream.operands]
-    early += [load.source for element in elements for load in loads_of(element)]
-    read_of_caller = any(among(buffer, plan.params) for buffer in read)
-    plain = not read_of_caller and all(dtype_of(buffer) == "float32" and not among(buffer, early) for buffer in read)
-    return tuple(read) if plain else ()
+    plain = all(dtype_of(buffer) == "float32" and not among(buffer, plan.params) for buffer in read)
+    return tuple(read) if plain and kernel.skeleton.may_wait_late(kernel.program, kernel.config, read) else ()
 
 
 def _ahead(step: Step, following: Step, plan: Plan, gpu: Gpu) -> Ahead | None:

@@ -53,12 +53,12 @@ class Step:
     @property
     def ahead(self) -> Ahead | None:
         """What its kernel fetches for the next step."""
-        return self.chosen.ahead if isinstance(self.chosen, Kernel) else None
+        return self.chosen.launch.ahead if isinstance(self.chosen, Kernel) else None
 
     @property
     def early(self) -> bool:
         """Whether the next kernel is started with it, on multiprocessors that it leaves."""
-        return isinstance(self.chosen, Kernel) and self.chosen.early
+        return isinstance(self.chosen, Kernel) and self.chosen.launch.early
 
     @property
     def fast_math(self) -> bool:

@@ -112,7 +112,7 @@ def _lowering(outcome: Outcome, kernel: Lowering | None) -> _Told:
         return str(kernel), "", (), ""
     if isinstance(kernel, str):
         return f"an S-TIR schedule, without tensor cores: {kernel}", "", (), ""
-    step = _step(Step(outcome.read, outcome, kernel, kernel.work, kernel.seconds + kernel.launch))
+    step = _step(Step(outcome.read, outcome, kernel, kernel.work, kernel.seconds + kernel.launch_seconds))
     return str(kernel), str(kernel.program), (step,), ""
 
 

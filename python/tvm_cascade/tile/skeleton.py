@@ -22,7 +22,7 @@ from tvm_cascade.devices.cards import H200
 from tvm_cascade.devices.device import Gpu, Instructions
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.tile.estimate import Work, count_work
-from tvm_cascade.tile.launch.ahead import Ahead
+from tvm_cascade.tile.launch.dependent import BY_ITSELF, Launch
 
 S = TypeVar("S")
 P = TypeVar("P")
@@ -132,8 +132,13 @@ class Skeleton(ABC, Generic[S, P, C]):
         """
 
     @abstractmethod
-    def emit(self, program: P, config: C, name: str) -> tirx.PrimFunc:
-        """The kernel with its launch, over the parameters of the unfused function; never refuses."""
+    def emit(self, program: P, config: C, name: str, launch: Launch) -> tirx.PrimFunc:
+        """The kernel with its launch, over the parameters of the unfused function; never refuses.
+
+        Parameters
+        ----------
+        launch : by itself, unless a method below says that there are others.
+        """
 
     def seconds(self, program: P, config: C, work: Work, setting: Setting) -> float:
         """The estimated time of a kernel, without its launch.
@@ -163,12 +168,12 @@ class Skeleton(ABC, Generic[S, P, C]):
         """The configuration on so many multiprocessors, while another kernel has the rest; None where it has none."""
         return None
 
-    def beginning_early(self, program: P, given: Sequence[tirx.Var]) -> P:
-        """The program, which may read some tensors before it waits for the kernel before it; by default it does not."""
-        return program
+    def may_begin_early(self, program: P, given: Sequence[tirx.Var]) -> bool:
+        """Whether its kernels copy what they read of some tensors before they wait for the kernel before them."""
+        return False
 
-    def may_wait_late(self, program: P, config: C) -> bool:
-        """Whether its kernels can wait for those before them where results are stored, and nowhere before."""
+    def may_wait_late(self, program: P, config: C, read: Sequence[tirx.Var]) -> bool:
+        """Whether its kernels can wait for those that write some tensors where results are stored, and not before."""
         return False
 
     @abstractmethod
@@ -188,7 +193,8 @@ class Kernel:
     name : of the function.
     work : what the function asks for.
     seconds : that it is estimated to take, without its launch.
-    launch : seconds of its launch by itself.
+    launch_seconds : of its launch by itself.
+    launch : how it meets those before and after it.
     """
 
     skeleton: Skeleton[Any, Any, Any]
@@ -197,22 +203,13 @@ class Kernel:
     name: str
     work: Work
     seconds: float
-    launch: float = 0.0
+    launch_seconds: float = 0.0
+    launch: Launch = BY_ITSELF
 
     @cached_property
     def func(self) -> tirx.PrimFunc:
         """The TIRx function, over the parameters of the unfused one."""
-        return self.skeleton.emit(self.program, self.config, self.name)
-
-    @property
-    def ahead(self) -> Ahead | None:
-        """What it fetches for a later kernel."""
-        return getattr(self.program, "ahead", None)
-
-    @property
-    def early(self) -> bool:
-        """Whether the next kernel is started with it."""
-        return getattr(self.program, "early", False)
+        return self.skeleton.emit(self.program, self.config, self.name, self.launch)
 
     @property
     def guarded(self) -> str:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import sympy as sp
-from tvm import ir, tirx
+from tvm import ir
 
 from tvm_cascade.algebra.facts.extent import UNIT, Extent, Extents
 from tvm_cascade.algebra.facts.weight import Offsets, offsets_of
@@ -39,7 +39,6 @@ from tvm_cascade.tile.binary import in_base_two
 from tvm_cascade.tile.element import REGISTER, read_element, varies
 from tvm_cascade.tile.element import Element as ScoreElement
 from tvm_cascade.tile.fragment import DTYPE
-from tvm_cascade.tile.launch.ahead import Ahead
 from tvm_cascade.tile.operand import MATRIX_DTYPES, Unfit, dtypes_text
 from tvm_cascade.transform.absorption import Relation
 from tvm_cascade.transform.dead_tiles import dead_positions
@@ -62,12 +61,6 @@ class TileProgram:
     skip : integers, over the frame, none of which is negative at a position that any state would notice.
     optimistic : how tiles are folded without moving the reference; None where it has to follow every tile.
     near_zero : how scores are mapped where they are small; None where that is as where they are not.
-    ahead : what is brought into the cache for a later kernel; None for nothing.
-    early : the next kernel starts once all its blocks have started, on multiprocessors that it leaves.
-    given : kernels before it write nothing that it reads but the left operand (`launch.dependent`): the others are
-        copied while those end.
-    late : what kernels before it write. It starts while they end, and waits for them where results are stored; empty
-        where it waits at first.
     """
 
     stream: Stream
@@ -81,10 +74,6 @@ class TileProgram:
     skip: tuple[ir.Expr, ...] = ()
     optimistic: Optimistic | None = None
     near_zero: NearZero | None = None
-    ahead: Ahead | None = None
-    early: bool = False
-    given: bool = False
-    late: tuple[tirx.Var, ...] = ()
 
     @cached_property
     def offsets(self) -> Offsets:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import tvm
@@ -25,6 +26,8 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.ir import prim
 from tvm.tirx.script import builder as T
+
+from tvm_cascade.tile.launch.ahead import Ahead
 
 WAITS = "tvm_cascade.waits"
 """Function attribute: its kernels are launched while those before them still run, and wait for them."""
@@ -46,6 +49,28 @@ that begin with their weights took 1.02 times as long (a decoder's 8 × 2048 pos
 GIVEN = "tvm_cascade.given"
 """Function attribute: places among its parameters of tensors that no kernel before it writes, from the first of the
 caller's function on."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How a kernel of a plan meets those before and after it; by default each waits for the end of the one before.
+
+    Attributes
+    ----------
+    ahead : what it brings into the cache for the next one; None for nothing.
+    early : the next one starts once all its blocks have started, on multiprocessors that it leaves.
+    given : those before it write nothing that it reads but a left operand: the others are copied while they end.
+    late : what those before it write. It starts while they end, and waits for them where results are stored; empty
+        where it waits at first.
+    """
+
+    ahead: Ahead | None = None
+    early: bool = False
+    given: bool = False
+    late: tuple[tirx.Var, ...] = ()
+
+
+BY_ITSELF = Launch()
 
 _LAUNCH_PARAMS = "tirx.kernel_launch_params"
 _DEPENDENT = "tirx.use_programtic_dependent_launch"

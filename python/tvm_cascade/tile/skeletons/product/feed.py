@@ -96,9 +96,9 @@ class ProductFeed:
         return first, bind("own_steps", (rank + 1) * self.steps // self.config.splits - first)
 
     @property
-    def begins_early(self) -> bool:
-        """Whether the first tiles on the right are copied before the kernel waits for those before it."""
-        return self.shape.given and not self.gathers and not self.shape.outer and self.config.cluster == 1
+    def may_begin(self) -> bool:
+        """Whether the first tiles on the right can be copied before the kernel waits for those before it."""
+        return not self.gathers and not self.shape.outer and self.config.cluster == 1
 
     def begin(self, tile: Tile, rank: ir.Expr | int) -> None:
         """Copies the tiles on the right of a block's first steps, as many as there are stages."""

@@ -23,7 +23,7 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.tile.emit import named, when
 from tvm_cascade.tile.hopper.barrier import Ring, cluster_arrive, cluster_sync, cluster_wait, fence_barriers
 from tvm_cascade.tile.hopper.driver import Driver, Initialised
-from tvm_cascade.tile.launch.dependent import wait_for_others
+from tvm_cascade.tile.launch.dependent import Launch, wait_for_others
 from tvm_cascade.tile.skeletons.product.config import ProductConfig
 from tvm_cascade.tile.skeletons.product.consumer import Consumer, PromotedConsumer, ScaledConsumer
 from tvm_cascade.tile.skeletons.product.epilogue import Epilogue, MapEpilogue
@@ -53,18 +53,18 @@ class Roles:
     batch_of: Callable[[int, Mapping[tirx.Var, ir.Expr]], dict[tirx.Var, ir.Expr]] = lambda _, batch: dict(batch)
 
 
-def product_kernel(shape: MatrixProduct, config: ProductConfig) -> ProductKernel:
+def product_kernel(shape: MatrixProduct, config: ProductConfig, launch: Launch) -> ProductKernel:
     """The kernel of a product whose results are maps of its sums."""
     kind = ScaledConsumer if shape.scales else PromotedConsumer if config.promoted else Consumer
-    return ProductKernel([shape], config, Roles(lambda feeds, _: MapEpilogue(feeds[0]), kind))
+    return ProductKernel([shape], config, Roles(lambda feeds, _: MapEpilogue(feeds[0]), kind), launch.given)
 
 
 class ProductKernel(Driver):
     """Emits the kernel of a product; of several in the same tiles, one after the other through one ring."""
 
-    def __init__(self, shapes: Sequence[MatrixProduct], config: ProductConfig, own: Roles) -> None:
+    def __init__(self, shapes: Sequence[MatrixProduct], config: ProductConfig, own: Roles, given: bool = False) -> None:
         super().__init__(shapes[0].program.params, config.consumers)
-        self.shapes, self.config, self.own = shapes, config, own
+        self.shapes, self.config, self.own, self.given = shapes, config, own, given
 
     def describe(self) -> None:
         """Tensor maps of the operands and of what bulk copies store."""
@@ -107,8 +107,8 @@ class ProductKernel(Driver):
 
     @property
     def begins_early(self) -> bool:
-        """See `ProductFeed.begins_early`."""
-        return self.feed.begins_early
+        """Where it is given the right operands, and copies of their first tiles can come before all else."""
+        return self.given and self.feed.may_begin
 
     def roles(self) -> None:
         """No block ends while others may copy to it."""

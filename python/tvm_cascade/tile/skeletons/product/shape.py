@@ -102,8 +102,6 @@ class MatrixProduct:
     tiled : the outputs that bulk copies store, by their buffers.
     paired : the outputs of which neighbours in a row can be stored at once, two and two.
     scales : what products of each step along k are multiplied by before they are summed further.
-    given : no kernel before writes an operand on the right (`launch.dependent`): first tiles are copied while those
-        end.
     """
 
     program: Program
@@ -119,7 +117,6 @@ class MatrixProduct:
     tiled: dict[tirx.Var, Operand]
     paired: tuple[tirx.Var, ...]
     scales: Scales | None = None
-    given: bool = False
 
     def __str__(self) -> str:
         """What is summed, and what is stored, in the names of the tensors."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from tvm import tirx
 
@@ -13,6 +12,7 @@ from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.tir import dtype_of, loads_of
 from tvm_cascade.devices.device import Instructions
 from tvm_cascade.tile.estimate import Work
+from tvm_cascade.tile.launch.dependent import Launch
 from tvm_cascade.tile.operand import PACKED_DTYPES, Unfit, check_allowed
 from tvm_cascade.tile.skeleton import Setting, Skeleton
 from tvm_cascade.tile.skeletons.product.choice import promoted_steps, ranked_configs
@@ -60,16 +60,18 @@ class ProductSkeleton(Skeleton[MatrixProduct, MatrixProduct, ProductConfig | Var
         one = config.of(sizes.rows) if isinstance(config, Variants) else config
         return max(seconds(program, sizes, one, setting.gpu), self.moving_seconds(work, setting))
 
-    def emit(self, program: MatrixProduct, config: ProductConfig | Variants, name: str) -> tirx.PrimFunc:
+    def emit(
+        self, program: MatrixProduct, config: ProductConfig | Variants, name: str, launch: Launch
+    ) -> tirx.PrimFunc:
         """See `product_kernel`; of symbolic rows there are several."""
         if isinstance(config, Variants):
-            return build_variants(program, config, name)
-        return product_kernel(program, config).build(name)
+            return build_variants(program, config, name, launch)
+        return product_kernel(program, config, launch).build(name)
 
-    def beginning_early(self, program: MatrixProduct, given: Sequence[tirx.Var]) -> MatrixProduct:
+    def may_begin_early(self, program: MatrixProduct, given: Sequence[tirx.Var]) -> bool:
         """It begins with its right operands where all of them are given, and what their indices read."""
         read = [load.source for side in program.rights for load in loads_of(side.load)]
-        return replace(program, given=all(among(buffer, given) for buffer in read))
+        return all(among(buffer, given) for buffer in read)
 
     def fast_math(self, program: MatrixProduct) -> bool:
         """Whether every output is of half width or less."""

@@ -17,6 +17,7 @@ from tvm import ir, tirx
 
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.emit import kernel_extent
+from tvm_cascade.tile.launch.dependent import Launch
 from tvm_cascade.tile.skeletons.product.choice import fitting
 from tvm_cascade.tile.skeletons.product.config import ProductConfig
 from tvm_cascade.tile.skeletons.product.cost import seconds, sizes_of
@@ -112,9 +113,9 @@ def _few(above: np.ndarray, weights: np.ndarray) -> list[int]:
     return chosen
 
 
-def build_variants(shape: MatrixProduct, variants: Variants, name: str) -> tirx.PrimFunc:
+def build_variants(shape: MatrixProduct, variants: Variants, name: str, launch: Launch) -> tirx.PrimFunc:
     """The function of all configurations."""
-    funcs = [product_kernel(shape, config).build(name) for config in variants.configs]
+    funcs = [product_kernel(shape, config, launch).build(name) for config in variants.configs]
     rows = kernel_extent(shape.left.line.extent)
     chosen: ir.Expr = tirx.const(variants.ranges[-1][1], "int32")
     for most, k in reversed(variants.ranges[:-1]):

@@ -148,7 +148,7 @@ class Finish:
         return found
 
     def _is_late(self, load: ir.TensorLoad) -> bool:
-        return among(load.source, self.tiling.program.late)
+        return among(load.source, self.tiling.late)
 
     def start_row(self, output: Output, row: int, places: Mapping[tirx.Var, ir.Expr]) -> None:
         """Computes what of an output's values is the same along a row, for all that follows in the scope."""
@@ -187,7 +187,7 @@ class Finish:
             return self._or_start(member, value) if member.result in self.finish else value
 
         whole = placed(tvm_ffi.structural_map(value, (ir.TensorLoad, result)), at, self.tiling.buffers)
-        late = [self.tiling.own(buffer) for buffer in self.tiling.program.late]
+        late = [self.tiling.own(buffer) for buffer in self.tiling.late]
         return read_late(whole, late) if late else whole
 
 

@@ -31,6 +31,7 @@ from tvm_cascade.tile.emit import bind, in_register, kernel_extent, named, when
 from tvm_cascade.tile.hopper.barrier import Barriers, Ring
 from tvm_cascade.tile.hopper.driver import Driver, Initialised
 from tvm_cascade.tile.launch.ahead import Fetching
+from tvm_cascade.tile.launch.dependent import Launch
 from tvm_cascade.tile.live import TileRange
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig, tile_schedule
 from tvm_cascade.tile.skeletons.stream.consumer import Consumer
@@ -50,12 +51,12 @@ class StreamKernel(Driver):
 
     finder: TileFinder | None = None
 
-    def __init__(self, program: TileProgram, config: StreamConfig) -> None:
-        ahead = () if program.ahead is None else program.ahead.tensors
+    def __init__(self, program: TileProgram, config: StreamConfig, launch: Launch) -> None:
+        ahead = () if launch.ahead is None else launch.ahead.tensors
         super().__init__((*program.stream.program.params, *ahead), config.consumers)
-        self.program, self.config, self.stream = program, config, program.stream
-        self.early = program.ahead is not None or program.early
-        self.tiling = Tiling(program, config, self.buffers)
+        self.program, self.config, self.stream, self.ahead = program, config, program.stream, launch.ahead
+        self.early = launch.ahead is not None or launch.early
+        self.tiling = Tiling(program, config, self.buffers, launch.late)
 
     def describe(self) -> None:
         """Tensor maps of the operands and of what bulk copies store."""
@@ -171,7 +172,7 @@ class StreamKernel(Driver):
 
     def _fetching(self) -> Fetching | None:
         """What fetches for a later kernel, a part with every tile of a block's first tile of rows."""
-        ahead, visited = self.program.ahead, visited_tiles(self.program, self.config.rows, self.config.columns)
+        ahead, visited = self.ahead, visited_tiles(self.program, self.config.rows, self.config.columns)
         grid = sym.Analyzer().simplify(self.scheduler.grid)
         if ahead is None or visited is None or not isinstance(grid, ir.prim.IntImm):
             return None

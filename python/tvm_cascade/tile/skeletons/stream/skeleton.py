@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 from tvm import tirx
@@ -12,12 +11,14 @@ from tvm import tirx
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program
+from tvm_cascade.analysis.tir import loads_of
 from tvm_cascade.devices.device import Instructions
 from tvm_cascade.tile.attention.program import TileProgram, build_program
 from tvm_cascade.tile.attention.shape import Stream, read_stream
 from tvm_cascade.tile.attention.tile_schedule import live_shares
 from tvm_cascade.tile.estimate import Work
 from tvm_cascade.tile.hopper.driver import Driver
+from tvm_cascade.tile.launch.dependent import Launch
 from tvm_cascade.tile.operand import Unfit, check_allowed
 from tvm_cascade.tile.output import member_at
 from tvm_cascade.tile.skeleton import Setting, Skeleton
@@ -30,7 +31,7 @@ from tvm_cascade.tile.skeletons.stream.pieces.choice import ranked_pieces
 from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, items_of
 from tvm_cascade.tile.skeletons.stream.pieces.kernel import PiecesKernel
 
-KERNELS: dict[type[Tiles], Callable[[TileProgram, Any], Driver]] = {
+KERNELS: dict[type[Tiles], Callable[[TileProgram, Any, Launch], Driver]] = {
     StreamConfig: StreamKernel, PiecesConfig: PiecesKernel, HalvesConfig: HalvesKernel,
 }  # fmt: skip
 """By the kind of a configuration."""
@@ -77,9 +78,9 @@ class StreamSkeleton(Skeleton[Stream, TileProgram, Tiles]):
         for operand in program.stream.operands:
             check_allowed(operand, setting.options)
 
-    def emit(self, program: TileProgram, config: Tiles, name: str) -> tirx.PrimFunc:
+    def emit(self, program: TileProgram, config: Tiles, name: str, launch: Launch) -> tirx.PrimFunc:
         """The kernel of the configuration's kind."""
-        return KERNELS[type(config)](program, config).build(name)
+        return KERNELS[type(config)](program, config, launch).build(name)
 
     def seconds(self, program: TileProgram, config: Tiles, work: Work, setting: Setting) -> float:
         """What the busiest block takes, or what the memory does for the tiles that rows visit."""
@@ -102,15 +103,19 @@ class StreamSkeleton(Skeleton[Stream, TileProgram, Tiles]):
         """Where results alone read what another kernel leaves."""
         return config.beside(program, processors, setting.gpu)
 
-    def beginning_early(self, program: TileProgram, given: Sequence[tirx.Var]) -> TileProgram:
+    def may_begin_early(self, program: TileProgram, given: Sequence[tirx.Var]) -> bool:
         """Where the left operand alone is new: products with others, which are most of the bytes of few rows."""
         operands = [program.stream.right, *(product.value for product in program.stream.products)]
         read = [load.source for load in program.loads if member_at(program.stream.group, load) is None]
-        return replace(program, given=all(among(own, given) for own in (*read, *(o.buffer for o in operands))))
+        return all(among(own, given) for own in (*read, *(o.buffer for o in operands)))
 
-    def may_wait_late(self, program: TileProgram, config: Tiles) -> bool:
-        """Where all that is stored goes through a meeting."""
-        return config.may_wait_late(program.stream)
+    def may_wait_late(self, program: TileProgram, config: Tiles, read: Sequence[tirx.Var]) -> bool:
+        """Where all that is stored goes through a meeting, and neither elements nor products read what is late."""
+        stream = program.stream
+        elements = [*(atom.expression for atom in stream.group.atoms.atoms.values()), *stream.scales]
+        early = [operand.buffer for operand in stream.operands]
+        early += [load.source for element in elements for load in loads_of(element)]
+        return config.may_wait_late(stream) and not any(among(buffer, early) for buffer in read)
 
     def fast_math(self, program: TileProgram) -> bool:
         """Operands are of half width or less."""

@@ -30,13 +30,17 @@ class Tiling:
     Attributes
     ----------
     buffers : the program's tensors -> the kernel's own parameters.
+    late : tensors that the kernel waits for where results are stored; see `Launch`.
     ragged : the last tile of the cascade axis may reach past its end.
     lane : of the thread, where whole warps ask for the tiles of rows whose bounds are loaded; None where they do not.
     """
 
     lane: ir.Expr | None = None
 
-    def __init__(self, program: TileProgram, config: Tiles, buffers: dict[tirx.Var, Any]) -> None:
+    def __init__(
+        self, program: TileProgram, config: Tiles, buffers: dict[tirx.Var, Any], late: tuple[tirx.Var, ...]
+    ) -> None:
+        self.late = late
         self.program, self.config, self.stream, self.buffers = program, config, program.stream, buffers
         length = self.stream.extent(self.stream.position)
         self.ragged = not (isinstance(length, int) and length % config.columns == 0)

@@ -22,6 +22,7 @@ from tvm_cascade.tile.attention.ragged import OneEach
 from tvm_cascade.tile.emit import bind, branches, named, when
 from tvm_cascade.tile.hopper.barrier import Barriers
 from tvm_cascade.tile.hopper.driver import Driver, Initialised
+from tvm_cascade.tile.launch.dependent import Launch
 from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue
 from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, are_alike, parts_of
@@ -39,10 +40,10 @@ from tvm_cascade.tile.work import WARP_GROUP, Registers
 class HalvesKernel(Driver):
     """Emits the kernel."""
 
-    def __init__(self, program: TileProgram, config: HalvesConfig) -> None:
+    def __init__(self, program: TileProgram, config: HalvesConfig, launch: Launch) -> None:
         super().__init__(program.stream.program.params, config.consumers)
         self.program, self.config, self.stream = program, config, program.stream
-        self.early, self.tiling = program.early, Tiling(program, config, self.buffers)
+        self.early, self.tiling = launch.early, Tiling(program, config, self.buffers, launch.late)
 
     def describe(self) -> None:
         """Tensor maps of both operands and of what bulk copies store."""

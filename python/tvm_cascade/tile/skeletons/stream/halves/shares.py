@@ -184,7 +184,7 @@ class ClusterShares:
 
     def _merge(self, share: Handed, counter: Part) -> None:
         """All pieces of both rows, one row after the other."""
-        if self.program.late:
+        if self.tiling.late:
             wait_for_others()
         for r, own in enumerate(row_states(self.stream, share, counter)):
             states = [self._state(own, r, number) for number in range(self.blocks)]

@@ -24,7 +24,7 @@ from tvm_cascade.tile.fragment import QUAD, ROWS
 from tvm_cascade.tile.hopper import wgmma
 from tvm_cascade.tile.hopper.barrier import Barriers
 from tvm_cascade.tile.hopper.driver import Driver
-from tvm_cascade.tile.launch.dependent import wait_for_others
+from tvm_cascade.tile.launch.dependent import Launch, wait_for_others
 from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.operand import STEP_BYTES
 from tvm_cascade.tile.skeletons.stream.epilogue import RowEpilogue
@@ -59,11 +59,11 @@ class PiecesKernel(Driver):
 
     meeting_apart: GridMeeting | None = None
 
-    def __init__(self, program: TileProgram, config: PiecesConfig) -> None:
+    def __init__(self, program: TileProgram, config: PiecesConfig, launch: Launch) -> None:
         super().__init__(program.stream.program.params, config.consumers, config.widening)
         self.program, self.config, self.stream = program, config, program.stream
-        self.early, self.resident = program.early, config.neighbours
-        self.tiling = Tiling(program, config, self.buffers)
+        self.early, self.given, self.resident = launch.early, launch.given, config.neighbours
+        self.tiling = Tiling(program, config, self.buffers, launch.late)
         self.sharing = blocks_of_item(config, program)
 
     def describe(self) -> None:
@@ -152,7 +152,7 @@ class PiecesKernel(Driver):
     @property
     def begins_early(self) -> bool:
         """Whether tiles are copied before the kernel waits for those before it, which consumers and meetings do."""
-        return self.program.given and not self.stream.paged and not self.places.differ
+        return self.given and not self.stream.paged and not self.places.differ
 
     def produce(self) -> None:
         """One thread copies, or warps for each feed of pages; others convert, and see to meetings."""

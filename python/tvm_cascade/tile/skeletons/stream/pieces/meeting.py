@@ -233,7 +233,7 @@ class Meeting(ABC):
         self, work: PieceWork, first: ir.Expr | int, end: ir.Expr | int, thread: ir.Expr, threads: int
     ) -> None:
         """Merges units [first, end) with some threads."""
-        if self.tiling.program.late:
+        if self.tiling.late:
             wait_for_others()
         if self.sharing > 1:
             self._merge_shared_units(work, first, end, thread, threads)
@@ -359,7 +359,7 @@ class Meeting(ABC):
         product = product_along(output, self.stream.products)
         assert product is not None
         columns, first = self.columns_of(product), self.first_column(product, unit.work)
-        if len(unit.spans) == 1 or not self.tiling.program.late or len(columns) < self.spans * SPAN:
+        if len(unit.spans) == 1 or not self.tiling.late or len(columns) < self.spans * SPAN:
             return []
         starts = [first + columns.start + self._first_of(span, unit.lane) for span in unit.spans]
         return [finish.start_columns(output, places, bind("first_column", start)) for start in starts]
