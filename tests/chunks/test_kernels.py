@@ -210,6 +210,6 @@ def assert_states_may_wait(kernel: Kernel, inputs: list[np.ndarray], expected: n
     """Blocks that keep the states of all their items until they have folded the last store the same bits; of 128
     items some have four, and some five.
     """
-    config = dataclasses.replace(kernel.config, blocks=30, kept=5)
-    (found,) = emulate(StreamSkeleton().emit(kernel.program, config, "main"), inputs)
+    keeping = dataclasses.replace(kernel, config=dataclasses.replace(kernel.config, blocks=30, kept=5))
+    (found,) = emulate(keeping.func, inputs)
     np.testing.assert_array_equal(found, expected)

@@ -10,6 +10,7 @@ from tvm import te
 
 from tvm_cascade.evaluate.oracle import evaluate
 from tvm_cascade.evaluate.tolerance import check
+from tvm_cascade.tile.launch.dependent import BY_ITSELF
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig
 from tvm_cascade.tile.skeletons.stream.kernel import StreamKernel
 
@@ -62,9 +63,9 @@ def test_tokens_may_be_as_many_as_the_caller_has() -> None:
 
 def test_a_warp_finds_the_tiles_ahead() -> None:
     """Only where bounds are loaded by the row: other kernels know them from the tile's number."""
-    kernel = StreamKernel(tile_program(CASE.func()), SMALL)
+    kernel = StreamKernel(tile_program(CASE.func()), SMALL, BY_ITSELF)
     assert "redux_sync" in str(kernel.build("main"))
     assert kernel.finder is not None
-    plain = StreamKernel(tile_program(attention_of("causal")), SMALL)
+    plain = StreamKernel(tile_program(attention_of("causal")), SMALL, BY_ITSELF)
     assert "redux_sync" not in str(plain.build("main"))
     assert plain.finder is None

@@ -11,7 +11,7 @@ from tvm_cascade.analysis.program import Program
 from tvm_cascade.devices.device import Instructions
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.tile.estimate import NOMINAL, Work, merge_operations
-from tvm_cascade.tile.launch.dependent import BY_ITSELF, Launch
+from tvm_cascade.tile.launch.dependent import Launch
 from tvm_cascade.tile.row.choice import ranked_configs
 from tvm_cascade.tile.row.config import RowConfig, check_config
 from tvm_cascade.tile.row.kernel import ContiguousKernel, StridedKernel
@@ -76,7 +76,7 @@ class RowSkeleton(Skeleton[Row, RowProgram, RowConfig]):
         merging = operations * max(_LATENCY, count * sharing / rate if rate else 0.0)
         return max(moving, merging)
 
-    def emit(self, program: RowProgram, config: RowConfig, name: str, _launch: Launch = BY_ITSELF) -> tirx.PrimFunc:
+    def emit(self, program: RowProgram, config: RowConfig, name: str, _launch: Launch) -> tirx.PrimFunc:
         """See `RowKernel`."""
         return (StridedKernel if config.strided else ContiguousKernel)(program, config).build(name)
 

@@ -8,7 +8,7 @@ from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.devices.device import Instructions
 from tvm_cascade.tile.estimate import Work
-from tvm_cascade.tile.launch.dependent import BY_ITSELF, Launch
+from tvm_cascade.tile.launch.dependent import Launch
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.skeleton import Setting, Skeleton
 from tvm_cascade.tile.skeletons.simt.config import LANES, CoreConfig, clocks, ranked_core_configs
@@ -43,7 +43,7 @@ class CoreSkeleton(Skeleton[CoreProduct, CoreProduct, CoreConfig]):
         if reason := config.why_not(program, setting.gpu):
             raise Unfit(f"{config}: {reason}")
 
-    def emit(self, program: CoreProduct, config: CoreConfig, name: str, _launch: Launch = BY_ITSELF) -> tirx.PrimFunc:
+    def emit(self, program: CoreProduct, config: CoreConfig, name: str, _launch: Launch) -> tirx.PrimFunc:
         """See `CoreKernel`."""
         return CoreKernel(program, config).build(name)
 

@@ -10,7 +10,7 @@ from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.devices.device import Instructions
 from tvm_cascade.tile.estimate import Work
-from tvm_cascade.tile.launch.dependent import BY_ITSELF, Launch
+from tvm_cascade.tile.launch.dependent import Launch
 from tvm_cascade.tile.operand import PACKED_DTYPES, Unfit, check_allowed
 from tvm_cascade.tile.row.program import build_row_program
 from tvm_cascade.tile.skeleton import Setting, Skeleton
@@ -56,7 +56,7 @@ class FoldedSkeleton(Skeleton[FoldedProduct, FoldedProgram, Config]):
         """See `cost`."""
         return max(seconds(program, config, setting.gpu), self.moving_seconds(work, setting))
 
-    def emit(self, program: FoldedProgram, config: Config, name: str, _launch: Launch = BY_ITSELF) -> tirx.PrimFunc:
+    def emit(self, program: FoldedProgram, config: Config, name: str, _launch: Launch) -> tirx.PrimFunc:
         """See `rows_kernel`, and `long_kernel` for stretches of rows."""
         return KERNELS[type(config)](program.shape, program.row, config).build(name)
 

@@ -10,7 +10,7 @@ from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.devices.device import Gpu, Instructions
 from tvm_cascade.tile.estimate import Work
-from tvm_cascade.tile.launch.dependent import BY_ITSELF, Launch
+from tvm_cascade.tile.launch.dependent import Launch
 from tvm_cascade.tile.operand import PACKED_DTYPES, Unfit, check_allowed
 from tvm_cascade.tile.skeleton import Setting, Skeleton
 from tvm_cascade.tile.skeletons.product.choice import fitting
@@ -54,9 +54,7 @@ class GaugedSkeleton(Skeleton[GaugedProduct, GaugedProduct, ProductConfig]):
         """See `cost`; other inputs than the operands count as bytes."""
         return max(seconds(program, config, setting.gpu), self.moving_seconds(work, setting))
 
-    def emit(
-        self, program: GaugedProduct, config: ProductConfig, name: str, _launch: Launch = BY_ITSELF
-    ) -> tirx.PrimFunc:
+    def emit(self, program: GaugedProduct, config: ProductConfig, name: str, _launch: Launch) -> tirx.PrimFunc:
         """See `gauged_kernel`."""
         return gauged_kernel(program, config).build(name)
 
