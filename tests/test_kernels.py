@@ -32,7 +32,7 @@ def test_every_kind_of_kernel_has_a_text() -> None:
 
 
 def of_fewer_threads(emit: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda self, program, config, name: emit(self, program, dataclasses.replace(config, threads=64), name)
+    return lambda self, program, config, *rest: emit(self, program, dataclasses.replace(config, threads=64), *rest)
 
 
 def slower(seconds: Callable[..., float]) -> Callable[..., float]:
