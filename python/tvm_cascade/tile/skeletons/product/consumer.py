@@ -117,12 +117,16 @@ class PromotedConsumer(Consumer):
     Attributes
     ----------
     narrow : what the tensor cores have summed since the last promotion, like `sums`.
+    scales : what that is multiplied by; None for nothing.
     """
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         count = self.config.columns // 2
         self.narrow = [[registers(f"narrow_{part}", count) for _ in of_part] for part, of_part in enumerate(self.sums)]
+        self.scales = (
+            StepScales(self.feed, self.threads, self.index, len(self.sums)) if self.feed.shape.scales else None
+        )
 
     @property
     def summed(self) -> list[list[Any]]:
@@ -133,31 +137,24 @@ class PromotedConsumer(Consumer):
         """The sums of a tile, promoted after every few steps and at the end."""
         count, every = self.feed.part(self.rank)[1], self.config.promoted
         self._clear()
-        self._begin(tile)
+        if self.scales is not None:
+            self.scales.load(tile, tirx.const(0, "int32"))
         with T.serial((count + (every - 1)) // every) as turn:
-            self._start(tile, turn)
+            if self.scales is not None:
+                self.scales.start(tile, turn)
             self._sum_steps(tirx.const(1, "int32") if every == 1 else tirx.min(every, count - turn * every))
             self._promote()
-
-    def _begin(self, tile: Tile) -> None:
-        """Emits what comes before the first turn: nothing."""
-
-    def _start(self, tile: Tile, turn: ir.Expr) -> None:
-        """Emits what comes before the steps of a turn: nothing."""
 
     def _promote(self) -> None:
         for part, (sums, narrow) in enumerate(zip(self.sums, self.narrow, strict=True)):
             for wide, own in zip(sums, narrow, strict=True):
                 for k in range(self.config.columns // 2):
-                    put(wide, k, self._added(wide[k], own[k], part, k // 2 % 2))
-
-    def _added(self, wide: ir.Expr, narrow: ir.Expr, part: int, row: int) -> ir.Expr:
-        """The sum with what the tensor cores have summed, of one of a thread's rows."""
-        return wide + narrow
+                    scaled = own[k] if self.scales is None else own[k] * self.scales.of(part, k // 2 % 2)
+                    put(wide, k, wide[k] + scaled)
 
 
-class ScaledConsumer(PromotedConsumer):
-    """Emits a consumer that multiplies the products of every step by scales of its rows and of the tile's columns.
+class StepScales:
+    """Scales of a consumer's rows and of the tile's columns, by which the products of every step are multiplied.
 
         sums[i, j] += down[i, b]·across[b] · Σ_{k in block b} A[i, k]·B[j, k]
 
@@ -165,35 +162,32 @@ class ScaledConsumer(PromotedConsumer):
 
     Attributes
     ----------
-    scales : of a thread's rows in the step under way, two for each 64 rows.
+    scales : of a thread's rows in the step under way, two for each of its `parts` of 64 rows.
     down, across : of its rows and of the tile's columns in the next one.
     """
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
-        count = len(ROWS) * len(self.sums)
+    def __init__(self, feed: ProductFeed, threads: Threads, index: ir.Expr, parts: int) -> None:
+        self.feed, self.threads, self.index, self.parts = feed, threads, index, parts
+        count = len(ROWS) * parts
         self.scales, self.down, self.across = (
             registers(name, n) for name, n in (("scales", count), ("down_ahead", count), ("across_ahead", 1))
         )
 
-    def _begin(self, tile: Tile) -> None:
-        """Loads the scales of the first step."""
-        self._load(tile, tirx.const(0, "int32"))
-
-    def _start(self, tile: Tile, turn: ir.Expr) -> None:
+    def start(self, tile: Tile, turn: ir.Expr) -> None:
         """Takes the scales of a step, and loads those of the next one."""
-        for k in range(len(ROWS) * len(self.sums)):
+        for k in range(len(ROWS) * self.parts):
             put(self.scales, k, self.down[k] * self.across[0])
-        self._load(tile, bind("next_step", tirx.min(turn + 1, self.feed.steps - 1)))
+        self.load(tile, bind("next_step", tirx.min(turn + 1, self.feed.steps - 1)))
 
-    def _load(self, tile: Tile, step: ir.Expr) -> None:
+    def load(self, tile: Tile, step: ir.Expr) -> None:
+        """Loads the scales of a step."""
         shape, feed, threads = self.feed.shape, self.feed, self.threads
         assert shape.scales is not None
         inner = shape.inner.places(step * feed.left.depth)
         places = {**tile.batch, **inner, **shape.right.line.places(tile.first_column)}
         put(self.across, 0, self._product(shape.scales.across, places))
-        for part in range(len(self.sums)):
-            first = tile.first_row + self.index * self.config.own_rows + (part * GROUP_ROWS + threads.warp * 16)
+        for part in range(self.parts):
+            first = tile.first_row + self.index * feed.config.own_rows + (part * GROUP_ROWS + threads.warp * 16)
             for r in ROWS:
                 last = kernel_extent(shape.left.line.extent) - 1
                 row = bind("scaled_row", tirx.min(first + threads.lane // 4 + 8 * r, last))
@@ -204,6 +198,6 @@ class ScaledConsumer(PromotedConsumer):
         values = [placed(factor, places, self.feed.buffers) for factor in factors]
         return math.prod(values, start=tirx.const(1.0, DTYPE))
 
-    def _added(self, wide: ir.Expr, narrow: ir.Expr, part: int, row: int) -> ir.Expr:
-        """The sum with the scaled products."""
-        return wide + narrow * self.scales[len(ROWS) * part + row]
+    def of(self, part: int, row: int) -> ir.Expr:
+        """The scale of one of a thread's rows."""
+        return self.scales[len(ROWS) * part + row]

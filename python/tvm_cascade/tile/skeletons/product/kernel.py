@@ -25,7 +25,7 @@ from tvm_cascade.tile.hopper.barrier import Ring, cluster_arrive, cluster_sync, 
 from tvm_cascade.tile.hopper.driver import Driver, Initialised
 from tvm_cascade.tile.launch.dependent import Launch, wait_for_others
 from tvm_cascade.tile.skeletons.product.config import ProductConfig
-from tvm_cascade.tile.skeletons.product.consumer import Consumer, PromotedConsumer, ScaledConsumer
+from tvm_cascade.tile.skeletons.product.consumer import Consumer, PromotedConsumer
 from tvm_cascade.tile.skeletons.product.epilogue import Epilogue, MapEpilogue
 from tvm_cascade.tile.skeletons.product.feed import ProductFeed
 from tvm_cascade.tile.skeletons.product.raster import Raster, Tile
@@ -55,7 +55,7 @@ class Roles:
 
 def product_kernel(shape: MatrixProduct, config: ProductConfig, launch: Launch) -> ProductKernel:
     """The kernel of a product whose results are maps of its sums."""
-    kind = ScaledConsumer if shape.scales else PromotedConsumer if config.promoted else Consumer
+    kind = PromotedConsumer if config.promoted else Consumer
     return ProductKernel([shape], config, Roles(lambda feeds, _: MapEpilogue(feeds[0]), kind), launch.given)
 
 

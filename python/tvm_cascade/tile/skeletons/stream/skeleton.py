@@ -37,40 +37,16 @@ KERNELS: dict[type[Tiles], Callable[[TileProgram, Any, Launch], Driver]] = {
 """By the kind of a configuration."""
 
 
-class StreamSkeleton(Skeleton[Stream, TileProgram, Tiles]):
-    """Folds of a product of two matrices along its columns, on tensor cores."""
+class Attention(Skeleton[Stream, TileProgram, Tiles]):
+    """Folds of a product of two matrices along its columns, on tensor cores, in any division of labour."""
 
-    name, kind, covers = "stream", "tensor-core kernel", "folds of a matrix product"
-
+    kind = "tensor-core kernel"
     instructions = Instructions.WGMMA
     option = "tensor_cores"
-
-    def read(self, program: Program, group: Group) -> Stream:
-        """See `read_stream`."""
-        return read_stream(program, group)
 
     def plan(self, shape: Stream) -> TileProgram:
         """See `build_program`."""
         return build_program(shape)
-
-    def alternatives(self, program: TileProgram, setting: Setting) -> list[Tiles]:
-        """See `ranked_pieces` for few rows, `ranked_configs` for others; both where these leave processors idle."""
-        stream, gpu = program.stream, setting.gpu
-        few, rows = stream.few_rows, stream.extent(stream.row)
-        if few is None and stream.left.row is None and program.skip:
-            few = int(rows)
-        if few is not None:
-            return list[Tiles](ranked_pieces(program, gpu, few))
-        found = list[Tiles](ranked_configs(program, gpu))
-        items = items_of(found[0], stream)
-        if items is None or items >= gpu.processors or (program.skip and rows > found[0].rows):
-            return found  # in pieces, what is alive is asked of all rows of a place at once
-        with suppress(Unfit):
-            cuts = [cut for cut in ranked_pieces(program, gpu, found[0].rows) if cut.blocks > items]
-            if cuts and cuts[0].seconds(program, gpu) < found[0].seconds(program, gpu):
-                return [*cuts, *found]
-            found += cuts
-        return found
 
     def check(self, program: TileProgram, config: Tiles, setting: Setting) -> None:
         """Whether the hardware has what it takes, and sums of products are as exact as the options ask."""
@@ -88,7 +64,7 @@ class StreamSkeleton(Skeleton[Stream, TileProgram, Tiles]):
         return max(config.seconds(program, setting.gpu), moved)
 
     def _moving(self, program: TileProgram, config: Tiles, work: Work) -> Work:
-        return work.live(*live_shares(program, config.rows, config.columns)).on_tensor_cores
+        return work
 
     def fetches_ahead(self, config: Tiles) -> bool:
         """Where many rows share tiles."""
@@ -122,20 +98,49 @@ class StreamSkeleton(Skeleton[Stream, TileProgram, Tiles]):
         return True
 
 
-class HalvesSkeleton(StreamSkeleton):
-    """Stream kernels whose state two warp groups share, each with half of the columns."""
+class StreamSkeleton(Attention):
+    """Kernels whose warp groups have rows of their own."""
+
+    name, covers = "stream", "folds of a matrix product"
+
+    def read(self, program: Program, group: Group) -> Stream:
+        """See `read_stream`."""
+        return read_stream(program, group)
+
+    def alternatives(self, program: TileProgram, setting: Setting) -> list[Tiles]:
+        """See `ranked_pieces` for few rows, `ranked_configs` for others; both where these leave processors idle."""
+        stream, gpu = program.stream, setting.gpu
+        few, rows = stream.few_rows, stream.extent(stream.row)
+        if few is None and stream.left.row is None and program.skip:
+            few = int(rows)
+        if few is not None:
+            return list[Tiles](ranked_pieces(program, gpu, few))
+        found = list[Tiles](ranked_configs(program, gpu))
+        items = items_of(found[0], stream)
+        if items is None or items >= gpu.processors or (program.skip and rows > found[0].rows):
+            return found  # in pieces, what is alive is asked of all rows of a place at once
+        with suppress(Unfit):
+            cuts = [cut for cut in ranked_pieces(program, gpu, found[0].rows) if cut.blocks > items]
+            if cuts and cuts[0].seconds(program, gpu) < found[0].seconds(program, gpu):
+                return [*cuts, *found]
+            found += cuts
+        return found
+
+    def _moving(self, program: TileProgram, config: Tiles, work: Work) -> Work:
+        return work.live(*live_shares(program, config.rows, config.columns)).on_tensor_cores
+
+
+class HalvesSkeleton(Attention):
+    """Kernels whose state two warp groups share, each with half of the columns."""
 
     name, covers = "stream halves", "folds of a matrix product whose values are its own right operand"
 
     def read(self, program: Program, group: Group) -> Stream:
         """See `read_stream`; of values that are the right operand's own tile."""
-        stream = super().read(program, group)
+        stream = read_stream(program, group)
         check_shared(stream)
         return stream
 
     def alternatives(self, program: TileProgram, setting: Setting) -> list[Tiles]:
         """See `ranked_halves`."""
         return list[Tiles](ranked_halves(program, setting.gpu))
-
-    def _moving(self, program: TileProgram, config: Tiles, work: Work) -> Work:
-        return work
