@@ -91,6 +91,17 @@ def test_conditions_choose_between_vectors(per_element: bool, tmp_path: Path) ->
         assert "Used " in ptxas_report(cuda_source(scheduled(func)), tmp_path)
 
 
+def test_gathered_rows_move_16_bytes() -> None:
+    x, place = tensor("x", ROWS, LENGTH, dtype="float16"), tensor("place", ROWS, dtype="int64")
+    zero = tirx.const(0, "float16")
+    func = mapped(lambda i, j: tirx.if_then_else(place[i] >= 0, x[tirx.max(place[i], 0), j], zero), x, place)
+    assert lanes(func) == 8
+    rng = np.random.default_rng(5)
+    rows, places = rng.standard_normal((ROWS, LENGTH)).astype("float16"), rng.integers(-9, ROWS, ROWS)
+    (found,) = run_in_turn(scheduled(func), [rows, places]).values()
+    np.testing.assert_array_equal(found, np.where(places[:, None] >= 0, rows[places], 0))
+
+
 def of_truths(stored: str) -> tirx.PrimFunc:
     x, zero = tensor("x", FLAT, dtype="bool" if stored == "x" else "float32"), tirx.const(0, "float32")
     if stored == "o":
@@ -113,7 +124,8 @@ CASES: dict[str, tuple[tirx.PrimFunc, int]] = {
     "backwards": (one(lambda x, i, j: x[i, LENGTH - 1 - j]), 1),
     "from an odd place on": (one(lambda x, i, j: tirx.if_then_else(j > 0, x[i, j - 1], ZERO)), 1),
     "on a condition on each": (one(lambda x, i, j: tirx.if_then_else(j <= i, x[i, j], ZERO)), 1),
-    "on a condition on data": (one(lambda x, i, j: tirx.if_then_else(x[i, 0] > ZERO, x[i, j], ZERO)), 1),
+    "on data of a row": (one(lambda x, i, j: tirx.if_then_else(x[i, 0] > ZERO, x[i, j], ZERO)), 4),
+    "on data of each": (one(lambda x, i, j: tirx.if_then_else(x[i, j] > ZERO, x[i, j], ZERO)), 1),
     "few elements": (one(lambda x, i, j: x[i, j], rows=66), 2),
     "truth values computed": (of_truths(""), 4),
     "truth values read": (of_truths("x"), 1),

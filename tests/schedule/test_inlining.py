@@ -72,19 +72,38 @@ def through(indices: Callable[[object, object], tuple[object, object]]) -> tirx.
     return program(x, along("out", lambda i, j: t[i, j] + x[i, j], (ROWS, ROWS)))
 
 
-@pytest.mark.parametrize(
-    ("func", "left"),
-    [
-        (read_twice(lambda x: lambda i, j: x[i, j] * x[i, j]), ["plus", "square"]),
-        (read_twice(lambda x: lambda i, j: te.exp(x[i, j])), ["t", "plus", "square"]),
-        (of_few(lambda x: lambda j: x[0, j] + x[1, j]), ["out"]),
-        (of_few(lambda x: lambda j: te.exp(x[0, j])), ["t", "out"]),
-        (through(lambda i, j: (i, j)), ["out"]),
-        (through(lambda i, j: (j, i)), ["t", "out"]),
-    ],
-    ids=["cheap", "read twice", "cheap of few", "for many", "in order", "transposed"],
-)
-def test_what_stays(func: tirx.PrimFunc, left: list[str]) -> None:
+def apart(step: int) -> tirx.PrimFunc:
+    """x -> f(t)·t of every `step`th element of t = x + x, and of the one behind it."""
+    x = array("x", ROWS, step * LENGTH)
+    t = along("t", lambda i, j: x[i, j] + x[i, j], (ROWS, step * LENGTH))
+    a, b = along("a", lambda i, j: t[i, step * j]), along("b", lambda i, j: t[i, step * j + 1])
+    return program(x, along("out", lambda i, j: te.exp(a[i, j]) * b[i, j]))
+
+
+def of_more(rows: int) -> tirx.PrimFunc:
+    """x -> x[i]·t[i mod ROWS] of a map t that is a function, and of so many rows."""
+    x = array("x", rows, LENGTH)
+    t = along("t", lambda i, j: te.exp(x[i, j]))
+    return program(x, along("out", lambda i, j: x[i, j] * t[i % ROWS, j], (rows, LENGTH)))
+
+
+STAY: dict[str, tuple[tirx.PrimFunc, list[str]]] = {
+    "cheap": (read_twice(lambda x: lambda i, j: x[i, j] * x[i, j]), ["plus", "square"]),
+    "read twice": (read_twice(lambda x: lambda i, j: te.exp(x[i, j])), ["t", "plus", "square"]),
+    "cheap of few": (of_few(lambda x: lambda j: x[0, j] + x[1, j]), ["out"]),
+    "for many": (of_few(lambda x: lambda j: te.exp(x[0, j])), ["t", "out"]),
+    "in order": (through(lambda i, j: (i, j)), ["out"]),
+    "transposed": (through(lambda i, j: (j, i)), ["t", "out"]),
+    "interleaved": (apart(2), ["out"]),
+    "far apart": (apart(16), ["t", "a", "b", "out"]),
+    "a quarter more": (of_more(ROWS + 3), ["out"]),
+    "more": (of_more(ROWS + 4), ["t", "out"]),
+}
+
+
+@pytest.mark.parametrize("case", STAY)
+def test_what_stays(case: str) -> None:
+    func, left = STAY[case]
     assert names(inline_maps(func)) == left
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+import tvm
 from tvm import ir, sym, tirx
+from tvm.ir import transform
 
 from tvm_cascade.analysis.extent import Extent, extent_of
 from tvm_cascade.analysis.program import Program, Stage
@@ -21,6 +23,29 @@ class Kind(enum.Enum):
     MOVEMENT = "moves elements, one axis of the source to one of the result"
     RESHAPE = "moves elements, and joins or splits axes"
     OPAQUE = "is not read"
+
+
+_BY_ELEMENT = (Kind.ELEMENTWISE, Kind.MOVEMENT, Kind.RESHAPE)
+
+_PATTERN, _INJECTIVE, _UNREAD = "op_pattern", 2, 8
+"""The attribute that `FuseOps` reads, and TVM's numbers for functions of which each element is computed by itself, and
+for those that it cannot read."""
+
+
+@transform.module_pass(opt_level=0, name="AnnotateGathers")
+class AnnotateGathers:
+    """Gathers as what computes each element by itself, so that `FuseOps` merges them with what is around them.
+
+    `AnnotateTIROpPattern` cannot read a function whose indices are data.
+    """
+
+    def transform_module(self, mod: tvm.IRModule, _: transform.PassContext) -> tvm.IRModule:
+        """The module, of functions with patterns."""
+        for var, func in mod.functions_items():
+            pattern = func.attrs.get(_PATTERN) if isinstance(func, tirx.PrimFunc) and func.attrs else None
+            if pattern == _UNREAD and operator_of(func).kind in _BY_ELEMENT:
+                mod.update_func(var, func.with_attr(_PATTERN, _INJECTIVE))
+        return mod
 
 
 @dataclass(frozen=True)

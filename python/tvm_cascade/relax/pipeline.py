@@ -29,6 +29,7 @@ from tvm_cascade.plan.plan import Plan
 from tvm_cascade.relax.first import called_again, first_callees, with_first_call
 from tvm_cascade.relax.fuse_cascades import cascades_fused, plans_for
 from tvm_cascade.relax.given import given_operands
+from tvm_cascade.relax.kinds import AnnotateGathers
 from tvm_cascade.relax.narrowing import narrowed
 from tvm_cascade.relax.shapes import WriteExtentsAlike
 from tvm_cascade.relax.surroundings import Plans
@@ -50,6 +51,7 @@ _DISPATCHED = (
 
 _GROUPED = (
     relax.transform.AnnotateTIROpPattern(),
+    AnnotateGathers(),
     relax.transform.FoldConstant(),
     relax.transform.FuseOps(),
     relax.transform.FuseTIR(),

@@ -9,7 +9,8 @@
                        out[i, 8·g : 8·g + 8] = out8
 
 A map is one where all that it reads has neighbours where its result has them, or one value for all of a group: along
-joined and split axes, and in the parts of a concatenation, whose conditions are decided for whole groups.
+joined and split axes, in rows that data name, and in the parts of a concatenation, whose conditions are decided for
+whole groups.
 """
 
 from __future__ import annotations
@@ -80,9 +81,8 @@ def _in_vectors(statement: tirx.Stmt, gpu: Gpu) -> tirx.Stmt | None:
 
 
 def _lanes(plan: BlockPlan, axis: int, gpu: Gpu) -> int:
-    """Elements of a vector, at most: of the widest dtype that is moved; fewer where threads would be few."""
-    moved = [plan.dtype, *(dtype_of(load.buffer) for load in plan.loads)]
-    extent, lanes = plan.extents[axis], _BYTES // max(int(tvm.DataType(dtype).itemsize) for dtype in moved)
+    """Elements of a vector, at most; fewer where threads would be few."""
+    extent, lanes = plan.extents[axis], _BYTES // tvm.DataType(plan.dtype).itemsize
     elements = product(plan.extents.values())
     while lanes > 1 and (not isinstance(extent, int) or extent % lanes):
         lanes //= 2
@@ -175,7 +175,10 @@ class _Writer:
         known = next((v for v in self.vectors if same(v.load, plain) and _alike(v.conditions, conditions)), None)
         if known is None:
             name = f"{load.source.name}_vector"
-            known = _Vector(plain, conditions, _registers(name, self.lanes, dtype_of(load.source)))
+            dtype = dtype_of(load.source)
+            if self.lanes * tvm.DataType(dtype).itemsize > _BYTES:
+                raise _NoVector
+            known = _Vector(plain, conditions, _registers(name, self.lanes, dtype))
             self.vectors.append(known)
         return tirx.BufferLoad(known.registers, [self.lane])
 
@@ -196,8 +199,11 @@ class _Writer:
         Raises
         ------
         _NoVector
-            Where they may differ, or depend on data.
+            Where they may differ.
         """
+        condition = self.analyzer.simplify(condition)
+        if not uses(condition, [self.lane]):
+            return condition, tirx.Not(condition)
         first = substitute(condition, {self.lane: tirx.const(0, dtype_of(self.lane))})
         both = tuple(self.analyzer.simplify(known) for known in (first, tirx.Not(first)))
         for known, told in zip(both, (condition, tirx.Not(condition)), strict=True):

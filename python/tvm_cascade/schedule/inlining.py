@@ -12,21 +12,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import tvm
 import tvm_ffi
 from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 from tvm.s_tir.schedule.schedule import ScheduleError
 
 from tvm_cascade.analysis.expression import selection_of
-from tvm_cascade.analysis.extent import product
+from tvm_cascade.analysis.extent import Extent, product
+from tvm_cascade.analysis.tir import dtype_of, same
 from tvm_cascade.schedule.nests import Access, BlockPlan, plan_nest, read_nests
 from tvm_cascade.schedule.private_copy import private_copy
 from tvm_cascade.transform.nest import OPAQUE
 
 __all__ = ["inline_maps"]
 
-_MOST_LOADS = 16
-"""Loads of one value: what is inlined into itself again and again may double each time."""
+_MOST_LOADS, _MOST_TENSORS = 64, 16
+"""Loads of one value, and different ones of them: what is inlined into itself again and again may double each time."""
+
+_MORE = 1.25
+"""Times the values of a map that its readers may compute in its place: writing and reading a value takes as long as
+computing several."""
+
+_SECTOR = 32
+"""Bytes that memory moves at once: neighbours that are no further apart are read with each other."""
 
 
 def inline_maps(func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -89,9 +98,29 @@ def _is_taken_in(func: tirx.PrimFunc, plan: BlockPlan, candidates: Sequence[_Can
     readers = [one for one in candidates for access in one.plan.loads if access.buffer.same_as(buffer)]
     if not readers or not all(one.is_plain for one in readers):
         return False
-    if max(len(one.plan.loads) + len(plan.loads) for one in readers) > _MOST_LOADS:
+    loads = [(*one.plan.loads, *plan.loads) for one in readers]
+    if max(map(len, loads)) > _MOST_LOADS or max(map(_different, loads)) > _MOST_TENSORS:
         return False
-    return not _calls(plan) or (len(readers) == 1 and _size(readers[0].plan) == _size(plan))
+    return not _calls(plan) or _computes_few(plan, [one.plan for one in readers])
+
+
+def _different(loads: Sequence[Access]) -> int:
+    """How many loads there are, those of the same elements counted once."""
+    found: list[Access] = []
+    for load in loads:
+        if not any(
+            load.buffer.same_as(other.buffer) and all(map(same, load.indices, other.indices)) for other in found
+        ):
+            found.append(load)
+    return len(found)
+
+
+def _computes_few(plan: BlockPlan, readers: Sequence[BlockPlan]) -> bool:
+    """Whether readers compute few more values of a map than it has; a reader counts once for each load."""
+    own, *others = (_size(one) for one in (plan, *readers))
+    if isinstance(own, int) and all(isinstance(other, int) for other in others):
+        return sum(others) <= _MORE * own
+    return len(others) == 1 and bool(others[0] == own)
 
 
 def _is_map(plan: BlockPlan) -> bool:
@@ -106,10 +135,11 @@ def _moves_lines(plan: BlockPlan) -> bool:
 
 def _is_far(plan: BlockPlan, access: Access, axis: int) -> bool:
     """A step that is not known is one within a line: of a reshape, or of a concatenation."""
-    return plan.step(access, axis) not in (0, 1, None)
+    step = plan.step(access, axis)
+    return step is not None and abs(step) * tvm.DataType(dtype_of(access.buffer)).itemsize > _SECTOR
 
 
-def _size(plan: BlockPlan) -> object:
+def _size(plan: BlockPlan) -> Extent:
     return product(plan.extents[axis] for axis in plan.own)
 
 
