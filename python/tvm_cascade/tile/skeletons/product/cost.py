@@ -93,6 +93,7 @@ class Sizes:
     Attributes
     ----------
     stored : bytes of all outputs for one element of the result.
+    most : bytes of all that right operands are gathered from.
     """
 
     rows: int
@@ -101,12 +102,13 @@ class Sizes:
     places: int
     sums: int
     stored: int
+    most: float = math.inf
 
     @property
     def bytes(self) -> float:
         """From and to memory."""
-        operands = self.steps * DEPTH_BYTES * (self.rows + self.sums * self.columns)
-        return float(self.places * (operands + self.stored * self.rows * self.columns))
+        left, right = (self.places * self.steps * DEPTH_BYTES * n for n in (self.rows, self.sums * self.columns))
+        return left + min(right, self.most) + float(self.places * self.stored * self.rows * self.columns)
 
 
 def sizes_of(shape: MatrixProduct) -> Sizes:
@@ -114,7 +116,8 @@ def sizes_of(shape: MatrixProduct) -> Sizes:
     rows, columns = _number(shape.left.line.extent), _number(shape.right.line.extent)
     places, steps = _number(product(shape.extent(var) for var in shape.batch)), _number(steps_of(shape))
     stored = sum(tvm.DataType(dtype_of(output.buffer)).itemsize for output in shape.outputs)
-    return Sizes(rows, columns, steps, places, len(shape.rights), stored)
+    gathered = [math.prod(map(_number, s.operand.shape)) * s.operand.size for s in shape.rights if s.is_gathered]
+    return Sizes(rows, columns, steps, places, len(shape.rights), stored, sum(gathered) if gathered else math.inf)
 
 
 def seconds(shape: MatrixProduct, sizes: Sizes, config: ProductConfig, gpu: Gpu, exchanges: bool = True) -> float:

@@ -4,8 +4,9 @@
                    1 3 5 7
                    8 10 …
 
-Tiles that are computed together then share their operands in the L2 cache. The last tiles of rows and of columns end
-where the result does.
+Tiles that are computed together then share their operands in the L2 cache. A product of a batch comes after the other;
+where data say which right operand each has, neighbours have the same one mostly, and bands go on from one to the next.
+The last tiles of rows and of columns end where the result does.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ class Raster:
         self.down = (kernel_extent(shape.left.line.extent) + (down - 1)) // down
         self.across = (kernel_extent(shape.right.line.extent) + (across - 1)) // across
         self.places = kernel_extent(product(shape.extent(var) for var in shape.batch))
+        self.joined = any(side.is_gathered for side in shape.rights)
 
     @property
     def shares(self) -> ir.Expr:
@@ -92,12 +94,15 @@ class Raster:
 
     def _place(self, share: ir.Expr, rank: ir.Expr | int) -> tuple[ir.Expr, ir.Expr, dict[tirx.Var, ir.Expr]]:
         """The number of a share's tile of rows, its number across, and where it is in the batch."""
-        config, per_place = self.config, self.down * self.across
-        index, rest = bind("index", share % per_place), share // per_place
+        config, down = self.config, self.down * self.places if self.joined else self.down
+        index, rest = bind("index", share % (down * self.across)), share // (down * self.across)
         band = bind("band", index // (self.across * config.band))
-        height = bind("height", tirx.min(self.down - band * config.band, config.band))
+        height = bind("height", tirx.min(down - band * config.band, config.band))
         inside = bind("inside", index - band * (self.across * config.band))
-        row = (band * config.band + inside % height) * config.cluster + rank
+        place = band * config.band + inside % height
+        if self.joined:
+            rest, place = place // self.down, place % self.down
+        row = place * config.cluster + rank
         return row, inside // height, digits(rest, self.shape.batch, self.shape.extent, self._computed)
 
     def _computed(self, name: str, value: ir.Expr) -> ir.Expr:

@@ -19,7 +19,7 @@ from tvm_cascade.analysis.extent import Extent, extent_of, same_extent
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.program import Program
-from tvm_cascade.analysis.tir import dtype_of, variables_of
+from tvm_cascade.analysis.tir import dtype_of, loads_of, variables_of
 from tvm_cascade.tile.operand import (
     COPY_ALIGNMENT,
     MATRIX_DTYPES,
@@ -79,6 +79,11 @@ class Side:
     def piece(self) -> int:
         """Bytes that a thread copies at once, which rows are multiples of."""
         return next((n for n in _PIECES if self.row_bytes % n == 0), self.operand.size)
+
+    @property
+    def is_gathered(self) -> bool:
+        """Whether data say where it is in its tensor."""
+        return any(loads_of(index) for index in self.operand.indices)
 
     @property
     def row_bytes(self) -> int:
