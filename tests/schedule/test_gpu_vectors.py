@@ -102,6 +102,17 @@ def test_gathered_rows_move_16_bytes() -> None:
     np.testing.assert_array_equal(found, np.where(places[:, None] >= 0, rows[places], 0))
 
 
+def test_pairs_are_loaded_together() -> None:
+    """A gate and what it gates are neighbours, as GPT-OSS stores them."""
+    x = tensor("x", ROWS, 2 * LENGTH, dtype="float16")
+    func = mapped(lambda i, j: tirx.max(x[i, 2 * j], ZERO.astype("float16")) * x[i, 2 * j + 1], x)
+    text = scheduled(func).script()
+    assert text.count("T.vectorized(8)") == text.count("T.vectorized(4)") == 1
+    given = np.random.default_rng(6).standard_normal((ROWS, 2 * LENGTH)).astype("float16")
+    (found,) = run_in_turn(scheduled(func), [given]).values()
+    np.testing.assert_array_equal(found, np.maximum(given[:, ::2], 0) * given[:, 1::2])
+
+
 def of_truths(stored: str) -> tirx.PrimFunc:
     x, zero = tensor("x", FLAT, dtype="bool" if stored == "x" else "float32"), tirx.const(0, "float32")
     if stored == "o":

@@ -10,14 +10,15 @@
 
 A map is one where all that it reads has neighbours where its result has them, or one value for all of a group: along
 joined and split axes, in rows that data name, and in the parts of a concatenation, whose conditions are decided for
-whole groups.
+whole groups. Of pairs, as of gates beside what they gate, both are loaded, and each is taken from the same registers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import tvm
 import tvm_ffi
@@ -39,6 +40,8 @@ VECTORS = "vectors"
 
 _BYTES = 16
 """That a thread moves at once."""
+
+_VECTORIZED, _UNROLLED = tirx.ForKind.VECTORIZED, tirx.ForKind.UNROLLED
 
 
 def with_vectors(func: tirx.PrimFunc, gpu: Gpu) -> tirx.PrimFunc:
@@ -96,19 +99,48 @@ class _NoVector(Exception):
 
 
 @dataclass(frozen=True)
+class _Run:
+    """Neighbours in memory, of which every `step`th is asked for, from `start` on.
+
+    Attributes
+    ----------
+    first : indices of the first neighbour.
+    count : how many there are.
+    """
+
+    first: tuple[ir.Expr, ...]
+    count: int
+    step: int
+    start: int
+
+    def at(self, place: tirx.Var) -> list[ir.Expr]:
+        """The indices of a neighbour."""
+        return [*self.first[:-1], self.first[-1] + place]
+
+
+@dataclass(frozen=True)
 class _Vector:
     """Neighbours in registers.
 
     Attributes
     ----------
-    load : of one of them.
+    run : in a buffer.
     conditions : on which they are loaded.
-    registers : that hold them.
     """
 
-    load: ir.TensorLoad
+    buffer: tirx.Var
+    run: _Run
     conditions: tuple[ir.Expr, ...]
-    registers: tirx.Var
+
+    @cached_property
+    def registers(self) -> tirx.Var:
+        """That hold them."""
+        return _registers(f"{self.buffer.name}_vector", self.run.count, dtype_of(self.buffer))
+
+    def holds(self, other: _Vector) -> bool:
+        """Whether these are the same neighbours, loaded on the same conditions."""
+        known = self.buffer.same_as(other.buffer) and self.run.count == other.run.count
+        return known and _alike(self.run.first, other.run.first) and _alike(self.conditions, other.conditions)
 
 
 @dataclass
@@ -136,6 +168,8 @@ class _Writer:
             return self._selection(expression, *chosen)
         if operands := operands_of(expression):
             return with_operands(expression, [self.value(operand) for operand in operands])
+        if not uses(expression, [self.lane]):
+            return expression
         loads = loads_of(expression)
         if any(selection_of(found) is not None for found in _inside(expression)):
             raise _NoVector
@@ -144,13 +178,13 @@ class _Writer:
             expression, (ir.TensorLoad, lambda load: next(new for old, new in known if same(old, load)))
         )
 
-    def along(self, buffer: tirx.Var, indices: Sequence[ir.Expr]) -> list[ir.Expr] | None:
-        """The indices of a vector, whose last one counts its elements; None where all are one and the same.
+    def along(self, buffer: tirx.Var, indices: Sequence[ir.Expr]) -> _Run | None:
+        """The neighbours that indices run along; None where all are one and the same.
 
         Raises
         ------
         _NoVector
-            Where they are no neighbours, from a multiple of their number on.
+            Where they are none, from a multiple of their number on, nor every other one of them.
         """
         indices = [self.analyzer.simplify(index) for index in indices]
         if not any(uses(index, [self.lane]) for index in indices):
@@ -158,29 +192,25 @@ class _Writer:
         zero = tirx.const(0, dtype_of(self.lane))
         first = [self.analyzer.simplify(substitute(index, {self.lane: zero})) for index in indices]
         moved = [self.analyzer.can_prove_equal(one, other) for one, other in zip(indices[:-1], first[:-1], strict=True)]
-        whole = self.analyzer.can_prove(tirx.floormod(first[-1], self.lanes).equal(0))
-        if not all(moved) or not whole or not self.analyzer.can_prove_equal(indices[-1], first[-1] + self.lane):
-            raise _NoVector
-        width = extent_of(buffer.ty.shape[-1])
-        if not isinstance(width, int) or width % self.lanes or dtype_of(buffer) == "bool":
+        step = next((n for n in (1, 2) if self.analyzer.can_prove_equal(indices[-1], first[-1] + n * self.lane)), 0)
+        width, dtype = extent_of(buffer.ty.shape[-1]), dtype_of(buffer)
+        if not all(moved) or not step or dtype == "bool":
             raise _NoVector  # TVM's CUDA text has vectors of two bytes for each truth value, and a buffer has one
-        return [*first[:-1], first[-1] + self.lane]
+        count, bytes_of_one = step * self.lanes, tvm.DataType(dtype).itemsize
+        whole = [at for at in range(step) if self.analyzer.can_prove(tirx.floormod(first[-1] - at, count).equal(0))]
+        if not isinstance(width, int) or width % count or not whole or count * bytes_of_one > _BYTES:
+            raise _NoVector
+        return _Run((*first[:-1], self.analyzer.simplify(first[-1] - whole[0])), count, step, whole[0])
 
     def _load(self, load: ir.TensorLoad) -> ir.Expr:
-        indices = self.along(load.source, load.indices)
-        if indices is None:
+        run = self.along(load.source, load.indices)
+        if run is None:
             return tirx.BufferLoad(load.source, [self.analyzer.simplify(index) for index in load.indices])
-        plain = tirx.BufferLoad(load.source, indices)
-        conditions = tuple(self.conditions)
-        known = next((v for v in self.vectors if same(v.load, plain) and _alike(v.conditions, conditions)), None)
-        if known is None:
-            name = f"{load.source.name}_vector"
-            dtype = dtype_of(load.source)
-            if self.lanes * tvm.DataType(dtype).itemsize > _BYTES:
-                raise _NoVector
-            known = _Vector(plain, conditions, _registers(name, self.lanes, dtype))
+        vector = _Vector(load.source, run, tuple(self.conditions))
+        known = next((one for one in self.vectors if one.holds(vector)), vector)
+        if known is vector:
             self.vectors.append(known)
-        return tirx.BufferLoad(known.registers, [self.lane])
+        return tirx.BufferLoad(known.registers, [self.lane if run.step == 1 else self.lane * run.step + run.start])
 
     def _selection(self, expression: ir.Expr, condition: ir.Expr, chosen: ir.Expr, other: ir.Expr) -> ir.Expr:
         """A selection: loads of a branch are made where its condition holds, which is decided for all of a group."""
@@ -257,12 +287,12 @@ def _written(nest: LoopNest, plan: BlockPlan, axis: int, lanes: int) -> tirx.Stm
     writer, place = _Writer(lane, lanes, analyzer), {variable: group * lanes + lane}
     target = writer.along(store.buffer, [substitute(index, place) for index in store.indices])
     value = writer.value(substitute(store.value, place))
-    if target is None:
+    if target is None or target.step > 1:
         raise _NoVector
     out = _registers(f"{store.buffer.name}_vector", lanes, dtype_of(store.buffer))
     body = [_loaded(writer, vector) for vector in writer.vectors]
-    body.append(_each(writer, tirx.BufferStore(out, value, [lane]), tirx.ForKind.UNROLLED))
-    body.append(_each(writer, tirx.BufferStore(store.buffer, tirx.BufferLoad(out, [lane]), target)))
+    body.append(_each(lane, lanes, lambda e: tirx.BufferStore(out, substitute(value, {lane: e}), [e]), _UNROLLED))
+    body.append(_each(lane, lanes, lambda e: tirx.BufferStore(store.buffer, tirx.BufferLoad(out, [e]), target.at(e))))
     block = s_tir.SBlock(
         iters, [], [], nest.block.name_hint, tirx.SeqStmt(body),
         alloc_buffers=[*(vector.registers for vector in writer.vectors), out],
@@ -280,17 +310,19 @@ def _written(nest: LoopNest, plan: BlockPlan, axis: int, lanes: int) -> tirx.Stm
     return statement
 
 
-def _each(writer: _Writer, store: tirx.BufferStore, kind: int = tirx.ForKind.VECTORIZED) -> tirx.Stmt:
-    """A store for each place of a group, under a variable of its own."""
-    own = tirx.Var("e", dtype_of(writer.lane))
-    body = tvm_ffi.structural_map(store, (ir.Var, lambda var: own if var.same_as(writer.lane) else var))
-    zero = tirx.const(0, dtype_of(own))
-    return tirx.For(own, zero, tirx.const(writer.lanes, dtype_of(own)), kind, body)
+def _each(lane: tirx.Var, count: int, made: Callable[[tirx.Var], tirx.Stmt], kind: int = _VECTORIZED) -> tirx.Stmt:
+    """A statement for each of so many places, under a variable of its own."""
+    own = tirx.Var("e", dtype_of(lane))
+    return tirx.For(own, tirx.const(0, dtype_of(own)), tirx.const(count, dtype_of(own)), kind, made(own))
 
 
 def _loaded(writer: _Writer, vector: _Vector) -> tirx.Stmt:
     """The load of neighbours, where their conditions hold."""
-    made = _each(writer, tirx.BufferStore(vector.registers, vector.load, [writer.lane]))
+
+    def one(e: tirx.Var) -> tirx.Stmt:
+        return tirx.BufferStore(vector.registers, tirx.BufferLoad(vector.buffer, vector.run.at(e)), [e])
+
+    made = _each(writer.lane, vector.run.count, one)
     for condition in reversed(vector.conditions):
         made = tirx.IfThenElse(condition, made, None)
     return made

@@ -27,7 +27,7 @@ from tvm_cascade.transform.nest import OPAQUE
 
 __all__ = ["inline_maps"]
 
-_MOST_LOADS, _MOST_TENSORS = 64, 16
+_MOST_LOADS, _MOST_TENSORS = 128, 16
 """Loads of one value, and different ones of them: what is inlined into itself again and again may double each time."""
 
 _MORE = 1.25

@@ -87,7 +87,7 @@ def _inside(position: Any, extent: Any) -> Any:
     """The position as a number from 0 to the last one."""
     last = tirx.const(-1, "int64") + extent
     wide = position.astype("int64")
-    counted = tirx.if_then_else(wide < 0, wide + extent, wide)
+    counted = wide + tirx.if_then_else(wide < 0, extent, tirx.const(0, "int64"))
     return tirx.max(tirx.min(counted, last), tirx.const(0, "int64"))
 
 

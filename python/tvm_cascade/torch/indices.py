@@ -183,7 +183,7 @@ def _last_writers(site: Site, index: relax.Expr, extent: Any) -> relax.Expr:
 
 def _wrapped(position: Any, extent: Any) -> Any:
     """A position, counted from the end where it is negative."""
-    return tirx.if_then_else(position < 0, position + extent, position)
+    return position + tirx.if_then_else(position < 0, extent, 0)
 
 
 def scatter(how: str) -> Callable[[Site], relax.Expr]:
