@@ -5,12 +5,13 @@ t[b, s, k] of [B, S, K], along b and s   ->   t[l, k] of [BÂ·S, K], along l = bÂ
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tvm import ir, tirx
 
 from tvm_cascade.analysis.extent import Extent, as_index, extent_of, product, same_extent
+from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.tir import dtype_of, uses
 from tvm_cascade.tile.operand import runs_along
 from tvm_cascade.tile.reshape import taken_apart
@@ -83,11 +84,12 @@ class View:
         return View((*shape[:first], whole, *shape[end:]), (*indices[:first], line.var, *indices[end:]))
 
 
-def line_of(variables: Sequence[tirx.Var], extents: Sequence[Extent]) -> Line:
+def line_of(variables: Sequence[tirx.Var], extents: Mapping[tirx.Var, Extent]) -> Line:
     """The line of some variables."""
+    own = tuple(lookup(extents, var) for var in variables)
     if len(variables) == 1:
-        return Line(variables[0], tuple(variables), tuple(extents))
-    return Line(tirx.Var("_".join(v.name for v in variables), "int32"), tuple(variables), tuple(extents))
+        return Line(variables[0], tuple(variables), own)
+    return Line(tirx.Var("_".join(v.name for v in variables), "int32"), tuple(variables), own)
 
 
 def in_order(view: View, variables: Sequence[tirx.Var]) -> list[tirx.Var]:

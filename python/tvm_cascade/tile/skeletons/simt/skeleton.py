@@ -10,13 +10,14 @@ from tvm_cascade.devices.device import Instructions
 from tvm_cascade.tile.estimate import Work
 from tvm_cascade.tile.launch.dependent import Launch
 from tvm_cascade.tile.operand import Unfit
+from tvm_cascade.tile.product.matrix import MatrixProduct
 from tvm_cascade.tile.skeleton import Setting, Skeleton
 from tvm_cascade.tile.skeletons.simt.config import LANES, CoreConfig, clocks, ranked_core_configs
 from tvm_cascade.tile.skeletons.simt.kernel import CoreKernel
-from tvm_cascade.tile.skeletons.simt.shape import CoreProduct, read_core_product
+from tvm_cascade.tile.skeletons.simt.shape import is_of_halves, read_core_product
 
 
-class CoreSkeleton(Skeleton[CoreProduct, CoreProduct, CoreConfig]):
+class CoreSkeleton(Skeleton[MatrixProduct, MatrixProduct, CoreConfig]):
     """Products of two matrices that tensor cores do not take, and maps of their elements."""
 
     name, kind, covers = "cores", "CUDA-core kernel", "matrix products on CUDA cores"
@@ -24,36 +25,38 @@ class CoreSkeleton(Skeleton[CoreProduct, CoreProduct, CoreConfig]):
     option = "row_kernels"
     last = True
 
-    def read(self, program: Program, group: Group) -> CoreProduct:
+    def read(self, program: Program, group: Group) -> MatrixProduct:
         """See `read_core_product`."""
         return read_core_product(program, group)
 
-    def plan(self, shape: CoreProduct) -> CoreProduct:
+    def plan(self, shape: MatrixProduct) -> MatrixProduct:
         """The shape itself: nothing is folded but products."""
         return shape
 
-    def alternatives(self, program: CoreProduct, setting: Setting) -> list[CoreConfig]:
+    def alternatives(self, program: MatrixProduct, setting: Setting) -> list[CoreConfig]:
         """See `ranked_core_configs`."""
         return ranked_core_configs(program, setting.gpu)
 
-    def check(self, program: CoreProduct, config: CoreConfig, setting: Setting) -> None:
+    def check(self, program: MatrixProduct, config: CoreConfig, setting: Setting) -> None:
         """Whether tensor cores do not take the operands as they are, and a block has what it takes."""
-        if Instructions.WGMMA in setting.gpu.instructions and setting.options.tensor_cores and program.is_of_halves:
-            raise Unfit(f"{' and '.join(map(str, program.terms.loads))} are {program.left.dtype}, for tensor cores")
+        if Instructions.WGMMA in setting.gpu.instructions and setting.options.tensor_cores and is_of_halves(program):
+            raise Unfit(
+                f"{' and '.join(str(side.load) for side in program.sides)} are {program.left.dtype}, for tensor cores"
+            )
         if reason := config.why_not(program, setting.gpu):
             raise Unfit(f"{config}: {reason}")
 
-    def emit(self, program: CoreProduct, config: CoreConfig, name: str, _launch: Launch) -> tirx.PrimFunc:
+    def emit(self, program: MatrixProduct, config: CoreConfig, name: str, _launch: Launch) -> tirx.PrimFunc:
         """See `CoreKernel`."""
         return CoreKernel(program, config).build(name)
 
-    def seconds(self, program: CoreProduct, config: CoreConfig, work: Work, setting: Setting) -> float:
+    def seconds(self, program: MatrixProduct, config: CoreConfig, work: Work, setting: Setting) -> float:
         """The busiest processor's clocks, or what the memory takes; see `clocks`."""
         gpu = setting.gpu
         rate = gpu.operations_per_second / (gpu.processors * LANES)
         memory = work.bytes / (gpu.memory_bytes_per_second * self.memory_share) if gpu.memory_bytes_per_second else 0.0
         return max(memory, clocks(config, program, gpu) / rate if rate else 0.0)
 
-    def fast_math(self, program: CoreProduct) -> bool:
+    def fast_math(self, program: MatrixProduct) -> bool:
         """Never: small numbers are kept, and maps are exact."""
         return False

@@ -260,11 +260,9 @@ class RowValues:
     @cached_property
     def finishes(self) -> dict[sp.Symbol, Hoisted]:
         """Each result over the sums of products and values of rows."""
-        fold, shape = self.shape.product.fold, self.shape
-        lifted = {
-            state: lift.xreplace({shape.product.product: state})
-            for state, lift in zip(shape.sums, shape.product.lifts, strict=True)
-        }
+        shape = self.shape
+        fold = shape.product.fold.group.fold
+        lifted = {state: one.number * state for state, one in zip(shape.sums, shape.product.sums, strict=True)}
         rows = [statistic.component.symbol for statistic in shape.statistics]
         found: dict[sp.Symbol, Hoisted] = {}
         plain: dict[sp.Symbol, sp.Expr] = {}

@@ -9,7 +9,6 @@ is read once, for both. An element e that is no plain load is computed in regist
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -18,18 +17,17 @@ from tvm import ir, tirx
 
 from tvm_cascade.algebra.fold import Component
 from tvm_cascade.algebra.reducer import MAX, MIN, SUM
-from tvm_cascade.analysis.expression import AtomTable, widens
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program
-from tvm_cascade.analysis.tir import dtype_of, loads_of, variables_of
+from tvm_cascade.analysis.tir import dtype_of, loads_of
 from tvm_cascade.symbolic.functions import Round
-from tvm_cascade.symbolic.rounding import FORMATS
 from tvm_cascade.tile.factors import find_factors
+from tvm_cascade.tile.fragment import DTYPE
 from tvm_cascade.tile.operand import PACKED_DTYPES, Unfit, plain_value
-from tvm_cascade.tile.output import Output, read_outputs
-from tvm_cascade.tile.product.terms import PRODUCT, terms_of
-from tvm_cascade.tile.skeletons.product.shape import DEPTH_BYTES, MOST_SUMS, SUMMED_IN, MatrixProduct, product_of
+from tvm_cascade.tile.product.fold import ProductFold, Sum, check_summed, read_fold
+from tvm_cascade.tile.product.matrix import MatrixProduct, choices_of
+from tvm_cascade.tile.skeletons.product.shape import DEPTH_BYTES, MOST_SUMS, SUMMED_IN, for_tensor_cores
 
 _SUMMED = (SUM, MAX, MIN)
 """Reducers of statistics that lanes exchange by themselves."""
@@ -121,43 +119,32 @@ def read_gauged(program: Program, group: Group) -> GaugedProduct:
     Unfit
         Where the group does not have it, or the function has more to do than the group and maps of its results.
     """
-    group = _with_columns_in_common(group)
-    outputs, results = read_outputs(program, group)
-    group = dataclasses.replace(group, fold=group.fold.restricted_to(results))
-    if group.fold.references:
-        moving = ", ".join(str(reference.tracks) for reference in group.fold.references)
-        raise Unfit(f"{', '.join(group.names)} move with {moving}, which is known at the end of a row alone")
-    table = _Leaves(())
-    forms = {atom.symbol: table.form(atom.expression) for atom in group.atoms.atoms.values()}
-    lifts = {component: component.lift.xreplace(forms) for component in group.fold.components}
-    sides = {component: _sides(lift, table, outputs) for component, lift in lifts.items()}
-    products = [component for component in lifts if sides[component] is not None]
-    if not 1 <= len(products) <= MOST_SUMS or any(component.reducer is not SUM for component in products):
-        raise Unfit(f"{', '.join(group.names)} hold {len(products)} sums of products; the shape has one to {MOST_SUMS}")
-    found = [side for component in products if (side := sides[component]) is not None]
-    left = found[0].left
-    if any(side.left != left for side in found):
-        raise Unfit(f"{', '.join(group.names)} are products that have no left operand in common")
-    load, loaded = _loaded(left, table, group)
-    loads = (load, *(side.right for side in found))
-    scales = tuple(side.factor * PRODUCT for side in found)
-    product = product_of(terms_of(program, group, outputs, loads, scales, (SUM_DTYPE,), SUMMED_IN))
-    statistics = tuple(Statistic(c, lift) for c, lift in lifts.items() if c not in products)
-    dtype = product.left.operand.dtype
+    fold = read_fold(program, _with_columns_in_common(group))
+    if references := fold.group.fold.references:
+        moving = ", ".join(str(reference.tracks) for reference in references)
+        raise Unfit(f"{fold.name} move with {moving}, which is known at the end of a row alone")
+    sides = {component: side for component, lift in fold.lifts.items() if (side := _sides(lift, fold)) is not None}
+    if not 1 <= len(sides) <= MOST_SUMS or any(component.reducer is not SUM for component in sides):
+        raise Unfit(f"{fold.name} hold {len(sides)} sums of products; the shape has one to {MOST_SUMS}")
+    left = next(iter(sides.values())).left
+    if any(side.left != left for side in sides.values()):
+        raise Unfit(f"{fold.name} are products that have no left operand in common")
+    load, loaded = _loaded(left, fold)
+    check_summed(fold.tensors, (DTYPE,), SUMMED_IN)
+    tensors = [fold.group.member_of(component.owner).stage.buffer for component in sides]
+    sums = tuple(
+        Sum(tensor, fold.axis, fold.rows, side.factor, (), load, side.right)
+        for tensor, side in zip(tensors, sides.values(), strict=True)
+    )
+    product = for_tensor_cores(choices_of(fold, sums, fold.outputs))
+    statistics = tuple(Statistic(c, lift) for c, lift in fold.lifts.items() if c not in sides)
+    dtype = product.left.dtype
     if left != loaded and statistics and not isinstance(left, Round) and dtype not in _OF_ANY_RANGE:
-        raise Unfit(f"{_name(table.sources[loaded])} before its gauge may be beyond {dtype}, which it is rounded to")
+        raise Unfit(
+            f"{_name(fold.leaves.sources[loaded])} before its gauge may be beyond {dtype}, which it is rounded to"
+        )
     element = _without_round(left, dtype)
-    return _checked(program, group, product, [c.symbol for c in products], element, statistics, loaded, table)
-
-
-class _Leaves(AtomTable):
-    """Leaves that are tensors: what is rounded is a formula as well."""
-
-    def form(self, expression: ir.Expr) -> sp.Expr:
-        """See `AtomTable.form`."""
-        if isinstance(expression, ir.prim.Cast) and dtype_of(expression) in FORMATS and not widens(expression):
-            return Round(self.form(expression.value), sp.Symbol(dtype_of(expression)))
-        return super().form(expression)
+    return _checked(product, [c.symbol for c in sides], element, statistics, loaded)
 
 
 def _name(source: ir.Expr) -> str:
@@ -172,10 +159,6 @@ def _with_columns_in_common(group: Group) -> Group:
     return joint if joint is not None and len(joint.members) == len(group.members) else group
 
 
-SUM_DTYPE = "float32"
-"""Of sums of products, and of statistics."""
-
-
 @dataclass(frozen=True)
 class _Sides:
     """A lift as factor·left·right."""
@@ -185,14 +168,12 @@ class _Sides:
     right: ir.TensorLoad
 
 
-def _sides(lift: sp.Expr, table: AtomTable, outputs: Sequence[Output]) -> _Sides | None:
+def _sides(lift: sp.Expr, fold: ProductFold) -> _Sides | None:
     """The product that a lift is: its right operand runs along the contiguous dimension of the outputs; else None."""
-    columns = [output.indices[-1] for output in outputs if output.indices and isinstance(output.indices[-1], ir.Var)]
+    columns = [output.indices[-1] for output in fold.outputs if output.indices]
     factor, factors = lift.as_coeff_mul()
-    right = [f for f in factors if among_any(columns, _variables(f, table))]
-    if len(right) != 1 or right[0] not in table.sources or len(factors) < 2:
-        return None
-    load = plain_value(table.sources[right[0]])
+    right = [f for f in factors if among_any(columns, fold.leaves.variables(f))]
+    load = fold.leaves.load(right[0]) if len(right) == 1 and len(factors) > 1 else None
     return None if load is None else _Sides(factor, sp.Mul(*(f for f in factors if f != right[0])), load)
 
 
@@ -201,25 +182,17 @@ def among_any(some: Iterable[ir.Expr], variables: Sequence[tirx.Var]) -> bool:
     return any(among(var, variables) for var in some)
 
 
-def _variables(form: sp.Expr, table: AtomTable) -> list[tirx.Var]:
-    """The index variables that a form over leaves runs along."""
-    sources = [table.sources[symbol] for symbol in form.free_symbols if symbol in table.sources]
-    return [
-        var for source in sources for load in loads_of(source) for index in load.indices for var in variables_of(index)
-    ]
-
-
-def _loaded(left: sp.Expr, table: AtomTable, group: Group) -> tuple[ir.TensorLoad, sp.Symbol]:
+def _loaded(left: sp.Expr, fold: ProductFold) -> tuple[ir.TensorLoad, sp.Symbol]:
     """The load that is the left operand: the only one that runs along rows and along what is summed over."""
     found = []
-    for symbol in sorted(left.free_symbols & table.sources.keys(), key=str):
-        load, variables = plain_value(table.sources[symbol]), _variables(symbol, table)
-        rows = [var for var in variables if not among(var, group.frame.axis)]
-        if load is not None and rows and among_any(group.frame.axis, variables):
+    for symbol in sorted(left.free_symbols & fold.leaves.sources.keys(), key=str):
+        load, variables = fold.leaves.load(symbol), fold.leaves.variables(symbol)
+        rows = [var for var in variables if not among(var, fold.axis)]
+        if load is not None and rows and among_any(fold.axis, variables):
             found.append((load, symbol))
     if len(found) != 1:
         told = ", ".join(str(load) for load, _ in found) or "no tensor"
-        raise Unfit(f"the left operand of {', '.join(group.names)} is computed from {told}; expected one tensor")
+        raise Unfit(f"the left operand of {fold.name} is computed from {told}; expected one tensor")
     return found[0]
 
 
@@ -229,27 +202,23 @@ def _without_round(element: sp.Expr, dtype: str) -> sp.Expr:
 
 
 def _checked(
-    program: Program,
-    group: Group,
     product: MatrixProduct,
     sums: Sequence[sp.Symbol],
     element: sp.Expr,
     statistics: tuple[Statistic, ...],
     loaded: sp.Symbol,
-    table: AtomTable,
 ) -> GaugedProduct:
     """The shape, with the leaves sorted by what they run along."""
     _check_left(product)
+    fold, leaves = product.fold, product.fold.leaves
     along: dict[sp.Symbol, ir.Expr] = {}
     per_row: dict[sp.Symbol, ir.Expr] = {}
     used = set().union(element.free_symbols, *(statistic.lift.free_symbols for statistic in statistics))
-    for symbol in sorted((used & table.sources.keys()) - {loaded}, key=str):
-        source, variables = table.sources[symbol], _variables(symbol, table)
-        for load in loads_of(source):
-            if program.writer(load.source) is not None:
-                raise Unfit(f"{load.source.name} is computed by an inner reduction")
-        rows = [var for var in variables if not among(var, group.frame.axis)]
-        if rows and among_any(group.frame.axis, variables):
+    for symbol in sorted((used & leaves.sources.keys()) - {loaded}, key=str):
+        source, variables = leaves.sources[symbol], leaves.variables(symbol)
+        fold.check_inputs(loads_of(source))
+        rows = [var for var in variables if not among(var, fold.axis)]
+        if rows and among_any(fold.axis, variables):
             raise Unfit(f"{source} is a second tensor beside {product.left.load} that runs along rows and their sum")
         if among_any(product.right.line.parts, variables):
             raise Unfit(f"{source} runs along the columns of the result")
