@@ -22,6 +22,7 @@ from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.tir import dtype_of, same, simplify_index, substitute, uses
 from tvm_cascade.tile.output import Output
+from tvm_cascade.tile.product.fold import Sum
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,11 @@ class PackedRows:
     def of_load(self, load: ir.TensorLoad) -> ir.TensorLoad:
         """A load over the new frame."""
         return tirx.BufferLoad(load.source, [self.of(index) for index in load.indices])
+
+    def of_sum(self, one: Sum) -> Sum:
+        """A sum over the new frame."""
+        left, right = self.of_load(one.left), self.of_load(one.right)
+        return dataclasses.replace(one, left=left, right=right, scales=tuple(map(self.of, one.scales)))
 
     def apart(self, load: ir.TensorLoad) -> ir.TensorLoad:
         """A load over the old frame by digits in place of rows."""
