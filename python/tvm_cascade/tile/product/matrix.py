@@ -33,6 +33,9 @@ DIMENSIONS = 5
 _PAIRED = ("float32", "float16", "bfloat16")
 """Dtypes of outputs of which a thread stores two elements at once, or a bulk copy boxes."""
 
+_LONG = 128
+"""Values of a variable that fill tiles of their own."""
+
 _PIECES = (8, 4)
 """Bytes of several elements that a thread copies at once, the most first."""
 
@@ -168,7 +171,7 @@ class MatrixProduct:
     def tiled(self) -> dict[tirx.Var, Operand]:
         """The outputs that bulk copies store, by their buffers."""
         lines = self.left.line, self.right.line
-        return {o.buffer: view for o in self.outputs if (view := stored(o, *lines)) is not None}
+        return {o.buffer: view for o in self.outputs if (view := _stored(o, *lines)) is not None}
 
     @cached_property
     def paired(self) -> tuple[tirx.Var, ...]:
@@ -191,57 +194,21 @@ class MatrixProduct:
         return product(lookup(self.fold.extents, var) for var in variables)
 
 
-@dataclass(frozen=True)
-class Choices:
-    """What the lines of a product may be.
+def matrix_product(
+    fold: ProductFold, sums: tuple[Sum, ...], outputs: tuple[Output, ...], boxed: bool = False
+) -> MatrixProduct:
+    """Some sums of products with the left tensor in common, and maps of them.
 
-    Attributes
+    Rows and columns are all variables that the left and the right operand alone run along, where tensors allow that.
+
+    Parameters
     ----------
-    views : of the operands' tensors, the left one first.
-    lines : rows and columns, that the left and the right operand alone run along: all of their variables as one line
-        first, where the tensor allows it, and the longest of them.
-    inner : what products are summed over, as one line that all operands have.
-    """
-
-    fold: ProductFold
-    sums: tuple[Sum, ...]
-    outputs: tuple[Output, ...]
-    views: tuple[View, ...]
-    lines: tuple[tuple[Line, Line], ...]
-    inner: Line
-
-    @property
-    def loads(self) -> tuple[ir.TensorLoad, ...]:
-        """Of the operands."""
-        return self.sums[0].left, *(one.right for one in self.sums)
-
-    def product(self, rows: Line, columns: Line) -> MatrixProduct:
-        """The product along some lines.
-
-        Raises
-        ------
-        Unfit
-            Where operands have no dimension for one of them, or outputs have an element for several neighbours along
-            anything else than the columns.
-        """
-        for output in self.outputs:
-            if output.columns is not None and not columns.parts[-1].same_as(output.columns):
-                raise Unfit(f"{output.buffer.name} reads neighbours along {output.columns.name}, which is no column")
-        lines = rows, *(columns for _ in self.sums)
-        left, *rights = (
-            _side(load, view, line, self.inner) for load, view, line in zip(self.loads, self.views, lines, strict=True)
-        )
-        scales = scales_of(self.sums[0].scales, self.fold.name, rows, columns)
-        return MatrixProduct(self.fold, self.sums, self.outputs, left, tuple(rights), self.inner, scales)
-
-
-def choices_of(fold: ProductFold, sums: tuple[Sum, ...], outputs: tuple[Output, ...]) -> Choices:
-    """What the lines of some sums of products may be.
+    boxed : they are the longest of these alone where bulk copies can store outputs then, and cannot else.
 
     Raises
     ------
     Unfit
-        Where their tensors have no lines for rows, for columns and for the sum.
+        Where tensors have no lines for rows, for columns and for the sum, or outputs read sums at other places.
     """
     left, right = sums[0].left, sums[0].right
     loads = left, *(one.right for one in sums)
@@ -252,9 +219,28 @@ def choices_of(fold: ProductFold, sums: tuple[Sum, ...], outputs: tuple[Output, 
             raise Unfit(f"{load} reads a result at another place than its own")
     own = [_own(one, other, sums[0].rows, fold) for one, other in ((left, right), (right, left))]
     views = tuple(View(tuple(load.source.ty.shape), tuple(load.indices)) for load in loads)
-    rows, columns = (_options(view, variables, fold) for view, variables in zip(views[:2], own, strict=True))
+    options = (_options(view, variables, fold) for view, variables in zip(views[:2], own, strict=True))
     inner = _inner(views, [load.source.name for load in loads], sums[0].axis, fold)
-    return Choices(fold, sums, outputs, views, tuple(itertools.product(rows, columns)), inner)
+    (rows, columns), *others = itertools.product(*options)
+    if boxed and not _are_boxed(outputs, rows, columns):
+        long = (pair for pair in others if _are_boxed(outputs, *pair) and all(map(_is_long, pair)))
+        rows, columns = next(long, (rows, columns))
+    for output in outputs:
+        if output.columns is not None and not columns.parts[-1].same_as(output.columns):
+            raise Unfit(f"{output.buffer.name} reads neighbours along {output.columns.name}, which is no column")
+    lines = rows, *(columns for _ in sums)
+    sides = [_side(load, view, line, inner) for load, view, line in zip(loads, views, lines, strict=True)]
+    scales = scales_of(sums[0].scales, fold.name, rows, columns)
+    return MatrixProduct(fold, sums, outputs, sides[0], tuple(sides[1:]), inner, scales)
+
+
+def _are_boxed(outputs: Sequence[Output], rows: Line, columns: Line) -> bool:
+    return all(_stored(output, rows, columns) is not None for output in outputs)
+
+
+def _is_long(line: Line) -> bool:
+    """Whether tiles of their own for each value of the other variables waste little."""
+    return len(line.parts) > 1 or not isinstance(line.extent, int) or line.extent >= _LONG
 
 
 def _own(one: ir.TensorLoad, other: ir.TensorLoad, spatial: Sequence[tirx.Var], fold: ProductFold) -> list[tirx.Var]:
@@ -305,7 +291,7 @@ def _side(load: ir.TensorLoad, view: View, line: Line, inner: Line) -> Side:
     return Side(load, line, found, rows, deep)
 
 
-def stored(output: Output, rows: Line, columns: Line) -> Operand | None:
+def _stored(output: Output, rows: Line, columns: Line) -> Operand | None:
     """The output as bulk copies store it, in rows of contiguous columns; None where threads store its elements."""
     indices, added = output.shifted
     view: View | None = View(tuple(output.buffer.ty.shape), indices)

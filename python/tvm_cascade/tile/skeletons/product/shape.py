@@ -14,9 +14,10 @@ from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.tile.fragment import NEIGHBOURS
 from tvm_cascade.tile.operand import MATRIX_DTYPES, TRANSPOSED_BYTES, Unfit, check_partners
-from tvm_cascade.tile.product.fold import check_summed, read_fold
+from tvm_cascade.tile.output import Output
+from tvm_cascade.tile.product.fold import ProductFold, Sum, check_summed, read_fold
 from tvm_cascade.tile.product.lines import Line
-from tvm_cascade.tile.product.matrix import DIMENSIONS, Choices, MatrixProduct, Side, choices_of, stored
+from tvm_cascade.tile.product.matrix import DIMENSIONS, MatrixProduct, Side, matrix_product
 
 DEPTH_BYTES = 128
 """Bytes of a row of an operand in one pipeline stage: the widest swizzle."""
@@ -26,9 +27,6 @@ SUMMED_IN = "the tensor cores sum in float32"
 
 MOST_SUMS = 2
 """Of products with the left operand in common: more would leave tiles narrow."""
-
-_LONG = 128
-"""Values of a variable that fill tiles of their own."""
 
 
 def read_product(program: Program, group: Group) -> MatrixProduct:
@@ -42,24 +40,22 @@ def read_product(program: Program, group: Group) -> MatrixProduct:
     fold = read_fold(program, group, parts=True, together=len(NEIGHBOURS))
     sums = fold.sums(MOST_SUMS, scaled=True)
     check_summed(fold.tensors, tuple(MATRIX_DTYPES), SUMMED_IN)
-    shape = for_tensor_cores(choices_of(fold, sums, fold.outputs))
+    shape = for_tensor_cores(fold, sums, fold.outputs)
     depth = DEPTH_BYTES // shape.left.operand.size
     if shape.scales is not None and (shape.outer or not shape.scales.same_along(shape.inner, depth)):
         raise Unfit(f"{fold.name}: scales change within {depth} positions of {shape.inner.var.name}")
     return shape
 
 
-def for_tensor_cores(choices: Choices) -> MatrixProduct:
-    """The product along lines whose outputs bulk copies can store, if there are such.
+def for_tensor_cores(fold: ProductFold, sums: tuple[Sum, ...], outputs: tuple[Output, ...]) -> MatrixProduct:
+    """Sums of products, and maps of them.
 
     Raises
     ------
     Unfit
         Where operands are not stored as tensor cores or copies take them.
     """
-    lines = [c for c in choices.lines if all(stored(output, *c) is not None for output in choices.outputs)]
-    first = choices.lines[0]
-    shape = choices.product(*next((c for c in lines if c is first or all(map(_is_long, c))), first))
+    shape = matrix_product(fold, sums, outputs, boxed=True)
     for side in shape.sides:
         _check_side(side, shape.inner)
     for right in shape.rights:
@@ -67,11 +63,6 @@ def for_tensor_cores(choices: Choices) -> MatrixProduct:
         if _layout(right) != _layout(shape.right):
             raise Unfit(f"{right.load} and {shape.right.load} differ in their layout")
     return shape
-
-
-def _is_long(line: Line) -> bool:
-    """Whether tiles of their own for each value of the other variables waste little."""
-    return len(line.parts) > 1 or not isinstance(line.extent, int) or line.extent >= _LONG
 
 
 def _layout(side: Side) -> tuple[str, bool, bool, int]:

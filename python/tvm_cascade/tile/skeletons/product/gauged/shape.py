@@ -26,7 +26,7 @@ from tvm_cascade.tile.factors import find_factors
 from tvm_cascade.tile.fragment import DTYPE
 from tvm_cascade.tile.operand import PACKED_DTYPES, Unfit, plain_value
 from tvm_cascade.tile.product.fold import ProductFold, Sum, check_summed, read_fold
-from tvm_cascade.tile.product.matrix import MatrixProduct, choices_of
+from tvm_cascade.tile.product.matrix import MatrixProduct
 from tvm_cascade.tile.skeletons.product.shape import DEPTH_BYTES, MOST_SUMS, SUMMED_IN, for_tensor_cores
 
 _SUMMED = (SUM, MAX, MIN)
@@ -126,17 +126,16 @@ def read_gauged(program: Program, group: Group) -> GaugedProduct:
     sides = {component: side for component, lift in fold.lifts.items() if (side := _sides(lift, fold)) is not None}
     if not 1 <= len(sides) <= MOST_SUMS or any(component.reducer is not SUM for component in sides):
         raise Unfit(f"{fold.name} hold {len(sides)} sums of products; the shape has one to {MOST_SUMS}")
-    left = next(iter(sides.values())).left
-    if any(side.left != left for side in sides.values()):
+    _, left, _ = next(iter(sides.values()))
+    if any(other != left for _, other, _ in sides.values()):
         raise Unfit(f"{fold.name} are products that have no left operand in common")
     load, loaded = _loaded(left, fold)
     check_summed(fold.tensors, (DTYPE,), SUMMED_IN)
-    tensors = [fold.group.member_of(component.owner).stage.buffer for component in sides]
     sums = tuple(
-        Sum(tensor, fold.axis, fold.rows, side.factor, (), load, side.right)
-        for tensor, side in zip(tensors, sides.values(), strict=True)
+        Sum(fold.group.member_of(component.owner).stage.buffer, fold.axis, fold.rows, factor, (), load, right)
+        for component, (factor, _, right) in sides.items()
     )
-    product = for_tensor_cores(choices_of(fold, sums, fold.outputs))
+    product = for_tensor_cores(fold, sums, fold.outputs)
     statistics = tuple(Statistic(c, lift) for c, lift in fold.lifts.items() if c not in sides)
     dtype = product.left.dtype
     if left != loaded and statistics and not isinstance(left, Round) and dtype not in _OF_ANY_RANGE:
@@ -159,22 +158,13 @@ def _with_columns_in_common(group: Group) -> Group:
     return joint if joint is not None and len(joint.members) == len(group.members) else group
 
 
-@dataclass(frozen=True)
-class _Sides:
-    """A lift as factor·left·right."""
-
-    factor: sp.Expr
-    left: sp.Expr
-    right: ir.TensorLoad
-
-
-def _sides(lift: sp.Expr, fold: ProductFold) -> _Sides | None:
-    """The product that a lift is: its right operand runs along the contiguous dimension of the outputs; else None."""
+def _sides(lift: sp.Expr, fold: ProductFold) -> tuple[sp.Expr, sp.Expr, ir.TensorLoad] | None:
+    """(factor, left, right) of a product; None where no plain right one alone runs along the outputs' columns."""
     columns = [output.indices[-1] for output in fold.outputs if output.indices]
     factor, factors = lift.as_coeff_mul()
     right = [f for f in factors if among_any(columns, fold.leaves.variables(f))]
     load = fold.leaves.load(right[0]) if len(right) == 1 and len(factors) > 1 else None
-    return None if load is None else _Sides(factor, sp.Mul(*(f for f in factors if f != right[0])), load)
+    return None if load is None else (factor, sp.Mul(*(f for f in factors if f != right[0])), load)
 
 
 def among_any(some: Iterable[ir.Expr], variables: Sequence[tirx.Var]) -> bool:
