@@ -70,11 +70,13 @@ class Sum:
 
     Attributes
     ----------
+    state : that stands for it.
     tensor : of the sums.
     rows : the variables that there is a sum for each value of.
     scales : further factors, the same for neighbours along the axis.
     """
 
+    state: sp.Symbol
     tensor: tirx.Var
     axis: tuple[tirx.Var, ...]
     rows: tuple[tirx.Var, ...]
@@ -118,6 +120,10 @@ class ProductFold:
         """Of its results."""
         return [member.stage.buffer for member in self.group.members]
 
+    def tensor_of(self, component: Component) -> tirx.Var:
+        """The tensor of the result that a state serves."""
+        return self.group.member_of(component.owner).stage.buffer
+
     @cached_property
     def producers(self) -> list[Producer]:
         """The reductions whose results are elements of the fold, each before those that read it."""
@@ -159,12 +165,11 @@ class ProductFold:
         columns = [o.shifted[0][-1] if o.columns is None else o.columns for o in stored]
         found = []
         for component, lift in self.lifts.items():
-            member = self.group.member_of(component.owner)
-            told, tensor = f"{self.name} sums {member.element}", member.stage.buffer
-            one = self._sum(told, lift, self.leaves, columns, tensor, self.axis, self.rows)
-            if one.scales and not (scaled and len(self.lifts) == 1):
+            told = f"{self.name} sums {self.group.member_of(component.owner).element}"
+            factors = self._factors(told, lift, self.leaves, self.axis, columns)
+            found.append(Sum(component.symbol, self.tensor_of(component), self.axis, self.rows, *factors))
+            if found[-1].scales and not (scaled and len(self.lifts) == 1):
                 raise Unfit(f"{told}, which is no product of two tensors")
-            found.append(one)
         if not all(same(found[0].left, one.left) for one in found):
             raise Unfit(f"{self.name} are products that have no left operand in common")
         return tuple(found)
@@ -178,21 +183,17 @@ class ProductFold:
             Where it is anything else.
         """
         stage, leaves, own = producer.stage, Leaves(()), dict(producer.variables)
+        name, told = stage.buffer.name, f"{stage.buffer.name} sums {producer.element}"
         if stage.reducer is not SUM:
-            raise Unfit(f"{stage.buffer.name} is no sum")
-        lift, told = leaves.form(substitute(producer.element, own)), f"{stage.buffer.name} sums {producer.element}"
-        return self._sum(told, lift, leaves, self.axis, stage.buffer, stage.reduce, tuple(own.values()))
+            raise Unfit(f"{name} is no sum")
+        lift = leaves.form(substitute(producer.element, own))
+        factors = self._factors(told, lift, leaves, stage.reduce, self.axis)
+        return Sum(sp.Symbol(name, real=True), stage.buffer, stage.reduce, tuple(own.values()), *factors)
 
-    def _sum(
-        self,
-        told: str,
-        lift: sp.Expr,
-        leaves: Leaves,
-        columns: Sequence[ir.Expr],
-        tensor: tirx.Var,
-        axis: tuple[tirx.Var, ...],
-        rows: tuple[tirx.Var, ...],
-    ) -> Sum:
+    def _factors(
+        self, told: str, lift: sp.Expr, leaves: Leaves, axis: tuple[tirx.Var, ...], columns: Sequence[ir.Expr]
+    ) -> tuple[sp.Expr, tuple[ir.Expr, ...], ir.TensorLoad, ir.TensorLoad]:
+        """The number, the scales, and the tensors, of which the right one runs along columns, of what a sum adds."""
         number, factors = lift.as_coeff_mul()
         loads = {factor: load for factor in factors if (load := leaves.load(factor)) is not None}
         if len(factors) > 2:
@@ -204,7 +205,7 @@ class ProductFold:
         scales = tuple(printer(factor) for factor in factors if factor not in loads)
         self.check_inputs([load for scale in scales for load in loads_of(scale)])
         one, other = loads.values()
-        return Sum(tensor, axis, rows, number, scales, *_ordered(one, other, columns))
+        return number, scales, *_ordered(one, other, columns)
 
     def check_inputs(self, loads: Sequence[ir.TensorLoad]) -> None:
         """Raises Unfit where a tensor is none of the caller's."""

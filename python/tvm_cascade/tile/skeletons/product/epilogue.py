@@ -155,9 +155,8 @@ class MapEpilogue(Epilogue):
     def _finished(self, member: Member, row: int, index: ir.Expr) -> ir.Expr:
         """A result at a row, from a register of the sums."""
         fold = self.shape.fold.group.fold
-        states = [component.symbol for component in fold.components]
-        lifted = {state: one.number * state for state, one in zip(states, self.shape.sums, strict=True)}
-        symbols = {state: sums[index] for state, sums in zip(states, self.sums, strict=True)}
+        lifted = {one.state: one.number * one.state for one in self.shape.sums}
+        symbols = {one.state: sums[index] for one, sums in zip(self.shape.sums, self.sums, strict=True)}
         return TilePrinter(symbols, DTYPE, {})(fold.finish[member.result].xreplace(lifted))
 
     def _column(self, column: ir.Expr) -> ir.Expr:

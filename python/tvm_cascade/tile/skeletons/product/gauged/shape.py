@@ -38,37 +38,21 @@ _OF_ANY_RANGE = ("bfloat16",)
 
 
 @dataclass(frozen=True)
-class Statistic:
-    """A fold of the rows of the left operand.
-
-    Attributes
-    ----------
-    component : its state.
-    lift : of an element, over the leaves.
-    """
-
-    component: Component
-    lift: sp.Expr
-
-
-@dataclass(frozen=True)
 class GaugedProduct:
     """A group that has the shape.
 
     Attributes
     ----------
     product : its sums of products, as if the left operand were a plain tensor.
-    sums : the states of the sums, in their order.
     element : what is multiplied, over the leaves; rounded to the operand's dtype.
-    statistics : folds of the left operand's rows.
+    statistics : folds of the left operand's rows: states, and what an element adds, over the leaves.
     loaded : the leaf that stands for an element of the left operand as it is loaded.
     along, per_row : leaves that run along what is summed over alone, and those that have one value a row.
     """
 
     product: MatrixProduct
-    sums: tuple[sp.Symbol, ...]
     element: sp.Expr
-    statistics: tuple[Statistic, ...]
+    statistics: dict[Component, sp.Expr]
     loaded: sp.Symbol
     along: dict[sp.Symbol, ir.Expr]
     per_row: dict[sp.Symbol, ir.Expr]
@@ -77,7 +61,7 @@ class GaugedProduct:
         """What is multiplied, and what rows are folded into, in formulas over the tensors' names."""
         leaves = {self.loaded: self.product.left.load, **self.along, **self.per_row}
         names = {symbol: sp.Symbol(_name(source)) for symbol, source in leaves.items()}
-        beside = [f"{s.component.symbol} {s.component.reducer}= {s.lift.xreplace(names)}" for s in self.statistics]
+        beside = [f"{c.symbol} {c.reducer}= {lift.xreplace(names)}" for c, lift in self.statistics.items()]
         rights = ", ".join(str(right.load) for right in self.product.rights)
         return "\n".join([f"({self.element.xreplace(names)}) times {rights}", *beside])
 
@@ -132,18 +116,25 @@ def read_gauged(program: Program, group: Group) -> GaugedProduct:
     load, loaded = _loaded(left, fold)
     check_summed(fold.tensors, (DTYPE,), SUMMED_IN)
     sums = tuple(
-        Sum(fold.group.member_of(component.owner).stage.buffer, fold.axis, fold.rows, factor, (), load, right)
+        Sum(component.symbol, fold.tensor_of(component), fold.axis, fold.rows, factor, (), load, right)
         for component, (factor, _, right) in sides.items()
     )
     product = for_tensor_cores(fold, sums, fold.outputs)
-    statistics = tuple(Statistic(c, lift) for c, lift in fold.lifts.items() if c not in sides)
+    statistics = {component: lift for component, lift in fold.lifts.items() if component not in sides}
     dtype = product.left.dtype
     if left != loaded and statistics and not isinstance(left, Round) and dtype not in _OF_ANY_RANGE:
-        raise Unfit(
-            f"{_name(fold.leaves.sources[loaded])} before its gauge may be beyond {dtype}, which it is rounded to"
-        )
+        name = _name(fold.leaves.sources[loaded])
+        raise Unfit(f"{name} before its gauge may be beyond {dtype}, which it is rounded to")
+    _check_left(product)
     element = _without_round(left, dtype)
-    return _checked(product, [c.symbol for c in sides], element, statistics, loaded)
+    along, per_row = _sorted_leaves(product, [element, *statistics.values()], loaded)
+    for component in statistics:
+        if not any(component.reducer is known for known in _SUMMED):
+            told = f"{component.owner} is folded by {component.reducer}"
+            raise Unfit(f"{told}; rows beside products by sums and extremes")
+    if element == loaded and not statistics:
+        raise Unfit(f"{product.left.load} is multiplied as it is, with no statistic of its rows")
+    return GaugedProduct(product, element, statistics, loaded, along, per_row)
 
 
 def _name(source: ir.Expr) -> str:
@@ -191,19 +182,13 @@ def _without_round(element: sp.Expr, dtype: str) -> sp.Expr:
     return element.args[0] if isinstance(element, Round) and str(element.args[1]) == dtype else element
 
 
-def _checked(
-    product: MatrixProduct,
-    sums: Sequence[sp.Symbol],
-    element: sp.Expr,
-    statistics: tuple[Statistic, ...],
-    loaded: sp.Symbol,
-) -> GaugedProduct:
-    """The shape, with the leaves sorted by what they run along."""
-    _check_left(product)
+def _sorted_leaves(
+    product: MatrixProduct, forms: Iterable[sp.Expr], loaded: sp.Symbol
+) -> tuple[dict[sp.Symbol, ir.Expr], dict[sp.Symbol, ir.Expr]]:
+    """The leaves that run along what is summed over alone, and those that have one value a row, of some formulas."""
     fold, leaves = product.fold, product.fold.leaves
-    along: dict[sp.Symbol, ir.Expr] = {}
-    per_row: dict[sp.Symbol, ir.Expr] = {}
-    used = set().union(element.free_symbols, *(statistic.lift.free_symbols for statistic in statistics))
+    along, per_row = dict[sp.Symbol, ir.Expr](), dict[sp.Symbol, ir.Expr]()
+    used = set[sp.Symbol]().union(*(form.free_symbols for form in forms))
     for symbol in sorted((used & leaves.sources.keys()) - {loaded}, key=str):
         source, variables = leaves.sources[symbol], leaves.variables(symbol)
         fold.check_inputs(loads_of(source))
@@ -213,16 +198,7 @@ def _checked(
         if among_any(product.right.line.parts, variables):
             raise Unfit(f"{source} runs along the columns of the result")
         (per_row if rows else along)[symbol] = source
-    for statistic in statistics:
-        reducer = statistic.component.reducer
-        if not any(reducer is known for known in _SUMMED):
-            raise Unfit(
-                f"{statistic.component.owner} is folded by {reducer}; rows beside products by sums and extremes"
-            )
-    found = GaugedProduct(product, tuple(sums), element, statistics, loaded, along, per_row)
-    if not found.is_lifted and not statistics:
-        raise Unfit(f"{product.left.load} is multiplied as it is, with no statistic of its rows")
-    return found
+    return along, per_row
 
 
 def _check_left(product: MatrixProduct) -> None:
