@@ -27,7 +27,6 @@ from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.tir import dtype_of, loads_of, uses, variables_of
 from tvm_cascade.tile.attention.packed import Digit, PackedRows, digits_of, pack
 from tvm_cascade.tile.operand import (
-    Line,
     Operand,
     Unfit,
     check_matrix_input,
@@ -39,8 +38,10 @@ from tvm_cascade.tile.operand import (
     widened_to,
     with_digits,
 )
-from tvm_cascade.tile.output import Output, stored_operand
+from tvm_cascade.tile.output import Output
 from tvm_cascade.tile.product.fold import ProductFold, Sum, read_fold, runs
+from tvm_cascade.tile.product.lines import Line, line_of, runs_along
+from tvm_cascade.tile.product.matrix import stored
 from tvm_cascade.transform.dims import Dims
 from tvm_cascade.transform.factors import with_factors_apart
 
@@ -177,14 +178,14 @@ def read_stream(program: Program, group: Group) -> Stream:
     dims = Dims(group)
     products = tuple(p for c in group.fold.components if (p := _product(c, group, dims, rows)) is not None)
     extents = {**fold.extents, **group.frame.extents}
-    line, *lines = ((var, lookup(extents, var)) for var in (row, position, *score.axis))
+    line, *lines = (line_of([var], extents) for var in (row, position, *score.axis))
     left, right = read_operand(score.left, None if packed else line, lines[1]), read_operand(score.right, *lines)
     if packed is not None and digits is not None:
-        left = with_digits(left, digits, packed.digits, lines[1])
+        left = with_digits(left, digits, [line_of([var], dict(packed.digits)) for var, _ in packed.digits], lines[1])
     right = widened_to(right, left)
     products = tuple(_widened(product, left) for product in products)
     _check_operands((left, right), products, position, group)
-    tiled = {} if packed else _tiled(outputs, products, line)
+    tiled = {} if packed else _tiled(outputs, products, line, extents)
     batch = tuple(v for v in rows if not v.same_as(row))
     return Stream(program, group, dims, row, position, batch, score, left, right, products, outputs, tiled)
 
@@ -205,13 +206,18 @@ def product_along(output: Output, products: tuple[Product, ...]) -> Product | No
     return next((p for p in products if output.runs_along(p.free)), None)
 
 
-def _tiled(outputs: tuple[Output, ...], products: tuple[Product, ...], row: Line) -> dict[tirx.Var, Operand]:
+def _tiled(
+    outputs: tuple[Output, ...], products: tuple[Product, ...], rows: Line, extents: dict[tirx.Var, Extent]
+) -> dict[tirx.Var, Operand]:
     """The outputs with elements of half width in rows along a free axis, as bulk copies store them."""
     tiled = {}
     for output in outputs:
         product = product_along(output, products)
         if product is not None and is_copied(output.buffer, product.width):
-            tiled[output.buffer] = stored_operand(output, row, (product.free, product.width))
+            found = stored(output, rows, line_of([product.free], extents))
+            if found is None:
+                raise Unfit(f"{output.buffer.name} is not stored in rows along {rows.var.name}")
+            tiled[output.buffer] = found
     return tiled
 
 
@@ -260,8 +266,8 @@ def _product(component: Component, group: Group, dims: Dims, rows: list[tirx.Var
     width = lookup(group.frame.extents, free[0])
     if not isinstance(width, int):
         raise Unfit(f"{load}: {free[0].name} has a symbolic extent")
-    is_transposed = isinstance(load.indices[-1], ir.Var) and load.indices[-1].same_as(position)
-    lines = (free[0], width), (position, lookup(group.frame.extents, position))
+    is_transposed = runs_along(load.indices[-1], position)
+    lines = [line_of([var], group.frame.extents) for var in (free[0], position)]
     value = read_operand(load, *(lines if is_transposed else reversed(lines)))
     return Product(component, atom.symbol, value, free[0], width, is_transposed)
 

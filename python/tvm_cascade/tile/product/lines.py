@@ -13,7 +13,6 @@ from tvm import ir, tirx
 from tvm_cascade.analysis.extent import Extent, as_index, extent_of, product, same_extent
 from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.tir import dtype_of, uses
-from tvm_cascade.tile.operand import runs_along
 from tvm_cascade.tile.reshape import taken_apart
 
 
@@ -51,12 +50,30 @@ def places_of(parts: Sequence[tirx.Var], extents: Sequence[Extent], at: ir.Expr)
     return {parts[0]: at, **found}
 
 
+def runs_along(index: ir.Expr, var: tirx.Var) -> bool:
+    """Whether an index is the variable itself."""
+    return isinstance(index, ir.Var) and index.same_as(var)
+
+
 @dataclass(frozen=True)
 class View:
     """A compact tensor as accesses see it: its shape, and the index in each dimension."""
 
     shape: tuple[ir.Expr, ...]
     indices: tuple[ir.Expr, ...]
+
+    @classmethod
+    def of(cls, tensor: tirx.Var, indices: Sequence[ir.Expr]) -> View:
+        """The view that a tensor is itself."""
+        return cls(tuple(tensor.ty.shape), tuple(indices))
+
+    def apart(self, *lines: Line) -> View:
+        """The view with a dimension of its own for each variable of some lines that an index adds to others."""
+        shape, indices = self.shape, self.indices
+        for line in lines:
+            for part, extent in zip(line.parts, line.extents, strict=True):
+                shape, indices = taken_apart(shape, indices, part, extent)
+        return View(shape, indices)
 
     def dimension(self, var: tirx.Var) -> int | None:
         """The dimension whose index is the variable itself, where no other index uses it."""
@@ -65,10 +82,8 @@ class View:
 
     def along(self, line: Line) -> View | None:
         """The view with one dimension for a line; None where there is none."""
-        shape, indices = self.shape, self.indices
-        for part, extent in zip(line.parts, line.extents, strict=True):
-            shape, indices = taken_apart(shape, indices, part, extent)
-        apart = View(shape, indices)
+        apart = self.apart(line)
+        shape, indices = apart.shape, apart.indices
         first = apart.dimension(line.parts[0])
         if first is None or len(line.parts) == 1:
             return None if first is None else apart

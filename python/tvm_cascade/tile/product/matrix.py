@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import sympy as sp
 from tvm import ir, tirx
 
 from tvm_cascade.analysis.extent import Extent, as_index, extent_of, more_than_one, product, same_extent
@@ -20,15 +21,12 @@ from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.tir import dtype_of, loads_of, variables_of
 from tvm_cascade.tile.memory import INDEX
-from tvm_cascade.tile.operand import COPY_ALIGNMENT, MATRIX_DTYPES, Operand, Unfit
+from tvm_cascade.tile.operand import COPY_ALIGNMENT, DIMENSIONS, MATRIX_DTYPES, Operand, Unfit
 from tvm_cascade.tile.output import Output, columns_beyond, member_at
 from tvm_cascade.tile.product.fold import ProductFold, Sum, runs
 from tvm_cascade.tile.product.lines import Line, View, in_order, line_of
 from tvm_cascade.tile.product.scales import Scales, scales_of
 from tvm_cascade.transform.printer import cast
-
-DIMENSIONS = 5
-"""Of a tensor, for bulk tensor copies."""
 
 _PAIRED = ("float32", "float16", "bfloat16")
 """Dtypes of outputs of which a thread stores two elements at once, or a bulk copy boxes."""
@@ -140,8 +138,7 @@ class MatrixProduct:
         """What is summed, and what is stored, in the names of the tensors."""
         over = ", ".join(v.name for v in (*self.outer, *self.inner.parts))
         lines = [
-            f"sum       {s.tensor.name} = {'' if s.number == 1 else f'{s.number}*'}product over {over}, "
-            f"product = {s.left} · {s.right}"
+            f"sum       {s.tensor.name} = {s.number * sp.Symbol('product')} over {over}, product = {s.left} · {s.right}"
             for s in self.sums
         ]
         lines += [f"store     {o.buffer.name}[{', '.join(map(str, o.indices))}] = {o.value}" for o in self.outputs]
@@ -171,7 +168,7 @@ class MatrixProduct:
     def tiled(self) -> dict[tirx.Var, Operand]:
         """The outputs that bulk copies store, by their buffers."""
         lines = self.left.line, self.right.line
-        return {o.buffer: view for o in self.outputs if (view := _stored(o, *lines)) is not None}
+        return {o.buffer: view for o in self.outputs if (view := stored(o, *lines)) is not None}
 
     @cached_property
     def paired(self) -> tuple[tirx.Var, ...]:
@@ -218,7 +215,7 @@ def matrix_product(
         if member is not None and columns_beyond(member, load) not in range(one.every):
             raise Unfit(f"{load} reads a result at another place than its own")
     own = [_own(one, other, sums[0].rows, fold) for one, other in ((left, right), (right, left))]
-    views = tuple(View(tuple(load.source.ty.shape), tuple(load.indices)) for load in loads)
+    views = tuple(View.of(load.source, load.indices) for load in loads)
     options = (_options(view, variables, fold) for view, variables in zip(views[:2], own, strict=True))
     inner = _inner(views, [load.source.name for load in loads], sums[0].axis, fold)
     (rows, columns), *others = itertools.product(*options)
@@ -235,7 +232,7 @@ def matrix_product(
 
 
 def _are_boxed(outputs: Sequence[Output], rows: Line, columns: Line) -> bool:
-    return all(_stored(output, rows, columns) is not None for output in outputs)
+    return all(stored(output, rows, columns) is not None for output in outputs)
 
 
 def _is_long(line: Line) -> bool:
@@ -291,10 +288,10 @@ def _side(load: ir.TensorLoad, view: View, line: Line, inner: Line) -> Side:
     return Side(load, line, found, rows, deep)
 
 
-def _stored(output: Output, rows: Line, columns: Line) -> Operand | None:
+def stored(output: Output, rows: Line, columns: Line) -> Operand | None:
     """The output as bulk copies store it, in rows of contiguous columns; None where threads store its elements."""
     indices, added = output.shifted
-    view: View | None = View(tuple(output.buffer.ty.shape), indices)
+    view: View | None = View.of(output.buffer, indices)
     for line in (columns, rows):
         view = None if view is None else view.along(line)
     if view is None or len(view.indices) > DIMENSIONS or view.dimension(columns.var) != len(view.indices) - 1:
@@ -321,7 +318,7 @@ def _is_paired(output: Output, columns: Line) -> bool:
     """Whether columns 2k and 2k + 1 of every row are neighbours in memory, with the first at an even place."""
     last, width = columns.parts[-1], columns.extents[-1]
     indices, added = output.shifted
-    view = View(tuple(output.buffer.ty.shape), indices)
+    view = View.of(output.buffer, indices)
     even = extent_of(output.buffer.ty.shape[-1]), width, added[-1]
     known = dtype_of(output.buffer) in _PAIRED and all(isinstance(n, int) and n % 2 == 0 for n in even)
     return known and view.dimension(last) == len(view.indices) - 1

@@ -13,11 +13,11 @@ from tvm_cascade.analysis.extent import extent_of, same_extent
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.tile.fragment import NEIGHBOURS
-from tvm_cascade.tile.operand import MATRIX_DTYPES, TRANSPOSED_BYTES, Unfit, check_partners
+from tvm_cascade.tile.operand import DIMENSIONS, MATRIX_DTYPES, TRANSPOSED_BYTES, Unfit, check_partners
 from tvm_cascade.tile.output import Output
 from tvm_cascade.tile.product.fold import ProductFold, Sum, check_summed, read_fold
 from tvm_cascade.tile.product.lines import Line
-from tvm_cascade.tile.product.matrix import DIMENSIONS, MatrixProduct, Side, matrix_product
+from tvm_cascade.tile.product.matrix import MatrixProduct, Side, matrix_product
 
 DEPTH_BYTES = 128
 """Bytes of a row of an operand in one pipeline stage: the widest swizzle."""

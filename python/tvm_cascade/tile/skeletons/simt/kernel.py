@@ -259,7 +259,7 @@ class CoreKernel:
     def _in_vectors(self, output: Output, width: int) -> bool:
         """Whether neighbouring columns are neighbours of an output, and vectors of them aligned."""
         last = self.shape.right.line.parts[-1]
-        view = View(tuple(output.buffer.ty.shape), tuple(output.indices))
+        view = View.of(output.buffer, output.indices)
         widths = self.shape.right.line.extents[-1], extent_of(output.buffer.ty.shape[-1])
         aligned = all(isinstance(extent, int) and extent % width == 0 for extent in widths)
         return aligned and not output.part and view.dimension(last) == len(view.indices) - 1
