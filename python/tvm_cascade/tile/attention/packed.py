@@ -20,6 +20,7 @@ from tvm_cascade.analysis.expression import Atom
 from tvm_cascade.analysis.extent import Extent, more_than_one
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.frame import lookup
+from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.tir import dtype_of, same, simplify_index, substitute, uses
 from tvm_cascade.tile.output import Output
 from tvm_cascade.tile.product.fold import Sum
@@ -115,8 +116,10 @@ class PackedRows:
 
     def of_sum(self, one: Sum) -> Sum:
         """A sum over the new frame."""
-        left, right = self.of_load(one.left), self.of_load(one.right)
-        return dataclasses.replace(one, left=left, right=right, scales=tuple(map(self.of, one.scales)))
+        left, right, scales = self.of_load(one.left), self.of_load(one.right), tuple(map(self.of, one.scales))
+        kept = [v for v in one.rows if not among(v, [*self.values, *self.batch])]
+        rows = (*self.batch, self.row, *kept)
+        return dataclasses.replace(one, rows=rows, scales=scales, left=left, right=right)
 
     def apart(self, load: ir.TensorLoad) -> ir.TensorLoad:
         """A load over the old frame by digits in place of rows."""

@@ -36,7 +36,7 @@ from tvm_cascade.analysis.tir import dtype_of, loads_of, same, substitute, uses,
 from tvm_cascade.symbolic.functions import Round
 from tvm_cascade.symbolic.rounding import FORMATS
 from tvm_cascade.tile.fragment import DTYPE, TilePrinter
-from tvm_cascade.tile.operand import Unfit, plain_value
+from tvm_cascade.tile.operand import Unfit, plain_value, read_once
 from tvm_cascade.tile.output import Output, read_outputs
 from tvm_cascade.tile.product.lines import line_of
 from tvm_cascade.tile.product.scales import same_in_blocks
@@ -214,6 +214,7 @@ class ProductFold:
                 raise Unfit(f"{load.source.name} is computed by an inner reduction")
 
 
+@read_once
 def read_fold(program: Program, group: Group, parts: bool = False, together: int = 1) -> ProductFold:
     """A group with the outputs of its function.
 
