@@ -47,9 +47,9 @@ class Output:
     every: int = 1
     columns: tirx.Var | None = None
 
-    def runs_along(self, var: tirx.Var) -> bool:
-        """Whether it has a value for every point of a variable."""
-        return any(uses(index, [var]) for index in self.indices)
+    def runs_along(self, *variables: tirx.Var) -> bool:
+        """Whether it has a value for every point of any of some variables."""
+        return any(uses(index, variables) for index in self.indices)
 
     @property
     def shifted(self) -> tuple[tuple[ir.Expr, ...], tuple[int, ...]]:

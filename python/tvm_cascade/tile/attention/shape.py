@@ -39,8 +39,8 @@ from tvm_cascade.tile.operand import (
     with_digits,
 )
 from tvm_cascade.tile.output import Output
-from tvm_cascade.tile.product.fold import ProductFold, Sum, read_fold, runs
-from tvm_cascade.tile.product.lines import Line, line_of, runs_along
+from tvm_cascade.tile.product.fold import ProductFold, Sum, read_fold
+from tvm_cascade.tile.product.lines import Line, line_of, runs, runs_along
 from tvm_cascade.tile.product.matrix import stored
 from tvm_cascade.transform.dims import Dims
 from tvm_cascade.transform.factors import with_factors_apart

@@ -32,13 +32,13 @@ from tvm_cascade.analysis.extent import Extent
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program
-from tvm_cascade.analysis.tir import dtype_of, loads_of, same, substitute, uses, variables_of
+from tvm_cascade.analysis.tir import dtype_of, loads_of, same, substitute, variables_of
 from tvm_cascade.symbolic.functions import Round
 from tvm_cascade.symbolic.rounding import FORMATS
 from tvm_cascade.tile.fragment import DTYPE, TilePrinter
 from tvm_cascade.tile.operand import Unfit, plain_value, read_once
 from tvm_cascade.tile.output import Output, read_outputs
-from tvm_cascade.tile.product.lines import line_of
+from tvm_cascade.tile.product.lines import line_of, runs
 from tvm_cascade.tile.product.scales import same_in_blocks
 from tvm_cascade.transform.printer import cast
 from tvm_cascade.transform.producers import Producer, find_producers
@@ -236,11 +236,6 @@ def check_summed(tensors: Sequence[tirx.Var], dtypes: Sequence[str], who: str) -
     found = next((dtype for tensor in tensors if (dtype := dtype_of(tensor)) not in dtypes), None)
     if found is not None:
         raise Unfit(f"{', '.join(tensor.name for tensor in tensors)} is summed in {found}, {who}")
-
-
-def runs(load: ir.TensorLoad, var: tirx.Var) -> bool:
-    """Whether a load's place depends on a variable."""
-    return any(uses(index, [var]) for index in load.indices)
 
 
 def _ordered(

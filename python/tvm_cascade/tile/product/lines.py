@@ -102,9 +102,13 @@ class View:
 def line_of(variables: Sequence[tirx.Var], extents: Mapping[tirx.Var, Extent]) -> Line:
     """The line of some variables."""
     own = tuple(lookup(extents, var) for var in variables)
-    if len(variables) == 1:
-        return Line(variables[0], tuple(variables), own)
-    return Line(tirx.Var("_".join(v.name for v in variables), "int32"), tuple(variables), own)
+    whole = variables[0] if len(variables) == 1 else tirx.Var("_".join(v.name for v in variables), "int32")
+    return Line(whole, tuple(variables), own)
+
+
+def runs(load: ir.TensorLoad, *variables: tirx.Var) -> bool:
+    """Whether a load's place depends on any of some variables."""
+    return any(uses(index, variables) for index in load.indices)
 
 
 def in_order(view: View, variables: Sequence[tirx.Var]) -> list[tirx.Var]:

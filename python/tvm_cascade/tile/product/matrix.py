@@ -23,8 +23,8 @@ from tvm_cascade.analysis.tir import dtype_of, loads_of, variables_of
 from tvm_cascade.tile.memory import INDEX
 from tvm_cascade.tile.operand import COPY_ALIGNMENT, DIMENSIONS, MATRIX_DTYPES, Operand, Unfit
 from tvm_cascade.tile.output import Output, columns_beyond, member_at
-from tvm_cascade.tile.product.fold import ProductFold, Sum, runs
-from tvm_cascade.tile.product.lines import Line, View, in_order, line_of
+from tvm_cascade.tile.product.fold import ProductFold, Sum
+from tvm_cascade.tile.product.lines import Line, View, in_order, line_of, runs
 from tvm_cascade.tile.product.scales import Scales, scales_of
 from tvm_cascade.transform.printer import cast
 
@@ -173,7 +173,8 @@ class MatrixProduct:
     @cached_property
     def paired(self) -> tuple[tirx.Var, ...]:
         """The outputs of which neighbours in a row can be stored at once, two and two."""
-        return tuple(o.buffer for o in self.outputs if _is_paired(o, self.right.line))
+        pairs = (o.buffer for o in self.outputs if in_vectors(o, self.right.line, 2))
+        return tuple(buffer for buffer in pairs if dtype_of(buffer) in _PAIRED)
 
     @property
     def outer(self) -> tuple[tirx.Var, ...]:
@@ -314,11 +315,10 @@ def _is_part_of_columns(output: Output, columns: Line) -> bool:
     return bool(output.part) and all(v.same_as(columns.var) for c in output.part for v in variables_of(c))
 
 
-def _is_paired(output: Output, columns: Line) -> bool:
-    """Whether columns 2k and 2k + 1 of every row are neighbours in memory, with the first at an even place."""
-    last, width = columns.parts[-1], columns.extents[-1]
+def in_vectors(output: Output, columns: Line, count: int) -> bool:
+    """Whether so many columns, from a multiple on, are neighbours in memory there, from a multiple on as well."""
     indices, added = output.shifted
-    view = View.of(output.buffer, indices)
-    even = extent_of(output.buffer.ty.shape[-1]), width, added[-1]
-    known = dtype_of(output.buffer) in _PAIRED and all(isinstance(n, int) and n % 2 == 0 for n in even)
-    return known and view.dimension(last) == len(view.indices) - 1
+    view, last = View.of(output.buffer, indices), columns.parts[-1]
+    multiples = extent_of(view.shape[-1]), columns.extents[-1], added[-1]
+    aligned = all(isinstance(n, int) and n % count == 0 for n in multiples)
+    return aligned and view.dimension(last) == len(view.indices) - 1

@@ -21,15 +21,14 @@ from tvm import ir, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.analysis.extent import ceil_div, extent_of
+from tvm_cascade.analysis.extent import ceil_div
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.tile.emit import bind, digits, kernel_extent, named, ptx, put, registers, shared_pool, when
 from tvm_cascade.tile.fragment import TilePrinter
 from tvm_cascade.tile.memory import VECTOR_BYTES, Tensors, itemsize
 from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.output import Output, columns_beyond, member_at
-from tvm_cascade.tile.product.lines import View
-from tvm_cascade.tile.product.matrix import MatrixProduct
+from tvm_cascade.tile.product.matrix import MatrixProduct, in_vectors
 from tvm_cascade.tile.skeletons.simt.config import CoreConfig
 from tvm_cascade.tile.skeletons.simt.tiles import Copies, Fragment
 from tvm_cascade.transform.printer import cast
@@ -235,7 +234,7 @@ class CoreKernel:
     def _store_output(self, output: Output, i: int, j: int, row: ir.Expr, column: ir.Expr, count: int) -> None:
         width = min(count, VECTOR_BYTES // itemsize(dtype_of(output.buffer)))
         own = self.tensors.own_of(output.buffer)
-        if width == 1 or not self._in_vectors(output, width):
+        if width == 1 or output.part or not in_vectors(output, self.shape.right.line, width):
             for e in range(0, count, output.every):
                 with self._where(output, row, column + e):
                     value = self._value(output, i, j + e, row, column + e)
@@ -255,14 +254,6 @@ class CoreKernel:
         """Around what is stored for a row and a column, where the output may have no element for them."""
         conditions = [self._at(condition, row, column) for condition in output.part]
         return when(tirx.all(*conditions)) if conditions else nullcontext()
-
-    def _in_vectors(self, output: Output, width: int) -> bool:
-        """Whether neighbouring columns are neighbours of an output, and vectors of them aligned."""
-        last = self.shape.right.line.parts[-1]
-        view = View.of(output.buffer, output.indices)
-        widths = self.shape.right.line.extents[-1], extent_of(output.buffer.ty.shape[-1])
-        aligned = all(isinstance(extent, int) and extent % width == 0 for extent in widths)
-        return aligned and not output.part and view.dimension(last) == len(view.indices) - 1
 
     def _at(self, expression: ir.Expr, row: ir.Expr, column: ir.Expr) -> ir.Expr:
         places = {**self.batch, **self.shape.left.line.places(row), **self.shape.right.line.places(column)}

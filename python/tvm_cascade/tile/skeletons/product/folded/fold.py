@@ -69,7 +69,7 @@ class _Sweep(Sweep):
 
     def anywhere(self, expression: ir.Expr, position: ir.Expr) -> ir.Expr:
         """An expression over the frame at any position of the row."""
-        return self.with_sums(self.tensors.place(expression, {**self.at, **self.row.axis.at(position)}))
+        return self.with_sums(self.tensors.place(expression, {**self.at, **self.row.axis.places(position)}))
 
     def with_sums(self, value: ir.Expr) -> ir.Expr:
         """A value with sums of the row in place of loads of the product."""

@@ -145,7 +145,7 @@ class LongEpilogue(Epilogue):
 
             found = tvm_ffi.structural_map(expression, (ir.TensorLoad, replace))
             position = column(k) if inside else tirx.min(column(k), end - 1)
-            return computed_once(self.tensors.place(found, {**point.at, **program.row.axis.at(position)}))
+            return computed_once(self.tensors.place(found, {**point.at, **program.row.axis.places(position)}))
 
         count = tirx.const(steps * 2, "int32")
         if not inside:

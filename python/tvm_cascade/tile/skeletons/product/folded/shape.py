@@ -131,7 +131,7 @@ def _product_of(fold: ProductFold, producer: Producer) -> MatrixProduct:
 def _check_lines(shape: FoldedProduct, product: MatrixProduct) -> None:
     """The fold runs along a product's columns, all of them and nothing else, and has a row for each of its rows."""
     row, name = shape.row, product.sums[0].tensor.name
-    if not _same_variables(product.right.line.parts, row.axis.variables):
+    if not _same_variables(product.right.line.parts, row.axis.parts):
         raise Unfit(f"{name} is not folded along its contiguous dimension, all of it")
     if not isinstance(product.right.line.extent, int):
         raise Unfit(f"{name} has a symbolic number of columns")
