@@ -30,7 +30,7 @@ from tvm_cascade.tile.product.matrix import MatrixProduct
 from tvm_cascade.tile.row.shape import Row, read_row, used_atoms
 from tvm_cascade.tile.skeletons.product.shape import SUMMED_IN, for_tensor_cores
 from tvm_cascade.transform.printer import cast
-from tvm_cascade.transform.producers import Producer, find_producers
+from tvm_cascade.transform.producers import Producer
 
 
 @dataclass(frozen=True)
@@ -84,13 +84,12 @@ def read_folded(program: Program, group: Group) -> FoldedProduct:
     picking, program = program, _with_picks_as_sums(program)
     if program is not picking:
         group = _all_but_products(Reductions(program, group.among.rescalable_casts, group.among.reference))
-    producers = find_producers(program, group, set())
-    if not producers:
+    tensors = [producer.stage.buffer for producer in ProductFold(program, group, ()).producers]
+    if not tensors:
         raise Unfit("no inner reduction feeds the fold")
-    for producer in producers:
-        if program.is_param(producer.stage.buffer):
-            raise Unfit(f"{producer.stage.buffer.name} is an output as well")
-    row = read_row(_with_tensors(program, [producer.stage for producer in producers]), group)
+    if stored := [tensor.name for tensor in tensors if program.is_param(tensor)]:
+        raise Unfit(f"{stored[0]} is an output as well")
+    row = read_row(_with_tensors(program, tensors), group)
     fold = ProductFold(program, row.group, row.outputs)
     shape = FoldedProduct(tuple(_product_of(fold, producer) for producer in fold.producers), row)
     for product in shape.products:
@@ -109,9 +108,9 @@ def _all_but_products(reductions: Reductions) -> Group:
     return group
 
 
-def _with_tensors(program: Program, producers: Sequence[Stage]) -> Program:
-    """A program with the tensors of some stages among the parameters."""
-    func, tensors = program.func, [producer.buffer for producer in producers]
+def _with_tensors(program: Program, tensors: Sequence[tirx.Var]) -> Program:
+    """A program with some temporaries among the parameters, which nothing computes."""
+    func = program.func
     alone = tirx.PrimFunc([*func.params, *tensors], func.body, func.ret_type, func.attrs)
     return Program(alone, program.root, tuple(s for s in program.stages if not among(s.buffer, tensors)))
 
