@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from tvm import te, tirx
@@ -24,14 +25,18 @@ class Logits:
     inputs : of the function.
     """
 
-    def __init__(self, m: int, n: int, k: int, dtype: str = "float16", biased: bool = False) -> None:
+    def __init__(
+        self, m: int, n: int, k: int, dtype: str = "float16", biased: bool = False, scales: Sequence[Expr] = ()
+    ) -> None:
         self.m, self.n = m, n
         x, w = te.placeholder((m, k), dtype, name="x"), te.placeholder((n, k), dtype, name="w")
         self.inputs = [x, w]
         d = te.reduce_axis((0, k), "d")
-        self.at = te.compute(
-            (m, n), lambda i, j: te.sum(x[i, d].astype(WIDE) * w[j, d].astype(WIDE), axis=d), name="logits"
-        )
+
+        def product(i: Expr, j: Expr) -> Expr:
+            return math.prod(scales, start=x[i, d].astype(WIDE) * w[j, d].astype(WIDE))
+
+        self.at = te.compute((m, n), lambda i, j: te.sum(product(i, j), axis=d), name="logits")
         if biased:
             bias = te.placeholder((n,), dtype, name="bias")
             self.inputs.append(bias)
@@ -197,6 +202,14 @@ def gathered(m: int, n: int, k: int) -> tirx.PrimFunc:
     logits.inputs.append(label)
     largest = logits.largest()
     return logits.build([te.compute((m,), lambda i: logits.at[i, label[i]] - largest[i], name="margin")])
+
+
+def scaled_sums(m: int, n: int, k: int, of_data: bool) -> tirx.PrimFunc:
+    """The largest of a row of sums of which every term has a factor: a number, or one that an input has."""
+    scale = te.placeholder((1,), WIDE, name="scale")
+    logits = Logits(m, n, k, scales=[scale[0] if of_data else _number(0.5)])
+    logits.inputs += [scale] if of_data else []
+    return logits.build([logits.largest()])
 
 
 def reversed_rows(m: int, n: int, k: int) -> tirx.PrimFunc:

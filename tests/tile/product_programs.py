@@ -151,6 +151,7 @@ class Scaled:
     block : positions of k that share their scales.
     across : columns that do.
     apart : k is two loops, over blocks and inside of them.
+    gated : out[m, n] is the product of two neighbouring columns instead.
     """
 
     m: int
@@ -159,6 +160,7 @@ class Scaled:
     block: int = 128
     across: int = 128
     apart: bool = False
+    gated: bool = False
 
     def build(self) -> tirx.PrimFunc:
         """The function of the operands, their scales and the output."""
@@ -176,7 +178,11 @@ class Scaled:
             return te.sum(left * (w[j, d].astype("float32") * t[j // self.across, b]), axis=axes)
 
         product = te.compute((m, n), element, name="product")
-        out = te.compute((m, n), lambda i, j: product[i, j].astype("bfloat16"), name="out")
+
+        def stored(i: ir.Expr, j: ir.Expr) -> ir.Expr:
+            return (product[i, 2 * j] * product[i, 2 * j + 1] if self.gated else product[i, j]).astype("bfloat16")
+
+        out = te.compute((m, n // 2 if self.gated else n), stored, name="out")
         return te.create_prim_func([q, s, w, t, out])
 
 

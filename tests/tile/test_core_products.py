@@ -22,8 +22,7 @@ from tvm_cascade.options import FuseOptions
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.skeleton import Kernel, Setting, build_kernel
 from tvm_cascade.tile.skeletons.simt.config import CoreConfig
-from tvm_cascade.tile.skeletons.simt.shape import read_core_product
-from tvm_cascade.tile.skeletons.simt.skeleton import CoreSkeleton
+from tvm_cascade.tile.skeletons.simt.skeleton import CoreSkeleton, read_core_product
 from tvm_cascade.tile.skeletons.simt.tiles import Cut
 
 from ..tiers import slow_but

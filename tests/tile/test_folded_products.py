@@ -218,6 +218,13 @@ def test_products_read_elsewhere_are_refused() -> None:
         kernel_of(programs.reversed_rows(70, 40, 128))
 
 
+@pytest.mark.parametrize(("of_data", "factor"), [(False, "1/2"), (True, r"scale\[0\]")])
+def test_factors_of_sums_are_refused(of_data: bool, factor: str) -> None:
+    """What a row folds are sums of plain products."""
+    with pytest.raises(Unfit, match=f"logits is multiplied by {factor} on the way"):
+        kernel_of(programs.scaled_sums(70, 40, 128, of_data))
+
+
 @pytest.mark.parametrize(
     ("func", "kind", "cut"),
     [

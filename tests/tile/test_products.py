@@ -223,10 +223,14 @@ def test_fewer_positions_than_a_step() -> None:
 
 
 @emulated
-@pytest.mark.parametrize(("columns", "apart"), [(64, False), (128, True)], ids=["one axis", "two axes"])
-def test_scales_of_blocks_along_k(columns: int, apart: bool) -> None:
+@pytest.mark.parametrize(
+    ("columns", "case"),
+    [(64, {}), (128, {"apart": True}), (64, {"gated": True})],
+    ids=["one axis", "two axes", "columns two and two"],
+)
+def test_scales_of_blocks_along_k(columns: int, case: dict[str, bool]) -> None:
     """Rows that end within a tile, and magnitudes of blocks that differ by 2³⁰."""
-    func = Scaled(m=130, n=256, k=384, apart=apart).build()
+    func = Scaled(m=130, n=256, k=384, **case).build()
     given = inputs_of(func)
     given[1] *= np.float32(2) ** np.array([0, 20, -10], "float32")
     given[1][7] = 0

@@ -7,16 +7,21 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import sympy as sp
 from tvm import te, tirx
 from tvm.ir import Expr
 
 import tvm_cascade
+from tvm_cascade.analysis.extract import Reductions
+from tvm_cascade.analysis.program import Program
+from tvm_cascade.analysis.reading import read_program
 from tvm_cascade.corpus import workloads
 from tvm_cascade.devices.cards import H200
 from tvm_cascade.driver.gpu import gpu_options
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.tile.attention.shape import read_stream
 from tvm_cascade.tile.operand import Unfit
+from tvm_cascade.tile.product.fold import read_fold
 from tvm_cascade.tile.select import ranked_kernels
 from tvm_cascade.tile.skeleton import Kernel
 from tvm_cascade.tile.skeletons import table
@@ -155,3 +160,33 @@ def test_segments_whose_positions_are_all_masked() -> None:
     kept[0::3, 128:], kept[1::3, :300] = False, False
     inputs[number] = np.broadcast_to(kept, inputs[number].shape).copy()
     assert_right(case.build(), inputs, SPLIT, length=333, skeleton=SplitStreamSkeleton())
+
+
+def test_a_gradient_of_attention_has_two_producers() -> None:
+    """Of keys, Σ_i p[i, l]·(u[i, l] − mean[i])·q[i, d]: queries, which are summed over, are on the right of both."""
+
+    def wide(value: Expr) -> Expr:
+        return value.astype("float32")
+
+    q, k, v, do = (te.placeholder((64, 32), "float16", name=name) for name in ("q", "k", "v", "do"))
+    lse, mean = (te.placeholder((64,), name=name) for name in ("lse", "mean"))
+    d, i = te.reduce_axis((0, 32), name="d"), te.reduce_axis((0, 64), name="i")
+    half = tirx.const(0.5, "float32")
+    score = te.compute((64, 64), lambda i, c: te.sum(wide(q[i, d]) * wide(k[c, d]) * half, axis=d), name="score")
+    up = te.compute((64, 64), lambda i, c: te.sum(wide(do[i, d]) * wide(v[c, d]), axis=d), name="up")
+
+    def element(c: Expr, f: Expr) -> Expr:
+        return te.exp(score[i, c] - lse[i]) * (up[i, c] - mean[i]) * wide(q[i, f])
+
+    dk = te.compute((64, 32), lambda c, f: te.sum(element(c, f), axis=i), name="dk")
+    program = read_program(te.create_prim_func([q, k, v, do, lse, mean, dk]))
+    assert isinstance(program, Program)
+    fold = read_fold(program, Reductions(program).lone[-1])
+    sums = [fold.produced(producer) for producer in fold.producers]
+    found = {one.tensor.name: (one.number, one.left.source.name, one.right.source.name) for one in sums}
+    assert found == {"score": (sp.Rational(1, 2), "k", "q"), "up": (1, "v", "do")}
+    (lift,) = fold.lifts.values()
+    loads = [load for symbol in lift.free_symbols if (load := fold.leaves.load(symbol)) is not None]
+    assert {load.source.name for load in loads} == {"q", "score", "up", "lse", "mean"}
+    with pytest.raises(Unfit, match="2 inner reductions feed the fold; the shape has one"):
+        read_stream(program, fold.group)

@@ -46,7 +46,7 @@ def test_one_warp_group_converts_for_many_rows() -> None:
 def test_scales_of_keys_multiply_scores() -> None:
     """Beside those of the values, which the same tensor has: they stay apart."""
     program = tile_program(replace(DECODE, scaled=True).func())
-    assert [str(scale) for scale in program.stream.scales] == ["scales[0, i1_group]"]
+    assert [str(scale) for scale in program.stream.score.scales] == ["scales[0, i1_group]"]
     assert sorted(map(str, program.row_inputs.values())) == ["scales[0, i1_group]", "scales[1, i1_group]"]
 
 

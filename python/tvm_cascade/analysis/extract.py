@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 
 import sympy as sp
 from tvm import ir, tirx
@@ -122,30 +122,19 @@ class Reductions:
         self.reads = [self._reads(r) for r in self.reductions]
         self.behind = [self._behind(r) for r in self.reductions]
         self._refused: list[tuple[list[object], Refusal]] = []
-        self._lone: dict[tuple[int, ...], Group | None] = {}
 
     def cascades(self, only: Sequence[str] | None = None, beside: bool = True) -> list[Candidate]:
         """See `find_cascades`."""
         return _Search(self, only).run(beside)
 
-    @property
+    @cached_property
     def lone(self) -> list[Group]:
         """Every reduction that reads no other along its axis, as a cascade of one: its fold is the reduction itself.
 
         Nothing is to be fused into such a fold's own axis, but kernels are generated from folds, whatever their length.
         """
-        found = map(self._alone, dict.fromkeys(map(self.parts, range(len(self.reductions)))))
-        return [group for group in found if group is not None]
-
-    def lone_of(self, stage: Stage) -> Group | None:
-        """The one of `lone` that a stage is; None where there is none."""
-        return self._alone(next(self.parts(k) for k, one in enumerate(self.reductions) if one.stage is stage))
-
-    def _alone(self, parts: tuple[int, ...]) -> Group | None:
-        if parts not in self._lone:
-            found = self.group(parts)
-            self._lone[parts] = found if isinstance(found, Group) else None
-        return self._lone[parts]
+        found = map(self.group, dict.fromkeys(map(self.parts, range(len(self.reductions)))))
+        return [group for group in found if isinstance(group, Group)]
 
     def joint(self, but: Sequence[Stage] = ()) -> Group | None:
         """All reductions as one cascade, those that read each other and those that share their loops alone.

@@ -18,6 +18,7 @@ from tvm.ir import prim
 from tvm_cascade.algebra.reducer import SUM
 from tvm_cascade.analysis.expression import widens
 from tvm_cascade.analysis.extent import more_than_one
+from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Stage
 from tvm_cascade.analysis.statements import RECENT
 from tvm_cascade.analysis.tir import dtype_of, loads_of, uses, variables_of
@@ -52,15 +53,15 @@ def find_factors(stage: Stage, vectors: bool = False) -> Factors | None:
     spatial = [v for v in stage.spatial if vectors or more_than_one(stage.extents[v])]
     deep = [f for f in factors if uses(f, stage.reduce)]
     own = [_among(f, spatial) for f in deep]
-    shared = [v for v in spatial if own and all(_holds(variables, v) for variables in own if variables)]
+    shared = [v for v in spatial if own and all(among(v, variables) for variables in own if variables)]
     clusters: list[tuple[list[tirx.Var], list[ir.Expr]]] = []
     loose: list[ir.Expr] = []
     for factor, variables in zip(deep, own, strict=True):
-        alone = [v for v in variables if not _holds(shared, v)]
+        alone = [v for v in variables if not among(v, shared)]
         if not alone:
             loose.append(factor)
             continue
-        touching = [c for c in clusters if any(_holds(c[0], v) for v in alone)]
+        touching = [c for c in clusters if any(among(v, c[0]) for v in alone)]
         merged = [*alone, *(v for c in touching for v in c[0])], [*(f for c in touching for f in c[1]), factor]
         clusters = [*(c for c in clusters if not any(c is t for t in touching)), merged]
     if len(clusters) != 2:
@@ -78,7 +79,7 @@ def _with_loose(
     sides = [list(c[1]) for c in clusters]
     for factor in loose:
         variables = variables_of(factor)
-        fits = [k for k in (0, 1) if not any(_holds(clusters[1 - k][0], v) for v in variables)]
+        fits = [k for k in (0, 1) if not any(among(v, clusters[1 - k][0]) for v in variables)]
         if not fits:
             return None
         sides[max(fits, key=lambda k: len(sides[k]))].append(factor)
@@ -99,7 +100,3 @@ def _factors(value: ir.Expr) -> list[ir.Expr]:
 
 def _among(expression: ir.Expr, variables: Sequence[tirx.Var]) -> list[tirx.Var]:
     return [v for v in variables if uses(expression, [v])]
-
-
-def _holds(variables: Sequence[tirx.Var], var: tirx.Var) -> bool:
-    return any(var.same_as(other) for other in variables)

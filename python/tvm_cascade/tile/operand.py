@@ -6,18 +6,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, wraps
 from itertools import pairwise
-from typing import Any, ParamSpec, TypeAlias, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from tvm import ir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.expression import is_wider, widens
-from tvm_cascade.analysis.extent import Extent
 from tvm_cascade.analysis.program import RECENT_PROGRAMS
 from tvm_cascade.analysis.tir import dtype_of, uses
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.tile.pages import NoPages, Pages, read_pages
-from tvm_cascade.tile.reshape import taken_apart
+from tvm_cascade.tile.product.lines import Line, View, runs_along
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -78,11 +77,11 @@ COPY_ALIGNMENT = 16
 TRANSPOSED_BYTES = 2
 """Of the elements of operands that may be contiguous across what is summed over: instructions transpose those alone."""
 
+DIMENSIONS = 5
+"""Of a tensor, for bulk tensor copies."""
+
 STORED_BYTES = 2
 """Of an element that goes from registers through shared memory to a bulk copy."""
-
-Line: TypeAlias = tuple[tirx.Var, Extent]
-"""A variable, and how far it runs."""
 
 
 class Unfit(Exception):
@@ -214,45 +213,41 @@ def read_operand(load: ir.TensorLoad, row: Line | None, column: Line) -> Operand
     Unfit
         Where the load is not of this form, or bulk tensor copies cannot fetch it.
     """
-    text = str(load)
-    shape, indices = tuple(load.source.ty.shape), tuple(load.indices)
-    for var, extent in (column, row) if row else (column,):
-        shape, indices = taken_apart(shape, indices, var, extent)
-    if not runs_along(indices[-1], column[0]):
-        raise Unfit(f"{text}: the last dimension does not run along {column[0].name}")
-    dimension, pages = _rows_of(text, indices[:-1], row[0]) if row else (None, None)
-    if any(uses(index, [column[0]]) for index in indices[:-1]):
-        raise Unfit(f"{text}: a second dimension runs along {column[0].name}")
-    if not isinstance(shape[-1], prim.IntImm):
-        raise Unfit(f"{text}: the contiguous dimension has a symbolic extent")
-    if row and len(indices) > 5:
-        raise Unfit(f"{text}: bulk tensor copies take five dimensions at most")
-    return Operand(load.source, shape, indices, dimension, pages)
+    view = View.of(load.source, load.indices).apart(*((column, row) if row else (column,)))
+    *outer, last = view.indices
+    if not runs_along(last, column.var):
+        raise Unfit(f"{load}: the last dimension does not run along {column.var.name}")
+    dimension, pages = _rows_of(str(load), outer, row.var) if row else (None, None)
+    if any(uses(index, [column.var]) for index in outer):
+        raise Unfit(f"{load}: a second dimension runs along {column.var.name}")
+    if not isinstance(view.shape[-1], prim.IntImm):
+        raise Unfit(f"{load}: the contiguous dimension has a symbolic extent")
+    if row and len(outer) >= DIMENSIONS:
+        raise Unfit(f"{load}: bulk tensor copies take five dimensions at most")
+    return Operand(load.source, view.shape, view.indices, dimension, pages)
 
 
-def with_digits(operand: Operand, load: ir.TensorLoad, rows: Sequence[Line], column: Line) -> Operand:
+def with_digits(operand: Operand, load: ir.TensorLoad, digits: Sequence[Line], column: Line) -> Operand:
     """The operand with its rows as several dimensions, where bulk copies fetch tiles of them; else as it was.
 
     Parameters
     ----------
     load : the same element, over a variable for each digit of the row.
-    rows : these, the innermost first.
+    digits : lines of these, the innermost first.
     """
-    shape, indices = tuple(load.source.ty.shape), tuple(load.indices)
-    for var, extent in (column, *rows):
-        shape, indices = taken_apart(shape, indices, var, extent)
+    view = View.of(load.source, load.indices).apart(column, *digits)
     found: list[RowDigit] = []
     stride = 1
-    for place, (var, extent) in enumerate(rows):
-        along = [d for d, index in enumerate(indices) if uses(index, [var])]
-        if len(along) != 1 or not runs_along(indices[along[0]], var) or not isinstance(extent, int):
+    for digit in digits:
+        dimension, extent = view.dimension(digit.var), digit.extent
+        if dimension is None or not isinstance(extent, int):
             return operand
-        found.append(RowDigit(along[0], extent, stride, place == len(rows) - 1))
+        found.append(RowDigit(dimension, extent, stride, digit is digits[-1]))
         stride *= extent
     in_order = all(one.dimension > other.dimension for one, other in pairwise(found))
-    if not found or not in_order or len(indices) > 5 or not runs_along(indices[-1], column[0]):
+    if not found or not in_order or len(view.shape) > DIMENSIONS or not runs_along(view.indices[-1], column.var):
         return operand
-    return replace(operand, shape=shape, indices=indices, digits=tuple(found))
+    return replace(operand, shape=view.shape, indices=view.indices, digits=tuple(found))
 
 
 def _rows_of(text: str, indices: Sequence[ir.Expr], row: tirx.Var) -> tuple[int, Pages | None]:
@@ -263,15 +258,10 @@ def _rows_of(text: str, indices: Sequence[ir.Expr], row: tirx.Var) -> tuple[int,
         raise Unfit(f"{text}: {why}") from why
     if paged is not None:
         return paged
-    rows = [d for d, index in enumerate(indices) if uses(index, [row])]
-    if len(rows) != 1 or not runs_along(indices[rows[0]], row):
+    dimension = View((), tuple(indices)).dimension(row)
+    if dimension is None:
         raise Unfit(f"{text}: no one dimension runs along {row.name}")
-    return rows[0], None
-
-
-def runs_along(index: ir.Expr, var: tirx.Var) -> bool:
-    """Whether an index is the variable itself."""
-    return isinstance(index, ir.Var) and index.same_as(var)
+    return dimension, None
 
 
 def is_copied(buffer: tirx.Var, width: int) -> bool:

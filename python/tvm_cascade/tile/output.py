@@ -11,15 +11,15 @@ import tvm_ffi
 from tvm import ir, sym, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.extent import Extent, as_index, more_than_one, same_extent
+from tvm_cascade.analysis.extent import Extent, as_index, extent_of, more_than_one, same_extent
 from tvm_cascade.analysis.extract import Group, Member
 from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.inline import inliner_of, plain_indices
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program, Stage
 from tvm_cascade.analysis.tir import dtype_of, loads_of, same, simplify_index, substitute, uses, variables_of
-from tvm_cascade.tile.operand import Line, Operand, Unfit, read_once, runs_along
-from tvm_cascade.tile.reshape import inverted, taken_apart
+from tvm_cascade.tile.operand import Unfit, read_once
+from tvm_cascade.tile.reshape import inverted
 from tvm_cascade.transform.printer import cast
 
 
@@ -47,9 +47,9 @@ class Output:
     every: int = 1
     columns: tirx.Var | None = None
 
-    def runs_along(self, var: tirx.Var) -> bool:
-        """Whether it has a value for every point of a variable."""
-        return any(uses(index, [var]) for index in self.indices)
+    def runs_along(self, *variables: tirx.Var) -> bool:
+        """Whether it has a value for every point of any of some variables."""
+        return any(uses(index, variables) for index in self.indices)
 
     @property
     def shifted(self) -> tuple[tuple[ir.Expr, ...], tuple[int, ...]]:
@@ -96,23 +96,6 @@ def read_outputs(
     return tuple(outputs), results
 
 
-def stored_operand(output: Output, row: Line, column: Line) -> Operand:
-    """The output, or a view of it, with rows along one variable and contiguous columns along another.
-
-    Raises
-    ------
-    Unfit
-        Where it is not stored in such rows.
-    """
-    shape, indices = tuple(output.buffer.ty.shape), output.indices
-    for var, extent in (column, row):
-        shape, indices = taken_apart(shape, indices, var, extent)
-    along = [d for d, index in enumerate(indices) if runs_along(index, row[0])]
-    if not along or not runs_along(indices[-1], column[0]):
-        raise Unfit(f"{output.buffer.name} is not stored in rows along {row[0].name}")
-    return Operand(output.buffer, shape, indices, along[0])
-
-
 def member_at(group: Group, load: ir.TensorLoad) -> Member | None:
     """The member whose result a load reads; of constant slices, the one with the same indices."""
     found = [m for m in group.members if m.stage.buffer.same_as(load.source)]
@@ -125,12 +108,8 @@ def reads_plainly(member: Member, load: ir.TensorLoad) -> bool:
     extents = member.stage.buffer.ty.shape
     return all(
         same(index, dim) or not more_than_one(extent)
-        for index, dim, extent in zip(load.indices, member.dims, map(_extent, extents), strict=True)
+        for index, dim, extent in zip(load.indices, member.dims, map(extent_of, extents), strict=True)
     )
-
-
-def _extent(extent: ir.Expr) -> Extent:
-    return int(extent) if isinstance(extent, ir.prim.IntImm) else extent
 
 
 def columns_beyond(member: Member, load: ir.TensorLoad) -> int | None:
@@ -138,7 +117,7 @@ def columns_beyond(member: Member, load: ir.TensorLoad) -> int | None:
     analyzer, found = sym.Analyzer(), 0
     for index, dim, extent in zip(load.indices, member.dims, load.source.ty.shape, strict=True):
         apart = analyzer.simplify(index - cast(dim, dtype_of(index)))
-        if more_than_one(_extent(extent)) and not isinstance(apart, prim.IntImm):
+        if more_than_one(extent_of(extent)) and not isinstance(apart, prim.IntImm):
             return None
         found = found or (int(apart) if isinstance(apart, prim.IntImm) else 0)
     return found

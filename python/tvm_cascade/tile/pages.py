@@ -15,6 +15,7 @@ from tvm import ir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.tir import dtype_of, loads_of, same, substitute, uses
+from tvm_cascade.tile.product.lines import runs_along
 
 NOWHERE = -1
 """The number of a page outside of every tensor."""
@@ -78,7 +79,7 @@ def read_pages(indices: Sequence[ir.Expr], row: tirx.Var) -> tuple[int, Pages] |
 
 
 def _slots(index: ir.Expr, row: tirx.Var) -> int:
-    if isinstance(index, prim.FloorMod) and isinstance(index.b, prim.IntImm) and _is(index.a, row):
+    if isinstance(index, prim.FloorMod) and isinstance(index.b, prim.IntImm) and runs_along(index.a, row):
         return int(index.b)
     raise NoPages(f"the slot {index} of a page is no remainder of {row.name}")
 
@@ -88,10 +89,6 @@ def _over_pages(number: ir.Expr, row: tirx.Var, size: int, page: tirx.Var) -> ir
         return substitute(number, {row: page})
 
     def replace(node: ir.Expr) -> ir.Expr:
-        return page if isinstance(node.b, prim.IntImm) and int(node.b) == size and _is(node.a, row) else node
+        return page if isinstance(node.b, prim.IntImm) and int(node.b) == size and runs_along(node.a, row) else node
 
     return tvm_ffi.structural_map(number, (prim.FloorDiv, replace))
-
-
-def _is(expression: ir.Expr, var: tirx.Var) -> bool:
-    return isinstance(expression, ir.Var) and expression.same_as(var)

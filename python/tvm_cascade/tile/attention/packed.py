@@ -20,8 +20,10 @@ from tvm_cascade.analysis.expression import Atom
 from tvm_cascade.analysis.extent import Extent, more_than_one
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.frame import lookup
+from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.tir import dtype_of, same, simplify_index, substitute, uses
 from tvm_cascade.tile.output import Output
+from tvm_cascade.tile.product.fold import Sum
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,13 @@ class PackedRows:
     def of_load(self, load: ir.TensorLoad) -> ir.TensorLoad:
         """A load over the new frame."""
         return tirx.BufferLoad(load.source, [self.of(index) for index in load.indices])
+
+    def of_sum(self, one: Sum) -> Sum:
+        """A sum over the new frame."""
+        left, right, scales = self.of_load(one.left), self.of_load(one.right), tuple(map(self.of, one.scales))
+        kept = [v for v in one.rows if not among(v, [*self.values, *self.batch])]
+        rows = (*self.batch, self.row, *kept)
+        return dataclasses.replace(one, rows=rows, scales=scales, left=left, right=right)
 
     def apart(self, load: ir.TensorLoad) -> ir.TensorLoad:
         """A load over the old frame by digits in place of rows."""

@@ -86,7 +86,9 @@ class TileProgram:
         inputs = [*self.row_inputs.values(), *self.position_inputs.values(), *self.conditions.values()]
         element = [*self.element.leaves.values(), *(mask.condition for mask in self.element.masks)]
         stored = [output.value for output in self.stream.outputs]
-        return [load for e in (*inputs, *element, *self.stream.scales, *self.skip, *stored) for load in loads_of(e)]
+        return [
+            load for e in (*inputs, *element, *self.stream.score.scales, *self.skip, *stored) for load in loads_of(e)
+        ]
 
     @property
     def uneven(self) -> bool:
@@ -114,7 +116,8 @@ def build_program(stream: Stream) -> TileProgram:
         Where its elements or shifts are not of a form that tiles in registers take.
     """
     atoms = list(stream.group.atoms.atoms.values())
-    element = read_element(atoms, stream.score, stream.group.frame.axis, stream.factor, stream.scales)
+    score = stream.score
+    element = read_element(atoms, score.tensor, stream.group.frame.axis, score.number, score.scales)
     return _Refinement(stream, element).run()
 
 

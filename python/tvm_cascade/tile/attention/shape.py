@@ -18,16 +18,15 @@ from tvm import ir, tirx
 
 from tvm_cascade.algebra.fold import Component, Fold
 from tvm_cascade.algebra.reducer import SUM
-from tvm_cascade.analysis.expression import AtomTable
 from tvm_cascade.analysis.extent import Extent, more_than_one
 from tvm_cascade.analysis.extent import product as product_of
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.frame import lookup
+from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program
-from tvm_cascade.analysis.tir import dtype_of, loads_of, substitute, uses, variables_of
+from tvm_cascade.analysis.tir import dtype_of, loads_of, uses, variables_of
 from tvm_cascade.tile.attention.packed import Digit, PackedRows, digits_of, pack
 from tvm_cascade.tile.operand import (
-    Line,
     Operand,
     Unfit,
     check_matrix_input,
@@ -39,10 +38,12 @@ from tvm_cascade.tile.operand import (
     widened_to,
     with_digits,
 )
-from tvm_cascade.tile.output import Output, read_outputs, stored_operand
+from tvm_cascade.tile.output import Output
+from tvm_cascade.tile.product.fold import ProductFold, Sum, read_fold
+from tvm_cascade.tile.product.lines import Line, line_of, runs, runs_along
+from tvm_cascade.tile.product.matrix import stored
 from tvm_cascade.transform.dims import Dims
 from tvm_cascade.transform.factors import with_factors_apart
-from tvm_cascade.transform.producers import Producer, find_producers
 
 FULL_ROWS = 64
 """Rows of one variable from which on it is not packed with others: those of an instruction of the tensor cores."""
@@ -79,11 +80,10 @@ class Stream:
 
     Attributes
     ----------
-    row, position, inner : variables of rows, of the cascade axis, and of the score's own reduction.
+    row, position : variables of rows and of the cascade axis.
     batch : the other variables that rows are indexed by, in order.
+    score : A·B, whose number and scales multiply every element of it.
     left, right : the operands A and B.
-    left_load : the load that A is.
-    score : the buffer of A·B; the number `factor` and the inputs `scales` multiply every element of it.
     products : the components that are matrix products.
     tiled : the outputs that bulk copies store, by their buffers.
     """
@@ -93,14 +93,10 @@ class Stream:
     dims: Dims
     row: tirx.Var
     position: tirx.Var
-    inner: tirx.Var
     batch: tuple[tirx.Var, ...]
+    score: Sum
     left: Operand
-    left_load: ir.TensorLoad
     right: Operand
-    score: tirx.Var
-    factor: sp.Expr
-    scales: tuple[ir.Expr, ...]
     products: tuple[Product, ...]
     outputs: tuple[Output, ...]
     tiled: dict[tirx.Var, Operand]
@@ -164,44 +160,45 @@ def read_stream(program: Program, group: Group) -> Stream:
     Unfit
         Where the group does not have it, or the function has more to do than the group and maps of its results.
     """
-    outputs, results = read_outputs(program, group)
-    group = dataclasses.replace(group, fold=group.fold.restricted_to(results))
+    fold = read_fold(program, group)
+    group, outputs = fold.group, fold.outputs
     if any(component.parts for component in group.fold.components):
         raise Unfit("a reduction of tuples keeps its tuples in order")
-    if len(group.frame.axis) != 1:
+    if len(fold.axis) != 1:
         raise Unfit("the cascade axis is more than one loop")
-    producers = find_producers(program, group, set())
-    if len(producers) != 1:
-        raise Unfit(f"{len(producers)} inner reductions feed the fold; the shape has one")
-    producer, position = producers[0], group.frame.axis[0]
-    group = _with_tensors_apart(group, producer)
-    factors = _factors_of(producer)
-    left, right = sorted(factors.loads, key=lambda load: uses_variable(load, position))
-    rows = [v for v in producer.variables.values() if not v.same_as(position)]
-    row = _row_variable(left, right, rows, group)
-    packed, scales = None, factors.scales
+    if len(fold.producers) != 1:
+        raise Unfit(f"{len(fold.producers)} inner reductions feed the fold; the shape has one")
+    score, (position,) = _score(fold), fold.axis
+    group, rows = _with_tensors_apart(group, score), [v for v in score.rows if not v.same_as(position)]
+    row, packed, digits = _row_variable(score, rows, group), None, None
     if isinstance(row, PackedRows):
         packed, row, rows = row, row.row, [*row.batch, row.row]
         group, outputs = packed.of_group(group), tuple(map(packed.of_output, outputs))
-        digits = packed.apart(left)
-        left, right = packed.of_load(left), packed.of_load(right)
-        scales = tuple(map(packed.of, scales))
+        digits, score = packed.apart(score.left), packed.of_sum(score)
     dims = Dims(group)
     products = tuple(p for c in group.fold.components if (p := _product(c, group, dims, rows)) is not None)
-    inner = producer.stage.reduce[0]
-    extents = {**group.frame.extents, inner: producer.stage.extents[inner]}
-    lines = [(var, lookup(extents, var)) for var in (row, position, inner)]
-    operands = read_operand(left, None if packed else lines[0], lines[2]), read_operand(right, lines[1], lines[2])
-    if packed is not None:
-        operands = with_digits(operands[0], digits, packed.digits, lines[2]), operands[1]
-    operands = operands[0], widened_to(operands[1], operands[0])
-    products = tuple(_widened(product, operands[0]) for product in products)
-    _check_operands(operands, products, position, group)
-    tiled = {} if packed else _tiled(outputs, products, lines[0])
-    return Stream(
-        program, group, dims, row, position, inner, tuple(v for v in rows if not v.same_as(row)), operands[0], left,
-        operands[1], producer.stage.buffer, factors.number, scales, products, outputs, tiled,
-    )  # fmt: skip
+    extents = {**fold.extents, **group.frame.extents}
+    line, *lines = (line_of([var], extents) for var in (row, position, *score.axis))
+    left, right = read_operand(score.left, None if packed else line, lines[1]), read_operand(score.right, *lines)
+    if packed is not None and digits is not None:
+        left = with_digits(left, digits, [line_of([var], dict(packed.digits)) for var, _ in packed.digits], lines[1])
+    right = widened_to(right, left)
+    products = tuple(_widened(product, left) for product in products)
+    _check_operands((left, right), products, position, group)
+    tiled = {} if packed else _tiled(outputs, products, line, extents)
+    batch = tuple(v for v in rows if not v.same_as(row))
+    return Stream(program, group, dims, row, position, batch, score, left, right, products, outputs, tiled)
+
+
+def _score(fold: ProductFold) -> Sum:
+    """The product that is folded, with scales that are the same all along its sum."""
+    (producer,) = fold.producers
+    if len(producer.stage.reduce) != 1:
+        raise Unfit(f"{producer.stage.buffer.name} is no sum over one loop")
+    score = fold.produced(producer)
+    if any(uses(scale, score.axis) for scale in score.scales):
+        raise Unfit(f"{score.tensor.name} sums {producer.element}, which is no product of two tensors")
+    return score
 
 
 def product_along(output: Output, products: tuple[Product, ...]) -> Product | None:
@@ -209,36 +206,36 @@ def product_along(output: Output, products: tuple[Product, ...]) -> Product | No
     return next((p for p in products if output.runs_along(p.free)), None)
 
 
-def _tiled(outputs: tuple[Output, ...], products: tuple[Product, ...], row: Line) -> dict[tirx.Var, Operand]:
+def _tiled(
+    outputs: tuple[Output, ...], products: tuple[Product, ...], rows: Line, extents: dict[tirx.Var, Extent]
+) -> dict[tirx.Var, Operand]:
     """The outputs with elements of half width in rows along a free axis, as bulk copies store them."""
     tiled = {}
     for output in outputs:
         product = product_along(output, products)
         if product is not None and is_copied(output.buffer, product.width):
-            tiled[output.buffer] = stored_operand(output, row, (product.free, product.width))
+            found = stored(output, rows, line_of([product.free], extents))
+            if found is None:
+                raise Unfit(f"{output.buffer.name} is not stored in rows along {rows.var.name}")
+            tiled[output.buffer] = found
     return tiled
 
 
-def uses_variable(load: ir.TensorLoad, var: tirx.Var) -> bool:
-    """Whether any index of a load runs along a variable."""
-    return any(uses(index, [var]) for index in load.indices)
-
-
-def _with_tensors_apart(group: Group, producer: Producer) -> Group:
+def _with_tensors_apart(group: Group, score: Sum) -> Group:
     """The group with every element that is a product with one plain tensor as a product of two elements.
 
     In g(score[i, l])·v[l, f] the tensor has to stand by itself.
     """
-    return with_factors_apart(group, lambda atom: _product_with_tensor(atom.expression, producer) or ())
+    return with_factors_apart(group, lambda atom: _product_with_tensor(atom.expression, score) or ())
 
 
-def _product_with_tensor(expression: ir.Expr, producer: Producer) -> tuple[ir.Expr, ir.Expr] | None:
+def _product_with_tensor(expression: ir.Expr, score: Sum) -> tuple[ir.Expr, ir.Expr] | None:
     """(rest, tensor) of a product in which one factor alone runs along a variable that no score has."""
     if not isinstance(expression, ir.prim.Mul):
         return None
 
     def is_free(factor: ir.Expr) -> bool:
-        return any(not any(v.same_as(o) for o in producer.variables.values()) for v in variables_of(factor))
+        return any(not among(v, score.rows) for v in variables_of(factor))
 
     for rest, tensor in ((expression.a, expression.b), (expression.b, expression.a)):
         if is_free(tensor) and not is_free(rest) and plain_value(tensor) is not None:
@@ -251,39 +248,6 @@ def _widened(product: Product, left: Operand) -> Product:
     if product.is_transposed:
         return product
     return dataclasses.replace(product, value=widened_to(product.value, left))
-
-
-@dataclass(frozen=True)
-class _Factors:
-    """What a producer sums, over the frame's variables: number·scales·loads[0]·loads[1], only loads along its sum."""
-
-    number: sp.Expr
-    scales: tuple[ir.Expr, ...]
-    loads: tuple[ir.TensorLoad, ir.TensorLoad]
-
-
-def _factors_of(producer: Producer) -> _Factors:
-    name = producer.stage.buffer.name
-    if producer.stage.reducer is not SUM or len(producer.stage.reduce) != 1:
-        raise Unfit(f"{name} is no sum over one loop")
-    table = AtomTable(())
-    number, factors = table.form(producer.element).as_coeff_mul()
-    loads, scales = [], []
-    for factor in factors:
-        source = table.sources.get(factor, table.sources.get(1 / factor))
-        if source is None:
-            raise Unfit(f"{name}: the factor {factor} is no number")
-        own = substitute(source, dict(producer.variables))
-        load = plain_value(own) if factor in table.sources else None
-        if not uses(own, [producer.stage.reduce[0]]):
-            scales.append(own if factor in table.sources else tirx.const(1.0, dtype_of(own)) / own)
-        elif load is not None:
-            loads.append(load)
-    if len(loads) != 2 or len(loads) + len(scales) != len(factors):
-        raise Unfit(f"{name} sums {producer.element}, which is no product of two tensors")
-    if not number.is_number:
-        raise Unfit(f"{name}: the factor {number} is no number")
-    return _Factors(number, tuple(scales), (loads[0], loads[1]))
 
 
 def _product(component: Component, group: Group, dims: Dims, rows: list[tirx.Var]) -> Product | None:
@@ -302,8 +266,8 @@ def _product(component: Component, group: Group, dims: Dims, rows: list[tirx.Var
     width = lookup(group.frame.extents, free[0])
     if not isinstance(width, int):
         raise Unfit(f"{load}: {free[0].name} has a symbolic extent")
-    is_transposed = isinstance(load.indices[-1], ir.Var) and load.indices[-1].same_as(position)
-    lines = (free[0], width), (position, lookup(group.frame.extents, position))
+    is_transposed = runs_along(load.indices[-1], position)
+    lines = [line_of([var], group.frame.extents) for var in (free[0], position)]
     value = read_operand(load, *(lines if is_transposed else reversed(lines)))
     return Product(component, atom.symbol, value, free[0], width, is_transposed)
 
@@ -316,24 +280,22 @@ def _shared_indices(group: Group, right: ir.TensorLoad, rows: list[tirx.Var]) ->
     return [index for load in (right, *(load for atom in atoms for load in loads_of(atom))) for index in load.indices]
 
 
-def _row_variable(
-    left: ir.TensorLoad, right: ir.TensorLoad, rows: list[tirx.Var], group: Group
-) -> tirx.Var | PackedRows:
+def _row_variable(score: Sum, rows: list[tirx.Var], group: Group) -> tirx.Var | PackedRows:
     """The longest variable that the left operand alone runs along; several, or parts of some, where that is short.
 
     Also where tiles are converted, which kernels of packed rows do.
     """
-    extents, shared = group.frame.extents, _shared_indices(group, right, rows)
-    alone = [v for v in rows if uses_variable(left, v) and not any(uses(index, [v]) for index in shared)]
-    alone = [v for v in alone if more_than_one(lookup(extents, v))]
+    extents, shared = group.frame.extents, _shared_indices(group, score.right, rows)
+    own = [v for v in rows if runs(score.left, v)]
+    alone = [v for v in own if not any(uses(index, [v]) for index in shared) and more_than_one(lookup(extents, v))]
 
     def length(var: tirx.Var) -> float:
         extent = lookup(extents, var)
         return extent if isinstance(extent, int) else float("inf")
 
     longest = max(alone, key=length, default=None)
-    digits = digits_of([v for v in rows if uses_variable(left, v)], extents, shared)
-    if (longest is None or length(longest) < float("inf")) and _is_converted(group, left, right):
+    digits = digits_of(own, extents, shared)
+    if (longest is None or length(longest) < float("inf")) and _is_converted(group, score):
         return pack(digits, rows, extents)
     if longest is not None and length(longest) >= (FULL_ROWS if len(digits) == 1 else ENOUGH_ROWS):
         return longest
@@ -354,10 +316,10 @@ def _fill_tiles(digits: list[Digit], longest: tirx.Var, group: Group) -> bool:
     return is_outermost and digits[0].extent < TILE_ROWS and TILE_ROWS % inner == 0 and not masked
 
 
-def _is_converted(group: Group, left: ir.TensorLoad, right: ir.TensorLoad) -> bool:
+def _is_converted(group: Group, score: Sum) -> bool:
     """Whether tiles of the right operand, or of any other tensor, are converted to the left one's dtype."""
     others = (load for atom in group.atoms.atoms.values() for load in loads_of(atom.expression))
-    return any(is_widened(dtype_of(load.source), dtype_of(left.source)) for load in (right, *others))
+    return any(is_widened(dtype_of(load.source), dtype_of(score.left.source)) for load in (score.right, *others))
 
 
 def _check_operands(

@@ -13,8 +13,9 @@ from tvm import ir, tirx
 from tvm_cascade.analysis.tir import dtype_of, uses
 from tvm_cascade.tile.emit import ptx, registers, when
 from tvm_cascade.tile.fragment import COLUMNS_PER_STEP, DTYPE, NEIGHBOURS
-from tvm_cascade.tile.operand import MATRIX_DTYPES, STORED_BYTES, runs_along
+from tvm_cascade.tile.operand import MATRIX_DTYPES, STORED_BYTES
 from tvm_cascade.tile.output import Output
+from tvm_cascade.tile.product.lines import runs_along
 from tvm_cascade.tile.work import WARP_GROUP, Threads
 
 _AT_ONCE = 16

@@ -5,14 +5,14 @@ t[b, s, k] of [B, S, K], along b and s   ->   t[l, k] of [BÂ·S, K], along l = bÂ
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tvm import ir, tirx
 
 from tvm_cascade.analysis.extent import Extent, as_index, extent_of, product, same_extent
+from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.tir import dtype_of, uses
-from tvm_cascade.tile.operand import runs_along
 from tvm_cascade.tile.reshape import taken_apart
 
 
@@ -50,12 +50,30 @@ def places_of(parts: Sequence[tirx.Var], extents: Sequence[Extent], at: ir.Expr)
     return {parts[0]: at, **found}
 
 
+def runs_along(index: ir.Expr, var: tirx.Var) -> bool:
+    """Whether an index is the variable itself."""
+    return isinstance(index, ir.Var) and index.same_as(var)
+
+
 @dataclass(frozen=True)
 class View:
     """A compact tensor as accesses see it: its shape, and the index in each dimension."""
 
     shape: tuple[ir.Expr, ...]
     indices: tuple[ir.Expr, ...]
+
+    @classmethod
+    def of(cls, tensor: tirx.Var, indices: Sequence[ir.Expr]) -> View:
+        """The view that a tensor is itself."""
+        return cls(tuple(tensor.ty.shape), tuple(indices))
+
+    def apart(self, *lines: Line) -> View:
+        """The view with a dimension of its own for each variable of some lines that an index adds to others."""
+        shape, indices = self.shape, self.indices
+        for line in lines:
+            for part, extent in zip(line.parts, line.extents, strict=True):
+                shape, indices = taken_apart(shape, indices, part, extent)
+        return View(shape, indices)
 
     def dimension(self, var: tirx.Var) -> int | None:
         """The dimension whose index is the variable itself, where no other index uses it."""
@@ -64,10 +82,8 @@ class View:
 
     def along(self, line: Line) -> View | None:
         """The view with one dimension for a line; None where there is none."""
-        shape, indices = self.shape, self.indices
-        for part, extent in zip(line.parts, line.extents, strict=True):
-            shape, indices = taken_apart(shape, indices, part, extent)
-        apart = View(shape, indices)
+        apart = self.apart(line)
+        shape, indices = apart.shape, apart.indices
         first = apart.dimension(line.parts[0])
         if first is None or len(line.parts) == 1:
             return None if first is None else apart
@@ -83,11 +99,16 @@ class View:
         return View((*shape[:first], whole, *shape[end:]), (*indices[:first], line.var, *indices[end:]))
 
 
-def line_of(variables: Sequence[tirx.Var], extents: Sequence[Extent]) -> Line:
+def line_of(variables: Sequence[tirx.Var], extents: Mapping[tirx.Var, Extent]) -> Line:
     """The line of some variables."""
-    if len(variables) == 1:
-        return Line(variables[0], tuple(variables), tuple(extents))
-    return Line(tirx.Var("_".join(v.name for v in variables), "int32"), tuple(variables), tuple(extents))
+    own = tuple(lookup(extents, var) for var in variables)
+    whole = variables[0] if len(variables) == 1 else tirx.Var("_".join(v.name for v in variables), "int32")
+    return Line(whole, tuple(variables), own)
+
+
+def runs(load: ir.TensorLoad, *variables: tirx.Var) -> bool:
+    """Whether a load's place depends on any of some variables."""
+    return any(uses(index, variables) for index in load.indices)
 
 
 def in_order(view: View, variables: Sequence[tirx.Var]) -> list[tirx.Var]:

@@ -9,19 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import sympy as sp
 import tvm_ffi
 from tvm import ir, sym, tirx
 
-from tvm_cascade.algebra.reducer import SUM
-from tvm_cascade.analysis.expression import AtomTable
-from tvm_cascade.analysis.extract import Group
-from tvm_cascade.analysis.frame import lookup
-from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.tir import dtype_of, loads_of, substitute, uses
-from tvm_cascade.tile.fragment import DTYPE, TilePrinter
-from tvm_cascade.tile.operand import Unfit, plain_value
-from tvm_cascade.tile.product.lines import Line, line_of
+from tvm_cascade.tile.operand import Unfit
+from tvm_cascade.tile.product.lines import Line
 from tvm_cascade.transform.printer import cast
 
 
@@ -58,51 +51,8 @@ class Scales:
         return all(same_in_blocks(factor, line, length) for factor in (*self.down, *self.across))
 
 
-@dataclass(frozen=True)
-class ScaledSum:
-    """A sum of products of two tensors and of further factors.
-
-    Attributes
-    ----------
-    loads : of both tensors.
-    number : that all products are multiplied by.
-    factors : the further ones.
-    """
-
-    loads: tuple[ir.TensorLoad, ir.TensorLoad]
-    number: sp.Expr
-    factors: tuple[ir.Expr, ...]
-
-
-def read_scaled_sum(program: Program, group: Group) -> ScaledSum | None:
-    """The only sum of a group, where it has more factors than the two tensors with the most of its variables."""
-    fold = group.fold
-    if len(fold.components) != 1 or fold.references or fold.components[0].reducer is not SUM:
-        return None
-    table = AtomTable(())
-    forms = {atom.symbol: table.form(atom.expression) for atom in group.atoms.atoms.values()}
-    number, factors = fold.components[0].lift.xreplace(forms).as_coeff_mul()
-    axis = line_of(group.frame.axis, [lookup(group.frame.extents, var) for var in group.frame.axis])
-    loads = {f: load for f in factors if (load := _operand(table.sources.get(f), axis)) is not None}
-    if len(factors) < 3 or len(loads) != 2:
-        return None
-    one, other = loads.values()
-    printer = TilePrinter({symbol: cast(source, DTYPE) for symbol, source in table.sources.items()}, DTYPE, {})
-    scales = tuple(printer(f) for f in factors if f not in loads)
-    found = next((load for scale in scales for load in loads_of(scale) if program.writer(load.source)), None)
-    if found is not None:
-        raise Unfit(f"{found.source.name} is computed by an inner reduction")
-    return ScaledSum((one, other), number, scales)
-
-
-def _operand(source: ir.Expr | None, axis: Line) -> ir.TensorLoad | None:
-    """The load that a factor is, where neighbours along what is summed over differ."""
-    load = None if source is None else plain_value(source)
-    return None if load is None or same_in_blocks(load, axis, 2) else load
-
-
-def scales_of(found: ScaledSum, group: Group, rows: Line, columns: Line) -> Scales:
-    """The further factors of a sum, by the line that they run along.
+def scales_of(factors: tuple[ir.Expr, ...], name: str, rows: Line, columns: Line) -> Scales | None:
+    """The further factors of a sum of some name, by the line that they run along; None where there is none.
 
     Raises
     ------
@@ -110,9 +60,9 @@ def scales_of(found: ScaledSum, group: Group, rows: Line, columns: Line) -> Scal
         Where a factor runs along both, or along what neither has.
     """
     down, across = list[ir.Expr](), list[ir.Expr]()
-    for factor in found.factors:
+    for factor in factors:
         along = [uses(factor, [line.var, *line.parts]) for line in (rows, columns)]
         if all(along):
-            raise Unfit(f"{', '.join(group.names)}: {factor} runs along rows and columns")
+            raise Unfit(f"{name}: {factor} runs along rows and columns")
         (across if along[1] else down).append(factor)
-    return Scales(tuple(down), tuple(across))
+    return Scales(tuple(down), tuple(across)) if factors else None

@@ -166,7 +166,7 @@ class Guards:
     def _element(self, member: Member, results: Results, position: ir.Expr) -> ir.Expr:
         """The member's element at a position; variables of one value are the row's, or of extent 1."""
         ones = {v: tirx.const(0, dtype_of(v)) for v in self.row.group.frame.extents}
-        at = {**ones, **self.point.at, **self.row.axis.at(position)}
+        at = {**ones, **self.point.at, **self.row.axis.places(position)}
         return self.tensors.place(of_results(self.row, member.element, results), at)
 
 

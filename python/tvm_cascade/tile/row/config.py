@@ -140,7 +140,7 @@ def _why_not_shared(row: Row, config: RowConfig, gpu: Gpu) -> str:
     segments, sharing = config.segments, config.sharing
     if config.strided != row.is_strided:
         beside = "lie apart in memory" if row.is_strided else "lie beside each other in memory"
-        return f"{config}: neighbours along {row.axis.variables[-1].name} {beside}"
+        return f"{config}: neighbours along {row.axis.parts[-1].name} {beside}"
     if config.strided and (sharing > WARP or sharing & (sharing - 1) or config.threads % sharing):
         return f"{sharing} threads a row: expected a power of two, up to {WARP} of the {config.threads} of a block"
     who, most = ("grids", WARP if config.strided else math.inf)

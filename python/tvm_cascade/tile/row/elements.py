@@ -19,7 +19,8 @@ from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.emit import bind, named, ptx, put, registers, when
 from tvm_cascade.tile.hopper.barrier import Barriers
 from tvm_cascade.tile.memory import INDEX, VECTOR_BYTES, Tensors, as_multiple, copy_shifted, copy_vector, itemsize
-from tvm_cascade.tile.row.linear import Access, Axis, access_of, is_shifted, load_width
+from tvm_cascade.tile.product.lines import Line
+from tvm_cascade.tile.row.linear import Access, access_of, is_shifted, load_width
 from tvm_cascade.tile.row.segment import Peel, Segment
 from tvm_cascade.tile.row.shape import Row
 from tvm_cascade.transform.printer import cast
@@ -150,7 +151,7 @@ class Vectors:
     def __init__(
         self,
         tensors: Tensors,
-        along: Axis,
+        along: Line,
         streams: tuple[Access, ...],
         vector: int,
         count: int,

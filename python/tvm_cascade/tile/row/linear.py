@@ -20,29 +20,11 @@ from tvm import ir, sym, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.extent import Extent, as_index, extent_of, more_than_one, product, same_extent
-from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.tir import dtype_of, loads_of, substitute, uses
 from tvm_cascade.tile.memory import INDEX, VECTOR_BYTES, itemsize, moved_dtype
 from tvm_cascade.tile.operand import Unfit
-from tvm_cascade.tile.product.lines import places_of
+from tvm_cascade.tile.product.lines import Line, line_of, runs
 from tvm_cascade.transform.printer import cast
-
-
-@dataclass(frozen=True)
-class Axis:
-    """An axis that memory is read along: one loop or several, in row-major order of positions.
-
-    Attributes
-    ----------
-    variables, extents : of the loops, outermost first.
-    """
-
-    variables: tuple[tirx.Var, ...]
-    extents: tuple[Extent, ...]
-
-    def at(self, position: ir.Expr) -> dict[tirx.Var, ir.Expr]:
-        """The loops' variables at a position."""
-        return places_of(self.variables, self.extents, position)
 
 
 @dataclass(frozen=True)
@@ -96,7 +78,7 @@ def load_width(access: Access, neighbours: int) -> int:
     return width
 
 
-def access_of(load: ir.TensorLoad, axis: Axis) -> Access | None:
+def access_of(load: ir.TensorLoad, axis: Line) -> Access | None:
     """A load as an access; None where it is not affine in the position, or is loop-invariant."""
     shape = [extent_of(n) for n in load.source.ty.shape]
     strides = [product(shape[d + 1 :]) for d in range(len(shape))]
@@ -104,7 +86,7 @@ def access_of(load: ir.TensorLoad, axis: Axis) -> Access | None:
     if stride is None or stride < 1:
         return None
     analyzer = sym.Analyzer()
-    zeros = {v: tirx.const(0, dtype_of(v)) for v in axis.variables}
+    zeros = {v: tirx.const(0, dtype_of(v)) for v in axis.parts}
     places = [analyzer.simplify(substitute(index, zeros)) for index in load.indices]
     lane = 0
     if stride > 1:
@@ -126,12 +108,12 @@ def factor(place: ir.Expr) -> int:
     return math.gcd(int(found.coeff), int(found.base))
 
 
-def _stride(load: ir.TensorLoad, strides: list[Extent], axis: Axis) -> int | None:
+def _stride(load: ir.TensorLoad, strides: list[Extent], axis: Line) -> int | None:
     """Elements between neighbours on the axis, where that is the same everywhere."""
     analyzer = sym.Analyzer()
     found: int | None = None
     steps: Extent = 1
-    for var, extent in reversed(list(zip(axis.variables, axis.extents, strict=True))):
+    for var, extent in reversed(list(zip(axis.parts, axis.extents, strict=True))):
         total: Extent = 0
         for index, step in zip(load.indices, strides, strict=True):
             difference = analyzer.simplify(substitute(index, {var: var + 1}) - index)
@@ -150,11 +132,11 @@ def _stride(load: ir.TensorLoad, strides: list[Extent], axis: Axis) -> int | Non
     return found
 
 
-NO_LANES = Axis((), ())
+NO_LANES = line_of((), {})
 """Neighbours in memory are positions of the axis."""
 
 
-def read_lanes(loads: list[ir.TensorLoad], axis: Axis, rows: dict[tirx.Var, Extent]) -> Axis:
+def read_lanes(loads: list[ir.TensorLoad], axis: Line, rows: dict[tirx.Var, Extent]) -> Line:
     """The row variables along which memory is contiguous; none where the reduction axis is.
 
     Parameters
@@ -171,17 +153,17 @@ def read_lanes(loads: list[ir.TensorLoad], axis: Axis, rows: dict[tirx.Var, Exte
     for load in apart:
         trailing = _trailing(load, rows)
         for first in range(len(trailing)):
-            lanes = Axis(trailing[first:], tuple(lookup(rows, v) for v in trailing[first:]))
+            lanes = line_of(trailing[first:], rows)
             if all(access_of(other, lanes) is not None or _is_alike(other, lanes) for other in apart):
                 return lanes
     for load in apart:
         if not _gathers(load, axis):
-            raise Unfit(f"{load}: neighbours along {axis.variables[-1].name} lie apart in memory, and none are rows")
+            raise Unfit(f"{load}: neighbours along {axis.parts[-1].name} lie apart in memory, and none are rows")
     return NO_LANES
 
 
 def streams_of(
-    loads: list[ir.TensorLoad], axis: Axis, lanes: Axis, extents: dict[tirx.Var, Extent]
+    loads: list[ir.TensorLoad], axis: Line, lanes: Line, extents: dict[tirx.Var, Extent]
 ) -> tuple[Access, ...]:
     """One access for each array of structures that varies with the position, along the axis or along the lanes.
 
@@ -198,9 +180,9 @@ def streams_of(
     """
     found: list[Access] = []
     for load in loads:
-        if not any(uses(index, axis.variables) for index in load.indices):
+        if not runs(load, *axis.parts):
             continue
-        access = access_of(load, lanes if lanes.variables else axis)
+        access = access_of(load, lanes if lanes.parts else axis)
         if access is None:
             _check_apart(load, lanes)
         elif _is_inside(load, extents) and not any(access.beside(other) for other in found):
@@ -221,27 +203,27 @@ def _is_inside(load: ir.TensorLoad, extents: dict[tirx.Var, Extent]) -> bool:
     )
 
 
-def _check_apart(load: ir.TensorLoad, lanes: Axis) -> None:
+def _check_apart(load: ir.TensorLoad, lanes: Line) -> None:
     """Refuses lanes whose separate loads are far apart in memory."""
     last = len(load.indices) - 1
-    if any(uses(index, lanes.variables) for index in load.indices[:last]) and not _gathers(load, lanes):
-        raise Unfit(f"{load}: neighbours along {lanes.variables[-1].name} lie apart in memory, those of others do not")
+    if any(uses(index, lanes.parts) for index in load.indices[:last]) and not _gathers(load, lanes):
+        raise Unfit(f"{load}: neighbours along {lanes.parts[-1].name} lie apart in memory, those of others do not")
 
 
-def _lies_apart(load: ir.TensorLoad, axis: Axis) -> bool:
+def _lies_apart(load: ir.TensorLoad, axis: Line) -> bool:
     """Whether neighbours on the axis are no neighbours in memory."""
-    along = [uses(index, axis.variables) for index in load.indices]
+    along = [uses(index, axis.parts) for index in load.indices]
     return any(along) and not along[-1] and access_of(load, axis) is None
 
 
-def _is_alike(load: ir.TensorLoad, lanes: Axis) -> bool:
+def _is_alike(load: ir.TensorLoad, lanes: Line) -> bool:
     """Whether a load is the same for all neighbours, as the weight of a position is for the features of a row."""
-    return not any(uses(index, lanes.variables) for index in load.indices)
+    return not runs(load, *lanes.parts)
 
 
-def _gathers(load: ir.TensorLoad, axis: Axis) -> bool:
+def _gathers(load: ir.TensorLoad, axis: Line) -> bool:
     """Whether where neighbours are is known at run time alone."""
-    return any(uses(inner, axis.variables) for index in load.indices for inner in loads_of(index))
+    return any(uses(inner, axis.parts) for index in load.indices for inner in loads_of(index))
 
 
 def _trailing(load: ir.TensorLoad, rows: dict[tirx.Var, Extent]) -> tuple[tirx.Var, ...]:

@@ -74,7 +74,7 @@ def build_row_program(row: Row) -> RowProgram:
     atoms = used_atoms(row.group)
     verify(body, [atom.symbol for atom in atoms])
     inputs = {a.symbol: a.expression for a in atoms if not a.indicator}
-    varying = {s for s, e in inputs.items() if uses(e, row.axis.variables)}
+    varying = {s for s, e in inputs.items() if uses(e, row.axis.parts)}
     return RowProgram(
         row,
         body,

@@ -27,7 +27,8 @@ from tvm_cascade.analysis.tir import dtype_of, loads_of, uses, variables_of
 from tvm_cascade.tile.memory import VECTOR_BYTES, itemsize
 from tvm_cascade.tile.operand import Unfit, read_once
 from tvm_cascade.tile.output import Output, member_at, read_outputs, reads_plainly
-from tvm_cascade.tile.row.linear import Access, Axis, read_lanes, streams_of
+from tvm_cascade.tile.product.lines import Line, line_of, runs
+from tvm_cascade.tile.row.linear import Access, read_lanes, streams_of
 from tvm_cascade.transform.dims import Dims
 from tvm_cascade.transform.guarding import Guarding, guarding, plan_of
 
@@ -57,8 +58,8 @@ class Row:
     group: Group
     dims: Dims
     rows: tuple[tirx.Var, ...]
-    axis: Axis
-    lanes: Axis
+    axis: Line
+    lanes: Line
     outputs: tuple[Output, ...]
     folded: tuple[Access, ...]
     written: tuple[Access, ...]
@@ -77,7 +78,7 @@ class Row:
     @property
     def length(self) -> Extent:
         """Positions of the axis."""
-        return product(self.axis.extents)
+        return self.axis.extent
 
     @property
     def count(self) -> Extent:
@@ -85,14 +86,14 @@ class Row:
         return product(lookup(self.group.frame.extents, v) for v in self.rows)
 
     @property
-    def along(self) -> Axis:
+    def along(self) -> Line:
         """Whether neighbours in memory are positions or rows."""
         return self.lanes if self.is_strided else self.axis
 
     @property
     def is_strided(self) -> bool:
         """Whether neighbours in memory are rows."""
-        return bool(self.lanes.variables)
+        return bool(self.lanes.parts)
 
     @property
     def is_narrow(self) -> bool:
@@ -114,7 +115,7 @@ class Row:
     def widest_vector(self) -> int:
         """Elements of a vector: a widest load of the narrowest input, where all accesses are so aligned."""
         streams = [s for s in (*self.folded, *self.written) if s.stride == 1]
-        neighbours = product(self.along.extents)
+        neighbours = self.along.extent
         if not isinstance(neighbours, int) or not self.folded:
             return 1
         vector = self.widest_load
@@ -129,7 +130,7 @@ class Row:
 
     def has_positions(self, output: Output) -> bool:
         """Whether an output has an element for every position."""
-        return any(uses(index, self.axis.variables) for index in output.indices)
+        return output.runs_along(*self.axis.parts)
 
 
 @read_once
@@ -155,12 +156,12 @@ def read_row(program: Program, group: Group, guards: str = "off") -> Row:
         results = list(guarded.asked)
     group = dataclasses.replace(group, fold=group.fold.restricted_to(results))
     frame = group.frame
-    axis = Axis(frame.axis, tuple(lookup(frame.extents, v) for v in frame.axis))
+    axis = line_of(frame.axis, frame.extents)
     dims = Dims(group)
     rows = _rows(group, dims, outputs)
     for output in outputs:
         lost = rows_alike(output, rows, group)
-        if lost and any(uses(index, axis.variables) for index in output.indices):
+        if lost and output.runs_along(*axis.parts):
             raise Unfit(f"{output.buffer.name} has no axis {lost[0].name}")
         if lost and not any(member_at(group, load) for load in loads_of(output.value)) and len(output.loops) > 1:
             raise Unfit(f"{output.buffer.name} reads no result, and one row of many would store all of it")
@@ -172,10 +173,10 @@ def read_row(program: Program, group: Group, guards: str = "off") -> Row:
     )
     extents = {v: lookup(frame.extents, v) for v in rows}
     _check_reuse(elements, {v: n for v, n in extents.items() if more_than_one(n)}, axis)
-    whole = [o for o in outputs if any(uses(index, axis.variables) for index in o.indices)]
+    whole = [o for o in outputs if o.runs_along(*axis.parts)]
     inputs = [load for o in whole for load in loads_of(o.value) if member_at(group, load) is None]
     lanes = read_lanes([*elements, *inputs], axis, extents)
-    rows = (*(v for v in rows if not any(v.same_as(lane) for lane in lanes.variables)), *lanes.variables)
+    rows = (*(v for v in rows if not any(v.same_as(lane) for lane in lanes.parts)), *lanes.parts)
     folded, written = (streams_of(loads, axis, lanes, frame.extents) for loads in (elements, inputs))
     row = Row(program, group, dims, rows, axis, lanes, outputs, folded, written, guarded)
     if row.length == 0:
@@ -225,7 +226,7 @@ def _check_loads(program: Program, group: Group, elements: list[ir.TensorLoad], 
             raise Unfit(f"{load.source.name} is {dtype_of(load.source)}")
 
 
-def _check_reuse(elements: list[ir.TensorLoad], rows: Mapping[tirx.Var, Extent], axis: Axis) -> None:
+def _check_reuse(elements: list[ir.TensorLoad], rows: Mapping[tirx.Var, Extent], axis: Line) -> None:
     """Some input should have an element for every row and position, and rows no elements in common.
 
     Raises
@@ -233,8 +234,8 @@ def _check_reuse(elements: list[ir.TensorLoad], rows: Mapping[tirx.Var, Extent],
     Unfit
         Where elements would be read again and again: no input has as many, or rows are windows that overlap.
     """
-    read = [load for load in elements if any(uses(index, axis.variables) for index in load.indices)]
-    own = [load for load in read if all(any(uses(index, [v]) for index in load.indices) for v in rows)]
+    read = [load for load in elements if runs(load, *axis.parts)]
+    own = [load for load in read if all(runs(load, v) for v in rows)]
     if read and not own:
         names = ", ".join(dict.fromkeys(load.source.name for load in read))
         raise Unfit(f"none of {names} runs along all of {', '.join(v.name for v in rows)}: each is read for many rows")
@@ -244,9 +245,9 @@ def _check_reuse(elements: list[ir.TensorLoad], rows: Mapping[tirx.Var, Extent],
         raise Unfit(f"rows overlap: elements of {names} are read for many of them")
 
 
-def _in_windows(load: ir.TensorLoad, rows: Mapping[tirx.Var, Extent], axis: Axis) -> int | None:
+def _in_windows(load: ir.TensorLoad, rows: Mapping[tirx.Var, Extent], axis: Line) -> int | None:
     """How many elements there are where rows read windows of a dimension; None where not, or where data say which."""
     found = product(extent_of(extent) for extent in load.source.ty.shape)
-    windows = any(uses(index, list(rows)) and uses(index, axis.variables) for index in load.indices)
+    windows = any(uses(index, list(rows)) and uses(index, axis.parts) for index in load.indices)
     picked = any(loads_of(index) for index in load.indices)
     return found if isinstance(found, int) and windows and not picked else None

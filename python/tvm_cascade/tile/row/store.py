@@ -22,15 +22,16 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.extent import product
 from tvm_cascade.analysis.frame import lookup
-from tvm_cascade.analysis.tir import dtype_of, loads_of, uses
+from tvm_cascade.analysis.tir import dtype_of, uses
 from tvm_cascade.tile.emit import bind, kernel_extent, ptx, put, registers, when
 from tvm_cascade.tile.fragment import Symbols, TilePrinter
 from tvm_cascade.tile.memory import INDEX, Tensors, as_multiple, copy_vector
 from tvm_cascade.tile.operand import MATRIX_DTYPES
 from tvm_cascade.tile.output import Output
+from tvm_cascade.tile.product.lines import places_of
 from tvm_cascade.tile.row.again import Guards
 from tvm_cascade.tile.row.elements import STAGED_REGISTERS, Vectors, registers_of
-from tvm_cascade.tile.row.linear import Axis, access_of, load_width
+from tvm_cascade.tile.row.linear import access_of, load_width
 from tvm_cascade.tile.row.program import RowProgram, of_results, result_dtype
 from tvm_cascade.tile.row.shape import rows_alike
 from tvm_cascade.tile.row.sweep import Point, Sweep
@@ -88,12 +89,11 @@ class Store:
 
     def _along_loops(self, output: Output, member: ir.Expr) -> None:
         """An output with further loops: its elements are distributed over the row's threads."""
-        sharing, loops = self.sharing, Axis(output.loops, output.extents)
-        count = kernel_extent(product(output.extents))
+        sharing, count = self.sharing, kernel_extent(product(output.extents))
         with T.serial((count + (sharing - 1)) // sharing) as step:
             index = bind("index", step * sharing + member)
             with when(index < count):
-                self._at(output, {**self.point.at, **loops.at(index)})
+                self._at(output, {**self.point.at, **places_of(output.loops, output.extents, index)})
 
     def finish(self, state: State) -> None:
         """The results of the row; where they are guarded, all threads of the warp take part."""
@@ -191,16 +191,12 @@ class PositionOutputs:
 
         s is a power of two by which b·s has a reciprocal that is finite, and normal. Halves are divided in float32.
         """
-        axis = self.row.axis.variables
+        axis = self.row.axis.parts
 
         def replace(quotient: prim.Div) -> ir.Expr:
             divisor, dtype = quotient.b, dtype_of(quotient)
             fixed = not uses(divisor, axis) and not isinstance(divisor, (prim.FloatImm, prim.IntImm))
-            if (
-                not fixed
-                or not dtype.startswith("float")
-                or any(uses(i, axis) for load in loads_of(divisor) for i in load.indices)
-            ):
+            if not fixed or not dtype.startswith("float"):
                 return quotient
             wide = dtype if dtype == "float64" else "float32"
             size = self.sweep.per_row("divisor_size", lambda at: tirx.abs(self.tensors.place(cast(divisor, wide), at)))

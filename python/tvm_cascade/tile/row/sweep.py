@@ -18,10 +18,11 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.analysis.extent import extent_of, same_extent
-from tvm_cascade.analysis.tir import dtype_of, loads_of, uses
+from tvm_cascade.analysis.tir import dtype_of, loads_of
 from tvm_cascade.tile.emit import bind, in_register, put, registers, when
 from tvm_cascade.tile.memory import Tensors, moved_dtype
 from tvm_cascade.tile.merge.block import ThreadStates
+from tvm_cascade.tile.product.lines import runs
 from tvm_cascade.tile.row.chunk import Chunk, ChunkFold
 from tvm_cascade.tile.row.config import RowConfig
 from tvm_cascade.tile.row.elements import Staging, Vectors
@@ -159,7 +160,7 @@ class Sweep:
         position = self.position(start, k)
         if self.first is None:
             return self.at, position
-        return {**self.at, **self.row.axis.at(position)}, self.first
+        return {**self.at, **self.row.axis.places(position)}, self.first
 
     def there(self, start: ir.Expr, k: Any) -> ir.Expr:
         """Whether the k-th vector of a chunk exists."""
@@ -174,7 +175,7 @@ class Sweep:
         for load, registers_of in self.beside if vectors is self.vectors else ():
             with T.unroll(self.config.vectors) as k:
                 position = self.before_end(self.position(start, k), guarded)
-                value = self.tensors.place(load, {**self.at, **self.row.axis.at(position)})
+                value = self.tensors.place(load, {**self.at, **self.row.axis.places(position)})
                 put(registers_of, k, cast(value, moved_dtype(dtype_of(load))))
 
     def chunk(
@@ -234,7 +235,7 @@ class Sweep:
         vector = self.config.vector
         position, number = self.position(start, index // vector), index % vector
         position = self.before_end(position + number if self.first is None else position, beside)
-        return self.tensors.place(expression, {**self.row_at(number), **self.row.axis.at(position)})
+        return self.tensors.place(expression, {**self.row_at(number), **self.row.axis.places(position)})
 
     def before_end(self, position: ir.Expr, beside: bool) -> ir.Expr:
         """A position, or the last one in place of those past the end."""
@@ -245,7 +246,7 @@ class Sweep:
         if self.first is None:
             return self.at
         known = {var: values[row] for var, values in self.by_row.items()}
-        return {**self.at, **self.row.lanes.at(self.first + row), **known}
+        return {**self.at, **self.row.lanes.places(self.first + row), **known}
 
     def per_row(self, name: str, value: Callable[[Mapping[tirx.Var, ir.Expr]], ir.Expr]) -> tirx.Var:
         """A per-row value, computed once, as a variable that `place` substitutes.
@@ -272,7 +273,7 @@ class Sweep:
         """A value of strided rows with its loop-invariant loads hoisted out of the pass."""
 
         def replace(load: ir.TensorLoad) -> ir.Expr:
-            if any(uses(i, self.row.axis.variables) for i in load.indices) or not self._is_whole(load):
+            if runs(load, *self.row.axis.parts) or not self._is_whole(load):
                 return load
             return self.per_row(f"{load.source.name}_of_row", lambda at: self.tensors.place(load, at))
 
@@ -283,8 +284,8 @@ class Sweep:
         read = (*self.program.position_inputs.values(), *self.program.conditions.values())
         found: list[tuple[ir.TensorLoad, Any]] = []
         for load in (load for expression in read for load in loads_of(expression)):
-            shared = any(uses(i, self.row.axis.variables) for i in load.indices) and self._is_whole(load)
-            shared = shared and not any(uses(i, self.row.lanes.variables) for i in load.indices)
+            shared = runs(load, *self.row.axis.parts) and self._is_whole(load)
+            shared = shared and not runs(load, *self.row.lanes.parts)
             if shared and not any(tvm_ffi.structural_equal(load, known) for known, _ in found):
                 name, dtype = f"{load.source.name}_beside", moved_dtype(dtype_of(load))
                 found.append((load, registers(name, self.config.vectors, dtype)))

@@ -8,9 +8,10 @@ from dataclasses import replace
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.tile.operand import MATRIX_DTYPES, Unfit
+from tvm_cascade.tile.product.matrix import MatrixProduct
 from tvm_cascade.tile.skeletons.product.config import BOX_COLUMNS, ProductConfig
 from tvm_cascade.tile.skeletons.product.cost import Sizes, seconds, sizes_of
-from tvm_cascade.tile.skeletons.product.shape import DEPTH_BYTES, MatrixProduct
+from tvm_cascade.tile.skeletons.product.shape import DEPTH_BYTES
 from tvm_cascade.tile.work import GROUP_ROWS
 
 _ROWS = ((128, 2, 256), (256, 2, 128), (64, 1, 256))

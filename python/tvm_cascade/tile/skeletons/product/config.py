@@ -8,8 +8,9 @@ from tvm_cascade.analysis.extent import Extent, ceil_div, product
 from tvm_cascade.devices.cards import H200
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.operand import STORED_BYTES, Operand
+from tvm_cascade.tile.product.matrix import MatrixProduct
 from tvm_cascade.tile.product.scales import same_in_blocks
-from tvm_cascade.tile.skeletons.product.shape import DEPTH_BYTES, MatrixProduct
+from tvm_cascade.tile.skeletons.product.shape import DEPTH_BYTES
 from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Registers
 
 SUM_BYTES = 4

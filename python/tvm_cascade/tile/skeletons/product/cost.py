@@ -20,8 +20,9 @@ import tvm
 from tvm_cascade.analysis.extent import Extent, product
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.devices.device import Gpu
+from tvm_cascade.tile.product.matrix import MatrixProduct, Side
 from tvm_cascade.tile.skeletons.product.config import SUM_BYTES, ProductConfig, steps_of
-from tvm_cascade.tile.skeletons.product.shape import DEPTH_BYTES, MatrixProduct, Side
+from tvm_cascade.tile.skeletons.product.shape import DEPTH_BYTES
 from tvm_cascade.tile.work import GROUP_ROWS
 
 NOMINAL = 1024

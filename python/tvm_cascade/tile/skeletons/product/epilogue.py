@@ -148,19 +148,15 @@ class MapEpilogue(Epilogue):
     def _read_by(self, load: ir.TensorLoad) -> tuple[Member | None, int]:
         """The member whose result a load of an output reads, and how many columns beyond; the same for all elements."""
         if load not in self.read:
-            member = member_at(self.shape.group, load)
+            member = member_at(self.shape.fold.group, load)
             self.read[load] = member, 0 if member is None else columns_beyond(member, load) or 0
         return self.read[load]
 
     def _finished(self, member: Member, row: int, index: ir.Expr) -> ir.Expr:
         """A result at a row, from a register of the sums."""
-        fold = self.shape.fold
-        states = [component.symbol for component in fold.components]
-        lifted = {
-            state: lift.xreplace({self.shape.product: state})
-            for state, lift in zip(states, self.shape.lifts, strict=True)
-        }
-        symbols = {state: sums[index] for state, sums in zip(states, self.sums, strict=True)}
+        fold = self.shape.fold.group.fold
+        lifted = {one.state: one.number * one.state for one in self.shape.sums}
+        symbols = {one.state: sums[index] for one, sums in zip(self.shape.sums, self.sums, strict=True)}
         return TilePrinter(symbols, DTYPE, {})(fold.finish[member.result].xreplace(lifted))
 
     def _column(self, column: ir.Expr) -> ir.Expr:

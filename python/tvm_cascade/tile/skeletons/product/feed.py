@@ -13,11 +13,11 @@ from tvm_cascade.analysis.extent import Extent, product
 from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.tile.emit import bind, digits, kernel_extent, put, registers, when
 from tvm_cascade.tile.hopper.barrier import Barriers, Ring
+from tvm_cascade.tile.product.matrix import MatrixProduct, Side
 from tvm_cascade.tile.skeletons.product.config import ProductConfig
 from tvm_cascade.tile.skeletons.product.gather import Landing
 from tvm_cascade.tile.skeletons.product.operands import TileOperand, inner_tiles
 from tvm_cascade.tile.skeletons.product.raster import Tile
-from tvm_cascade.tile.skeletons.product.shape import MatrixProduct, Side
 from tvm_cascade.tile.work import WARP_GROUP, Threads
 
 

@@ -22,7 +22,7 @@ from tvm_cascade.tile.hopper.barrier import Barriers, Ring
 from tvm_cascade.tile.hopper.copy import BOX_BYTES
 from tvm_cascade.tile.merge.lanes import ALL_LANES, WARP
 from tvm_cascade.tile.product.lines import Line
-from tvm_cascade.tile.skeletons.product.shape import Side
+from tvm_cascade.tile.product.matrix import Side
 from tvm_cascade.tile.work import WARP_GROUP
 
 _CHUNK = 16

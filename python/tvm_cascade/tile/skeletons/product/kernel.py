@@ -11,25 +11,24 @@ kernels for Hopper (2023).
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from tvm import ir, tirx
+from tvm import ir
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.emit import named, when
 from tvm_cascade.tile.hopper.barrier import Ring, cluster_arrive, cluster_sync, cluster_wait, fence_barriers
 from tvm_cascade.tile.hopper.driver import Driver, Initialised
 from tvm_cascade.tile.launch.dependent import Launch, wait_for_others
+from tvm_cascade.tile.product.matrix import MatrixProduct
 from tvm_cascade.tile.skeletons.product.config import ProductConfig
 from tvm_cascade.tile.skeletons.product.consumer import Consumer, PromotedConsumer
 from tvm_cascade.tile.skeletons.product.epilogue import Epilogue, MapEpilogue
 from tvm_cascade.tile.skeletons.product.feed import ProductFeed
 from tvm_cascade.tile.skeletons.product.raster import Raster, Tile
-from tvm_cascade.tile.skeletons.product.shape import MatrixProduct
 from tvm_cascade.tile.work import Registers, Threads
 
 Feeds = Sequence[ProductFeed]
@@ -44,13 +43,11 @@ class Roles:
     epilogue : (feeds, name of the kernel) -> what consumers do with the sums of a tile.
     consumer : (feeds, threads, epilogue, rank in the cluster) -> a warp group that computes.
     order : of the tiles.
-    batch_of : (number of a product, where the first is in its batch) -> where that one is.
     """
 
     epilogue: Callable[[Feeds, str], Epilogue]
     consumer: Callable[[Feeds, Threads, Any, ir.Expr | int], Consumer]
     order: Callable[[MatrixProduct, ProductConfig], Raster] = Raster
-    batch_of: Callable[[int, Mapping[tirx.Var, ir.Expr]], dict[tirx.Var, ir.Expr]] = lambda _, batch: dict(batch)
 
 
 def product_kernel(shape: MatrixProduct, config: ProductConfig, launch: Launch) -> ProductKernel:
@@ -63,7 +60,7 @@ class ProductKernel(Driver):
     """Emits the kernel of a product; of several in the same tiles, one after the other through one ring."""
 
     def __init__(self, shapes: Sequence[MatrixProduct], config: ProductConfig, own: Roles, given: bool = False) -> None:
-        super().__init__(shapes[0].program.params, config.consumers)
+        super().__init__(shapes[0].fold.program.params, config.consumers)
         self.shapes, self.config, self.own, self.given = shapes, config, own, given
 
     def describe(self) -> None:
@@ -147,8 +144,8 @@ class ProductKernel(Driver):
             self.feed.begin(self.order.first(self.threads.block, 0), self.rank)
             wait_for_others()
         with self._each_tile() as tile:
-            for number, feed in enumerate(self.feeds):
-                self._fill_tile(feed, ring, dataclasses.replace(tile, batch=self.own.batch_of(number, tile.batch)))
+            for feed in self.feeds:
+                self._fill_tile(feed, ring, tile)
         self.feed.finish()
 
     def _fill_tile(self, feed: ProductFeed, ring: Ring, tile: Tile) -> None:

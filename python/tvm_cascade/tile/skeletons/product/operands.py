@@ -13,8 +13,8 @@ from tvm_cascade.tile.fragment import placed
 from tvm_cascade.tile.hopper import wgmma
 from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
 from tvm_cascade.tile.product.lines import Line
+from tvm_cascade.tile.product.matrix import Side
 from tvm_cascade.tile.skeletons.product.gather import Gather, Pieces, Realigned
-from tvm_cascade.tile.skeletons.product.shape import Side
 from tvm_cascade.tile.work import GROUP_ROWS
 
 _UNIT = 16

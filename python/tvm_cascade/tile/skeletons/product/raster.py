@@ -20,8 +20,8 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.extent import product
 from tvm_cascade.tile.emit import bind, digits, in_register, kernel_extent
+from tvm_cascade.tile.product.matrix import MatrixProduct, Side
 from tvm_cascade.tile.skeletons.product.config import ProductConfig
-from tvm_cascade.tile.skeletons.product.shape import MatrixProduct, Side
 
 
 @dataclass(frozen=True)

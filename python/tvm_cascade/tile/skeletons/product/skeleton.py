@@ -14,12 +14,13 @@ from tvm_cascade.devices.device import Instructions
 from tvm_cascade.tile.estimate import Work
 from tvm_cascade.tile.launch.dependent import Launch
 from tvm_cascade.tile.operand import PACKED_DTYPES, Unfit, check_allowed
+from tvm_cascade.tile.product.matrix import MatrixProduct
 from tvm_cascade.tile.skeleton import Setting, Skeleton
 from tvm_cascade.tile.skeletons.product.choice import promoted_steps, ranked_configs
 from tvm_cascade.tile.skeletons.product.config import ProductConfig
 from tvm_cascade.tile.skeletons.product.cost import seconds, sizes_of
 from tvm_cascade.tile.skeletons.product.kernel import product_kernel
-from tvm_cascade.tile.skeletons.product.shape import MatrixProduct, read_product
+from tvm_cascade.tile.skeletons.product.shape import read_product
 from tvm_cascade.tile.skeletons.product.variants import Variants, build_variants, choose_variants
 
 

@@ -18,11 +18,11 @@ from tvm import ir, tirx
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.emit import kernel_extent
 from tvm_cascade.tile.launch.dependent import Launch
+from tvm_cascade.tile.product.matrix import MatrixProduct
 from tvm_cascade.tile.skeletons.product.choice import fitting
 from tvm_cascade.tile.skeletons.product.config import ProductConfig
 from tvm_cascade.tile.skeletons.product.cost import seconds, sizes_of
 from tvm_cascade.tile.skeletons.product.kernel import product_kernel
-from tvm_cascade.tile.skeletons.product.shape import MatrixProduct
 from tvm_cascade.tile.work import GROUP_ROWS
 
 _MOST_KERNELS = 10

@@ -11,7 +11,7 @@ from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.memory import itemsize
 from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.operand import Unfit
-from tvm_cascade.tile.skeletons.simt.shape import CoreProduct, Factor
+from tvm_cascade.tile.product.matrix import MatrixProduct, Side
 from tvm_cascade.tile.skeletons.simt.tiles import Cut, Layout, Shares, shares_of
 
 _ADDRESSES = 24
@@ -67,21 +67,21 @@ class CoreConfig:
         """Of rows and of columns."""
         return self.rows, self.columns
 
-    def layouts(self, shape: CoreProduct) -> tuple[Layout, Layout]:
+    def layouts(self, shape: MatrixProduct) -> tuple[Layout, Layout]:
         """Of the operands' tiles."""
         left, right = (
-            Layout(cut.block, self.depth, factor.own != 1, itemsize(shape.dtype))
-            for cut, factor in zip(self.cuts, shape.operands, strict=True)
+            Layout(cut.block, self.depth, side.own_step != 1, itemsize(shape.dtype))
+            for cut, side in zip(self.cuts, shape.sides, strict=True)
         )
         return left, right
 
-    def shares(self, factor: Factor, layout: Layout, shape: CoreProduct) -> Shares:
+    def shares(self, side: Side, layout: Layout, shape: MatrixProduct) -> Shares:
         """How the copies of an operand are shared out."""
-        if layout.is_turned and not self.turns_vectors and factor.dtype == shape.dtype:
+        if layout.is_turned and not self.turns_vectors and side.dtype == shape.dtype:
             return Shares(layout, 1, self.threads)
-        return shares_of(factor, layout, shape.depth, self.threads)
+        return shares_of(side, layout, shape.inner.extent, self.threads)
 
-    def why_not(self, shape: CoreProduct, gpu: Gpu) -> str:
+    def why_not(self, shape: MatrixProduct, gpu: Gpu) -> str:
         """Why a GPU cannot run the product in this configuration; empty where it can."""
         if any(n < 1 or n & (n - 1) for cut in self.cuts for n in (cut.warps, cut.own)):
             return "warps and elements are powers of two"
@@ -91,10 +91,10 @@ class CoreConfig:
             return "slices are a power of two of a thread's rows"
         if self.stages < 2 + self.ahead or self.depth % (2 * self.slices):
             return "stages are two or more, or three, of an even number of positions for each slice"
-        for layout, cut, factor in zip(self.layouts(shape), self.cuts, shape.operands, strict=True):
+        for layout, cut, side in zip(self.layouts(shape), self.cuts, shape.sides, strict=True):
             if cut.own % layout.vector:
                 return "a thread's part is no whole vector"
-            if reason := self.shares(factor, layout, shape).why_not:
+            if reason := self.shares(side, layout, shape).why_not:
                 return reason
         if self.threads > gpu.max_threads or self.threads * self.registers(shape) * self.resident > gpu.registers:
             return f"{self.threads} threads take more registers than there are"
@@ -102,13 +102,13 @@ class CoreConfig:
             return "its stages take more shared memory than there is"
         return ""
 
-    def registers(self, shape: CoreProduct) -> int:
+    def registers(self, shape: MatrixProduct) -> int:
         """Registers of a thread: sums, fragments, and what addresses take."""
         own = self.rows.own, self.columns.own
         needed = (own[0] * own[1] + (1 + self.ahead) * sum(own)) * itemsize(shape.dtype) // 4 + _ADDRESSES
         return -(-needed // 8) * 8
 
-    def shared_elements(self, shape: CoreProduct) -> int:
+    def shared_elements(self, shape: MatrixProduct) -> int:
         """Elements of shared memory of a block: its stages, and afterwards the sums of its slices."""
         staged = self.stages * sum(layout.elements for layout in self.layouts(shape))
         return max(staged, self.slices * self.rows.block * self.columns.block if self.slices > 1 else 0)
@@ -142,7 +142,7 @@ _BYTES = 34
 """That a processor gets from the second-level cache at once (measured, `reference` of an H200)."""
 
 
-def ranked_core_configs(shape: CoreProduct, gpu: Gpu) -> list[CoreConfig]:
+def ranked_core_configs(shape: MatrixProduct, gpu: Gpu) -> list[CoreConfig]:
     """The fitting configurations, from the least estimated time on.
 
     Raises
@@ -174,11 +174,10 @@ def _share(config: CoreConfig) -> float:
     return known[0] if known else min(_TILES, key=lambda t: abs(t[0].rows.block * t[0].columns.block - size))[1]
 
 
-def clocks(config: CoreConfig, shape: CoreProduct, gpu: Gpu) -> float:
+def clocks(config: CoreConfig, shape: MatrixProduct, gpu: Gpu) -> float:
     """Estimated clocks of the busiest processor."""
-    rows, columns, depth, outer, places = (
-        _number(extent) for extent in (shape.rows, shape.columns, shape.depth, shape.outer, shape.places)
-    )
+    rows, columns, depth = (_number(line.extent) for line in (shape.left.line, shape.right.line, shape.inner))
+    outer, places = (_number(shape.extent(*variables)) for variables in (shape.outer, shape.batch))
     tiles = -(-rows // config.rows.block) * -(-columns // config.columns.block) * places
     deep = -(-depth // config.depth) * config.depth * outer
     each = -(-tiles // gpu.processors)

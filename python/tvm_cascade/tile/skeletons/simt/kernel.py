@@ -21,16 +21,15 @@ from tvm import ir, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.analysis.extent import ceil_div, extent_of
+from tvm_cascade.analysis.extent import ceil_div
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.tile.emit import bind, digits, kernel_extent, named, ptx, put, registers, shared_pool, when
 from tvm_cascade.tile.fragment import TilePrinter
 from tvm_cascade.tile.memory import VECTOR_BYTES, Tensors, itemsize
 from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.output import Output, columns_beyond, member_at
-from tvm_cascade.tile.product.lines import View
+from tvm_cascade.tile.product.matrix import MatrixProduct, in_vectors
 from tvm_cascade.tile.skeletons.simt.config import CoreConfig
-from tvm_cascade.tile.skeletons.simt.shape import CoreProduct
 from tvm_cascade.tile.skeletons.simt.tiles import Copies, Fragment
 from tvm_cascade.transform.printer import cast
 
@@ -40,7 +39,7 @@ _SIDES = ("left", "right")
 class CoreKernel:
     """Emits the kernel of a product."""
 
-    def __init__(self, shape: CoreProduct, config: CoreConfig) -> None:
+    def __init__(self, shape: MatrixProduct, config: CoreConfig) -> None:
         self.shape, self.config, self.layouts = shape, config, config.layouts(shape)
 
     def build(self, name: str) -> tirx.PrimFunc:
@@ -48,7 +47,7 @@ class CoreKernel:
         with IRBuilder() as builder, T.prim_func():
             T.func_name(name)
             T.func_attr({"global_symbol": name})
-            self.tensors = Tensors.declared(self.shape.terms.program.params)
+            self.tensors = Tensors.declared(self.shape.fold.program.params)
             T.device_entry()
             with T.attr({"tirx.launch_bounds_min_blocks_per_sm": self.config.resident}):
                 self._places()
@@ -60,9 +59,9 @@ class CoreKernel:
     def _places(self) -> None:
         """The thread's block, its tile of the result and its place in the batch; and the thread's part of that."""
         shape, config = self.shape, self.config
-        down = kernel_extent(ceil_div(shape.rows, config.rows.block))
-        across = kernel_extent(ceil_div(shape.columns, config.columns.block))
-        block = named("block", T.cta_id([down * across * kernel_extent(shape.places)]))
+        down = kernel_extent(ceil_div(shape.left.line.extent, config.rows.block))
+        across = kernel_extent(ceil_div(shape.right.line.extent, config.columns.block))
+        block = named("block", T.cta_id([down * across * kernel_extent(shape.extent(*shape.batch))]))
         self.thread = named("thread", T.thread_id([config.threads]))
         tile, rest = bind("tile", block % (down * across)), block // (down * across)
         self.firsts = (
@@ -95,10 +94,10 @@ class CoreKernel:
             )
         ]
         self.copies = []
-        sides = zip(_SIDES, shape.operands, self.layouts, starts, self.firsts, strict=True)
-        for name, factor, layout, start, first in sides:
-            source, shares = self.tensors.flat_of(factor.buffer), config.shares(factor, layout, shape)
-            copies = Copies(name, source, factor, shape.depth, shares, first, self.memory, start, self.thread)
+        sides = zip(_SIDES, shape.sides, self.layouts, starts, self.firsts, strict=True)
+        for name, side, layout, start, first in sides:
+            source, shares = self.tensors.flat_of(side.load.source), config.shares(side, layout, shape)
+            copies = Copies(name, source, side, shape.inner.extent, shares, first, self.memory, start, self.thread)
             self.copies.append(copies)
 
     def _sum(self) -> None:
@@ -107,8 +106,8 @@ class CoreKernel:
         self.sums = registers("sums", count, shape.dtype)
         with T.unroll(count) as k:
             put(self.sums, k, tirx.const(0, shape.dtype))
-        self.inner_steps = kernel_extent(ceil_div(shape.depth, config.depth))
-        steps = bind("steps", self.inner_steps * kernel_extent(shape.outer))
+        self.inner_steps = kernel_extent(ceil_div(shape.inner.extent, config.depth))
+        steps = bind("steps", self.inner_steps * kernel_extent(shape.extent(*shape.outer)))
         for number in range(ahead):
             stage = tirx.const(number, "int32")
             with when(stage < steps):
@@ -132,11 +131,11 @@ class CoreKernel:
 
     def _moved(self, step: ir.Expr) -> list[tuple[Copies, ir.Expr, ir.Expr]]:
         """Each operand's copies of a step, where its first is, and the step along the innermost sum."""
-        at, outer = self.batch, self.shape.terms.outer
+        at, outer = self.batch, self.shape.outer
         if outer:
             number, step = step // self.inner_steps, bind("inner_step", step % self.inner_steps)
             at = {**at, **digits(number, outer, self.shape.extent)}
-        operands = zip(self.copies, self.shape.operands, strict=True)
+        operands = zip(self.copies, self.shape.sides, strict=True)
         return [(copies, copies.at_step(self.tensors.place(f.base, at), step), step) for copies, f in operands]
 
     def _await(self, stage: ir.Expr) -> None:
@@ -199,11 +198,11 @@ class CoreKernel:
             self.sums, own = self._of_all_slices(), self.slice * rows
         for i in range(rows):
             row = bind("row", self.firsts[0] + left.index(own + i))
-            with _inside(row, shape.rows, config.rows.block):
+            with _inside(row, shape.left.line.extent, config.rows.block):
                 for j in range(0, config.columns.own, count):
                     column = bind("column", self.firsts[1] + right.index(j))
-                    with _inside(column, shape.columns, config.columns.block):
-                        for output in shape.terms.outputs:
+                    with _inside(column, shape.right.line.extent, config.columns.block):
+                        for output in shape.outputs:
                             self._store_output(output, i, j, row, column, count)
 
     def _of_all_slices(self) -> Any:
@@ -228,14 +227,14 @@ class CoreKernel:
 
     def _together(self) -> int:
         """Neighbouring columns that a thread has, and that are inside together."""
-        layout, extent = self.fragments[1].layout, self.shape.columns
+        layout, extent = self.fragments[1].layout, self.shape.right.line.extent
         whole = isinstance(extent, int) and extent % layout.vector == 0
-        return layout.vector if whole else max(output.every for output in self.shape.terms.outputs)
+        return layout.vector if whole else max(output.every for output in self.shape.outputs)
 
     def _store_output(self, output: Output, i: int, j: int, row: ir.Expr, column: ir.Expr, count: int) -> None:
         width = min(count, VECTOR_BYTES // itemsize(dtype_of(output.buffer)))
         own = self.tensors.own_of(output.buffer)
-        if width == 1 or not self._in_vectors(output, width):
+        if width == 1 or output.part or not in_vectors(output, self.shape.right.line, width):
             for e in range(0, count, output.every):
                 with self._where(output, row, column + e):
                     value = self._value(output, i, j + e, row, column + e)
@@ -256,16 +255,8 @@ class CoreKernel:
         conditions = [self._at(condition, row, column) for condition in output.part]
         return when(tirx.all(*conditions)) if conditions else nullcontext()
 
-    def _in_vectors(self, output: Output, width: int) -> bool:
-        """Whether neighbouring columns are neighbours of an output, and vectors of them aligned."""
-        last = self.shape.column.parts[-1]
-        view = View(tuple(output.buffer.ty.shape), tuple(output.indices))
-        widths = self.shape.column.extents[-1], extent_of(output.buffer.ty.shape[-1])
-        aligned = all(isinstance(extent, int) and extent % width == 0 for extent in widths)
-        return aligned and not output.part and view.dimension(last) == len(view.indices) - 1
-
     def _at(self, expression: ir.Expr, row: ir.Expr, column: ir.Expr) -> ir.Expr:
-        places = {**self.batch, **self.shape.row.places(row), **self.shape.column.places(column)}
+        places = {**self.batch, **self.shape.left.line.places(row), **self.shape.right.line.places(column)}
         return self.tensors.place(expression, places)
 
     def _indices(self, output: Output, row: ir.Expr, column: ir.Expr) -> list[ir.Expr]:
@@ -273,16 +264,15 @@ class CoreKernel:
 
     def _value(self, output: Output, i: int, j: int, row: ir.Expr, column: ir.Expr) -> ir.Expr:
         """What is stored of one sum."""
-        fold, terms = self.shape.terms.group.fold, self.shape.terms
-        component = fold.components[0]
-        total = terms.lift.xreplace({terms.product: component.symbol})
+        group, number = self.shape.fold.group, self.shape.sums[0].number
+        (component,), finishes = group.fold.components, group.fold.finish
         first = i * self.config.columns.own + j
 
         def result(load: ir.TensorLoad) -> ir.Expr:
-            member = member_at(self.shape.terms.group, load)
+            member = member_at(group, load)
             if member is None:
                 return load
-            finish = fold.finish[member.result].xreplace({component.symbol: total})
+            finish = finishes[member.result].xreplace({component.symbol: number * component.symbol})
             symbols = {component.symbol: self.sums[first + (columns_beyond(member, load) or 0)]}
             return cast(TilePrinter(symbols, self.shape.dtype, {})(finish), dtype_of(load))
 

@@ -1,4 +1,10 @@
-"""The core skeleton's table row: matrix products on CUDA cores."""
+"""The core skeleton's table row: matrix products on CUDA cores.
+
+    T[i, j] = Σ over k of A[i, k]·B[j, k]       out = a map of T and of inputs
+
+Any operand may run along k or along its own side in memory, or have neighbours in neither, and be of any dtype that is
+converted to that of the sum.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +14,51 @@ from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.devices.device import Instructions
 from tvm_cascade.tile.estimate import Work
+from tvm_cascade.tile.fragment import NEIGHBOURS
 from tvm_cascade.tile.launch.dependent import Launch
-from tvm_cascade.tile.operand import Unfit
+from tvm_cascade.tile.operand import MATRIX_DTYPES, Unfit
+from tvm_cascade.tile.product.fold import check_summed, read_fold
+from tvm_cascade.tile.product.matrix import MatrixProduct, matrix_product
 from tvm_cascade.tile.skeleton import Setting, Skeleton
 from tvm_cascade.tile.skeletons.simt.config import LANES, CoreConfig, clocks, ranked_core_configs
 from tvm_cascade.tile.skeletons.simt.kernel import CoreKernel
-from tvm_cascade.tile.skeletons.simt.shape import CoreProduct, read_core_product
+
+SUMMED = ("float32", "float64", "int32")
+"""The dtypes that CUDA cores sum products in."""
+
+_SUMMED_BY_TENSOR_CORES = ("float32",)
+
+CONVERTED = (*SUMMED, "float16", "bfloat16", "int8", "uint8")
+"""The dtypes that operands may have."""
 
 
-class CoreSkeleton(Skeleton[CoreProduct, CoreProduct, CoreConfig]):
+def read_core_product(program: Program, group: Group) -> MatrixProduct:
+    """The product that a group is.
+
+    Raises
+    ------
+    Unfit
+        Where it is none, or the function has more to do than the product and maps of its results.
+    """
+    fold = read_fold(program, group, parts=True, together=len(NEIGHBOURS))
+    sums = fold.sums(1)
+    check_summed(fold.tensors, SUMMED, f"CUDA cores sum in {', '.join(SUMMED)}")
+    shape = matrix_product(fold, sums, fold.outputs)
+    for side in shape.sides:
+        if side.dtype not in CONVERTED:
+            raise Unfit(f"{side.load.source.name} is {side.dtype}, none of {', '.join(CONVERTED)}")
+    return shape
+
+
+def _is_of_halves(shape: MatrixProduct) -> bool:
+    """Whether both operands are of one dtype that the tensor cores multiply into the sum's with nothing lost."""
+    kind = MATRIX_DTYPES.get(shape.left.dtype)
+    if kind is None or kind.option or shape.dtype not in _SUMMED_BY_TENSOR_CORES:
+        return False
+    return shape.right.dtype in kind.partners
+
+
+class CoreSkeleton(Skeleton[MatrixProduct, MatrixProduct, CoreConfig]):
     """Products of two matrices that tensor cores do not take, and maps of their elements."""
 
     name, kind, covers = "cores", "CUDA-core kernel", "matrix products on CUDA cores"
@@ -24,36 +66,38 @@ class CoreSkeleton(Skeleton[CoreProduct, CoreProduct, CoreConfig]):
     option = "row_kernels"
     last = True
 
-    def read(self, program: Program, group: Group) -> CoreProduct:
+    def read(self, program: Program, group: Group) -> MatrixProduct:
         """See `read_core_product`."""
         return read_core_product(program, group)
 
-    def plan(self, shape: CoreProduct) -> CoreProduct:
+    def plan(self, shape: MatrixProduct) -> MatrixProduct:
         """The shape itself: nothing is folded but products."""
         return shape
 
-    def alternatives(self, program: CoreProduct, setting: Setting) -> list[CoreConfig]:
+    def alternatives(self, program: MatrixProduct, setting: Setting) -> list[CoreConfig]:
         """See `ranked_core_configs`."""
         return ranked_core_configs(program, setting.gpu)
 
-    def check(self, program: CoreProduct, config: CoreConfig, setting: Setting) -> None:
+    def check(self, program: MatrixProduct, config: CoreConfig, setting: Setting) -> None:
         """Whether tensor cores do not take the operands as they are, and a block has what it takes."""
-        if Instructions.WGMMA in setting.gpu.instructions and setting.options.tensor_cores and program.is_of_halves:
-            raise Unfit(f"{' and '.join(map(str, program.terms.loads))} are {program.left.dtype}, for tensor cores")
+        if Instructions.WGMMA in setting.gpu.instructions and setting.options.tensor_cores and _is_of_halves(program):
+            raise Unfit(
+                f"{' and '.join(str(side.load) for side in program.sides)} are {program.left.dtype}, for tensor cores"
+            )
         if reason := config.why_not(program, setting.gpu):
             raise Unfit(f"{config}: {reason}")
 
-    def emit(self, program: CoreProduct, config: CoreConfig, name: str, _launch: Launch) -> tirx.PrimFunc:
+    def emit(self, program: MatrixProduct, config: CoreConfig, name: str, _launch: Launch) -> tirx.PrimFunc:
         """See `CoreKernel`."""
         return CoreKernel(program, config).build(name)
 
-    def seconds(self, program: CoreProduct, config: CoreConfig, work: Work, setting: Setting) -> float:
+    def seconds(self, program: MatrixProduct, config: CoreConfig, work: Work, setting: Setting) -> float:
         """The busiest processor's clocks, or what the memory takes; see `clocks`."""
         gpu = setting.gpu
         rate = gpu.operations_per_second / (gpu.processors * LANES)
         memory = work.bytes / (gpu.memory_bytes_per_second * self.memory_share) if gpu.memory_bytes_per_second else 0.0
         return max(memory, clocks(config, program, gpu) / rate if rate else 0.0)
 
-    def fast_math(self, program: CoreProduct) -> bool:
+    def fast_math(self, program: MatrixProduct) -> bool:
         """Never: small numbers are kept, and maps are exact."""
         return False

@@ -18,11 +18,11 @@ from typing import Any
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.analysis.extent import Extent, as_index
+from tvm_cascade.analysis.extent import Extent, as_index, extent_of
 from tvm_cascade.tile.emit import bind, branches, kernel_extent, ptx, put, registers, when
 from tvm_cascade.tile.memory import INDEX, VECTOR_BYTES, as_multiple, copy_vector
 from tvm_cascade.tile.merge.lanes import WARP
-from tvm_cascade.tile.skeletons.simt.shape import Factor
+from tvm_cascade.tile.product.matrix import Side
 from tvm_cascade.transform.printer import cast
 
 _VECTORS_DEEP, _ELEMENTS_DEEP = 4, 8
@@ -166,11 +166,12 @@ class Shares:
         return own + self.step <= layout.own if layout.is_turned else k + self.step <= layout.depth
 
 
-def shares_of(factor: Factor, layout: Layout, depth: Extent, threads: int) -> Shares:
+def shares_of(side: Side, layout: Layout, depth: Extent, threads: int) -> Shares:
     """The shares of an operand: of vectors where all are aligned, and inside of the operand or outside together."""
-    widths = [factor.width, depth] if layout.is_turned else [factor.width]
+    width = extent_of(side.view.shape[-1])
+    widths = [width, depth] if layout.is_turned else [width]
     aligned = all(isinstance(extent, int) and extent % layout.vector == 0 for extent in widths)
-    contiguous = (factor.depth if layout.is_turned else factor.own) == 1
+    contiguous = (side.deep_step if layout.is_turned else side.own_step) == 1
     return Shares(layout, layout.vector if aligned and contiguous else 1, threads)
 
 
@@ -195,22 +196,22 @@ class Copies:
     """
 
     def __init__(
-        self, name: str, source: Any, factor: Factor, depth: Extent, shares: Shares, first: ir.Expr, memory: Any,
+        self, name: str, source: Any, side: Side, depth: Extent, shares: Shares, first: ir.Expr, memory: Any,
         start: int, thread: ir.Expr,
     ) -> None:  # fmt: skip
-        self.name, self.source, self.factor, self.depth, self.shares = name, source, factor, depth, shares
+        self.name, self.source, self.side, self.depth, self.shares = name, source, side, depth, shares
         self.layout, self.first, self.memory, self.dtype = shares.layout, first, memory, str(memory.dtype)
         own, k = shares.first(thread)
         self.own, self.k = bind(f"{name}_own_copied", own), bind(f"{name}_k_copied", k)
-        offset = cast(first + self.own, INDEX) * as_index(factor.own, INDEX)
-        self.origin = bind(f"{name}_origin", offset + cast(self.k, INDEX) * as_index(factor.depth, INDEX))
+        offset = cast(first + self.own, INDEX) * as_index(side.own_step, INDEX)
+        self.origin = bind(f"{name}_origin", offset + cast(self.k, INDEX) * as_index(side.deep_step, INDEX))
         self.target = bind(f"{name}_target", start + self.k * self.layout.row + self.own)
         self.pieces: list[range] = []
-        if factor.dtype != self.dtype or (self.layout.is_turned and shares.unit > 1):
+        if side.dtype != self.dtype or (self.layout.is_turned and shares.unit > 1):
             unit, copies = shares.unit, len(shares.steps)
             each = -(-copies // _PIECES)
             self.pieces = [range(u, min(u + each, copies)) for u in range(0, copies, each)]
-            self.waiting = registers(f"{name}_waiting", each * unit, factor.dtype)
+            self.waiting = registers(f"{name}_waiting", each * unit, side.dtype)
             self.converted = registers(f"{name}_converted", unit, self.dtype)
 
     def at_step(self, base: ir.Expr, step: ir.Expr) -> ir.Expr:
@@ -221,7 +222,7 @@ class Copies:
         base : the offset of the batch, and of the outer sums.
         step : the stage's number along k.
         """
-        deep = cast(step, INDEX) * (as_index(self.factor.depth, INDEX) * self.layout.depth)
+        deep = cast(step, INDEX) * (as_index(self.side.deep_step, INDEX) * self.layout.depth)
         return bind(f"{self.name}_moved", base + self.origin + deep)
 
     def start(self, stage: ir.Expr, moved: ir.Expr, step: ir.Expr) -> None:
@@ -256,7 +257,7 @@ class Copies:
                         copy_vector(self.waiting, first, self.source, place, unit)
                     with elsewhere:
                         for e in range(unit):
-                            put(self.waiting, number * unit + e, tirx.const(0, self.factor.dtype))
+                            put(self.waiting, number * unit + e, tirx.const(0, self.side.dtype))
 
     def store(self, piece: range, stage: ir.Expr) -> None:
         """Stores a piece that was read to a stage."""
@@ -275,7 +276,7 @@ class Copies:
 
     def _source(self, moved: ir.Expr, u: int) -> ir.Expr:
         own, k = self.shares.steps[u]
-        return moved + as_index(self.factor.own, INDEX) * own + as_index(self.factor.depth, INDEX) * k
+        return moved + as_index(self.side.own_step, INDEX) * own + as_index(self.side.deep_step, INDEX) * k
 
     def _target(self, stage: ir.Expr, u: int) -> ir.Expr:
         """Where the thread's u-th copy goes."""
@@ -291,7 +292,7 @@ class Copies:
 
     def _inside(self, u: int, step: ir.Expr) -> ir.Expr | None:
         """Whether the thread's u-th copy is inside of the operand; None where all are."""
-        (own, k), layout, extent, depth = self.shares.steps[u], self.layout, self.factor.line.extent, self.depth
+        (own, k), layout, extent, depth = self.shares.steps[u], self.layout, self.side.line.extent, self.depth
         conditions = []
         if not (isinstance(extent, int) and extent % layout.own == 0):
             conditions.append(self.first + self.own + own < kernel_extent(extent))

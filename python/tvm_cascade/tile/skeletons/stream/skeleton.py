@@ -88,7 +88,7 @@ class Attention(Skeleton[Stream, TileProgram, Tiles]):
     def may_wait_late(self, program: TileProgram, config: Tiles, read: Sequence[tirx.Var]) -> bool:
         """Where all that is stored goes through a meeting, and neither elements nor products read what is late."""
         stream = program.stream
-        elements = [*(atom.expression for atom in stream.group.atoms.atoms.values()), *stream.scales]
+        elements = [*(atom.expression for atom in stream.group.atoms.atoms.values()), *stream.score.scales]
         early = [operand.buffer for operand in stream.operands]
         early += [load.source for element in elements for load in loads_of(element)]
         return config.may_wait_late(stream) and not any(among(buffer, early) for buffer in read)

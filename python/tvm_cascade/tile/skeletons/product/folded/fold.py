@@ -69,7 +69,7 @@ class _Sweep(Sweep):
 
     def anywhere(self, expression: ir.Expr, position: ir.Expr) -> ir.Expr:
         """An expression over the frame at any position of the row."""
-        return self.with_sums(self.tensors.place(expression, {**self.at, **self.row.axis.at(position)}))
+        return self.with_sums(self.tensors.place(expression, {**self.at, **self.row.axis.places(position)}))
 
     def with_sums(self, value: ir.Expr) -> ir.Expr:
         """A value with sums of the row in place of loads of the product."""
@@ -169,7 +169,7 @@ class RowEpilogue(Epilogue):
     ) -> None:
         config, product, program = self.config, self.shape.product, self.program
         row, batch = bind("row", first + own_row), tile.batch
-        point = Point(program, self.tensors, self.shape.at({**product.left.line.places(row), **batch}))
+        point = Point(program, self.tensors, {**product.left.line.places(row), **batch})
         segment, start = Segment.whole(self.shape.columns), bind("row_start", own_row * config.pitch)
         row_of_sums = self.shape.tensors[0], self.sums, start
         sweep = _Sweep(*row_of_sums, program, config.row, self.tensors, point, segment, member)

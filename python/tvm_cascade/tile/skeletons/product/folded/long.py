@@ -30,6 +30,7 @@ from tvm_cascade.tile.memory import Tensors
 from tvm_cascade.tile.merge.combine import Alone, merge
 from tvm_cascade.tile.merge.grid import GridStates
 from tvm_cascade.tile.merge.lanes import Lanes
+from tvm_cascade.tile.product.matrix import MatrixProduct
 from tvm_cascade.tile.row.chunk import Chunk, ChunkFold
 from tvm_cascade.tile.row.program import RowProgram
 from tvm_cascade.tile.row.store import Store
@@ -42,7 +43,6 @@ from tvm_cascade.tile.skeletons.product.folded.config import LongConfig
 from tvm_cascade.tile.skeletons.product.folded.shape import FoldedProduct
 from tvm_cascade.tile.skeletons.product.kernel import ProductKernel, Roles
 from tvm_cascade.tile.skeletons.product.raster import Raster, Tile
-from tvm_cascade.tile.skeletons.product.shape import MatrixProduct
 from tvm_cascade.tile.state import State
 from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Threads
 from tvm_cascade.transform.printer import cast
@@ -57,7 +57,6 @@ def long_kernel(shape: FoldedProduct, program: RowProgram, config: LongConfig) -
         lambda feeds, name: LongEpilogue(shape, program, config, feeds[0].buffers, name),
         Consumer if len(shape.products) == 1 else ConsumerOfSeveral,
         lambda first, tile: Walk(first, tile, config.stretches),
-        lambda number, batch: shape.batch_of(number, batch) if number else dict(batch),
     )
     return ProductKernel(shape.products, config.tile, roles)
 
@@ -120,7 +119,7 @@ class LongEpilogue(Epilogue):
         """A row of the tile, or the last one in place of those past the end."""
         line = self.shape.product.left.line
         row = bind("row", tirx.min(tile.first_row + own, kernel_extent(line.extent) - 1))
-        return Point(self.program, self.tensors, self.shape.at({**line.places(row), **tile.batch}))
+        return Point(self.program, self.tensors, {**line.places(row), **tile.batch})
 
     def _merge(self, state: State, exchange: Any, point: Point, others: Sequence[State] = ()) -> None:
         merge(self.program.body, state, exchange, point.values, self.program.offsets, others)
@@ -146,7 +145,7 @@ class LongEpilogue(Epilogue):
 
             found = tvm_ffi.structural_map(expression, (ir.TensorLoad, replace))
             position = column(k) if inside else tirx.min(column(k), end - 1)
-            return computed_once(self.tensors.place(found, {**point.at, **program.row.axis.at(position)}))
+            return computed_once(self.tensors.place(found, {**point.at, **program.row.axis.places(position)}))
 
         count = tirx.const(steps * 2, "int32")
         if not inside:

@@ -95,7 +95,7 @@ def _is_position(program: RowProgram, step: Tuple, elements: list[Element]) -> b
     value = program.position_inputs.get(index)
     while isinstance(value, prim.Cast):
         value = value.value
-    axis = program.row.axis.variables
+    axis = program.row.axis.parts
     return value is not None and len(axis) == 1 and value.same_as(axis[0])
 
 

@@ -10,22 +10,27 @@ input. Either is read as it is where it has a kernel to itself.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tvm import ir, tirx
+import tvm_ffi
+from tvm import ir, s_tir, tirx
 
+from tvm_cascade.algebra.reducer import SUM
+from tvm_cascade.analysis.extent import extent_of
 from tvm_cascade.analysis.extract import Group, Reductions
-from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program, Stage
-from tvm_cascade.analysis.tir import loads_of, same
+from tvm_cascade.analysis.tir import dtype_of, loads_of, same, substitute
 from tvm_cascade.tile.factors import find_factors
-from tvm_cascade.tile.operand import Unfit
+from tvm_cascade.tile.operand import MATRIX_DTYPES, Unfit
+from tvm_cascade.tile.output import Output
+from tvm_cascade.tile.product.fold import ProductFold, check_summed
+from tvm_cascade.tile.product.matrix import MatrixProduct
 from tvm_cascade.tile.row.shape import Row, read_row, used_atoms
-from tvm_cascade.tile.skeletons.product.folded.picks import with_picks_as_sums
-from tvm_cascade.tile.skeletons.product.shape import MatrixProduct, read_product
-from tvm_cascade.transform.producers import Producer, find_producers
+from tvm_cascade.tile.skeletons.product.shape import SUMMED_IN, for_tensor_cores
+from tvm_cascade.transform.printer import cast
+from tvm_cascade.transform.producers import Producer
 
 
 @dataclass(frozen=True)
@@ -36,12 +41,10 @@ class FoldedProduct:
     ----------
     products : the shapes of what is folded; the only output of each is the tensor of its products.
     row : the shape of the fold, which reads those tensors.
-    variables : of each product -> of the fold.
     """
 
     products: tuple[MatrixProduct, ...]
     row: Row
-    variables: tuple[dict[tirx.Var, tirx.Var], ...]
 
     @property
     def product(self) -> MatrixProduct:
@@ -58,7 +61,7 @@ class FoldedProduct:
         """A tensor with elements that are picked of whole rows; empty where there is none."""
         for output in self.row.outputs:
             read = [load.source for load in loads_of(output.value)]
-            if not self.row.has_positions(output) and any(own.same_as(t) for own in read for t in self.tensors):
+            if not self.row.has_positions(output) and any(among(own, self.tensors) for own in read):
                 return output.buffer.name
         return ""
 
@@ -69,15 +72,6 @@ class FoldedProduct:
         assert isinstance(extent, int)
         return extent
 
-    def at(self, places: Mapping[tirx.Var, ir.Expr]) -> dict[tirx.Var, ir.Expr]:
-        """The fold's variables where those of the first product have some values."""
-        return {fold: places[own] for own, fold in self.variables[0].items() if own in places}
-
-    def batch_of(self, number: int, batch: Mapping[tirx.Var, ir.Expr]) -> dict[tirx.Var, ir.Expr]:
-        """Where a product is in its batch where the first one is somewhere in its own."""
-        values, variables = self.at(batch), self.variables[number]
-        return {own: lookup(values, variables[own]) for own in self.products[number].batch}
-
 
 def read_folded(program: Program, group: Group) -> FoldedProduct:
     """The shape of a group.
@@ -87,33 +81,21 @@ def read_folded(program: Program, group: Group) -> FoldedProduct:
     Unfit
         Where the group does not have it, or the function has more to do than the group and maps of its results.
     """
-    picking, program = program, with_picks_as_sums(program)
+    picking, program = program, _with_picks_as_sums(program)
     if program is not picking:
         group = _all_but_products(Reductions(program, group.among.rescalable_casts, group.among.reference))
-    producers = find_producers(program, group, set())
-    if not producers:
+    tensors = [producer.stage.buffer for producer in ProductFold(program, group, ()).producers]
+    if not tensors:
         raise Unfit("no inner reduction feeds the fold")
-    for producer in producers:
-        if program.is_param(producer.stage.buffer):
-            raise Unfit(f"{producer.stage.buffer.name} is an output as well")
-    stages = [producer.stage for producer in producers]
-    maps = [_behind(program, stage) for stage in stages]
-    read = [_product_of(group.among, *one) for one in zip(stages, maps, strict=True)]
-    row = read_row(_with_tensors(program, stages, _others(program, stages, maps)), group)
-    shape = FoldedProduct(
-        tuple(dataclasses.replace(product, program=program) for product, _ in read),
-        row,
-        tuple(_on_frame(own, producer) for (_, own), producer in zip(read, producers, strict=True)),
-    )
-    for number in range(len(stages)):
-        _check_lines(shape, number)
+    if stored := [tensor.name for tensor in tensors if program.is_param(tensor)]:
+        raise Unfit(f"{stored[0]} is an output as well")
+    row = read_row(_with_tensors(program, tensors), group)
+    fold = ProductFold(program, row.group, row.outputs)
+    shape = FoldedProduct(tuple(_product_of(fold, producer) for producer in fold.producers), row)
+    for product in shape.products:
+        _check_lines(shape, product)
     _check_outputs(shape)
     return shape
-
-
-def _on_frame(own: Mapping[tirx.Var, tirx.Var], producer: Producer) -> dict[tirx.Var, tirx.Var]:
-    """The variables of a product -> of the fold that it feeds."""
-    return {var: producer.variables[old] for old, var in own.items() if old in producer.variables}
 
 
 def _all_but_products(reductions: Reductions) -> Group:
@@ -126,88 +108,56 @@ def _all_but_products(reductions: Reductions) -> Group:
     return group
 
 
-def _with_tensors(program: Program, producers: Sequence[Stage], stages: tuple[Stage, ...]) -> Program:
-    """Some stages of a program, with the tensors of others among the parameters."""
-    func, tensors = program.func, [producer.buffer for producer in producers]
+def _with_tensors(program: Program, tensors: Sequence[tirx.Var]) -> Program:
+    """A program with some temporaries among the parameters, which nothing computes."""
+    func = program.func
     alone = tirx.PrimFunc([*func.params, *tensors], func.body, func.ret_type, func.attrs)
-    return Program(alone, program.root, stages)
+    return Program(alone, program.root, tuple(s for s in program.stages if not among(s.buffer, tensors)))
 
 
-def _product_of(
-    reductions: Reductions, stage: Stage, maps: tuple[Stage, ...]
-) -> tuple[MatrixProduct, Mapping[tirx.Var, tirx.Var]]:
-    """The product shape of what feeds the fold, and the variables of its stage -> its own."""
-    group = reductions.lone_of(stage)
-    if group is None or group.members[0].stage is not stage:
-        raise Unfit(f"{stage.buffer.name} is no sum that a kernel could be generated from")
-    found = read_product(_with_tensors(reductions.program, [stage], (*maps, stage)), group)
-    assert len(found.rights) == 1
-    return found, group.frame.variables[0]
+def _product_of(fold: ProductFold, producer: Producer) -> MatrixProduct:
+    """The product that feeds the fold, as it leaves its sums."""
+    found = fold.produced(producer)
+    check_summed([found.tensor], tuple(MATRIX_DTYPES), SUMMED_IN)
+    if found.number != 1 or found.scales:
+        told = " · ".join(map(str, [*([] if found.number == 1 else [found.number]), *found.scales]))
+        raise Unfit(f"{found.tensor.name} is multiplied by {told} on the way, where a row has plain sums")
+    own = producer.variables
+    load = tirx.BufferLoad(found.tensor, [own[i] if isinstance(i, ir.Var) else i for i in producer.stage.indices])
+    return for_tensor_cores(fold, (found,), (Output(found.tensor, tuple(load.indices), load),))
 
 
-def _others(program: Program, producers: Sequence[Stage], maps: Sequence[Sequence[Stage]]) -> tuple[Stage, ...]:
-    """The stages of a program but some, and but maps that only those need."""
-    behind = [stage for of_one in maps for stage in of_one]
-    kept = (s for s in program.stages if not _holds(producers, s))
-    return tuple(s for s in kept if not _holds(behind, s) or program.is_param(s.buffer))
-
-
-def _holds(stages: Sequence[Stage], stage: Stage) -> bool:
-    return any(other is stage for other in stages)
-
-
-def _behind(program: Program, stage: Stage) -> tuple[Stage, ...]:
-    """The maps that a stage reads, directly or through others."""
-    found: list[Stage] = []
-    pending = [stage]
-    while pending:
-        for load in loads_of(pending.pop().value):
-            writer = program.writer(load.source)
-            if writer is None or writer is stage or _holds(found, writer):
-                continue
-            if writer.reducer is not None:
-                raise Unfit(f"{stage.buffer.name} reads {writer.buffer.name}, which another reduction computes")
-            found.append(writer)
-            pending.append(writer)
-    return tuple(other for other in program.stages if _holds(found, other))
-
-
-def _check_lines(shape: FoldedProduct, number: int) -> None:
+def _check_lines(shape: FoldedProduct, product: MatrixProduct) -> None:
     """The fold runs along a product's columns, all of them and nothing else, and has a row for each of its rows."""
-    product, row, variables = shape.products[number], shape.row, shape.variables[number]
-    name = shape.tensors[number].name
-    along = [variables.get(var) for var in product.right.line.parts]
-    if not _same_variables(along, row.axis.variables):
+    row, name = shape.row, product.sums[0].tensor.name
+    if not _same_variables(product.right.line.parts, row.axis.parts):
         raise Unfit(f"{name} is not folded along its contiguous dimension, all of it")
     if not isinstance(product.right.line.extent, int):
         raise Unfit(f"{name} has a symbolic number of columns")
-    rows = [variables.get(var) for var in (*product.batch, *product.left.line.parts)]
-    missing = [var for var in row.rows if not among(var, [r for r in rows if r is not None])]
+    missing = [var for var in row.rows if not among(var, [*product.batch, *product.left.line.parts])]
     if missing:
         raise Unfit(f"{name} has no axis {missing[0].name}, which the fold has")
     if row.is_strided:
         raise Unfit("neighbours in memory are rows of the fold")
-    if number > 0:
-        _check_partner(shape, number)
+    if product is not shape.product:
+        _check_partner(shape.product, product)
 
 
-def _check_partner(shape: FoldedProduct, number: int) -> None:
+def _check_partner(first: MatrixProduct, other: MatrixProduct) -> None:
     """A further product has rows where the first has them, and operands that stages of the same form hold."""
-    first, other, names = shape.product, shape.products[number], [tensor.name for tensor in shape.tensors]
-    lines = [[shape.variables[k].get(var) for var in shape.products[k].left.line.parts] for k in (0, number)]
-    if not _same_variables(*lines):
-        raise Unfit(f"rows of {names[number]} are in another order than those of {names[0]}")
+    if not _same_variables(first.left.line.parts, other.left.line.parts):
+        names = [product.sums[0].tensor.name for product in (other, first)]
+        raise Unfit(f"rows of {names[0]} are in another order than those of {names[1]}")
     for own, side in zip(other.sides, first.sides, strict=True):
-        if (own.operand.dtype, own.across) != (side.operand.dtype, side.across):
+        if (own.dtype, own.across) != (side.dtype, side.across):
             raise Unfit(f"{own.load} and {side.load} differ in their dtypes, or in what is contiguous")
         for one in (own, side):
             if not one.bulk:
-                raise Unfit(f"rows of {one.operand.buffer.name} are no multiple of what bulk copies take")
+                raise Unfit(f"rows of {one.load.source.name} are no multiple of what bulk copies take")
 
 
-def _same_variables(some: Sequence[tirx.Var | None], others: Sequence[tirx.Var | None]) -> bool:
-    pairs = zip(some, others, strict=False)
-    return len(some) == len(others) and all(a is not None and b is not None and a.same_as(b) for a, b in pairs)
+def _same_variables(some: Sequence[tirx.Var], others: Sequence[tirx.Var]) -> bool:
+    return len(some) == len(others) and all(a.same_as(b) for a, b in zip(some, others, strict=True))
 
 
 def _check_outputs(shape: FoldedProduct) -> None:
@@ -217,7 +167,7 @@ def _check_outputs(shape: FoldedProduct) -> None:
     for output in row.outputs:
         for load in loads_of(output.value):
             own = next((r for r in read if r.source.same_as(load.source)), None)
-            if not any(load.source.same_as(tensor) for tensor in shape.tensors):
+            if not among(load.source, shape.tensors):
                 continue
             most = len(load.indices) if row.has_positions(output) else len(load.indices) - 1
             if own is None or not _same_load(load, own, most):
@@ -227,3 +177,61 @@ def _check_outputs(shape: FoldedProduct) -> None:
 def _same_load(one: ir.TensorLoad, other: ir.TensorLoad, count: int) -> bool:
     """Whether two loads of a tensor have the same first indices."""
     return all(same(a, b) for a, b in list(zip(one.indices, other.indices, strict=True))[:count])
+
+
+# Elements of a row that outputs pick by an index, as sums: what is never stored cannot be read at a place of its own.
+#
+#     out[i] = logits[i, target[i]]   →   picked[i] = Σ_j (logits[i, j] where j = target[i]);   out[i] = picked[i]
+#
+# The sum has one element that is not zero, and is exact. What a fold of the row tells where to look for is read from
+# the row afterwards, where that is on chip.
+
+
+def _with_picks_as_sums(program: Program) -> Program:
+    """The program with sums in place of what maps pick from rows of temporaries; the same where there is nothing."""
+    stages: list[Stage] = []
+    for number, stage in enumerate(program.stages):
+        if (load := _pick(program, stage)) is not None:
+            stages.append(_sum(load, f"picked_{len(stages) - number}"))
+            own = tirx.BufferLoad(stages[-1].buffer, list(load.indices[:-1]))
+            value = tvm_ffi.structural_map(stage.value, (ir.TensorLoad, lambda x, p=load, o=own: _or(x, p, o)))
+            stage = dataclasses.replace(stage, value=value)
+        stages.append(stage)
+    return dataclasses.replace(program, stages=tuple(stages)) if len(stages) > len(program.stages) else program
+
+
+def _pick(program: Program, stage: Stage) -> ir.TensorLoad | None:
+    """What a map picks of a row of a temporary by an index, first."""
+    loads = loads_of(stage.value) if stage.reducer is None else []
+    return next((load for load in loads if _is_pick(program, stage, load)), None)
+
+
+def _is_pick(program: Program, stage: Stage, load: ir.TensorLoad) -> bool:
+    if program.writer(load.source) is None or program.is_param(load.source) or len(load.indices) < 2:
+        return False
+    *rows, column = load.indices
+    plain = all(among(index, stage.spatial) for index in rows)
+    return plain and bool(loads_of(column)) and not _reduced(program, column)
+
+
+def _reduced(program: Program, value: ir.Expr) -> bool:
+    """Whether a reduction computes what a value reads."""
+    writers = [program.writer(load.source) for load in loads_of(value)]
+    return any(w is not None and (w.reducer is not None or _reduced(program, w.value)) for w in writers)
+
+
+def _sum(load: ir.TensorLoad, name: str) -> Stage:
+    """The sum that a load over the variables of its stage is."""
+    tensor, dtype, shape = load.source, dtype_of(load.source), load.source.ty.shape
+    buffer = tirx.decl_buffer(tuple(shape[:-1]), dtype, name=name, layout=None)
+    *rows, column = variables = [tirx.Var(f"vi{d}", dtype_of(extent)) for d, extent in enumerate(shape)]
+    place = substitute(load.indices[-1], dict(zip(load.indices[:-1], rows, strict=True)))
+    zero, here = tirx.const(0, dtype), tirx.EQ(cast(place, dtype_of(column)), column)
+    element = tirx.Select(here, tirx.BufferLoad(tensor, variables), zero)
+    block = s_tir.SBlock([], [], [], name, tirx.Evaluate(0))
+    extents = dict(zip(variables, map(extent_of, shape), strict=True))
+    return Stage(name, buffer, block, block, tuple(rows), (column,), extents, tuple(rows), element, SUM, zero)
+
+
+def _or(load: ir.TensorLoad, picked: ir.TensorLoad, own: ir.Expr) -> ir.Expr:
+    return own if tvm_ffi.structural_equal(load, picked) else load

@@ -59,7 +59,7 @@ class GaugedEpilogue(MapEpilogue):
 
     def _finished(self, member: Member, row: int, index: ir.Expr) -> ir.Expr:
         shape = self.values.shape
-        sums = {state: array[index] for state, array in zip(shape.sums, self.sums, strict=True)}
+        sums = {one.state: array[index] for one, array in zip(shape.product.sums, self.sums, strict=True)}
         symbols = {**sums, **self.values.of_row(row)}
         return TilePrinter(symbols, DTYPE, {})(self.values.finishes[member.result].value)
 

@@ -249,7 +249,7 @@ class RowValues:
 
     def __init__(self, shape: GaugedProduct) -> None:
         self.shape = shape
-        of_element = [shape.element, *(statistic.lift for statistic in shape.statistics)]
+        of_element = [shape.element, *shape.statistics.values()]
         self.lifts = [hoist(lift, shape.per_row.keys(), f"of_row_{k}") for k, lift in enumerate(of_element)]
 
     @property
@@ -260,12 +260,10 @@ class RowValues:
     @cached_property
     def finishes(self) -> dict[sp.Symbol, Hoisted]:
         """Each result over the sums of products and values of rows."""
-        fold, shape = self.shape.product.fold, self.shape
-        lifted = {
-            state: lift.xreplace({shape.product.product: state})
-            for state, lift in zip(shape.sums, shape.product.lifts, strict=True)
-        }
-        rows = [statistic.component.symbol for statistic in shape.statistics]
+        shape = self.shape
+        fold = shape.product.fold.group.fold
+        lifted = {one.state: one.number * one.state for one in shape.product.sums}
+        rows = [component.symbol for component in shape.statistics]
         found: dict[sp.Symbol, Hoisted] = {}
         plain: dict[sp.Symbol, sp.Expr] = {}
         for number, (result, formula) in enumerate(fold.finish.items()):
@@ -275,9 +273,7 @@ class RowValues:
 
     def allocate(self) -> None:
         """Registers of all of them."""
-        self.parts = {
-            s.component.symbol: registers(f"part_{s.component.symbol}", _PARTS) for s in self.shape.statistics
-        }
+        self.parts = {c.symbol: registers(f"part_{c.symbol}", _PARTS) for c in self.shape.statistics}
         symbols = [*self.shape.per_row, *self.parts]
         for hoisted in (*self.lifts, *self.finishes.values()):
             symbols += hoisted.parts
@@ -290,22 +286,22 @@ class RowValues:
                 put(self.known[symbol], r, cast(placed(source, places[r], buffers), DTYPE))
         for hoisted in self.lifts:
             self._compute(hoisted)
-        for statistic in self.shape.statistics:
+        for component in self.shape.statistics:
             for part in range(_PARTS):
-                put(self.parts[statistic.component.symbol], part, identity_of(statistic.component.reducer, DTYPE))
+                put(self.parts[component.symbol], part, identity_of(component.reducer, DTYPE))
 
     def fold(self, left: LeftRegisters, which: int, row: int, pair: int) -> None:
         """Folds the two elements that have been widened into the statistics of their row."""
-        for statistic, lift in zip(self.shape.statistics, self.lifts[1:], strict=True):
-            own, combine = self.parts[statistic.component.symbol], combiner_of(statistic.component.reducer)
+        for component, lift in zip(self.shape.statistics, self.lifts[1:], strict=True):
+            own, combine = self.parts[component.symbol], combiner_of(component.reducer)
             for e in NEIGHBOURS:
                 value = TilePrinter({**left.symbols(which, pair, e), **self.of_row(row)}, DTYPE, {})(lift.value)
                 put(own, 2 * row + e, combine(own[2 * row + e], value))
 
     def finish(self) -> None:
         """Statistics of whole rows in all lanes of a row, and what results take of them."""
-        for statistic in self.shape.statistics:
-            symbol, combine = statistic.component.symbol, combiner_of(statistic.component.reducer)
+        for component in self.shape.statistics:
+            symbol, combine = component.symbol, combiner_of(component.reducer)
             for r in ROWS:
                 own = combine(*(self.parts[symbol][2 * r + e] for e in NEIGHBOURS))
                 put(self.known[symbol], r, exchanged(own, combine, QUAD))

@@ -9,7 +9,6 @@ is read once, for both. An element e that is no plain load is computed in regist
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -18,18 +17,17 @@ from tvm import ir, tirx
 
 from tvm_cascade.algebra.fold import Component
 from tvm_cascade.algebra.reducer import MAX, MIN, SUM
-from tvm_cascade.analysis.expression import AtomTable, widens
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program
-from tvm_cascade.analysis.tir import dtype_of, loads_of, variables_of
+from tvm_cascade.analysis.tir import dtype_of, loads_of
 from tvm_cascade.symbolic.functions import Round
-from tvm_cascade.symbolic.rounding import FORMATS
 from tvm_cascade.tile.factors import find_factors
+from tvm_cascade.tile.fragment import DTYPE
 from tvm_cascade.tile.operand import PACKED_DTYPES, Unfit, plain_value
-from tvm_cascade.tile.output import Output, read_outputs
-from tvm_cascade.tile.product.terms import PRODUCT, terms_of
-from tvm_cascade.tile.skeletons.product.shape import DEPTH_BYTES, MOST_SUMS, SUMMED_IN, MatrixProduct, product_of
+from tvm_cascade.tile.product.fold import ProductFold, Sum, check_summed, read_fold
+from tvm_cascade.tile.product.matrix import MatrixProduct
+from tvm_cascade.tile.skeletons.product.shape import DEPTH_BYTES, MOST_SUMS, SUMMED_IN, for_tensor_cores
 
 _SUMMED = (SUM, MAX, MIN)
 """Reducers of statistics that lanes exchange by themselves."""
@@ -40,37 +38,21 @@ _OF_ANY_RANGE = ("bfloat16",)
 
 
 @dataclass(frozen=True)
-class Statistic:
-    """A fold of the rows of the left operand.
-
-    Attributes
-    ----------
-    component : its state.
-    lift : of an element, over the leaves.
-    """
-
-    component: Component
-    lift: sp.Expr
-
-
-@dataclass(frozen=True)
 class GaugedProduct:
     """A group that has the shape.
 
     Attributes
     ----------
     product : its sums of products, as if the left operand were a plain tensor.
-    sums : the states of the sums, in their order.
     element : what is multiplied, over the leaves; rounded to the operand's dtype.
-    statistics : folds of the left operand's rows.
+    statistics : folds of the left operand's rows: states, and what an element adds, over the leaves.
     loaded : the leaf that stands for an element of the left operand as it is loaded.
     along, per_row : leaves that run along what is summed over alone, and those that have one value a row.
     """
 
     product: MatrixProduct
-    sums: tuple[sp.Symbol, ...]
     element: sp.Expr
-    statistics: tuple[Statistic, ...]
+    statistics: dict[Component, sp.Expr]
     loaded: sp.Symbol
     along: dict[sp.Symbol, ir.Expr]
     per_row: dict[sp.Symbol, ir.Expr]
@@ -79,7 +61,7 @@ class GaugedProduct:
         """What is multiplied, and what rows are folded into, in formulas over the tensors' names."""
         leaves = {self.loaded: self.product.left.load, **self.along, **self.per_row}
         names = {symbol: sp.Symbol(_name(source)) for symbol, source in leaves.items()}
-        beside = [f"{s.component.symbol} {s.component.reducer}= {s.lift.xreplace(names)}" for s in self.statistics]
+        beside = [f"{c.symbol} {c.reducer}= {lift.xreplace(names)}" for c, lift in self.statistics.items()]
         rights = ", ".join(str(right.load) for right in self.product.rights)
         return "\n".join([f"({self.element.xreplace(names)}) times {rights}", *beside])
 
@@ -121,43 +103,38 @@ def read_gauged(program: Program, group: Group) -> GaugedProduct:
     Unfit
         Where the group does not have it, or the function has more to do than the group and maps of its results.
     """
-    group = _with_columns_in_common(group)
-    outputs, results = read_outputs(program, group)
-    group = dataclasses.replace(group, fold=group.fold.restricted_to(results))
-    if group.fold.references:
-        moving = ", ".join(str(reference.tracks) for reference in group.fold.references)
-        raise Unfit(f"{', '.join(group.names)} move with {moving}, which is known at the end of a row alone")
-    table = _Leaves(())
-    forms = {atom.symbol: table.form(atom.expression) for atom in group.atoms.atoms.values()}
-    lifts = {component: component.lift.xreplace(forms) for component in group.fold.components}
-    sides = {component: _sides(lift, table, outputs) for component, lift in lifts.items()}
-    products = [component for component in lifts if sides[component] is not None]
-    if not 1 <= len(products) <= MOST_SUMS or any(component.reducer is not SUM for component in products):
-        raise Unfit(f"{', '.join(group.names)} hold {len(products)} sums of products; the shape has one to {MOST_SUMS}")
-    found = [side for component in products if (side := sides[component]) is not None]
-    left = found[0].left
-    if any(side.left != left for side in found):
-        raise Unfit(f"{', '.join(group.names)} are products that have no left operand in common")
-    load, loaded = _loaded(left, table, group)
-    loads = (load, *(side.right for side in found))
-    scales = tuple(side.factor * PRODUCT for side in found)
-    product = product_of(terms_of(program, group, outputs, loads, scales, (SUM_DTYPE,), SUMMED_IN))
-    statistics = tuple(Statistic(c, lift) for c, lift in lifts.items() if c not in products)
-    dtype = product.left.operand.dtype
+    fold = read_fold(program, _with_columns_in_common(group))
+    if references := fold.group.fold.references:
+        moving = ", ".join(str(reference.tracks) for reference in references)
+        raise Unfit(f"{fold.name} move with {moving}, which is known at the end of a row alone")
+    sides = {component: side for component, lift in fold.lifts.items() if (side := _sides(lift, fold)) is not None}
+    if not 1 <= len(sides) <= MOST_SUMS or any(component.reducer is not SUM for component in sides):
+        raise Unfit(f"{fold.name} hold {len(sides)} sums of products; the shape has one to {MOST_SUMS}")
+    _, left, _ = next(iter(sides.values()))
+    if any(other != left for _, other, _ in sides.values()):
+        raise Unfit(f"{fold.name} are products that have no left operand in common")
+    load, loaded = _loaded(left, fold)
+    check_summed(fold.tensors, (DTYPE,), SUMMED_IN)
+    sums = tuple(
+        Sum(component.symbol, fold.tensor_of(component), fold.axis, fold.rows, factor, (), load, right)
+        for component, (factor, _, right) in sides.items()
+    )
+    product = for_tensor_cores(fold, sums, fold.outputs)
+    statistics = {component: lift for component, lift in fold.lifts.items() if component not in sides}
+    dtype = product.left.dtype
     if left != loaded and statistics and not isinstance(left, Round) and dtype not in _OF_ANY_RANGE:
-        raise Unfit(f"{_name(table.sources[loaded])} before its gauge may be beyond {dtype}, which it is rounded to")
+        name = _name(fold.leaves.sources[loaded])
+        raise Unfit(f"{name} before its gauge may be beyond {dtype}, which it is rounded to")
+    _check_left(product)
     element = _without_round(left, dtype)
-    return _checked(program, group, product, [c.symbol for c in products], element, statistics, loaded, table)
-
-
-class _Leaves(AtomTable):
-    """Leaves that are tensors: what is rounded is a formula as well."""
-
-    def form(self, expression: ir.Expr) -> sp.Expr:
-        """See `AtomTable.form`."""
-        if isinstance(expression, ir.prim.Cast) and dtype_of(expression) in FORMATS and not widens(expression):
-            return Round(self.form(expression.value), sp.Symbol(dtype_of(expression)))
-        return super().form(expression)
+    along, per_row = _sorted_leaves(product, [element, *statistics.values()], loaded)
+    for component in statistics:
+        if not any(component.reducer is known for known in _SUMMED):
+            told = f"{component.owner} is folded by {component.reducer}"
+            raise Unfit(f"{told}; rows beside products by sums and extremes")
+    if element == loaded and not statistics:
+        raise Unfit(f"{product.left.load} is multiplied as it is, with no statistic of its rows")
+    return GaugedProduct(product, element, statistics, loaded, along, per_row)
 
 
 def _name(source: ir.Expr) -> str:
@@ -172,28 +149,13 @@ def _with_columns_in_common(group: Group) -> Group:
     return joint if joint is not None and len(joint.members) == len(group.members) else group
 
 
-SUM_DTYPE = "float32"
-"""Of sums of products, and of statistics."""
-
-
-@dataclass(frozen=True)
-class _Sides:
-    """A lift as factor·left·right."""
-
-    factor: sp.Expr
-    left: sp.Expr
-    right: ir.TensorLoad
-
-
-def _sides(lift: sp.Expr, table: AtomTable, outputs: Sequence[Output]) -> _Sides | None:
-    """The product that a lift is: its right operand runs along the contiguous dimension of the outputs; else None."""
-    columns = [output.indices[-1] for output in outputs if output.indices and isinstance(output.indices[-1], ir.Var)]
+def _sides(lift: sp.Expr, fold: ProductFold) -> tuple[sp.Expr, sp.Expr, ir.TensorLoad] | None:
+    """(factor, left, right) of a product; None where no plain right one alone runs along the outputs' columns."""
+    columns = [output.indices[-1] for output in fold.outputs if output.indices]
     factor, factors = lift.as_coeff_mul()
-    right = [f for f in factors if among_any(columns, _variables(f, table))]
-    if len(right) != 1 or right[0] not in table.sources or len(factors) < 2:
-        return None
-    load = plain_value(table.sources[right[0]])
-    return None if load is None else _Sides(factor, sp.Mul(*(f for f in factors if f != right[0])), load)
+    right = [f for f in factors if among_any(columns, fold.leaves.variables(f))]
+    load = fold.leaves.load(right[0]) if len(right) == 1 and len(factors) > 1 else None
+    return None if load is None else (factor, sp.Mul(*(f for f in factors if f != right[0])), load)
 
 
 def among_any(some: Iterable[ir.Expr], variables: Sequence[tirx.Var]) -> bool:
@@ -201,25 +163,17 @@ def among_any(some: Iterable[ir.Expr], variables: Sequence[tirx.Var]) -> bool:
     return any(among(var, variables) for var in some)
 
 
-def _variables(form: sp.Expr, table: AtomTable) -> list[tirx.Var]:
-    """The index variables that a form over leaves runs along."""
-    sources = [table.sources[symbol] for symbol in form.free_symbols if symbol in table.sources]
-    return [
-        var for source in sources for load in loads_of(source) for index in load.indices for var in variables_of(index)
-    ]
-
-
-def _loaded(left: sp.Expr, table: AtomTable, group: Group) -> tuple[ir.TensorLoad, sp.Symbol]:
+def _loaded(left: sp.Expr, fold: ProductFold) -> tuple[ir.TensorLoad, sp.Symbol]:
     """The load that is the left operand: the only one that runs along rows and along what is summed over."""
     found = []
-    for symbol in sorted(left.free_symbols & table.sources.keys(), key=str):
-        load, variables = plain_value(table.sources[symbol]), _variables(symbol, table)
-        rows = [var for var in variables if not among(var, group.frame.axis)]
-        if load is not None and rows and among_any(group.frame.axis, variables):
+    for symbol in sorted(left.free_symbols & fold.leaves.sources.keys(), key=str):
+        load, variables = fold.leaves.load(symbol), fold.leaves.variables(symbol)
+        rows = [var for var in variables if not among(var, fold.axis)]
+        if load is not None and rows and among_any(fold.axis, variables):
             found.append((load, symbol))
     if len(found) != 1:
         told = ", ".join(str(load) for load, _ in found) or "no tensor"
-        raise Unfit(f"the left operand of {', '.join(group.names)} is computed from {told}; expected one tensor")
+        raise Unfit(f"the left operand of {fold.name} is computed from {told}; expected one tensor")
     return found[0]
 
 
@@ -228,42 +182,23 @@ def _without_round(element: sp.Expr, dtype: str) -> sp.Expr:
     return element.args[0] if isinstance(element, Round) and str(element.args[1]) == dtype else element
 
 
-def _checked(
-    program: Program,
-    group: Group,
-    product: MatrixProduct,
-    sums: Sequence[sp.Symbol],
-    element: sp.Expr,
-    statistics: tuple[Statistic, ...],
-    loaded: sp.Symbol,
-    table: AtomTable,
-) -> GaugedProduct:
-    """The shape, with the leaves sorted by what they run along."""
-    _check_left(product)
-    along: dict[sp.Symbol, ir.Expr] = {}
-    per_row: dict[sp.Symbol, ir.Expr] = {}
-    used = set().union(element.free_symbols, *(statistic.lift.free_symbols for statistic in statistics))
-    for symbol in sorted((used & table.sources.keys()) - {loaded}, key=str):
-        source, variables = table.sources[symbol], _variables(symbol, table)
-        for load in loads_of(source):
-            if program.writer(load.source) is not None:
-                raise Unfit(f"{load.source.name} is computed by an inner reduction")
-        rows = [var for var in variables if not among(var, group.frame.axis)]
-        if rows and among_any(group.frame.axis, variables):
+def _sorted_leaves(
+    product: MatrixProduct, forms: Iterable[sp.Expr], loaded: sp.Symbol
+) -> tuple[dict[sp.Symbol, ir.Expr], dict[sp.Symbol, ir.Expr]]:
+    """The leaves that run along what is summed over alone, and those that have one value a row, of some formulas."""
+    fold, leaves = product.fold, product.fold.leaves
+    along, per_row = dict[sp.Symbol, ir.Expr](), dict[sp.Symbol, ir.Expr]()
+    used = set[sp.Symbol]().union(*(form.free_symbols for form in forms))
+    for symbol in sorted((used & leaves.sources.keys()) - {loaded}, key=str):
+        source, variables = leaves.sources[symbol], leaves.variables(symbol)
+        fold.check_inputs(loads_of(source))
+        rows = [var for var in variables if not among(var, fold.axis)]
+        if rows and among_any(fold.axis, variables):
             raise Unfit(f"{source} is a second tensor beside {product.left.load} that runs along rows and their sum")
         if among_any(product.right.line.parts, variables):
             raise Unfit(f"{source} runs along the columns of the result")
         (per_row if rows else along)[symbol] = source
-    for statistic in statistics:
-        reducer = statistic.component.reducer
-        if not any(reducer is known for known in _SUMMED):
-            raise Unfit(
-                f"{statistic.component.owner} is folded by {reducer}; rows beside products by sums and extremes"
-            )
-    found = GaugedProduct(product, tuple(sums), element, statistics, loaded, along, per_row)
-    if not found.is_lifted and not statistics:
-        raise Unfit(f"{product.left.load} is multiplied as it is, with no statistic of its rows")
-    return found
+    return along, per_row
 
 
 def _check_left(product: MatrixProduct) -> None:

@@ -316,7 +316,7 @@ class PiecesConsumer(GroupFold):
                 put(self.left_words, word, T.uint32(0))
                 continue
             column = self.threads.lane % QUAD * (_WORD // size) + first
-            address = self.rows.address_at(self.stream.left_load, row, {self.stream.inner: column})
+            address = self.rows.address_at(self.stream.score.left, row, {self.stream.score.axis[0]: column})
             ptx("ld.global.nc.b32", self.left_words[word], address)
 
     def _start_scores(self) -> None:

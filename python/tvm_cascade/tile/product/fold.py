@@ -1,0 +1,248 @@
+"""What a function with matrix products is: a fold along one axis, with elements that are formulas over tensors.
+
+    s[i, l] = Σ_d A[i, d]·B[l, d]              a producer: a product whose results are elements of the fold
+    T[i]    = ⊕_l lift(s[i, l], …)             a state of one value a row
+    O[i, f] = Σ_l w(s[i, l], …)·V[l, f]        a state that is a product: a sum of weights times a plain tensor
+
+Kernels differ in what of it they have:
+
+                     producers     states of rows   states that are products
+    attention        one           any              any
+    folded product   one or more   any              none
+    matrix product   none          none             one or more of one weight, which is a plain tensor
+    gauged product   none          any              one or more of one weight
+
+Nothing goes by name: all is read off the index maps.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import sympy as sp
+from tvm import ir, tirx
+
+from tvm_cascade.algebra.fold import Component
+from tvm_cascade.algebra.reducer import SUM
+from tvm_cascade.analysis.expression import AtomTable, widens
+from tvm_cascade.analysis.extent import Extent
+from tvm_cascade.analysis.extract import Group
+from tvm_cascade.analysis.order import among
+from tvm_cascade.analysis.program import Program
+from tvm_cascade.analysis.tir import dtype_of, loads_of, same, substitute, variables_of
+from tvm_cascade.symbolic.functions import Round
+from tvm_cascade.symbolic.rounding import FORMATS
+from tvm_cascade.tile.fragment import DTYPE, TilePrinter
+from tvm_cascade.tile.operand import Unfit, plain_value, read_once
+from tvm_cascade.tile.output import Output, read_outputs
+from tvm_cascade.tile.product.lines import line_of, runs
+from tvm_cascade.tile.product.scales import same_in_blocks
+from tvm_cascade.transform.printer import cast
+from tvm_cascade.transform.producers import Producer, find_producers
+
+
+class Leaves(AtomTable):
+    """Formulas over leaves that are tensors: what is rounded is a formula as well."""
+
+    def form(self, expression: ir.Expr) -> sp.Expr:
+        """See `AtomTable.form`."""
+        if isinstance(expression, ir.prim.Cast) and dtype_of(expression) in FORMATS and not widens(expression):
+            return Round(self.form(expression.value), sp.Symbol(dtype_of(expression)))
+        return super().form(expression)
+
+    def load(self, form: sp.Expr) -> ir.TensorLoad | None:
+        """The plain tensor that a formula is; None where it is none."""
+        return plain_value(self.sources[form]) if form in self.sources else None
+
+    def variables(self, form: sp.Expr) -> list[tirx.Var]:
+        """The variables that a formula's tensors run along."""
+        sources = [self.sources[symbol] for symbol in form.free_symbols if symbol in self.sources]
+        loads = [load for source in sources for load in loads_of(source)]
+        return [var for load in loads for index in load.indices for var in variables_of(index)]
+
+
+@dataclass(frozen=True)
+class Sum:
+    """A sum of products of two tensors: Σ over `axis` of number · scales · left · right.
+
+    Attributes
+    ----------
+    state : that stands for it.
+    tensor : of the sums.
+    rows : the variables that there is a sum for each value of.
+    scales : further factors, the same for neighbours along the axis.
+    """
+
+    state: sp.Symbol
+    tensor: tirx.Var
+    axis: tuple[tirx.Var, ...]
+    rows: tuple[tirx.Var, ...]
+    number: sp.Expr
+    scales: tuple[ir.Expr, ...]
+    left: ir.TensorLoad
+    right: ir.TensorLoad
+
+
+@dataclass(frozen=True)
+class ProductFold:
+    """A group of reductions with products among them; beside it, its function has maps of its results alone.
+
+    Attributes
+    ----------
+    group : with its fold restricted to what the outputs read.
+    outputs : what leaves.
+    """
+
+    program: Program
+    group: Group
+    outputs: tuple[Output, ...]
+
+    @property
+    def name(self) -> str:
+        """Of its results."""
+        return ", ".join(self.group.names)
+
+    @property
+    def axis(self) -> tuple[tirx.Var, ...]:
+        """That of the cascade."""
+        return self.group.frame.axis
+
+    @property
+    def rows(self) -> tuple[tirx.Var, ...]:
+        """The other variables of its frame."""
+        return tuple(v for v in self.group.frame.extents if not among(v, self.axis))
+
+    @property
+    def tensors(self) -> list[tirx.Var]:
+        """Of its results."""
+        return [member.stage.buffer for member in self.group.members]
+
+    def tensor_of(self, component: Component) -> tirx.Var:
+        """The tensor of the result that a state serves."""
+        return self.group.member_of(component.owner).stage.buffer
+
+    @cached_property
+    def producers(self) -> list[Producer]:
+        """The reductions whose results are elements of the fold, each before those that read it."""
+        return find_producers(self.program, self.group, set())
+
+    @cached_property
+    def extents(self) -> dict[tirx.Var, Extent]:
+        """Of the frame's variables, and of those that producers sum over."""
+        inner = {v: one.stage.extents[v] for one in self.producers for v in one.stage.reduce}
+        return {**self.group.frame.extents, **inner}
+
+    @cached_property
+    def leaves(self) -> Leaves:
+        """Of the fold's elements."""
+        return Leaves(())
+
+    @cached_property
+    def lifts(self) -> dict[Component, sp.Expr]:
+        """What each state adds for an element, over the leaves."""
+        forms = {atom.symbol: self.leaves.form(atom.expression) for atom in self.group.atoms.atoms.values()}
+        return {component: component.lift.xreplace(forms) for component in self.group.fold.components}
+
+    def sums(self, most: int, scaled: bool = False) -> tuple[Sum, ...]:
+        """The states, as so many sums of products at most, that have their left tensor in common.
+
+        Parameters
+        ----------
+        scaled : a single one may have scales.
+
+        Raises
+        ------
+        Unfit
+            Where they are anything else.
+        """
+        fold = self.group.fold
+        if not 1 <= len(self.lifts) <= most or fold.references or any(c.reducer is not SUM for c in self.lifts):
+            raise Unfit(f"{self.name} is no one sum" if most == 1 else f"{self.name} is none of one sum to {most}")
+        stored = [output for output in self.outputs if output.indices]
+        columns = [o.shifted[0][-1] if o.columns is None else o.columns for o in stored]
+        found = []
+        for component, lift in self.lifts.items():
+            told = f"{self.name} sums {self.group.member_of(component.owner).element}"
+            factors = self._factors(told, lift, self.leaves, self.axis, columns)
+            found.append(Sum(component.symbol, self.tensor_of(component), self.axis, self.rows, *factors))
+            if found[-1].scales and not (scaled and len(self.lifts) == 1):
+                raise Unfit(f"{told}, which is no product of two tensors")
+        if not all(same(found[0].left, one.left) for one in found):
+            raise Unfit(f"{self.name} are products that have no left operand in common")
+        return tuple(found)
+
+    def produced(self, producer: Producer) -> Sum:
+        """A producer, as a sum of products, with the right tensor along the cascade's axis.
+
+        Raises
+        ------
+        Unfit
+            Where it is anything else.
+        """
+        stage, leaves, own = producer.stage, Leaves(()), dict(producer.variables)
+        name, told = stage.buffer.name, f"{stage.buffer.name} sums {producer.element}"
+        if stage.reducer is not SUM:
+            raise Unfit(f"{name} is no sum")
+        lift = leaves.form(substitute(producer.element, own))
+        factors = self._factors(told, lift, leaves, stage.reduce, self.axis)
+        return Sum(sp.Symbol(name, real=True), stage.buffer, stage.reduce, tuple(own.values()), *factors)
+
+    def _factors(
+        self, told: str, lift: sp.Expr, leaves: Leaves, axis: tuple[tirx.Var, ...], columns: Sequence[ir.Expr]
+    ) -> tuple[sp.Expr, tuple[ir.Expr, ...], ir.TensorLoad, ir.TensorLoad]:
+        """The number, the scales, and the tensors, of which the right one runs along columns, of what a sum adds."""
+        number, factors = lift.as_coeff_mul()
+        loads = {factor: load for factor in factors if (load := leaves.load(factor)) is not None}
+        if len(factors) > 2:
+            line = line_of(axis, self.extents)
+            loads = {factor: load for factor, load in loads.items() if not same_in_blocks(load, line, 2)}
+        if len(factors) < 2 or len(loads) != 2:
+            raise Unfit(f"{told}, which is no product of two tensors")
+        printer = TilePrinter({symbol: cast(source, DTYPE) for symbol, source in leaves.sources.items()}, DTYPE, {})
+        scales = tuple(printer(factor) for factor in factors if factor not in loads)
+        self.check_inputs([load for scale in scales for load in loads_of(scale)])
+        one, other = loads.values()
+        return number, scales, *_ordered(one, other, columns)
+
+    def check_inputs(self, loads: Sequence[ir.TensorLoad]) -> None:
+        """Raises Unfit where a tensor is none of the caller's."""
+        for load in loads:
+            if self.program.writer(load.source) is not None:
+                raise Unfit(f"{load.source.name} is computed by an inner reduction")
+
+
+@read_once
+def read_fold(program: Program, group: Group, parts: bool = False, together: int = 1) -> ProductFold:
+    """A group with the outputs of its function.
+
+    Parameters
+    ----------
+    parts, together : see `read_outputs`.
+
+    Raises
+    ------
+    Unfit
+        Where the function has more to do than the group and maps of its results.
+    """
+    outputs, results = read_outputs(program, group, parts=parts, together=together)
+    return ProductFold(program, dataclasses.replace(group, fold=group.fold.restricted_to(results)), outputs)
+
+
+def check_summed(tensors: Sequence[tirx.Var], dtypes: Sequence[str], who: str) -> None:
+    """Raises Unfit where sums are of no dtype that something, in words, sums in."""
+    found = next((dtype for tensor in tensors if (dtype := dtype_of(tensor)) not in dtypes), None)
+    if found is not None:
+        raise Unfit(f"{', '.join(tensor.name for tensor in tensors)} is summed in {found}, {who}")
+
+
+def _ordered(
+    one: ir.TensorLoad, other: ir.TensorLoad, columns: Sequence[ir.Expr]
+) -> tuple[ir.TensorLoad, ir.TensorLoad]:
+    """Two loads so that the second runs along the first of some columns that one of them alone runs along."""
+    for column in columns:
+        if isinstance(column, ir.Var) and runs(one, column) != runs(other, column):
+            return (other, one) if runs(one, column) else (one, other)
+    return one, other

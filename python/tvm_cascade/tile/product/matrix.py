@@ -1,0 +1,329 @@
+"""Products of two matrices: the lines that rows, columns and the sum run along, and the operands along them.
+
+    c[m, n] = Σ_k A[m, k]·B[n, k]        several have the left operand in common
+
+m, n and k may be several variables each, where the tensors have them in neighbouring dimensions. What multiplies them,
+tensor cores or threads, is of no concern here.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import sympy as sp
+from tvm import ir, tirx
+
+from tvm_cascade.analysis.extent import Extent, as_index, extent_of, more_than_one, product, same_extent
+from tvm_cascade.analysis.frame import lookup
+from tvm_cascade.analysis.order import among
+from tvm_cascade.analysis.tir import dtype_of, loads_of, variables_of
+from tvm_cascade.tile.memory import INDEX
+from tvm_cascade.tile.operand import COPY_ALIGNMENT, DIMENSIONS, MATRIX_DTYPES, Operand, Unfit
+from tvm_cascade.tile.output import Output, columns_beyond, member_at
+from tvm_cascade.tile.product.fold import ProductFold, Sum
+from tvm_cascade.tile.product.lines import Line, View, in_order, line_of, runs
+from tvm_cascade.tile.product.scales import Scales, scales_of
+from tvm_cascade.transform.printer import cast
+
+_PAIRED = ("float32", "float16", "bfloat16")
+"""Dtypes of outputs of which a thread stores two elements at once, or a bulk copy boxes."""
+
+_LONG = 128
+"""Values of a variable that fill tiles of their own."""
+
+_PIECES = (8, 4)
+"""Bytes of several elements that a thread copies at once, the most first."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """An operand, and the line that it alone runs along.
+
+    Attributes
+    ----------
+    load : of an element, as the program has it.
+    view : of its tensor, with a dimension for its line and one for what is summed over.
+    rows, deep : these dimensions.
+    """
+
+    load: ir.TensorLoad
+    line: Line
+    view: View
+    rows: int
+    deep: int
+
+    @cached_property
+    def operand(self) -> Operand:
+        """As tiles are copied from it: rows are those of its contiguous dimension."""
+        row = self.deep if self.across else self.rows
+        return Operand(self.load.source, self.view.shape, self.view.indices, row)
+
+    @property
+    def across(self) -> bool:
+        """Whether the line is its contiguous dimension, not k: products sum over its rows."""
+        return self.rows == len(self.view.indices) - 1
+
+    @property
+    def dtype(self) -> str:
+        """Of its elements in memory."""
+        return dtype_of(self.load.source)
+
+    @property
+    def bulk(self) -> bool:
+        """Whether bulk copies fetch it: its rows are multiples of what they take; threads copy it elsewhere."""
+        return self.row_bytes % COPY_ALIGNMENT == 0
+
+    @property
+    def piece(self) -> int:
+        """Bytes that a thread copies at once, which rows are multiples of."""
+        return next((n for n in _PIECES if self.row_bytes % n == 0), self.operand.size)
+
+    @property
+    def is_gathered(self) -> bool:
+        """Whether data say where it is in its tensor."""
+        return any(loads_of(index) for index in self.operand.indices)
+
+    @property
+    def row_bytes(self) -> int:
+        """Of a row of the tensor."""
+        return self.operand.width * self.operand.size
+
+    @cached_property
+    def steps(self) -> tuple[Extent, ...]:
+        """Elements from one place of each dimension to the next."""
+        shape = [extent_of(n) for n in self.view.shape]
+        return tuple(product(shape[d + 1 :]) for d in range(len(shape)))
+
+    @property
+    def own_step(self) -> Extent:
+        """Elements from one place of its line to the next."""
+        return self.steps[self.rows]
+
+    @property
+    def deep_step(self) -> Extent:
+        """Elements from one place of what is summed over to the next."""
+        return self.steps[self.deep]
+
+    @property
+    def base(self) -> ir.Expr:
+        """The element where both lines begin, over the other variables; int64."""
+        base: ir.Expr = tirx.const(0, INDEX)
+        for d, (index, step) in enumerate(zip(self.view.indices, self.steps, strict=True)):
+            if d not in (self.rows, self.deep):
+                base = base + cast(index, INDEX) * as_index(step, INDEX)
+        return base
+
+
+@dataclass(frozen=True)
+class MatrixProduct:
+    """Sums of products of matrices.
+
+    Attributes
+    ----------
+    fold : of the function, whose states or producers the sums are.
+    outputs : maps of the sums; of producers, their own tensors, which are never stored.
+    left : the operand whose line is the rows of the result.
+    rights : those whose line is its columns, one for each sum of products.
+    inner : what products sum over, within a tile.
+    scales : what products of each step along k are multiplied by before they are summed further.
+    """
+
+    fold: ProductFold
+    sums: tuple[Sum, ...]
+    outputs: tuple[Output, ...]
+    left: Side
+    rights: tuple[Side, ...]
+    inner: Line
+    scales: Scales | None
+
+    def __str__(self) -> str:
+        """What is summed, and what is stored, in the names of the tensors."""
+        over = ", ".join(v.name for v in (*self.outer, *self.inner.parts))
+        lines = [
+            f"sum       {s.tensor.name} = {s.number * sp.Symbol('product')} over {over}, product = {s.left} · {s.right}"
+            for s in self.sums
+        ]
+        lines += [f"store     {o.buffer.name}[{', '.join(map(str, o.indices))}] = {o.value}" for o in self.outputs]
+        return "\n".join(lines)
+
+    @property
+    def right(self) -> Side:
+        """The first operand on the right; the others are alike."""
+        return self.rights[0]
+
+    @property
+    def sides(self) -> tuple[Side, ...]:
+        """All operands."""
+        return self.left, *self.rights
+
+    @property
+    def dtype(self) -> str:
+        """Of the sums, as the program has them."""
+        return dtype_of(self.sums[0].tensor)
+
+    @property
+    def dtypes(self) -> tuple[str, str]:
+        """Of the operands."""
+        return self.left.dtype, self.right.dtype
+
+    @cached_property
+    def tiled(self) -> dict[tirx.Var, Operand]:
+        """The outputs that bulk copies store, by their buffers."""
+        lines = self.left.line, self.right.line
+        return {o.buffer: view for o in self.outputs if (view := stored(o, *lines)) is not None}
+
+    @cached_property
+    def paired(self) -> tuple[tirx.Var, ...]:
+        """The outputs of which neighbours in a row can be stored at once, two and two."""
+        pairs = (o.buffer for o in self.outputs if in_vectors(o, self.right.line, 2))
+        return tuple(buffer for buffer in pairs if dtype_of(buffer) in _PAIRED)
+
+    @property
+    def outer(self) -> tuple[tirx.Var, ...]:
+        """The other variables that products are summed over."""
+        return tuple(v for v in self.sums[0].axis if not among(v, self.inner.parts))
+
+    @cached_property
+    def batch(self) -> tuple[tirx.Var, ...]:
+        """The variables that both operands have, or none, or beside rows and columns."""
+        packed = [*self.left.line.parts, *self.right.line.parts]
+        return tuple(v for v in self.sums[0].rows if not among(v, packed))
+
+    def extent(self, *variables: tirx.Var) -> Extent:
+        """Points of some variables."""
+        return product(lookup(self.fold.extents, var) for var in variables)
+
+
+def matrix_product(
+    fold: ProductFold, sums: tuple[Sum, ...], outputs: tuple[Output, ...], boxed: bool = False
+) -> MatrixProduct:
+    """Some sums of products with the left tensor in common, and maps of them.
+
+    Rows and columns are all variables that the left and the right operand alone run along, where tensors allow that.
+
+    Parameters
+    ----------
+    boxed : they are the longest of these alone where bulk copies can store outputs then, and cannot else.
+
+    Raises
+    ------
+    Unfit
+        Where tensors have no lines for rows, for columns and for the sum, or outputs read sums at other places.
+    """
+    left, right = sums[0].left, sums[0].right
+    loads = left, *(one.right for one in sums)
+    fold.check_inputs(loads)
+    for one, load in ((output, load) for output in outputs for load in loads_of(output.value)):
+        member = member_at(fold.group, load)
+        if member is not None and columns_beyond(member, load) not in range(one.every):
+            raise Unfit(f"{load} reads a result at another place than its own")
+    own = [_own(one, other, sums[0].rows, fold) for one, other in ((left, right), (right, left))]
+    views = tuple(View.of(load.source, load.indices) for load in loads)
+    options = (_options(view, variables, fold) for view, variables in zip(views[:2], own, strict=True))
+    inner = _inner(views, [load.source.name for load in loads], sums[0].axis, fold)
+    (rows, columns), *others = itertools.product(*options)
+    if boxed and not _are_boxed(outputs, rows, columns):
+        long = (pair for pair in others if _are_boxed(outputs, *pair) and all(map(_is_long, pair)))
+        rows, columns = next(long, (rows, columns))
+    for output in outputs:
+        if output.columns is not None and not columns.parts[-1].same_as(output.columns):
+            raise Unfit(f"{output.buffer.name} reads neighbours along {output.columns.name}, which is no column")
+    lines = rows, *(columns for _ in sums)
+    sides = [_side(load, view, line, inner) for load, view, line in zip(loads, views, lines, strict=True)]
+    scales = scales_of(sums[0].scales, fold.name, rows, columns)
+    return MatrixProduct(fold, sums, outputs, sides[0], tuple(sides[1:]), inner, scales)
+
+
+def _are_boxed(outputs: Sequence[Output], rows: Line, columns: Line) -> bool:
+    return all(stored(output, rows, columns) is not None for output in outputs)
+
+
+def _is_long(line: Line) -> bool:
+    """Whether tiles of their own for each value of the other variables waste little."""
+    return len(line.parts) > 1 or not isinstance(line.extent, int) or line.extent >= _LONG
+
+
+def _own(one: ir.TensorLoad, other: ir.TensorLoad, spatial: Sequence[tirx.Var], fold: ProductFold) -> list[tirx.Var]:
+    """The variables that one operand has and the other has not; those of one value only where there are no others."""
+    alone = [v for v in spatial if runs(one, v) and not runs(other, v)]
+    long = [v for v in alone if more_than_one(lookup(fold.extents, v))]
+    if not alone:
+        raise Unfit(f"no axis of {one.source.name} is missing in {other.source.name}: there is no matrix product")
+    return long or alone[-1:]
+
+
+def _options(view: View, variables: Sequence[tirx.Var], fold: ProductFold) -> list[Line]:
+    """The line of all variables, where the tensor allows it, and that of the contiguous one, or else of the longest."""
+    ordered = in_order(view, variables)
+    line = line_of(ordered, fold.extents)
+
+    def length(var: tirx.Var) -> float:
+        extent = lookup(fold.extents, var)
+        return extent if isinstance(extent, int) else float("inf")
+
+    contiguous = [v for v in ordered if view.dimension(v) == len(view.indices) - 1]
+    alone = line_of([contiguous[0] if contiguous else max(ordered, key=length)], fold.extents)
+    return [line, alone] if len(ordered) > 1 and view.along(line) is not None else [alone]
+
+
+def _inner(views: Sequence[View], names: Sequence[str], axis: tuple[tirx.Var, ...], fold: ProductFold) -> Line:
+    """What is summed over as one line where both tensors allow it, else the innermost variable that both have plain."""
+    axis = tuple(v for v in axis if more_than_one(lookup(fold.extents, v))) or axis[-1:]
+    ordered = in_order(views[0], axis)
+    whole = line_of(ordered, fold.extents)
+    if len(ordered) == len(axis) and all(view.along(whole) is not None for view in views):
+        return whole
+    for var in reversed(ordered):
+        line = line_of([var], fold.extents)
+        if all(view.along(line) is not None for view in views):
+            return line
+    raise Unfit(f"{' and '.join(names)} have no dimension that runs along {axis[-1].name} alone")
+
+
+def _side(load: ir.TensorLoad, view: View, line: Line, inner: Line) -> Side:
+    """The operand with one dimension for its line and one for what is summed over."""
+    deep_alone = view.along(inner)
+    found = None if deep_alone is None else deep_alone.along(line)
+    rows = None if found is None else found.dimension(line.var)
+    deep = None if found is None else found.dimension(inner.var)
+    if found is None or rows is None or deep is None:
+        raise Unfit(f"{load}: no one dimension runs along {line.var.name}")
+    return Side(load, line, found, rows, deep)
+
+
+def stored(output: Output, rows: Line, columns: Line) -> Operand | None:
+    """The output as bulk copies store it, in rows of contiguous columns; None where threads store its elements."""
+    indices, added = output.shifted
+    view: View | None = View.of(output.buffer, indices)
+    for line in (columns, rows):
+        view = None if view is None else view.along(line)
+    if view is None or len(view.indices) > DIMENSIONS or view.dimension(columns.var) != len(view.indices) - 1:
+        return None
+    row, width = view.dimension(rows.var), view.shape[-1]
+    if row is None or not same_extent(extent_of(view.shape[row]), rows.extent):
+        return None
+    whole = not output.part and same_extent(extent_of(width), columns.extent)
+    if any(added[:-1]) or not (whole or _is_part_of_columns(output, columns)):
+        return None
+    if not isinstance(width, ir.prim.IntImm) or dtype_of(output.buffer) not in _PAIRED:
+        return None
+    if int(width) * MATRIX_DTYPES[dtype_of(output.buffer)].size % COPY_ALIGNMENT:
+        return None
+    return Operand(output.buffer, view.shape, view.indices, row)
+
+
+def _is_part_of_columns(output: Output, columns: Line) -> bool:
+    """Whether it is by its column that a result is an element of the output."""
+    return bool(output.part) and all(v.same_as(columns.var) for c in output.part for v in variables_of(c))
+
+
+def in_vectors(output: Output, columns: Line, count: int) -> bool:
+    """Whether so many columns, from a multiple on, are neighbours in memory there, from a multiple on as well."""
+    indices, added = output.shifted
+    view, last = View.of(output.buffer, indices), columns.parts[-1]
+    multiples = extent_of(view.shape[-1]), columns.extents[-1], added[-1]
+    aligned = all(isinstance(n, int) and n % count == 0 for n in multiples)
+    return aligned and view.dimension(last) == len(view.indices) - 1
