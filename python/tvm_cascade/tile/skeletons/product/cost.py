@@ -19,6 +19,7 @@ import tvm
 
 from tvm_cascade.analysis.extent import Extent, product
 from tvm_cascade.analysis.tir import dtype_of
+from tvm_cascade.devices.cards import H200
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.skeletons.product.config import SUM_BYTES, ProductConfig, steps_of
 from tvm_cascade.tile.skeletons.product.shape import DEPTH_BYTES, MatrixProduct, Side
@@ -38,6 +39,9 @@ _COLUMNS_PER_CYCLE = 2
 
 _FEWEST_CYCLES = 41
 """Of an instruction, however few its columns."""
+
+_WARPS = 4
+"""Of a consumer. Where each loads what it multiplies into registers, rows of 128 bytes take a cycle (on paper)."""
 
 _PROMOTED = 1.4
 """Cycles of a consumer for each of a thread's sums that leaves the tensor cores. Promoted every 128 positions, products
@@ -137,13 +141,16 @@ def seconds(shape: MatrixProduct, sizes: Sizes, config: ProductConfig, gpu: Gpu,
     if config.splits > 1 and exchanges:
         sent = last * config.splits * config.rows * sums * SUM_BYTES
         added += waves * (_EXCHANGE[config.consumers] + sent / _EXCHANGED_PER_SECOND)
-    whole = waves * sizes.steps / config.splits * _step(shape, sizes, config)
+    whole = waves * sizes.steps / config.splits * _step(shape, sizes, config, gpu)
     return _overlapped(whole, sizes.bytes / (_READ * gpu.memory_bytes_per_second)) + added
 
 
-def _step(shape: MatrixProduct, sizes: Sizes, config: ProductConfig) -> float:
+def _step(shape: MatrixProduct, sizes: Sizes, config: ProductConfig, gpu: Gpu) -> float:
     """Seconds of a step of a tile."""
     cycles = sizes.sums * 4 * config.rows // GROUP_ROWS * max(config.columns / _COLUMNS_PER_CYCLE, _FEWEST_CYCLES)
+    cycles *= H200.tensor_flops_per_second / gpu.tensor_flops_per_second
+    if config.family.through_registers:
+        cycles = max(cycles, config.rows + _WARPS * config.consumers * sizes.sums * config.columns)
     if config.promoted:
         cycles += _PROMOTED * sizes.sums * config.own_rows // GROUP_ROWS * config.columns / 2 / config.promoted
     lengths = (

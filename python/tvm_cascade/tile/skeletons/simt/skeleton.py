@@ -20,7 +20,7 @@ class CoreSkeleton(Skeleton[CoreProduct, CoreProduct, CoreConfig]):
     """Products of two matrices that tensor cores do not take, and maps of their elements."""
 
     name, kind, covers = "cores", "CUDA-core kernel", "matrix products on CUDA cores"
-    instructions = Instructions.PTX
+    instructions = frozenset({Instructions.PTX})
     option = "row_kernels"
     last = True
 
@@ -38,7 +38,7 @@ class CoreSkeleton(Skeleton[CoreProduct, CoreProduct, CoreConfig]):
 
     def check(self, program: CoreProduct, config: CoreConfig, setting: Setting) -> None:
         """Whether tensor cores do not take the operands as they are, and a block has what it takes."""
-        if Instructions.WGMMA in setting.gpu.instructions and setting.options.tensor_cores and program.is_of_halves:
+        if setting.gpu.instructions - self.instructions and setting.options.tensor_cores and program.is_of_halves:
             raise Unfit(f"{' and '.join(map(str, program.terms.loads))} are {program.left.dtype}, for tensor cores")
         if reason := config.why_not(program, setting.gpu):
             raise Unfit(f"{config}: {reason}")

@@ -29,7 +29,7 @@ class FoldedSkeleton(Skeleton[FoldedProduct, FoldedProgram, Config]):
 
     name, kind, covers = "folded", "tensor-core kernel", "folds along rows of a matrix product"
 
-    instructions, joint = Instructions.WGMMA, True
+    instructions, joint = frozenset({Instructions.WGMMA}), True
     option = "tensor_cores"
 
     def read(self, program: Program, group: Group) -> FoldedProduct:
