@@ -59,12 +59,12 @@ class Family(ABC):
         """Whether a thread tells for all that multiply together."""
         return threads.leads if self.threads == WARP_GROUP else tirx.EQ(threads.lane, 0)
 
-    def registers(self, moved: Registers, consumers: int) -> Registers:
-        """Registers of the roles of a block that has a processor: as they move, or all of them shared out evenly."""
+    def registers(self, moved: Registers, groups: int) -> Registers:
+        """Registers of the roles: as they move, or those of a processor shared out evenly among so many warp groups."""
         if self.moves_registers:
             return moved
-        each = min(_REGISTERS // (WARP_GROUP * (1 + consumers)) // _UNIT * _UNIT, _MOST)
-        return Registers(each, each, moved=False)
+        each = min(_REGISTERS // (WARP_GROUP * groups) // _UNIT * _UNIT, _MOST)
+        return Registers(each, each, each, moved=False)
 
     @abstractmethod
     def matrix(self, pointer: ir.Expr, rows: int, transposed: bool, threads: Threads, left: bool = False) -> Any:

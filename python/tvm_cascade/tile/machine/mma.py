@@ -24,7 +24,7 @@ from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.devices.device import Instructions
-from tvm_cascade.tile.emit import ptx, put, registers
+from tvm_cascade.tile.emit import computed_here, ptx, put, registers
 from tvm_cascade.tile.hopper.copy import BOX_BYTES
 from tvm_cascade.tile.machine.family import WARP, Family, steps_of
 from tvm_cascade.tile.operand import MATRIX_DTYPES, STEP_BYTES
@@ -56,13 +56,17 @@ class SharedMatrix:
     rows: int
     transposed: bool
 
-    def load(self, target: Sequence[ir.Expr], step: int, sixteen: int, offset: ir.Expr) -> None:
+    def further(self, offset: ir.Expr) -> SharedMatrix:
+        """The tile so many bytes further on; computed here, as compilers would keep its addresses for a loop."""
+        place = registers("place_of_lane", 1, "uint32")
+        put(place, 0, T.cast(computed_here(T.cast(self.base + offset, "int32")), "uint32"))
+        return SharedMatrix(place[0], self.rows, self.transposed)
+
+    def load(self, target: Sequence[ir.Expr], step: int, sixteen: int) -> None:
         """Loads a part that an instruction sums over, of sixteen of the operand's own line; of eight, half of it."""
         across, along = (sixteen, step) if self.transposed else (step, sixteen)
         box, unit = divmod(across, _PER_BOX)
-        at = self.base + offset
-        if unit:
-            at = tirx.bitwise_xor(at, T.uint32(unit * STEP_BYTES))
+        at = tirx.bitwise_xor(self.base, T.uint32(unit * STEP_BYTES)) if unit else self.base
         if further := box * self.rows * BOX_BYTES + along * _ROWS * BOX_BYTES:
             at = at + T.uint32(further)
         ptx(f"ldmatrix.sync.aligned.m8n8.x{len(target)}{'.trans' if self.transposed else ''}.shared.b16", *target, at)
@@ -111,14 +115,15 @@ class Mma(Family):
     ) -> None:  # fmt: skip
         """Loads of the left operand serve all right ones."""
         words = registers("left_words", 2 * 4 * len(left_offsets), "uint32")
+        parts = [left.further(offset) for offset in left_offsets]
 
         def lefts(step: int) -> list[list[ir.Expr]]:
             first = step % 2 * 4 * len(left_offsets)
             return [[words[first + 4 * part + k] for k in range(4)] for part in range(len(left_offsets))]
 
         def load(step: int) -> None:
-            for target, offset in zip(lefts(step), left_offsets, strict=True):
-                left.load(target, step, 0, offset)
+            for target, part in zip(lefts(step), parts, strict=True):
+                part.load(target, step, 0)
 
         steps = steps or range(steps_of(depth, dtypes[0]))
         _multiply(sums, columns, rights, right_offsets, dtypes, steps, load, lefts, add)
@@ -147,6 +152,7 @@ def _multiply(
     load : loads a step of the left operand.
     lefts : its registers, of each part of the rows.
     """
+    tiles = [right.further(offset) for right, offset in zip(rights, offsets, strict=True)]
     per_part, two = _ROWS * 2 * 4 // WARP, registers("right_words", 2 * 4, "uint32")
     places = list(product(steps, range(len(rights)), range(0, columns, _ROWS)))
 
@@ -157,7 +163,7 @@ def _multiply(
         step, which, first = places[number]
         if number == 0 or places[number - 1][0] != step:
             load(step)
-        rights[which].load(words(number, first), step, first // _ROWS, offsets[which])
+        tiles[which].load(words(number, first), step, first // _ROWS)
 
     kinds = ".".join(MATRIX_DTYPES[dtype].name for dtype in dtypes)
     fetch(0)

@@ -93,7 +93,7 @@ class ProductConfig:
         gathers : the threads of the producer's warp group copy an operand.
         """
         moved = Registers(104, 200) if gathers else Registers(*((40, 232) if self.consumers == 2 else (56, 240)))
-        return self.family.registers(moved, self.consumers)
+        return self.family.registers(moved, 1 + self.consumers)
 
     @property
     def threads(self) -> int:

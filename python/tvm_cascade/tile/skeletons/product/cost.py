@@ -37,6 +37,9 @@ _CLOCK = 1.59e9
 _COLUMNS_PER_CYCLE = 2
 """Of 64 rows and one instruction's depth."""
 
+_RATE = H200.tensor_flops_per_second / H200.processors
+"""Of the multiprocessors whose cycles these are."""
+
 _FEWEST_CYCLES = 41
 """Of an instruction, however few its columns."""
 
@@ -148,7 +151,7 @@ def seconds(shape: MatrixProduct, sizes: Sizes, config: ProductConfig, gpu: Gpu,
 def _step(shape: MatrixProduct, sizes: Sizes, config: ProductConfig, gpu: Gpu) -> float:
     """Seconds of a step of a tile."""
     cycles = sizes.sums * 4 * config.rows // GROUP_ROWS * max(config.columns / _COLUMNS_PER_CYCLE, _FEWEST_CYCLES)
-    cycles *= H200.tensor_flops_per_second / gpu.tensor_flops_per_second
+    cycles *= _RATE / (gpu.tensor_flops_per_second / gpu.processors)
     if config.family.through_registers:
         cycles = max(cycles, config.rows + _WARPS * config.consumers * sizes.sums * config.columns)
     if config.promoted:

@@ -54,6 +54,10 @@ _STARVED = 1.5
 """Time where short rows have fewer than four stages: copies for the next rows then wait for these (measured)."""
 
 _OVERHEAD_REGISTERS = 32
+
+_LOADED_REGISTERS = 16
+"""Of operands that a warp loads while it multiplies those that it has loaded before."""
+
 _BOX = 128
 """Bytes of a row of a swizzle box."""
 
@@ -119,7 +123,8 @@ class Tiles:
         """Registers that a consumer thread holds: scores, packed weights and accumulators."""
         widths = sum(p.width for p in stream.products)
         weights = len({str(p.component.lift / p.symbol) for p in stream.products})
-        return self.columns // 2 + weights * self.columns // 4 + widths // 2 + _OVERHEAD_REGISTERS
+        loaded = self.family.through_registers * _LOADED_REGISTERS
+        return self.columns // 2 + weights * self.columns // 4 + widths // 2 + _OVERHEAD_REGISTERS + loaded
 
     def stage_bytes(self, stream: Stream) -> int:
         """Bytes of shared memory for a tile of each right operand, as copies bring it."""
@@ -228,7 +233,7 @@ class StreamConfig(Tiles):
         moved = BUSY_SHARES if self.consumers == 2 and (stream.paged or finds) else Registers(24, REGISTERS)
         if self.consumers > 2:
             moved = Registers(32, 160)
-        return self.family.registers(moved, self.consumers)
+        return self.family.registers(moved, 1 + self.consumers)
 
     def check(self, program: TileProgram, gpu: Gpu) -> None:
         """Also that a bulk copy has a tile of rows."""

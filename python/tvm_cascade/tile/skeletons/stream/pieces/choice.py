@@ -8,6 +8,7 @@ from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.attention.program import TileProgram
 from tvm_cascade.tile.attention.ragged import origin_bytes
 from tvm_cascade.tile.attention.shape import Stream
+from tvm_cascade.tile.machine.table import family_of
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.skeletons.stream.config import check_widths
 from tvm_cascade.tile.skeletons.stream.pieces.config import (
@@ -52,7 +53,7 @@ def ranked_pieces(program: TileProgram, gpu: Gpu, rows: int) -> list[PiecesConfi
     counted = 0 if sequences is None else origin_bytes(sequences)
     found = []
     for columns in (128, 64, 32):
-        one = PiecesConfig(columns, consumers, 0, gpu.processors, widening=widening)
+        one = PiecesConfig(columns, consumers, 0, gpu.processors, widening=widening, family=family_of(gpu))
         room = min(_STAGED_BYTES, gpu.block_shared_bytes - 1024 - counted - one.shared_bytes(stream))
         config = replace(one, stages=room // one.stage_bytes(stream))
         if config.stages >= 2 and config.fits(stream, gpu):

@@ -108,8 +108,9 @@ class PiecesKernel(Driver):
         if self.spread_finish is not None:
             self.spread_finish.allocate(pool, self.threads)
         self.places.cut.allocate(pool)
+        readers = self.consumers * self.config.family.arrivals
         for pair in (self.right_feed, self.value_feed):
-            pair.add_barriers(pool, self.consumers, self.config.converting_warps or _GROUP_WARPS)
+            pair.add_barriers(pool, readers, self.config.converting_warps or _GROUP_WARPS)
 
     def barriers(self) -> list[Barriers]:
         """Those of both feeds."""
