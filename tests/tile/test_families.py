@@ -7,15 +7,17 @@ from pathlib import Path
 
 import pytest
 
+import tvm_cascade
 from tvm_cascade.devices.cards import HOPPER, RTX5090
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.machine.mma import MMA
 from tvm_cascade.tile.machine.table import FAMILIES
 from tvm_cascade.tile.operand import Unfit
-from tvm_cascade.tile.skeleton import Kernel
+from tvm_cascade.tile.skeleton import Kernel, Setting
 from tvm_cascade.tile.skeletons.product.config import ProductConfig
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig
 from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig
+from tvm_cascade.tile.skeletons.table import SKELETONS
 
 from ..tiers import slow_but
 from . import test_products
@@ -105,3 +107,11 @@ def test_a_card_has_the_first_family_whose_instructions_it_has() -> None:
     float8 = Product(m=128, n=128, k=128, dtypes=("float8_e4m3fn", "float8_e4m3fn")).build()
     with pytest.raises(Unfit, match=r"mma\.sync.*multiplies float16 and bfloat16"):
         test_products.kernel_of(float8, PRODUCT, narrow_sums=True, gpu=HOPPER)
+
+
+def test_kernels_of_one_family_alone_say_so() -> None:
+    setting = Setting(HOPPER)
+    lacking = {skeleton.name: skeleton.unavailable(setting) for skeleton in SKELETONS if skeleton.unavailable(setting)}
+    assert lacking == dict.fromkeys(("stream halves", "gauged"), "its kernels are written in WGMMA, not for sm_90")
+    named = str(tvm_cascade.explain(Product(m=64, n=64, k=64).build(), target="sm_120"))
+    assert "tensor-core kernel `product`" in named

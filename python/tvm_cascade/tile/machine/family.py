@@ -26,9 +26,6 @@ from tvm_cascade.devices.device import Instructions
 from tvm_cascade.tile.operand import MATRIX_DTYPES
 from tvm_cascade.tile.work import WARP_GROUP, Registers, Threads
 
-WARP = 32
-"""Threads of a warp."""
-
 
 class Family(ABC):
     """What multiplies in a kernel.

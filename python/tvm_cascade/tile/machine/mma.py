@@ -26,12 +26,16 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.devices.device import Instructions
 from tvm_cascade.tile.emit import computed_here, ptx, put, registers
 from tvm_cascade.tile.hopper.copy import BOX_BYTES
-from tvm_cascade.tile.machine.family import WARP, Family, steps_of
+from tvm_cascade.tile.machine.family import Family, steps_of
+from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.operand import MATRIX_DTYPES, STEP_BYTES
 from tvm_cascade.tile.work import Threads
 
 _ROWS, _COLUMNS = 16, 8
 """Of an instruction's result."""
+
+_WORDS = 4
+"""Registers of a lane for sixteen rows, or sixteen columns of a right operand, of what an instruction sums over."""
 
 _CHUNK = 16
 _CHUNKS = BOX_BYTES // _CHUNK
@@ -114,12 +118,12 @@ class Mma(Family):
         steps: range | None = None, add: bool = False,
     ) -> None:  # fmt: skip
         """Loads of the left operand serve all right ones."""
-        words = registers("left_words", 2 * 4 * len(left_offsets), "uint32")
+        words = registers("left_words", 2 * _WORDS * len(left_offsets), "uint32")
         parts = [left.further(offset) for offset in left_offsets]
 
         def lefts(step: int) -> list[list[ir.Expr]]:
-            first = step % 2 * 4 * len(left_offsets)
-            return [[words[first + 4 * part + k] for k in range(4)] for part in range(len(left_offsets))]
+            first = step % 2 * _WORDS * len(left_offsets)
+            return [[words[first + _WORDS * part + k] for k in range(_WORDS)] for part in range(len(left_offsets))]
 
         def load(step: int) -> None:
             for target, part in zip(lefts(step), parts, strict=True):
@@ -136,7 +140,7 @@ class Mma(Family):
         steps = range(steps_of(depth, dtypes[0]))
         _multiply(
             [[accumulator]], columns, [right], [offset], dtypes, steps, lambda _: None,
-            lambda step: [[left[step * 4 + k] for k in range(4)]], add,
+            lambda step: [[left[step * _WORDS + k] for k in range(_WORDS)]], add,
         )  # fmt: skip
 
 
@@ -153,11 +157,11 @@ def _multiply(
     lefts : its registers, of each part of the rows.
     """
     tiles = [right.further(offset) for right, offset in zip(rights, offsets, strict=True)]
-    per_part, two = _ROWS * 2 * 4 // WARP, registers("right_words", 2 * 4, "uint32")
+    two = registers("right_words", 2 * _WORDS, "uint32")
     places = list(product(steps, range(len(rights)), range(0, columns, _ROWS)))
 
     def words(number: int, first: int) -> list[ir.Expr]:
-        return [two[number % 2 * per_part + k] for k in range(per_part if columns - first >= _ROWS else 2)]
+        return [two[number % 2 * _WORDS + k] for k in range(_WORDS if columns - first >= _ROWS else 2)]
 
     def fetch(number: int) -> None:
         step, which, first = places[number]
