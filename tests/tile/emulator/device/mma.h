@@ -18,6 +18,9 @@ inline void load_matrices(int count, bool turned, uint32_t row, uint32_t* words)
   const uint64_t* rows = meet(turned ? "ldmatrix.trans" : "ldmatrix", row);
   const int lane = self().lane();
   for (int k = 0; k < count; ++k) {
+    uint32_t banks = 0;  // eight rows of four banks each take as long as there are rows in the same ones
+    for (int r = 0; r < 8; ++r) banks |= 1u << (rows[8 * k + r] / 16 % 8);
+    if (banks != 0xff) fault("ldmatrix: rows of a matrix share banks");
     for (int e = 0; e < 2; ++e) {
       const int r = turned ? lane % 4 * 2 + e : lane / 4, column = turned ? lane / 4 : lane % 4 * 2 + e;
       const uint32_t source = uint32_t(rows[8 * k + r]) + 2 * column;
