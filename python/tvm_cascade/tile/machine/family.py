@@ -17,12 +17,16 @@ configurations refuse by what it says of itself.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
-from tvm import ir, tirx
+from tvm import ir
+from tvm.tirx.script import builder as T
 
 from tvm_cascade.devices.device import Instructions
+from tvm_cascade.tile.emit import when
+from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.operand import MATRIX_DTYPES
 from tvm_cascade.tile.work import WARP_GROUP, Registers, Threads
 
@@ -52,9 +56,13 @@ class Family(ABC):
         """Of a warp group that has read a tile."""
         return WARP_GROUP // self.threads
 
-    def leads(self, threads: Threads) -> ir.Expr:
-        """Whether a thread tells for all that multiply together."""
-        return threads.leads if self.threads == WARP_GROUP else tirx.EQ(threads.lane, 0)
+    @contextmanager
+    def leading(self, threads: Threads) -> Iterator[None]:
+        """Around what one thread does for all that multiply together, once they have read a tile."""
+        if self.threads == WARP:
+            T.evaluate(T.cuda.warp_sync())
+        with when(threads.leads if self.threads == WARP_GROUP else threads.lane == 0):
+            yield
 
     def registers(self, moved: Registers, groups: int) -> Registers:
         """Registers of the roles: as they move, or those of a processor shared out evenly among so many warp groups."""

@@ -169,7 +169,7 @@ class ProductFeed:
     def release(self, stage: ir.Expr, threads: Threads) -> None:
         """A consumer has read a stage: who leads those that multiply together tells each block that copies to it."""
         if self.config.cluster == 1:
-            with when(self.config.family.leads(threads)):
+            with self.config.family.leading(threads):
                 self.empty.arrive(stage)
             return
         with when(tirx.And(threads.lane == 0, threads.warp < self.config.cluster)):

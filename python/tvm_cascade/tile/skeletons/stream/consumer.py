@@ -103,7 +103,7 @@ class Consumer(GroupFold):
 
     def _scores_done(self) -> None:
         if self.epilogue.own_staging:
-            with when(self.family.leads(self.threads)):
+            with self.family.leading(self.threads):
                 self.left_is_read()
 
     def _fold_meanwhile(self, tile: ir.Expr) -> None:

@@ -223,7 +223,7 @@ class GroupFold:
         self.family.commit()
 
     def _release(self, feed: Reader, ring: Ring) -> None:
-        with when(self.family.leads(self.threads)):
+        with self.family.leading(self.threads):
             feed.release(ring.stage)
         ring.advance()
 
