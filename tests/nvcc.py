@@ -14,15 +14,13 @@ import pytest
 
 from tvm_cascade.native.toolkit import find_nvcc
 
-ARCHITECTURE = "-gencode=arch=compute_90a,code=sm_90a"
 
-
-def nvcc(*arguments: str | Path) -> str:
-    """Runs nvcc for Hopper and gives its messages; skips the test where there is none."""
+def nvcc(*arguments: str | Path, arch: str = "sm_90a") -> str:
+    """Runs nvcc, for Hopper by default, and gives its messages; skips the test where there is none."""
     tool = find_nvcc()
     if tool is None:
         pytest.skip("there is no nvcc")
-    command = [tool, "-std=c++17", ARCHITECTURE, *arguments]
+    command = [tool, "-std=c++17", f"-arch={arch}", *arguments]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert done.returncode == 0, done.stdout
     return done.stdout

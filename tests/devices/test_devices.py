@@ -32,10 +32,10 @@ def test_a_target_that_says_nothing_is_one_core() -> None:
     assert device_of(Target("c")) == ANY_CPU and ANY_CPU.cores == 1
 
 
-@pytest.mark.parametrize("arch", ["sm_90a", "sm_90"])
-def test_the_first_card_of_an_architecture_stands_for_it(arch: str) -> None:
-    """Hopper reports sm_90, without the suffix of its own instructions."""
-    assert device_of(Target({"kind": "cuda", "arch": arch})) == cards.H200
+@pytest.mark.parametrize(("arch", "card"), [("sm_90a", cards.H200), ("sm_90", cards.HOPPER), ("sm_120", cards.RTX5090)])
+def test_the_first_card_of_an_architecture_stands_for_it(arch: str, card: Gpu) -> None:
+    """Without the suffix of Hopper's own instructions its code has those of all cards since."""
+    assert device_of(Target({"kind": "cuda", "arch": arch})) == card
 
 
 def test_a_model_names_another_card_of_the_architecture() -> None:

@@ -13,6 +13,8 @@ from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.reading import read_program
 from tvm_cascade.corpus.programs.attention import VARIANTS, attention
 from tvm_cascade.corpus.workload import Workload
+from tvm_cascade.devices.cards import H200
+from tvm_cascade.devices.device import Gpu
 from tvm_cascade.evaluate.oracle import evaluate
 from tvm_cascade.evaluate.tolerance import check
 from tvm_cascade.obligations.derive import RESCALABLE_CASTS
@@ -36,11 +38,12 @@ def kernel_of(
     casts: Sequence[str] = RESCALABLE_CASTS,
     narrow_sums: bool = False,
     skeleton: StreamSkeleton | None = None,
+    gpu: Gpu = H200,
 ) -> Kernel:
     """The kernel of a function whose last group it is."""
     program = read_program(func)
     groups = [found.group for found in find_cascades(program, casts) if found.group] or Reductions(program).lone
-    return stream_kernel(program, groups[-1], config, narrow_sums, skeleton)
+    return stream_kernel(program, groups[-1], config, narrow_sums, skeleton, gpu)
 
 
 def stream_kernel(
@@ -49,9 +52,10 @@ def stream_kernel(
     config: StreamConfig | None = None,
     narrow_sums: bool = False,
     skeleton: StreamSkeleton | None = None,
+    gpu: Gpu = H200,
 ) -> Kernel:
     """The kernel of a group for tensor cores, of the stream skeleton or of one derived from it."""
-    setting = Setting(options=FuseOptions(narrow_sums=narrow_sums))
+    setting = Setting(gpu, FuseOptions(narrow_sums=narrow_sums))
     return build_kernel(skeleton or StreamSkeleton(), program, group, "main", setting, config)
 
 

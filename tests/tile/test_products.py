@@ -12,6 +12,8 @@ from tvm import ir, te, tirx
 import tvm_cascade
 from tvm_cascade.analysis.extract import Reductions
 from tvm_cascade.analysis.reading import read_program
+from tvm_cascade.devices.cards import H200
+from tvm_cascade.devices.device import Gpu
 from tvm_cascade.evaluate.oracle import evaluate
 from tvm_cascade.evaluate.tolerance import check
 from tvm_cascade.options import FuseOptions
@@ -45,13 +47,14 @@ def kernel_of(
     config: ProductConfig | Variants | None = None,
     narrow_sums: bool = False,
     narrow_positions: int | None = None,
+    gpu: Gpu = H200,
 ) -> Kernel:
     """The kernel of a function that is one product."""
     program = read_program(func)
     groups = Reductions(program).lone
     group = groups[0] if len(groups) == 1 else Reductions(program).joint()
     assert group is not None
-    setting = Setting(options=FuseOptions(narrow_sums=narrow_sums, narrow_positions=narrow_positions))
+    setting = Setting(gpu, FuseOptions(narrow_sums=narrow_sums, narrow_positions=narrow_positions))
     return build_kernel(ProductSkeleton(), program, group, "main", setting, config)
 
 

@@ -7,6 +7,7 @@ import os
 import pytest
 import tvm
 from tvm.s_tir import dlight
+from tvm.target import Target
 
 import tvm_cascade
 from tvm_cascade.devices.cards import H200
@@ -22,11 +23,13 @@ from tvm_cascade.transform.fuse_function import fuse_function
 from .test_tile_program import attention_of
 
 
-def test_a_device_that_reports_sm_90_gets_hopper_s_own_instructions() -> None:
-    for arch in ("sm_90", "sm_90a"):
-        target = resolve_target({"kind": "cuda", "arch": arch})
-        assert target.attrs["arch"] == "sm_90a" and target.host.kind.name == "llvm"
-    assert resolve_target({"kind": "cuda", "arch": "sm_80"}).attrs["arch"] == "sm_80"
+def test_what_a_user_names_is_meant_and_what_a_device_reports_is_all_that_it_has() -> None:
+    for arch in ("sm_80", "sm_90", "sm_90a", "sm_120"):
+        for stated in (arch, {"kind": "cuda", "arch": arch}):
+            target = resolve_target(stated)
+            assert target.attrs["arch"] == arch and target.host.kind.name == "llvm"
+            assert resolve_target(target).attrs["arch"] == arch
+    assert resolve_target(Target({"kind": "cuda", "arch": "sm_90"})).attrs["arch"] == "sm_90a"
 
 
 @pytest.mark.parametrize("arch", ["sm_42", "sm_80a", "sm_90f", "sm_9999"])

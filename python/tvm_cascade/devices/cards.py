@@ -33,6 +33,31 @@ lose 2.3 to 3.6 µs at each boundary, 0.8 to 1.2 where they are launched depende
 
 H100 = dataclasses.replace(H200, name="NVIDIA H100 80GB HBM3", memory_bytes_per_second=3.35e12)
 
+HOPPER = dataclasses.replace(
+    H200, name="a Hopper GPU without its own instructions", arch="sm_90", tensor_flops_per_second=4.5e14,
+    instructions=_PTX | {Instructions.MMA},
+)  # fmt: skip
+"""What code for sm_90 finds on an H200: mma.sync reaches 0.62 of the rate of WGMMA (on paper)."""
+
+RTX5090 = Gpu(
+    "NVIDIA GeForce RTX 5090",
+    "sm_120",
+    processors=170,
+    shared_bytes=100 * _KIB,
+    block_shared_bytes=99 * _KIB,
+    reserved_shared_bytes=1 * _KIB,
+    l2_bytes=96 * _MIB,
+    memory_bytes_per_second=1.79e12,
+    tensor_flops_per_second=1.9e14,
+    product_flops_per_second=1.0e12,
+    operations_per_second=5.2e13,
+    functions_per_second=6.5e12,
+    launch_seconds=4.0e-6,
+    dependent_launch_seconds=4.0e-6,
+    instructions=_PTX | {Instructions.MMA},
+)
+"""On paper but for what it has in common with an H200: nothing was measured on it."""
+
 MI300X = Gpu(
     "AMD Instinct MI300X",
     "gfx942",
@@ -63,7 +88,7 @@ MI250X = Gpu(
 ANY_CUDA = Gpu("a CUDA GPU", "", processors=132, instructions=_PTX)
 """What every card since 2017 has; processors as of the largest."""
 
-CARDS: tuple[Gpu, ...] = (H200, H100, MI300X, MI250X)
+CARDS: tuple[Gpu, ...] = (H200, H100, HOPPER, RTX5090, MI300X, MI250X)
 """The cards that are known; of those of one architecture, the first stands for it."""
 
 UNKNOWN: dict[str, Gpu] = {"cuda": ANY_CUDA}

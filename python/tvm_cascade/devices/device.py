@@ -21,6 +21,9 @@ class Instructions(Enum):
     WGMMA = "WGMMA"
     """Warp-group matrix products, TMA copies and transaction barriers: Hopper's own."""
 
+    MMA = "mma.sync with TMA"
+    """Matrix products of a warp, TMA copies and transaction barriers, as all cards since Hopper have them."""
+
 
 @dataclass(frozen=True)
 class Cpu:

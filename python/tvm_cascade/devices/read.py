@@ -63,7 +63,7 @@ def card_of(target: Target) -> Gpu:
     own is asked for its processors where it is the one of this machine.
     """
     arch, model = _named(target, "arch") or _named(target, "mcpu"), _named(target, "model")
-    known = [card for card in cards.CARDS if card.arch in (arch, f"{arch}a")]  # Hopper reports sm_90
+    known = [card for card in cards.CARDS if card.arch == arch]
     unknown = dataclasses.replace(cards.UNKNOWN.get(target.kind.name, cards.ANY_GPU), arch=arch)
     card = next((card for card in known if card.name == model), known[0] if known else unknown)
     if model not in ("", card.name):

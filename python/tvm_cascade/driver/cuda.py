@@ -28,8 +28,9 @@ _EXAMPLE = '{"kind": "cuda", "arch": "sm_90a"}'
 def cuda_target(target: Target, stated: Mapping[str, Any]) -> Target:
     """A CUDA target with an architecture, and this machine's CPU as its host.
 
-    Where it states no architecture, that and the model are those of this machine's first GPU. Kernels for Hopper need
-    sm_90a, which a device reports as sm_90.
+    Where it states no architecture, that and the model are those of this machine's first GPU. Hopper's own instructions
+    need sm_90a, which a device reports as sm_90, and TVM so in a target of its own; where a user names sm_90 by a text
+    or a dictionary, that is meant.
 
     Raises
     ------
@@ -41,7 +42,10 @@ def cuda_target(target: Target, stated: Mapping[str, Any]) -> Target:
         said["arch"] = _checked(str(target.attrs["arch"]))
     else:
         said |= _of_the_device()
-    return Target({**said, "arch": "sm_90a" if said["arch"] == "sm_90" else said["arch"]}, host=host_target())
+    named = "arch" in stated and ("keys" not in stated or target.host == host_target())  # or resolved already
+    if said["arch"] == "sm_90" and not named:
+        said["arch"] = "sm_90a"
+    return Target(said, host=host_target())
 
 
 def _checked(arch: str) -> str:

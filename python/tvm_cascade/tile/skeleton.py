@@ -51,7 +51,7 @@ class Skeleton(ABC, Generic[S, P, C]):
     name : in messages.
     kind : of its kernels, in words.
     covers : the folds that it is for, in words.
-    instructions : that its kernels are written in.
+    instructions : of which its kernels need one family.
     option : that turns it off; empty where none does.
     joint : it also takes all reductions of a function as one group, such as a minimum beside a maximum.
     last : its kernels are taken only where no other skeleton has one.
@@ -62,7 +62,7 @@ class Skeleton(ABC, Generic[S, P, C]):
     name: ClassVar[str]
     kind: ClassVar[str]
     covers: ClassVar[str]
-    instructions: ClassVar[Instructions]
+    instructions: ClassVar[frozenset[Instructions]]
     option: ClassVar[str] = ""
     joint: ClassVar[bool] = False
     last: ClassVar[bool] = False
@@ -72,8 +72,9 @@ class Skeleton(ABC, Generic[S, P, C]):
 
     def unavailable(self, setting: Setting) -> str:
         """Why it is unavailable in a setting, for any function; empty where it is available."""
-        if self.instructions not in setting.gpu.instructions:
-            return f"its kernels are written in {self.instructions.value}, not for {setting.gpu.arch}"
+        if not self.instructions & setting.gpu.instructions:
+            needed = " or ".join(sorted(one.value for one in self.instructions))
+            return f"its kernels are written in {needed}, not for {setting.gpu.arch}"
         on = not self.option or getattr(setting.options, self.option)
         return "" if on else f"the option {self.option} is off"
 

@@ -116,8 +116,18 @@ _CALLS: tuple[tuple[str, str], ...] = (
         "ptx::stmatrix_x4(%0, %1, %2, %3, %4);",
     ),
     (
-        r"ldmatrix\.sync\.aligned\.m8n8\.x4\.shared\.b16 \{%0, %1, %2, %3\}, \[%4\];",
-        "ptx::ldmatrix_x4(%0, %1, %2, %3, %4);",
+        r"ldmatrix\.sync\.aligned\.m8n8\.x4(?P<turned>(\.trans)?)\.shared\.b16 \{%0, %1, %2, %3\}, \[%4\];",
+        'ptx::ldmatrix(*"{turned}", {{&%0, &%1, &%2, &%3}}, %4);',
+    ),
+    (
+        r"ldmatrix\.sync\.aligned\.m8n8\.x2(?P<turned>(\.trans)?)\.shared\.b16 \{%0, %1\}, \[%2\];",
+        'ptx::ldmatrix(*"{turned}", {{&%0, &%1}}, %2);',
+    ),
+    (
+        r"mma\.sync\.aligned\.m16n8k16\.row\.col\.f32\.(?P<t>f16|bf16)\.(?P=t)\.f32 \{%0, %1, %2, %3\}, "
+        r"\{%4, %5, %6, %7\}, \{%8, %9\}, \{%10, %11, %12, %13\};",
+        "ptx::mma_sync(ptx::Dtype::{t}, {{&%0, &%1, &%2, &%3}}, {{%4, %5, %6, %7}}, {{%8, %9}}, "
+        "{{%10, %11, %12, %13}});",
     ),
     (r"ld\.shared\.v4\.b32 \{%0, %1, %2, %3\}, \[%4\];", "ptx::load_shared_x4(%0, %1, %2, %3, %4);"),
     (r"st\.shared\.v4\.b32 \[%0\], \{%1, %2, %3, %4\};", "ptx::store_shared_x4(%0, %1, %2, %3, %4);"),

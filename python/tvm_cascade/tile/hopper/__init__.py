@@ -1,1 +1,1 @@
-"""Hopper instructions for tiles: TMA copies, mbarriers and WGMMA."""
+"""Hopper instructions for tiles, as later cards have them too: TMA copies and mbarriers."""

@@ -102,7 +102,8 @@ class Driver(ABC):
                         with consumer:
                             self._consumers(shares)
                         with converter:
-                            ptx("setmaxnreg.dec.sync.aligned.u32", shares.converter)
+                            if shares.moved:
+                                ptx("setmaxnreg.dec.sync.aligned.u32", shares.converter)
                             self.convert()
 
     def _consumers(self, shares: Registers) -> None:

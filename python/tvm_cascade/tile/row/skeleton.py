@@ -33,7 +33,7 @@ class RowSkeleton(Skeleton[Row, RowProgram, RowConfig]):
     """Folds along an axis in memory: contiguous rows, or strided ones whose neighbours in memory are rows."""
 
     name, kind, covers = "row", "memory-bound kernel", "folds along rows or columns of memory"
-    instructions, joint, guards = Instructions.PTX, True, True
+    instructions, joint, guards = frozenset({Instructions.PTX}), True, True
     option = "row_kernels"
 
     def read(self, program: Program, group: Group) -> Row:

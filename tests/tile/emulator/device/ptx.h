@@ -15,7 +15,7 @@ namespace ptx {
 // Within a warp.
 int32_t greatest_of_warp(int32_t value, uint32_t mask);
 uint32_t elect_sync(uint32_t mask);
-void ldmatrix_x4(uint32_t& r0, uint32_t& r1, uint32_t& r2, uint32_t& r3, uint32_t row);
+void ldmatrix(bool turned, std::initializer_list<uint32_t*> registers, uint32_t row);
 void stmatrix_x4(uint32_t row, uint32_t r0, uint32_t r1, uint32_t r2, uint32_t r3);
 void setmaxnreg(bool more, int count);
 
@@ -92,6 +92,10 @@ void wgmma_commit_group();
 void wgmma_wait_group(int pending);
 void wgmma_shared(int columns, Dtypes dtypes, Registers d, uint64_t left, uint64_t right, uint32_t add, Signs signs);
 void wgmma_registers(int columns, Dtypes dtypes, Registers d, Packed left, uint64_t right, uint32_t add, Signs signs);
+
+// A product of a warp: of its own registers.
+void mma_sync(Dtype dtype, std::initializer_list<float*> d, std::initializer_list<uint32_t> a,
+              std::initializer_list<uint32_t> b, std::initializer_list<float> c);
 
 // Two floats in a register, the second in its lower half.
 template <typename Format>

@@ -3,6 +3,7 @@
 // nothing runs after it.
 #include "async.h"
 #include "copy.h"
+#include "mma.h"
 #include "wgmma.h"
 
 #define EXPORTED extern "C" __attribute__((visibility("default")))

@@ -81,18 +81,6 @@ uint32_t elect_sync(uint32_t mask) {
   return self().lane() == 0;
 }
 
-void ldmatrix_x4(uint32_t& r0, uint32_t& r1, uint32_t& r2, uint32_t& r3, uint32_t row) {
-  if (row % 16) fault("ldmatrix from an address that is no multiple of 16: %u", row);
-  const uint64_t* rows = meet("ldmatrix", row);
-  uint32_t values[4];
-  for (int k = 0; k < 4; ++k) {
-    uint32_t source = uint32_t(rows[8 * k + self().lane() / 4]) + 4 * (self().lane() % 4);
-    std::memcpy(&values[k], shared.at(source, 4, "ldmatrix"), 4);
-    if (shared.unit(source).filled_by) fault("ldmatrix reads address %u into which a copy is under way", source - kBase);
-  }
-  r0 = values[0], r1 = values[1], r2 = values[2], r3 = values[3];
-}
-
 void stmatrix_x4(uint32_t row, uint32_t r0, uint32_t r1, uint32_t r2, uint32_t r3) {
   if (row % 16) fault("stmatrix to an address that is no multiple of 16: %u", row);
   const uint64_t* rows = meet("stmatrix", row);

@@ -102,7 +102,7 @@ class FeedPair:
 
         Parameters
         ----------
-        readers, converting : warp groups that multiply, and warps that convert.
+        readers, converting : arrivals of those that multiply, and warps that convert.
         """
         full = Barriers(pool, self.stages, arrivals_of(self.copies))
         empty = Barriers(pool, self.stages, converting if self.is_widened else readers)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.options import FuseOptions
+from tvm_cascade.tile.machine.table import family_of
 from tvm_cascade.tile.operand import MATRIX_DTYPES, Unfit
 from tvm_cascade.tile.product.matrix import MatrixProduct
 from tvm_cascade.tile.skeletons.product.config import BOX_COLUMNS, ProductConfig
@@ -106,7 +107,7 @@ def _covered(sizes: Sizes, config: ProductConfig) -> int:
 
 def _candidates(shape: MatrixProduct, sizes: Sizes, gpu: Gpu, promoted: int) -> Iterator[ProductConfig]:
     """Tiles that are no larger than the result, up to what they are multiples of."""
-    unit = BOX_COLUMNS if shape.right.across else _COLUMNS
+    unit, family = BOX_COLUMNS if shape.right.across else _COLUMNS, family_of(gpu)
     widest = -(-sizes.columns // unit) * unit
     for rows, consumers, most in _ROWS:
         if rows > GROUP_ROWS and rows >= 2 * sizes.rows:
@@ -114,8 +115,9 @@ def _candidates(shape: MatrixProduct, sizes: Sizes, gpu: Gpu, promoted: int) -> 
         for columns in range(min(most // len(shape.rights) // unit * unit, widest), unit - 1, -unit):
             for cluster, splits in _CLUSTERS:
                 tile = ProductConfig(
-                    rows, columns, consumers, cluster=cluster, splits=splits, blocks=gpu.processors, promoted=promoted
-                )
+                    rows, columns, consumers, cluster=cluster, splits=splits, blocks=gpu.processors, promoted=promoted,
+                    family=family,
+                )  # fmt: skip
                 if cluster == 1 or shape.right.row_bytes % DEPTH_BYTES:
                     yield _deepest(tile, shape, gpu)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tvm_cascade.analysis.extent import Extent, ceil_div, product
 from tvm_cascade.devices.cards import H200
 from tvm_cascade.devices.device import Gpu
+from tvm_cascade.tile.machine.family import Family
+from tvm_cascade.tile.machine.wgmma import WGMMA
 from tvm_cascade.tile.operand import STORED_BYTES, Operand
 from tvm_cascade.tile.product.matrix import MatrixProduct
 from tvm_cascade.tile.product.scales import same_in_blocks
@@ -50,6 +52,7 @@ class ProductConfig:
     staged : boxes of 128 bytes a row of results that a consumer has under way to memory.
     blocks : that are launched at most; each does tiles in turn, and copies for the next while it computes.
     promoted : steps along k whose products the tensor cores sum before float32 sums take them over; 0: all of them.
+    family : that multiplies; no choice, but the card's.
     """
 
     rows: int = 128
@@ -62,6 +65,7 @@ class ProductConfig:
     staged: int = 2
     blocks: int = H200.processors
     promoted: int = 0
+    family: Family = field(default=WGMMA, compare=False, repr=False)
 
     @property
     def own_rows(self) -> int:
@@ -89,7 +93,8 @@ class ProductConfig:
         ----------
         gathers : the threads of the producer's warp group copy an operand.
         """
-        return Registers(104, 200) if gathers else Registers(*((40, 232) if self.consumers == 2 else (56, 240)))
+        moved = Registers(104, 200) if gathers else Registers(*((40, 232) if self.consumers == 2 else (56, 240)))
+        return self.family.registers(moved, 1 + self.consumers)
 
     @property
     def threads(self) -> int:
@@ -116,6 +121,8 @@ class ProductConfig:
             return f"{self.stages} stages: products release one when those of the next are under way"
         if self.columns % 8 or self.share % 8:
             return f"{self.share} columns of a block are no multiple of 8"
+        if self.cluster > 1 and self.family.arrivals > 1:
+            return "a cluster that shares the right operand: warps that multiply alone do not tell other blocks"
         if self.blocks_together > gpu.largest_cluster:
             return f"{self.blocks_together} blocks in a cluster; {gpu.name} has {gpu.largest_cluster} at most"
         return (
@@ -137,7 +144,9 @@ class ProductConfig:
         return "" if alike else f"scales differ within {self.columns} columns"
 
     def _lacks_of_operands(self, shape: MatrixProduct) -> str:
-        copied = self.columns // self.cluster
+        copied, dtypes = self.columns // self.cluster, self.family.dtypes
+        if other := next((one for one in shape.dtypes if one not in dtypes), ""):
+            return f"operands of {other}, of which {self.family.instructions.value} multiplies {' and '.join(dtypes)}"
         if self.cluster > 1 and not shape.right.bulk:
             return f"{shape.right.operand.buffer.name} is copied by threads, which cannot send it round a cluster"
         if not shape.right.bulk and self.columns % _GATHERED:

@@ -12,7 +12,6 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.emit import bind, kernel_extent, put, registers, when
 from tvm_cascade.tile.fragment import DTYPE, ROWS, placed
-from tvm_cascade.tile.hopper import wgmma
 from tvm_cascade.tile.hopper.barrier import Ring
 from tvm_cascade.tile.skeletons.product.config import steps_of
 from tvm_cascade.tile.skeletons.product.epilogue import Epilogue
@@ -33,19 +32,20 @@ class Consumer:
     def __init__(self, feeds: Sequence[ProductFeed], threads: Threads, epilogue: Epilogue, rank: ir.Expr | int) -> None:
         feed = feeds[0]
         self.feed, self.threads, self.epilogue, self.config, self.rank = feed, threads, epilogue, feed.config, rank
+        self.family = feed.config.family
         self.index = bind("consumer", threads.group - 1)
         parts = self.config.own_rows // GROUP_ROWS
         self.sums = [
             [registers(f"sums_{part}", self.config.columns // 2) for _ in feed.rights] for part in range(parts)
         ]
         self._prepare_left()
-        self.rights = [right.matrix() for right in feed.rights]
+        self.rights = [right.matrix(self.family, threads) for right in feed.rights]
         self.ring, self.read = Ring("filled", self.config.stages, 0), Ring("read", self.config.stages, 0)
         feed.address_blocks(threads)
 
     def _prepare_left(self) -> None:
         """Emits what reading the left operand takes: the descriptor of a consumer's rows."""
-        self.left = self.feed.left.matrix(self.index * self.config.own_rows)
+        self.left = self.feed.left.matrix(self.family, self.threads, self.index * self.config.own_rows)
 
     def run(self, each_tile: Callable[[], AbstractContextManager[Tile]]) -> None:
         """Emits the loop over the block's tiles."""
@@ -60,12 +60,12 @@ class Consumer:
         if isinstance(steps_of(self.feed.shape), int):
             self._sum_tile(tile)
             return
-        self._clear()
+        self._clear(self.sums)
         with when(self.feed.steps > 0):
             self._sum_tile(tile)
 
-    def _clear(self) -> None:
-        for array in (array for of_part in self.sums for array in of_part):
+    def _clear(self, sums: Sequence[Sequence[Any]]) -> None:
+        for array in (array for of_part in sums for array in of_part):
             with T.unroll(self.config.columns // 2) as k:
                 put(array, k, tirx.const(0.0, "float32"))
 
@@ -75,12 +75,18 @@ class Consumer:
 
     def _sum_steps(self, count: ir.Expr) -> None:
         """The sums of so many steps, one at least."""
+        if not self.family.deferred:
+            self._clear(self.summed)
+            with T.serial(count):
+                self._step(first=False)
+                self._release()
+            return
         self._step(first=True)
         with T.serial(count - 1):
             self._step(first=False)
-            wgmma.wait(1)
+            self.family.wait(1)
             self._release()
-        wgmma.wait(0)
+        self.family.wait(0)
         self._release()
 
     @property
@@ -91,14 +97,14 @@ class Consumer:
     def _step(self, first: bool) -> None:
         feed = self.feed
         feed.full.wait(self.ring.stage, self.ring.parity)
-        wgmma.fence()
-        for part, of_part in enumerate(self.summed):
-            for sums, right, operand in zip(of_part, self.rights, feed.rights, strict=True):
-                wgmma.multiply_shared(
-                    sums, self.config.columns, self.left, right, feed.left.depth, feed.shape.dtypes,
-                    feed.left.offset(self.ring.stage, part), operand.offset(self.ring.stage), add=not first,
-                )  # fmt: skip
-        wgmma.commit()
+        family, stage = self.family, self.ring.stage
+        family.fence()
+        family.multiply_shared(
+            self.summed, self.config.columns, self.left, self.rights, feed.left.depth, feed.shape.dtypes,
+            [feed.left.offset(family, stage, part) for part in range(len(self.summed))],
+            [operand.offset(family, stage) for operand in feed.rights], add=not first,
+        )  # fmt: skip
+        family.commit()
         self.ring.advance()
 
     def _release(self) -> None:
@@ -136,7 +142,7 @@ class PromotedConsumer(Consumer):
     def _sum_tile(self, tile: Tile) -> None:
         """The sums of a tile, promoted after every few steps and at the end."""
         count, every = self.feed.part(self.rank)[1], self.config.promoted
-        self._clear()
+        self._clear(self.sums)
         if self.scales is not None:
             self.scales.load(tile, tirx.const(0, "int32"))
         with T.serial((count + (every - 1)) // every) as turn:

@@ -19,6 +19,7 @@ import tvm
 
 from tvm_cascade.analysis.extent import Extent, product
 from tvm_cascade.analysis.tir import dtype_of
+from tvm_cascade.devices.cards import H200
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.product.matrix import MatrixProduct, Side
 from tvm_cascade.tile.skeletons.product.config import SUM_BYTES, ProductConfig, steps_of
@@ -37,8 +38,14 @@ _CLOCK = 1.59e9
 _COLUMNS_PER_CYCLE = 2
 """Of 64 rows and one instruction's depth."""
 
+_RATE = H200.tensor_flops_per_second / H200.processors
+"""Of the multiprocessors whose cycles these are."""
+
 _FEWEST_CYCLES = 41
 """Of an instruction, however few its columns."""
+
+_WARPS = 4
+"""Of a consumer. Where each loads what it multiplies into registers, rows of 128 bytes take a cycle (on paper)."""
 
 _PROMOTED = 1.4
 """Cycles of a consumer for each of a thread's sums that leaves the tensor cores. Promoted every 128 positions, products
@@ -141,13 +148,16 @@ def seconds(shape: MatrixProduct, sizes: Sizes, config: ProductConfig, gpu: Gpu,
     if config.splits > 1 and exchanges:
         sent = last * config.splits * config.rows * sums * SUM_BYTES
         added += waves * (_EXCHANGE[config.consumers] + sent / _EXCHANGED_PER_SECOND)
-    whole = waves * sizes.steps / config.splits * _step(shape, sizes, config)
+    whole = waves * sizes.steps / config.splits * _step(shape, sizes, config, gpu)
     return _overlapped(whole, sizes.bytes / (_READ * gpu.memory_bytes_per_second)) + added
 
 
-def _step(shape: MatrixProduct, sizes: Sizes, config: ProductConfig) -> float:
+def _step(shape: MatrixProduct, sizes: Sizes, config: ProductConfig, gpu: Gpu) -> float:
     """Seconds of a step of a tile."""
     cycles = sizes.sums * 4 * config.rows // GROUP_ROWS * max(config.columns / _COLUMNS_PER_CYCLE, _FEWEST_CYCLES)
+    cycles *= _RATE / (gpu.tensor_flops_per_second / gpu.processors)
+    if config.family.through_registers:
+        cycles = max(cycles, config.rows + _WARPS * config.consumers * sizes.sums * config.columns)
     if config.promoted:
         cycles += _PROMOTED * sizes.sums * config.own_rows // GROUP_ROWS * config.columns / 2 / config.promoted
     lengths = (

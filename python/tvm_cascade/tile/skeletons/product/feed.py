@@ -50,7 +50,7 @@ class ProductFeed:
         for right in self.rights:
             right.allocate("right_tiles", pool, config.stages)
         self.full = Barriers(pool, config.stages, 1 + (WARP_GROUP if self.gathers else 0))
-        self.empty = Barriers(pool, config.stages, config.consumers * config.cluster)
+        self.empty = Barriers(pool, config.stages, config.consumers * config.cluster * config.family.arrivals)
 
     def share(self, first: ProductFeed) -> None:
         """Uses the stages of the feed of another product, in turns with it."""
@@ -167,9 +167,9 @@ class ProductFeed:
             self.peers = first.peers
 
     def release(self, stage: ir.Expr, threads: Threads) -> None:
-        """A consumer has read a stage: one thread tells each block that copies to it."""
+        """A consumer has read a stage: who leads those that multiply together tells each block that copies to it."""
         if self.config.cluster == 1:
-            with when(threads.leads):
+            with self.config.family.leading(threads):
                 self.empty.arrive(stage)
             return
         with when(tirx.And(threads.lane == 0, threads.warp < self.config.cluster)):

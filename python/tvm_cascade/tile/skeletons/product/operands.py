@@ -10,15 +10,12 @@ from tvm import ir, tirx
 from tvm_cascade.analysis.extent import Extent
 from tvm_cascade.tile.emit import kernel_extent, named
 from tvm_cascade.tile.fragment import placed
-from tvm_cascade.tile.hopper import wgmma
 from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
+from tvm_cascade.tile.machine.family import Family
 from tvm_cascade.tile.product.lines import Line
 from tvm_cascade.tile.product.matrix import Side
 from tvm_cascade.tile.skeletons.product.gather import Gather, Pieces, Realigned
-from tvm_cascade.tile.work import GROUP_ROWS
-
-_UNIT = 16
-"""Bytes that descriptors count in."""
+from tvm_cascade.tile.work import GROUP_ROWS, Threads
 
 _PIECE = 4
 """Bytes of the smallest piece that copies bring by themselves."""
@@ -122,15 +119,15 @@ class TileOperand:
         row, column = (deep, own) if self.side.across else (own, deep)
         self.copies.load_at(target, row, column, fixed, barrier, blocks)
 
-    def matrix(self, first: ir.Expr | int = 0) -> wgmma.SharedMatrix:
-        """The tile from `first` on of its own line, a multiple of 64, as products read it."""
-        at = [0, first // GROUP_ROWS, 0, 0] if self.side.across else [0, 0, first, 0]
-        return wgmma.SharedMatrix(self.tiles.ptr_to(at), self.depth, transposed=self.side.across)
+    def matrix(self, family: Family, threads: Threads, first: ir.Expr | None = None) -> Any:
+        """The tile as products read it: a right operand, or a left one from `first` on, a multiple of 64."""
+        own: ir.Expr | int = 0 if first is None else first
+        at = [0, own // GROUP_ROWS, 0, 0] if self.side.across else [0, 0, own, 0]
+        return family.matrix(self.tiles.ptr_to(at), self.depth, self.side.across, threads, left=first is not None)
 
-    def offset(self, stage: ir.Expr, further: int = 0) -> ir.Expr:
-        """The offset of a pipeline stage, and of so many multiples of 64 further on, in descriptor units."""
-        own = wgmma.stage_offset(stage, self.bytes)
-        return own if further == 0 else own + tirx.const(further * GROUP_ROWS * BOX_BYTES // _UNIT, "uint64")
+    def offset(self, family: Family, stage: ir.Expr, further: int = 0) -> ir.Expr:
+        """The offset of a pipeline stage, and of so many multiples of 64 further on."""
+        return family.offset(stage, self.bytes, further * GROUP_ROWS * BOX_BYTES)
 
 
 def _at_most(length: int, extent: Extent) -> int | ir.Expr:

@@ -10,9 +10,9 @@ from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.tir import dtype_of, loads_of
-from tvm_cascade.devices.device import Instructions
 from tvm_cascade.tile.estimate import Work
 from tvm_cascade.tile.launch.dependent import Launch
+from tvm_cascade.tile.machine.table import MULTIPLYING
 from tvm_cascade.tile.operand import PACKED_DTYPES, Unfit, check_allowed
 from tvm_cascade.tile.product.matrix import MatrixProduct
 from tvm_cascade.tile.skeleton import Setting, Skeleton
@@ -29,7 +29,7 @@ class ProductSkeleton(Skeleton[MatrixProduct, MatrixProduct, ProductConfig | Var
 
     name, kind, covers, joint = "product", "tensor-core kernel", "matrix products", True
 
-    instructions = Instructions.WGMMA
+    instructions = MULTIPLYING
     option = "tensor_cores"
 
     def read(self, program: Program, group: Group) -> MatrixProduct:

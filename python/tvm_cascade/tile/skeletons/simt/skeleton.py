@@ -62,7 +62,7 @@ class CoreSkeleton(Skeleton[MatrixProduct, MatrixProduct, CoreConfig]):
     """Products of two matrices that tensor cores do not take, and maps of their elements."""
 
     name, kind, covers = "cores", "CUDA-core kernel", "matrix products on CUDA cores"
-    instructions = Instructions.PTX
+    instructions = frozenset({Instructions.PTX})
     option = "row_kernels"
     last = True
 
@@ -80,7 +80,7 @@ class CoreSkeleton(Skeleton[MatrixProduct, MatrixProduct, CoreConfig]):
 
     def check(self, program: MatrixProduct, config: CoreConfig, setting: Setting) -> None:
         """Whether tensor cores do not take the operands as they are, and a block has what it takes."""
-        if Instructions.WGMMA in setting.gpu.instructions and setting.options.tensor_cores and _is_of_halves(program):
+        if setting.gpu.instructions - self.instructions and setting.options.tensor_cores and _is_of_halves(program):
             raise Unfit(
                 f"{' and '.join(str(side.load) for side in program.sides)} are {program.left.dtype}, for tensor cores"
             )

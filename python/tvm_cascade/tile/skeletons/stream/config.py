@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.attention.program import TileProgram
 from tvm_cascade.tile.attention.shape import Stream
 from tvm_cascade.tile.attention.tile_schedule import TileSchedule, schedule_tiles, visited_tiles
+from tvm_cascade.tile.machine.family import Family
+from tvm_cascade.tile.machine.table import family_of
+from tvm_cascade.tile.machine.wgmma import WGMMA
 from tvm_cascade.tile.operand import MATRIX_DTYPES, STORED_BYTES, Operand, Unfit
 from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Registers
 
@@ -51,6 +54,10 @@ _STARVED = 1.5
 """Time where short rows have fewer than four stages: copies for the next rows then wait for these (measured)."""
 
 _OVERHEAD_REGISTERS = 32
+
+_LOADED_REGISTERS = 16
+"""Of operands that a warp loads while it multiplies those that it has loaded before."""
+
 _BOX = 128
 """Bytes of a row of a swizzle box."""
 
@@ -81,6 +88,7 @@ class Tiles:
         where they are the only special functions: what is issued then counts for more (measured: 1 of 8 takes 1.1).
     near_zero : odd functions of small scores are taken by multiply-adds, where the program has such.
     fetches_ahead : its kernels bring into the cache what a later kernel reads: products take longer than copies.
+    family : that multiplies; no choice, but the card's.
     """
 
     columns: int
@@ -89,6 +97,7 @@ class Tiles:
     blocks: int
     left_stages, ping_pong, own_staging, optimistic, polynomial, near_zero = 1, False, False, False, 0, True
     fetches_ahead = False
+    family: Family = WGMMA
 
     @property
     def converts(self) -> bool:
@@ -114,7 +123,8 @@ class Tiles:
         """Registers that a consumer thread holds: scores, packed weights and accumulators."""
         widths = sum(p.width for p in stream.products)
         weights = len({str(p.component.lift / p.symbol) for p in stream.products})
-        return self.columns // 2 + weights * self.columns // 4 + widths // 2 + _OVERHEAD_REGISTERS
+        loaded = self.family.through_registers * _LOADED_REGISTERS
+        return self.columns // 2 + weights * self.columns // 4 + widths // 2 + _OVERHEAD_REGISTERS + loaded
 
     def stage_bytes(self, stream: Stream) -> int:
         """Bytes of shared memory for a tile of each right operand, as copies bring it."""
@@ -153,6 +163,8 @@ class Tiles:
         if stream.widened and not self.converts:
             return False
         if any(self.columns % MATRIX_DTYPES[p.value.dtype].step for p in stream.products):
+            return False
+        if any(operand.dtype not in self.family.dtypes for operand in stream.operands):
             return False
         if self.registers(stream) > self.shares(stream).consumer or self.block_registers(stream) > gpu.registers:
             return False
@@ -205,6 +217,7 @@ class StreamConfig(Tiles):
     optimistic: bool = True
     polynomial: int = 0
     near_zero: bool = True
+    family: Family = field(default=WGMMA, compare=False, repr=False)
 
     fetches_ahead = True
 
@@ -217,9 +230,10 @@ class StreamConfig(Tiles):
 
     def shares(self, stream: Stream, finds: bool = False) -> Registers:
         """Registers of the roles; see `Tiles`."""
+        moved = BUSY_SHARES if self.consumers == 2 and (stream.paged or finds) else Registers(24, REGISTERS)
         if self.consumers > 2:
-            return Registers(32, 160)
-        return BUSY_SHARES if self.consumers == 2 and (stream.paged or finds) else Registers(24, REGISTERS)
+            moved = Registers(32, 160)
+        return self.family.registers(moved, 1 + self.consumers)
 
     def check(self, program: TileProgram, gpu: Gpu) -> None:
         """Also that a bulk copy has a tile of rows."""
@@ -307,17 +321,19 @@ def _candidates(program: TileProgram, gpu: Gpu) -> list[StreamConfig]:
 
     Two consumers of narrow tiles take turns with the tensor cores on their own (measured: 3 % less than by barriers).
     """
-    stream = program.stream
+    stream, family = program.stream, family_of(gpu)
     length = stream.extent(stream.position)
     narrow = _is_narrow(stream)
     found = []
     for columns in (_COLUMNS, 112, 96, 80, 64):
         few = isinstance(length, int) and length <= 2 * columns
-        for consumers in (3, 2) if narrow and not few else (2,):
-            turns = not few and (consumers == 3 or not narrow)
+        for consumers in (3, 2) if (narrow or not family.deferred) and not few else (2,):
+            turns = family.deferred and not few and (consumers == 3 or not narrow)
             for stages, left_stages, own in ((4, 2, True), (3, 2, True), (2, 2, True), (2, 1, True), (2, 1, False)):
                 sizes = columns, consumers, stages, left_stages
-                found.append(StreamConfig(*sizes, turns, gpu.processors, own, optimistic=not few))
+                found.append(
+                    StreamConfig(*sizes, turns, gpu.processors, own, optimistic=not few, family=family)
+                )  # fmt: skip
     return found
 
 

@@ -11,7 +11,6 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.attention.operands.feed import Reader
 from tvm_cascade.tile.emit import bind, branches, ptx, registers, when
-from tvm_cascade.tile.hopper import wgmma
 from tvm_cascade.tile.live import TileRange
 from tvm_cascade.tile.merge.lanes import in_no_lane
 from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue
@@ -31,13 +30,13 @@ class Consumer(GroupFold):
 
     def _allocate(self) -> None:
         self.optimistic = self.config.optimistic and self.program.optimistic is not None
-        if self.optimistic:
+        if self.optimistic and self.family.threads == WARP_GROUP:
             self.votes = registers("votes", 1, "uint32")
 
     def _describe_left(self) -> None:
         (left,) = self.left_feed.tiles
         own = left.ptr_to([0, 0, self.own_rows, 0])
-        self.left_matrix = wgmma.SharedMatrix(own, self.config.rows, transposed=False)
+        self.left_matrix = self.family.matrix(own, self.config.rows, False, self.threads, left=True)
 
     def _start_left(self) -> None:
         self.left = self.left_feed.reading("left")
@@ -59,7 +58,7 @@ class Consumer(GroupFold):
         self.left_feed.wait(self.left)
         self._fold_tiles(tiles)
         if not self.accumulators:
-            wgmma.wait(0)
+            self.family.wait(0)
         self._pass_over(tiles.first - work.tiles.first)
         self.hand_over()
         self.left.advance()
@@ -104,7 +103,7 @@ class Consumer(GroupFold):
 
     def _scores_done(self) -> None:
         if self.epilogue.own_staging:
-            with when(self.threads.leads):
+            with self.family.leading(self.threads):
                 self.left_is_read()
 
     def _fold_meanwhile(self, tile: ir.Expr) -> None:
@@ -119,29 +118,31 @@ class Consumer(GroupFold):
         self._fold_mapped(tile, partial(self.rows.step_optimistic, tile))
         within = self.rows.all_within()
         self._finish_products()
-        own = self.threads.named.take("votes", self.config.consumers)
-        ptx("bar.red.popc.u32", self.votes[0], own.operand(own.first + self.index), T.uint32(WARP_GROUP), within)
-        with branches(self._unanimous()) as (kept, again):
+        with branches(self._unanimous(within)) as (kept, again):
             with kept:
                 self.rows.combine_optimistic()
             with again:
                 self._start_scores()
-                wgmma.wait(0)
+                self.family.wait(0)
                 self._fold_rows(tile, first=False)
                 self._shift_accumulators(tile)
         self._release(self.right_feed, self.right)
 
-    def _unanimous(self) -> ir.Expr:
-        """Whether every thread of the group voted for; as a vote of the warp."""
+    def _unanimous(self, vote: ir.Expr) -> ir.Expr:
+        """Whether every thread that would multiply again with this one votes for; as a vote of the warp."""
+        if self.family.threads != WARP_GROUP:
+            return in_no_lane(tirx.Not(vote))
+        own = self.threads.named.take("votes", self.config.consumers)
+        ptx("bar.red.popc.u32", self.votes[0], own.operand(own.first + self.index), T.uint32(WARP_GROUP), vote)
         return in_no_lane(self.votes[0] != T.uint32(WARP_GROUP))
 
     def _start_scores(self) -> None:
         stream = self.stream
-        wgmma.fence()
-        wgmma.multiply_shared(
-            self.scores, self.columns, self.left_matrix, self.right_matrix, stream.depth,
+        self.family.fence()
+        self.family.multiply_shared(
+            [[self.scores]], self.columns, self.left_matrix, [self.right_matrix], stream.depth,
             (stream.left.dtype, stream.right.dtype),
-            wgmma.stage_offset(self.left.stage, self.left_feed.copies[0].tile_bytes),
-            wgmma.stage_offset(self.right.stage, self.right_feed.copies[0].tile_bytes),
+            [self.family.offset(self.left.stage, self.left_feed.copies[0].tile_bytes)],
+            [self.family.offset(self.right.stage, self.right_feed.copies[0].tile_bytes)],
         )  # fmt: skip
-        wgmma.commit()
+        self.family.commit()

@@ -18,7 +18,6 @@ from tvm_cascade.tile.attention.rows import Place, RowFold
 from tvm_cascade.tile.attention.shape import Product
 from tvm_cascade.tile.emit import bind, branches, put, registers, when
 from tvm_cascade.tile.fragment import NEIGHBOURS, ROWS
-from tvm_cascade.tile.hopper import wgmma
 from tvm_cascade.tile.hopper.barrier import NamedBarrier, Ring
 from tvm_cascade.tile.hopper.copy import TensorMap
 from tvm_cascade.tile.live import TileRange
@@ -49,6 +48,7 @@ class GroupFold:
     def __init__(self, tiling: Tiling, threads: Threads, right: Reader, value: Reader) -> None:
         self.tiling, self.threads, self.right_feed, self.value_feed = tiling, threads, right, value
         self.config, self.program, self.stream = tiling.config, tiling.program, tiling.stream
+        self.family = tiling.config.family
         self.masks, self.columns = self.program.element.masks, self.config.columns
         self.index = bind("consumer", threads.group - 1)
         self.scores = registers("scores", self.columns // 2)
@@ -60,11 +60,11 @@ class GroupFold:
         self.row_values: dict[sp.Symbol, Any] = {}
         self._allocate()
         self._describe_left()
-        self.right_matrix = wgmma.SharedMatrix(right.tiles[0].ptr_to([0, 0, 0, 0]), self.columns, transposed=False)
+        self.right_matrix = self.family.matrix(right.tiles[0].ptr_to([0, 0, 0, 0]), self.columns, False, threads)
         self.value_matrices = [
-            wgmma.SharedMatrix(
+            self.family.matrix(
                 tiles.ptr_to([0, self.columns_of(product).start // copies.per_box, 0, 0]), copies.rows,
-                transposed=not product.is_transposed,
+                not product.is_transposed, threads,
             )
             for product, copies, tiles in zip(self.stream.products, value.copies, value.tiles, strict=True)
         ]  # fmt: skip
@@ -90,7 +90,7 @@ class GroupFold:
 
     def _value_offset(self, product: Product, copies: TensorMap) -> ir.Expr:
         """Where the block's columns of a value begin in the stage that is read."""
-        return wgmma.stage_offset(self.value.stage, copies.tile_bytes)
+        return self.family.offset(self.value.stage, copies.tile_bytes)
 
     @property
     def own_rows(self) -> ir.Expr:
@@ -129,15 +129,16 @@ class GroupFold:
         self.right_feed.wait(self.right)
         self._start_scores()
         self.masking.prepare(tiles.end - 1)
-        wgmma.wait(0)
+        self.family.wait(0)
         self._release(self.right_feed, self.right)
         with self._where_rows():
             self._fold_rows(tiles.end - 1, first=True)
             self._pack(tiles.end - 1 if self.tiling.ragged else None)
+        self._multiply_at_once()
         with T.serial(tiles.end - tiles.first - 1) as step:
             self._tile(bind("tile", tiles.end - 2 - step))
         self._scores_done()
-        if self.accumulators:
+        if self.overlaps:
             self.value_feed.wait(self.value)
             self._start_products()
         self.rows.across_lanes()
@@ -148,13 +149,14 @@ class GroupFold:
         self.right_feed.wait(self.right)
         self._take_turn()
         self._start_scores()
-        if self.accumulators:
+        if self.overlaps:
             self.value_feed.wait(self.value)
             self._start_products()
         self._pass_turn()
         self.masking.prepare(tile)
-        wgmma.wait(1 if self.accumulators else 0)
+        self.family.wait(1 if self.accumulators else 0)
         self._fold_meanwhile(tile)
+        self._multiply_at_once()
 
     def _fold_meanwhile(self, tile: ir.Expr) -> None:
         """Folds the scores of a tile while products with the weights of the one before are under way."""
@@ -190,26 +192,38 @@ class GroupFold:
             following = (self.index + 1) % self.config.consumers
             self._turns.arrive(2 * WARP_GROUP, self._turns.first + following)
 
+    @property
+    def overlaps(self) -> bool:
+        """Whether products with the weights of a tile are under way while the next tile is folded."""
+        return bool(self.accumulators) and self.family.deferred
+
     def _finish_products(self) -> None:
-        if self.accumulators:
-            wgmma.wait(0)
+        if self.overlaps:
+            self.family.wait(0)
+            self._release(self.value_feed, self.value)
+
+    def _multiply_at_once(self) -> None:
+        """The products with a tile's weights, where they do not overlap the next tile."""
+        if self.accumulators and not self.overlaps:
+            self.value_feed.wait(self.value)
+            self._start_products()
             self._release(self.value_feed, self.value)
 
     def _start_products(self) -> None:
-        wgmma.fence()
+        self.family.fence()
         for accumulation, copies, matrix in zip(
             self.program.accumulations, self.value_feed.copies, self.value_matrices, strict=True
         ):
             product = accumulation.product
-            wgmma.multiply_registers(
+            self.family.multiply_registers(
                 self.accumulators[product.component.symbol], len(self.columns_of(product)),
                 self.packing.of(accumulation), matrix, self.columns, (accumulation.dtype, product.value.dtype),
                 self._value_offset(product, copies),
             )  # fmt: skip
-        wgmma.commit()
+        self.family.commit()
 
     def _release(self, feed: Reader, ring: Ring) -> None:
-        with when(self.threads.leads):
+        with self.family.leading(self.threads):
             feed.release(ring.stage)
         ring.advance()
 

@@ -106,11 +106,12 @@ class StreamKernel(Driver):
         value_tiles = [staged_tiles("value_tiles", pool, config.stages, copies) for copies in self.values]
         self.epilogue.allocate(pool, self.left.boxes)
         left_full = Barriers(pool, config.left_stages, 1)
-        left_empty = Barriers(pool, config.left_stages, config.consumers)
+        readers = config.consumers * config.family.arrivals
+        left_empty = Barriers(pool, config.left_stages, readers if self.epilogue.own_staging else config.consumers)
         right_full, value_full = (
             Barriers(pool, config.stages, arrivals_of(copies)) for copies in ([self.right], self.values)
         )
-        right_empty, value_empty = (Barriers(pool, config.stages, config.consumers) for _ in range(2))
+        right_empty, value_empty = (Barriers(pool, config.stages, readers) for _ in range(2))
         if self.finder is not None:
             self.finder.allocate(pool)
         self.left_feed = Feed([self.left], [left_tiles], (StagedPart(left_full, left_empty),))

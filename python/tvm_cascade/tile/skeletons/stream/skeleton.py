@@ -19,6 +19,7 @@ from tvm_cascade.tile.attention.tile_schedule import live_shares
 from tvm_cascade.tile.estimate import Work
 from tvm_cascade.tile.hopper.driver import Driver
 from tvm_cascade.tile.launch.dependent import Launch
+from tvm_cascade.tile.machine.table import MULTIPLYING
 from tvm_cascade.tile.operand import Unfit, check_allowed
 from tvm_cascade.tile.output import member_at
 from tvm_cascade.tile.skeleton import Setting, Skeleton
@@ -41,7 +42,7 @@ class Attention(Skeleton[Stream, TileProgram, Tiles]):
     """Folds of a product of two matrices along its columns, on tensor cores, in any division of labour."""
 
     kind = "tensor-core kernel"
-    instructions = Instructions.WGMMA
+    instructions = MULTIPLYING
     option = "tensor_cores"
 
     def plan(self, shape: Stream) -> TileProgram:
@@ -134,6 +135,7 @@ class HalvesSkeleton(Attention):
     """Kernels whose state two warp groups share, each with half of the columns."""
 
     name, covers = "stream halves", "folds of a matrix product whose values are its own right operand"
+    instructions = frozenset({Instructions.WGMMA})
 
     def read(self, program: Program, group: Group) -> Stream:
         """See `read_stream`; of values that are the right operand's own tile."""

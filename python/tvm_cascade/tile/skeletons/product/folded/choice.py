@@ -13,6 +13,7 @@ from tvm_cascade.devices.device import Gpu
 from tvm_cascade.steps.program import Tuple
 from tvm_cascade.tile.estimate import operations_of
 from tvm_cascade.tile.launch.fast_math import needs_exact
+from tvm_cascade.tile.machine.table import family_of
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.row.program import RowProgram
 from tvm_cascade.tile.skeletons.product.config import BOX_COLUMNS, ProductConfig
@@ -72,7 +73,7 @@ def _whole_rows(shape: FoldedProduct, gpu: Gpu) -> Iterator[Config]:
     vector = min(shape.row.widest_vector, _WIDEST_LOAD)
     for rows, consumers in _TILES:
         for splits in _SPLITS:
-            tile = ProductConfig(rows, columns, consumers, splits=splits, blocks=gpu.processors)
+            tile = ProductConfig(rows, columns, consumers, splits=splits, blocks=gpu.processors, family=family_of(gpu))
             for sharing in _SHARING:
                 yield from _deepest(FoldedConfig(tile, sharing, vector, shape.columns), shape, gpu)
 
@@ -93,7 +94,7 @@ def _stretches(shape: FoldedProduct, gpu: Gpu) -> Iterator[Config]:
             even = gpu.processors // math.gcd(items, gpu.processors)
             counts = {1, even, -(-gpu.processors // items), *(-(-tiles // length) for length in _LENGTHS)}
             for stretches in sorted({min(tiles, count) for count in counts}):
-                tile = ProductConfig(rows, columns, consumers, staged=0, blocks=gpu.processors)
+                tile = ProductConfig(rows, columns, consumers, staged=0, blocks=gpu.processors, family=family_of(gpu))
                 yield from _deepest(LongConfig(tile, stretches, min(rows, rows_of), len(shape.products)), shape, gpu)
 
 

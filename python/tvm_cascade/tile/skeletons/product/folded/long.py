@@ -308,8 +308,10 @@ class ConsumerOfSeveral(Consumer):
         super().__init__(feeds, *given)
         for feed in feeds[1:]:
             feed.follow(feeds[0])
-        first = self.index * self.config.own_rows
-        self.products = [(feed, feed.left.matrix(first), [right.matrix() for right in feed.rights]) for feed in feeds]
+        first, own = self.index * self.config.own_rows, (self.family, self.threads)
+        self.products = [
+            (feed, feed.left.matrix(*own, first), [right.matrix(*own) for right in feed.rights]) for feed in feeds
+        ]
 
     def _sum_tile(self, tile: Tile) -> None:
         last = len(self.products) - 1

@@ -8,9 +8,9 @@ from tvm import tirx
 
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.program import Program
-from tvm_cascade.devices.device import Instructions
 from tvm_cascade.tile.estimate import Work
 from tvm_cascade.tile.launch.dependent import Launch
+from tvm_cascade.tile.machine.table import MULTIPLYING
 from tvm_cascade.tile.operand import PACKED_DTYPES, Unfit, check_allowed
 from tvm_cascade.tile.row.program import build_row_program
 from tvm_cascade.tile.skeleton import Setting, Skeleton
@@ -29,7 +29,7 @@ class FoldedSkeleton(Skeleton[FoldedProduct, FoldedProgram, Config]):
 
     name, kind, covers = "folded", "tensor-core kernel", "folds along rows of a matrix product"
 
-    instructions, joint = Instructions.WGMMA, True
+    instructions, joint = MULTIPLYING, True
     option = "tensor_cores"
 
     def read(self, program: Program, group: Group) -> FoldedProduct:

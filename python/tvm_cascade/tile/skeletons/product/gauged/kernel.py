@@ -18,7 +18,6 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.analysis.extract import Member
 from tvm_cascade.tile.emit import bind, named, when
 from tvm_cascade.tile.fragment import DTYPE, TilePrinter
-from tvm_cascade.tile.hopper import wgmma
 from tvm_cascade.tile.hopper.barrier import NamedBarrier
 from tvm_cascade.tile.skeletons.product.config import ProductConfig
 from tvm_cascade.tile.skeletons.product.consumer import Consumer
@@ -114,7 +113,7 @@ class LiftingConsumer(Consumer):
                 self._further(which, tile, turn * _SETS + (2 - which))
         if steps % _SETS == 0:
             self._further(1, tile, steps - 1)
-        wgmma.wait(0)
+        self.family.wait(0)
         self._release()
         self.rows.finish()
 
@@ -129,7 +128,7 @@ class LiftingConsumer(Consumer):
     def _further(self, which: int, tile: Tile, step: ir.Expr | int) -> None:
         """A step after the first: the products of the one before it then have read their operands."""
         self._step_of(which, tile, step)
-        wgmma.wait(1)
+        self.family.wait(1)
         self._release()
 
     def _step_of(self, which: int, tile: Tile, step: ir.Expr | int) -> None:
@@ -164,13 +163,13 @@ class LiftingConsumer(Consumer):
         feed, left = self.feed, self.left_registers
         if self._takes_turns:
             self._turns.sync(self._both, self._turns.first + self.index)
-        wgmma.fence()
+        self.family.fence()
         (arrays,) = self.sums
         for sums, right, operand in zip(arrays, self.rights, feed.rights, strict=True):
-            wgmma.multiply_registers(
+            self.family.multiply_registers(
                 sums, self.config.columns, left.words[which], right, left.depth, feed.shape.dtypes,
-                operand.offset(self.ring.stage), adds=not first,
+                operand.offset(self.family, self.ring.stage), add=not first,
             )  # fmt: skip
-        wgmma.commit()
+        self.family.commit()
         if self._takes_turns:
             self._turns.arrive(self._both, self._turns.first + (1 - self.index))

@@ -28,7 +28,7 @@ class GaugedSkeleton(Skeleton[GaugedProduct, GaugedProduct, ProductConfig]):
 
     name, kind, covers = "gauged", "tensor-core kernel", "matrix products gauged by statistics of their rows"
 
-    instructions, joint = Instructions.WGMMA, True
+    instructions, joint = frozenset({Instructions.WGMMA}), True
     option = "tensor_cores"
 
     def read(self, program: Program, group: Group) -> GaugedProduct:

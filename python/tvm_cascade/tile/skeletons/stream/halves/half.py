@@ -22,9 +22,9 @@ from tvm_cascade.tile.attention.operands.feed import Feed, Reader, StagedPart
 from tvm_cascade.tile.attention.pieces import PieceWork
 from tvm_cascade.tile.attention.shape import Product
 from tvm_cascade.tile.emit import bind, computed_here, in_register, put, registers, when
-from tvm_cascade.tile.hopper import wgmma
 from tvm_cascade.tile.hopper.barrier import Ring
 from tvm_cascade.tile.hopper.copy import TensorMap
+from tvm_cascade.tile.machine.family import Family, steps_of
 from tvm_cascade.tile.merge.lanes import in_no_lane
 from tvm_cascade.tile.skeletons.stream.consumer import Consumer
 from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue
@@ -58,7 +58,7 @@ class Half(Consumer):
         super().__init__(tiling, threads, left.whole, scores_of(tiles), values_of(tiles, group, products), epilogue)
         if handed is not None:
             self.accumulators, self.row_values = handed.all_accumulators, handed.values
-        self.weights = [shared.matrix(accumulation) for accumulation in self.program.accumulations]
+        self.weights = [shared.matrix(one, self.family, threads) for one in self.program.accumulations]
 
     @property
     def own_rows(self) -> ir.Expr:
@@ -79,7 +79,7 @@ class Half(Consumer):
         return place_of(self.left_feed.tiles[0], self.left.stage, box, row, column)
 
     def _value_offset(self, product: Product, copies: TensorMap) -> ir.Expr:
-        return column_offset(self.block_columns(product), self.value, copies)
+        return column_offset(self.block_columns(product), self.value, copies, self.family)
 
     def hand_over(self) -> None:
         """Stores its half, or meets the other pieces of it."""
@@ -114,7 +114,7 @@ class Half(Consumer):
         """The first of all tiles, which may reach past the end of the axis."""
         self._start_scores(rows=self.left_feed)
         self.masking.prepare(tile)
-        wgmma.wait(0)
+        self.family.wait(0)
         self._release(self.right_feed, self.right)
         self._fold_rows(tile, first=True)
         put(self.moved, 0, T.uint32(0))
@@ -131,7 +131,7 @@ class Half(Consumer):
         self._start_scores(self.order[early:], add=True)
         self.masking.prepare(tile)
         self._multiplied(pending=1)
-        wgmma.wait(0)
+        self.family.wait(0)
         put(self.moved, 0, T.uint32(0))
         if self.optimistic:
             self._fold_optimistic(tile)
@@ -154,24 +154,24 @@ class Half(Consumer):
         add : to what earlier parts gave.
         """
         stream, per_box = self.stream, self.right_feed.copies[0].per_box
-        left = self.left_matrix.anew(wgmma.stage_offset(self.left.stage, self.left_feed.copies[0].tile_bytes))
-        right = self.right_matrix.anew(wgmma.stage_offset(self.right.stage, self.right_feed.copies[0].tile_bytes))
+        left = self.left_matrix.anew(self.family.offset(self.left.stage, self.left_feed.copies[0].tile_bytes))
+        right = self.right_matrix.anew(self.family.offset(self.right.stage, self.right_feed.copies[0].tile_bytes))
         for staged in self.order if parts is None else parts:
             if rows is not None:
                 rows.wait_part(rows.awaited[self.parts.index(staged)], self.left)
             self.right_feed.wait_part(staged, self.right)
-            wgmma.fence()
+            self.family.fence()
             boxes = staged.boxes
             assert boxes is not None
-            first, end = (wgmma.steps_of(min(b * per_box, stream.depth), stream.left.dtype)
+            first, end = (steps_of(min(b * per_box, stream.depth), stream.left.dtype)
                           for b in (boxes.start, boxes.stop))  # fmt: skip
-            wgmma.multiply_shared(
-                self.scores, self.columns, left, right, stream.depth,
-                (stream.left.dtype, stream.right.dtype), T.uint64(0), T.uint64(0),
+            self.family.multiply_shared(
+                [[self.scores]], self.columns, left, [right], stream.depth,
+                (stream.left.dtype, stream.right.dtype), [T.uint64(0)], [T.uint64(0)],
                 range(first, end), add=add,
             )  # fmt: skip
             add = True
-        wgmma.commit()
+        self.family.commit()
 
     def _take(self, tile: ir.Expr) -> None:
         """Takes the rows as the other group has left them, and starts to add the products of its tile."""
@@ -181,17 +181,17 @@ class Half(Consumer):
         with when(in_no_lane(self.shared.moved[self.threads.warp] == 0)):
             self.shared.take_rows(self.rows, self.shared.shifting, self.threads)
             super()._shift_accumulators(tile)
-        wgmma.fence()
+        self.family.fence()
         for accumulation, left, right in zip(
             self.program.accumulations, self.weights, self.value_matrices, strict=True
         ):
             product = accumulation.product
-            wgmma.multiply_shared(
-                self.accumulators[product.component.symbol], len(self.columns_of(product)), left, right,
-                self.columns, (accumulation.dtype, product.value.dtype), T.uint64(0),
-                self._value_offset(product, self.value_feed.copies[0]), add=True,
+            self.family.multiply_shared(
+                [[self.accumulators[product.component.symbol]]], len(self.columns_of(product)), left, [right],
+                self.columns, (accumulation.dtype, product.value.dtype), [T.uint64(0)],
+                [self._value_offset(product, self.value_feed.copies[0])], add=True,
             )  # fmt: skip
-        wgmma.commit()
+        self.family.commit()
 
     def _share(self) -> None:
         """Leaves packed weights and rows to the other group, and what it moves its accumulators by."""
@@ -211,7 +211,7 @@ class Half(Consumer):
 
     def _multiplied(self, pending: int = 0) -> None:
         """Waits for the products of a tile, which may be followed by further groups, and releases it."""
-        wgmma.wait(pending)
+        self.family.wait(pending)
         self._release(self.value_feed, self.value)
         self.value.advance()
 
@@ -254,12 +254,12 @@ def values_of(tiles: Feed, group: int, products: int) -> Reader:
     return Reader([*tiles.copies] * products, [*tiles.tiles] * products, own, own)
 
 
-def column_offset(first: ir.Expr | int, ring: Ring, copies: TensorMap) -> ir.Expr:
-    """Where a column that begins a box lies in a reader's stage, in descriptor units."""
-    stage = wgmma.stage_offset(ring.stage, copies.tile_bytes)
+def column_offset(first: ir.Expr | int, ring: Ring, copies: TensorMap, family: Family) -> ir.Expr:
+    """Where a column that begins a box lies in a reader's stage."""
+    stage = family.offset(ring.stage, copies.tile_bytes)
     if isinstance(first, int):
         return stage
-    return stage + wgmma.stage_offset(first // copies.per_box, copies.box_bytes)
+    return stage + family.offset(first // copies.per_box, copies.box_bytes)
 
 
 def place_of(tiles: Any, stage: ir.Expr, box: ir.Expr | int, row: ir.Expr, column: ir.Expr | int) -> ir.Expr:

@@ -20,9 +20,9 @@ from tvm_cascade.tile.attention.rows import RowFold, values_read
 from tvm_cascade.tile.attention.steps import Accumulate, Hoisted
 from tvm_cascade.tile.emit import bind, computed_here, named, ptx, put, registers, when
 from tvm_cascade.tile.fragment import QUAD, ROWS
-from tvm_cascade.tile.hopper import wgmma
 from tvm_cascade.tile.hopper.barrier import BARRIER_BYTES, Barriers
 from tvm_cascade.tile.hopper.copy import BOX_BYTES
+from tvm_cascade.tile.machine.family import Family
 from tvm_cascade.tile.operand import STORED_BYTES
 from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS
 from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Threads
@@ -88,10 +88,10 @@ class Shared:
         self.moved = named("shared_moved", pool.alloc((4,), "uint32", align=16))
         self.barriers = Barriers(pool, GROUPS + 1, WARP_GROUP)
 
-    def matrix(self, accumulation: Accumulate) -> wgmma.SharedMatrix:
+    def matrix(self, accumulation: Accumulate, family: Family, threads: Threads) -> Any:
         """The weights of a product as a left operand."""
         tile = self.weights[accumulation.weight, accumulation.dtype]
-        return wgmma.SharedMatrix(tile.ptr_to([0, 0, 0]), GROUP_ROWS, transposed=False)
+        return family.matrix(tile.ptr_to([0, 0, 0]), GROUP_ROWS, False, threads, left=True)
 
     def leave_weights(self, packing: Packing, threads: Threads) -> None:
         """The lifting group stores a tile's packed weights."""

@@ -8,6 +8,7 @@ from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.attention.program import TileProgram
 from tvm_cascade.tile.attention.ragged import origin_bytes
 from tvm_cascade.tile.attention.shape import Stream
+from tvm_cascade.tile.machine.table import family_of
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.skeletons.stream.config import check_widths
 from tvm_cascade.tile.skeletons.stream.pieces.config import (
@@ -25,8 +26,9 @@ _STAGED_BYTES = 128 * 1024
 """Of right operands in flight or waiting: with 192 KB a kernel takes 1.04 of the time, since the memory serves some
 multiprocessors before others then, and with 64 KB 1.02 (measured, of 32 rows of 32768 positions)."""
 
-_GROUPS = 3
-"""Warp groups that consume or convert: with the producer's, a multiprocessor has 128 registers for each thread."""
+_GROUPS = {True: 3, False: 2}
+"""Warp groups that consume or convert, by whether registers move to those that consume: with the producer's, a
+multiprocessor has 128 registers for each thread of four groups, and 168 of three."""
 
 _NEIGHBOURS = 2
 """Blocks of a multiprocessor, of which one folds while another waits for what its results read."""
@@ -47,12 +49,13 @@ def ranked_pieces(program: TileProgram, gpu: Gpu, rows: int) -> list[PiecesConfi
     stream = program.stream
     check_widths(stream)
     consumers = 1 if rows <= GROUP_ROWS else 2
-    widening = min(_widened_feeds(stream), _GROUPS - consumers)
+    family = family_of(gpu)
+    widening = min(_widened_feeds(stream), _GROUPS[family.moves_registers] - consumers)
     sequences = sequences_of(program)[1]
     counted = 0 if sequences is None else origin_bytes(sequences)
     found = []
     for columns in (128, 64, 32):
-        one = PiecesConfig(columns, consumers, 0, gpu.processors, widening=widening)
+        one = PiecesConfig(columns, consumers, 0, gpu.processors, widening=widening, family=family)
         room = min(_STAGED_BYTES, gpu.block_shared_bytes - 1024 - counted - one.shared_bytes(stream))
         config = replace(one, stages=room // one.stage_bytes(stream))
         if config.stages >= 2 and config.fits(stream, gpu):

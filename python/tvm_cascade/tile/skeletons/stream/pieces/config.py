@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tvm import ir, tirx
 
@@ -16,6 +16,8 @@ from tvm_cascade.tile.attention.program import TileProgram
 from tvm_cascade.tile.attention.ragged import MOST_SEQUENCES
 from tvm_cascade.tile.attention.shape import Stream
 from tvm_cascade.tile.attention.tile_schedule import visited_tiles
+from tvm_cascade.tile.machine.family import Family
+from tvm_cascade.tile.machine.wgmma import WGMMA
 from tvm_cascade.tile.operand import STEP_BYTES, Unfit
 from tvm_cascade.tile.skeletons.stream.config import BUSY_SHARES, REGISTERS, START, Tiles, boxed, tile_seconds
 from tvm_cascade.tile.skeletons.stream.pieces.patches import Patches
@@ -112,6 +114,7 @@ class PiecesConfig(Tiles):
     cluster: int = 1
     neighbours: int = 1
     kept: int = 1
+    family: Family = field(default=WGMMA, compare=False, repr=False)
 
     @property
     def may_cluster(self) -> bool:
@@ -130,6 +133,10 @@ class PiecesConfig(Tiles):
 
     def shares(self, stream: Stream, finds: bool = False) -> Registers:
         """Registers of the roles; one consumer that has a multiprocessor has what it can have in any case."""
+        groups = self.neighbours * (1 + self.consumers + self.widening)
+        return self.family.registers(self._moved(stream), groups)
+
+    def _moved(self, stream: Stream) -> Registers:
         if self.widening:
             return _CONVERTED[self.consumers]
         moved = self.consumers > 1 or self.neighbours > 1

@@ -21,7 +21,6 @@ from tvm_cascade.tile.attention.program import TileProgram
 from tvm_cascade.tile.attention.ragged import RaggedCut
 from tvm_cascade.tile.emit import bind, branches, kernel_extent, named, ptx, put, registers, when
 from tvm_cascade.tile.fragment import QUAD, ROWS
-from tvm_cascade.tile.hopper import wgmma
 from tvm_cascade.tile.hopper.barrier import Barriers
 from tvm_cascade.tile.hopper.driver import Driver
 from tvm_cascade.tile.launch.dependent import Launch, wait_for_others
@@ -109,8 +108,9 @@ class PiecesKernel(Driver):
         if self.spread_finish is not None:
             self.spread_finish.allocate(pool, self.threads)
         self.places.cut.allocate(pool)
+        readers = self.consumers * self.config.family.arrivals
         for pair in (self.right_feed, self.value_feed):
-            pair.add_barriers(pool, self.consumers, self.config.converting_warps or _GROUP_WARPS)
+            pair.add_barriers(pool, readers, self.config.converting_warps or _GROUP_WARPS)
 
     def barriers(self) -> list[Barriers]:
         """Those of both feeds."""
@@ -321,10 +321,10 @@ class PiecesConsumer(GroupFold):
 
     def _start_scores(self) -> None:
         stream = self.stream
-        wgmma.fence()
-        wgmma.multiply_registers(
+        self.family.fence()
+        self.family.multiply_registers(
             self.scores, self.columns, self.left_words, self.right_matrix, stream.depth,
             (stream.left.dtype, stream.right.dtype),
-            wgmma.stage_offset(self.right.stage, self.right_feed.copies[0].tile_bytes), adds=False,
+            self.family.offset(self.right.stage, self.right_feed.copies[0].tile_bytes), add=False,
         )  # fmt: skip
-        wgmma.commit()
+        self.family.commit()

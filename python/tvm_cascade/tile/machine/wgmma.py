@@ -1,4 +1,4 @@
-"""WGMMA: accumulators of 64 rows in registers, right operands in swizzled shared memory.
+"""The family of WGMMA: accumulators of 64 rows in registers, right operands in swizzled shared memory.
 
 A thread of lane q in warp w holds, of a 64×N accumulator, rows 16·w + q/4 and 8 below it, and in every eight columns
 the two from 2·(q mod 4) on: register 4·(column/8) + 2·(lower row) + (second column).
@@ -7,14 +7,18 @@ the two from 2·(q mod 4) on: register 4·(column/8) + 2·(lower row) + (second 
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
-from tvm import ir
+from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
+from tvm_cascade.devices.device import Instructions
 from tvm_cascade.tile.emit import computed_here, ptx, put, registers
 from tvm_cascade.tile.hopper.copy import BOX_BYTES
+from tvm_cascade.tile.machine.family import Family, steps_of
 from tvm_cascade.tile.operand import MATRIX_DTYPES, STEP_BYTES, TRANSPOSED_BYTES
+from tvm_cascade.tile.work import WARP_GROUP, Threads
 
 _UNIT = 16
 """Bytes that descriptors count in."""
@@ -68,69 +72,65 @@ class SharedMatrix:
         return self.descriptor[0] + T.uint64(units) + offset
 
 
-def stage_offset(stage: ir.Expr, size: int) -> ir.Expr:
-    """The offset of a pipeline stage of `size` bytes, in descriptor units."""
-    return T.cast(stage, "uint64") * T.uint64(size // _UNIT)
+class Wgmma(Family):
+    """Hopper's products by warp groups, from descriptors of tiles."""
 
+    instructions = Instructions.WGMMA
+    dtypes = tuple(MATRIX_DTYPES)
+    threads = WARP_GROUP
+    deferred = moves_registers = True
+    through_registers = False
 
-def fence() -> None:
-    """wgmma.fence: orders earlier register writes before later products."""
-    ptx("wgmma.fence.sync.aligned")
+    def matrix(
+        self, pointer: ir.Expr, rows: int, transposed: bool, threads: Threads, left: bool = False
+    ) -> SharedMatrix:
+        """A descriptor; the same for all threads of the group."""
+        return SharedMatrix(pointer, rows, transposed)
 
+    def offset(self, stage: ir.Expr, size: int, further: int = 0) -> ir.Expr:
+        """In descriptor units."""
+        own = T.cast(stage, "uint64") * T.uint64(size // _UNIT)
+        return own if further == 0 else own + tirx.const(further // _UNIT, "uint64")
 
-def commit() -> None:
-    """Commits the products since the last commit as one group."""
-    ptx("wgmma.commit_group.sync.aligned")
+    def fence(self) -> None:
+        """wgmma.fence."""
+        ptx("wgmma.fence.sync.aligned")
 
+    def commit(self) -> None:
+        """wgmma.commit_group."""
+        ptx("wgmma.commit_group.sync.aligned")
 
-def wait(pending: int) -> None:
-    """Wait until at most so many groups are in flight."""
-    ptx("wgmma.wait_group.sync.aligned", pending)
+    def wait(self, pending: int) -> None:
+        """wgmma.wait_group."""
+        ptx("wgmma.wait_group.sync.aligned", pending)
 
+    def multiply_shared(
+        self, sums: Sequence[Sequence[Any]], columns: int, left: SharedMatrix, rights: Sequence[SharedMatrix],
+        depth: int, dtypes: tuple[str, str], left_offsets: Sequence[ir.Expr], right_offsets: Sequence[ir.Expr],
+        steps: range | None = None, add: bool = False,
+    ) -> None:  # fmt: skip
+        """Of descriptors on both sides."""
+        steps = steps or range(steps_of(depth, dtypes[0]))
+        for accumulators, left_offset in zip(sums, left_offsets, strict=True):
+            for accumulator, right, offset in zip(accumulators, rights, right_offsets, strict=True):
+                for step in steps:
+                    ptx(
+                        _instruction(columns, dtypes), *[accumulator[k] for k in range(columns // 2)],
+                        left.at(step, left_offset), right.at(step, offset), add or step != steps.start, 1, 1,
+                        *_orders(dtypes[0], left, right),
+                    )  # fmt: skip
 
-def steps_of(depth: int, dtype: str) -> int:
-    """Instructions that sum over so many elements of a dtype."""
-    return -(-depth // MATRIX_DTYPES[dtype].step)
-
-
-def multiply_shared(
-    accumulator: Any, columns: int, left: SharedMatrix, right: SharedMatrix, depth: int, dtypes: tuple[str, str],
-    left_offset: ir.Expr, right_offset: ir.Expr, steps: range | None = None, add: bool = False,
-) -> None:  # fmt: skip
-    """accumulator = left @ rightᵀ, both in shared memory; the last step is zero past the depth.
-
-    Parameters
-    ----------
-    steps : of the sum, all by default.
-    adds : to what the accumulator has been before.
-    """
-    steps = steps or range(steps_of(depth, dtypes[0]))
-    for step in steps:
-        ptx(
-            _instruction(columns, dtypes), *[accumulator[k] for k in range(columns // 2)],
-            left.at(step, left_offset), right.at(step, right_offset), add or step != steps.start, 1, 1,
-            *_orders(dtypes[0], left, right),
-        )  # fmt: skip
-
-
-def multiply_registers(
-    accumulator: Any, columns: int, left: Any, right: SharedMatrix, depth: int, dtypes: tuple[str, str],
-    offset: ir.Expr, adds: bool = True, steps: range | None = None,
-) -> None:  # fmt: skip
-    """accumulator += left @ right, with the left operand in registers of 32 bits, whose elements are neighbours.
-
-    Parameters
-    ----------
-    depth : of the sum; the last step is zero past it.
-    adds : to what the accumulator has; otherwise it is overwritten.
-    steps : of the sum, all by default.
-    """
-    for step in steps or range(steps_of(depth, dtypes[0])):
-        ptx(
-            _instruction(columns, dtypes), *[accumulator[k] for k in range(columns // 2)],
-            *[left[step * 4 + k] for k in range(4)], right.at(step, offset), adds or step > 0, 1, 1,
-            *_orders(dtypes[0], right),
-        )  # fmt: skip
+    def multiply_registers(
+        self, accumulator: Any, columns: int, left: Any, right: SharedMatrix, depth: int, dtypes: tuple[str, str],
+        offset: ir.Expr, add: bool = True,
+    ) -> None:  # fmt: skip
+        """Of registers and a descriptor."""
+        for step in range(steps_of(depth, dtypes[0])):
+            ptx(
+                _instruction(columns, dtypes), *[accumulator[k] for k in range(columns // 2)],
+                *[left[step * 4 + k] for k in range(4)], right.at(step, offset), add or step > 0, 1, 1,
+                *_orders(dtypes[0], right),
+            )  # fmt: skip
 
 
 def _instruction(columns: int, dtypes: tuple[str, str]) -> str:
@@ -141,3 +141,6 @@ def _instruction(columns: int, dtypes: tuple[str, str]) -> str:
 def _orders(dtype: str, *matrices: SharedMatrix) -> list[int]:
     """Of operands of 16 bits instructions say whether they are transposed; others never are."""
     return [int(matrix.transposed) for matrix in matrices] if MATRIX_DTYPES[dtype].size == TRANSPOSED_BYTES else []
+
+
+WGMMA = Wgmma()
