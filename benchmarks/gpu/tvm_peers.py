@@ -61,7 +61,7 @@ def _default(func: tirx.PrimFunc) -> Code:
     target, gpu = resolve_target("cuda"), dlight.gpu
     rules = (gpu.Matmul(), gpu.GEMV(), gpu.Reduction(), gpu.GeneralReduction(), gpu.Fallback())
     mod = private_copy(func)
-    with target, cuda_compiler(fast_math=True):  # as TVM itself compiles
+    with target, cuda_compiler(target, fast_math=True):  # as TVM itself compiles
         return Code(tvm.compile(dlight.ApplyDefaultSchedule(*rules)(mod), target=target), lambda: "dlight")
 
 

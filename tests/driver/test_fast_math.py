@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import os
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 import tvm
+import tvm_ffi
 from tvm import te, tirx
 from tvm.target import Target
 
 import tvm_cascade
 from tvm_cascade.driver import cuda_compiler
+from tvm_cascade.native.toolkit import find_nvcc
 
 from ..plan import functions
 
@@ -25,8 +27,8 @@ def approximated(mod: tvm.IRModule, monkeypatch: pytest.MonkeyPatch) -> dict[str
 
     def record(part: tvm.IRModule, target: Target) -> Any:
         if target.kind.name == "cuda":
-            exact = os.environ.get("TVM_CUDA_NVCC_NO_FAST_MATH") == "1"
-            told.update({variable.name_hint: not exact for variable in part.get_global_vars()})
+            _, options = cuda_compiler._THREAD.asked
+            told.update({variable.name_hint: "--use_fast_math" in options for variable in part.get_global_vars()})
         return generated(part, target)
 
     monkeypatch.setattr(cuda_compiler, "codegen_build", record)
@@ -69,3 +71,31 @@ def test_a_function_that_is_scheduled_already_is_exact(monkeypatch: pytest.Monke
     (loop,) = schedule.get_loops(schedule.get_sblock("out"))
     schedule.bind(loop, "threadIdx.x")
     assert approximated(schedule.mod, monkeypatch) == {"main_kernel": False}
+
+
+_CODE = """
+extern "C" __global__ void kernel(float* x) { x[0] = sinf(x[0]); }
+"""
+
+
+def size_of_code(fast_math: bool) -> int:
+    with cuda_compiler.cuda_compiler(Target(CUDA), fast_math):
+        return len(tvm_ffi.get_global_func("tvm_callback_cuda_compile")(_CODE))
+
+
+@pytest.mark.skipif(find_nvcc() is None, reason="no CUDA toolkit")
+def test_the_compiler_approximates_where_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And nothing where the environment says so, as TVM reads it. A sine of any argument is long."""
+    exact = size_of_code(fast_math=False)
+    assert size_of_code(fast_math=True) < 0.8 * exact
+    monkeypatch.setenv("TVM_CUDA_NVCC_NO_FAST_MATH", "1")
+    assert size_of_code(fast_math=True) == exact
+
+
+def test_what_others_compile_is_compiled_as_tvm_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this thread outside of our compilation, and in another one meanwhile."""
+    monkeypatch.setattr(cuda_compiler, "_BY_TVM", lambda code: code.encode())
+    compile_cuda = tvm_ffi.get_global_func("tvm_callback_cuda_compile")
+    with cuda_compiler.cuda_compiler(Target(CUDA), fast_math=False), ThreadPoolExecutor(1) as pool:
+        assert bytes(pool.submit(compile_cuda, _CODE).result()) == _CODE.encode()
+    assert bytes(compile_cuda(_CODE)) == _CODE.encode()

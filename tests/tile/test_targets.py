@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 import tvm
 from tvm.s_tir import dlight
@@ -12,7 +10,6 @@ from tvm.target import Target
 import tvm_cascade
 from tvm_cascade.devices.cards import H200
 from tvm_cascade.driver.backend import Goal
-from tvm_cascade.driver.cuda_compiler import cuda_compiler
 from tvm_cascade.driver.gpu import gpu_options, lower_gpu
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import InputError
@@ -62,18 +59,3 @@ def test_dlight_leaves_our_kernels_as_they_are(tensor_cores: bool) -> None:
         after = dlight.ApplyDefaultSchedule(dlight.gpu.Reduction(), dlight.gpu.Fallback())(mod)
     assert isinstance(lowered.chosen, Kernel) == tensor_cores
     assert after["main"].same_as(lowered.func)
-
-
-def test_programs_in_float32_are_compiled_without_fast_mathematics(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = "TVM_CUDA_NVCC_NO_FAST_MATH", "TVM_CUDA_NVRTC_EXTRA_OPTS", "TVM_CUDA_COMPILE_MODE"
-    for name in names:
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("shutil.which", lambda _: "/a/toolkit/bin/nvcc")
-    monkeypatch.setattr("importlib.util.find_spec", lambda _: object())  # NVRTC is there too
-    with cuda_compiler(fast_math=False):
-        assert os.environ["TVM_CUDA_NVCC_NO_FAST_MATH"] == "1"
-        assert "--prec-div=true" in os.environ["TVM_CUDA_NVRTC_EXTRA_OPTS"]
-        assert os.environ["TVM_CUDA_COMPILE_MODE"] == "nvcc"
-    assert not any(name in os.environ for name in names)
-    with cuda_compiler(fast_math=True):
-        assert not any(name in os.environ for name in names)

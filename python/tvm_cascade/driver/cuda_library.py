@@ -18,7 +18,7 @@ from tvm.target import Target
 from tvm_cascade.driver.backend import export_library
 from tvm_cascade.driver.cuda_compiler import generate_cuda
 from tvm_cascade.errors import CompilerError
-from tvm_cascade.native.toolkit import cuda_homes, find_nvcc, run_tool
+from tvm_cascade.native.toolkit import run_tool, toolkit_homes
 
 _DRIVER_FUNCTIONS = (
     "cuDeviceGetName",
@@ -82,10 +82,7 @@ def _driver_without_device(folder: Path) -> Path:
 
 def _runtime_folder() -> Path:
     """Where the CUDA runtime library of the toolkit is."""
-    nvcc = find_nvcc()
-    homes = [Path(nvcc).resolve().parent.parent] if nvcc else []
-    homes += [*cuda_homes(), *(Path(entry) / "nvidia" / "cu13" for entry in sys.path)]
-    for home in homes:
+    for home in toolkit_homes():
         for folder in (home / "lib64", home / "lib", home / "targets" / "x86_64-linux" / "lib"):
             if (folder / _RUNTIME).exists():
                 return folder

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 from tvm_cascade.errors import CascadeError
@@ -16,6 +17,13 @@ _MESSAGE_LINES = 30
 def cuda_homes() -> list[Path]:
     """Where a toolkit may be: CUDA_HOME, CUDA_PATH, then the usual place."""
     return [*(Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if name in os.environ), _USUAL_HOME]
+
+
+def toolkit_homes() -> list[Path]:
+    """Where parts of a toolkit may be: beside nvcc, then `cuda_homes`, then what torch's wheels bring."""
+    nvcc = find_nvcc()
+    beside = [Path(nvcc).resolve().parent.parent] if nvcc else []
+    return [*beside, *cuda_homes(), *(Path(entry) / "nvidia" / "cu13" for entry in sys.path)]
 
 
 def find_nvcc() -> str | None:
