@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
+import ml_dtypes
 import numpy as np
 import pytest
 import sympy as sp
@@ -190,3 +191,24 @@ def test_a_gradient_of_attention_has_two_producers() -> None:
     assert {load.source.name for load in loads} == {"q", "score", "up", "lse", "mean"}
     with pytest.raises(Unfit, match="2 inner reductions feed the fold; the shape has one"):
         read_stream(program, fold.group)
+
+
+@emulated
+def test_scores_scaled_by_a_function_of_an_input() -> None:
+    """Σ_d q[i, d]·k[l, d]·exp(s[i]), by which every score of a row is multiplied."""
+    q, k, v = (te.placeholder((64, 64), "bfloat16", name=name) for name in "qkv")
+    s, d, j = te.placeholder((64,), name="s"), te.reduce_axis((0, 64), name="d"), te.reduce_axis((0, 64), name="j")
+
+    def wide(value: Expr) -> Expr:
+        return value.astype("float32")
+
+    score = te.compute(
+        (64, 64), lambda i, c: te.sum(wide(q[i, d]) * wide(k[c, d]) * te.exp(s[i]), axis=d), name="score"
+    )
+    out = te.compute((64, 64), lambda i, f: te.sum(wide(score[i, j].astype("bfloat16")) * wide(v[j, f]), axis=j), "out")
+    rng = np.random.default_rng(0)
+    inputs = [
+        *(rng.standard_normal((64, 64)).astype(ml_dtypes.bfloat16) for _ in "qkv"),
+        rng.random(64).astype("float32"),
+    ]
+    assert_right(te.create_prim_func([q, k, v, s, out]), inputs, length=64)
