@@ -56,9 +56,17 @@ def schedule_kernel_alone(sch: s_tir.Schedule, gpu: Gpu, late: Late, plan: Block
         threads.bind(sch, inside, lane)
         return
     whole = fused(sch, spatial) if spatial else sch.add_unit_loop(reduced[0] if reduced else block)
-    blocks, thread = sch.split(whole, [None, gpu.threads if spatial else 1])
+    blocks, thread = sch.split(whole, [None, _threads(plan, gpu) if spatial else 1])
     sch.bind(blocks, "blockIdx.x")
     sch.bind(thread, "threadIdx.x")
+
+
+def _threads(plan: BlockPlan, gpu: Gpu) -> int:
+    """Threads of a block that compute an element each; of few reductions fewer, so that every multiprocessor has some."""
+    elements, threads = product(plan.extents[a] for a in plan.spatial), gpu.threads
+    while plan.reduce and threads > gpu.warp and isinstance(elements, int) and elements < threads * gpu.processors:
+        threads //= 2
+    return threads
 
 
 def _prefers_elements(plan: BlockPlan) -> bool:

@@ -168,6 +168,8 @@ class _Writer:
             return self._selection(expression, *chosen)
         if operands := operands_of(expression):
             return with_operands(expression, [self.value(operand) for operand in operands])
+        if not dtype_of(expression).startswith(("float", "bfloat")):  # a condition or an index
+            expression = self.analyzer.simplify(expression)
         if not uses(expression, [self.lane]):
             return expression
         loads = loads_of(expression)
