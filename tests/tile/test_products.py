@@ -226,11 +226,7 @@ def test_fewer_positions_than_a_step() -> None:
 
 
 @emulated
-@pytest.mark.parametrize(
-    ("columns", "case"),
-    [(64, {}), (128, {"apart": True}), (64, {"gated": True})],
-    ids=["one axis", "two axes", "columns two and two"],
-)
+@pytest.mark.parametrize(("columns", "case"), [(64, {}), (128, {"apart": True}), (64, {"gated": True})])
 def test_scales_of_blocks_along_k(columns: int, case: dict[str, bool]) -> None:
     """Rows that end within a tile, and magnitudes of blocks that differ by 2³⁰."""
     func = Scaled(m=130, n=256, k=384, **case).build()
