@@ -1,4 +1,4 @@
-"""How the commands of the benchmarks are started: with the parser, the messages and the exit codes of the package's."""
+"""How the commands of a checkout are started: with the parser, the messages and the exit codes of the package's."""
 
 from __future__ import annotations
 

@@ -17,15 +17,15 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 NAME = "tvm_cascade"
-FOLDERS = {NAME: "python/tvm_cascade", "benchmarks": "benchmarks"}
-"""Of the packages whose modules are checked: what is installed, and what measures it."""
+FOLDERS = {NAME: "python/tvm_cascade", "benchmarks": "benchmarks", "campaigns": "campaigns"}
+"""Of the packages whose modules are checked: what is installed, what measures it, and what tests it at random."""
 
 MAX_FILE_LINES = 600
 MAX_FUNCTION_LINES = 60
 MAX_FLOORS = 7  # of imports within the algebra: laws on laws are the sign of cases that no theory holds together
 
 # Each part with the parts that it may import besides itself. A part is a module or subpackage of tvm_cascade, or the
-# package of the benchmarks.
+# package of the benchmarks or of the campaigns.
 BASE = {"errors", "options", "devices"}
 STEPS = BASE | {"symbolic", "codes", "algebra"}
 CHECKED = STEPS | {"steps"}
@@ -45,7 +45,7 @@ FRONT = {
 }
 LIBRARY = META_SCHEDULE | {"meta_schedule"} | FRONT | {"relax"}
 # The numerics report is for users, and models are compared with PyTorch as they are compiled, so what they need is a
-# layer of its own, below the evidence of this project (`corpus`, `testing`), which stays outside the library.
+# layer of its own, below the evidence of this project (`corpus`), which stays outside the library.
 USERS = LIBRARY | {"evaluate", "accuracy", "tuning", "__init__"}  # those who come in by the front door
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
@@ -76,11 +76,11 @@ ALLOWED: dict[str, set[str]] = {
     "relax": LIBRARY - {"relax"},
     "torch": LIBRARY | {"evaluate"},
     "__init__": LIBRARY | {"accuracy", "tuning", "torch"},
-    "testing": USERS,
     "corpus": USERS,
-    "cli": USERS | {"corpus", "testing"},
+    "cli": USERS | {"corpus"},
     "__main__": {"cli"},
     "benchmarks": USERS | {"corpus", "torch", "cli", "__main__"},
+    "campaigns": USERS | {"corpus", "cli", "benchmarks"},
 }
 
 # What may be imported when a module loads. The peers of the benchmarks and the tuner's needs are imported in functions.

@@ -194,7 +194,7 @@ MUTANTS = (
     ),
     Mutant(
         "every entry of the ledger is as it was",
-        f"{PACKAGE}/testing/fuzz/ledger.py",
+        "campaigns/ledger.py",
         "if expected[seed] != found[seed]]",
         "if not found]",
         ("tests/fuzz/test_ledger.py",),

@@ -170,9 +170,7 @@ def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().out == f"tvm-cascade {tvm_cascade.__version__}\n"
 
 
-@pytest.mark.parametrize(
-    "arguments", [["tune", "--trials", "few"], ["fuzz", "--jobs", "abc"], ["runn"], ["run"], ["options", "--more"]]
-)
+@pytest.mark.parametrize("arguments", [["tune", "--trials", "few"], ["runn"], ["run"], ["options", "--more"]])
 def test_an_argument_that_cannot_be_read_is_told_in_two_lines(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -341,7 +339,6 @@ BAD = {
     "target that is no JSON": (["explain", "attention", "--target", "{kind"], "--target"),
     "unknown input": (["numerics", "variance", "--inputs", "bogus"], "--inputs"),
     "unknown code": (["reasons", "no_such"], "codes among"),
-    "state in no folder": (["fuzz", "--algebra", "1", "--state", "/nonexistent/x.jsonl"], "--state"),
     "JSON over a folder": (["check", "V1", "--json", "/"], "--json"),
     "folder": (["explain", "/"], "a folder"),
     "file of another kind": (["run", __file__.replace(".py", ".md")], "no such file"),
@@ -360,12 +357,6 @@ def test_bad_input_is_a_message(arguments: list[str], message: str, capsys: pyte
     assert cli.main(arguments) == 2
     printed = capsys.readouterr()
     assert printed.err.startswith("error: expected") and message in printed.err and printed.out == ""
-
-
-@pytest.mark.skipif(tvm.cuda(0).exist, reason="there is a GPU")
-def test_without_a_gpu_its_trials_do_not_start(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["fuzz", "--gpu", "3"]) == 2
-    assert "no CUDA device" in capsys.readouterr().err
 
 
 def test_a_file_that_cannot_be_written_after_all_is_a_message(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,13 +11,13 @@ import numpy as np
 import sympy as sp
 from numpy.typing import NDArray
 
+from campaigns.numeric_fold import NumericFold, Rows
 from tvm_cascade.algebra.cascade import LENGTH as N
 from tvm_cascade.algebra.cascade import Cascade
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.obligations.definition import definition
 from tvm_cascade.obligations.derive import derive
 from tvm_cascade.steps.arithmetic import Digits
-from tvm_cascade.testing.numeric_fold import NumericFold, Rows
 
 LENGTH = 23
 SPLITS = [[], [1], [11], [0, 0, 5], [4, 8, 12, 16, 20], list(range(1, LENGTH))]

@@ -6,6 +6,7 @@ import mpmath
 import pytest
 import sympy as sp
 
+from campaigns.algebra_trial import evaluated
 from tvm_cascade.algebra.cascade import Cascade, Reduction
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.reducer import MAX, MIN, SUM
@@ -14,7 +15,6 @@ from tvm_cascade.algebra.refute.reached import Earlier
 from tvm_cascade.algebra.verdict import Refusal
 from tvm_cascade.obligations.derive import derive
 from tvm_cascade.symbolic.separate import RANK_LIMIT
-from tvm_cascade.testing.fuzz.algebra_trial import evaluated
 
 from .cascades import MAXIMUM, MEAN_SUM, N, cascade, d, exp, keep, log, m, o, r, s, sqrt, t, v, w, x, y
 from .test_data_of_refusals import DIGITS, matrix, refused, results, value

@@ -7,6 +7,7 @@ import math
 import pytest
 import sympy as sp
 
+from campaigns.algebra_trial import evaluated
 from tvm_cascade.algebra.cascade import LENGTH as N
 from tvm_cascade.algebra.cascade import POSITION, Cascade, Reduction
 from tvm_cascade.algebra.fold import Fold
@@ -18,7 +19,6 @@ from tvm_cascade.algebra.selection import selecting
 from tvm_cascade.algebra.verdict import Refusal, Verdict
 from tvm_cascade.obligations.derive import derive
 from tvm_cascade.symbolic.masks import is_truth
-from tvm_cascade.testing.fuzz.algebra_trial import evaluated
 
 from .cascades import (
     MAXIMUM,

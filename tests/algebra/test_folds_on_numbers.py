@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import sympy as sp
 
+from campaigns.numeric_fold import Numbers, NumericFold
 from tvm_cascade.algebra.cascade import POSITION, Cascade
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.obligations.definition import definition
 from tvm_cascade.obligations.derive import derive
 from tvm_cascade.symbolic.masks import is_truth
-from tvm_cascade.testing.numeric_fold import Numbers, NumericFold
 
 from .cascades import FUSABLE, MAXIMUM, MEAN_SUM, SUM, cascade, d, exp, fold_of, m, r, s, t, x
 

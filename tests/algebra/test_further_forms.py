@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import sympy as sp
 
+from campaigns.algebra_trial import evaluated
+from campaigns.numeric_fold import NumericFold
 from tvm_cascade.algebra.cascade import LENGTH as N
 from tvm_cascade.algebra.cascade import Cascade
 from tvm_cascade.algebra.fold import Fold
@@ -19,8 +21,6 @@ from tvm_cascade.obligations.derive import derive
 from tvm_cascade.steps.arithmetic import Digits
 from tvm_cascade.symbolic.functions import Round
 from tvm_cascade.symbolic.masks import truth
-from tvm_cascade.testing.fuzz.algebra_trial import evaluated
-from tvm_cascade.testing.numeric_fold import NumericFold
 
 from .cascades import HALF, MAXIMUM, MEAN_SUM, absolute, cascade, d, exp, log, m, o, r, s, sqrt, t, v, w, x, y
 

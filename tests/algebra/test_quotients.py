@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import sympy as sp
 
-from tvm_cascade.testing.numeric_fold import NumericFold
+from campaigns.numeric_fold import NumericFold
 
 from .cascades import SUM, cascade, log, o, s, sqrt, x
 from .on_numbers import LENGTH, SPLITS, assert_exact, folded

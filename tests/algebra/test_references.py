@@ -7,6 +7,7 @@ import math
 import pytest
 import sympy as sp
 
+from campaigns.numeric_fold import NumericFold, Rows
 from tvm_cascade.algebra.cascade import COUNT, LENGTH, Cascade, Reduction, element, result
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.gauge import Move, Range
@@ -14,7 +15,6 @@ from tvm_cascade.algebra.reducer import MAX, MIN, PROD, SUM
 from tvm_cascade.obligations.derive import derive
 from tvm_cascade.symbolic.functions import StickyInfinity
 from tvm_cascade.symbolic.masks import TRUTH, truth
-from tvm_cascade.testing.numeric_fold import NumericFold, Rows
 
 x, y, w = element("x y w")
 weight = sp.Symbol("weight", real=True)

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import sympy as sp
 
+from campaigns.numeric_fold import NumericFold
 from tvm_cascade.algebra.cascade import Cascade, Reduction, element, result
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.reducer import LOWEST, MAX, MIN, SUM, Reducer
 from tvm_cascade.obligations.definition import definition
 from tvm_cascade.obligations.derive import derive
 from tvm_cascade.symbolic.masks import truth
-from tvm_cascade.testing.numeric_fold import NumericFold
 
 from .cascades import FUSABLE
 from .test_folds_on_numbers import LENGTH, SPLITS, rows_of

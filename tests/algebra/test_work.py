@@ -12,6 +12,7 @@ from sympy.core.cache import clear_cache
 
 import tvm_cascade.analysis.extract as extract
 import tvm_cascade.obligations.derive as derivation
+from campaigns.grammar import draw
 from tvm_cascade.algebra.cascade import LENGTH, Cascade, Reduction, element, result
 from tvm_cascade.algebra.constants import NamedConstants
 from tvm_cascade.algebra.derive import derived
@@ -27,7 +28,6 @@ from tvm_cascade.obligations.check import check
 from tvm_cascade.obligations.derive import RESCALABLE_CASTS, derive
 from tvm_cascade.symbolic.masks import truth
 from tvm_cascade.symbolic.work import WORK, ExhaustedError, Work, budget, expanded, simplified
-from tvm_cascade.testing.fuzz.grammar import draw
 
 from .cascades import FUSABLE
 

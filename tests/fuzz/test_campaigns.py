@@ -7,14 +7,15 @@ import operator
 from pathlib import Path
 
 import pytest
+import tvm
 
-from tvm_cascade import cli
+from campaigns.__main__ import main
+from campaigns.campaign import Plan, State, run_campaign, run_trial
+from campaigns.grammar import COMPARISONS_FROM, SELECTIONS_FROM, draw
+from campaigns.summary import findings, unknown_share
+from campaigns.term import OPERATIONS
+from campaigns.trial import Record
 from tvm_cascade.errors import InputError
-from tvm_cascade.testing.fuzz.campaign import Plan, State, run_campaign, run_trial
-from tvm_cascade.testing.fuzz.grammar import COMPARISONS_FROM, SELECTIONS_FROM, draw
-from tvm_cascade.testing.fuzz.summary import findings, unknown_share
-from tvm_cascade.testing.fuzz.term import OPERATIONS
-from tvm_cascade.testing.fuzz.trial import Record
 
 from ..tiers import slow_but
 
@@ -97,25 +98,35 @@ def test_the_command_resumes_and_its_exit_code_tells_of_findings(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "state.jsonl"
-    arguments = ["fuzz", "--algebra", "2", "--jobs", "1", "--state", str(path)]
-    assert cli.main(arguments) == 0
+    arguments = ["--algebra", "2", "--jobs", "1", "--state", str(path)]
+    assert main(arguments) == 0
     written = path.read_text()
-    assert cli.main(arguments) == 0
+    assert main(arguments) == 0
     assert path.read_text() == written
     assert "findings: 0" in capsys.readouterr().out
     path.write_text(written + json.dumps(Record("program", 0, finding="crash").to_json()) + "\n")
-    assert cli.main(["fuzz", "--state", str(path)]) == 1
+    assert main(["--state", str(path)]) == 1
 
 
 def test_a_replay_shows_the_case_and_both_verdicts(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["fuzz", "--replay", "3"]) == 0
+    assert main(["--replay", "3"]) == 0
     out = capsys.readouterr().out
     assert "seed 3" in out and "algebra: ok" in out and "program: ok" in out
 
 
-@pytest.mark.parametrize("arguments", [["--jobs", "0"], ["--algebra", "-1"], []])
-def test_a_campaign_without_sense_is_bad_input(arguments: list[str]) -> None:
-    assert cli.main(["fuzz", *arguments]) == 2
+NO_FOLDER = ["--algebra", "1", "--state", "/nonexistent/x.jsonl"]
+
+
+@pytest.mark.parametrize("arguments", [["--jobs", "0"], ["--algebra", "-1"], [], NO_FOLDER])
+def test_a_campaign_without_sense_is_bad_input(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    assert capsys.readouterr().err.startswith("error: expected")
+
+
+@pytest.mark.skipif(tvm.cuda(0).exist, reason="there is a GPU")
+def test_without_a_gpu_its_trials_do_not_start(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--gpu", "3"]) == 2
+    assert "no CUDA device" in capsys.readouterr().err
 
 
 FOUND = {

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from campaigns import gpu_trial
+from campaigns.grammar import draw
 from tvm_cascade.driver.compiled import Compiled
 from tvm_cascade.errors import InputError
-from tvm_cascade.testing.fuzz import gpu_trial
-from tvm_cascade.testing.fuzz.grammar import draw
 from tvm_cascade.transform import fuse_function
 
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import tvm
 
+from campaigns import program_trial
+from campaigns.case import Case, Step
+from campaigns.grammar import draw
+from campaigns.program import data, program, sorted_orders
+from campaigns.term import Term
 from tvm_cascade.evaluate import oracle
-from tvm_cascade.testing.fuzz import program_trial
-from tvm_cascade.testing.fuzz.case import Case, Step
-from tvm_cascade.testing.fuzz.grammar import draw
-from tvm_cascade.testing.fuzz.program import data, program, sorted_orders
-from tvm_cascade.testing.fuzz.term import Term
 
 CANCELLING_TOTAL, HALF_PRECISION = 10002247, 10000028
 X = Term("input", leaf="x")

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tvm_cascade import cli
+from campaigns import ledger
+from campaigns.__main__ import main
+from campaigns.grammar import draw
+from campaigns.ledger_trial import ledger_trial
 from tvm_cascade.errors import InputError
-from tvm_cascade.testing.fuzz import ledger
-from tvm_cascade.testing.fuzz.grammar import draw
-from tvm_cascade.testing.fuzz.ledger_trial import ledger_trial
 
 from .test_campaigns import FOUND, FOUND_IN_THE_ALGEBRA
 
@@ -70,13 +70,13 @@ def test_seeds_that_are_none_are_an_input_error(text: str) -> None:
 
 def test_the_command_records_adds_and_tells_what_differs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "ledger.txt"
-    command = ["fuzz", "--jobs", "1", "--ledger", str(path)]
-    assert cli.main([*command, "--record", "1-3"]) == 0
-    assert cli.main([*command, "--record", "7"]) == 0
+    command = ["--jobs", "1", "--ledger", str(path)]
+    assert main([*command, "--record", "1-3"]) == 0
+    assert main([*command, "--record", "7"]) == 0
     recorded = ledger.read(path)
     assert list(recorded) == [1, 2, 3, 7]
     ledger.write(path, {**recorded, 2: "9.9"})
-    assert cli.main([*command, "--sample", "4"]) == 1
+    assert main([*command, "--sample", "4"]) == 1
     assert f"seed 2: 9.9 in the ledger, {recorded[2]} now\n1 of 4 entries differ" in capsys.readouterr().out
 
 
@@ -85,4 +85,4 @@ def test_the_command_records_adds_and_tells_what_differs(tmp_path: Path, capsys:
     [["--record", "3"], ["--sample", "3"], ["--ledger", "no/file"], ["--ledger", str(RECORDED), "--sample", "0"]],
 )
 def test_a_replay_without_sense_is_bad_input(arguments: list[str]) -> None:
-    assert cli.main(["fuzz", *arguments]) == 2
+    assert main(arguments) == 2

@@ -6,11 +6,11 @@ import dataclasses
 
 import pytest
 
+from campaigns.grammar import draw
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.errors import FoldError
 from tvm_cascade.obligations.check import check
 from tvm_cascade.obligations.derive import derive
-from tvm_cascade.testing.fuzz.grammar import draw
 
 
 @pytest.mark.parametrize("seed", [1003649, 1010387])

@@ -7,6 +7,7 @@ import sympy as sp
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
+from campaigns.algebra_trial import evaluated
 from tvm_cascade.algebra.cascade import Cascade, Reduction, element, result
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.reducer import MAX, MIN, PROD, SUM, Reducer
@@ -15,7 +16,6 @@ from tvm_cascade.codes import CODES
 from tvm_cascade.obligations.check import check
 from tvm_cascade.obligations.derive import derive
 from tvm_cascade.symbolic.functions import Round
-from tvm_cascade.testing.fuzz.algebra_trial import evaluated
 
 ELEMENTS = (element("x"), element("y"), element("r", positive=True))
 RESULTS = result("d0 d1 d2")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tvm import te, tirx
 
-from tvm_cascade.testing.recorded.trial import difference
+from campaigns.recorded.trial import difference
 
 from ..analysis.programs import array, fold, maximum, program, total
 from ..transform.running import build

@@ -9,9 +9,9 @@ import pytest
 from tvm import te, tirx
 from tvm.ir import Expr
 
+from campaigns.program_trial import compiled, run, scheduled
 from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.testing.fuzz.program_trial import compiled, run, scheduled
 from tvm_cascade.transform.fuse_function import fuse_function
 
 from ..analysis.programs import array, fold, maximum, number, program

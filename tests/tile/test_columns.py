@@ -11,10 +11,10 @@ from tvm import te, tirx
 from tvm.ir import Expr
 
 import tvm_cascade
+from campaigns.grammar import draw
+from campaigns.program import data
+from campaigns.program import program as program_of
 from tvm_cascade.evaluate.oracle import signature
-from tvm_cascade.testing.fuzz.grammar import draw
-from tvm_cascade.testing.fuzz.program import data
-from tvm_cascade.testing.fuzz.program import program as program_of
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.row.config import RowConfig
 from tvm_cascade.tile.row.program import RowProgram

@@ -11,13 +11,13 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from campaigns.grammar import draw
+from campaigns.program import data, program
 from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.algebra.gauge import Move as Rule
 from tvm_cascade.evaluate import tolerance
 from tvm_cascade.steps.arithmetic import Float64, Numbers
 from tvm_cascade.steps.numbers import EMPTY, NumericSteps, State
-from tvm_cascade.testing.fuzz.grammar import draw
-from tvm_cascade.testing.fuzz.program import data, program
 from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.merge.launches import LAUNCHES, LEFT_BITS
 from tvm_cascade.tile.row.config import RowConfig

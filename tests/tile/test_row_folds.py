@@ -7,10 +7,10 @@ import pytest
 import tvm
 from tvm import te
 
+from campaigns.grammar import draw
+from campaigns.program import program
+from campaigns.program_trial import FUSED, UNFUSED, Judge, compiled
 from tvm_cascade.evaluate.oracle import signature
-from tvm_cascade.testing.fuzz.grammar import draw
-from tvm_cascade.testing.fuzz.program import program
-from tvm_cascade.testing.fuzz.program_trial import FUSED, UNFUSED, Judge, compiled
 
 from .emulator.run import compiler, cuda_source, emulate
 from .fold_programs import FOLDS, smoothed_cross_entropy

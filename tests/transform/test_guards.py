@@ -10,10 +10,10 @@ import sympy as sp
 import tvm_ffi
 from tvm import s_tir, te, tirx
 
+from campaigns.program_trial import scheduled
 from tvm_cascade.accuracy.catalogue.definition import Definition
 from tvm_cascade.evaluate.tolerance import assert_close, kinds
 from tvm_cascade.schedule.roles import read_fused_loops
-from tvm_cascade.testing.fuzz.program_trial import scheduled
 from tvm_cascade.transform.failing import size_of
 from tvm_cascade.transform.nest import GUARD, ROLE
 

@@ -1,6 +1,6 @@
 """The command line: `python -m tvm_cascade COMMAND`, also installed as `tvm-cascade`.
 
-Exit codes: 0 all is well (a refusal with its reason is), 1 a check or a fuzzed case failed, 2 bad input
+Exit codes: 0 all is well (a refusal with its reason is), 1 a check failed, 2 bad input
 or a bad option. An interrupt passes through, after what was found by then has been printed (`__main__` tells of it).
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from tvm_cascade import __version__
-from tvm_cascade.cli import check, env, explain, fuzz, lists, native, numerics, run, tune
+from tvm_cascade.cli import check, env, explain, lists, native, numerics, run, tune
 from tvm_cascade.driver.cache import turned_off
 from tvm_cascade.errors import CascadeError, InputError
 
@@ -25,7 +25,6 @@ _COMMANDS = (
     ("numerics", "error of a program against float64, fused and unfused, by named input", numerics),
     ("check", "workloads and files: fused and right, or refused with numbers that show why", check),
     ("tune", "measure designs of a program's kernels, and keep the best in a database; resumes", tune),
-    ("fuzz", "random cascades through the algebra and the pass; resumes, and uses all cores", fuzz),
     ("workloads", "the workloads that the commands know by name", lists.Workloads),
     ("options", "the options of the pass: flag, variable, value in force, meaning", lists.Options),
     ("reasons", "every reason code of a verdict: the law or limit, and what would make it fuse", lists.Reasons),
@@ -33,7 +32,7 @@ _COMMANDS = (
     ("build-native", "build the optional native library for NVIDIA GPUs, where nvcc and cmake are", native),
 )
 
-_ANEW = ("check", "fuzz")
+_ANEW = ("check",)
 """Commands that test what is compiled now: they find nothing on disk, and leave nothing there."""
 
 _PATH_ERRORS = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)

@@ -62,7 +62,7 @@ def schedule_kernel_alone(sch: s_tir.Schedule, gpu: Gpu, late: Late, plan: Block
 
 
 def _threads(plan: BlockPlan, gpu: Gpu) -> int:
-    """Threads of a block that compute an element each; of few reductions fewer, so that every multiprocessor has some."""
+    """Threads of a block, an element each; of few reductions fewer, so that all multiprocessors have some."""
     elements, threads = product(plan.extents[a] for a in plan.spatial), gpu.threads
     while plan.reduce and threads > gpu.warp and isinstance(elements, int) and elements < threads * gpu.processors:
         threads //= 2

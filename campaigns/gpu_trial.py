@@ -9,12 +9,12 @@ from typing import Any
 import tvm
 from tvm.target import Target
 
+from campaigns.case import Case
+from campaigns.program import program
+from campaigns.program_trial import FUSED, UNFUSED, Judge, compiled
+from campaigns.trial import Record, first_line
 from tvm_cascade.driver.compiled import Compiled
 from tvm_cascade.report.explanation import Explanation
-from tvm_cascade.testing.fuzz.case import Case
-from tvm_cascade.testing.fuzz.program import program
-from tvm_cascade.testing.fuzz.program_trial import FUSED, UNFUSED, Judge, compiled
-from tvm_cascade.testing.fuzz.trial import Record, first_line
 from tvm_cascade.tuning.compilation import compile
 
 KERNELS = ("stream", "row")

@@ -1,6 +1,6 @@
 """A pytest plugin that records every PrimFunc made while tests run.
 
-    python -m pytest -p tvm_cascade.testing.recorded.recorder --record-into functions.jsonl tests/
+    python -m pytest -p campaigns.recorded.recorder --record-into functions.jsonl tests/
 
 Functions come from TVMScript, from TE, from schedules and from passes over modules. A file holds one function a line,
 as JSON, with the test that made it; equal ones are kept once.

@@ -22,6 +22,9 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.target import Target
 
+from campaigns.case import Case
+from campaigns.program import Array, data, program, reordered, sorted_orders
+from campaigns.trial import Record, first_line
 from tvm_cascade.accuracy.ranking import Ranking
 from tvm_cascade.devices.host import host_target
 from tvm_cascade.devices.read import cpu_of
@@ -29,9 +32,6 @@ from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.schedule.cpu import schedule_cpu
 from tvm_cascade.schedule.private_copy import private_copy
-from tvm_cascade.testing.fuzz.case import Case
-from tvm_cascade.testing.fuzz.program import Array, data, program, reordered, sorted_orders
-from tvm_cascade.testing.fuzz.trial import Record, first_line
 from tvm_cascade.transform.fuse_function import Outcome, fuse_function
 
 SCHEDULED_SHARE = 0.3

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import sympy as sp
 
+from campaigns.term import Term, to_algebra
 from tvm_cascade.algebra.cascade import POSITION, Cascade, Reduction
 from tvm_cascade.algebra.reducer import HIGHEST, LOWEST, REDUCERS, Selection
 from tvm_cascade.algebra.selection import bottom, selecting
 from tvm_cascade.symbolic.masks import TRUTH
-from tvm_cascade.testing.fuzz.term import Term, to_algebra
 
 
 @dataclass(frozen=True)

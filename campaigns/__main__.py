@@ -1,22 +1,25 @@
-"""`python -m tvm_cascade fuzz`: random cascades through the algebra and the pass, in a resumable campaign."""
+"""`python -m campaigns`: random cascades through the algebra and the pass, in a resumable campaign."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+from collections.abc import Sequence
 from pathlib import Path
 
 import tvm
 
+from benchmarks.commands import command
+from campaigns import ledger
+from campaigns.campaign import Plan, State, run_campaign, run_trial
+from campaigns.grammar import draw
+from campaigns.summary import findings, summary
 from tvm_cascade.cli.arguments import check_writable, console
 from tvm_cascade.devices.host import core_count
+from tvm_cascade.driver.cache import turned_off
 from tvm_cascade.driver.progress import waiting
 from tvm_cascade.errors import InputError
 from tvm_cascade.obligations.derive import derive
-from tvm_cascade.testing.fuzz import ledger
-from tvm_cascade.testing.fuzz.campaign import Plan, State, run_campaign, run_trial
-from tvm_cascade.testing.fuzz.grammar import draw
-from tvm_cascade.testing.fuzz.summary import findings, summary
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,22 +39,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the campaign or the replay; returns the exit code: 1 where there are findings."""
+    with turned_off():  # of what is compiled now
+        return _run(args)
+
+
+def _run(args: argparse.Namespace) -> int:
     for name in ("algebra", "programs", "gpu", "seed"):
         if getattr(args, name) < 0:
             raise InputError("0 or more", str(getattr(args, name)), f"--{name}")
     if args.jobs < 1:
         raise InputError("1 or more", str(args.jobs), "--jobs")
     if args.gpu and not tvm.cuda(0).exist:
-        raise InputError("a GPU, for --gpu", "no CUDA device here", "fuzz", "leave --gpu out")
+        raise InputError("a GPU, for --gpu", "no CUDA device here", "campaigns", "leave --gpu out")
     check_writable(args.state, "--state")
     if args.replay is not None:
         return _replay(args.replay)
     if args.ledger is not None:
         return _record(args) if args.record is not None else _replay_ledger(args)
     if args.record is not None or args.sample is not None:
-        raise InputError("--ledger FILE beside --record and --sample", "none", "fuzz")
+        raise InputError("--ledger FILE beside --record and --sample", "none", "campaigns")
     if not (args.algebra or args.programs or args.gpu) and args.state is None:
-        raise InputError("a number of trials", "none", "fuzz", "pass --algebra 1000 --programs 100, say")
+        raise InputError("a number of trials", "none", "campaigns", "pass --algebra 1000 --programs 100, say")
     state = State(args.state)
     try:
         plan = Plan(args.algebra, args.programs, args.jobs, args.seed, args.budget, args.gpu)
@@ -118,3 +126,12 @@ class _Progress:
     def __call__(self, state: State, remaining: int) -> None:
         found = len(findings(state.records.values()))
         self.told = f"{len(state.records)} done, {remaining} to go, {found} findings"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns the exit code: 1 a case failed, 2 bad input."""
+    return command("campaigns", "random cascades; resumes, and uses all cores", add_arguments, run, arguments)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 from tvm import te, tirx
 
+from campaigns.case import Case, Input
+from campaigns.term import COMPARED, OPERATIONS, Term, to_program
 from tvm_cascade.algebra.reducer import REDUCERS
 from tvm_cascade.analysis.reducers import combiner_of, identity_of
 from tvm_cascade.evaluate.inputs import INPUTS as DATA
 from tvm_cascade.te import ranked
-from tvm_cascade.testing.fuzz.case import Case, Input
-from tvm_cascade.testing.fuzz.term import COMPARED, OPERATIONS, Term, to_program
 
 Array = NDArray[Any]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from campaigns.case import Case
+from campaigns.trial import Record, first_line
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.obligations.derive import derive
-from tvm_cascade.testing.fuzz.case import Case
-from tvm_cascade.testing.fuzz.trial import Record, first_line
 
 KIND = "ledger"
 """Of its records."""

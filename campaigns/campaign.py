@@ -20,13 +20,13 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Protocol
 
+from campaigns.algebra_trial import algebra_trial
+from campaigns.gpu_trial import gpu_trial
+from campaigns.grammar import draw
+from campaigns.ledger_trial import ledger_trial
+from campaigns.program_trial import program_trial
+from campaigns.trial import Record
 from tvm_cascade.errors import InputError
-from tvm_cascade.testing.fuzz.algebra_trial import algebra_trial
-from tvm_cascade.testing.fuzz.gpu_trial import gpu_trial
-from tvm_cascade.testing.fuzz.grammar import draw
-from tvm_cascade.testing.fuzz.ledger_trial import ledger_trial
-from tvm_cascade.testing.fuzz.program_trial import program_trial
-from tvm_cascade.testing.fuzz.trial import Record
 
 TRIAL_SECONDS = 120.0
 """A trial that takes longer has hung."""

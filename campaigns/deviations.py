@@ -11,8 +11,8 @@ import random
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from tvm_cascade.testing.fuzz.case import Case, Step
-from tvm_cascade.testing.fuzz.term import LENGTH_TERM, Term, apply
+from campaigns.case import Case, Step
+from campaigns.term import LENGTH_TERM, Term, apply
 
 Form = Callable[[Term], Term]
 Choice = TypeVar("Choice")

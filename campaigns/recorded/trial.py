@@ -1,6 +1,6 @@
 """A trial of a recorded function: the pass, `explain` and `compile`, compared with what TVM builds.
 
-    python -m tvm_cascade.testing.recorded.trial functions.jsonl --state trials.jsonl
+    python -m campaigns.recorded.trial functions.jsonl --state trials.jsonl
 
 Outputs start as poison, twice: what TVM's own build leaves to that, or computes from it, is not compared. The rest is
 compared with TVM's own build by the rule of `evaluate.tolerance`, whose baseline is the same build on inputs that
@@ -28,6 +28,10 @@ import tvm_ffi
 from tvm import ir, s_tir, tirx
 
 import tvm_cascade
+from campaigns.campaign import TRIAL_SECONDS, State, Task, run_campaign
+from campaigns.program import Array
+from campaigns.summary import findings
+from campaigns.trial import Record, first_line
 from tvm_cascade.analysis.tir import REDUCTION
 from tvm_cascade.devices.host import core_count, host_target
 from tvm_cascade.driver.compilation import compile_unfused
@@ -35,10 +39,6 @@ from tvm_cascade.driver.generation import generate
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.evaluate import tolerance
 from tvm_cascade.schedule.gpu_serial import launch_serial
-from tvm_cascade.testing.fuzz.campaign import TRIAL_SECONDS, State, Task, run_campaign
-from tvm_cascade.testing.fuzz.program import Array
-from tvm_cascade.testing.fuzz.summary import findings
-from tvm_cascade.testing.fuzz.trial import Record, first_line
 from tvm_cascade.transform.fuse_cascaded_reductions import FuseCascadedReductions
 
 _MOST_ELEMENTS = 1 << 24

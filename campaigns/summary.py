@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tvm_cascade.testing.fuzz.trial import Record
+from campaigns.trial import Record
 
 SLOWEST = 5
 FINDINGS_SHOWN = 40

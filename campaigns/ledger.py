@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from campaigns.campaign import State, Task, run_campaign
+from campaigns.ledger_trial import KIND
 from tvm_cascade.errors import InputError
-from tvm_cascade.testing.fuzz.campaign import State, Task, run_campaign
-from tvm_cascade.testing.fuzz.ledger_trial import KIND
 
 SEEDS_PER_LINE = 10
 

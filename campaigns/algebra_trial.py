@@ -13,15 +13,15 @@ import time
 import mpmath
 import sympy as sp
 
+from campaigns.case import Case
+from campaigns.numeric_fold import NumericFold
+from campaigns.trial import Record, first_line
 from tvm_cascade.algebra.cascade import COUNT, LENGTH, POSITION, Cascade
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.obligations.definition import definition
 from tvm_cascade.obligations.derive import derive
 from tvm_cascade.obligations.positions import as_named
 from tvm_cascade.steps.arithmetic import NO_VALUE, Digits, Number, Numbers
-from tvm_cascade.testing.fuzz.case import Case
-from tvm_cascade.testing.fuzz.trial import Record, first_line
-from tvm_cascade.testing.numeric_fold import NumericFold
 
 DIGITS = 50
 MOST_DIGITS = 20_000

@@ -18,10 +18,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from campaigns.case import INPUTS, Case, Step
+from campaigns.deviations import draw_deviation
+from campaigns.term import LENGTH_TERM, Term, apply, as_term
 from tvm_cascade.algebra.reducer import REDUCERS
-from tvm_cascade.testing.fuzz.case import INPUTS, Case, Step
-from tvm_cascade.testing.fuzz.deviations import draw_deviation
-from tvm_cascade.testing.fuzz.term import LENGTH_TERM, Term, apply, as_term
 
 Key = TypeVar("Key")
 

@@ -1,1 +1,0 @@
-"""Test machinery: folds on numbers, random cascades, recorded functions."""
