@@ -43,9 +43,14 @@ class AnnotateGathers:
         """The module, of functions with patterns."""
         for var, func in mod.functions_items():
             pattern = func.attrs.get(_PATTERN) if isinstance(func, tirx.PrimFunc) and func.attrs else None
-            if pattern == _UNREAD and operator_of(func).kind in _BY_ELEMENT:
+            if pattern == _UNREAD and _gathers(func) and operator_of(func).kind in _BY_ELEMENT:
                 mod.update_func(var, func.with_attr(_PATTERN, _INJECTIVE))
         return mod
+
+
+def _gathers(func: tirx.PrimFunc) -> bool:
+    """Whether it reads at indices that are data."""
+    return any(loads_of(index) for load in loads_of(func.body) for index in load.indices)
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,10 @@ tiles of 8 and 7, which divide them; that of 16 rows takes 0.9 in tiles of 6).""
 REPEATED = 3
 """Times that an operand is read from where copying it into panels takes less time than it saves."""
 
+FEW_ROWS = 4
+"""Rows up to which a product is folded along contiguous positions, since copying the other operand into panels takes
+longer than that: 0.4 to 0.8 of the time (measured, of 2 and 4 rows and 256 × 1024, 768 × 768; of 8 0.74 and 1.13)."""
+
 LOAD_CYCLES = 0.6
 """Of a vector load or a broadcast, of which two start a cycle at best."""
 
@@ -108,7 +112,7 @@ def find_contraction(
 def product_alone(plan: BlockPlan, cpu: Cpu) -> Contraction | None:
     """A nest of its own as a contraction that runs in register tiles, for `whole_products` to make these full."""
     contraction = find_contraction(plan)
-    if contraction is None or plan.extents[contraction.broadcast] == 1:
+    if contraction is None or _is_folded(plan, contraction):
         return None
     axes, written = (contraction.lanes, contraction.broadcast), [plan.axis_at(at) for at in plan.stores[0].indices]
     if all(isinstance(plan.extents[axis], int) for axis in axes):
@@ -116,6 +120,13 @@ def product_alone(plan: BlockPlan, cpu: Cpu) -> Contraction | None:
     wide = plan.extents[contraction.lanes]
     narrow = isinstance(wide, int) and wide < cpu.lanes(plan.dtype)
     return contraction if not narrow and all(axis in written for axis in axes) else None
+
+
+def _is_folded(plan: BlockPlan, contraction: Contraction) -> bool:
+    """Whether it is inner products of few rows along what is contiguous, or of one row, which register tiles repeat."""
+    rows = plan.extents[contraction.broadcast]
+    inner = all(any(plan.step(access, axis) == 1 for axis in plan.reduce) for access in contraction.packed)
+    return rows == 1 or (isinstance(rows, int) and rows <= FEW_ROWS and bool(contraction.packed) and inner)
 
 
 def tile_of_unknown(plan: BlockPlan, contraction: Contraction, cpu: Cpu) -> tuple[int, int, int]:
