@@ -37,7 +37,7 @@ HOPPER = dataclasses.replace(
     H200, name="a Hopper GPU without its own instructions", arch="sm_90", tensor_flops_per_second=4.5e14,
     instructions=_PTX | {Instructions.MMA},
 )  # fmt: skip
-"""What code for sm_90 finds on an H200: mma.sync reaches 0.62 of the rate of WGMMA (on paper)."""
+"""What code for sm_90 finds on an H200: products by mma.sync reach 0.65 to 0.68 of those by WGMMA (on an H100)."""
 
 RTX5090 = Gpu(
     "NVIDIA GeForce RTX 5090",
