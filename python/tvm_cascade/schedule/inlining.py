@@ -19,7 +19,7 @@ from tvm.ir import prim
 from tvm.s_tir.schedule.schedule import ScheduleError
 
 from tvm_cascade.analysis.expression import selection_of
-from tvm_cascade.analysis.extent import Extent, product
+from tvm_cascade.analysis.extent import Extent, product, same_extent
 from tvm_cascade.analysis.tir import dtype_of, same
 from tvm_cascade.schedule.nests import Access, BlockPlan, plan_nest, read_nests
 from tvm_cascade.schedule.private_copy import private_copy
@@ -120,7 +120,7 @@ def _computes_few(plan: BlockPlan, readers: Sequence[BlockPlan]) -> bool:
     own, *others = (_size(one) for one in (plan, *readers))
     if isinstance(own, int) and all(isinstance(other, int) for other in others):
         return sum(others) <= _MORE * own
-    return len(others) == 1 and bool(others[0] == own)
+    return len(others) == 1 and same_extent(others[0], own)
 
 
 def _is_map(plan: BlockPlan) -> bool:
