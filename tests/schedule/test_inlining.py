@@ -87,6 +87,13 @@ def of_more(rows: int) -> tirx.PrimFunc:
     return program(x, along("out", lambda i, j: x[i, j] * t[i % ROWS, j], (rows, LENGTH)))
 
 
+def moved_twice(first: tuple[int, ...], second: tuple[int, ...]) -> tirx.PrimFunc:
+    """x -> x + x with its axes in an order, and in another one after that."""
+    x = array("x", 4, ROWS, LENGTH)
+    t = along("t", lambda *i: x(*i) + x(*i), (4, ROWS, LENGTH))
+    return program(x, topi.transpose(topi.transpose(t, first), second))
+
+
 STAY: dict[str, tuple[tirx.PrimFunc, list[str]]] = {
     "cheap": (read_twice(lambda x: lambda i, j: x[i, j] * x[i, j]), ["plus", "square"]),
     "read twice": (read_twice(lambda x: lambda i, j: te.exp(x[i, j])), ["t", "plus", "square"]),
@@ -94,6 +101,8 @@ STAY: dict[str, tuple[tirx.PrimFunc, list[str]]] = {
     "for many": (of_few(lambda x: lambda j: te.exp(x[0, j])), ["t", "out"]),
     "in order": (through(lambda i, j: (i, j)), ["out"]),
     "transposed": (through(lambda i, j: (j, i)), ["t", "out"]),
+    "there and back": (moved_twice((2, 0, 1), (1, 2, 0)), ["T_transpose_1"]),
+    "two at once": (moved_twice((0, 2, 1), (1, 0, 2)), ["t", "T_transpose_1"]),
     "interleaved": (apart(2), ["out"]),
     "far apart": (apart(16), ["t", "a", "b", "out"]),
     "a quarter more": (of_more(ROWS + 3), ["out"]),

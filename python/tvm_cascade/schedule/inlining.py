@@ -4,7 +4,7 @@
 
 A map stays where its value would be computed again at a cost, for another reader or another row, and where it moves the
 contiguous axis: a transposition by squares reads and writes whole lines of memory, and a map that reads through it does
-not.
+not. Two transpositions are one.
 """
 
 from __future__ import annotations
@@ -61,10 +61,11 @@ def inline_maps(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A nest, and whether it is a map that neither moves lines nor binds values."""
+    """A nest, whether it is a map that neither moves lines nor binds values, and whether it permutes axes alone."""
 
     plan: BlockPlan
     is_plain: bool
+    permutes: bool
 
 
 def _next(func: tirx.PrimFunc, tried: set[str], known: dict[str, _Candidate]) -> BlockPlan | None:
@@ -79,10 +80,10 @@ def _next(func: tirx.PrimFunc, tried: set[str], known: dict[str, _Candidate]) ->
         name = nest.block.name_hint
         if nest.role != OPAQUE and name not in known:
             plan = plan_nest(nest)
-            known[name] = _Candidate(plan, _is_map(plan) and not _moves_lines(plan))
+            known[name] = _Candidate(plan, _is_map(plan) and not _moves_lines(plan), _is_map(plan) and _permutes(plan))
         candidates += [known[name]] if nest.role != OPAQUE else []
     for one in candidates:
-        if one.plan.name not in tried and one.is_plain and _is_taken_in(func, one.plan, candidates):
+        if one.plan.name not in tried and _is_taken_in(func, one, candidates):
             return one.plan
     return None
 
@@ -91,12 +92,13 @@ def _reads(one: _Candidate, buffer: tirx.Var) -> bool:
     return any(access.buffer.same_as(buffer) for access in one.plan.loads)
 
 
-def _is_taken_in(func: tirx.PrimFunc, plan: BlockPlan, candidates: Sequence[_Candidate]) -> bool:
-    buffer = plan.stores[0].buffer
+def _is_taken_in(func: tirx.PrimFunc, candidate: _Candidate, candidates: Sequence[_Candidate]) -> bool:
+    plan, buffer = candidate.plan, candidate.plan.stores[0].buffer
     if not any(buffer.same_as(own) for own in func.body.block.alloc_buffers):
         return False
     readers = [one for one in candidates for access in one.plan.loads if access.buffer.same_as(buffer)]
-    if not readers or not all(one.is_plain for one in readers):
+    plain = candidate.is_plain and all(one.is_plain for one in readers)
+    if not readers or not (plain or all(one.permutes for one in (candidate, *readers))):
         return False
     loads = [(*one.plan.loads, *plan.loads) for one in readers]
     if max(map(len, loads)) > _MOST_LOADS or max(map(_different, loads)) > _MOST_TENSORS:
@@ -125,6 +127,14 @@ def _computes_few(plan: BlockPlan, readers: Sequence[BlockPlan]) -> bool:
 
 def _is_map(plan: BlockPlan) -> bool:
     return not plan.reduce and len(plan.stores) == 1 and plan.independent and not plan.binds and not plan.role
+
+
+def _permutes(plan: BlockPlan) -> bool:
+    """Whether it is another tensor with its axes in another order."""
+    value = plan.stores[0].value
+    return isinstance(value, ir.TensorLoad) and all(
+        plan.axis_at(index) is not None or isinstance(index, prim.IntImm) for index in value.indices
+    )
 
 
 def _moves_lines(plan: BlockPlan) -> bool:
