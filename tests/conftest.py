@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
+from collections.abc import Iterator
 
 import hypothesis
 import pytest
@@ -30,3 +32,10 @@ def _no_preset_options(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in os.environ:
         if name.startswith("TVM_CASCADE_") and name not in NO_CACHE:
             monkeypatch.delenv(name)
+
+
+@pytest.fixture(autouse=True)
+def _no_handlers_left() -> Iterator[None]:
+    """A second tuning run of MetaSchedule in one process stumbles over the log handlers of the first."""
+    yield
+    logging.getLogger("tvm.s_tir.meta_schedule").handlers.clear()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import logging
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -22,13 +20,6 @@ pytest.importorskip("xgboost")
 pytest.importorskip("psutil")
 TARGET = tvm.target.Target({"kind": "llvm", "num-cores": 2})
 SHAPE = {"heads": 1, "queries": 128, "keys": 32, "head_dim": 8}
-
-
-@pytest.fixture(autouse=True)
-def no_handlers_left() -> Iterator[None]:
-    """A second tuning run in one process stumbles over the log handlers of the first."""
-    yield
-    logging.getLogger("tvm.s_tir.meta_schedule").handlers.clear()
 
 
 @pytest.fixture(scope="module")
