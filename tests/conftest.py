@@ -35,7 +35,12 @@ def _no_preset_options(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _no_handlers_left() -> Iterator[None]:
-    """A second tuning run of MetaSchedule in one process stumbles over the log handlers of the first."""
+def _plain_logger() -> Iterator[None]:
+    """A tuning run of MetaSchedule leaves its logger apart from the root's, and pytest then adds handlers to it.
+
+    They have no names, which the next run in the process stumbles over.
+    """
     yield
-    logging.getLogger("tvm.s_tir.meta_schedule").handlers.clear()
+    logger = logging.getLogger("tvm.s_tir.meta_schedule")
+    logger.propagate = True
+    logger.handlers.clear()
