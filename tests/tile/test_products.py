@@ -24,7 +24,7 @@ from tvm_cascade.tile.skeletons.product.config import ProductConfig
 from tvm_cascade.tile.skeletons.product.cost import seconds, sizes_of
 from tvm_cascade.tile.skeletons.product.raster import ends_with
 from tvm_cascade.tile.skeletons.product.skeleton import ProductSkeleton
-from tvm_cascade.tile.skeletons.product.variants import Variants
+from tvm_cascade.tile.skeletons.product.variants import Variants, config_for
 
 from ..tiers import slow_but
 from .emulator.run import Array, compiler, emulate
@@ -408,7 +408,7 @@ def test_the_launch_takes_the_kernel_for_the_rows_that_there_are(rows: int) -> N
     variants = Variants((few, SMALL), ((16, 0), (128, 1), (192, 0)))
     kernel = kernel_of(Product(m=te.var("m", "int32"), n=72, k=136).build(), variants)
     known = Product(m=rows, n=72, k=136)
-    assert variants.of(rows) is (SMALL if rows == 70 else few)
+    assert config_for(variants, rows) is (SMALL if rows == 70 else few)
     assert_right(known.build(), length=136, kernel=kernel, inputs=inputs_of(known.build()))
 
 
@@ -421,7 +421,7 @@ def test_symbolic_rows_have_a_few_kernels_that_the_estimate_chooses_from() -> No
     assert str(variants).startswith("tiles of 64×64 in 2 parts of k, ")
     for rows in (1, 16, 100, 300, 1000, 3000, 20000):
         known = kernel_of(Product(m=rows, n=4096, k=4096).build())
-        chosen = seconds(kernel.program, replace(sizes, rows=rows), variants.of(rows), gpu)
+        chosen = seconds(kernel.program, replace(sizes, rows=rows), config_for(variants, rows), gpu)
         assert chosen < 1.1 * seconds(known.program, sizes_of(known.program), known.config, gpu), rows
 
 

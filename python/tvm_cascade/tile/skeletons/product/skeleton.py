@@ -19,9 +19,8 @@ from tvm_cascade.tile.skeleton import Setting, Skeleton
 from tvm_cascade.tile.skeletons.product.choice import promoted_steps, ranked_configs
 from tvm_cascade.tile.skeletons.product.config import ProductConfig
 from tvm_cascade.tile.skeletons.product.cost import seconds, sizes_of
-from tvm_cascade.tile.skeletons.product.kernel import product_kernel
 from tvm_cascade.tile.skeletons.product.shape import read_product
-from tvm_cascade.tile.skeletons.product.variants import Variants, build_variants, choose_variants
+from tvm_cascade.tile.skeletons.product.variants import Variants, build_all, choose_variants, config_for
 
 
 class ProductSkeleton(Skeleton[MatrixProduct, MatrixProduct, ProductConfig | Variants]):
@@ -49,7 +48,7 @@ class ProductSkeleton(Skeleton[MatrixProduct, MatrixProduct, ProductConfig | Var
 
     def check(self, program: MatrixProduct, config: ProductConfig | Variants, setting: Setting) -> None:
         """Whether the hardware has what it takes, and sums of products are as exact as the options ask."""
-        for one in config.configs if isinstance(config, Variants) else (config,):
+        for one in config.configs:
             if lacking := one.lacks(program, setting.gpu):
                 raise Unfit(lacking)
         for side in program.sides:
@@ -58,16 +57,15 @@ class ProductSkeleton(Skeleton[MatrixProduct, MatrixProduct, ProductConfig | Var
     def seconds(self, program: MatrixProduct, config: ProductConfig | Variants, work: Work, setting: Setting) -> float:
         """See `cost`; other inputs of maps than the operands count as bytes."""
         sizes = sizes_of(program)
-        one = config.of(sizes.rows) if isinstance(config, Variants) else config
-        return max(seconds(program, sizes, one, setting.gpu), self.moving_seconds(work, setting))
+        return max(
+            seconds(program, sizes, config_for(config, sizes.rows), setting.gpu), self.moving_seconds(work, setting)
+        )
 
     def emit(
         self, program: MatrixProduct, config: ProductConfig | Variants, name: str, launch: Launch
     ) -> tirx.PrimFunc:
-        """See `product_kernel`; of symbolic rows there are several."""
-        if isinstance(config, Variants):
-            return build_variants(program, config, name, launch)
-        return product_kernel(program, config, launch).build(name)
+        """See `build_all`."""
+        return build_all(program, config, name, launch)
 
     def may_begin_early(self, program: MatrixProduct, given: Sequence[tirx.Var]) -> bool:
         """It begins with its right operands where all of them are given, and what their indices read."""

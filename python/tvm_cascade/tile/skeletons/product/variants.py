@@ -61,9 +61,10 @@ class Variants:
         tiles = [f"{c.rows}×{c.columns}" + (f" in {c.splits} parts of k" if c.splits > 1 else "") for c in self.configs]
         return f"tiles of {', '.join(tiles)}, chosen from by the number of rows"
 
-    def of(self, rows: int) -> ProductConfig:
-        """The configuration for so many rows."""
-        return self.configs[next((k for most, k in self.ranges if rows <= most), self.ranges[-1][1])]
+
+def config_for(config: ProductConfig | Variants, rows: int) -> ProductConfig:
+    """The configuration for so many rows."""
+    return config.configs[next((k for most, k in config.ranges if rows <= most), config.ranges[-1][1])]
 
 
 def choose_variants(shape: MatrixProduct, gpu: Gpu, promoted: int = 0) -> Variants:
@@ -113,12 +114,12 @@ def _few(above: np.ndarray, weights: np.ndarray) -> list[int]:
     return chosen
 
 
-def build_variants(shape: MatrixProduct, variants: Variants, name: str, launch: Launch) -> tirx.PrimFunc:
-    """The function of all configurations."""
-    funcs = [product_kernel(shape, config, launch).build(name) for config in variants.configs]
+def build_all(shape: MatrixProduct, config: ProductConfig | Variants, name: str, launch: Launch) -> tirx.PrimFunc:
+    """The function of all configurations, which chooses among several by the number of rows."""
+    funcs = [product_kernel(shape, one, launch).build(name) for one in config.configs]
     rows = kernel_extent(shape.left.line.extent)
-    chosen: ir.Expr = tirx.const(variants.ranges[-1][1], "int32")
-    for most, k in reversed(variants.ranges[:-1]):
+    chosen: ir.Expr = tirx.const(config.ranges[-1][1], "int32")
+    for most, k in reversed(config.ranges[:-1]):
         chosen = tirx.Select(rows <= most, tirx.const(k, "int32"), chosen)
     func = funcs[-1]
     body = func.body
