@@ -13,11 +13,12 @@ with `ours` as a peer too, and `best peer` where times are compared. `{suites}` 
 
 from __future__ import annotations
 
+import argparse
 import re
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from benchmarks.commands import command
 from benchmarks.goals import ALL, BEST, mean, members
 from benchmarks.record import OURS, RESULTS, SLOWER, Report, Result, stored
 from benchmarks.suites import SUITES
@@ -119,7 +120,7 @@ def _unsound(result: Result) -> Iterator[str]:
         yield f"{len(result.left_out)} not measured"
 
 
-_QUOTE = re.compile(
+QUOTE = re.compile(
     r"(?P<head><!-- quote (?P<card>[\w-]+):(?P<template>.*?)-->)(?P<filled>.*?)(?P<end><!-- end of quote -->)", re.S
 )
 _FIGURE = re.compile(r"\{(?P<suite>\w[\w-]*)(?:/(?P<group>[^{}:]+): (?P<figure>[^{}]+))?\}")
@@ -139,12 +140,12 @@ def quoted(text: str, results: Sequence[Result]) -> str:
         template = quote["template"].removeprefix(" ").removesuffix(" ")
         return quote["head"] + _FIGURE.sub(lambda found: _told(card, found), template) + quote["end"]
 
-    return _QUOTE.sub(filled, text)
+    return QUOTE.sub(filled, text)
 
 
 def without_quotes(text: str) -> str:
     """A page without what is filled into it."""
-    return _QUOTE.sub(lambda quote: quote["head"] + quote["end"], text)
+    return QUOTE.sub(lambda quote: quote["head"] + quote["end"], text)
 
 
 def _told(card: Mapping[str, Result], found: re.Match[str]) -> str:
@@ -201,17 +202,22 @@ def pages() -> list[Path]:
     return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-def main() -> int:
-    """Write BENCHMARKS.md and the quotes; with `--check`, say which files would change instead, and return 1."""
-    results, checking = list(stored()), "--check" in sys.argv[1:]
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("--check", action="store_true", help="write nothing: name what would change, and exit with 1")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write BENCHMARKS.md and the quotes, and name the files that change; returns the exit code."""
+    results = list(stored())
     written = {PAGE: page(results)} | {path: quoted(path.read_text(encoding="utf-8"), results) for path in pages()}
     changed = [path for path, text in written.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
     for path in changed:
         print(path.relative_to(ROOT))
-        if not checking:
+        if not args.check:
             path.write_text(written[path], encoding="utf-8")
-    return int(checking and bool(changed))
+    return int(args.check and bool(changed))
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(command("benchmarks.page", "what readers see of the stored results", add_arguments, run))
