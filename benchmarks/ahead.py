@@ -60,7 +60,9 @@ def _key(name: str, workload: Workload) -> Key:
 
 
 @contextmanager
-def compiled_ahead(suites: Suites, jobs: int, seconds: float = math.inf) -> Iterator[Mapping[str, dict[str, Prepare]]]:
+def compiled_ahead(
+    suites: Suites, jobs: int, seconds: float = math.inf, twins: bool = True
+) -> Iterator[Mapping[str, dict[str, Prepare]]]:
     """The rows of each suite, whose programs are compiled already.
 
     Parameters
@@ -68,21 +70,22 @@ def compiled_ahead(suites: Suites, jobs: int, seconds: float = math.inf) -> Iter
     suites : what is wanted.
     jobs : processes; without any, nothing is compiled ahead.
     seconds : after which what is not compiled is left to be.
+    twins : whether small shapes are wanted too.
     """
     with TemporaryDirectory() as folder:
-        ready = _compiled(suites, jobs, Path(folder), time.monotonic() + seconds) if jobs else {}
+        ready = _compiled(suites, jobs, Path(folder), time.monotonic() + seconds, twins) if jobs else {}
         yield {
             suite: {name: _with(ready, name, prepare) for name, prepare in rows.items()}
             for suite, (_, rows) in suites.items()
         }
 
 
-def _compiled(suites: Suites, jobs: int, folder: Path, deadline: float) -> dict[Key, Ready]:
+def _compiled(suites: Suites, jobs: int, folder: Path, deadline: float, twins: bool) -> dict[Key, Ready]:
     context = multiprocessing.get_context("spawn")  # neither TVM's threads nor CUDA survive a fork
     pool = ProcessPoolExecutor(jobs, context, initializer=on_one_core)
     coming: dict[Key, Future[Ready]] = {}
     with suppress(BrokenProcessPool):  # a process was killed: what is not compiled by then is not
-        for suite, entry, name, small in _wanted(suites):
+        for suite, entry, name, small in _wanted(suites, twins):
             key = _key(name, twin(entry.workload) if small else entry.workload)
             if key not in coming:
                 path = str(folder / f"{len(coming)}.so")
@@ -97,15 +100,19 @@ def _compiled(suites: Suites, jobs: int, folder: Path, deadline: float) -> dict[
     return found
 
 
-def _wanted(suites: Suites) -> Iterator[tuple[str, Entry, str, bool]]:
-    """Suite, entry, row and whether its small twin: what takes a workload's own size first."""
-    for small in (False, True):
-        for suite, (chosen, rows) in suites.items():
-            for entry in chosen:
-                for name in rows:
-                    slow = own(name) or (name == tvm_peers.TVM_DEFAULT and not small)
-                    if name == OURS or (slow and entry.smallest) or (name == peers.INDUCTOR and not small):
-                        yield suite, entry, name, small
+def _wanted(suites: Suites, twins: bool) -> Iterator[tuple[str, Entry, str, bool]]:
+    """Suite, entry, row and whether its small twin: all suites side by side, twins last."""
+    places = [
+        (k / len(chosen), suite, entry, rows)
+        for suite, (chosen, rows) in suites.items()
+        for k, entry in enumerate(chosen)
+    ]
+    for small in (False, True) if twins else (False,):
+        for _, suite, entry, rows in sorted(places, key=lambda place: place[0]):
+            for name in rows:
+                slow = own(name) or (name == tvm_peers.TVM_DEFAULT and not small)
+                if name == OURS or (slow and entry.smallest) or (name == peers.INDUCTOR and not small):
+                    yield suite, entry, name, small
 
 
 def _compile(suite: str, label: str, name: str, small: bool, path: str) -> Ready:

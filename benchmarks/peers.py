@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -172,15 +172,19 @@ def of_suite(suite: str) -> Mapping[str, Prepare]:
 P = TypeVar("P")
 
 
-def chosen(names: Sequence[str] | None, known: Mapping[str, P]) -> dict[str, P]:
-    """The rows of the named peers and ours, in the order of the table; all where no names are given.
+def known(names: Sequence[str] | None, rows: Collection[str]) -> None:
+    """Raise where a name is not one of a row.
 
     Raises
     ------
     OptionError
-        When a name is not one of a peer.
+        When one is not.
     """
-    if unknown := [name for name in names or () if name not in known]:
-        raise OptionError(f"peers among {', '.join(known)}", ", ".join(unknown), "--peers")
+    if unknown := [name for name in names or () if name not in rows]:
+        raise OptionError(f"peers among {', '.join(sorted(rows))}", ", ".join(unknown), "--peers")
+
+
+def chosen(names: Sequence[str] | None, known: Mapping[str, P]) -> dict[str, P]:
+    """The rows of the named peers and ours, in the order of the table; all where no names are given."""
     ours = {name for name in known if own(name)} - ({OURS_CUDA_CORES} if OURS in known else set())
     return {name: peer for name, peer in known.items() if names is None or name in names or name in ours}

@@ -36,7 +36,7 @@ AHEAD = 0.5
 FAILING = 3.0
 """By which factor an estimate is off that counts as a failure."""
 
-_OF_A_GPU = ("rounds", "jobs")
+_OF_A_GPU = ("rounds", "jobs", "skip_twins")
 _OF_A_CPU = {"repeats": Plan().repeats, "max_seconds": Plan().max_seconds, "no_idle_gate": False}
 
 Checker = Callable[[Any], tuple[Report, dict[str, Call]]]
@@ -63,6 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     rounds = device.GpuPlan().rounds
     group.add_argument("--rounds", type=int, metavar="N", help=f"turns of every row (default: {rounds})")
     group.add_argument("--jobs", type=int, metavar="J", help="processes that compile ahead (default: none)")
+    group.add_argument("--skip-twins", action="store_true", help="do not compare small shapes of ours with the oracle")
 
 
 @dataclass(frozen=True)
@@ -102,12 +103,14 @@ def run(args: argparse.Namespace, options: FuseOptions | None = None, jobs: Sequ
     _refuse(args, names, where)
     fusing = options or FuseOptions.from_environment()
     chosen = [_chosen(name, where, args, jobs) for name in names]
+    peers.known(args.peers, {row for one in chosen for row in one.rows})
     moving = bool(set(names) & {*suites.MOVING})
     place = device.cpu(args) if where == CPU else device.cuda(args, moving)
     table.print_environment(table.console(), place)
-    ahead = {one.name: (one.entries, one.rows) for one in chosen if one.name in suites.KERNELS}
+    chosen = [replace(one, rows=peers.chosen(args.peers, one.rows)) for one in chosen]
+    ahead = {one.name: (suites.spread(one.entries), one.rows) for one in chosen if one.name in suites.KERNELS}
     sound = True
-    with compiled_ahead(ahead, args.jobs or 0, AHEAD * args.seconds) as ready:
+    with compiled_ahead(ahead, args.jobs or 0, AHEAD * args.seconds, twins=not args.skip_twins) as ready:
         for k, one in enumerate(chosen):
             rows = ready.get(one.name, one.rows)
             left = sum(len(other.entries) for other in chosen[k:])
@@ -121,7 +124,7 @@ def _refuse(args: argparse.Namespace, names: Sequence[str], where: str) -> None:
     known = (GIVEN, *suites.ON_CPU) if where == CPU else suites.ON_GPU
     if unknown := [name for name in names if name not in known]:
         raise OptionError(f"suites for `{where}` among {', '.join(known)}", ", ".join(unknown), "--suite")
-    given = [name for name in _OF_A_GPU if getattr(args, name) is not None] if where == CPU else []
+    given = [name for name in _OF_A_GPU if getattr(args, name) not in (None, False)] if where == CPU else []
     given += [name for name, value in _OF_A_CPU.items() if getattr(args, name) != value] if where == CUDA else []
     if given:
         option = f"--{given[0].replace('_', '-')}"
@@ -144,13 +147,13 @@ def _chosen(name: str, where: str, args: argparse.Namespace, jobs: Sequence[Job]
     elif not jobs:
         entries = suites.entries(name, args.only)
         rows = peers.CPU_PEERS if where == CPU else peers.of_suite(name)
-    kept = peers.chosen(args.peers, rows)
-    return Chosen(name, entries, {row: kept[row] for row in kept if not (args.skip_default and row == TVM_DEFAULT)})
+    rows = {row: peer for row, peer in rows.items() if not (args.skip_default and row == TVM_DEFAULT)}
+    return Chosen(name, entries, rows)
 
 
 def _measured(one: Chosen, place: Device, options: FuseOptions, args: argparse.Namespace, until: float) -> bool:
     """Measure, print and write a suite; whether it is sound."""
-    bench: Checker = Bench(place, one.rows, args.seed)
+    bench: Checker = Bench(place, one.rows, args.seed, twins=not args.skip_twins)
     if one.name == suites.MODELS:
         bench = ModelBench(place, one.rows, args.seed)
     elif place.name == CPU and one.name not in suites.KERNELS:
@@ -161,17 +164,15 @@ def _measured(one: Chosen, place: Device, options: FuseOptions, args: argparse.N
     settings = {**place.settings, "seed": args.seed, "options": dataclasses.asdict(options)}
     found = Result(one.name, _command(one.name, place, args), place.environment, settings, ())
     before = load(path) if (path := found.path(RESULTS)).exists() else None
-    for entry in one.entries:
-        if time.monotonic() > until:
-            found = replace(found, left_out=(*found.left_out, entry.label))
-            continue
-        report = report_of(entry, bench, place, one.rows)
-        found = replace(found, reports=(*found.reports, report))
-        table.print_report(shown, report)
+    order, reports = [entry.label for entry in one.entries], dict[str, Report]()
+    for entry in suites.spread(one.entries) if math.isfinite(until) else one.entries:
+        if time.monotonic() <= until:
+            reports[entry.label] = report_of(entry, bench, place, one.rows)
+            table.print_report(shown, reports[entry.label])
+        left = tuple(label for label in order if label not in reports)
+        found = replace(found, reports=tuple(reports[label] for label in order if label in reports), left_out=left)
         if folder is not None:  # after every workload, so that a run that is stopped leaves the rest
             found.save(folder)
-    if found.left_out and folder is not None:
-        found.save(folder)
     table.print_means(shown, goals.means(found.reports))
     table.print_goals(shown, goals.outcomes(one.name, found.reports))
     if found.left_out:
@@ -189,6 +190,7 @@ def _command(suite: str, place: Device, args: argparse.Namespace) -> str:
     """What measures a suite as it was measured here."""
     words = ["python -m benchmarks --suite", suite, "--device", place.name]
     words += ["--peers", *args.peers] if args.peers else []
+    words += ["--skip-twins"] if args.skip_twins else []
     for name in ("rounds", "jobs"):
         words += [f"--{name}", str(value)] if (value := getattr(args, name)) is not None else []
     return " ".join(words)

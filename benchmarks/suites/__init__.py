@@ -104,6 +104,15 @@ def models(gpu: bool, only: Sequence[str] = ()) -> list[Model]:
     return selected(MODELS, found, only)
 
 
+T = TypeVar("T")
+
+
+def spread(several: Sequence[T]) -> list[T]:
+    """The same in an order whose beginning, wherever it ends, has some of every part."""
+    golden = (5**0.5 - 1) / 2
+    return [one for _, one in sorted(((k * golden % 1.0, one) for k, one in enumerate(several)), key=lambda p: p[0])]
+
+
 E = TypeVar("E", Entry, Model)
 
 

@@ -117,6 +117,6 @@ def test_ours_is_always_among_the_rows() -> None:
     assert list(peers.chosen([], known)) == [OURS]
     assert list(peers.chosen(None, known)) == list(known)
     with pytest.raises(OptionError, match="cudmm"):
-        peers.chosen(["cudmm"], known)
+        peers.known(["cudmm"], known)
     ours = [name for name in forms.FORMS if name != forms.TVM_DEFAULT]
     assert list(peers.chosen(["numpy"], peers.CPU_PEERS)) == ["numpy", *ours]
