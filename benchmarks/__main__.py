@@ -26,12 +26,13 @@ def run(args: argparse.Namespace) -> int:
     """Measure what is compiled now; returns the exit code, 1 where a row is wrong or failed."""
     options = FuseOptions.from_environment(**options_given(args))
     if args.programs and args.suite is not None:
-        raise OptionError("a suite or programs", f"both `{args.suite}` and {', '.join(args.programs)}", "benchmarks")
+        both = f"both {', '.join(args.suite)} and {', '.join(args.programs)}"
+        raise OptionError("a suite or programs", both, "benchmarks")
     if not args.programs and (args.shape or args.small or args.dtype):
         raise OptionError("--shape, --small and --dtype with a program", "a suite", "benchmarks", "name a workload")
     with turned_off():
         jobs = chosen_jobs(args.programs, args) if args.programs else ()
-        return runner.run(args, options=options, entries=jobs)
+        return runner.run(args, options, jobs)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

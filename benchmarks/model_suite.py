@@ -1,178 +1,85 @@
-"""The suite `models`: whole PyTorch models by ours, by PyTorch eager and compiled, and by plain TVM, on this CPU.
+"""The suite `models`: whole PyTorch models by ours, by PyTorch eager and compiled, and by plain TVM.
 
-`gpu.models` runs the same table on a GPU.
+On a GPU one replay of a CUDA graph of each is timed, so that the host's time to launch kernels does not count.
 """
 
 from __future__ import annotations
 
-import argparse
 import copy
-import dataclasses
-import functools
-import importlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tvm.target import Target
 
-from benchmarks import environment, table
-from benchmarks.gpu import runner as gpu_runner
+from benchmarks.device import Call, Device
 from benchmarks.peers import TORCH
-from benchmarks.record import Decided, Report, TimedRow, check_files, write_json
-from tvm_cascade.cli.timing import IdleGate, Plan, Timing, measure
+from benchmarks.record import Decided, Report, TimedRow
+from benchmarks.suites.entry import Model
 from tvm_cascade.corpus.check import Status, judged, told
 from tvm_cascade.corpus.forms import OURS_FUSED, TVM_DEFAULT
-from tvm_cascade.devices.host import host_target
-from tvm_cascade.driver.progress import waiting
-from tvm_cascade.errors import WorkloadError
 from tvm_cascade.evaluate import tolerance
 
-SUITE = "models"
 TORCH_COMPILE = "torch.compile"
-
-JSON_FORMAT = 1
-"""Version of what `--json` writes; a field that changes its meaning raises it."""
 
 MOST_COMPARED = 1 << 22
 """Elements of one result that are compared with the exact ones."""
 
-Call = Callable[[], Any]
 Prepared = tuple[Call, tuple[Decided, ...]]
-Prepare = Callable[[Any, Sequence[Any], Target], Prepared]
+Prepare = Callable[[Any, Sequence[Any], Any], Prepared]
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A model that is measured.
+class ModelBench:
+    """What the tables of models share.
 
     Attributes
     ----------
-    label, shape : what it is called, and its extents.
-    build : the module, in float32 on the CPU, and its inputs; equal ones for equal seeds.
+    device : where everything runs.
+    peers : how each row is prepared, by name, in the order of the table.
+    seed : of the inputs.
     """
 
-    label: str
-    shape: Mapping[str, int]
-    build: Callable[[int], tuple[Any, tuple[Any, ...]]]
+    device: Device
+    peers: Mapping[str, Prepare]
+    seed: int = 0
 
+    @property
+    def dtype(self) -> str:
+        """Of parameters and data: float32 on a CPU, bfloat16 on a GPU."""
+        return "float32" if self.device.target.kind.name == "llvm" else "bfloat16"
 
-@dataclass(frozen=True)
-class Place:
-    """Where models are measured.
+    def __call__(self, entry: Model) -> tuple[Report, dict[str, Call]]:
+        """The table of a model without times, and the calls of the rows that passed."""
+        import torch
 
-    Attributes
-    ----------
-    suite : its name.
-    target : of TVM's code.
-    dtype : of parameters and data, as torch calls it.
-    device : of torch.
-    rows : how each row is prepared, by name, in the order of the table.
-    ready : what is timed of a call of a model.
-    timed : the times of calls that take turns.
-    """
-
-    suite: str
-    target: Target
-    dtype: str
-    device: str
-    rows: Mapping[str, Prepare]
-    ready: Callable[[Call], Call]
-    timed: Callable[[str, Mapping[str, Call]], Mapping[str, Timing | Exception]]
-
-
-def run(args: argparse.Namespace) -> int:
-    """Measure the models, print their tables, and write them where `--json` says; 1 where a row is wrong or failed."""
-    importlib.import_module("tvm_cascade.torch")  # where torch is missing, this says how to install it
-    gpu_runner.refuse_options(args)
-    check_files(json=args.json)
-    threads, target, console = environment.set_threads(), host_target(), table.console()
-    where = environment.describe(target, threads)
-    table.print_environment(console, where, gated=not args.no_idle_gate)
-    plan = Plan(args.repeats, args.max_seconds)
-
-    def timed(label: str, calls: Mapping[str, Call]) -> Mapping[str, Timing]:
-        gate = IdleGate(enabled=not args.no_idle_gate)
-        with waiting(lambda: f"{label}: timing{gate.told}"):
-            return measure(calls, plan, gate)
-
-    rows = {name: row for name, row in ROWS.items() if not (args.skip_default and name == TVM_DEFAULT)}
-    place = Place(SUITE, target, "float32", "cpu", rows, lambda call: call, timed)
-    return measured(_entries(), args, place, dataclasses.asdict(where))
-
-
-def measured(entries: Sequence[Entry], args: argparse.Namespace, place: Place, where: Mapping[str, Any]) -> int:
-    """The tables of those entries that were asked for, printed and written; 1 where a row is wrong or failed.
-
-    Raises
-    ------
-    WorkloadError
-        When `--only` names what there is not.
-    """
-    console, reports = table.console(), list[Report]()
-    labels = [entry.label for entry in entries]
-    if unknown := [name for name in args.only if name not in labels]:
-        raise WorkloadError(f"models among {', '.join(labels)}", ", ".join(unknown), f"suite `{args.suite}`")
-    for entry in entries:
-        if args.only and entry.label not in args.only:
-            continue
-        reports.append(_measured(entry, args.seed, place))
-        table.print_report(console, reports[-1])
-        write_json(
-            args.json,
-            format=JSON_FORMAT,
-            suite=args.suite,
-            environment=where,
-            models=[dataclasses.asdict(one) for one in reports],
-        )
-    return 0 if all(report.sound for report in reports) else 1
-
-
-def _entries() -> list[Entry]:
-    """The models at sizes for CPUs."""
-    from benchmarks.torch_models.sizes import BENCHMARK
-    from benchmarks.torch_models.table import MODELS, model
-
-    shape = dataclasses.asdict(BENCHMARK)
-    return [Entry(name, shape, functools.partial(model, name, BENCHMARK)) for name in MODELS]
-
-
-def _measured(entry: Entry, seed: int, place: Place) -> Report:
-    """The table of a model."""
-    import torch
-
-    kind = getattr(torch, place.dtype)
-    module, inputs = entry.build(seed)
-    module, inputs = module.to(place.device, kind), _on(inputs, place.device, kind)
-    rows = [TimedRow(row, Status.FAILED) for row in place.rows]
-    with torch.no_grad():
-        eager, exact = module(*inputs), exactly(module, inputs)
-        calls, decisions, seconds = dict[str, Call](), tuple[Decided, ...](), 0.0
-        with waiting(f"{entry.label}: compiling and checking"):
+        kind, where = getattr(torch, self.dtype), self.device.name
+        module, inputs = entry.build(self.seed)
+        module, inputs = module.to(where, kind), _on(inputs, where, kind)
+        rows = [TimedRow(row, Status.FAILED) for row in self.peers]
+        calls, decisions, fused = dict[str, Call](), tuple[Decided, ...](), None
+        with torch.no_grad():
+            eager, exact = module(*inputs), exactly(module, inputs)
             for k, row in enumerate(rows):
                 start = time.perf_counter()
                 try:
-                    call, decided = place.rows[row.name](module, inputs, place.target)
-                    found = call()
+                    call, decided = self.peers[row.name](module, inputs, self.device.target)
+                    found, seconds = call(), time.perf_counter() - start
+                    if decided:
+                        decisions, fused = decided, seconds
+                    results = (_together(one) for one in (found, exact, eager))
+                    row = judged(row, tolerance.check(*results, length=4 * entry.shape["width"], dtype=self.dtype))
+                    rows[k] = replace(row, compile_seconds=seconds)
+                    if row.status is Status.TIMED:
+                        calls[row.name] = torch.no_grad()(self.device.captured(call))
                 except Exception as error:  # a peer that does not take the model must not hide the others
-                    rows[k] = dataclasses.replace(row, status=_failure(row.name), note=told(error))
-                    continue
-                if decided:
-                    decisions, seconds = decided, time.perf_counter() - start
-                results = (_together(one) for one in (found, exact, eager))
-                length = 4 * entry.shape["width"]
-                rows[k] = judged(row, tolerance.check(*results, length=length, dtype=place.dtype))
-                if rows[k].status is Status.TIMED:
-                    calls[row.name] = place.ready(call)
-        timings = place.timed(entry.label, calls)
-    timed = tuple(_with_timing(row, timings.get(row.name)) for row in rows)
-    parameters = sum(one.numel() * one.element_size() for one in (*module.parameters(), *inputs))
-    return Report(
-        entry.label, place.suite, entry.shape, place.dtype, None, parameters, decisions, seconds, TORCH, (), timed
-    )
+                    rows[k] = replace(rows[k], note=told(error))
+        moved = sum(one.numel() * one.element_size() for one in (*module.parameters(), *inputs))
+        shape = dict(entry.shape)
+        report = Report(entry.label, tuple(rows), (), "models", shape, self.dtype, None, moved, None, decisions, fused)
+        return replace(report, baseline=TORCH), calls
 
 
 def exactly(module: Any, inputs: Sequence[Any]) -> Any:
@@ -198,18 +105,7 @@ def _on(inputs: Sequence[Any], device: Any, kind: Any) -> tuple[Any, ...]:
     return tuple(one.to(device, kind) if one.is_floating_point() else one.to(device) for one in inputs)
 
 
-def _with_timing(row: TimedRow, found: Timing | Exception | None) -> TimedRow:
-    if isinstance(found, Exception):
-        return dataclasses.replace(row, status=_failure(row.name), note=told(found))
-    return dataclasses.replace(row, timing=found)
-
-
-def _failure(row: str) -> Status:
-    """What it means that a row has no program: of ours, a failure; of a peer, that it is not available."""
-    return Status.FAILED if row == OURS_FUSED else Status.ABSENT
-
-
-def _ours(module: Any, inputs: Sequence[Any], target: Target) -> Prepared:
+def _ours(module: Any, inputs: Sequence[Any], target: Any) -> Prepared:
     from tvm_cascade.torch.optimization import optimize
 
     optimized = optimize(module, tuple(inputs), target)
@@ -220,18 +116,18 @@ def _ours(module: Any, inputs: Sequence[Any], target: Target) -> Prepared:
     return lambda: optimized(*inputs), found
 
 
-def _eager(module: Any, inputs: Sequence[Any], _target: Target) -> Prepared:
+def _eager(module: Any, inputs: Sequence[Any], _target: Any) -> Prepared:
     return lambda: module(*inputs), ()
 
 
-def _torch_compile(module: Any, inputs: Sequence[Any], _target: Target) -> Prepared:
+def _torch_compile(module: Any, inputs: Sequence[Any], _target: Any) -> Prepared:
     import torch
 
     compiled = torch.compile(module)
     return lambda: compiled(*inputs), ()
 
 
-def _plain_tvm(module: Any, inputs: Sequence[Any], target: Target) -> Prepared:
+def _plain_tvm(module: Any, inputs: Sequence[Any], target: Any) -> Prepared:
     import torch
     import tvm
     from tvm import relax
@@ -239,11 +135,11 @@ def _plain_tvm(module: Any, inputs: Sequence[Any], target: Target) -> Prepared:
 
     imported = from_exported_program(torch.export.export(module, tuple(inputs)))
     executable = relax.build(relax.get_pipeline("zero")(imported), target)
-    main = relax.VirtualMachine(executable, tvm.cpu())["main"]
+    main = relax.VirtualMachine(executable, tvm.device(inputs[0].device.type))["main"]
     return lambda: torch.from_dlpack(main(*inputs)[0]), ()
 
 
-ROWS: Mapping[str, Prepare] = {
+MODEL_PEERS: Mapping[str, Prepare] = {
     TORCH: _eager,
     TORCH_COMPILE: _torch_compile,
     TVM_DEFAULT: _plain_tvm,

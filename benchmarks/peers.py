@@ -1,14 +1,19 @@
-"""The table of peers: every implementation of a workload, prepared from the same case."""
+"""The tables of peers: every implementation of a workload, by device and suite, as `--peers` names them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 from tvm.s_tir import dlight
 
-from benchmarks import numpy_peer, torch_peer
+from benchmarks import numpy_peer, suites, torch_peer
+from benchmarks.gpu import flashinfer_served, served_peers, torch_peers, tvm_peers
+from benchmarks.gpu.flashinfer_peer import flashinfer
+from benchmarks.gpu.prepared import Prepare
+from benchmarks.record import OURS, OURS_CUDA_CORES, own
 from tvm_cascade.corpus.case import Case, Job
 from tvm_cascade.corpus.forms import (
     FORMS,
@@ -19,6 +24,7 @@ from tvm_cascade.corpus.forms import (
     built,
 )
 from tvm_cascade.corpus.workload import Workload
+from tvm_cascade.errors import OptionError
 from tvm_cascade.schedule.private_copy import private_copy
 
 NUMPY = "numpy"
@@ -77,11 +83,108 @@ def _tvm_dlight(case: Case) -> Runnable | Absent:
     return built(case, scheduled)
 
 
-PEERS: Mapping[str, Form] = {
+CPU_PEERS: Mapping[str, Form] = {
     NUMPY: _numpy,
     TORCH: _torch,
     TVM_DEFAULT: FORMS[TVM_DEFAULT],
     TVM_DLIGHT: _tvm_dlight,
     **FORMS,
 }
-"""Every row in the order of the table."""
+"""Every row of a table of a CPU, in its order."""
+
+INDUCTOR, FLASHINFER, FLASHINFER_FA3, CUBLAS = "inductor", "flashinfer", "flashinfer-fa3", "cublas"
+GEMM_ALONE = "gemm-alone"
+
+_TVM: Mapping[str, Prepare] = {
+    tvm_peers.TVM_DEFAULT: tvm_peers.tvm_default,
+    OURS_CUDA_CORES: tvm_peers.ours_scheduled,
+    OURS: tvm_peers.ours,
+}
+
+ATTENTION_PEERS: Mapping[str, Prepare] = {
+    "cudnn": partial(torch_peers.sdpa, "CUDNN_ATTENTION"),
+    "flash": partial(torch_peers.sdpa, "FLASH_ATTENTION"),
+    "flex": torch_peers.flex,
+    INDUCTOR: torch_peers.inductor,
+    FLASHINFER: flashinfer,
+    **_TVM,
+}
+"""Every row of a table of attention on a GPU, in its order."""
+
+ROW_PEERS: Mapping[str, Prepare] = {
+    "eager": torch_peers.row_eager,
+    INDUCTOR: torch_peers.row_inductor,
+    **_TVM,
+}
+"""The same of folds along rows of memory."""
+
+SERVED_PEERS: Mapping[str, Prepare] = {
+    "eager": served_peers.eager,
+    "cudnn": partial(served_peers.sdpa, "CUDNN_ATTENTION"),
+    "flash": partial(served_peers.sdpa, "FLASH_ATTENTION"),
+    "flex": served_peers.flex,
+    INDUCTOR: served_peers.inductor,
+    FLASHINFER: flashinfer_served.decode,
+    FLASHINFER_FA3: flashinfer_served.by_fa3,
+    **_TVM,
+}
+"""The same of attention over a cache."""
+
+LATENT_PEERS: Mapping[str, Prepare] = {
+    name: SERVED_PEERS[name] for name in ("eager", "cudnn", INDUCTOR, FLASHINFER, FLASHINFER_FA3, *_TVM)
+}
+"""The same of latent attention; of its prefill, those of attention."""
+
+PRODUCT_PEERS: Mapping[str, Prepare] = {CUBLAS: served_peers.eager, INDUCTOR: served_peers.inductor, **_TVM}
+"""The same of plain matrix products."""
+
+HEAD_PEERS: Mapping[str, Prepare] = {"eager": served_peers.eager, INDUCTOR: served_peers.inductor, **_TVM}
+"""The same of statistics of logits."""
+
+NORMED_PEERS: Mapping[str, Prepare] = {"eager": served_peers.eager, CUBLAS: served_peers.cublas, **HEAD_PEERS}
+"""The same of linear layers behind a normalisation, and of their products alone."""
+
+ROUTER_PEERS: Mapping[str, Prepare] = {GEMM_ALONE: served_peers.product_alone, **HEAD_PEERS}
+"""The same of routers, with the product alone."""
+
+QUANTISED_PEERS: Mapping[str, Prepare] = {
+    "eager": served_peers.eager, GEMM_ALONE: served_peers.float8_alone, **HEAD_PEERS
+}  # fmt: skip
+"""The same of quantised products, and of the float8 product alone."""
+
+_BY_SUITE: Mapping[str, Mapping[str, Prepare]] = {
+    **dict.fromkeys(suites.OF_ROWS, ROW_PEERS),
+    **dict.fromkeys(("decode", "paged", "prefix"), SERVED_PEERS),
+    "mla": LATENT_PEERS,
+    "gemm": PRODUCT_PEERS,
+    "loss": HEAD_PEERS,
+    "normgemm": NORMED_PEERS,
+    "moe": ROUTER_PEERS,
+    "quant": QUANTISED_PEERS,
+}
+
+
+def of_suite(suite: str) -> Mapping[str, Prepare]:
+    """Every row of a suite's tables, of a suite for a GPU."""
+    return _BY_SUITE.get(suite, ATTENTION_PEERS)
+
+
+P = TypeVar("P")
+
+
+def known(names: Sequence[str] | None, rows: Collection[str]) -> None:
+    """Raise where a name is not one of a row.
+
+    Raises
+    ------
+    OptionError
+        When one is not.
+    """
+    if unknown := [name for name in names or () if name not in rows]:
+        raise OptionError(f"peers among {', '.join(sorted(rows))}", ", ".join(unknown), "--peers")
+
+
+def chosen(names: Sequence[str] | None, known: Mapping[str, P]) -> dict[str, P]:
+    """The rows of the named peers and ours, in the order of the table; all where no names are given."""
+    ours = {name for name in known if own(name)} - ({OURS_CUDA_CORES} if OURS in known else set())
+    return {name: peer for name, peer in known.items() if names is None or name in names or name in ours}

@@ -1,187 +1,256 @@
-"""A suite, checked, then timed next to its peers, slower rows included."""
+"""From suites to what is stored of them: each workload is prepared, checked, timed beside its peers, and told."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import importlib
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from tvm.target import Target
-
-from benchmarks import environment, goals, suites, table
-from benchmarks import model_suite as models
-from benchmarks.gpu import models as gpu_models
-from benchmarks.gpu import runner as gpu_runner
-from benchmarks.gpu import suites as gpu_suites
-from benchmarks.peers import PEERS
-from benchmarks.record import Decided, Report, TimedRow, check_files, write_json
-from tvm_cascade.cli.timing import IdleGate, Plan, measure
+from benchmarks import device, goals, peers, suites, table
+from benchmarks.ahead import compiled_ahead
+from benchmarks.device import CPU, CUDA, Call, Device
+from benchmarks.gpu.rows import Bench
+from benchmarks.model_suite import MODEL_PEERS, ModelBench
+from benchmarks.record import RESULTS, SLOWER, Decided, Report, Result, TimedRow, load, slower
+from benchmarks.suites.entry import Entry
+from tvm_cascade.cli.timing import Plan, Timing
 from tvm_cascade.corpus.case import Case, Job
-from tvm_cascade.corpus.check import check, told
+from tvm_cascade.corpus.check import Status, check, told
 from tvm_cascade.corpus.forms import TVM_DEFAULT, Form
-from tvm_cascade.devices.host import host_target
 from tvm_cascade.driver.progress import waiting
 from tvm_cascade.errors import OptionError
 from tvm_cascade.options import FuseOptions
 
-DEFAULT = "cpu"
-"""The suite where none is named."""
+DEFAULT, GIVEN = "cpu", "given"
+"""The suite where none is named, and what programs of the user's own are called."""
 
-JSON_FORMAT = 2
-"""Version of what `--json` writes; a field that changes its meaning raises it."""
+AHEAD = 0.5
+"""The part of `--seconds` that programs are compiled ahead in, at most."""
 
+FAILING = 3.0
+"""By which factor an estimate is off that counts as a failure."""
 
-_OTHER_RUNNERS = {
-    **dict.fromkeys(gpu_suites.SUITES, gpu_runner.run),
-    models.SUITE: models.run,
-    gpu_models.SUITE: gpu_models.run,
-}
-"""Suites that are no programs for a CPU."""
+_OF_A_GPU = ("rounds", "jobs", "skip_twins")
+_OF_A_CPU = {"repeats": Plan().repeats, "max_seconds": Plan().max_seconds, "no_idle_gate": False}
 
-
-@dataclass(frozen=True)
-class Settings:
-    """How a suite is run.
-
-    Attributes
-    ----------
-    options : how to fuse.
-    plan : how much to time.
-    idle_gate : whether to wait for an idle machine.
-    seed : of the inputs.
-    """
-
-    options: FuseOptions
-    plan: Plan = field(default_factory=Plan)
-    idle_gate: bool = True
-    seed: int = 0
+Checker = Callable[[Any], tuple[Report, dict[str, Call]]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of a suite."""
-    plan = Plan()
-    known = (*suites.SUITES, models.SUITE, *gpu_suites.SUITES, gpu_models.SUITE)
-    parser.add_argument("--suite", choices=known, metavar="SUITE", help=f"of {', '.join(known)} (default: {DEFAULT})")
-    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="workloads, labels or functions to keep")
-    parser.add_argument("--json", type=Path, metavar="PATH", help="also write everything to this file")
-    parser.add_argument("--repeats", type=int, default=plan.repeats, help="samples of a row (default: %(default)s)")
-    parser.add_argument(
-        "--max-seconds",
-        type=float,
-        default=plan.max_seconds,
-        help="time for the samples of a row (default: %(default)s)",
-    )
+    """Declare the options of suites."""
+    known = f"of {', '.join(suites.SUITES)} (default: {DEFAULT})"
+    parser.add_argument("--suite", nargs="+", choices=suites.SUITES, metavar="SUITE", help=known)
+    parser.add_argument("--device", choices=(CPU, CUDA), help="where (default: where the first suite is measured)")
+    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="workloads, labels or groups to keep")
+    parser.add_argument("--peers", nargs="+", metavar="NAME", help="rows beside ours (default: all)")
+    parser.add_argument("--results", type=Path, metavar="FOLDER", help=f"written to, for whole suites {RESULTS.name}/")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="for everything, shared among the workloads")
+    parser.add_argument("--commit", metavar="HASH", help="what is measured, in a copy without its repository")
     parser.add_argument("--seed", type=int, default=0, help="of the inputs (default: %(default)s)")
-    parser.add_argument("--no-idle-gate", action="store_true", help="do not wait until the machine is idle")
-    parser.add_argument(
-        "--skip-default", action="store_true", help=f"leave out the rows `{TVM_DEFAULT}`, which are slow"
-    )
-    gpu_runner.add_arguments(parser)
+    parser.add_argument("--skip-default", action="store_true", help=f"leave out the rows `{TVM_DEFAULT}`, as slow")
+    group = parser.add_argument_group("on a CPU")
+    default = "(default: %(default)s)"
+    group.add_argument("--repeats", type=int, default=_OF_A_CPU["repeats"], help=f"samples of a row {default}")
+    group.add_argument("--max-seconds", type=float, default=_OF_A_CPU["max_seconds"], help=f"for these {default}")
+    group.add_argument("--no-idle-gate", action="store_true", help="do not wait until the machine is idle")
+    group = parser.add_argument_group("on a GPU")
+    rounds = device.GpuPlan().rounds
+    group.add_argument("--rounds", type=int, metavar="N", help=f"turns of every row (default: {rounds})")
+    group.add_argument("--jobs", type=int, metavar="J", help="processes that compile ahead (default: none)")
+    group.add_argument("--skip-twins", action="store_true", help="do not compare small shapes of ours with the oracle")
 
 
-def run(
-    args: argparse.Namespace,
-    peers: Mapping[str, Form] = PEERS,
-    options: FuseOptions | None = None,
-    entries: Sequence[Job] = (),
-) -> int:
-    """Measure a suite, print its tables and goals, and write them where `--json` says.
+@dataclass(frozen=True)
+class Chosen:
+    """A suite, as it is asked for: its entries and its rows."""
+
+    name: str
+    entries: Sequence[Any]
+    rows: Mapping[str, Any]
+
+
+def run(args: argparse.Namespace, options: FuseOptions | None = None, jobs: Sequence[Job] = ()) -> int:
+    """Measure suites, print their tables and goals, and write what is found.
 
     Parameters
     ----------
     args : what the parser of `add_arguments` gives.
-    peers : the rows of a suite for the CPU.
-    options : how to fuse; those of the environment by default.
-    entries : what to measure in place of a suite.
+    options : how to fuse on a CPU; those of the environment by default.
+    jobs : what to measure in place of a suite.
 
     Returns
     -------
-    exit_code : 1 when a row was wrong or failed, or a program could not be measured at all, which is told with the
-        reason and does not stop the others; else 0. Goals that are not met do not count.
+    exit_code : 1 when a row of ours was wrong or failed, or an estimate is off by more than `FAILING`; else 0. A peer
+        that fails is a row with its reason, and goals that are not met do not count.
 
     Raises
     ------
-    WorkloadError
-        When `--only` names something that is not in the suite.
-    OptionError
-        When a number is not positive, the file of `--json` cannot be written, or an option is not one of the suite.
+    WorkloadError, OptionError
+        When `--only` or `--peers` names what there is not, a number is too small, an option is not one of the device,
+        a folder cannot be written, or torch is needed and missing.
+    InputError
+        When torch sees no GPU, and a suite needs one.
     """
-    if args.suite in _OTHER_RUNNERS:
-        return _OTHER_RUNNERS[args.suite](args)
-    suite = "given" if entries else args.suite or DEFAULT
-    gpu_runner.refuse_options(args)
-    settings = _settings(args, options or FuseOptions.from_environment())
-    chosen = entries or suites.entries(suite, args.only)
-    threads, target, console = environment.set_threads(), host_target(), table.console()
-    where = environment.describe(target, threads)
-    table.print_environment(console, where, gated=settings.idle_gate)
-    rows = {name: peer for name, peer in peers.items() if not (args.skip_default and name == TVM_DEFAULT)}
-    reports, failed = list[Report](), dict[str, str]()
-    for entry in chosen:
-        found = _measured(entry, target, settings, rows)
-        if isinstance(found, Report):
-            reports.append(found)
-            table.print_report(console, found)
-        else:
-            failed[entry.label] = found
-            console.print(f"{entry.label}: {found}", style="red", highlight=False, markup=False)
-        outcomes = goals.evaluate(suites.goals(suite), reports)
-        write_json(  # after every workload, so that a run that is stopped leaves the rest
-            args.json,
-            format=JSON_FORMAT,
-            suite=suite,
-            environment=dataclasses.asdict(where),
-            settings=dataclasses.asdict(settings),
-            workloads=[{**dataclasses.asdict(report), "delivered": report.delivered} for report in reports],
-            failed=failed,
-            goals=[dataclasses.asdict(outcome) for outcome in outcomes],
-        )
-    if outcomes:
-        table.print_goals(console, outcomes)
-    return 0 if not failed and all(report.sound for report in reports) else 1
+    deadline = time.monotonic() + args.seconds
+    names = [GIVEN] if jobs else [*dict.fromkeys(args.suite or [DEFAULT])]
+    where = args.device or (CPU if jobs or names[0] in suites.ON_CPU else CUDA)
+    _refuse(args, names, where)
+    fusing = options or FuseOptions.from_environment()
+    chosen = [_chosen(name, where, args, jobs) for name in names]
+    peers.known(args.peers, {row for one in chosen for row in one.rows})
+    moving = bool(set(names) & {*suites.MOVING})
+    place = device.cpu(args) if where == CPU else device.cuda(args, moving)
+    table.print_environment(table.console(), place)
+    chosen = [replace(one, rows=peers.chosen(args.peers, one.rows)) for one in chosen]
+    ahead = {one.name: (suites.spread(one.entries), one.rows) for one in chosen if one.name in suites.KERNELS}
+    sound = True
+    with compiled_ahead(ahead, args.jobs or 0, AHEAD * args.seconds, twins=not args.skip_twins) as ready:
+        for k, one in enumerate(chosen):
+            rows = ready.get(one.name, one.rows)
+            left = sum(len(other.entries) for other in chosen[k:])
+            until = time.monotonic() + (deadline - time.monotonic()) * len(one.entries) / max(1, left)
+            sound &= _measured(replace(one, rows=rows), place, fusing, args, until)
+    return 0 if sound else 1
 
 
-def _measured(entry: Job, target: Target, settings: Settings, peers: Mapping[str, Form]) -> Report | str:
-    """The tables of a workload, or why there are none."""
+def _refuse(args: argparse.Namespace, names: Sequence[str], where: str) -> None:
+    """Raise where options do not fit the suites or the device, before anything is measured."""
+    known = (GIVEN, *suites.ON_CPU) if where == CPU else suites.ON_GPU
+    if unknown := [name for name in names if name not in known]:
+        raise OptionError(f"suites for `{where}` among {', '.join(known)}", ", ".join(unknown), "--suite")
+    given = [name for name in _OF_A_GPU if getattr(args, name) not in (None, False)] if where == CPU else []
+    given += [name for name, value in _OF_A_CPU.items() if getattr(args, name) != value] if where == CUDA else []
+    if given:
+        option = f"--{given[0].replace('_', '-')}"
+        other = CUDA if where == CPU else CPU
+        raise OptionError(f"a suite for `{other}`, with this option", f"`{where}`", option, "leave it out")
+    if args.jobs is not None and args.jobs < 1:
+        raise OptionError("a number of processes", str(args.jobs), "--jobs", "pass 1 or more")
+    if not args.seconds > 0:
+        raise OptionError("a positive number", str(args.seconds), "--seconds")
+    if args.results is not None and not args.results.is_dir():
+        raise OptionError("a folder that exists", str(args.results), "--results")
+
+
+def _chosen(name: str, where: str, args: argparse.Namespace, jobs: Sequence[Job]) -> Chosen:
+    entries: Sequence[Any] = jobs
+    rows: Mapping[str, Any] = peers.CPU_PEERS
+    if name == suites.MODELS:
+        importlib.import_module("tvm_cascade.torch")  # where torch is missing, this says how to install it
+        entries, rows = suites.models(where == CUDA, args.only), MODEL_PEERS
+    elif not jobs:
+        entries = suites.entries(name, args.only)
+        rows = peers.CPU_PEERS if where == CPU else peers.of_suite(name)
+    rows = {row: peer for row, peer in rows.items() if not (args.skip_default and row == TVM_DEFAULT)}
+    return Chosen(name, entries, rows)
+
+
+def _measured(one: Chosen, place: Device, options: FuseOptions, args: argparse.Namespace, until: float) -> bool:
+    """Measure, print and write a suite; whether it is sound."""
+    bench: Checker = Bench(place, one.rows, args.seed, twins=not args.skip_twins)
+    if one.name == suites.MODELS:
+        bench = ModelBench(place, one.rows, args.seed)
+    elif place.name == CPU and one.name not in suites.KERNELS:
+        bench = CpuBench(place, one.rows, options, args.seed)
+    shown = table.console()
+    whole = not (args.only or args.peers or one.name == GIVEN)
+    folder = args.results or (RESULTS if whole else None)
+    settings = {**place.settings, "seed": args.seed, "options": dataclasses.asdict(options)}
+    found = Result(one.name, _command(one.name, place, args), place.environment, settings, ())
+    before = load(path) if (path := found.path(RESULTS)).exists() else None
+    order, reports = [entry.label for entry in one.entries], dict[str, Report]()
+    for entry in suites.spread(one.entries) if math.isfinite(until) else one.entries:
+        if time.monotonic() <= until:
+            reports[entry.label] = report_of(entry, bench, place, one.rows)
+            table.print_report(shown, reports[entry.label])
+        left = tuple(label for label in order if label not in reports)
+        found = replace(found, reports=tuple(reports[label] for label in order if label in reports), left_out=left)
+        if folder is not None:  # after every workload, so that a run that is stopped leaves the rest
+            found.save(folder)
+    table.print_means(shown, goals.means(found.reports))
+    table.print_goals(shown, goals.outcomes(one.name, found.reports))
+    if found.left_out:
+        shown.print(f"out of time: {', '.join(found.left_out)}", style="yellow", highlight=False, markup=False)
+    for label, share in slower(before, found) if before is not None else ():
+        shown.print(f"{one.name}: {label} takes {share:.3f} of the stored time (over {SLOWER:g})", style="yellow")
+    off = [(report.misjudged or 0.0, report.label) for report in found.reports]
+    failing = sorted((one for one in off if one[0] > FAILING), reverse=True)
+    for factor, label in failing:
+        shown.print(f"{one.name}: FAILED: the estimate of {label} is off by {factor:.1f} times", style="bold red")
+    return not failing and all(report.sound for report in found.reports)
+
+
+def _command(suite: str, place: Device, args: argparse.Namespace) -> str:
+    """What measures a suite as it was measured here."""
+    words = ["python -m benchmarks --suite", suite, "--device", place.name]
+    words += ["--peers", *args.peers] if args.peers else []
+    words += ["--skip-twins"] if args.skip_twins else []
+    for name in ("rounds", "jobs"):
+        words += [f"--{name}", str(value)] if (value := getattr(args, name)) is not None else []
+    return " ".join(words)
+
+
+def report_of(entry: Any, bench: Checker, place: Device, rows: Mapping[str, Any]) -> Report:
+    """The table of a workload: checked, then timed; what fails is a row with its reason."""
     try:
-        return measure_entry(entry, target, settings, peers)
-    except Exception as error:  # one program that cannot be built or evaluated must not hide the others
-        return told(error)
+        with waiting(f"{entry.label}: compiling and checking"):
+            report, calls = bench(entry)
+    except Exception as error:  # one program that cannot be built must not hide the others
+        note = f"no program: {told(error)}"
+        return Report(entry.label, tuple(TimedRow(name, Status.FAILED, note) for name in rows))
+    timings = place.time(entry.label, calls)
+    del calls
+    place.free()
+    return replace(report, rows=tuple(_timed(row, timings.get(row.name)) for row in report.rows))
 
 
-def measure_entry(entry: Job, target: Target, settings: Settings, peers: Mapping[str, Form] = PEERS) -> Report:
-    """Check every row of a workload, then time those that passed."""
-    with waiting(f"{entry.label}: deriving, compiling and checking"):
-        case = Case(entry, settings.options, target, settings.seed)
-        checked = check(case, peers)
-    calls = {name: program.call for name, program in checked.runnable.items()}
-    gate = IdleGate(enabled=settings.idle_gate)
-    with waiting(lambda: f"{entry.label}: timing{gate.told}"):
-        timings = measure(calls, settings.plan, gate)
-    return Report(
-        label=entry.label,
-        source=entry.source,
-        shape=dict(entry.shape),
-        dtype=entry.dtype,
-        flops=entry.flops(),
-        bytes=entry.bytes(),
-        decisions=tuple(
-            Decided(str(one.reason.verdict), one.reason.code, one.reason.detail, str(one.estimate or "") or None)
-            for one in case.outcome.decisions
-        ),
-        fuse_seconds=case.fuse_seconds,
-        baseline=checked.baseline,
-        blind_to=checked.blind_to,
-        rows=tuple(TimedRow(**vars(row), timing=timings.get(row.name)) for row in checked.rows),
-    )
+def _timed(row: TimedRow, found: Timing | Exception | None) -> TimedRow:
+    if isinstance(found, Exception):
+        return replace(row, status=Status.FAILED, note=f"while timed: {told(found)}")
+    return replace(row, timing=found)
 
 
-def _settings(args: argparse.Namespace, options: FuseOptions) -> Settings:
-    for option in ("repeats", "max_seconds"):
-        if not getattr(args, option) > 0:
-            raise OptionError("a positive number", str(getattr(args, option)), f"--{option.replace('_', '-')}")
-    check_files(json=args.json)
-    plan = Plan(args.repeats, args.max_seconds)
-    return Settings(options, plan, not args.no_idle_gate, args.seed)
+@dataclass(frozen=True)
+class CpuBench:
+    """What the tables of programs on a CPU share.
+
+    Attributes
+    ----------
+    device, peers, seed : where, which rows, and of which inputs.
+    options : how to fuse.
+    """
+
+    device: Device
+    peers: Mapping[str, Form]
+    options: FuseOptions
+    seed: int = 0
+
+    def __call__(self, entry: Entry | Job) -> tuple[Report, dict[str, Call]]:
+        """The table of a program without times, and the calls of the rows that passed."""
+        job: Job = entry.workload if isinstance(entry, Entry) else entry
+        case = Case(job, self.options, self.device.target, self.seed)
+        checked = check(case, self.peers)
+        report = Report(
+            label=entry.label,
+            rows=tuple(TimedRow(**vars(row)) for row in checked.rows),
+            groups=entry.groups if isinstance(entry, Entry) else (),
+            source=job.source,
+            shape=dict(job.shape),
+            dtype=job.dtype,
+            flops=job.flops(),
+            bytes=job.bytes(),
+            decisions=tuple(
+                Decided(str(one.reason.verdict), one.reason.code, one.reason.detail, str(one.estimate or "") or None)
+                for one in case.outcome.decisions
+            ),
+            fuse_seconds=case.fuse_seconds,
+            baseline=checked.baseline,
+            blind_to=checked.blind_to,
+        )
+        return report, {name: program.call for name, program in checked.runnable.items()}

@@ -14,8 +14,7 @@ from rich.table import Table
 
 from benchmarks import suites
 from benchmarks.commands import command
-from benchmarks.gpu import suites as gpu_suites
-from benchmarks.suites import selected
+from benchmarks.suites.entry import Entry
 from tvm_cascade.cli import tune
 from tvm_cascade.cli.arguments import console
 from tvm_cascade.corpus import workloads
@@ -71,12 +70,12 @@ _OF_GPU_SUITES: Mapping[str, tuple[str, ...]] = {
 
 def _gpu() -> Iterator[Workload]:
     for suite, labels in _OF_GPU_SUITES.items():
-        yield from (entry.workload for entry in gpu_suites.entries(suite, labels))
+        yield from (entry.workload for entry in suites.entries(suite, labels))
 
 
 _OWN: Mapping[str, Callable[[], Iterator[Workload]]] = {"tuning-cpu": _cpu, "tuning-gpu": _gpu}
 
-SUITES = (*_OWN, *suites.SUITES, *gpu_suites.SUITES)
+SUITES = (*_OWN, *(name for name in suites.SUITES if name != suites.MODELS))
 """Those that are measured too."""
 
 
@@ -93,12 +92,10 @@ def entries(suite: str, only: Sequence[str] = ()) -> list[Workload]:
     WorkloadError
         When there is no such suite, or something in `only` is not in it.
     """
-    if suite in gpu_suites.SUITES:
-        return [entry.workload for entry in gpu_suites.entries(suite, only)]
-    if suite in suites.SUITES:
-        return suites.entries(suite, only)
-    own = {name: lambda made=made: list(made()) for name, made in _OWN.items()}
-    return selected(own, suite, only, lambda job: (job.label, job.name))
+    if suite not in _OWN:
+        return [entry.workload for entry in suites.entries(suite, only)]
+    found = [Entry(job.label, job) for job in _OWN[suite]()]
+    return [entry.workload for entry in suites.selected(suite, found, only)]
 
 
 def table(found: Sequence[tuple[str, FunctionTuning]]) -> Table:

@@ -13,7 +13,7 @@ from functools import cache, partial
 from tvm import tirx
 from tvm.target import Target
 
-from benchmarks.gpu import suites
+from benchmarks import suites
 from tvm_cascade.corpus.programs.normed import Normed
 from tvm_cascade.corpus.workload import Workload
 from tvm_cascade.devices.cards import H200
@@ -59,7 +59,7 @@ Build = Callable[[], tirx.PrimFunc]
 Lowering = Callable[[], Iterator[Lowered]]
 """Gives a program lowered in its plan, and then in other geometries."""
 
-GROUPS = ("tests", "records", *suites.SUITES)
+GROUPS = ("tests", "records", *suites.KERNELS)
 
 
 @cache

@@ -26,7 +26,7 @@ import numpy as np
 import tvm
 
 import tvm_cascade
-from benchmarks.gpu import suites
+from benchmarks import suites
 from tvm_cascade.corpus import workloads
 from tvm_cascade.corpus.workload import Workload
 from tvm_cascade.evaluate import oracle, tolerance

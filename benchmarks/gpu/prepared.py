@@ -20,6 +20,7 @@ class Prepared:
     output : from that to the output; of attention as [batch, head, position, feature].
     poison : fills the output with NaN where it is known before the run.
     configuration : how the kernel is cut, or which one it is; empty where that is not known.
+    estimate : what the cost model says that it takes, in seconds; None where it says nothing.
     ahead_seconds : that the program took to compile ahead, in another process.
     """
 
@@ -27,6 +28,7 @@ class Prepared:
     output: Callable[[Any], Any]
     poison: Callable[[], object]
     configuration: Callable[[], str] = str
+    estimate: Callable[[], float | None] = lambda: None
     ahead_seconds: float = 0.0
 
 

@@ -14,6 +14,7 @@ from tvm.s_tir import dlight
 from benchmarks.gpu.prepared import Prepared
 from benchmarks.gpu.problem import unwritten
 from benchmarks.gpu.problems import AnyProblem
+from benchmarks.record import OURS, OURS_CUDA_CORES
 from tvm_cascade.corpus.forms import Absent
 from tvm_cascade.driver.cuda_compiler import cuda_compiler
 from tvm_cascade.driver.targets import resolve_target
@@ -32,11 +33,12 @@ class Code:
     Attributes
     ----------
     executable : its `main` is the program.
-    configuration : see `Prepared`.
+    configuration, estimate : see `Prepared`.
     """
 
     executable: Any
     configuration: Callable[[], str]
+    estimate: Callable[[], float | None] = lambda: None
 
 
 def _fused(func: tirx.PrimFunc, **options: bool) -> Code:
@@ -46,8 +48,12 @@ def _fused(func: tirx.PrimFunc, **options: bool) -> Code:
     def lowering() -> str:
         return "; ".join([*map(_lowering, compiled.report.functions), *allowed])
 
+    def estimate() -> float | None:
+        steps = [step.microseconds for function in compiled.report.functions for step in function.plan]
+        return sum(steps) * 1e-6 if steps else None
+
     # The function itself: what `Compiled` asks of every argument takes the host longer than a short kernel the device.
-    return Code(compiled.runtime_module, lowering)
+    return Code(compiled.runtime_module, lowering, estimate)
 
 
 def _lowering(function: FunctionReport) -> str:
@@ -65,7 +71,7 @@ def _default(func: tirx.PrimFunc) -> Code:
         return Code(tvm.compile(dlight.ApplyDefaultSchedule(*rules)(mod), target=target), lambda: "dlight")
 
 
-OURS, OURS_CUDA_CORES, TVM_DEFAULT = "ours", "ours-cuda-cores", "tvm-default"
+TVM_DEFAULT = "tvm-default"
 
 COMPILERS: Mapping[str, Callable[..., Code]] = {
     TVM_DEFAULT: _default,
@@ -92,10 +98,15 @@ def tvm_default(problem: AnyProblem) -> Prepared | Absent:
 
 def _compiled(name: str, problem: AnyProblem, **options: bool) -> Prepared:
     code = COMPILERS[name](problem.func, **options)
-    return filling(problem, code.executable["main"], code.configuration)
+    return filling(problem, code.executable["main"], code.configuration, code.estimate)
 
 
-def filling(problem: AnyProblem, function: Callable[..., object], configuration: Callable[[], str]) -> Prepared:
+def filling(
+    problem: AnyProblem,
+    function: Callable[..., object],
+    configuration: Callable[[], str],
+    estimate: Callable[[], float | None] = lambda: None,
+) -> Prepared:
     """A row whose runs fill one output."""
     output = problem.empty_output()
     arguments = [*problem.inputs, output]
@@ -104,4 +115,5 @@ def filling(problem: AnyProblem, function: Callable[..., object], configuration:
         function(*arguments)
         return output
 
-    return Prepared(run, problem.as_operand, lambda: output.fill_(unwritten(output.dtype)), configuration)
+    poison = partial(output.fill_, unwritten(output.dtype))
+    return Prepared(run, problem.as_operand, poison, configuration, estimate)

@@ -16,8 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.commands import command
-from benchmarks.gpu import device
-from benchmarks.gpu.timing import DeviceClock
+from benchmarks.device import DeviceClock, torch_on_gpu
 from benchmarks.products import trial
 from benchmarks.products.trial import EAGER, OURS, Found
 from tvm_cascade.cli.arguments import console
@@ -90,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
     for name, least in (("count", 1), ("jobs", 1), ("seed", 0)):
         if getattr(args, name) < least:
             raise InputError(f"{least} or more", str(getattr(args, name)), name)
-    torch = device.torch_on_gpu("random programs with products")
+    torch = torch_on_gpu("random programs with products")
     seeds = range(args.seed, args.seed + args.count)
     with turned_off(), TemporaryDirectory() as folder, waiting("programs are compiled"):
         built = trial.built_ahead(seeds, args.jobs, Path(folder))

@@ -19,8 +19,8 @@ import tvm
 from numpy.typing import NDArray
 from tvm import tirx
 
+from benchmarks.device import Clock, GpuPlan, measure
 from benchmarks.gpu.problem import as_array, as_tensor
-from benchmarks.gpu.timing import Clock, GpuPlan, measure
 from benchmarks.products.case import Extents, ProductCase
 from benchmarks.products.composition import compose
 from benchmarks.products.grammar import draw

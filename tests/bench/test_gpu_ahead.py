@@ -9,21 +9,18 @@ import pytest
 import tvm
 from tvm import tirx
 
-from benchmarks.gpu import ahead, check, peers, suites, tvm_peers
-from benchmarks.gpu import runner as gpu_runner
-from benchmarks.gpu.entry import GpuEntry
-from benchmarks.gpu.peers import OURS
+from benchmarks import ahead, peers, suites
+from benchmarks.gpu import check, tvm_peers
 from benchmarks.gpu.prepared import Prepared
 from benchmarks.gpu.problems import AnyProblem, problem_class
 from benchmarks.gpu.row_problem import RowProblem
-from tvm_cascade.errors import OptionError
-
-from .test_gpu_runner import parse
+from benchmarks.record import OURS
+from benchmarks.suites.entry import Entry
 
 torch = pytest.importorskip("torch")
 
 
-def small() -> GpuEntry:
+def small() -> Entry:
     (entry,) = suites.entries("variance", ["V1"])
     return dataclasses.replace(entry, workload=check.twin(entry.workload))
 
@@ -34,7 +31,7 @@ def refused(problem: AnyProblem) -> Prepared:
 
 def test_a_library_takes_the_place_of_the_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def for_the_cpu(func: tirx.PrimFunc) -> tvm_peers.Code:
-        return tvm_peers.Code(tvm.compile(func, target="llvm"), lambda: "a loop")
+        return tvm_peers.Code(tvm.compile(func, target="llvm"), lambda: "a loop", lambda: 2e-6)
 
     entry = small()
     monkeypatch.setattr(tvm_peers, "COMPILERS", {OURS: for_the_cpu})
@@ -43,7 +40,7 @@ def test_a_library_takes_the_place_of_the_compiler(tmp_path: Path, monkeypatch: 
     problem = problem_class(entry.workload).drawn(torch, entry.workload, "cpu", seed=0)
     prepared = ahead._with({ahead._key(OURS, entry.workload): ready}, OURS, refused)(problem)
     assert isinstance(prepared, Prepared)
-    assert prepared.configuration() == "a loop"
+    assert (prepared.configuration(), prepared.estimate()) == ("a loop", 2e-6)
     assert prepared.ahead_seconds > 0
     assert check.Exact(problem).judge(check.result(prepared)).ok
 
@@ -69,12 +66,17 @@ def test_what_fails_ahead_is_left_to_the_bench() -> None:
 
     (listed,) = suites.entries("variance", ["V1"])
     problem = RowProblem.drawn(torch, entry.workload, "cpu", seed=0)
-    with ahead.compiled_ahead({peers.INDUCTOR: prepare, OURS: prepare}, "variance", [listed], jobs=2) as rows:
-        for row in rows.values():
+    suite = {"variance": ([listed], {peers.INDUCTOR: prepare, OURS: prepare})}
+    with ahead.compiled_ahead(suite, jobs=2) as ready:
+        for row in ready["variance"].values():
             row(problem)
     assert seen == [problem, problem]
 
 
-def test_jobs_are_at_least_one() -> None:
-    with pytest.raises(OptionError, match="--jobs"):
-        gpu_runner.run(parse("--suite", "row", "--jobs", "0"))
+def test_what_takes_too_long_is_left_to_the_bench(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[AnyProblem] = []
+    (listed,) = suites.entries("variance", ["V1"])
+    suite = {"variance": ([listed], {OURS: lambda problem: seen.append(problem)})}
+    with ahead.compiled_ahead(suite, jobs=1, seconds=0.0) as ready:
+        ready["variance"][OURS](RowProblem.drawn(torch, small().workload, "cpu", seed=0))
+    assert len(seen) == 1

@@ -6,7 +6,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from benchmarks.gpu import check, formula, suites
+from benchmarks import suites
+from benchmarks.gpu import check, formula
 from benchmarks.gpu import problem as problems
 from benchmarks.gpu.problem import Problem, as_array, as_tensor
 from tvm_cascade.corpus import workloads

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from benchmarks.gpu import check, flashinfer_peer, suites, torch_peers, tvm_peers
-from benchmarks.gpu.peers import PEERS, of_suite
+from benchmarks import suites
+from benchmarks.gpu import check, flashinfer_peer, torch_peers, tvm_peers
 from benchmarks.gpu.prepared import Prepared
 from benchmarks.gpu.problem import Problem
 from benchmarks.gpu.problems import problem_class
+from benchmarks.peers import ATTENTION_PEERS, of_suite
 from tvm_cascade.corpus import workloads
 from tvm_cascade.corpus.forms import Absent
 from tvm_cascade.driver.targets import resolve_target
@@ -30,13 +31,13 @@ def problem(name: str, length: int = 48) -> Problem:
 
 @pytest.mark.parametrize("name", ["PF_ALIBI", "PF_SOFTCAP", "PF_WINDOWED"])
 def test_sdpa_has_no_form_of_some_scores(name: str) -> None:
-    found = PEERS["cudnn"](problem(name))
+    found = ATTENTION_PEERS["cudnn"](problem(name))
     assert isinstance(found, Absent) and "soft cap" in found.reason
 
 
 @pytest.mark.parametrize("name", ["tvm-default", "ours-cuda-cores"])
 def test_slow_programs_only_run_at_the_smallest_size(name: str) -> None:
-    found = PEERS[name](problem("H1"))
+    found = ATTENTION_PEERS[name](problem("H1"))
     assert isinstance(found, Absent) and "smallest" in found.reason
 
 
@@ -67,7 +68,7 @@ def test_sdpa_computes_the_workload(name: str) -> None:
 def test_what_torch_compiles_computes_the_workload(peer: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "compile", lambda function, **options: function)
     job = problem(name)
-    prepared = PEERS[peer](job)
+    prepared = ATTENTION_PEERS[peer](job)
     assert isinstance(prepared, Prepared)
     judged = check.Exact(job).judge(check.result(prepared))
     assert judged.ok, judged.message

@@ -4,33 +4,29 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-from collections.abc import Callable
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 
-from benchmarks import runner
-from benchmarks.gpu import check, device, goals, memory, peers, suites, torch_peers, tvm_peers
-from benchmarks.gpu import runner as gpu_runner
-from benchmarks.gpu.cells import row_cells, row_columns
-from benchmarks.gpu.entry import GpuEntry
-from benchmarks.gpu.memory import Memory
-from benchmarks.gpu.peers import OURS, OURS_CUDA_CORES, ROW_PEERS
+from benchmarks import suites
+from benchmarks.environment import Memory
+from benchmarks.gpu import check, torch_peers, tvm_peers
 from benchmarks.gpu.prepared import Prepared, allocating
 from benchmarks.gpu.problem import as_array, as_tensor
 from benchmarks.gpu.problems import problem_class
 from benchmarks.gpu.row_problem import RowProblem
 from benchmarks.gpu.rows import Bench
-from benchmarks.gpu.timing import GpuPlan
+from benchmarks.peers import ROW_PEERS
+from benchmarks.record import OURS, OURS_CUDA_CORES
+from benchmarks.runner import report_of
+from benchmarks.suites.entry import Entry
+from benchmarks.table import console, print_report
 from tvm_cascade.corpus.check import Status
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.tuning.compilation import compile
 
-from .test_gpu_runner import HERE, FakeClock, parse, timed
+from .fakes import FakeClock, fake_device
 
 torch = pytest.importorskip("torch")
 
@@ -43,7 +39,7 @@ ENTRIES = {
 }
 
 
-def small(name: str) -> GpuEntry:
+def small(name: str) -> Entry:
     suite, label = ENTRIES[name]
     (entry,) = suites.entries(suite, [label])
     return dataclasses.replace(entry, workload=entry.workload.with_shape(rows=7, length=40))
@@ -78,62 +74,16 @@ def reference(problem: RowProblem, factor: float = 1.0) -> Prepared:
 
 def test_a_table_of_rows_has_bytes_and_shares(capsys: pytest.CaptureFixture[str]) -> None:
     rows = {"eager": reference, "wrong": lambda problem: reference(problem, 1.1), OURS: reference}
-    bench = Bench(torch, "cpu", rows, FakeClock(1e-6), GpuPlan(rounds=4), memory=Memory(2.0**30, 2.0**30))
-    report = bench.report(small("softmax"))
+    place = fake_device(torch, FakeClock(1e-6), Memory(2.0**30, 2.0**30))
+    report = report_of(small("softmax"), Bench(place, rows), place, rows)
     assert [row.status for row in report.rows] == [Status.TIMED, Status.WRONG, Status.TIMED]
     seconds = 2 * 7 * 40 * 4 / 2**30
     assert report.limit_s == seconds and report.share(OURS) == seconds / 1e-6
-    assert row_columns([report])[2:4] == ["GB/s", "of limit"]
-    assert all(len(row_cells(report, row)) == len(row_columns([report])) for row in report.rows)
-    assert row_cells(report, report.rows[2])[2] == f"{2 * 7 * 40 * 4 / 1e-6 / 1e9:.0f}"
-
-
-def test_a_written_byte_costs_what_a_copy_takes_beside_reading() -> None:
-    program = small("softmax").workload.program  # reads as much as it writes
-    assert Memory(2.0**42, 2.0**41).seconds(program) == program.compulsory_bytes / 2**41
-    assert Memory(2.0**42, 2.0**41).seconds(small("variance").workload.program) < program.compulsory_bytes / 2**42
-
-
-def test_bandwidths_are_the_best_of_some_runs() -> None:
-    class Slower(FakeClock):
-        def seconds(self, run: Callable[[], Any], runs: int) -> list[float]:
-            return [1e-3 * (k + 1) for k in range(runs)]
-
-    vector = SimpleNamespace(sum=lambda: None, copy_=lambda other: None)
-    stub = SimpleNamespace(randn=lambda *_, **__: vector, empty_like=lambda _: vector)
-    found = memory.measured(stub, Slower(), "cpu")
-    assert found == Memory(4 * 2**30 / 2e-3, 8 * 2**30 / 2e-3), "the first run warms up"
-
-
-@pytest.mark.parametrize(("limit", "met"), [(1.9e-3, True), (1.0e-3, False)])
-def test_shares_are_judged_on_each_workload(limit: float, met: bool) -> None:
-    reports = [
-        dataclasses.replace(timed("x", {OURS: 2e-3}, suites.STREAMED), limit_s=limit),
-        dataclasses.replace(timed("y", {OURS: 2e-3}, suites.STREAMED), limit_s=1.95e-3),
-        dataclasses.replace(timed("z", {OURS: 2e-3}, suites.SHORT), limit_s=1e-6),
-    ]
-    (outcome,) = goals.evaluate("s", reports, [goals.ShareGoal("s", suites.STREAMED, 0.9)])
-    assert outcome.met is met and "of 2" in outcome.figure
-    (outcome,) = goals.evaluate("s", [], [goals.ShareGoal("s", suites.STREAMED, 0.9)])
-    assert outcome.met is None
-
-
-def test_a_whole_run_of_rows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(device, "torch_on_gpu", lambda suite: torch)
-    monkeypatch.setattr(device, "describe", lambda *_: HERE)
-    monkeypatch.setattr(device, "DEVICE", "cpu")
-    monkeypatch.setattr(gpu_runner, "DeviceClock", lambda _: FakeClock())
-    monkeypatch.setattr(gpu_runner, "measured", lambda *_: Memory(4.3e12, 4.2e12))
-    monkeypatch.setattr(peers, "chosen", lambda names, known: {"inductor": reference, OURS: reference})
-    found = [small("inertia"), small("variance")]
-    monkeypatch.setattr(suites, "entries", lambda suite, only: found)
-    path = tmp_path / "B.md"
-    assert runner.run(parse("--suite", "inertia", "--markdown", str(path))) == 0
-    shown, text = capsys.readouterr().out, path.read_text()
-    for told in ("4300 GB/s read by a sum", "of limit", "at least 1.2× over inductor"):
-        assert told in shown and told in text
+    print_report(console(), report)
+    shown = capsys.readouterr().out
+    for told in ("GB/s", "of limit", f"{2 * 7 * 40 * 4 / 1e-6 / 1e9:.4g}", f"{seconds / 1e-6:.0%}"):
+        assert told in shown
+    assert "TF/s" not in shown and "estimate" not in shown
 
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc")

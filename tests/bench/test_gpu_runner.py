@@ -1,57 +1,35 @@
-"""The GPU benchmark without a GPU: rows that fail keep their reason, turns alternate, files hold every row."""
+"""The GPU benchmark without a GPU: rows that fail keep their reason, turns alternate, every row is told and stored."""
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-import json
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from benchmarks import runner
-from benchmarks.environment import Environment
-from benchmarks.gpu import device, formula, goals, markdown, peers, suites
-from benchmarks.gpu import runner as gpu_runner
-from benchmarks.gpu.entry import GpuEntry
-from benchmarks.gpu.peers import OURS, of_suite
+from benchmarks import device, peers, runner, suites
+from benchmarks.device import DeviceClock, GpuPlan, bandwidths, in_turn, measure
+from benchmarks.environment import Memory
+from benchmarks.gpu import formula
 from benchmarks.gpu.prepared import Prepare, Prepared, allocating
 from benchmarks.gpu.problem import Problem
-from benchmarks.gpu.record import GpuEnvironment, GpuReport, GpuRow
 from benchmarks.gpu.rows import Bench
-from benchmarks.gpu.summary import BEST, WHOLE_SUITE, means
-from benchmarks.gpu.table import print_environment, print_means, print_report
-from benchmarks.gpu.timing import DeviceClock, GpuPlan, in_turn, measure
-from benchmarks.table import console
+from benchmarks.record import OURS, Report, load
+from benchmarks.runner import report_of
+from benchmarks.suites.entry import Entry
 from tvm_cascade.cli.timing import Timing
 from tvm_cascade.corpus import workloads
 from tvm_cascade.corpus.check import Status
 from tvm_cascade.corpus.forms import Absent
 from tvm_cascade.errors import InputError, OptionError
 
+from .fakes import FakeClock, fake_device, parse
+
 torch = pytest.importorskip("torch")
-
-HERE = GpuEnvironment(
-    "NVIDIA Test", "580.1", "sm_90", 132, 50 * 2**20, "13.0", "91900",
-    Environment("Xeon", 2, 2, "cuda", {"torch": "2.11", "flashinfer-python": None}, "abc123", "2026-11-21"),
-)  # fmt: skip
-
-
-class FakeClock:
-    """Runs each program once for its side effects, and says that it took so many seconds."""
-
-    def __init__(self, seconds: float = 1e-3) -> None:
-        self.taken, self.turns = seconds, list[Callable[[], Any]]()
-
-    def seconds(self, run: Callable[[], Any], runs: int) -> list[float]:
-        self.turns.append(run)
-        run()
-        return [self.taken] * runs
 
 
 def eager(factor: float = 1.0) -> Prepare:
@@ -72,23 +50,24 @@ def absent(problem: Problem) -> Absent:
     return Absent("it has no such mask")
 
 
-def entry(name: str = "PF_CAUSAL", length: int = 40) -> GpuEntry:
-    return GpuEntry(name.lower(), workloads.get(name).cpu.with_length(length), ("small",), True)
+def entry(name: str = "PF_CAUSAL", length: int = 40) -> Entry:
+    return Entry(name.lower(), workloads.get(name).cpu.with_length(length), ("small",), True)
 
 
-def bench(peers: dict[str, Prepare], clock: FakeClock | None = None) -> Bench:
-    return Bench(torch, "cpu", peers, clock or FakeClock(), GpuPlan(rounds=4))
+def found_by(peers: dict[str, Prepare], of: Entry | None = None, clock: FakeClock | None = None) -> Report:
+    place = fake_device(torch, clock)
+    return report_of(of or entry(), Bench(place, peers), place, peers)
 
 
 ROWS: dict[str, Prepare] = {"right": eager(), "wrong": eager(1.1), "broken": raising, "none": absent, OURS: eager()}
 
 
 @pytest.fixture(scope="module")
-def report() -> GpuReport:
-    return bench(ROWS).report(entry())
+def report() -> Report:
+    return found_by(ROWS)
 
 
-def test_every_row_is_told_and_only_right_ones_are_timed(report: GpuReport) -> None:
+def test_every_row_is_told_and_only_right_ones_are_timed(report: Report) -> None:
     assert [row.name for row in report.rows] == list(ROWS)
     statuses = [Status.TIMED, Status.WRONG, Status.FAILED, Status.ABSENT, Status.TIMED]
     assert [row.status for row in report.rows] == statuses
@@ -99,7 +78,7 @@ def test_every_row_is_told_and_only_right_ones_are_timed(report: GpuReport) -> N
     assert report.sound, "a peer's failure is none of ours"
 
 
-def test_ours_is_also_run_again_and_compared_with_the_oracle(report: GpuReport) -> None:
+def test_ours_is_also_run_again_and_compared_with_the_oracle(report: Report) -> None:
     right, own = report.rows[0], report.rows[-1]
     assert (right.reruns_equal, right.oracle_error) == (None, None)
     assert own.reruns_equal is True
@@ -107,7 +86,7 @@ def test_ours_is_also_run_again_and_compared_with_the_oracle(report: GpuReport) 
 
 
 def test_a_wrong_row_of_ours_fails_the_run() -> None:
-    found = bench({OURS: eager(1.1)}).report(entry())
+    found = found_by({OURS: eager(1.1)})
     assert found.rows[0].status is Status.WRONG and "on a small shape" in found.rows[0].note
     assert not found.sound
 
@@ -125,7 +104,7 @@ def test_ours_with_other_bits_in_further_runs_is_wrong() -> None:
 
         return allocating(problem, run)
 
-    (row,) = bench({OURS: moving}).report(entry()).rows
+    (row,) = found_by({OURS: moving}).rows
     assert row.status is Status.WRONG and row.reruns_equal is False and "other bits" in row.note
 
 
@@ -134,13 +113,13 @@ def test_an_output_that_is_not_written_is_wrong() -> None:
         output = torch.zeros_like(problem.q)
         return Prepared(lambda: output, lambda o: o, lambda: output.fill_(float("nan")))
 
-    (row,) = bench({"lazy": lazy}).report(entry()).rows
+    (row,) = found_by({"lazy": lazy}).rows
     assert row.status is Status.WRONG and "NaN" in row.note
 
 
 def test_without_a_reference_every_row_says_so() -> None:
     bad = dataclasses.replace(entry(), workload=workloads.get("attention_mask").cpu)
-    found = bench(ROWS).report(bad)
+    found = found_by(ROWS, bad)
     assert {row.status for row in found.rows} == {Status.FAILED}
     assert all("no reference" in row.note for row in found.rows) and not found.sound
 
@@ -186,156 +165,67 @@ def test_a_row_that_fails_while_timed_keeps_its_reason() -> None:
         def seconds(self, run: Callable[[], Any], runs: int) -> list[float]:
             raise RuntimeError("out of memory")
 
-    (row,) = bench({"right": eager()}, Failing()).report(entry()).rows
+    (row,) = found_by({"right": eager()}, clock=Failing()).rows
     assert row.status is Status.FAILED and row.note == "while timed: RuntimeError: out of memory"
 
 
-def timed(label: str, seconds: dict[str, float | None], *groups: str) -> GpuReport:
-    rows = tuple(
-        GpuRow(name, Status.ABSENT, "why not")
-        if s is None
-        else GpuRow(name, Status.TIMED, timing=Timing(s, s, s, 9, 1, None), max_error=1e-3, allowed=2e-3)
-        for name, s in seconds.items()
-    )
-    return GpuReport(label, groups, "", {"keys": 64}, "bfloat16", 10**9, 10**6, rows)
+def test_a_written_byte_costs_what_a_copy_takes_beside_reading() -> None:
+    ((softmax,), (variance,)) = suites.entries("row", ["softmax 1024 float32"]), suites.entries("variance", ["V1"])
+    copied, read = softmax.workload.program, variance.workload.program
+    assert Memory(2.0**42, 2.0**41).seconds(copied) == copied.compulsory_bytes / 2**41
+    assert Memory(2.0**42, 2.0**41).seconds(read) == (read.bytes_read + 3 * read.bytes_written) / 2**42
 
 
-REPORTS = [
-    timed("x", {"cudnn": 4e-3, "flash": 8e-3, "ours-cuda-cores": 1e-4, OURS: 2e-3}, "long"),
-    timed("y", {"cudnn": None, "flash": 1e-3, OURS: 2e-3}),
-    timed("z", {"cudnn": 3e-3, "flash": None, OURS: None}, "long"),
-]
+def test_bandwidths_are_the_best_of_some_runs() -> None:
+    class Slower(FakeClock):
+        def seconds(self, run: Callable[[], Any], runs: int) -> list[float]:
+            return [1e-3 * (k + 1) for k in range(runs)]
 
-
-def test_means_are_over_what_both_have_a_time_for() -> None:
-    assert REPORTS[0].best_peer == "cudnn" and REPORTS[1].best_peer == "flash"
-    found = {(mean.group, mean.peer): (round(mean.geomean, 9), mean.count) for mean in means(REPORTS)}
-    assert found["all", BEST] == (1.0, 2)  # 2 and 1/2
-    assert found["all", "cudnn"] == (2.0, 1) and found["all", "flash"] == (round(2**0.5, 9), 2)
-    assert found["long", BEST] == (2.0, 1)
-    assert not any(peer == "ours-cuda-cores" for _, peer in found)
-
-
-def test_goals_are_judged_by_their_figures() -> None:
-    wanted = [
-        goals.RatioGoal("s", "long", BEST, 2.0),
-        goals.RatioGoal("s", "all", BEST, 1.0, each=True),
-        goals.RatioGoal("s", "all", "flex", 1.0),
-        goals.RatioGoal("another", "all", BEST, 1.0),
-    ]
-    found = goals.evaluate("s", REPORTS, wanted)
-    assert [outcome.met for outcome in found] == [True, False, None]
-    assert found[1].figure.startswith("0.500")
-
-
-@pytest.mark.parametrize(("at_least", "met"), [(0.9, True), (1.1, False)])
-def test_rates_are_of_ours(at_least: float, met: bool) -> None:
-    flops = 2e-3 * 1e12  # of 2 ms
-    reports = [replace(REPORTS[0], flops=int(flops)), REPORTS[1]]
-    (outcome,) = goals.evaluate("s", reports, [goals.RateGoal("s", "x", at_least)])
-    assert outcome.met is met and outcome.figure == "1 TF/s"
-    (outcome,) = goals.evaluate("s", reports, [goals.RateGoal("s", "not measured", at_least)])
-    assert outcome.met is None
-
-
-@pytest.mark.parametrize(("seconds", "met"), [((3.0, 9.9), True), ((3.0, 10.0), False)])
-def test_the_slowest_compile_counts(seconds: tuple[float, float], met: bool) -> None:
-    reports = [
-        replace(one, rows=tuple(replace(row, compile_seconds=s if row.name == OURS else 99.0) for row in one.rows))
-        for one, s in zip(REPORTS, seconds, strict=False)
-    ]
-    (outcome,) = goals.evaluate("s", reports, [goals.CompileGoal("s", 10.0)])
-    assert outcome.met is met and "of 2" in outcome.figure
-
-
-def test_every_goal_is_about_what_there_is() -> None:
-    entries = {suite: suites.entries(suite) for suite in suites.SUITES}
-    for goal in goals.GOALS:
-        if isinstance(goal, goals.RateGoal):
-            assert goal.label in {one.label for one in entries[goal.suite]}
-        if isinstance(goal, goals.PairGoal):
-            assert {label for pair in goal.pairs for label in pair} <= {one.label for one in entries[goal.suite]}
-        if not isinstance(goal, (goals.RatioGoal, goals.ShareGoal)):
-            continue
-        assert goal.group in {group for one in entries[goal.suite] for group in (*one.groups, WHOLE_SUITE)}
-        if isinstance(goal, goals.RatioGoal):
-            assert goal.peer in (BEST, *of_suite(goal.suite))
-
-
-def test_markdown_holds_every_row_and_the_slower_ones(report: GpuReport) -> None:
-    reports = [*REPORTS, report]
-    text = markdown.section("mha", HERE, GpuPlan(), reports)
-    for one in reports:
-        for row in one.rows:
-            assert f"| {one.label} | {row.name} |" in text
-    for shown in ("NVIDIA Test", "580.1", "abc123", "flashinfer-python not installed", "0.500", "WRONG", "5 rounds"):
-        assert shown in text
-    assert "- none (pf_causal): it has no such mask" in text and "broken (pf_causal): FAILED: RuntimeError" in text
-    tables = [line for line in text.splitlines() if line.startswith("|")]
-    assert {line.count("|") for line in tables} == {7, 5, 10, 6}, "cells of a table are as many as its columns"
-
-
-def test_a_section_is_replaced_and_the_others_stay() -> None:
-    text = ""
-    for suite, body in (("prefill", "old"), ("mha", "kept"), ("prefill", "new")):
-        text = markdown.updated(text, suite, f"## {suite}\n\n{body}\n")
-    assert "old" not in text and text.index("# Benchmarks") < text.index("new") < text.index("kept")
-    assert markdown.updated(text, "prefill", "## prefill\n\nnew\n") == text
-
-
-def test_the_file_opens_with_a_table_of_its_sections() -> None:
-    told = (
-        "tvm-cascade 0.1.0; commit abc; 2026-11-21T19:15:51+00:00\n\n| all | best peer | 1.500 | 1.000 | 2.000 | 3 |\n"
-    )
-    text = markdown.updated("", "prefill", f"## prefill\n\n{told}")
-    text = markdown.updated(text, "mha", "## mha\n\nno row\n")
-    head = text.split("## prefill")[0]
-    assert "| [prefill](#prefill) | 3 | 1.500 | 1.000 | 2.000 | 2026-11-21 |\n| [mha](#mha) |  |" in head
-    assert markdown.indexed(text) == text and text.count("| suite |") == 1
-
-
-def test_the_terminal_shows_the_rows(report: GpuReport, capsys: pytest.CaptureFixture[str]) -> None:
-    shown = console()
-    print_environment(shown, HERE)
-    print_report(shown, report)
-    print_means(shown, means([report]))
-    text = capsys.readouterr().out
-    for word in (*ROWS, "NVIDIA Test", "it has no such mask", "reruns bitwise equal", "geomean"):
-        assert word in text
-
-
-def parse(*words: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    runner.add_arguments(parser)
-    return parser.parse_args(words)
-
-
-def test_json_and_markdown_are_written(tmp_path: Path, report: GpuReport) -> None:
-    files = [tmp_path / "out.json", tmp_path / "BENCHMARKS.md"]
-    args = parse("--suite", "mha", "--json", str(files[0]), "--markdown", str(files[1]))
-    gpu_runner.write(args, HERE, GpuPlan(), [report])
-    found = json.loads(files[0].read_text(), parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
-    assert found["environment"]["gpu"] == "NVIDIA Test" and found["environment"]["host"]["commit"] == "abc123"
-    assert [row["name"] for row in found["workloads"][0]["rows"]] == list(ROWS)
-    assert files[1].read_text().startswith("# Benchmarks")
+    vector = SimpleNamespace(sum=lambda: None, copy_=lambda other: None)
+    stub = SimpleNamespace(randn=lambda *_, **__: vector, empty_like=lambda _: vector)
+    found = bandwidths(stub, Slower(), "cpu")
+    assert found == Memory(4 * 2**30 / 2e-3, 8 * 2**30 / 2e-3), "the first run warms up"
 
 
 @pytest.mark.parametrize(("factor", "code"), [(1.0, 0), (1.1, 1)])
 def test_a_whole_run_prints_and_writes_everything(
     factor: float, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(device, "torch_on_gpu", lambda suite: torch)
-    monkeypatch.setattr(device, "describe", lambda *_: HERE)
-    monkeypatch.setattr(device, "DEVICE", "cpu")
-    monkeypatch.setattr(gpu_runner, "DeviceClock", lambda _: FakeClock())
-    monkeypatch.setattr(peers, "chosen", lambda names, known: {"cudnn": eager(), OURS: eager(factor)})
+    memory = Memory(4.3e12, 4.2e12)
+    monkeypatch.setattr(device, "cuda", lambda args, moving: fake_device(torch, memory=memory))
+    monkeypatch.setattr(peers, "of_suite", lambda suite: {"cudnn": eager(), "flash": absent, OURS: eager(factor)})
     monkeypatch.setattr(suites, "entries", lambda suite, only: [entry("H1"), entry("PF_ALIBI")])
-    path = tmp_path / "B.md"
-    assert runner.run(parse("--suite", "mha", "--markdown", str(path))) == code
-    shown, text = capsys.readouterr().out, path.read_text()
-    for label in ("h1", "pf_alibi", "each at least 1× over best peer"):
-        assert label in shown and label in text
-    assert ("WRONG" in text) == (code == 1)
+    assert runner.run(parse("--suite", "mha", "neptune", "--results", str(tmp_path))) == code
+    shown, stored = capsys.readouterr().out, load(tmp_path / "test" / "mha.json")
+    for told in ("h1", "pf_alibi", "each at least 1× over best peer", "4300 GB/s read by a sum", "of limit"):
+        assert told in shown
+    assert ("WRONG" in shown) == (code == 1) and "it has no such mask" in shown
+    assert [(report.label, report.sound) for report in stored.reports] == [("h1", not code), ("pf_alibi", not code)]
+    assert load(tmp_path / "test" / "neptune.json").command == "python -m benchmarks --suite neptune --device cpu"
+
+
+def test_what_there_is_no_time_for_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(device, "cuda", lambda args, moving: fake_device(torch))
+    words = ["--suite", "gemm", "mha", "--seconds", "1e-9", "--results", str(tmp_path)]
+    assert runner.run(parse(*words)) == 0
+    assert load(tmp_path / "test" / "mha.json").left_out == ("H1", "H2", "H3", "H4", "H5", "H6")
+    assert "out of time: H1" in capsys.readouterr().out
+
+
+def test_an_estimate_that_is_far_off_fails(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def estimated(seconds: float) -> Prepare:
+        return lambda problem: dataclasses.replace(eager()(problem), estimate=lambda: seconds)
+
+    monkeypatch.setattr(device, "cuda", lambda args, moving: fake_device(torch, FakeClock(1e-3)))
+    monkeypatch.setattr(suites, "entries", lambda suite, only: [entry("H1")])
+    for seconds, code in ((2.9e-3, 0), (3.1e-3, 1), (0.3e-3, 1)):
+        monkeypatch.setattr(peers, "of_suite", lambda suite, seconds=seconds: {OURS: estimated(seconds)})
+        assert runner.run(parse("--suite", "mha", "--results", str(tmp_path))) == code
+        assert ("the estimate of h1 is off by" in capsys.readouterr().out) == bool(code)
 
 
 def test_without_a_gpu_the_suite_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -355,9 +245,13 @@ def test_without_torch_the_suite_says_what_to_install(monkeypatch: pytest.Monkey
     [
         (["--suite", "prefill", "--rounds", "3"], "at least 4 rounds"),
         (["--suite", "prefill", "--peers", "cudmm"], "cudmm"),
-        (["--suite", "prefill", "--markdown", "/no/such/folder/B.md"], "--markdown"),
-        (["--suite", "smoke", "--peers", "cudnn"], "a suite for a GPU"),
-        (["--suite", "smoke", "--markdown", "B.md"], "a suite for a GPU"),
+        (["--suite", "prefill", "--results", "/no/such/folder"], "--results"),
+        (["--suite", "prefill", "--repeats", "3"], "a suite for `cpu`"),
+        (["--suite", "prefill", "smoke"], "suites for `cuda`"),
+        (["--suite", "prefill", "--device", "cpu"], "suites for `cpu`"),
+        (["--suite", "row", "--jobs", "0"], "--jobs"),
+        (["--suite", "row", "--seconds", "nan"], "--seconds"),
+        (["--suite", "smoke", "--rounds", "9"], "a suite for `cuda`"),
     ],
 )
 def test_bad_options_are_told_before_anything_runs(words: list[str], message: str) -> None:

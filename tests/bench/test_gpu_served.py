@@ -10,15 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.gpu import check, flashinfer_served, goals, peers, served_peers, suites, tvm_peers
-from benchmarks.gpu import served_suites as served
-from benchmarks.gpu.peers import OURS
+from benchmarks import goals, peers, suites
+from benchmarks.gpu import check, flashinfer_served, served_peers, tvm_peers
 from benchmarks.gpu.prepared import Prepared
 from benchmarks.gpu.problem import Problem, as_array
 from benchmarks.gpu.problems import problem_class
 from benchmarks.gpu.rows import Bench
 from benchmarks.gpu.served_problem import ServedProblem
-from benchmarks.gpu.timing import GpuPlan
+from benchmarks.record import OURS
+from benchmarks.runner import report_of
+from benchmarks.suites import served
 from tvm_cascade.corpus import workloads
 from tvm_cascade.corpus.check import Status
 from tvm_cascade.corpus.forms import Absent
@@ -30,7 +31,7 @@ from tvm_cascade.report.steps import StepReport
 
 torch = pytest.importorskip("torch")
 
-from .test_gpu_runner import FakeClock, timed  # noqa: E402  (which torch is needed for too)
+from .fakes import fake_device, timed  # noqa: E402  (which torch is needed for too)
 
 NAMES = [*workloads.names(source=workloads.SERVING), "DC_CAUSAL", "DC_ALIBI", "DC_GQA", "DC_SOFTCAP", "H7", "L7"]
 ATTENTIONS = [name for name in NAMES if not name.startswith(("product", "head", "normed", "mla_paged", "L7"))]
@@ -264,14 +265,13 @@ def test_keys_that_no_query_reads_are_no_traffic() -> None:
 
 
 def test_a_pair_goal_compares_two_workloads_of_ours() -> None:
-    goal = goals.PairGoal("decode", "pairs", (("b", "a"), ("c", "a")), 1.05)
+    goal = goals.pairs("pairs", (("b", "a"), ("c", "a")), 1.05)
     reports = [timed(label, {OURS: seconds, "cudnn": 9.0}) for label, seconds in (("a", 1.0), ("b", 1.04), ("c", 1.06))]
-    (outcome,) = goal.outcomes(reports)
-    assert outcome.met is False and "c" in outcome.figure and "of 2" in outcome.figure
-    (outcome,) = goal.outcomes(reports[:2])
-    assert outcome.met is True and "1.04" in outcome.figure
-    (outcome,) = goal.outcomes(reports[:1])
-    assert outcome.met is None
+    outcome = goal.outcome(reports)
+    assert outcome is not None and outcome.met is False and "c" in outcome.figure and "of 2" in outcome.figure
+    outcome = goal.outcome(reports[:2])
+    assert outcome is not None and outcome.met is True and "1.04" in outcome.figure
+    assert goal.outcome(reports[:1]) is None
 
 
 def test_a_workload_that_cannot_be_built_is_a_row_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,7 +280,8 @@ def test_a_workload_that_cannot_be_built_is_a_row_with_its_reason(monkeypatch: p
 
     (entry,) = suites.entries("mla", ["L7"])
     monkeypatch.setattr(Workload, "program", property(refuse))
-    report = Bench(torch, "cpu", peers.LATENT_PEERS, FakeClock(), GpuPlan(rounds=4)).report(entry)
+    place = fake_device(torch)
+    report = report_of(entry, Bench(place, peers.LATENT_PEERS), place, peers.LATENT_PEERS)
     assert {row.status for row in report.rows} == {Status.FAILED}
     assert all("no such program and a trace" in row.note for row in report.rows)
 

@@ -6,8 +6,12 @@ import math
 
 import pytest
 
-from benchmarks.gpu import check, peers, suites
+from benchmarks import peers, suites
+from benchmarks.gpu import check
 from benchmarks.gpu.formula import form_of
+from benchmarks.record import OURS
+from benchmarks.suites import kernels
+from tvm_cascade.corpus import forms
 from tvm_cascade.errors import OptionError, WorkloadError
 
 
@@ -50,7 +54,7 @@ def test_neptune_is_its_prefill_operators_at_three_lengths() -> None:
     assert {entry.workload.shape["keys"] for entry in found} == {2048, 8192, 32768}
 
 
-@pytest.mark.parametrize("suite", suites.SUITES)
+@pytest.mark.parametrize("suite", suites.KERNELS)
 def test_labels_are_distinct_and_some_entry_is_the_smallest(suite: str) -> None:
     found = suites.entries(suite)
     assert len({entry.label for entry in found}) == len(found)
@@ -62,22 +66,22 @@ def test_labels_are_distinct_and_some_entry_is_the_smallest(suite: str) -> None:
 def test_suites_of_rows_are_redfusers_and_those_of_models() -> None:
     assert list(sizes("variance")) == [*(f"V{k}" for k in range(1, 9)), "one row of 16 Mi"]
     assert sizes("inertia")["I8"] == (1024, 32768)
-    others = {suites.UNALIGNED, suites.FEW}
+    others = {kernels.UNALIGNED, kernels.FEW}
     row = [entry for entry in suites.entries("row") if not others & set(entry.groups)]
     assert {entry.workload.shape["length"] for entry in row} == {1024, 8192, 32768, 131072}
     assert {entry.workload.shape["rows"] for entry in row} == {4096}
-    backward = {entry.label for entry in row if suites.BACKWARD in entry.groups}
+    backward = {entry.label for entry in row if kernels.BACKWARD in entry.groups}
     assert backward == {entry.label for entry in row if "_gradient" in entry.workload.name}
 
 
 def test_rows_that_no_vector_divides_and_few_rows_are_groups_of_their_own() -> None:
-    unaligned = suites.entries("row", [suites.UNALIGNED])
+    unaligned = suites.entries("row", [kernels.UNALIGNED])
     assert {entry.workload.shape["length"] for entry in unaligned} == {197, 5003, 12345, 50257}
     assert all(check.twin(entry.workload).shape["length"] % 2 for entry in unaligned)
-    streamed = suites.entries("row", [suites.UNALIGNED_STREAMED])
+    streamed = suites.entries("row", [kernels.UNALIGNED_STREAMED])
     assert {entry.label for entry in streamed} < {entry.label for entry in unaligned}
     assert all(entry.workload.bytes() > 64 * 2**20 for entry in streamed)
-    few = suites.entries("row", [suites.FEW])
+    few = suites.entries("row", [kernels.FEW])
     assert {entry.workload.shape["rows"] for entry in few} == {1, 16, 64}
     assert [entry.label for entry in suites.entries("row", ["rms_norm 16x8192 bfloat16"])] == [
         "rms_norm 16x8192 bfloat16"
@@ -87,9 +91,9 @@ def test_rows_that_no_vector_divides_and_few_rows_are_groups_of_their_own() -> N
 def test_groups_tell_what_the_memory_bounds() -> None:
     for suite in suites.OF_ROWS:
         for entry in suites.entries(suite):
-            if not {suites.BACKWARD, suites.UNALIGNED, suites.FEW} & set(entry.groups) and entry.groups:
-                assert (suites.STREAMED in entry.groups) == (entry.workload.bytes() > 64 * 2**20)
-    assert [entry.label for entry in suites.entries("inertia", [suites.LARGEST_INERTIA])] == ["I6", "I7", "I8"]
+            if not {kernels.BACKWARD, kernels.UNALIGNED, kernels.FEW} & set(entry.groups) and entry.groups:
+                assert (kernels.STREAMED in entry.groups) == (entry.workload.bytes() > 64 * 2**20)
+    assert [entry.label for entry in suites.entries("inertia", [kernels.LARGEST_INERTIA])] == ["I6", "I7", "I8"]
 
 
 def test_what_does_not_fit_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,11 +112,11 @@ def test_only_takes_labels_names_and_groups() -> None:
 
 
 def test_ours_is_always_among_the_rows() -> None:
-    assert list(peers.chosen(["flash", "cudnn"])) == ["cudnn", "flash", peers.OURS]
-    assert list(peers.chosen([])) == [peers.OURS]
-    assert list(peers.chosen(None)) == list(peers.PEERS)
+    known = peers.ATTENTION_PEERS
+    assert list(peers.chosen(["flash", "cudnn"], known)) == ["cudnn", "flash", OURS]
+    assert list(peers.chosen([], known)) == [OURS]
+    assert list(peers.chosen(None, known)) == list(known)
     with pytest.raises(OptionError, match="cudmm"):
-        peers.chosen(["cudmm"])
-    assert list(peers.chosen(["eager"], peers.ROW_PEERS)) == ["eager", peers.OURS]
-    with pytest.raises(OptionError, match="eager, inductor"):
-        peers.chosen(["cudnn"], peers.ROW_PEERS)
+        peers.known(["cudmm"], known)
+    ours = [name for name in forms.FORMS if name != forms.TVM_DEFAULT]
+    assert list(peers.chosen(["numpy"], peers.CPU_PEERS)) == ["numpy", *ours]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
@@ -14,12 +12,17 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from benchmarks import model_suite as models  # noqa: E402
+from benchmarks import runner, suites  # noqa: E402
 from benchmarks.__main__ import main  # noqa: E402
-from benchmarks.gpu import models as gpu_models  # noqa: E402
+from benchmarks.device import Call  # noqa: E402
+from benchmarks.record import load  # noqa: E402
+from benchmarks.suites.entry import Model  # noqa: E402
 from benchmarks.torch_models import served, sizes  # noqa: E402
 from benchmarks.torch_models.table import MODELS  # noqa: E402
 from tvm_cascade.cli.timing import Timing  # noqa: E402
-from tvm_cascade.devices.host import host_target  # noqa: E402
+from tvm_cascade.corpus.check import Status  # noqa: E402
+
+from .fakes import fake_device  # noqa: E402
 
 
 @pytest.mark.slow
@@ -27,47 +30,43 @@ def test_a_model_is_checked_and_timed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sizes, "BENCHMARK", sizes.TINY)
-    monkeypatch.setattr(
-        models, "ROWS", {name: row for name, row in models.ROWS.items() if name != models.TORCH_COMPILE}
-    )
-    path = tmp_path / "found.json"
-    arguments = ["--suite", "models", "--only", "bert", "--no-idle-gate", "--repeats", "2"]
-    assert main([*arguments, "--json", str(path)]) == 0
-    (found,) = json.loads(path.read_text())["models"]
-    rows = {row["name"]: row for row in found["rows"]}
-    assert list(rows) == list(models.ROWS)
-    assert rows["ours, fused"]["timing"]["median_s"] > 0 and rows["torch"]["timing"]["median_s"] > 0
-    assert any(one["verdict"] == "fused" and "attention: " in one["detail"] for one in found["decisions"])
+    wanted = [name for name in models.MODEL_PEERS if name != models.TORCH_COMPILE]
+    arguments = ["--suite", "models", "--only", "bert", "--no-idle-gate", "--repeats", "2", "--peers", *wanted]
+    assert main([*arguments, "--results", str(tmp_path)]) == 0
+    (path,) = tmp_path.glob("*/models.json")
+    (found,) = load(path).reports
+    assert [row.name for row in found.rows] == wanted
+    assert found.seconds("ours, fused") and found.seconds("torch")
+    assert any(one.verdict == "fused" and "attention: " in one.detail for one in found.decisions)
     assert "bert" in capsys.readouterr().out
 
 
-def test_served_layers_are_checked_in_halves_and_with_caches() -> None:
+def test_served_layers_are_checked_with_caches() -> None:
     small = {"layers": 1, "width": 64, "heads": 4, "shared_heads": 2, "wide": 96, "batch": 2}
-    sizes = [served.Served(**small, tokens=8), served.Served(**small, tokens=1, keys=16)]
-    entries = [models.Entry(str(k), asdict(one), partial(served.build, one)) for k, one in enumerate(sizes)]
     times = Timing(1e-3, 1e-3, 1e-3, 1, 1, None)
-    checked: dict[str, list[str]] = {}
+    rows = {name: models.MODEL_PEERS[name] for name in ("torch", "ours, fused")}
 
-    def timed(label: str, calls: Mapping[str, models.Call]) -> dict[str, Timing | Exception]:
-        checked[label] = [*calls]
+    def time(_: str, calls: Mapping[str, Call]) -> dict[str, Timing | Exception]:
         return {name: times if name == "torch" else RuntimeError("no clock") for name in calls}
 
-    rows = {name: models.ROWS[name] for name in ("torch", "ours, fused")}
-    place = models.Place("layers", host_target(), "bfloat16", "cpu", rows, lambda call: call, timed)
-    arguments = argparse.Namespace(only=[], json=None, seed=0, suite="layers")
-    assert models.measured(entries, arguments, place, {}) == 1  # a clock that fails is a row that fails
-    assert checked == {"0": ["torch", "ours, fused"], "1": ["torch", "ours, fused"]}
+    place = replace(fake_device(torch), time=time)
+    for one in (served.Served(**small, tokens=8), served.Served(**small, tokens=1, keys=16)):
+        entry = Model("layer", asdict(one), partial(served.build, one))
+        report = runner.report_of(entry, models.ModelBench(place, rows), place, rows)
+        assert [row.status for row in report.rows] == [Status.TIMED, Status.FAILED]
+        assert report.rows[1].note == "while timed: RuntimeError: no clock" and not report.sound
+        assert all(row.max_error is not None and row.max_error <= (row.allowed or 0) for row in report.rows)
 
 
 def test_the_suite_for_a_gpu_lists_all_models_and_asks_for_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:
-    labels = [entry.label for entry in gpu_models.entries()]
+    labels = [entry.label for entry in suites.models(gpu=True)]
     assert labels[: len(MODELS)] == [*MODELS]
     assert labels[len(MODELS) :] == ["llama_prefill", "llama_decode_1", "llama_decode_32"]
     if not torch.cuda.is_available():
-        assert main(["--suite", "gpu_models"]) == 2
+        assert main(["--suite", "models", "--device", "cuda"]) == 2
         assert "a GPU that torch sees" in capsys.readouterr().err
 
 
 def test_a_model_that_there_is_not(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--suite", "models", "--only", "abacus"]) == 2
-    assert "models among gpt2, llama" in capsys.readouterr().err
+    assert "among gpt2, llama" in capsys.readouterr().err

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from benchmarks import numpy_peer, peers, suites, torch_peer
-from benchmarks.peers import PEERS
+from benchmarks.peers import CPU_PEERS
 from tvm_cascade.corpus import workloads
 from tvm_cascade.corpus.case import Case
 from tvm_cascade.corpus.check import check
 from tvm_cascade.corpus.forms import Absent, Runnable
 from tvm_cascade.corpus.given import GivenFunction
+from tvm_cascade.corpus.workload import Workload
 from tvm_cascade.devices.host import host_target
 from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.options import FuseOptions
@@ -58,27 +59,31 @@ def test_a_numpy_form_can_be_called_again() -> None:
     assert np.array_equal(call(), call())
 
 
+def jobs(suite: str) -> list[Workload]:
+    return [entry.workload for entry in suites.entries(suite)]
+
+
 def test_every_formula_of_a_suite_is_written() -> None:
-    used = {peers.formula_of(job) for suite in suites.SUITES for job in suites.entries(suite)} - {None}
+    used = {peers.formula_of(job) for suite in ("cpu", "redfuser-cpu") for job in jobs(suite)} - {None}
     assert used == set(numpy_peer.FORMULAS) == set(torch_peer.FORMULAS)
 
 
 def test_without_torch_its_row_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    row = PEERS[peers.TORCH](case("variance", rows=4, length=65))
+    row = CPU_PEERS[peers.TORCH](case("variance", rows=4, length=65))
     assert isinstance(row, Absent)
     assert "tvm-cascade[bench]" in row.reason
 
 
 def test_a_program_without_a_formula_has_no_numpy_and_no_torch_row() -> None:
     job = case("entropy", rows=4, length=65)
-    assert all(isinstance(PEERS[name](job), Absent) for name in (peers.NUMPY, peers.TORCH))
+    assert all(isinstance(CPU_PEERS[name](job), Absent) for name in (peers.NUMPY, peers.TORCH))
     assert peers.formula_of(GivenFunction("variance", "mine.py", job.func)) is None  # whatever users call theirs
 
 
 def test_dlight_says_where_no_rule_applies() -> None:
-    scheduled = PEERS[peers.TVM_DLIGHT](case("variance", rows=4, length=65))
-    untouched = PEERS[peers.TVM_DLIGHT](case("inertia", rows=4, length=65))
+    scheduled = CPU_PEERS[peers.TVM_DLIGHT](case("variance", rows=4, length=65))
+    untouched = CPU_PEERS[peers.TVM_DLIGHT](case("inertia", rows=4, length=65))
     assert isinstance(scheduled, Runnable)
     assert isinstance(untouched, Absent) and "tvm default" in untouched.reason
 
@@ -86,5 +91,5 @@ def test_dlight_says_where_no_rule_applies() -> None:
 def test_the_unfused_program_stays_as_it_is() -> None:
     job = case("variance", rows=4, length=65)
     before = job.func.script()
-    check(job, PEERS)
+    check(job, CPU_PEERS)
     assert job.func.script() == before

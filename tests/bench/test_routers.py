@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.gpu import suites
+from benchmarks import suites
 from benchmarks.gpu.check import twin
-from benchmarks.gpu.entry import GpuEntry
 from benchmarks.gpu.served import served
+from benchmarks.suites.entry import Entry
 from tvm_cascade.evaluate import oracle, tolerance
 
 torch = pytest.importorskip("torch")
@@ -26,7 +26,7 @@ def test_it_holds_redfusers_table_and_few_tokens_in_bfloat16() -> None:
 
 
 @pytest.mark.parametrize("entry", _MODELS, ids=lambda entry: entry.label)
-def test_programs_route_as_torch_does(entry: GpuEntry) -> None:
+def test_programs_route_as_torch_does(entry: Entry) -> None:
     small = twin(entry.workload).with_dtype("float32")
     arrays, formula = small.inputs(np.random.default_rng(0)), served(small, torch.float32)
     assert formula is not None

@@ -1,11 +1,9 @@
-"""The benchmarks: complete tables and JSON, wrong programs named and not timed, goals judged by their figures."""
+"""Suites on a CPU: complete tables and files, and wrong programs are named and not timed."""
 
 from __future__ import annotations
 
-import argparse
-import dataclasses
-import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +13,9 @@ import tvm
 
 from benchmarks import goals, peers, runner, suites
 from benchmarks.__main__ import main
-from benchmarks.goals import PassGoal, SpeedGoal
-from benchmarks.peers import PEERS
+from benchmarks.peers import CPU_PEERS
 from benchmarks.products import __main__ as products
-from benchmarks.record import Report, TimedRow
-from tvm_cascade.cli.timing import Timing
+from benchmarks.record import Result, load
 from tvm_cascade.corpus import forms, workloads
 from tvm_cascade.corpus.case import Case
 from tvm_cascade.corpus.check import Status
@@ -29,19 +25,24 @@ from tvm_cascade.errors import OptionError, OracleError, WorkloadError
 from tvm_cascade.evaluate import oracle
 
 from ..tiers import slow_but
+from .fakes import parse
 
 EVERY_ROW = [peers.NUMPY, peers.TORCH, forms.TVM_DEFAULT, peers.TVM_DLIGHT, forms.OURS_UNFUSED, forms.OURS_FUSED]
+CPU_SUITES = ("cpu", "smoke", "redfuser-cpu", "neptune-cpu")
 ONE_WORKLOAD = ["--suite", "smoke", "--only", "variance", "--no-idle-gate", "--repeats", "2"]
 
 
-def parse(*words: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    runner.add_arguments(parser)
-    return parser.parse_args(words)
+def given(monkeypatch: pytest.MonkeyPatch, rows: Mapping[str, forms.Form]) -> None:
+    monkeypatch.setattr(peers, "CPU_PEERS", rows)
 
 
 def only(*names: str) -> dict[str, forms.Form]:
-    return {name: PEERS[name] for name in names}
+    return {name: CPU_PEERS[name] for name in names}
+
+
+def stored(folder: Path) -> Result:
+    (path,) = folder.glob("*/*.json")
+    return load(path)
 
 
 def constant(value: float, scale: float = 0.0, calls: list[int] | None = None) -> forms.Form:
@@ -55,54 +56,54 @@ def constant(value: float, scale: float = 0.0, calls: list[int] | None = None) -
 
 
 @pytest.fixture(scope="module", params=slow_but(["attention"], ["attention", "all"]))
-def smoke(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    path = tmp_path_factory.mktemp("bench") / "smoke.json"
+def smoke(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[int, list[str], Result]:
+    folder = tmp_path_factory.mktemp("bench")
     only = [] if request.param == "all" else [request.param]
     words = ["--suite", "smoke", *(["--only", *only] if only else [])]
-    arguments = parse(*words, "--no-idle-gate", "--repeats", "2", "--seed", "3", "--json", str(path))
-    code = runner.run(arguments)
-    found: dict[str, Any] = json.loads(path.read_text(), parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
-    return {**found, "exit code": code, "asked for": suites.entries("smoke", only)}
+    code = runner.run(parse(*words, "--no-idle-gate", "--repeats", "2", "--seed", "3", "--results", str(folder)))
+    return code, [entry.label for entry in suites.entries("smoke", only)], stored(folder)
 
 
-def test_smoke_is_sound_and_complete(smoke: dict[str, Any]) -> None:
-    assert smoke["exit code"] == 0
-    assert [one["label"] for one in smoke["workloads"]] == [entry.label for entry in smoke["asked for"]]
-    for workload in smoke["workloads"]:
-        assert [row["name"] for row in workload["rows"] if row["name"] != forms.OURS_FORCED] == EVERY_ROW
-        assert workload["baseline"] == forms.TVM_DEFAULT
-        assert workload["blind_to"] == [], "the check has to tell zeros, a constant and a shuffle from the answer"
-        assert workload["decisions"] and workload["fuse_seconds"] > 0
-        assert workload["flops"] > 0 and workload["bytes"] > 0
+def test_smoke_is_sound_and_complete(smoke: tuple[int, list[str], Result]) -> None:
+    code, labels, found = smoke
+    assert code == 0 and [report.label for report in found.reports] == labels
+    for report in found.reports:
+        assert [row.name for row in report.rows if row.name != forms.OURS_FORCED] == EVERY_ROW
+        assert report.baseline == forms.TVM_DEFAULT
+        assert report.blind_to == (), "the check has to tell zeros, a constant and a shuffle from the answer"
+        assert report.decisions and (report.fuse_seconds or 0) > 0
+        assert (report.flops or 0) > 0 and report.bytes > 0
 
 
-def test_every_timed_row_of_smoke_was_checked(smoke: dict[str, Any]) -> None:
-    for row in (row for workload in smoke["workloads"] for row in workload["rows"]):
-        if row["status"] != Status.TIMED:
-            assert row["timing"] is None and row["note"]
+def test_every_timed_row_of_smoke_was_checked(smoke: tuple[int, list[str], Result]) -> None:
+    for row in (row for report in smoke[2].reports for row in report.rows):
+        if row.status is not Status.TIMED:
+            assert row.timing is None and row.note
             continue
-        assert row["max_error"] <= row["allowed"]
-        assert row["timing"]["samples"] == 2
-        assert 0 < row["timing"]["p20_s"] <= row["timing"]["median_s"] <= row["timing"]["p80_s"]
+        assert row.max_error is not None and row.allowed is not None and row.max_error <= row.allowed
+        assert row.timing is not None and row.timing.samples == 2
+        assert 0 < row.timing.p20_s <= row.timing.median_s <= row.timing.p80_s
 
 
-def test_fusing_leaves_smaller_temporaries_in_what_runs(smoke: dict[str, Any]) -> None:
-    (attention,) = (one for one in smoke["workloads"] if one["label"].startswith("attention"))
-    rows = {row["name"]: row for row in attention["rows"]}
-    fused = rows.get(forms.OURS_FORCED, rows[forms.OURS_FUSED])  # at this size the cost model may decline
-    assert fused["temporary_bytes"] < rows[forms.TVM_DEFAULT]["temporary_bytes"]
+def test_fusing_leaves_smaller_temporaries_in_what_runs(smoke: tuple[int, list[str], Result]) -> None:
+    (attention,) = (one for one in smoke[2].reports if one.label.startswith("attention"))
+    # At this size the cost model may decline.
+    fused = attention.row(forms.OURS_FORCED) or attention.row(forms.OURS_FUSED)
+    default = attention.row(forms.TVM_DEFAULT)
+    assert fused is not None and default is not None
+    assert (fused.temporary_bytes or 0) < (default.temporary_bytes or 0)
 
 
-def test_json_says_what_the_figures_depend_on(smoke: dict[str, Any]) -> None:
-    where = smoke["environment"]
-    assert where["cpu"] and where["threads"] >= 1 and where["target"].startswith("llvm") and where["date"]
-    assert {"tvm-cascade", "apache-tvm", "apache-tvm-ffi", "torch", "numpy"} <= where["versions"].keys()
-    assert smoke["settings"]["seed"] == 3 and smoke["settings"]["plan"]["repeats"] == 2
-    assert smoke["settings"]["idle_gate"] is False and "tile" in smoke["settings"]["options"]
+def test_what_is_stored_says_what_the_figures_depend_on(smoke: tuple[int, list[str], Result]) -> None:
+    where, settings = smoke[2].environment, smoke[2].settings
+    assert where.cpu == where.card and where.threads >= 1 and where.target.startswith("llvm") and where.date
+    assert {"tvm-cascade", "apache-tvm", "apache-tvm-ffi", "torch", "numpy"} <= where.versions.keys()
+    assert settings["seed"] == 3 and settings["repeats"] == 2
+    assert settings["idle_gate"] is False and "tile" in settings["options"]
 
 
 def test_the_tables_show_every_row(capsys: pytest.CaptureFixture[str]) -> None:
-    runner.run(parse(*ONE_WORKLOAD), only(peers.NUMPY, forms.TVM_DEFAULT))
+    runner.run(parse(*ONE_WORKLOAD, "--peers", peers.NUMPY, forms.TVM_DEFAULT))
     shown = capsys.readouterr().out
     for text in ("variance 6x1009", peers.NUMPY, forms.TVM_DEFAULT, "apache-tvm", "idle gate off"):
         assert text in shown
@@ -110,17 +111,16 @@ def test_the_tables_show_every_row(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("value", [0.0, float("nan")])
 def test_a_wrong_program_is_named_and_never_timed(
-    value: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    value: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     calls: list[int] = []
-    rows = {**only(peers.NUMPY, forms.TVM_DEFAULT), "impostor": constant(value, calls=calls)}
-    path = tmp_path / "out.json"
-    assert runner.run(parse(*ONE_WORKLOAD, "--json", str(path)), rows) == 1
+    given(monkeypatch, {**only(peers.NUMPY, forms.TVM_DEFAULT), "ours, impostor": constant(value, calls=calls)})
+    assert runner.run(parse(*ONE_WORKLOAD, "--results", str(tmp_path))) == 1
     assert "WRONG" in capsys.readouterr().out
-    (workload,) = json.loads(path.read_text())["workloads"]
-    impostor = workload["rows"][-1]
-    assert (impostor["status"], impostor["timing"]) == (Status.WRONG, None)
-    assert impostor["note"]
+    (report,) = stored(tmp_path).reports
+    impostor = report.rows[-1]
+    assert (impostor.status, impostor.timing) == (Status.WRONG, None)
+    assert impostor.note
     assert calls == [1], "one run for the check, none for a time"
 
 
@@ -131,19 +131,23 @@ def test_a_program_that_the_oracle_cannot_evaluate_is_not_timed(
         raise OracleError("a block", "some_packed_call", "block `kernel`")
 
     monkeypatch.setattr(oracle, "evaluate", refuse)
-    words = ["--suite", "redfuser-cpu", "--only", "R1", "--no-idle-gate"]
-    assert runner.run(parse(*words), {"never": lambda case: pytest.fail("something ran")}) == 0
+    given(monkeypatch, {"never": lambda case: pytest.fail("something ran")})
+    assert runner.run(parse("--suite", "redfuser-cpu", "--only", "R1", "--no-idle-gate")) == 0
     shown = capsys.readouterr().out
     assert "`never`: there is no oracle" in shown and "some_packed_call" in shown
 
 
-def test_a_program_that_fails_hides_no_other(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("name", "code"), [("ours, broken", 1), ("broken", 0)])
+def test_a_program_that_fails_hides_no_other(
+    name: str, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def broken(case: Case) -> Runnable:
         raise RuntimeError("no such instruction\nand a long trace")
 
-    assert runner.run(parse(*ONE_WORKLOAD), {"broken": broken, **only(peers.NUMPY)}) == 1
+    given(monkeypatch, {name: broken, **only(peers.NUMPY)})
+    assert runner.run(parse(*ONE_WORKLOAD)) == code, "the failure of a peer is for its authors"
     shown = capsys.readouterr().out
-    assert "`broken`: FAILED: RuntimeError: no such instruction" in shown
+    assert f"`{name}`: FAILED: RuntimeError: no such instruction" in shown
     assert peers.NUMPY in shown
 
 
@@ -159,25 +163,27 @@ def test_a_program_that_cannot_be_built_is_told_and_hides_no_other(
 
     monkeypatch.setattr(Workload, "build", build)
     words = ["--suite", "smoke", "--only", "variance", "inertia", "--no-idle-gate", "--repeats", "2"]
-    path = tmp_path / "found.json"
-    assert runner.run(parse(*words, "--json", str(path)), only(peers.NUMPY)) == 1
-    shown, found = capsys.readouterr().out, json.loads(path.read_text())
-    assert "RuntimeError: no such block and a long trace" in shown
-    assert [one["label"].split()[0] for one in found["workloads"]] == ["inertia"]
-    assert [label.split()[0] for label in found["failed"]] == ["variance"]
+    assert runner.run(parse(*words, "--peers", peers.NUMPY, "--results", str(tmp_path))) == 1
+    assert "RuntimeError: no such block and a long trace" in " ".join(capsys.readouterr().out.split())
+    assert [(one.label.split()[0], one.sound) for one in stored(tmp_path).reports] == [
+        ("variance", False),
+        ("inertia", True),
+    ]
 
 
 def test_missing_torch_is_a_row_and_no_failure(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    assert runner.run(parse(*ONE_WORKLOAD), only(peers.NUMPY, peers.TORCH)) == 0
+    given(monkeypatch, only(peers.NUMPY, peers.TORCH))
+    assert runner.run(parse(*ONE_WORKLOAD)) == 0
     shown = capsys.readouterr().out
     assert "`torch`: torch is not installed" in shown
 
 
-def test_the_default_rows_can_be_left_out(capsys: pytest.CaptureFixture[str]) -> None:
-    runner.run(parse(*ONE_WORKLOAD, "--skip-default"), only(peers.NUMPY, forms.TVM_DEFAULT))
+def test_the_default_rows_can_be_left_out(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    given(monkeypatch, only(peers.NUMPY, forms.TVM_DEFAULT))
+    runner.run(parse(*ONE_WORKLOAD, "--skip-default"))
     assert forms.TVM_DEFAULT not in capsys.readouterr().out
 
 
@@ -193,15 +199,18 @@ def test_only_takes_names_and_labels() -> None:
         (["--only", "varience"], WorkloadError),
         (["--repeats", "0"], OptionError),
         (["--max-seconds", "nan"], OptionError),
-        (["--json", "/no/such/folder/out.json"], OptionError),
+        (["--results", "/no/such/folder"], OptionError),
     ],
 )
-def test_bad_arguments_are_told_before_anything_runs(words: list[str], error: type[Exception]) -> None:
+def test_bad_arguments_are_told_before_anything_runs(
+    words: list[str], error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def never(case: Case) -> Absent:
         pytest.fail("something ran")
 
+    given(monkeypatch, {"never": never})
     with pytest.raises(error):
-        runner.run(parse("--suite", "smoke", *words), {"never": never})
+        runner.run(parse("--suite", "smoke", *words))
 
 
 def test_an_unknown_suite() -> None:
@@ -209,104 +218,30 @@ def test_an_unknown_suite() -> None:
         suites.entries("gpu")
 
 
-@pytest.mark.parametrize("suite", suites.SUITES)
+@pytest.mark.parametrize("suite", CPU_SUITES)
 def test_the_labels_of_a_suite_are_distinct(suite: str) -> None:
     labels = [entry.label for entry in suites.entries(suite)]
     assert labels and len(set(labels)) == len(labels)
 
 
 def test_the_papers_suites_hold_every_program() -> None:
-    assert {entry.family for entry in suites.entries("redfuser-cpu")} == {
+    assert {entry.workload.family for entry in suites.entries("redfuser-cpu")} == {
         "attention", "mla", "routing", "quantised", "moments",
     }  # fmt: skip
     of_neptune = {name for name in workloads.names() if workloads.get(name).source.startswith("Neptune")}
-    assert {entry.name for entry in suites.entries("neptune-cpu")} == of_neptune
+    assert {entry.workload.name for entry in suites.entries("neptune-cpu")} == of_neptune
 
 
 def test_the_suite_for_cpus_holds_every_workload() -> None:
-    measured = [(entry.family, entry.dtype, entry.shape) for entry in suites.entries("cpu")]
+    jobs = [entry.workload for entry in suites.entries("cpu")]
+    measured = [(job.family, job.dtype, job.shape) for job in jobs]
     twins = [workloads.get(name).cpu for name in workloads.names()]
     assert not [twin.name for twin in twins if (twin.family, twin.dtype, twin.shape) not in measured]
 
 
 def test_every_workload_of_cpu_has_goals() -> None:
-    by_label = {entry.label: 0 for entry in suites.entries("cpu")}
-    means = [goal for goal in suites.goals("cpu") if isinstance(goal, goals.MeanGoal)]
-    for goal in suites.goals("cpu"):
-        if goal not in means:
-            by_label[goal.label] += 1
-    assert set(by_label.values()) == {5, 3, 2, 1}  # large attention; large rows; attention at other lengths; the rest
-    assert all(set(goal.labels) <= by_label.keys() for goal in means)
-
-
-def report(rows: dict[str, float | None], fuse_seconds: float = 0.5) -> Report:
-    """A report of the label "job" with these medians; None is a row that is not available."""
-    found = tuple(
-        TimedRow(name, Status.ABSENT, "why not")
-        if s is None
-        else TimedRow(name, Status.TIMED, timing=Timing(s, s, s, 9, 1, True))
-        for name, s in rows.items()
-    )
-    return Report("job", "", {}, "float32", 1, 1, (), fuse_seconds, None, (), found)
-
-
-OURS, TORCH = forms.OURS_FUSED, peers.TORCH
-JUDGED: list[tuple[Report, goals.Goal, bool | None]] = [
-    (report({TORCH: 3.0, OURS: 2.0}), SpeedGoal("job", (TORCH,), 1.5), True),
-    (report({TORCH: 2.9, OURS: 2.0}), SpeedGoal("job", (TORCH,), 1.5), False),
-    (report({TORCH: 2.9, OURS: 2.0}), SpeedGoal("job", (TORCH,), None), None),
-    (report({TORCH: None, OURS: 2.0}), SpeedGoal("job", (TORCH,), 1.5), None),
-    (report({TORCH: None, "other": 8.0, OURS: 2.0}), SpeedGoal("job", (TORCH, "other"), 1.5), True),
-    (report({TORCH: 3.0, forms.OURS_UNFUSED: 1.0, OURS: 9.0}), SpeedGoal("job", (TORCH,), 1.5), False),
-    # Declined: what users get is the unfused program, whatever a forced one would take.
-    (
-        report({TORCH: 3.0, forms.OURS_UNFUSED: 1.0, OURS: None, forms.OURS_FORCED: 9.0}),
-        SpeedGoal("job", (TORCH,), 1.5),
-        True,
-    ),
-    (report({}, fuse_seconds=1.9), PassGoal("job", 2.0), True),
-    (report({}, fuse_seconds=2.1), PassGoal("job", 2.0), False),
-]
-
-
-@pytest.mark.parametrize(("found", "goal", "met"), JUDGED)
-def test_goals_are_judged_by_their_figures(found: Report, goal: goals.Goal, met: bool | None) -> None:
-    (outcome,) = goals.evaluate([goal], [found])
-    assert outcome.met is met
-
-
-@pytest.mark.parametrize(("ours", "met"), [((1.0, 4.0), True), ((2.0, 4.0), False), ((1.0, None), None)])
-def test_a_goal_for_a_mean_is_judged_over_all_of_its_workloads(
-    ours: tuple[float | None, float | None], met: bool | None
-) -> None:
-    taken = zip("ab", ours, strict=True)
-    found = [dataclasses.replace(report({TORCH: 2.0, OURS: seconds}), label=label) for label, seconds in taken]
-    goal = goals.MeanGoal("both", ("a", "b"), TORCH, 1.0)
-    (outcome,) = goals.evaluate([goal], found)
-    assert outcome.met is met
-    assert goals.evaluate([goal], [dataclasses.replace(report({}), label="other")]) == []
-
-
-def test_a_goal_says_when_the_machine_was_not_idle() -> None:
-    quiet, busy = Timing(1, 1, 1, 9, 1, True), Timing(1, 1, 1, 9, 1, False)
-    for timing, idle in ((quiet, True), (busy, False)):
-        rows = (TimedRow(TORCH, Status.TIMED, timing=timing), TimedRow(OURS, Status.TIMED, timing=quiet))
-        (outcome,) = goals.evaluate([SpeedGoal("job", (TORCH,), 1.0)], [dataclasses.replace(report({}), rows=rows)])
-        assert outcome.idle is idle
-
-
-def test_goals_of_workloads_that_were_not_measured_are_left_out() -> None:
-    assert goals.evaluate([SpeedGoal("other", (TORCH,), 1.5)], [report({TORCH: 1.0})]) == []
-
-
-def test_a_wrong_fused_row_is_not_replaced_by_the_unfused_one() -> None:
-    rows = (
-        TimedRow(forms.OURS_UNFUSED, Status.TIMED, timing=Timing(1, 1, 1, 9, 1, True)),
-        TimedRow(OURS, Status.WRONG),
-    )
-    found = dataclasses.replace(report({}), rows=rows)
-    assert found.delivered == OURS and found.seconds(found.delivered) is None
-    assert not found.sound
+    grouped = {group for goal in goals.GOALS["cpu"] for group in [goal.group]}
+    assert all(set(entry.groups) & grouped for entry in suites.entries("cpu"))
 
 
 PROGRAM = """
@@ -320,21 +255,21 @@ stats = te.create_prim_func([x, top, te.compute((4,), lambda i: te.sum(te.exp(x[
 
 
 def test_the_command_takes_a_file(tmp_path: Path) -> None:
-    program, path = tmp_path / "program.py", tmp_path / "out.json"
+    program = tmp_path / "program.py"
     program.write_text(PROGRAM)
-    quick = ["--no-idle-gate", "--repeats", "1", "--max-seconds", "0.1", "--json", str(path)]
+    quick = ["--no-idle-gate", "--repeats", "1", "--max-seconds", "0.1", "--results", str(tmp_path)]
     assert main([str(program), *quick, "--force"]) == 0
-    (found,) = json.loads(path.read_text())["workloads"]
-    timed = {row["name"] for row in found["rows"] if row["status"] == "timed"}
-    assert found["label"] == "stats" and found["flops"] is None and found["blind_to"] == []
+    (found,) = stored(tmp_path).reports
+    timed = {row.name for row in found.rows if row.timing is not None}
+    assert found.label == "stats" and found.flops is None and found.blind_to == ()
     assert {"tvm default", "ours, unfused", "ours, fused"} <= timed
 
 
 BAD = {
-    "JSON over a folder": (["--suite", "smoke", "--json", "/"], "--json"),
+    "no folder": (["--suite", "smoke", "--results", "/no/such/folder"], "--results"),
     "suite and programs": (["V1", "--suite", "smoke"], "a suite or programs"),
     "shape of a suite": (["--suite", "smoke", "--shape", "rows=3"], "with a program"),
-    "option of a GPU's suite": (["--suite", "smoke", "--rounds", "9"], "a suite for a GPU"),
+    "option of a GPU's suite": (["--suite", "smoke", "--rounds", "9"], "a suite for `cuda`"),
 }
 
 

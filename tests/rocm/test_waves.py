@@ -10,7 +10,7 @@ import pytest
 from tvm import tirx
 from tvm_ffi import StructuralKey
 
-from benchmarks.gpu import suites
+from benchmarks import suites
 from tvm_cascade.corpus import workloads
 from tvm_cascade.corpus.programs.attention import VARIANTS, attention
 from tvm_cascade.corpus.workload import Workload
@@ -63,7 +63,7 @@ def distinct(gpu_suites: Sequence[str] = ()) -> dict[StructuralKey, Workload]:
 def rest() -> list[Workload]:
     """The twins beside `FEW`, measured dtypes included."""
     fast = {StructuralKey(workloads.get(name).cpu.build()) for name in FEW}
-    return [job for key, job in distinct(suites.SUITES).items() if key not in fast]
+    return [job for key, job in distinct(suites.KERNELS).items() if key not in fast]
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import pytest
 import tvm
 from tvm import tirx
 
-from benchmarks.gpu import suites
+from benchmarks import suites
 from tvm_cascade.tile.launch.pipeline import register_mixed_pipeline
 from tvm_cascade.tile.row.config import RowConfig
 from tvm_cascade.tile.skeleton import Kernel

@@ -77,7 +77,7 @@ def norm_into_product(transposed: bool, rows: int = 512, hidden: int = 768, colu
     return program(x, weight, fold("out", element, rows=(rows, columns), length=hidden))
 
 
-@pytest.mark.parametrize("entry", suites.entries("cpu"), ids=lambda entry: entry.label)
+@pytest.mark.parametrize("entry", [one.workload for one in suites.entries("cpu")], ids=lambda entry: entry.label)
 def test_the_choice_for_every_workload(entry: Workload) -> None:
     *_, last = fuse_function(entry.build(), FuseOptions(), ANY_CPU).decisions
     table = ((Verdict.DECLINED, DECLINED), (Verdict.REFUSED, REFUSED))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-from benchmarks.gpu.entry import GpuEntry
+from benchmarks.suites.entry import Entry
 from tvm_cascade.corpus import workloads
 from tvm_cascade.corpus.programs.quantised import BLOCK, Quantised, quantised
 from tvm_cascade.corpus.programs.routing import ROOT_SOFTPLUS, SIGMOID, Router, routed_by
@@ -22,7 +22,7 @@ QUERIES = (1, 4, 8)
 """How many a sequence of the grouped attentions has."""
 
 
-def decode() -> list[GpuEntry]:
+def decode() -> list[Entry]:
     """Neptune's decode operators, RedFuser's attentions of one query, grouped queries of models, and their variants."""
     neptune = [
         _entry(f"{name} {length}", workloads.get(name).with_length(length), NEPTUNE, name)
@@ -64,7 +64,7 @@ def grouped_sizes() -> Iterator[tuple[int, int, int, int]]:
                 yield heads, kv_heads, batch, keys
 
 
-def _grouped() -> Iterator[GpuEntry]:
+def _grouped() -> Iterator[Entry]:
     for heads, kv_heads, batch, keys in grouped_sizes():
         for queries in QUERIES:
             plain = workloads.get("decode" if queries == 1 else "decode_draft")
@@ -85,7 +85,7 @@ def heads_group(count: int) -> str:
     return f"{count} heads"
 
 
-def mla() -> list[GpuEntry]:
+def mla() -> list[Entry]:
     """RedFuser's latent attentions, fewer heads (as on several GPUs), pages, and the prefill with its own features."""
     table = [_entry(f"L{k}", workloads.get(f"L{k}"), LATENT) for k in range(1, 10)]
     heads = [
@@ -103,7 +103,7 @@ CONTIGUOUS = "contiguous"
 _PAGES, _OTHER_PAGES = (16, 64), (1, 256)
 
 
-def paged() -> list[GpuEntry]:
+def paged() -> list[Entry]:
     """A batch of uneven lengths: contiguous, and through a page table."""
     plain = [_entry(CONTIGUOUS, workloads.get("decode_lengths"))]
     job = workloads.get("decode_paged")
@@ -122,7 +122,7 @@ def page_label(page: int) -> str:
 PREFIX = "shared prefix"
 
 
-def prefix() -> list[GpuEntry]:
+def prefix() -> list[Entry]:
     """Sequences that share their first keys."""
     return [_entry("decode_prefix", workloads.get("decode_prefix"), PREFIX)]
 
@@ -138,7 +138,7 @@ _SIZES = {
 }
 
 
-def gemm() -> list[GpuEntry]:
+def gemm() -> list[Entry]:
     """Matrix products: sizes of models, batched, transposed, with a map behind, and in other dtypes."""
     plain = workloads.get("product")
     sizes = [_entry(label, plain.with_shape(**size), HALF) for label, size in _SIZES.items()]
@@ -165,7 +165,7 @@ def head_label(tokens: int) -> str:
     return f"cross entropy {tokens}"
 
 
-def loss() -> list[GpuEntry]:
+def loss() -> list[Entry]:
     """Losses of tokens from logits that nobody asks for; vocabulary and width are those of Llama 3."""
     job = workloads.get("head_cross_entropy")
     many = [_entry(head_label(n), job.with_shape(tokens=n), MANY_TOKENS) for n in (4096, 8192)]
@@ -175,7 +175,7 @@ def loss() -> list[GpuEntry]:
     return [*many, *few, _of_head("sample", 1), _of_head("sample", 256)]
 
 
-def _of_head(asked: str, tokens: int, *groups: str) -> GpuEntry:
+def _of_head(asked: str, tokens: int, *groups: str) -> Entry:
     job = workloads.get(f"head_{asked}").with_shape(tokens=tokens)
     return _entry(f"{asked.replace('_', ' ')} {tokens}", job, *groups)
 
@@ -199,7 +199,7 @@ def normed_pairs() -> tuple[tuple[str, str], ...]:
     )
 
 
-def normgemm() -> list[GpuEntry]:
+def normgemm() -> list[Entry]:
     """4096 tokens: RMSNorm and LayerNorm before a linear layer, before a gate and its partner, and products alone."""
     found = []
     for features, columns in _NORMED_SIZES:
@@ -229,7 +229,7 @@ _MODELS = {
 """Routers at extents that models have, and at the largest."""
 
 
-def moe() -> list[GpuEntry]:
+def moe() -> list[Entry]:
     """RedFuser's routers in bfloat16, a larger one with few tokens, and those of models with many and few."""
     table = [_router(f"R{k}", *_extents(f"R{k}"), Router(), TABLE_OF_ROUTERS) for k in range(1, 9)]
     few = [_router(f"{n} tokens", n, 4096, 256, 8, Router(), FEW_ROUTED) for n in (1, 8, 64)]
@@ -246,7 +246,7 @@ def _extents(name: str) -> tuple[int, int, int, int]:
     return tokens, hidden, experts, best
 
 
-def _router(label: str, tokens: int, hidden: int, experts: int, best: int, how: Router, *groups: str) -> GpuEntry:
+def _router(label: str, tokens: int, hidden: int, experts: int, best: int, how: Router, *groups: str) -> Entry:
     shape = {"tokens": tokens, "hidden": hidden, "experts": experts, "topk": best}
     builder = partial(routed_by, how)
     return _entry(
@@ -260,7 +260,7 @@ PER_TOKEN, PER_BLOCK, OTHER_FLOAT8 = "Q1 to Q10", "blocks of 128", "float8_e5m2"
 _BLOCKED_SIZES = ((7168, 2048), (2048, 7168), (4096, 1536))
 
 
-def quant() -> list[GpuEntry]:
+def quant() -> list[Entry]:
     """RedFuser's quantised products, with weights as libraries want them; the same with blocks, and in another float8.
 
     Sums of float8 products are narrow, and outputs bfloat16, as those of the libraries that it is measured against.
@@ -276,7 +276,7 @@ def quant() -> list[GpuEntry]:
     return found
 
 
-def _quantised(label: str, form: Quantised, features: int, group: str, **across: int) -> GpuEntry:
+def _quantised(label: str, form: Quantised, features: int, group: str, **across: int) -> Entry:
     shape = {"tokens": 4096, "features": features, **across}
     job = Workload(label, "quantised", "tvm-cascade", shape, "bfloat16", "float32", quantised(form), ("features",))
     return _entry(label, _narrow(job), group)
@@ -291,6 +291,6 @@ _LARGEST_SLOW_ATTENTION = 3 * 10**8
 """Operations of a program up to which programs on CUDA cores are measured too; by family, and of the others."""
 
 
-def _entry(label: str, workload: Workload, *groups: str) -> GpuEntry:
+def _entry(label: str, workload: Workload, *groups: str) -> Entry:
     most = _LARGEST_SLOW.get(workload.family, _LARGEST_SLOW_ATTENTION)
-    return GpuEntry(label, workload, groups, smallest=workload.flops() <= most)
+    return Entry(label, workload, groups, smallest=workload.flops() <= most)

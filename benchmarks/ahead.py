@@ -5,10 +5,11 @@ Nothing is timed meanwhile. What fails here is compiled again when it is measure
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -17,16 +18,21 @@ from tempfile import TemporaryDirectory
 
 import tvm
 
-from benchmarks.gpu import device, peers, torch_peers, tvm_peers
+from benchmarks import peers
+from benchmarks.device import CUDA, torch_on_gpu
+from benchmarks.gpu import torch_peers, tvm_peers
 from benchmarks.gpu.check import twin
-from benchmarks.gpu.entry import GpuEntry
-from benchmarks.gpu.peers import INDUCTOR, OURS, OWN, TVM_DEFAULT
 from benchmarks.gpu.prepared import Prepare, Prepared
 from benchmarks.gpu.problems import AnyProblem, problem_class
-from benchmarks.gpu.suites import entries
+from benchmarks.record import OURS, own
+from benchmarks.suites import entries
+from benchmarks.suites.entry import Entry
 from tvm_cascade.corpus.forms import Absent
 from tvm_cascade.corpus.one_core import on_one_core
 from tvm_cascade.corpus.workload import Workload
+
+Suites = Mapping[str, tuple[Sequence[Entry], Mapping[str, Prepare]]]
+"""By name the entries and the rows of a suite."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +43,13 @@ class Ready:
     ----------
     seconds : that it took, beside others.
     path : of a library whose `main` is the program; None where a cache on disk has it.
-    configuration : see `Prepared`.
+    configuration, estimate : see `Prepared`.
     """
 
     seconds: float
     path: str | None = None
     configuration: str = ""
+    estimate: float | None = None
 
 
 Key = tuple[object, ...]
@@ -54,41 +61,58 @@ def _key(name: str, workload: Workload) -> Key:
 
 @contextmanager
 def compiled_ahead(
-    rows: Mapping[str, Prepare], suite: str, chosen: Sequence[GpuEntry], jobs: int
-) -> Iterator[Mapping[str, Prepare]]:
-    """The same rows, whose programs of a suite's workloads are compiled already.
+    suites: Suites, jobs: int, seconds: float = math.inf, twins: bool = True
+) -> Iterator[Mapping[str, dict[str, Prepare]]]:
+    """The rows of each suite, whose programs are compiled already.
 
     Parameters
     ----------
-    suite, chosen : its name and its entries.
-    jobs : processes.
+    suites : what is wanted.
+    jobs : processes; without any, nothing is compiled ahead.
+    seconds : after which what is not compiled is left to be.
+    twins : whether small shapes are wanted too.
     """
     with TemporaryDirectory() as folder:
-        ready = _compiled(rows, suite, chosen, jobs, Path(folder))
-        yield {name: _with(ready, name, prepare) for name, prepare in rows.items()}
+        ready = _compiled(suites, jobs, Path(folder), time.monotonic() + seconds, twins) if jobs else {}
+        yield {
+            suite: {name: _with(ready, name, prepare) for name, prepare in rows.items()}
+            for suite, (_, rows) in suites.items()
+        }
 
 
-def _compiled(
-    rows: Mapping[str, Prepare], suite: str, chosen: Sequence[GpuEntry], jobs: int, folder: Path
-) -> dict[Key, Ready]:
+def _compiled(suites: Suites, jobs: int, folder: Path, deadline: float, twins: bool) -> dict[Key, Ready]:
     context = multiprocessing.get_context("spawn")  # neither TVM's threads nor CUDA survive a fork
     pool = ProcessPoolExecutor(jobs, context, initializer=on_one_core)
     coming: dict[Key, Future[Ready]] = {}
-    wanted = [(entry, name, small) for entry in chosen for name in rows for small in (False, True)]
     with suppress(BrokenProcessPool):  # a process was killed: what is not compiled by then is not
-        for entry, name, small in wanted:
+        for suite, entry, name, small in _wanted(suites, twins):
             key = _key(name, twin(entry.workload) if small else entry.workload)
-            known = name == OURS or (entry.smallest and name in OWN)
-            known |= not small and (name == INDUCTOR or (entry.smallest and name == TVM_DEFAULT))
-            if known and key not in coming:
+            if key not in coming:
                 path = str(folder / f"{len(coming)}.so")
                 coming[key] = pool.submit(_compile, suite, entry.label, name, small, path)
-    found = {}
-    for key, future in coming.items():
-        if future.exception() is None:
-            found[key] = future.result()
-    pool.shutdown()
+    wait(coming.values(), None if math.isinf(deadline) else max(0.0, deadline - time.monotonic()))
+    found = {key: f.result() for key, f in coming.items() if f.done() and not f.cancelled() and f.exception() is None}
+    workers = [*(pool._processes or {}).values()]  # which else would go on while something is timed
+    pool.shutdown(wait=False, cancel_futures=True)
+    for worker in workers:
+        worker.terminate()
+        worker.join()
     return found
+
+
+def _wanted(suites: Suites, twins: bool) -> Iterator[tuple[str, Entry, str, bool]]:
+    """Suite, entry, row and whether its small twin: all suites side by side, twins last."""
+    places = [
+        (k / len(chosen), suite, entry, rows)
+        for suite, (chosen, rows) in suites.items()
+        for k, entry in enumerate(chosen)
+    ]
+    for small in (False, True) if twins else (False,):
+        for _, suite, entry, rows in sorted(places, key=lambda place: place[0]):
+            for name in rows:
+                slow = own(name) or (name == tvm_peers.TVM_DEFAULT and not small)
+                if name == OURS or (slow and entry.smallest) or (name == peers.INDUCTOR and not small):
+                    yield suite, entry, name, small
 
 
 def _compile(suite: str, label: str, name: str, small: bool, path: str) -> Ready:
@@ -96,9 +120,9 @@ def _compile(suite: str, label: str, name: str, small: bool, path: str) -> Ready
     start = time.perf_counter()
     (entry,) = entries(suite, [label])
     workload = twin(entry.workload) if small else entry.workload
-    if name == INDUCTOR:
-        torch = device.torch_on_gpu(f"--suite {suite}")
-        prepared = peers.of_suite(suite)[name](problem_class(workload).drawn(torch, workload, device.DEVICE, seed=0))
+    if name == peers.INDUCTOR:
+        torch = torch_on_gpu(f"--suite {suite}")
+        prepared = peers.of_suite(suite)[name](problem_class(workload).drawn(torch, workload, CUDA, seed=0))
         if not isinstance(prepared, Absent):
             prepared.run()
         torch.cuda.synchronize()
@@ -108,7 +132,7 @@ def _compile(suite: str, label: str, name: str, small: bool, path: str) -> Ready
     allowed = dict.fromkeys(workload.allowances if name == OURS else (), True)
     code = tvm_peers.COMPILERS[name](workload.program.prim_func(), **allowed)
     code.executable.export_library(path)
-    return Ready(time.perf_counter() - start, path, code.configuration())
+    return Ready(time.perf_counter() - start, path, code.configuration(), code.estimate())
 
 
 def _with(ready: Mapping[Key, Ready], name: str, prepare: Prepare) -> Prepare:
@@ -120,7 +144,7 @@ def _with(ready: Mapping[Key, Ready], name: str, prepare: Prepare) -> Prepare:
             own = prepare(problem)
             return own if isinstance(own, Absent) else replace(own, ahead_seconds=found.seconds)
         function = tvm.runtime.load_module(found.path)["main"]
-        own = tvm_peers.filling(problem, function, lambda: found.configuration)
+        own = tvm_peers.filling(problem, function, lambda: found.configuration, lambda: found.estimate)
         return replace(own, ahead_seconds=found.seconds)
 
     return prepared

@@ -1,23 +1,16 @@
-"""The GPU suites as data: their workloads, sizes and groups."""
+"""The GPU suites of attention of whole prompts, and of rows: their workloads, sizes and groups."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 
-from benchmarks.gpu import served_suites
-from benchmarks.gpu.entry import GpuEntry
-from benchmarks.suites import selected
+from benchmarks.suites.entry import Entry
 from tvm_cascade.corpus import workloads
 from tvm_cascade.corpus.programs import gradients, normalisation, softmax
 from tvm_cascade.corpus.programs.attention import VARIANTS, attention
 from tvm_cascade.corpus.programs.program import Builder
 from tvm_cascade.corpus.workload import Workload
-
-_LARGEST_BYTES = 16 * 2**30
-"""Of a workload's tensors; a length that needs more is left out."""
-
 
 _BATCHES = ((32, 512), (16, 1024), (8, 2048), (4, 4096), (1, 16384))
 _HEADS = {64: 32, 128: 16, 256: 8}
@@ -25,7 +18,7 @@ _SIZES = [*((d, batch, length) for d in (128, 64) for batch, length in _BATCHES)
 _LONG = 2048
 
 
-def _prefill() -> list[GpuEntry]:
+def prefill() -> list[Entry]:
     """bfloat16 self-attention of 16 Ki tokens and 2048 features, full and causal; labels as d128s4096c."""
     return [
         _prefill_entry(variant, *size, smallest=size[2] == _BATCHES[0][1])
@@ -34,7 +27,7 @@ def _prefill() -> list[GpuEntry]:
     ]
 
 
-def _float8() -> list[GpuEntry]:
+def float8() -> list[Entry]:
     """The same with q and k in float8 and `narrow_sums`, at 128 and 64 features; peers get them widened to bfloat16."""
     return [
         _prefill_entry(variant, *size, smallest=size[2] == _BATCHES[0][1], scores="float8_e4m3fn")
@@ -45,7 +38,7 @@ def _float8() -> list[GpuEntry]:
 
 def _prefill_entry(
     variant: str, head_dim: int, batch: int, length: int, *, smallest: bool, scores: str | None = None
-) -> GpuEntry:
+) -> Entry:
     shape = {"batch": batch, "heads": _HEADS[head_dim], "queries": length, "keys": length, "head_dim": head_dim}
     builder, along = attention(VARIANTS[variant], scores), ("queries", "keys")
     label = f"d{head_dim}s{length}" + ("c" if variant == "causal" else "")
@@ -53,22 +46,22 @@ def _prefill_entry(
     workload = Workload(label, "attention", "tvm-cascade", shape, "bfloat16", "float32", builder, along, allowed)
     kind = f"d{head_dim} {variant}"
     size = f"{kind}, length ≥ {_LONG}" if length >= _LONG else f"length < {_LONG}"
-    return GpuEntry(label, workload, (kind, size), smallest)
+    return Entry(label, workload, (kind, size), smallest)
 
 
-def _mha() -> list[GpuEntry]:
+def mha() -> list[Entry]:
     """RedFuser's attentions of many queries, at their published shapes; the slow programs run on the smallest."""
-    return [GpuEntry(name, workloads.get(name), (), name == "H4") for name in ("H1", "H2", "H3", "H4", "H5", "H6")]
+    return [Entry(name, workloads.get(name), (), name == "H4") for name in ("H1", "H2", "H3", "H4", "H5", "H6")]
 
 
 _NEPTUNE_LENGTHS = (2048, 8192, 32768)
 
 
-def _neptune() -> list[GpuEntry]:
+def neptune() -> list[Entry]:
     """Neptune's prefill operators with one sequence, by operator and length."""
     names = [name for name in workloads.names(source="Neptune") if name.startswith("PF_")]
     return [
-        GpuEntry(f"{name} {length}", workloads.get(name).with_length(length), (name,), length == _NEPTUNE_LENGTHS[0])
+        Entry(f"{name} {length}", workloads.get(name).with_length(length), (name,), length == _NEPTUNE_LENGTHS[0])
         for name in names
         for length in _NEPTUNE_LENGTHS
     ]
@@ -111,20 +104,25 @@ FEW = "few rows"
 _FEW_COUNTS, _FEW_LENGTHS, _FEW_BUILDERS = (1, 16, 64), (4096, 8192, 16384), ("softmax", "rms_norm", "layer_norm")
 
 
-def _table_3(letter: str) -> list[GpuEntry]:
+def inertia() -> list[Entry]:
+    """RedFuser's moments of inertia."""
+    return _table_3("I")
+
+
+def _table_3(letter: str) -> list[Entry]:
     """RedFuser's variances or moments of inertia, at their published shapes."""
     large = {f"I{k}": (LARGEST_INERTIA,) for k in (6, 7, 8)}
     names = [f"{letter}{k}" for k in range(1, 9)]
     return [_row_entry(workloads.get(name), _by_size(workloads.get(name)), *large.get(name, ())) for name in names]
 
 
-def _variance() -> list[GpuEntry]:
+def variance() -> list[Entry]:
     """RedFuser's, and one row that takes the whole GPU: its blocks' states are merged over the grid."""
     one = workloads.get("V1").with_shape(rows=1, length=2**24)
     return [*_table_3("V"), _row_entry(dataclasses.replace(one, name="one row of 16 Mi"))]
 
 
-def _row() -> list[GpuEntry]:
+def row() -> list[Entry]:
     """Programs of rows that models have between their products, and their gradients; labels as softmax 8192 float16."""
     forward = [_row_entry(w, name, _by_size(w)) for name, w in _of_models(_ROW_BUILDERS)]
     backward = [_row_entry(w, name, BACKWARD) for name, w in _of_models(_GRADIENT_BUILDERS)]
@@ -141,7 +139,7 @@ def _of_models(
                 yield name, _of_rows(f"{name} {length} {dtype}", builder, dtype, _ROWS, length)
 
 
-def _few() -> list[GpuEntry]:
+def _few() -> list[Entry]:
     """What a model has between its products while it generates; labels as rms_norm 16x8192 bfloat16."""
     return [
         _row_entry(_of_rows(f"{name} {rows}x{length} {dtype}", _ROW_BUILDERS[name], dtype, rows, length), FEW)
@@ -165,57 +163,5 @@ def _by_size(workload: Workload) -> str:
     return STREAMED if workload.bytes() > _CACHED_BYTES else SHORT
 
 
-def _row_entry(workload: Workload, *groups: str) -> GpuEntry:
-    return GpuEntry(workload.name, workload, groups, smallest=True)
-
-
-_SUITES: Mapping[str, Callable[[], list[GpuEntry]]] = {
-    "prefill": _prefill,
-    "float8": _float8,
-    "mha": _mha,
-    "neptune": _neptune,
-    "variance": _variance,
-    "inertia": lambda: _table_3("I"),
-    "row": _row,
-    "decode": served_suites.decode,
-    "mla": served_suites.mla,
-    "paged": served_suites.paged,
-    "prefix": served_suites.prefix,
-    "gemm": served_suites.gemm,
-    "loss": served_suites.loss,
-    "normgemm": served_suites.normgemm,
-    "moe": served_suites.moe,
-    "quant": served_suites.quant,
-}
-
-SUITES = tuple(_SUITES)
-
-OF_ROWS = ("variance", "inertia", "row")
-"""The suites of folds along rows."""
-
-SERVED = ("decode", "mla", "paged", "prefix", "gemm", "loss", "normgemm", "moe", "quant")
-"""The suites of what a server runs between prefills, and of plain products."""
-
-MOVING = (*OF_ROWS, "decode", "mla", "paged", "prefix", "loss")
-"""The suites whose times are compared with that of the compulsory traffic."""
-
-
-def entries(suite: str, only: Sequence[str] = ()) -> list[GpuEntry]:
-    """The entries of a suite whose tensors fit, in order.
-
-    Parameters
-    ----------
-    suite : one of `SUITES`.
-    only : labels, names of workloads, or groups to keep; all by default.
-
-    Raises
-    ------
-    WorkloadError
-        When there is no such suite, or something in `only` is not in it.
-    """
-    fitting = {name: partial(_fitting, listed) for name, listed in _SUITES.items()}
-    return selected(fitting, suite, only, lambda entry: (entry.label, entry.workload.name, *entry.groups))
-
-
-def _fitting(listed: Callable[[], list[GpuEntry]]) -> list[GpuEntry]:
-    return [entry for entry in listed() if entry.workload.bytes() <= _LARGEST_BYTES]
+def _row_entry(workload: Workload, *groups: str) -> Entry:
+    return Entry(workload.name, workload, groups, smallest=True)
