@@ -23,7 +23,7 @@ from benchmarks.device import CUDA, torch_on_gpu
 from benchmarks.gpu import torch_peers, tvm_peers
 from benchmarks.gpu.check import twin
 from benchmarks.gpu.prepared import Prepare, Prepared
-from benchmarks.gpu.problems import AnyProblem, problem_class
+from benchmarks.gpu.problem import Problem, problem_class
 from benchmarks.record import OURS, own
 from benchmarks.suites import entries
 from benchmarks.suites.entry import Entry
@@ -136,7 +136,7 @@ def _compile(suite: str, label: str, name: str, small: bool, path: str) -> Ready
 
 
 def _with(ready: Mapping[Key, Ready], name: str, prepare: Prepare) -> Prepare:
-    def prepared(problem: AnyProblem) -> Prepared | Absent:
+    def prepared(problem: Problem) -> Prepared | Absent:
         found = ready.get(_key(name, problem.workload))
         if found is None:
             return prepare(problem)

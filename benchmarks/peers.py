@@ -10,7 +10,7 @@ import numpy as np
 from tvm.s_tir import dlight
 
 from benchmarks import numpy_peer, suites, torch_peer
-from benchmarks.gpu import flashinfer_served, served_peers, torch_peers, tvm_peers
+from benchmarks.gpu import flashinfer_served, torch_peers, tvm_peers
 from benchmarks.gpu.flashinfer_peer import flashinfer
 from benchmarks.gpu.prepared import Prepare
 from benchmarks.record import OURS, OURS_CUDA_CORES, own
@@ -112,18 +112,18 @@ ATTENTION_PEERS: Mapping[str, Prepare] = {
 """Every row of a table of attention on a GPU, in its order."""
 
 ROW_PEERS: Mapping[str, Prepare] = {
-    "eager": torch_peers.row_eager,
-    INDUCTOR: torch_peers.row_inductor,
+    "eager": torch_peers.eager,
+    INDUCTOR: torch_peers.inductor,
     **_TVM,
 }
 """The same of folds along rows of memory."""
 
 SERVED_PEERS: Mapping[str, Prepare] = {
-    "eager": served_peers.eager,
-    "cudnn": partial(served_peers.sdpa, "CUDNN_ATTENTION"),
-    "flash": partial(served_peers.sdpa, "FLASH_ATTENTION"),
-    "flex": served_peers.flex,
-    INDUCTOR: served_peers.inductor,
+    "eager": torch_peers.eager,
+    "cudnn": partial(torch_peers.sdpa, "CUDNN_ATTENTION"),
+    "flash": partial(torch_peers.sdpa, "FLASH_ATTENTION"),
+    "flex": torch_peers.flex,
+    INDUCTOR: torch_peers.inductor,
     FLASHINFER: flashinfer_served.decode,
     FLASHINFER_FA3: flashinfer_served.by_fa3,
     **_TVM,
@@ -135,20 +135,20 @@ LATENT_PEERS: Mapping[str, Prepare] = {
 }
 """The same of latent attention; of its prefill, those of attention."""
 
-PRODUCT_PEERS: Mapping[str, Prepare] = {CUBLAS: served_peers.eager, INDUCTOR: served_peers.inductor, **_TVM}
+PRODUCT_PEERS: Mapping[str, Prepare] = {CUBLAS: torch_peers.eager, INDUCTOR: torch_peers.inductor, **_TVM}
 """The same of plain matrix products."""
 
-HEAD_PEERS: Mapping[str, Prepare] = {"eager": served_peers.eager, INDUCTOR: served_peers.inductor, **_TVM}
+HEAD_PEERS: Mapping[str, Prepare] = {"eager": torch_peers.eager, INDUCTOR: torch_peers.inductor, **_TVM}
 """The same of statistics of logits."""
 
-NORMED_PEERS: Mapping[str, Prepare] = {"eager": served_peers.eager, CUBLAS: served_peers.cublas, **HEAD_PEERS}
+NORMED_PEERS: Mapping[str, Prepare] = {"eager": torch_peers.eager, CUBLAS: torch_peers.cublas, **HEAD_PEERS}
 """The same of linear layers behind a normalisation, and of their products alone."""
 
-ROUTER_PEERS: Mapping[str, Prepare] = {GEMM_ALONE: served_peers.product_alone, **HEAD_PEERS}
+ROUTER_PEERS: Mapping[str, Prepare] = {GEMM_ALONE: torch_peers.product_alone, **HEAD_PEERS}
 """The same of routers, with the product alone."""
 
 QUANTISED_PEERS: Mapping[str, Prepare] = {
-    "eager": served_peers.eager, GEMM_ALONE: served_peers.float8_alone, **HEAD_PEERS
+    "eager": torch_peers.eager, GEMM_ALONE: torch_peers.float8_alone, **HEAD_PEERS
 }  # fmt: skip
 """The same of quantised products, and of the float8 product alone."""
 

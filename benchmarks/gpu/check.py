@@ -12,9 +12,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.gpu.prepared import Prepare, Prepared
-from benchmarks.gpu.problem import as_array, as_tensor
-from benchmarks.gpu.problems import AnyProblem, problem_class
-from benchmarks.gpu.served_problem import ServedProblem
+from benchmarks.gpu.problem import Problem, as_array, as_tensor, problem_class
 from tvm_cascade.corpus.forms import Absent
 from tvm_cascade.corpus.workload import Workload
 from tvm_cascade.errors import InputError
@@ -63,11 +61,11 @@ def twin(workload: Workload) -> Workload:
 class Exact:
     """The exact values of what is compared of a problem's output."""
 
-    def __init__(self, problem: AnyProblem) -> None:
+    def __init__(self, problem: Problem) -> None:
         self._problem = problem
         self.values = [as_array(one) for one in problem.references()]
         dtype = problem.output_dtype
-        inside = [as_array(one) for one in problem.usual()] if isinstance(problem, ServedProblem) else []
+        inside = [as_array(one) for one in problem.usual()]
         self._rounded = [as_array(problem.torch.from_numpy(one).to(dtype)) for one in inside or self.values]
 
     def judge(self, output: Any) -> Comparison:
@@ -85,7 +83,7 @@ def result(prepared: Prepared) -> Any:
     return prepared.output(prepared.run()).clone()
 
 
-def reruns_equal(problem: AnyProblem, prepared: Prepared, first: Any) -> bool:
+def reruns_equal(problem: Problem, prepared: Prepared, first: Any) -> bool:
     """Whether further runs give the bits of the first."""
     bits = {2: problem.torch.int16, 4: problem.torch.int32}[first.element_size()]
     return all(bool((result(prepared).view(bits) == first.view(bits)).all()) for _ in range(_RERUNS))

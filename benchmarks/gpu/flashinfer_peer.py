@@ -24,7 +24,7 @@ def flashinfer(problem: Problem) -> Prepared | Absent:
     if importlib.util.find_spec("flashinfer") is None:
         return Absent(MISSING)
     library = importlib.import_module("flashinfer")
-    q, k, v = (_by_position(x) for x in (problem.q, problem.k, problem.v))
+    q, k, v = (_by_position(x) for x in (problem.q, problem.dense("k"), problem.dense("v")))
     backend = _DRIVEN_BY_POSITION if problem.form.alibi else "fa3"
     options = {
         "causal": problem.form.causal,
@@ -42,7 +42,8 @@ def flashinfer(problem: Problem) -> Prepared | Absent:
         run = _batched(library, problem, backend, options, (q, k, v))
 
     def output(found: Any) -> Any:
-        return found.view(batch, queries, heads, features).transpose(1, 2)
+        by_head = found.view(batch, queries, heads, features).transpose(1, 2)
+        return by_head if problem.named["q"].ndim == 4 else by_head[0]
 
     return replace(allocating(problem, run, backend), output=output)
 
@@ -60,9 +61,9 @@ def _batched(library: Any, problem: Problem, backend: str, options: dict[str, An
     starts = torch.arange(batch + 1, dtype=torch.int32, device=device)
     wrapper.plan(
         starts * queries,
-        starts * problem.k.shape[2],
+        starts * problem.own("k").shape[2],
         heads,
-        problem.k.shape[1],
+        problem.own("k").shape[1],
         features,
         q_data_type=problem.q.dtype,
         **options,

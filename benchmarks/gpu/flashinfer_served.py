@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.gpu.flashinfer_peer import MISSING
 from benchmarks.gpu.prepared import Prepared, allocating
-from benchmarks.gpu.served_problem import ServedProblem
+from benchmarks.gpu.problem import Problem
 from tvm_cascade.corpus.forms import Absent
 
 _WORKSPACE_BYTES = 384 * 2**20
@@ -49,7 +49,7 @@ class Pages:
     size: int
 
 
-def decode(problem: ServedProblem) -> Prepared | Absent:
+def decode(problem: Problem) -> Prepared | Absent:
     """Its decode of one query, and its FlashAttention-2 kernels for several; a shared prefix by its cascade."""
     found = _refused(problem)
     if found is not None:
@@ -63,7 +63,7 @@ def decode(problem: ServedProblem) -> Prepared | Absent:
     return _single(problem) if len(problem.q) == 1 else _batched(problem)
 
 
-def by_fa3(problem: ServedProblem) -> Prepared | Absent:
+def by_fa3(problem: Problem) -> Prepared | Absent:
     """Its FlashAttention-3 kernels for Hopper, on the same pages."""
     found = _refused(problem)
     if found is not None:
@@ -77,7 +77,7 @@ def by_fa3(problem: ServedProblem) -> Prepared | Absent:
     return _prefill(problem, "fa3")
 
 
-def _refused(problem: ServedProblem) -> Absent | None:
+def _refused(problem: Problem) -> Absent | None:
     if problem.multiplies:
         return Absent("a library of attention kernels")
     if importlib.util.find_spec("flashinfer") is None:
@@ -87,11 +87,11 @@ def _refused(problem: ServedProblem) -> Absent | None:
     return None
 
 
-def _workspace(problem: ServedProblem) -> Any:
+def _workspace(problem: Problem) -> Any:
     return problem.torch.empty(_WORKSPACE_BYTES, dtype=problem.torch.uint8, device=problem.q.device)
 
 
-def _options(problem: ServedProblem) -> dict[str, Any]:
+def _options(problem: Problem) -> dict[str, Any]:
     form = problem.form
     return {
         "pos_encoding_mode": "ALIBI" if form.alibi else "NONE",
@@ -100,7 +100,7 @@ def _options(problem: ServedProblem) -> dict[str, Any]:
     }
 
 
-def _pages(problem: ServedProblem) -> Pages:
+def _pages(problem: Problem) -> Pages:
     """The program's own pages, or pages of a cache in one piece."""
     torch, named = problem.torch, problem.named
     if "k_pages" in named:
@@ -131,7 +131,7 @@ def _cut(x: Any, size: int) -> Any:
     return x.transpose(1, 2).contiguous().flatten(0, 1).unflatten(0, (-1, size))
 
 
-def _output(problem: ServedProblem, run: Any, name: str) -> Prepared:
+def _output(problem: Problem, run: Any, name: str) -> Prepared:
     """A row whose runs give [batch · query, head, feature]."""
     batch, heads, queries, _ = problem.q.shape
     alone = problem.named["q"].ndim == 3
@@ -144,7 +144,7 @@ def _output(problem: ServedProblem, run: Any, name: str) -> Prepared:
     return Prepared(own.run, output, own.poison, own.configuration)
 
 
-def _single(problem: ServedProblem) -> Prepared:
+def _single(problem: Problem) -> Prepared:
     library = importlib.import_module("flashinfer")
     q = problem.q[0, :, 0].contiguous()
     k, v = (problem.own(name)[0].transpose(0, 1).contiguous() for name in ("k", "v"))
@@ -152,12 +152,12 @@ def _single(problem: ServedProblem) -> Prepared:
     return _output(problem, lambda: library.single_decode_with_kv_cache(q, k, v, **options), "single decode")
 
 
-def _packs(problem: ServedProblem) -> bool:
+def _packs(problem: Problem) -> bool:
     group = problem.q.shape[1] // problem.workload.shape.get("kv_heads", problem.q.shape[1])
     return bool(group >= _PACKED_HEADS)
 
 
-def _batched(problem: ServedProblem) -> Prepared:
+def _batched(problem: Problem) -> Prepared:
     library, pages, (_, heads, _, features) = importlib.import_module("flashinfer"), _pages(problem), problem.q.shape
     wrapper = library.BatchDecodeWithPagedKVCacheWrapper(
         _workspace(problem), kv_layout="NHD", use_tensor_cores=_packs(problem)
@@ -170,7 +170,7 @@ def _batched(problem: ServedProblem) -> Prepared:
     return _output(problem, lambda: wrapper.run(q, (pages.keys, pages.values)), "decode")
 
 
-def _prefill(problem: ServedProblem, backend: str) -> Prepared:
+def _prefill(problem: Problem, backend: str) -> Prepared:
     torch, (batch, heads, queries, features) = problem.torch, problem.q.shape
     library, pages = importlib.import_module("flashinfer"), _pages(problem)
     wrapper = library.BatchPrefillWithPagedKVCacheWrapper(_workspace(problem), kv_layout="NHD", backend=backend)
@@ -184,7 +184,7 @@ def _prefill(problem: ServedProblem, backend: str) -> Prepared:
     return _output(problem, lambda: wrapper.run(q, (pages.keys, pages.values)), backend)
 
 
-def _tree_mask(problem: ServedProblem, pages: Pages) -> Any:
+def _tree_mask(problem: Problem, pages: Pages) -> Any:
     """All masks behind each other, [query, key] of each sequence."""
     if not problem.form.tree:
         return None
@@ -195,7 +195,7 @@ def _tree_mask(problem: ServedProblem, pages: Pages) -> Any:
     return torch.cat([torch.cat([seen, own], dim=1).flatten() for seen, own in zip(context, tree, strict=True)])
 
 
-def _latent(problem: ServedProblem) -> Prepared:
+def _latent(problem: Problem) -> Prepared:
     torch, named = problem.torch, problem.named
     library, q = importlib.import_module("flashinfer"), named["q"]
     width, device = problem.workload.shape["latent_dim"], q.device
@@ -223,7 +223,7 @@ def _latent(problem: ServedProblem) -> Prepared:
     return allocating(problem, lambda: wrapper.run(*parts), "mla fa3")
 
 
-def _cascade(problem: ServedProblem) -> Prepared:
+def _cascade(problem: Problem) -> Prepared:
     torch, named = problem.torch, problem.named
     library, (batch, heads, queries, features) = importlib.import_module("flashinfer"), problem.q.shape
     device, prefix, own = problem.q.device, named["k_prefix"].shape[1] // _PAGE, named["k"].shape[2] // _PAGE

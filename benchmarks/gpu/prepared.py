@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.gpu.problems import AnyProblem
+from benchmarks.gpu.problem import Problem
 from tvm_cascade.corpus.forms import Absent
 
 
@@ -36,7 +36,7 @@ Prepare = Callable[[Any], Prepared | Absent]
 """Prepares a row of a problem, of attention or of rows; an exception becomes a row that failed."""
 
 
-def allocating(problem: AnyProblem, run: Callable[[], Any], configuration: str = "") -> Prepared:
+def allocating(problem: Problem, run: Callable[[], Any], configuration: str = "") -> Prepared:
     """A row whose runs allocate their output.
 
     The allocator gives a block that was just freed to the next request of its size: so that is filled with NaN.

@@ -1,7 +1,8 @@
-"""An attention problem on a device: its program and tensors, shared by all rows of its table."""
+"""A program on a device: its tensors, its formula in torch, and what of its output is compared."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -10,96 +11,16 @@ from numpy.typing import NDArray
 from tvm import tirx
 
 from benchmarks.gpu.formula import ScoreForm, eager, form_of, reference
+from benchmarks.gpu.served import Served, dense, served
+from tvm_cascade.corpus.programs.attention import attention_over
+from tvm_cascade.corpus.programs.draws import positive
+from tvm_cascade.corpus.programs.product import product_of
 from tvm_cascade.corpus.programs.program import dtype_of, extents
 from tvm_cascade.corpus.workload import Workload
+from tvm_cascade.errors import WorkloadError
 
-_COMPARED_ROWS = 8192
+_COMPARED_QUERIES = 8192
 """Rows of a head up to which all are compared; then every third, fifth, …: odd, to meet each row of a tile."""
-
-_OPERANDS = 3  # q, k and v, which are large and normal; what follows has values that its role fixes
-
-
-class Problem:
-    """A workload's program and tensors.
-
-    Attributes
-    ----------
-    torch : the module.
-    workload : the program with its shape.
-    smallest : whether programs that are hundreds of times slower are measured too.
-    form : what happens to scores.
-    func : the unfused program, unscheduled.
-    inputs : tensors in the order of its parameters.
-    q, k, v : the operands as [batch, head, position, feature], widened to v's dtype, which most peers need.
-    slopes : [head]; None where the program has none.
-    heads : what is compared: the first, and the last of the last batch.
-    """
-
-    def __init__(
-        self, torch: Any, workload: Workload, inputs: Sequence[Any], smallest: bool = False, func: Any = None
-    ) -> None:
-        self.torch, self.workload, self.smallest = torch, workload, smallest
-        self.form: ScoreForm = form_of(workload)
-        self.func: tirx.PrimFunc = workload.build() if func is None else func
-        self.inputs = list(inputs)
-        widest = self.inputs[_OPERANDS - 1].dtype
-        self.q, self.k, self.v = ((x if x.ndim == 4 else x[None]).to(widest) for x in self.inputs[:_OPERANDS])
-        self.slopes: Any = self.inputs[_OPERANDS] if self.form.alibi else None
-        self.heads = list(dict.fromkeys([(0, 0), (self.q.shape[0] - 1, self.q.shape[1] - 1)]))
-        self._every = 1 + 2 * ((self.q.shape[2] - 1) // _COMPARED_ROWS)
-
-    @classmethod
-    def drawn(cls, torch: Any, workload: Workload, device: str, seed: int, smallest: bool = False) -> Problem:
-        """The workload on normal data, the operands drawn on the device."""
-        generator = torch.Generator(device=device).manual_seed(seed)
-        rng = np.random.default_rng(seed)
-        inputs = []
-        for number, argument in enumerate(workload.program.arguments):
-            if number < _OPERANDS:
-                normal = torch.randn(extents(argument.tensor), generator=generator, device=device)
-                inputs.append(normal.to(getattr(torch, dtype_of(argument.tensor).name)))
-            else:
-                inputs.append(as_tensor(torch, argument.values(rng, "normal"), device))
-        return cls(torch, workload, inputs, smallest)
-
-    @property
-    def kind(self) -> object:
-        """The key under which two programs at a small size are the same."""
-        return self.form
-
-    @property
-    def output_dtype(self) -> Any:
-        """Of the output, in torch."""
-        return self.q.dtype
-
-    @property
-    def length(self) -> int:
-        """Positions of the cascade axis."""
-        return int(self.k.shape[2])
-
-    def eager(self) -> Any:
-        """The output as torch computes it, from a formula that stores all scores."""
-        return eager(self.torch, self.form, self.q, self.k, self.v, self.slopes)
-
-    def references(self) -> Iterator[Any]:
-        """The exact values of what is compared, in float64."""
-        group = self.q.shape[1] // self.k.shape[1]
-        for batch, head in self.heads:
-            slope = None if self.slopes is None else self.slopes[head : head + 1]
-            k, v = (x[batch, head // group] for x in (self.k, self.v))
-            yield reference(self.torch, self.form, self.q[batch, head], k, v, slope)[:: self._every]
-
-    def compared(self, output: Any) -> list[Any]:
-        """The part of an output [batch, head, position, feature] that is compared, as in `references`."""
-        return [output[batch, head, :: self._every] for batch, head in self.heads]
-
-    def empty_output(self) -> Any:
-        """A tensor for the output, filled with NaN."""
-        return self.torch.full_like(self.inputs[0], float("nan"), dtype=self.output_dtype)
-
-    def as_operand(self, output: Any) -> Any:
-        """An output as [batch, head, position, feature]."""
-        return output if output.ndim == 4 else output[None]
 
 
 def unwritten(dtype: Any) -> float:
@@ -119,3 +40,176 @@ def as_array(tensor: Any) -> NDArray[Any]:
     """The tensor in float64, which holds every value of a narrower float exactly; integers as they are."""
     values = tensor.double() if tensor.is_floating_point() else tensor
     return np.asarray(values.cpu().numpy())
+
+
+class Problem:
+    """A workload's program and tensors, shared by all rows of its table.
+
+    Attributes
+    ----------
+    torch : the module.
+    workload : the program with its shape.
+    smallest : whether programs that are hundreds of times slower are measured too.
+    formula : from the inputs to the output, in torch.
+    func : the unfused program, unscheduled.
+    inputs : tensors in the order of its parameters.
+    named : the same by name.
+    rows : what is compared: positions of the axis of the output that the formula names.
+    """
+
+    def __init__(
+        self, torch: Any, workload: Workload, inputs: Sequence[Any], smallest: bool = False, func: Any = None
+    ) -> None:
+        self.torch, self.workload, self.inputs, self.smallest = torch, workload, list(inputs), smallest
+        self.program = workload.program
+        formula = served(workload, self.output_dtype)
+        if formula is None:
+            raise WorkloadError("a program with a formula in torch", workload.family, f"workload `{workload.name}`")
+        self.formula: Served = formula
+        self.func: tirx.PrimFunc = self.program.prim_func() if func is None else func
+        names = [argument.tensor.name for argument in self.program.arguments]
+        self.named = dict(zip(names, self.inputs, strict=True))
+        count, most = extents(self.program.outputs[0])[formula.axis], formula.compared
+        self.rows = sorted(range(count) if not formula.cut else {k * (count - 1) // (most - 1) for k in range(most)})
+
+    @classmethod
+    def drawn(cls, torch: Any, workload: Workload, device: str, seed: int, smallest: bool = False) -> Problem:
+        """The workload on normal data, what is large drawn on the device."""
+        generator = torch.Generator(device=device).manual_seed(seed)
+        rng, inputs = np.random.default_rng(seed), []
+        for argument in workload.program.arguments:
+            shape, dtype = extents(argument.tensor), dtype_of(argument.tensor)
+            if len(shape) > 1 and np.issubdtype(np.dtype("float32") if dtype.kind == "V" else dtype, np.floating):
+                values = torch.randn(shape, generator=generator, device=device) * argument.deviation
+                values = values.abs() + 0.5 if argument.draw is positive else values
+                inputs.append(values.to(getattr(torch, dtype.name)))
+            else:
+                inputs.append(as_tensor(torch, argument.values(rng, "normal"), device))
+        return cls(torch, workload, inputs, smallest)
+
+    @property
+    def kind(self) -> object:
+        """The key under which two programs at a small size are the same."""
+        builder: Any = functools.partial(self.workload.builder)
+        return (builder.func, *builder.args, *builder.keywords.items())
+
+    @property
+    def length(self) -> int:
+        """Positions of the cascade axis."""
+        return self.workload.length
+
+    @property
+    def output_dtype(self) -> Any:
+        """Of the output, in torch."""
+        return getattr(self.torch, dtype_of(self.program.outputs[0]).name)
+
+    @property
+    def attends(self) -> bool:
+        """Whether it is an attention with keys and values of its own, and has what follows."""
+        return getattr(self.workload.builder, "func", None) is attention_over
+
+    @property
+    def multiplies(self) -> bool:
+        """Whether it is a plain matrix product."""
+        return getattr(self.workload.builder, "func", None) is product_of
+
+    @property
+    def form(self) -> ScoreForm:
+        """What happens to scores, of an attention."""
+        return form_of(self.workload)
+
+    @property
+    def q(self) -> Any:
+        """[batch, head, query, feature], of an attention, in the dtype of its output."""
+        q = self.named["q"].to(self.output_dtype)
+        return q if q.ndim == 4 else q[None]
+
+    @property
+    def slopes(self) -> Any:
+        """[head]; None where the program has none."""
+        return self.named.get("slopes")
+
+    def own(self, name: str) -> Any:
+        """Keys or values as [batch, head, position, feature], in their own dtype."""
+        return dense(self.torch, self.named, name)
+
+    def dense(self, name: str) -> Any:
+        """The same in the dtype of the output."""
+        return self.own(name).to(self.q.dtype)
+
+    def eager(self) -> Any:
+        """The output as torch computes it."""
+        return self.formula.compute(self.torch, self.named)
+
+    def references(self) -> Iterator[Any]:
+        """The exact output of the rows that are compared, in float64."""
+        named = self._widened()
+        yield self.formula.compute(self.torch, named) if self.formula.exact is None else self.formula.exact(named)
+
+    def usual(self) -> Iterator[Any]:
+        """The same with what the program rounds inside; nothing where that is no difference."""
+        if self.formula.exact is not None:
+            yield self.formula.compute(self.torch, self._widened())
+
+    def _widened(self) -> dict[str, Any]:
+        chosen = {name: self._chosen(name, x) for name, x in self.named.items()}
+        return {name: x.double() if x.is_floating_point() else x for name, x in chosen.items()}
+
+    def _chosen(self, name: str, tensor: Any) -> Any:
+        if name not in self.formula.cut:
+            return tensor
+        rows = self.torch.tensor(self.rows, device=tensor.device)
+        wide = tensor.view(self.torch.uint8) if tensor.element_size() == 1 and tensor.is_floating_point() else tensor
+        return wide.index_select(self.formula.cut[name], rows).view(tensor.dtype)
+
+    def compared(self, output: Any) -> list[Any]:
+        """Those rows of an output."""
+        return [output.index_select(self.formula.axis, self.torch.tensor(self.rows, device=output.device))]
+
+    def empty_output(self) -> Any:
+        """A tensor for the output, filled with NaN; with −1 where it has indices."""
+        shape, dtype = extents(self.program.outputs[0]), self.output_dtype
+        return self.torch.full(shape, unwritten(dtype), dtype=dtype, device=self.inputs[0].device)
+
+
+class SelfAttention(Problem):
+    """Attention of a whole prompt, of whose output some heads are compared, in float64 by blocks of queries.
+
+    Attributes
+    ----------
+    heads : what is compared: the first, and the last of the last batch.
+    """
+
+    def __init__(
+        self, torch: Any, workload: Workload, inputs: Sequence[Any], smallest: bool = False, func: Any = None
+    ) -> None:
+        super().__init__(torch, workload, inputs, smallest, func)
+        batch, heads, queries, _ = self.q.shape
+        self.heads = list(dict.fromkeys([(0, 0), (batch - 1, heads - 1)]))
+        self._every = 1 + 2 * ((queries - 1) // _COMPARED_QUERIES)
+
+    def eager(self) -> Any:
+        """The output as torch computes it, from a formula that stores all scores."""
+        found = eager(self.torch, self.form, self.q, self.dense("k"), self.dense("v"), self.slopes)
+        return found if self.named["q"].ndim == 4 else found[0]
+
+    def references(self) -> Iterator[Any]:
+        """The exact values of what is compared, in float64."""
+        q, k, v, slopes = self.q, self.own("k"), self.own("v"), self.slopes
+        group = q.shape[1] // k.shape[1]
+        for batch, head in self.heads:
+            slope = None if slopes is None else slopes[head : head + 1]
+            keys, values = (x[batch, head // group] for x in (k, v))
+            yield reference(self.torch, self.form, q[batch, head], keys, values, slope)[:: self._every]
+
+    def compared(self, output: Any) -> list[Any]:
+        """The part of an output that is compared, as in `references`."""
+        by_head = output if output.ndim == 4 else output[None]
+        return [by_head[batch, head, :: self._every] for batch, head in self.heads]
+
+
+def problem_class(workload: Workload) -> type[Problem]:
+    """Of attention where queries and keys are the same, that of whole prompts."""
+    shape = workload.shape
+    prompt = "queries" in shape and shape["queries"] == shape["keys"] and "value_dim" not in shape
+    return SelfAttention if prompt else Problem

@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.device import Call, Device
 from benchmarks.gpu import check
 from benchmarks.gpu.prepared import Prepare, Prepared
-from benchmarks.gpu.problems import AnyProblem, problem_class
+from benchmarks.gpu.problem import Problem, problem_class
 from benchmarks.gpu.torch_peers import forget_compiled
 from benchmarks.record import Report, TimedRow, own
 from benchmarks.suites.entry import Entry
@@ -71,7 +71,7 @@ class Bench:
         return rows, calls
 
     def _checked(
-        self, name: str, prepare: Prepare, problem: AnyProblem, exact: check.Exact
+        self, name: str, prepare: Prepare, problem: Problem, exact: check.Exact
     ) -> tuple[TimedRow, Prepared | None]:
         """The row of a program without its time, and the program where there is one."""
         try:
@@ -90,7 +90,7 @@ class Bench:
             return TimedRow(name, Status.FAILED, told(error)), None
         return row, prepared
 
-    def _closer(self, row: TimedRow, prepare: Prepare, problem: AnyProblem, prepared: Prepared, first: Any) -> TimedRow:
+    def _closer(self, row: TimedRow, prepare: Prepare, problem: Problem, prepared: Prepared, first: Any) -> TimedRow:
         """A row of ours, with its further runs and the oracle's word on a small shape of the program."""
         equal = check.reruns_equal(problem, prepared, first)
         wrong = [] if row.status is Status.TIMED else [row.note]
@@ -102,7 +102,7 @@ class Bench:
             wrong += [] if comparison.ok else [f"on a small shape: {comparison.message}"]
         return replace(row, status=Status.WRONG if wrong else Status.TIMED, note="; ".join(wrong))
 
-    def _against_oracle(self, name: str, prepare: Prepare, problem: AnyProblem) -> Comparison:
+    def _against_oracle(self, name: str, prepare: Prepare, problem: Problem) -> Comparison:
         """Done once for workloads that come out as the same program at a small size."""
         small = check.twin(problem.workload)
         key = (name, problem.kind, *small.shape.items(), small.dtype)

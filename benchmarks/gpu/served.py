@@ -1,4 +1,4 @@
-"""Formulas in torch of what a server runs between prefills, and of plain products: eager programs, and in float64."""
+"""Formulas in torch of every program of a suite: eager programs, and in float64."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from benchmarks.gpu.formula import ScoreForm, form_of, mapped
 from benchmarks.gpu.head_formula import formula_of
 from benchmarks.gpu.quantised_formula import multiply_exact, multiply_quantised
 from benchmarks.gpu.routing_formula import route
+from benchmarks.gpu.row_formula import FORMULAS, OF_ALL_ROWS
 from tvm_cascade.corpus.programs import attention, head, latent, normed, product, quantised, routing
 from tvm_cascade.corpus.programs.normalisation import EPSILON
 from tvm_cascade.corpus.workload import Workload
+
+_COMPARED_ROWS = 16
 
 Named = Mapping[str, Any]
 """Tensors by the names of the program's parameters."""
@@ -29,12 +32,14 @@ class Served:
     axis : of the output, along which some positions are compared.
     cut : of each input the axis that runs along that one; those that are not in it are read whole.
     exact : the same without what the program itself rounds inside, where it does.
+    compared : how many positions, where the inputs can be cut along that axis.
     """
 
     compute: Callable[[Any, Named], Any]
     axis: int
     cut: Mapping[str, int]
     exact: Callable[[Named], Any] | None = None
+    compared: int = 4
 
 
 def dense(torch: Any, named: Named, name: str) -> Any:
@@ -134,6 +139,10 @@ def served(workload: Workload, dtype: Any) -> Served | None:
     dtype : of the output, in torch.
     """
     builder = workload.builder
+    if builder in FORMULAS:
+        of_rows = {one.tensor.name: 0 for one in workload.program.arguments if one.tensor.name not in OF_ALL_ROWS}
+        formula = FORMULAS[builder]
+        return Served(lambda torch, named: formula(torch, *named.values()), 0, of_rows, compared=_COMPARED_ROWS)
     if not isinstance(builder, functools.partial):
         return None
     if builder.func is product.product_of:

@@ -12,8 +12,7 @@ from tvm import tirx
 from tvm.s_tir import dlight
 
 from benchmarks.gpu.prepared import Prepared
-from benchmarks.gpu.problem import unwritten
-from benchmarks.gpu.problems import AnyProblem
+from benchmarks.gpu.problem import Problem, unwritten
 from benchmarks.record import OURS, OURS_CUDA_CORES
 from tvm_cascade.corpus.forms import Absent
 from tvm_cascade.driver.cuda_compiler import cuda_compiler
@@ -81,28 +80,28 @@ COMPILERS: Mapping[str, Callable[..., Code]] = {
 """The compilers by the names of their rows."""
 
 
-def ours(problem: AnyProblem) -> Prepared:
+def ours(problem: Problem) -> Prepared:
     """`tvm_cascade.compile` for the GPU of this machine."""
     return _compiled(OURS, problem, **dict.fromkeys(problem.workload.allowances, True))
 
 
-def ours_scheduled(problem: AnyProblem) -> Prepared | Absent:
+def ours_scheduled(problem: Problem) -> Prepared | Absent:
     """The same without kernels of a skeleton: the fused loop under our S-TIR schedule."""
     return _compiled(OURS_CUDA_CORES, problem) if problem.smallest else Absent(_ONLY_SMALL)
 
 
-def tvm_default(problem: AnyProblem) -> Prepared | Absent:
+def tvm_default(problem: Problem) -> Prepared | Absent:
     """The unfused program under dlight's rules, in the order of TVM's own pipeline for CUDA."""
     return _compiled(TVM_DEFAULT, problem) if problem.smallest else Absent(_ONLY_SMALL)
 
 
-def _compiled(name: str, problem: AnyProblem, **options: bool) -> Prepared:
+def _compiled(name: str, problem: Problem, **options: bool) -> Prepared:
     code = COMPILERS[name](problem.func, **options)
     return filling(problem, code.executable["main"], code.configuration, code.estimate)
 
 
 def filling(
-    problem: AnyProblem,
+    problem: Problem,
     function: Callable[..., object],
     configuration: Callable[[], str],
     estimate: Callable[[], float | None] = lambda: None,
@@ -116,4 +115,4 @@ def filling(
         return output
 
     poison = partial(output.fill_, unwritten(output.dtype))
-    return Prepared(run, problem.as_operand, poison, configuration, estimate)
+    return Prepared(run, lambda found: found, poison, configuration, estimate)

@@ -12,8 +12,7 @@ from tvm import tirx
 from benchmarks import ahead, peers, suites
 from benchmarks.gpu import check, tvm_peers
 from benchmarks.gpu.prepared import Prepared
-from benchmarks.gpu.problems import AnyProblem, problem_class
-from benchmarks.gpu.row_problem import RowProblem
+from benchmarks.gpu.problem import Problem, problem_class
 from benchmarks.record import OURS
 from benchmarks.suites.entry import Entry
 
@@ -25,7 +24,7 @@ def small() -> Entry:
     return dataclasses.replace(entry, workload=check.twin(entry.workload))
 
 
-def refused(problem: AnyProblem) -> Prepared:
+def refused(problem: Problem) -> Prepared:
     raise AssertionError(f"{problem.workload.name} was to be there already")
 
 
@@ -58,14 +57,14 @@ def test_other_shapes_are_not_taken_for_it() -> None:
 def test_what_fails_ahead_is_left_to_the_bench() -> None:
     """There is no GPU: the process cannot compile, and the row is prepared as ever."""
     entry = small()
-    seen: list[AnyProblem] = []
+    seen: list[Problem] = []
 
-    def prepare(problem: AnyProblem) -> Prepared:
+    def prepare(problem: Problem) -> Prepared:
         seen.append(problem)
         return Prepared(lambda: None, lambda output: output, lambda: None)
 
     (listed,) = suites.entries("variance", ["V1"])
-    problem = RowProblem.drawn(torch, entry.workload, "cpu", seed=0)
+    problem = Problem.drawn(torch, entry.workload, "cpu", seed=0)
     suite = {"variance": ([listed], {peers.INDUCTOR: prepare, OURS: prepare})}
     with ahead.compiled_ahead(suite, jobs=2) as ready:
         for row in ready["variance"].values():
@@ -74,9 +73,9 @@ def test_what_fails_ahead_is_left_to_the_bench() -> None:
 
 
 def test_what_takes_too_long_is_left_to_the_bench(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[AnyProblem] = []
+    seen: list[Problem] = []
     (listed,) = suites.entries("variance", ["V1"])
     suite = {"variance": ([listed], {OURS: lambda problem: seen.append(problem)})}
     with ahead.compiled_ahead(suite, jobs=1, seconds=0.0) as ready:
-        ready["variance"][OURS](RowProblem.drawn(torch, small().workload, "cpu", seed=0))
+        ready["variance"][OURS](Problem.drawn(torch, small().workload, "cpu", seed=0))
     assert len(seen) == 1

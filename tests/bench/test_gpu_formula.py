@@ -9,7 +9,7 @@ import pytest
 from benchmarks import suites
 from benchmarks.gpu import check, formula
 from benchmarks.gpu import problem as problems
-from benchmarks.gpu.problem import Problem, as_array, as_tensor
+from benchmarks.gpu.problem import SelfAttention, as_array, as_tensor
 from tvm_cascade.corpus import workloads
 from tvm_cascade.errors import WorkloadError
 from tvm_cascade.evaluate import oracle, tolerance
@@ -20,12 +20,12 @@ SMALL = {"PF_GLOBAL": 40, "PF_CAUSAL": 40, "PF_ALIBI": 40, "PF_GQA": 40, "PF_SOF
 SMALL["float8"] = 40  # q and k alone
 
 
-def small(name: str) -> Problem:
+def small(name: str) -> SelfAttention:
     # At 16 features the program's scale, a float32 constant, is exact.
     found = suites.entries("float8", ["d64s512c"])[0].workload if name == "float8" else workloads.get(name)
     workload = found.cpu.with_length(SMALL[name]).with_shape(head_dim=16)
     arrays = workload.inputs(np.random.default_rng(0))
-    return Problem(torch, workload, [as_tensor(torch, array, "cpu") for array in arrays])
+    return SelfAttention(torch, workload, [as_tensor(torch, array, "cpu") for array in arrays])
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -36,32 +36,32 @@ def test_the_reference_is_the_oracle_of_the_program(name: str, monkeypatch: pyte
     exact = exact.reshape(tuple(problem.q.shape))
     found = check.Exact(problem)
     for (batch, head), values in zip(problem.heads, found.values, strict=True):
-        tolerance.assert_close(values, exact[batch, head], length=problem.k.shape[2], dtype="float64")
+        tolerance.assert_close(values, exact[batch, head], length=problem.length, dtype="float64")
 
 
 @pytest.mark.parametrize("name", SMALL)
 def test_the_eager_formula_passes_and_wrong_answers_do_not(name: str) -> None:
     problem = small(name)
     exact = check.Exact(problem)
-    output = formula.eager(torch, problem.form, problem.q, problem.k, problem.v, problem.slopes)
+    output = problem.eager()
     assert exact.judge(output).ok, exact.judge(output).message
     for wrong in (torch.zeros_like(output), output.roll(1, dims=2), output * 1.05):
         assert not exact.judge(wrong).ok
 
 
 def test_of_long_heads_some_rows_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(problems, "_COMPARED_ROWS", 16)
+    monkeypatch.setattr(problems, "_COMPARED_QUERIES", 16)
     problem = small("PF_CAUSAL")  # 40 rows: every fifth
     exact = check.Exact(problem)
-    output = formula.eager(torch, problem.form, problem.q, problem.k, problem.v, None)
+    output = problem.eager()
     assert exact.judge(output).ok
-    output[0, 0, 35] = 0
+    output[..., 0, 35, :] = 0
     assert not exact.judge(output).ok
 
 
 def test_only_the_last_of_some_heads_wrong_is_seen() -> None:
     problem = small("H1")
-    output = formula.eager(torch, problem.form, problem.q, problem.k, problem.v, None)
+    output = problem.eager()
     output[-1, -1] = 0
     assert not check.Exact(problem).judge(output).ok
 

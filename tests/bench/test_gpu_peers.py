@@ -14,8 +14,7 @@ import pytest
 from benchmarks import suites
 from benchmarks.gpu import check, flashinfer_peer, torch_peers, tvm_peers
 from benchmarks.gpu.prepared import Prepared
-from benchmarks.gpu.problem import Problem
-from benchmarks.gpu.problems import problem_class
+from benchmarks.gpu.problem import SelfAttention, problem_class
 from benchmarks.peers import ATTENTION_PEERS, of_suite
 from tvm_cascade.corpus import workloads
 from tvm_cascade.corpus.forms import Absent
@@ -25,8 +24,8 @@ from tvm_cascade.tuning.compilation import compile
 torch = pytest.importorskip("torch")
 
 
-def problem(name: str, length: int = 48) -> Problem:
-    return Problem.drawn(torch, workloads.get(name).cpu.with_length(length), "cpu", seed=0)
+def problem(name: str, length: int = 48) -> SelfAttention:
+    return SelfAttention.drawn(torch, workloads.get(name).cpu.with_length(length), "cpu", seed=0)
 
 
 @pytest.mark.parametrize("name", ["PF_ALIBI", "PF_SOFTCAP", "PF_WINDOWED"])
@@ -85,7 +84,7 @@ def test_flashinfer_gets_the_options_of_the_scores(name: str, monkeypatch: pytes
     monkeypatch.setitem(sys.modules, "flashinfer", stub)
     prepared = flashinfer_peer.flashinfer(job)
     assert isinstance(prepared, Prepared)
-    assert torch.equal(check.result(prepared), job.q), "q goes there and back through its layout"
+    assert torch.equal(check.result(prepared), job.inputs[0]), "q goes there and back through its layout"
     assert seen["causal"] == job.form.causal and seen["logits_soft_cap"] == job.form.cap
     assert seen["window_left"] == (-1 if job.form.window is None else job.form.window - 1)
     assert seen["pos_encoding_mode"] == ("ALIBI" if job.form.alibi else "NONE")
@@ -112,8 +111,8 @@ def test_our_rows_fill_an_output_that_was_nan() -> None:
         output.copy_(q)
 
     prepared = tvm_peers.filling(job, add, lambda: "a kernel")
-    assert torch.equal(check.result(prepared), job.q)
-    assert torch.equal(check.result(prepared), job.q)
+    assert torch.equal(check.result(prepared), job.inputs[0])
+    assert torch.equal(check.result(prepared), job.inputs[0])
 
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc")

@@ -12,9 +12,7 @@ from benchmarks import suites
 from benchmarks.environment import Memory
 from benchmarks.gpu import check, torch_peers, tvm_peers
 from benchmarks.gpu.prepared import Prepared, allocating
-from benchmarks.gpu.problem import as_array, as_tensor
-from benchmarks.gpu.problems import problem_class
-from benchmarks.gpu.row_problem import RowProblem
+from benchmarks.gpu.problem import Problem, as_array, as_tensor, problem_class
 from benchmarks.gpu.rows import Bench
 from benchmarks.peers import ROW_PEERS
 from benchmarks.record import OURS, OURS_CUDA_CORES
@@ -49,7 +47,7 @@ def small(name: str) -> Entry:
 def test_the_formula_is_the_program(name: str) -> None:
     workload = small(name).workload.with_dtype("float32")
     arrays = workload.inputs(np.random.default_rng(1))
-    problem = RowProblem(torch, workload, [as_tensor(torch, array, "cpu") for array in arrays])
+    problem = Problem(torch, workload, [as_tensor(torch, array, "cpu") for array in arrays])
     (exact,) = oracle.evaluate(problem.func, arrays).values()
     (reference,) = problem.references()
     tolerance.assert_close(as_array(reference), exact[problem.rows], length=problem.length, dtype="float32")
@@ -61,14 +59,14 @@ def test_what_torch_computes_passes_and_wrong_answers_do_not(name: str, monkeypa
     workload = small(name).workload
     problem = problem_class(workload).drawn(torch, workload, "cpu", seed=0)
     exact = check.Exact(problem)
-    for prepared in (torch_peers.row_eager(problem), torch_peers.row_inductor(problem)):
+    for prepared in (torch_peers.eager(problem), torch_peers.inductor(problem)):
         output = check.result(prepared)
         assert exact.judge(output).ok, exact.judge(output).message
     for wrong in (torch.zeros_like(output), output.roll(1, dims=0), output * 1.05):
         assert not exact.judge(wrong).ok
 
 
-def reference(problem: RowProblem, factor: float = 1.0) -> Prepared:
+def reference(problem: Problem, factor: float = 1.0) -> Prepared:
     return allocating(problem, lambda: (factor * problem.eager()).to(problem.output_dtype))
 
 
@@ -92,7 +90,7 @@ def test_programs_from_tvm_build_without_a_gpu(name: str, monkeypatch: pytest.Mo
     hopper = resolve_target({"kind": "cuda", "arch": "sm_90a"})
     monkeypatch.setattr(tvm_peers, "resolve_target", lambda target: hopper)
     monkeypatch.setattr(tvm_peers, "compile", lambda func, target, **options: compile(func, hopper, **options))
-    prepared = ROW_PEERS[name](RowProblem.drawn(torch, check.twin(small("layer_norm").workload), "cpu", seed=0))
+    prepared = ROW_PEERS[name](Problem.drawn(torch, check.twin(small("layer_norm").workload), "cpu", 0, smallest=True))
     assert isinstance(prepared, Prepared)
     told = {OURS: "memory-bound kernel `row`", OURS_CUDA_CORES: "S-TIR schedule", "tvm-default": "dlight"}
     assert told[name] in prepared.configuration()

@@ -11,12 +11,10 @@ import numpy as np
 import pytest
 
 from benchmarks import goals, peers, suites
-from benchmarks.gpu import check, flashinfer_served, served_peers, tvm_peers
+from benchmarks.gpu import check, flashinfer_served, torch_peers, tvm_peers
 from benchmarks.gpu.prepared import Prepared
-from benchmarks.gpu.problem import Problem, as_array
-from benchmarks.gpu.problems import problem_class
+from benchmarks.gpu.problem import Problem, SelfAttention, as_array, problem_class
 from benchmarks.gpu.rows import Bench
-from benchmarks.gpu.served_problem import ServedProblem
 from benchmarks.record import OURS
 from benchmarks.runner import report_of
 from benchmarks.suites import served
@@ -37,10 +35,10 @@ NAMES = [*workloads.names(source=workloads.SERVING), "DC_CAUSAL", "DC_ALIBI", "D
 ATTENTIONS = [name for name in NAMES if not name.startswith(("product", "head", "normed", "mla_paged", "L7"))]
 
 
-def problem(name: str) -> ServedProblem:
+def problem(name: str) -> Problem:
     workload = workloads.get(name).cpu
     found = problem_class(workload).drawn(torch, workload, "cpu", seed=0)
-    assert isinstance(found, ServedProblem)
+    assert isinstance(found, Problem)
     return found
 
 
@@ -56,7 +54,7 @@ def test_the_reference_is_the_oracle_of_the_program(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_the_eager_formula_passes_and_wrong_answers_do_not(name: str) -> None:
     job = problem(name)
-    exact, output = check.Exact(job), check.result(served_peers.eager(job))
+    exact, output = check.Exact(job), check.result(torch_peers.eager(job))
     assert exact.judge(output).ok, exact.judge(output).message
     for wrong in (torch.zeros_like(output), output.roll(1, dims=-1), output * 1.1):
         assert not exact.judge(wrong).ok
@@ -70,7 +68,7 @@ def test_peers_of_torch_compute_the_workload_or_say_why_not(
 ) -> None:
     monkeypatch.setattr(torch, "compile", lambda function, **options: function)
     job = problem(name)
-    prepared = served_peers.sdpa("MATH", job) if peer == "math" else peers.SERVED_PEERS[peer](job)
+    prepared = torch_peers.sdpa("MATH", job) if peer == "math" else peers.SERVED_PEERS[peer](job)
     if isinstance(prepared, Absent):
         assert peer == "math" or name == "decode_sink"
         return
@@ -80,7 +78,7 @@ def test_peers_of_torch_compute_the_workload_or_say_why_not(
 
 @pytest.mark.parametrize("name", ["product", "mla_paged", "L7"])
 def test_peers_of_attention_refuse_what_is_none(name: str) -> None:
-    for peer in (served_peers.flex, peers.SERVED_PEERS["cudnn"]):
+    for peer in (torch_peers.flex, peers.SERVED_PEERS["cudnn"]):
         found = peer(problem(name))
         assert isinstance(found, Absent) and "not an attention" in found.reason
 
@@ -197,7 +195,7 @@ def test_flashinfer_gets_the_pages_of_each_sequence(name: str) -> None:
 @pytest.mark.usefixtures("library")
 def test_flashinfers_cascade_reads_the_prefix_once() -> None:
     workload = workloads.get("decode_prefix").cpu.with_shape(prefix=48, keys=96)  # whole pages
-    job = ServedProblem.drawn(torch, workload, "cpu", seed=0)
+    job = Problem.drawn(torch, workload, "cpu", seed=0)
     prepared = flashinfer_served.decode(job)
     assert isinstance(prepared, Prepared)
     judged = check.Exact(job).judge(check.result(prepared))
@@ -242,7 +240,7 @@ def test_the_other_suites_of_servers_are_the_tables() -> None:
 @pytest.mark.parametrize("suite", suites.SERVED)
 def test_every_workload_of_a_server_has_a_formula_and_a_twin(suite: str) -> None:
     for entry in suites.entries(suite):
-        assert problem_class(entry.workload) is ServedProblem
+        assert problem_class(entry.workload) is Problem
         twin = check.twin(entry.workload)
         assert twin.bytes() < 2**24 and check.twin(twin) == twin
         kept = ("head_dim", "page", "latent_dim")
@@ -250,10 +248,10 @@ def test_every_workload_of_a_server_has_a_formula_and_a_twin(suite: str) -> None
 
 
 def test_self_attention_stays_with_its_own_problem() -> None:
-    assert problem_class(workloads.get("PF_CAUSAL")) is Problem
-    assert problem_class(workloads.get("mla_prefill")) is ServedProblem
+    assert problem_class(workloads.get("PF_CAUSAL")) is SelfAttention
+    assert problem_class(workloads.get("mla_prefill")) is Problem
     with pytest.raises(WorkloadError, match="formula in torch"):
-        ServedProblem.drawn(torch, workloads.get("softmax").cpu, "cpu", seed=0)
+        Problem.drawn(torch, workloads.get("softmax_stats").cpu, "cpu", seed=0)
 
 
 def test_keys_that_no_query_reads_are_no_traffic() -> None:
@@ -296,7 +294,7 @@ def test_a_plan_tells_the_skeleton_of_each_kernel() -> None:
 def test_quantised_products_are_the_oracles_with_and_without_their_rounding(label: str) -> None:
     (entry,) = suites.entries("quant", [label])
     workload = check.twin(entry.workload).with_shape(tokens=24)
-    job = ServedProblem.drawn(torch, workload, "cpu", seed=0)
+    job = Problem.drawn(torch, workload, "cpu", seed=0)
     job.inputs[0][3] = 0
     arrays = [as_array(x) for x in job.inputs]
     for values, rounding in ((job.references(), False), (job.usual(), True)):
