@@ -88,6 +88,11 @@ def test_a_multiple_that_is_the_same_everywhere_is_attained_everywhere() -> None
 
 
 DECIDED: dict[str, Cascade] = {
+    "the least above a share of the maximum": cascade((m, MAX, r), (o, MIN, where(2 * r >= m, r, 10000))),
+    "a square above a total of its own": cascade(
+        MEAN_SUM, (t, SUM, exp(x - s / N)), (o, MAX, where(x**2 >= t, exp(x - s) / t))
+    ),
+    "of two totals": cascade((s, SUM, x), (d, SUM, x * exp(w - s)), (o, MAX, where(x <= d / N, w))),
     "another element above a mean": cascade((s, SUM, r), (o, MAX, where(w >= s / N, x))),
     "another element below a total": cascade(MEAN_SUM, (o, MIN, where(log(r) >= s, x))),
     "the largest below a total": cascade(MEAN_SUM, (o, MAX, where(w < s, w, -10000))),
@@ -114,6 +119,7 @@ def test_each_shown_position_decides_the_result_of_its_own_data(name: str) -> No
 
 
 RANK: dict[str, Cascade] = {
+    "sums beyond half the maximum": cascade((m, MAX, x), (t, SUM, where(2 * x >= m, sp.sin(x)))),
     "sums beyond a total of the compared": cascade((s, SUM, sp.Abs(w) / 16 + 1), (t, SUM, where(w >= s, w * exp(w)))),
     "sums of another element beyond a total": cascade((s, SUM, y), (t, SUM, where(x**2 <= s, w))),
 }
@@ -134,12 +140,6 @@ def test_a_matrix_is_told_from_a_singular_one_where_its_entries_agree_in_the_fir
 
 
 UNSHOWN: dict[str, Cascade] = {
-    "the least above a share of the maximum": cascade((m, MAX, r), (o, MIN, where(2 * r >= m, r, 10000))),
-    "a square above a total of its own": cascade(
-        MEAN_SUM, (t, SUM, exp(x - s / N)), (o, MAX, where(x**2 >= t, exp(x - s) / t))
-    ),
-    "of two totals": cascade((s, SUM, x), (d, SUM, x * exp(w - s)), (o, MAX, where(x <= d / N, w))),
-    "sums beyond half the maximum": cascade((m, MAX, x), (t, SUM, where(2 * x >= m, sp.sin(x)))),
     "distances from an extremum that cross it": cascade((m, MIN, x), (t, SUM, sp.Abs(sp.Abs(y) + 1 - m))),
 }
 

@@ -172,6 +172,8 @@ def test_a_selection_folds_and_its_fold_is_its_definition(name: str) -> None:
 
 UNSELECTABLE: dict[str, Cascade] = {
     "weighted square": cascade(MEAN_SUM, *selected(BEST, r * (x - s) ** 2)),
+    "first above a sum": cascade(MEAN_SUM, *selected(BEST, sp.Piecewise((1, y >= s), (0, True)))),
+    "first below a sum": cascade(MEAN_SUM, *selected(TWO, sp.Piecewise((1, y >= s), (0, True)), 2, largest=False)),
     "another input above a sum": cascade(MEAN_SUM, *selected(BEST, sp.Piecewise((x, y >= s), (0, True)))),
 }
 

@@ -75,6 +75,9 @@ _ROUNDS_APART = 1e-5
 _ROUNDINGS = 4
 """By how many roundings of the largest element another one may be off."""
 
+_REACHES = (0.2, 1.0, 0.5)
+"""Shares of these, draw by draw: exponentials are soon out of range."""
+
 _LESS = (0.0, 1.5, 3.0)
 """Powers of ten by which a position's numbers are smaller that are not asked about: others make the results."""
 
@@ -141,14 +144,15 @@ class _Numbers:
         for attempt in range(effort.draws):
             source = random.Random(attempt)
             parameters = {s: _drawn(s, source, (-0.5, 0.5)) for s in sorted(fixed, key=str)}
-            spread = [(source.uniform(*_CENTRES) if attempt else 0.0, source.uniform(*_WIDTHS)) for _ in self.varying]
+            reach, less = _REACHES[attempt % len(_REACHES)], source.choice(_LESS)
+            spread = [(reach * source.uniform(*_CENTRES), reach * source.uniform(*_WIDTHS)) for _ in self.varying]
             sizes = [(c - w, c + w) for c, w in spread]
-            less = source.choice(_LESS)
             beside = [(c - w - less * u, c + w - less * u) for (c, w), u in zip(spread, unread, strict=True)]
-            rows = [self._row(source, beside, k % 2 * source.uniform(*_FURTHER), k) for k in range(effort.rows)]
+            further_by = [reach * power for power in _FURTHER]
+            rows = [self._row(source, beside, k % 2 * source.uniform(*further_by), k) for k in range(effort.rows)]
             data = []
             for _ in range(effort.data):
-                larger = source.uniform(*_FURTHER)
+                larger = source.uniform(*further_by)
                 further = [self._row(source, sizes, larger, effort.base + k) for k in range(_POSITIONS)]
                 found = self._results(behind, [*rows[: effort.base], *further], parameters)
                 if found is not None:
@@ -174,13 +178,14 @@ class _Numbers:
 
     def values(self, function: sp.Expr, rows: Sequence[Point], data: Sequence[Point]) -> NDArray[np.float64]:
         """A plain function at each of the positions and results; NaN where it has no value."""
-        symbols, compiled = self.arithmetic.function(function)
+        (symbols, compiled), shape = self.arithmetic.function(function), (len(rows), len(data))
         at = [
             np.array([[row[s]] for row in rows]) if s in rows[0] else np.array([[found[s] for found in data]])
             for s in symbols
         ]
         with np.errstate(all="ignore"):
-            return np.broadcast_to(np.asarray(compiled(*at), np.float64), (len(rows), len(data)))
+            value = compiled(*(np.broadcast_to(numbers, shape) for numbers in at))
+        return np.broadcast_to(np.asarray(value, np.float64), shape)
 
     def met(self, function: sp.Expr, draw: _Draw) -> tuple[_Draw, NDArray[np.float64]]:
         """A plain function at positions and data of a draw each of which may meet all of the others.
@@ -304,7 +309,7 @@ def _positions_decide(numbers: _Numbers) -> Counterexample | None:
         inside = numbers.values(where, drawn.rows, [{}])
         rows = [row for row, holds in zip(drawn.rows, inside, strict=True) if holds == 1]
         draw, matrix = numbers.met(function, replace(drawn, rows=rows))
-        decided = _deciding(matrix * (1 if reducer is MAX else -1))
+        decided = _deciding(matrix * (1 if reducer is MAX else -1), selection is not None and selection.lower)
         if len(decided) >= _SIZE:
             chosen = list(decided.items())
             at, given, words = numbers.shown(
@@ -316,41 +321,40 @@ def _positions_decide(numbers: _Numbers) -> Counterexample | None:
     return None
 
 
-def _deciding(matrix: NDArray[np.float64]) -> dict[int, int]:
-    """Rows of a matrix, each with a column of which it is the only largest entry.
+def _deciding(matrix: NDArray[np.float64], by_index: bool) -> dict[int, int]:
+    """Rows of a matrix, each with a column of which it is the only largest entry, or by index the first of equal ones.
 
     Of all rows those are left out, one after the other, that are the largest in most columns: what others decide then
     shows.
     """
-    left = matrix.copy()
-    for _ in range(max(len(matrix) - _SIZE, 0) if matrix.shape[1] >= _SIZE else 0):
+    left, columns = matrix.copy(), np.arange(matrix.shape[1])
+    for _ in range(max(len(matrix) - _SIZE, 0) if len(columns) >= _SIZE else 0):
         best = left.argmax(axis=0)
-        rows, first, counts = np.unique(best, return_index=True, return_counts=True)
-        if len(rows) < _SIZE:
-            left[rows[counts.argmax()]] = -math.inf
-            continue
-        rows, columns = rows[:_SIZE], first[:_SIZE]
-        shown = matrix[np.ix_(rows, columns)]
-        others = np.where(np.eye(_SIZE, dtype=bool), -math.inf, shown).max(axis=0)
-        clear = (shown.diagonal() - others > _CLEAR * np.abs(shown.diagonal())).all()
-        return dict(zip(rows.tolist(), columns.tolist(), strict=True)) if clear else {}
+        largest = left[best, columns]
+        left[best, columns] = -math.inf
+        next_one = left.max(axis=0)
+        clear = largest - next_one > _CLEAR * np.abs(largest)
+        clear |= by_index & (largest == next_one)
+        left[best, columns] = largest
+        rows, first = np.unique(best[clear], return_index=True)
+        if len(rows) >= _SIZE:
+            return dict(zip(rows[:_SIZE].tolist(), columns[clear][first[:_SIZE]].tolist(), strict=True))
+        left[np.bincount(best).argmax()] = -math.inf
     return {}
 
 
 def _rounds_elsewhere(numbers: _Numbers) -> Counterexample | None:
     """An element that is rounded at one scale and moved to another, and is not what it is rounded there."""
     for value, dtype in _rounded(numbers)[:1]:
-        for draw in numbers.draws(value, _OF_ROUNDING):
-            if len(draw.data) < 2:
-                continue
-            values = numbers.values(value, draw.rows, [results for _, results in draw.data[:2]])
-            lines = [(at, line) for at, line in enumerate(values.tolist()) if _usable(line)]
+        for drawn in numbers.draws(value, _OF_ROUNDING):
+            draw, values = numbers.met(value, drawn)
+            lines = [(at, line) for at, line in enumerate(values.tolist()) if len(line) == 2 and _usable(line)]
             for (at, (before, after)), (_, other) in zip(lines, [*lines[1:], *lines[:1]], strict=True):
                 scales = abs(other[1] / other[0] - after / before) < 1e-9 * abs(after / before)
                 kept, wanted = round_to(before, dtype), round_to(after, dtype)
                 moved = kept * (after / before) if scales else kept + after - before
                 if math.isfinite(moved) and abs(moved - wanted) > _ROUNDS_APART * max(abs(wanted), 1e-6):
-                    return _rounded_apart(numbers, value, dtype, draw.rows[at], draw.data[:2], (moved, wanted))
+                    return _rounded_apart(numbers, value, dtype, draw.rows[at], draw.data, (moved, wanted))
     return None
 
 
