@@ -75,7 +75,13 @@ def entries(suite: str, only: Sequence[str] = ()) -> list[Entry]:
         raise WorkloadError(f"a suite among {', '.join(SUITES)}", repr(suite))
     if suite in _CPU:
         return selected(suite, _CPU[suite](), only)
-    return selected(suite, [entry for entry in _GPU[suite]() if entry.workload.bytes() <= _LARGEST_BYTES], only)
+    return selected(suite, [entry for entry, size in _sized(suite) if size <= _LARGEST_BYTES], only)
+
+
+@functools.cache
+def _sized(suite: str) -> list[tuple[Entry, int]]:
+    """The programs of a suite for a GPU, each with the bytes of its tensors, which take building it to know."""
+    return [(entry, entry.workload.bytes()) for entry in _GPU[suite]()]
 
 
 def models(gpu: bool, only: Sequence[str] = ()) -> list[Model]:

@@ -18,6 +18,8 @@ from tvm_cascade.evaluate import tolerance
 from tvm_cascade.schedule.bfloat16 import lower_bfloat16
 from tvm_cascade.schedule.vector_math import ULP_BOUNDS, vectorise_math
 
+from ..tiers import slow_but
+
 LENGTH = 256
 EXACT: dict[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
     "exp": np.exp,
@@ -121,6 +123,10 @@ ARITHMETIC = {
     "selection": (lambda x: tirx.Select(x < _bf16(0.5), x, x + x), lambda x: np.where(x < 0.5, x, x + x)),
     "lazy": (lambda x: tirx.if_then_else(x < _bf16(0.5), x, x + x), lambda x: np.where(x < 0.5, x, x + x)),
     "square root": (lambda x: tirx.sqrt(x * x), lambda x: np.sqrt(x * x)),
+    "lazy chain of three": (
+        lambda x: tirx.if_then_else(x < _bf16(0.5), (x * _bf16(3) + _bf16(1)) * _bf16(0.3), x),
+        lambda x: np.where(x < 0.5, (x * B16(3) + B16(1)) * B16(0.3), x),
+    ),
     "lazy chain": (
         lambda x: tirx.if_then_else(x < _bf16(0.5), ((x * _bf16(3) + _bf16(1)) * _bf16(0.3) - _bf16(2)) * _bf16(7), x),
         lambda x: np.where(x < 0.5, ((x * B16(3) + B16(1)) * B16(0.3) - B16(2)) * B16(7), x),
@@ -137,9 +143,9 @@ def test_arithmetic_in_bfloat16_is_rounded_after_every_operation(program: str) -
     np.testing.assert_array_equal(found, numpy(x).astype(ml_dtypes.bfloat16))
 
 
-@pytest.mark.parametrize("program", ARITHMETIC)
+@pytest.mark.parametrize("program", slow_but([one for one in ARITHMETIC if one != "lazy chain"], ARITHMETIC))
 def test_arithmetic_in_bfloat16_inside_an_argument(program: str) -> None:
-    """Where the argument stands in a let, whose value TVM does not lower."""
+    """Where the argument stands in a let, whose value TVM does not lower: of five roundings in a half a minute."""
     ours, numpy = ARITHMETIC[program]
     func = elementwise("bfloat16", lambda x: tirx.tanh(ours(x).astype("float32")))
     replaced, names = vectorise_math(func)
