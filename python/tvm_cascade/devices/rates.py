@@ -15,7 +15,8 @@ class Rates:
 
     Attributes
     ----------
-    memory_share, compute_share : of the bandwidth and of the arithmetic on paper, what kernels reach.
+    memory_share, compute_share : of the bandwidth and of the arithmetic on paper, what kernels reach (of 4.8 TB/s, 4.23
+        in reading and 4.25 in copying).
     tensor_short, tensor_long_rows, tensor_narrow_rows, tensor_one_row, tensor_two_rows : rate of products over
         `Gpu.tensor_flops_per_second`: of products too short to heat the card to its power limit (860 Tflop/s of 720);
         of folds of many rows, with what hides exponentials, where operands are wide, and at most 64 wide; of a consumer
@@ -48,8 +49,8 @@ class Rates:
     combine_seconds : of a combination through memory: to claim states, arrive, learn that all have, and merge a few.
     contention_seconds : by the square of the pieces of an item: each block reads a share of every state.
     read_round_seconds : of a round of reads of states of several stretches.
-    cluster_combine_seconds, crowded_seconds : of a combination by the blocks of a cluster; where some of them share a
-        processor.
+    cluster_combine_seconds, crowded_seconds, crowded_share : of a combination by the blocks of a cluster; where some of
+        them share a processor; and by how much all then takes longer.
     state_bytes_per_second, two_state_bytes_per_second : of states that a block leaves or merges, by its consumers (of
         two, of an H100: 32 heads of 128 rows and 1024 positions, one of 512 rows and 16384).
     item_seconds : at the end of an item that a block has whole.
@@ -60,7 +61,7 @@ class Rates:
         sequences, 1.27 to 1.29 for 64, 1.20 for 128).
     """
 
-    memory_share: float = 0.91
+    memory_share: float = 0.88
     compute_share: float = 0.8
     tensor_short: float = 1.194
     tensor_long_rows: float = 1 / 0.78
@@ -105,6 +106,7 @@ class Rates:
     read_round_seconds: float = 1.0e-6
     cluster_combine_seconds: float = 0.6e-6
     crowded_seconds: float = 0.8e-6
+    crowded_share: float = 0.05
     state_bytes_per_second: float = 50e9
     two_state_bytes_per_second: float = 27e9
     item_seconds: float = 2.0e-6

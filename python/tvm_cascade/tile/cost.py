@@ -44,6 +44,8 @@ class Counts(NamedTuple):
     unshared : blocks beside each other copy different things.
     under_way : bytes that copies have under way; 0 for enough.
     paced : copies are made step by step, each a while after the one before.
+    far_ahead : copies are, so that of what overlaps the longer counts alone.
+    crowded : some blocks of clusters share a multiprocessor.
     between : what comes once or a few times, one after the other: by the name of a rate, seconds by how often, bytes
         per second by how many bytes.
     stored : bytes that the last tiles store, behind all that is computed.
@@ -68,6 +70,8 @@ class Counts(NamedTuple):
     unshared: bool = False
     under_way: float = 0.0
     paced: bool = False
+    far_ahead: bool = False
+    crowded: bool = False
     between: Mapping[str, float] = _NOTHING
     stored: float = 0.0
 
@@ -94,7 +98,8 @@ def seconds(counts: Counts, gpu: Gpu) -> float:
     """The estimated time of a kernel, without its launch."""
     memory = gpu.memory_bytes_per_second * gpu.rates.memory_share
     one_by_one = added(counts.between, gpu) + (counts.stored / memory if memory else 0.0)
-    computed = overlapped(counts.steps * step_seconds(counts, gpu), counts.bytes / memory if memory else 0.0)
+    moved, stepping = counts.bytes / memory if memory else 0.0, counts.steps * step_seconds(counts, gpu)
+    computed = overlapped(stepping, moved, counts.far_ahead) * (1.0 + gpu.rates.crowded_share * counts.crowded)
     return max(computed + one_by_one, least_seconds(counts, gpu))
 
 
@@ -124,13 +129,16 @@ def step_seconds(counts: Counts, gpu: Gpu) -> float:
         copying = max(copying, copying * bulk * rates.copy_seconds / counts.under_way)
     if counts.unshared:
         copying /= rates.unshared_share
-    return overlapped(multiplying, max(copying, rates.step_seconds if counts.paced else 0.0))
+    copying = max(copying, rates.step_seconds if counts.paced else 0.0)
+    return overlapped(multiplying, copying, counts.far_ahead)
 
 
-def overlapped(one: float, other: float) -> float:
+def overlapped(one: float, other: float, far_ahead: bool = False) -> float:
     """The time of two that overlap."""
     longer = max(one, other)
-    return longer * (1.0 + (min(one, other) / longer) ** _OVERLAP) ** (1.0 / _OVERLAP) if longer else 0.0
+    if far_ahead or not longer:
+        return longer
+    return longer * (1.0 + (min(one, other) / longer) ** _OVERLAP) ** (1.0 / _OVERLAP)
 
 
 def added(counts: Mapping[str, float], gpu: Gpu) -> float:

@@ -184,6 +184,7 @@ def counts_of(config: CoreConfig, shape: MatrixProduct, gpu: Gpu) -> Counts:
         cores=config.rows.block * config.columns.block * size / 4 / reached,
         copied=(config.rows.block + config.columns.block) * size,
         copies_rate="own_bytes_per_second",
+        far_ahead=True,
         between={"block_seconds": 2.0},
     )
 

@@ -28,6 +28,9 @@ _BARRIERS = 320
 _SPREADS, _CLUSTERS = (1, 2, 4), (2, 4, 8)
 """Blocks that the columns of the products are spread over, and those of a cluster."""
 
+_FILLED = 3.0
+"""Copies that nothing hides: of the left operand, of the first tile, and of the results."""
+
 _LEAST_BLOCKS = 2
 """Of an item where pieces follow lengths: with fewer, the longest would have one block each."""
 
@@ -130,7 +133,7 @@ class HalvesConfig(Tiles):
             longest = -(-tiles // (self.blocks // row_tiles))
         state = self.rows * sum(p.width for p in stream.products) / self.spread
         filled = self.rows * stream.depth * stream.left.size + self.stage_bytes(stream) + state * STORED_BYTES
-        between = {"block_seconds": 1.0, "own_bytes_per_second": filled}
+        between = {"block_seconds": 1.0, "copy_seconds": _FILLED, "own_bytes_per_second": filled}
         if self.cluster > 1:
             longest = -(-tiles // self.cluster)
             between |= {"cluster_combine_seconds": 1.0, "state_bytes_per_second": state * BYTES / 2}
@@ -141,6 +144,8 @@ class HalvesConfig(Tiles):
         return Counts(
             steps=float(longest),
             products=2.0 * self.rows * self.columns * width,
+            products_rate="tensor_two_rows",
+            far_ahead=True,
             folds={"tile_seconds": self.columns / GROUP_ROWS},
             copied=float(self.stage_bytes(stream)),
             copies_rate="own_bytes_per_second",

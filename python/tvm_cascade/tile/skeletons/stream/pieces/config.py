@@ -176,8 +176,8 @@ class PiecesConfig(Tiles):
         merged, rate = 2.0 * min(rows, self.rows) * self.state_bytes(stream), _STATE_RATES[self.consumers]
         if self.cluster > 1:
             crowded = is_crowded(self.blocks, gpu)
-            between |= {"crowded_seconds" if crowded else "cluster_combine_seconds": 1.0}
-            between[rate] = merged / 2 if crowded else merged
+            between |= {"cluster_combine_seconds": 1.0, "crowded_seconds": float(crowded)}
+            between[rate] = 1.5 * merged if crowded else merged
         elif self.kept == 1 and (items * tiles % self.blocks > 0 or longest % tiles > 0):
             pieces = pieces_of_item(self, program) or 1
             between |= {"combine_seconds": 1.0, "contention_seconds": float(pieces**2), rate: merged}
@@ -188,7 +188,8 @@ class PiecesConfig(Tiles):
     def _of_tiles(self, stream: Stream, rows: int, tiles: int, gpu: Gpu) -> Counts:
         """Of the busiest block's tiles."""
         read = float(self.read_bytes(stream))
-        counts = Counts(bytes=tiles * read * self.blocks, steps=float(tiles))
+        crowded = self.cluster > 1 and is_crowded(self.blocks, gpu)
+        counts = Counts(bytes=tiles * read * self.blocks, steps=float(tiles), far_ahead=True, crowded=crowded)
         if self.blocks > _FEW_BLOCKS * gpu.processors:
             rate = "own_bytes_per_second" if self.stages > 2 else "two_stage_bytes_per_second"
             counts = counts._replace(copied=read, copies_rate=rate)
