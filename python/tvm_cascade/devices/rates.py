@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import os
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from tvm_cascade.errors import InputError
+
+VARIABLE = "TVM_CASCADE_RATES"
+"""Names a file that `calibrate` wrote: its card has those rates, in place of the row's own."""
 
 
 @dataclass(frozen=True)
@@ -15,8 +25,9 @@ class Rates:
 
     Attributes
     ----------
-    memory_share, compute_share : of the bandwidth and of the arithmetic on paper, what kernels reach (of 4.8 TB/s, 4.23
-        in reading and 4.25 in copying).
+    memory_share, compute_share : of the bandwidth and of the arithmetic on paper, what threads reach that load and
+        compute.
+    bulk_memory_share : of the bandwidth, what bulk copies of a pipeline reach, and stores of its results.
     tensor_short, tensor_long_rows, tensor_narrow_rows, tensor_one_row, tensor_two_rows : rate of products over
         `Gpu.tensor_flops_per_second`: of products too short to heat the card to its power limit (860 Tflop/s of 720);
         of folds of many rows, with what hides exponentials, where operands are wide, and at most 64 wide; of a consumer
@@ -61,7 +72,8 @@ class Rates:
         sequences, 1.27 to 1.29 for 64, 1.20 for 128).
     """
 
-    memory_share: float = 0.88
+    memory_share: float = 0.85
+    bulk_memory_share: float = 0.91
     compute_share: float = 0.8
     tensor_short: float = 1.194
     tensor_long_rows: float = 1 / 0.78
@@ -115,3 +127,36 @@ class Rates:
     scheduled_memory_share: float = 0.5
     scheduled_compute_share: float = 0.2
     beside_share: float = 1.25
+
+
+def measured_rates(card: str) -> Rates | None:
+    """The rates of a card by the file that `VARIABLE` names; None where there is none, or it is of another card.
+
+    Raises
+    ------
+    InputError
+        Where the file is not one that `calibrate` wrote.
+    """
+    named = os.environ.get(VARIABLE, "").strip()
+    if not named:
+        return None
+    of, rates = _read(Path(named))
+    return rates if of == card else None
+
+
+@lru_cache(maxsize=4)
+def _read(path: Path) -> tuple[str, Rates]:
+    """The card of a file, and its rates; a file is read once."""
+    names = {field.name for field in dataclasses.fields(Rates)}
+    hint = "write it anew: python -m tvm_cascade calibrate --json FILE"
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))
+        card, rates = str(told["card"]), dict(told["rates"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        told = f"{path}: {type(error).__name__}: {error}"
+        raise InputError("a file of `calibrate`", told, f"environment variable {VARIABLE}", hint) from error
+    wrong = names ^ rates.keys() or {n for n, one in rates.items() if not isinstance(one, (int, float)) or one <= 0}
+    if wrong:
+        found = f"{path}: {', '.join(sorted(wrong))} missing, unknown or not above 0"
+        raise InputError("every rate, a number above 0", found, f"environment variable {VARIABLE}", hint)
+    return card, Rates(**rates)

@@ -66,7 +66,7 @@ def _side_by_side(step: Step, following: Step, late: tuple[tirx.Var, ...], setti
         return None
     if second.seconds > _BOUND_BY_MEMORY * following.work.bytes / gpu.memory_bytes_per_second:
         return None
-    copies = (step.work.bytes + following.work.bytes) / (gpu.rates.memory_share * gpu.memory_bytes_per_second)
+    copies = (step.work.bytes + following.work.bytes) / (gpu.rates.bulk_memory_share * gpu.memory_bytes_per_second)
     states = 2 * sum(_bytes(buffer) or 0 for buffer in late) / gpu.memory_bytes_per_second
     found: list[tuple[float, Kernel, Kernel]] = []
     for leaving in first.skeleton.leaving_room(first.program, setting):

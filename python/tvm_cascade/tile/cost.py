@@ -96,7 +96,7 @@ def in_turn(several: Sequence[Counts], times: float) -> Counts:
 
 def seconds(counts: Counts, gpu: Gpu) -> float:
     """The estimated time of a kernel, without its launch."""
-    memory = gpu.memory_bytes_per_second * gpu.rates.memory_share
+    memory = gpu.memory_bytes_per_second * gpu.rates.bulk_memory_share
     one_by_one = added(counts.between, gpu) + (counts.stored / memory if memory else 0.0)
     moved, stepping = counts.bytes / memory if memory else 0.0, counts.steps * step_seconds(counts, gpu)
     computed = overlapped(stepping, moved, counts.far_ahead) * (1.0 + gpu.rates.crowded_share * counts.crowded)
