@@ -40,7 +40,8 @@ SMALL = ProductConfig(columns=64, stages=2, blocks=2)
 """Several tiles for each block, and more steps along k than stages."""
 
 CLUSTERS = replace(SMALL, columns=128, cluster=2, blocks=4)
-SPLIT = ProductConfig(columns=64, stages=4, splits=2, blocks=132)
+ALL = ProductConfig(blocks=132)
+SPLIT = replace(ALL, columns=64, stages=4, splits=2)
 
 
 def kernel_of(
@@ -555,42 +556,30 @@ def test_reruns_are_the_same_bit_by_bit_whatever_the_order_of_threads() -> None:
 COMPILED: dict[str, tuple[Product | Gated, ProductConfig, set[str]]] = {
     "whole": (
         Product(m=4096, n=4096, k=4096),
-        ProductConfig(blocks=132),
+        ALL,
         {"HGMMA.64x256x16.F32.BF16", "UTMALDG.2D", "UTMASTG.2D"},
     ),
-    "clusters": (
-        Product(m=512, n=512, k=512),
-        ProductConfig(cluster=2, blocks=132),
-        {"UTMALDG.2D.MULTICAST", "UCGABAR_WAIT"},
-    ),
-    "split": (
-        Product(m=128, n=512, k=4096),
-        ProductConfig(columns=128, splits=4, blocks=132),
-        {"UBLKCP.S.S", "UTMALDG.2D"},
-    ),
+    "clusters": (Product(m=512, n=512, k=512), replace(ALL, cluster=2), {"UTMALDG.2D.MULTICAST", "UCGABAR_WAIT"}),
+    "split": (Product(m=128, n=512, k=4096), replace(ALL, columns=128, splits=4), {"UBLKCP.S.S", "UTMALDG.2D"}),
     "transposed": (
         Product(m=512, n=512, k=512, a_across=True, b_across=True),
-        ProductConfig(rows=256, columns=128, staged=1, blocks=132),
+        replace(ALL, rows=256, columns=128, staged=1),
         {"HGMMA.64x128x16.F32.BF16"},
     ),
     "float8": (
         Product(m=512, n=512, k=512, dtypes=("float8_e4m3fn", "float8_e5m2")),
-        ProductConfig(blocks=132),
+        ALL,
         {"QGMMA.64x256x32.F32.E4M3.E5M2"},
     ),
-    "float32": (Product(m=512, n=512, k=512, out="float32"), ProductConfig(blocks=132), {"UTMASTG.2D", "STS.64"}),
-    "gated": (Gated(m=512, n=512, k=512), ProductConfig(columns=128, blocks=132), {"HGMMA.64x128x16.F32.BF16"}),
-    "gathered": (
-        Product(m=500, n=501, k=511, out="float32"),
-        ProductConfig(columns=128, blocks=132),
-        {"SHFL.IDX", "STS"},
-    ),
+    "float32": (Product(m=512, n=512, k=512, out="float32"), ALL, {"UTMASTG.2D", "STS.64"}),
+    "gated": (Gated(m=512, n=512, k=512), replace(ALL, columns=128), {"HGMMA.64x128x16.F32.BF16"}),
+    "gathered": (Product(m=500, n=501, k=511, out="float32"), replace(ALL, columns=128), {"SHFL.IDX", "STS"}),
     "promoted": (
         Product(m=4096, n=1536, k=2560, dtypes=("float8_e4m3fn",) * 2),
-        ProductConfig(columns=176, promoted=1, blocks=132),
+        replace(ALL, columns=176, promoted=1),
         {"QGMMA.64x176x32.F32.E4M3.E4M3", "FADD.FTZ"},
     ),
-    "pieces": (Product(m=500, n=500, k=508), ProductConfig(columns=128, stages=5, blocks=132), {"LDGSTS.E.64"}),
+    "pieces": (Product(m=500, n=500, k=508), replace(ALL, columns=128, stages=5), {"LDGSTS.E.64"}),
 }
 
 

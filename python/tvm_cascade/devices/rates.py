@@ -61,7 +61,7 @@ class Rates:
     contention_seconds : by the square of the pieces of an item: each block reads a share of every state.
     read_round_seconds : of a round of reads of states of several stretches.
     cluster_combine_seconds, crowded_seconds, crowded_share : of a combination by the blocks of a cluster; where some of
-        them share a processor; and by how much all then takes longer.
+        them share a processor; and the time of all else then over that of others.
     state_bytes_per_second, two_state_bytes_per_second : of states that a block leaves or merges, by its consumers (of
         two, of an H100: 32 heads of 128 rows and 1024 positions, one of 512 rows and 16384).
     item_seconds : at the end of an item that a block has whole.
@@ -118,7 +118,7 @@ class Rates:
     read_round_seconds: float = 1.0e-6
     cluster_combine_seconds: float = 0.6e-6
     crowded_seconds: float = 0.8e-6
-    crowded_share: float = 0.05
+    crowded_share: float = 1.05
     state_bytes_per_second: float = 50e9
     two_state_bytes_per_second: float = 27e9
     item_seconds: float = 2.0e-6

@@ -99,7 +99,7 @@ def seconds(counts: Counts, gpu: Gpu) -> float:
     memory = gpu.memory_bytes_per_second * gpu.rates.bulk_memory_share
     one_by_one = added(counts.between, gpu) + (counts.stored / memory if memory else 0.0)
     moved, stepping = counts.bytes / memory if memory else 0.0, counts.steps * step_seconds(counts, gpu)
-    computed = overlapped(stepping, moved, counts.far_ahead) * (1.0 + gpu.rates.crowded_share * counts.crowded)
+    computed = overlapped(stepping, moved, counts.far_ahead) * (gpu.rates.crowded_share if counts.crowded else 1.0)
     return max(computed + one_by_one, least_seconds(counts, gpu))
 
 
