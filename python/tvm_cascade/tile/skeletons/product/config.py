@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from tvm_cascade.analysis.extent import Extent, ceil_div, product
-from tvm_cascade.devices.cards import H200
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.machine.family import Family
 from tvm_cascade.tile.machine.wgmma import WGMMA
@@ -67,7 +66,7 @@ class ProductConfig:
     splits: int = 1
     band: int = 8
     staged: int = 2
-    blocks: int = H200.processors
+    blocks: int = 1
     promoted: int = 0
     family: Family = field(default=WGMMA, compare=False, repr=False)
 

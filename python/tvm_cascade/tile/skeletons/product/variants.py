@@ -16,12 +16,13 @@ import tvm_ffi
 from tvm import ir, tirx
 
 from tvm_cascade.devices.device import Gpu
+from tvm_cascade.tile.cost import seconds
 from tvm_cascade.tile.emit import kernel_extent
 from tvm_cascade.tile.launch.dependent import Launch
 from tvm_cascade.tile.product.matrix import MatrixProduct
 from tvm_cascade.tile.skeletons.product.choice import fitting
 from tvm_cascade.tile.skeletons.product.config import ProductConfig
-from tvm_cascade.tile.skeletons.product.cost import seconds, sizes_of
+from tvm_cascade.tile.skeletons.product.cost import counts_of, sizes_of
 from tvm_cascade.tile.skeletons.product.kernel import product_kernel
 from tvm_cascade.tile.work import GROUP_ROWS
 
@@ -82,7 +83,7 @@ def choose_variants(shape: MatrixProduct, gpu: Gpu, promoted: int = 0) -> Varian
     points = [_FEW_ROWS, *range(GROUP_ROWS, _MANY_ROWS + 1, GROUP_ROWS)]
     sizes = [replace(sizes_of(shape), rows=rows) for rows in points]
     found = fitting(shape, sizes[-1], gpu, promoted)
-    logs = np.log([[seconds(shape, size, config, gpu) for size in sizes] for config in found])
+    logs = np.log([[seconds(counts_of(shape, size, config, gpu), gpu) for size in sizes] for config in found])
     weights = np.diff(np.log([1, *points])) + [_POWER if rows & (rows - 1) == 0 else 0.0 for rows in points]
     chosen = _few(logs - logs.min(axis=0), weights)
     best = [chosen[k] for k in logs[chosen].argmin(axis=0)]
