@@ -41,7 +41,7 @@ REPEATED = 3
 
 FEW_ROWS = 4
 """Rows up to which a product is folded along contiguous positions, since copying the other operand into panels takes
-longer than that: 0.4 to 0.8 of the time (measured, of 2 and 4 rows and 256 × 1024, 768 × 768; of 8 0.74 and 1.13)."""
+longer than that: 0.56 and 0.43 of the time of 2 rows (measured, 256 × 1024 and 768 × 768), 0.96 and 0.70 of 4."""
 
 LOAD_CYCLES = 0.6
 """Of a vector load or a broadcast, of which two start a cycle at best."""
