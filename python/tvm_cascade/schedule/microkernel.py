@@ -41,7 +41,7 @@ REPEATED = 3
 
 FEW_ROWS = 4
 """Rows up to which a product is folded along contiguous positions, since copying the other operand into panels takes
-longer than that: 0.4 to 0.8 of the time (measured, of 2 and 4 rows and 256 × 1024, 768 × 768; of 8 0.74 and 1.13)."""
+longer than that: 0.56 and 0.43 of the time of 2 rows (measured, 256 × 1024 and 768 × 768), 0.96 and 0.70 of 4."""
 
 LOAD_CYCLES = 0.6
 """Of a vector load or a broadcast, of which two start a cycle at best."""
@@ -244,17 +244,22 @@ def tile_alone(plan: BlockPlan, contraction: Contraction, cpu: Cpu) -> tuple[int
     return register_tile(lanes, row_block(rows), cpu, plan.dtype, whole, _rows_at_hand(plan, contraction.broadcast))
 
 
-def reads_once(plan: BlockPlan, contraction: Contraction, access: Access) -> bool:
-    """Whether one column of register tiles reads a part of an operand that no other one reads.
+def reads_once(plan: BlockPlan, contraction: Contraction, access: Access, cpu: Cpu) -> bool:
+    """Whether one column of register tiles, a task, reads a part of an operand that no other one reads.
 
-    Not where a sum is computed in blocks: LLVM then keeps both tiles in registers, and has not enough of them.
+    Of several blocks of rows it does where a near cache holds the other operand, and columns are tasks enough. Not
+    where a sum is computed in blocks: LLVM then keeps both tiles in registers, and has not enough of them.
     """
-    rows, along = plan.extents[contraction.broadcast], plan.axes_of(access)
+    lanes, rows, along = plan.extents[contraction.lanes], plan.extents[contraction.broadcast], plan.axes_of(access)
     others = [axis for axis in plan.spatial if axis != contraction.broadcast]
     alone = all(axis in along or plan.extents[axis] == 1 for axis in others)
-    known = isinstance(plan.extents[contraction.lanes], int) and isinstance(rows, int) and row_block(rows) == rows
     terms = product(plan.extents[axis] for axis in plan.reduce)
-    return known and alone and isinstance(terms, int) and terms <= BLOCK
+    if not alone or not isinstance(lanes, int) or not isinstance(rows, int) or not isinstance(terms, int):
+        return False
+    near = rows * terms * tvm.DataType(plan.dtype).itemsize * CACHE_SHARE <= cpu.l2_bytes
+    width, vectors, _ = tile_alone(plan, contraction, cpu)
+    enough = lanes // (width * vectors) >= TASKS_OF_A_CORE * cpu.cores
+    return terms <= BLOCK and (row_block(rows) == rows or (near and enough))
 
 
 def schedule_contraction_alone(
@@ -274,8 +279,9 @@ def schedule_contraction_alone(
     block, rows = sch.split(nest.loops[contraction.broadcast], [None, height])
     tile = tile_alone(nest.plan, contraction, nest.cpu)
     far, near = _for_a_cache(nest, _reduced(nest), height + tile[0] * tile[1])
-    tasks = [*_others(nest, contraction), block]
-    outer = _tile_registers(nest, contraction, tile, _Order([*tasks, *far], [], rows, near), height, tuple(far))
+    panels = [block] if per_column else []
+    tasks = [*_others(nest, contraction), *([] if per_column else [block])]
+    outer = _tile_registers(nest, contraction, tile, _Order([*tasks, *far], panels, rows, near), height, tuple(far))
     number = product(extent_of(sch.get(loop).extent) for loop in tasks)
     short = isinstance(number, int) and number < TASKS_OF_A_CORE * nest.cpu.cores
     for step in per_column:

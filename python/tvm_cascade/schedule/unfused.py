@@ -173,7 +173,7 @@ def schedule_alone(
             if (copy := operand_copy(sch.mod["main"], access.buffer)) is not None:
                 lay_out(sch, sch.get_sblock(copy), access, dim, panel, before)
                 continue
-            if once := reads_once(plan, contraction, access):
+            if once := reads_once(plan, contraction, access, cpu):
                 lanes, count, _ = tile_alone(plan, contraction, cpu)
                 panel = lanes * count
             packed = pack_operand(nest, access, dim, panel, None, before)

@@ -39,7 +39,9 @@ class SharedTensor:
         self._module, self._paths = module, [one.split(".") for one in names]
         self._found: list[torch.Tensor | None] = [tensor for _ in names]
         self._kind = _kind(tensor)
-        self._seen: object = None
+        self._place: object = None
+        self._writes: int | None = None
+        self._is_shared = False
         self._shared: Any = None
 
     def __call__(self) -> Any:
@@ -51,18 +53,23 @@ class SharedTensor:
             When the module has none of this shape, dtype and device any more.
         """
         tensor = self.current()
-        seen = tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, _writes_to_follow(tensor)
-        if seen != self._seen:
+        place = tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
+        if self._is_shared and place == self._place:  # the usual call
+            return self._shared
+        writes = _writes_to_follow(tensor)
+        if (place, writes) != (self._place, self._writes):
             if _kind(tensor) != self._kind:
                 raise self._changed(tensor)
-            self._shared, self._seen = to_tvm(tensor, self._device), seen
+            self._shared, self._place, self._writes = to_tvm(tensor, self._device), place, writes
+            self._is_shared = writes is None and not tensor.is_complex()  # whose conjugate is in the same place
         return self._shared
 
     def current(self) -> torch.Tensor:
         """The tensor of torch that the module has now."""
-        found = [_in_module(self._module, path) for path in self._paths]
-        if any(one is not before for one, before in zip(found, self._found, strict=True)):
-            self._replace(found)
+        for path, before in zip(self._paths, self._found, strict=True):
+            if _in_module(self._module, path) is not before:
+                self._replace([_in_module(self._module, path) for path in self._paths])
+                break
         return self.tensor
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SharedTensor:
