@@ -9,11 +9,11 @@ import sympy as sp
 from campaigns.algebra_trial import evaluated
 from tvm_cascade.algebra.cascade import Cascade, Reduction
 from tvm_cascade.algebra.fold import Fold
+from tvm_cascade.algebra.question import Question
 from tvm_cascade.algebra.reducer import MAX, MIN, SUM
-from tvm_cascade.algebra.refute.crossings import envelope_at_crossings, rank_at_crossings
-from tvm_cascade.algebra.refute.reached import Earlier
-from tvm_cascade.algebra.verdict import Refusal
+from tvm_cascade.algebra.verdict import Refusal, Verdict
 from tvm_cascade.obligations.derive import derive
+from tvm_cascade.obligations.refutation import refutation
 from tvm_cascade.symbolic.separate import RANK_LIMIT
 
 from .cascades import MAXIMUM, MEAN_SUM, N, cascade, d, exp, keep, log, m, o, r, s, sqrt, t, v, w, x, y
@@ -88,17 +88,17 @@ def test_a_multiple_that_is_the_same_everywhere_is_attained_everywhere() -> None
 
 
 DECIDED: dict[str, Cascade] = {
-    "another element above a mean": cascade((s, SUM, r), (o, MAX, where(w >= s / N, x))),
-    "another element below a total": cascade(MEAN_SUM, (o, MIN, where(log(r) >= s, x))),
-    "the largest below a total": cascade(MEAN_SUM, (o, MAX, where(w < s, w, -10000))),
     "the least above a share of the maximum": cascade((m, MAX, r), (o, MIN, where(2 * r >= m, r, 10000))),
-    "a masked element": cascade((s, SUM, y), (o, MIN, where(s >= log(r), keep * x + (1 - keep) * y))),
-    "branches that read results": cascade((s, SUM, r), (o, MIN, where(s >= w, v, exp(v - s) / s**2))),
     "a square above a total of its own": cascade(
         MEAN_SUM, (t, SUM, exp(x - s / N)), (o, MAX, where(x**2 >= t, exp(x - s) / t))
     ),
-    "no choice, but a total of its own": cascade((s, SUM, sp.Abs(y)), (o, MAX, (1 + w**2 / 4) * (y - s) ** 2)),
     "of two totals": cascade((s, SUM, x), (d, SUM, x * exp(w - s)), (o, MAX, where(x <= d / N, w))),
+    "another element above a mean": cascade((s, SUM, r), (o, MAX, where(w >= s / N, x))),
+    "another element below a total": cascade(MEAN_SUM, (o, MIN, where(log(r) >= s, x))),
+    "the largest below a total": cascade(MEAN_SUM, (o, MAX, where(w < s, w, -10000))),
+    "a masked element": cascade((s, SUM, y), (o, MIN, where(s >= log(r), keep * x + (1 - keep) * y))),
+    "branches that read results": cascade((s, SUM, r), (o, MIN, where(s >= w, v, exp(v - s) / s**2))),
+    "no choice, but a total of its own": cascade((s, SUM, sp.Abs(y)), (o, MAX, (1 + w**2 / 4) * (y - s) ** 2)),
 }
 
 
@@ -121,7 +121,6 @@ def test_each_shown_position_decides_the_result_of_its_own_data(name: str) -> No
 RANK: dict[str, Cascade] = {
     "sums beyond half the maximum": cascade((m, MAX, x), (t, SUM, where(2 * x >= m, sp.sin(x)))),
     "sums beyond a total of the compared": cascade((s, SUM, sp.Abs(w) / 16 + 1), (t, SUM, where(w >= s, w * exp(w)))),
-    "distances from an extremum that cross it": cascade((m, MIN, x), (t, SUM, sp.Abs(sp.Abs(y) + 1 - m))),
     "sums of another element beyond a total": cascade((s, SUM, y), (t, SUM, where(x**2 <= s, w))),
 }
 
@@ -140,13 +139,31 @@ def test_a_matrix_is_told_from_a_singular_one_where_its_entries_agree_in_the_fir
         assert abs(mpmath.det(matrix(source, refused(source)))) > mpmath.mpf(10) ** -1000
 
 
-def test_nothing_is_shown_against_a_fold() -> None:
-    total = Earlier([Reduction(*MEAN_SUM)], [x])
-    for element in (where(x > s, x), where(x > s, -x, 1 - x), where(x > s, 3)):
-        assert envelope_at_crossings(element, MAX, total, 2) is None
-    assert rank_at_crossings(where(w > s, y, y), Earlier([Reduction(*MEAN_SUM)], [x, w, y]), 2) is None
+UNSHOWN: dict[str, Cascade] = {
+    "distances from an extremum that cross it": cascade((m, MIN, x), (t, SUM, sp.Abs(sp.Abs(y) + 1 - m))),
+}
 
 
-def test_a_mask_is_cut_at_two_values_alone() -> None:
-    total = Earlier([Reduction(*MEAN_SUM)], [x, keep, y])
-    assert envelope_at_crossings(where(keep > s, y), MAX, total, 3) is None
+@pytest.mark.parametrize("name", UNSHOWN)
+def test_where_positions_are_part_of_what_they_are_compared_with_nothing_is_claimed(name: str) -> None:
+    outcome = derive(UNSHOWN[name])
+    assert isinstance(outcome, Refusal) and outcome.reason.verdict is Verdict.UNKNOWN, str(outcome)
+    assert outcome.reason.counterexample is None
+
+
+@pytest.mark.parametrize(
+    ("code", "element"),
+    [
+        ("not_monotone", where(x > s, x)),
+        ("not_monotone", where(x > s, -x, 1 - x)),
+        ("not_monotone", where(x > s, 3)),
+        ("not_monotone", where(keep > s, y)),
+        ("not_monotone", (x + y - s) ** 2),
+        ("infinite_rank", where(w > s, y, y)),
+        ("infinite_rank", (x - s) ** 5),
+    ],
+)
+def test_nothing_is_shown_against_a_fold(code: str, element: sp.Expr) -> None:
+    reducer = MAX if code == "not_monotone" else SUM
+    asked = Question(reducer, element, {}, [Reduction(*MEAN_SUM)], [x, y, w, keep], {})
+    assert refutation(code, asked) is None

@@ -9,12 +9,9 @@ import sympy as sp
 
 from campaigns.algebra_trial import evaluated
 from tvm_cascade.algebra.cascade import LENGTH as N
-from tvm_cascade.algebra.cascade import POSITION, Cascade, Reduction
+from tvm_cascade.algebra.cascade import POSITION, Cascade
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.reducer import LOWEST, MAX, MIN, SUM, Selection
-from tvm_cascade.algebra.refute.envelope import envelope
-from tvm_cascade.algebra.refute.rank import full_rank
-from tvm_cascade.algebra.refute.reached import Earlier
 from tvm_cascade.algebra.selection import selecting
 from tvm_cascade.algebra.verdict import Refusal, Verdict
 from tvm_cascade.obligations.derive import derive
@@ -123,20 +120,6 @@ def test_a_part_without_a_fold_that_never_decides_proves_nothing() -> None:
     source = cascade(MEAN_SUM, (o, MAX, sp.Max(sp.tanh(x * s + y), 2 + r)))
     outcome = derive(source)
     assert isinstance(outcome, Fold) or outcome.reason.verdict is Verdict.UNKNOWN, str(outcome)
-
-
-def test_an_envelope_is_found_where_there_is_one_and_nowhere_else() -> None:
-    total = Earlier([Reduction(*MEAN_SUM)], [x, y])
-    found = envelope((x - s) * (y - s), MAX, total, 7)
-    assert found is not None and len(found.positions) == 7
-    assert envelope((x + y - s) ** 2, MAX, total, 7) is None
-    assert envelope(y + sp.Max(x, s), MAX, total, 7) is None
-
-
-def test_a_matrix_of_full_rank_is_found_up_to_the_rank_and_not_above() -> None:
-    total = Earlier([Reduction(*MEAN_SUM)], [x])
-    assert full_rank((x - s) ** 4, total, 5) is not None
-    assert full_rank((x - s) ** 4, total, 6) is None
 
 
 def test_a_truth_value_is_told_from_other_natural_numbers() -> None:

@@ -19,13 +19,13 @@ from tvm_cascade.algebra.derive import derived
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.gauge import Move
 from tvm_cascade.algebra.reducer import MAX, SUM
-from tvm_cascade.algebra.refute.refutation import refutation
 from tvm_cascade.algebra.verdict import Refusal, Verdict
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.reading import read_program
 from tvm_cascade.corpus import workloads
 from tvm_cascade.obligations.check import check
 from tvm_cascade.obligations.derive import RESCALABLE_CASTS, derive
+from tvm_cascade.obligations.refutation import refutation
 from tvm_cascade.symbolic.masks import truth
 from tvm_cascade.symbolic.work import WORK, ExhaustedError, Work, budget, expanded, simplified
 

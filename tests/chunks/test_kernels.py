@@ -15,7 +15,7 @@ from tvm_cascade.analysis.extract import find_cascades
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.reading import read_program
 from tvm_cascade.corpus import workloads
-from tvm_cascade.devices.cards import CARDS
+from tvm_cascade.devices.cards import CARDS, H200
 from tvm_cascade.driver.gpu import gpu_options
 from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.options import FuseOptions
@@ -81,7 +81,7 @@ def kernel_of(func: tirx.PrimFunc, skeleton: object, config: object = None) -> K
     assert isinstance(read, Program)
     group = find_cascades(read)[-1].group
     assert group is not None
-    return build_kernel(skeleton, read, group, "main", Setting(), config)  # type: ignore[arg-type]
+    return build_kernel(skeleton, read, group, "main", Setting(H200), config)  # type: ignore[arg-type]
 
 
 def drawn(func: tirx.PrimFunc, **numbers: int) -> list[np.ndarray | int]:
@@ -139,14 +139,14 @@ def test_sequences_that_share_a_prefix_are_rows_of_one_product() -> None:
 @pytest.mark.parametrize("sequences", [64, 40])
 def test_rows_of_several_variables_come_in_tiles_by_bulk_copies(sequences: int) -> None:
     partial = tvm_cascade.split(attention(sequences, 4, 1, 140, 1), lengths=(100, 40), shared={0: "i0"}).partials[0]
-    kernel = kernel_of(partial, StreamSkeleton(), StreamConfig(columns=64, optimistic=False))
+    kernel = kernel_of(partial, StreamSkeleton(), StreamConfig(columns=64, optimistic=False, blocks=132))
     assert kernel.program.stream.left.row is None
     assert_right(partial, kernel, 100)
 
 
 def test_a_kernel_fetches_the_beginning_of_every_share_for_the_next() -> None:
     partial = tvm_cascade.split(attention(64, 4, 1, 140, 1), lengths=(100, 40), shared={0: "i0"}).partials[0]
-    kernel = kernel_of(partial, StreamSkeleton(), StreamConfig(columns=64, optimistic=False))
+    kernel = kernel_of(partial, StreamSkeleton(), StreamConfig(columns=64, optimistic=False, blocks=132))
     weights = tirx.decl_buffer([64, 128], "float16", name="weights")
     fetches = Launch(ahead=Ahead((weights,), (64 * 128 * 2,), 8192))
     texts: list[str] = []
@@ -169,7 +169,7 @@ def test_a_kernel_fetches_the_beginning_of_every_share_for_the_next() -> None:
 def test_rows_of_several_variables_that_do_not_fill_tiles_do_not() -> None:
     partial = tvm_cascade.split(attention(64, 3, 1, 140, 1), lengths=(100, 40), shared={0: "i0"}).partials[0]
     with pytest.raises(Unfit, match="its rows are several variables"):
-        kernel_of(partial, StreamSkeleton(), StreamConfig(columns=64))
+        kernel_of(partial, StreamSkeleton(), StreamConfig(columns=64, blocks=132))
 
 
 @pytest.mark.parametrize("config", [None, ALONE], ids=["chosen", "alone"])

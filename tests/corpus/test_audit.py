@@ -65,15 +65,18 @@ def test_it_is_fused_and_right_or_refused_for_a_reason_that_holds(name: str, tab
 def test_a_sum_of_what_was_rounded_at_another_scale_is_not_the_sum() -> None:
     """What the refusal of Q1 claims, by ml_dtypes' own rounding: 448·x/absmax at two scales."""
     row = audit(workloads.get("Q1").cpu, ("normal",))
+    number = r"(-?[\d.e+]+)"
     said = re.search(
-        r"absmax = ([\d.]+) and moved to absmax = ([\d.]+) it is ([\d.]+), rounded there", row.counterexample
+        rf"x = {number}: .* at absmax = {number} and moved to absmax = {number} it is {number}, rounded there it is "
+        rf"{number}$",
+        row.counterexample,
     )
     assert row.verdict == "refused" and said is not None
-    first, second, moved_said = map(float, said.groups())
-    element, right_said = first, float(row.counterexample.rsplit(" ", 1)[1])
-    moved = float(np.float32(448.0).astype(ml_dtypes.float8_e4m3fn)) * first / second
-    right = float(np.float32(element * 448.0 / second).astype(ml_dtypes.float8_e4m3fn))
-    assert abs(moved - moved_said) < 1e-3 * moved and right == right_said
+    element, first, second, moved_said, right_said = map(float, said.groups())
+    assert abs(element) <= min(first, second)
+    before, right = (float(np.float32(element * 448 / of).astype(ml_dtypes.float8_e4m3fn)) for of in (first, second))
+    moved = before * first / second
+    assert abs(moved - moved_said) < 1e-3 * abs(moved) and right == right_said
     assert moved_said != right_said
 
 

@@ -11,7 +11,8 @@ from tvm import te
 import tvm_cascade
 from tvm_cascade.algebra.verdict import Verdict
 from tvm_cascade.analysis.program import Program
-from tvm_cascade.tile.estimate import count_work
+from tvm_cascade.tile.cost import Counts
+from tvm_cascade.tile.estimate import Work, count_work
 from tvm_cascade.tile.skeleton import Kernel
 from tvm_cascade.tile.skeletons.stream.skeleton import StreamSkeleton
 from tvm_cascade.transform.fuse_function import read_function
@@ -107,7 +108,11 @@ def test_a_fused_kernel_is_declined_where_its_parts_take_less(monkeypatch: pytes
     func = functions.attention(4096)
     usual = plan_of(func)
     assert skeletons(usual) == ["stream"] and not usual.declined
-    monkeypatch.setattr(StreamSkeleton, "memory_share", 0.001)
+
+    def slow(self: StreamSkeleton, *_arguments: object) -> Counts:
+        return Counts(Work(bytes=1e12))
+
+    monkeypatch.setattr(StreamSkeleton, "counts", slow)
     apart = plan_of(func)
     assert "stream" not in skeletons(apart)
     (declined,) = apart.declined

@@ -61,7 +61,10 @@ KERNELS: dict[str, tuple[Callable[[], tirx.PrimFunc], StreamConfig | None]] = {
     "80": (lambda: attention_of("full", head_dim=80), None),
     "96_ragged": (lambda: attention_of("causal", queries=300, keys=333, head_dim=96), None),
     "128": (lambda: attention_of("full", queries=4096, keys=4096, head_dim=128), None),
-    "128_wide": (lambda: attention_of("full", queries=4096, keys=4096, head_dim=128), StreamConfig(columns=176)),
+    "128_wide": (
+        lambda: attention_of("full", queries=4096, keys=4096, head_dim=128),
+        StreamConfig(columns=176, blocks=132),
+    ),
     "128_window": (lambda: attention_of("window_softcap", head_dim=128, window=64), None),
     "128_masked": (lambda: attention_of("mask", head_dim=128), None),
     "256_causal": (lambda: attention_of("causal", queries=4096, keys=4096, head_dim=256), None),
@@ -88,7 +91,7 @@ def test_a_kernel_compiles_for_the_tensor_cores(name: str, tmp_path: Path) -> No
 
 def test_a_fraction_costs_one_multiplication() -> None:
     """The soft cap's is score/(cap·√d), which SymPy keeps as a quotient of integers."""
-    text = cuda_text(attention_of("causal_softcap", head_dim=128), StreamConfig(columns=64))
+    text = cuda_text(attention_of("causal_softcap", head_dim=128), StreamConfig(columns=64, blocks=132))
     caps = [re.sub(r"/\*.*?\*/", "", cap) for cap in re.findall(r"= tanhf\((.*)\);", text)]
     assert caps and all(cap.count("*") == 1 and "/" not in cap for cap in caps)
 

@@ -36,7 +36,7 @@ def test_short_causal_rows_are_not_cut_into_three() -> None:
 def test_a_configuration_that_does_not_fit_is_no_kernel() -> None:
     program, group = group_of(attention_of("full", head_dim=256))
     with pytest.raises(Unfit, match="more registers or shared memory than there are"):
-        stream_kernel(program, group, StreamConfig(columns=176))
+        stream_kernel(program, group, StreamConfig(columns=176, blocks=132))
 
 
 def test_head_dimensions_beyond_the_accumulators_are_left_to_other_schedules() -> None:

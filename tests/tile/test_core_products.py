@@ -62,7 +62,7 @@ def matmul(
 def kernel_of(func: tirx.PrimFunc, config: CoreConfig | None = None) -> Kernel:
     """The kernel of a function that is one product."""
     program = read_program(func)
-    setting = Setting(options=FuseOptions(tensor_cores=False))
+    setting = Setting(H200, FuseOptions(tensor_cores=False))
     return build_kernel(CoreSkeleton(), program, Reductions(program).lone[-1], "main", setting, config)
 
 

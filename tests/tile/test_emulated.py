@@ -19,7 +19,7 @@ from .test_tile_program import tile_program
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 
-SMALL = StreamConfig(columns=64, consumers=2, stages=2)
+SMALL = StreamConfig(columns=64, consumers=2, stages=2, blocks=132)
 """Several tiles of a short axis."""
 
 PERSISTENT = StreamConfig(columns=64, consumers=2, stages=3, left_stages=2, blocks=1, own_staging=True)
@@ -139,10 +139,10 @@ def test_folds_of_special_values(name: str, special: float) -> None:
     [
         ("full", 256, None),
         ("softcap", 96, None),
-        ("alibi", 40, StreamConfig(columns=16, consumers=2, stages=2)),
-        ("mask", 72, StreamConfig(columns=176, consumers=2, stages=2)),
-        ("causal", 64, StreamConfig(columns=64, consumers=1, stages=2, ping_pong=False)),
-        ("causal", 128, StreamConfig(columns=64, consumers=2, stages=1)),
+        ("alibi", 40, StreamConfig(columns=16, consumers=2, stages=2, blocks=132)),
+        ("mask", 72, StreamConfig(columns=176, consumers=2, stages=2, blocks=132)),
+        ("causal", 64, StreamConfig(columns=64, consumers=1, stages=2, ping_pong=False, blocks=132)),
+        ("causal", 128, StreamConfig(columns=64, consumers=2, stages=1, blocks=132)),
     ],
 )
 def test_widths_and_configurations(variant: str, head_dim: int, config: StreamConfig | None) -> None:

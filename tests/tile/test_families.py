@@ -28,7 +28,7 @@ from .test_compiled_kernels import instructions_of, text_of
 
 emulated = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 
-STREAM = StreamConfig(columns=64, consumers=2, stages=2, ping_pong=False, family=MMA)
+STREAM = StreamConfig(columns=64, consumers=2, stages=2, ping_pong=False, family=MMA, blocks=132)
 PERSISTENT = replace(STREAM, stages=3, left_stages=2, blocks=1, own_staging=True)
 PRODUCT = ProductConfig(columns=64, stages=2, blocks=2, family=MMA)
 TWO_PARTS = ProductConfig(rows=256, columns=128, stages=2, staged=1, blocks=2, family=MMA)

@@ -34,7 +34,7 @@ from .test_compiled_kernels import instructions_of, text_of
 emulated = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 
 CASTS = (*RESCALABLE_CASTS, E4M3, E5M2)
-SMALL = StreamConfig(columns=64, consumers=2, stages=2)
+SMALL = StreamConfig(columns=64, consumers=2, stages=2, blocks=132)
 PERSISTENT = StreamConfig(columns=64, consumers=2, stages=3, left_stages=2, blocks=1, own_staging=True)
 WIDE = StreamConfig(columns=128, consumers=2, stages=3, left_stages=2, blocks=1, own_staging=True)
 SHARED_STAGING = StreamConfig(columns=64, consumers=2, stages=2, blocks=1)
@@ -87,7 +87,10 @@ def test_scores_of_float8(case: Attention, config: StreamConfig | None) -> None:
         slow(NARROW, SMALL),
         (replace(NARROW, value=E5M2, causal=True, heads=2, features=80), PERSISTENT),
         slow(replace(NARROW, left="bfloat16", right="bfloat16", value=E5M2, rounded=E5M2, causal=True), None),
-        slow(replace(NARROW, keys=336, features=40, causal=True), StreamConfig(columns=96, stages=2, optimistic=False)),
+        slow(
+            replace(NARROW, keys=336, features=40, causal=True),
+            StreamConfig(columns=96, stages=2, optimistic=False, blocks=132),
+        ),
     ],
     ids=["e4m3", "mixed", "scores_of_bfloat16", "tiles_that_are_no_whole_boxes"],
 )
@@ -210,7 +213,7 @@ def test_the_program_rounds_to_float8_elsewhere(case: Attention) -> None:
 
 def test_shared_memory_is_counted_in_bytes() -> None:
     shape = {"depth": 128, "features": 128, "queries": 4096, "keys": 4096}
-    config = StreamConfig(columns=128, stages=2, left_stages=1, own_staging=True)
+    config = StreamConfig(columns=128, stages=2, left_stages=1, own_staging=True, blocks=132)
     halves, scores, values = (
         config.shared_bytes(program_of(case).stream)
         for case in (
@@ -229,9 +232,11 @@ def test_shared_memory_is_counted_in_bytes() -> None:
 
 def test_tiles_hold_whole_steps_of_float8_weights() -> None:
     stream = program_of(NARROW).stream
-    assert not StreamConfig(columns=112).fits(stream, H200) and StreamConfig(columns=96).fits(stream, H200)
+    assert not StreamConfig(columns=112, blocks=132).fits(stream, H200) and StreamConfig(columns=96, blocks=132).fits(
+        stream, H200
+    )
     with pytest.raises(Unfit):
-        allowed(NARROW, StreamConfig(columns=80))
+        allowed(NARROW, StreamConfig(columns=80, blocks=132))
 
 
 def test_explain_says_what_the_tensor_cores_multiply() -> None:

@@ -12,6 +12,7 @@ from tvm import tirx
 from tvm_cascade.analysis.extract import Group, Reductions, find_cascades
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.reading import read_program
+from tvm_cascade.devices.cards import H200
 from tvm_cascade.evaluate.oracle import evaluate
 from tvm_cascade.evaluate.tolerance import check
 from tvm_cascade.obligations.derive import RESCALABLE_CASTS
@@ -43,7 +44,7 @@ def kernel_of(func: tirx.PrimFunc, config: Config | None = None) -> Kernel:
     """The kernel of a function that is a folded product."""
     program = read_program(func)
     assert isinstance(program, Program)
-    return build_kernel(FoldedSkeleton(), program, group_of(program), "main", Setting(), config)
+    return build_kernel(FoldedSkeleton(), program, group_of(program), "main", Setting(H200), config)
 
 
 def inputs_of(func: tirx.PrimFunc, outputs: int, kind: str = "normal") -> list[Array]:

@@ -17,6 +17,7 @@ from tvm_cascade.analysis.extract import Reductions, find_cascades
 from tvm_cascade.analysis.reading import read_program
 from tvm_cascade.corpus import workloads
 from tvm_cascade.corpus.programs.normed import Normed, normed
+from tvm_cascade.devices.cards import H200
 from tvm_cascade.evaluate.oracle import evaluate, signature
 from tvm_cascade.evaluate.tolerance import check
 from tvm_cascade.plan.cuts import Nests, by_products, cut
@@ -50,7 +51,7 @@ def kernel_of(func: tirx.PrimFunc, config: ProductConfig | None = None) -> Kerne
     found = read_program(func)
     cascades = [candidate.group for candidate in find_cascades(found) if candidate.group is not None]
     (group,) = cascades or Reductions(found).lone
-    return build_kernel(GaugedSkeleton(), found, group, "main", Setting(), config)
+    return build_kernel(GaugedSkeleton(), found, group, "main", Setting(H200), config)
 
 
 def inputs_of(func: tirx.PrimFunc, change: Callable[[Any], Any] = lambda x: x) -> list[Array]:
@@ -186,7 +187,7 @@ def assert_right_after(func: tirx.PrimFunc, given: list[Array], second: Kernel, 
 
 def _second_kernel(func: tirx.PrimFunc) -> tuple[Kernel, list[tirx.Var]]:
     """The product of a plan whose rows' statistics are computed before it, with small tiles; and its inputs."""
-    outcome = fuse_function(func, Setting().options, Setting().gpu)
+    outcome = fuse_function(func, Setting(H200).options, Setting(H200).gpu)
     assert outcome.program is not None
     nests = Nests(outcome.program)
     cuts = cut(nests, by_products(nests, outcome), lifted=True)
@@ -213,9 +214,9 @@ def test_refusals_name_what_is_in_the_way(func: Callable[[], tirx.PrimFunc], why
 @pytest.mark.parametrize(
     ("config", "why"),
     [
-        (ProductConfig(256, 128, 2, stages=3), "128 rows of a consumer"),
-        (ProductConfig(64, 64, 1, stages=4, splits=2), "2 parts of k"),
-        (ProductConfig(stages=5), "bytes of shared memory"),
+        (ProductConfig(256, 128, 2, stages=3, blocks=132), "128 rows of a consumer"),
+        (ProductConfig(64, 64, 1, stages=4, splits=2, blocks=132), "2 parts of k"),
+        (ProductConfig(stages=5, blocks=132), "bytes of shared memory"),
     ],
 )
 def test_configurations_that_do_not_fit(config: ProductConfig, why: str) -> None:
@@ -246,7 +247,7 @@ def test_what_is_computed_is_told_in_the_users_names() -> None:
 
 @pytest.mark.parametrize("form", [Normed(), Normed(gain=False), Normed(gated=True)], ids=["gain", "plain", "gated"])
 def test_products_do_not_wait_for_what_is_lifted(form: Normed, tmp_path: Path) -> None:
-    config = ProductConfig(columns=128 if form.gated else 256)
+    config = ProductConfig(columns=128 if form.gated else 256, blocks=132)
     kernel = kernel_of(linear(form, tokens=4096, features=4096, columns=4096), config)
     found = instructions_of(text_of(kernel), tmp_path)
     assert found["HMUL2.BF16_V2"] if form.gain else not found["HMUL2.BF16_V2"]

@@ -215,7 +215,7 @@ def test_pieces_follow_lengths_where_items_have_two_blocks_or_more() -> None:
 
 
 def test_few_requests_spread_the_columns() -> None:
-    config = build_kernel(SKELETON, *group_of(latent_case(128, 1024).build()), "main", Setting()).config
+    config = build_kernel(SKELETON, *group_of(latent_case(128, 1024).build()), "main", Setting(H200)).config
     assert config.spread > 1 and config.blocks > 2
 
 

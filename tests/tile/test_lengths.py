@@ -22,7 +22,7 @@ from .test_tile_program import tile_program
 
 BATCH, QUERIES, KEYS, DEPTH = 3, 70, 200, 64
 COLUMNS = 64
-SMALL = StreamConfig(columns=COLUMNS, consumers=1, stages=2, ping_pong=False)
+SMALL = StreamConfig(columns=COLUMNS, consumers=1, stages=2, ping_pong=False, blocks=132)
 
 Keeps = Callable[[ir.Expr, ir.Expr, ir.Expr], ir.Expr]
 

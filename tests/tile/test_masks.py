@@ -84,7 +84,7 @@ def test_masked_positions_count_for_nothing(name: str, columns: int, keys: int) 
     func, rng = program_of(name, keys=keys), np.random.default_rng(0)
     inputs = [rng.standard_normal((n, folds.DEPTH)).astype("float16") for n in (folds.QUERIES, keys, keys)]
     inputs += [rng.random((folds.QUERIES, keys)) < 0.7] if MASKS[name][1] else []
-    assert_right(func, inputs, StreamConfig(columns=columns, consumers=2, stages=2), length=keys)
+    assert_right(func, inputs, StreamConfig(columns=columns, consumers=2, stages=2, blocks=132), length=keys)
 
 
 def test_conditions_of_one_value_are_applied_together() -> None:
@@ -95,7 +95,7 @@ def test_conditions_of_one_value_are_applied_together() -> None:
 
 
 def test_booleans_are_read_four_at_a_time_where_their_rows_are_whole_words() -> None:
-    config = StreamConfig(columns=64, consumers=2, stages=2)
+    config = StreamConfig(columns=64, consumers=2, stages=2, blocks=132)
     for keys, words in ((200, True), (199, False)):
         text = cuda_source(kernel_of(program_of("booleans", keys=keys), config).func)[1]
         assert ("ld.global.nc.b32" in text) is words

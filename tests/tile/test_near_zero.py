@@ -15,7 +15,7 @@ from tvm_cascade.tile.skeletons.stream.config import StreamConfig
 from .checked import assert_attention_right, attention_case, kernel_of
 from .emulator.run import compiler, emulate
 
-SMALL = StreamConfig(columns=64, consumers=1, stages=2, ping_pong=False)
+SMALL = StreamConfig(columns=64, consumers=1, stages=2, ping_pong=False, blocks=132)
 _VOTE = re.compile(r"tvm_builtin_cuda_any_sync\([^;{]*\) == 0")
 
 

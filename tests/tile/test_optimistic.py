@@ -16,7 +16,7 @@ from .checked import assert_attention_right, attention_case, kernel_of
 from .emulator.run import compiler, emulate
 from .test_tile_program import attention_of, tile_program
 
-SMALL = StreamConfig(columns=64, consumers=2, stages=2)
+SMALL = StreamConfig(columns=64, consumers=2, stages=2, blocks=132)
 _KEPT = re.compile(r"tvm_builtin_cuda_any_sync\([^;{]*\) == 0")
 
 

@@ -21,7 +21,7 @@ from .paged_programs import Paged
 from .test_compiled_kernels import TARGET, instructions_of, text_of
 from .test_tile_program import tile_program
 
-SMALL = StreamConfig(columns=64, consumers=1, stages=2, ping_pong=False)
+SMALL = StreamConfig(columns=64, consumers=1, stages=2, ping_pong=False, blocks=132)
 emulated = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 
 

@@ -77,7 +77,7 @@ def test_decode_is_one_kernel_for_the_tensor_cores(name: str) -> None:
 
 def test_packed_rows_are_for_kernels_of_few_rows_alone() -> None:
     with pytest.raises(Unfit, match="its rows are several variables"):
-        kernel_of(attention_of("full", heads=6, kv_heads=2, queries=3), StreamConfig(columns=64))
+        kernel_of(attention_of("full", heads=6, kv_heads=2, queries=3), StreamConfig(columns=64, blocks=132))
 
 
 @emulated

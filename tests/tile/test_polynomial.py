@@ -13,7 +13,7 @@ from tvm_cascade.tile.skeletons.stream.config import StreamConfig
 from .checked import assert_attention_right, attention_case, kernel_of
 from .emulator.run import compiler, emulate
 
-SMALL = StreamConfig(columns=64, consumers=2, stages=2, optimistic=False)
+SMALL = StreamConfig(columns=64, consumers=2, stages=2, optimistic=False, blocks=132)
 
 
 @pytest.mark.parametrize("share", range(EIGHTHS + 1))

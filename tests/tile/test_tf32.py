@@ -11,6 +11,7 @@ from tvm import tirx
 import tvm_cascade
 from tvm_cascade.analysis.extract import Reductions
 from tvm_cascade.analysis.reading import read_program
+from tvm_cascade.devices.cards import H200
 from tvm_cascade.evaluate.oracle import evaluate
 from tvm_cascade.evaluate.tolerance import check
 from tvm_cascade.options import FuseOptions
@@ -31,7 +32,7 @@ emulated = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 def kernel_of(func: tirx.PrimFunc, **options: bool) -> Kernel:
     """The kernel of a product on tensor cores."""
     program = read_program(func)
-    setting = Setting(options=FuseOptions(**options))  # type: ignore[arg-type]
+    setting = Setting(H200, FuseOptions(**options))  # type: ignore[arg-type]
     return build_kernel(ProductSkeleton(), program, Reductions(program).lone[-1], "main", setting)
 
 

@@ -13,7 +13,6 @@ from tvm_cascade.algebra.fold import Reference
 from tvm_cascade.algebra.gauge import Gauge
 from tvm_cascade.algebra.handles import Handle, tracking_gauge
 from tvm_cascade.algebra.reducer import SUM, Reducer
-from tvm_cascade.algebra.units import Powers
 from tvm_cascade.symbolic.functions import StickyInfinity
 from tvm_cascade.symbolic.work import horner, terms_of_exponentials
 
@@ -46,20 +45,7 @@ class MovedState:
         """The first function summed, at the final results."""
         moving = self._moving
         self._add(self._lifts, lambda k, j, component: moving[k, j] * component, self._lasts)
-        return self._at_results(self.shift, sp.S.One)
-
-    def final_in_units(self, powers: Powers) -> sp.Expr:
-        """The same with powers of elements in units of a result."""
-        functions, moving = [powers.oriented(f) for f in self.functions], self._moving
-        # What is summed without units anyway, as Σ (x − c)² is for a variance, needs no second component.
-        has = [
-            0 if self._known(lift) else powers.exponent_in(f) for f, lift in zip(functions, self._lifts, strict=True)
-        ]
-        lifts = [powers.lift(f, e, self._old) for f, e in zip(functions, has, strict=True)]
-        steps = [r.step for r in self.references]
-        self._add(lifts, lambda k, j, component: powers.moved(moving[k, j], component, has[k], has[j], steps))
-        entries = [powers.at_the_end(entry, e, steps) for entry, e in zip(self.shift.row(0), has, strict=True)]
-        return powers.finished(self._at_results(sp.Matrix([entries]), powers.reference.symbol))
+        return self._at_results()
 
     @property
     def _fixed(self) -> dict[sp.Symbol, sp.Expr]:
@@ -133,20 +119,15 @@ class MovedState:
         linear = base.is_polynomial(*symbols) and sp.diff(base, symbols[0]).is_number
         return bool(extremum and linear and power.is_Integer and power > 0 and not self._fixed)
 
-    def _at_results(self, shift: sp.Matrix, unit: sp.Expr) -> sp.Expr:
-        """Component 0 shifted to the final results. A reference that ends at its quantity needs no shift.
-
-        Parameters
-        ----------
-        unit : of which the steps in the matrix are multiples.
-        """
-        pairs = zip(shift.row(0), self.components, strict=True)
+    def _at_results(self) -> sp.Expr:
+        """Component 0 shifted to the final results. A reference that ends at its quantity needs no shift."""
+        pairs = zip(self.shift.row(0), self.components, strict=True)
         terms = [(entry, component.subs(COUNT, LENGTH)) for entry, component in pairs]
         sticky: list[sp.Expr] = []
         final = _nested(terms, [r.step for r in self.references if r.free or r.gauge is Gauge.DEFERRED])
         for reference, handle in zip(self.references, self.handles, strict=True):
             if reference.free or reference.gauge is Gauge.DEFERRED:
-                step = unit * (handle.value - reference.symbol)
+                step = handle.value - reference.symbol
                 final = final.xreplace({reference.step: step, reference.moved: handle.value})
                 sticky = [step] if self._lasts(self.functions[0]) else []
             else:

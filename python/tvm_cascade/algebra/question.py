@@ -1,4 +1,4 @@
-"""What is asked of a refutation, whether numbers show that an element has no fold, and what answers it."""
+"""What is asked of a refutation, whether numbers show that an element has no fold, and what it answers."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TypeAlias
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import Reduction
-from tvm_cascade.algebra.counterexample import Counterexample
 from tvm_cascade.algebra.reducer import Reducer
+from tvm_cascade.algebra.verdict import Counterexample
 
 
 @dataclass(frozen=True)

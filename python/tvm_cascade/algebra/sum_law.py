@@ -18,11 +18,9 @@ from tvm_cascade.algebra.handles import Handle, cancelled_results, translated_pa
 from tvm_cascade.algebra.jets import jet_of
 from tvm_cascade.algebra.moved_state import MovedState
 from tvm_cascade.algebra.polynomials import reads_slopes
-from tvm_cascade.algebra.powers import powers_in_range
 from tvm_cascade.algebra.reducer import SUM
 from tvm_cascade.algebra.sections import reference_near, reference_of
 from tvm_cascade.algebra.summand import Summand, deferred, near_its_handles
-from tvm_cascade.algebra.units import Powers
 from tvm_cascade.symbolic.functions import Grouped, GuardedProduct, Round
 from tvm_cascade.symbolic.masks import indicator, masks_in, masks_that_keep, under_its_masks
 from tvm_cascade.symbolic.separate import RANK_LIMIT, Step, separate, strip_rounding
@@ -124,9 +122,6 @@ def _at_references(derivation: Derivation, reduction: Reduction, summand: Summan
     """The term over components for the functions of its span, at references of its handles."""
     references = [reference_of(derivation, reduction, handle, summand.function) for handle in summand.tracked]
     state = _moved_state(derivation, reduction, summand, span, references)
-    powers = _powers(derivation, summand)
-    if powers is not None:
-        return powers.rest * state.final_in_units(powers)
     final = state.final()
     return (
         _guarded_product(derivation, summand, state.components, final)
@@ -142,10 +137,6 @@ def _moved_state(
     shift = span.shift(symbols, [Step(r.symbol, r.moved, r.step) for r in references])
     first = span.lift if summand.lift == summand.function and span.lift.has(Grouped) else summand.lift
     return MovedState(derivation, reduction, (first, *span.functions[1:]), shift, summand.tracked, references)
-
-
-def _powers(derivation: Derivation, summand: Summand) -> Powers | None:
-    return powers_in_range(derivation, summand.function, summand.factor) if summand.lift == summand.function else None
 
 
 def _where_kept(derivation: Derivation, summand: Summand, total: sp.Expr, reduction: Reduction) -> sp.Expr:

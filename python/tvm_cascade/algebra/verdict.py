@@ -3,10 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
-from tvm_cascade.algebra.counterexample import Counterexample
 from tvm_cascade.codes import CODES
 from tvm_cascade.codes import Verdict as Verdict
+
+Values: TypeAlias = tuple[tuple[str, tuple[float, ...]], ...]
+"""Values by the name of their symbol."""
+
+
+@dataclass(frozen=True)
+class Counterexample:
+    """Numbers on which a law fails.
+
+    Attributes
+    ----------
+    claim : what they show, with the numbers.
+    at : the values of each symbol.
+    outcomes : the two numbers that would have to agree.
+    data : for each of the shown values of earlier results, the elements of the positions that give them, by symbol.
+    """
+
+    claim: str
+    at: Values
+    outcomes: tuple[float, float]
+    data: tuple[Values, ...] = ()
+
+    def __str__(self) -> str:
+        return self.claim
 
 
 @dataclass(frozen=True)

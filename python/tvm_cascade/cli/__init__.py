@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from tvm_cascade import __version__
-from tvm_cascade.cli import check, env, explain, lists, native, numerics, run, tune
+from tvm_cascade.cli import calibrate, check, env, explain, lists, native, numerics, run, tune
 from tvm_cascade.driver.cache import turned_off
 from tvm_cascade.errors import CascadeError, InputError
 
@@ -25,6 +25,11 @@ _COMMANDS = (
     ("numerics", "error of a program against float64, fused and unfused, by named input", numerics),
     ("check", "workloads and files: fused and right, or refused with numbers that show why", check),
     ("tune", "measure designs of a program's kernels, and keep the best in a database; resumes", tune),
+    (
+        "calibrate",
+        "measure the rates of this machine's GPU that estimates of kernels rest on, and write them",
+        calibrate,
+    ),
     ("workloads", "the workloads that the commands know by name", lists.Workloads),
     ("options", "the options of the pass: flag, variable, value in force, meaning", lists.Options),
     ("reasons", "every reason code of a verdict: the law or limit, and what would make it fuse", lists.Reasons),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from tvm_cascade.devices.device import Gpu, Instructions
+from tvm_cascade.devices.rates import Rates
 
 _KIB, _MIB = 1024, 1024 * 1024
 _PTX = frozenset({Instructions.PTX})
@@ -35,7 +36,7 @@ H100 = dataclasses.replace(H200, name="NVIDIA H100 80GB HBM3", memory_bytes_per_
 
 HOPPER = dataclasses.replace(
     H200, name="a Hopper GPU without its own instructions", arch="sm_90", tensor_flops_per_second=4.5e14,
-    instructions=_PTX | {Instructions.MMA},
+    instructions=_PTX | {Instructions.MMA}, rates=Rates(instruction_seconds=41.3e-9),
 )  # fmt: skip
 """What code for sm_90 finds on an H200: products by mma.sync reach 0.65 to 0.68 of those by WGMMA (on an H100)."""
 
@@ -55,6 +56,7 @@ RTX5090 = Gpu(
     launch_seconds=4.0e-6,
     dependent_launch_seconds=4.0e-6,
     instructions=_PTX | {Instructions.MMA},
+    rates=Rates(instruction_seconds=126e-9),
 )
 """On paper but for what it has in common with an H200: nothing was measured on it."""
 

@@ -6,10 +6,12 @@ A device is handed down from where the target is known; nothing that chooses til
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 import tvm
+
+from tvm_cascade.devices.rates import Rates
 
 
 class Instructions(Enum):
@@ -90,6 +92,9 @@ class Gpu:
     instructions : families that kernels may be written in.
     schedule_threads : of the blocks that S-TIR schedules launch, where so many are allowed.
     accumulators : registers of a thread that results may stay in there; the rest is for operands and addresses.
+    resident_threads : of a processor, at most.
+    cluster_shares : (blocks, the share of the processors that clusters of so many reach), by their number.
+    rates : what it takes for the parts of a kernel.
     """
 
     name: str
@@ -115,6 +120,13 @@ class Gpu:
     instructions: frozenset[Instructions] = frozenset()
     schedule_threads: int = 256
     accumulators: int = 128
+    resident_threads: int = 2048
+    cluster_shares: tuple[tuple[int, float], ...] = ((2, 1.0), (3, 126 / 132), (16, 120 / 132))
+    rates: Rates = field(default_factory=Rates)
+
+    def reached_by(self, cluster: int) -> int:
+        """Processors that clusters of so many blocks fit on."""
+        return math.floor(self.processors * next(share for most, share in self.cluster_shares if cluster <= most))
 
     @property
     def threads(self) -> int:

@@ -11,6 +11,7 @@ from tvm.target import Target, codegen
 from tvm_cascade.devices import cards
 from tvm_cascade.devices.cpus import CACHES, Caches
 from tvm_cascade.devices.device import Cpu, Device, Gpu
+from tvm_cascade.devices.rates import measured_rates
 
 ANY_CPU = Cpu()
 """What programs are cut for where no target is named."""
@@ -60,7 +61,7 @@ def card_of(target: Target) -> Gpu:
     """The GPU of a target: the card that its `model` names, or the first of its architecture, or any of its kind.
 
     A target may restrict the threads of a block, and the shared memory that one declares. A card without a row of its
-    own is asked for its processors where it is the one of this machine.
+    own is asked for its processors where it is the one of this machine. Its rates may be measured ones.
     """
     arch, model = _named(target, "arch") or _named(target, "mcpu"), _named(target, "model")
     known = [card for card in cards.CARDS if card.arch == arch]
@@ -70,6 +71,7 @@ def card_of(target: Target) -> Gpu:
         card = _as_reported(card, target.kind.name, model)
     return dataclasses.replace(
         card,
+        rates=measured_rates(card.name) or card.rates,
         warp=int(target.attrs.get("thread_warp_size", 0) or card.warp),
         max_threads=int(target.attrs.get("max_num_threads", 0) or card.max_threads),
         static_shared_bytes=min(

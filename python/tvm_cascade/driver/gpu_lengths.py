@@ -16,6 +16,7 @@ from tvm_cascade.driver.space import Sizes
 from tvm_cascade.plan.plan import Plan, Step
 from tvm_cascade.plan.scheduled import scheduled
 from tvm_cascade.plan.search import find_plans
+from tvm_cascade.tile.cost import seconds
 from tvm_cascade.tile.skeleton import Kernel, Setting
 from tvm_cascade.transform.fuse_function import fuse_function
 
@@ -62,6 +63,6 @@ class PlanCosts:
             return scheduled(known.outcome, "", self._setting, alone).seconds
         for other in (known.chosen, *known.others):
             if isinstance(other, Kernel) and other.skeleton is kernel.skeleton:
-                alike = kernel.skeleton.seconds(other.program, kernel.config, other.work, self._setting)
-                return alike + step.seconds - kernel.seconds
+                alike = kernel.skeleton.counts(other.program, kernel.config, other.work, self._setting)
+                return seconds(alike, self._setting.gpu) + step.seconds - kernel.seconds
         return 0.0

@@ -28,6 +28,7 @@ from tvm_cascade.schedule.private_copy import private_copy
 from tvm_cascade.schedule.row_lanes import rows_in_lanes
 from tvm_cascade.schedule.row_picks import with_runs_marked
 from tvm_cascade.schedule.row_runs import products_in_runs
+from tvm_cascade.schedule.squares import squares_in_registers
 from tvm_cascade.schedule.stack import cells_on_the_stack, lets_on_the_stack
 from tvm_cascade.schedule.summary import CpuSchedule
 from tvm_cascade.schedule.tile_skip import skip_dead_tiles
@@ -62,7 +63,7 @@ def _lowered(outcome: Outcome, goal: Goal, most_rows: int | None) -> Lowered:
     assert isinstance(cpu, Cpu)
     unfused = outcome.program.func if fused and plain and outcome.program else None
     lowered, made = _scheduled(func, unfused, cpu, most_rows)
-    lowered = cells_on_the_stack(blocked_sums(skip_dead_tiles(hoist_guards(lowered))))
+    lowered = cells_on_the_stack(squares_in_registers(blocked_sums(skip_dead_tiles(hoist_guards(lowered)))))
     # Last: neither schedule primitives nor TVM's lowering of bfloat16 know the let expressions of this arithmetic.
     if (wide := lower_bfloat16(lowered)) is not None:
         lowered = powers_as_products(wide)

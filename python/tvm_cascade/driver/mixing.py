@@ -19,6 +19,10 @@ def mixed(configs: Sequence[Any], rng: random.Random) -> Iterator[Any]:
     """Configurations of fields that listed ones of the same kind have."""
     for _ in range(_FOR_EACH):
         first = rng.choice(configs)
-        alike = [one for one in configs if type(one) is type(first)]
-        names = [one.name for one in dataclasses.fields(first) if one.init]
+        names = _names(first)
+        alike = [one for one in configs if _names(one) == names]
         yield dataclasses.replace(first, **{name: getattr(rng.choice(alike), name) for name in names})
+
+
+def _names(config: Any) -> list[str]:
+    return [one.name for one in dataclasses.fields(config) if one.init]

@@ -11,10 +11,10 @@ from tvm_cascade.algebra.cascade import Cascade
 from tvm_cascade.algebra.derive import derived
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.gauge import Move
-from tvm_cascade.algebra.refute.refutation import refutation
 from tvm_cascade.algebra.verdict import Reason, Refusal
 from tvm_cascade.errors import InputError, OptionError
 from tvm_cascade.obligations.check import UndefinedError, UnverifiedError, check
+from tvm_cascade.obligations.refutation import refutation
 from tvm_cascade.symbolic.rounding import FORMATS
 from tvm_cascade.symbolic.work import WORK, ExhaustedError, budget
 

@@ -26,22 +26,15 @@ from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.plan.plan import Plan, Step
 from tvm_cascade.tile.launch.ahead import Ahead
-from tvm_cascade.tile.skeleton import Kernel, Setting
+from tvm_cascade.tile.skeleton import Kernel, Setting, reconfigured
 
 _KEPT = 0.2
 """The part of the cache that what was fetched may take, beside what the kernel itself passes through it. Fetches take
 bandwidth from its own copies: 42.9 µs with 0.15, 43.3 with 0.3, 44.9 with 0.5, 44.6 with none (measured, of a prefix of
 8192 keys and 64 sequences of 256)."""
 
-_CONTENDED = 1.25
-"""Time of kernels side by side over what the longer is estimated to take by itself: they share the memory, the cache
-and the power (measured: 1.14 for 32 sequences, 1.27 to 1.29 for 64, 1.20 for 128)."""
-
 _BOUND_BY_MEMORY = 2.0
 """Time of the second kernel over that of its bytes, at most: what computes as well needs all multiprocessors."""
-
-_SHARED_RATE = 0.9
-"""Of the memory's bandwidth on paper, what kernels side by side reach together."""
 
 _LEAST = 1 << 20
 """Bytes of a tensor that are worth fetching: smaller ones come in one latency."""
@@ -73,15 +66,15 @@ def _side_by_side(step: Step, following: Step, late: tuple[tirx.Var, ...], setti
         return None
     if second.seconds > _BOUND_BY_MEMORY * following.work.bytes / gpu.memory_bytes_per_second:
         return None
-    copies = (step.work.bytes + following.work.bytes) / (_SHARED_RATE * gpu.memory_bytes_per_second)
+    copies = (step.work.bytes + following.work.bytes) / (gpu.rates.bulk_memory_share * gpu.memory_bytes_per_second)
     states = 2 * sum(_bytes(buffer) or 0 for buffer in late) / gpu.memory_bytes_per_second
     found: list[tuple[float, Kernel, Kernel]] = []
     for leaving in first.skeleton.leaving_room(first.program, setting):
         config = second.skeleton.beside(second.program, second.config, gpu.processors - leaving.blocks, setting)
         if config is not None:
-            pair = _configured(first, leaving, setting), _configured(second, config, setting)
+            pair = reconfigured(first, leaving, setting), reconfigured(second, config, setting)
             longer = max(kernel.seconds for kernel in pair)
-            found.append((max(_CONTENDED * longer, copies) + states, *pair))
+            found.append((max(gpu.rates.beside_share * longer, copies) + states, *pair))
     if not found:
         return None
     together, first, second = min(found, key=lambda one: one[0])
@@ -91,11 +84,6 @@ def _side_by_side(step: Step, following: Step, late: tuple[tirx.Var, ...], setti
         _launched(replace(step, chosen=first, seconds=together + gpu.dependent_launch_seconds), early=True),
         _launched(replace(following, chosen=second, seconds=gpu.dependent_launch_seconds), late=late),
     ]
-
-
-def _configured(kernel: Kernel, config: Any, setting: Setting) -> Kernel:
-    seconds = kernel.skeleton.seconds(kernel.program, config, kernel.work, setting)
-    return replace(kernel, config=config, seconds=seconds)
 
 
 def _launched(step: Step, **changes: Any) -> Step:

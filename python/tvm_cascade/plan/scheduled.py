@@ -12,9 +12,6 @@ from tvm_cascade.tile.estimate import Work, count_work
 from tvm_cascade.tile.skeleton import Kernel, Setting
 from tvm_cascade.transform.fuse_function import AsItIs, Outcome, read_function
 
-SCHEDULED_MEMORY, SCHEDULED_COMPUTE = 0.5, 0.2
-"""Parts of a device's rates that S-TIR schedules reach, about."""
-
 
 def scheduled(outcome: Outcome, why: Kernel | AsItIs | str, setting: Setting, alone: bool = False) -> Step:
     """A function as one step of an S-TIR schedule.
@@ -29,9 +26,12 @@ def scheduled(outcome: Outcome, why: Kernel | AsItIs | str, setting: Setting, al
         return Step(outcome.given, outcome, why, Work(), gpu.dependent_launch_seconds)
     work = count_work(program)
     moved = work if outcome.fused else count_work(program, temporaries=True)
-    rate = gpu.product_flops_per_second / SCHEDULED_COMPUTE
+    memory, compute = gpu.rates.scheduled_memory_share, gpu.rates.scheduled_compute_share
     kernels = len(statements_of(outcome.readable.body.block))
-    seconds = moved.seconds(gpu, SCHEDULED_MEMORY, SCHEDULED_COMPUTE, rate) + kernels * gpu.dependent_launch_seconds
+    seconds = (
+        moved.seconds(gpu, memory, compute, gpu.product_flops_per_second / compute)
+        + kernels * gpu.dependent_launch_seconds
+    )
     if alone or work.flops:  # threads that walk k by themselves take about a launch as well
         seconds += kernels * (gpu.launch_seconds - gpu.dependent_launch_seconds)
     return Step(program.func, outcome, why, work, seconds)

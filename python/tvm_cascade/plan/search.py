@@ -35,9 +35,6 @@ from tvm_cascade.tile.select import available, ranked_kernels
 from tvm_cascade.tile.skeleton import Kernel, Setting
 from tvm_cascade.transform.fuse_function import Outcome, fuse_function, fuse_read, read_function
 
-_FASTEST = 1.2
-"""Of a device's rate of products, what kernels of large ones reach at most: 860 Tflop/s of 720 (H200, measured)."""
-
 MOST_PLANS, MOST_TIMES = 4, 2.0
 """Plans that a tuner may choose from, and times of the least estimate that they take at most: estimates err by less."""
 
@@ -243,7 +240,7 @@ class Search:
 
     def steps(self, way: _Cut, below: float = math.inf) -> list[Step]:
         """The parts of a cut, each planned for the least time; none where they take no less than so many seconds."""
-        found, least = list[Step](), [self.least_of(part, _FASTEST) for part in way.parts]
+        found, least = list[Step](), [self.least_of(part, self.setting.gpu.rates.tensor_short) for part in way.parts]
         for k, part in enumerate(way.parts):
             left = below - _seconds(found) - sum(least[k + 1 :])
             if least[k] >= left:

@@ -21,7 +21,7 @@ from tvm_cascade.analysis.statements import loops_of
 from tvm_cascade.analysis.tir import dtype_of, same, substitute, uses
 from tvm_cascade.schedule.stack import allocating
 
-__all__ = ["blocked_sums"]
+__all__ = ["BLOCK", "blocked_sums"]
 
 BLOCK = 512
 """Terms that are summed one after the other, at most."""

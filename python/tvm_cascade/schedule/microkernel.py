@@ -8,6 +8,7 @@ is; the other axis is broadcast. The shape of the tile follows from the number o
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -19,6 +20,7 @@ from tvm_cascade.analysis.extent import Extent, extent_of, product
 from tvm_cascade.analysis.product_axes import product_axes
 from tvm_cascade.analysis.reducers import split_reduction
 from tvm_cascade.devices.device import Cpu
+from tvm_cascade.schedule.blocked_sums import BLOCK
 from tvm_cascade.schedule.nest_schedule import Loop, Nest, power_of_two_divisor
 from tvm_cascade.schedule.nests import Access, BlockPlan
 from tvm_cascade.schedule.packing import LINES_OF_A_SET, can_be_laid_out, lines_at_hand, panel_of
@@ -234,23 +236,50 @@ def schedule_contraction(nest: Nest, contraction: Contraction, rows_in_panels: b
     _tile_registers(nest, contraction, tile, _Order(before, panels, rows, _reduced(nest)), height)
 
 
-def schedule_contraction_alone(nest: Nest, contraction: Contraction) -> None:
-    """A contraction as a separate nest: parallel over row tiles, the reduction blocked for a cache."""
+def tile_alone(plan: BlockPlan, contraction: Contraction, cpu: Cpu) -> tuple[int, int, int]:
+    """The register tile of a contraction as a separate nest, of known lanes and rows."""
+    lanes, rows = int(plan.extents[contraction.lanes]), int(plan.extents[contraction.broadcast])
+    # A tile is copied out whole, also past the end of its block: rows there are another task's.
+    whole = row_block(rows) < rows
+    return register_tile(lanes, row_block(rows), cpu, plan.dtype, whole, _rows_at_hand(plan, contraction.broadcast))
+
+
+def reads_once(plan: BlockPlan, contraction: Contraction, access: Access) -> bool:
+    """Whether one column of register tiles reads a part of an operand that no other one reads.
+
+    Not where a sum is computed in blocks: LLVM then keeps both tiles in registers, and has not enough of them.
+    """
+    rows, along = plan.extents[contraction.broadcast], plan.axes_of(access)
+    others = [axis for axis in plan.spatial if axis != contraction.broadcast]
+    alone = all(axis in along or plan.extents[axis] == 1 for axis in others)
+    known = isinstance(plan.extents[contraction.lanes], int) and isinstance(rows, int) and row_block(rows) == rows
+    terms = product(plan.extents[axis] for axis in plan.reduce)
+    return known and alone and isinstance(terms, int) and terms <= BLOCK
+
+
+def schedule_contraction_alone(
+    nest: Nest, contraction: Contraction, per_column: Sequence[Callable[[Loop], None]] = ()
+) -> None:
+    """A contraction as a separate nest: parallel over row tiles, the reduction blocked for a cache.
+
+    Parameters
+    ----------
+    per_column : what is to be done for each column of register tiles: called with the loop over these.
+    """
     sch, extent = nest.sch, nest.plan.extents[contraction.broadcast]
     if not isinstance(extent, int) or not isinstance(nest.plan.extents[contraction.lanes], int):
         _schedule_unknown_alone(nest, contraction)
         return
     height = row_block(extent)
     block, rows = sch.split(nest.loops[contraction.broadcast], [None, height])
-    # A tile is copied out whole, also past the end of its block: rows there are another task's.
-    whole = height < extent
-    most = _rows_at_hand(nest.plan, contraction.broadcast)
-    tile = register_tile(nest.extent(contraction.lanes), height, nest.cpu, nest.dtype, whole, most)
+    tile = tile_alone(nest.plan, contraction, nest.cpu)
     far, near = _for_a_cache(nest, _reduced(nest), height + tile[0] * tile[1])
     tasks = [*_others(nest, contraction), block]
     outer = _tile_registers(nest, contraction, tile, _Order([*tasks, *far], [], rows, near), height, tuple(far))
     number = product(extent_of(sch.get(loop).extent) for loop in tasks)
     short = isinstance(number, int) and number < TASKS_OF_A_CORE * nest.cpu.cores
+    for step in per_column:
+        step(outer)
     nest.go_parallel([*tasks, outer] if short and not far else tasks)
 
 

@@ -9,7 +9,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import tvm
 from tvm import s_tir
 
 from tvm_cascade.analysis.extent import Extent, extent_of, product
@@ -20,9 +19,6 @@ from tvm_cascade.schedule.nests import Access
 
 LINES_OF_A_SET, SET_BYTES = 8, 4096
 """Lines of a first-level cache whose addresses are equal modulo so many bytes: one more pushes another one out."""
-
-NEIGHBOURS = 4
-"""Elements of a line that are copied one after the other where the lanes of a panel lie apart."""
 
 
 def panel_layout(dim: int, extent: Extent, panel: int, before: int | None = None) -> Callable[..., list[Any]]:
@@ -80,10 +76,10 @@ def schedule_panels(nest: Nest, copy: Block, dim: int, panel: int) -> None:
         _, lane = _vector(nest, loops[dim], panel)
         nest.go_parallel([] if around else loops[:dim])
         return
-    # Lanes that lie apart: some neighbours of each, of no more lanes than a cache holds lines of at once.
-    lines = lines_at_hand(whole * tvm.DataType(nest.dtype).itemsize)
-    outer, lane = _vector(nest, loops[dim], min(panel, power_of_two_divisor(panel, lines)))
-    beside, neighbour = sch.split(loops[-1], [None, power_of_two_divisor(int(extents[-1]), NEIGHBOURS)])
+    # Lanes that lie apart: in squares, which are transposed in registers.
+    size = min(power_of_two_divisor(int(extents[-1]), nest.cpu.lanes(nest.dtype)), known_divisor(extents[dim], panel))
+    outer, lane = _vector(nest, loops[dim], size)
+    beside, neighbour = sch.split(loops[-1], [None, size])
     sch.reorder(*loops[:dim], outer, *loops[dim + 1 : -1], beside, neighbour, lane)
     nest.deferred.unrolled.append(neighbour)
     nest.go_parallel([] if around else [*loops[:dim], outer])

@@ -7,7 +7,8 @@ packed where need be; reductions of contiguous rows are split into lanes.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from tvm import s_tir
 
@@ -18,9 +19,11 @@ from tvm_cascade.schedule.microkernel import (
     apart,
     packed_dim,
     product_alone,
+    reads_once,
     schedule_contraction_alone,
+    tile_alone,
 )
-from tvm_cascade.schedule.nest_schedule import Deferred, Nest
+from tvm_cascade.schedule.nest_schedule import Block, Deferred, Loop, Nest
 from tvm_cascade.schedule.nests import Access, BlockPlan, plan_alone, plan_nest, read_nests
 from tvm_cascade.schedule.packing import can_be_laid_out, lay_out, pack_operand, panel_of, schedule_panels
 from tvm_cascade.schedule.roles import OPERAND, operand_copy
@@ -162,15 +165,23 @@ def schedule_alone(
     if contraction is not None and all(
         can_be_laid_out(access) or operand_copy(func, access.buffer) is not None for access in contraction.packed
     ):
+        near = list[Callable[[Loop], None]]()
         for access in (*contraction.packed, *apart(plan, contraction)):
             dim = packed_dim(plan, access, contraction.lanes)
             assert dim is not None
             panel, before = panel_of(cpu, nest.dtype), min(dim, *_reduced_dims(plan, access))
             if (copy := operand_copy(sch.mod["main"], access.buffer)) is not None:
                 lay_out(sch, sch.get_sblock(copy), access, dim, panel, before)
+                continue
+            if once := reads_once(plan, contraction, access):
+                lanes, count, _ = tile_alone(plan, contraction, cpu)
+                panel = lanes * count
+            packed = pack_operand(nest, access, dim, panel, None, before)
+            if once:
+                near.append(partial(_pack_near, nest, packed, dim, panel))
             else:
-                schedule_panels(nest, pack_operand(nest, access, dim, panel, None, before), dim, panel)
-        schedule_contraction_alone(nest, contraction)
+                schedule_panels(nest, packed, dim, panel)
+        schedule_contraction_alone(nest, contraction, near)
         return PRODUCT
     width = vector_width(nest)
     schedule_fold(nest)
@@ -180,6 +191,12 @@ def schedule_alone(
     else:
         nest.go_parallel(spatial[:-1])
     return vectors(width) if width > 1 else SCALAR
+
+
+def _pack_near(nest: Nest, packed: Block, dim: int, panel: int, column: Loop) -> None:
+    """Packs an operand where the register tiles of a column read it, so that it stays in a near cache."""
+    nest.sch.compute_at(packed, column, preserve_unit_loops=True)
+    schedule_panels(nest, packed, dim, panel)
 
 
 def _reduced_dims(plan: BlockPlan, access: Access) -> list[int]:

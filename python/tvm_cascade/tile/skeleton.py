@@ -18,9 +18,9 @@ from tvm import tirx
 
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.program import Program
-from tvm_cascade.devices.cards import H200
 from tvm_cascade.devices.device import Gpu, Instructions
 from tvm_cascade.options import FuseOptions
+from tvm_cascade.tile.cost import Counts, seconds
 from tvm_cascade.tile.estimate import Work, count_work
 from tvm_cascade.tile.launch.dependent import BY_ITSELF, Launch
 
@@ -39,7 +39,7 @@ class Setting:
     options : see `FuseOptions`.
     """
 
-    gpu: Gpu = H200
+    gpu: Gpu
     options: FuseOptions = field(default_factory=FuseOptions)
 
 
@@ -56,7 +56,6 @@ class Skeleton(ABC, Generic[S, P, C]):
     joint : it also takes all reductions of a function as one group, such as a minimum beside a maximum.
     last : its kernels are taken only where no other skeleton has one.
     guards : its kernels decide upon guarded results by value, and fold a row that fails again.
-    memory_share, compute_share : parts of a device's rates that its kernels reach at their best (measured).
     """
 
     name: ClassVar[str]
@@ -67,8 +66,6 @@ class Skeleton(ABC, Generic[S, P, C]):
     joint: ClassVar[bool] = False
     last: ClassVar[bool] = False
     guards: ClassVar[bool] = False
-    memory_share: ClassVar[float] = 0.85
-    compute_share: ClassVar[float] = 0.8
 
     def unavailable(self, setting: Setting) -> str:
         """Why it is unavailable in a setting, for any function; empty where it is available."""
@@ -141,21 +138,14 @@ class Skeleton(ABC, Generic[S, P, C]):
         launch : by itself, unless a method below says that there are others.
         """
 
-    def seconds(self, program: P, config: C, work: Work, setting: Setting) -> float:
-        """The estimated time of a kernel, without its launch.
-
-        By default it moves and computes what its function asks for, each at the skeleton's share of the device's rate.
-        A skeleton that knows more of a configuration, such as how many blocks it keeps busy, says more.
+    def counts(self, program: P, config: C, work: Work, setting: Setting) -> Counts:
+        """What a kernel does; by default what its function asks for, and no more.
 
         Parameters
         ----------
         work : of the function.
         """
-        return work.seconds(setting.gpu, self.memory_share, self.compute_share)
-
-    def moving_seconds(self, work: Work, setting: Setting) -> float:
-        """What the bytes of a function take, at the skeleton's share of the memory's rate."""
-        return Work(bytes=work.bytes).seconds(setting.gpu, self.memory_share)
+        return Counts(work)
 
     def fetches_ahead(self, config: C) -> bool:
         """Whether its kernels, in a configuration, bring into the cache what a later kernel reads."""
@@ -246,8 +236,8 @@ def build_kernel(
     chosen = skeleton.configure(plan, setting) if config is None else config
     skeleton.check(plan, chosen, setting)
     work = count_work(program)
-    seconds = skeleton.seconds(plan, chosen, work, setting)
-    return Kernel(skeleton, plan, chosen, name, work, seconds, setting.gpu.launch_seconds)
+    time = seconds(skeleton.counts(plan, chosen, work, setting), setting.gpu)
+    return Kernel(skeleton, plan, chosen, name, work, time, setting.gpu.launch_seconds)
 
 
 def reconfigured(kernel: Kernel, config: Any, setting: Setting) -> Kernel:
@@ -259,5 +249,5 @@ def reconfigured(kernel: Kernel, config: Any, setting: Setting) -> Kernel:
         Where it would not fit the hardware.
     """
     kernel.skeleton.check(kernel.program, config, setting)
-    seconds = kernel.skeleton.seconds(kernel.program, config, kernel.work, setting)
-    return replace(kernel, config=config, seconds=seconds)
+    counts = kernel.skeleton.counts(kernel.program, config, kernel.work, setting)
+    return replace(kernel, config=config, seconds=seconds(counts, setting.gpu))

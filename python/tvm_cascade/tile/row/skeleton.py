@@ -10,6 +10,7 @@ from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.devices.device import Instructions
 from tvm_cascade.options import FuseOptions
+from tvm_cascade.tile.cost import Counts
 from tvm_cascade.tile.estimate import NOMINAL, Work, merge_operations
 from tvm_cascade.tile.launch.dependent import Launch
 from tvm_cascade.tile.row.choice import ranked_configs
@@ -20,13 +21,8 @@ from tvm_cascade.tile.row.shape import Row, read_row
 from tvm_cascade.tile.row.strided_choice import ranked_strided_configs
 from tvm_cascade.tile.skeleton import Setting, Skeleton
 
-_LATENCY, _ISSUED = 3.3e-9, 2
-"""Seconds of an operation of a merge, each of which waits for the one before, and instructions for it (measured on
-selections of the largest six and eight of 64 to 256 elements)."""
-
-_LIFE, _RESIDENT = 2.0e-6, 2048
-"""Seconds of a thread at least, and how many a multiprocessor holds: what short rows take (measured: 1.6 to 3.1 µs, of
-32 to 128 elements)."""
+_ISSUED = 2
+"""Instructions for an operation of a merge."""
 
 
 class RowSkeleton(Skeleton[Row, RowProgram, RowConfig]):
@@ -57,24 +53,18 @@ class RowSkeleton(Skeleton[Row, RowProgram, RowConfig]):
         """See `check_config`."""
         check_config(program.row, config, setting.gpu)
 
-    def seconds(self, program: RowProgram, config: RowConfig, work: Work, setting: Setting) -> float:
-        """What memory takes, or all threads, or those of a row for their merges: of positions, and of levels.
-
-        Merges of strided rows are not counted.
-        """
+    def counts(self, program: RowProgram, config: RowConfig, work: Work, setting: Setting) -> Counts:
+        """All threads, and the merges of those of a row: of positions, and of levels; none of strided rows."""
         row, gpu = program.row, setting.gpu
         length, count = (n if isinstance(n, int) else NOMINAL for n in (row.length, row.count))
-        threads = -(-count // config.rows) * config.segments * config.threads
-        living = threads / (_RESIDENT * gpu.processors) * _LIFE
-        moving = max(living, super().seconds(program, config, work, setting))
+        threads = -(-count // config.rows) * config.segments * config.threads / (gpu.resident_threads * gpu.processors)
         if config.strided:
-            return moving
+            return Counts(work, threads=threads)
         sharing = config.sharing * config.segments
         merges = -(-length // sharing) + math.log2(sharing)
         operations = merges * sum(merge_operations(stage) for stage in row.program.stages)
-        rate = gpu.operations_per_second / _ISSUED
-        merging = operations * max(_LATENCY, count * sharing / rate if rate else 0.0)
-        return max(moving, merging)
+        merged = {"merge_seconds": operations}
+        return Counts(work, threads=threads, issued=_ISSUED * operations * count * sharing, between=merged)
 
     def emit(self, program: RowProgram, config: RowConfig, name: str, _launch: Launch) -> tirx.PrimFunc:
         """See `RowKernel`."""

@@ -7,11 +7,12 @@ from dataclasses import replace
 
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.options import FuseOptions
+from tvm_cascade.tile.cost import seconds
 from tvm_cascade.tile.machine.table import family_of
 from tvm_cascade.tile.operand import MATRIX_DTYPES, Unfit
 from tvm_cascade.tile.product.matrix import MatrixProduct
 from tvm_cascade.tile.skeletons.product.config import BOX_COLUMNS, ProductConfig
-from tvm_cascade.tile.skeletons.product.cost import Sizes, seconds, sizes_of
+from tvm_cascade.tile.skeletons.product.cost import Sizes, counts_of, sizes_of
 from tvm_cascade.tile.skeletons.product.shape import DEPTH_BYTES
 from tvm_cascade.tile.work import GROUP_ROWS
 
@@ -46,7 +47,8 @@ def ranked_configs(shape: MatrixProduct, gpu: Gpu, promoted: int = 0) -> list[Pr
         Where none fits.
     """
     sizes = sizes_of(shape)
-    found = [(seconds(shape, sizes, config, gpu), config) for config in fitting(shape, sizes, gpu, promoted)]
+    fits = fitting(shape, sizes, gpu, promoted)
+    found = [(seconds(counts_of(shape, sizes, config, gpu), gpu), config) for config in fits]
     least = min(time for time, _ in found)
     near = least * _NEAR if least >= _LONG else 0.0
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from tvm_cascade.analysis.extent import Extent, ceil_div, product
-from tvm_cascade.devices.cards import H200
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.machine.family import Family
 from tvm_cascade.tile.machine.wgmma import WGMMA
@@ -53,7 +53,10 @@ class ProductConfig:
     blocks : that are launched at most; each does tiles in turn, and copies for the next while it computes.
     promoted : steps along k whose products the tensor cores sum before float32 sums take them over; 0: all of them.
     family : that multiplies; no choice, but the card's.
+    ranges : see `Variants`: it is for any number of rows.
     """
+
+    ranges: ClassVar[tuple[tuple[int, int], ...]] = ((1, 0),)
 
     rows: int = 128
     columns: int = 256
@@ -63,9 +66,14 @@ class ProductConfig:
     splits: int = 1
     band: int = 8
     staged: int = 2
-    blocks: int = H200.processors
+    blocks: int = 1
     promoted: int = 0
     family: Family = field(default=WGMMA, compare=False, repr=False)
+
+    @property
+    def configs(self) -> tuple[ProductConfig]:
+        """Of the kernels of a function: itself."""
+        return (self,)
 
     @property
     def own_rows(self) -> int:

@@ -1,119 +1,130 @@
-"""The consumer warp groups of the product skeleton: sums of products of tiles, one stage after the other."""
+"""What consumer warp groups of the product skeleton do: sums of products of tiles, one stage after the other."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.emit import bind, kernel_extent, put, registers, when
+from tvm_cascade.tile.emit import bind, kernel_extent, put, registers
 from tvm_cascade.tile.fragment import DTYPE, ROWS, placed
 from tvm_cascade.tile.hopper.barrier import Ring
-from tvm_cascade.tile.skeletons.product.config import steps_of
-from tvm_cascade.tile.skeletons.product.epilogue import Epilogue
 from tvm_cascade.tile.skeletons.product.feed import ProductFeed
 from tvm_cascade.tile.skeletons.product.raster import Tile
 from tvm_cascade.tile.work import GROUP_ROWS, Threads
 
 
-class Consumer:
-    """Emits one consumer warp group.
+class Steps:
+    """Emits steps along k of one consumer warp group.
 
     Attributes
     ----------
-    index : its number among the consumers.
+    feeds : of all products that consumers sum.
+    feed : that of the product at hand.
+    index : the number of the group among the consumers.
     sums : registers of its accumulators, for each 64 rows one array of each sum of products.
+    left : matrices of a stage in shared memory; None where the left operand is in registers.
+    ring, read : the stage at hand, and the first that is not released.
     """
 
-    def __init__(self, feeds: Sequence[ProductFeed], threads: Threads, epilogue: Epilogue, rank: ir.Expr | int) -> None:
+    def __init__(self, feeds: Sequence[ProductFeed], threads: Threads, rank: ir.Expr | int, left_shared: bool) -> None:
         feed = feeds[0]
-        self.feed, self.threads, self.epilogue, self.config, self.rank = feed, threads, epilogue, feed.config, rank
+        self.feeds, self.feed, self.threads, self.config, self.rank = feeds, feed, threads, feed.config, rank
         self.family = feed.config.family
         self.index = bind("consumer", threads.group - 1)
         parts = self.config.own_rows // GROUP_ROWS
         self.sums = [
             [registers(f"sums_{part}", self.config.columns // 2) for _ in feed.rights] for part in range(parts)
         ]
-        self._prepare_left()
-        self.rights = [right.matrix(self.family, threads) for right in feed.rights]
+        self.left, self.rights = self.matrices(feed, left_shared)
         self.ring, self.read = Ring("filled", self.config.stages, 0), Ring("read", self.config.stages, 0)
         feed.address_blocks(threads)
 
-    def _prepare_left(self) -> None:
-        """Emits what reading the left operand takes: the descriptor of a consumer's rows."""
-        self.left = self.feed.left.matrix(self.family, self.threads, self.index * self.config.own_rows)
+    def matrices(self, feed: ProductFeed, left_shared: bool = True) -> tuple[Any, list[Any]]:
+        """Both operands of a feed as products read them."""
+        first = self.index * self.config.own_rows
+        left = feed.left.matrix(self.family, self.threads, first) if left_shared else None
+        return left, [right.matrix(self.family, self.threads) for right in feed.rights]
 
-    def run(self, each_tile: Callable[[], AbstractContextManager[Tile]]) -> None:
-        """Emits the loop over the block's tiles."""
-        self.epilogue.start(self.index, self.threads)
-        with each_tile() as tile:
-            self._sum(tile)
-            self.epilogue.emit(tile, self.sums, self.index, self.threads)
-        self.epilogue.drain(self.threads)
+    @property
+    def count(self) -> ir.Expr:
+        """Steps of a tile, in the block."""
+        return self.feed.part(self.rank)[1]
 
-    def _sum(self, tile: Tile) -> None:
-        """The sums of a tile, which are 0 where there are no steps."""
-        if isinstance(steps_of(self.feed.shape), int):
-            self._sum_tile(tile)
-            return
-        self._clear(self.sums)
-        with when(self.feed.steps > 0):
-            self._sum_tile(tile)
-
-    def _clear(self, sums: Sequence[Sequence[Any]]) -> None:
+    def clear(self, sums: Sequence[Sequence[Any]]) -> None:
+        """Makes sums 0."""
         for array in (array for of_part in sums for array in of_part):
             with T.unroll(self.config.columns // 2) as k:
                 put(array, k, tirx.const(0.0, "float32"))
 
-    def _sum_tile(self, tile: Tile) -> None:
-        """The sums of a tile; a stage is released once the products after those that read it are under way."""
-        self._sum_steps(self.feed.part(self.rank)[1])
-
-    def _sum_steps(self, count: ir.Expr) -> None:
-        """The sums of so many steps, one at least."""
+    def sum(self, into: list[list[Any]], count: ir.Expr) -> None:
+        """The sums of so many steps, one at least; a stage is released once the products after its are under way."""
         if not self.family.deferred:
-            self._clear(self.summed)
+            self.clear(into)
             with T.serial(count):
-                self._step(first=False)
-                self._release()
+                self._step(into, first=False)
+                self.release()
             return
-        self._step(first=True)
+        self._step(into, first=True)
         with T.serial(count - 1):
-            self._step(first=False)
+            self._step(into, first=False)
             self.family.wait(1)
-            self._release()
+            self.release()
         self.family.wait(0)
-        self._release()
+        self.release()
 
-    @property
-    def summed(self) -> list[list[Any]]:
-        """The registers that products are added to, for each 64 rows an array of each sum."""
-        return self.sums
+    def wait(self) -> None:
+        """Waits until the stage at hand is full."""
+        self.feed.full.wait(self.ring.stage, self.ring.parity)
 
-    def _step(self, first: bool) -> None:
-        feed = self.feed
-        feed.full.wait(self.ring.stage, self.ring.parity)
-        family, stage = self.family, self.ring.stage
+    def release(self) -> None:
+        """Gives the first stage back that was not."""
+        self.feed.release(self.read.stage, self.threads)
+        self.read.advance()
+
+    def _step(self, into: list[list[Any]], first: bool) -> None:
+        self.wait()
+        feed, family, stage = self.feed, self.family, self.ring.stage
         family.fence()
         family.multiply_shared(
-            self.summed, self.config.columns, self.left, self.rights, feed.left.depth, feed.shape.dtypes,
-            [feed.left.offset(family, stage, part) for part in range(len(self.summed))],
+            into, self.config.columns, self.left, self.rights, feed.left.depth, feed.shape.dtypes,
+            [feed.left.offset(family, stage, part) for part in range(len(into))],
             [operand.offset(family, stage) for operand in feed.rights], add=not first,
         )  # fmt: skip
         family.commit()
         self.ring.advance()
 
-    def _release(self) -> None:
-        self.feed.release(self.read.stage, self.threads)
-        self.read.advance()
+
+class Summing(ABC):
+    """How a consumer sums a tile."""
+
+    def __init__(self, steps: Steps) -> None:
+        self.steps = steps
+
+    def turns(self) -> AbstractContextManager[None]:
+        """What is written within is done by consumers side by side."""
+        return nullcontext()
+
+    @abstractmethod
+    def sum(self, tile: Tile) -> None:
+        """Emits the sums of a tile, of one step at least."""
 
 
-class PromotedConsumer(Consumer):
-    """Emits a consumer warp group whose sums leave the tensor cores every few steps, and are added in float32.
+class PlainSumming(Summing):
+    """All steps on tensor cores, one after the other."""
+
+    def sum(self, tile: Tile) -> None:
+        """Emits the sums of a tile."""
+        self.steps.sum(self.steps.sums, self.steps.count)
+
+
+class PromotedSumming(Summing):
+    """Sums leave the tensor cores every few steps, and are added in float32.
 
         for every `promoted` steps along k:    narrow = Σ A @ Bᵀ on tensor cores;    sums += narrow in float32
 
@@ -126,35 +137,29 @@ class PromotedConsumer(Consumer):
     scales : what that is multiplied by; None for nothing.
     """
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
-        count = self.config.columns // 2
-        self.narrow = [[registers(f"narrow_{part}", count) for _ in of_part] for part, of_part in enumerate(self.sums)]
-        self.scales = (
-            StepScales(self.feed, self.threads, self.index, len(self.sums)) if self.feed.shape.scales else None
-        )
+    def __init__(self, steps: Steps) -> None:
+        super().__init__(steps)
+        count, feed = steps.config.columns // 2, steps.feed
+        self.narrow = [[registers(f"narrow_{part}", count) for _ in of_part] for part, of_part in enumerate(steps.sums)]
+        self.scales = StepScales(feed, steps.threads, steps.index, len(steps.sums)) if feed.shape.scales else None
 
-    @property
-    def summed(self) -> list[list[Any]]:
-        """The narrow sums."""
-        return self.narrow
-
-    def _sum_tile(self, tile: Tile) -> None:
-        """The sums of a tile, promoted after every few steps and at the end."""
-        count, every = self.feed.part(self.rank)[1], self.config.promoted
-        self._clear(self.sums)
+    def sum(self, tile: Tile) -> None:
+        """Emits the sums of a tile, promoted after every few steps and at the end."""
+        steps = self.steps
+        count, every = steps.count, steps.config.promoted
+        steps.clear(steps.sums)
         if self.scales is not None:
             self.scales.load(tile, tirx.const(0, "int32"))
         with T.serial((count + (every - 1)) // every) as turn:
             if self.scales is not None:
                 self.scales.start(tile, turn)
-            self._sum_steps(tirx.const(1, "int32") if every == 1 else tirx.min(every, count - turn * every))
+            steps.sum(self.narrow, tirx.const(1, "int32") if every == 1 else tirx.min(every, count - turn * every))
             self._promote()
 
     def _promote(self) -> None:
-        for part, (sums, narrow) in enumerate(zip(self.sums, self.narrow, strict=True)):
+        for part, (sums, narrow) in enumerate(zip(self.steps.sums, self.narrow, strict=True)):
             for wide, own in zip(sums, narrow, strict=True):
-                for k in range(self.config.columns // 2):
+                for k in range(self.steps.config.columns // 2):
                     scaled = own[k] if self.scales is None else own[k] * self.scales.of(part, k // 2 % 2)
                     put(wide, k, wide[k] + scaled)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any
 
+import sympy as sp
 import tvm_ffi
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
@@ -70,10 +71,23 @@ class Epilogue:
 
 
 class MapEpilogue(Epilogue):
-    """Stores maps of the sums."""
+    """Stores maps of the sums.
 
-    def __init__(self, feed: ProductFeed) -> None:
+    Parameters
+    ----------
+    finished : (result, row of the thread's two, sums of its state at an element) -> its value, by formulas of sums by
+        default.
+    allocate_own : takes shared memory of whoever finishes results.
+    """
+
+    def __init__(
+        self,
+        feed: ProductFeed,
+        finished: Callable[[sp.Symbol, int, Mapping[sp.Symbol, ir.Expr]], ir.Expr] | None = None,
+        allocate_own: Callable[[Any], None] | None = None,
+    ) -> None:
         self.feed, self.shape, self.config, self.buffers = feed, feed.shape, feed.config, feed.buffers
+        self.finished, self.allocate_own = finished or self._of_sums, allocate_own
         self.read: dict[ir.TensorLoad, tuple[Member | None, int]] = {}
         self.copies = {
             buffer: TensorMap(operand, self._own(buffer), GROUP_ROWS, BOX_BYTES // operand.size)
@@ -86,6 +100,8 @@ class MapEpilogue(Epilogue):
 
     def allocate(self, pool: Any, rank: ir.Expr | int) -> None:
         """Shared memory for boxes that are on their way, [consumer, box, row, two bytes], and for partial sums."""
+        if self.allocate_own is not None:
+            self.allocate_own(pool)
         if self.copies:
             shape = (self.config.consumers, self.config.staged, GROUP_ROWS, BOX_BYTES // STORED_BYTES)
             self.staging = pool.alloc(shape, "uint16", align=1024)
@@ -154,10 +170,12 @@ class MapEpilogue(Epilogue):
 
     def _finished(self, member: Member, row: int, index: ir.Expr) -> ir.Expr:
         """A result at a row, from a register of the sums."""
-        fold = self.shape.fold.group.fold
-        lifted = {one.state: one.number * one.state for one in self.shape.sums}
         symbols = {one.state: sums[index] for one, sums in zip(self.shape.sums, self.sums, strict=True)}
-        return TilePrinter(symbols, DTYPE, {})(fold.finish[member.result].xreplace(lifted))
+        return self.finished(member.result, row, symbols)
+
+    def _of_sums(self, result: sp.Symbol, _: int, symbols: Mapping[sp.Symbol, ir.Expr]) -> ir.Expr:
+        lifted = {one.state: one.number * one.state for one in self.shape.sums}
+        return TilePrinter(symbols, DTYPE, {})(self.shape.fold.group.fold.finish[result].xreplace(lifted))
 
     def _column(self, column: ir.Expr) -> ir.Expr:
         right, columns = self.shape.right, self.config.columns

@@ -24,12 +24,12 @@ from tvm_cascade.tile.hopper.barrier import Ring, cluster_arrive, cluster_sync, 
 from tvm_cascade.tile.hopper.driver import Driver, Initialised
 from tvm_cascade.tile.launch.dependent import Launch, wait_for_others
 from tvm_cascade.tile.product.matrix import MatrixProduct
-from tvm_cascade.tile.skeletons.product.config import ProductConfig
-from tvm_cascade.tile.skeletons.product.consumer import Consumer, PromotedConsumer
+from tvm_cascade.tile.skeletons.product.config import ProductConfig, steps_of
+from tvm_cascade.tile.skeletons.product.consumer import PlainSumming, PromotedSumming, Steps, Summing
 from tvm_cascade.tile.skeletons.product.epilogue import Epilogue, MapEpilogue
 from tvm_cascade.tile.skeletons.product.feed import ProductFeed
-from tvm_cascade.tile.skeletons.product.raster import Raster, Tile
-from tvm_cascade.tile.work import Registers, Threads
+from tvm_cascade.tile.skeletons.product.raster import Order, Raster, Tile
+from tvm_cascade.tile.work import Registers
 
 Feeds = Sequence[ProductFeed]
 
@@ -41,19 +41,21 @@ class Roles:
     Attributes
     ----------
     epilogue : (feeds, name of the kernel) -> what consumers do with the sums of a tile.
-    consumer : (feeds, threads, epilogue, rank in the cluster) -> a warp group that computes.
+    summing : steps along k -> how they sum it.
+    left_shared : products read the left operand from shared memory.
     order : of the tiles.
     """
 
     epilogue: Callable[[Feeds, str], Epilogue]
-    consumer: Callable[[Feeds, Threads, Any, ir.Expr | int], Consumer]
-    order: Callable[[MatrixProduct, ProductConfig], Raster] = Raster
+    summing: Callable[[Steps], Summing]
+    left_shared: bool = True
+    order: Callable[[MatrixProduct, ProductConfig], Order] = Raster
 
 
 def product_kernel(shape: MatrixProduct, config: ProductConfig, launch: Launch) -> ProductKernel:
     """The kernel of a product whose results are maps of its sums."""
-    kind = PromotedConsumer if config.promoted else Consumer
-    return ProductKernel([shape], config, Roles(lambda feeds, _: MapEpilogue(feeds[0]), kind), launch.given)
+    summing = PromotedSumming if config.promoted else PlainSumming
+    return ProductKernel([shape], config, Roles(lambda feeds, _: MapEpilogue(feeds[0]), summing), launch.given)
 
 
 class ProductKernel(Driver):
@@ -121,8 +123,20 @@ class ProductKernel(Driver):
             yield tile
 
     def consume(self) -> None:
-        """See `Consumer`."""
-        self.own.consumer(self.feeds, self.threads, self.epilogue, self.rank).run(self._each_tile)
+        """A warp group's loop over the block's tiles, whose sums are 0 where there are no steps."""
+        steps = Steps(self.feeds, self.threads, self.rank, self.own.left_shared)
+        summing, index = self.own.summing(steps), steps.index
+        with summing.turns():
+            self.epilogue.start(index, self.threads)
+            with self._each_tile() as tile:
+                if isinstance(steps_of(self.feed.shape), int):
+                    summing.sum(tile)
+                else:
+                    steps.clear(steps.sums)
+                    with when(self.feed.steps > 0):
+                        summing.sum(tile)
+                self.epilogue.emit(tile, steps.sums, index, self.threads)
+            self.epilogue.drain(self.threads)
 
     def produce(self) -> None:
         """By one thread, or by the whole warp group where threads copy an operand."""

@@ -12,8 +12,9 @@ The last tiles of rows and of columns end where the result does.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
 from tvm import ir, sym, tirx
 from tvm.tirx.script import builder as T
@@ -37,6 +38,25 @@ class Tile:
     first_row: ir.Expr
     first_column: ir.Expr
     batch: dict[tirx.Var, ir.Expr]
+
+
+class Order(Protocol):
+    """Which tiles a block does, one after the other."""
+
+    @property
+    def grid(self) -> ir.Expr:
+        """Blocks that are launched."""
+
+    def each(self, block: ir.Expr, rank: ir.Expr | int) -> AbstractContextManager[Tile]:
+        """A loop over a block's tiles around the statements of the block.
+
+        Parameters
+        ----------
+        rank : of the block among those whose tiles are neighbours.
+        """
+
+    def first(self, block: ir.Expr, rank: ir.Expr | int) -> Tile:
+        """The first of them, for kernels that copy from it before all else."""
 
 
 class Raster:
@@ -69,30 +89,30 @@ class Raster:
 
     @contextmanager
     def each(self, block: ir.Expr, rank: ir.Expr | int) -> Iterator[Tile]:
-        """A loop over a block's tiles around the statements of the block.
-
-        Parameters
-        ----------
-        rank : of the block among those whose tiles are neighbours.
-        """
-        first = block // self.config.blocks_together
-        with T.serial((self.shares - first + (self.clusters - 1)) // self.clusters) as turn:
-            share = bind("share", first + turn * self.clusters)
+        """See `Order`."""
+        with self.each_share(block) as share:
             yield self._tile(share, rank)
 
+    @contextmanager
+    def each_share(self, block: ir.Expr) -> Iterator[ir.Expr]:
+        """A loop over the numbers of a block's shares."""
+        first = block // self.config.blocks_together
+        with T.serial((self.shares - first + (self.clusters - 1)) // self.clusters) as turn:
+            yield bind("share", first + turn * self.clusters)
+
     def first(self, block: ir.Expr, rank: ir.Expr | int) -> Tile:
-        """The first tile of a block; see `each`."""
+        """See `Order`."""
         return self._tile(block // self.config.blocks_together, rank)
 
     def _tile(self, share: ir.Expr, rank: ir.Expr | int) -> Tile:
-        row, column, batch = self._place(share, rank)
+        row, column, batch = self.place(share, rank)
         return Tile(
             self._computed("first_row", _first(row * self.config.rows, self.shape.left, self.config.rows)),
             self._computed("first_column", _first(column * self.config.columns, self.shape.right, self.config.columns)),
             batch,
         )
 
-    def _place(self, share: ir.Expr, rank: ir.Expr | int) -> tuple[ir.Expr, ir.Expr, dict[tirx.Var, ir.Expr]]:
+    def place(self, share: ir.Expr, rank: ir.Expr | int) -> tuple[ir.Expr, ir.Expr, dict[tirx.Var, ir.Expr]]:
         """The number of a share's tile of rows, its number across, and where it is in the batch."""
         config, down = self.config, self.down * self.places if self.joined else self.down
         index, rest = bind("index", share % (down * self.across)), share // (down * self.across)

@@ -10,6 +10,7 @@ from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.tir import dtype_of, loads_of
+from tvm_cascade.tile.cost import Counts
 from tvm_cascade.tile.estimate import Work
 from tvm_cascade.tile.launch.dependent import Launch
 from tvm_cascade.tile.machine.table import MULTIPLYING
@@ -18,10 +19,9 @@ from tvm_cascade.tile.product.matrix import MatrixProduct
 from tvm_cascade.tile.skeleton import Setting, Skeleton
 from tvm_cascade.tile.skeletons.product.choice import promoted_steps, ranked_configs
 from tvm_cascade.tile.skeletons.product.config import ProductConfig
-from tvm_cascade.tile.skeletons.product.cost import seconds, sizes_of
-from tvm_cascade.tile.skeletons.product.kernel import product_kernel
+from tvm_cascade.tile.skeletons.product.cost import counts_of, sizes_of
 from tvm_cascade.tile.skeletons.product.shape import read_product
-from tvm_cascade.tile.skeletons.product.variants import Variants, build_variants, choose_variants
+from tvm_cascade.tile.skeletons.product.variants import Variants, build_all, choose_variants, config_for
 
 
 class ProductSkeleton(Skeleton[MatrixProduct, MatrixProduct, ProductConfig | Variants]):
@@ -49,25 +49,23 @@ class ProductSkeleton(Skeleton[MatrixProduct, MatrixProduct, ProductConfig | Var
 
     def check(self, program: MatrixProduct, config: ProductConfig | Variants, setting: Setting) -> None:
         """Whether the hardware has what it takes, and sums of products are as exact as the options ask."""
-        for one in config.configs if isinstance(config, Variants) else (config,):
+        for one in config.configs:
             if lacking := one.lacks(program, setting.gpu):
                 raise Unfit(lacking)
         for side in program.sides:
             check_allowed(side.operand, setting.options)
 
-    def seconds(self, program: MatrixProduct, config: ProductConfig | Variants, work: Work, setting: Setting) -> float:
-        """See `cost`; other inputs of maps than the operands count as bytes."""
+    def counts(self, program: MatrixProduct, config: ProductConfig | Variants, work: Work, setting: Setting) -> Counts:
+        """See `counts_of`; other inputs of maps than the operands count as bytes."""
         sizes = sizes_of(program)
-        one = config.of(sizes.rows) if isinstance(config, Variants) else config
-        return max(seconds(program, sizes, one, setting.gpu), self.moving_seconds(work, setting))
+        one = config_for(config, sizes.rows)
+        return counts_of(program, sizes, one, setting.gpu)._replace(work=Work(work.bytes))
 
     def emit(
         self, program: MatrixProduct, config: ProductConfig | Variants, name: str, launch: Launch
     ) -> tirx.PrimFunc:
-        """See `product_kernel`; of symbolic rows there are several."""
-        if isinstance(config, Variants):
-            return build_variants(program, config, name, launch)
-        return product_kernel(program, config, launch).build(name)
+        """See `build_all`."""
+        return build_all(program, config, name, launch)
 
     def may_begin_early(self, program: MatrixProduct, given: Sequence[tirx.Var]) -> bool:
         """It begins with its right operands where all of them are given, and what their indices read."""

@@ -16,12 +16,13 @@ import tvm_ffi
 from tvm import ir, tirx
 
 from tvm_cascade.devices.device import Gpu
+from tvm_cascade.tile.cost import seconds
 from tvm_cascade.tile.emit import kernel_extent
 from tvm_cascade.tile.launch.dependent import Launch
 from tvm_cascade.tile.product.matrix import MatrixProduct
 from tvm_cascade.tile.skeletons.product.choice import fitting
 from tvm_cascade.tile.skeletons.product.config import ProductConfig
-from tvm_cascade.tile.skeletons.product.cost import seconds, sizes_of
+from tvm_cascade.tile.skeletons.product.cost import counts_of, sizes_of
 from tvm_cascade.tile.skeletons.product.kernel import product_kernel
 from tvm_cascade.tile.work import GROUP_ROWS
 
@@ -61,9 +62,10 @@ class Variants:
         tiles = [f"{c.rows}×{c.columns}" + (f" in {c.splits} parts of k" if c.splits > 1 else "") for c in self.configs]
         return f"tiles of {', '.join(tiles)}, chosen from by the number of rows"
 
-    def of(self, rows: int) -> ProductConfig:
-        """The configuration for so many rows."""
-        return self.configs[next((k for most, k in self.ranges if rows <= most), self.ranges[-1][1])]
+
+def config_for(config: ProductConfig | Variants, rows: int) -> ProductConfig:
+    """The configuration for so many rows."""
+    return config.configs[next((k for most, k in config.ranges if rows <= most), config.ranges[-1][1])]
 
 
 def choose_variants(shape: MatrixProduct, gpu: Gpu, promoted: int = 0) -> Variants:
@@ -81,7 +83,7 @@ def choose_variants(shape: MatrixProduct, gpu: Gpu, promoted: int = 0) -> Varian
     points = [_FEW_ROWS, *range(GROUP_ROWS, _MANY_ROWS + 1, GROUP_ROWS)]
     sizes = [replace(sizes_of(shape), rows=rows) for rows in points]
     found = fitting(shape, sizes[-1], gpu, promoted)
-    logs = np.log([[seconds(shape, size, config, gpu) for size in sizes] for config in found])
+    logs = np.log([[seconds(counts_of(shape, size, config, gpu), gpu) for size in sizes] for config in found])
     weights = np.diff(np.log([1, *points])) + [_POWER if rows & (rows - 1) == 0 else 0.0 for rows in points]
     chosen = _few(logs - logs.min(axis=0), weights)
     best = [chosen[k] for k in logs[chosen].argmin(axis=0)]
@@ -113,12 +115,12 @@ def _few(above: np.ndarray, weights: np.ndarray) -> list[int]:
     return chosen
 
 
-def build_variants(shape: MatrixProduct, variants: Variants, name: str, launch: Launch) -> tirx.PrimFunc:
-    """The function of all configurations."""
-    funcs = [product_kernel(shape, config, launch).build(name) for config in variants.configs]
+def build_all(shape: MatrixProduct, config: ProductConfig | Variants, name: str, launch: Launch) -> tirx.PrimFunc:
+    """The function of all configurations, which chooses among several by the number of rows."""
+    funcs = [product_kernel(shape, one, launch).build(name) for one in config.configs]
     rows = kernel_extent(shape.left.line.extent)
-    chosen: ir.Expr = tirx.const(variants.ranges[-1][1], "int32")
-    for most, k in reversed(variants.ranges[:-1]):
+    chosen: ir.Expr = tirx.const(config.ranges[-1][1], "int32")
+    for most, k in reversed(config.ranges[:-1]):
         chosen = tirx.Select(rows <= most, tirx.const(k, "int32"), chosen)
     func = funcs[-1]
     body = func.body

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from tvm_cascade.analysis.extent import Extent
 from tvm_cascade.devices.device import Gpu
+from tvm_cascade.tile.cost import Counts, seconds
 from tvm_cascade.tile.memory import itemsize
 from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.operand import Unfit
@@ -135,12 +136,6 @@ LANES = 128
 _LONE, _MORE = 0.25, 0.375
 """The part of that where a scheduler has hardly a warp, and what each of its warps adds (measured)."""
 
-_FIRST = 4000
-"""Clocks from a block's start to its first product, and from its last to its end."""
-
-_BYTES = 34
-"""That a processor gets from the second-level cache at once (measured, `reference` of an H200)."""
-
 
 def ranked_core_configs(shape: MatrixProduct, gpu: Gpu) -> list[CoreConfig]:
     """The fitting configurations, from the least estimated time on.
@@ -153,7 +148,7 @@ def ranked_core_configs(shape: MatrixProduct, gpu: Gpu) -> list[CoreConfig]:
     fitting = [config for config in _candidates() if not config.why_not(shape, gpu)]
     if not fitting:
         raise Unfit("no tile fits into registers and shared memory")
-    return sorted(fitting, key=lambda config: clocks(config, shape, gpu))
+    return sorted(fitting, key=lambda config: seconds(counts_of(config, shape, gpu), gpu))
 
 
 def _candidates() -> Iterator[CoreConfig]:
@@ -174,20 +169,24 @@ def _share(config: CoreConfig) -> float:
     return known[0] if known else min(_TILES, key=lambda t: abs(t[0].rows.block * t[0].columns.block - size))[1]
 
 
-def clocks(config: CoreConfig, shape: MatrixProduct, gpu: Gpu) -> float:
-    """Estimated clocks of the busiest processor."""
+def counts_of(config: CoreConfig, shape: MatrixProduct, gpu: Gpu) -> Counts:
+    """What a kernel does: a step is a position of k of all of a tile."""
     rows, columns, depth = (_number(line.extent) for line in (shape.left.line, shape.right.line, shape.inner))
     outer, places = (_number(shape.extent(*variables)) for variables in (shape.outer, shape.batch))
     tiles = -(-rows // config.rows.block) * -(-columns // config.columns.block) * places
     deep = -(-depth // config.depth) * config.depth * outer
     each = -(-tiles // gpu.processors)
     size = itemsize(shape.dtype)
-    resident = min(each, config.resident)
-    warps = resident * config.threads / LANES
-    multiplied = config.rows.block * config.columns.block * size / 4 / LANES
-    issued = multiplied / _share(config) / min(1.0, _LONE + _MORE * warps)
-    copied = (config.rows.block + config.columns.block) * size / _BYTES
-    return _FIRST + each * deep * max(issued, copied)
+    warps = min(each, config.resident) * config.threads / LANES
+    reached = _share(config) * min(1.0, _LONE + _MORE * warps)
+    return Counts(
+        steps=each * deep,
+        cores=config.rows.block * config.columns.block * size / 4 / reached,
+        copied=(config.rows.block + config.columns.block) * size,
+        copies_rate="own_bytes_per_second",
+        far_ahead=True,
+        between={"block_seconds": 2.0},
+    )
 
 
 def _number(extent: Extent) -> int:

@@ -13,6 +13,7 @@ from tvm import tirx
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.devices.device import Instructions
+from tvm_cascade.tile.cost import Counts
 from tvm_cascade.tile.estimate import Work
 from tvm_cascade.tile.fragment import NEIGHBOURS
 from tvm_cascade.tile.launch.dependent import Launch
@@ -20,7 +21,7 @@ from tvm_cascade.tile.operand import MATRIX_DTYPES, Unfit
 from tvm_cascade.tile.product.fold import check_summed, read_fold
 from tvm_cascade.tile.product.matrix import MatrixProduct, matrix_product
 from tvm_cascade.tile.skeleton import Setting, Skeleton
-from tvm_cascade.tile.skeletons.simt.config import LANES, CoreConfig, clocks, ranked_core_configs
+from tvm_cascade.tile.skeletons.simt.config import CoreConfig, counts_of, ranked_core_configs
 from tvm_cascade.tile.skeletons.simt.kernel import CoreKernel
 
 SUMMED = ("float32", "float64", "int32")
@@ -91,12 +92,9 @@ class CoreSkeleton(Skeleton[MatrixProduct, MatrixProduct, CoreConfig]):
         """See `CoreKernel`."""
         return CoreKernel(program, config).build(name)
 
-    def seconds(self, program: MatrixProduct, config: CoreConfig, work: Work, setting: Setting) -> float:
-        """The busiest processor's clocks, or what the memory takes; see `clocks`."""
-        gpu = setting.gpu
-        rate = gpu.operations_per_second / (gpu.processors * LANES)
-        memory = work.bytes / (gpu.memory_bytes_per_second * self.memory_share) if gpu.memory_bytes_per_second else 0.0
-        return max(memory, clocks(config, program, gpu) / rate if rate else 0.0)
+    def counts(self, program: MatrixProduct, config: CoreConfig, work: Work, setting: Setting) -> Counts:
+        """See `counts_of`."""
+        return counts_of(config, program, setting.gpu)._replace(work=Work(work.bytes))
 
     def fast_math(self, program: MatrixProduct) -> bool:
         """Never: small numbers are kept, and maps are exact."""

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from tvm_cascade.analysis.extent import product
-from tvm_cascade.devices.cards import H200
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.attention.program import TileProgram
 from tvm_cascade.tile.attention.shape import Stream
 from tvm_cascade.tile.attention.tile_schedule import TileSchedule, schedule_tiles, visited_tiles
+from tvm_cascade.tile.cost import Counts
 from tvm_cascade.tile.machine.family import Family
 from tvm_cascade.tile.machine.table import family_of
 from tvm_cascade.tile.machine.wgmma import WGMMA
@@ -42,13 +42,6 @@ _ROW_TILE_OVERHEAD = {(2, True): 64, (1, True): 180, (2, False): 180, (1, False)
 """Positions whose products take as long as the fixed part of a tile of rows, by how much of it can be hidden: by the
 stages of the left operand, and whether stores have memory of their own (measured at 128 columns; two stages without
 such memory, which are not listed, count as memory without the stages)."""
-
-START = 1.2e-6
-"""Seconds from a block's start to its first tile, and from its last to its end, beyond a launch's (measured)."""
-
-_OF_PRODUCTS = {True: 1.15, False: 0.78}
-"""Time over that of the products alone at the tensor cores' rate, with the costs above, by whether rows are narrow:
-then exponentials take as long as products, and each waits for the other (measured: 1.13 to 1.2, and 0.77 to 0.81)."""
 
 _STARVED = 1.5
 """Time where short rows have fewer than four stages: copies for the next rows then wait for these (measured)."""
@@ -182,8 +175,8 @@ class Tiles:
             raise Unfit(f"{self} needs more registers or shared memory than there are")
 
     @abstractmethod
-    def seconds(self, program: TileProgram, gpu: Gpu) -> float:
-        """The estimated time of a kernel's products and folds, without its launch; 0 where extents are symbolic."""
+    def counts(self, program: TileProgram, gpu: Gpu) -> Counts:
+        """What a kernel does beside what its function asks for; nothing where extents are symbolic."""
 
     def leaving_room(self, program: TileProgram) -> Sequence[Tiles] | None:
         """With fewer blocks, which have as many tiles of rows each; None where blocks have parts of such tiles."""
@@ -212,7 +205,7 @@ class StreamConfig(Tiles):
     stages: int = 2
     left_stages: int = 1
     ping_pong: bool = True
-    blocks: int = H200.processors
+    blocks: int = 1
     own_staging: bool = False
     optimistic: bool = True
     polynomial: int = 0
@@ -241,12 +234,17 @@ class StreamConfig(Tiles):
             raise Unfit(f"{program.stream.left}: its rows are several variables, which {self} does not pack")
         super().check(program, gpu)
 
-    def seconds(self, program: TileProgram, gpu: Gpu) -> float:
-        """What the busiest block takes."""
-        stream, shared_out = program.stream, tile_schedule(self, program)
-        if shared_out is None or not gpu.tensor_flops_per_second:
-            return 0.0
-        return START + shared_out.span * _position_seconds(stream, gpu)
+    def counts(self, program: TileProgram, gpu: Gpu) -> Counts:
+        """Of the busiest block, positions of a warp group's rows."""
+        shared_out = tile_schedule(self, program)
+        if shared_out is None:
+            return Counts()
+        return Counts(
+            steps=shared_out.span,
+            products=position_flops(program.stream),
+            products_rate=products_rate(program.stream),
+            between={"block_seconds": 1.0},
+        )
 
     def leaving_room(self, program: TileProgram) -> list[StreamConfig]:
         """Where each tile of rows visits as many positions, and extents are known."""
@@ -305,15 +303,19 @@ def tile_schedule(config: StreamConfig, program: TileProgram) -> TileSchedule | 
     return schedule_tiles(costs, places, config.blocks, program.uneven)
 
 
-def tile_seconds(config: Tiles, stream: Stream, gpu: Gpu) -> float:
-    """What a block's products and folds of a tile take."""
-    return _tile_cost(config, stream) * _position_seconds(stream, gpu) if gpu.tensor_flops_per_second else 0.0
+def tile_flops(config: Tiles, stream: Stream) -> float:
+    """Of the products of a block's tile, with as many as take as long as what is done beside them."""
+    return _tile_cost(config, stream) * position_flops(stream)
 
 
-def _position_seconds(stream: Stream, gpu: Gpu) -> float:
+def position_flops(stream: Stream) -> float:
     """Of a warp group's rows and one position."""
-    flops = 2 * GROUP_ROWS * (stream.depth + sum(p.width for p in stream.products))
-    return flops * gpu.processors / gpu.tensor_flops_per_second * _OF_PRODUCTS[_is_narrow(stream)]
+    return 2.0 * GROUP_ROWS * (stream.depth + sum(p.width for p in stream.products))
+
+
+def products_rate(stream: Stream) -> str:
+    """The name of the rate of products of several consumers: of narrow rows, exponentials take as long as products."""
+    return "tensor_narrow_rows" if _is_narrow(stream) else "tensor_long_rows"
 
 
 def _candidates(program: TileProgram, gpu: Gpu) -> list[StreamConfig]:

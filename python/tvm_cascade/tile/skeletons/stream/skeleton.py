@@ -16,6 +16,7 @@ from tvm_cascade.devices.device import Instructions
 from tvm_cascade.tile.attention.program import TileProgram, build_program
 from tvm_cascade.tile.attention.shape import Stream, read_stream
 from tvm_cascade.tile.attention.tile_schedule import live_shares
+from tvm_cascade.tile.cost import Counts, seconds
 from tvm_cascade.tile.estimate import Work
 from tvm_cascade.tile.hopper.driver import Driver
 from tvm_cascade.tile.launch.dependent import Launch
@@ -59,10 +60,9 @@ class Attention(Skeleton[Stream, TileProgram, Tiles]):
         """The kernel of the configuration's kind."""
         return KERNELS[type(config)](program, config, launch).build(name)
 
-    def seconds(self, program: TileProgram, config: Tiles, work: Work, setting: Setting) -> float:
-        """What the busiest block takes, or what the memory does for the tiles that rows visit."""
-        moved = self._moving(program, config, work).seconds(setting.gpu, self.memory_share, self.compute_share)
-        return max(config.seconds(program, setting.gpu), moved)
+    def counts(self, program: TileProgram, config: Tiles, work: Work, setting: Setting) -> Counts:
+        """What the busiest block does, and what memory does for the tiles that rows visit."""
+        return config.counts(program, setting.gpu)._replace(work=self._moving(program, config, work))
 
     def _moving(self, program: TileProgram, config: Tiles, work: Work) -> Work:
         return work
@@ -122,7 +122,8 @@ class StreamSkeleton(Attention):
             return found  # in pieces, what is alive is asked of all rows of a place at once
         with suppress(Unfit):
             cuts = [cut for cut in ranked_pieces(program, gpu, found[0].rows) if cut.blocks > items]
-            if cuts and cuts[0].seconds(program, gpu) < found[0].seconds(program, gpu):
+            times = [seconds(one.counts(program, gpu), gpu) for one in (*cuts[:1], found[0])]
+            if times[0] < times[-1]:
                 return [*cuts, *found]
             found += cuts
         return found

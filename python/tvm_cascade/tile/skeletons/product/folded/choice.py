@@ -11,14 +11,15 @@ from functools import cached_property
 from tvm_cascade.analysis.extent import product
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.steps.program import Tuple
+from tvm_cascade.tile.cost import Counts, added, in_turn, seconds
 from tvm_cascade.tile.estimate import operations_of
 from tvm_cascade.tile.launch.fast_math import needs_exact
 from tvm_cascade.tile.machine.table import family_of
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.row.program import RowProgram
 from tvm_cascade.tile.skeletons.product.config import BOX_COLUMNS, ProductConfig
-from tvm_cascade.tile.skeletons.product.cost import IN_CLUSTERS, sizes_of
-from tvm_cascade.tile.skeletons.product.cost import seconds as product_seconds
+from tvm_cascade.tile.skeletons.product.cost import counts_of as product_counts
+from tvm_cascade.tile.skeletons.product.cost import sizes_of
 from tvm_cascade.tile.skeletons.product.folded.config import Config, FoldedConfig, LongConfig
 from tvm_cascade.tile.skeletons.product.folded.selection import selection_of
 from tvm_cascade.tile.skeletons.product.folded.shape import FoldedProduct
@@ -63,7 +64,7 @@ def ranked_configs(program: FoldedProgram, gpu: Gpu) -> list[Config]:
     candidates: list[Config] = [*_whole_rows(shape, gpu), *_stretches(shape, gpu)]
     if not candidates:
         raise Unfit(f"rows of {shape.columns} sums fit on no multiprocessor, and have outputs that need them whole")
-    return sorted(candidates, key=lambda config: seconds(program, config, gpu))
+    return sorted(candidates, key=lambda config: seconds(counts_of(program, config, gpu), gpu))
 
 
 def _whole_rows(shape: FoldedProduct, gpu: Gpu) -> Iterator[Config]:
@@ -107,41 +108,19 @@ def _deepest(config: Config, shape: FoldedProduct, gpu: Gpu) -> Iterator[Config]
             return
 
 
-# The estimated time of a kernel that folds the rows of a product: that of the product, and what folding adds.
+# What a kernel that folds the rows of a product does: the product, and what folding adds.
 #
 #     rows of a block     product + exchange of parts of k + what a thread does with its part of each row
-#     stretches of rows   product of as many tiles as the busiest block has + the fold of each + their meeting
+#     stretches of rows   product of as many tiles as the busiest block has + the fold of each + their combination
 #
 # Selections are networks: the k best of n elements take about log k·(log k + 1)/4 + 1 + log k/2 exchanges an element.
-# Coefficients were fitted on one H200 to 90 kernels: routers of 1 to 2048 tokens, 64 to 640 experts, the 1, 6, 8 and 32
-# best, in 1 to 8 parts of k. Exchanges of 3 and 4 parts are lower than that fit, after five more kernels of 2048
-# tokens, 64 and 128 experts. Those of ranks on chip are of packed integers (`merge.packed`).
 
-
-_EXCHANGE = {1: 0.5e-6, 2: 0.6e-6, 3: 0.9e-6, 4: 1.0e-6, 8: 1.0e-6}
-"""Seconds until a block has all parts of its rows in shared memory, by parts of k."""
-
-_START = 1.0e-6
-"""Seconds from the end of a block to the first product of another in its place."""
-
-_OF_SUM, _OF_EXCHANGE, _OF_SHUFFLE = 1.0e-8, 7.2e-9, 1.0e-7
-"""Seconds of a thread for a sum, for an exchange of two selected elements, and for what lanes tell each other."""
-
-_OF_FUNCTION = 2.5e-8
-"""Seconds of a thread for a function of a sum that is not approximated, such as a logarithm of Gumbel noise (measured,
-of 16 tokens; approximated ones, as the tanh of a soft cap, made no difference)."""
-
-_OF_PACKED_EXCHANGE, _PACKING = 1.0e-9, 0.6e-6
-"""Seconds of a thread for an exchange of two packed elements, and for packing them and reading the best again."""
 
 _IN_REGISTERS = 2.0
 """How many times as long exchanges take among sums that are in registers, which are short then."""
 
 _ONE_TILE = 0.25
-"""The part of the fold of a row's only tile, without ranks, that the estimate of its product does not cover."""
-
-_OF_END = 1.0e-8
-"""Seconds of a thread for a sum that may be behind the end of its row."""
+"""The part of the fold of a row's only tile, without ranks, that the counts of its product do not cover."""
 
 _OVERLAPPED = 0.4
 """The part of the fold of a long row's tile that is not hidden, where two consumers take turns at the tensor cores;
@@ -151,75 +130,87 @@ _LONE, _BEHIND_COPIES = 3.0, 0.1
 """How many times as long the fold of one consumer takes, which nothing hides the latencies of, and the part of it that
 copies for the next tiles do not hide (measured, of 16 tokens: tiles of 96 to 256 columns)."""
 
-_MEETING, _OF_STRETCHES = 2.0e-6, 1.0e-6
-"""Seconds of a meeting, and of each of the reads of several stretches at once."""
-
 _AT_ONCE = 6
 """Stretches that a thread reads at once."""
 
-
-def seconds(program: FoldedProgram, config: Config, gpu: Gpu) -> float:
-    """The estimated time, without the launch."""
-    return _SECONDS[type(config)](program, config, gpu)
+_PART_OF_COMBINATION = 0.5
+"""Of a combination through memory: the last block alone merges, and nobody waits for all."""
 
 
-def _rows_seconds(program: FoldedProgram, config: FoldedConfig, gpu: Gpu) -> float:
+def counts_of(program: FoldedProgram, config: Config, gpu: Gpu) -> Counts:
+    """What a kernel does."""
+    return _COUNTS[type(config)](program, config, gpu)
+
+
+def _of_rows(program: FoldedProgram, config: FoldedConfig, gpu: Gpu) -> Counts:
     shape, tile = program.shape, config.tile
     sizes = dataclasses.replace(sizes_of(shape.product), stored=0)
-    alone = product_seconds(shape.product, sizes, dataclasses.replace(tile, consumers=2), gpu, exchanges=False)
-    rows = min(config.rows, sizes.rows)
-    turns = -(-rows // config.rows_at_once)
+    alone = product_counts(shape.product, sizes, dataclasses.replace(tile, consumers=2), gpu, exchanges=False)
+    turns = -(-min(config.rows, sizes.rows) // config.rows_at_once)
     packed = program.packed and config.row.chunk >= shape.columns
-    exchange = _OF_PACKED_EXCHANGE if packed else _OF_EXCHANGE
-    folded = _fold(program, -(-shape.columns // config.sharing), config.sharing, exchange)
-    after = _EXCHANGE[tile.splits] + turns * (folded + (_PACKING if packed else 0.0))
-    clusters = max(1, math.floor(gpu.processors * IN_CLUSTERS[tile.splits]) // tile.splits)
+    clusters = max(1, gpu.reached_by(tile.splits) // tile.splits)
     waves = -(-sizes.places * -(-sizes.rows // tile.rows) // clusters)
-    return alone + waves * after + (waves - 1) * (_START if tile.splits > 1 else 0.0)
+    folded = _fold(program, -(-shape.columns // config.sharing), config.sharing, packed=packed)
+    between = {name: waves * turns * count for name, count in folded.items()}
+    between |= {"gather_seconds": waves, "parts_seconds": waves * math.log2(tile.splits)}
+    if packed:
+        between["packing_seconds"] = waves * turns
+    if tile.splits > 1:
+        between["block_seconds"] = waves - 1
+    return alone.and_then(**between)
 
 
-def _stretches_seconds(program: FoldedProgram, config: LongConfig, gpu: Gpu) -> float:
+def _of_stretches(program: FoldedProgram, config: LongConfig, gpu: Gpu) -> Counts:
     shape, tile = program.shape, config.tile
     sizes = dataclasses.replace(sizes_of(shape.product), stored=0)
-    alone = sum(
-        product_seconds(product, dataclasses.replace(sizes_of(product), stored=0), tile, gpu)
-        for product in shape.products
-    )
+    several = [product_counts(p, dataclasses.replace(sizes_of(p), stored=0), tile, gpu) for p in shape.products]
     items, tiles = sizes.places * -(-sizes.rows // tile.rows), -(-sizes.columns // tile.columns)
     even = -(-items * tiles // tile.blocks)
     busiest = -(-items * config.stretches // tile.blocks) * -(-tiles // config.stretches)
-    each = 2 * config.parts * _fold(program, tile.columns // 4, 4, _IN_REGISTERS * _OF_EXCHANGE)
-    if shape.columns % tile.columns:
-        each += 2 * config.parts * tile.columns // 4 * _OF_END
+    whole = in_turn(several, busiest / even)
+    each = _fold(program, tile.columns // 4, 4, exchanging=_IN_REGISTERS)
+    if shape.columns % tile.columns:  # sums that may be behind the end of their row
+        each["sum_seconds"] += tile.columns / 4
+    each = {name: 2 * config.parts * count for name, count in each.items()}
     only = busiest == 1 and program.ranks <= 1
-    folded = _ONE_TILE * each if only else _folded(shape, tile, each, busiest, gpu)
-    if config.stretches == 1:
-        return alone * busiest / even + folded
-    reads = -(-config.stretches // (config.sharing * _AT_ONCE))
-    return alone * busiest / even + folded + _MEETING + reads * _OF_STRETCHES
+    folded = _ONE_TILE if only else _folds(shape, tile, added(each, gpu), busiest, gpu)
+    between = {name: folded * count for name, count in each.items()}
+    if config.stretches > 1:
+        between["combine_seconds"] = _PART_OF_COMBINATION
+        between["read_round_seconds"] = -(-config.stretches // (config.sharing * _AT_ONCE))
+    return whole.and_then(**between)
 
 
-_SECONDS: dict[type[Config], Callable[..., float]] = {FoldedConfig: _rows_seconds, LongConfig: _stretches_seconds}
+_COUNTS: dict[type[Config], Callable[..., Counts]] = {FoldedConfig: _of_rows, LongConfig: _of_stretches}
 
 
-def _folded(shape: FoldedProduct, tile: ProductConfig, each: float, tiles: int, gpu: Gpu) -> float:
-    """What the folds of a block's tiles add: copies go on behind one as long as there are stages for them."""
+def _folds(shape: FoldedProduct, tile: ProductConfig, each: float, tiles: int, gpu: Gpu) -> float:
+    """How many folds the folds of a block's tiles add: copies go on behind one while there are stages for them.
+
+    Parameters
+    ----------
+    each : seconds of a fold.
+    """
     if tile.consumers > 1:
-        return each * (1.0 + _OVERLAPPED * (tiles - 1))
+        return 1.0 + _OVERLAPPED * (tiles - 1)
     ahead = tile.stages * tile.stage_bytes(shape.product) * gpu.processors / gpu.memory_bytes_per_second
-    alone = _LONE * each
-    return alone + max(_BEHIND_COPIES * alone, alone - ahead) * (tiles - 1)
+    return _LONE + max(_BEHIND_COPIES * _LONE, _LONE - ahead / each) * (tiles - 1)
 
 
-def _fold(program: FoldedProgram, sums: int, sharing: int, exchange: float = _OF_EXCHANGE) -> float:
-    """What a thread takes for its sums of a row, and for those of the other threads."""
+def _fold(
+    program: FoldedProgram, sums: int, sharing: int, packed: bool = False, exchanging: float = 1.0
+) -> dict[str, float]:
+    """What a thread does with its sums of a row, and with those of the other threads, by the names of rates."""
     kept = 1 << (max(program.ranks, 1) - 1).bit_length()
-    depth = math.log2(kept)
+    depth, rounds = math.log2(kept), math.log2(sharing)
     merged = 1 + depth / 2
-    exchanges = (depth * (depth + 1) / 4 + merged) if program.ranks else 0.0
-    rounds = math.log2(sharing)
-    told = _OF_SHUFFLE + (exchange * kept * merged if program.ranks else 0.0)
-    return sums * (_OF_SUM + _OF_FUNCTION * program.exact_functions + exchange * exchanges) + rounds * told
+    exchanges = sums * (depth * (depth + 1) / 4 + merged) + rounds * kept * merged if program.ranks else 0.0
+    return {
+        "sum_seconds": sums,
+        "function_seconds": sums * program.exact_functions,
+        "packed_swap_seconds" if packed else "swap_seconds": exchanging * exchanges,
+        "shuffle_seconds": rounds,
+    }
 
 
 # The program of a folded product: its products, and what is done to a row of them.

@@ -24,7 +24,7 @@ from tvm_cascade.tile.row.program import RowProgram
 from tvm_cascade.tile.row.segment import Segment
 from tvm_cascade.tile.row.store import PositionOutputs, Store
 from tvm_cascade.tile.row.sweep import Point, Sweep
-from tvm_cascade.tile.skeletons.product.consumer import Consumer
+from tvm_cascade.tile.skeletons.product.consumer import PlainSumming
 from tvm_cascade.tile.skeletons.product.epilogue import Epilogue
 from tvm_cascade.tile.skeletons.product.feed import ProductFeed
 from tvm_cascade.tile.skeletons.product.folded.config import FoldedConfig
@@ -116,7 +116,7 @@ class _Store(Store):
 
 def rows_kernel(shape: FoldedProduct, program: RowProgram, config: FoldedConfig) -> ProductKernel:
     """The kernel of a folded product of which a block has whole rows."""
-    roles = Roles(lambda feeds, _: RowEpilogue(shape, program, config, feeds[0]), Consumer)
+    roles = Roles(lambda feeds, _: RowEpilogue(shape, program, config, feeds[0]), PlainSumming)
     return ProductKernel([shape.product], config.tile, roles)
 
 

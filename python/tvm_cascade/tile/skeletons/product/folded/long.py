@@ -36,9 +36,8 @@ from tvm_cascade.tile.row.program import RowProgram
 from tvm_cascade.tile.row.store import Store
 from tvm_cascade.tile.row.sweep import Point
 from tvm_cascade.tile.skeletons.product.config import ProductConfig
-from tvm_cascade.tile.skeletons.product.consumer import Consumer
+from tvm_cascade.tile.skeletons.product.consumer import PlainSumming, Steps, Summing
 from tvm_cascade.tile.skeletons.product.epilogue import Epilogue
-from tvm_cascade.tile.skeletons.product.feed import ProductFeed
 from tvm_cascade.tile.skeletons.product.folded.config import LongConfig
 from tvm_cascade.tile.skeletons.product.folded.shape import FoldedProduct
 from tvm_cascade.tile.skeletons.product.kernel import ProductKernel, Roles
@@ -53,10 +52,11 @@ _AT_ONCE = 6
 
 def long_kernel(shape: FoldedProduct, program: RowProgram, config: LongConfig) -> ProductKernel:
     """The kernel of a folded product of which a block has stretches of rows."""
+    waiting = WaitingSums(config) if config.products > 1 else None
     roles = Roles(
-        lambda feeds, name: LongEpilogue(shape, program, config, feeds[0].buffers, name),
-        Consumer if len(shape.products) == 1 else ConsumerOfSeveral,
-        lambda first, tile: Walk(first, tile, config.stretches),
+        lambda feeds, name: LongEpilogue(shape, program, config, feeds[0].buffers, name, waiting),
+        PlainSumming if waiting is None else lambda steps: SummingOfSeveral(steps, waiting),
+        order=lambda first, tile: Walk(first, tile, config.stretches),
     )
     return ProductKernel(shape.products, config.tile, roles)
 
@@ -65,11 +65,16 @@ class LongEpilogue(Epilogue):
     """Folds a tile into the states of its rows, which meet where rows are cut into stretches."""
 
     def __init__(
-        self, shape: FoldedProduct, program: RowProgram, config: LongConfig, buffers: Mapping[tirx.Var, Any], name: str
+        self,
+        shape: FoldedProduct,
+        program: RowProgram,
+        config: LongConfig,
+        buffers: Mapping[tirx.Var, Any],
+        name: str,
+        waiting: WaitingSums | None,
     ) -> None:
-        self.shape, self.program, self.config = shape, program, config
+        self.shape, self.program, self.config, self.waiting = shape, program, config, waiting
         self.tensors, self.name = Tensors(buffers), "".join(c if c.isalnum() else "_" for c in name)
-        self.waiting: WaitingSums | None = None
 
     def declare(self) -> None:
         """Declares the tensors of the row."""
@@ -79,8 +84,8 @@ class LongEpilogue(Epilogue):
         """Shared memory by which one thread tells all others the launch's set, and whether the block is the last."""
         self.set = named("set_of_launch", pool.alloc((1,), "int32", align=16))
         self.flag = named("is_last_block", pool.alloc((1,), "int32", align=4))
-        if self.config.products > 1:
-            self.waiting = WaitingSums(self.config, pool)
+        if self.waiting is not None:
+            self.waiting.allocate(pool)
 
     def start(self, index: ir.Expr, threads: Threads) -> None:
         """States for the rows that a thread has sums of; asks for the launch's set, where states meet."""
@@ -250,11 +255,9 @@ class Walk(Raster):
 
     @contextmanager
     def each(self, block: ir.Expr, rank: ir.Expr | int) -> Iterator[Tile]:
-        """A loop over a block's tiles around the statements of the block."""
-        first = block // self.config.blocks_together
-        with T.serial((self.shares - first + (self.clusters - 1)) // self.clusters) as turn:
-            share = bind("share", first + turn * self.clusters)
-            row, across, batch = self._place(share, rank)
+        """See `Order`."""
+        with self.each_share(block) as share:
+            row, across, batch = self.place(share, rank)
             first_row, stretch = bind("first_row", row * self.config.rows), bind("stretch", across)
             place = share // (self.down * self.across)
             row_tile = bind("row_tile", place * (self.down * self.config.cluster) + row)
@@ -268,8 +271,12 @@ class Walk(Raster):
 class WaitingSums:
     """The sums of all products but the last in shared memory, those of each register next to each other by threads."""
 
-    def __init__(self, config: LongConfig, pool: Any) -> None:
+    def __init__(self, config: LongConfig) -> None:
         self.config = config
+
+    def allocate(self, pool: Any) -> None:
+        """Takes the shared memory."""
+        config = self.config
         shape = (config.products - 1, config.parts * config.tile.columns // 2, config.threads)
         self.memory = named("waiting_sums", pool.alloc(shape, "float32", align=16))
 
@@ -291,8 +298,8 @@ class WaitingSums:
         return part * (self.config.tile.columns // 2) + register
 
 
-class ConsumerOfSeveral(Consumer):
-    """A consumer warp group of several products, one after the other through one ring.
+class SummingOfSeveral(Summing):
+    """Sums of several products, one after the other through one ring.
 
         producer    for tile: for product: for step along its k: wait until the stage is empty; copy its A; copy its B
         consumer    for tile: for product: for step along its k: sums += A @ Bᵀ
@@ -302,26 +309,22 @@ class ConsumerOfSeveral(Consumer):
     So a tile is as wide as that of one product, however many there are.
     """
 
-    epilogue: LongEpilogue
+    def __init__(self, steps: Steps, waiting: WaitingSums) -> None:
+        super().__init__(steps)
+        self.waiting = waiting
+        for feed in steps.feeds[1:]:
+            feed.follow(steps.feed)
+        self.operands = [steps.matrices(feed) for feed in steps.feeds]
 
-    def __init__(self, feeds: Sequence[ProductFeed], *given: Any) -> None:
-        super().__init__(feeds, *given)
-        for feed in feeds[1:]:
-            feed.follow(feeds[0])
-        first, own = self.index * self.config.own_rows, (self.family, self.threads)
-        self.products = [
-            (feed, feed.left.matrix(*own, first), [right.matrix(*own) for right in feed.rights]) for feed in feeds
-        ]
-
-    def _sum_tile(self, tile: Tile) -> None:
-        last = len(self.products) - 1
-        for number, (feed, left, rights) in enumerate(self.products):
-            self.feed, self.left, self.rights = feed, left, rights
-            super()._sum_tile(tile)
-            waiting = self.epilogue.waiting
-            if waiting is not None and number < last:
-                for part, (sums,) in enumerate(self.sums):
-                    waiting.keep(number, part, sums)
+    def sum(self, tile: Tile) -> None:
+        """Emits the sums of a tile, of the last product in registers."""
+        steps, last = self.steps, len(self.operands) - 1
+        for number, (feed, (left, rights)) in enumerate(zip(steps.feeds, self.operands, strict=True)):
+            steps.feed, steps.left, steps.rights = feed, left, rights
+            steps.sum(steps.sums, steps.count)
+            if number < last:
+                for part, (sums,) in enumerate(steps.sums):
+                    self.waiting.keep(number, part, sums)
 
 
 # Parts of an expression that occur several times, computed once: expressions are printed as trees.

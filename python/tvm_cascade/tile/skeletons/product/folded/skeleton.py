@@ -8,13 +8,14 @@ from tvm import tirx
 
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.program import Program
+from tvm_cascade.tile.cost import Counts
 from tvm_cascade.tile.estimate import Work
 from tvm_cascade.tile.launch.dependent import Launch
 from tvm_cascade.tile.machine.table import MULTIPLYING
 from tvm_cascade.tile.operand import PACKED_DTYPES, Unfit, check_allowed
 from tvm_cascade.tile.row.program import build_row_program
 from tvm_cascade.tile.skeleton import Setting, Skeleton
-from tvm_cascade.tile.skeletons.product.folded.choice import FoldedProgram, ranked_configs, seconds
+from tvm_cascade.tile.skeletons.product.folded.choice import FoldedProgram, counts_of, ranked_configs
 from tvm_cascade.tile.skeletons.product.folded.config import Config, FoldedConfig, LongConfig
 from tvm_cascade.tile.skeletons.product.folded.fold import rows_kernel
 from tvm_cascade.tile.skeletons.product.folded.long import long_kernel
@@ -52,9 +53,9 @@ class FoldedSkeleton(Skeleton[FoldedProduct, FoldedProgram, Config]):
             for side in product.sides:
                 check_allowed(side.operand, setting.options)
 
-    def seconds(self, program: FoldedProgram, config: Config, work: Work, setting: Setting) -> float:
-        """See `cost`."""
-        return max(seconds(program, config, setting.gpu), self.moving_seconds(work, setting))
+    def counts(self, program: FoldedProgram, config: Config, work: Work, setting: Setting) -> Counts:
+        """See `counts_of`."""
+        return counts_of(program, config, setting.gpu)._replace(work=Work(work.bytes))
 
     def emit(self, program: FoldedProgram, config: Config, name: str, _launch: Launch) -> tirx.PrimFunc:
         """See `rows_kernel`, and `long_kernel` for stretches of rows."""

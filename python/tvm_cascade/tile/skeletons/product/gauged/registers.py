@@ -19,7 +19,7 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.reducers import combiner_of, identity_of
 from tvm_cascade.analysis.tir import dtype_of
-from tvm_cascade.tile.emit import bind, ptx, put, registers
+from tvm_cascade.tile.emit import bind, named, ptx, put, registers
 from tvm_cascade.tile.fragment import DTYPE, NEIGHBOURS, QUAD, ROWS, TilePrinter, placed
 from tvm_cascade.tile.merge.lanes import exchanged
 from tvm_cascade.tile.operand import MATRIX_DTYPES, plain_value
@@ -245,10 +245,11 @@ class RowValues:
     Attributes
     ----------
     known : registers by symbol, one for each row.
+    pinned : a word of shared memory for each thread, which nothing reads; it keeps computations where they are.
     """
 
-    def __init__(self, shape: GaugedProduct) -> None:
-        self.shape = shape
+    def __init__(self, shape: GaugedProduct, threads: int) -> None:
+        self.shape, self.threads = shape, threads
         of_element = [shape.element, *shape.statistics.values()]
         self.lifts = [hoist(lift, shape.per_row.keys(), f"of_row_{k}") for k, lift in enumerate(of_element)]
 
@@ -270,6 +271,14 @@ class RowValues:
             plain[result] = formula.xreplace(plain).xreplace(lifted)
             found[result] = hoist(plain[result], rows, f"gauge_{number}")
         return found
+
+    def allocate_shared(self, pool: Any) -> None:
+        """Shared memory of the words."""
+        self.pinned = named("pinned", pool.alloc((self.threads,), "uint32", align=16))
+
+    def finished(self, result: sp.Symbol, row: int, sums: Mapping[sp.Symbol, ir.Expr]) -> ir.Expr:
+        """A result at a row, over sums of products."""
+        return TilePrinter({**sums, **self.of_row(row)}, DTYPE, {})(self.finishes[result].value)
 
     def allocate(self) -> None:
         """Registers of all of them."""

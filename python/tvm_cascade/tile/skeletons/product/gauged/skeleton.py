@@ -9,13 +9,14 @@ from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.devices.device import Gpu, Instructions
+from tvm_cascade.tile.cost import Counts, added, seconds
 from tvm_cascade.tile.estimate import Work
 from tvm_cascade.tile.launch.dependent import Launch
 from tvm_cascade.tile.operand import PACKED_DTYPES, Unfit, check_allowed
 from tvm_cascade.tile.skeleton import Setting, Skeleton
 from tvm_cascade.tile.skeletons.product.choice import fitting
 from tvm_cascade.tile.skeletons.product.config import ProductConfig, lacks_memory
-from tvm_cascade.tile.skeletons.product.cost import seconds as product_seconds
+from tvm_cascade.tile.skeletons.product.cost import counts_of as product_counts
 from tvm_cascade.tile.skeletons.product.cost import sizes_of
 from tvm_cascade.tile.skeletons.product.gauged.kernel import gauged_kernel
 from tvm_cascade.tile.skeletons.product.gauged.shape import GaugedProduct, read_gauged
@@ -50,9 +51,9 @@ class GaugedSkeleton(Skeleton[GaugedProduct, GaugedProduct, ProductConfig]):
         for side in program.product.sides:
             check_allowed(side.operand, setting.options)
 
-    def seconds(self, program: GaugedProduct, config: ProductConfig, work: Work, setting: Setting) -> float:
-        """See `cost`; other inputs than the operands count as bytes."""
-        return max(seconds(program, config, setting.gpu), self.moving_seconds(work, setting))
+    def counts(self, program: GaugedProduct, config: ProductConfig, work: Work, setting: Setting) -> Counts:
+        """See `counts_of`; other inputs than the operands count as bytes."""
+        return counts_of(program, config, setting.gpu)._replace(work=Work(work.bytes))
 
     def emit(self, program: GaugedProduct, config: ProductConfig, name: str, _launch: Launch) -> tirx.PrimFunc:
         """See `gauged_kernel`."""
@@ -63,25 +64,8 @@ class GaugedSkeleton(Skeleton[GaugedProduct, GaugedProduct, ProductConfig]):
         return all(dtype_of(output.buffer) in PACKED_DTYPES for output in program.product.outputs)
 
 
-# The estimated time of a gauged product: that of its product, and what is computed of the left operand beside it.
-#
-# Statistics are folded while products run. What elements are lifted by is not hidden: products start after it.
-
-
-_STATISTICS = 0.015e-6
-"""Seconds that statistics add to a step: they are folded while products run (measured, 4096 rows: 0.010 to 0.017)."""
-
-_SCALED = 0.12e-6
-"""Seconds that a factor along the sum adds; an instruction multiplies two elements (0.11 to 0.15 measured)."""
-
-_LIFTED, _OPERATION = 0.17e-6, 0.03e-6
-"""Seconds that other elements add, and each of their operations: products wait for them (measured, of one to four)."""
-
 _PINNED_BYTES = 4
 """Of a word of a thread that keeps computations where they are."""
-
-_COPIED = 0.85
-"""The part of the memory's bandwidth that kernels of rows reach."""
 
 
 def ranked_configs(shape: GaugedProduct, gpu: Gpu) -> list[ProductConfig]:
@@ -95,8 +79,8 @@ def ranked_configs(shape: GaugedProduct, gpu: Gpu) -> list[ProductConfig]:
     found = [config for config in fitting(shape.product, sizes_of(shape.product), gpu) if not lacks(shape, config, gpu)]
     if not found:
         raise Unfit("no tile with the left operand in registers fits")
-    ranked = sorted(found, key=lambda config: seconds(shape, config, gpu))
-    longer, copy = beside(shape, ranked[0], gpu), copied(shape, gpu)
+    ranked = sorted(found, key=lambda config: seconds(counts_of(shape, config, gpu), gpu))
+    longer, copy = added(beside(shape, ranked[0], gpu), gpu), copied(shape, gpu)
     if longer > copy:
         told = f"{longer * 1e6:.1f} us longer than a plain product; a copy takes {copy * 1e6:.1f} us"
         raise Unfit(f"lifting {shape.product.left.load} is estimated to take {told}")
@@ -112,30 +96,26 @@ def lacks(shape: GaugedProduct, config: ProductConfig, gpu: Gpu) -> str:
     return lacks_memory(config.shared_bytes(shape.product) + config.threads * _PINNED_BYTES, gpu)
 
 
-def seconds(shape: GaugedProduct, config: ProductConfig, gpu: Gpu) -> float:
-    """The estimated time of a kernel, without its launch."""
-    return product_seconds(shape.product, sizes_of(shape.product), config, gpu) + beside(shape, config, gpu)
+def counts_of(shape: GaugedProduct, config: ProductConfig, gpu: Gpu) -> Counts:
+    """What a kernel does: its product, statistics folded meanwhile, and elements lifted before they are multiplied."""
+    counts = product_counts(shape.product, sizes_of(shape.product), config, gpu)
+    return counts.and_then(**beside(shape, config, gpu))
 
 
-def beside(shape: GaugedProduct, config: ProductConfig, gpu: Gpu) -> float:
-    """Seconds that a kernel takes longer than that of a plain product."""
+def beside(shape: GaugedProduct, config: ProductConfig, gpu: Gpu) -> dict[str, float]:
+    """What a kernel has more than that of a plain product: of each step, by the names of rates."""
     sizes = sizes_of(shape.product)
     tiles = sizes.places * -(-sizes.rows // config.rows) * -(-sizes.columns // config.columns)
-    waves = -(-tiles // min(config.blocks, gpu.processors))
-    return waves * sizes.steps * beside_step(shape)
+    steps = float(-(-tiles // min(config.blocks, gpu.processors)) * sizes.steps)
+    if not shape.is_lifted:
+        return {"statistics_seconds": steps}
+    if shape.scale is not None:
+        return {"scale_seconds": steps}
+    return {"lift_seconds": steps, "operation_seconds": steps * int(sp.count_ops(shape.element))}
 
 
 def copied(shape: GaugedProduct, gpu: Gpu) -> float:
     """Seconds of a kernel that reads the left operand and writes what a plain product would multiply."""
     sizes = sizes_of(shape.product)
     moved = 2 * sizes.places * sizes.rows * sizes.steps * DEPTH_BYTES
-    return moved / (_COPIED * gpu.memory_bytes_per_second) + gpu.dependent_launch_seconds
-
-
-def beside_step(shape: GaugedProduct) -> float:
-    """Seconds that a step of a tile takes longer than one of a plain product."""
-    if not shape.is_lifted:
-        return _STATISTICS
-    if shape.scale is not None:
-        return _SCALED
-    return _LIFTED + _OPERATION * int(sp.count_ops(shape.element))
+    return seconds(Counts(Work(moved)), gpu) + gpu.dependent_launch_seconds

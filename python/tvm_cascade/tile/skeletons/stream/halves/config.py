@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tvm_cascade.analysis.extent import product
-from tvm_cascade.devices.cards import H200
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.attention.pieces import most_pieces
 from tvm_cascade.tile.attention.program import TileProgram
 from tvm_cascade.tile.attention.ragged import counted_bytes
 from tvm_cascade.tile.attention.shape import Product, Stream
+from tvm_cascade.tile.cost import Counts, seconds
 from tvm_cascade.tile.hopper.copy import BOX_BYTES
 from tvm_cascade.tile.merge.places import BYTES
 from tvm_cascade.tile.operand import MATRIX_DTYPES, STORED_BYTES, Unfit
@@ -25,25 +25,11 @@ from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Registers
 _BARRIERS = 320
 """Bytes of barriers and of alignment."""
 
-_MEETING = {1: 4.5, 2: 3.2, 4: 0.5}
-"""What a meeting takes, in tiles, by how many blocks the columns are spread over: each leaves and merges a state of its
-columns (measured, of L1 to L9)."""
+_SPREADS, _CLUSTERS = (1, 2, 4), (2, 4, 8)
+"""Blocks that the columns of the products are spread over, and those of a cluster."""
 
-_PIECE = 0.05
-"""What each of the pieces adds to that: a thread scales and adds its elements of one after the other (measured)."""
-
-_CLUSTER_MEETING = 1.0
-"""What a meeting of the blocks of a cluster takes, in tiles (measured, of L1 to L3)."""
-
-_CLUSTERED = {2: 1.0, 4: 10 / 11, 8: 10 / 11}
-"""By the blocks of a cluster, the share of multiprocessors that clusters reach (measured)."""
-
-_SPREAD_TILE = {1: 1.0, 2: 0.75, 4: 0.75}
-"""What a tile takes by the number of blocks that the columns are spread over (measured)."""
-
-_TILE_SECONDS, _START_SECONDS = 1.75e-6, 6.2e-6
-"""Of a tile of 64 positions and 64 rows; and of the first loads and last stores (measured, of 576 features of which 512
-are values: what L4 to L9 take beside launch, tiles and meeting)."""
+_FILLED = 3.0
+"""Copies that nothing hides: of the left operand, of the first tile, and of the results."""
 
 _LEAST_BLOCKS = 2
 """Of an item where pieces follow lengths: with fewer, the longest would have one block each."""
@@ -69,7 +55,7 @@ class HalvesConfig(Tiles):
 
     columns: int = 64
     stages: int = 2
-    blocks: int = H200.processors
+    blocks: int = 1
     optimistic: bool = True
     polynomial: int = 0
     near_zero: bool = True
@@ -139,9 +125,32 @@ class HalvesConfig(Tiles):
         shared = self.shared_bytes(stream) + shared_bytes(program, self.columns) + _BARRIERS + counted
         return shared <= gpu.block_shared_bytes
 
-    def seconds(self, program: TileProgram, gpu: Gpu) -> float:
-        """What the busiest block takes: tiles, a meeting, and what is before and after, as measured."""
-        return _START_SECONDS + _time(self, *_sizes(self, program)) * _TILE_SECONDS * self.columns / GROUP_ROWS
+    def counts(self, program: TileProgram, gpu: Gpu) -> Counts:
+        """Tiles of the busiest block, a combination of states, and what fills the pipeline and is stored behind it."""
+        stream, (row_tiles, tiles) = program.stream, _sizes(self, program)
+        longest = -(-row_tiles * self.spread * tiles // self.blocks)
+        if self.by_length:
+            longest = -(-tiles // (self.blocks // row_tiles))
+        state = self.rows * sum(p.width for p in stream.products) / self.spread
+        filled = self.rows * stream.depth * stream.left.size + self.stage_bytes(stream) + state * STORED_BYTES
+        between = {"block_seconds": 1.0, "copy_seconds": _FILLED, "own_bytes_per_second": filled}
+        if self.cluster > 1:
+            longest = -(-tiles // self.cluster)
+            between |= {"cluster_combine_seconds": 1.0, "state_bytes_per_second": state * BYTES / 2}
+        elif self.most_pieces > 1:
+            between["own_bytes_per_second"] += 2 * state * BYTES
+            between |= {"combine_seconds": 1.0, "contention_seconds": float(self.most_pieces**2)}
+        width = stream.depth + sum(p.width for p in stream.products) / self.spread
+        return Counts(
+            steps=float(longest),
+            products=2.0 * self.rows * self.columns * width,
+            products_rate="tensor_two_rows",
+            far_ahead=True,
+            folds={"tile_seconds": self.columns / GROUP_ROWS},
+            copied=float(self.stage_bytes(stream)),
+            copies_rate="own_bytes_per_second",
+            between=between,
+        )
 
 
 def ranked_halves(program: TileProgram, gpu: Gpu) -> list[HalvesConfig]:
@@ -177,25 +186,25 @@ def cut_axes(config: HalvesConfig, program: TileProgram, gpu: Gpu) -> list[Halve
         if cut.takes(program, gpu):
             return [cut]
     found: list[tuple[float, int, HalvesConfig]] = []
-    for spread in _SPREAD_TILE:
+    for spread in _SPREADS:
         if not all(may_spread(p, spread) for p in program.stream.products):
             continue
         for blocks in range(1, config.blocks + 1):
             pieces = most_pieces(row_tiles * spread, tiles, blocks)
             cut = dataclasses.replace(config, blocks=blocks, most_pieces=pieces, spread=spread)
-            found.append((_time(cut, row_tiles, tiles), blocks, cut))
+            found.append((seconds(cut.counts(program, gpu), gpu), blocks, cut))
     for cut in _clusters(config, program, gpu):
-        found.append((_time(cut, row_tiles, tiles), cut.blocks, cut))
+        found.append((seconds(cut.counts(program, gpu), gpu), cut.blocks, cut))
     return [cut for *_, cut in sorted(found, key=lambda one: one[:2])]
 
 
 def _clusters(config: HalvesConfig, program: TileProgram, gpu: Gpu) -> Iterator[HalvesConfig]:
     """The configurations with a cluster of blocks for each tile of rows that all run at once."""
     row_tiles, tiles = _sizes(config, program)
-    for cluster, share in _CLUSTERED.items():
+    for cluster in _CLUSTERS:
         blocks = row_tiles * cluster
         cut = dataclasses.replace(config, cluster=cluster, blocks=blocks, most_pieces=cluster)
-        fits = cluster <= min(tiles, gpu.largest_cluster) and blocks <= config.blocks * share
+        fits = cluster <= min(tiles, gpu.largest_cluster) and blocks <= min(config.blocks, gpu.reached_by(cluster))
         if fits and cut.takes(program, gpu):
             yield cut
 
@@ -208,14 +217,3 @@ def _sizes(config: HalvesConfig, program: TileProgram) -> tuple[int, int]:
     if not (isinstance(length, int) and isinstance(rows, int) and isinstance(places, int)):
         raise Unfit("the extents are symbolic")
     return -(-rows // config.rows) * places, -(-length // config.columns)
-
-
-def _time(config: HalvesConfig, row_tiles: int, tiles: int) -> float:
-    """Of the busiest block, in tiles."""
-    longest = -(-row_tiles * config.spread * tiles // config.blocks)
-    if config.by_length:
-        longest = -(-tiles // (config.blocks // row_tiles))
-    if config.cluster > 1:
-        return -(-tiles // config.cluster) + _CLUSTER_MEETING
-    merging = _MEETING[config.spread] + _PIECE * config.most_pieces if config.most_pieces > 1 else 0.0
-    return longest * _SPREAD_TILE[config.spread] + merging

@@ -8,6 +8,7 @@ from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.attention.program import TileProgram
 from tvm_cascade.tile.attention.ragged import origin_bytes
 from tvm_cascade.tile.attention.shape import Stream
+from tvm_cascade.tile.cost import seconds
 from tvm_cascade.tile.machine.table import family_of
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.skeletons.stream.config import check_widths
@@ -68,7 +69,7 @@ def ranked_pieces(program: TileProgram, gpu: Gpu, rows: int) -> list[PiecesConfi
         usual = _usual(found, program)
         return [usual, *(config for config in found if config != usual)]
     cuts = [cut for config in found for cut in (*_grids(config, program, gpu), *_clusters(config, program, gpu))]
-    return sorted(cuts, key=lambda cut: (cut.seconds(program, gpu), cut.blocks))
+    return sorted(cuts, key=lambda cut: (seconds(cut.counts(program, gpu), gpu), cut.blocks))
 
 
 def _usual(found: list[PiecesConfig], program: TileProgram) -> PiecesConfig:

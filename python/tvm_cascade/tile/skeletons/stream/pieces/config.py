@@ -8,7 +8,6 @@ from tvm import ir, tirx
 
 from tvm_cascade.analysis.extent import product
 from tvm_cascade.analysis.tir import loads_of, uses
-from tvm_cascade.devices.cards import H200
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.attention.operands.widen import WIDE_STAGES
 from tvm_cascade.tile.attention.pieces import most_pieces
@@ -16,10 +15,19 @@ from tvm_cascade.tile.attention.program import TileProgram
 from tvm_cascade.tile.attention.ragged import MOST_SEQUENCES
 from tvm_cascade.tile.attention.shape import Stream
 from tvm_cascade.tile.attention.tile_schedule import visited_tiles
+from tvm_cascade.tile.cost import Counts
 from tvm_cascade.tile.machine.family import Family
 from tvm_cascade.tile.machine.wgmma import WGMMA
 from tvm_cascade.tile.operand import STEP_BYTES, Unfit
-from tvm_cascade.tile.skeletons.stream.config import BUSY_SHARES, REGISTERS, START, Tiles, boxed, tile_seconds
+from tvm_cascade.tile.skeletons.stream.config import (
+    BUSY_SHARES,
+    REGISTERS,
+    Tiles,
+    boxed,
+    position_flops,
+    products_rate,
+    tile_flops,
+)
 from tvm_cascade.tile.skeletons.stream.pieces.patches import Patches
 from tvm_cascade.tile.skeletons.stream.pieces.spread import is_spread, spread_bytes
 from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Registers
@@ -35,58 +43,20 @@ _CONVERTED = {1: Registers(32, 240, 112), 2: Registers(32, 192, 88)}
 consumers: one that two convert for, or two that share one."""
 
 
-# What a stream kernel of few rows takes: copies and folds of its busiest block, and the meeting of its states.
-#
-# All figures are of a sweep of 21 shapes (1 to 64 rows of 512 to 16384 positions, 1 to 64 items), each by up to seven
-# configurations.
-
-
-_READ = 0.92
-"""Of the memory's bandwidth on paper that reads reach."""
-
-_MULTIPROCESSOR_RATE, _FEW_STAGES = 62e9, 57e9
-"""Bytes a second that one multiprocessor reads where half of them have all tiles; and with two stages."""
-
 _FEW_BLOCKS = 1 / 4
-"""The share of multiprocessors below which these rates are above what folds take."""
-
-_START = 0.6e-6
-"""Seconds from a block's start to its first tile, beyond a launch's, where it has one consumer and no neighbour."""
-
-_FOLD = {1: (0.19e-6, 4.8e-9), 2: (0.27e-6, 5.9e-9)}
-"""Seconds of a tile's products and fold where little else runs, by the rows of a thread: of any tile, and of a position
-whose operands have `_WIDTH` elements."""
-
-_WIDTH = 256
-"""Elements of a key and a value together, of the shapes measured."""
-
-_LOADED = 0.3
-"""By how much a tile takes longer where all multiprocessors are busy."""
+"""The share of multiprocessors below which copies of one are above what its folds take."""
 
 _THREAD_ROWS = 8
 """Rows of which each thread has one at most."""
 
-_MEETING = 4.0e-6
-"""Seconds to claim states in global memory, arrive, learn that all others have, and merge a few pieces."""
+_CLUSTERED = 8
+"""Blocks of the largest cluster: of more blocks than multiprocessors that those reach, some share one."""
 
-_WHOLE, _STORING = 2.0e-6, 2.5
-"""Seconds at the end of an item that a block has whole, and by the seconds that merging its state would take."""
+_STATE_RATES = {1: "state_bytes_per_second", 2: "two_state_bytes_per_second"}
+"""Names of rates by the consumers of a block."""
 
-_CONTENTION = 1.3e-6 / 64**2
-"""Seconds by the square of an item's pieces: each block reads a share of every state, at words that all write."""
-
-_CLUSTER = 0.6e-6
-"""Seconds in which blocks of a cluster send states to each other and merge them."""
-
-_CLUSTERED = 10 / 11
-"""The share of multiprocessors that clusters of four or eight blocks reach: of more blocks, some share one."""
-
-_CROWDED, _CROWDED_SHARE = 0.8e-6, 1.05
-"""Seconds that this takes, and by how much all tiles take longer."""
-
-_STATE_RATE = {1: 50e9, 2: 27e9}
-"""Bytes a second of states that a block leaves, and then as many that it merges, by its consumers (of two, measured on
-an H100: 32 heads of 128 rows and 1024 positions, one of 512 rows and 16384)."""
+_STORING = 2.5
+"""At the end of an item that a block has whole, times of merging its state that storing takes."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +77,7 @@ class PiecesConfig(Tiles):
     columns: int = 128
     consumers: int = 1
     stages: int = 2
-    blocks: int = H200.processors
+    blocks: int = 1
     near_zero: bool = True
     widening: int = 0
     converting_warps: int = 0
@@ -192,27 +162,46 @@ class PiecesConfig(Tiles):
         bytes_of_all = self.neighbours * (self.shared_bytes(stream) + gpu.reserved_shared_bytes)
         return super().fits(stream, gpu) and bytes_of_all <= gpu.shared_bytes
 
-    def seconds(self, program: TileProgram, gpu: Gpu) -> float:
-        """Copies and folds of the busiest block, and the meeting of its states."""
+    def counts(self, program: TileProgram, gpu: Gpu) -> Counts:
+        """Copies and folds of the busiest block, and the combination of its states."""
         stream, tiles = program.stream, visited(program, self.columns)
         items, rows = items_of(self, stream), stream.extent(stream.row)
-        if tiles is None or items is None or not isinstance(rows, int) or not gpu.memory_bytes_per_second:
-            return 0.0
+        if tiles is None or items is None or not isinstance(rows, int):
+            return Counts()
         longest = -(-items * tiles // self.blocks) if self.cluster == 1 else -(-tiles // self.cluster)
         if self.kept > 1:
             longest = self.kept * tiles
         is_alone = self.consumers * self.neighbours == 1 or self.cluster > 1
-        start = START if self.consumers > 1 else _START if is_alone else 0.0
-        folding = start + longest * _tile(self, stream, rows, gpu)
-        merging = 2 * min(rows, self.rows) * self.state_bytes(stream) / _STATE_RATE[self.consumers]
+        between = {"block_seconds": 1.0} if self.consumers > 1 else {"lone_block_seconds": float(is_alone)}
+        merged, rate = 2.0 * min(rows, self.rows) * self.state_bytes(stream), _STATE_RATES[self.consumers]
         if self.cluster > 1:
-            if is_crowded(self.blocks, gpu):
-                folding = folding * _CROWDED_SHARE + _CROWDED + merging / 2
-            return folding + _CLUSTER + merging
-        if self.kept == 1 and (items * tiles % self.blocks > 0 or longest % tiles > 0):
+            crowded = is_crowded(self.blocks, gpu)
+            between |= {"cluster_combine_seconds": 1.0, "crowded_seconds": float(crowded)}
+            between[rate] = 1.5 * merged if crowded else merged
+        elif self.kept == 1 and (items * tiles % self.blocks > 0 or longest % tiles > 0):
             pieces = pieces_of_item(self, program) or 1
-            return folding + _MEETING + _CONTENTION * pieces**2 + merging
-        return folding + (_WHOLE + _STORING * merging if is_alone else 0.0)  # else another folds meanwhile
+            between |= {"combine_seconds": 1.0, "contention_seconds": float(pieces**2), rate: merged}
+        elif is_alone:  # else another folds meanwhile
+            between |= {"item_seconds": 1.0, rate: _STORING * merged}
+        return self._of_tiles(stream, rows, longest, gpu)._replace(between=between)
+
+    def _of_tiles(self, stream: Stream, rows: int, tiles: int, gpu: Gpu) -> Counts:
+        """Of the busiest block's tiles."""
+        read = float(self.read_bytes(stream))
+        crowded = self.cluster > 1 and is_crowded(self.blocks, gpu)
+        counts = Counts(bytes=tiles * read * self.blocks, steps=float(tiles), far_ahead=True, crowded=crowded)
+        if self.blocks > _FEW_BLOCKS * gpu.processors:
+            rate = "own_bytes_per_second" if self.stages > 2 else "two_stage_bytes_per_second"
+            counts = counts._replace(copied=read, copies_rate=rate)
+        if self.consumers > 1:
+            return counts._replace(products=tile_flops(self, stream), products_rate=products_rate(stream))
+        one, sharing = rows <= _THREAD_ROWS, self.neighbours if self.cluster == 1 else 1
+        return counts._replace(
+            products=sharing * self.columns * position_flops(stream),
+            products_rate="tensor_one_row" if one else "tensor_two_rows",
+            folds={"tile_seconds" if one else "two_row_tile_seconds": float(sharing)},
+            load=min(self.blocks / gpu.processors, 1.0),
+        )
 
     def beside(self, program: TileProgram, processors: int, gpu: Gpu) -> PiecesConfig | None:
         """Where lengths are alike, and blocks share items by the grid; see `Tiles`."""
@@ -230,22 +219,7 @@ class PiecesConfig(Tiles):
 
 def is_crowded(blocks: int, gpu: Gpu) -> bool:
     """Whether so many blocks of clusters have no multiprocessor each."""
-    return blocks > _CLUSTERED * gpu.processors
-
-
-def _tile(config: PiecesConfig, stream: Stream, rows: int, gpu: Gpu) -> float:
-    """The seconds of a tile: of its bytes where all blocks read at once, or of its products and fold."""
-    rate = _READ * gpu.memory_bytes_per_second / config.blocks
-    if config.blocks > _FEW_BLOCKS * gpu.processors:
-        rate = min(rate, _MULTIPROCESSOR_RATE if config.stages > 2 else _FEW_STAGES)
-    copying = config.read_bytes(stream) / rate
-    if config.consumers > 1:
-        return max(copying, tile_seconds(config, stream, gpu))
-    fixed, position = _FOLD[1 if rows <= _THREAD_ROWS else 2]
-    width = stream.depth + sum(p.width for p in stream.products)
-    sharing = config.neighbours if config.cluster == 1 else 1
-    busy = 1 + _LOADED * min(config.blocks / gpu.processors, 1)
-    return max(copying, (fixed + position * config.columns * width / _WIDTH) * busy * sharing)
+    return blocks > gpu.reached_by(_CLUSTERED)
 
 
 def left_words(stream: Stream) -> int:
