@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import Any
 
 import mpmath
@@ -26,6 +26,9 @@ Compiled = tuple[list[sp.Symbol], Callable[..., Number]]
 
 NO_VALUE = (TypeError, ValueError, ArithmeticError)
 """What evaluation raises where an expression has no real value, or none that can be computed with."""
+
+_KEPT = 512
+"""Functions of an arithmetic, which checks of one fold, and of folds alike, ask for again: each takes some 20 KB."""
 
 LARGEST = mpmath.mpf(10) ** 10_000
 """Totals above this are taken for infinite: an exponential of one would take for ever."""
@@ -138,6 +141,16 @@ def _with_extremes(expression: sp.Expr, modules: Any) -> Compiled:
     return symbols, lambda *values: function(*values, *infinities)
 
 
+@lru_cache(maxsize=_KEPT)
+def _of_digits(expression: sp.Expr) -> Compiled:
+    return _with_extremes(strip_rounding(expression), IN_RANGE)
+
+
+@lru_cache(maxsize=_KEPT)
+def _of_float64(expression: sp.Expr) -> Compiled:
+    return _with_extremes(strip_rounding(expression), "numpy")
+
+
 class Digits(Arithmetic):
     """mpmath's numbers, at the digits of the surrounding `workdps`. Roundings of programs are left out.
 
@@ -154,7 +167,7 @@ class Digits(Arithmetic):
 
     def compiled(self, expression: sp.Expr) -> Compiled:
         """An expression as a function."""
-        return _with_extremes(strip_rounding(expression), IN_RANGE)
+        return _of_digits(expression)
 
     def value(self, expression: sp.Expr, at: Mapping[sp.Symbol, Number]) -> Number:
         """The value of an expression; an OverflowError where that would take too long."""
@@ -191,7 +204,7 @@ class Float64(Arithmetic):
 
     def compiled(self, expression: sp.Expr) -> Compiled:
         """An expression as a function."""
-        return _with_extremes(strip_rounding(expression), "numpy")
+        return _of_float64(expression)
 
     def value(self, expression: sp.Expr, at: Mapping[sp.Symbol, Number]) -> Number:
         """The value of an expression."""

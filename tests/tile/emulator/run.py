@@ -50,7 +50,10 @@ def cuda_source(
     func: tirx.PrimFunc, called: Mapping[str, tirx.PrimFunc] | None = None
 ) -> tuple[tvm.runtime.Module, str]:
     """The host module of a kernel, and its CUDA text; or of a function of the host and those that it calls."""
-    mod = tvm.IRModule({"main": func, **(called or {})})
+    return _compiled(tvm.IRModule({"main": func, **(called or {})}))
+
+
+def _compiled(mod: tvm.IRModule) -> tuple[tvm.runtime.Module, str]:
     module = tvm.compile(mod, target=tvm.target.Target(TARGET), tir_pipeline=register_mixed_pipeline()).mod
     return module, module.imports[0].inspect_source("cuda")
 
@@ -58,7 +61,7 @@ def cuda_source(
 def emulate(
     func: tirx.PrimFunc,
     inputs: Sequence[Array | int],
-    change: Callable[[str], str] = lambda text: text,
+    change: Callable[[str], str] | None = None,
     together: bool = False,
     called: Mapping[str, tirx.PrimFunc] | None = None,
 ) -> list[Array]:
@@ -82,23 +85,35 @@ def emulate(
         Where the kernel would never end, touches memory that is not its own, or what a copy or a product under way
         touches, does without a fence that it needs, or has results that depend on the order of threads.
     """
-    module, text = cuda_source(func, called)
+    mod = tvm.IRModule({"main": func, **(called or {})})
+    module, library = _remembered(tvm_ffi.StructuralKey(mod)) if change is None else _linked(mod, change)
     params = [param.ty for param in func.params]
     arrays = [(param, a) for param, a in zip(params, inputs, strict=False) if not isinstance(a, int)]
     known = {str(n): m for param, a in arrays for n, m in zip(param.shape, a.shape, strict=True)}
     given = [a if isinstance(a, int) else Guarded.copy(a) for a in inputs]
     runs = []
-    library = _build(translate(change(text)))
-    module.clear_imports()
-    module.import_module(tvm_ffi.load_module(str(library)))
     for backward in (False, True):
         runs.append([_poisoned(param, known) for param in params[len(inputs) :]])
-        _run(module, ctypes.CDLL(str(library)), [*given, *runs[-1]], backward, together)
+        _run(module, library, [*given, *runs[-1]], backward, together)
     if not all(isinstance(after, int) or after.holds(before) for after, before in zip(given, inputs, strict=True)):
         raise EmulationError("the kernel wrote to an input")
     if not all(one.holds(other.array) for one, other in zip(*runs, strict=True)):
         raise EmulationError("the result depends on the order of threads")
     return [output.array for output in runs[0]]
+
+
+def _linked(mod: tvm.IRModule, change: Callable[[str], str]) -> tuple[tvm.runtime.Module, ctypes.CDLL]:
+    """The host module with its kernels on the host, and their library."""
+    module, text = _compiled(mod)
+    library = _build(translate(change(text)))
+    module.clear_imports()
+    module.import_module(tvm_ffi.load_module(str(library)))
+    return module, ctypes.CDLL(str(library))
+
+
+@lru_cache(maxsize=32)
+def _remembered(key: tvm_ffi.StructuralKey) -> tuple[tvm.runtime.Module, ctypes.CDLL]:
+    return _linked(key.key, lambda text: text)
 
 
 def _run(
@@ -114,6 +129,7 @@ def _run(
     library.emulator_failure.restype = ctypes.c_char_p
     if failure := library.emulator_failure().decode():
         _build.cache_clear()
+        _remembered.cache_clear()
         raise EmulationError(failure)
     for k, array in enumerate(arguments):
         if not isinstance(array, int) and not array.guards_hold():
