@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tvm_cascade.tile.cost import Counts
 from tvm_cascade.tile.row.skeleton import RowSkeleton
 
 from . import kernels
@@ -35,13 +36,13 @@ def of_fewer_threads(emit: Callable[..., Any]) -> Callable[..., Any]:
     return lambda self, program, config, *rest: emit(self, program, dataclasses.replace(config, threads=64), *rest)
 
 
-def slower(seconds: Callable[..., float]) -> Callable[..., float]:
-    return lambda *arguments: 2 * seconds(*arguments)
+def slower(counts: Callable[..., Counts]) -> Callable[..., Counts]:
+    return lambda *arguments: counts(*arguments)._replace(threads=1e3)
 
 
 @pytest.mark.parametrize(
     ("method", "change", "expected"),
-    [("emit", of_fewer_threads, "TIR, CUDA, text"), ("seconds", slower, "estimate")],
+    [("emit", of_fewer_threads, "TIR, CUDA, text"), ("counts", slower, "estimate")],
 )
 def test_the_command_tells_what_differs(
     method: str, change: Any, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -22,6 +22,7 @@ from tvm_cascade.steps.program import program_of
 from tvm_cascade.tile.attention.operands.feed import Reader
 from tvm_cascade.tile.attention.program import TileProgram
 from tvm_cascade.tile.attention.shape import Stream
+from tvm_cascade.tile.cost import Counts, in_turn
 from tvm_cascade.tile.emit import bind, kernel_extent, ptx, registers, when
 from tvm_cascade.tile.estimate import Work as Amounts
 from tvm_cascade.tile.fragment import DTYPE, QUAD, ROWS
@@ -168,9 +169,9 @@ class SplitStreamSkeleton(StreamSkeleton):
             raise Unfit("its shifts count positions")
         return stream
 
-    def seconds(self, program: TileProgram, config: StreamConfig, work: Amounts, setting: Setting) -> float:
+    def counts(self, program: TileProgram, config: StreamConfig, work: Amounts, setting: Setting) -> Counts:
         """The axis takes two groups half as long, and few rows need no more of them."""
-        return super().seconds(program, config, work, setting) / _HALVES
+        return in_turn([super().counts(program, config, work, setting)], 1 / _HALVES)
 
     def plan(self, shape: Stream) -> TileProgram:
         """See `build_program`; every row visits all tiles, so that no group is without one."""
