@@ -120,8 +120,9 @@ class HalvesKernel(Driver):
         if self.config.cluster > 1:
             return [ClusterShares(self.tiling, self.config.cluster, self.epilogue)] * GROUPS
         if are_alike(self.stream):
-            return [HalfMeeting(self.tiling, self.name, bind("group_of_two", self.threads.group - 1))] * GROUPS
-        return [HalfMeeting(self.tiling, self.name, group) for group in range(GROUPS)]
+            group = bind("group_of_two", self.threads.group - 1)
+            return [HalfMeeting(self.tiling, self.config, self.name, group)] * GROUPS
+        return [HalfMeeting(self.tiling, self.config, self.name, group) for group in range(GROUPS)]
 
     def _allocate_meetings(self, pool: Any) -> None:
         for one in dict.fromkeys(self.meetings):

@@ -24,16 +24,16 @@ class HalfMeeting(GridMeeting):
 
     Parameters
     ----------
+    config : of the kernel.
     name : of the kernel.
     group : whose half of the columns it is: both groups run the same code where they have as many columns each.
     """
 
     most_registers = _HELD
 
-    def __init__(self, tiling: Tiling, name: str, group: int | ir.Expr) -> None:
-        assert isinstance(tiling.config, HalvesConfig)
-        self.spread = tiling.config.spread
-        super().__init__(tiling, name, tiling.config.most_pieces, 1, parts=GROUPS, part=group)
+    def __init__(self, tiling: Tiling, config: HalvesConfig, name: str, group: int | ir.Expr) -> None:
+        self.spread = config.spread
+        super().__init__(tiling, name, config.most_pieces, 1, parts=GROUPS, part=group)
 
     @property
     def is_of_both(self) -> bool:
