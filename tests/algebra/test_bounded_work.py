@@ -61,6 +61,13 @@ def test_where_few_values_of_the_results_have_an_element_ranks_are_looked_for_am
     assert isinstance(outcome, Refusal) and outcome.reason.code == "infinite_rank"
 
 
+def test_a_scale_that_cannot_be_solved_for_its_result_is_left_as_it_is() -> None:
+    first = Reduction(a, SUM, x)
+    ratio = sp.log(r) - sp.log(sp.Max(1, a) / LENGTH) - a / LENGTH
+    outcome = derive(Cascade([first, Reduction(b, SUM, sp.exp(-(ratio**2)))], [x, r]))
+    assert isinstance(outcome, Refusal) and outcome.reason.code in ("infinite_rank", "separation_unknown")
+
+
 def test_exponentials_of_exponentials_are_out_of_range_rather_than_written_out() -> None:
     # exp(y·exp(|a|)) with an |a| of thousands has more digits than there is time for.
     first = Reduction(a, SUM, x**2 * v)

@@ -93,7 +93,10 @@ def _over_scales(derivation: Derivation, element: sp.Expr) -> sp.Expr:
         if len(read) != 1 or not rest.has(*read):
             continue
         scale = derivation.handles.of(1 / fixed.replace(sp.Abs, lambda value: value))
-        solved = sp.solve(scale.value - scale.symbol, *read)
+        try:
+            solved = sp.solve(scale.value - scale.symbol, *read)
+        except NotImplementedError:  # as of the larger one of a result and 1, which has no inverse
+            continue
         ratio = sp.log(sp.Abs(varying) / sp.Abs(scale.symbol, evaluate=False))
         over = whole.xreplace({total: rest + slope / power * ratio}).xreplace(dict(zip(read, solved, strict=False)))
         if not over.has(*derivation.results):
