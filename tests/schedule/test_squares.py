@@ -10,7 +10,7 @@ from tvm.ir import prim
 
 import tvm_cascade
 from tvm_cascade.devices.device import Cpu
-from tvm_cascade.schedule.squares import squares_in_registers
+from tvm_cascade.schedule.packing import squares_in_registers
 from tvm_cascade.schedule.unfused import schedule_unfused_cpu
 
 

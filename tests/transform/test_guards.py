@@ -151,6 +151,18 @@ def test_the_power_of_a_divisor_has_the_digits_of_its_quotients(name: str) -> No
     assert_close(found["out"], exact, length=190, dtype="float32")
 
 
+@pytest.mark.parametrize("power", [2, 4])
+@pytest.mark.parametrize("size", [1e-30, 1e-21, 1.0, 1e20, 1e30])
+def test_powers_of_ratios_are_right_where_those_of_the_data_are_out_of_range(size: float, power: int) -> None:
+    """Σ (x/m)^k is Σ x^k with m applied at the end, and is decided upon by value."""
+    one = read(Definition("scaled norm", f"peak = max abs(x); out = sum (x/peak)**{power}").build())
+    x = (np.random.default_rng(1).uniform(0.2, 1, (5, 37)) * size).astype("float32")
+    wide = x.astype("float64")
+    exact = ((wide / wide.max(axis=1, keepdims=True)) ** power).sum(axis=1)
+    found = one.fused_results([x], tile=5)["out"]
+    assert_close(found, exact, length=37, dtype="float32")
+
+
 def test_an_exponential_of_a_large_exponent_is_multiplied_as_it_was_written() -> None:
     text = "total = sum w; out = prod exp(-N*w/total)*N/total"
     one = read(Definition("likelihood", text, length=40).build())

@@ -38,11 +38,6 @@ class Question:
     names: Mapping[sp.Symbol, sp.Expr] = field(default_factory=dict)
     where: sp.Basic = sp.true
 
-    @property
-    def over_results(self) -> sp.Expr:
-        """F over earlier results."""
-        return self.function.xreplace(dict(self.handles))
-
     def name(self, symbol: sp.Symbol) -> str:
         """The expression that a symbol replaces."""
         return str(self.names.get(symbol, symbol))

@@ -24,11 +24,11 @@ from tvm_cascade.schedule.inlining import inline_maps
 from tvm_cascade.schedule.loop_guards import hoist_guards
 from tvm_cascade.schedule.nest_schedule import start_of_none
 from tvm_cascade.schedule.offset_divisions import divisions_apart
+from tvm_cascade.schedule.packing import squares_in_registers
 from tvm_cascade.schedule.private_copy import private_copy
 from tvm_cascade.schedule.row_lanes import rows_in_lanes
 from tvm_cascade.schedule.row_picks import with_runs_marked
 from tvm_cascade.schedule.row_runs import products_in_runs
-from tvm_cascade.schedule.squares import squares_in_registers
 from tvm_cascade.schedule.stack import cells_on_the_stack, lets_on_the_stack
 from tvm_cascade.schedule.summary import CpuSchedule
 from tvm_cascade.schedule.tile_skip import skip_dead_tiles

@@ -38,7 +38,7 @@ from tvm_cascade.symbolic.rounding import FORMATS, round_to
 from tvm_cascade.symbolic.separate import RANK_LIMIT, strip_rounding
 
 _SIZE = RANK_LIMIT + 1
-"""Of what no state of `RANK_LIMIT` components determines."""
+"""Rank, or number of kept positions, that no state of `RANK_LIMIT` components gives."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ class _Numbers:
                 if found is not None:
                     data.append((further, found))
             part = self._results(behind, rows[: effort.base], parameters) if effort.base else None
-            yield _Draw(rows, data, part)
+            yield _Draw(behind, rows, data, part)
 
     def _row(self, source: random.Random, sizes: Sequence[tuple[float, float]], larger: float, position: int) -> Point:
         powers = [(low + larger, high + larger) for low, high in sizes]
@@ -187,7 +187,7 @@ class _Numbers:
             value = compiled(*(np.broadcast_to(numbers, shape) for numbers in at))
         return np.broadcast_to(np.asarray(value, np.float64), shape)
 
-    def met(self, function: sp.Expr, draw: _Draw) -> tuple[_Draw, NDArray[np.float64]]:
+    def compatible(self, function: sp.Expr, draw: _Draw) -> tuple[_Draw, NDArray[np.float64]]:
         """A plain function at positions and data of a draw each of which may meet all of the others.
 
         No position is beyond an extremum of its data, nor above a sum of elements that are not negative.
@@ -196,7 +196,7 @@ class _Numbers:
             return draw, np.zeros((0, 0))
         results = [found for _, found in draw.data]
         values = self.values(function, draw.rows, results).copy()
-        for reduction in self.behind(function):
+        for reduction in draw.behind:
             bounded = reduction.reducer is SUM and bool(reduction.element.is_nonnegative)
             if bounded or reduction.reducer in (MAX, MIN):
                 apart = self.values(reduction.element - reduction.result, draw.rows, results)
@@ -208,7 +208,7 @@ class _Numbers:
                 rows = np.delete(rows, of_rows.argmax())
             else:
                 columns = np.delete(columns, of_columns.argmax())
-        kept = _Draw([draw.rows[i] for i in rows], [draw.data[j] for j in columns], draw.part)
+        kept = replace(draw, rows=[draw.rows[i] for i in rows], data=[draw.data[j] for j in columns])
         return kept, values[np.ix_(rows, columns)]
 
     def shown(
@@ -226,8 +226,9 @@ class _Numbers:
 
 @dataclass(frozen=True)
 class _Draw:
-    """Positions; data with their results; the results of the first positions alone, where they were asked for."""
+    """Reductions behind a function; positions; data with their results; results of the first positions, if asked."""
 
+    behind: list[Reduction]
     rows: list[Point]
     data: list[tuple[list[Point], Point]]
     part: Point | None
@@ -251,7 +252,7 @@ def _rank_grows(numbers: _Numbers) -> Counterexample | None:
     if not all(numbers.read(function)):
         return None
     for drawn in numbers.draws(function, _OF_MATRIX):
-        draw, matrix = numbers.met(of_rank, drawn)
+        draw, matrix = numbers.compatible(of_rank, drawn)
         chosen = sorted(_pivots(matrix))
         rows, data = [draw.rows[i] for i, _ in chosen], [draw.data[j] for _, j in chosen]
         if len(chosen) == _SIZE and _is_regular(of_rank, rows, [found for _, found in data]):
@@ -280,7 +281,7 @@ def _is_regular(function: sp.Expr, rows: Sequence[Point], data: Sequence[Point])
     found, digits = [], Digits()
     for at_digits in _DIGITS:
         with mpmath.workdps(at_digits):
-            exact = [({s: mpmath.mpf(v) for s, v in at.items()}) for at in data]
+            exact = [_exact(at) for at in data]
             try:
                 values = [[digits.value(function, {**at, **_exact(row)}) for at in exact] for row in rows]
                 found.append(mpmath.det(mpmath.matrix(values)))
@@ -308,7 +309,7 @@ def _positions_decide(numbers: _Numbers) -> Counterexample | None:
     for drawn in numbers.draws(function, _OF_ENVELOPE):
         inside = numbers.values(where, drawn.rows, [{}])
         rows = [row for row, holds in zip(drawn.rows, inside, strict=True) if holds == 1]
-        draw, matrix = numbers.met(function, replace(drawn, rows=rows))
+        draw, matrix = numbers.compatible(function, replace(drawn, rows=rows))
         decided = _deciding(matrix * (1 if reducer is MAX else -1), selection is not None and selection.lower)
         if len(decided) >= _SIZE:
             chosen = list(decided.items())
@@ -347,7 +348,7 @@ def _rounds_elsewhere(numbers: _Numbers) -> Counterexample | None:
     """An element that is rounded at one scale and moved to another, and is not what it is rounded there."""
     for value, dtype in _rounded(numbers)[:1]:
         for drawn in numbers.draws(value, _OF_ROUNDING):
-            draw, values = numbers.met(value, drawn)
+            draw, values = numbers.compatible(value, drawn)
             lines = [(at, line) for at, line in enumerate(values.tolist()) if len(line) == 2 and _usable(line)]
             for (at, (before, after)), (_, other) in zip(lines, [*lines[1:], *lines[:1]], strict=True):
                 scales = abs(other[1] / other[0] - after / before) < 1e-9 * abs(after / before)
