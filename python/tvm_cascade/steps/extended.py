@@ -13,7 +13,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -111,8 +110,6 @@ _MEANINGS: dict[type, Callable[..., Any]] = {
     WholePower: lambda exponent: 2.0**exponent,
     Rescaled: _rescaled,
     SignedSize: _signed_size,
-    sp.Max: lambda *values: functools.reduce(np.maximum, values),  # SymPy's own want one shape before 1.14
-    sp.Min: lambda *values: functools.reduce(np.minimum, values),
 }
 """What the functions of folds are as programs write them."""
 

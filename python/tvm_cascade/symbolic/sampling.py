@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import functools
 import importlib
 import math
 import random
@@ -74,18 +75,23 @@ def as_function(symbols: Sequence[sp.Symbol], expression: Any, modules: Any) -> 
     ----------
     modules : the arithmetic, as lambdify takes it.
     """
-    known = [vars(importlib.import_module(m)) if isinstance(m, str) else m for m in _listed(modules)]
+    listed = [*modules] if isinstance(modules, list) else [modules]
+    known = [vars(importlib.import_module(m)) if isinstance(m, str) else m for m in listed]
     names = {s: sp.Dummy(**s.assumptions0) for s in symbols if any(s.name in m for m in (*known, vars(builtins)))}
 
-    def unnamed(part: Any) -> Any:
-        return [unnamed(one) for one in part] if isinstance(part, list) else sp.sympify(part).xreplace(names)
+    def written(part: Any) -> Any:
+        if isinstance(part, list):
+            return [written(one) for one in part]
+        part = sp.sympify(part).xreplace(names)
+        for kind, name in _EXTREMA.items() if "numpy" in listed else ():
+            part = part.replace(kind, lambda *values, name=name: functools.reduce(name, values))
+        return part
 
-    arguments = [names.get(s, s) for s in symbols]
-    return sp.lambdify(arguments, unnamed(expression) if names else expression, modules, docstring_limit=0)
+    return sp.lambdify([names.get(s, s) for s in symbols], written(expression), listed, docstring_limit=0)
 
 
-def _listed(modules: Any) -> list[Any]:
-    return list(modules) if isinstance(modules, list) else [modules]
+_EXTREMA = {sp.Max: sp.Function("maximum"), sp.Min: sp.Function("minimum")}
+"""NumPy's extrema of two arrays, which broadcast: what SymPy writes wants one shape before 1.14."""
 
 
 def sampled(expression: sp.Expr, seed: int, fixed: Sequence[sp.Symbol] = ()) -> list[float]:
