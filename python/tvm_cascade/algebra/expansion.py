@@ -39,14 +39,13 @@ from dataclasses import dataclass, field
 import sympy as sp
 
 from tvm_cascade.algebra.coordinates import Coordinates
+from tvm_cascade.symbolic.elementary import SEPARABLE
 from tvm_cascade.symbolic.functions import ExpTail, Grouped, LogRatio
 from tvm_cascade.symbolic.separate import RANK_LIMIT, Step
 from tvm_cascade.symbolic.work import charge, expanded, factored
 
 Vector = dict[sp.Expr, sp.Expr]
 """A function of coordinates and elements: the coefficient of each product of them."""
-
-_WAVES = (sp.sin, sp.cos, sp.sinh, sp.cosh)
 
 
 @dataclass(frozen=True)
@@ -266,7 +265,7 @@ class _Space:
 
     def _rank(self, product: sp.Expr) -> tuple[bool, int]:
         """The order in which products are eliminated: exponentials and waves, then high powers before low ones."""
-        if product.has(sp.exp, *_WAVES):
+        if product.has(sp.exp, *SEPARABLE):
             return False, -int(sp.count_ops(product))
         return True, -_degree(product, list(self.placed.parts))
 
@@ -291,7 +290,7 @@ class _Space:
         varying, steps = self.placed.varying, list(self.placed.steps)
         if moved:
             over = over.xreplace({f: f + step for f, step in self.placed.by_step.items()})
-        trig = over.has(*_WAVES)
+        trig = over.has(*SEPARABLE)
         hints = {"power_exp": True, "power_base": True, "mul": True, "multinomial": True, "trig": trig, "log": False}
         apart = [term.as_independent(*varying, *steps, as_Add=False) for term in sp.Add.make_args(over)]
         terms = [(t, fixed) for fixed, moving in apart for t in sp.Add.make_args(expanded(moving, **hints))]
@@ -318,7 +317,7 @@ class _Space:
         if isinstance(factor, sp.exp) or base.is_number:
             return True
         whole = exponent.is_Integer and exponent > 0
-        return bool(whole and (base.is_Symbol or isinstance(base, _WAVES)))
+        return bool(whole and (base.is_Symbol or isinstance(base, SEPARABLE)))
 
 
 def _by_order(moves: sp.Expr, steps: Sequence[sp.Symbol], most: int) -> dict[tuple[int, ...], sp.Expr]:

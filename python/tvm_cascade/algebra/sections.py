@@ -26,7 +26,6 @@ import sympy as sp
 from tvm_cascade.algebra.cascade import COUNT, LENGTH, Reduction
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.facts.extent import Pole, pole
-from tvm_cascade.algebra.facts.functions import WAVES
 from tvm_cascade.algebra.facts.location import is_location
 from tvm_cascade.algebra.facts.weight import Offsets
 from tvm_cascade.algebra.fold import Reference
@@ -40,6 +39,7 @@ from tvm_cascade.algebra.handles import (
     translated_part,
 )
 from tvm_cascade.algebra.reducer import MAX, SUM
+from tvm_cascade.symbolic.elementary import WAVES
 from tvm_cascade.symbolic.functions import PowerOfTwo
 from tvm_cascade.symbolic.masks import conditions_that_keep, indicator, masks_that_keep
 from tvm_cascade.symbolic.separate import Step, in_steps

@@ -21,6 +21,7 @@ from tvm_cascade.algebra.cascade import POSITION, unlike
 from tvm_cascade.algebra.reducer import HIGHEST, LOWEST
 from tvm_cascade.algebra.verdict import Reason
 from tvm_cascade.analysis.tir import dtype_of, loads_of, uses, without_casts
+from tvm_cascade.symbolic.elementary import NAMED
 from tvm_cascade.symbolic.functions import LN2, LN10, Round, WholePower
 from tvm_cascade.symbolic.masks import TRUTH, Condition, choice, is_truth
 from tvm_cascade.symbolic.rounding import WHOLE_NUMBERS
@@ -35,23 +36,15 @@ def _is_whole(x: sp.Expr) -> bool:
 
 
 FUNCTIONS: dict[str, Convert] = {
-    "exp": sp.exp,
+    **NAMED,
     "exp2": lambda x: WholePower(x) if _is_whole(x) and not x.is_number else sp.exp(sp.expand(x * LN2)),
     "exp10": lambda x: sp.exp(sp.expand(x * LN10)),
-    "log": sp.log,
     "log2": lambda x: sp.log(x) / LN2,
     "log10": lambda x: sp.log(x) / LN10,
     "sqrt": sp.sqrt,
     "rsqrt": lambda x: 1 / sp.sqrt(x),
-    "tanh": sp.tanh,
     "sigmoid": lambda x: 1 / (1 + sp.exp(-x)),
-    "sin": sp.sin,
-    "cos": sp.cos,
-    "sinh": sp.sinh,
-    "cosh": sp.cosh,
-    "atan": sp.atan,
     "fabs": sp.Abs,
-    "abs": sp.Abs,
     "pow": sp.Pow,
     "power": sp.Pow,
 }

@@ -17,26 +17,26 @@ from typing import Any
 import sympy as sp
 
 from tvm_cascade.errors import InputError
+from tvm_cascade.symbolic.elementary import ELEMENTARY
 from tvm_cascade.symbolic.functions import (
     ExpTail,
     Grouped,
     GuardedProduct,
     LogRatio,
-    PowerOfTwo,
     Rescaled,
     Round,
     SignedSize,
     StickyInfinity,
-    WholePower,
 )
 
 FUNCTIONS: dict[str, type[sp.Basic]] = {
     function.__name__: function
     for function in (
-        *(sp.Add, sp.Mul, sp.Pow, sp.Max, sp.Min, sp.Abs, sp.sign, sp.floor, sp.ceiling, sp.exp, sp.log),
-        *(sp.sin, sp.cos, sp.tan, sp.atan, sp.sinh, sp.cosh, sp.tanh, sp.factorial, sp.binomial),
+        *(sp.Add, sp.Mul, sp.Pow, sp.Max, sp.Min, sp.floor, sp.ceiling),
+        *(sp.factorial, sp.binomial),
         *(sp.Piecewise, sp.ITE, sp.And, sp.Or, sp.Not),
-        *(Round, PowerOfTwo, WholePower, LogRatio, ExpTail, Grouped),
+        *ELEMENTARY,
+        *(Round, LogRatio, ExpTail, Grouped),
         *(GuardedProduct, StickyInfinity, Rescaled, SignedSize),
     )
 }

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import sympy as sp
 
+from tvm_cascade.symbolic.elementary import SEPARABLE
 from tvm_cascade.symbolic.functions import Round
 from tvm_cascade.symbolic.signs import sign_of
 from tvm_cascade.symbolic.work import expanded, factored, simplified
@@ -22,14 +23,11 @@ def strip_rounding(expression: sp.Expr) -> sp.Expr:
     return expression
 
 
-_WAVES = (sp.sin, sp.cos, sp.sinh, sp.cosh)
-
-
 def separate(
     expression: sp.Expr, elements: Sequence[sp.Symbol], handles: Sequence[sp.Symbol]
 ) -> dict[sp.Expr, sp.Expr] | None:
     """{G(x): H(u)} with expression = Σ G·H, or None where a term mixes the two by this route."""
-    trig = expression.has(*_WAVES)
+    trig = expression.has(*SEPARABLE)
     hints = {"power_exp": True, "power_base": True, "log": True, "mul": True, "multinomial": True, "trig": trig}
     frozen = _frozen_reciprocals(expression, elements, handles)
     elements = [*elements, *(symbol for power, symbol in frozen.items() if power.has(*elements))]

@@ -24,12 +24,10 @@ from tvm.ir import prim
 from tvm_cascade.algebra.fold import Component
 from tvm_cascade.analysis.expression import Atom
 from tvm_cascade.steps.program import Element
+from tvm_cascade.symbolic.elementary import COSTLY
 from tvm_cascade.symbolic.functions import Round
 from tvm_cascade.symbolic.masks import Condition
 from tvm_cascade.transform.dims import Dims
-
-COSTLY = (sp.exp, sp.log, sp.tanh, sp.sin, sp.cos, sp.sinh, sp.cosh)
-"""Functions whose values are kept rather than computed again."""
 
 
 @dataclass(frozen=True)

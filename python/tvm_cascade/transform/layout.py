@@ -21,9 +21,10 @@ from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.tir import dtype_of, loads_of
 from tvm_cascade.devices.device import Device
 from tvm_cascade.options import FuseOptions
+from tvm_cascade.symbolic.elementary import COSTLY
 from tvm_cascade.transform.dead_tiles import DeadPositions, dead_positions
 from tvm_cascade.transform.dims import Dims
-from tvm_cascade.transform.elements import COSTLY, ElementPlan, plan_elements
+from tvm_cascade.transform.elements import ElementPlan, plan_elements
 from tvm_cascade.transform.factors import contractions_apart
 from tvm_cascade.transform.live_share import LiveTiles, live_tiles_of
 from tvm_cascade.transform.nest_cost import distinct, size_of

@@ -19,6 +19,7 @@ from tvm_cascade.analysis.expression import MOST_FACTORS
 from tvm_cascade.analysis.reducers import extreme
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.errors import RewriteError
+from tvm_cascade.symbolic.elementary import NAMED
 from tvm_cascade.symbolic.functions import (
     LN2,
     ExpTail,
@@ -34,15 +35,7 @@ from tvm_cascade.symbolic.functions import (
 )
 
 _FUNCTIONS: dict[type, Callable[..., ir.Expr]] = {
-    sp.exp: tirx.exp,
-    sp.log: tirx.log,
-    sp.tanh: tirx.tanh,
-    sp.sin: tirx.sin,
-    sp.cos: tirx.cos,
-    sp.sinh: tirx.sinh,
-    sp.cosh: tirx.cosh,
-    sp.atan: tirx.atan,
-    sp.Abs: tirx.abs,
+    **{function: getattr(tirx, name) for name, function in NAMED.items()},
     sp.floor: tirx.floor,
     sp.ceiling: tirx.ceil,
 }

@@ -12,7 +12,7 @@ from enum import IntEnum
 
 import sympy as sp
 
-from tvm_cascade.algebra.facts.functions import FUNCTIONS, Row
+from tvm_cascade.symbolic.elementary import ELEMENTARY, Elementary
 from tvm_cascade.symbolic.functions import InRange, Round
 from tvm_cascade.symbolic.masks import is_truth
 from tvm_cascade.symbolic.signs import sign_of
@@ -118,7 +118,7 @@ class Extents:
             return rule(parts)
         if isinstance(expression, sp.Pow):
             return _of_power(expression, *parts)
-        row = FUNCTIONS.get(type(expression))
+        row = ELEMENTARY.get(type(expression))
         return _of_row(row, *parts) if row is not None else Extent(pole=_worst(parts))
 
 
@@ -186,7 +186,7 @@ _RULES: dict[type[sp.Basic], Callable[[list[Extent]], Extent]] = {
 }
 
 
-def _of_row(row: Row, argument: Extent) -> Extent:
+def _of_row(row: Elementary, argument: Extent) -> Extent:
     """Of a function of one number."""
     low, high, at = argument.low, argument.high, argument.pole
     if row.of_positive:
@@ -203,7 +203,7 @@ def _of_row(row: Row, argument: Extent) -> Extent:
     return Extent(below, above, below <= 0 <= above, at)
 
 
-def _value(row: Row, number: float, beyond: float) -> float:
+def _value(row: Elementary, number: float, beyond: float) -> float:
     """The value of a function at the end of a range; `beyond` where that is out of range."""
     assert row.at is not None
     try:

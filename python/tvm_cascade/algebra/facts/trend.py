@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sympy as sp
 
-from tvm_cascade.algebra.facts.functions import RISING
+from tvm_cascade.symbolic.elementary import RISING
 from tvm_cascade.symbolic.sampling import has_both_signs
 from tvm_cascade.symbolic.work import factored, simplified
 
