@@ -27,8 +27,8 @@ from benchmarks.gpu.problem import Problem, problem_class
 from benchmarks.record import OURS, own
 from benchmarks.suites import entries
 from benchmarks.suites.entry import Entry
+from tvm_cascade.corpus.audit import on_one_core
 from tvm_cascade.corpus.forms import Absent
-from tvm_cascade.corpus.one_core import on_one_core
 from tvm_cascade.corpus.workload import Workload
 
 Suites = Mapping[str, tuple[Sequence[Entry], Mapping[str, Prepare]]]

@@ -20,7 +20,7 @@ from tvm.target import Target
 
 import tvm_cascade
 from tvm_cascade.corpus import workloads
-from tvm_cascade.driver import cuda_compiler, cuda_library
+from tvm_cascade.driver import cuda, cuda_compiler
 from tvm_cascade.errors import CompilerError, InputError
 from tvm_cascade.native.toolkit import find_nvcc
 
@@ -94,7 +94,7 @@ def test_a_library_for_a_gpu_holds_machine_code_and_needs_the_runtime_alone(buil
     runtime = Path(tvm.__file__).parent / "lib"
     searched = os.environ.get("LD_LIBRARY_PATH", "")
     if not tvm.cuda(0).exist:
-        folders = cuda_library._driver_without_device(tmp_path), cuda_library._runtime_folder()
+        folders = cuda._driver_without_device(tmp_path), cuda._runtime_folder()
         searched = os.pathsep.join(map(str, [*folders, searched]))
     environment = {**os.environ, "LD_LIBRARY_PATH": searched, "PATH": ""}
     command = [sys.executable, "-c", _LOAD, str(runtime), str(path)]
@@ -106,7 +106,7 @@ def test_a_library_for_a_gpu_holds_machine_code_and_needs_the_runtime_alone(buil
 @pytest.mark.skipif(tvm.cuda(0).exist, reason="a driver is here, and nothing else is asked for")
 def test_what_is_missing_is_named_and_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = tvm_cascade.compile(doubled(), {"kind": "cuda", "arch": "sm_90a"})
-    monkeypatch.setattr(cuda_library, "_RUNTIME", "libcudart.so.1")
+    monkeypatch.setattr(cuda, "_RUNTIME", "libcudart.so.1")
     with pytest.raises(CompilerError, match=r"libcudart\.so\.1 of a CUDA toolkit"):
         compiled.export_library(tmp_path / "kernel.so")
     assert not (tmp_path / "kernel.so").exists()

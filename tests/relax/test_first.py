@@ -8,7 +8,7 @@ from tvm.relax.frontend import nn
 from tvm.relax.frontend.nn import op
 
 from tvm_cascade.relax import get_pipeline
-from tvm_cascade.relax.first import first_callees
+from tvm_cascade.relax.pipeline import first_callees
 from tvm_cascade.tile.launch.dependent import AT_ONCE
 from tvm_cascade.tile.launch.pipeline import register_mixed_pipeline
 

@@ -9,7 +9,7 @@ from tvm.relax.frontend import nn
 from tvm.relax.frontend.nn import op
 
 from tvm_cascade.relax import get_pipeline
-from tvm_cascade.relax.given import given_operands
+from tvm_cascade.relax.pipeline import given_operands
 from tvm_cascade.tile.launch.pipeline import register_mixed_pipeline
 
 from .test_fuse_cascades import Forward, module_of

@@ -6,7 +6,7 @@ import tvm
 from tvm.script import tirx as T
 
 import tvm_cascade
-from tvm_cascade.tile.launch.aliasing import chooses_from_written
+from tvm_cascade.tile.launch.pipeline import chooses_from_written
 
 CARD = {"kind": "cuda", "arch": "sm_90a"}
 

@@ -15,7 +15,7 @@ from torch.nn import functional as F  # noqa: E402
 
 import tvm_cascade  # noqa: E402
 from tvm_cascade.evaluate.tolerance import assert_close, kinds  # noqa: E402
-from tvm_cascade.torch.norms import rms_norm  # noqa: E402
+from tvm_cascade.torch.rules import rms_norm  # noqa: E402
 
 Formula = Callable[..., Any]
 INF = float("inf")

@@ -13,7 +13,7 @@ from tvm import ir, s_tir, tirx
 from tvm.script import tirx as T
 
 from tvm_cascade.corpus import workloads
-from tvm_cascade.corpus.temporaries import temporaries, temporary_bytes
+from tvm_cascade.corpus.forms import temporaries, temporary_bytes
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.schedule.roles import LOOP_ROLES
 from tvm_cascade.steps.program import Element, program_of

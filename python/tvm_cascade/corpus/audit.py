@@ -17,6 +17,7 @@ the contract that lists its dtype. A row whose check raises is not sound, and th
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -39,7 +40,6 @@ from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.tir import loads_of
 from tvm_cascade.corpus import workloads as registry
 from tvm_cascade.corpus.given import GivenFunction
-from tvm_cascade.corpus.one_core import on_one_core
 from tvm_cascade.corpus.workload import Workload
 from tvm_cascade.evaluate import oracle
 from tvm_cascade.options import FuseOptions
@@ -336,3 +336,14 @@ def _cascade_axes(subject: Subject) -> dict[ir.Var, int]:
     names = {name for one in subject.outcome.decisions for name in one.candidate.names if len(one.candidate.names) > 1}
     stages = [stage for stage in subject.program.stages if stage.reduce and stage.buffer.name in names]
     return {stage.reduce[0]: int(stage.extents[stage.reduce[0]]) for stage in stages}
+
+
+# Limits every numerical library of a worker process to one core.
+
+
+_LIBRARIES = ("TVM_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS")
+
+
+def on_one_core() -> None:
+    """Initialises a worker process."""
+    os.environ.update(dict.fromkeys(_LIBRARIES, "1"))

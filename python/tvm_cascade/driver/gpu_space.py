@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeAlias
 
 from tvm import tirx
 
+from tvm_cascade.analysis.sizes import at_sizes
 from tvm_cascade.driver.backend import Goal, Lowered, as_it_is
 from tvm_cascade.driver.gpu import beginning_early, is_planned, lower_gpu, lower_plan, setting_of
-from tvm_cascade.driver.gpu_lengths import PlanCosts
-from tvm_cascade.driver.mixing import mixed
 from tvm_cascade.driver.space import Design, Knob, Sizes, Space
 from tvm_cascade.plan.plan import Plan, Step
 from tvm_cascade.plan.scheduled import scheduled
 from tvm_cascade.plan.search import MOST_TIMES, find_plans
+from tvm_cascade.tile.cost import seconds
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.skeleton import Kernel, Setting, reconfigured
 from tvm_cascade.transform.fuse_function import Outcome, fuse_function
@@ -206,3 +207,73 @@ def _told(kernel: Kernel) -> str:
     fields = [one for one in dataclasses.fields(kernel.config) if one.compare]
     told = ", ".join(f"{one.name}={getattr(kernel.config, one.name)}" for one in fields)
     return f"{kernel.skeleton.name} {type(kernel.config).__name__}({told})"
+
+
+# Estimates of a GPU's designs of a function with symbolic extents, at given lengths.
+
+
+class PlanCosts:
+    """What plans of a function with symbolic extents cost at lengths.
+
+    Parameters
+    ----------
+    plans : of the function.
+    sizes : of its symbolic extents, by name.
+    """
+
+    def __init__(self, func: tirx.PrimFunc, name: str, setting: Setting, plans: Sequence[Plan], sizes: Sizes) -> None:
+        self._func, self._name, self._setting, self._plans, self._sizes = func, name, setting, plans, sizes
+        self._found: dict[int, tuple[Step, float]] = {}
+
+    @cached_property
+    def _known(self) -> dict[str, tuple[Step, ...]]:
+        """The steps of such plans at the sizes."""
+        setting = self._setting
+        outcome = fuse_function(at_sizes(self._func, self._sizes), setting.options, setting.gpu)
+        found = find_plans(outcome, self._name, setting, {plan.words for plan in self._plans})
+        return {plan.words: plan.steps for plan in found}
+
+    def seconds(self, plan: Plan) -> float:
+        """The estimated time of a plan; 0 where the function has none of that kind at these lengths."""
+        known = self._known.get(plan.words, ())
+        if len(known) != len(plan.steps):
+            return 0.0
+        each = [self._remembered(*pair, alone=len(known) == 1) for pair in zip(plan.steps, known, strict=True)]
+        return plan.launch + sum(each) if all(each) else 0.0
+
+    def _remembered(self, step: Step, known: Step, alone: bool) -> float:
+        """The time of a step, which many plans have in common."""
+        if id(step) not in self._found:
+            self._found[id(step)] = step, self._step(step, known, alone)
+        return self._found[id(step)][1]
+
+    def _step(self, step: Step, known: Step, alone: bool) -> float:
+        """The estimated time of a step as it is known at lengths; 0 where its skeleton has no kernel there."""
+        kernel = step.chosen
+        if not isinstance(kernel, Kernel):
+            return scheduled(known.outcome, "", self._setting, alone).seconds
+        for other in (known.chosen, *known.others):
+            if isinstance(other, Kernel) and other.skeleton is kernel.skeleton:
+                alike = kernel.skeleton.counts(other.program, kernel.config, other.work, self._setting)
+                return seconds(alike, self._setting.gpu) + step.seconds - kernel.seconds
+        return 0.0
+
+
+# Configurations that no skeleton lists.
+
+
+_FOR_EACH = 16
+"""Mixed configurations of a kernel."""
+
+
+def mixed(configs: Sequence[Any], rng: random.Random) -> Iterator[Any]:
+    """Configurations of fields that listed ones of the same kind have."""
+    for _ in range(_FOR_EACH):
+        first = rng.choice(configs)
+        names = _names(first)
+        alike = [one for one in configs if _names(one) == names]
+        yield dataclasses.replace(first, **{name: getattr(rng.choice(alike), name) for name in names})
+
+
+def _names(config: Any) -> list[str]:
+    return [one.name for one in dataclasses.fields(config) if one.init]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 import tvm
-from tvm import relax, tirx
+from tvm import ir, relax, tirx
 from tvm.ir import transform
 from tvm.relax import vm_build
 from tvm.target import Target
@@ -26,9 +27,8 @@ from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.plan.buckets import Buckets
 from tvm_cascade.plan.plan import Plan
-from tvm_cascade.relax.first import called_again, first_callees, with_first_call
 from tvm_cascade.relax.fuse_cascades import cascades_fused, plans_for
-from tvm_cascade.relax.given import given_operands
+from tvm_cascade.relax.graph import CALL_TIR, is_tensor, variables_in
 from tvm_cascade.relax.kinds import AnnotateGathers
 from tvm_cascade.relax.narrowing import narrowed
 from tvm_cascade.relax.shapes import WriteExtentsAlike
@@ -256,3 +256,103 @@ def get_pipeline(target: str | dict[str, Any] | Target = "auto", **options: obje
         When the target is not one that we schedule for.
     """
     return Pipeline(resolve_target(target), FuseOptions.from_environment(**options))
+
+
+# Tensors that no kernel of a function writes, such as weights.
+
+
+_RESHAPE = ir.Op.get("relax.reshape")
+
+
+def given_operands(mod: tvm.IRModule) -> dict[str, tuple[int, ...]]:
+    """The PrimFuncs of a module with operands that are given in all calls, by the operands' places among parameters."""
+    found: dict[str, set[int]] = {}
+    for _, func in mod.functions_items():
+        if isinstance(func, relax.Function):
+            for name, places in _calls(func):
+                found[name] = found[name] & places if name in found else places
+    return {name: tuple(sorted(places)) for name, places in found.items() if places}
+
+
+def _calls(func: relax.Function) -> list[tuple[str, set[int]]]:
+    """The calls of PrimFuncs, each with its given operands; none are given where blocks may run in another order."""
+    calls: list[tuple[str, set[int]]] = []
+    if not isinstance(func.body, relax.SeqExpr):
+        return calls
+    given, straight = set(func.params), True
+    for binding in (binding for block in func.body.blocks for binding in block.bindings):
+        value = binding.value
+        straight &= not isinstance(value, relax.If)
+        if not isinstance(value, relax.Call):
+            continue
+        if value.op == _RESHAPE and value.args[0] in given:
+            given.add(binding.var)
+        elif value.op == CALL_TIR:
+            arguments = value.args[1].fields if isinstance(value.args[1], relax.Tuple) else []
+            tensors = [(k, one) for k, one in enumerate(arguments) if is_tensor(one)]
+            places = {k for k, one in tensors if not variables_in(one) or one in given}
+            calls.append((value.args[0].name_hint, places if calls and straight else set()))
+        elif isinstance(value.op, ir.Op) and "inplace" in value.op.name:
+            given.clear()  # a view of what is written may have another name
+    return calls
+
+
+# The first kernel of a function apart from its other calls, as it alone meets what the caller launched before.
+
+
+def first_callees(mod: tvm.IRModule) -> dict[str, str] | None:
+    """The PrimFunc that each Relax function calls first, by the function's name; None where branches leave it open."""
+    found: dict[str, str] = {}
+    for var, func in mod.functions_items():
+        values = _values(func)
+        if any(isinstance(value, relax.If) for value in values):
+            return None
+        if calls := [value for value in values if _is_call(value)]:
+            found[var.name_hint] = calls[0].args[0].name_hint
+    return found
+
+
+def called_again(mod: tvm.IRModule) -> set[str]:
+    """The PrimFuncs that are called more than once."""
+    calls = (value for _, func in mod.functions_items() for value in _values(func) if _is_call(value))
+    return {name for name, count in Counter(call.args[0].name_hint for call in calls).items() if count > 1}
+
+
+def with_first_call(mod: tvm.IRModule, name: str, callee: tvm.tirx.PrimFunc) -> tvm.IRModule:
+    """The module in which a Relax function's first call is of a function of its own.
+
+    Parameters
+    ----------
+    name : of the Relax function.
+    callee : what is called instead, with the same parameters.
+    """
+    func, made = mod[name], mod.clone()
+    first = next(value for value in _values(func) if _is_call(value))
+    own = relax.BlockBuilder(made)
+    var = own.add_func(callee.without_attr("global_symbol"), f"{first.args[0].name_hint}_first")
+    made = own.finalize()
+    call = relax.Call(first.op, [var, *first.args[1:]], first.attrs, first.ty_args)
+    blocks = [_with_call(block, first, call) for block in func.body.blocks]
+    body = relax.SeqExpr(blocks, func.body.body)
+    made.update_func(
+        made.get_global_var(name), relax.Function(func.params, body, func.ret_ty, func.is_pure, func.attrs)
+    )
+    return made
+
+
+def _with_call(block: relax.BindingBlock, old: relax.Call, new: relax.Call) -> relax.BindingBlock:
+    if not any(binding.value.same_as(old) for binding in block.bindings):
+        return block
+    bindings = [relax.VarBinding(b.var, new) if b.value.same_as(old) else b for b in block.bindings]
+    return type(block)(bindings)
+
+
+def _values(func: ir.BaseFunc) -> list[relax.Expr]:
+    """What a Relax function binds, in order; nothing of another function."""
+    if not isinstance(func, relax.Function) or not isinstance(func.body, relax.SeqExpr):
+        return []
+    return [binding.value for block in func.body.blocks for binding in block.bindings]
+
+
+def _is_call(value: relax.Expr) -> bool:
+    return isinstance(value, relax.Call) and value.op == CALL_TIR

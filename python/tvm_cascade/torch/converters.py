@@ -10,10 +10,8 @@ from tvm import relax, tirx
 
 from tvm_cascade.torch import (
     arithmetic,
-    attention,
     constants,
     experts,
-    gathers,
     indices,
     pools,
     products,
@@ -43,7 +41,7 @@ _COMPARISONS = {
 }
 
 CONVERTERS: Mapping[str, Converter] = {
-    "scaled_dot_product_attention.default": attention.scaled_dot_product_attention,
+    "scaled_dot_product_attention.default": products.scaled_dot_product_attention,
     "matmul.default": products.matmul,
     "mm.default": products.mm,
     "bmm.default": products.mm,
@@ -81,12 +79,12 @@ CONVERTERS: Mapping[str, Converter] = {
     "as_strided.default": indices.as_strided,
     "slice.Tensor": indices.slice_,
     "slice_scatter.default": indices.slice_scatter,
-    "select.int": gathers.select,
-    "index.Tensor": gathers.index,
-    "index_select.default": gathers.index_select,
-    "embedding.default": gathers.embedding,
-    "take.default": gathers.take,
-    "gather.default": gathers.gather,
+    "select.int": indices.select,
+    "index.Tensor": indices.index,
+    "index_select.default": indices.index_select,
+    "embedding.default": indices.embedding,
+    "take.default": indices.take,
+    "gather.default": indices.gather,
     "index_put.default": indices.index_put,
     "scatter.src": indices.scatter("update"),
     "scatter_add.default": indices.scatter("add"),

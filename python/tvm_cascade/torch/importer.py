@@ -14,7 +14,6 @@ from tvm.relax.frontend.torch import from_exported_program
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
 from tvm_cascade.errors import CascadeError, ModelError
-from tvm_cascade.torch import norms
 from tvm_cascade.torch.complexes import is_of_complex_numbers, of_pairs
 from tvm_cascade.torch.converters import CONVERTERS
 from tvm_cascade.torch.degenerate import (
@@ -28,7 +27,7 @@ from tvm_cascade.torch.exporting import decomposed
 from tvm_cascade.torch.graph import ImportedGraph, Interface, prepared
 from tvm_cascade.torch.precision import computes_on_halves, operands_in_float32, rounded
 from tvm_cascade.torch.results import checked
-from tvm_cascade.torch.rules import RULES
+from tvm_cascade.torch.rules import RULES, group_norm, of_float64, rms_norm
 from tvm_cascade.torch.site import ConversionError, Site, origin, told
 from tvm_cascade.torch.values import compared
 
@@ -42,9 +41,9 @@ _RULES: Mapping[Any, Callable[..., Any]] = {**torch._decomp.decomposition_table,
 _HINT = "tvm_cascade.optimize(…, cut=True) and torch.compile(…, backend='tvm_cascade') run it in PyTorch, the rest here"
 
 DECOMPOSED: Mapping[Any, Callable[..., Any]] = {
-    _ATEN.rms_norm.default: norms.rms_norm,
-    _ATEN.native_layer_norm.default: norms.of_float64(_RULES[_ATEN.native_layer_norm.default]),
-    _ATEN.native_group_norm.default: norms.group_norm,
+    _ATEN.rms_norm.default: rms_norm,
+    _ATEN.native_layer_norm.default: of_float64(_RULES[_ATEN.native_layer_norm.default]),
+    _ATEN.native_group_norm.default: group_norm,
     **{
         one: _RULES[one]
         for one in (_ATEN._native_batch_norm_legit_functional.default, _ATEN._native_batch_norm_legit.no_stats)

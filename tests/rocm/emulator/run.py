@@ -27,7 +27,7 @@ from tvm.target import Target
 from tvm.tirx import compilation_pipeline
 
 from tvm_cascade.devices.host import host_target
-from tvm_cascade.driver.rocm_code import register_rocm_pipeline, rocm_tools
+from tvm_cascade.driver.rocm import register_rocm_pipeline, rocm_tools
 from tvm_cascade.evaluate.oracle import signature
 
 from .retarget import for_host
