@@ -95,7 +95,10 @@ def _bound(place: s_tir.SBlockRealize) -> dict[tirx.Var, ir.Expr]:
 
 
 def _cut(found: _Sum) -> tuple[int, int] | None:
-    """Which of its loops is cut, and how many of its terms are in a block; None where a block has all of them."""
+    """Which of its loops is cut, and how many of its terms are in a block; None where it stays as it is.
+
+    A sum that goes on in memory is one of the blocks already.
+    """
     terms = 1
     for place, loop in reversed(list(enumerate(found.reduced))):
         extent = extent_of(loop.extent)
@@ -107,7 +110,8 @@ def _cut(found: _Sum) -> tuple[int, int] | None:
             )
             return (place, depth) if LEAST <= depth * terms <= BLOCK else None
         terms *= extent
-    return None
+    goes_on = found.store.buffer.scope() != "local"
+    return (0, int(found.reduced[0].extent)) if goes_on and terms >= LEAST else None
 
 
 def _in_blocks(found: _Sum, place: int, depth: int, made: list[tirx.Var]) -> tirx.Stmt:

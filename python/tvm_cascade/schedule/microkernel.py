@@ -247,8 +247,7 @@ def tile_alone(plan: BlockPlan, contraction: Contraction, cpu: Cpu) -> tuple[int
 def reads_once(plan: BlockPlan, contraction: Contraction, access: Access, cpu: Cpu) -> bool:
     """Whether one column of register tiles, a task, reads a part of an operand that no other one reads.
 
-    Of several blocks of rows it does where a near cache holds the other operand, and columns are tasks enough. Not
-    where a sum is computed in blocks: LLVM then keeps both tiles in registers, and has not enough of them.
+    Of several blocks of rows it does where a near cache holds the other operand, and columns are tasks enough.
     """
     lanes, rows, along = plan.extents[contraction.lanes], plan.extents[contraction.broadcast], plan.axes_of(access)
     others = [axis for axis in plan.spatial if axis != contraction.broadcast]
@@ -256,10 +255,10 @@ def reads_once(plan: BlockPlan, contraction: Contraction, access: Access, cpu: C
     terms = product(plan.extents[axis] for axis in plan.reduce)
     if not alone or not isinstance(lanes, int) or not isinstance(rows, int) or not isinstance(terms, int):
         return False
-    near = rows * terms * tvm.DataType(plan.dtype).itemsize * CACHE_SHARE <= cpu.l2_bytes
+    near = rows * min(terms, BLOCK) * tvm.DataType(plan.dtype).itemsize * CACHE_SHARE <= cpu.l2_bytes
     width, vectors, _ = tile_alone(plan, contraction, cpu)
     enough = lanes // (width * vectors) >= TASKS_OF_A_CORE * cpu.cores
-    return terms <= BLOCK and (row_block(rows) == rows or (near and enough))
+    return row_block(rows) == rows or (near and enough)
 
 
 def schedule_contraction_alone(
@@ -269,7 +268,7 @@ def schedule_contraction_alone(
 
     Parameters
     ----------
-    per_column : what is to be done for each column of register tiles: called with the loop over these.
+    per_column : what is to be done for each block of the sums of a column of register tiles: called with their loop.
     """
     sch, extent = nest.sch, nest.plan.extents[contraction.broadcast]
     if not isinstance(extent, int) or not isinstance(nest.plan.extents[contraction.lanes], int):
@@ -279,14 +278,14 @@ def schedule_contraction_alone(
     block, rows = sch.split(nest.loops[contraction.broadcast], [None, height])
     tile = tile_alone(nest.plan, contraction, nest.cpu)
     far, near = _for_a_cache(nest, _reduced(nest), height + tile[0] * tile[1])
-    panels = [block] if per_column else []
     tasks = [*_others(nest, contraction), *([] if per_column else [block])]
-    outer = _tile_registers(nest, contraction, tile, _Order([*tasks, *far], panels, rows, near), height, tuple(far))
+    before, panels = (tasks, [*far, block]) if per_column else ([*tasks, *far], [])
+    outer = _tile_registers(nest, contraction, tile, _Order(before, panels, rows, near), height, tuple(far))
     number = product(extent_of(sch.get(loop).extent) for loop in tasks)
     short = isinstance(number, int) and number < TASKS_OF_A_CORE * nest.cpu.cores
     for step in per_column:
-        step(outer)
-    nest.go_parallel([*tasks, outer] if short and not far else tasks)
+        step(far[-1] if far else outer)
+    nest.go_parallel([*tasks, outer] if short and before == tasks else tasks)
 
 
 def _schedule_unknown_alone(nest: Nest, contraction: Contraction) -> None:
@@ -297,7 +296,9 @@ def _schedule_unknown_alone(nest: Nest, contraction: Contraction) -> None:
     tile = tile_of_unknown(nest.plan, contraction, nest.cpu)
     tiles, rows = nest.sch.split(nest.loops[contraction.broadcast], [None, tile[2]])
     others = _others(nest, contraction)
-    outer = _tile_registers(nest, contraction, tile, _Order(others, [tiles], rows, _reduced(nest)), tile[2])
+    far, near = _for_a_cache(nest, _reduced(nest), tile[0] * tile[1] + tile[2])
+    order = _Order(others, [tiles], rows, [*far, *near])
+    outer = _tile_registers(nest, contraction, tile, order, tile[2], tuple(far))
     nest.go_parallel([*others, outer, tiles])
 
 
@@ -313,12 +314,14 @@ def _rows_at_hand(plan: BlockPlan, rows: int) -> int:
 def _for_a_cache(nest: Nest, reduced: list[Loop], beside: int) -> tuple[list[Loop], list[Loop]]:
     """The loops of a reduction outside and inside of register tiles: inside, what a cache holds of both operands.
 
+    Those inside are a block of a sum at most (`blocked_sums`): what was summed before waits in memory meanwhile.
+
     Parameters
     ----------
     beside : elements of both operands that a task reads at each position.
     """
     sch, near = nest.sch, list[Loop]()
-    most = nest.cpu.l2_bytes // (CACHE_SHARE * beside * tvm.DataType(nest.dtype).itemsize)
+    most = min(BLOCK, nest.cpu.l2_bytes // (CACHE_SHARE * beside * tvm.DataType(nest.dtype).itemsize))
     for place in reversed(range(len(reduced))):
         extent = extent_of(sch.get(reduced[place]).extent)
         if not isinstance(extent, int):
