@@ -20,16 +20,13 @@ from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.algebra.reducer import Reducer
-from tvm_cascade.analysis.bindings import plainly_bound
+from tvm_cascade.analysis.bindings import is_laid_out, over_its_buffer, plainly_bound, rows_of
 from tvm_cascade.analysis.declared import undeclared
-from tvm_cascade.analysis.extent import as_index, extent_of
-from tvm_cascade.analysis.fills import filled_first
 from tvm_cascade.analysis.guards import without_predicates
-from tvm_cascade.analysis.layouts import is_laid_out, over_its_buffer, rows_of
-from tvm_cascade.analysis.memory import Memory
+from tvm_cascade.analysis.opaque import Memory
 from tvm_cascade.analysis.reducers import combiner_of, identity_of, split_reduction, starts_at_identity
-from tvm_cascade.analysis.scratch import Scratch
-from tvm_cascade.analysis.starts import started
+from tvm_cascade.analysis.scratch import Scratch, carried
+from tvm_cascade.analysis.starts import filled_first, started
 from tvm_cascade.analysis.statements import (
     DETECT_ACCESS,
     Uses,
@@ -42,8 +39,18 @@ from tvm_cascade.analysis.statements import (
     why_not_plain,
     with_block,
 )
-from tvm_cascade.analysis.tir import DATA_PARALLEL, REDUCTION, dtype_of, loads_of, reads_buffer, same, substitute, uses
-from tvm_cascade.analysis.unread import carried
+from tvm_cascade.analysis.tir import (
+    DATA_PARALLEL,
+    REDUCTION,
+    as_index,
+    dtype_of,
+    extent_of,
+    loads_of,
+    reads_buffer,
+    same,
+    substitute,
+    uses,
+)
 from tvm_cascade.analysis.update import Update, single_store, split_update
 
 

@@ -15,9 +15,8 @@ import tvm_ffi
 from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.extent import extent_of, same_extent
 from tvm_cascade.analysis.statements import hands_over, is_serial, mentions, replaced
-from tvm_cascade.analysis.tir import DATA_PARALLEL, dtype_of, substitute, uses, variables_of
+from tvm_cascade.analysis.tir import DATA_PARALLEL, dtype_of, extent_of, same_extent, substitute, uses, variables_of
 
 
 def undeclared(statements: Sequence[tirx.Stmt]) -> tuple[list[tirx.Stmt], list[tirx.Var]]:

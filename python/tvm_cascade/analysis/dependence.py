@@ -13,8 +13,7 @@ import tvm_ffi
 from tvm import ir, s_tir, sym, tirx
 from tvm.sym.iter_affine_map import IterMapLevel, detect_iter_map
 
-from tvm_cascade.analysis.extent import extent_of
-from tvm_cascade.analysis.tir import DATA_PARALLEL, loads_of, same, uses
+from tvm_cascade.analysis.tir import DATA_PARALLEL, extent_of, loads_of, same, uses
 
 __all__ = ["independent"]
 

@@ -19,16 +19,31 @@ from tvm_cascade.algebra.cascade import LENGTH, Cascade, Reduction, unlike
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.reducer import MAX, MIN, PROD, SUM
 from tvm_cascade.algebra.verdict import Reason, Refusal
-from tvm_cascade.analysis.axis import Shared, matching_axis, reads_once, shared_tensor
 from tvm_cascade.analysis.expression import AtomTable, ElementReader, NotExpressible
-from tvm_cascade.analysis.extent import Extent, more_than_one, same_extent
-from tvm_cascade.analysis.frame import Frame, FrameBuilder
+from tvm_cascade.analysis.frame import (
+    Frame,
+    FrameBuilder,
+    InlinedReduction,
+    Shared,
+    matching_axis,
+    reads_once,
+    shared_tensor,
+    variants_of,
+)
 from tvm_cascade.analysis.inline import inliner_of, plain_indices
 from tvm_cascade.analysis.meaning import meaning_of
 from tvm_cascade.analysis.order import crossed
 from tvm_cascade.analysis.program import Program, Stage
-from tvm_cascade.analysis.tir import dtype_of, loads_of, reads_buffer, substitute, uses
-from tvm_cascade.analysis.variants import InlinedReduction, variants_of
+from tvm_cascade.analysis.tir import (
+    Extent,
+    dtype_of,
+    loads_of,
+    more_than_one,
+    reads_buffer,
+    same_extent,
+    substitute,
+    uses,
+)
 from tvm_cascade.obligations.derive import RESCALABLE_CASTS, remembered
 from tvm_cascade.symbolic.masks import choice
 

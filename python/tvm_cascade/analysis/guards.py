@@ -20,7 +20,6 @@ from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.algebra.reducer import SUM
-from tvm_cascade.analysis.extent import extent_of
 from tvm_cascade.analysis.reducers import identity_of
 from tvm_cascade.analysis.statements import (
     loops_of,
@@ -29,7 +28,7 @@ from tvm_cascade.analysis.statements import (
     replaced,
     with_block,
 )
-from tvm_cascade.analysis.tir import REDUCTION, dtype_of, reads_buffer, substitute, uses
+from tvm_cascade.analysis.tir import REDUCTION, dtype_of, extent_of, reads_buffer, substitute, uses
 from tvm_cascade.analysis.update import single_store
 
 

@@ -14,11 +14,9 @@ from itertools import chain
 from tvm import ir, tirx
 
 from tvm_cascade.algebra.verdict import Reason
-from tvm_cascade.analysis.extent import Extent, extent_of, same_extent
-from tvm_cascade.analysis.memory import Memory
-from tvm_cascade.analysis.opaque import Opaque
+from tvm_cascade.analysis.opaque import Memory, Opaque
 from tvm_cascade.analysis.program import Program, Stage
-from tvm_cascade.analysis.tir import loads_of
+from tvm_cascade.analysis.tir import Extent, extent_of, loads_of, same_extent
 
 Buffers = tuple[tirx.Var, ...]
 

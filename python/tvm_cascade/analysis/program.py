@@ -11,10 +11,9 @@ from functools import cached_property
 from tvm import ir, s_tir, tirx
 
 from tvm_cascade.algebra.reducer import Reducer
-from tvm_cascade.analysis.extent import Extent, extent_of
 from tvm_cascade.analysis.opaque import Opaque
 from tvm_cascade.analysis.statements import statements_of
-from tvm_cascade.analysis.tir import loads_of
+from tvm_cascade.analysis.tir import Extent, extent_of, loads_of
 
 RECENT_PROGRAMS = 64
 """Programs of which is remembered what was found out: plans of one function read it again and again."""

@@ -8,6 +8,7 @@ outside the loop reads t. Then no iteration reads what another one wrote, and th
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,9 +17,19 @@ import tvm_ffi
 from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.extent import Extent, extent_of, same_extent
-from tvm_cascade.analysis.statements import mentions, realized_block, replaced, uses_of
-from tvm_cascade.analysis.tir import DATA_PARALLEL, REDUCTION, dtype_of, same, substitute, uses
+from tvm_cascade.algebra.verdict import Reason
+from tvm_cascade.analysis.statements import is_serial, mentions, realized_block, replaced, uses_of
+from tvm_cascade.analysis.tir import (
+    DATA_PARALLEL,
+    REDUCTION,
+    Extent,
+    dtype_of,
+    extent_of,
+    same,
+    same_extent,
+    substitute,
+    uses,
+)
 
 Indices = tuple[ir.Expr, ...]
 
@@ -253,3 +264,57 @@ def _at(code: tirx.Stmt | ir.Expr, pairs: list[tuple[tirx.Var, tirx.Var]], first
         return one if new is None else tirx.BufferStore(new, one.value, [first, *one.indices])
 
     return tvm_ffi.structural_map(code, [(ir.TensorLoad, load), (tirx.BufferStore, store)])
+
+
+# Why a nest is not one block in loops: scheduled, a call, plain stores, or a loop-carried dependence.
+
+
+def why_several(nest: tirx.Stmt) -> Reason:
+    """Why a nest around anything else than one block cannot be read."""
+    loops: list[tirx.For] = []
+    calls: list[tirx.Evaluate] = []
+    tvm_ffi.structural_walk(nest, [(tirx.For, loops.append), (tirx.Evaluate, calls.append)])
+    if calls:
+        return Reason("extern", f"{calls[0].value}"[:200])
+    if not all(map(is_serial, loops)):
+        return Reason("scheduled", "a loop is parallel, vectorised, unrolled, bound or annotated")
+    leaves = leaves_of(nest)
+    if leaves is None:
+        return _other_statement(nest)
+    for loop in loops:
+        inside = [leaf.realize for leaf in leaves if any(own.same_as(loop) for own in leaf.loops)]
+        if buffers := carried(inside, loop.loop_var):
+            names, shared = ", ".join(r.block.name_hint for r in inside), ", ".join(b.name for b in buffers)
+            return Reason("carried", f"loop {loop.loop_var.name} over blocks {names}, which share {shared}")
+    return Reason("opaque_block", "a loop holds several blocks")
+
+
+def _other_statement(nest: tirx.Stmt) -> Reason:
+    """The reason for a nest that holds a statement which is no loop and no block."""
+    pending = [nest]
+    while pending:
+        one = pending.pop(0)
+        if isinstance(one, tirx.BufferStore):
+            return Reason("tirx", f"a loop stores into {one.buffer.name} outside of any block")
+        if isinstance(one, tirx.For):
+            pending.append(one.body)
+        elif isinstance(one, tirx.SeqStmt):
+            pending += list(one.seq)
+        elif not isinstance(one, s_tir.SBlockRealize):
+            return Reason("opaque_block", f"a nest holds {type(one).__name__}")
+    return Reason("opaque_block", "a block holds blocks, or matches or allocates buffers")
+
+
+def carried(parts: Sequence[tirx.Stmt], loop: tirx.Var) -> list[tirx.Var]:
+    """Buffers that carry values between iterations: one part writes what others access at another index."""
+    used = [uses_of(part) for part in parts]
+    found: list[tirx.Var] = []
+    for (loads, stores), (other_loads, other_stores) in itertools.permutations(used, 2):
+        for buffer, _ in stores:
+            both = [*stores, *loads, *other_loads, *other_stores]
+            touched = [at for b, at in (*other_loads, *other_stores) if b.same_as(buffer)]
+            own = [at for b, at in both if b.same_as(buffer)]
+            slab = any(all(at[k].same_as(loop) for at in own) for k in range(len(own[0])))
+            if touched and not slab and not any(buffer.same_as(known) for known in found):
+                found.append(buffer)
+    return found

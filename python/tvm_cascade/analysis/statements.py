@@ -10,9 +10,8 @@ from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.algebra.verdict import Reason
-from tvm_cascade.analysis.extent import extent_of, same_extent
-from tvm_cascade.analysis.memory import taken
-from tvm_cascade.analysis.tir import DATA_PARALLEL, REDUCTION, substitute, uses
+from tvm_cascade.analysis.opaque import taken
+from tvm_cascade.analysis.tir import DATA_PARALLEL, REDUCTION, extent_of, same_extent, substitute, uses
 
 DETECT_ACCESS = "tirx.script_parsing_detect_access"
 """Annotation of blocks whose access regions TVM's own script completion fills in."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
 
 import tvm
 import tvm_ffi
-from tvm import ir, tirx
+from tvm import ir, sym, tirx
 from tvm.ir import prim
-
-from tvm_cascade.analysis.extent import Extent, as_index
 
 DATA_PARALLEL, REDUCTION = tirx.IterVar.DataPar, tirx.IterVar.CommReduce
 
@@ -99,3 +98,51 @@ def simplify_index(expression: ir.Expr, extents: dict[tirx.Var, Extent]) -> ir.E
         last = as_index(max(extent, 2) if isinstance(extent, int) else extent, dtype_of(var))
         analyzer.bind(var, ir.Range(tirx.const(0, dtype_of(var)), last))
     return analyzer.simplify(expression)
+
+
+# Extents as integers where they are static, as integer expressions in shape variables elsewhere.
+
+
+Extent: TypeAlias = int | ir.Expr
+
+
+def extent_of(expression: ir.Expr | int) -> Extent:
+    """A number for a constant, the expression itself otherwise."""
+    return int(expression) if isinstance(expression, (int, prim.IntImm)) else expression
+
+
+def same_extent(left: Extent, right: Extent) -> bool:
+    """Whether two extents are equal whatever the shape variables are."""
+    if isinstance(left, int) or isinstance(right, int):
+        return isinstance(left, int) and isinstance(right, int) and left == right
+    return bool(tvm_ffi.structural_equal(left, right)) or bool(sym.Analyzer().can_prove_equal(left, right))
+
+
+def as_index(extent: Extent, dtype: str) -> ir.Expr:
+    """An extent as an expression of a dtype."""
+    if isinstance(extent, int):
+        return tirx.const(extent, dtype)
+    return extent if str(extent.ty.dtype) == dtype else extent.astype(dtype)
+
+
+def ceil_div(extent: Extent, by: int) -> Extent:
+    """How many parts of a size cover an extent."""
+    if isinstance(extent, int):
+        return -(-extent // by)
+    return extent if by == 1 else sym.Analyzer().simplify(tirx.floordiv(extent + (by - 1), by))
+
+
+def product(extents: Iterable[Extent]) -> Extent:
+    """The product of extents; 1 of none."""
+    number, rest = 1, None
+    for extent in extents:
+        if isinstance(extent, int):
+            number *= extent
+        else:
+            rest = extent if rest is None else rest * extent
+    return number if rest is None else rest if number == 1 else rest * number
+
+
+def more_than_one(extent: Extent) -> bool:
+    """Whether an extent may be more than 1."""
+    return not isinstance(extent, int) or extent > 1

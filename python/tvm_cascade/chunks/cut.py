@@ -18,11 +18,20 @@ import tvm_ffi
 from tvm import ir, tirx
 
 from tvm_cascade.analysis.expression import AtomTable
-from tvm_cascade.analysis.extent import Extent, as_index, extent_of, same_extent
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.inline import inliner_of, plain_indices, simplify_conditions
 from tvm_cascade.analysis.program import Program, Stage
-from tvm_cascade.analysis.tir import dtype_of, loads_of, simplify_index, substitute, uses
+from tvm_cascade.analysis.tir import (
+    Extent,
+    as_index,
+    dtype_of,
+    extent_of,
+    loads_of,
+    same_extent,
+    simplify_index,
+    substitute,
+    uses,
+)
 from tvm_cascade.errors import SplitError
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from tvm_cascade.algebra.verdict import Reason, Verdict
 from tvm_cascade.analysis.extract import Group, Reductions
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program
-from tvm_cascade.chunks.functions import buffers_read
+from tvm_cascade.chunks.partial import buffers_read
 from tvm_cascade.errors import InputError, SplitError
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.assemble import live_stages

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from tvm import ir, tirx
 
-from tvm_cascade.analysis.extent import Extent, as_index
+from tvm_cascade.analysis.tir import Extent, as_index
 from tvm_cascade.chunks.state import COUNTS, State
 from tvm_cascade.transform.nest import Values, load
 from tvm_cascade.transform.scope import Slot, Slots

@@ -12,12 +12,12 @@ from tvm import tirx
 from tvm_cascade.algebra.cascade import COUNT, LENGTH, unlike
 from tvm_cascade.algebra.fold import Component
 from tvm_cascade.algebra.gauge import Move as Rule
-from tvm_cascade.analysis.extent import Extent, as_index
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.reducers import identity_of
+from tvm_cascade.analysis.tir import Extent, as_index
 from tvm_cascade.steps.program import Move, Scale, StepProgram, program_of
 from tvm_cascade.symbolic.printing import formula
-from tvm_cascade.transform.dims import Dims
+from tvm_cascade.transform.elements import Dims
 from tvm_cascade.transform.scope import component_dtype, reference_dtype
 
 COUNTS = "int32"

@@ -11,9 +11,9 @@ from typing import Any
 from tvm import tirx
 
 from tvm_cascade.algebra.verdict import Verdict
-from tvm_cascade.analysis.extent import product
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.program import is_static
+from tvm_cascade.analysis.tir import product
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.driver.backend import Goal, Lowered, as_it_is
 from tvm_cascade.driver.cpu_lengths import LengthCosts

@@ -13,12 +13,11 @@ from functools import cached_property, lru_cache
 from tvm import tirx
 
 from tvm_cascade.algebra.verdict import Verdict
-from tvm_cascade.analysis.extent import more_than_one
 from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.inline import Inliner, inliner_of
 from tvm_cascade.analysis.order import access_of, among, shared
 from tvm_cascade.analysis.program import Program, Stage
-from tvm_cascade.analysis.tir import loads_of, uses
+from tvm_cascade.analysis.tir import loads_of, more_than_one, uses
 from tvm_cascade.plan.parts import Position
 from tvm_cascade.tile.factors import find_factors
 from tvm_cascade.transform.fuse_function import Outcome

@@ -16,12 +16,11 @@ from tvm import ir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.expression import widens
-from tvm_cascade.analysis.extent import as_index, more_than_one
 from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program, Stage
 from tvm_cascade.analysis.statements import replaced, statements_of, with_block
-from tvm_cascade.analysis.tir import dtype_of, substitute, uses, variables_of
+from tvm_cascade.analysis.tir import as_index, dtype_of, more_than_one, substitute, uses, variables_of
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.plan.parts import map_nest, with_nests
 from tvm_cascade.tile.factors import find_factors

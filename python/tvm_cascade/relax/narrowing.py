@@ -14,9 +14,8 @@ import tvm_ffi
 from tvm import ir, s_tir, sym, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.extent import extent_of
 from tvm_cascade.analysis.statements import realized_block, replaced, with_block
-from tvm_cascade.analysis.tir import uses
+from tvm_cascade.analysis.tir import extent_of, uses
 from tvm_cascade.schedule.nests import BlockPlan, plan_alone
 from tvm_cascade.schedule.padding import longer_iter, longer_loops, nests_of, reading_at, with_nests
 

@@ -16,9 +16,8 @@ import tvm_ffi
 from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.extent import extent_of
 from tvm_cascade.analysis.statements import loops_of
-from tvm_cascade.analysis.tir import dtype_of, same, substitute, uses
+from tvm_cascade.analysis.tir import dtype_of, extent_of, same, substitute, uses
 from tvm_cascade.schedule.stack import allocating
 
 __all__ = ["BLOCK", "blocked_sums"]

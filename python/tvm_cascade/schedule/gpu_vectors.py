@@ -26,9 +26,8 @@ from tvm import ir, s_tir, sym, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.expression import operands_of, selection_of, with_operands
-from tvm_cascade.analysis.extent import extent_of, product
 from tvm_cascade.analysis.statements import DETECT_ACCESS, statements_of
-from tvm_cascade.analysis.tir import DATA_PARALLEL, dtype_of, loads_of, same, substitute, uses
+from tvm_cascade.analysis.tir import DATA_PARALLEL, dtype_of, extent_of, loads_of, product, same, substitute, uses
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.schedule.nests import BlockPlan, LoopNest, nests_in, plan_nest
 from tvm_cascade.transform.nest import ROLE, sequence

@@ -19,10 +19,9 @@ from tvm.ir import prim
 from tvm.s_tir.schedule.schedule import ScheduleError
 
 from tvm_cascade.analysis.expression import selection_of
-from tvm_cascade.analysis.extent import Extent, product, same_extent
-from tvm_cascade.analysis.tir import dtype_of, same
+from tvm_cascade.analysis.tir import Extent, dtype_of, product, same, same_extent
 from tvm_cascade.schedule.nests import Access, BlockPlan, plan_nest, read_nests
-from tvm_cascade.schedule.private_copy import private_copy
+from tvm_cascade.schedule.stack import private_copy
 from tvm_cascade.transform.nest import OPAQUE
 
 __all__ = ["inline_maps"]

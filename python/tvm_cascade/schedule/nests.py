@@ -14,8 +14,7 @@ from tvm import ir, s_tir, sym, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.dependence import independent
-from tvm_cascade.analysis.extent import Extent, extent_of, product
-from tvm_cascade.analysis.tir import loads_of, substitute
+from tvm_cascade.analysis.tir import Extent, extent_of, loads_of, product, substitute
 from tvm_cascade.transform.nest import OPAQUE, ROLE
 
 

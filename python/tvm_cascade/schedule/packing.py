@@ -13,8 +13,7 @@ import tvm_ffi
 from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.extent import Extent, extent_of, product
-from tvm_cascade.analysis.tir import dtype_of, substitute, uses
+from tvm_cascade.analysis.tir import Extent, dtype_of, extent_of, product, substitute, uses
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.nest_schedule import Block, Loop, Nest, known_divisor, power_of_two_divisor
 from tvm_cascade.schedule.nests import Access

@@ -14,10 +14,9 @@ import tvm_ffi
 from tvm import ir, s_tir, sym, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.extent import Extent, as_index, extent_of
 from tvm_cascade.analysis.reducers import split_reduction
 from tvm_cascade.analysis.statements import DETECT_ACCESS
-from tvm_cascade.analysis.tir import dtype_of, loads_of, same, uses
+from tvm_cascade.analysis.tir import Extent, as_index, dtype_of, extent_of, loads_of, same, uses
 from tvm_cascade.schedule.roles import OPERAND
 from tvm_cascade.transform.dead_tiles import greatest
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, store

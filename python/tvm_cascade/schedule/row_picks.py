@@ -14,13 +14,12 @@ from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.algebra.reducer import SUM
-from tvm_cascade.analysis.extent import Extent
 from tvm_cascade.analysis.reducers import split_reduction, starts_at_identity
 from tvm_cascade.analysis.statements import realized_block
-from tvm_cascade.analysis.tir import dtype_of, loads_of, uses
+from tvm_cascade.analysis.tir import Extent, dtype_of, loads_of, uses
 from tvm_cascade.schedule.nests import BlockPlan, nests_in, plan_nest
 from tvm_cascade.schedule.padding import nests_of
-from tvm_cascade.schedule.private_copy import private_copy
+from tvm_cascade.schedule.stack import private_copy
 from tvm_cascade.transform.nest import ROLE
 
 __all__ = ["RUNS", "Picking", "picking_product", "with_runs_marked"]

@@ -19,9 +19,8 @@ from functools import partial
 import tvm
 from tvm import ir, s_tir, tirx
 
-from tvm_cascade.analysis.extent import as_index
 from tvm_cascade.analysis.statements import DETECT_ACCESS
-from tvm_cascade.analysis.tir import dtype_of, substitute, uses
+from tvm_cascade.analysis.tir import as_index, dtype_of, substitute, uses
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.microkernel import CACHE_SHARE, register_tile
 from tvm_cascade.schedule.padding import nests_of, with_nests

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tvm_cascade.analysis.extent import Extent
+from tvm_cascade.analysis.tir import Extent
 
 SERIAL = "serial, as no order of its iterations is known to be free"
 PANELS = "a copy in panels"

@@ -15,9 +15,8 @@ from functools import partial
 import tvm_ffi
 from tvm import s_tir, sym, tirx
 
-from tvm_cascade.analysis.extent import Extent, ceil_div, extent_of
 from tvm_cascade.analysis.statements import block_names, replaced
-from tvm_cascade.analysis.tir import dtype_of
+from tvm_cascade.analysis.tir import Extent, ceil_div, dtype_of, extent_of
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.microkernel import (
     MOST_ROWS,

@@ -16,9 +16,8 @@ import tvm_ffi
 from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.extent import Extent, as_index, more_than_one, same_extent
 from tvm_cascade.analysis.statements import replaced
-from tvm_cascade.analysis.tir import dtype_of, loads_of, same, substitute
+from tvm_cascade.analysis.tir import Extent, as_index, dtype_of, loads_of, more_than_one, same, same_extent, substitute
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.microkernel import find_contraction
 from tvm_cascade.schedule.nests import BlockPlan, read_nests

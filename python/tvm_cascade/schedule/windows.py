@@ -23,8 +23,7 @@ import tvm_ffi
 from tvm import ir, sym, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.extent import Extent, as_index
-from tvm_cascade.analysis.tir import dtype_of, loads_of, substitute, uses, variables_of
+from tvm_cascade.analysis.tir import Extent, as_index, dtype_of, loads_of, substitute, uses, variables_of
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.microkernel import LATENCY_CYCLES, row_block, tile_cycles
 from tvm_cascade.schedule.nests import Access, BlockPlan, LoopNest, nests_in, plan_nest, read_nests

@@ -20,10 +20,9 @@ from tvm import ir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.expression import function_name
-from tvm_cascade.analysis.extent import Extent
 from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.program import RECENT_PROGRAMS, Program, Stage
-from tvm_cascade.analysis.tir import dtype_of, loads_of, variables_of
+from tvm_cascade.analysis.tir import Extent, dtype_of, loads_of, variables_of
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.factors import find_factors
 

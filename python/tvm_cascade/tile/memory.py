@@ -12,8 +12,8 @@ import numpy as np
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.analysis.extent import as_index, extent_of, product
 from tvm_cascade.analysis.frame import lookup
+from tvm_cascade.analysis.tir import as_index, extent_of, product
 from tvm_cascade.tile.emit import bind, branches, in_register, named, parameter, put, registers, when
 from tvm_cascade.tile.fragment import placed
 from tvm_cascade.transform.printer import cast

@@ -11,13 +11,25 @@ import tvm_ffi
 from tvm import ir, sym, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.extent import Extent, as_index, extent_of, more_than_one, same_extent
 from tvm_cascade.analysis.extract import Group, Member
 from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.inline import inliner_of, plain_indices
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program, Stage
-from tvm_cascade.analysis.tir import dtype_of, loads_of, same, simplify_index, substitute, uses, variables_of
+from tvm_cascade.analysis.tir import (
+    Extent,
+    as_index,
+    dtype_of,
+    extent_of,
+    loads_of,
+    more_than_one,
+    same,
+    same_extent,
+    simplify_index,
+    substitute,
+    uses,
+    variables_of,
+)
 from tvm_cascade.tile.operand import Unfit, read_once
 from tvm_cascade.tile.reshape import inverted
 from tvm_cascade.transform.printer import cast

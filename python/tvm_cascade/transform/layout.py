@@ -13,19 +13,15 @@ import tvm_ffi
 from tvm import tirx
 
 from tvm_cascade.algebra.fold import Component
-from tvm_cascade.analysis.extent import extent_of
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program
-from tvm_cascade.analysis.tir import dtype_of, loads_of
+from tvm_cascade.analysis.tir import dtype_of, extent_of, loads_of
 from tvm_cascade.devices.device import Device
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.transform.dead_tiles import DeadPositions, dead_positions
-from tvm_cascade.transform.dims import Dims
-from tvm_cascade.transform.elements import COSTLY, ElementPlan, plan_elements
-from tvm_cascade.transform.factors import contractions_apart
-from tvm_cascade.transform.live_share import LiveTiles, live_tiles_of
+from tvm_cascade.transform.dead_tiles import DeadPositions, LiveTiles, dead_positions, live_tiles_of
+from tvm_cascade.transform.elements import COSTLY, Dims, ElementPlan, contractions_apart, plan_elements
 from tvm_cascade.transform.nest_cost import distinct, size_of
 from tvm_cascade.transform.producers import Producer, find_producers
 from tvm_cascade.transform.scope import component_dtype

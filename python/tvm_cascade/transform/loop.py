@@ -23,9 +23,8 @@ from tvm import ir, tirx
 from tvm_cascade.algebra.cascade import COUNT, LENGTH
 from tvm_cascade.algebra.fold import Component
 from tvm_cascade.algebra.reducer import EXTREMES, Reducer
-from tvm_cascade.analysis.extent import Extent, more_than_one
 from tvm_cascade.analysis.reducers import combiner_of, identity_of
-from tvm_cascade.analysis.tir import loads_of, substitute, uses
+from tvm_cascade.analysis.tir import Extent, loads_of, more_than_one, substitute, uses
 from tvm_cascade.steps.move import departure, destination, displacement
 from tvm_cascade.steps.program import Combine, Element, Move, Reduce, Scale, Step, StepProgram, Tuple
 from tvm_cascade.transform.dead_tiles import LIVE, UNSETTLED, DeadPositions, greatest, unsettled

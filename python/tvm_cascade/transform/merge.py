@@ -9,9 +9,8 @@ import sympy as sp
 from tvm import ir, tirx
 
 from tvm_cascade.algebra.cascade import COUNT, LENGTH
-from tvm_cascade.analysis.extent import same_extent
 from tvm_cascade.analysis.reducers import combiner_of, identity_of
-from tvm_cascade.analysis.tir import dtype_of
+from tvm_cascade.analysis.tir import dtype_of, same_extent
 from tvm_cascade.steps.move import destination, displacement, may_stay
 from tvm_cascade.steps.program import Move, Scale, Shift, StepProgram, Tuple
 from tvm_cascade.transform.loop import as_number, with_length

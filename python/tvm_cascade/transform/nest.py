@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 import tvm_ffi
 from tvm import ir, s_tir, tirx
 
-from tvm_cascade.analysis.extent import Extent, as_index
 from tvm_cascade.analysis.statements import DETECT_ACCESS
-from tvm_cascade.analysis.tir import dtype_of, substitute
+from tvm_cascade.analysis.tir import Extent, as_index, dtype_of, substitute
 
 ROLE = "tvm_cascade.role"
 """Block annotation: one of `TILE_ROLES` or `CARRYING_ROLES` in a fused loop; else merge, finish, or what follows."""

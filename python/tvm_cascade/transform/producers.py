@@ -6,12 +6,11 @@ from dataclasses import dataclass
 
 from tvm import ir, tirx
 
-from tvm_cascade.analysis.extent import same_extent
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.inline import inliner_of, plain_indices
 from tvm_cascade.analysis.program import Program, Stage
-from tvm_cascade.analysis.tir import loads_of, uses
+from tvm_cascade.analysis.tir import loads_of, same_extent, uses
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,10 @@ from tvm import ir, tirx
 
 from tvm_cascade.algebra.facts.weight import Offsets, offsets_of
 from tvm_cascade.algebra.fold import Component
-from tvm_cascade.analysis.extent import Extent, as_index
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.frame import lookup
-from tvm_cascade.analysis.tir import dtype_of, substitute
-from tvm_cascade.transform.dims import Dims
+from tvm_cascade.analysis.tir import Extent, as_index, dtype_of, substitute
+from tvm_cascade.transform.elements import Dims
 from tvm_cascade.transform.nest import Iter, Values, load
 from tvm_cascade.transform.printer import Printer, eager_selects
 from tvm_cascade.transform.tiling import INSIDE, SEGMENT, TILE, Tiling

@@ -17,11 +17,10 @@ from tvm import ir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.expression import Atom
-from tvm_cascade.analysis.extent import Extent, more_than_one
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.order import among
-from tvm_cascade.analysis.tir import dtype_of, same, simplify_index, substitute, uses
+from tvm_cascade.analysis.tir import Extent, dtype_of, more_than_one, same, simplify_index, substitute, uses
 from tvm_cascade.tile.output import Output
 from tvm_cascade.tile.product.fold import Sum
 

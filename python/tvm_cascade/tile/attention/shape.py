@@ -18,13 +18,12 @@ from tvm import ir, tirx
 
 from tvm_cascade.algebra.fold import Component, Fold
 from tvm_cascade.algebra.reducer import SUM
-from tvm_cascade.analysis.extent import Extent, more_than_one
-from tvm_cascade.analysis.extent import product as product_of
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program
-from tvm_cascade.analysis.tir import dtype_of, loads_of, uses, variables_of
+from tvm_cascade.analysis.tir import Extent, dtype_of, loads_of, more_than_one, uses, variables_of
+from tvm_cascade.analysis.tir import product as product_of
 from tvm_cascade.tile.attention.packed import Digit, PackedRows, digits_of, pack
 from tvm_cascade.tile.operand import (
     Operand,
@@ -42,8 +41,7 @@ from tvm_cascade.tile.output import Output
 from tvm_cascade.tile.product.fold import ProductFold, Sum, read_fold
 from tvm_cascade.tile.product.lines import Line, line_of, runs, runs_along
 from tvm_cascade.tile.product.matrix import stored
-from tvm_cascade.transform.dims import Dims
-from tvm_cascade.transform.factors import with_factors_apart
+from tvm_cascade.transform.elements import Dims, with_factors_apart
 
 FULL_ROWS = 64
 """Rows of one variable from which on it is not packed with others: those of an instruction of the tensor cores."""

@@ -28,11 +28,10 @@ from tvm import ir, tirx
 from tvm_cascade.algebra.fold import Component
 from tvm_cascade.algebra.reducer import SUM
 from tvm_cascade.analysis.expression import AtomTable, widens
-from tvm_cascade.analysis.extent import Extent
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program
-from tvm_cascade.analysis.tir import dtype_of, loads_of, same, substitute, variables_of
+from tvm_cascade.analysis.tir import Extent, dtype_of, loads_of, same, substitute, variables_of
 from tvm_cascade.symbolic.functions import Round
 from tvm_cascade.symbolic.rounding import FORMATS
 from tvm_cascade.tile.fragment import DTYPE, TilePrinter

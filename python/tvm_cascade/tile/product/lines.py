@@ -10,9 +10,8 @@ from dataclasses import dataclass
 
 from tvm import ir, tirx
 
-from tvm_cascade.analysis.extent import Extent, as_index, extent_of, product, same_extent
 from tvm_cascade.analysis.frame import lookup
-from tvm_cascade.analysis.tir import dtype_of, uses
+from tvm_cascade.analysis.tir import Extent, as_index, dtype_of, extent_of, product, same_extent, uses
 from tvm_cascade.tile.reshape import taken_apart
 
 

@@ -16,10 +16,19 @@ from functools import cached_property
 import sympy as sp
 from tvm import ir, tirx
 
-from tvm_cascade.analysis.extent import Extent, as_index, extent_of, more_than_one, product, same_extent
 from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.order import among
-from tvm_cascade.analysis.tir import dtype_of, loads_of, variables_of
+from tvm_cascade.analysis.tir import (
+    Extent,
+    as_index,
+    dtype_of,
+    extent_of,
+    loads_of,
+    more_than_one,
+    product,
+    same_extent,
+    variables_of,
+)
 from tvm_cascade.tile.memory import INDEX
 from tvm_cascade.tile.operand import COPY_ALIGNMENT, DIMENSIONS, MATRIX_DTYPES, Operand, Unfit
 from tvm_cascade.tile.output import Output, columns_beyond, member_at

@@ -21,9 +21,8 @@ from tvm import ir, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.analysis.extent import product
 from tvm_cascade.analysis.frame import lookup
-from tvm_cascade.analysis.tir import dtype_of, loads_of
+from tvm_cascade.analysis.tir import dtype_of, loads_of, product
 from tvm_cascade.tile.emit import bind, kernel_extent, named, put, shared_pool, sync_block, when
 from tvm_cascade.tile.memory import Tensors
 from tvm_cascade.tile.merge.block import ColumnStates, SharedStates, SharedValues, ThreadStates

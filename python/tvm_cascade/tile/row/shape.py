@@ -19,17 +19,16 @@ from tvm import ir, tirx
 
 from tvm_cascade.algebra.fold import Component, Fold
 from tvm_cascade.analysis.expression import Atom
-from tvm_cascade.analysis.extent import Extent, extent_of, more_than_one, product
 from tvm_cascade.analysis.extract import Group, Member
 from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.program import Program
-from tvm_cascade.analysis.tir import dtype_of, loads_of, uses, variables_of
+from tvm_cascade.analysis.tir import Extent, dtype_of, extent_of, loads_of, more_than_one, product, uses, variables_of
 from tvm_cascade.tile.memory import VECTOR_BYTES, itemsize
 from tvm_cascade.tile.operand import Unfit, read_once
 from tvm_cascade.tile.output import Output, member_at, read_outputs, reads_plainly
 from tvm_cascade.tile.product.lines import Line, line_of, runs
 from tvm_cascade.tile.row.linear import Access, read_lanes, streams_of
-from tvm_cascade.transform.dims import Dims
+from tvm_cascade.transform.elements import Dims
 from tvm_cascade.transform.guarding import Guarding, guarding, plan_of
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")

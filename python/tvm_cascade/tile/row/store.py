@@ -20,9 +20,8 @@ from tvm import ir, tirx
 from tvm.ir import prim
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.analysis.extent import product
 from tvm_cascade.analysis.frame import lookup
-from tvm_cascade.analysis.tir import dtype_of, uses
+from tvm_cascade.analysis.tir import dtype_of, product, uses
 from tvm_cascade.tile.emit import bind, kernel_extent, ptx, put, registers, when
 from tvm_cascade.tile.fragment import Symbols, TilePrinter
 from tvm_cascade.tile.memory import INDEX, Tensors, as_multiple, copy_vector

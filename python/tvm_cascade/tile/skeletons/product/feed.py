@@ -9,8 +9,8 @@ from typing import Any
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.analysis.extent import Extent, product
 from tvm_cascade.analysis.frame import lookup
+from tvm_cascade.analysis.tir import Extent, product
 from tvm_cascade.tile.emit import bind, digits, kernel_extent, put, registers, when
 from tvm_cascade.tile.hopper.barrier import Barriers, Ring
 from tvm_cascade.tile.product.matrix import MatrixProduct, Side

@@ -7,7 +7,7 @@ from typing import Any
 
 from tvm import ir, tirx
 
-from tvm_cascade.analysis.extent import Extent
+from tvm_cascade.analysis.tir import Extent
 from tvm_cascade.tile.emit import kernel_extent, named
 from tvm_cascade.tile.fragment import placed
 from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
