@@ -14,7 +14,6 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-import tvm
 import tvm_ffi
 from tvm import ir, s_tir, tirx
 from tvm.ir import prim
@@ -32,12 +31,16 @@ from tvm_cascade.analysis.statements import (
     Uses,
     block_names,
     is_serial,
+    loops_of,
     mentions,
     realized_block,
     renewed,
     replaced,
+    sequence,
+    statements_of,
     why_not_plain,
     with_block,
+    with_nests,
 )
 from tvm_cascade.analysis.tir import (
     DATA_PARALLEL,
@@ -47,6 +50,7 @@ from tvm_cascade.analysis.tir import (
     extent_of,
     loads_of,
     reads_buffer,
+    rebuilt,
     same,
     substitute,
     uses,
@@ -59,12 +63,11 @@ def canonical(func: tirx.PrimFunc) -> tirx.PrimFunc:
     body = func.body
     if not isinstance(body, s_tir.SBlockRealize):
         return func
-    root = body.block
-    statements = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
+    statements = statements_of(func)
     bare, temporaries = undeclared(statements)
     if any(Memory(one).owners for one in bare if isinstance(one, (tirx.DeclBuffer, tirx.Bind))):
         return func  # what follows compares the buffers that nests name
-    scratch = Scratch(bare, [*root.alloc_buffers, *temporaries])
+    scratch = Scratch(bare, [*body.block.alloc_buffers, *temporaries])
     apart = [plainly_bound(nest) for statement in bare for nest in _apart(statement, scratch)]
     single = without_predicates([nest for one in apart for nest in _split(one)], scratch.buffers)
     single = filled_first([started(nest) for nest in single])
@@ -73,14 +76,8 @@ def canonical(func: tirx.PrimFunc) -> tirx.PrimFunc:
     as_it_is = len(found) == len(statements) and all(a.same_as(b) for a, b in zip(found, statements, strict=True))
     if as_it_is or not found:
         return func
-    inner = tirx.SeqStmt(found) if len(found) > 1 else found[0]
-    buffers = [b for b in (*scratch.buffers, *step.buffers) if mentions(inner, b)]
-    notes = dict(root.annotations)
-    block = s_tir.SBlock(
-        root.iter_vars, [], [], root.name_hint, inner, root.init, buffers, root.match_buffers, annotations=notes
-    )
-    changed = func.with_body(s_tir.SBlockRealize(body.iter_values, body.predicate, block))
-    return tvm.get_global_func("script.Complete")(changed, [], True)
+    buffers = [b for b in (*scratch.buffers, *step.buffers) if mentions(sequence(found), b)]
+    return with_nests(func, found, buffers)
 
 
 def _reduces(nest: tirx.Stmt) -> bool:
@@ -106,8 +103,7 @@ def _named_apart(nests: list[tirx.Stmt]) -> list[tirx.Stmt]:
         seen.add(name)
         if name == block.name_hint:
             return block
-        fields = (block.iter_vars, block.reads, block.writes, name, block.body, block.init)
-        return s_tir.SBlock(*fields, block.alloc_buffers, block.match_buffers, dict(block.annotations))
+        return rebuilt(block, name_hint=name)
 
     return [tvm_ffi.structural_map(nest, (s_tir.SBlock, rename)) for nest in nests]
 
@@ -116,8 +112,7 @@ def _apart(statement: tirx.Stmt, scratch: Scratch) -> list[tirx.Stmt]:
     """A loop over several nests as a loop for each, where that is the same."""
     if not isinstance(statement, tirx.For):
         return [statement]
-    inner = list(statement.body.seq) if isinstance(statement.body, tirx.SeqStmt) else [statement.body]
-    parts = [part for one in inner for part in _apart(one, scratch)]
+    parts = [part for one in statements_of(statement.body) for part in _apart(one, scratch)]
     if len(parts) == 1 or not is_serial(statement) or any(realized_block(part) is None for part in parts):
         return [statement]
     if shared := carried(parts, statement.loop_var):
@@ -128,7 +123,7 @@ def _apart(statement: tirx.Stmt, scratch: Scratch) -> list[tirx.Stmt]:
     found = []
     for part in parts:
         var = tirx.Var(statement.loop_var.name, statement.loop_var.ty)
-        body = tvm_ffi.structural_map(part, (ir.Var, lambda v, var=var: var if v.same_as(statement.loop_var) else v))
+        body = substitute(part, {statement.loop_var: var})
         found.append(tirx.For(var, statement.min, statement.extent, statement.kind, body))
     return found
 
@@ -218,7 +213,7 @@ class _Canonical:
         return [with_block(nest, block, replaced(block, folded, init)), over_its_buffer(moved)]
 
     def _is_given(self, buffer: tirx.Var) -> bool:
-        return any(buffer.same_as(param) for param in self.params)
+        return buffer in {*self.params}
 
     def _given(self, own: ir.TensorLoad) -> tirx.BufferStore | None:
         """What a reduction without an init starts from: what the caller left there."""
@@ -241,7 +236,7 @@ def _split(nest: tirx.Stmt) -> list[tirx.Stmt]:
 
 def _one_store_each(block: s_tir.SBlock) -> list[s_tir.SBlock]:
     """A block for each store of several that do not read what the others write; none where they do."""
-    bodies, starts = (list(body.seq) if isinstance(body, tirx.SeqStmt) else [body] for body in (block.body, block.init))
+    bodies, starts = statements_of(block.body), statements_of(block.init)
     stores = [single_store(body) for body in bodies if not isinstance(body, tirx.Bind)]
     if len(stores) < 2 or len(stores) < len(bodies) or block.match_buffers or block.alloc_buffers:
         return []
@@ -274,7 +269,7 @@ def _apart_at_a_point(block: s_tir.SBlock, stores: Sequence[tirx.BufferStore]) -
     for store, used in itertools.permutations(zip(stores, touched, strict=True), 2):
         buffer, indices = store[0].buffer, list(store[0].indices)
         both = [list(at) for b, at in (*store[1], *used[1]) if b.same_as(buffer)]
-        own = all(any(var.same_as(index) for index in indices) for var in variables)
+        own = {*variables} <= {*indices}
         if any(b.same_as(buffer) for b, _ in used[1]) and not (own and all(same(at, indices) for at in both)):
             return False
     return True
@@ -291,10 +286,8 @@ def _like(buffer: tirx.Var, shape: Sequence[ir.Expr]) -> tirx.Var:
 
 def _after(nest: tirx.Stmt, block: s_tir.SBlock, store: tirx.BufferStore) -> tirx.Stmt:
     """A nest over the spatial part of another's domain, around a store, over fresh variables."""
-    loops, realize = [], nest
-    while isinstance(realize, tirx.For):
-        loops.append(realize)
-        realize = realize.body
+    loops = loops_of(nest)
+    realize = loops[-1].body if loops else nest
     spatial = [
         (iv, v) for iv, v in zip(block.iter_vars, realize.iter_values, strict=True) if iv.iter_type == DATA_PARALLEL
     ]

@@ -16,7 +16,19 @@ from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.statements import hands_over, is_serial, mentions, replaced
-from tvm_cascade.analysis.tir import DATA_PARALLEL, dtype_of, extent_of, same_extent, substitute, uses, variables_of
+from tvm_cascade.analysis.tir import (
+    DATA_PARALLEL,
+    bound_by,
+    dtype_of,
+    extent_of,
+    in_buffers,
+    rebuilt,
+    same_extent,
+    substitute,
+    uses,
+    variables_of,
+    within,
+)
 
 
 def undeclared(statements: Sequence[tirx.Stmt]) -> tuple[list[tirx.Stmt], list[tirx.Var]]:
@@ -51,9 +63,7 @@ def _opened(statement: tirx.Stmt, allocated: list[tirx.Var]) -> tirx.Stmt | None
         allocated += inside
         if body is None or body.same_as(statement.body):
             return None if body is None else statement
-        notes = dict(statement.annotations)
-        fields = (statement.loop_var, statement.min, statement.extent, statement.kind)
-        return tirx.For(*fields, body, statement.thread_binding, notes)
+        return rebuilt(statement, body=body)
     if isinstance(statement, s_tir.SBlockRealize) and _is_outer(statement):
         inside = list(statement.block.alloc_buffers)
         body = _opened(statement.block.body, inside)
@@ -69,7 +79,7 @@ def _taken_in(outer: s_tir.SBlockRealize, body: tirx.Stmt) -> tirx.Stmt | None:
 
     A block that is started anew for each position of an outer reduction is not the reduction over both.
     """
-    bound = dict(zip((iv.var for iv in outer.block.iter_vars), outer.iter_values, strict=True))
+    bound = bound_by(outer)
     reduced = [iv.var for iv in outer.block.iter_vars if iv.iter_type != DATA_PARALLEL]
     anew: list[s_tir.SBlock] = []
 
@@ -85,9 +95,7 @@ def _taken_in(outer: s_tir.SBlockRealize, body: tirx.Stmt) -> tirx.Stmt | None:
         taken = replaced(block, *inner, [*iters, *block.iter_vars])
         return s_tir.SBlockRealize(values, substitute(realize.predicate, bound), taken)
 
-    inside: list[s_tir.SBlock] = []
-    tvm_ffi.structural_walk(body, (s_tir.SBlock, inside.append))
-    if any(block.alloc_buffers or hands_over(block) for block in inside):
+    if any(block.alloc_buffers or hands_over(block) for block in within(body, s_tir.SBlock)):
         return None
     found = substitute(tvm_ffi.structural_map(body, (s_tir.SBlockRealize, take_in)), bound)
     return None if anew else found
@@ -126,8 +134,7 @@ def _without_views(block: s_tir.SBlock) -> s_tir.SBlock:
             body, init = through
     if len(left) == len(block.match_buffers):
         return block
-    fields = (block.iter_vars, block.reads, block.writes, block.name_hint, body, init)
-    return s_tir.SBlock(*fields, block.alloc_buffers, left, dict(block.annotations))
+    return rebuilt(block, body=body, init=init, match_buffers=left)
 
 
 def _layout_variables(buffer: tirx.Var) -> list[tirx.Var]:
@@ -156,10 +163,4 @@ def _through(view: s_tir.MatchBufferRegion, code: tirx.Stmt) -> tirx.Stmt:
         inner = [first + index for first, index in zip(firsts[leading:], indices, strict=True)]
         return [*firsts[:leading], *inner]
 
-    def load(one: ir.TensorLoad) -> ir.Expr:
-        return tirx.BufferLoad(source, at(one.indices)) if one.source.same_as(view.buffer) else one
-
-    def store(one: tirx.BufferStore) -> tirx.Stmt:
-        return tirx.BufferStore(source, one.value, at(one.indices)) if one.buffer.same_as(view.buffer) else one
-
-    return tvm_ffi.structural_map(code, [(ir.TensorLoad, load), (tirx.BufferStore, store)])
+    return in_buffers(code, {view.buffer: source}, at)

@@ -40,6 +40,7 @@ from tvm_cascade.analysis.tir import (
     same_extent,
     substitute,
     uses,
+    zero_of,
 )
 from tvm_cascade.analysis.update import single_store, split_update
 
@@ -54,11 +55,13 @@ def started(nest: tirx.Stmt) -> tirx.Stmt:
     if found is None:
         return nest
     init, body, reduced = found
-    iters = [
-        tirx.IterVar(iv.dom, iv.var, REDUCTION if any(iv.var.same_as(v) for v in reduced) else DATA_PARALLEL)
-        for iv in block.iter_vars
-    ]
-    return renewed(with_block(nest, block, replaced(block, body, init, iters)))
+    return renewed(with_block(nest, block, replaced(block, body, init, _reducing(block, reduced))))
+
+
+def _reducing(block: s_tir.SBlock, reduced: Sequence[tirx.Var]) -> list[tirx.IterVar]:
+    """The iterators of a block, some of which are reduced."""
+    kinds = {iv.var: REDUCTION if iv.var in {*reduced} else DATA_PARALLEL for iv in block.iter_vars}
+    return [tirx.IterVar(iv.dom, iv.var, kinds[iv.var]) for iv in block.iter_vars]
 
 
 Parts = tuple[tirx.Stmt, tirx.Stmt, list[tirx.Var]]
@@ -119,15 +122,15 @@ def _by_value(block: s_tir.SBlock) -> Parts | None:
 
 def _init(store: tirx.BufferStore, value: ir.Expr, reduced: list[tirx.Var]) -> tirx.BufferStore:
     """The store of a value at the first position."""
-    first = substitute(value, {var: tirx.const(0, dtype_of(var)) for var in reduced})
+    first = substitute(value, {var: zero_of(var) for var in reduced})
     return tirx.BufferStore(store.buffer, first, list(store.indices))
 
 
 def _reduced(block: s_tir.SBlock, store: tirx.BufferStore) -> list[tirx.Var]:
     """The variables that a store accumulates over: none of its indices uses them, and all others are indices."""
     over = [iv.var for iv in block.iter_vars if extent_of(iv.dom.extent) != 1]
-    rows = [var for var in over if any(var.same_as(index) for index in store.indices)]
-    reduced = [var for var in over if not any(var.same_as(row) for row in rows)]
+    rows = {*store.indices}
+    reduced = [var for var in over if var not in rows]
     return reduced if not any(uses(index, reduced) for index in store.indices) else []
 
 
@@ -141,10 +144,10 @@ def _is_first(condition: ir.Expr, reduced: list[tirx.Var]) -> bool:
             continue
         sides = [(one.a, one.b), (one.b, one.a)] if isinstance(one, prim.EQ) else []
         var = next((a for a, b in sides if isinstance(b, prim.IntImm) and int(b) == 0), None)
-        if var is None or not any(v.same_as(var) for v in reduced):
+        if var is None or var not in {*reduced}:
             return False
         at_zero.append(var)
-    return bool(reduced) and all(any(v.same_as(var) for var in at_zero) for v in reduced)
+    return bool(reduced) and {*reduced} <= {*at_zero}
 
 
 # Joins a block that initialises a buffer with the block that goes on to accumulate into it.
@@ -170,8 +173,8 @@ class _Store:
         """An index as a variable of the block or as a constant, which a variable over one position is too."""
         if isinstance(index, prim.IntImm):
             return int(index)
-        own = next((var for var in self.extents if var.same_as(index)), None)
-        return 0 if own is not None and self.extents[own] == 1 else own
+        extent = self.extents.get(index)
+        return None if extent is None else 0 if extent == 1 else index
 
     def over(self) -> list[tirx.Var]:
         """The block's variables over more than one position."""
@@ -217,14 +220,14 @@ def _store_of(nest: tirx.Stmt) -> _Store | None:
 def _stays(fill: _Store, between: Sequence[tirx.Stmt]) -> bool:
     """Whether a fill is a function of what no nest between writes."""
     read = [load.source for e in (fill.store.value, *fill.store.indices) for load in loads_of(e)]
-    if any(buffer.same_as(fill.store.buffer) for buffer in read):
+    if fill.store.buffer in {*read}:
         return False
     for nest in between:
         known = realized_block(nest)
         written = (
             [buffer for buffer, _ in uses_of(nest)[1]] if known is not None else [b for b in read if mentions(nest, b)]
         )
-        if any(buffer.same_as(other) for buffer in read for other in written):
+        if not {*read}.isdisjoint(written):
             return False
     return True
 
@@ -239,18 +242,14 @@ def _joined(fill: _Store, later: _Store) -> tirx.Stmt | None:
     if any(reads_buffer(e, later.store.buffer) for e in (update.element, *later.store.indices)):
         return None
     indices = list(later.store.indices)
-    rows = [var for var in later.over() if any(var.same_as(index) for index in indices)]
-    reduced = [var for var in later.over() if not any(var.same_as(row) for row in rows)]
+    reduced = [var for var in later.over() if var not in {*indices}]
     if not all(isinstance(extent, int) and extent > 0 for extent in map(later.extents.__getitem__, reduced)):
         return None
     if not reduced:
         value = combiner_of(update.reducer)(starts, update.element)
         body = replaced(later.block, tirx.BufferStore(later.store.buffer, value, indices), None)
         return renewed(with_block(later.nest, later.block, body))
-    iters = [
-        tirx.IterVar(iv.dom, iv.var, REDUCTION if any(iv.var.same_as(v) for v in reduced) else DATA_PARALLEL)
-        for iv in later.block.iter_vars
-    ]
+    iters = _reducing(later.block, reduced)
     init = tirx.BufferStore(later.store.buffer, starts, indices)
     return renewed(with_block(later.nest, later.block, replaced(later.block, later.block.body, init, iters)))
 
@@ -264,11 +263,10 @@ def _start_at(fill: _Store, later: _Store) -> ir.Expr | None:
             continue
         if not isinstance(one, ir.Var) or not isinstance(other, ir.Var) or dtype_of(one) != dtype_of(other):
             return None
-        taken = any(one.same_as(v) or other.same_as(w) for v, w in values.items())
-        if taken or not same_extent(fill.extents[one], later.extents[other]):
+        if one in values or other in {*values.values()} or not same_extent(fill.extents[one], later.extents[other]):
             return None
         values[one] = other
-    if any(not any(var.same_as(key) for key in values) for var in fill.over()):
+    if not {*fill.over()} <= values.keys():
         return None
-    values |= {var: tirx.const(0, dtype_of(var)) for var, extent in fill.extents.items() if extent == 1}
+    values |= {var: zero_of(var) for var, extent in fill.extents.items() if extent == 1}
     return substitute(fill.store.value, values)

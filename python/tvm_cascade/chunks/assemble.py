@@ -76,7 +76,7 @@ def _of_chunk(fold: SingleFold, state: State, part: Cut, nests: NestBuilder, suf
 def _inputs(fold: SingleFold, part: Cut, statements: Sequence[tirx.Stmt]) -> list[tirx.Var]:
     """The parameters that nests of a chunk read, or what stands for them there, in order."""
     loaded = buffers_read(statements)
-    return [b for b in map(part.stand_in, fold.program.params) if b is not None and among(b, loaded)]
+    return [b for b in map(part.replaced.get, fold.program.params) if b is not None and among(b, loaded)]
 
 
 def combine_function(fold: SingleFold, stacked: Stacked) -> tirx.PrimFunc:

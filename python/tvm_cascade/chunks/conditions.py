@@ -11,14 +11,13 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-import tvm_ffi
-from tvm import ir, sym, tirx
+from tvm import ir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.expression import selection_of
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Stage
-from tvm_cascade.analysis.tir import loads_of, uses
+from tvm_cascade.analysis.tir import analyzer_of, loads_of, uses, within
 from tvm_cascade.chunks.assemble import cut_into, joined_function
 from tvm_cascade.chunks.cut import Chunk, Cut, axis_that_is_cut
 from tvm_cascade.chunks.single_fold import SingleFold, single_fold
@@ -85,14 +84,7 @@ def _boundaries(whole: Cut) -> Iterator[int]:
 
 
 def _selections(expression: ir.Expr | tirx.Stmt) -> list[tuple[ir.Expr, ir.Expr, ir.Expr]]:
-    found: list[tuple[ir.Expr, ir.Expr, ir.Expr]] = []
-
-    def note(node: ir.Expr) -> None:
-        if (parts := selection_of(node)) is not None:
-            found.append(parts)
-
-    tvm_ffi.structural_walk(expression, [(prim.Select, note), (ir.Call, note)])
-    return found
+    return [parts for node in within(expression, prim.Select, ir.Call) if (parts := selection_of(node)) is not None]
 
 
 def _boundary(condition: ir.Expr, axis: tirx.Var) -> int | None:
@@ -175,9 +167,6 @@ def _runs(load: ir.TensorLoad, axis: tirx.Var) -> bool:
 
 def _places(load: ir.TensorLoad, rows: list[tirx.Var], stage: Stage) -> int:
     """How many values the indices of a load have as rows vary."""
-    analyzer = sym.Analyzer()
-    for var, extent in stage.extents.items():
-        if isinstance(extent, int):
-            analyzer.bind(var, ir.Range(0, extent))
+    analyzer = analyzer_of({var: extent for var, extent in stage.extents.items() if isinstance(extent, int)})
     bounds = [analyzer.const_int_bound(index) for index in load.indices if uses(index, rows)]
     return math.prod(bound.max_value - bound.min_value + 1 for bound in bounds)

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 
 import sympy as sp
 import tvm
-import tvm_ffi
 from tvm import ir, s_tir, tirx
 
 from tvm_cascade.algebra.cascade import COUNT, LENGTH
@@ -18,7 +17,8 @@ from tvm_cascade.algebra.reducer import EXTREMES
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program, Stage
 from tvm_cascade.analysis.reducers import combiner_of, identity_of
-from tvm_cascade.analysis.tir import Extent, as_index, dtype_of, loads_of, substitute, variables_of
+from tvm_cascade.analysis.statements import completed, sequence
+from tvm_cascade.analysis.tir import Extent, as_index, dtype_of, loads_of, substitute, variables_of, within
 from tvm_cascade.chunks.cut import Cut
 from tvm_cascade.chunks.sources import Segment
 from tvm_cascade.chunks.state import State
@@ -92,7 +92,7 @@ class PartialEmitter:
 
     def _producer(self, stage: Stage) -> None:
         reader = next(r for r in self.part.readers if r.stage is stage)
-        buffer = next(new for old, new in self.part.replaced.items() if old.same_as(stage.buffer))
+        buffer = self.part.replaced[stage.buffer]
         reducer, init = stage.reducer, stage.init
         assert reducer is not None and init is not None
         value = self.part.rewritten(reader.expression, reader.axis)
@@ -202,11 +202,7 @@ def _at(expression: ir.Expr, at: Values) -> ir.Expr:
 
 def buffers_read(statements: Sequence[tirx.Stmt]) -> list[tirx.Var]:
     """The buffers that nests load, each once."""
-    found: list[tirx.Var] = []
-    for source in (one.source for statement in statements for one in loads_of(statement)):
-        if not among(source, found):
-            found.append(source)
-    return found
+    return list(dict.fromkeys(one.source for statement in statements for one in loads_of(statement)))
 
 
 def build(
@@ -231,7 +227,7 @@ def build(
     """
     params = [*inputs, *outputs]
     inside = [b for b in allocated if not among(b, params)]
-    body = statements[0] if len(statements) == 1 else tirx.SeqStmt(list(statements))
+    body = sequence(statements)
     notes = dict(program.root.annotations)
     root = s_tir.SBlock([], [], [], program.root.name_hint, body, alloc_buffers=inside, annotations=notes)
     numbers = _undefined(body, [*params, *inside])
@@ -239,7 +235,7 @@ def build(
     attrs = tvm.ir.make_node("ir.DictAttrs", **{**kept, "global_symbol": name})
     signature = [*inputs, *numbers, *outputs]
     func = tirx.PrimFunc(signature, s_tir.SBlockRealize([], True, root), attrs=attrs)
-    func = tvm.get_global_func("script.Complete")(func, [], True)
+    func = completed(func)
     if not s_tir.analysis.verify_well_formed(func, assert_mode=False):
         raise RewriteError("a well-formed function", f"one that is not:\n{func.script()}", name)
     return func
@@ -249,23 +245,8 @@ def _undefined(body: tirx.Stmt, buffers: Sequence[tirx.Var]) -> list[tirx.Var]:
     """Numbers that the nests, or extents of what they allocate, read and no parameter's shape defines."""
     shapes = [extent for buffer in buffers if tirx.is_buffer_var(buffer) for extent in buffer.ty.shape]
     plain = [e for b in buffers if tirx.is_buffer_var(b) for e in b.ty.shape if isinstance(e, ir.Var)]
-    defined = [*buffers, *plain, *_bound(body)]
+    bound = [loop.loop_var for loop in within(body, tirx.For)]
+    bound += [one.var for one in within(body, tirx.IterVar, tirx.Bind)]
+    defined = {*buffers, *plain, *bound}
     read = [v for e in (*shapes, body) for v in variables_of(e)]
-    found: list[tirx.Var] = []
-    for var in read:
-        if not among(var, [*defined, *found]):
-            found.append(var)
-    return found
-
-
-def _bound(body: tirx.Stmt) -> list[tirx.Var]:
-    found: list[tirx.Var] = []
-    tvm_ffi.structural_walk(
-        body,
-        [
-            (tirx.For, lambda loop: found.append(loop.loop_var)),
-            (s_tir.SBlock, lambda block: found.extend(iv.var for iv in block.iter_vars)),
-            (tirx.Bind, lambda bound: found.append(bound.var)),
-        ],
-    )
-    return found
+    return [var for var in dict.fromkeys(read) if var not in defined]

@@ -14,10 +14,10 @@ import tvm_ffi
 from tvm import ir, s_tir, sym, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.statements import realized_block, replaced, with_block
+from tvm_cascade.analysis.statements import realized_block, replaced, statements_of, with_block, with_nests
 from tvm_cascade.analysis.tir import extent_of, uses
 from tvm_cascade.schedule.nests import BlockPlan, plan_alone
-from tvm_cascade.schedule.padding import longer_iter, longer_loops, nests_of, reading_at, with_nests
+from tvm_cascade.schedule.padding import longer_iter, longer_loops, reading_at
 
 __all__ = ["narrowed"]
 
@@ -41,7 +41,9 @@ def narrowed(func: tirx.PrimFunc) -> tirx.PrimFunc:
     ----------
     func : an unscheduled S-TIR function.
     """
-    if not isinstance(func.body, s_tir.SBlockRealize) or any(realized_block(nest) is None for nest in nests_of(func)):
+    if not isinstance(func.body, s_tir.SBlockRealize) or any(
+        realized_block(nest) is None for nest in statements_of(func)
+    ):
         return func
     while (part := _next(func)) is not None:
         func = _cut(func, part)
@@ -118,7 +120,7 @@ def _cut(func: tirx.PrimFunc, part: _Part) -> tirx.PrimFunc:
         return tirx.BufferStore(narrow, place.value, place.indices) if place.buffer.same_as(part.buffer) else place
 
     nests = []
-    for nest in nests_of(func):
+    for nest in statements_of(func):
         realize = realized_block(nest)
         assert realize is not None, "a plain nest"
         block = realize.block

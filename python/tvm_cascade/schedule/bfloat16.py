@@ -23,8 +23,8 @@ from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.expression import ARITHMETIC, RELATIONS, call_name, selection_of
-from tvm_cascade.analysis.tir import dtype_of, uses
-from tvm_cascade.schedule.stack import serial, within
+from tvm_cascade.analysis.tir import dtype_of, uses, within
+from tvm_cascade.schedule.stack import serial
 from tvm_cascade.symbolic.rounding import FORMATS, Format, round_to
 
 _BFLOAT16 = "bfloat16"

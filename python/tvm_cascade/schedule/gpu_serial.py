@@ -7,8 +7,10 @@ TVM's Schedule refuses to bind a loop around a block that it cannot classify, so
 
 from __future__ import annotations
 
-import tvm_ffi
 from tvm import ir, s_tir, tirx
+
+from tvm_cascade.analysis.statements import statements_of, with_root
+from tvm_cascade.analysis.tir import within
 
 __all__ = ["launch_serial"]
 
@@ -20,24 +22,18 @@ def launch_serial(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """
     if not isinstance(func.body, s_tir.SBlockRealize):
         return func
-    root = func.body.block
-    nests = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
+    nests = statements_of(func)
     if not all(isinstance(nest, (tirx.For, s_tir.SBlockRealize)) for nest in nests):
         return func
     launched = [nest if _is_bound(nest) else _launched(nest) for nest in nests]
     if all(new is old for new, old in zip(launched, nests, strict=True)):
         return func
-    body = launched[0] if len(launched) == 1 else tirx.SeqStmt(launched)
-    fields = (root.iter_vars, root.reads, root.writes, root.name_hint, body, root.init)
-    whole = s_tir.SBlock(*fields, root.alloc_buffers, root.match_buffers, root.annotations)
-    return func.with_body(s_tir.SBlockRealize([], True, whole))
+    return with_root(func, launched)
 
 
 def _is_bound(nest: tirx.Stmt) -> bool:
-    loops, notes = list[tirx.For](), list[tirx.AttrStmt]()
-    tvm_ffi.structural_walk(nest, [(tirx.For, loops.append), (tirx.AttrStmt, notes.append)])
-    launches = any(note.attr_key == "thread_extent" for note in notes)  # as TVM's own sorting says it
-    return launches or any(loop.thread_binding is not None for loop in loops)
+    launches = any(note.attr_key == "thread_extent" for note in within(nest, tirx.AttrStmt))  # as TVM's sorting says it
+    return launches or any(loop.thread_binding is not None for loop in within(nest, tirx.For))
 
 
 def _launched(nest: tirx.Stmt) -> tirx.Stmt:

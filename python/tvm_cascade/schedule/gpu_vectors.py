@@ -26,11 +26,11 @@ from tvm import ir, s_tir, sym, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.expression import operands_of, selection_of, with_operands
-from tvm_cascade.analysis.statements import DETECT_ACCESS, statements_of
+from tvm_cascade.analysis.statements import DETECT_ACCESS, completed, statements_of, with_root
 from tvm_cascade.analysis.tir import DATA_PARALLEL, dtype_of, extent_of, loads_of, product, same, substitute, uses
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.schedule.nests import BlockPlan, LoopNest, nests_in, plan_nest
-from tvm_cascade.transform.nest import ROLE, sequence
+from tvm_cascade.transform.nest import ROLE
 
 __all__ = ["VECTORS", "with_vectors"]
 
@@ -51,15 +51,11 @@ def with_vectors(func: tirx.PrimFunc, gpu: Gpu) -> tirx.PrimFunc:
     func : of plain nests and fused loops, not scheduled yet; it is not modified.
     gpu : a map of fewer vectors than its threads in flight has shorter ones, or none.
     """
-    root = func.body.block
-    nests = statements_of(root)
+    nests = statements_of(func)
     changed = [_in_vectors(nest, gpu) or nest for nest in nests]
     if all(new is old for new, old in zip(changed, nests, strict=True)):
         return func
-    fields = (root.iter_vars, root.reads, root.writes, root.name_hint, sequence(changed), root.init)
-    whole = s_tir.SBlock(*fields, root.alloc_buffers, root.match_buffers, root.annotations)
-    made = tirx.PrimFunc(func.params, s_tir.SBlockRealize([], True, whole), func.ret_type, func.attrs)
-    return tvm.get_global_func("script.Complete")(made, [], True)
+    return completed(with_root(func, changed))
 
 
 def _in_vectors(statement: tirx.Stmt, gpu: Gpu) -> tirx.Stmt | None:

@@ -14,7 +14,8 @@ from tvm import ir, s_tir, sym, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.reducers import identity_of, split_reduction
-from tvm_cascade.analysis.tir import dtype_of, same, substitute, uses
+from tvm_cascade.analysis.statements import loops_of, with_block
+from tvm_cascade.analysis.tir import bound_by, dtype_of, rebuilt, same, substitute, uses
 from tvm_cascade.schedule.padding import guard_of
 
 __all__ = ["hoist_guards"]
@@ -30,11 +31,8 @@ def hoist_guards(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _hoisted(loop: tirx.For) -> tirx.For | None:
-    inner: list[tirx.For] = []
-    statement = loop.body
-    while isinstance(statement, tirx.For):
-        inner.append(statement)
-        statement = statement.body
+    inner = loops_of(loop.body)
+    statement = inner[-1].body if inner else loop.body
     if not isinstance(statement, s_tir.SBlockRealize) or not isinstance(statement.block.body, tirx.BufferStore):
         return None
     place, block = statement.block.body, statement.block
@@ -42,23 +40,18 @@ def _hoisted(loop: tirx.For) -> tirx.For | None:
     if reduction is None or guard is None or block.init is not None:
         return None
     condition, element, other = guard.args
-    at = substitute(condition, dict(zip((iv.var for iv in block.iter_vars), statement.iter_values, strict=True)))
+    at = substitute(condition, bound_by(statement))
     named = uses(at, [loop.loop_var]) and not uses(at, [below.loop_var for below in inner])
     # An extremum may have started at an infinity, below its own identity.
     changes_nothing = not reduction[0].ordered and same(other, identity_of(reduction[0], dtype_of(other)))
     if not named or not changes_nothing:
         return None
     opened = tvm_ffi.structural_map(place, (ir.Call, lambda call: element if same(call, guard) else call))
-    fields = (block.iter_vars, block.reads, block.writes, block.name_hint, opened, None)
-    straight = s_tir.SBlock(*fields, block.alloc_buffers, block.match_buffers, block.annotations)
-    body: tirx.Stmt = s_tir.SBlockRealize(statement.iter_values, statement.predicate, straight)
-    for below in reversed(inner):
-        body = tirx.For(below.loop_var, below.min, below.extent, below.kind, body, annotations=below.annotations)
+    body = with_block(loop.body, block, rebuilt(block, body=opened))
     bound = _bound(at, loop)
     if bound is not None:
-        return tirx.For(loop.loop_var, loop.min, bound, loop.kind, body, annotations=loop.annotations)
-    guarded = tirx.IfThenElse(at, body, None)
-    return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, guarded, annotations=loop.annotations)
+        return rebuilt(loop, extent=bound, body=body)
+    return rebuilt(loop, body=tirx.IfThenElse(at, body, None))
 
 
 def _bound(condition: ir.Expr, loop: tirx.For) -> ir.Expr | None:

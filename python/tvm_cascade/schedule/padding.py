@@ -9,24 +9,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 
-import tvm
 import tvm_ffi
-from tvm import ir, s_tir, sym, tirx
+from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.reducers import split_reduction
-from tvm_cascade.analysis.statements import DETECT_ACCESS
-from tvm_cascade.analysis.tir import Extent, as_index, dtype_of, extent_of, loads_of, same, uses
+from tvm_cascade.analysis.statements import replaced
+from tvm_cascade.analysis.tir import (
+    Extent,
+    analyzer_of,
+    as_index,
+    domain_of,
+    dtype_of,
+    extent_of,
+    in_buffers,
+    loads_of,
+    rebuilt,
+    same,
+    uses,
+    zero_of,
+)
 from tvm_cascade.schedule.roles import OPERAND
 from tvm_cascade.transform.dead_tiles import greatest
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, store
 from tvm_cascade.transform.printer import select
-
-
-@dataclass(frozen=True)
-class _Copy:
-    source: tirx.Var
-    buffer: tirx.Var
 
 
 @dataclass
@@ -41,11 +47,11 @@ class PaddedCopies:
 
     dtype: str
     names: set[str]
-    _copies: list[_Copy] = field(default_factory=list)
+    _copies: list[tuple[tirx.Var, tirx.Var]] = field(default_factory=list)
 
     def buffers(self) -> list[tirx.Var]:
         """Those of the copies."""
-        return [copy.buffer for copy in self._copies]
+        return [buffer for _, buffer in self._copies]
 
     def padded(
         self, body: tirx.Stmt, domain: dict[tirx.Var, ir.Expr], inside: Sequence[tirx.Var], along: list[tirx.Var]
@@ -81,22 +87,22 @@ class PaddedCopies:
         return True
 
     def _copy(self, source: tirx.Var, shape: list[ir.Expr]) -> tirx.Var:
-        for copy in self._copies:
-            if copy.source.same_as(source) and tvm_ffi.structural_equal(list(copy.buffer.ty.shape), shape):
-                return copy.buffer
+        for copied, buffer in self._copies:
+            if copied.same_as(source) and tvm_ffi.structural_equal(list(buffer.ty.shape), shape):
+                return buffer
         shape = [as_index(extent_of(extent), self.dtype) for extent in shape]
         buffer = tirx.decl_buffer(shape, source.ty.dtype, name=f"{source.name}_whole", layout=None)
-        self._copies.append(_Copy(source, buffer))
+        self._copies.append((source, buffer))
         return buffer
 
     def nests(self) -> list[tirx.Stmt]:
         """One nest per copy."""
         builder = NestBuilder(self.dtype, self.names)
-        return [self._nest(builder, copy) for copy in self._copies]
+        return [self._nest(builder, *copy) for copy in self._copies]
 
     @staticmethod
-    def _nest(builder: NestBuilder, copy: _Copy) -> tirx.Stmt:
-        shape, ends, dtype = copy.buffer.ty.shape, copy.source.ty.shape, builder.dtype
+    def _nest(builder: NestBuilder, source: tirx.Var, buffer: tirx.Var) -> tirx.Stmt:
+        shape, ends, dtype = buffer.ty.shape, source.ty.shape, builder.dtype
         iters = [Iter(dim, f"a{dim}", extent_of(extent)) for dim, extent in enumerate(shape)]
 
         def body(at: Values) -> list[tirx.Stmt]:
@@ -104,72 +110,41 @@ class PaddedCopies:
             exists = reduce(
                 tirx.And, [prim.LT(where[d], as_index(extent_of(ends[d]), dtype)) for d in _longer(shape, ends)]
             )
-            value = select(exists, load(copy.source, where), tirx.const(0, str(copy.source.ty.dtype)), lazy=True)
-            return [store(copy.buffer, value, where)]
+            value = select(exists, load(source, where), tirx.const(0, dtype_of(source)), lazy=True)
+            return [store(buffer, value, where)]
 
-        return builder.nest(str(copy.buffer.name), OPERAND, iters, body)
+        return builder.nest(str(buffer.name), OPERAND, iters, body)
 
 
 @dataclass
 class LongerBuffers:
     """Buffers of a function that are replaced by longer ones."""
 
-    _pairs: list[tuple[tirx.Var, tirx.Var]] = field(default_factory=list)
+    _long: dict[tirx.Var, tirx.Var] = field(default_factory=dict)
 
     def lengthen(self, buffer: tirx.Var, extents: dict[int, Extent]) -> None:
         """Asks for other extents at some dimensions of a buffer."""
         shape = list(self.of(buffer).ty.shape)
         for dim, extent in extents.items():
             shape[dim] = as_index(extent, dtype_of(shape[dim]))
-        others = [pair for pair in self._pairs if not pair[0].same_as(buffer)]
-        self._pairs = [*others, (buffer, tirx.decl_buffer(shape, buffer.ty.dtype, name=buffer.name, layout=None))]
-
-    def has(self, buffer: tirx.Var) -> bool:
-        """Whether the buffer is replaced."""
-        return any(old.same_as(buffer) for old, _ in self._pairs)
+        self._long[buffer] = tirx.decl_buffer(shape, buffer.ty.dtype, name=buffer.name, layout=None)
 
     def of(self, buffer: tirx.Var) -> tirx.Var:
         """The replacement of a buffer; the buffer itself where there is none."""
-        return next((long for old, long in self._pairs if old.same_as(buffer)), buffer)
+        return self._long.get(buffer, buffer)
 
     def old(self) -> list[tirx.Var]:
         """The replaced buffers."""
-        return [old for old, _ in self._pairs]
+        return list(self._long)
 
     def moved(self, block: s_tir.SBlock) -> s_tir.SBlock:
         """The block with the longer buffers substituted."""
 
-        def read(access: ir.TensorLoad) -> ir.TensorLoad:
-            return load(self.of(access.source), list(access.indices)) if self.has(access.source) else access
+        def moved(node: object) -> object:
+            return in_buffers(node, self._long) if isinstance(node, (ir.Expr, tirx.Stmt)) else node
 
-        def write(place: tirx.BufferStore) -> tirx.BufferStore:
-            return tirx.BufferStore(self.of(place.buffer), place.value, place.indices)
-
-        def mapped(node: object) -> object:
-            if isinstance(node, (ir.Expr, tirx.Stmt)):
-                return tvm_ffi.structural_map(node, [(ir.TensorLoad, read), (tirx.BufferStore, write)])
-            return node
-
-        notes = {name: mapped(value) for name, value in block.annotations.items()}
-        notes[DETECT_ACCESS] = tirx.IntImm("int32", 3)
-        own = (block.name_hint, mapped(block.body), mapped(block.init), block.alloc_buffers, block.match_buffers, notes)
-        return s_tir.SBlock(block.iter_vars, [], [], *own)
-
-
-def with_nests(func: tirx.PrimFunc, nests: Sequence[tirx.Stmt], allocated: Sequence[tirx.Var]) -> tirx.PrimFunc:
-    """The function with other nests and buffers of its own, and access regions filled in by TVM's script completion."""
-    root = func.body.block
-    body = tirx.SeqStmt(list(nests)) if len(nests) > 1 else nests[0]
-    own = (root.name_hint, body, root.init, list(allocated), root.match_buffers, root.annotations)
-    new_root = s_tir.SBlock(root.iter_vars, [], [], *own)
-    done = func.with_body(s_tir.SBlockRealize([], True, new_root))
-    return tvm.get_global_func("script.Complete")(done, [], True)
-
-
-def nests_of(func: tirx.PrimFunc) -> list[tirx.Stmt]:
-    """The statements of a function's root."""
-    body = func.body.block.body
-    return list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
+        notes = {name: moved(value) for name, value in block.annotations.items()}
+        return replaced(rebuilt(block, annotations=notes), moved(block.body), moved(block.init))
 
 
 def longer_loops(nest: tirx.Stmt, extents: Sequence[tuple[tirx.Var, Extent]]) -> tirx.Stmt:
@@ -180,15 +155,14 @@ def longer_loops(nest: tirx.Stmt, extents: Sequence[tuple[tirx.Var, Extent]]) ->
         if extent is None:
             return loop
         long = as_index(extent, dtype_of(loop.loop_var))
-        return tirx.For(loop.loop_var, loop.min, long, loop.kind, loop.body, annotations=loop.annotations)
+        return rebuilt(loop, extent=long)
 
     return tvm_ffi.structural_map(nest, (tirx.For, renew))
 
 
 def longer_iter(iv: tirx.IterVar, extent: Extent) -> tirx.IterVar:
     """The iterator over another extent."""
-    dtype = dtype_of(iv.var)
-    return tirx.IterVar(ir.Range(tirx.const(0, dtype), as_index(extent, dtype)), iv.var, iv.iter_type)
+    return tirx.IterVar(domain_of(iv.var, extent), iv.var, iv.iter_type)
 
 
 def reading_at(body: tirx.Stmt, var: tirx.Var, value: ir.Expr, own: Sequence[tirx.Var]) -> tirx.Stmt:
@@ -219,11 +193,8 @@ def reading_at(body: tirx.Stmt, var: tirx.Var, value: ir.Expr, own: Sequence[tir
 
 def _reach(access: ir.TensorLoad, domain: dict[tirx.Var, ir.Expr]) -> list[ir.Expr] | None:
     """The shape that a buffer needs for an access, its own where that will do; None where it is not known."""
-    analyzer = sym.Analyzer()
-    zero = {var: tirx.const(0, dtype_of(var)) for var in domain}
-    for var, extent in domain.items():
-        analyzer.bind(var, ir.Range(zero[var], extent))
-    ends = {var: (zero[var], extent - 1) for var, extent in domain.items()}
+    analyzer = analyzer_of(domain)
+    ends = {var: (zero_of(var), extent - 1) for var, extent in domain.items()}
     shape: list[ir.Expr] = []
     for index, extent in zip(access.indices, access.source.ty.shape, strict=True):
         if loads_of(index) or not analyzer.can_prove(index >= 0):

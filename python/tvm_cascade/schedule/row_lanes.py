@@ -20,13 +20,12 @@ from tvm import ir, s_tir, sym, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.reducers import combiner_of, split_reduction, starts_at_identity
-from tvm_cascade.analysis.statements import block_names, realized_block
+from tvm_cascade.analysis.statements import block_names, realized_block, statements_of, with_nests
 from tvm_cascade.analysis.tir import as_index, dtype_of, extent_of, substitute
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.microkernel import product_alone
 from tvm_cascade.schedule.nest_schedule import power_of_two_divisor
 from tvm_cascade.schedule.nests import BlockPlan, nests_in, plan_nest
-from tvm_cascade.schedule.padding import nests_of, with_nests
 from tvm_cascade.schedule.row_fold import MAX_VECTORS
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, store
 from tvm_cascade.transform.printer import select
@@ -47,8 +46,8 @@ def rows_in_lanes(func: tirx.PrimFunc, cpu: Cpu) -> tirx.PrimFunc:
     cpu : whose vectors lanes are for.
     """
     statements, lanes = list[tirx.Stmt](), list[tirx.Var]()
-    names = {name for nest in nests_of(func) for name in block_names(nest)}
-    for nest in nests_of(func):
+    names = {name for nest in statements_of(func) for name in block_names(nest)}
+    for nest in statements_of(func):
         found = _split(nest, cpu, names)
         statements += [nest] if found is None else found.nests()
         lanes += [] if found is None else found.lanes

@@ -15,10 +15,9 @@ from tvm.ir import prim
 
 from tvm_cascade.algebra.reducer import SUM
 from tvm_cascade.analysis.reducers import split_reduction, starts_at_identity
-from tvm_cascade.analysis.statements import realized_block
+from tvm_cascade.analysis.statements import realized_block, statements_of
 from tvm_cascade.analysis.tir import Extent, dtype_of, loads_of, uses
 from tvm_cascade.schedule.nests import BlockPlan, nests_in, plan_nest
-from tvm_cascade.schedule.padding import nests_of
 from tvm_cascade.schedule.stack import private_copy
 from tvm_cascade.transform.nest import ROLE
 
@@ -36,7 +35,9 @@ def with_runs_marked(func: tirx.PrimFunc) -> tirx.PrimFunc:
     func : plain nests, not scheduled.
     """
     names = [
-        found.plan.name for found in map(picking_product, nests_of(func)) if found is not None and not found.plan.role
+        found.plan.name
+        for found in map(picking_product, statements_of(func))
+        if found is not None and not found.plan.role
     ]
     if not names:
         return func

@@ -14,12 +14,11 @@ from __future__ import annotations
 from tvm import s_tir, tirx
 
 from tvm_cascade.analysis.reducers import split_reduction
-from tvm_cascade.analysis.statements import realized_block, renewed, replaced, with_block
-from tvm_cascade.analysis.tir import reads_buffer
+from tvm_cascade.analysis.statements import realized_block, renewed, replaced, statements_of, with_block, with_nests
+from tvm_cascade.analysis.tir import reads_buffer, rebuilt
 from tvm_cascade.analysis.tuple_block import stores_at_once
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.nests import nests_in, plan_nest, read_nests
-from tvm_cascade.schedule.padding import nests_of, with_nests
 from tvm_cascade.schedule.row_lanes import reduction_lanes
 
 __all__ = ["tuples_apart"]
@@ -34,7 +33,7 @@ def tuples_apart(func: tirx.PrimFunc, cpu: Cpu) -> tirx.PrimFunc:
     cpu : whose vectors the parts would run in.
     """
     names = {nest.block.name_hint for nest in read_nests(func)}
-    before, after = nests_of(func), list[tirx.Stmt]()
+    before, after = statements_of(func), list[tirx.Stmt]()
     for nest in before:
         parts = _parts(nest, names)
         after += parts if parts and _in_fewer_steps(parts, cpu) else [nest]
@@ -71,8 +70,7 @@ def _parts(nest: tirx.Stmt, names: set[str]) -> list[tirx.Stmt]:
 
 def _part(block: s_tir.SBlock, store: tirx.BufferStore, init: tirx.BufferStore, names: set[str]) -> s_tir.SBlock:
     """The block of one part."""
-    part, name = replaced(block, store, init), _fresh(f"{block.name_hint}_{store.buffer.name}", names)
-    return s_tir.SBlock(part.iter_vars, [], [], name, store, init, annotations=part.annotations)
+    return rebuilt(replaced(block, store, init), name_hint=_fresh(f"{block.name_hint}_{store.buffer.name}", names))
 
 
 def _fresh(name: str, names: set[str]) -> str:

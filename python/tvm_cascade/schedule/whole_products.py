@@ -15,7 +15,7 @@ from functools import partial
 import tvm_ffi
 from tvm import s_tir, sym, tirx
 
-from tvm_cascade.analysis.statements import block_names, replaced
+from tvm_cascade.analysis.statements import block_names, replaced, statements_of, with_nests
 from tvm_cascade.analysis.tir import Extent, ceil_div, dtype_of, extent_of
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.microkernel import (
@@ -28,15 +28,7 @@ from tvm_cascade.schedule.microkernel import (
 )
 from tvm_cascade.schedule.nest_schedule import power_of_two_divisor
 from tvm_cascade.schedule.nests import BlockPlan, plan_alone, read_nests
-from tvm_cascade.schedule.padding import (
-    LongerBuffers,
-    PaddedCopies,
-    longer_iter,
-    longer_loops,
-    nests_of,
-    reading_at,
-    with_nests,
-)
+from tvm_cascade.schedule.padding import LongerBuffers, PaddedCopies, longer_iter, longer_loops, reading_at
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, store
 
 __all__ = ["whole_products"]
@@ -145,7 +137,7 @@ class _Wider:
         builder = NestBuilder(dtype_of(nests[0].loops[0].loop_var), {nest.block.name_hint for nest in nests})
         statements: list[tirx.Stmt] = []
         made: list[tirx.Var] = []
-        for part in nests_of(self.func):
+        for part in statements_of(self.func):
             copies = PaddedCopies(builder.dtype, builder.names)
             block = partial(self._block, longer=longer, copies=copies)
             moved = tvm_ffi.structural_map(longer_loops(part, loops), (s_tir.SBlock, block))

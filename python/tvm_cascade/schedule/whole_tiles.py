@@ -16,7 +16,7 @@ import tvm_ffi
 from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.statements import replaced
+from tvm_cascade.analysis.statements import replaced, statements_of, with_nests
 from tvm_cascade.analysis.tir import Extent, as_index, dtype_of, loads_of, more_than_one, same, same_extent, substitute
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.microkernel import find_contraction
@@ -27,9 +27,7 @@ from tvm_cascade.schedule.padding import (
     guard_of,
     longer_iter,
     longer_loops,
-    nests_of,
     reading_at,
-    with_nests,
     without_guard,
 )
 from tvm_cascade.schedule.roles import FusedLoop, read_fused_loops
@@ -145,7 +143,7 @@ class _Wider:
             return self._longer.moved(block if plan is None else self._widened(block, plan, copies))
 
         statements: list[tirx.Stmt] = []
-        for part in nests_of(self.func):
+        for part in statements_of(self.func):
             moved = tvm_ffi.structural_map(longer_loops(part, rows), (s_tir.SBlock, in_block))
             here = isinstance(part, tirx.For) and part.loop_var.same_as(first.loop_var)
             statements += [*copies.nests(), moved] if here else [moved]

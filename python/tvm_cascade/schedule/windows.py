@@ -23,11 +23,11 @@ import tvm_ffi
 from tvm import ir, sym, tirx
 from tvm.ir import prim
 
+from tvm_cascade.analysis.statements import statements_of, with_nests
 from tvm_cascade.analysis.tir import Extent, as_index, dtype_of, loads_of, substitute, uses, variables_of
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.microkernel import LATENCY_CYCLES, row_block, tile_cycles
 from tvm_cascade.schedule.nests import Access, BlockPlan, LoopNest, nests_in, plan_nest, read_nests
-from tvm_cascade.schedule.padding import nests_of, with_nests
 from tvm_cascade.schedule.row_fold import MOST_PLACES, TILE_SUMS, sums_together
 from tvm_cascade.transform.dead_tiles import greatest
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, store
@@ -56,7 +56,7 @@ def windows_as_offsets(func: tirx.PrimFunc, cpu: Cpu) -> tirx.PrimFunc:
     """
     builder = NestBuilder(names={nest.block.name_hint for nest in read_nests(func)}, annotated=False)
     statements, made = list[tirx.Stmt](), list[tirx.Var]()
-    for statement in nests_of(func):
+    for statement in statements_of(func):
         nests = nests_in(statement)
         found = _windows(nests[0], cpu) if len(nests) == 1 else None
         if found is None:

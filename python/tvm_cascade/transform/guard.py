@@ -22,11 +22,12 @@ from tvm_cascade.algebra.reducer import PROD, SUM, Reducer
 from tvm_cascade.analysis.extract import Group, Member
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.reducers import combiner_of, identity_of
+from tvm_cascade.analysis.statements import sequence
 from tvm_cascade.analysis.tir import dtype_of, substitute
 from tvm_cascade.symbolic.functions import StickyInfinity
 from tvm_cascade.transform.guarding import Guarding, cancelled_in, loaded_by, read_by
 from tvm_cascade.transform.loop import as_number
-from tvm_cascade.transform.nest import GUARD, NestBuilder, Values, binding, load, sequence, store
+from tvm_cascade.transform.nest import GUARD, NestBuilder, Values, binding, load, store
 from tvm_cascade.transform.printer import cast
 from tvm_cascade.transform.producers import Producer
 from tvm_cascade.transform.scope import (

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import tvm_ffi
 from tvm import ir, s_tir, tirx
 
-from tvm_cascade.analysis.statements import DETECT_ACCESS
+from tvm_cascade.analysis.statements import DETECT_ACCESS, sequence
 from tvm_cascade.analysis.tir import Extent, as_index, dtype_of, substitute
 
 ROLE = "tvm_cascade.role"
@@ -143,11 +143,6 @@ class NestBuilder:
 
 def _unused(name: str, taken: set[str]) -> str:
     return next(n for k in range(len(taken) + 1) if (n := name + (f"_{k}" if k else "")) not in taken)
-
-
-def sequence(statements: Sequence[tirx.Stmt]) -> tirx.Stmt:
-    """One statement for several."""
-    return statements[0] if len(statements) == 1 else tirx.SeqStmt(list(statements))
 
 
 def binding(values: Sequence[tuple[tirx.Var, ir.Expr]], then: Sequence[tirx.Stmt]) -> list[tirx.Stmt]:
