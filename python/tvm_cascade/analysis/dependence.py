@@ -15,8 +15,6 @@ from tvm.sym.iter_affine_map import IterMapLevel, detect_iter_map
 
 from tvm_cascade.analysis.tir import DATA_PARALLEL, extent_of, loads_of, same, uses
 
-__all__ = ["independent"]
-
 _PLAIN = (tirx.BufferStore, tirx.SeqStmt, tirx.Bind, tirx.IfThenElse)
 """Statements that do nothing but what their stores say."""
 

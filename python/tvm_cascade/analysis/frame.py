@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TypeVar
 
 from tvm import ir, tirx
 from tvm.ir import prim
@@ -26,7 +25,6 @@ from tvm_cascade.analysis.tir import (
 )
 
 Key = tuple[int, tirx.Var]
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -47,17 +45,12 @@ class Frame:
     def dims(self, member: int, stage: Stage) -> tuple[ir.Expr, ...]:
         """Where the member's result is written, in frame variables."""
         own = self.variables[member]
-        return tuple(lookup(own, index) if isinstance(index, ir.Var) else index for index in stage.indices)
+        return tuple(own[index] if isinstance(index, ir.Var) else index for index in stage.indices)
 
     @property
     def length(self) -> Extent:
         """Positions on the cascade axis."""
         return product(self.extents[var] for var in self.axis)
-
-
-def lookup(table: Mapping[tirx.Var, T], var: tirx.Var) -> T:
-    """Dictionary access by identity of the variable."""
-    return next(value for key, value in table.items() if key.same_as(var))
 
 
 class FrameBuilder:
@@ -66,14 +59,15 @@ class FrameBuilder:
     def __init__(self, stages: list[Stage]) -> None:
         self.stages = stages
         self._parent: dict[int, int] = {}
-        self._keys: list[Key] = [(k, var) for k, stage in enumerate(stages) for var in stage.spatial]
+        own = ((k, var) for k, stage in enumerate(stages) for var in stage.spatial)
+        self._keys: dict[Key, int] = {key: number for number, key in enumerate(own)}
 
     def unify(self, earlier: int, later: int, load: ir.TensorLoad) -> Reason | None:
         """Unifies rows: `later` reads the result of `earlier` at the load's indices."""
         for written, index in zip(self.stages[earlier].indices, load.indices, strict=True):
             if not isinstance(written, ir.Var):
                 continue
-            if isinstance(index, ir.Var) and any(index.same_as(var) for var in self.stages[later].spatial):
+            if index in {*self.stages[later].spatial}:
                 if not same_extent(self.stages[earlier].extents[written], self.stages[later].extents[index]):
                     return Reason("result_index", f"{load}: part of {load.source.name} is read")
                 self._join(self._index(earlier, written), self._index(later, index))
@@ -116,7 +110,7 @@ class FrameBuilder:
                 if root not in classes:
                     classes[root] = tirx.Var(var.name.removeprefix("v_"), var.ty)
                     extents[classes[root]] = stage.extents[var]
-                if any(classes[root].same_as(taken) for taken in own.values()):
+                if classes[root] in {*own.values()}:
                     return Reason(
                         "result_index", f"{stage.buffer.name} reads one earlier result at two of its own rows"
                     )
@@ -125,7 +119,7 @@ class FrameBuilder:
         return Frame(axis, tuple(variables), extents)
 
     def _index(self, member: int, var: tirx.Var) -> int:
-        return next(k for k, (owner, key) in enumerate(self._keys) if owner == member and key.same_as(var))
+        return self._keys[member, var]
 
     def _root(self, key: int) -> int:
         while key in self._parent:
@@ -214,10 +208,10 @@ def _alike(earlier: Stage, one: ir.TensorLoad, later: Stage, other: ir.TensorLoa
         elif not same(a, b):
             return None
     for moving, side in ((_moving(earlier), 0), (_moving(later), 1)):
-        if len(found) != len(moving) or not all(any(var.same_as(pair[side]) for pair in found) for var in moving):
+        if len(found) != len(moving) or {*moving} != {pair[side] for pair in found}:
             return None
-    rows = [(a, b) for a, b in found if any(a.same_as(row) for row in earlier.spatial)]
-    axis = [(a, b) for a, b in found if any(a.same_as(var) for var in earlier.reduce)]
+    rows = [(a, b) for a, b in found if a in {*earlier.spatial}]
+    axis = [(a, b) for a, b in found if a in {*earlier.reduce}]
     order = [k for var in later.reduce for k, own in enumerate(earlier.reduce) if _paired(own, var, axis)]
     units = [[v for v in stage.spatial if not more_than_one(stage.extents[v])] for stage in (earlier, later)]
     rows += zip(*units, strict=True) if len(units[0]) == len(units[1]) else ()
@@ -319,7 +313,7 @@ def _further(reduction: InlinedReduction, reader: InlinedReduction) -> list[ir.T
     """The loads that read a result at another row of the reader than the first that does."""
     rows: list[ir.TensorLoad] = []
     for load in loads_of(reader.element):
-        plain = all(isinstance(i, ir.Var) and any(i.same_as(v) for v in reader.stage.spatial) for i in load.indices)
+        plain = {*load.indices} <= {*reader.stage.spatial}
         if load.source.same_as(reduction.stage.buffer) and plain and not any(same(load, other) for other in rows):
             rows.append(load)
     return rows[1:]
@@ -332,7 +326,7 @@ def _slice(reduction: InlinedReduction, pattern: Pattern) -> InlinedReduction:
         for var, fixed in zip(stage.indices, pattern, strict=True)
         if fixed is not None
     }
-    spatial = tuple(var for var in stage.spatial if not any(var.same_as(key) for key in at))
-    indices = tuple(next((value for key, value in at.items() if key.same_as(index)), index) for index in stage.indices)
+    spatial = tuple(var for var in stage.spatial if var not in at)
+    indices = tuple(at.get(index, index) for index in stage.indices)
     sliced = dataclasses.replace(stage, spatial=spatial, indices=indices)
     return InlinedReduction(sliced, substitute(reduction.element, at), pattern)

@@ -18,16 +18,10 @@ from tvm_cascade.analysis.tir import Extent, dtype_of, more_than_one, simplify_i
 
 def plain_indices(stage: Stage) -> bool:
     """Whether the stage writes at its own variables, each once (constants and absent variables: unit dimensions)."""
-    seen: list[tirx.Var] = []
-    for index in stage.indices:
-        if isinstance(index, ir.Var):
-            if any(index.same_as(var) for var in seen) or not any(index.same_as(var) for var in stage.spatial):
-                return False
-            seen.append(index)
-        elif not isinstance(index, ir.prim.IntImm):
-            return False
-    absent = [var for var in stage.spatial if not any(var.same_as(s) for s in seen)]
-    return not any(more_than_one(stage.extents[var]) for var in absent)
+    written = [index for index in stage.indices if not isinstance(index, ir.prim.IntImm)]
+    if len({*written}) < len(written) or not {*written} <= {*stage.spatial}:
+        return False
+    return not any(more_than_one(stage.extents[var]) for var in stage.spatial if var not in {*written})
 
 
 @lru_cache(RECENT_PROGRAMS)
@@ -54,21 +48,18 @@ class Inliner:
         """The expression in inputs and reductions alone; index expressions are simplified over `extents`."""
 
         def replace(load: ir.TensorLoad) -> ir.Expr:
-            stage = self._map_of(load.source)
+            stage = self._maps.get(load.source)
             if stage is None:
                 indices = [simplify_index(index, extents) for index in load.indices]
                 return tirx.BufferLoad(load.source, indices)
             # A constant written index has nothing to bind; the others are plain variables.
             at = {var: index for var, index in zip(stage.indices, load.indices, strict=True) if isinstance(var, ir.Var)}
-            absent = [var for var in stage.spatial if not any(var.same_as(written) for written in stage.indices)]
+            absent = [var for var in stage.spatial if var not in {*stage.indices}]
             at |= {var: tirx.const(0, dtype_of(var)) for var in absent}
             return self(substitute(stage.value, at), extents)
 
         inlined = without_numbers_for_truth(tvm_ffi.structural_map(expression, (ir.TensorLoad, replace)))
         return simplify_conditions(inlined, extents)
-
-    def _map_of(self, buffer: tirx.Var) -> Stage | None:
-        return next((stage for key, stage in self._maps.items() if key.same_as(buffer)), None)
 
 
 def simplify_conditions(expression: ir.Expr, extents: dict[tirx.Var, Extent]) -> ir.Expr:

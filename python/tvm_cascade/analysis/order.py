@@ -35,12 +35,12 @@ class Access:
 
 def shared(some: Sequence[tirx.Var], others: Sequence[tirx.Var], otherwise: tirx.Var | None = None) -> tirx.Var | None:
     """A buffer that is in both."""
-    return next((a for a in some if any(a.same_as(b) for b in others)), otherwise)
+    return next((a for a in some if a in {*others}), otherwise)
 
 
 def among(buffer: tirx.Var, buffers: Sequence[tirx.Var]) -> bool:
     """Whether a buffer is one of some."""
-    return any(buffer.same_as(other) for other in buffers)
+    return buffer in {*buffers}
 
 
 def access_of(nest: Sequence[Stage] | Opaque) -> Access:
@@ -121,7 +121,7 @@ def _reads_written(stage: Stage, reader: Stage, load: ir.TensorLoad) -> bool:
 
 def _extent_over(stage: Stage, index: ir.Expr) -> Extent | None:
     """The positions from 0 that an index runs over; None where it is no variable of the stage."""
-    return next((extent for var, extent in stage.extents.items() if var.same_as(index)), None)
+    return stage.extents.get(index)
 
 
 def sources_of(program: Program, stages: Sequence[Stage]) -> list[Stage]:

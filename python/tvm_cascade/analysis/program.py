@@ -88,9 +88,13 @@ class Program:
     def _statements(self) -> list[tirx.Stmt]:
         return statements_of(self.root)
 
+    @cached_property
+    def _writers(self) -> dict[tirx.Var, Stage]:
+        return {stage.buffer: stage for stage in reversed(self.stages)}
+
     def writer(self, buffer: tirx.Var) -> Stage | None:
         """The stage that writes a buffer; None for an input, and for one that nests that are not read write."""
-        return next((stage for stage in self.stages if stage.buffer.same_as(buffer)), None)
+        return self._writers.get(buffer)
 
     def together(self, stage: Stage) -> tuple[Stage, ...]:
         """The stages of the same block, in order: the parts of a tuple, or the stage alone."""
@@ -98,7 +102,7 @@ class Program:
 
     def is_param(self, buffer: tirx.Var) -> bool:
         """Whether the caller passed the buffer, so that its contents are asked for."""
-        return any(buffer.same_as(param) for param in self.params)
+        return buffer in {*self.params}
 
 
 def is_static(program: Program) -> bool:

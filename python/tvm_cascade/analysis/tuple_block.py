@@ -274,7 +274,7 @@ class TupleForm:
 
     def is_free(self, expression: ir.Expr) -> bool:
         """Whether the expression reads none of the block's own buffers."""
-        return not any(load.source.same_as(buffer) for load in loads_of(expression) for buffer in self.buffers)
+        return {*self.buffers}.isdisjoint(load.source for load in loads_of(expression))
 
     def constant(self, expression: ir.Expr) -> sp.Expr | None:
         """The form of a constant; None for any other expression."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,7 +20,7 @@ from tvm_cascade.steps.program import Move, Reduce, Tuple
 from tvm_cascade.transform.assemble import Piece, at, in_dependency_order, index_dtype, live_stages, stage_piece
 from tvm_cascade.transform.finish import FinishEmitter
 from tvm_cascade.transform.merge import MergeEmitter
-from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, store
+from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load
 from tvm_cascade.transform.scope import Slot, Slots
 from tvm_cascade.transform.tiling import SEGMENT, Tiling
 
@@ -248,12 +249,10 @@ def _counted(source: Source, total: tirx.Var, nests: NestBuilder) -> tirx.Stmt:
     """The positions of all chunks."""
     where = [tirx.const(0, nests.dtype)]
 
-    def body(at: Values) -> list[tirx.Stmt]:
+    def value(at: Values) -> ir.Expr:
         count = source.count(at[SEGMENT])
         assert count is not None
-        return [store(total, load(total, where) + count, where)]
+        return count
 
-    def init(_at: Values) -> list[tirx.Stmt]:
-        return [store(total, tirx.const(0, COUNTS), where)]
-
-    return nests.nest("count", "", [Iter(SEGMENT, "chunk", source.chunks, reduce=True)], body, init)
+    iters, cell = [Iter(SEGMENT, "chunk", source.chunks, reduce=True)], (total, lambda _at: where)
+    return nests.reduction("count", "", iters, cell, operator.add, tirx.const(0, COUNTS), value)

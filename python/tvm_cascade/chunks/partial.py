@@ -7,6 +7,7 @@ same fold is derived again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 import sympy as sp
 import tvm
@@ -26,10 +27,10 @@ from tvm_cascade.errors import RewriteError
 from tvm_cascade.steps.move import destination
 from tvm_cascade.steps.program import Move, Reduce, Tuple
 from tvm_cascade.transform.loop import as_number, with_length
-from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, store
+from tvm_cascade.transform.nest import Iter, NestBuilder, Values, store
 from tvm_cascade.transform.scope import Scope, Slot, Slots, counting_dtype, value_at
 from tvm_cascade.transform.tiling import Tiling
-from tvm_cascade.transform.tuples import Cell, combined, started
+from tvm_cascade.transform.tuples import Cell, tuple_nest
 from tvm_cascade.transform.values import TirValues
 
 
@@ -105,15 +106,10 @@ class PartialEmitter:
         def where(at: Values) -> list[ir.Expr]:
             return [value_at(at, i) if isinstance(i, ir.Var) else i for i in (*pieces, *stage.indices)]
 
-        def body(at: Values) -> list[tirx.Stmt]:
-            element = _at(value, at)
-            return [store(buffer, combiner_of(reducer)(load(buffer, where(at)), element), where(at))]
-
-        def start(at: Values) -> list[tirx.Stmt]:
-            return [store(buffer, init, where(at))]
-
+        cell, combine = (buffer, where), combiner_of(reducer)
         self.allocated.append(buffer)
-        self.statements.append(self.nests.nest(stage.name, "", iters, body, start))
+        nest = self.nests.reduction(stage.name, "", iters, cell, combine, init, lambda at: _at(value, at))
+        self.statements.append(nest)
 
     def _extent(self, var: tirx.Var, stage: Stage, axis: tirx.Var | None) -> Extent:
         is_axis = axis is not None and var.same_as(axis)
@@ -132,18 +128,12 @@ class PartialEmitter:
         component, slot = self.components[step.component], self._placed(step.component)
         dtype = dtype_of(slot.buffer)
 
-        def body(at: Values) -> list[tirx.Stmt]:
-            where = self.slots.indices(slot, at)
-            value = self._scope(at, dtype).printer(dtype)(step.lift)
-            return [
-                store(slot.buffer, combiner_of(component.reducer)(tirx.BufferLoad(slot.buffer, where), value), where)
-            ]
+        def value(at: Values) -> ir.Expr:
+            return self._scope(at, dtype).printer(dtype)(step.lift)
 
-        def init(at: Values) -> list[tirx.Stmt]:
-            return [store(slot.buffer, identity_of(component.reducer, dtype), self.slots.indices(slot, at))]
-
-        name = slot.buffer.name
-        self.statements.append(self.nests.nest(name, "", self._over_axis(slot.dims), body, init))
+        cell, identity = (slot.buffer, partial(self.slots.indices, slot)), identity_of(component.reducer, dtype)
+        iters, combine = self._over_axis(slot.dims), combiner_of(component.reducer)
+        self.statements.append(self.nests.reduction(slot.buffer.name, "", iters, cell, combine, identity, value))
 
     def _tuple(self, step: Tuple) -> None:
         """A tuple over the chunk, one position after another."""
@@ -155,16 +145,15 @@ class PartialEmitter:
         def cells(at: Values) -> dict[sp.Symbol, Cell]:
             return {symbol: Cell(slot.buffer, self.slots.indices(slot, at)) for symbol, slot in slots.items()}
 
-        def body(at: Values) -> list[tirx.Stmt]:
-            values = {
+        def values(at: Values) -> dict[sp.Symbol, ir.Expr]:
+            return {
                 symbol: self._scope(at, cell.dtype).printer(cell.dtype)(lifts[symbol])
                 for symbol, cell in cells(at).items()
                 if lifts[symbol].free_symbols - EXTREMES.keys()
             }
-            return combined(unit, cells(at), values, lifts, lambda new, _old: new)
 
-        iters = self._over_axis(first.dims)
-        self.statements.append(self.nests.nest(first.buffer.name, "", iters, body, lambda at: started(unit, cells(at))))
+        iters, name = self._over_axis(first.dims), first.buffer.name
+        self.statements.append(tuple_nest(self.nests, name, "", iters, unit, cells, values, constants=lifts))
 
     def _reference(self, step: Move) -> None:
         """Where the chunk stands: at a component, or in a buffer of its own."""

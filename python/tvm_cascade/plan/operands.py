@@ -16,7 +16,6 @@ from tvm import ir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.expression import widens
-from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program, Stage
 from tvm_cascade.analysis.statements import replaced, statements_of, with_block
@@ -59,7 +58,7 @@ class _Side:
             return True
         last = self.load.indices[-1]
         shared = any(uses(factor, [last]) for factor in other.factors)
-        return not more_than_one(lookup(stage.extents, last)) or (shared and not among(last, stage.reduce))
+        return not more_than_one(stage.extents[last]) or (shared and not among(last, stage.reduce))
 
 
 def with_plain_operands(
@@ -175,7 +174,7 @@ def _stored(stage: Stage, side: _Side, dtype: str, name: str, moved: bool) -> tu
     variables = [v for v in (*stage.spatial, *stage.reduce) if any(v.same_as(u) for u in used)]
     if side.load is not None and MATRIX_DTYPES[dtype].implied and not moved:
         variables = list(side.load.indices)
-    extents = [lookup(stage.extents, v) for v in variables]
+    extents = [stage.extents[v] for v in variables]
     shape = [as_index(extent, dtype_of(v)) for extent, v in zip(extents, variables, strict=True)]
     buffer = tirx.decl_buffer(shape, dtype, name=name, layout=None)
     value = side.factors[0]

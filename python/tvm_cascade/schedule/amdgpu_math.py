@@ -18,6 +18,7 @@ import tvm_ffi
 from tvm import ir, tirx
 
 from tvm_cascade.analysis.expression import call_name, whole_exponent
+from tvm_cascade.analysis.tir import within
 from tvm_cascade.errors import InputError
 from tvm_cascade.schedule.vector_math import Bindings, Formula, power_as_product, vectorise_math
 
@@ -53,9 +54,7 @@ def lower_amdgpu_math(func: tirx.PrimFunc, name: str) -> tuple[tirx.PrimFunc, tu
     InputError
         When a function has neither instructions nor a formula in its dtype.
     """
-    calls: list[ir.Call] = []
-    tvm_ffi.structural_walk(func.body, (ir.Call, calls.append))
-    for call in calls:
+    for call in within(func.body, ir.Call):
         if call_name(call) in _ELEMENTARY and not _is_computed(call):
             expected = "functions that an AMD GPU computes without ROCm's device libraries"
             hint = f"compute it by {', '.join(sorted(_NARROW - _EVERYWHERE))} of float32, or compile for the CPU"

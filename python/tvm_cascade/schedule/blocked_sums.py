@@ -20,8 +20,6 @@ from tvm_cascade.analysis.statements import loops_of
 from tvm_cascade.analysis.tir import dtype_of, extent_of, same, substitute, uses
 from tvm_cascade.schedule.stack import allocating
 
-__all__ = ["BLOCK", "blocked_sums"]
-
 BLOCK = 512
 """Terms that are summed one after the other, at most."""
 

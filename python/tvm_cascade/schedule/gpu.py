@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import tvm
 from tvm import s_tir, tirx
 
+from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.tir import Extent, product
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.schedule.gpu_alone import schedule_kernel_alone
@@ -123,7 +124,7 @@ class _Kernel:
         row = loops[self.plan.row] if self.plan.row is not None else None
         reduced = [loops[a] for a in nest.own if a in nest.reduce]
         if family not in self.plan.wide:
-            once = not any(is_any(store.buffer, self.plan.in_registers) for store in nest.stores)
+            once = not any(among(store.buffer, self.plan.in_registers) for store in nest.stores)
             schedule_narrow(sch, threads, self.late, block, row, columns, reduced, crosses(sch, nest, block), once)
             return
         rectangle = take_rectangle(sch, threads, self.late, row, columns, reduced, family in self.plan.summing)
@@ -133,7 +134,7 @@ class _Kernel:
     def _sum(self, nest: BlockPlan, block: Block, rectangle: Rectangle, reduced: list[Loop]) -> None:
         if len(nest.stores) > 1 or nest.binds:
             return
-        in_registers = is_any(nest.stores[0].buffer, self.plan.in_registers)
+        in_registers = among(nest.stores[0].buffer, self.plan.in_registers)
         most = {a: nest.extents[a] for a in nest.own if isinstance(nest.extents[a], int)}
         most |= {a: self.plan.rows if a == self.plan.row else 1 for a in self.loop.rows}
         staged = staged_loads(nest, self.inside, self.room, most)
@@ -148,8 +149,8 @@ class _Kernel:
         params = list(self.sch.mod["main"].params)
         for nest in self.nests:
             for position, store in enumerate(nest.stores):
-                if not is_any(store.buffer, params):
-                    in_registers = is_any(store.buffer, self.plan.in_registers)
+                if not among(store.buffer, params):
+                    in_registers = among(store.buffer, self.plan.in_registers)
                     self.sch.set_scope(
                         nest.name, self._write_index(nest, position), "local" if in_registers else "shared"
                     )
@@ -224,15 +225,10 @@ def family_of(plan: BlockPlan, loop: FusedLoop) -> Family:
     return frozenset(plan.spatial) - frozenset(loop.rows)
 
 
-def is_any(buffer: tirx.Var, buffers: list[tirx.Var]) -> bool:
-    """Whether a buffer is among these."""
-    return any(buffer.same_as(other) for other in buffers)
-
-
 def plan_kernel(func: tirx.PrimFunc, loop: FusedLoop, gpu: Gpu) -> KernelPlan | None:
     """The plan for a loop; None where it has no place on one block of threads: it then runs nest by nest."""
     params = list(func.params)
-    if any(is_any(store.buffer, params) for plan in loop.blocks for store in plan.stores):
+    if any(among(store.buffer, params) for plan in loop.blocks for store in plan.stores):
         return None  # threads exchange nothing through global memory
     if not all(isinstance(plan.extents[a], int) for plan in loop.blocks for a in family_of(plan, loop)):
         return None
@@ -254,7 +250,7 @@ def readers_outside(func: tirx.PrimFunc, nests: tuple[BlockPlan, ...]) -> list[t
     found: list[tuple[tirx.Var, list[s_tir.SBlock]]] = []
     for buffer in (store.buffer for nest in nests for store in nest.stores):
         readers = [b for b in outside if any(region.source.same_as(buffer) for region in b.reads)]
-        if readers and not is_any(buffer, list(func.params)):
+        if readers and not among(buffer, list(func.params)):
             found.append((buffer, readers))
     return found
 
@@ -266,9 +262,9 @@ def _following(loop: FusedLoop, params: list[tirx.Var]) -> tuple[BlockPlan, ...]
     for plan in loop.after:
         static = plan.role != GUARD and all(isinstance(plan.extents[a], int) for a in family_of(plan, loop))
         known = family_of(plan, loop) in {family_of(p, loop) for p in loop.blocks}
-        if static and known and not any(is_any(access.buffer, outside) for access in plan.loads):
+        if static and known and not any(among(access.buffer, outside) for access in plan.loads):
             kept.append(plan)
-            outside += [s.buffer for s in plan.stores if is_any(s.buffer, params)]
+            outside += [s.buffer for s in plan.stores if among(s.buffer, params)]
         else:
             outside += [s.buffer for s in plan.stores]
     return tuple(kept)
@@ -336,9 +332,9 @@ def _with_rows(
     plan = KernelPlan(row, rows, Threads(down, across), wide, summing, after)
     written = [store.buffer for nest in (*loop.blocks, *after) for store in nest.stores]
     for buffer in written:
-        if not is_any(buffer, params) and _can_hold(buffer, plan, loop):
+        if not among(buffer, params) and _can_hold(buffer, plan, loop):
             plan.in_registers.append(buffer)
-    shared = [b for b in written if not is_any(b, [*plan.in_registers, *params])]
+    shared = [b for b in written if not among(b, [*plan.in_registers, *params])]
     return KernelPlan(
         row, rows, plan.threads, wide, summing, after, plan.in_registers, sum(_bytes(b, plan, loop) for b in shared)
     )
@@ -373,7 +369,7 @@ def _writer(buffer: tirx.Var, plan: KernelPlan, loop: FusedLoop) -> BlockPlan:
 
 def _state_is_in_registers(plan: KernelPlan, loop: FusedLoop) -> bool:
     states = [store.buffer for nest in loop.blocks if nest.role not in TILE_ROLES for store in nest.stores]
-    return all(is_any(buffer, plan.in_registers) for buffer in states)
+    return all(among(buffer, plan.in_registers) for buffer in states)
 
 
 def _bytes(buffer: tirx.Var, plan: KernelPlan, loop: FusedLoop) -> int:

@@ -12,8 +12,6 @@ from tvm import ir, s_tir, tirx
 from tvm_cascade.analysis.statements import statements_of, with_root
 from tvm_cascade.analysis.tir import within
 
-__all__ = ["launch_serial"]
-
 
 def launch_serial(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """The function with each nest that no thread is bound in as a kernel of one.

@@ -24,8 +24,6 @@ from tvm_cascade.schedule.nests import Access, BlockPlan, plan_nest, read_nests
 from tvm_cascade.schedule.stack import private_copy
 from tvm_cascade.transform.nest import OPAQUE
 
-__all__ = ["inline_maps"]
-
 _MOST_LOADS, _MOST_TENSORS = 128, 16
 """Loads of one value, and different ones of them: what is inlined into itself again and again may double each time."""
 

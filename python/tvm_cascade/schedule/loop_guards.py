@@ -18,8 +18,6 @@ from tvm_cascade.analysis.statements import loops_of, with_block
 from tvm_cascade.analysis.tir import bound_by, dtype_of, rebuilt, same, substitute, uses
 from tvm_cascade.schedule.padding import guard_of
 
-__all__ = ["hoist_guards"]
-
 
 def hoist_guards(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """The scheduled function with each such guard at the innermost serial loop whose variable it reads."""

@@ -5,7 +5,7 @@ s += if(p < 577, q[i, d] * k[p, d], 0)   ->   k_whole[p] = if(p < 577, k[p], 0);
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 
@@ -147,15 +147,12 @@ class LongerBuffers:
         return replaced(rebuilt(block, annotations=notes), moved(block.body), moved(block.init))
 
 
-def longer_loops(nest: tirx.Stmt, extents: Sequence[tuple[tirx.Var, Extent]]) -> tirx.Stmt:
+def longer_loops(nest: tirx.Stmt, extents: Mapping[tirx.Var, Extent]) -> tirx.Stmt:
     """The nest with other extents of some loops, by variable."""
 
     def renew(loop: tirx.For) -> tirx.For:
-        extent = next((extent for var, extent in extents if var.same_as(loop.loop_var)), None)
-        if extent is None:
-            return loop
-        long = as_index(extent, dtype_of(loop.loop_var))
-        return rebuilt(loop, extent=long)
+        extent = extents.get(loop.loop_var)
+        return loop if extent is None else rebuilt(loop, extent=as_index(extent, dtype_of(loop.loop_var)))
 
     return tvm_ffi.structural_map(nest, (tirx.For, renew))
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import tvm_ffi
 from tvm import ir, s_tir, tirx
 
-from tvm_cascade.analysis.tir import Extent, extent_of, loads_of, same_extent, uses
+from tvm_cascade.analysis.tir import Extent, extent_of, loads_of, same_extent, uses, within
 from tvm_cascade.errors import InputError
 from tvm_cascade.schedule.nests import BlockPlan, LoopNest, plan_nest, read_nests
 from tvm_cascade.transform.dead_tiles import LIVE, LiveTiles, live_tiles
@@ -125,13 +124,13 @@ def _read_loop(
     after: list[BlockPlan] = []
     others = [buffer for nest in all_nests if nest not in nests for buffer in nest.written]
     inside = [buffer for nest in nests for buffer in nest.written]
-    known = [*inside, *(p for p in func.params if not any(p.same_as(b) for b in others))]
+    known = [*inside, *(p for p in func.params if p not in {*others})]
     opaque = any(nest.role == OPAQUE for nest in all_nests)
     for nest in later if outer == 1 else ():  # states of segments are merged before
         if opaque and nest.role != "finish":
             continue  # what a nest that cannot be read does to a buffer is not known
         plan = plan_nest(nest, 0, _axes_after(nest, blocks, numbers))
-        local = all(any(access.buffer.same_as(b) for b in known) for access in plan.loads)
+        local = {access.buffer for access in plan.loads} <= {*known}
         if local and (plan.independent or plan.role == GUARD) and set(rows) <= set(plan.spatial) and not plan.reduce:
             after.append(plan)
             known += nest.written
@@ -194,14 +193,14 @@ def _axes_after(nest: LoopNest, blocks: tuple[BlockPlan, ...], numbers: Numbers)
 def operand_copy(func: tirx.PrimFunc, buffer: tirx.Var) -> str | None:
     """The name of the block that copies an operand into a buffer, if one does."""
     copies = (nest for nest in read_nests(func) if nest.role == OPERAND)
-    return next((nest.block.name_hint for nest in copies if any(b.same_as(buffer) for b in nest.written)), None)
+    return next((nest.block.name_hint for nest in copies if buffer in {*nest.written}), None)
 
 
 def _operands(nests: list[LoopNest], blocks: tuple[BlockPlan, ...]) -> tuple[BlockPlan, ...]:
     """Copies of operands that some of the blocks read."""
     read = [access.buffer for block in blocks for access in block.loads]
     copies = [nest for nest in nests if nest.role == OPERAND]
-    return tuple(plan_nest(n) for n in copies if any(written.same_as(b) for written in n.written for b in read))
+    return tuple(plan_nest(n) for n in copies if not {*n.written}.isdisjoint(read))
 
 
 def _bound_to(nest: LoopNest, loops: tuple[tirx.For, ...]) -> tuple[tirx.Var, ...]:
@@ -212,9 +211,9 @@ def _bound_to(nest: LoopNest, loops: tuple[tirx.For, ...]) -> tuple[tirx.Var, ..
 def _is_guarded(nest: LoopNest, outer: int) -> bool:
     """Whether a value of the block depends on a condition on the tile."""
     tile = _bound_to(nest, nest.loops[:outer])
-    found: list[ir.Call] = []
-    tvm_ffi.structural_walk(nest.block.body, (ir.Call, found.append))
-    guards = [c for c in found if isinstance(c.op, ir.Op) and c.op.name.endswith("if_then_else")]
+    guards = [
+        c for c in within(nest.block.body, ir.Call) if isinstance(c.op, ir.Op) and c.op.name.endswith("if_then_else")
+    ]
     return any(uses(guard.args[0], tile) for guard in guards)
 
 
@@ -295,20 +294,17 @@ def _verify_tile(nest: LoopNest) -> None:
 
 def _verify_dimensions(nests: Sequence[LoopNest]) -> None:
     written = [buffer for nest in nests for buffer in nest.written]
-    known: list[tuple[tirx.Var, int, str]] = []
+    known: dict[tuple[tirx.Var, int], str] = {}
     for nest in nests:
         names = axes_of(nest.block)
         places = [(store.buffer, store.indices) for store in nest.stores]
         places += [(load.source, load.indices) for load in loads_of(nest.block.body)]
         for buffer, indices in places:
-            for dim, index in enumerate(indices) if any(buffer.same_as(other) for other in written) else ():
-                name = next((name for var, name in names.items() if var.same_as(index)), None)
-                if name is None:
+            for dim, index in enumerate(indices) if buffer in {*written} else ():
+                if (name := names.get(index)) is None:
                     continue
-                first = next((n for b, d, n in known if d == dim and b.same_as(buffer)), name)
-                if first != name:
+                if (first := known.setdefault((buffer, dim), name)) != name:
                     raise _disagreement(nest.block, f"{first} along dimension {dim} of {buffer.name}", name)
-                known.append((buffer, dim, name))
 
 
 def _disagreement(block: s_tir.SBlock, expected: str, found: str) -> InputError:
@@ -343,10 +339,10 @@ def keeps_storage(
             first.setdefault(buffer, block)
             last[buffer] = block
     for buffer in first:
-        if any(buffer.same_as(param) for param in params):
+        if buffer in {*params}:
             continue
         begins, ends = first[buffer], last[buffer]
-        started = begins.init is not None and any(buffer.same_as(b) for b in _touched(begins.init))  # in its first tile
+        started = begins.init is not None and buffer in _touched(begins.init)  # in its first tile
         if begins.name_hint in tiles and not started and not _names(begins.body, tiles[begins.name_hint]):
             return False
         if ends.name_hint in tiles and not _names(ends.body, tiles[ends.name_hint]):
@@ -355,12 +351,8 @@ def keeps_storage(
 
 
 def _touched(body: tirx.Stmt) -> list[tirx.Var]:
-    stores: list[tirx.BufferStore] = []
-    tvm_ffi.structural_walk(body, (tirx.BufferStore, stores.append))
-    return [*(load.source for load in loads_of(body)), *(store.buffer for store in stores)]
+    return [*(load.source for load in loads_of(body)), *(store.buffer for store in within(body, tirx.BufferStore))]
 
 
 def _names(body: tirx.Stmt, tile: tuple[tirx.Var, ...]) -> bool:
-    found: list[tirx.Var] = []
-    tvm_ffi.structural_walk(body, (tirx.Var, found.append))
-    return any(var.same_as(own) for var in found for own in tile)
+    return not {*tile}.isdisjoint(within(body, tirx.Var))

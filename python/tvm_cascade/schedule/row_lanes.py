@@ -31,8 +31,6 @@ from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, store
 from tvm_cascade.transform.printer import select
 from tvm_cascade.transform.tiling import GATHERED_LANES, LANE, STRIP, row_width
 
-__all__ = ["GATHER", "LANES", "reduction_lanes", "rows_in_lanes"]
-
 LANES, GATHER = "row lanes", "gather"
 """Roles of the blocks that fill the lanes of a row, and of the one that reduces them."""
 
@@ -152,20 +150,23 @@ class _Rows:
         def in_vector(at: Values) -> ir.Expr:
             return filled({**at, LANE: at[STRIP] * self.few + at[LANE]})
 
-        def gathered(at: Values) -> list[tirx.Stmt]:
-            indices = self._indices(at)
-            value = load(self.vector[0], self._cell(at)) if self.vector else filled(at)
-            return [store(self.place.buffer, self.combine(load(self.place.buffer, indices), value), indices)]
-
-        def start(at: Values) -> list[tirx.Stmt]:
-            return [store(self.place.buffer, self.unit, self._indices(at))]
+        def gathered(at: Values) -> ir.Expr:
+            return load(self.vector[0], self._cell(at)) if self.vector else filled(at)
 
         fills = [(in_strip, [*rows, lane, *others, strip]), (in_rest, [*rows, lane, *others])]
         few, vectors = Iter(LANE, "lane", self.few), Iter(STRIP, "strip", self.width // self.few, reduce=True)
         return [
             *(self._fill(lanes, *fill) for lanes, fill in zip(self.filled, fills, strict=False)),
             *(self._fill(lanes, in_vector, [*rows, few, vectors]) for lanes in self.vector),
-            self.builder.nest(self.name, GATHER, [*rows, Iter(LANE, "lane", self.few, reduce=True)], gathered, start),
+            self.builder.reduction(
+                self.name,
+                GATHER,
+                [*rows, Iter(LANE, "lane", self.few, reduce=True)],
+                (self.place.buffer, self._indices),
+                self.combine,
+                self.unit,
+                gathered,
+            ),
         ]
 
     def _fill(self, buffer: tirx.Var, element: Callable[[Values], ir.Expr], iters: list[Iter]) -> tirx.Stmt:
@@ -173,11 +174,7 @@ class _Rows:
         name = str(buffer.name)
         if not any(it.reduce for it in iters):
             return self.builder.nest(name, LANES, iters, lambda at: [store(buffer, element(at), self._cell(at))])
-
-        def body(at: Values) -> list[tirx.Stmt]:
-            return [store(buffer, self.combine(load(buffer, self._cell(at)), element(at)), self._cell(at))]
-
-        return self.builder.nest(name, LANES, iters, body, lambda at: [store(buffer, self.unit, self._cell(at))])
+        return self.builder.reduction(name, LANES, iters, (buffer, self._cell), self.combine, self.unit, element)
 
     @property
     def _others(self) -> tuple[int, ...]:

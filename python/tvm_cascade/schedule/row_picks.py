@@ -21,8 +21,6 @@ from tvm_cascade.schedule.nests import BlockPlan, nests_in, plan_nest
 from tvm_cascade.schedule.stack import private_copy
 from tvm_cascade.transform.nest import ROLE
 
-__all__ = ["RUNS", "Picking", "picking_product", "with_runs_marked"]
-
 RUNS = "runs"
 """The role of such a product."""
 
@@ -101,14 +99,6 @@ def _picks(element: ir.Expr, row: tirx.Var) -> tuple[ir.TensorLoad, ...]:
     picks = [one for one in inner if uses(one, [row])]
     aside = [one for one in loads_of(element) if not any(one.same_as(pick) for pick in picks)]
     free = {pick.source: tirx.const(0, dtype_of(pick)) for pick in picks}
-    plain = [_without(index, free) for one in aside for index in one.indices]
+    rule = (ir.TensorLoad, lambda one: free.get(one.source, one))
+    plain = [tvm_ffi.structural_map(index, rule) for one in aside for index in one.indices]
     return () if any(uses(index, [row]) for index in plain) else tuple(picks)
-
-
-def _without(index: ir.Expr, values: dict[tirx.Var, ir.Expr]) -> ir.Expr:
-    """An index with constants in place of loads, by their buffer."""
-
-    def constant(one: ir.TensorLoad) -> ir.Expr:
-        return next((value for buffer, value in values.items() if buffer.same_as(one.source)), one)
-
-    return tvm_ffi.structural_map(index, (ir.TensorLoad, constant))

@@ -26,8 +26,6 @@ from tvm_cascade.schedule.microkernel import CACHE_SHARE, register_tile
 from tvm_cascade.schedule.row_picks import RUNS, Picking, picking_product
 from tvm_cascade.transform.nest import load, store
 
-__all__ = ["products_in_runs"]
-
 MOST_ROWS = 96
 """Rows by which register tiles are chosen: how many a run has is data."""
 

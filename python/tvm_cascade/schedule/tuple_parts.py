@@ -21,8 +21,6 @@ from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.nests import nests_in, plan_nest, read_nests
 from tvm_cascade.schedule.row_lanes import reduction_lanes
 
-__all__ = ["tuples_apart"]
-
 
 def tuples_apart(func: tirx.PrimFunc, cpu: Cpu) -> tirx.PrimFunc:
     """The function with tuples taken apart where that takes fewer steps; the same object where none are.

@@ -42,8 +42,6 @@ from tvm_cascade.schedule.summary import (
 )
 from tvm_cascade.transform.nest import GUARD
 
-__all__ = ["schedule_alone", "schedule_each", "schedule_unfused_cpu"]
-
 _OWN_ROLES = ("", OPERAND, GATHER, RUNS)
 """Of nests that are the program's own, or a copy of what it reads."""
 

@@ -16,7 +16,7 @@ import tvm_ffi
 from tvm import s_tir, sym, tirx
 
 from tvm_cascade.analysis.statements import block_names, replaced, statements_of, with_nests
-from tvm_cascade.analysis.tir import Extent, ceil_div, dtype_of, extent_of
+from tvm_cascade.analysis.tir import Extent, bound_by, ceil_div, dtype_of, extent_of
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.microkernel import (
     MOST_ROWS,
@@ -30,8 +30,6 @@ from tvm_cascade.schedule.nest_schedule import power_of_two_divisor
 from tvm_cascade.schedule.nests import BlockPlan, plan_alone, read_nests
 from tvm_cascade.schedule.padding import LongerBuffers, PaddedCopies, longer_iter, longer_loops, reading_at
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, store
-
-__all__ = ["whole_products"]
 
 GAIN = 1.1
 """How much faster whole register tiles must look: copies take time as well."""
@@ -124,7 +122,7 @@ class _Wider:
 
     def rewritten(self) -> tirx.PrimFunc:
         """The function over whole register tiles."""
-        longer, loops = LongerBuffers(), []
+        longer, loops = LongerBuffers(), dict[tirx.Var, Extent]()
         nests, wider = read_nests(self.func), {**self.products, **self.writers}
         for nest in nests:
             plan, wide = wider.get(nest.block.name_hint, (None, {}))
@@ -132,8 +130,8 @@ class _Wider:
                 axes = {dim: plan.axis_at(index) for dim, index in enumerate(plan.stores[0].indices)}
                 extents = {dim: wide[axis] for dim, axis in axes.items() if axis in wide}
                 longer.lengthen(plan.stores[0].buffer, extents)
-                pairs = zip(nest.block.iter_vars, nest.realize.iter_values, strict=True)
-                loops += [(value, extent) for iv, value in pairs if (extent := _extent_of(iv, plan, wide)) is not None]
+                bound = bound_by(nest.realize)
+                loops |= {bound[plan.variables[axis]]: extent for axis, extent in wide.items()}
         builder = NestBuilder(dtype_of(nests[0].loops[0].loop_var), {nest.block.name_hint for nest in nests})
         statements: list[tirx.Stmt] = []
         made: list[tirx.Var] = []
@@ -142,7 +140,7 @@ class _Wider:
             block = partial(self._block, longer=longer, copies=copies)
             moved = tvm_ffi.structural_map(longer_loops(part, loops), (s_tir.SBlock, block))
             outputs = [wider[name][0].stores[0].buffer for name in block_names(part) if name in wider]
-            given = [buffer for buffer in outputs if any(buffer.same_as(param) for param in self.func.params)]
+            given = [buffer for buffer in outputs if buffer in {*self.func.params}]
             statements += [*copies.nests(), moved, *(_shortened(builder, longer.of(b), b) for b in given)]
             made += [*copies.buffers(), *(longer.of(b) for b in given)]
         allocated = [longer.of(buffer) for buffer in self.func.body.block.alloc_buffers]
@@ -152,7 +150,8 @@ class _Wider:
         plan, wide = {**self.products, **self.writers}.get(block.name_hint, (None, {}))
         if plan is None:
             return longer.moved(block)
-        wider = [(iv, _extent_of(iv, plan, wide)) for iv in block.iter_vars]
+        extents = {plan.variables[axis]: extent for axis, extent in wide.items()}
+        wider = [(iv, extents.get(iv.var)) for iv in block.iter_vars]
         iters = [iv if extent is None else longer_iter(iv, extent) for iv, extent in wider]
         body = block.body
         if plan.name in self.products:
@@ -173,7 +172,7 @@ def _writers(
     for product, wide in products.values():
         for access in product.loads:
             writers = [plan for plan in plans if any(s.buffer.same_as(access.buffer) for s in plan.stores)]
-            given = any(access.buffer.same_as(param) for param in func.params)
+            given = access.buffer in {*func.params}
             if given or len(writers) != 1 or writers[0].reduce or len(writers[0].stores) != 1 or writers[0].role:
                 continue
             written = [writers[0].axis_at(index) for index in writers[0].stores[0].indices]
@@ -183,10 +182,6 @@ def _writers(
                 earlier = found.get(writers[0].name, (writers[0], {}))[1]
                 found[writers[0].name] = (writers[0], {**earlier, **extents})
     return found
-
-
-def _extent_of(iv: tirx.IterVar, plan: BlockPlan, wide: dict[int, Extent]) -> Extent | None:
-    return next((extent for axis, extent in wide.items() if plan.variables[axis].same_as(iv.var)), None)
 
 
 def _shortened(builder: NestBuilder, source: tirx.Var, target: tirx.Var) -> tirx.Stmt:

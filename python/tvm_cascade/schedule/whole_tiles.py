@@ -17,7 +17,17 @@ from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.statements import replaced, statements_of, with_nests
-from tvm_cascade.analysis.tir import Extent, as_index, dtype_of, loads_of, more_than_one, same, same_extent, substitute
+from tvm_cascade.analysis.tir import (
+    Extent,
+    as_index,
+    bound_by,
+    dtype_of,
+    loads_of,
+    more_than_one,
+    same,
+    same_extent,
+    substitute,
+)
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.microkernel import find_contraction
 from tvm_cascade.schedule.nests import BlockPlan, read_nests
@@ -33,8 +43,6 @@ from tvm_cascade.schedule.padding import (
 from tvm_cascade.schedule.roles import FusedLoop, read_fused_loops
 from tvm_cascade.schedule.row_plan import contracted_row, padded_rows
 from tvm_cascade.transform.nest import TILE_ROLES
-
-__all__ = ["whole_tiles"]
 
 
 def whole_tiles(func: tirx.PrimFunc, cpu: Cpu) -> tirx.PrimFunc:
@@ -129,12 +137,8 @@ class _Wider:
             for place in plan.stores:
                 dims = [d for d, index in enumerate(place.indices) if plan.axis_at(index) == self.row]
                 self._longer.lengthen(place.buffer, dict.fromkeys(dims, self.whole))
-        rows = [
-            (value, self.whole)
-            for nest in mine
-            for iv, value in zip(nest.block.iter_vars, nest.realize.iter_values, strict=True)
-            if iv.var.same_as(plans[nest.block.name_hint].variables[self.row])
-        ]
+        bound = [bound_by(nest.realize)[plans[nest.block.name_hint].variables[self.row]] for nest in mine]
+        rows = dict.fromkeys(bound, self.whole)
         first = mine[0].loops[0]
         copies = PaddedCopies(dtype_of(first.loop_var), {nest.block.name_hint for nest in nests})
 

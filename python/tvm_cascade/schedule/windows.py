@@ -33,8 +33,6 @@ from tvm_cascade.transform.dead_tiles import greatest
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, store
 from tvm_cascade.transform.printer import select
 
-__all__ = ["windows_as_offsets"]
-
 VECTORS = 2
 """Of a row that is long."""
 

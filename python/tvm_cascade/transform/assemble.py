@@ -49,7 +49,7 @@ def live_stages(program: Program, groups: list[Group], reads: list[list[tirx.Var
     while pending:
         buffer = pending.pop()
         stage = program.writer(buffer)
-        if stage is None or any(buffer.same_as(other) for other in seen):
+        if stage is None or buffer in seen:
             continue
         seen.append(buffer)
         owner = next((k for k, g in enumerate(groups) if any(stage is m.stage for m in g.members)), None)

@@ -18,8 +18,8 @@ from tvm import ir, tirx
 
 from tvm_cascade.algebra.fold import Component
 from tvm_cascade.analysis.extract import Group
-from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.inline import Inliner, inliner_of
+from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.passes import passes_of
 from tvm_cascade.analysis.program import Program, Stage
 from tvm_cascade.analysis.tir import loads_of, reads_buffer, substitute, uses
@@ -284,7 +284,7 @@ class LoopCost:
         return [size_of(load.source) for load in distinct(load for e in read for load in loads_of(e))]
 
     def _extent(self, var: tirx.Var) -> int:
-        return _number(lookup(self.group.frame.extents, var))
+        return _number(self.group.frame.extents[var])
 
     def _points(self, expression: sp.Expr) -> int:
         """Rows and free axes of an expression."""
@@ -295,8 +295,8 @@ class LoopCost:
         rows = self.layout.rows
         loads = [load for p in self.producers for load in self._in_frame(p)]
         read = [[v for v in rows if uses(load, [v])] for load in loads]
-        read += [[v for v in rows if _among(v, self.dims.of(s))] for c in self.products for s in c.lift.free_symbols]
-        reused = [v for v in rows if any(not _among(v, own) for own in read)]
+        read += [[v for v in rows if among(v, self.dims.of(s))] for c in self.products for s in c.lift.free_symbols]
+        reused = [v for v in rows if any(not among(v, own) for own in read)]
         return max(reused or rows[-1:], key=self._extent, default=None)
 
     def _in_frame(self, producer: Producer) -> list[ir.TensorLoad]:
@@ -323,7 +323,7 @@ class LoopCost:
         lift = self.layout.elements.lifts[component.symbol]
         own = self.dims.of(lift)
         points = self.length * math.prod(map(self._extent, own))
-        rows = self.block if self.row is not None and _among(self.row, own) else self._points(lift)
+        rows = self.block if self.row is not None and among(self.row, own) else self._points(lift)
         packed = sum(self._packed(symbol, own[-1]) for symbol in lift.free_symbols)
         slowed = TILED if self.tiles > 1 else 1.0
         slowed *= 1 + BLOCK_OVERHEAD_ROWS / self.block if self.blocks > 1 else 1.0
@@ -331,12 +331,12 @@ class LoopCost:
 
     def _packed(self, symbol: sp.Symbol, lanes: tirx.Var) -> int:
         """Elements of float32 that are copied into panels: those of what is not contiguous along the lanes."""
-        if not self.dims.varies(symbol) or not _among(lanes, self.dims.of(symbol)):
+        if not self.dims.varies(symbol) or not among(lanes, self.dims.of(symbol)):
             return 0
         loads = [load for a in self.group.atoms.atoms.values() if a.symbol == symbol for load in loads_of(a.expression)]
         if loads and all(is_contiguous(load, lanes) or not uses(load, [lanes]) for load in loads):
             return 0
-        shared = self.row is None or _among(self.row, self.dims.of(symbol))
+        shared = self.row is None or among(self.row, self.dims.of(symbol))
         wide = max(map(copied, loads), default=1.0)
         return int(self.length * self._points(symbol) * wide * (1 if shared else self.blocks))
 
@@ -411,7 +411,3 @@ class LoopCost:
 
 def _number(extent: object) -> int:
     return int(extent)  # type: ignore[call-overload]
-
-
-def _among(var: tirx.Var, others: Sequence[tirx.Var]) -> bool:
-    return any(var.same_as(other) for other in others)

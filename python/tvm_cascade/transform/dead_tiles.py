@@ -25,7 +25,7 @@ from tvm_cascade.algebra.fold import Component, Fold
 from tvm_cascade.algebra.reducer import MAX, MIN, SUM
 from tvm_cascade.analysis.expression import Atom, AtomTable, selection_of
 from tvm_cascade.analysis.extract import Group
-from tvm_cascade.analysis.frame import Frame, lookup
+from tvm_cascade.analysis.frame import Frame
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.tir import dtype_of, loads_of, same, substitute, uses, variables_of
 from tvm_cascade.symbolic.functions import Round
@@ -350,13 +350,13 @@ class LiveTiles:
 def live_tiles_of(dead: DeadPositions | None, frame: Frame) -> LiveTiles | None:
     """The live tiles of a loop by its masks; None where it has none, or an extent is symbolic."""
     axis = frame.axis[-1]
-    length = lookup(frame.extents, axis)
+    length = frame.extents[axis]
     if dead is None or not isinstance(length, int):
         return None
     used = [var for slack in dead.slacks for var in variables_of(slack) if not tirx.is_buffer_var(var)]
     others = [var for var in used if not among(var, frame.axis)]
     row = others[0] if others else None
-    extent = 1 if row is None or not _is_of(row, frame) else lookup(frame.extents, row)
+    extent = 1 if row is None or row not in frame.extents else frame.extents[row]
     if not isinstance(extent, int):
         return None
     return live_tiles(dead.slacks, axis, length, row, extent)
@@ -368,10 +368,6 @@ def live_tiles(
     """The live tiles of slacks in a position and a row; those in any other variable are not known."""
     found = [_affine(slack, row, position) for slack in slacks]
     return LiveTiles(length, rows, tuple(one for one in found if one is not None), all(found))
-
-
-def _is_of(var: tirx.Var, frame: Frame) -> bool:
-    return any(var.same_as(own) for own in frame.extents)
 
 
 def _affine(slack: ir.Expr, row: tirx.Var | None, axis: tirx.Var) -> _Affine | None:

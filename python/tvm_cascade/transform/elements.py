@@ -199,23 +199,18 @@ class Dims:
     """Frame variables by symbol, in one common order: that in which the members' results are indexed."""
 
     def __init__(self, group: Group) -> None:
-        self.order: list[tirx.Var] = []
-        for member in group.members:
-            for index in member.dims:
-                if isinstance(index, ir.Var) and not any(index.same_as(v) for v in self.order):
-                    self.order.append(index)
+        plain = (index for member in group.members for index in member.dims if isinstance(index, ir.Var))
+        self.order: list[tirx.Var] = list(dict.fromkeys(plain))
         self._known: dict[sp.Symbol, tuple[tirx.Var, ...]] = {COUNT: (), LENGTH: ()}
         self._varying: set[sp.Symbol] = set()
         for atom in group.atoms.atoms.values():
-            read = [v for v in variables_of(atom.expression) if _in(v, group.frame.extents)]
-            self.order += [v for v in read if not _in(v, self.order) and not _in(v, group.frame.axis)]
-            self._known[atom.symbol] = tuple(v for v in self.order if _in(v, read))
+            read = [v for v in variables_of(atom.expression) if v in group.frame.extents]
+            self.order += [v for v in read if v not in {*self.order, *group.frame.axis}]
+            self._known[atom.symbol] = tuple(v for v in self.order if v in {*read})
             if uses(atom.expression, group.frame.axis):
                 self._varying.add(atom.symbol)
         for member in group.members:
-            self._known[member.result] = tuple(
-                v for v in self.order if _in(v, [d for d in member.dims if isinstance(d, ir.Var)])
-            )
+            self._known[member.result] = tuple(v for v in self.order if v in {*member.dims})
         self._state(group)
 
     def _state(self, group: Group) -> None:
@@ -229,8 +224,8 @@ class Dims:
                     self._known[symbol] = self._sorted([step.value])
 
     def _sorted(self, expressions: list[sp.Expr]) -> tuple[tirx.Var, ...]:
-        found = [v for e in expressions for s in e.free_symbols for v in self._known.get(s, ())]
-        return tuple(v for v in self.order if _in(v, found))
+        found = {v for e in expressions for s in e.free_symbols for v in self._known.get(s, ())}
+        return tuple(v for v in self.order if v in found)
 
     def define_scales(self, program: StepProgram) -> None:
         """Records the dims of factors of shifts."""
@@ -251,10 +246,6 @@ class Dims:
     def varies(self, expression: sp.Expr) -> bool:
         """Whether the expression depends on the position on the cascade axis."""
         return bool(expression.free_symbols & self._varying)
-
-
-def _in(var: tirx.Var, variables: object) -> bool:
-    return any(var.same_as(other) for other in variables)  # type: ignore[attr-defined]
 
 
 # Splits atoms that are products over different axes, so that contractions see their factors.
@@ -321,11 +312,9 @@ def _factors(expression: ir.Expr) -> list[ir.Expr]:
 def _axes(expression: ir.Expr, group: Group) -> frozenset[int]:
     """Rows and free axes of more than one step that an expression depends on, by their number in the frame."""
     frame = group.frame
-    variables = variables_of(expression)
+    variables = {*variables_of(expression)}
     return frozenset(
         k
         for k, (var, extent) in enumerate(frame.extents.items())
-        if more_than_one(extent)
-        and any(var.same_as(v) for v in variables)
-        and not any(var.same_as(a) for a in frame.axis)
+        if more_than_one(extent) and var in variables and var not in {*frame.axis}
     )

@@ -14,7 +14,6 @@ from tvm import tirx
 
 from tvm_cascade.algebra.fold import Component
 from tvm_cascade.analysis.extract import Group
-from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.tir import dtype_of, extent_of, loads_of
@@ -71,8 +70,8 @@ class Layout:
         """The row variables, on which every component and temporary depends: parallel loops."""
         parts = [c.symbol if c.parts else c.lift for c in self.group.fold.components]
         parts += [temporary.symbol for temporary in self.elements.temporaries]
-        own = [self.dims.of(part) for part in parts]
-        return tuple(v for v in self.dims.order if all(any(v.same_as(o) for o in other) for other in own))
+        own = [{*self.dims.of(part)} for part in parts]
+        return tuple(v for v in self.dims.order if all(v in other for other in own))
 
 
 def plan_loop(program: Program, group: Group, asked_for: set[str]) -> Plan:
@@ -107,13 +106,13 @@ def contracts(component: Component, dims: Dims) -> bool:
 
 def _contracted_bytes(group: Group, dims: Dims) -> int:
     """Bytes that one position of the widest operand of a contraction holds, over the axes that not every state has."""
-    own = [dims.of(component.lift) for component in group.fold.components]
-    shared = [v for v in dims.order if all(any(v.same_as(o) for o in other) for other in own)]
+    own = [{*dims.of(component.lift)} for component in group.fold.components]
+    shared = {v for v in dims.order if all(v in other for other in own)}
     widest = 0
     for component in group.fold.components:
         for symbol in component.lift.free_symbols if contracts(component, dims) else ():
-            free = [v for v in dims.of(symbol) if not any(v.same_as(s) for s in shared)]
-            extents = [lookup(group.frame.extents, v) for v in free] if dims.varies(symbol) else [0]
+            free = [v for v in dims.of(symbol) if v not in shared]
+            extents = [group.frame.extents[v] for v in free] if dims.varies(symbol) else [0]
             sizes = [extent for extent in extents if isinstance(extent, int)]
             size = tvm.DataType(component_dtype(group, component)).itemsize
             widest = max(widest, size * math.prod(sizes) if len(sizes) == len(extents) else 0)

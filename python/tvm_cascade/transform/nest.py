@@ -118,6 +118,24 @@ class NestBuilder:
                 statement = self.loop(var, it.extent, statement)
         return statement
 
+    def reduction(
+        self,
+        name: str,
+        role: str,
+        iters: Sequence[Iter],
+        cell: tuple[tirx.Var, Callable[[Values], list[ir.Expr]]],
+        combine: Callable[[ir.Expr, ir.Expr], ir.Expr],
+        identity: ir.Expr,
+        value: Callable[[Values], ir.Expr],
+    ) -> tirx.Stmt:
+        """A nest that combines a value of every point into a cell, a buffer and its indices, from the identity on."""
+        buffer, where = cell
+
+        def body(at: Values) -> list[tirx.Stmt]:
+            return [store(buffer, combine(load(buffer, where(at)), value(at)), where(at))]
+
+        return self.nest(name, role, iters, body, lambda at: [store(buffer, identity, where(at))])
+
     def loop(self, var: tirx.Var, extent: Extent, body: tirx.Stmt) -> tirx.Stmt:
         """A serial loop from 0."""
         return tirx.For(var, tirx.const(0, self.dtype), as_index(extent, self.dtype), tirx.ForKind.SERIAL, body)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from tvm import ir, tirx
 
 from tvm_cascade.analysis.extract import Group
-from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.inline import inliner_of, plain_indices
 from tvm_cascade.analysis.program import Program, Stage
 from tvm_cascade.analysis.tir import loads_of, same_extent, uses
@@ -67,15 +66,12 @@ def _plain_read(stage: Stage, load: ir.TensorLoad, group: Group) -> dict[tirx.Va
     for written, index in zip(stage.indices, load.indices, strict=True):
         if isinstance(written, ir.prim.IntImm):
             continue
-        if not isinstance(index, ir.Var) or any(index.same_as(taken) for taken in variables.values()):
+        if index not in group.frame.extents or index in {*variables.values()}:
             return None
-        if group.frame.extents.get(index, None) is None and not any(index.same_as(v) for v in group.frame.extents):
-            return None
-        if not same_extent(stage.extents[written], lookup(group.frame.extents, index)):
+        if not same_extent(stage.extents[written], group.frame.extents[index]):
             return None
         variables[written] = index
-    axis_read = [v for v in variables.values() if any(v.same_as(a) for a in group.frame.axis)]
-    return variables if len(axis_read) == len(group.frame.axis) else None
+    return variables if {*group.frame.axis} <= {*variables.values()} else None
 
 
 def _always_read_so(stage: Stage, first: ir.TensorLoad, group: Group) -> bool:

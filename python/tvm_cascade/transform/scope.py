@@ -14,8 +14,7 @@ from tvm import ir, tirx
 from tvm_cascade.algebra.facts.weight import Offsets, offsets_of
 from tvm_cascade.algebra.fold import Component
 from tvm_cascade.analysis.extract import Group
-from tvm_cascade.analysis.frame import lookup
-from tvm_cascade.analysis.tir import Extent, as_index, dtype_of, substitute
+from tvm_cascade.analysis.tir import Extent, as_index, dtype_of, substitute, zero_of
 from tvm_cascade.transform.elements import Dims
 from tvm_cascade.transform.nest import Iter, Values, load
 from tvm_cascade.transform.printer import Printer, eager_selects
@@ -82,7 +81,7 @@ class Slots:
 
     def extent(self, var: tirx.Var) -> Extent:
         """Extent of a frame variable."""
-        return lookup(self.group.frame.extents, var)
+        return self.group.frame.extents[var]
 
     def allocate(
         self, key: object, name: str, dims: tuple[tirx.Var, ...], dtype: str, extra: tuple[int, ...] = (), **kind: bool
@@ -123,10 +122,7 @@ class Slots:
 
 def value_at(at: Values, var: tirx.Var) -> ir.Expr:
     """A frame variable's value at a point; 0 where the block does not run over it (its extent is 1)."""
-    return next(
-        (value for key, value in at.items() if isinstance(key, ir.Var) and key.same_as(var)),
-        tirx.const(0, dtype_of(var)),
-    )
+    return at.get(var, zero_of(var))
 
 
 class Scope(Mapping[sp.Symbol, ir.Expr]):
@@ -157,10 +153,7 @@ class Scope(Mapping[sp.Symbol, ir.Expr]):
         placed = substitute(expression, self.frame_values())
 
         def from_tile(access: ir.TensorLoad) -> ir.Expr:
-            slot = next(
-                (s for key, s in self.slots.table.items() if isinstance(key, ir.Var) and key.same_as(access.source)),
-                None,
-            )
+            slot = self.slots.table.get(access.source)
             return access if slot is None else load(slot.buffer, self.slots.indices(slot, self.at))
 
         placed = tvm_ffi.structural_map(placed, (ir.TensorLoad, from_tile))
@@ -189,7 +182,7 @@ class Scope(Mapping[sp.Symbol, ir.Expr]):
 
     def _is_known(self, key: object) -> bool:
         """Whether the extent of an iterator is known here: that of a producer's own reduction is not."""
-        return not isinstance(key, ir.Var) or any(key.same_as(v) for v in self.slots.group.frame.extents)
+        return not isinstance(key, ir.Var) or key in self.slots.group.frame.extents
 
     def domain(self, key: object) -> Extent:
         """Extent of a block iterator."""

@@ -19,7 +19,6 @@ from tvm import ir, tirx
 from tvm_cascade.algebra.fold import Component, Fold
 from tvm_cascade.algebra.reducer import SUM
 from tvm_cascade.analysis.extract import Group
-from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.tir import Extent, dtype_of, loads_of, more_than_one, uses, variables_of
@@ -106,7 +105,7 @@ class Stream:
 
     def extent(self, var: tirx.Var) -> Extent:
         """Extent of a variable of the frame."""
-        return lookup(self.group.frame.extents, var)
+        return self.group.frame.extents[var]
 
     @property
     def depth(self) -> int:
@@ -261,7 +260,7 @@ def _product(component: Component, group: Group, dims: Dims, rows: list[tirx.Var
     load = None if atom is None else plain_value(atom.expression)
     if atom is None or load is None:
         raise Unfit(f"{name}: {factors[0]} is no plain tensor")
-    width = lookup(group.frame.extents, free[0])
+    width = group.frame.extents[free[0]]
     if not isinstance(width, int):
         raise Unfit(f"{load}: {free[0].name} has a symbolic extent")
     is_transposed = runs_along(load.indices[-1], position)
@@ -285,10 +284,10 @@ def _row_variable(score: Sum, rows: list[tirx.Var], group: Group) -> tirx.Var | 
     """
     extents, shared = group.frame.extents, _shared_indices(group, score.right, rows)
     own = [v for v in rows if runs(score.left, v)]
-    alone = [v for v in own if not any(uses(index, [v]) for index in shared) and more_than_one(lookup(extents, v))]
+    alone = [v for v in own if not any(uses(index, [v]) for index in shared) and more_than_one(extents[v])]
 
     def length(var: tirx.Var) -> float:
-        extent = lookup(extents, var)
+        extent = extents[var]
         return extent if isinstance(extent, int) else float("inf")
 
     longest = max(alone, key=length, default=None)
