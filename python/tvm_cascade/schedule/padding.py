@@ -5,7 +5,7 @@ s += if(p < 577, q[i, d] * k[p, d], 0)   ->   k_whole[p] = if(p < 577, k[p], 0);
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 
@@ -14,11 +14,12 @@ from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.reducers import split_reduction
-from tvm_cascade.analysis.statements import replaced
+from tvm_cascade.analysis.statements import block_names, replaced, statements_of, with_nests
 from tvm_cascade.analysis.tir import (
     Extent,
     analyzer_of,
     as_index,
+    bound_by,
     domain_of,
     dtype_of,
     extent_of,
@@ -29,6 +30,7 @@ from tvm_cascade.analysis.tir import (
     uses,
     zero_of,
 )
+from tvm_cascade.schedule.nests import BlockPlan, read_nests
 from tvm_cascade.schedule.roles import OPERAND
 from tvm_cascade.transform.dead_tiles import greatest
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, store
@@ -41,12 +43,10 @@ class PaddedCopies:
 
     Attributes
     ----------
-    dtype : of loop variables.
-    names : of blocks that there are already.
+    builder : of their nests.
     """
 
-    dtype: str
-    names: set[str]
+    builder: NestBuilder
     _copies: list[tuple[tirx.Var, tirx.Var]] = field(default_factory=list)
 
     def buffers(self) -> list[tirx.Var]:
@@ -90,30 +90,21 @@ class PaddedCopies:
         for copied, buffer in self._copies:
             if copied.same_as(source) and tvm_ffi.structural_equal(list(buffer.ty.shape), shape):
                 return buffer
-        shape = [as_index(extent_of(extent), self.dtype) for extent in shape]
+        shape = [as_index(extent_of(extent), self.builder.dtype) for extent in shape]
         buffer = tirx.decl_buffer(shape, source.ty.dtype, name=f"{source.name}_whole", layout=None)
         self._copies.append((source, buffer))
         return buffer
 
     def nests(self) -> list[tirx.Stmt]:
         """One nest per copy."""
-        builder = NestBuilder(self.dtype, self.names)
-        return [self._nest(builder, *copy) for copy in self._copies]
+        return [copy_of(self.builder, *copy, str(copy[1].name), OPERAND) for copy in self._copies]
 
-    @staticmethod
-    def _nest(builder: NestBuilder, source: tirx.Var, buffer: tirx.Var) -> tirx.Stmt:
-        shape, ends, dtype = buffer.ty.shape, source.ty.shape, builder.dtype
-        iters = [Iter(dim, f"a{dim}", extent_of(extent)) for dim, extent in enumerate(shape)]
 
-        def body(at: Values) -> list[tirx.Stmt]:
-            where = [at[dim] for dim in range(len(shape))]
-            exists = reduce(
-                tirx.And, [prim.LT(where[d], as_index(extent_of(ends[d]), dtype)) for d in _longer(shape, ends)]
-            )
-            value = select(exists, load(source, where), tirx.const(0, dtype_of(source)), lazy=True)
-            return [store(buffer, value, where)]
+Wide = tuple[BlockPlan, Mapping[int, Extent]]
+"""A nest, and axes of it that are longer, with their extents."""
 
-        return builder.nest(str(buffer.name), OPERAND, iters, body)
+Body = Callable[[s_tir.SBlock, Wide, Sequence[tirx.IterVar], PaddedCopies], tirx.Stmt]
+"""What a block does over iterators that are longer."""
 
 
 @dataclass
@@ -122,16 +113,15 @@ class LongerBuffers:
 
     _long: dict[tirx.Var, tirx.Var] = field(default_factory=dict)
 
-    def lengthen(self, buffer: tirx.Var, extents: dict[int, Extent]) -> None:
-        """Asks for other extents at some dimensions of a buffer."""
-        shape = list(self.of(buffer).ty.shape)
-        for dim, extent in extents.items():
-            shape[dim] = as_index(extent, dtype_of(shape[dim]))
-        self._long[buffer] = tirx.decl_buffer(shape, buffer.ty.dtype, name=buffer.name, layout=None)
-
-    def of(self, buffer: tirx.Var) -> tirx.Var:
-        """The replacement of a buffer; the buffer itself where there is none."""
-        return self._long.get(buffer, buffer)
+    def lengthen(self, plan: BlockPlan, wide: Mapping[int, Extent]) -> None:
+        """Makes what a nest stores as much longer as some of its axes."""
+        for place in plan.stores:
+            shape = list(self._long.get(place.buffer, place.buffer).ty.shape)
+            for dim, axis in enumerate(map(plan.axis_at, place.indices)):
+                if axis is not None and axis in wide:
+                    shape[dim] = as_index(wide[axis], dtype_of(shape[dim]))
+            long = tirx.decl_buffer(shape, place.buffer.ty.dtype, name=place.buffer.name, layout=None)
+            self._long[place.buffer] = long
 
     def old(self) -> list[tirx.Var]:
         """The replaced buffers."""
@@ -145,6 +135,58 @@ class LongerBuffers:
 
         notes = {name: moved(value) for name, value in block.annotations.items()}
         return replaced(rebuilt(block, annotations=notes), moved(block.body), moved(block.init))
+
+    def rewritten(self, func: tirx.PrimFunc, wider: Mapping[str, Wide], body: Body) -> tirx.PrimFunc:
+        """The function with some nests over longer axes; what the caller is given is computed aside, and copied.
+
+        Parameters
+        ----------
+        wider : by name of the block.
+        body : of a block over its longer iterators.
+        """
+        nests = read_nests(func)
+        loops: dict[tirx.Var, Extent] = {}
+        for nest in (mine := [nest for nest in nests if nest.block.name_hint in wider]):
+            (plan, wide), bound = wider[nest.block.name_hint], bound_by(nest.realize)
+            loops |= {bound[plan.variables[axis]]: extent for axis, extent in wide.items()}
+        builder = NestBuilder(dtype_of(mine[0].loops[0].loop_var), {nest.block.name_hint for nest in nests})
+        statements, made = list[tirx.Stmt](), list[tirx.Var]()
+        for part in statements_of(func):
+            copies = PaddedCopies(builder)
+
+            def in_block(block: s_tir.SBlock, copies: PaddedCopies = copies) -> s_tir.SBlock:
+                if block.name_hint not in wider:
+                    return self.moved(block)
+                plan, wide = wider[block.name_hint]
+                extents = {plan.variables[axis]: extent for axis, extent in wide.items()}
+                iters = [longer_iter(iv, extents[iv.var]) if iv.var in extents else iv for iv in block.iter_vars]
+                return self.moved(replaced(block, body(block, (plan, wide), iters, copies), block.init, iters))
+
+            moved = tvm_ffi.structural_map(longer_loops(part, loops), (s_tir.SBlock, in_block))
+            outputs = [s.buffer for name in block_names(part) if name in wider for s in wider[name][0].stores]
+            given = [b for b in outputs if b in {*func.params} & self._long.keys()]
+            shortened = [copy_of(builder, self._long[b], b, f"{b.name}_copied", "") for b in given]
+            statements += [*copies.nests(), moved, *shortened]
+            made += [*copies.buffers(), *(self._long[b] for b in given)]
+        allocated = [self._long.get(buffer, buffer) for buffer in func.body.block.alloc_buffers]
+        return with_nests(func, statements, [*allocated, *made])
+
+
+def copy_of(builder: NestBuilder, source: tirx.Var, buffer: tirx.Var, name: str, role: str) -> tirx.Stmt:
+    """A nest that fills a buffer from another one; an operand has zeros past that one's end."""
+    shape, ends = buffer.ty.shape, source.ty.shape
+    iters = [Iter(dim, f"a{dim}", extent_of(extent)) for dim, extent in enumerate(shape)]
+    beyond = _longer(shape, ends) if role == OPERAND else []
+
+    def body(at: Values) -> list[tirx.Stmt]:
+        where = [at[dim] for dim in range(len(shape))]
+        value = load(source, where)
+        if beyond:
+            exists = [prim.LT(where[d], as_index(extent_of(ends[d]), builder.dtype)) for d in beyond]
+            value = select(reduce(tirx.And, exists), value, tirx.const(0, dtype_of(source)), lazy=True)
+        return [store(buffer, value, where)]
+
+    return builder.nest(name, role, iters, body)
 
 
 def longer_loops(nest: tirx.Stmt, extents: Mapping[tirx.Var, Extent]) -> tirx.Stmt:

@@ -230,8 +230,8 @@ class LoopEmitter:
             self.statements.append(nest)
             return found
 
-        def read(held: Slot, at: Values, lane: ir.Expr) -> ir.Expr:
-            return load(held.buffer, [*self.slots.indices(held, at), lane])
+        def read(lanes_of: Slot, at: Values, lane: ir.Expr) -> ir.Expr:
+            return load(lanes_of.buffer, [*self.slots.indices(lanes_of, at), lane])
 
         strips = self.tiling.tile // lanes
         wide = reduced("lanes", lanes, strips, lambda at: value({**at, INSIDE: at[STRIP] * lanes + at[LANE]}))
