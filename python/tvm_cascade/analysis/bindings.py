@@ -20,6 +20,7 @@ from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 from tvm.sym.iter_affine_map import IterMapLevel
 
+from tvm_cascade.analysis.reducers import single_store, split_update
 from tvm_cascade.analysis.statements import (
     RECENT,
     in_loops,
@@ -48,7 +49,6 @@ from tvm_cascade.analysis.tir import (
     variables_of,
     zero_of,
 )
-from tvm_cascade.analysis.update import single_store, split_update
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.algebra.reducer import SUM
-from tvm_cascade.analysis.reducers import identity_of
+from tvm_cascade.analysis.reducers import identity_of, single_store
 from tvm_cascade.analysis.statements import (
     loops_of,
     mentions,
@@ -40,7 +40,6 @@ from tvm_cascade.analysis.tir import (
     within,
     zero_of,
 )
-from tvm_cascade.analysis.update import single_store
 
 
 def without_predicates(nests: Sequence[tirx.Stmt], own: Sequence[tirx.Var]) -> list[tirx.Stmt]:

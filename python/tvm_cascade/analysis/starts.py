@@ -18,7 +18,7 @@ from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.expression import selection_of
-from tvm_cascade.analysis.reducers import combiner_of, identity_of
+from tvm_cascade.analysis.reducers import combiner_of, identity_of, single_store, split_update
 from tvm_cascade.analysis.statements import (
     mentions,
     realized_block,
@@ -42,7 +42,6 @@ from tvm_cascade.analysis.tir import (
     uses,
     zero_of,
 )
-from tvm_cascade.analysis.update import single_store, split_update
 
 
 def started(nest: tirx.Stmt) -> tirx.Stmt:

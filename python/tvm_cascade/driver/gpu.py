@@ -15,8 +15,7 @@ from tvm_cascade.plan.plan import Plan, Step
 from tvm_cascade.plan.scheduled import read_in_part
 from tvm_cascade.plan.search import find_plan
 from tvm_cascade.schedule.bfloat16 import fold_half_constants, round_float8
-from tvm_cascade.schedule.gpu import schedule_gpu
-from tvm_cascade.schedule.gpu_serial import launch_serial
+from tvm_cascade.schedule.gpu import launch_serial, schedule_gpu
 from tvm_cascade.schedule.gpu_vectors import with_vectors
 from tvm_cascade.schedule.inlining import inline_maps
 from tvm_cascade.schedule.stack import divisions_apart, private_copy

@@ -22,7 +22,9 @@ from tvm_cascade.schedule.microkernel import (
 )
 from tvm_cascade.schedule.nest_schedule import (
     Block,
+    CpuSchedule,
     Deferred,
+    LoopSummary,
     Nest,
     TiledLoop,
     loops_after_tiling,
@@ -34,7 +36,6 @@ from tvm_cascade.schedule.packing import lay_out, lay_out_in_panels, pack_operan
 from tvm_cascade.schedule.roles import FusedLoop, read_fused_loops
 from tvm_cascade.schedule.row_fold import join_fold, joins, schedule_fold
 from tvm_cascade.schedule.row_plan import RowPlan, plan_rows
-from tvm_cascade.schedule.summary import CpuSchedule, LoopSummary
 from tvm_cascade.schedule.unfused import schedule_alone, schedule_each
 from tvm_cascade.transform.nest import GUARD
 

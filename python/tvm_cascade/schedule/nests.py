@@ -13,7 +13,7 @@ import tvm_ffi
 from tvm import ir, s_tir, sym, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.dependence import independent
+from tvm_cascade.analysis.order import independent
 from tvm_cascade.analysis.tir import Extent, extent_of, loads_of, product, substitute, within
 from tvm_cascade.transform.nest import OPAQUE, ROLE
 

@@ -27,7 +27,7 @@ from tvm_cascade.devices.device import Cpu, Device
 from tvm_cascade.devices.read import ANY_CPU
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.assemble import live_stages
-from tvm_cascade.transform.layout import Layout, contracts, lay_out, plan_loop
+from tvm_cascade.transform.layout import Layout, Producer, contracts, lay_out, plan_loop
 from tvm_cascade.transform.layout import Plan as LoopPlan
 from tvm_cascade.transform.nest_cost import (
     ACCESS_OPERATIONS,
@@ -50,7 +50,6 @@ from tvm_cascade.transform.nest_cost import (
     traffic_ns,
     vector_ns,
 )
-from tvm_cascade.transform.producers import Producer
 from tvm_cascade.transform.tiling import PAGE_BYTES, Tiling
 
 LEAST_LOSS_NS = 50.0

@@ -26,10 +26,10 @@ from tvm_cascade.analysis.statements import sequence
 from tvm_cascade.analysis.tir import dtype_of, substitute
 from tvm_cascade.symbolic.functions import StickyInfinity
 from tvm_cascade.transform.guarding import Guarding, cancelled_in, loaded_by, read_by
+from tvm_cascade.transform.layout import Producer
 from tvm_cascade.transform.loop import as_number
 from tvm_cascade.transform.nest import GUARD, NestBuilder, Values, binding, load, store
 from tvm_cascade.transform.printer import cast
-from tvm_cascade.transform.producers import Producer
 from tvm_cascade.transform.scope import (
     Scope,
     Slot,

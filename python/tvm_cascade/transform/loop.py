@@ -30,9 +30,9 @@ from tvm_cascade.steps.move import departure, destination, displacement
 from tvm_cascade.steps.program import Combine, Element, Move, Reduce, Scale, Step, StepProgram, Tuple
 from tvm_cascade.transform.dead_tiles import LIVE, UNSETTLED, DeadPositions, greatest, unsettled
 from tvm_cascade.transform.elements import ElementPlan
+from tvm_cascade.transform.layout import Producer
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, binding, load, store
 from tvm_cascade.transform.printer import select
-from tvm_cascade.transform.producers import Producer
 from tvm_cascade.transform.scope import Scope, Slot, Slots, component_dtype, counting_dtype, reference_dtype
 from tvm_cascade.transform.tiling import GATHERED_LANES, INSIDE, LANE, SEGMENT, STRIP, TILE
 from tvm_cascade.transform.tuples import Cell, tuple_nest

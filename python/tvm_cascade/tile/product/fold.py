@@ -39,8 +39,8 @@ from tvm_cascade.tile.operand import Unfit, plain_value, read_once
 from tvm_cascade.tile.output import Output, read_outputs
 from tvm_cascade.tile.product.lines import line_of, runs
 from tvm_cascade.tile.product.scales import same_in_blocks
+from tvm_cascade.transform.layout import Producer, find_producers
 from tvm_cascade.transform.printer import cast
-from tvm_cascade.transform.producers import Producer, find_producers
 
 
 class Leaves(AtomTable):

@@ -28,8 +28,8 @@ from tvm_cascade.tile.product.fold import ProductFold, check_summed
 from tvm_cascade.tile.product.matrix import MatrixProduct
 from tvm_cascade.tile.row.shape import Row, read_row, used_atoms
 from tvm_cascade.tile.skeletons.product.shape import SUMMED_IN, for_tensor_cores
+from tvm_cascade.transform.layout import Producer
 from tvm_cascade.transform.printer import cast
-from tvm_cascade.transform.producers import Producer
 
 
 @dataclass(frozen=True)
