@@ -26,8 +26,8 @@ from tvm_cascade.analysis.tir import loads_of, reads_buffer, substitute, uses
 from tvm_cascade.devices.device import Cpu, Device
 from tvm_cascade.devices.read import ANY_CPU
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.transform.assemble import live_stages
-from tvm_cascade.transform.layout import Layout, Producer, contracts, lay_out, plan_loop
+from tvm_cascade.transform.guarding import plan_of
+from tvm_cascade.transform.layout import Layout, Producer, contracts, lay_out
 from tvm_cascade.transform.layout import Plan as LoopPlan
 from tvm_cascade.transform.nest_cost import (
     ACCESS_OPERATIONS,
@@ -119,8 +119,7 @@ def tiling_of(program: Program, group: Group, options: FuseOptions, device: Devi
 
 def _loop(program: Program, group: Group, options: FuseOptions, device: Device) -> tuple[LoopPlan, Layout]:
     """The loop that a group becomes, as it will be written."""
-    asked_for = {stage.name for stage in live_stages(program, [group], [[]])}
-    plan = plan_loop(program, group, asked_for | {member.stage.name for member in group.members})
+    plan = plan_of(program, group)
     return plan, lay_out(plan, _asked_for(program, group, passes_of(program, group).after), options, device)
 
 
