@@ -38,12 +38,14 @@ from tvm_cascade.analysis.statements import (
     Uses,
     block_names,
     hands_over,
+    in_its_loops,
     is_serial,
     loops_of,
     mentions,
     realized_block,
     renewed,
     replaced,
+    runs_always,
     sequence,
     statements_of,
     why_not_plain,
@@ -298,8 +300,7 @@ def _like(buffer: tirx.Var, shape: Sequence[ir.Expr]) -> tirx.Var:
 
 def _after(nest: tirx.Stmt, block: s_tir.SBlock, store: tirx.BufferStore) -> tirx.Stmt:
     """A nest over the spatial part of another's domain, around a store, over fresh variables."""
-    loops = loops_of(nest)
-    realize = loops[-1].body if loops else nest
+    loops, realize = loops_of(nest), in_its_loops(nest)
     spatial = [
         (iv, v) for iv, v in zip(block.iter_vars, realize.iter_values, strict=True) if iv.iter_type == DATA_PARALLEL
     ]
@@ -403,9 +404,8 @@ def _sized_by(buffers: Sequence[tirx.Var], variables: list[tirx.Var]) -> bool:
 def _is_outer(realize: s_tir.SBlockRealize) -> bool:
     """Whether a block only holds loops around blocks: it starts and stores nothing itself, and runs everywhere."""
     block = realize.block
-    always = isinstance(realize.predicate, prim.IntImm) and int(realize.predicate) == 1
     plain = block.init is None and not block.match_buffers and not block.annotations
-    return always and plain and _holds_blocks(block.body)
+    return runs_always(realize) and plain and _holds_blocks(block.body)
 
 
 def _holds_blocks(statement: tirx.Stmt) -> bool:

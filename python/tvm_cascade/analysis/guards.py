@@ -26,6 +26,7 @@ from tvm_cascade.analysis.statements import (
     mentions,
     realized_block,
     replaced,
+    runs_always,
     with_block,
 )
 from tvm_cascade.analysis.tir import (
@@ -74,7 +75,7 @@ def _unguarded(nest: tirx.Stmt, alone: Sequence[tirx.Var]) -> tirx.Stmt:
         return nest
     own = store.buffer in {*alone}
     undefined = own and _stays_inside(realize.block, store)
-    if not _holds(realize.predicate):
+    if not runs_always(realize):
         short, conditions = _shortened(nest, realize, undefined)
         cut = realized_block(short)
         undefined = own and cut is not None and _stays_inside(cut.block, store)
@@ -88,17 +89,19 @@ def _unguarded(nest: tirx.Stmt, alone: Sequence[tirx.Var]) -> tirx.Stmt:
 
 def _stays_inside(block: s_tir.SBlock, store: tirx.BufferStore) -> bool:
     """Whether a block stores into its buffer at every position, also at those that a predicate leaves out."""
-    analyzer = tvm.sym.Analyzer()
-    for iv in block.iter_vars:
-        analyzer.bind(iv.var, ir.Range.from_min_extent(iv.dom.min, iv.dom.extent))
+    analyzer = _inside(block)
     return all(
         analyzer.can_prove(index >= 0) and analyzer.can_prove(index < extent)
         for index, extent in zip(store.indices, store.buffer.ty.shape, strict=True)
     )
 
 
-def _holds(predicate: ir.Expr) -> bool:
-    return isinstance(predicate, prim.IntImm) and int(predicate) == 1
+def _inside(block: s_tir.SBlock) -> tvm.sym.Analyzer:
+    """An analyzer that knows the domains of a block."""
+    analyzer = tvm.sym.Analyzer()
+    for iv in block.iter_vars:
+        analyzer.bind(iv.var, iv.dom)
+    return analyzer
 
 
 def _iterators(realize: s_tir.SBlockRealize) -> list[tuple[ir.Expr, tirx.IterVar]]:
@@ -196,10 +199,7 @@ def _holds_at_first(condition: ir.Expr, block: s_tir.SBlock, buffer: tirx.Var) -
     if reads_buffer(condition, buffer):
         return False
     reduced = [iv.var for iv in block.iter_vars if iv.iter_type == REDUCTION]
-    analyzer = tvm.sym.Analyzer()
-    for iv in block.iter_vars:
-        analyzer.bind(iv.var, ir.Range.from_min_extent(iv.dom.min, iv.dom.extent))
-    return bool(analyzer.can_prove(substitute(condition, {var: zero_of(var) for var in reduced})))
+    return bool(_inside(block).can_prove(substitute(condition, {var: zero_of(var) for var in reduced})))
 
 
 def _written_everywhere(nest: tirx.Stmt) -> tirx.Stmt:

@@ -12,6 +12,7 @@ import tvm_ffi
 from tvm import ir, s_tir, tirx
 
 from tvm_cascade.algebra.verdict import Reason
+from tvm_cascade.analysis.tir import within
 
 OPAQUE_CODES = frozenset({"binding", "carried", "extern", "opaque_block", "overwritten", "predicate", "reducer"})
 """Reasons that concern one nest alone; all others mean that the function as a whole is not as it was written."""
@@ -42,11 +43,8 @@ def read_opaque(nest: tirx.Stmt, reason: Reason, position: int, memory: Memory) 
     """The buffers that a nest of a function reads and writes; a declaration writes the name that it declares."""
     if isinstance(nest, tirx.DeclBuffer):
         return Opaque(nest, reason, (), (nest.buffer,), (), position)
-    loads: list[ir.TensorLoad] = []
-    stores: list[tirx.BufferStore] = []
-    tvm_ffi.structural_walk(nest, [(ir.TensorLoad, loads.append), (tirx.BufferStore, stores.append)])
-    reads = memory.behind(load.source for load in loads)
-    writes = memory.behind(store.buffer for store in stores)
+    reads = memory.behind(load.source for load in within(nest, ir.TensorLoad))
+    writes = memory.behind(store.buffer for store in within(nest, tirx.BufferStore))
     named = [*memory.addressed(nest), *(name for name in memory.named(nest) if name not in {*reads, *writes})]
     touched = filter(tirx.is_buffer_var, memory.behind(named))
     return Opaque(nest, reason, tuple(reads), tuple(writes), tuple(touched), position)
@@ -89,9 +87,7 @@ class Memory:
 
     def named(self, code: tirx.Stmt | ir.Expr) -> list[tirx.Var]:
         """The buffers that code names, and the pointers to some."""
-        found: list[tirx.Var] = []
-        tvm_ffi.structural_walk(code, (ir.Var, found.append))
-        return [name for name in found if tirx.is_buffer_var(name) or name in self.owners]
+        return [name for name in within(code, ir.Var) if tirx.is_buffer_var(name) or name in self.owners]
 
     def addressed(self, code: tirx.Stmt | ir.Expr) -> list[tirx.Var]:
         """Buffers whose address code takes, and pointers that it uses."""
@@ -101,10 +97,7 @@ class Memory:
 def taken(code: tirx.Stmt | ir.Expr) -> list[tirx.Var]:
     """Buffers whose address code takes: as the argument of a call, or by an element of theirs."""
     found: list[ir.Expr] = []
-
-    def given(call: ir.Call) -> None:
+    for call in within(code, ir.Call):
         by_element = isinstance(call.op, ir.Op) and call.op.name.endswith(".address_of")
         found.extend(a.source if by_element and isinstance(a, ir.TensorLoad) else a for a in call.args)
-
-    tvm_ffi.structural_walk(code, (ir.Call, given))
     return [name for name in found if tirx.is_buffer_var(name)]

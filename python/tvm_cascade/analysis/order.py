@@ -11,14 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-import tvm_ffi
 from tvm import ir, s_tir, sym, tirx
 from tvm.sym.iter_affine_map import IterMapLevel, detect_iter_map
 
 from tvm_cascade.algebra.verdict import Reason
 from tvm_cascade.analysis.opaque import Memory, Opaque
 from tvm_cascade.analysis.program import Program, Stage
-from tvm_cascade.analysis.tir import DATA_PARALLEL, Extent, extent_of, loads_of, same, same_extent, uses
+from tvm_cascade.analysis.tir import DATA_PARALLEL, Extent, extent_of, loads_of, same, same_extent, uses, within
 
 Buffers = tuple[tirx.Var, ...]
 
@@ -202,27 +201,22 @@ def independent(block: s_tir.SBlock) -> bool:
     """
     if block.match_buffers or block.alloc_buffers or not _is_plain(block):
         return False
-    stores: list[tirx.BufferStore] = []
-    tvm_ffi.structural_walk(block.body, (tirx.BufferStore, stores.append), order="pre")
+    stores = within(block.body, tirx.BufferStore)
     parts = [block.body] if block.init is None else [block.body, block.init]
-    touched = [(load.source, list(load.indices)) for part in parts for load in loads_of(part)]
-    for part in parts:
-        tvm_ffi.structural_walk(part, (tirx.BufferStore, lambda s: touched.append((s.buffer, list(s.indices)))))
-    for store in stores:
-        own = [at for buffer, at in touched if buffer.same_as(store.buffer)]
-        if not all(same(at, list(store.indices)) for at in own):
-            return False
-    return all(_one_each(store.indices, block) for store in stores)
+    touched = [(load.source, load.indices) for part in parts for load in loads_of(part)]
+    touched += [(store.buffer, store.indices) for part in parts for store in within(part, tirx.BufferStore)]
+    return all(
+        _one_each(store.indices, block)
+        and all(same(list(at), list(store.indices)) for buffer, at in touched if buffer.same_as(store.buffer))
+        for store in stores
+    )
 
 
 def _is_plain(block: s_tir.SBlock) -> bool:
     """Whether it consists of stores and of calls that read and write no memory."""
-    statements: list[tirx.Stmt] = []
-    calls: list[ir.Call] = []
-    for part in (block.body, block.init):
-        if part is not None:
-            tvm_ffi.structural_walk(part, [(tirx.Stmt, statements.append), (ir.Call, calls.append)])
-    return all(isinstance(s, _PLAIN) for s in statements) and all(_is_pure(call) for call in calls)
+    parts = [part for part in (block.body, block.init) if part is not None]
+    plain = all(isinstance(one, _PLAIN) for part in parts for one in within(part, tirx.Stmt))
+    return plain and all(_is_pure(call) for part in parts for call in within(part, ir.Call))
 
 
 def _is_pure(call: ir.Call) -> bool:
@@ -238,7 +232,7 @@ def _one_each(indices: Sequence[ir.Expr], block: s_tir.SBlock) -> bool:
     moving = [iv for iv in block.iter_vars if iv.iter_type == DATA_PARALLEL and extent_of(iv.dom.extent) != 1]
     if any(uses(index, reduced) for index in indices):
         return False
-    if all(any(index.same_as(iv.var) for index in indices) for iv in moving):
+    if {iv.var for iv in moving} <= {*indices}:
         return True
     domain = {iv.var: iv.dom for iv in block.iter_vars if iv.iter_type == DATA_PARALLEL}
     # A map that uses up every iterator whole, and none twice: what it gives, an arithmetic of its own can take back.

@@ -13,7 +13,7 @@ from tvm_cascade.analysis.order import overwriting, renamed
 from tvm_cascade.analysis.program import Program, Stage
 from tvm_cascade.analysis.reducers import split_reduction, started_at, starts_at_identity
 from tvm_cascade.analysis.scratch import why_several
-from tvm_cascade.analysis.statements import RECENT, block_names, statements_of, why_not_plain
+from tvm_cascade.analysis.statements import RECENT, block_names, in_its_loops, statements_of, why_not_plain
 from tvm_cascade.analysis.tir import DATA_PARALLEL, REDUCTION, Extent, extent_of, loads_of, same, uses
 from tvm_cascade.analysis.tuple_block import read_tuple
 
@@ -57,11 +57,7 @@ def read_program(func: tirx.PrimFunc) -> Program | Reason:
 @lru_cache(RECENT)
 def _read_stages(nest: tirx.Stmt) -> Sequence[Stage] | Reason:
     """The stage of a nest; one for each part where it reduces a tuple."""
-    loops: list[tirx.For] = []
-    inner = nest
-    while isinstance(inner, tirx.For):
-        loops.append(inner)
-        inner = inner.body
+    inner = in_its_loops(nest)
     if not isinstance(inner, s_tir.SBlockRealize):
         return why_several(nest)
     block = inner.block

@@ -14,10 +14,17 @@ from dataclasses import dataclass
 
 import tvm_ffi
 from tvm import ir, s_tir, tirx
-from tvm.ir import prim
 
 from tvm_cascade.algebra.verdict import Reason
-from tvm_cascade.analysis.statements import is_serial, mentions, realized_block, replaced, statements_of, uses_of
+from tvm_cascade.analysis.statements import (
+    is_serial,
+    mentions,
+    realized_block,
+    replaced,
+    runs_always,
+    statements_of,
+    uses_of,
+)
 from tvm_cascade.analysis.tir import (
     DATA_PARALLEL,
     REDUCTION,
@@ -142,7 +149,7 @@ def _reads_from_outside(leaf: Leaf, buffer: tirx.Var, fixed: list[tirx.Var]) -> 
     if not started or not all(_same(at, started[0]) for at in started):
         return reads
     assert init is not None
-    if reads_buffer(init, buffer) or not _always(leaf.realize):
+    if reads_buffer(init, buffer) or not runs_always(leaf.realize):
         return reads
     return [at for at in reads if not _same(at, started[0])]
 
@@ -156,10 +163,6 @@ def _same(some: Indices, others: Indices) -> bool:
     return len(some) == len(others) and all(map(same, some, others))
 
 
-def _always(realize: s_tir.SBlockRealize) -> bool:
-    return isinstance(realize.predicate, prim.IntImm) and int(realize.predicate) == 1
-
-
 def _covers(writer: Leaf, reader: Leaf, buffer: tirx.Var, read: Indices) -> bool:
     """Whether an earlier block stores, without condition, all elements that are read.
 
@@ -168,7 +171,7 @@ def _covers(writer: Leaf, reader: Leaf, buffer: tirx.Var, read: Indices) -> bool
     block = writer.realize.block
     bound = bound_by(writer.realize)
     own, others = writer.below(reader), reader.below(writer)
-    if not _always(writer.realize):
+    if not runs_always(writer.realize):
         return False
     outer = [loop.loop_var for loop in writer.loops[: len(writer.loops) - len(own)]]
     if any(uses(loop.extent, outer) or extent_of(loop.min) != 0 for loop in (*own, *others)):
@@ -285,13 +288,13 @@ def _other_statement(nest: tirx.Stmt) -> Reason:
 def carried(parts: Sequence[tirx.Stmt], loop: tirx.Var) -> list[tirx.Var]:
     """Buffers that carry values between iterations: one part writes what others access at another index."""
     used = [uses_of(part) for part in parts]
-    found: list[tirx.Var] = []
+    found: dict[tirx.Var, None] = {}
     for (loads, stores), (other_loads, other_stores) in itertools.permutations(used, 2):
         for buffer, _ in stores:
             both = [*stores, *loads, *other_loads, *other_stores]
             touched = [at for b, at in (*other_loads, *other_stores) if b.same_as(buffer)]
             own = [at for b, at in both if b.same_as(buffer)]
             slab = any(all(at[k].same_as(loop) for at in own) for k in range(len(own[0])))
-            if touched and not slab and not any(buffer.same_as(known) for known in found):
-                found.append(buffer)
-    return found
+            if touched and not slab:
+                found[buffer] = None
+    return list(found)

@@ -82,9 +82,7 @@ def block_names(nest: tirx.Stmt) -> list[str]:
 @lru_cache(RECENT)
 def realized_block(nest: tirx.Stmt) -> s_tir.SBlockRealize | None:
     """The block that a nest of loops is around, if its loads and stores are all that it does; else None."""
-    inner = nest
-    while isinstance(inner, tirx.For):
-        inner = inner.body
+    inner = in_its_loops(nest)
     one = isinstance(inner, s_tir.SBlockRealize) and len(block_names(inner)) == 1
     return inner if one and not hands_over(inner) else None
 
@@ -98,13 +96,22 @@ def loops_of(nest: tirx.Stmt) -> list[tirx.For]:
     return found
 
 
+def in_its_loops(nest: tirx.Stmt) -> tirx.Stmt:
+    """The statement in the loops of a nest."""
+    while isinstance(nest, tirx.For):
+        nest = nest.body
+    return nest
+
+
+def runs_always(realize: s_tir.SBlockRealize) -> bool:
+    """Whether a block has no predicate."""
+    return isinstance(realize.predicate, prim.IntImm) and int(realize.predicate) == 1
+
+
 @lru_cache(RECENT)
 def why_not_plain(nest: tirx.Stmt) -> Reason | None:
     """Why a nest around one block is not the plain one in which every loop is one block variable over its domain."""
-    loops, realize = [], nest
-    while isinstance(realize, tirx.For):
-        loops.append(realize)
-        realize = realize.body
+    loops, realize = loops_of(nest), in_its_loops(nest)
     block = realize.block
     name = block.name_hint
     if any(loop.kind != tirx.ForKind.SERIAL or loop.thread_binding is not None or loop.annotations for loop in loops):
@@ -130,7 +137,7 @@ def why_not_plain(nest: tirx.Stmt) -> Reason | None:
             bound.append(loop.loop_var)
     if len(bound) != len(loops):
         return Reason("binding", f"block {name} has a loop that binds none of its variables")
-    if not (isinstance(realize.predicate, prim.IntImm) and int(realize.predicate) == 1):
+    if not runs_always(realize):
         return Reason("predicate", f"block {name} runs where {realize.predicate}")
     return None
 
@@ -162,10 +169,8 @@ def uses_of(nest: tirx.Stmt) -> tuple[Uses, Uses]:
 
 def hands_over(nest: tirx.Stmt) -> bool:
     """Whether a nest uses memory other than by loads and stores of its buffers: by calls, addresses or other names."""
-    found: list[object] = taken(nest)
-    matched = (s_tir.SBlock, lambda block: found.extend(block.match_buffers))
-    tvm_ffi.structural_walk(nest, [(tirx.Evaluate, found.append), (tirx.DeclBuffer, found.append), matched])
-    return bool(found)
+    matched = any(block.match_buffers for block in within(nest, s_tir.SBlock))
+    return matched or bool(taken(nest) or within(nest, tirx.Evaluate, tirx.DeclBuffer))
 
 
 def mentions(nest: tirx.Stmt, buffer: tirx.Var) -> bool:

@@ -108,7 +108,7 @@ class PartialEmitter:
 
         cell, combine = (buffer, where), combiner_of(reducer)
         self.allocated.append(buffer)
-        nest = self.nests.reduction(stage.name, "", iters, cell, combine, init, lambda at: _at(value, at))
+        nest = self.nests.reduction(stage.name, "", iters, cell, combine, init, lambda at: substitute(value, at))
         self.statements.append(nest)
 
     def _extent(self, var: tirx.Var, stage: Stage, axis: tirx.Var | None) -> Extent:
@@ -180,10 +180,6 @@ class PartialEmitter:
         scope = ChunkScope(self.slots, at, counts)
         scope.pieces = self.part.pieces
         return scope
-
-
-def _at(expression: ir.Expr, at: Values) -> ir.Expr:
-    return substitute(expression, {key: value for key, value in at.items() if isinstance(key, ir.Var)})
 
 
 # Builds the functions of a split: nests, the parameters that they use, and what they allocate.

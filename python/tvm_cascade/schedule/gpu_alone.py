@@ -22,7 +22,7 @@ from tvm_cascade.schedule.gpu_threads import (
     take_rectangle,
 )
 from tvm_cascade.schedule.gpu_vectors import VECTORS
-from tvm_cascade.schedule.nest_schedule import Block, Loop
+from tvm_cascade.schedule.nest_schedule import Block, Loop, read_index
 from tvm_cascade.schedule.nests import Access, BlockPlan
 from tvm_cascade.transform.nest import GUARD
 
@@ -207,8 +207,7 @@ def schedule_transposition(
     sch.bind(blocks, "blockIdx.x")
     threads.spread(sch, block, [rows, columns])
     for access in found.loads:
-        reads = sch.get(block).reads
-        index = next(k for k, region in enumerate(reads) if region.source.same_as(access.buffer))
+        index = read_index(sch, block, access.buffer)
         copy = sch.cache_read(block, index, "shared", [block])
         sch.compute_at(copy, blocks, preserve_unit_loops=True)
         lanes = _WORD // _itemsize(access) if has_vectors(access) else 1

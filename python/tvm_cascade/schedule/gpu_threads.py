@@ -10,7 +10,7 @@ from tvm import s_tir, tirx
 
 from tvm_cascade.analysis.reducers import identity_of, split_reduction
 from tvm_cascade.analysis.tir import product, same
-from tvm_cascade.schedule.nest_schedule import Block, Loop, power_of_two_divisor, start_of_none
+from tvm_cascade.schedule.nest_schedule import Block, Loop, power_of_two_divisor, read_index, start_of_none
 from tvm_cascade.schedule.nests import Access, BlockPlan
 
 _CROSSING_DTYPES = frozenset({"float32", "float64", "int32", "int64"})
@@ -248,8 +248,7 @@ def staged_loads(
 
 def _stage(sch: s_tir.Schedule, threads: Threads, plan: BlockPlan, block: Block, access: Access, chunks: Loop) -> None:
     """Brings a chunk of an operand to shared memory, by all threads together."""
-    reads = sch.get(block).reads
-    index = next(k for k, region in enumerate(reads) if region.source.same_as(access.buffer))
+    index = read_index(sch, block, access.buffer)
     copy = sch.cache_read(block, index, "shared", [block])
     depth = len(sch.get_loops(block)[: _depth(sch, block, chunks)])
     sch.compute_at(copy, chunks, preserve_unit_loops=True)

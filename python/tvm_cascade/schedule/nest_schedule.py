@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-import tvm_ffi
 from tvm import s_tir, sym, tirx
 
-from tvm_cascade.analysis.tir import REDUCTION, Extent, extent_of, uses
+from tvm_cascade.analysis.tir import REDUCTION, Extent, extent_of, uses, within
 from tvm_cascade.devices.device import Cpu
-from tvm_cascade.schedule.nests import Access, BlockPlan
+from tvm_cascade.schedule.nests import BlockPlan
 from tvm_cascade.schedule.roles import FusedLoop
 from tvm_cascade.transform.nest import AXES, OPAQUE, ROLE
 
@@ -57,9 +56,7 @@ def start_of_none(sch: s_tir.Schedule) -> None:
 
     TVM starts a reduction at its first position. What follows a fused loop knows of its length itself.
     """
-    nests: list[s_tir.SBlockRealize] = []
-    tvm_ffi.structural_walk(sch.mod["main"].body, (s_tir.SBlockRealize, nests.append))
-    for nest in nests:
+    for nest in within(sch.mod["main"].body, s_tir.SBlockRealize):
         block = nest.block
         bound = zip(block.iter_vars, nest.iter_values, strict=True)
         reduced = [(iv, value) for iv, value in bound if iv.iter_type == REDUCTION]
@@ -106,15 +103,15 @@ class Nest:
         extent = extent_of(self.sch.get(self.loops[axis]).extent)
         return extent if isinstance(extent, int) else 1
 
-    def read_index(self, access: Access) -> int:
-        """The position of an access's buffer among the block's reads."""
-        reads = self.sch.get(self.block).reads
-        return next(k for k, region in enumerate(reads) if region.source.same_as(access.buffer))
-
     def go_parallel(self, loops: list[Loop]) -> None:
         """Fuses adjacent spatial loops, outermost first, and makes them parallel."""
         if loops:
             self.deferred.parallel.append(self.sch.fuse(*loops) if len(loops) > 1 else loops[0])
+
+
+def read_index(sch: s_tir.Schedule, block: Block, buffer: tirx.Var) -> int:
+    """The position of a buffer among the reads of a block."""
+    return [region.source for region in sch.get(block).reads].index(buffer)
 
 
 def power_of_two_divisor(number: int, most: int) -> int:

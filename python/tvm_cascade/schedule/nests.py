@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-import tvm_ffi
 from tvm import ir, s_tir, sym, tirx
 from tvm.ir import prim
 
@@ -126,9 +125,7 @@ class LoopNest:
     @cached_property
     def stores(self) -> tuple[tirx.BufferStore, ...]:
         """Of the block, in order."""
-        found: list[tirx.BufferStore] = []
-        tvm_ffi.structural_walk(self.block.body, (tirx.BufferStore, found.append), order="pre")
-        return tuple(found)
+        return tuple(within(self.block.body, tirx.BufferStore))
 
     @property
     def written(self) -> list[tirx.Var]:

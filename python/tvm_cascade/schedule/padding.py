@@ -13,6 +13,7 @@ import tvm_ffi
 from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 
+from tvm_cascade.analysis.expression import call_name
 from tvm_cascade.analysis.reducers import split_reduction
 from tvm_cascade.analysis.statements import block_names, replaced, statements_of, with_nests
 from tvm_cascade.analysis.tir import (
@@ -257,8 +258,7 @@ def guard_of(place: tirx.BufferStore) -> ir.Call | None:
     """The outermost condition that guards the stored or reduced value."""
     reduction = split_reduction(place)
     element = place.value if reduction is None else reduction[1]
-    lazy = isinstance(element, ir.Call) and isinstance(element.op, ir.Op) and element.op.name.endswith("if_then_else")
-    return element if lazy else None
+    return element if call_name(element) == "if_then_else" else None
 
 
 def without_guard(body: tirx.Stmt) -> tirx.Stmt:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from tvm import ir, s_tir, tirx
 
+from tvm_cascade.analysis.expression import call_name
 from tvm_cascade.analysis.tir import Extent, extent_of, loads_of, same_extent, uses, within
 from tvm_cascade.errors import InputError
 from tvm_cascade.schedule.nests import BlockPlan, LoopNest, plan_nest, read_nests
@@ -211,10 +212,8 @@ def _bound_to(nest: LoopNest, loops: tuple[tirx.For, ...]) -> tuple[tirx.Var, ..
 def _is_guarded(nest: LoopNest, outer: int) -> bool:
     """Whether a value of the block depends on a condition on the tile."""
     tile = _bound_to(nest, nest.loops[:outer])
-    guards = [
-        c for c in within(nest.block.body, ir.Call) if isinstance(c.op, ir.Op) and c.op.name.endswith("if_then_else")
-    ]
-    return any(uses(guard.args[0], tile) for guard in guards)
+    calls = within(nest.block.body, ir.Call)
+    return any(call_name(call) == "if_then_else" and uses(call.args[0], tile) for call in calls)
 
 
 # Verifies that blocks of a fused loop have the roles and axes that their annotations state.

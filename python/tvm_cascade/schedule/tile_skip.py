@@ -21,7 +21,7 @@ from tvm import ir, s_tir, sym, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.reducers import identity_of, split_reduction
-from tvm_cascade.analysis.statements import loops_of, with_block
+from tvm_cascade.analysis.statements import in_its_loops, loops_of, with_block
 from tvm_cascade.analysis.tir import REDUCTION, bound_by, domain_of, dtype_of, rebuilt, same, substitute, uses
 from tvm_cascade.schedule.nest_schedule import PARTITION_HINT
 from tvm_cascade.schedule.nests import read_nests
@@ -161,8 +161,7 @@ def hoist_guards(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _hoisted(loop: tirx.For) -> tirx.For | None:
-    inner = loops_of(loop.body)
-    statement = inner[-1].body if inner else loop.body
+    inner, statement = loops_of(loop.body), in_its_loops(loop)
     if not isinstance(statement, s_tir.SBlockRealize) or not isinstance(statement.block.body, tirx.BufferStore):
         return None
     place, block = statement.block.body, statement.block

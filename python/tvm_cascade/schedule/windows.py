@@ -24,7 +24,7 @@ from tvm import ir, sym, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.statements import statements_of, with_nests
-from tvm_cascade.analysis.tir import Extent, as_index, dtype_of, loads_of, substitute, uses, variables_of
+from tvm_cascade.analysis.tir import Extent, as_index, dtype_of, loads_of, substitute, uses, variables_of, within
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.microkernel import LATENCY_CYCLES, row_block, tile_cycles
 from tvm_cascade.schedule.nests import Access, BlockPlan, LoopNest, nests_in, plan_nest, read_nests
@@ -216,15 +216,11 @@ class _Windows:
     def _blocks(self) -> dict[int, int]:
         """Axes of the result that the operand is read at in blocks, such as the channels of a group, and their size."""
         found: dict[int, int] = {}
-
-        def visit(node: prim.FloorDiv) -> None:
+        for node in (one for index in self.access.indices for one in within(index, prim.FloorDiv)):
             axis = self.plan.axis_at(node.a)
             extent = self.plan.extents.get(axis) if axis is not None else None
             divides = isinstance(node.b, prim.IntImm) and isinstance(extent, int) and extent % int(node.b) == 0
             found.update({axis: int(node.b)} if axis is not None and divides else {})
-
-        for index in self.access.indices:
-            tvm_ffi.structural_walk(index, (prim.FloorDiv, visit))
         return found
 
     def _extents(self, index: ir.Expr) -> list[Extent]:

@@ -23,11 +23,11 @@ from tvm.ir import prim
 from tvm_cascade.algebra.cascade import COUNT
 from tvm_cascade.algebra.fold import Component, Fold
 from tvm_cascade.algebra.reducer import MAX, MIN, SUM
-from tvm_cascade.analysis.expression import Atom, AtomTable, selection_of
+from tvm_cascade.analysis.expression import Atom, AtomTable, call_name, selection_of
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.frame import Frame
 from tvm_cascade.analysis.order import among
-from tvm_cascade.analysis.tir import dtype_of, loads_of, same, substitute, uses, variables_of
+from tvm_cascade.analysis.tir import dtype_of, loads_of, same, substitute, uses, variables_of, within
 from tvm_cascade.symbolic.functions import Round
 
 LIVE = "tvm_cascade.live"
@@ -111,17 +111,11 @@ def unsettled(conditions: tuple[Absorbing, ...], write: Callable[[sp.Expr], ir.E
 def _comparisons(atoms: list[Atom], axis: tuple[tirx.Var, ...]) -> list[ir.Expr]:
     """Comparisons of integers along the axis, free of other data along it, in the conditions of the atoms."""
     found: list[ir.Expr] = []
-
-    def note(comparison: ir.Expr) -> None:
+    for comparison in (one for atom in atoms for one in within(atom.expression, *_COMPARISONS)):
         integers = dtype_of(comparison.a).startswith("int")
-        plain = uses(comparison, axis) and not any(
-            uses(index, axis) for load in loads_of(comparison) for index in load.indices
-        )
-        if integers and plain and not any(same(comparison, other) for other in found):
+        by_data = any(uses(index, axis) for load in loads_of(comparison) for index in load.indices)
+        if integers and uses(comparison, axis) and not by_data and not any(same(comparison, one) for one in found):
             found.append(comparison)
-
-    for atom in atoms:
-        tvm_ffi.structural_walk(atom.expression, [(kind, note) for kind in _COMPARISONS])
     return found
 
 
@@ -146,14 +140,7 @@ def _where_it_fails(atom: Atom, comparison: ir.Expr) -> sp.Expr | None:
 
 
 def _mentions(expression: ir.Expr, comparison: ir.Expr) -> bool:
-    found = False
-
-    def note(other: ir.Expr) -> None:
-        nonlocal found
-        found = found or same(other, comparison)
-
-    tvm_ffi.structural_walk(expression, (type(comparison), note))
-    return found
+    return any(same(other, comparison) for other in within(expression, type(comparison)))
 
 
 def _decide(condition: ir.Expr, fails: ir.Expr) -> bool | None:
@@ -163,16 +150,12 @@ def _decide(condition: ir.Expr, fails: ir.Expr) -> bool | None:
     if isinstance(condition, prim.Not):
         inner = _decide(condition.a, fails)
         return None if inner is None else not inner
-    is_call = isinstance(condition, ir.Call) and isinstance(condition.op, ir.Op)
-    name = condition.op.name.split(".")[-1] if is_call else ""
-    if isinstance(condition, prim.And) or name == "bitwise_and":
-        parts = list(condition.args) if name else [condition.a, condition.b]
-        decided = [_decide(part, fails) for part in parts]
-        return False if False in decided else True if all(decided) else None
-    if isinstance(condition, prim.Or) or name == "bitwise_or":
-        parts = list(condition.args) if name else [condition.a, condition.b]
-        decided = [_decide(part, fails) for part in parts]
-        return True if True in decided else False if decided == [False, False] else None
+    name = call_name(condition)
+    for kind, in_bits, strong in ((prim.And, "bitwise_and", False), (prim.Or, "bitwise_or", True)):
+        if isinstance(condition, kind) or name == in_bits:
+            parts = condition.args if name else (condition.a, condition.b)
+            decided = {_decide(part, fails) for part in parts}
+            return strong if strong in decided else not strong if decided == {not strong} else None
     return None
 
 
@@ -190,7 +173,7 @@ def slacks_of(comparison: ir.Expr) -> list[ir.Expr]:
 
 def _absolute(expression: ir.Expr) -> ir.Expr | None:
     """x of |x|; None for any other expression."""
-    if isinstance(expression, ir.Call) and isinstance(expression.op, ir.Op) and expression.op.name.endswith("abs"):
+    if call_name(expression) in ("abs", "fabs"):
         return expression.args[0]
     parts = selection_of(expression)
     if parts is None:

@@ -27,7 +27,7 @@ from tvm_cascade.algebra.fold import Component
 from tvm_cascade.algebra.reducer import SUM
 from tvm_cascade.analysis.expression import Atom
 from tvm_cascade.analysis.extract import Group
-from tvm_cascade.analysis.tir import more_than_one, uses, variables_of
+from tvm_cascade.analysis.tir import more_than_one, uses, variables_of, within, without_casts
 from tvm_cascade.steps.program import Element, Scale, StepProgram
 from tvm_cascade.symbolic.functions import Round
 from tvm_cascade.symbolic.masks import Condition
@@ -164,32 +164,18 @@ def _strided_factors(atoms: Sequence[Atom]) -> dict[sp.Symbol, sp.Expr]:
 
 def is_load(expression: ir.Expr) -> bool:
     """Whether the expression is a load, be it in another dtype."""
-    while isinstance(expression, prim.Cast):
-        expression = expression.value
-    return isinstance(expression, ir.TensorLoad)
+    return isinstance(without_casts(expression), ir.TensorLoad)
 
 
 def strided(expression: ir.Expr) -> bool:
     """Whether the expression is a load at a constant last index: neither positions nor rows are adjacent in memory."""
-    if isinstance(expression, prim.Cast):
-        return strided(expression.value)
-    return (
-        isinstance(expression, ir.TensorLoad)
-        and bool(expression.indices)
-        and isinstance(expression.indices[-1], prim.IntImm)
-    )
+    load = without_casts(expression)
+    return isinstance(load, ir.TensorLoad) and bool(load.indices) and isinstance(load.indices[-1], prim.IntImm)
 
 
 def selects_or_calls(expression: ir.Expr) -> bool:
     """Whether evaluating the expression twice costs more than storing it once."""
-    costly = False
-
-    def note(_node: object) -> None:
-        nonlocal costly
-        costly = True
-
-    tvm_ffi.structural_walk(expression, [(ir.Call, note), (prim.Select, note)])
-    return costly
+    return bool(within(expression, ir.Call, prim.Select))
 
 
 # The rows and free axes that each symbol of a fold depends on.

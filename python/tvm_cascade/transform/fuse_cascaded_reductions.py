@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import tvm_ffi
 from tvm import ir, s_tir, tirx
 from tvm.tirx.transform import prim_func_pass
 
 from tvm_cascade.algebra.verdict import Reason, Verdict
 from tvm_cascade.analysis.bindings import plainly_bound
+from tvm_cascade.analysis.statements import statements_of
+from tvm_cascade.analysis.tir import within
 from tvm_cascade.devices.read import given_device
 from tvm_cascade.errors import InputError, ScheduleError
 from tvm_cascade.options import FuseOptions
@@ -119,14 +120,11 @@ def fuse_cascade(
 
 def _worked_on(sch: s_tir.Schedule, func: tirx.PrimFunc) -> list[Reason]:
     """Why a schedule's work on loops would be lost: they are read as what the blocks' own variables run over."""
-    body = func.body.block.body
-    nests = list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
-    kept = all(plainly_bound(nest).same_as(nest) for nest in nests)
+    kept = all(plainly_bound(nest).same_as(nest) for nest in statements_of(func))
     made = sch.trace is not None and any(not one.kind.is_pure for one in sch.trace.insts)
     return [Reason("scheduled", "the loops of a block were split or fused before")] if made and not kept else []
 
 
 def _block_names(func: tirx.PrimFunc, fused: bool = False) -> list[str]:
-    found: list[s_tir.SBlock] = []
-    tvm_ffi.structural_walk(func.body, (s_tir.SBlock, lambda block: found.append(block)), order="pre")
+    found = within(func.body, s_tir.SBlock)
     return [b.name_hint for b in found if b.name_hint != "root" and (not fused or ROLE in b.annotations)]

@@ -33,7 +33,7 @@ from tvm_cascade.transform.elements import ElementPlan
 from tvm_cascade.transform.layout import Producer
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, binding, load, store
 from tvm_cascade.transform.printer import select
-from tvm_cascade.transform.scope import Scope, Slot, Slots, component_dtype, counting_dtype, reference_dtype
+from tvm_cascade.transform.scope import Scope, Slot, Slots, component_dtype, counting_dtype, label_of, reference_dtype
 from tvm_cascade.transform.tiling import GATHERED_LANES, INSIDE, LANE, SEGMENT, STRIP, TILE
 from tvm_cascade.transform.tuples import Cell, tuple_nest
 from tvm_cascade.transform.values import VANISHING_EXPONENT, TirValues
@@ -116,8 +116,7 @@ class LoopEmitter:
         def value(at: Values) -> ir.Expr:
             scope = Scope(self.slots, at)
             frame = scope.frame_values()
-            values = {key: value for key, value in at.items() if isinstance(key, ir.Var)}
-            values |= {own: frame[var] for own, var in producer.variables.items()}
+            values = {**at, **{own: frame[var] for own, var in producer.variables.items()}}
             return self._guarded(scope.inputs(substitute(producer.element, values)), zero, at)
 
         self.statements.append(self._reduction(f"{stage.name}_tile", "producer", iters, slot, stage.reducer, value))
@@ -169,9 +168,7 @@ class LoopEmitter:
         """Emits a component's pass over the tile; where that is in lanes, the nest that gathers them waits."""
         component, lift = self.components[step.component], step.lift
         own, dtype = self.slots.dims.of(lift), component_dtype(self.group, component)
-        slot = self.slots.allocate(
-            ("tile", component.symbol), f"{self._label(component)}_tile", own, dtype, per_tile=True
-        )
+        slot = self.slots.allocate(("tile", component.symbol), f"{label_of(component)}_tile", own, dtype, per_tile=True)
         segment, tile = self._outer(carries=False)
         rows = [*segment, *self.slots.iters(own), tile]
         identity = identity_of(component.reducer, dtype)
@@ -183,7 +180,7 @@ class LoopEmitter:
             self.gathers.append(self._lanes(component, slot, rows, dtype, value))
             return
         iters = [*rows, Iter(INSIDE, self.group.frame.axis[-1].name, self.tiling.tile, reduce=True)]
-        name = f"{self._label(component)}_tile"
+        name = f"{label_of(component)}_tile"
         self.statements.append(self._reduction(name, "partial", iters, slot, component.reducer, value))
 
     def _in_lanes(self, lift: sp.Expr, own: tuple[tirx.Var, ...]) -> bool:
@@ -220,7 +217,7 @@ class LoopEmitter:
         self, component: Component, slot: Slot, rows: list[Iter], dtype: str, value: Callable[[Values], ir.Expr]
     ) -> tirx.Stmt:
         """Emits a pass over the tile in lanes, and those that leave few of them; what combines these is given."""
-        name, lanes, left = self._label(component), self.tiling.lanes, math.gcd(self.tiling.lanes, GATHERED_LANES)
+        name, lanes, left = label_of(component), self.tiling.lanes, math.gcd(self.tiling.lanes, GATHERED_LANES)
 
         def reduced(suffix: str, count: int, strips: int, value: Callable[[Values], ir.Expr]) -> Slot:
             key = (suffix, component.symbol)
@@ -248,9 +245,9 @@ class LoopEmitter:
         dims = self.slots.dims.of(together[0].symbol)
         for c in together:
             dtype = component_dtype(self.group, c)
-            self.slots.allocate(c.symbol, self._label(c), self.slots.dims.of(c.symbol), dtype)
+            self.slots.allocate(c.symbol, label_of(c), self.slots.dims.of(c.symbol), dtype)
             if c.symbol in self.program.remembered:
-                self.slots.allocate(("old", c.symbol), f"{self._label(c)}_old", self.slots.dims.of(c.symbol), dtype)
+                self.slots.allocate(("old", c.symbol), f"{label_of(c)}_old", self.slots.dims.of(c.symbol), dtype)
         segment, tile = self._outer(carries=True)
 
         def body(at: Values) -> list[tirx.Stmt]:
@@ -265,7 +262,7 @@ class LoopEmitter:
                     statements.append(store(old.buffer, self.slots.read(c.symbol, at), self.slots.indices(old, at)))
             for k, c in enumerate(together):
                 if mutual:
-                    bound = tirx.Var(f"{self._label(c)}_new", component_dtype(self.group, c))
+                    bound = tirx.Var(f"{label_of(c)}_new", component_dtype(self.group, c))
                     statements.insert(k, tirx.Bind(bound, values[k]))
                     values[k] = bound
                 slot = self.slots.table[c.symbol]
@@ -282,7 +279,7 @@ class LoopEmitter:
 
         iters = [*segment, *self.slots.iters(dims), tile]
         notes = self._note_dead(dims)
-        self.statements.append(self.nests.nest(self._label(together[0]), "update", iters, body, init, notes))
+        self.statements.append(self.nests.nest(label_of(together[0]), "update", iters, body, init, notes))
 
     def _note_dead(self, dims: tuple[tirx.Var, ...]) -> Callable[[Values], dict[str, object]] | None:
         """Annotations that tell dead tiles, once there is all that they speak of in a block over these rows."""
@@ -313,7 +310,7 @@ class LoopEmitter:
         rows = self.slots.dims.of(unit[0].symbol)
         for c in unit:
             dtype = component_dtype(self.group, c)
-            self.slots.allocate(("tile", c.symbol), f"{self._label(c)}_tile", rows, dtype, per_tile=True)
+            self.slots.allocate(("tile", c.symbol), f"{label_of(c)}_tile", rows, dtype, per_tile=True)
         segment, tile = self._outer(carries=False)
         inside = Iter(INSIDE, self.group.frame.axis[-1].name, self.tiling.tile, reduce=True)
 
@@ -328,7 +325,7 @@ class LoopEmitter:
             return {c.symbol: self._cell(("tile", c.symbol), at) for c in unit}
 
         iters = [*segment, *self.slots.iters(rows), tile, inside]
-        name = f"{self._label(unit[0])}_tile"
+        name = f"{label_of(unit[0])}_tile"
         self.statements.append(
             tuple_nest(self.nests, name, "partial", iters, unit, cells, values, self._guarded, lifts)
         )
@@ -338,7 +335,7 @@ class LoopEmitter:
         unit = tuple(self.components[symbol] for symbol in step.components)
         rows = self.slots.dims.of(unit[0].symbol)
         for c in unit:
-            self.slots.allocate(c.symbol, self._label(c), rows, component_dtype(self.group, c))
+            self.slots.allocate(c.symbol, label_of(c), rows, component_dtype(self.group, c))
         segment, tile = self._outer(carries=True)
 
         def cells(at: Values) -> dict[sp.Symbol, Cell]:
@@ -352,7 +349,7 @@ class LoopEmitter:
             return new if holds is None else select(holds, new, old)
 
         iters = [*segment, *self.slots.iters(rows), tile]
-        self.statements.append(tuple_nest(self.nests, self._label(unit[0]), "update", iters, unit, cells, values, keep))
+        self.statements.append(tuple_nest(self.nests, label_of(unit[0]), "update", iters, unit, cells, values, keep))
 
     def _cell(self, key: object, at: Values) -> Cell:
         slot = self.slots.table[key]
@@ -441,11 +438,6 @@ class LoopEmitter:
         self.statements.append(
             self.nests.nest(str(step.symbol), "reference", [*segment, *self.slots.iters(dims), tile], body, init)
         )
-
-    def _label(self, component: Component) -> str:
-        """A component is called after its result; further ones are numbered."""
-        name = str(component.symbol)
-        return name.removesuffix("_0") if name == f"{component.owner}_0" else name
 
 
 def as_number(length: Extent, dtype: str) -> ir.Expr:

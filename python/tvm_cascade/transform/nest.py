@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-import tvm_ffi
 from tvm import ir, s_tir, tirx
 
 from tvm_cascade.analysis.statements import DETECT_ACCESS, sequence
-from tvm_cascade.analysis.tir import Extent, as_index, dtype_of, substitute
+from tvm_cascade.analysis.tir import Extent, as_index, dtype_of, substitute, within
 
 ROLE = "tvm_cascade.role"
 """Block annotation: one of `TILE_ROLES` or `CARRYING_ROLES` in a fused loop; else merge, finish, or what follows."""
@@ -170,9 +169,8 @@ def binding(values: Sequence[tuple[tirx.Var, ir.Expr]], then: Sequence[tirx.Stmt
     """
     written, bound = dict[tirx.Var, ir.Expr](), list[tirx.Stmt]()
     for var, value in values:
-        whole, casts = substitute(value, written), list[ir.prim.Cast]()
-        tvm_ffi.structural_walk(whole, (ir.prim.Cast, casts.append))
-        if any(dtype_of(cast) == "bfloat16" for cast in casts):
+        whole = substitute(value, written)
+        if any(dtype_of(cast) == "bfloat16" for cast in within(whole, ir.prim.Cast)):
             written[var] = whole
         else:
             bound.append(tirx.Bind(var, whole))

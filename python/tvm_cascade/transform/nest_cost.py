@@ -12,15 +12,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import tvm
-import tvm_ffi
 from tvm import ir, tirx
-from tvm.ir import prim
 
 from tvm_cascade.algebra.reducer import SUM
-from tvm_cascade.analysis.expression import function_name, whole_exponent
+from tvm_cascade.analysis.expression import ARITHMETIC, function_name, whole_exponent
 from tvm_cascade.analysis.product_axes import product_axes
 from tvm_cascade.analysis.program import Stage
-from tvm_cascade.analysis.tir import dtype_of, loads_of, uses, variables_of
+from tvm_cascade.analysis.tir import dtype_of, loads_of, uses, variables_of, within
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.transform.tiling import row_width
 
@@ -232,15 +230,10 @@ def distinct(loads: Iterable[ir.TensorLoad]) -> list[ir.TensorLoad]:
 
 def operations_of(value: ir.Expr, vector_math: bool) -> int:
     """Arithmetic of one point, functions weighted."""
-    total = 0
 
-    def count(node: ir.Expr) -> None:
-        nonlocal total
+    def operations(node: ir.Expr) -> int:
         if exponent := whole_exponent(node):
-            total += abs(exponent).bit_length()
-        else:
-            total += FUNCTION_OPERATIONS[vector_math] if function_name(node) else 1
+            return abs(exponent).bit_length()
+        return FUNCTION_OPERATIONS[vector_math] if function_name(node) else 1
 
-    kinds = (prim.Add, prim.Sub, prim.Mul, prim.Div, prim.Max, prim.Min, ir.Call)
-    tvm_ffi.structural_walk(value, [(kind, count) for kind in kinds])
-    return total
+    return sum(map(operations, within(value, *ARITHMETIC, ir.Call)))

@@ -12,7 +12,7 @@ import tvm_ffi
 from tvm import ir, tirx
 
 from tvm_cascade.algebra.facts.weight import Offsets, offsets_of
-from tvm_cascade.algebra.fold import Component
+from tvm_cascade.algebra.fold import Component, Reference
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.tir import Extent, as_index, dtype_of, substitute, zero_of
 from tvm_cascade.transform.elements import Dims
@@ -118,6 +118,12 @@ class Slots:
     def iters(self, dims: tuple[tirx.Var, ...]) -> list[Iter]:
         """Data-parallel iterators over rows and free axes."""
         return [Iter(v, v.name, self.extent(v)) for v in dims]
+
+
+def label_of(step: Component | Reference) -> str:
+    """A component is called after its result; further ones are numbered."""
+    name = str(step.symbol)
+    return name.removesuffix("_0") if isinstance(step, Component) and name == f"{step.owner}_0" else name
 
 
 def value_at(at: Values, var: tirx.Var) -> ir.Expr:
