@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import sympy as sp
@@ -49,6 +49,7 @@ class Slot:
     per_tile : it lives for one tile only, and is indexed by the tile first.
     inside : it has a value per position of the tile.
     per_segment : it has a value per segment.
+    apart : by segment, its buffer and the indices before those of rows, where segments are in buffers of their own.
     """
 
     buffer: tirx.Var
@@ -56,6 +57,7 @@ class Slot:
     per_tile: bool = False
     inside: bool = False
     per_segment: bool = True
+    apart: tuple[tuple[tirx.Var, tuple[ir.Expr, ...]], ...] = ()
 
 
 @dataclass
@@ -91,7 +93,6 @@ class Slots:
             self.table[key] = self.homes[key]
             return self.table[key]
         per_segment = kind.get("per_segment", True) and self.tiling.segmented
-        slot_kind = {**kind, "per_segment": per_segment}
         shape: list[Extent] = [self.tiling.segments] if per_segment else []
         shape += [self.tiling.tiles] if kind.get("per_tile") else []
         shape += [self.extent(v) for v in dims]
@@ -99,7 +100,7 @@ class Slots:
         shape += list(extra)
         buffer = tirx.decl_buffer([as_index(e, self.index_dtype) for e in shape or [1]], dtype, name=name, layout=None)
         self.buffers.append(buffer)
-        self.table[key] = Slot(buffer, dims, **slot_kind)
+        self.table[key] = Slot(buffer, dims, kind.get("per_tile", False), kind.get("inside", False), per_segment)
         return self.table[key]
 
     def indices(self, slot: Slot, at: Values) -> list[ir.Expr]:
@@ -111,13 +112,27 @@ class Slots:
         return indices or [tirx.const(0, "int32")] * len(slot.buffer.ty.shape)
 
     def read(self, key: object, at: Values) -> ir.Expr:
-        """The value of a key's slot."""
+        """The value of a key's slot; of one whose segments are apart, that of the segment."""
         slot = self.table[key]
-        return load(slot.buffer, self.indices(slot, at))
+        if not slot.apart:
+            return load(slot.buffer, self.indices(slot, at))
+        rows = self.indices(replace(slot, per_segment=False), at)
+        places = [(buffer, [*first, *(rows if slot.dims or not first else ())]) for buffer, first in slot.apart]
+        return chosen(at[SEGMENT], [load(*place) for place in places])
 
     def iters(self, dims: tuple[tirx.Var, ...]) -> list[Iter]:
         """Data-parallel iterators over rows and free axes."""
         return [Iter(v, v.name, self.extent(v)) for v in dims]
+
+
+def chosen(number: ir.Expr, values: Sequence[ir.Expr]) -> ir.Expr:
+    """The value of a number."""
+    if isinstance(number, ir.prim.IntImm):
+        return values[int(number)]
+    found = values[-1]
+    for k, value in reversed(list(enumerate(values[:-1]))):
+        found = tirx.Select(tirx.EQ(number, as_index(k, str(number.ty.dtype))), value, found)
+    return found
 
 
 def label_of(step: Component | Reference) -> str:
