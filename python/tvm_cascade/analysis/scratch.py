@@ -227,7 +227,6 @@ def _expanded(
         if whole is None:
             iters = [tirx.IterVar(domain_of(var, loop.extent), var, DATA_PARALLEL), *iters]
             values = [loop.loop_var, *values]
-
         at = {loop.loop_var: var}
         body = in_buffers(substitute(block.body, at), pairs, lambda old: [var, *old])
         init = None if block.init is None else in_buffers(substitute(block.init, at), pairs, lambda old: [var, *old])

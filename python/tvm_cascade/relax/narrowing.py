@@ -40,9 +40,8 @@ def narrowed(func: tirx.PrimFunc) -> tirx.PrimFunc:
     ----------
     func : an unscheduled S-TIR function.
     """
-    if not isinstance(func.body, s_tir.SBlockRealize) or any(
-        realized_block(nest) is None for nest in statements_of(func)
-    ):
+    whole = isinstance(func.body, s_tir.SBlockRealize)
+    if not whole or any(realized_block(nest) is None for nest in statements_of(func)):
         return func
     while (part := _next(func)) is not None:
         func = _cut(func, part)

@@ -207,8 +207,7 @@ def schedule_transposition(
     sch.bind(blocks, "blockIdx.x")
     threads.spread(sch, block, [rows, columns])
     for access in found.loads:
-        index = read_index(sch, block, access.buffer)
-        copy = sch.cache_read(block, index, "shared", [block])
+        copy = sch.cache_read(block, read_index(sch, block, access.buffer), "shared", [block])
         sch.compute_at(copy, blocks, preserve_unit_loops=True)
         lanes = _WORD // _itemsize(access) if has_vectors(access) else 1
         *above, inner = sch.get_loops(copy)[outer + 1 :]

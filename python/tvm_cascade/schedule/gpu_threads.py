@@ -248,8 +248,7 @@ def staged_loads(
 
 def _stage(sch: s_tir.Schedule, threads: Threads, plan: BlockPlan, block: Block, access: Access, chunks: Loop) -> None:
     """Brings a chunk of an operand to shared memory, by all threads together."""
-    index = read_index(sch, block, access.buffer)
-    copy = sch.cache_read(block, index, "shared", [block])
+    copy = sch.cache_read(block, read_index(sch, block, access.buffer), "shared", [block])
     depth = len(sch.get_loops(block)[: _depth(sch, block, chunks)])
     sch.compute_at(copy, chunks, preserve_unit_loops=True)
     threads.spread(sch, copy, sch.get_loops(copy)[depth:])

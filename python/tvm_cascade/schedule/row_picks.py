@@ -32,11 +32,8 @@ def with_runs_marked(func: tirx.PrimFunc) -> tirx.PrimFunc:
     ----------
     func : plain nests, not scheduled.
     """
-    names = [
-        found.plan.name
-        for found in map(picking_product, statements_of(func))
-        if found is not None and not found.plan.role
-    ]
+    products = map(picking_product, statements_of(func))
+    names = [found.plan.name for found in products if found is not None and not found.plan.role]
     if not names:
         return func
     sch = s_tir.Schedule(private_copy(func))

@@ -127,10 +127,8 @@ def _carrying_turns(loop: tirx.For, turn: tirx.Var) -> tirx.Stmt:
 
     def extend(realize: s_tir.SBlockRealize) -> s_tir.SBlockRealize:
         block = realize.block
-        reduced = [
-            value for iv, value in zip(block.iter_vars, realize.iter_values, strict=True) if iv.iter_type == REDUCTION
-        ]
-        carries = loop.loop_var in {*reduced}
+        values = bound_by(realize)
+        carries = loop.loop_var in {values[iv.var] for iv in block.iter_vars if iv.iter_type == REDUCTION}
         notes = {name: value for name, value in block.annotations.items() if name not in (AXES, LIVE, UNSETTLED)}
         own = list(block.iter_vars)
         if carries:
