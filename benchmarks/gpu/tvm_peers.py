@@ -18,7 +18,7 @@ from tvm_cascade.corpus.forms import Absent
 from tvm_cascade.driver.cuda_compiler import cuda_compiler
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.report.group import FunctionReport
-from tvm_cascade.schedule.private_copy import private_copy
+from tvm_cascade.schedule.stack import private_copy
 from tvm_cascade.tuning.compilation import compile
 
 _SCHEDULED = "S-TIR schedule on CUDA cores"

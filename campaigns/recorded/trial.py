@@ -38,7 +38,7 @@ from tvm_cascade.driver.compilation import compile_unfused
 from tvm_cascade.driver.generation import generate
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.evaluate import tolerance
-from tvm_cascade.schedule.gpu_serial import launch_serial
+from tvm_cascade.schedule.gpu import launch_serial
 from tvm_cascade.transform.fuse_cascaded_reductions import FuseCascadedReductions
 
 _MOST_ELEMENTS = 1 << 24

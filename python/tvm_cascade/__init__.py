@@ -47,8 +47,7 @@ if TYPE_CHECKING:
     from tvm_cascade.driver.compiled import Compiled
     from tvm_cascade.obligations.derive import derive
     from tvm_cascade.options import FuseOptions
-    from tvm_cascade.transform.fuse_cascade import fuse_cascade
-    from tvm_cascade.transform.fuse_cascaded_reductions import FuseCascadedReductions
+    from tvm_cascade.transform.fuse_cascaded_reductions import FuseCascadedReductions, fuse_cascade
     from tvm_cascade.tuning.compilation import compile
     from tvm_cascade.tuning.explanation import explain
     from tvm_cascade.tuning.tune import tune
@@ -97,7 +96,7 @@ _HOMES = {
     "compile_unfused": "tvm_cascade.driver.compilation",
     "derive": "tvm_cascade.obligations.derive",
     "explain": "tvm_cascade.tuning.explanation",
-    "fuse_cascade": "tvm_cascade.transform.fuse_cascade",
+    "fuse_cascade": "tvm_cascade.transform.fuse_cascaded_reductions",
     "load": "tvm_cascade.driver.bundle",
     "numerics": "tvm_cascade.accuracy.numerics",
     "optimize": "tvm_cascade.torch.optimization",

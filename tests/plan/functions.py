@@ -11,7 +11,7 @@ from typing import Any
 from tvm import te, tirx
 from tvm.ir import Expr
 
-from tvm_cascade.analysis.extent import extent_of
+from tvm_cascade.analysis.tir import extent_of
 from tvm_cascade.te import topk
 
 from ..analysis.programs import array, each, fold, maximum, number, program, total

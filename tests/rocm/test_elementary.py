@@ -11,7 +11,7 @@ from tvm import ir, te, tirx
 
 from tvm_cascade.errors import InputError
 from tvm_cascade.schedule.amdgpu_math import lower_amdgpu_math
-from tvm_cascade.schedule.gpu_serial import launch_serial
+from tvm_cascade.schedule.gpu import launch_serial
 
 from .emulator.run import Array, compiler, execute
 from .programs import target_of

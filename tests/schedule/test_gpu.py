@@ -13,7 +13,7 @@ from tvm_ffi import StructuralKey
 
 from tvm_cascade.corpus import workloads
 from tvm_cascade.evaluate import oracle, tolerance
-from tvm_cascade.schedule.gpu_serial import launch_serial
+from tvm_cascade.schedule.gpu import launch_serial
 from tvm_cascade.schedule.nests import read_nests
 from tvm_cascade.transform.nest import OPAQUE, ROLE
 

@@ -9,7 +9,7 @@ from tvm import s_tir, te, tirx, topi
 from tvm.script import tirx as T
 
 import tvm_cascade
-from tvm_cascade.analysis.dependence import independent
+from tvm_cascade.analysis.order import independent
 from tvm_cascade.driver.compilation import compile_unfused
 
 from ..transform.running import after, assert_same_after, drawn

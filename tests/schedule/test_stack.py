@@ -12,8 +12,9 @@ from tvm import s_tir, te, tirx
 from tvm.script import tirx as T
 
 import tvm_cascade
+from tvm_cascade.analysis.tir import within
 from tvm_cascade.devices.host import host_target
-from tvm_cascade.schedule.stack import cells_on_the_stack, lets_on_the_stack, within
+from tvm_cascade.schedule.stack import cells_on_the_stack, lets_on_the_stack
 from tvm_cascade.schedule.vector_math import vectorise_math
 
 

@@ -10,7 +10,7 @@ from tvm import ir, te, tirx, topi
 from tvm_cascade import compile_unfused
 from tvm_cascade.analysis.tir import DATA_PARALLEL, loads_of, reads_buffer
 from tvm_cascade.schedule.nests import LoopNest, read_nests
-from tvm_cascade.schedule.tuple_parts import tuples_apart
+from tvm_cascade.schedule.row_lanes import tuples_apart
 
 from .test_cpu import AVX2, assert_right
 

@@ -21,8 +21,8 @@ from tvm_cascade.devices.read import cpu_of
 from tvm_cascade.driver.compilation import compile_unfused
 from tvm_cascade.evaluate import tolerance
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.schedule.loop_guards import hoist_guards
-from tvm_cascade.schedule.private_copy import private_copy
+from tvm_cascade.schedule.stack import private_copy
+from tvm_cascade.schedule.tile_skip import hoist_guards
 from tvm_cascade.schedule.whole_products import whole_products
 from tvm_cascade.schedule.whole_tiles import whole_tiles
 from tvm_cascade.transform.fuse_function import fuse_function

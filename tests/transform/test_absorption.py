@@ -9,7 +9,7 @@ from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.reducer import MAX, SUM
 from tvm_cascade.obligations.derive import derive
 from tvm_cascade.symbolic.functions import Round
-from tvm_cascade.transform.absorption import Absorbing, Relation, absorbing
+from tvm_cascade.transform.dead_tiles import Absorbing, Relation, absorbing
 
 X, V = element("x v")
 M, T, A = result("m t a")

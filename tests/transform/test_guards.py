@@ -14,7 +14,7 @@ from campaigns.program_trial import scheduled
 from tvm_cascade.accuracy.catalogue.definition import Definition
 from tvm_cascade.evaluate.tolerance import assert_close, kinds
 from tvm_cascade.schedule.roles import read_fused_loops
-from tvm_cascade.transform.failing import size_of
+from tvm_cascade.transform.guard import size_of
 from tvm_cascade.transform.nest import GUARD, ROLE
 
 from ..analysis.programs import LENGTH, ROWS, array, fold, number, program, softmax_stages

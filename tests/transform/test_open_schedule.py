@@ -13,7 +13,7 @@ from tvm import s_tir, tirx
 from tvm.s_tir import Schedule
 
 from tvm_cascade.errors import CascadeError, InputError, OptionError, ScheduleError
-from tvm_cascade.transform.fuse_cascade import fuse_cascade
+from tvm_cascade.transform.fuse_cascaded_reductions import fuse_cascade
 from tvm_cascade.transform.nest import ROLE
 
 from ..analysis.programs import LENGTH, Attention, array, each, fold, number, program, softmax_stages, softmax_stats

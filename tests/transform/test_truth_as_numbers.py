@@ -11,7 +11,7 @@ from tvm import te, tirx
 from tvm.ir import Expr
 
 from tvm_cascade.algebra.verdict import Verdict
-from tvm_cascade.analysis.truth import without_numbers_for_truth
+from tvm_cascade.analysis.inline import without_numbers_for_truth
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.fuse_function import fuse_function
 

@@ -20,20 +20,35 @@ from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 from tvm.sym.iter_affine_map import IterMapLevel
 
-from tvm_cascade.analysis.extent import Extent, as_index, extent_of, product, same_extent
-from tvm_cascade.analysis.statements import RECENT, is_serial, loops_of, realized_block, replaced
+from tvm_cascade.analysis.reducers import single_store, split_update
+from tvm_cascade.analysis.statements import (
+    RECENT,
+    in_loops,
+    is_serial,
+    loops_of,
+    realized_block,
+    replaced,
+    why_not_plain,
+)
 from tvm_cascade.analysis.tir import (
     DATA_PARALLEL,
     REDUCTION,
+    Extent,
+    analyzer_of,
+    as_index,
+    domain_of,
     dtype_of,
+    extent_of,
     loads_of,
+    product,
     reads_buffer,
     same,
+    same_extent,
     substitute,
     uses,
     variables_of,
+    zero_of,
 )
-from tvm_cascade.analysis.update import single_store, split_update
 
 
 @dataclass(frozen=True)
@@ -83,12 +98,9 @@ def plainly_bound(nest: tirx.Stmt) -> tirx.Stmt:
     new = {fresh[k]: variables[k].extent for k in order}
     if not _same_order(extents, inverse, new) and not _in_any_order(realize.block):
         return nest
-    predicate = _over(new).simplify(substitute(substitute(realize.predicate, shifted), inverse))
+    predicate = analyzer_of(new).simplify(substitute(substitute(realize.predicate, shifted), inverse))
     found: tirx.Stmt = s_tir.SBlockRealize(fresh, predicate, _from_its_first(realize.block, variables))
-    for k in reversed(order):
-        extent = as_index(variables[k].extent, dtype_of(fresh[k]))
-        found = tirx.For(fresh[k], tirx.const(0, dtype_of(fresh[k])), extent, tirx.ForKind.SERIAL, found)
-    return found
+    return in_loops({fresh[k]: variables[k].extent for k in order}, found)
 
 
 def _is_open(block: s_tir.SBlock, loops: Sequence[tirx.For]) -> bool:
@@ -124,18 +136,6 @@ def _from_zero(loop: tirx.For) -> ir.Expr:
     return loop.loop_var if extent_of(loop.min) == 0 else loop.loop_var + loop.min
 
 
-def _ranges(extents: dict[tirx.Var, Extent]) -> dict[tirx.Var, ir.Range]:
-    return {v: ir.Range(tirx.const(0, dtype_of(v)), as_index(e, dtype_of(v))) for v, e in extents.items()}
-
-
-def _over(extents: dict[tirx.Var, Extent]) -> tvm.sym.Analyzer:
-    """An analyzer that knows the variables' domains."""
-    analyzer = tvm.sym.Analyzer()
-    for var, domain in _ranges(extents).items():
-        analyzer.bind(var, domain)
-    return analyzer
-
-
 def affine_maps(values: Sequence[ir.Expr], extents: dict[tirx.Var, Extent]) -> Sequence[tvm.sym.IterSumExpr] | None:
     """Index expressions that are a bijection from the variables' box onto another box, as TVM's iterator maps.
 
@@ -143,7 +143,8 @@ def affine_maps(values: Sequence[ir.Expr], extents: dict[tirx.Var, Extent]) -> S
     """
     if not all(any(uses(value, (var,)) for value in values) for var in extents):
         return None
-    maps = tvm.sym.detect_iter_map(list(values), _ranges(extents), True, IterMapLevel.Bijective, False).indices
+    domains = {var: domain_of(var, extent) for var, extent in extents.items()}
+    maps = tvm.sym.detect_iter_map(list(values), domains, True, IterMapLevel.Bijective, False).indices
     if len(maps) != len(values) or any(len(m.args) > 1 for m in maps):
         return None
     plain = all(extent_of(part.scale) == 1 for m in maps for part in m.args)
@@ -159,7 +160,7 @@ def _is_bijection(
     """
     lengths = [extent_of(m.args[0].extent) if m.args else 1 for m in maps]
     at = [tirx.Var(f"d{k}", dtype_of(value)) for k, value in enumerate(values)]
-    analyzer = _over(dict(zip(at, lengths, strict=True)))
+    analyzer = analyzer_of(dict(zip(at, lengths, strict=True)))
     outputs = [var + m.base for var, m in zip(at, maps, strict=True)]
     inverse = inverse_of(maps, outputs)
     back = all(
@@ -179,15 +180,15 @@ def inverse_of(maps: Sequence[tvm.sym.IterSumExpr], outputs: Sequence[ir.Expr]) 
 
 def _outermost(value: ir.Expr, loops: Sequence[tirx.Var]) -> int:
     """The place of the outermost loop that a value uses."""
-    used = variables_of(value)
-    return next((k for k, loop in enumerate(loops) if any(loop.same_as(var) for var in used)), len(loops))
+    used = {*variables_of(value)}
+    return next((k for k, loop in enumerate(loops) if loop in used), len(loops))
 
 
 def _same_order(old: dict[tirx.Var, Extent], inverse: dict[tirx.Var, ir.Expr], new: dict[tirx.Var, Extent]) -> bool:
     """Whether the new loops run through the points of the old ones in the same order."""
     before = _counted([(substitute(var, inverse), extent) for var, extent in old.items()])
     after = _counted(list(new.items()))
-    return before is None or after is None or bool(_over(new).can_prove_equal(before, after))
+    return before is None or after is None or bool(analyzer_of(new).can_prove_equal(before, after))
 
 
 def _counted(digits: Sequence[tuple[ir.Expr, Extent]]) -> ir.Expr | None:
@@ -204,7 +205,7 @@ def _in_any_order(block: s_tir.SBlock) -> bool:
     if store is None or block.match_buffers or block.alloc_buffers:
         return False
     rows = [iv.var for iv in block.iter_vars if iv.iter_type != REDUCTION and extent_of(iv.dom.extent) != 1]
-    if not all(any(var.same_as(index) for index in store.indices) for var in rows):
+    if not {*rows} <= {*store.indices}:
         return False
     own = tirx.BufferLoad(store.buffer, list(store.indices))
     if not any(iv.iter_type == REDUCTION for iv in block.iter_vars):
@@ -223,7 +224,81 @@ def _from_its_first(block: s_tir.SBlock, variables: Sequence[_Variable]) -> s_ti
     for variable in variables:
         var, domain = variable.iterator.var, variable.domain
         assert domain is not None
-        whole = ir.Range(tirx.const(0, dtype_of(var)), as_index(domain, dtype_of(var)))
-        iters.append(tirx.IterVar(whole, var, variable.iterator.iter_type))
+        iters.append(tirx.IterVar(domain_of(var, domain), var, variable.iterator.iter_type))
     init = None if block.init is None else substitute(block.init, at)
     return replaced(block, substitute(block.body, at), init, iters)
+
+
+# Results stored at indices other than the block's own variables, as in a tiled buffer.
+#
+# m[i // 4, i % 4] ⊕= e                  →  r[i] ⊕= e;  m[i // 4, i % 4] = r[i]
+# t[i // 4, i % 4] = a(i)                →  t[j, k] = a(j·4 + k)
+#
+# That is the same where no two positions of the block store into one element, by TVM's own analysis of affine maps.
+# What reads m[i // 4, i % 4] reads r[i] then, as any function of its indices is read.
+
+
+def rows_of(block: s_tir.SBlock) -> dict[tirx.Var, Extent]:
+    """The spatial variables of a block over more than one position, with their extents."""
+    extents = {iv.var: extent_of(iv.dom.extent) for iv in block.iter_vars if iv.iter_type == DATA_PARALLEL}
+    return {var: extent for var, extent in extents.items() if extent != 1}
+
+
+def is_laid_out(block: s_tir.SBlock, store: tirx.BufferStore) -> bool:
+    """Whether a block stores each element of a box once, at indices other than its own variables."""
+    rows, indices = rows_of(block), _indices(block, store)
+    plain = all(index in rows or isinstance(index, prim.IntImm) for index in indices)
+    return bool(rows) and not plain and affine_maps(indices, rows) is not None
+
+
+def _alone(block: s_tir.SBlock) -> dict[tirx.Var, ir.Expr]:
+    """The one position of each variable that has no other."""
+    return {iv.var: zero_of(iv.var) for iv in block.iter_vars if extent_of(iv.dom.extent) == 1}
+
+
+def _indices(block: s_tir.SBlock, store: tirx.BufferStore) -> list[ir.Expr]:
+    """Where a block stores, in the variables of more than one position."""
+    return [tvm.sym.Analyzer().simplify(substitute(index, _alone(block))) for index in store.indices]
+
+
+def over_its_buffer(nest: tirx.Stmt) -> tirx.Stmt:
+    """An elementwise nest over the indices at which it stores; the same object where it has no such form."""
+    realize = realized_block(nest)
+    store = None if realize is None else single_store(realize.block.body)
+    if realize is None or store is None or realize.block.init is not None or why_not_plain(nest) is not None:
+        return nest
+    block = realize.block
+    spatial = all(iv.iter_type == DATA_PARALLEL for iv in block.iter_vars)
+    if not spatial or reads_buffer(store.value, store.buffer) or not is_laid_out(block, store):
+        return nest
+    return _over_indices(block, store)
+
+
+def _over_indices(block: s_tir.SBlock, store: tirx.BufferStore) -> tirx.Stmt:
+    rows, indices = rows_of(block), _indices(block, store)
+    maps = affine_maps(indices, rows)
+    assert maps is not None
+    extents = [extent_of(m.args[0].extent) if m.args else 1 for m in maps]
+    firsts = [m.base for m in maps]
+    own = [tirx.Var(f"v_d{k}", dtype_of(index)) for k, index in enumerate(indices)]
+    at = inverse_of(maps, [_plus(var, first) for var, first in zip(own, firsts, strict=True)])
+    at |= _alone(block)
+    analyzer = analyzer_of(dict(zip(own, extents, strict=True)))
+    at = {var: analyzer.simplify(value) for var, value in at.items()}
+    body = tirx.BufferStore(store.buffer, substitute(store.value, at), list(map(_plus, own, firsts)))
+    return _nest(replaced(block, body, None, _iterators(own, extents)), extents)
+
+
+def _plus(var: tirx.Var, first: ir.Expr) -> ir.Expr:
+    return var if extent_of(first) == 0 else var + first
+
+
+def _iterators(variables: Sequence[tirx.Var], extents: Sequence[Extent]) -> list[tirx.IterVar]:
+    pairs = zip(variables, extents, strict=True)
+    return [tirx.IterVar(domain_of(var, extent), var, DATA_PARALLEL) for var, extent in pairs]
+
+
+def _nest(block: s_tir.SBlock, extents: Sequence[Extent]) -> tirx.Stmt:
+    """A block of spatial variables in a loop for each."""
+    loops = [tirx.Var(iv.var.name.removeprefix("v_"), iv.var.ty) for iv in block.iter_vars]
+    return in_loops(dict(zip(loops, extents, strict=True)), s_tir.SBlockRealize(loops, True, block))

@@ -14,37 +14,62 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-import tvm
 import tvm_ffi
 from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.algebra.reducer import Reducer
-from tvm_cascade.analysis.bindings import plainly_bound
-from tvm_cascade.analysis.declared import undeclared
-from tvm_cascade.analysis.extent import as_index, extent_of
-from tvm_cascade.analysis.fills import filled_first
+from tvm_cascade.analysis.bindings import is_laid_out, over_its_buffer, plainly_bound, rows_of
 from tvm_cascade.analysis.guards import without_predicates
-from tvm_cascade.analysis.layouts import is_laid_out, over_its_buffer, rows_of
-from tvm_cascade.analysis.memory import Memory
-from tvm_cascade.analysis.reducers import combiner_of, identity_of, split_reduction, starts_at_identity
-from tvm_cascade.analysis.scratch import Scratch
-from tvm_cascade.analysis.starts import started
+from tvm_cascade.analysis.opaque import Memory
+from tvm_cascade.analysis.reducers import (
+    Update,
+    combiner_of,
+    identity_of,
+    single_store,
+    split_reduction,
+    split_update,
+    starts_at_identity,
+)
+from tvm_cascade.analysis.scratch import Scratch, carried
+from tvm_cascade.analysis.starts import filled_first, started
 from tvm_cascade.analysis.statements import (
     DETECT_ACCESS,
     Uses,
     block_names,
+    hands_over,
+    in_its_loops,
     is_serial,
+    loops_of,
     mentions,
     realized_block,
     renewed,
     replaced,
+    runs_always,
+    sequence,
+    statements_of,
     why_not_plain,
     with_block,
+    with_nests,
 )
-from tvm_cascade.analysis.tir import DATA_PARALLEL, REDUCTION, dtype_of, loads_of, reads_buffer, same, substitute, uses
-from tvm_cascade.analysis.unread import carried
-from tvm_cascade.analysis.update import Update, single_store, split_update
+from tvm_cascade.analysis.tir import (
+    DATA_PARALLEL,
+    REDUCTION,
+    as_index,
+    bound_by,
+    dtype_of,
+    extent_of,
+    in_buffers,
+    loads_of,
+    reads_buffer,
+    rebuilt,
+    same,
+    same_extent,
+    substitute,
+    uses,
+    variables_of,
+    within,
+)
 
 
 def canonical(func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -52,12 +77,11 @@ def canonical(func: tirx.PrimFunc) -> tirx.PrimFunc:
     body = func.body
     if not isinstance(body, s_tir.SBlockRealize):
         return func
-    root = body.block
-    statements = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
+    statements = statements_of(func)
     bare, temporaries = undeclared(statements)
     if any(Memory(one).owners for one in bare if isinstance(one, (tirx.DeclBuffer, tirx.Bind))):
         return func  # what follows compares the buffers that nests name
-    scratch = Scratch(bare, [*root.alloc_buffers, *temporaries])
+    scratch = Scratch(bare, [*body.block.alloc_buffers, *temporaries])
     apart = [plainly_bound(nest) for statement in bare for nest in _apart(statement, scratch)]
     single = without_predicates([nest for one in apart for nest in _split(one)], scratch.buffers)
     single = filled_first([started(nest) for nest in single])
@@ -66,14 +90,8 @@ def canonical(func: tirx.PrimFunc) -> tirx.PrimFunc:
     as_it_is = len(found) == len(statements) and all(a.same_as(b) for a, b in zip(found, statements, strict=True))
     if as_it_is or not found:
         return func
-    inner = tirx.SeqStmt(found) if len(found) > 1 else found[0]
-    buffers = [b for b in (*scratch.buffers, *step.buffers) if mentions(inner, b)]
-    notes = dict(root.annotations)
-    block = s_tir.SBlock(
-        root.iter_vars, [], [], root.name_hint, inner, root.init, buffers, root.match_buffers, annotations=notes
-    )
-    changed = func.with_body(s_tir.SBlockRealize(body.iter_values, body.predicate, block))
-    return tvm.get_global_func("script.Complete")(changed, [], True)
+    buffers = [b for b in (*scratch.buffers, *step.buffers) if mentions(sequence(found), b)]
+    return with_nests(func, found, buffers)
 
 
 def _reduces(nest: tirx.Stmt) -> bool:
@@ -99,8 +117,7 @@ def _named_apart(nests: list[tirx.Stmt]) -> list[tirx.Stmt]:
         seen.add(name)
         if name == block.name_hint:
             return block
-        fields = (block.iter_vars, block.reads, block.writes, name, block.body, block.init)
-        return s_tir.SBlock(*fields, block.alloc_buffers, block.match_buffers, dict(block.annotations))
+        return rebuilt(block, name_hint=name)
 
     return [tvm_ffi.structural_map(nest, (s_tir.SBlock, rename)) for nest in nests]
 
@@ -109,8 +126,7 @@ def _apart(statement: tirx.Stmt, scratch: Scratch) -> list[tirx.Stmt]:
     """A loop over several nests as a loop for each, where that is the same."""
     if not isinstance(statement, tirx.For):
         return [statement]
-    inner = list(statement.body.seq) if isinstance(statement.body, tirx.SeqStmt) else [statement.body]
-    parts = [part for one in inner for part in _apart(one, scratch)]
+    parts = [part for one in statements_of(statement.body) for part in _apart(one, scratch)]
     if len(parts) == 1 or not is_serial(statement) or any(realized_block(part) is None for part in parts):
         return [statement]
     if shared := carried(parts, statement.loop_var):
@@ -121,7 +137,7 @@ def _apart(statement: tirx.Stmt, scratch: Scratch) -> list[tirx.Stmt]:
     found = []
     for part in parts:
         var = tirx.Var(statement.loop_var.name, statement.loop_var.ty)
-        body = tvm_ffi.structural_map(part, (ir.Var, lambda v, var=var: var if v.same_as(statement.loop_var) else v))
+        body = substitute(part, {statement.loop_var: var})
         found.append(tirx.For(var, statement.min, statement.extent, statement.kind, body))
     return found
 
@@ -211,7 +227,7 @@ class _Canonical:
         return [with_block(nest, block, replaced(block, folded, init)), over_its_buffer(moved)]
 
     def _is_given(self, buffer: tirx.Var) -> bool:
-        return any(buffer.same_as(param) for param in self.params)
+        return buffer in {*self.params}
 
     def _given(self, own: ir.TensorLoad) -> tirx.BufferStore | None:
         """What a reduction without an init starts from: what the caller left there."""
@@ -234,7 +250,7 @@ def _split(nest: tirx.Stmt) -> list[tirx.Stmt]:
 
 def _one_store_each(block: s_tir.SBlock) -> list[s_tir.SBlock]:
     """A block for each store of several that do not read what the others write; none where they do."""
-    bodies, starts = (list(body.seq) if isinstance(body, tirx.SeqStmt) else [body] for body in (block.body, block.init))
+    bodies, starts = statements_of(block.body), statements_of(block.init)
     stores = [single_store(body) for body in bodies if not isinstance(body, tirx.Bind)]
     if len(stores) < 2 or len(stores) < len(bodies) or block.match_buffers or block.alloc_buffers:
         return []
@@ -267,7 +283,7 @@ def _apart_at_a_point(block: s_tir.SBlock, stores: Sequence[tirx.BufferStore]) -
     for store, used in itertools.permutations(zip(stores, touched, strict=True), 2):
         buffer, indices = store[0].buffer, list(store[0].indices)
         both = [list(at) for b, at in (*store[1], *used[1]) if b.same_as(buffer)]
-        own = all(any(var.same_as(index) for index in indices) for var in variables)
+        own = {*variables} <= {*indices}
         if any(b.same_as(buffer) for b, _ in used[1]) and not (own and all(same(at, indices) for at in both)):
             return False
     return True
@@ -284,10 +300,7 @@ def _like(buffer: tirx.Var, shape: Sequence[ir.Expr]) -> tirx.Var:
 
 def _after(nest: tirx.Stmt, block: s_tir.SBlock, store: tirx.BufferStore) -> tirx.Stmt:
     """A nest over the spatial part of another's domain, around a store, over fresh variables."""
-    loops, realize = [], nest
-    while isinstance(realize, tirx.For):
-        loops.append(realize)
-        realize = realize.body
+    loops, realize = loops_of(nest), in_its_loops(nest)
     spatial = [
         (iv, v) for iv, v in zip(block.iter_vars, realize.iter_values, strict=True) if iv.iter_type == DATA_PARALLEL
     ]
@@ -302,3 +315,146 @@ def _after(nest: tirx.Stmt, block: s_tir.SBlock, store: tirx.BufferStore) -> tir
     for loop in reversed(kept):
         found = tirx.For(fresh[loop.loop_var], loop.min, loop.extent, loop.kind, found)
     return found
+
+
+# Inlines declarations inside a function's body: allocations, buffer views, outer blocks.
+#
+# for i: t = alloc_buffer();  …               →  t among the root block's buffers
+# y = match_buffer(x[i, 4:8]);  … y[j] …      →  … x[i, j + 4] …
+# block v = i: for j: block w = v·4 + j       →  for j: block w = i·4 + j
+#
+# That is the same wherever each is used as a buffer and a loop nest only. All else stays as it is.
+
+
+def undeclared(statements: Sequence[tirx.Stmt]) -> tuple[list[tirx.Stmt], list[tirx.Var]]:
+    """The statements of a root block without declarations, and the temporaries that they allocated."""
+    allocated: list[tirx.Var] = []
+    found = []
+    for statement in statements:
+        opened = _opened(tvm_ffi.structural_map(statement, (s_tir.SBlock, _without_views)), allocated)
+        if opened is not None:
+            found.append(opened)
+    return found, allocated
+
+
+def _opened(statement: tirx.Stmt, allocated: list[tirx.Var]) -> tirx.Stmt | None:
+    """A statement without allocations and blocks around blocks; None where nothing is left. `allocated` grows."""
+    if isinstance(statement, tirx.AllocBuffer) and not statement.annotations:
+        allocated.append(statement.buffer)
+        return None
+    if isinstance(statement, tirx.SeqStmt):
+        parts = [_opened(part, allocated) for part in statement.seq]
+        if all(part is not None and part.same_as(old) for part, old in zip(parts, statement.seq, strict=True)):
+            return statement
+        left = [part for part in parts if part is not None]
+        return None if not left else left[0] if len(left) == 1 else tirx.SeqStmt(left)
+    if isinstance(statement, tirx.For):
+        if not is_serial(statement):
+            return statement
+        inside: list[tirx.Var] = []
+        body = _opened(statement.body, inside)
+        if _sized_by(inside, [statement.loop_var]):
+            return statement
+        allocated += inside
+        if body is None or body.same_as(statement.body):
+            return None if body is None else statement
+        return rebuilt(statement, body=body)
+    if isinstance(statement, s_tir.SBlockRealize) and _is_outer(statement):
+        inside = list(statement.block.alloc_buffers)
+        body = _opened(statement.block.body, inside)
+        opened = None if body is None else _taken_in(statement, body)
+        if opened is not None and not _sized_by(inside, [iv.var for iv in statement.block.iter_vars]):
+            allocated += inside
+            return opened
+    return statement
+
+
+def _taken_in(outer: s_tir.SBlockRealize, body: tirx.Stmt) -> tirx.Stmt | None:
+    """The body of an outer block, whose blocks have those of its variables that they use; None where that is another.
+
+    A block that is started anew for each position of an outer reduction is not the reduction over both.
+    """
+    bound = bound_by(outer)
+    reduced = [iv.var for iv in outer.block.iter_vars if iv.iter_type != DATA_PARALLEL]
+    anew: list[s_tir.SBlock] = []
+
+    def take_in(realize: s_tir.SBlockRealize) -> s_tir.SBlockRealize:
+        block = realize.block
+        if block.init is not None and reduced:
+            anew.append(block)
+        used = [iv for iv in outer.block.iter_vars if mentions(block, iv.var)]
+        own = {iv.var: tirx.Var(iv.var.name, iv.var.ty) for iv in used}
+        iters = [tirx.IterVar(iv.dom, own[iv.var], iv.iter_type) for iv in used]
+        values = [bound[iv.var] for iv in used] + [substitute(value, bound) for value in realize.iter_values]
+        inner = substitute(block.body, own), None if block.init is None else substitute(block.init, own)
+        taken = replaced(block, *inner, [*iters, *block.iter_vars])
+        return s_tir.SBlockRealize(values, substitute(realize.predicate, bound), taken)
+
+    if any(block.alloc_buffers or hands_over(block) for block in within(body, s_tir.SBlock)):
+        return None
+    found = substitute(tvm_ffi.structural_map(body, (s_tir.SBlockRealize, take_in)), bound)
+    return None if anew else found
+
+
+def _sized_by(buffers: Sequence[tirx.Var], variables: list[tirx.Var]) -> bool:
+    """Whether a buffer's shape depends on any of the variables."""
+    return any(uses(extent, variables) for buffer in buffers for extent in buffer.ty.shape)
+
+
+def _is_outer(realize: s_tir.SBlockRealize) -> bool:
+    """Whether a block only holds loops around blocks: it starts and stores nothing itself, and runs everywhere."""
+    block = realize.block
+    plain = block.init is None and not block.match_buffers and not block.annotations
+    return runs_always(realize) and plain and _holds_blocks(block.body)
+
+
+def _holds_blocks(statement: tirx.Stmt) -> bool:
+    if isinstance(statement, tirx.SeqStmt):
+        return all(isinstance(part, tirx.AllocBuffer) or _holds_blocks(part) for part in statement.seq)
+    if isinstance(statement, tirx.For):
+        return _holds_blocks(statement.body)
+    return isinstance(statement, s_tir.SBlockRealize)
+
+
+def _without_views(block: s_tir.SBlock) -> s_tir.SBlock:
+    """The block with buffer views replaced by the buffers that they are parts of."""
+    left, body, init = [], block.body, block.init
+    for view in block.match_buffers:
+        through = [None if part is None else _through(view, part) for part in (body, init)]
+        names = [view.buffer, *_layout_variables(view.buffer)]
+        if not _is_plain_view(view) or any(mentions(p, name) for p in through if p is not None for name in names):
+            left.append(view)
+        else:
+            body, init = through
+    if len(left) == len(block.match_buffers):
+        return block
+    return rebuilt(block, body=body, init=init, match_buffers=left)
+
+
+def _layout_variables(buffer: tirx.Var) -> list[tirx.Var]:
+    """The variables of a buffer's strides and offset."""
+    parts = [*(buffer.ty.strides or ()), buffer.ty.elem_offset]
+    return [var for part in parts if isinstance(part, ir.Expr) for var in variables_of(part)]
+
+
+def _is_plain_view(view: s_tir.MatchBufferRegion) -> bool:
+    """Whether a view has the elements of its part one by one, without the leading dimensions of one element."""
+    source, shape = view.source, [extent_of(e) for e in view.buffer.ty.shape]
+    extents = [extent_of(part.extent) for part in source.region]
+    leading = len(extents) - len(shape)
+    if leading < 0 or any(extent != 1 for extent in extents[:leading]):
+        return False
+    trailing = all(same_extent(a, b) for a, b in zip(extents[leading:], shape, strict=True))
+    return trailing and dtype_of(view.buffer) == dtype_of(source.source)
+
+
+def _through(view: s_tir.MatchBufferRegion, code: tirx.Stmt) -> tirx.Stmt:
+    """Code that reads and writes the buffer itself in the place of a view of it."""
+    source, firsts = view.source.source, [part.min for part in view.source.region]
+    leading = len(firsts) - len(view.buffer.ty.shape)
+
+    def at(indices: Sequence[ir.Expr]) -> list[ir.Expr]:
+        inner = [first + index for first, index in zip(firsts[leading:], indices, strict=True)]
+        return [*firsts[:leading], *inner]
+
+    return in_buffers(code, {view.buffer: source}, at)

@@ -550,13 +550,7 @@ def selection_of(expression: ir.Expr) -> tuple[ir.Expr, ir.Expr, ir.Expr] | None
     """(condition, chosen, other) of a Select or if_then_else; None for any other expression."""
     if isinstance(expression, prim.Select):
         return expression.condition, expression.true_value, expression.false_value
-    if (
-        isinstance(expression, ir.Call)
-        and isinstance(expression.op, ir.Op)
-        and expression.op.name.endswith("if_then_else")
-    ):
-        return tuple(expression.args)
-    return None
+    return tuple(expression.args) if call_name(expression) == "if_then_else" else None
 
 
 def _repeated(terms: list[ir.Expr]) -> list[ir.Expr]:

@@ -19,16 +19,31 @@ from tvm_cascade.algebra.cascade import LENGTH, Cascade, Reduction, unlike
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.reducer import MAX, MIN, PROD, SUM
 from tvm_cascade.algebra.verdict import Reason, Refusal
-from tvm_cascade.analysis.axis import Shared, matching_axis, reads_once, shared_tensor
 from tvm_cascade.analysis.expression import AtomTable, ElementReader, NotExpressible
-from tvm_cascade.analysis.extent import Extent, more_than_one, same_extent
-from tvm_cascade.analysis.frame import Frame, FrameBuilder
+from tvm_cascade.analysis.frame import (
+    Frame,
+    FrameBuilder,
+    InlinedReduction,
+    Shared,
+    matching_axis,
+    reads_once,
+    shared_tensor,
+    variants_of,
+)
 from tvm_cascade.analysis.inline import inliner_of, plain_indices
 from tvm_cascade.analysis.meaning import meaning_of
 from tvm_cascade.analysis.order import crossed
 from tvm_cascade.analysis.program import Program, Stage
-from tvm_cascade.analysis.tir import dtype_of, loads_of, reads_buffer, substitute, uses
-from tvm_cascade.analysis.variants import InlinedReduction, variants_of
+from tvm_cascade.analysis.tir import (
+    Extent,
+    dtype_of,
+    loads_of,
+    more_than_one,
+    reads_buffer,
+    same_extent,
+    substitute,
+    uses,
+)
 from tvm_cascade.obligations.derive import RESCALABLE_CASTS, remembered
 from tvm_cascade.symbolic.masks import choice
 
@@ -161,23 +176,25 @@ class Reductions:
         """Reductions whose results an element loads, with the loads."""
         found: dict[int, list[ir.TensorLoad]] = {}
         for load in loads_of(reduction.element):
-            for k, other in enumerate(self.reductions):
-                if other.stage.buffer.same_as(load.source):
-                    found.setdefault(k, []).append(load)
+            for k in self._of(load.source):
+                found.setdefault(k, []).append(load)
         return found
+
+    def _of(self, buffer: tirx.Var) -> list[int]:
+        return [k for k, reduction in enumerate(self.reductions) if reduction.stage.buffer.same_as(buffer)]
 
     def _behind(self, reduction: InlinedReduction) -> set[int]:
         """Reductions that an element reads through unfused stages, which need their final values."""
         found: set[int] = set()
-        pending, seen = [load.source for load in loads_of(reduction.element)], list[tirx.Var]()
+        pending, seen = [load.source for load in loads_of(reduction.element)], set[tirx.Var]()
         while pending:
             buffer = pending.pop()
             stage = self.program.writer(buffer)
-            if stage is None or stage.reducer is not None or any(buffer.same_as(other) for other in seen):
+            if stage is None or stage.reducer is not None or buffer in seen:
                 continue
-            seen.append(buffer)
+            seen.add(buffer)
             sources = [load.source for load in loads_of(self.inline.of(stage))]
-            found |= {k for k, r in enumerate(self.reductions) if any(r.stage.buffer.same_as(b) for b in sources)}
+            found.update(k for source in sources for k in self._of(source))
             pending += sources
         return found
 

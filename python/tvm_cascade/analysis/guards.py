@@ -20,17 +20,27 @@ from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.algebra.reducer import SUM
-from tvm_cascade.analysis.extent import extent_of
-from tvm_cascade.analysis.reducers import identity_of
+from tvm_cascade.analysis.reducers import identity_of, single_store
 from tvm_cascade.analysis.statements import (
     loops_of,
     mentions,
     realized_block,
     replaced,
+    runs_always,
     with_block,
 )
-from tvm_cascade.analysis.tir import REDUCTION, dtype_of, reads_buffer, substitute, uses
-from tvm_cascade.analysis.update import single_store
+from tvm_cascade.analysis.tir import (
+    REDUCTION,
+    domain_of,
+    dtype_of,
+    extent_of,
+    reads_buffer,
+    rebuilt,
+    substitute,
+    uses,
+    within,
+    zero_of,
+)
 
 
 def without_predicates(nests: Sequence[tirx.Stmt], own: Sequence[tirx.Var]) -> list[tirx.Stmt]:
@@ -43,8 +53,8 @@ def without_predicates(nests: Sequence[tirx.Stmt], own: Sequence[tirx.Var]) -> l
     written = [_written(nest, own) for nest in nests]
     found = []
     for position, nest in enumerate(nests):
-        others = [buffer for k, buffers in enumerate(written) if k != position for buffer in buffers]
-        alone = [buffer for buffer in own if not any(buffer.same_as(other) for other in others)]
+        others = {buffer for k, buffers in enumerate(written) if k != position for buffer in buffers}
+        alone = [buffer for buffer in own if buffer not in others]
         found.append(_unguarded(nest, alone))
     return found
 
@@ -53,9 +63,8 @@ def _written(nest: tirx.Stmt, own: Sequence[tirx.Var]) -> list[tirx.Var]:
     """The buffers that a nest may write."""
     if realized_block(nest) is None:
         return [buffer for buffer in own if mentions(nest, buffer)]
-    stores: list[tirx.BufferStore] = []
-    tvm_ffi.structural_walk(nest, (tirx.BufferStore, stores.append))
-    return [buffer for buffer in own if any(buffer.same_as(store.buffer) for store in stores)]
+    written = {store.buffer for store in within(nest, tirx.BufferStore)}
+    return [buffer for buffer in own if buffer in written]
 
 
 def _unguarded(nest: tirx.Stmt, alone: Sequence[tirx.Var]) -> tirx.Stmt:
@@ -64,9 +73,9 @@ def _unguarded(nest: tirx.Stmt, alone: Sequence[tirx.Var]) -> tirx.Stmt:
     store = None if realize is None else single_store(realize.block.body)
     if realize is None or store is None or realize.block.match_buffers or realize.block.alloc_buffers:
         return nest
-    own = any(store.buffer.same_as(buffer) for buffer in alone)
+    own = store.buffer in {*alone}
     undefined = own and _stays_inside(realize.block, store)
-    if not _holds(realize.predicate):
+    if not runs_always(realize):
         short, conditions = _shortened(nest, realize, undefined)
         cut = realized_block(short)
         undefined = own and cut is not None and _stays_inside(cut.block, store)
@@ -80,17 +89,19 @@ def _unguarded(nest: tirx.Stmt, alone: Sequence[tirx.Var]) -> tirx.Stmt:
 
 def _stays_inside(block: s_tir.SBlock, store: tirx.BufferStore) -> bool:
     """Whether a block stores into its buffer at every position, also at those that a predicate leaves out."""
-    analyzer = tvm.sym.Analyzer()
-    for iv in block.iter_vars:
-        analyzer.bind(iv.var, ir.Range.from_min_extent(iv.dom.min, iv.dom.extent))
+    analyzer = _inside(block)
     return all(
         analyzer.can_prove(index >= 0) and analyzer.can_prove(index < extent)
         for index, extent in zip(store.indices, store.buffer.ty.shape, strict=True)
     )
 
 
-def _holds(predicate: ir.Expr) -> bool:
-    return isinstance(predicate, prim.IntImm) and int(predicate) == 1
+def _inside(block: s_tir.SBlock) -> tvm.sym.Analyzer:
+    """An analyzer that knows the domains of a block."""
+    analyzer = tvm.sym.Analyzer()
+    for iv in block.iter_vars:
+        analyzer.bind(iv.var, iv.dom)
+    return analyzer
 
 
 def _iterators(realize: s_tir.SBlockRealize) -> list[tuple[ir.Expr, tirx.IterVar]]:
@@ -152,14 +163,13 @@ def _with_length(nest: tirx.Stmt, loop_var: tirx.Var, var: tirx.Var, length: int
     def shorten(loop: tirx.For) -> tirx.For:
         if not loop.loop_var.same_as(loop_var):
             return loop
-        extent = tirx.const(length, dtype_of(loop_var))
-        return tirx.For(loop_var, loop.min, extent, loop.kind, loop.body, loop.thread_binding, dict(loop.annotations))
+        return rebuilt(loop, extent=tirx.const(length, dtype_of(loop_var)))
 
     realize = realized_block(nest)
     assert realize is not None
     block = realize.block
-    domain = ir.Range(tirx.const(0, dtype_of(var)), tirx.const(length, dtype_of(var)))
-    iters = [tirx.IterVar(domain, iv.var, iv.iter_type) if iv.var.same_as(var) else iv for iv in block.iter_vars]
+    domain = domain_of(var, length)
+    iters = [tirx.IterVar(domain, var, iv.iter_type) if iv.var.same_as(var) else iv for iv in block.iter_vars]
     short = with_block(nest, block, replaced(block, block.body, block.init, iters))
     return tvm_ffi.structural_map(short, (tirx.For, shorten))
 
@@ -189,10 +199,7 @@ def _holds_at_first(condition: ir.Expr, block: s_tir.SBlock, buffer: tirx.Var) -
     if reads_buffer(condition, buffer):
         return False
     reduced = [iv.var for iv in block.iter_vars if iv.iter_type == REDUCTION]
-    analyzer = tvm.sym.Analyzer()
-    for iv in block.iter_vars:
-        analyzer.bind(iv.var, ir.Range.from_min_extent(iv.dom.min, iv.dom.extent))
-    return bool(analyzer.can_prove(substitute(condition, {var: tirx.const(0, dtype_of(var)) for var in reduced})))
+    return bool(_inside(block).can_prove(substitute(condition, {var: zero_of(var) for var in reduced})))
 
 
 def _written_everywhere(nest: tirx.Stmt) -> tirx.Stmt:
@@ -204,7 +211,7 @@ def _written_everywhere(nest: tirx.Stmt) -> tirx.Stmt:
         return nest
     store = single_store(block.body.then_case)
     rows = [iv.var for iv in block.iter_vars if extent_of(iv.dom.extent) != 1]
-    if store is None or not all(any(var.same_as(index) for index in store.indices) for var in rows):
+    if store is None or not {*rows} <= {*store.indices}:
         return nest
     if any(reads_buffer(e, store.buffer) for e in (store.value, block.body.condition, *store.indices)):
         return nest

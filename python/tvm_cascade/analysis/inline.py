@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
 import tvm_ffi
 from tvm import ir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.expression import selection_of
-from tvm_cascade.analysis.extent import Extent, more_than_one
 from tvm_cascade.analysis.program import RECENT_PROGRAMS, Program, Stage
-from tvm_cascade.analysis.tir import dtype_of, simplify_index, substitute
-from tvm_cascade.analysis.truth import without_numbers_for_truth
+from tvm_cascade.analysis.tir import Extent, dtype_of, more_than_one, simplify_index, substitute
 
 
 def plain_indices(stage: Stage) -> bool:
     """Whether the stage writes at its own variables, each once (constants and absent variables: unit dimensions)."""
-    seen: list[tirx.Var] = []
-    for index in stage.indices:
-        if isinstance(index, ir.Var):
-            if any(index.same_as(var) for var in seen) or not any(index.same_as(var) for var in stage.spatial):
-                return False
-            seen.append(index)
-        elif not isinstance(index, ir.prim.IntImm):
-            return False
-    absent = [var for var in stage.spatial if not any(var.same_as(s) for s in seen)]
-    return not any(more_than_one(stage.extents[var]) for var in absent)
+    written = [index for index in stage.indices if not isinstance(index, ir.prim.IntImm)]
+    if len({*written}) < len(written) or not {*written} <= {*stage.spatial}:
+        return False
+    return not any(more_than_one(stage.extents[var]) for var in stage.spatial if var not in {*written})
 
 
 @lru_cache(RECENT_PROGRAMS)
@@ -53,21 +48,18 @@ class Inliner:
         """The expression in inputs and reductions alone; index expressions are simplified over `extents`."""
 
         def replace(load: ir.TensorLoad) -> ir.Expr:
-            stage = self._map_of(load.source)
+            stage = self._maps.get(load.source)
             if stage is None:
                 indices = [simplify_index(index, extents) for index in load.indices]
                 return tirx.BufferLoad(load.source, indices)
             # A constant written index has nothing to bind; the others are plain variables.
             at = {var: index for var, index in zip(stage.indices, load.indices, strict=True) if isinstance(var, ir.Var)}
-            absent = [var for var in stage.spatial if not any(var.same_as(written) for written in stage.indices)]
+            absent = [var for var in stage.spatial if var not in {*stage.indices}]
             at |= {var: tirx.const(0, dtype_of(var)) for var in absent}
             return self(substitute(stage.value, at), extents)
 
         inlined = without_numbers_for_truth(tvm_ffi.structural_map(expression, (ir.TensorLoad, replace)))
         return simplify_conditions(inlined, extents)
-
-    def _map_of(self, buffer: tirx.Var) -> Stage | None:
-        return next((stage for key, stage in self._maps.items() if key.same_as(buffer)), None)
 
 
 def simplify_conditions(expression: ir.Expr, extents: dict[tirx.Var, Extent]) -> ir.Expr:
@@ -83,3 +75,57 @@ def simplify_conditions(expression: ir.Expr, extents: dict[tirx.Var, Extent]) ->
         return choice
 
     return tvm_ffi.structural_map(expression, [(ir.Call, decide), (prim.Select, decide)])
+
+
+# Booleans that a program encodes as numbers, recovered as conditions.
+#
+# 0 < Cast(int64, c)                     →  c
+# Cast(int8, c) == 0                     →  not c
+# Cast(bool, Cast(int8, c))              →  c
+
+
+_ON_NUMBERS: dict[type, Callable[[Any, Any], bool]] = {
+    prim.LT: operator.lt,
+    prim.LE: operator.le,
+    prim.GT: operator.gt,
+    prim.GE: operator.ge,
+    prim.EQ: operator.eq,
+    prim.NE: operator.ne,
+}
+
+
+def without_numbers_for_truth(expression: ir.Expr) -> ir.Expr:
+    """The expression with comparisons of a boolean with an integer replaced by the boolean condition."""
+    rules = [(kind, _compared) for kind in _ON_NUMBERS]
+    return tvm_ffi.structural_map(expression, [*rules, (prim.Cast, _as_condition)])
+
+
+def _compared(relation: ir.Expr) -> ir.Expr:
+    """c, not c, or a constant: what the comparison says at c = 0 and at c = 1."""
+    compare = _ON_NUMBERS[type(relation)]
+    left, right = _condition_of(relation.a), _condition_of(relation.b)
+    if left is not None and isinstance(relation.b, prim.IntImm):
+        condition, number = left, int(relation.b)
+        fails, holds = compare(0, number), compare(1, number)
+    elif right is not None and isinstance(relation.a, prim.IntImm):
+        condition, number = right, int(relation.a)
+        fails, holds = compare(number, 0), compare(number, 1)
+    else:
+        return relation
+    if fails == holds:
+        return tirx.const(holds, "bool")
+    return condition if holds else tirx.Not(condition)
+
+
+def _as_condition(cast: prim.Cast) -> ir.Expr:
+    condition = _condition_of(cast.value) if dtype_of(cast) == "bool" else None
+    return cast if condition is None else condition
+
+
+def _condition_of(number: ir.Expr) -> ir.Expr | None:
+    """c where an integer is c as 0 or 1, through any further integer dtypes; None for any other number."""
+    while isinstance(number, prim.Cast) and dtype_of(number).startswith(("int", "uint")):
+        number = number.value
+        if dtype_of(number) == "bool":
+            return number
+    return None

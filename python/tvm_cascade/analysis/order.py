@@ -11,14 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from tvm import ir, tirx
+from tvm import ir, s_tir, sym, tirx
+from tvm.sym.iter_affine_map import IterMapLevel, detect_iter_map
 
 from tvm_cascade.algebra.verdict import Reason
-from tvm_cascade.analysis.extent import Extent, extent_of, same_extent
-from tvm_cascade.analysis.memory import Memory
-from tvm_cascade.analysis.opaque import Opaque
+from tvm_cascade.analysis.opaque import Memory, Opaque
 from tvm_cascade.analysis.program import Program, Stage
-from tvm_cascade.analysis.tir import loads_of
+from tvm_cascade.analysis.tir import DATA_PARALLEL, Extent, extent_of, loads_of, same, same_extent, uses, within
 
 Buffers = tuple[tirx.Var, ...]
 
@@ -37,12 +36,12 @@ class Access:
 
 def shared(some: Sequence[tirx.Var], others: Sequence[tirx.Var], otherwise: tirx.Var | None = None) -> tirx.Var | None:
     """A buffer that is in both."""
-    return next((a for a in some if any(a.same_as(b) for b in others)), otherwise)
+    return next((a for a in some if a in {*others}), otherwise)
 
 
 def among(buffer: tirx.Var, buffers: Sequence[tirx.Var]) -> bool:
     """Whether a buffer is one of some."""
-    return any(buffer.same_as(other) for other in buffers)
+    return buffer in {*buffers}
 
 
 def access_of(nest: Sequence[Stage] | Opaque) -> Access:
@@ -123,7 +122,7 @@ def _reads_written(stage: Stage, reader: Stage, load: ir.TensorLoad) -> bool:
 
 def _extent_over(stage: Stage, index: ir.Expr) -> Extent | None:
     """The positions from 0 that an index runs over; None where it is no variable of the stage."""
-    return next((extent for var, extent in stage.extents.items() if var.same_as(index)), None)
+    return stage.extents.get(index)
 
 
 def sources_of(program: Program, stages: Sequence[Stage]) -> list[Stage]:
@@ -175,3 +174,66 @@ def crossed(program: Program, members: Sequence[Stage]) -> tuple[Opaque, tirx.Va
 
 def _opaque(nest: Sequence[Stage] | Opaque) -> Opaque | None:
     return nest if isinstance(nest, Opaque) else None
+
+
+# Loop-carried dependence: whether the iterations of a nest may be reordered or run in parallel.
+#
+# for i: B[i, 3] = A[i // 2] + B[i, 3]     independent: each i stores to an element of its own, and touches no other
+# for i: B[i // 2] = A[i]                  not: two of them store to one element
+# for i: B[i + 1] = B[i] · A[i]            not: each reads what another one stores
+
+
+_PLAIN = (tirx.BufferStore, tirx.SeqStmt, tirx.Bind, tirx.IfThenElse)
+"""Statements that do nothing but what their stores say."""
+
+_ADDRESSES = (tirx.BufferType, ir.PointerType)
+
+_PURE = 1
+"""The highest of TVM's kinds of effects of a call that leaves memory alone (`CallEffectKind.kPure`)."""
+
+
+def independent(block: s_tir.SBlock) -> bool:
+    """Whether the data-parallel iterations of a block are independent of one another.
+
+    Every store goes to an element that no other iteration stores to, and what is stored is read at that element alone.
+    The iterators of a reduction are left out: its accumulation keeps their order, or may change it by the reducer's
+    laws.
+    """
+    if block.match_buffers or block.alloc_buffers or not _is_plain(block):
+        return False
+    stores = within(block.body, tirx.BufferStore)
+    parts = [block.body] if block.init is None else [block.body, block.init]
+    touched = [(load.source, load.indices) for part in parts for load in loads_of(part)]
+    touched += [(store.buffer, store.indices) for part in parts for store in within(part, tirx.BufferStore)]
+    return all(
+        _one_each(store.indices, block)
+        and all(same(list(at), list(store.indices)) for buffer, at in touched if buffer.same_as(store.buffer))
+        for store in stores
+    )
+
+
+def _is_plain(block: s_tir.SBlock) -> bool:
+    """Whether it consists of stores and of calls that read and write no memory."""
+    parts = [part for part in (block.body, block.init) if part is not None]
+    plain = all(isinstance(one, _PLAIN) for part in parts for one in within(part, tirx.Stmt))
+    return plain and all(_is_pure(call) for part in parts for call in within(part, ir.Call))
+
+
+def _is_pure(call: ir.Call) -> bool:
+    if not isinstance(call.op, ir.Op) or any(isinstance(e.ty, _ADDRESSES) for e in (call, *call.args)):
+        return False
+    kind = call.op.get_attr("TCallEffectKind")
+    return kind is not None and int(kind) <= _PURE
+
+
+def _one_each(indices: Sequence[ir.Expr], block: s_tir.SBlock) -> bool:
+    """Whether different points of the block's data-parallel domain have different indices."""
+    reduced = [iv.var for iv in block.iter_vars if iv.iter_type != DATA_PARALLEL]
+    moving = [iv for iv in block.iter_vars if iv.iter_type == DATA_PARALLEL and extent_of(iv.dom.extent) != 1]
+    if any(uses(index, reduced) for index in indices):
+        return False
+    if {iv.var for iv in moving} <= {*indices}:
+        return True
+    domain = {iv.var: iv.dom for iv in block.iter_vars if iv.iter_type == DATA_PARALLEL}
+    # A map that uses up every iterator whole, and none twice: what it gives, an arithmetic of its own can take back.
+    return bool(detect_iter_map(list(indices), domain, True, IterMapLevel.Bijective, True, sym.Analyzer()).indices)

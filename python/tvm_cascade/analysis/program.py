@@ -11,10 +11,9 @@ from functools import cached_property
 from tvm import ir, s_tir, tirx
 
 from tvm_cascade.algebra.reducer import Reducer
-from tvm_cascade.analysis.extent import Extent, extent_of
 from tvm_cascade.analysis.opaque import Opaque
 from tvm_cascade.analysis.statements import statements_of
-from tvm_cascade.analysis.tir import loads_of
+from tvm_cascade.analysis.tir import Extent, extent_of, loads_of
 
 RECENT_PROGRAMS = 64
 """Programs of which is remembered what was found out: plans of one function read it again and again."""
@@ -89,9 +88,13 @@ class Program:
     def _statements(self) -> list[tirx.Stmt]:
         return statements_of(self.root)
 
+    @cached_property
+    def _writers(self) -> dict[tirx.Var, Stage]:
+        return {stage.buffer: stage for stage in reversed(self.stages)}
+
     def writer(self, buffer: tirx.Var) -> Stage | None:
         """The stage that writes a buffer; None for an input, and for one that nests that are not read write."""
-        return next((stage for stage in self.stages if stage.buffer.same_as(buffer)), None)
+        return self._writers.get(buffer)
 
     def together(self, stage: Stage) -> tuple[Stage, ...]:
         """The stages of the same block, in order: the parts of a tuple, or the stage alone."""
@@ -99,7 +102,7 @@ class Program:
 
     def is_param(self, buffer: tirx.Var) -> bool:
         """Whether the caller passed the buffer, so that its contents are asked for."""
-        return any(buffer.same_as(param) for param in self.params)
+        return buffer in {*self.params}
 
 
 def is_static(program: Program) -> bool:

@@ -8,16 +8,14 @@ from functools import lru_cache, partial
 from tvm import s_tir, tirx
 
 from tvm_cascade.algebra.verdict import Reason
-from tvm_cascade.analysis.extent import Extent, extent_of
-from tvm_cascade.analysis.memory import Memory
-from tvm_cascade.analysis.opaque import OPAQUE_CODES, Opaque, read_opaque
+from tvm_cascade.analysis.opaque import OPAQUE_CODES, Memory, Opaque, read_opaque
 from tvm_cascade.analysis.order import overwriting, renamed
 from tvm_cascade.analysis.program import Program, Stage
 from tvm_cascade.analysis.reducers import split_reduction, started_at, starts_at_identity
-from tvm_cascade.analysis.statements import RECENT, block_names, statements_of, why_not_plain
-from tvm_cascade.analysis.tir import DATA_PARALLEL, REDUCTION, loads_of, same, uses
+from tvm_cascade.analysis.scratch import why_several
+from tvm_cascade.analysis.statements import RECENT, block_names, in_its_loops, statements_of, why_not_plain
+from tvm_cascade.analysis.tir import DATA_PARALLEL, REDUCTION, Extent, extent_of, loads_of, same, uses
 from tvm_cascade.analysis.tuple_block import read_tuple
-from tvm_cascade.analysis.unread import why_several
 
 _NUMBERS = ("int", "uint", "float", "bfloat", "bool")
 """Dtypes of parameters that are numbers: the same at every point, and so constants of every expression."""
@@ -59,11 +57,7 @@ def read_program(func: tirx.PrimFunc) -> Program | Reason:
 @lru_cache(RECENT)
 def _read_stages(nest: tirx.Stmt) -> Sequence[Stage] | Reason:
     """The stage of a nest; one for each part where it reduces a tuple."""
-    loops: list[tirx.For] = []
-    inner = nest
-    while isinstance(inner, tirx.For):
-        loops.append(inner)
-        inner = inner.body
+    inner = in_its_loops(nest)
     if not isinstance(inner, s_tir.SBlockRealize):
         return why_several(nest)
     block = inner.block

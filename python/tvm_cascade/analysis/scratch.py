@@ -8,17 +8,40 @@ outside the loop reads t. Then no iteration reads what another one wrote, and th
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import tvm
 import tvm_ffi
 from tvm import ir, s_tir, tirx
-from tvm.ir import prim
 
-from tvm_cascade.analysis.extent import Extent, extent_of, same_extent
-from tvm_cascade.analysis.statements import mentions, realized_block, replaced, uses_of
-from tvm_cascade.analysis.tir import DATA_PARALLEL, REDUCTION, dtype_of, same, substitute, uses
+from tvm_cascade.algebra.verdict import Reason
+from tvm_cascade.analysis.statements import (
+    is_serial,
+    mentions,
+    realized_block,
+    replaced,
+    runs_always,
+    statements_of,
+    uses_of,
+)
+from tvm_cascade.analysis.tir import (
+    DATA_PARALLEL,
+    REDUCTION,
+    Extent,
+    analyzer_of,
+    bound_by,
+    domain_of,
+    dtype_of,
+    extent_of,
+    in_buffers,
+    reads_buffer,
+    same,
+    same_extent,
+    substitute,
+    uses,
+    within,
+)
 
 Indices = tuple[ir.Expr, ...]
 
@@ -78,7 +101,7 @@ class Scratch:
 
     def _is_private(self, buffer: tirx.Var, parts: Sequence[tirx.Stmt], loop: tirx.For) -> bool:
         """Whether no iteration of a loop, and nothing before or after it, reads what another of these stores."""
-        if not any(buffer.same_as(own) for own in self.buffers):
+        if buffer not in {*self.buffers}:
             return False
         inside = [leaf for part in parts for leaf in leaves_of(part, (loop,)) or ()]
         around: tuple[list[Leaf], list[Leaf]] = [], []
@@ -126,25 +149,18 @@ def _reads_from_outside(leaf: Leaf, buffer: tirx.Var, fixed: list[tirx.Var]) -> 
     if not started or not all(_same(at, started[0]) for at in started):
         return reads
     assert init is not None
-    in_init: list[ir.TensorLoad] = []
-    tvm_ffi.structural_walk(init, (ir.TensorLoad, in_init.append))
-    if any(load.source.same_as(buffer) for load in in_init) or not _always(leaf.realize):
+    if reads_buffer(init, buffer) or not runs_always(leaf.realize):
         return reads
     return [at for at in reads if not _same(at, started[0])]
 
 
 def _starts(init: tirx.Stmt | None, buffer: tirx.Var) -> bool:
     """Whether an init stores into a buffer."""
-    stores = list(init.seq) if isinstance(init, tirx.SeqStmt) else [init]
-    return any(isinstance(store, tirx.BufferStore) and store.buffer.same_as(buffer) for store in stores)
+    return any(isinstance(one, tirx.BufferStore) and one.buffer.same_as(buffer) for one in statements_of(init))
 
 
 def _same(some: Indices, others: Indices) -> bool:
     return len(some) == len(others) and all(map(same, some, others))
-
-
-def _always(realize: s_tir.SBlockRealize) -> bool:
-    return isinstance(realize.predicate, prim.IntImm) and int(realize.predicate) == 1
 
 
 def _covers(writer: Leaf, reader: Leaf, buffer: tirx.Var, read: Indices) -> bool:
@@ -153,15 +169,14 @@ def _covers(writer: Leaf, reader: Leaf, buffer: tirx.Var, read: Indices) -> bool
     A loop over no positions stores nothing; it does so in all iterations, so that nobody ever stored anything.
     """
     block = writer.realize.block
-    bodies = list(block.body.seq) if isinstance(block.body, tirx.SeqStmt) else [block.body]
-    bound = dict(zip((iv.var for iv in block.iter_vars), writer.realize.iter_values, strict=True))
+    bound = bound_by(writer.realize)
     own, others = writer.below(reader), reader.below(writer)
-    if not _always(writer.realize):
+    if not runs_always(writer.realize):
         return False
     outer = [loop.loop_var for loop in writer.loops[: len(writer.loops) - len(own)]]
     if any(uses(loop.extent, outer) or extent_of(loop.min) != 0 for loop in (*own, *others)):
         return False
-    for store in bodies:
+    for store in statements_of(block):
         if isinstance(store, tirx.BufferStore) and store.buffer.same_as(buffer):
             written = tuple(substitute(index, bound) for index in store.indices)
             if _holds_all(written, {loop.loop_var: extent_of(loop.extent) for loop in own}, read, _extents(others)):
@@ -175,31 +190,26 @@ def _extents(loops: Sequence[tirx.For]) -> dict[tirx.Var, Extent]:
 
 def _holds_all(written: Indices, over: dict[tirx.Var, Extent], read: Indices, reading: dict[tirx.Var, Extent]) -> bool:
     """Whether indices that run over the one domain take all values that others take over another."""
-    taken: list[tirx.Var] = []
+    taken = set[tirx.Var]()
     for one, other in zip(written, read, strict=True):
-        var = next((v for v in over if v.same_as(one)), None)
-        if var is None:
+        if one not in over:
             if uses(one, list(over)) or uses(other, list(reading)) or not same(one, other):
                 return False
-        elif any(var.same_as(v) for v in taken) or not _within(other, reading, over[var]):
+        elif one in taken or not _within(other, reading, over[one]):
             return False
         else:
-            taken.append(var)
+            taken.add(one)
     return True
 
 
 def _within(index: ir.Expr, extents: dict[tirx.Var, Extent], limit: Extent) -> bool:
     """Whether an index stays in [0, limit)."""
-    own = next((extent for var, extent in extents.items() if var.same_as(index)), None)
-    if own is not None and same_extent(own, limit):
+    if index in extents and same_extent(extents[index], limit):
         return True
     if not isinstance(limit, int):
         return False
-    analyzer = tvm.sym.Analyzer()
-    for var, extent in extents.items():
-        if isinstance(extent, int):
-            analyzer.bind(var, ir.Range(tirx.const(0, dtype_of(var)), tirx.const(extent, dtype_of(var))))
-    bound = analyzer.const_int_bound(index)
+    known = {var: extent for var, extent in extents.items() if isinstance(extent, int)}
+    bound = analyzer_of(known).const_int_bound(index)
     return bool(bound.min_value >= 0 and bound.max_value < limit)
 
 
@@ -208,21 +218,20 @@ def _expanded(
 ) -> tuple[list[tirx.Stmt], list[tirx.Var]]:
     """The nests of a loop's body with one buffer per iteration, and those buffers."""
     made = [tirx.decl_buffer((loop.extent, *b.ty.shape), dtype_of(b), name=b.name, layout=None) for b in buffers]
-    pairs = list(zip(buffers, made, strict=True))
+    pairs = dict(zip(buffers, made, strict=True))
 
     def expand(realize: s_tir.SBlockRealize) -> s_tir.SBlockRealize:
         block, values, iters = realize.block, list(realize.iter_values), list(realize.block.iter_vars)
         whole = next((iv for iv, v in zip(iters, values, strict=True) if _is_whole(iv, v, loop)), None)
         var = tirx.Var(f"v_{loop.loop_var.name}", loop.loop_var.ty) if whole is None else whole.var
         if whole is None:
-            domain = ir.Range(tirx.const(0, dtype_of(var)), loop.extent)
-            iters, values = [tirx.IterVar(domain, var, DATA_PARALLEL), *iters], [loop.loop_var, *values]
+            iters = [tirx.IterVar(domain_of(var, loop.extent), var, DATA_PARALLEL), *iters]
+            values = [loop.loop_var, *values]
         at = {loop.loop_var: var}
-        body = _at(substitute(block.body, at), pairs, var)
-        init = None if block.init is None else _at(substitute(block.init, at), pairs, var)
-        return s_tir.SBlockRealize(
-            values, _at(realize.predicate, pairs, loop.loop_var), replaced(block, body, init, iters)
-        )
+        body = in_buffers(substitute(block.body, at), pairs, lambda old: [var, *old])
+        init = None if block.init is None else in_buffers(substitute(block.init, at), pairs, lambda old: [var, *old])
+        predicate = in_buffers(realize.predicate, pairs, lambda old: [loop.loop_var, *old])
+        return s_tir.SBlockRealize(values, predicate, replaced(block, body, init, iters))
 
     def touched(part: tirx.Stmt) -> bool:
         return any(mentions(part, buffer) for buffer in buffers)
@@ -238,18 +247,53 @@ def _is_whole(iterator: tirx.IterVar, value: ir.Expr, loop: tirx.For) -> bool:
     return spatial and loop.loop_var.same_as(value) and same_extent(extent, extent_of(loop.extent))
 
 
-def _at(code: tirx.Stmt | ir.Expr, pairs: list[tuple[tirx.Var, tirx.Var]], first: tirx.Var) -> tirx.Stmt | ir.Expr:
-    """Code with other buffers, at one more index."""
+# Why a nest is not one block in loops: scheduled, a call, plain stores, or a loop-carried dependence.
 
-    def other(buffer: tirx.Var) -> tirx.Var | None:
-        return next((new for old, new in pairs if old.same_as(buffer)), None)
 
-    def load(one: ir.TensorLoad) -> ir.Expr:
-        new = other(one.source)
-        return one if new is None else tirx.BufferLoad(new, [first, *one.indices])
+def why_several(nest: tirx.Stmt) -> Reason:
+    """Why a nest around anything else than one block cannot be read."""
+    loops = within(nest, tirx.For)
+    if calls := within(nest, tirx.Evaluate):
+        return Reason("extern", f"{calls[0].value}"[:200])
+    if not all(map(is_serial, loops)):
+        return Reason("scheduled", "a loop is parallel, vectorised, unrolled, bound or annotated")
+    leaves = leaves_of(nest)
+    if leaves is None:
+        return _other_statement(nest)
+    for loop in loops:
+        inside = [leaf.realize for leaf in leaves if any(own.same_as(loop) for own in leaf.loops)]
+        if buffers := carried(inside, loop.loop_var):
+            names, shared = ", ".join(r.block.name_hint for r in inside), ", ".join(b.name for b in buffers)
+            return Reason("carried", f"loop {loop.loop_var.name} over blocks {names}, which share {shared}")
+    return Reason("opaque_block", "a loop holds several blocks")
 
-    def store(one: tirx.BufferStore) -> tirx.Stmt:
-        new = other(one.buffer)
-        return one if new is None else tirx.BufferStore(new, one.value, [first, *one.indices])
 
-    return tvm_ffi.structural_map(code, [(ir.TensorLoad, load), (tirx.BufferStore, store)])
+def _other_statement(nest: tirx.Stmt) -> Reason:
+    """The reason for a nest that holds a statement which is no loop and no block."""
+    pending = [nest]
+    while pending:
+        one = pending.pop(0)
+        if isinstance(one, tirx.BufferStore):
+            return Reason("tirx", f"a loop stores into {one.buffer.name} outside of any block")
+        if isinstance(one, tirx.For):
+            pending.append(one.body)
+        elif isinstance(one, tirx.SeqStmt):
+            pending += list(one.seq)
+        elif not isinstance(one, s_tir.SBlockRealize):
+            return Reason("opaque_block", f"a nest holds {type(one).__name__}")
+    return Reason("opaque_block", "a block holds blocks, or matches or allocates buffers")
+
+
+def carried(parts: Sequence[tirx.Stmt], loop: tirx.Var) -> list[tirx.Var]:
+    """Buffers that carry values between iterations: one part writes what others access at another index."""
+    used = [uses_of(part) for part in parts]
+    found: dict[tirx.Var, None] = {}
+    for (loads, stores), (other_loads, other_stores) in itertools.permutations(used, 2):
+        for buffer, _ in stores:
+            both = [*stores, *loads, *other_loads, *other_stores]
+            touched = [at for b, at in (*other_loads, *other_stores) if b.same_as(buffer)]
+            own = [at for b, at in both if b.same_as(buffer)]
+            slab = any(all(at[k].same_as(loop) for at in own) for k in range(len(own[0])))
+            if touched and not slab:
+                found[buffer] = None
+    return list(found)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from tvm import ir, s_tir, sym, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.tir import dtype_of
+from tvm_cascade.analysis.tir import dtype_of, within
 from tvm_cascade.errors import InputError
 
 DEFAULT_SIZE = 64
@@ -65,9 +65,8 @@ def _with(func: tirx.PrimFunc, sizes: Mapping[ir.Var, int]) -> tirx.PrimFunc:
         return analyzer.simplify(expression) if whole else expression
 
     rule = (ir.Expr, replaced)
-    blocks: list[s_tir.SBlock] = []
-    tvm_ffi.structural_walk(func.body, (s_tir.SBlock, blocks.append))
-    for buffer in [*func.params, *(buffer for block in blocks for buffer in block.alloc_buffers)]:
+    own = [buffer for block in within(func.body, s_tir.SBlock) for buffer in block.alloc_buffers]
+    for buffer in [*func.params, *own]:
         if tirx.is_buffer_var(buffer):
             shape = [tvm_ffi.structural_map(extent, rule) for extent in buffer.ty.shape]
             known[buffer] = tirx.decl_buffer(shape, dtype_of(buffer), name=buffer.name)

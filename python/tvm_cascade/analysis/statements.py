@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
+import tvm
 import tvm_ffi
 from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.algebra.verdict import Reason
-from tvm_cascade.analysis.extent import extent_of, same_extent
-from tvm_cascade.analysis.memory import taken
-from tvm_cascade.analysis.tir import DATA_PARALLEL, REDUCTION, substitute, uses
+from tvm_cascade.analysis.opaque import taken
+from tvm_cascade.analysis.tir import (
+    DATA_PARALLEL,
+    REDUCTION,
+    Extent,
+    as_index,
+    bound_by,
+    dtype_of,
+    extent_of,
+    loads_of,
+    rebuilt,
+    same_extent,
+    substitute,
+    uses,
+    within,
+    zero_of,
+)
 
 DETECT_ACCESS = "tirx.script_parsing_detect_access"
 """Annotation of blocks whose access regions TVM's own script completion fills in."""
@@ -23,24 +38,51 @@ RECENT = 1024
 Uses = list[tuple[tirx.Var, tuple[ir.Expr, ...]]]
 
 
-def statements_of(root: s_tir.SBlock) -> list[tirx.Stmt]:
-    """The statements of the root block, in order."""
-    return list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
+def statements_of(whole: tirx.PrimFunc | s_tir.SBlock | tirx.Stmt) -> list[tirx.Stmt]:
+    """The statements of a sequence, of a block, or of the root block of a function, in order."""
+    if isinstance(whole, tirx.PrimFunc):
+        whole = whole.body.block
+    body = whole.body if isinstance(whole, s_tir.SBlock) else whole
+    return list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
+
+
+def sequence(statements: Sequence[tirx.Stmt]) -> tirx.Stmt:
+    """One statement for several."""
+    return statements[0] if len(statements) == 1 else tirx.SeqStmt(list(statements))
+
+
+def in_loops(extents: Mapping[tirx.Var, Extent], body: tirx.Stmt) -> tirx.Stmt:
+    """A statement in serial loops from 0, the first outermost."""
+    for var, extent in reversed(list(extents.items())):
+        body = tirx.For(var, zero_of(var), as_index(extent, dtype_of(var)), tirx.ForKind.SERIAL, body)
+    return body
+
+
+def completed(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The function with access regions filled in by TVM's script completion."""
+    return tvm.get_global_func("script.Complete")(func, [], True)
+
+
+def with_root(func: tirx.PrimFunc, statements: Sequence[tirx.Stmt], **fields: object) -> tirx.PrimFunc:
+    """The function with other statements in its root block, and other fields of that where they are given."""
+    root = rebuilt(func.body.block, body=sequence(statements), **fields)
+    return func.with_body(s_tir.SBlockRealize(func.body.iter_values, func.body.predicate, root))
+
+
+def with_nests(func: tirx.PrimFunc, nests: Sequence[tirx.Stmt], allocated: Sequence[tirx.Var]) -> tirx.PrimFunc:
+    """The function with other nests and buffers of its own, and access regions filled in."""
+    return completed(with_root(func, nests, alloc_buffers=list(allocated), reads=[], writes=[]))
 
 
 def block_names(nest: tirx.Stmt) -> list[str]:
     """The names of all blocks in a statement."""
-    found: list[s_tir.SBlock] = []
-    tvm_ffi.structural_walk(nest, (s_tir.SBlock, found.append))
-    return [block.name_hint for block in found]
+    return [block.name_hint for block in within(nest, s_tir.SBlock)]
 
 
 @lru_cache(RECENT)
 def realized_block(nest: tirx.Stmt) -> s_tir.SBlockRealize | None:
     """The block that a nest of loops is around, if its loads and stores are all that it does; else None."""
-    inner = nest
-    while isinstance(inner, tirx.For):
-        inner = inner.body
+    inner = in_its_loops(nest)
     one = isinstance(inner, s_tir.SBlockRealize) and len(block_names(inner)) == 1
     return inner if one and not hands_over(inner) else None
 
@@ -54,13 +96,22 @@ def loops_of(nest: tirx.Stmt) -> list[tirx.For]:
     return found
 
 
+def in_its_loops(nest: tirx.Stmt) -> tirx.Stmt:
+    """The statement in the loops of a nest."""
+    while isinstance(nest, tirx.For):
+        nest = nest.body
+    return nest
+
+
+def runs_always(realize: s_tir.SBlockRealize) -> bool:
+    """Whether a block has no predicate."""
+    return isinstance(realize.predicate, prim.IntImm) and int(realize.predicate) == 1
+
+
 @lru_cache(RECENT)
 def why_not_plain(nest: tirx.Stmt) -> Reason | None:
     """Why a nest around one block is not the plain one in which every loop is one block variable over its domain."""
-    loops, realize = [], nest
-    while isinstance(realize, tirx.For):
-        loops.append(realize)
-        realize = realize.body
+    loops, realize = loops_of(nest), in_its_loops(nest)
     block = realize.block
     name = block.name_hint
     if any(loop.kind != tirx.ForKind.SERIAL or loop.thread_binding is not None or loop.annotations for loop in loops):
@@ -86,7 +137,7 @@ def why_not_plain(nest: tirx.Stmt) -> Reason | None:
             bound.append(loop.loop_var)
     if len(bound) != len(loops):
         return Reason("binding", f"block {name} has a loop that binds none of its variables")
-    if not (isinstance(realize.predicate, prim.IntImm) and int(realize.predicate) == 1):
+    if not runs_always(realize):
         return Reason("predicate", f"block {name} runs where {realize.predicate}")
     return None
 
@@ -101,7 +152,7 @@ def uses_of(nest: tirx.Stmt) -> tuple[Uses, Uses]:
     realize = realized_block(nest)
     assert realize is not None
     block, loads, stores = realize.block, Uses(), Uses()
-    bound = dict(zip((iv.var for iv in block.iter_vars), realize.iter_values, strict=True))
+    bound = bound_by(realize)
 
     def at(indices: Sequence[ir.Expr]) -> tuple[ir.Expr, ...]:
         return tuple(substitute(index, bound) for index in indices)
@@ -118,32 +169,20 @@ def uses_of(nest: tirx.Stmt) -> tuple[Uses, Uses]:
 
 def hands_over(nest: tirx.Stmt) -> bool:
     """Whether a nest uses memory other than by loads and stores of its buffers: by calls, addresses or other names."""
-    found: list[object] = taken(nest)
-    matched = (s_tir.SBlock, lambda block: found.extend(block.match_buffers))
-    tvm_ffi.structural_walk(nest, [(tirx.Evaluate, found.append), (tirx.DeclBuffer, found.append), matched])
-    return bool(found)
+    matched = any(block.match_buffers for block in within(nest, s_tir.SBlock))
+    return matched or bool(taken(nest) or within(nest, tirx.Evaluate, tirx.DeclBuffer))
 
 
 def mentions(nest: tirx.Stmt, buffer: tirx.Var) -> bool:
     """Whether a nest names a buffer at all."""
-    found: list[tirx.Var] = []
-    tvm_ffi.structural_walk(nest, [(ir.Var, found.append), (tirx.BufferStore, lambda s: found.append(s.buffer))])
-    tvm_ffi.structural_walk(nest, (ir.TensorLoad, lambda load: found.append(load.source)))
-    return any(var.same_as(buffer) for var in found)
+    stored = (store.buffer for store in within(nest, tirx.BufferStore))
+    return buffer in {*within(nest, ir.Var), *stored, *(load.source for load in loads_of(nest))}
 
 
 def renewed(nest: tirx.Stmt) -> tirx.Stmt:
     """The nest over fresh variables."""
-    loops: list[tirx.For] = []
-    iters: list[tirx.IterVar] = []
-    tvm_ffi.structural_walk(nest, [(tirx.For, loops.append), (tirx.IterVar, iters.append)])
-    olds = [*(loop.loop_var for loop in loops), *(iv.var for iv in iters)]
-    news = [tirx.Var(old.name, old.ty) for old in olds]
-
-    def renew(var: tirx.Var) -> tirx.Var:
-        return next((new for old, new in zip(olds, news, strict=True) if old.same_as(var)), var)
-
-    return tvm_ffi.structural_map(nest, (ir.Var, renew))
+    olds = [*(loop.loop_var for loop in within(nest, tirx.For)), *(iv.var for iv in within(nest, tirx.IterVar))]
+    return substitute(nest, {old: tirx.Var(old.name, old.ty) for old in olds})
 
 
 def replaced(
@@ -151,8 +190,8 @@ def replaced(
 ) -> s_tir.SBlock:
     """The block with another body and init, and other iterators if there are some."""
     notes = {**dict(block.annotations), DETECT_ACCESS: tirx.IntImm("int32", 3)}
-    own = (block.name_hint, body, init, block.alloc_buffers, block.match_buffers, notes)
-    return s_tir.SBlock(iters or block.iter_vars, [], [], *own)
+    iters = iters or block.iter_vars
+    return rebuilt(block, iter_vars=iters, reads=[], writes=[], body=body, init=init, annotations=notes)
 
 
 def with_block(nest: tirx.Stmt, old: s_tir.SBlock, new: s_tir.SBlock) -> tirx.Stmt:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias, TypeVar
 
-import tvm
 import tvm_ffi
-from tvm import ir, tirx
+from tvm import ir, s_tir, sym, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.extent import Extent, as_index
+Node = TypeVar("Node")
 
 DATA_PARALLEL, REDUCTION = tirx.IterVar.DataPar, tirx.IterVar.CommReduce
 
@@ -23,6 +23,14 @@ _LOADS, _VARIABLES = (
     tvm_ffi.core.TypeSchema.from_annotation(kind).origin_type_index for kind in (ir.TensorLoad, ir.Var)
 )
 _OUTERMOST_FIRST = int(tvm_ffi.structural.WalkOrder.PREORDER)
+
+_FIELDS: dict[type, tuple[str, ...]] = {
+    s_tir.SBlock: (
+        "iter_vars", "reads", "writes", "name_hint", "body", "init", "alloc_buffers", "match_buffers", "annotations",
+    ),
+    tirx.For: ("loop_var", "min", "extent", "kind", "body", "thread_binding", "annotations", "step"),
+}  # fmt: skip
+"""What nodes are made of, in the order of their constructors."""
 
 
 def same(left: ir.Expr, right: ir.Expr) -> bool:
@@ -45,6 +53,57 @@ def loads_of(expression: ir.Expr) -> list[ir.TensorLoad]:
     return found
 
 
+def within(whole: ir.Expr | tirx.Stmt, *kinds: type[Node]) -> list[Node]:
+    """The nodes of some kinds in an expression or a statement, inner ones first."""
+    found: list[Node] = []
+    tvm_ffi.structural_walk(whole, (kinds, found.append))
+    return found
+
+
+def rebuilt(node: Node, **fields: object) -> Node:
+    """A block or a loop with some of its fields replaced."""
+    values = (fields.get(name, getattr(node, name)) for name in _FIELDS[type(node)])
+    return type(node)(*values)
+
+
+def zero_of(var: tirx.Var) -> ir.Expr:
+    """0 in the variable's dtype."""
+    return tirx.const(0, dtype_of(var))
+
+
+def domain_of(var: tirx.Var, extent: Extent) -> ir.Range:
+    """[0, extent) in the variable's dtype."""
+    return ir.Range(zero_of(var), as_index(extent, dtype_of(var)))
+
+
+def analyzer_of(extents: Mapping[tirx.Var, Extent]) -> sym.Analyzer:
+    """An analyzer that knows each variable in [0, extent)."""
+    analyzer = sym.Analyzer()
+    for var, extent in extents.items():
+        analyzer.bind(var, domain_of(var, extent))
+    return analyzer
+
+
+def bound_by(realize: s_tir.SBlockRealize) -> dict[tirx.Var, ir.Expr]:
+    """The values of a block's variables."""
+    return dict(zip((iv.var for iv in realize.block.iter_vars), realize.iter_values, strict=True))
+
+
+def in_buffers(
+    code: tirx.Stmt | ir.Expr, buffers: Mapping[tirx.Var, tirx.Var], at: Callable[[Sequence[ir.Expr]], Any] = list
+) -> Any:
+    """Code that loads from and stores to other buffers, at the indices that `at` makes of its own."""
+
+    def load(one: ir.TensorLoad) -> ir.Expr:
+        return tirx.BufferLoad(buffers[one.source], at(one.indices)) if one.source in buffers else one
+
+    def store(one: tirx.BufferStore) -> tirx.Stmt:
+        new = buffers.get(one.buffer)
+        return one if new is None else tirx.BufferStore(new, one.value, at(one.indices))
+
+    return tvm_ffi.structural_map(code, [(ir.TensorLoad, load), (tirx.BufferStore, store)])
+
+
 def without_casts(expression: ir.Expr) -> ir.Expr:
     """What is cast, if the expression is a cast."""
     while isinstance(expression, prim.Cast):
@@ -61,32 +120,28 @@ def variables_of(expression: ir.Expr) -> list[tirx.Var]:
     """The scalar variables of an expression."""
     if isinstance(expression, _LEAVES):
         return [expression] if isinstance(expression, ir.Var) and not tirx.is_buffer_var(expression) else []
-    found: list[tirx.Var] = []
+    found: dict[tirx.Var, None] = {}
 
     def note(var: tirx.Var) -> None:
-        if not tirx.is_buffer_var(var) and not any(var.same_as(other) for other in found):
-            found.append(var)
+        if not tirx.is_buffer_var(var):
+            found[var] = None
 
     _WALK(expression, ((_VARIABLES, note),), (), _OUTERMOST_FIRST)
-    return found
+    return list(found)
 
 
 def uses(expression: ir.Expr, variables: Sequence[tirx.Var]) -> bool:
     """Whether any of the variables occurs in the expression."""
-    return any(var.same_as(other) for var in variables_of(expression) for other in variables)
+    return not {*variables}.isdisjoint(variables_of(expression))
 
 
 def substitute(expression: ir.Expr, values: dict[tirx.Var, ir.Expr]) -> ir.Expr:
     """The expression with variables replaced, all at once."""
     if isinstance(expression, (prim.IntImm, prim.FloatImm)):
         return expression
-
-    def replace(var: tirx.Var) -> ir.Expr:
-        return next((value for key, value in values.items() if key.same_as(var)), var)
-
     if isinstance(expression, ir.Var):
-        return replace(expression)
-    return tvm_ffi.structural_map(expression, (ir.Var, replace))
+        return values.get(expression, expression)
+    return tvm_ffi.structural_map(expression, (ir.Var, lambda var: values.get(var, var)))
 
 
 def simplify_index(expression: ir.Expr, extents: dict[tirx.Var, Extent]) -> ir.Expr:
@@ -94,8 +149,53 @@ def simplify_index(expression: ir.Expr, extents: dict[tirx.Var, Extent]) -> ir.E
 
     A variable of extent 1 is kept, as if it had two values: which axis an index runs along must still be seen.
     """
-    analyzer = tvm.sym.Analyzer()
-    for var, extent in extents.items():
-        last = as_index(max(extent, 2) if isinstance(extent, int) else extent, dtype_of(var))
-        analyzer.bind(var, ir.Range(tirx.const(0, dtype_of(var)), last))
-    return analyzer.simplify(expression)
+    seen = {var: max(extent, 2) if isinstance(extent, int) else extent for var, extent in extents.items()}
+    return analyzer_of(seen).simplify(expression)
+
+
+# Extents as integers where they are static, as integer expressions in shape variables elsewhere.
+
+
+Extent: TypeAlias = int | ir.Expr
+
+
+def extent_of(expression: ir.Expr | int) -> Extent:
+    """A number for a constant, the expression itself otherwise."""
+    return int(expression) if isinstance(expression, (int, prim.IntImm)) else expression
+
+
+def same_extent(left: Extent, right: Extent) -> bool:
+    """Whether two extents are equal whatever the shape variables are."""
+    if isinstance(left, int) or isinstance(right, int):
+        return isinstance(left, int) and isinstance(right, int) and left == right
+    return bool(tvm_ffi.structural_equal(left, right)) or bool(sym.Analyzer().can_prove_equal(left, right))
+
+
+def as_index(extent: Extent, dtype: str) -> ir.Expr:
+    """An extent as an expression of a dtype."""
+    if isinstance(extent, int):
+        return tirx.const(extent, dtype)
+    return extent if str(extent.ty.dtype) == dtype else extent.astype(dtype)
+
+
+def ceil_div(extent: Extent, by: int) -> Extent:
+    """How many parts of a size cover an extent."""
+    if isinstance(extent, int):
+        return -(-extent // by)
+    return extent if by == 1 else sym.Analyzer().simplify(tirx.floordiv(extent + (by - 1), by))
+
+
+def product(extents: Iterable[Extent]) -> Extent:
+    """The product of extents; 1 of none."""
+    number, rest = 1, None
+    for extent in extents:
+        if isinstance(extent, int):
+            number *= extent
+        else:
+            rest = extent if rest is None else rest * extent
+    return number if rest is None else rest if number == 1 else rest * number
+
+
+def more_than_one(extent: Extent) -> bool:
+    """Whether an extent may be more than 1."""
+    return not isinstance(extent, int) or extent > 1

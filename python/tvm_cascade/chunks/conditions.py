@@ -7,19 +7,21 @@ As one loop such an axis is no matrix product, and what is shared looks as if ev
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from dataclasses import replace
 
-import tvm_ffi
 from tvm import ir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.expression import selection_of
 from tvm_cascade.analysis.order import among
-from tvm_cascade.analysis.tir import loads_of, uses
+from tvm_cascade.analysis.program import Stage
+from tvm_cascade.analysis.tir import analyzer_of, loads_of, uses, within
 from tvm_cascade.chunks.assemble import cut_into, joined_function
 from tvm_cascade.chunks.cut import Chunk, Cut, axis_that_is_cut
-from tvm_cascade.chunks.pieces import in_pieces
 from tvm_cascade.chunks.single_fold import SingleFold, single_fold
+from tvm_cascade.chunks.sources import MOST_PIECES
 from tvm_cascade.chunks.state import state_of
 from tvm_cascade.errors import SplitError
 from tvm_cascade.options import FuseOptions
@@ -82,14 +84,7 @@ def _boundaries(whole: Cut) -> Iterator[int]:
 
 
 def _selections(expression: ir.Expr | tirx.Stmt) -> list[tuple[ir.Expr, ir.Expr, ir.Expr]]:
-    found: list[tuple[ir.Expr, ir.Expr, ir.Expr]] = []
-
-    def note(node: ir.Expr) -> None:
-        if (parts := selection_of(node)) is not None:
-            found.append(parts)
-
-    tvm_ffi.structural_walk(expression, [(prim.Select, note), (ir.Call, note)])
-    return found
+    return [parts for node in within(expression, prim.Select, ir.Call) if (parts := selection_of(node)) is not None]
 
 
 def _boundary(condition: ir.Expr, axis: tirx.Var) -> int | None:
@@ -108,3 +103,70 @@ def _alike(one: ir.Expr, other: ir.Expr, axis: tirx.Var) -> bool:
     """Whether two values read the same tensors along the axis: a mask is no boundary."""
     read = [[load.source for load in loads_of(value) if uses(load, [axis])] for value in (one, other)]
     return not read[0] or not read[1] or all(among(buffer, read[1]) for buffer in read[0])
+
+
+# How many pieces a chunk is folded in: where many rows share its inputs, its tiles are too few for a device.
+#
+#     2048 rows of 64 sequences and 32 heads, of 8192 keys that 8 heads have     16 tiles of 128 rows, 8 pieces of each
+#
+# Every piece leaves a state, which whoever reads the chunk's state merges: no piece waits for another.
+
+
+_TILE_ROWS = 128
+"""Rows of a tile of a product."""
+
+_FEW_ROWS = 64
+"""Rows that are one instruction of the tensor cores: their tiles are bound by memory, and blocks that share them merge
+little."""
+
+_PIECE = 512
+"""Positions of a piece, at least: of shorter ones, states are as many bytes as the rows' inputs."""
+
+_UNIT = 128
+"""Positions that pieces are multiples of, so that tiles are whole."""
+
+
+def in_pieces(part: Cut, processors: int) -> Chunk:
+    """The chunk in as many pieces as give each of some processors a tile of its product, at most.
+
+    Parameters
+    ----------
+    part : the chunk as one piece.
+    """
+    length, tiles = part.chunk.length, _tiles(part)
+    if not isinstance(length, int) or tiles is None:
+        return part.chunk
+    most = min(MOST_PIECES, processors // tiles, length // _PIECE)
+    fitting = [n for n in range(2, most + 1) if length % (n * _UNIT) == 0]
+    return replace(part.chunk, pieces=max(fitting, default=1))
+
+
+def _tiles(part: Cut) -> int | None:
+    """Tiles of the rows of the chunk's widest product; None where rows that share inputs are few, or unknown."""
+    found = []
+    for reader in part.readers:
+        if reader.stage is None or reader.axis is None:
+            continue
+        rows = [v for v in reader.stage.spatial if not v.same_as(reader.axis)]
+        extents = [reader.stage.extents[v] for v in rows]
+        expression = part.rewritten(reader.expression, reader.axis)
+        read = [load for load in loads_of(expression) if _runs(load, reader.axis)]
+        if not read or not all(isinstance(extent, int) for extent in extents):
+            return None
+        places = max(_places(load, rows, reader.stage) for load in read)
+        shared = math.prod(map(int, extents)) // places
+        if shared <= _FEW_ROWS:
+            return None
+        found.append(places * -(-shared // _TILE_ROWS))
+    return max(found, default=None)
+
+
+def _runs(load: ir.TensorLoad, axis: tirx.Var) -> bool:
+    return any(uses(index, [axis]) for index in load.indices)
+
+
+def _places(load: ir.TensorLoad, rows: list[tirx.Var], stage: Stage) -> int:
+    """How many values the indices of a load have as rows vary."""
+    analyzer = analyzer_of({var: extent for var, extent in stage.extents.items() if isinstance(extent, int)})
+    bounds = [analyzer.const_int_bound(index) for index in load.indices if uses(index, rows)]
+    return math.prod(bound.max_value - bound.min_value + 1 for bound in bounds)

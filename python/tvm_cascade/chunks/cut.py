@@ -9,23 +9,28 @@ Reductions that elements read at the axis, as the scores Q·Kᵀ, are computed f
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 import sympy as sp
 import tvm_ffi
 from tvm import ir, tirx
 
 from tvm_cascade.analysis.expression import AtomTable
-from tvm_cascade.analysis.extent import Extent, as_index, extent_of, same_extent
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.inline import inliner_of, plain_indices, simplify_conditions
 from tvm_cascade.analysis.program import Program, Stage
-from tvm_cascade.analysis.tir import dtype_of, loads_of, simplify_index, substitute, uses
+from tvm_cascade.analysis.tir import (
+    Extent,
+    as_index,
+    dtype_of,
+    extent_of,
+    loads_of,
+    same_extent,
+    simplify_index,
+    substitute,
+    uses,
+)
 from tvm_cascade.errors import SplitError
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -117,10 +122,6 @@ class Cut:
         found = [(self._placed(r.expression, r.axis), r.axis) for r in self.readers]
         return any(axis is not None and uses(placed, [axis]) for placed, axis in found)
 
-    def stand_in(self, buffer: tirx.Var) -> tirx.Var | None:
-        """What stands for a buffer of the program in the chunk's function; None where that does not read it."""
-        return _found(self.replaced, buffer)
-
     def of_group(self) -> Group:
         """The group over the chunk: its atoms read the chunk's inputs."""
         atoms = {
@@ -129,7 +130,7 @@ class Cut:
         }
         table: AtomTable = dataclasses.replace(self.group.atoms.copy(), atoms=atoms)
         extents = dict(self.group.frame.extents)
-        extents[next(v for v in extents if v.same_as(self.axis))] = self.chunk.piece_length
+        extents[self.axis] = self.chunk.piece_length
         extents |= dict.fromkeys(self.pieces, self.chunk.pieces)
         frame = dataclasses.replace(self.group.frame, extents=extents)
         return dataclasses.replace(self.group, atoms=table, frame=frame)
@@ -166,7 +167,7 @@ class Cut:
         """An expression with loads of the chunk's buffers, at positions within it."""
 
         def replace(load: ir.TensorLoad) -> ir.Expr:
-            buffer, along = _found(self.replaced, load.source), _found(self.along, load.source)
+            buffer, along = self.replaced.get(load.source), self.along.get(load.source)
             if buffer is None:
                 return load
             indices = list(load.indices)
@@ -291,7 +292,7 @@ def _cut_buffers(made: Cut, cuts_inputs: bool) -> None:
     for reader in list(made.readers):
         for load in loads_of(reader.expression):
             buffer = load.source
-            if _found(made.replaced, buffer) is not None:
+            if made.replaced.get(buffer) is not None:
                 continue
             along = _along(made, buffer) if cuts_inputs else None
             if along is None:
@@ -303,7 +304,7 @@ def _cut_buffers(made: Cut, cuts_inputs: bool) -> None:
 
 def _like(made: Cut, buffer: tirx.Var) -> tirx.Var:
     """A buffer for the chunk's share of another."""
-    along = _found(made.along, buffer)
+    along = made.along.get(buffer)
     shape = [as_index(extent_of(e), made.index_dtype) for e in buffer.ty.shape]
     if along is not None:
         own = made.program.writer(buffer) is not None
@@ -313,7 +314,3 @@ def _like(made: Cut, buffer: tirx.Var) -> tirx.Var:
         if own and made.piece is not None:
             shape.insert(0, as_index(made.chunk.pieces, made.index_dtype))
     return tirx.decl_buffer(shape, str(buffer.ty.dtype), name=buffer.name + made.suffix, layout=None)
-
-
-def _found(table: Mapping[tirx.Var, T], buffer: tirx.Var) -> T | None:
-    return next((value for key, value in table.items() if key.same_as(buffer)), None)

@@ -6,25 +6,31 @@ same fold is derived again.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from functools import partial
+
 import sympy as sp
-from tvm import ir, tirx
+import tvm
+from tvm import ir, s_tir, tirx
 
 from tvm_cascade.algebra.cascade import COUNT, LENGTH
 from tvm_cascade.algebra.reducer import EXTREMES
-from tvm_cascade.analysis.extent import Extent, as_index
-from tvm_cascade.analysis.program import Stage
+from tvm_cascade.analysis.order import among
+from tvm_cascade.analysis.program import Program, Stage
 from tvm_cascade.analysis.reducers import combiner_of, identity_of
-from tvm_cascade.analysis.tir import dtype_of, substitute
+from tvm_cascade.analysis.statements import completed, sequence
+from tvm_cascade.analysis.tir import Extent, as_index, dtype_of, loads_of, substitute, variables_of, within
 from tvm_cascade.chunks.cut import Cut
 from tvm_cascade.chunks.sources import Segment
 from tvm_cascade.chunks.state import State
+from tvm_cascade.errors import RewriteError
 from tvm_cascade.steps.move import destination
 from tvm_cascade.steps.program import Move, Reduce, Tuple
 from tvm_cascade.transform.loop import as_number, with_length
-from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, store
+from tvm_cascade.transform.nest import Iter, NestBuilder, Values, store
 from tvm_cascade.transform.scope import Scope, Slot, Slots, counting_dtype, value_at
 from tvm_cascade.transform.tiling import Tiling
-from tvm_cascade.transform.tuples import Cell, combined, started
+from tvm_cascade.transform.tuples import Cell, tuple_nest
 from tvm_cascade.transform.values import TirValues
 
 
@@ -87,7 +93,7 @@ class PartialEmitter:
 
     def _producer(self, stage: Stage) -> None:
         reader = next(r for r in self.part.readers if r.stage is stage)
-        buffer = next(new for old, new in self.part.replaced.items() if old.same_as(stage.buffer))
+        buffer = self.part.replaced[stage.buffer]
         reducer, init = stage.reducer, stage.init
         assert reducer is not None and init is not None
         value = self.part.rewritten(reader.expression, reader.axis)
@@ -100,15 +106,10 @@ class PartialEmitter:
         def where(at: Values) -> list[ir.Expr]:
             return [value_at(at, i) if isinstance(i, ir.Var) else i for i in (*pieces, *stage.indices)]
 
-        def body(at: Values) -> list[tirx.Stmt]:
-            element = _at(value, at)
-            return [store(buffer, combiner_of(reducer)(load(buffer, where(at)), element), where(at))]
-
-        def start(at: Values) -> list[tirx.Stmt]:
-            return [store(buffer, init, where(at))]
-
+        cell, combine = (buffer, where), combiner_of(reducer)
         self.allocated.append(buffer)
-        self.statements.append(self.nests.nest(stage.name, "", iters, body, start))
+        nest = self.nests.reduction(stage.name, "", iters, cell, combine, init, lambda at: substitute(value, at))
+        self.statements.append(nest)
 
     def _extent(self, var: tirx.Var, stage: Stage, axis: tirx.Var | None) -> Extent:
         is_axis = axis is not None and var.same_as(axis)
@@ -127,18 +128,12 @@ class PartialEmitter:
         component, slot = self.components[step.component], self._placed(step.component)
         dtype = dtype_of(slot.buffer)
 
-        def body(at: Values) -> list[tirx.Stmt]:
-            where = self.slots.indices(slot, at)
-            value = self._scope(at, dtype).printer(dtype)(step.lift)
-            return [
-                store(slot.buffer, combiner_of(component.reducer)(tirx.BufferLoad(slot.buffer, where), value), where)
-            ]
+        def value(at: Values) -> ir.Expr:
+            return self._scope(at, dtype).printer(dtype)(step.lift)
 
-        def init(at: Values) -> list[tirx.Stmt]:
-            return [store(slot.buffer, identity_of(component.reducer, dtype), self.slots.indices(slot, at))]
-
-        name = slot.buffer.name
-        self.statements.append(self.nests.nest(name, "", self._over_axis(slot.dims), body, init))
+        cell, identity = (slot.buffer, partial(self.slots.indices, slot)), identity_of(component.reducer, dtype)
+        iters, combine = self._over_axis(slot.dims), combiner_of(component.reducer)
+        self.statements.append(self.nests.reduction(slot.buffer.name, "", iters, cell, combine, identity, value))
 
     def _tuple(self, step: Tuple) -> None:
         """A tuple over the chunk, one position after another."""
@@ -150,16 +145,15 @@ class PartialEmitter:
         def cells(at: Values) -> dict[sp.Symbol, Cell]:
             return {symbol: Cell(slot.buffer, self.slots.indices(slot, at)) for symbol, slot in slots.items()}
 
-        def body(at: Values) -> list[tirx.Stmt]:
-            values = {
+        def values(at: Values) -> dict[sp.Symbol, ir.Expr]:
+            return {
                 symbol: self._scope(at, cell.dtype).printer(cell.dtype)(lifts[symbol])
                 for symbol, cell in cells(at).items()
                 if lifts[symbol].free_symbols - EXTREMES.keys()
             }
-            return combined(unit, cells(at), values, lifts, lambda new, _old: new)
 
-        iters = self._over_axis(first.dims)
-        self.statements.append(self.nests.nest(first.buffer.name, "", iters, body, lambda at: started(unit, cells(at))))
+        iters, name = self._over_axis(first.dims), first.buffer.name
+        self.statements.append(tuple_nest(self.nests, name, "", iters, unit, cells, values, constants=lifts))
 
     def _reference(self, step: Move) -> None:
         """Where the chunk stands: at a component, or in a buffer of its own."""
@@ -188,5 +182,56 @@ class PartialEmitter:
         return scope
 
 
-def _at(expression: ir.Expr, at: Values) -> ir.Expr:
-    return substitute(expression, {key: value for key, value in at.items() if isinstance(key, ir.Var)})
+# Builds the functions of a split: nests, the parameters that they use, and what they allocate.
+
+
+def buffers_read(statements: Sequence[tirx.Stmt]) -> list[tirx.Var]:
+    """The buffers that nests load, each once."""
+    return list(dict.fromkeys(one.source for statement in statements for one in loads_of(statement)))
+
+
+def build(
+    program: Program,
+    name: str,
+    statements: Sequence[tirx.Stmt],
+    inputs: Sequence[tirx.Var],
+    outputs: Sequence[tirx.Var],
+    allocated: Iterable[tirx.Var],
+) -> tirx.PrimFunc:
+    """A function over nests.
+
+    Parameters
+    ----------
+    inputs, outputs : its buffers, in order, with numbers of the program's own among the inputs. Variables that nothing
+        else defines are passed as numbers after the inputs.
+
+    Raises
+    ------
+    RewriteError
+        When the result is not well formed: a defect of this package.
+    """
+    params = [*inputs, *outputs]
+    inside = [b for b in allocated if not among(b, params)]
+    body = sequence(statements)
+    notes = dict(program.root.annotations)
+    root = s_tir.SBlock([], [], [], program.root.name_hint, body, alloc_buffers=inside, annotations=notes)
+    numbers = _undefined(body, [*params, *inside])
+    kept = {key: value for key, value in dict(program.func.attrs or {}).items() if key != "global_symbol"}
+    attrs = tvm.ir.make_node("ir.DictAttrs", **{**kept, "global_symbol": name})
+    signature = [*inputs, *numbers, *outputs]
+    func = tirx.PrimFunc(signature, s_tir.SBlockRealize([], True, root), attrs=attrs)
+    func = completed(func)
+    if not s_tir.analysis.verify_well_formed(func, assert_mode=False):
+        raise RewriteError("a well-formed function", f"one that is not:\n{func.script()}", name)
+    return func
+
+
+def _undefined(body: tirx.Stmt, buffers: Sequence[tirx.Var]) -> list[tirx.Var]:
+    """Numbers that the nests, or extents of what they allocate, read and no parameter's shape defines."""
+    shapes = [extent for buffer in buffers if tirx.is_buffer_var(buffer) for extent in buffer.ty.shape]
+    plain = [e for b in buffers if tirx.is_buffer_var(b) for e in b.ty.shape if isinstance(e, ir.Var)]
+    bound = [loop.loop_var for loop in within(body, tirx.For)]
+    bound += [one.var for one in within(body, tirx.IterVar, tirx.Bind)]
+    defined = {*buffers, *plain, *bound}
+    read = [v for e in (*shapes, body) for v in variables_of(e)]
+    return [var for var in dict.fromkeys(read) if var not in defined]

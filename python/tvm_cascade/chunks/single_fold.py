@@ -11,13 +11,13 @@ from tvm import tirx
 
 from tvm_cascade.algebra.verdict import Reason, Verdict
 from tvm_cascade.analysis.extract import Group, Reductions
-from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program
-from tvm_cascade.chunks.functions import buffers_read
+from tvm_cascade.chunks.partial import buffers_read
 from tvm_cascade.errors import InputError, SplitError
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.assemble import live_stages
 from tvm_cascade.transform.fuse_function import read_function
+from tvm_cascade.transform.guarding import results_asked_for
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,7 @@ def single_fold(mod_or_func: tvm.IRModule | tirx.PrimFunc, options: FuseOptions)
     program = _read(_function(mod_or_func))
     group = _only_group(program, options)
     after = buffers_read([stage.nest for stage in live_stages(program, [group], [[]])])
-    members = [m for m in group.members if not m.is_slice]
-    asked = [m.result for m in members if program.is_param(m.stage.buffer) or among(m.stage.buffer, after)]
+    asked = results_asked_for(program, group, after)
     fold = group.fold.restricted_to(asked)
     if not fold.components:
         raise SplitError("a fold that carries a state", "results that are numbers", ", ".join(group.names))

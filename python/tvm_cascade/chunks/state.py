@@ -12,13 +12,13 @@ from tvm import tirx
 from tvm_cascade.algebra.cascade import COUNT, LENGTH, unlike
 from tvm_cascade.algebra.fold import Component
 from tvm_cascade.algebra.gauge import Move as Rule
-from tvm_cascade.analysis.extent import Extent, as_index
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.reducers import identity_of
+from tvm_cascade.analysis.tir import Extent, as_index
 from tvm_cascade.steps.program import Move, Scale, StepProgram, program_of
 from tvm_cascade.symbolic.printing import formula
-from tvm_cascade.transform.dims import Dims
-from tvm_cascade.transform.scope import component_dtype, reference_dtype
+from tvm_cascade.transform.elements import Dims
+from tvm_cascade.transform.scope import component_dtype, label_of, reference_dtype
 
 COUNTS = "int32"
 """The dtype of numbers of positions."""
@@ -110,7 +110,7 @@ def state_of(group: Group, taken: Collection[str]) -> State:
     for step in group.fold.steps:
         if step.symbol in standing_at:
             continue
-        name = unlike(f"{_label(step)}_state", names)
+        name = unlike(f"{label_of(step)}_state", names)
         names.append(name)
         if isinstance(step, Component):
             dtype, told = component_dtype(group, step), _told(step)
@@ -161,12 +161,6 @@ def _is_counted(program: StepProgram, group: Group) -> bool:
     read += [s.expression for s in program.merge if not isinstance(s, Move) and hasattr(s, "expression")]
     by_count = any(e.has(COUNT, LENGTH) for e in read)
     return by_count or any(move.guarded or move.decay is None for move in program.moves)
-
-
-def _label(step: object) -> str:
-    """A component is called after its result; further ones are numbered."""
-    name = str(step.symbol)  # type: ignore[attr-defined]
-    return name.removesuffix("_0") if isinstance(step, Component) and name == f"{step.owner}_0" else name
 
 
 def _told(component: Component) -> str:

@@ -14,10 +14,9 @@ from tvm import tirx
 
 from tvm_cascade.accuracy.draws import drawn
 from tvm_cascade.algebra.verdict import Verdict
-from tvm_cascade.analysis.extent import Extent, extent_of
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.program import Program, is_static
-from tvm_cascade.analysis.tir import dtype_of
+from tvm_cascade.analysis.tir import Extent, dtype_of, extent_of
 from tvm_cascade.errors import InputError
 from tvm_cascade.evaluate import oracle
 from tvm_cascade.options import FuseOptions

@@ -10,7 +10,7 @@ from __future__ import annotations
 import tvm_ffi
 from tvm import ir, tirx
 
-from tvm_cascade.analysis.memory import Memory
+from tvm_cascade.analysis.opaque import Memory
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.tir import dtype_of
 

@@ -18,7 +18,7 @@ import tvm
 import tvm_ffi
 from tvm import ir, s_tir, tirx
 
-from tvm_cascade.analysis.memory import Memory, taken
+from tvm_cascade.analysis.opaque import Memory, taken
 from tvm_cascade.analysis.order import among
 from tvm_cascade.driver.alignment import ON_GPUS, on_cpus
 from tvm_cascade.errors import CascadeError, DeviceError, InputError

@@ -11,12 +11,11 @@ from typing import Any
 from tvm import ir, tirx
 
 from tvm_cascade.algebra.verdict import Verdict
-from tvm_cascade.analysis.extent import product
 from tvm_cascade.analysis.extract import Group, find_cascades
-from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.passes import passes_of
 from tvm_cascade.analysis.program import Program, Stage, is_static
 from tvm_cascade.analysis.sizes import at_sizes
+from tvm_cascade.analysis.tir import product
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.driver.backend import Goal, Lowered, as_it_is
 from tvm_cascade.driver.llvm import lower_cpu
@@ -146,7 +145,7 @@ class LengthCosts:
         return sum(self._loop_ns(group, sizes, tile) for group in self._groups)
 
     def _loop_ns(self, group: Group, sizes: tuple[tuple[str, int], ...], tile: int | None) -> float:
-        extent = lookup(group.frame.extents, group.frame.axis[-1])
+        extent = group.frame.extents[group.frame.axis[-1]]
         tile = tile or self._tiles[group.names]
         long = {name: max(size, self._least_rows if self._multiplies else 1) for name, size in sizes}
         end = long[extent.name] if isinstance(extent, ir.Var) and extent.name in long else 0
@@ -175,7 +174,7 @@ class LengthCosts:
 
         def stage_ns(name: str, symbolic: Stage) -> float:
             inner = (*symbolic.spatial[1:], *symbolic.reduce)
-            known = all(isinstance(lookup(symbolic.extents, axis), int) for axis in inner)
+            known = all(isinstance(symbolic.extents[axis], int) for axis in inner)
             alone = alone_ns(program, stages[name], self._cpu, self._options.vector_math)
             return alone if known else alone * _UNKNOWN
 

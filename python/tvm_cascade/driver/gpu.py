@@ -14,14 +14,11 @@ from tvm_cascade.plan.host import as_step, host_function, names_beside
 from tvm_cascade.plan.plan import Plan, Step
 from tvm_cascade.plan.scheduled import read_in_part
 from tvm_cascade.plan.search import find_plan
-from tvm_cascade.schedule.float8 import round_float8
-from tvm_cascade.schedule.gpu import schedule_gpu
-from tvm_cascade.schedule.gpu_serial import launch_serial
+from tvm_cascade.schedule.bfloat16 import fold_half_constants, round_float8
+from tvm_cascade.schedule.gpu import launch_serial, schedule_gpu
 from tvm_cascade.schedule.gpu_vectors import with_vectors
-from tvm_cascade.schedule.half_constants import fold_half_constants
 from tvm_cascade.schedule.inlining import inline_maps
-from tvm_cascade.schedule.offset_divisions import divisions_apart
-from tvm_cascade.schedule.private_copy import private_copy
+from tvm_cascade.schedule.stack import divisions_apart, private_copy
 from tvm_cascade.schedule.vector_math import powers_as_products
 from tvm_cascade.tile.launch.dependent import GIVEN, SHORT
 from tvm_cascade.tile.launch.fast_math import with_fast_math

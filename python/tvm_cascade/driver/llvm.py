@@ -16,23 +16,17 @@ from tvm_cascade.devices.device import Cpu
 from tvm_cascade.driver.alignment import of_any_address
 from tvm_cascade.driver.backend import Backend, Goal, Lowered, export_library, is_scheduled
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.schedule.bfloat16 import lower_bfloat16
+from tvm_cascade.schedule.bfloat16 import lower_bfloat16, round_float8
 from tvm_cascade.schedule.blocked_sums import blocked_sums
 from tvm_cascade.schedule.cpu import schedule_cpu
-from tvm_cascade.schedule.float8 import round_float8
 from tvm_cascade.schedule.inlining import inline_maps
-from tvm_cascade.schedule.loop_guards import hoist_guards
-from tvm_cascade.schedule.nest_schedule import start_of_none
-from tvm_cascade.schedule.offset_divisions import divisions_apart
+from tvm_cascade.schedule.nest_schedule import CpuSchedule, start_of_none
 from tvm_cascade.schedule.packing import squares_in_registers
-from tvm_cascade.schedule.private_copy import private_copy
-from tvm_cascade.schedule.row_lanes import rows_in_lanes
+from tvm_cascade.schedule.row_lanes import rows_in_lanes, tuples_apart
 from tvm_cascade.schedule.row_picks import with_runs_marked
 from tvm_cascade.schedule.row_runs import products_in_runs
-from tvm_cascade.schedule.stack import cells_on_the_stack, lets_on_the_stack
-from tvm_cascade.schedule.summary import CpuSchedule
-from tvm_cascade.schedule.tile_skip import skip_dead_tiles
-from tvm_cascade.schedule.tuple_parts import tuples_apart
+from tvm_cascade.schedule.stack import cells_on_the_stack, divisions_apart, lets_on_the_stack, private_copy
+from tvm_cascade.schedule.tile_skip import hoist_guards, skip_dead_tiles
 from tvm_cascade.schedule.unfused import schedule_unfused_cpu
 from tvm_cascade.schedule.vector_math import powers_as_products, vectorise_math
 from tvm_cascade.schedule.whole_products import whole_products

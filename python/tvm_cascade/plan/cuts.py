@@ -13,12 +13,10 @@ from functools import cached_property, lru_cache
 from tvm import tirx
 
 from tvm_cascade.algebra.verdict import Verdict
-from tvm_cascade.analysis.extent import more_than_one
-from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.inline import Inliner, inliner_of
 from tvm_cascade.analysis.order import access_of, among, shared
 from tvm_cascade.analysis.program import Program, Stage
-from tvm_cascade.analysis.tir import loads_of, uses
+from tvm_cascade.analysis.tir import loads_of, more_than_one, uses
 from tvm_cascade.plan.parts import Position
 from tvm_cascade.tile.factors import find_factors
 from tvm_cascade.transform.fuse_function import Outcome
@@ -192,11 +190,11 @@ def cascades_of(nests: Nests, outcome: Outcome) -> list[Unit]:
             continue
         own = [group.frame.variables[k] for k in range(len(group.members))]
         common = [v for v in own[0].values() if all(any(v.same_as(o) for o in of.values()) for of in own)]
-        rows = [v for v in common if more_than_one(lookup(group.frame.extents, v))]
+        rows = [v for v in common if more_than_one(group.frame.extents[v])]
         unit = {nests.program.position(member.stage) for member in group.members}
         for member, variables in zip(group.members, own, strict=True):
             for position, used in nests.feeding(member.stage):
-                at = [lookup(variables, v) for v in used]
+                at = [variables[v] for v in used]
                 if all(among(row, at) for row in rows):
                     unit.add(position)
         found.append(Unit(unit))

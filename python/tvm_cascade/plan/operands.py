@@ -16,12 +16,10 @@ from tvm import ir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.expression import widens
-from tvm_cascade.analysis.extent import as_index, more_than_one
-from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program, Stage
 from tvm_cascade.analysis.statements import replaced, statements_of, with_block
-from tvm_cascade.analysis.tir import dtype_of, substitute, uses, variables_of
+from tvm_cascade.analysis.tir import as_index, dtype_of, more_than_one, substitute, uses, variables_of
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.plan.parts import map_nest, with_nests
 from tvm_cascade.tile.factors import find_factors
@@ -60,7 +58,7 @@ class _Side:
             return True
         last = self.load.indices[-1]
         shared = any(uses(factor, [last]) for factor in other.factors)
-        return not more_than_one(lookup(stage.extents, last)) or (shared and not among(last, stage.reduce))
+        return not more_than_one(stage.extents[last]) or (shared and not among(last, stage.reduce))
 
 
 def with_plain_operands(
@@ -176,7 +174,7 @@ def _stored(stage: Stage, side: _Side, dtype: str, name: str, moved: bool) -> tu
     variables = [v for v in (*stage.spatial, *stage.reduce) if any(v.same_as(u) for u in used)]
     if side.load is not None and MATRIX_DTYPES[dtype].implied and not moved:
         variables = list(side.load.indices)
-    extents = [lookup(stage.extents, v) for v in variables]
+    extents = [stage.extents[v] for v in variables]
     shape = [as_index(extent, dtype_of(v)) for extent, v in zip(extents, variables, strict=True)]
     buffer = tirx.decl_buffer(shape, dtype, name=name, layout=None)
     value = side.factors[0]

@@ -13,11 +13,10 @@ import tvm
 import tvm_ffi
 from tvm import ir, s_tir, tirx
 
-from tvm_cascade.analysis.extent import Extent, as_index
 from tvm_cascade.analysis.order import Buffers, access_of, among
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.statements import DETECT_ACCESS, statements_of
-from tvm_cascade.analysis.tir import DATA_PARALLEL, dtype_of, variables_of
+from tvm_cascade.analysis.tir import DATA_PARALLEL, Extent, as_index, dtype_of, variables_of
 
 Position = int
 """Of a nest among the statements of a function's root block."""

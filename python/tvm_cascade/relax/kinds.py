@@ -9,9 +9,8 @@ import tvm
 from tvm import ir, sym, tirx
 from tvm.ir import transform
 
-from tvm_cascade.analysis.extent import Extent, extent_of
 from tvm_cascade.analysis.program import Program, Stage
-from tvm_cascade.analysis.tir import loads_of, variables_of, without_casts
+from tvm_cascade.analysis.tir import Extent, extent_of, loads_of, variables_of, without_casts
 from tvm_cascade.transform.fuse_function import read_function
 
 

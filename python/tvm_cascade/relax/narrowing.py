@@ -10,15 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import tvm_ffi
 from tvm import ir, s_tir, sym, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.extent import extent_of
-from tvm_cascade.analysis.statements import realized_block, replaced, with_block
-from tvm_cascade.analysis.tir import uses
+from tvm_cascade.analysis.statements import realized_block, replaced, statements_of, with_block, with_nests
+from tvm_cascade.analysis.tir import bound_by, extent_of, in_buffers, uses
 from tvm_cascade.schedule.nests import BlockPlan, plan_alone
-from tvm_cascade.schedule.padding import longer_iter, longer_loops, nests_of, reading_at, with_nests
+from tvm_cascade.schedule.padding import longer_iter, longer_loops, reading_at
 
 __all__ = ["narrowed"]
 
@@ -42,7 +40,8 @@ def narrowed(func: tirx.PrimFunc) -> tirx.PrimFunc:
     ----------
     func : an unscheduled S-TIR function.
     """
-    if not isinstance(func.body, s_tir.SBlockRealize) or any(realized_block(nest) is None for nest in nests_of(func)):
+    whole = isinstance(func.body, s_tir.SBlockRealize)
+    if not whole or any(realized_block(nest) is None for nest in statements_of(func)):
         return func
     while (part := _next(func)) is not None:
         func = _cut(func, part)
@@ -109,31 +108,20 @@ def _cut(func: tirx.PrimFunc, part: _Part) -> tirx.PrimFunc:
     def moved(indices: Sequence[ir.Expr]) -> list[ir.Expr]:
         return [_less(index, part.start) if dim == part.dim else index for dim, index in enumerate(indices)]
 
-    def read(access: ir.TensorLoad) -> ir.TensorLoad:
-        return tirx.BufferLoad(narrow, moved(access.indices)) if access.source.same_as(part.buffer) else access
-
-    def at_its_place(access: ir.TensorLoad) -> ir.TensorLoad:
-        return tirx.BufferLoad(narrow, list(access.indices)) if access.source.same_as(part.buffer) else access
-
-    def write(place: tirx.BufferStore) -> tirx.BufferStore:
-        return tirx.BufferStore(narrow, place.value, place.indices) if place.buffer.same_as(part.buffer) else place
-
-    nests = []
-    for nest in nests_of(func):
+    nests, buffers = [], {part.buffer: narrow}
+    for nest in statements_of(func):
         realize = realized_block(nest)
         assert realize is not None, "a plain nest"
         block = realize.block
         if block.name_hint != part.writer.name:
-            body = tvm_ffi.structural_map(block.body, (ir.TensorLoad, read))
+            body = in_buffers(block.body, buffers, moved)
             nests.append(with_block(nest, block, replaced(block, body, block.init)))
             continue
         value = variable + part.start if part.extent > 1 else tirx.const(part.start, str(variable.ty.dtype))
         body = reading_at(block.body, variable, value, [part.buffer])
-        kinds = [(ir.TensorLoad, at_its_place), (tirx.BufferStore, write)]
-        body, init = (None if one is None else tvm_ffi.structural_map(one, kinds) for one in (body, block.init))
+        body, init = (None if one is None else in_buffers(one, buffers) for one in (body, block.init))
         iters = [longer_iter(iv, part.extent) if iv.var.same_as(variable) else iv for iv in block.iter_vars]
-        pairs = zip(block.iter_vars, realize.iter_values, strict=True)
-        loops = [(loop, part.extent) for iv, loop in pairs if iv.var.same_as(variable)]
+        loops = {bound_by(realize)[variable]: part.extent}
         nests.append(longer_loops(with_block(nest, block, replaced(block, body, init, iters)), loops))
     allocated = [narrow if own.same_as(part.buffer) else own for own in func.body.block.alloc_buffers]
     return with_nests(func, nests, allocated)

@@ -14,8 +14,7 @@ from itertools import accumulate
 import tvm_ffi
 from tvm import ir, relax, s_tir, sym, tirx
 
-from tvm_cascade.analysis.extent import Extent, as_index, extent_of, product, same_extent
-from tvm_cascade.analysis.tir import substitute
+from tvm_cascade.analysis.tir import Extent, as_index, extent_of, product, same_extent, substitute
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.plan.search import Search

@@ -30,7 +30,7 @@ from tvm_cascade.report.dependences import dependences
 from tvm_cascade.report.explanation import Explanation
 from tvm_cascade.report.group import Formula, FunctionReport, GroupReport, bytes_text
 from tvm_cascade.report.steps import StepReport
-from tvm_cascade.schedule.summary import CpuSchedule
+from tvm_cascade.schedule.nest_schedule import CpuSchedule
 from tvm_cascade.steps.formulas import formulas
 from tvm_cascade.symbolic.mathml import equation
 from tvm_cascade.symbolic.printing import formula, latex_formula

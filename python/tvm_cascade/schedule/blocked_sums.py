@@ -16,12 +16,9 @@ import tvm_ffi
 from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.extent import extent_of
-from tvm_cascade.analysis.statements import loops_of
-from tvm_cascade.analysis.tir import dtype_of, same, substitute, uses
+from tvm_cascade.analysis.statements import in_its_loops, loops_of
+from tvm_cascade.analysis.tir import bound_by, dtype_of, extent_of, same, substitute, uses
 from tvm_cascade.schedule.stack import allocating
-
-__all__ = ["BLOCK", "blocked_sums"]
 
 BLOCK = 512
 """Terms that are summed one after the other, at most."""
@@ -66,9 +63,7 @@ def blocked_sums(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 def _sum(loop: tirx.For) -> _Sum | None:
     """What a nest sums, where it is one sum in a register tile."""
-    loops, nest = loops_of(loop), loop
-    while isinstance(nest, tirx.For):
-        nest = nest.body
+    loops, nest = loops_of(loop), in_its_loops(loop)
     if not isinstance(nest, s_tir.SBlockRealize) or not isinstance(nest.block.body, tirx.BufferStore):
         return None
     store, value = nest.block.body, nest.block.body.value
@@ -76,7 +71,7 @@ def _sum(loop: tirx.For) -> _Sum | None:
         return None
     if not same(value.a, tirx.BufferLoad(store.buffer, list(store.indices))):
         return None
-    places = [substitute(index, _bound(nest)) for index in store.indices]
+    places = [substitute(index, bound_by(nest)) for index in store.indices]
     moving = [any(uses(place, [one.loop_var]) for place in places) for one in loops]
     first = moving.index(True) if True in moving else len(loops)
     reduced, tile = loops[:first], loops[first:]
@@ -87,11 +82,6 @@ def _sum(loop: tirx.For) -> _Sum | None:
     if any(one.kind not in _TILED or not isinstance(extent_of(one.extent), int) for one in tile):
         return None
     return _Sum(tuple(reduced), tuple(tile), nest) if reduced and tile else None
-
-
-def _bound(place: s_tir.SBlockRealize) -> dict[tirx.Var, ir.Expr]:
-    """The values of a block's variables."""
-    return {axis.var: value for axis, value in zip(place.block.iter_vars, place.iter_values, strict=True)}
 
 
 def _cut(found: _Sum) -> tuple[int, int] | None:
@@ -129,7 +119,7 @@ def _in_blocks(found: _Sum, place: int, depth: int, made: list[tirx.Var]) -> tir
 
     def added(own: list[tirx.Var]) -> tirx.Stmt:
         here = dict(zip((loop.loop_var for loop in found.tile), own, strict=True))
-        at = [substitute(substitute(index, _bound(found.around)), here) for index in store.indices]
+        at = [substitute(substitute(index, bound_by(found.around)), here) for index in store.indices]
         sum_of_both = tirx.BufferLoad(store.buffer, at) + tirx.BufferLoad(part, own)
         there = substitute(found.around.predicate, here)
         return tirx.IfThenElse(there, tirx.BufferStore(store.buffer, sum_of_both, at), None)

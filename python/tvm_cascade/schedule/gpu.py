@@ -9,21 +9,32 @@ A fused loop that no block of threads has room for, and every nest outside of fu
 
 from __future__ import annotations
 
-from tvm import s_tir, tirx
+from dataclasses import dataclass, field
 
+import tvm
+from tvm import ir, s_tir, tirx
+
+from tvm_cascade.analysis.order import among
+from tvm_cascade.analysis.statements import statements_of, with_root
+from tvm_cascade.analysis.tir import Extent, product, within
 from tvm_cascade.devices.device import Gpu
-from tvm_cascade.schedule.cpu_tiling import loops_after_tiling, tile_rows
 from tvm_cascade.schedule.gpu_alone import schedule_kernel_alone
-from tvm_cascade.schedule.gpu_plan import KernelPlan, family_of, is_any, plan_kernel, readers_outside
-from tvm_cascade.schedule.gpu_product import Rectangle, schedule_product, staged_loads, take_rectangle
-from tvm_cascade.schedule.gpu_threads import Late, crosses, schedule_narrow
+from tvm_cascade.schedule.gpu_threads import (
+    Late,
+    Rectangle,
+    Threads,
+    crosses,
+    schedule_narrow,
+    schedule_product,
+    staged_loads,
+    take_rectangle,
+)
 from tvm_cascade.schedule.gpu_vectors import VECTORS
-from tvm_cascade.schedule.nest_schedule import Block, Loop
-from tvm_cascade.schedule.nests import BlockPlan, plan_alone
+from tvm_cascade.schedule.nest_schedule import Block, Loop, loops_after_tiling, power_of_two_divisor, tile_rows
+from tvm_cascade.schedule.nests import BlockPlan, plan_alone, read_nests
 from tvm_cascade.schedule.roles import FusedLoop, read_fused_loops
-from tvm_cascade.transform.nest import GUARD
-
-__all__ = ["schedule_gpu"]
+from tvm_cascade.schedule.row_plan import contracted_row
+from tvm_cascade.transform.nest import GUARD, TILE_ROLES
 
 
 def schedule_gpu(sch: s_tir.Schedule, gpu: Gpu) -> None:
@@ -114,7 +125,7 @@ class _Kernel:
         row = loops[self.plan.row] if self.plan.row is not None else None
         reduced = [loops[a] for a in nest.own if a in nest.reduce]
         if family not in self.plan.wide:
-            once = not any(is_any(store.buffer, self.plan.in_registers) for store in nest.stores)
+            once = not any(among(store.buffer, self.plan.in_registers) for store in nest.stores)
             schedule_narrow(sch, threads, self.late, block, row, columns, reduced, crosses(sch, nest, block), once)
             return
         rectangle = take_rectangle(sch, threads, self.late, row, columns, reduced, family in self.plan.summing)
@@ -124,7 +135,7 @@ class _Kernel:
     def _sum(self, nest: BlockPlan, block: Block, rectangle: Rectangle, reduced: list[Loop]) -> None:
         if len(nest.stores) > 1 or nest.binds:
             return
-        in_registers = is_any(nest.stores[0].buffer, self.plan.in_registers)
+        in_registers = among(nest.stores[0].buffer, self.plan.in_registers)
         most = {a: nest.extents[a] for a in nest.own if isinstance(nest.extents[a], int)}
         most |= {a: self.plan.rows if a == self.plan.row else 1 for a in self.loop.rows}
         staged = staged_loads(nest, self.inside, self.room, most)
@@ -139,8 +150,8 @@ class _Kernel:
         params = list(self.sch.mod["main"].params)
         for nest in self.nests:
             for position, store in enumerate(nest.stores):
-                if not is_any(store.buffer, params):
-                    in_registers = is_any(store.buffer, self.plan.in_registers)
+                if not among(store.buffer, params):
+                    in_registers = among(store.buffer, self.plan.in_registers)
                     self.sch.set_scope(
                         nest.name, self._write_index(nest, position), "local" if in_registers else "shared"
                     )
@@ -162,3 +173,252 @@ def _copy_plan(name: str, writer: BlockPlan, buffer: tirx.Var) -> BlockPlan:
 
 def _in_order(nest: BlockPlan, family: frozenset[int]) -> tuple[int, ...]:
     return tuple(axis for axis in nest.own if axis in family)
+
+
+# The plan of a fused loop as one GPU kernel: rows per block, thread shape, and the memory of every buffer.
+#
+# Rows go over threadIdx.y, in every nest alike. Nests over the same axes besides the rows are a *family*:
+#
+#     wide     its elements go over threadIdx.x, each at the same thread in all nests of the family
+#     narrow   every thread along threadIdx.x computes all elements, or takes part in reducing each of them
+#
+# What only one wide family touches, and all that narrow ones write, is in registers; the rest is in shared memory.
+# State is never there: TVM would put a barrier between its start and its update, within a condition on the thread.
+
+
+CONTRACTED_ROWS = 64
+"""Rows per block where a product reuses its other operand for all of them."""
+
+SHORT_FOLD = 512
+"""Positions per tile up to which a warp folds a row by itself; longer ones take the whole block."""
+
+Family = frozenset[int]
+
+
+@dataclass(frozen=True)
+class KernelPlan:
+    """How a fused loop is spread over a GPU.
+
+    Attributes
+    ----------
+    row : the axis that is cut; None where the loop has no rows.
+    rows : of a block.
+    threads : their shape.
+    wide : families with elements for all threads along threadIdx.x.
+    summing : those among them with reductions that each thread runs by itself.
+    in_registers : buffers that live there.
+    shared : bytes of shared memory that the others take.
+    after : nests that follow the loop within the kernel.
+    """
+
+    row: int | None
+    rows: int
+    threads: Threads
+    wide: frozenset[Family]
+    summing: frozenset[Family]
+    after: tuple[BlockPlan, ...]
+    in_registers: list[tirx.Var] = field(default_factory=list)
+    shared: int = 0
+
+
+def family_of(plan: BlockPlan, loop: FusedLoop) -> Family:
+    """The axes of a nest's result besides the rows."""
+    return frozenset(plan.spatial) - frozenset(loop.rows)
+
+
+def plan_kernel(func: tirx.PrimFunc, loop: FusedLoop, gpu: Gpu) -> KernelPlan | None:
+    """The plan for a loop; None where it has no place on one block of threads: it then runs nest by nest."""
+    params = list(func.params)
+    if any(among(store.buffer, params) for plan in loop.blocks for store in plan.stores):
+        return None  # threads exchange nothing through global memory
+    if not all(isinstance(plan.extents[a], int) for plan in loop.blocks for a in family_of(plan, loop)):
+        return None
+    after = _following(loop, params)
+    rows = _most_rows(loop, gpu)
+    while True:
+        plan = _with_rows(loop, gpu, rows, after, params)
+        if plan.shared <= gpu.static_shared_bytes and _registers(plan, loop) <= gpu.accumulators:
+            return plan if _state_is_in_registers(plan, loop) else None
+        if rows == 1:
+            return None
+        rows //= 2
+
+
+def readers_outside(func: tirx.PrimFunc, nests: tuple[BlockPlan, ...]) -> list[tuple[tirx.Var, list[s_tir.SBlock]]]:
+    """Buffers of these nests that others read as well, with the blocks that do; the caller's are left out."""
+    own = {nest.name for nest in nests}
+    outside = [n.block for n in read_nests(func) if n.block.name_hint not in own]
+    found: list[tuple[tirx.Var, list[s_tir.SBlock]]] = []
+    for buffer in (store.buffer for nest in nests for store in nest.stores):
+        readers = [b for b in outside if any(region.source.same_as(buffer) for region in b.reads)]
+        if readers and not among(buffer, list(func.params)):
+            found.append((buffer, readers))
+    return found
+
+
+def _following(loop: FusedLoop, params: list[tirx.Var]) -> tuple[BlockPlan, ...]:
+    """Nests after the loop that read nothing that other threads have just written to global memory."""
+    kept: list[BlockPlan] = []
+    outside: list[tirx.Var] = []
+    for plan in loop.after:
+        static = plan.role != GUARD and all(isinstance(plan.extents[a], int) for a in family_of(plan, loop))
+        known = family_of(plan, loop) in {family_of(p, loop) for p in loop.blocks}
+        if static and known and not any(among(access.buffer, outside) for access in plan.loads):
+            kept.append(plan)
+            outside += [s.buffer for s in plan.stores if among(s.buffer, params)]
+        else:
+            outside += [s.buffer for s in plan.stores]
+    return tuple(kept)
+
+
+def _most_rows(loop: FusedLoop, gpu: Gpu) -> int:
+    """Rows per block, a power of two; one that divides them where there is no product to make up for idle threads."""
+    if not loop.rows:
+        return 1
+    row = contracted_row(loop)
+    extent = loop.blocks[0].extents[row]
+    if not isinstance(extent, int):
+        return 1  # TVM gives arrays of a guarded number of rows no constant size
+    if any(_reuses(plan, row, loop) for plan in loop.blocks):
+        rows = _padded(extent, gpu.threads // gpu.warp)
+    else:
+        most = gpu.threads // gpu.warp if _longest(loop) <= SHORT_FOLD else 1
+        rows = power_of_two_divisor(extent, most)
+    total = product(loop.blocks[0].extents[a] for a in loop.rows)
+    while rows > gpu.threads // gpu.warp and isinstance(total, int) and total < gpu.processors * rows:
+        rows //= 2
+    return rows
+
+
+def _padded(extent: int, warps: int) -> int:
+    """Rows per block, where it is worth while to leave some of the last block's idle.
+
+    Each of these is then a warp's: threads of one warp, and those that wait for each other, are idle together.
+    """
+    rows = CONTRACTED_ROWS
+    while rows >= warps and -(-extent // rows) * rows * 4 > extent * 5:
+        rows //= 2
+    return rows if rows >= warps else power_of_two_divisor(extent, warps)
+
+
+def _longest(loop: FusedLoop) -> int:
+    """Positions that the longest reduction of a tile runs over."""
+    return max(_number(product(plan.extents[a] for a in plan.reduce)) for plan in loop.blocks)
+
+
+def _number(extent: Extent) -> int:
+    """An extent, or one that is long, where it is not known."""
+    return extent if isinstance(extent, int) else SHORT_FOLD + 1
+
+
+def _reuses(plan: BlockPlan, row: int, loop: FusedLoop) -> bool:
+    """Whether an operand is read again for every row."""
+    deep = bool(plan.reduce) and bool(family_of(plan, loop))
+    return deep and any(row not in plan.axes_of(a) and plan.axes_of(a) & plan.reduce for a in plan.loads)
+
+
+def _with_rows(
+    loop: FusedLoop, gpu: Gpu, rows: int, after: tuple[BlockPlan, ...], params: list[tirx.Var]
+) -> KernelPlan:
+    down = min(rows, gpu.threads // gpu.warp)
+    work = max(_longest(loop), *(_elements(family_of(p, loop), loop) for p in loop.blocks))
+    across = gpu.warp
+    while across * 2 <= min(gpu.threads // down, work):
+        across *= 2
+    families = {family_of(plan, loop) for plan in loop.blocks}
+    wide = frozenset(family for family in families if _elements(family, loop) * 2 >= across)
+    sums = [plan for plan in loop.blocks if plan.reduce and family_of(plan, loop) in wide]
+    summing = frozenset(family_of(plan, loop) for plan in sums)
+    row = contracted_row(loop) if loop.rows else None
+    plan = KernelPlan(row, rows, Threads(down, across), wide, summing, after)
+    written = [store.buffer for nest in (*loop.blocks, *after) for store in nest.stores]
+    for buffer in written:
+        if not among(buffer, params) and _can_hold(buffer, plan, loop):
+            plan.in_registers.append(buffer)
+    shared = [b for b in written if not among(b, [*plan.in_registers, *params])]
+    return KernelPlan(
+        row, rows, plan.threads, wide, summing, after, plan.in_registers, sum(_bytes(b, plan, loop) for b in shared)
+    )
+
+
+def _elements(family: Family, loop: FusedLoop) -> int:
+    """Of one row; the family's extents are numbers."""
+    plan = next(plan for plan in loop.blocks if family_of(plan, loop) == family)
+    return _number(product(plan.extents[a] for a in family))
+
+
+def _can_hold(buffer: tirx.Var, plan: KernelPlan, loop: FusedLoop) -> bool:
+    """Whether each thread finds in its own registers what it reads of a buffer."""
+    writer = _writer(buffer, plan, loop)
+    family = family_of(writer, loop)
+    if family not in plan.wide:
+        return True
+    if family not in plan.summing:
+        return False
+    for nest in (*loop.blocks, *plan.after):
+        places = [access.indices for access in nest.loads if access.buffer.same_as(buffer)]
+        if places and family_of(nest, loop) != family:
+            return False
+        if any(not family <= {nest.axis_at(index) for index in indices} for indices in places):
+            return False
+    return True
+
+
+def _writer(buffer: tirx.Var, plan: KernelPlan, loop: FusedLoop) -> BlockPlan:
+    return next(p for p in (*loop.blocks, *plan.after) for s in p.stores if s.buffer.same_as(buffer))
+
+
+def _state_is_in_registers(plan: KernelPlan, loop: FusedLoop) -> bool:
+    states = [store.buffer for nest in loop.blocks if nest.role not in TILE_ROLES for store in nest.stores]
+    return all(among(buffer, plan.in_registers) for buffer in states)
+
+
+def _bytes(buffer: tirx.Var, plan: KernelPlan, loop: FusedLoop) -> int:
+    elements = _elements(family_of(_writer(buffer, plan, loop), loop), loop) * plan.rows
+    return elements * tvm.DataType(str(buffer.ty.dtype)).itemsize
+
+
+def _registers(plan: KernelPlan, loop: FusedLoop) -> int:
+    """Of a thread, for the arrays that it holds, and for one more result of each family while that is summed."""
+    own, total = plan.rows // plan.threads.down, 0
+    for family in (*plan.summing, *(family_of(_writer(b, plan, loop), loop) for b in plan.in_registers)):
+        each = own * _elements(family, loop)
+        each = -(-each // plan.threads.across) if family in plan.wide else each
+        total += each if each > own else 0  # scalars of a row come and go
+    return total
+
+
+# Nests that may not run in parallel, on a GPU: one thread runs each serially.
+#
+# nest   ->   for blockIdx.x in 1: for threadIdx.x in 1: nest
+#
+# TVM's Schedule refuses to bind a loop around a block that it cannot classify, so this is a rewrite of the function.
+
+
+def launch_serial(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The function with each nest that no thread is bound in as a kernel of one.
+
+    It is the very one that came in where there is no such nest, or anything but nests in its root block.
+    """
+    if not isinstance(func.body, s_tir.SBlockRealize):
+        return func
+    nests = statements_of(func)
+    if not all(isinstance(nest, (tirx.For, s_tir.SBlockRealize)) for nest in nests):
+        return func
+    launched = [nest if _is_bound(nest) else _launched(nest) for nest in nests]
+    if all(new is old for new, old in zip(launched, nests, strict=True)):
+        return func
+    return with_root(func, launched)
+
+
+def _is_bound(nest: tirx.Stmt) -> bool:
+    launches = any(note.attr_key == "thread_extent" for note in within(nest, tirx.AttrStmt))  # as TVM's sorting says it
+    return launches or any(loop.thread_binding is not None for loop in within(nest, tirx.For))
+
+
+def _launched(nest: tirx.Stmt) -> tirx.Stmt:
+    zero, one = tirx.const(0, "int32"), tirx.const(1, "int32")
+    for thread in ("threadIdx.x", "blockIdx.x"):
+        bound = tirx.IterVar(ir.Range(zero, one), tirx.Var(thread, "int32"), tirx.IterVar.ThreadIndex, thread)
+        nest = tirx.For(tirx.Var("one", "int32"), zero, one, tirx.ForKind.THREAD_BINDING, nest, bound)
+    return nest

@@ -26,14 +26,22 @@ from tvm import ir, s_tir, sym, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.expression import operands_of, selection_of, with_operands
-from tvm_cascade.analysis.extent import extent_of, product
-from tvm_cascade.analysis.statements import DETECT_ACCESS, statements_of
-from tvm_cascade.analysis.tir import DATA_PARALLEL, dtype_of, loads_of, same, substitute, uses
+from tvm_cascade.analysis.statements import DETECT_ACCESS, completed, statements_of, with_root
+from tvm_cascade.analysis.tir import (
+    DATA_PARALLEL,
+    bound_by,
+    dtype_of,
+    extent_of,
+    loads_of,
+    product,
+    same,
+    substitute,
+    uses,
+    within,
+)
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.schedule.nests import BlockPlan, LoopNest, nests_in, plan_nest
-from tvm_cascade.transform.nest import ROLE, sequence
-
-__all__ = ["VECTORS", "with_vectors"]
+from tvm_cascade.transform.nest import ROLE
 
 VECTORS = "vectors"
 """The role of a block that computes a vector of neighbours."""
@@ -52,15 +60,11 @@ def with_vectors(func: tirx.PrimFunc, gpu: Gpu) -> tirx.PrimFunc:
     func : of plain nests and fused loops, not scheduled yet; it is not modified.
     gpu : a map of fewer vectors than its threads in flight has shorter ones, or none.
     """
-    root = func.body.block
-    nests = statements_of(root)
+    nests = statements_of(func)
     changed = [_in_vectors(nest, gpu) or nest for nest in nests]
     if all(new is old for new, old in zip(changed, nests, strict=True)):
         return func
-    fields = (root.iter_vars, root.reads, root.writes, root.name_hint, sequence(changed), root.init)
-    whole = s_tir.SBlock(*fields, root.alloc_buffers, root.match_buffers, root.annotations)
-    made = tirx.PrimFunc(func.params, s_tir.SBlockRealize([], True, whole), func.ret_type, func.attrs)
-    return tvm.get_global_func("script.Complete")(made, [], True)
+    return completed(with_root(func, changed))
 
 
 def _in_vectors(statement: tirx.Stmt, gpu: Gpu) -> tirx.Stmt | None:
@@ -173,7 +177,7 @@ class _Writer:
         if not uses(expression, [self.lane]):
             return expression
         loads = loads_of(expression)
-        if any(selection_of(found) is not None for found in _inside(expression)):
+        if any(selection_of(found) is not None for found in within(expression, ir.Call, prim.Select)):
             raise _NoVector
         known = [(load, self._load(load)) for load in loads]
         return tvm_ffi.structural_map(
@@ -252,12 +256,6 @@ class _Writer:
         self.conditions.pop()
 
 
-def _inside(expression: ir.Expr) -> list[ir.Expr]:
-    found: list[ir.Expr] = []
-    tvm_ffi.structural_walk(expression, [(ir.Call, found.append), (prim.Select, found.append)])
-    return found
-
-
 def _alike(one: Sequence[ir.Expr], other: Sequence[ir.Expr]) -> bool:
     return len(one) == len(other) and all(same(a, b) for a, b in zip(one, other, strict=True))
 
@@ -301,11 +299,7 @@ def _written(nest: LoopNest, plan: BlockPlan, axis: int, lanes: int) -> tirx.Stm
         annotations={ROLE: VECTORS, DETECT_ACCESS: tirx.IntImm("int32", 3)},
     )  # fmt: skip
     statement: tirx.Stmt = s_tir.SBlockRealize(nest.realize.iter_values, nest.realize.predicate, block)
-    bound = next(
-        value
-        for iv, value in zip(nest.block.iter_vars, nest.realize.iter_values, strict=True)
-        if iv.var.same_as(variable)
-    )
+    bound = bound_by(nest.realize)[variable]
     for loop in reversed(nest.loops):
         extent = count if loop.loop_var.same_as(bound) else loop.extent
         statement = tirx.For(loop.loop_var, loop.min, extent, tirx.ForKind.SERIAL, statement)

@@ -13,19 +13,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import tvm
-import tvm_ffi
 from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 from tvm.s_tir.schedule.schedule import ScheduleError
 
 from tvm_cascade.analysis.expression import selection_of
-from tvm_cascade.analysis.extent import Extent, product, same_extent
-from tvm_cascade.analysis.tir import dtype_of, same
+from tvm_cascade.analysis.tir import Extent, dtype_of, product, same, same_extent, within
 from tvm_cascade.schedule.nests import Access, BlockPlan, plan_nest, read_nests
-from tvm_cascade.schedule.private_copy import private_copy
+from tvm_cascade.schedule.stack import private_copy
 from tvm_cascade.transform.nest import OPAQUE
-
-__all__ = ["inline_maps"]
 
 _MOST_LOADS, _MOST_TENSORS = 128, 16
 """Loads of one value, and different ones of them: what is inlined into itself again and again may double each time."""
@@ -155,6 +151,4 @@ def _size(plan: BlockPlan) -> Extent:
 
 def _calls(plan: BlockPlan) -> bool:
     """Whether the value takes more than arithmetic: a function, or a quotient."""
-    found: list[ir.Expr] = []
-    tvm_ffi.structural_walk(plan.stores[0].value, [(ir.Call, found.append), (prim.Div, found.append)])
-    return any(selection_of(one) is None for one in found)
+    return any(selection_of(one) is None for one in within(plan.stores[0].value, ir.Call, prim.Div))

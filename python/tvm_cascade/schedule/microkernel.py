@@ -16,9 +16,9 @@ import tvm
 from tvm import tirx
 
 from tvm_cascade.algebra.reducer import SUM
-from tvm_cascade.analysis.extent import Extent, extent_of, product
 from tvm_cascade.analysis.product_axes import product_axes
 from tvm_cascade.analysis.reducers import split_reduction
+from tvm_cascade.analysis.tir import Extent, extent_of, product
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.blocked_sums import BLOCK
 from tvm_cascade.schedule.nest_schedule import Loop, Nest, power_of_two_divisor

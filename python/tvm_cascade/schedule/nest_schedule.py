@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-import tvm_ffi
 from tvm import s_tir, sym, tirx
 
-from tvm_cascade.analysis.extent import Extent, extent_of
-from tvm_cascade.analysis.tir import REDUCTION, uses
+from tvm_cascade.analysis.tir import REDUCTION, Extent, extent_of, uses, within
 from tvm_cascade.devices.device import Cpu
-from tvm_cascade.schedule.nests import Access, BlockPlan
+from tvm_cascade.schedule.nests import BlockPlan
+from tvm_cascade.schedule.roles import FusedLoop
 from tvm_cascade.transform.nest import AXES, OPAQUE, ROLE
 
 PARTITION_HINT = "pragma_loop_partition_hint"
@@ -57,9 +56,7 @@ def start_of_none(sch: s_tir.Schedule) -> None:
 
     TVM starts a reduction at its first position. What follows a fused loop knows of its length itself.
     """
-    nests: list[s_tir.SBlockRealize] = []
-    tvm_ffi.structural_walk(sch.mod["main"].body, (s_tir.SBlockRealize, nests.append))
-    for nest in nests:
+    for nest in within(sch.mod["main"].body, s_tir.SBlockRealize):
         block = nest.block
         bound = zip(block.iter_vars, nest.iter_values, strict=True)
         reduced = [(iv, value) for iv, value in bound if iv.iter_type == REDUCTION]
@@ -106,15 +103,15 @@ class Nest:
         extent = extent_of(self.sch.get(self.loops[axis]).extent)
         return extent if isinstance(extent, int) else 1
 
-    def read_index(self, access: Access) -> int:
-        """The position of an access's buffer among the block's reads."""
-        reads = self.sch.get(self.block).reads
-        return next(k for k, region in enumerate(reads) if region.source.same_as(access.buffer))
-
     def go_parallel(self, loops: list[Loop]) -> None:
         """Fuses adjacent spatial loops, outermost first, and makes them parallel."""
         if loops:
             self.deferred.parallel.append(self.sch.fuse(*loops) if len(loops) > 1 else loops[0])
+
+
+def read_index(sch: s_tir.Schedule, block: Block, buffer: tirx.Var) -> int:
+    """The position of a buffer among the reads of a block."""
+    return [region.source for region in sch.get(block).reads].index(buffer)
 
 
 def power_of_two_divisor(number: int, most: int) -> int:
@@ -133,3 +130,122 @@ def known_divisor(extent: Extent, most: int) -> int:
     while divisor * 2 <= most and analyzer.can_prove(tirx.floormod(extent, divisor * 2).equal(0)):
         divisor *= 2
     return divisor
+
+
+# Row tiles: every nest of a fused loop is tiled by the same rows, with the tile loop inside.
+#
+# for tile: for row: A; for tile: for row: B   ->   parallel for rows_outer: for tile: (for row: A; for row: B)
+
+
+@dataclass(frozen=True)
+class TiledLoop:
+    """A fused loop tiled by rows.
+
+    Attributes
+    ----------
+    tasks : the loop over segments and blocks of rows, which may run in parallel.
+    tile : the tile loop, inside it.
+    row : the axis that was cut; its loop within a block is the outermost of each nest's own.
+    """
+
+    tasks: Loop
+    tile: Loop
+    row: int
+
+
+def tile_rows(sch: s_tir.Schedule, loop: FusedLoop, row: int, rows: int) -> TiledLoop:
+    """Tiles the row axis by `rows`, fuses its outer loop with all other shared rows, and merges the nests.
+
+    After this each nest has the loops tasks, tile, row (`rows` long), then its other axes in their order.
+    """
+    outers: list[Loop] = []
+    for plan in loop.blocks:
+        loops = dict(zip(plan.own, sch.get_loops(sch.get_sblock(plan.name))[loop.outer :], strict=True))
+        batch = [loops[a] for a in loop.rows if a != row]
+        outer, inner = sch.split(loops[row], [None, rows])
+        rest = [loops[a] for a in plan.own if a not in loop.rows]
+        sch.reorder(*batch, outer, inner, *rest)
+        outers.append(sch.fuse(*batch, outer) if batch else outer)
+    tasks = sch.merge(*outers) if len(outers) > 1 else outers[0]
+    *segment, tile = sch.get_loops(sch.get_sblock(loop.blocks[0].name))[: loop.outer]
+    sch.reorder(tasks, tile)
+    if segment:
+        tasks = sch.fuse(*segment, tasks)
+    return TiledLoop(tasks, tile, row)
+
+
+def loops_after_tiling(sch: s_tir.Schedule, plan: BlockPlan, loop: FusedLoop, row: int) -> dict[int, Loop]:
+    """A nest's loops by axis, once its rows are tiled."""
+    order = [row, *(a for a in plan.own if a not in loop.rows)]
+    return dict(zip(order, sch.get_loops(sch.get_sblock(plan.name))[2:], strict=True))
+
+
+# What the schedule of a CPU made of a function: how fused loops are cut, and the rule of every other nest.
+
+
+SERIAL = "serial, as no order of its iterations is known to be free"
+PANELS = "a copy in panels"
+PRODUCT = "a product in register tiles"
+RUNS_OF_ROWS = "a product in register tiles of rows that pick the same matrix"
+SCALAR = "one element at a time, or as LLVM vectorises it"
+
+
+def row_lanes(width: int) -> str:
+    """The rule of a reduction whose lanes are positions of its rows."""
+    return f"rows in {width} lanes"
+
+
+def vectors(width: int) -> str:
+    """The rule of a nest whose lanes are neighbours of its output."""
+    return f"vectors of {width} along the output"
+
+
+@dataclass(frozen=True)
+class LoopSummary:
+    """How a fused loop is cut.
+
+    Attributes
+    ----------
+    tile : positions of the cascade axis in one step.
+    lanes : partial results of a tile's reduction; 1 where it is not split.
+    segments : parts of the axis that are folded apart.
+    rows : of the block that one task works on; 0 where the loop's nests share no row.
+    together : of those, rows that lie side by side in vectors; 0 where none do.
+    """
+
+    tile: int
+    lanes: int
+    segments: Extent
+    rows: int
+    together: int = 0
+
+    def __str__(self) -> str:
+        counts = [f"tiles of {self.tile} positions", _count(self.lanes, "lane"), _count(self.segments, "segment")]
+        counts += [f"{_count(self.rows, 'row')} a task"] if self.rows else []
+        counts += [f"{self.together} of them side by side"] if self.together else []
+        return f"the fused loop: {', '.join(counts)}"
+
+
+@dataclass(frozen=True)
+class CpuSchedule:
+    """The schedule of one function.
+
+    Attributes
+    ----------
+    loops : fused ones, in order.
+    rules : of each nest of the program's own outside them, its block and what it became.
+    """
+
+    loops: tuple[LoopSummary, ...]
+    rules: tuple[tuple[str, str], ...]
+
+    def __str__(self) -> str:
+        blocks: dict[str, list[str]] = {}
+        for block, rule in self.rules:
+            blocks.setdefault(rule, []).append(block)
+        parts = [*map(str, self.loops), *(f"{', '.join(names)}: {rule}" for rule, names in blocks.items())]
+        return f"an S-TIR schedule: {'; '.join(parts) or 'nothing to loop over'}"
+
+
+def _count(number: Extent, word: str) -> str:
+    return f"{number} {word}" + ("" if isinstance(number, int) and number == 1 else "s")

@@ -9,13 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-import tvm_ffi
 from tvm import ir, s_tir, sym, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.dependence import independent
-from tvm_cascade.analysis.extent import Extent, extent_of, product
-from tvm_cascade.analysis.tir import loads_of, substitute
+from tvm_cascade.analysis.order import independent
+from tvm_cascade.analysis.tir import Extent, extent_of, loads_of, product, substitute, within
 from tvm_cascade.transform.nest import OPAQUE, ROLE
 
 
@@ -67,7 +65,7 @@ class BlockPlan:
 
     def axis_at(self, index: ir.Expr) -> int | None:
         """The axis that an index is, where it is a plain one."""
-        return next((a for a, v in self.variables.items() if isinstance(index, ir.Var) and v.same_as(index)), None)
+        return next((a for a, v in self.variables.items() if v.same_as(index)), None)
 
     def last_axis(self) -> int | None:
         """The axis along which its output is contiguous; None for a scalar."""
@@ -127,9 +125,7 @@ class LoopNest:
     @cached_property
     def stores(self) -> tuple[tirx.BufferStore, ...]:
         """Of the block, in order."""
-        found: list[tirx.BufferStore] = []
-        tvm_ffi.structural_walk(self.block.body, (tirx.BufferStore, found.append), order="pre")
-        return tuple(found)
+        return tuple(within(self.block.body, tirx.BufferStore))
 
     @property
     def written(self) -> list[tirx.Var]:
@@ -180,9 +176,7 @@ def plan_nest(nest: LoopNest, outer: int = 0, axes: Sequence[int] | None = None)
     """
     block, own = nest.block, nest.bound(outer)
     axes = tuple(range(len(own)) if axes is None else axes)
-    reduced = [iv.var for iv in block.iter_vars if iv.iter_type == tirx.IterVar.CommReduce]
-    bound: list[tirx.Bind] = []
-    tvm_ffi.structural_walk(block.body, (tirx.Bind, bound.append))
+    reduced = {iv.var for iv in block.iter_vars if iv.iter_type == tirx.IterVar.CommReduce}
     accesses = [Access(load.source, tuple(load.indices)) for load in loads_of(block.body)]
     return BlockPlan(
         block.name_hint,
@@ -190,9 +184,9 @@ def plan_nest(nest: LoopNest, outer: int = 0, axes: Sequence[int] | None = None)
         {axis: var for axis, (var, _) in zip(axes, own, strict=True)},
         axes,
         {axis: extent_of(loop.extent) for axis, (_, loop) in zip(axes, own, strict=True)},
-        frozenset(axis for axis, (var, _) in zip(axes, own, strict=True) if any(var.same_as(r) for r in reduced)),
+        frozenset(axis for axis, (var, _) in zip(axes, own, strict=True) if var in reduced),
         nest.stores,
-        tuple(access for access in accesses if not any(access.buffer.same_as(out) for out in nest.written)),
-        bool(bound),
+        tuple(access for access in accesses if access.buffer not in {*nest.written}),
+        bool(within(block.body, tirx.Bind)),
         independent(block),
     )

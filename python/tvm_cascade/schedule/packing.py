@@ -13,10 +13,9 @@ import tvm_ffi
 from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.extent import Extent, extent_of, product
-from tvm_cascade.analysis.tir import dtype_of, substitute, uses
+from tvm_cascade.analysis.tir import Extent, bound_by, dtype_of, extent_of, product, substitute, uses
 from tvm_cascade.devices.device import Cpu
-from tvm_cascade.schedule.nest_schedule import Block, Loop, Nest, known_divisor, power_of_two_divisor
+from tvm_cascade.schedule.nest_schedule import Block, Loop, Nest, known_divisor, power_of_two_divisor, read_index
 from tvm_cascade.schedule.nests import Access
 from tvm_cascade.schedule.stack import allocating
 
@@ -51,7 +50,7 @@ def pack_operand(nest: Nest, access: Access, dim: int, panel: int, at: Loop | No
     """Copies an operand into panels along one of its dimensions, under a loop or in a separate nest."""
     sch = nest.sch
     # For this block alone: others that read the operand look for it where it was.
-    packed = sch.cache_read(nest.block, nest.read_index(access), "global", [nest.block])
+    packed = sch.cache_read(nest.block, read_index(nest.sch, nest.block, access.buffer), "global", [nest.block])
     if at is not None:
         sch.compute_at(packed, at)
     lay_out(sch, packed, access, dim, panel, before)
@@ -154,13 +153,8 @@ def _square(loop: tirx.For) -> s_tir.SBlockRealize | None:
         return None
     if uses(place.predicate, [loop.loop_var, lane.loop_var]):
         return None
-    *_, last = (substitute(index, _bound(place)) for index in value.indices)
+    *_, last = (substitute(index, bound_by(place)) for index in value.indices)
     return place if uses(last, [loop.loop_var]) and not uses(last, [lane.loop_var]) else None
-
-
-def _bound(place: s_tir.SBlockRealize) -> dict[tirx.Var, ir.Expr]:
-    """The values of a block's variables."""
-    return {axis.var: value for axis, value in zip(place.block.iter_vars, place.iter_values, strict=True)}
 
 
 def _transposed(loop: tirx.For, place: s_tir.SBlockRealize, made: list[tirx.Var]) -> tirx.Stmt:
@@ -177,7 +171,7 @@ def _transposed(loop: tirx.For, place: s_tir.SBlockRealize, made: list[tirx.Var]
         lane = tirx.Var(along.name, dtype_of(along))
         here = {across: tirx.const(row, dtype_of(across)), along: lane}
         indices = store.indices if written else store.value.indices
-        there = [substitute(substitute(index, _bound(place)), here) for index in indices]
+        there = [substitute(substitute(index, bound_by(place)), here) for index in indices]
         cell = before[row]
         body = (
             tirx.BufferStore(store.buffer, tirx.BufferLoad(cell, [lane]), there)

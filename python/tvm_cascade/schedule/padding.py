@@ -5,29 +5,37 @@ s += if(p < 577, q[i, d] * k[p, d], 0)   ->   k_whole[p] = if(p < 577, k[p], 0);
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 
-import tvm
 import tvm_ffi
-from tvm import ir, s_tir, sym, tirx
+from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.extent import Extent, as_index, extent_of
+from tvm_cascade.analysis.expression import call_name
 from tvm_cascade.analysis.reducers import split_reduction
-from tvm_cascade.analysis.statements import DETECT_ACCESS
-from tvm_cascade.analysis.tir import dtype_of, loads_of, same, uses
+from tvm_cascade.analysis.statements import block_names, replaced, statements_of, with_nests
+from tvm_cascade.analysis.tir import (
+    Extent,
+    analyzer_of,
+    as_index,
+    bound_by,
+    domain_of,
+    dtype_of,
+    extent_of,
+    in_buffers,
+    loads_of,
+    rebuilt,
+    same,
+    uses,
+    zero_of,
+)
+from tvm_cascade.schedule.nests import BlockPlan, read_nests
 from tvm_cascade.schedule.roles import OPERAND
 from tvm_cascade.transform.dead_tiles import greatest
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, store
 from tvm_cascade.transform.printer import select
-
-
-@dataclass(frozen=True)
-class _Copy:
-    source: tirx.Var
-    buffer: tirx.Var
 
 
 @dataclass
@@ -36,17 +44,15 @@ class PaddedCopies:
 
     Attributes
     ----------
-    dtype : of loop variables.
-    names : of blocks that there are already.
+    builder : of their nests.
     """
 
-    dtype: str
-    names: set[str]
-    _copies: list[_Copy] = field(default_factory=list)
+    builder: NestBuilder
+    _copies: list[tuple[tirx.Var, tirx.Var]] = field(default_factory=list)
 
     def buffers(self) -> list[tirx.Var]:
         """Those of the copies."""
-        return [copy.buffer for copy in self._copies]
+        return [buffer for _, buffer in self._copies]
 
     def padded(
         self, body: tirx.Stmt, domain: dict[tirx.Var, ir.Expr], inside: Sequence[tirx.Var], along: list[tirx.Var]
@@ -82,114 +88,121 @@ class PaddedCopies:
         return True
 
     def _copy(self, source: tirx.Var, shape: list[ir.Expr]) -> tirx.Var:
-        for copy in self._copies:
-            if copy.source.same_as(source) and tvm_ffi.structural_equal(list(copy.buffer.ty.shape), shape):
-                return copy.buffer
-        shape = [as_index(extent_of(extent), self.dtype) for extent in shape]
+        for copied, buffer in self._copies:
+            if copied.same_as(source) and tvm_ffi.structural_equal(list(buffer.ty.shape), shape):
+                return buffer
+        shape = [as_index(extent_of(extent), self.builder.dtype) for extent in shape]
         buffer = tirx.decl_buffer(shape, source.ty.dtype, name=f"{source.name}_whole", layout=None)
-        self._copies.append(_Copy(source, buffer))
+        self._copies.append((source, buffer))
         return buffer
 
     def nests(self) -> list[tirx.Stmt]:
         """One nest per copy."""
-        builder = NestBuilder(self.dtype, self.names)
-        return [self._nest(builder, copy) for copy in self._copies]
+        return [copy_of(self.builder, *copy, str(copy[1].name), OPERAND) for copy in self._copies]
 
-    @staticmethod
-    def _nest(builder: NestBuilder, copy: _Copy) -> tirx.Stmt:
-        shape, ends, dtype = copy.buffer.ty.shape, copy.source.ty.shape, builder.dtype
-        iters = [Iter(dim, f"a{dim}", extent_of(extent)) for dim, extent in enumerate(shape)]
 
-        def body(at: Values) -> list[tirx.Stmt]:
-            where = [at[dim] for dim in range(len(shape))]
-            exists = reduce(
-                tirx.And, [prim.LT(where[d], as_index(extent_of(ends[d]), dtype)) for d in _longer(shape, ends)]
-            )
-            value = select(exists, load(copy.source, where), tirx.const(0, str(copy.source.ty.dtype)), lazy=True)
-            return [store(copy.buffer, value, where)]
+Wide = tuple[BlockPlan, Mapping[int, Extent]]
+"""A nest, and axes of it that are longer, with their extents."""
 
-        return builder.nest(str(copy.buffer.name), OPERAND, iters, body)
+Body = Callable[[s_tir.SBlock, Wide, Sequence[tirx.IterVar], PaddedCopies], tirx.Stmt]
+"""What a block does over iterators that are longer."""
 
 
 @dataclass
 class LongerBuffers:
     """Buffers of a function that are replaced by longer ones."""
 
-    _pairs: list[tuple[tirx.Var, tirx.Var]] = field(default_factory=list)
+    _long: dict[tirx.Var, tirx.Var] = field(default_factory=dict)
 
-    def lengthen(self, buffer: tirx.Var, extents: dict[int, Extent]) -> None:
-        """Asks for other extents at some dimensions of a buffer."""
-        shape = list(self.of(buffer).ty.shape)
-        for dim, extent in extents.items():
-            shape[dim] = as_index(extent, dtype_of(shape[dim]))
-        others = [pair for pair in self._pairs if not pair[0].same_as(buffer)]
-        self._pairs = [*others, (buffer, tirx.decl_buffer(shape, buffer.ty.dtype, name=buffer.name, layout=None))]
-
-    def has(self, buffer: tirx.Var) -> bool:
-        """Whether the buffer is replaced."""
-        return any(old.same_as(buffer) for old, _ in self._pairs)
-
-    def of(self, buffer: tirx.Var) -> tirx.Var:
-        """The replacement of a buffer; the buffer itself where there is none."""
-        return next((long for old, long in self._pairs if old.same_as(buffer)), buffer)
+    def lengthen(self, plan: BlockPlan, wide: Mapping[int, Extent]) -> None:
+        """Makes what a nest stores as much longer as some of its axes."""
+        for place in plan.stores:
+            shape = list(self._long.get(place.buffer, place.buffer).ty.shape)
+            for dim, axis in enumerate(map(plan.axis_at, place.indices)):
+                if axis is not None and axis in wide:
+                    shape[dim] = as_index(wide[axis], dtype_of(shape[dim]))
+            long = tirx.decl_buffer(shape, place.buffer.ty.dtype, name=place.buffer.name, layout=None)
+            self._long[place.buffer] = long
 
     def old(self) -> list[tirx.Var]:
         """The replaced buffers."""
-        return [old for old, _ in self._pairs]
+        return list(self._long)
 
     def moved(self, block: s_tir.SBlock) -> s_tir.SBlock:
         """The block with the longer buffers substituted."""
 
-        def read(access: ir.TensorLoad) -> ir.TensorLoad:
-            return load(self.of(access.source), list(access.indices)) if self.has(access.source) else access
+        def moved(node: object) -> object:
+            return in_buffers(node, self._long) if isinstance(node, (ir.Expr, tirx.Stmt)) else node
 
-        def write(place: tirx.BufferStore) -> tirx.BufferStore:
-            return tirx.BufferStore(self.of(place.buffer), place.value, place.indices)
+        notes = {name: moved(value) for name, value in block.annotations.items()}
+        return replaced(rebuilt(block, annotations=notes), moved(block.body), moved(block.init))
 
-        def mapped(node: object) -> object:
-            if isinstance(node, (ir.Expr, tirx.Stmt)):
-                return tvm_ffi.structural_map(node, [(ir.TensorLoad, read), (tirx.BufferStore, write)])
-            return node
+    def rewritten(self, func: tirx.PrimFunc, wider: Mapping[str, Wide], body: Body) -> tirx.PrimFunc:
+        """The function with some nests over longer axes; what the caller is given is computed aside, and copied.
 
-        notes = {name: mapped(value) for name, value in block.annotations.items()}
-        notes[DETECT_ACCESS] = tirx.IntImm("int32", 3)
-        own = (block.name_hint, mapped(block.body), mapped(block.init), block.alloc_buffers, block.match_buffers, notes)
-        return s_tir.SBlock(block.iter_vars, [], [], *own)
+        Parameters
+        ----------
+        wider : by name of the block.
+        body : of a block over its longer iterators.
+        """
+        nests = read_nests(func)
+        loops: dict[tirx.Var, Extent] = {}
+        for nest in (mine := [nest for nest in nests if nest.block.name_hint in wider]):
+            (plan, wide), bound = wider[nest.block.name_hint], bound_by(nest.realize)
+            loops |= {bound[plan.variables[axis]]: extent for axis, extent in wide.items()}
+        builder = NestBuilder(dtype_of(mine[0].loops[0].loop_var), {nest.block.name_hint for nest in nests})
+        statements, made = list[tirx.Stmt](), list[tirx.Var]()
+        for part in statements_of(func):
+            copies = PaddedCopies(builder)
+
+            def in_block(block: s_tir.SBlock, copies: PaddedCopies = copies) -> s_tir.SBlock:
+                if block.name_hint not in wider:
+                    return self.moved(block)
+                plan, wide = wider[block.name_hint]
+                extents = {plan.variables[axis]: extent for axis, extent in wide.items()}
+                iters = [longer_iter(iv, extents[iv.var]) if iv.var in extents else iv for iv in block.iter_vars]
+                return self.moved(replaced(block, body(block, (plan, wide), iters, copies), block.init, iters))
+
+            moved = tvm_ffi.structural_map(longer_loops(part, loops), (s_tir.SBlock, in_block))
+            outputs = [s.buffer for name in block_names(part) if name in wider for s in wider[name][0].stores]
+            given = [b for b in outputs if b in {*func.params} & self._long.keys()]
+            shortened = [copy_of(builder, self._long[b], b, f"{b.name}_copied", "") for b in given]
+            statements += [*copies.nests(), moved, *shortened]
+            made += [*copies.buffers(), *(self._long[b] for b in given)]
+        allocated = [self._long.get(buffer, buffer) for buffer in func.body.block.alloc_buffers]
+        return with_nests(func, statements, [*allocated, *made])
 
 
-def with_nests(func: tirx.PrimFunc, nests: Sequence[tirx.Stmt], allocated: Sequence[tirx.Var]) -> tirx.PrimFunc:
-    """The function with other nests and buffers of its own, and access regions filled in by TVM's script completion."""
-    root = func.body.block
-    body = tirx.SeqStmt(list(nests)) if len(nests) > 1 else nests[0]
-    own = (root.name_hint, body, root.init, list(allocated), root.match_buffers, root.annotations)
-    new_root = s_tir.SBlock(root.iter_vars, [], [], *own)
-    done = func.with_body(s_tir.SBlockRealize([], True, new_root))
-    return tvm.get_global_func("script.Complete")(done, [], True)
+def copy_of(builder: NestBuilder, source: tirx.Var, buffer: tirx.Var, name: str, role: str) -> tirx.Stmt:
+    """A nest that fills a buffer from another one; an operand has zeros past that one's end."""
+    shape, ends = buffer.ty.shape, source.ty.shape
+    iters = [Iter(dim, f"a{dim}", extent_of(extent)) for dim, extent in enumerate(shape)]
+    beyond = _longer(shape, ends) if role == OPERAND else []
+
+    def body(at: Values) -> list[tirx.Stmt]:
+        where = [at[dim] for dim in range(len(shape))]
+        value = load(source, where)
+        if beyond:
+            exists = [prim.LT(where[d], as_index(extent_of(ends[d]), builder.dtype)) for d in beyond]
+            value = select(reduce(tirx.And, exists), value, tirx.const(0, dtype_of(source)), lazy=True)
+        return [store(buffer, value, where)]
+
+    return builder.nest(name, role, iters, body)
 
 
-def nests_of(func: tirx.PrimFunc) -> list[tirx.Stmt]:
-    """The statements of a function's root."""
-    body = func.body.block.body
-    return list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
-
-
-def longer_loops(nest: tirx.Stmt, extents: Sequence[tuple[tirx.Var, Extent]]) -> tirx.Stmt:
+def longer_loops(nest: tirx.Stmt, extents: Mapping[tirx.Var, Extent]) -> tirx.Stmt:
     """The nest with other extents of some loops, by variable."""
 
     def renew(loop: tirx.For) -> tirx.For:
-        extent = next((extent for var, extent in extents if var.same_as(loop.loop_var)), None)
-        if extent is None:
-            return loop
-        long = as_index(extent, dtype_of(loop.loop_var))
-        return tirx.For(loop.loop_var, loop.min, long, loop.kind, loop.body, annotations=loop.annotations)
+        extent = extents.get(loop.loop_var)
+        return loop if extent is None else rebuilt(loop, extent=as_index(extent, dtype_of(loop.loop_var)))
 
     return tvm_ffi.structural_map(nest, (tirx.For, renew))
 
 
 def longer_iter(iv: tirx.IterVar, extent: Extent) -> tirx.IterVar:
     """The iterator over another extent."""
-    dtype = dtype_of(iv.var)
-    return tirx.IterVar(ir.Range(tirx.const(0, dtype), as_index(extent, dtype)), iv.var, iv.iter_type)
+    return tirx.IterVar(domain_of(iv.var, extent), iv.var, iv.iter_type)
 
 
 def reading_at(body: tirx.Stmt, var: tirx.Var, value: ir.Expr, own: Sequence[tirx.Var]) -> tirx.Stmt:
@@ -220,11 +233,8 @@ def reading_at(body: tirx.Stmt, var: tirx.Var, value: ir.Expr, own: Sequence[tir
 
 def _reach(access: ir.TensorLoad, domain: dict[tirx.Var, ir.Expr]) -> list[ir.Expr] | None:
     """The shape that a buffer needs for an access, its own where that will do; None where it is not known."""
-    analyzer = sym.Analyzer()
-    zero = {var: tirx.const(0, dtype_of(var)) for var in domain}
-    for var, extent in domain.items():
-        analyzer.bind(var, ir.Range(zero[var], extent))
-    ends = {var: (zero[var], extent - 1) for var, extent in domain.items()}
+    analyzer = analyzer_of(domain)
+    ends = {var: (zero_of(var), extent - 1) for var, extent in domain.items()}
     shape: list[ir.Expr] = []
     for index, extent in zip(access.indices, access.source.ty.shape, strict=True):
         if loads_of(index) or not analyzer.can_prove(index >= 0):
@@ -248,8 +258,7 @@ def guard_of(place: tirx.BufferStore) -> ir.Call | None:
     """The outermost condition that guards the stored or reduced value."""
     reduction = split_reduction(place)
     element = place.value if reduction is None else reduction[1]
-    lazy = isinstance(element, ir.Call) and isinstance(element.op, ir.Op) and element.op.name.endswith("if_then_else")
-    return element if lazy else None
+    return element if call_name(element) == "if_then_else" else None
 
 
 def without_guard(body: tirx.Stmt) -> tirx.Stmt:

@@ -6,20 +6,18 @@ may be any of the program's own, an iterator is of the axis whose dimension of t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-import tvm_ffi
-from tvm import ir, tirx
+from tvm import ir, s_tir, tirx
 
-from tvm_cascade.analysis.extent import Extent, extent_of
-from tvm_cascade.analysis.tir import loads_of, uses
+from tvm_cascade.analysis.expression import call_name
+from tvm_cascade.analysis.tir import Extent, extent_of, loads_of, same_extent, uses, within
+from tvm_cascade.errors import InputError
 from tvm_cascade.schedule.nests import BlockPlan, LoopNest, plan_nest, read_nests
-from tvm_cascade.schedule.partition import keeps_storage
-from tvm_cascade.schedule.verify_roles import OWN_AXES, axes_of, shared_loops, verify_loop
-from tvm_cascade.transform.dead_tiles import LIVE
-from tvm_cascade.transform.live_share import LiveTiles, live_tiles
-from tvm_cascade.transform.nest import CARRYING_ROLES, GUARD, OPAQUE, TILE_ROLES
-from tvm_cascade.transform.tiling import INSIDE, LANE, SEGMENT, STRIP
+from tvm_cascade.transform.dead_tiles import LIVE, LiveTiles, live_tiles
+from tvm_cascade.transform.nest import AXES, CARRYING_ROLES, GUARD, OPAQUE, TILE_ROLES
+from tvm_cascade.transform.tiling import INSIDE, LANE, SEGMENT, STRIP, TILE
 
 LOOP_ROLES = TILE_ROLES | CARRYING_ROLES
 """Roles of the blocks inside a fused loop; all others stand before or after it."""
@@ -127,13 +125,13 @@ def _read_loop(
     after: list[BlockPlan] = []
     others = [buffer for nest in all_nests if nest not in nests for buffer in nest.written]
     inside = [buffer for nest in nests for buffer in nest.written]
-    known = [*inside, *(p for p in func.params if not any(p.same_as(b) for b in others))]
+    known = [*inside, *(p for p in func.params if p not in {*others})]
     opaque = any(nest.role == OPAQUE for nest in all_nests)
     for nest in later if outer == 1 else ():  # states of segments are merged before
         if opaque and nest.role != "finish":
             continue  # what a nest that cannot be read does to a buffer is not known
         plan = plan_nest(nest, 0, _axes_after(nest, blocks, numbers))
-        local = all(any(access.buffer.same_as(b) for b in known) for access in plan.loads)
+        local = {access.buffer for access in plan.loads} <= {*known}
         if local and (plan.independent or plan.role == GUARD) and set(rows) <= set(plan.spatial) and not plan.reduce:
             after.append(plan)
             known += nest.written
@@ -196,14 +194,14 @@ def _axes_after(nest: LoopNest, blocks: tuple[BlockPlan, ...], numbers: Numbers)
 def operand_copy(func: tirx.PrimFunc, buffer: tirx.Var) -> str | None:
     """The name of the block that copies an operand into a buffer, if one does."""
     copies = (nest for nest in read_nests(func) if nest.role == OPERAND)
-    return next((nest.block.name_hint for nest in copies if any(b.same_as(buffer) for b in nest.written)), None)
+    return next((nest.block.name_hint for nest in copies if buffer in {*nest.written}), None)
 
 
 def _operands(nests: list[LoopNest], blocks: tuple[BlockPlan, ...]) -> tuple[BlockPlan, ...]:
     """Copies of operands that some of the blocks read."""
     read = [access.buffer for block in blocks for access in block.loads]
     copies = [nest for nest in nests if nest.role == OPERAND]
-    return tuple(plan_nest(n) for n in copies if any(written.same_as(b) for written in n.written for b in read))
+    return tuple(plan_nest(n) for n in copies if not {*n.written}.isdisjoint(read))
 
 
 def _bound_to(nest: LoopNest, loops: tuple[tirx.For, ...]) -> tuple[tirx.Var, ...]:
@@ -214,7 +212,146 @@ def _bound_to(nest: LoopNest, loops: tuple[tirx.For, ...]) -> tuple[tirx.Var, ..
 def _is_guarded(nest: LoopNest, outer: int) -> bool:
     """Whether a value of the block depends on a condition on the tile."""
     tile = _bound_to(nest, nest.loops[:outer])
-    found: list[ir.Call] = []
-    tvm_ffi.structural_walk(nest.block.body, (ir.Call, found.append))
-    guards = [c for c in found if isinstance(c.op, ir.Op) and c.op.name.endswith("if_then_else")]
-    return any(uses(guard.args[0], tile) for guard in guards)
+    calls = within(nest.block.body, ir.Call)
+    return any(call_name(call) == "if_then_else" and uses(call.args[0], tile) for call in calls)
+
+
+# Verifies that blocks of a fused loop have the roles and axes that their annotations state.
+#
+# A function may have been printed, edited and parsed since the rewrite. Of the blocks under one tile loop:
+#
+# 1. each has a role, and names an axis for every iterator, all of them different;
+# 2. its segment and its tile are the loops that all of the blocks share, and its other axes have a loop each below;
+# 3. it reduces the tile where it carries state from tile to tile, and there alone;
+# 4. an axis has one extent in all blocks, and so has every dimension of what they write one axis.
+
+
+OWN_AXES = frozenset({LANE, STRIP})
+"""Axes that another block may have at another extent."""
+
+
+def axes_of(block: s_tir.SBlock) -> dict[tirx.Var, str]:
+    """The axis of each of a block's variables, by name.
+
+    Raises
+    ------
+    InputError
+        When the block has no such annotation, or not one axis for each iterator.
+    """
+    written = block.annotations.get(AXES)
+    names = [str(name) for name in written] if isinstance(written, Sequence) and not isinstance(written, str) else None
+    if names is None or len(names) != len(block.iter_vars) or len(set(names)) != len(names):
+        variables = ", ".join(str(iv.var.name) for iv in block.iter_vars)
+        raise _disagreement(block, f"an axis for each of {variables}", "none" if names is None else ", ".join(names))
+    return {iv.var: name for iv, name in zip(block.iter_vars, names, strict=True)}
+
+
+def shared_loops(nest: LoopNest) -> int:
+    """How many loops a block of a fused loop shares with the others: the segment loop, if any, and the tile loop."""
+    return sum(name in (SEGMENT, TILE) for name in axes_of(nest.block).values())
+
+
+def verify_loop(nests: Sequence[LoopNest]) -> None:
+    """Verifies the blocks under one tile loop.
+
+    Raises
+    ------
+    InputError
+        When one of them is not what it says, with the block.
+    """
+    shared = nests[0].loops[: shared_loops(nests[0])]
+    extents: dict[str, Extent] = {}
+    for nest in nests:
+        _verify_loops(nest, shared)
+        _verify_tile(nest)
+        names = axes_of(nest.block)
+        for var, loop in nest.bound(0):
+            extent = extent_of(loop.extent)
+            if names[var] not in OWN_AXES and not same_extent(extents.setdefault(names[var], extent), extent):
+                wrong = f"{names[var]} of {extent}"
+                raise _disagreement(nest.block, f"{names[var]} of {extents[names[var]]}", wrong)
+    _verify_dimensions(nests)
+
+
+def _verify_loops(nest: LoopNest, shared: Sequence[tirx.For]) -> None:
+    names, bound = axes_of(nest.block), nest.bound(0)
+    order = [names[var] for var, _ in bound]
+    together = all(loop.same_as(other) for loop, other in zip(nest.loops, shared, strict=False))
+    complete = len(order) == len(nest.loops) == len(names) >= len(shared)
+    if not shared or not together or not complete or order[: len(shared)] != [SEGMENT, TILE][-len(shared) :]:
+        expected = "the loops of its neighbours over segments and tiles, and below them one for each other axis"
+        raise _disagreement(nest.block, expected, ", ".join(f"{loop.loop_var.name}: {names[v]}" for v, loop in bound))
+
+
+def _verify_tile(nest: LoopNest) -> None:
+    names, carries = axes_of(nest.block), nest.role in CARRYING_ROLES
+    tile = next(iv for iv in nest.block.iter_vars if names[iv.var] == TILE)
+    if (tile.iter_type == tirx.IterVar.CommReduce) != carries:
+        kind = "a reduction axis" if carries else "a spatial axis"
+        raise _disagreement(nest.block, f"{kind} over the tiles in a block of role {nest.role}", f"{tile.var.name}")
+
+
+def _verify_dimensions(nests: Sequence[LoopNest]) -> None:
+    written = [buffer for nest in nests for buffer in nest.written]
+    known: dict[tuple[tirx.Var, int], str] = {}
+    for nest in nests:
+        names = axes_of(nest.block)
+        places = [(store.buffer, store.indices) for store in nest.stores]
+        places += [(load.source, load.indices) for load in loads_of(nest.block.body)]
+        for buffer, indices in places:
+            for dim, index in enumerate(indices) if buffer in {*written} else ():
+                if (name := names.get(index)) is None:
+                    continue
+                if (first := known.setdefault((buffer, dim), name)) != name:
+                    raise _disagreement(nest.block, f"{first} along dimension {dim} of {buffer.name}", name)
+
+
+def _disagreement(block: s_tir.SBlock, expected: str, found: str) -> InputError:
+    where = f"block {block.name_hint}, annotation {AXES}"
+    return InputError(expected, found, where, "take the function as it was fused, or fuse the original again")
+
+
+# Whether TVM's loop partitioning of a tile loop keeps the storage of loop-carried buffers.
+#
+# TVM's LoopPartition copies the loop's body, and every statement without the loop's variable is then one object in
+# several places. Its StorageRewrite notes the first and the last use of a buffer by statement object: where one of
+# these is such a statement, the buffer is taken anew, or given away, in every place, and what was given away too early
+# is shared with something that is still alive. So both uses must name the tile, or lie outside the loop.
+
+
+def keeps_storage(
+    blocks: Sequence[s_tir.SBlock], inside: Sequence[tuple[s_tir.SBlock, tuple[tirx.Var, ...]]], params: list[tirx.Var]
+) -> bool:
+    """Whether every buffer's first and last uses survive the copies of a tile loop.
+
+    Parameters
+    ----------
+    blocks : all of the function, in order.
+    inside : those of the tile loop, each with its variables that are bound to the tile.
+    params : buffers of the caller, which are not planned.
+    """
+    tiles = {block.name_hint: tile for block, tile in inside}
+    first: dict[tirx.Var, s_tir.SBlock] = {}
+    last: dict[tirx.Var, s_tir.SBlock] = {}
+    for block in blocks:
+        for buffer in _touched(block.body):
+            first.setdefault(buffer, block)
+            last[buffer] = block
+    for buffer in first:
+        if buffer in {*params}:
+            continue
+        begins, ends = first[buffer], last[buffer]
+        started = begins.init is not None and buffer in _touched(begins.init)  # in its first tile
+        if begins.name_hint in tiles and not started and not _names(begins.body, tiles[begins.name_hint]):
+            return False
+        if ends.name_hint in tiles and not _names(ends.body, tiles[ends.name_hint]):
+            return False
+    return True
+
+
+def _touched(body: tirx.Stmt) -> list[tirx.Var]:
+    return [*(load.source for load in loads_of(body)), *(store.buffer for store in within(body, tirx.BufferStore))]
+
+
+def _names(body: tirx.Stmt, tile: tuple[tirx.Var, ...]) -> bool:
+    return not {*tile}.isdisjoint(within(body, tirx.Var))

@@ -19,21 +19,26 @@ from functools import reduce
 from tvm import ir, s_tir, sym, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.extent import as_index, extent_of
 from tvm_cascade.analysis.reducers import combiner_of, split_reduction, starts_at_identity
-from tvm_cascade.analysis.statements import block_names, realized_block
-from tvm_cascade.analysis.tir import dtype_of, substitute
+from tvm_cascade.analysis.statements import (
+    block_names,
+    realized_block,
+    renewed,
+    replaced,
+    statements_of,
+    with_block,
+    with_nests,
+)
+from tvm_cascade.analysis.tir import as_index, dtype_of, extent_of, reads_buffer, rebuilt, substitute
+from tvm_cascade.analysis.tuple_block import stores_at_once
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.microkernel import product_alone
 from tvm_cascade.schedule.nest_schedule import power_of_two_divisor
-from tvm_cascade.schedule.nests import BlockPlan, nests_in, plan_nest
-from tvm_cascade.schedule.padding import nests_of, with_nests
+from tvm_cascade.schedule.nests import BlockPlan, nests_in, plan_nest, read_nests
 from tvm_cascade.schedule.row_fold import MAX_VECTORS
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, store
 from tvm_cascade.transform.printer import select
 from tvm_cascade.transform.tiling import GATHERED_LANES, LANE, STRIP, row_width
-
-__all__ = ["GATHER", "LANES", "reduction_lanes", "rows_in_lanes"]
 
 LANES, GATHER = "row lanes", "gather"
 """Roles of the blocks that fill the lanes of a row, and of the one that reduces them."""
@@ -48,8 +53,8 @@ def rows_in_lanes(func: tirx.PrimFunc, cpu: Cpu) -> tirx.PrimFunc:
     cpu : whose vectors lanes are for.
     """
     statements, lanes = list[tirx.Stmt](), list[tirx.Var]()
-    names = {name for nest in nests_of(func) for name in block_names(nest)}
-    for nest in nests_of(func):
+    names = {name for nest in statements_of(func) for name in block_names(nest)}
+    for nest in statements_of(func):
         found = _split(nest, cpu, names)
         statements += [nest] if found is None else found.nests()
         lanes += [] if found is None else found.lanes
@@ -154,20 +159,23 @@ class _Rows:
         def in_vector(at: Values) -> ir.Expr:
             return filled({**at, LANE: at[STRIP] * self.few + at[LANE]})
 
-        def gathered(at: Values) -> list[tirx.Stmt]:
-            indices = self._indices(at)
-            value = load(self.vector[0], self._cell(at)) if self.vector else filled(at)
-            return [store(self.place.buffer, self.combine(load(self.place.buffer, indices), value), indices)]
-
-        def start(at: Values) -> list[tirx.Stmt]:
-            return [store(self.place.buffer, self.unit, self._indices(at))]
+        def gathered(at: Values) -> ir.Expr:
+            return load(self.vector[0], self._cell(at)) if self.vector else filled(at)
 
         fills = [(in_strip, [*rows, lane, *others, strip]), (in_rest, [*rows, lane, *others])]
         few, vectors = Iter(LANE, "lane", self.few), Iter(STRIP, "strip", self.width // self.few, reduce=True)
         return [
             *(self._fill(lanes, *fill) for lanes, fill in zip(self.filled, fills, strict=False)),
             *(self._fill(lanes, in_vector, [*rows, few, vectors]) for lanes in self.vector),
-            self.builder.nest(self.name, GATHER, [*rows, Iter(LANE, "lane", self.few, reduce=True)], gathered, start),
+            self.builder.reduction(
+                self.name,
+                GATHER,
+                [*rows, Iter(LANE, "lane", self.few, reduce=True)],
+                (self.place.buffer, self._indices),
+                self.combine,
+                self.unit,
+                gathered,
+            ),
         ]
 
     def _fill(self, buffer: tirx.Var, element: Callable[[Values], ir.Expr], iters: list[Iter]) -> tirx.Stmt:
@@ -175,11 +183,7 @@ class _Rows:
         name = str(buffer.name)
         if not any(it.reduce for it in iters):
             return self.builder.nest(name, LANES, iters, lambda at: [store(buffer, element(at), self._cell(at))])
-
-        def body(at: Values) -> list[tirx.Stmt]:
-            return [store(buffer, self.combine(load(buffer, self._cell(at)), element(at)), self._cell(at))]
-
-        return self.builder.nest(name, LANES, iters, body, lambda at: [store(buffer, self.unit, self._cell(at))])
+        return self.builder.reduction(name, LANES, iters, (buffer, self._cell), self.combine, self.unit, element)
 
     @property
     def _others(self) -> tuple[int, ...]:
@@ -203,3 +207,71 @@ class _Rows:
     def _element(self, at: Values, position: ir.Expr) -> ir.Expr:
         """The element at a position of the row."""
         return substitute(self.element, {**self._at(at), self.last: position})
+
+
+# Tuples whose parts are reductions by themselves, as a nest for each part.
+#
+#     for k: s = s + x[k];  q = q + x[k]·x[k]      →  for k: s = s + x[k];    for k: q = q + x[k]·x[k]
+#
+# TVM's vectoriser takes no block of several stores, so that a tuple stays a loop of scalars: one step an element, in
+# which its parts run side by side. Where no part reads another one, each is a plain reduction. n parts of w lanes each
+# take n/w steps an element, which is less where every w is more than n; they read the data n times, which is less time
+# than a chain of scalar additions takes, from memory too. Parts that choose together, such as an extremum and its
+# position, stay together.
+
+
+def tuples_apart(func: tirx.PrimFunc, cpu: Cpu) -> tirx.PrimFunc:
+    """The function with tuples taken apart where that takes fewer steps; the same object where none are.
+
+    Parameters
+    ----------
+    func : plain nests, not scheduled.
+    cpu : whose vectors the parts would run in.
+    """
+    names = {nest.block.name_hint for nest in read_nests(func)}
+    before, after = statements_of(func), list[tirx.Stmt]()
+    for nest in before:
+        parts = _parts(nest, names)
+        after += parts if parts and _in_fewer_steps(parts, cpu) else [nest]
+    if len(after) == len(before):
+        return func
+    return with_nests(func, after, func.body.block.alloc_buffers)
+
+
+def _in_fewer_steps(parts: list[tirx.Stmt], cpu: Cpu) -> bool:
+    nests = [nest for part in parts for nest in nests_in(part)]
+    return all(reduction_lanes(plan_nest(nest), nest.block, cpu) > len(parts) for nest in nests)
+
+
+def _parts(nest: tirx.Stmt, names: set[str]) -> list[tirx.Stmt]:
+    """A nest for each part, under names that no block has yet; none where the nest is no tuple of such parts."""
+    realize = realized_block(nest)
+    if realize is None or realize.block.init is None:
+        return []
+    block = realize.block
+    stores, starts = stores_at_once(block.body), stores_at_once(block.init)
+    if stores is None or starts is None or not 1 < len(stores) == len(starts):
+        return []
+    found = []
+    for part in stores:
+        others = [other.buffer for other in stores if not other.buffer.same_as(part.buffer)]
+        init = next((start for start in starts if start.buffer.same_as(part.buffer)), None)
+        if len(others) < len(stores) - 1 or init is None or split_reduction(part) is None:
+            return []
+        if any(reads_buffer(part.value, other) for other in others):
+            return []
+        found.append(renewed(with_block(nest, block, _part(block, part, init, names))))
+    return found
+
+
+def _part(block: s_tir.SBlock, store: tirx.BufferStore, init: tirx.BufferStore, names: set[str]) -> s_tir.SBlock:
+    """The block of one part."""
+    return rebuilt(replaced(block, store, init), name_hint=_fresh(f"{block.name_hint}_{store.buffer.name}", names))
+
+
+def _fresh(name: str, names: set[str]) -> str:
+    """The name, lengthened until it is none of those; it becomes one of them."""
+    while name in names:
+        name += "_"
+    names.add(name)
+    return name

@@ -14,16 +14,12 @@ from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.algebra.reducer import SUM
-from tvm_cascade.analysis.extent import Extent
 from tvm_cascade.analysis.reducers import split_reduction, starts_at_identity
-from tvm_cascade.analysis.statements import realized_block
-from tvm_cascade.analysis.tir import dtype_of, loads_of, uses
+from tvm_cascade.analysis.statements import realized_block, statements_of
+from tvm_cascade.analysis.tir import Extent, dtype_of, loads_of, uses
 from tvm_cascade.schedule.nests import BlockPlan, nests_in, plan_nest
-from tvm_cascade.schedule.padding import nests_of
-from tvm_cascade.schedule.private_copy import private_copy
+from tvm_cascade.schedule.stack import private_copy
 from tvm_cascade.transform.nest import ROLE
-
-__all__ = ["RUNS", "Picking", "picking_product", "with_runs_marked"]
 
 RUNS = "runs"
 """The role of such a product."""
@@ -36,9 +32,8 @@ def with_runs_marked(func: tirx.PrimFunc) -> tirx.PrimFunc:
     ----------
     func : plain nests, not scheduled.
     """
-    names = [
-        found.plan.name for found in map(picking_product, nests_of(func)) if found is not None and not found.plan.role
-    ]
+    products = map(picking_product, statements_of(func))
+    names = [found.plan.name for found in products if found is not None and not found.plan.role]
     if not names:
         return func
     sch = s_tir.Schedule(private_copy(func))
@@ -101,14 +96,6 @@ def _picks(element: ir.Expr, row: tirx.Var) -> tuple[ir.TensorLoad, ...]:
     picks = [one for one in inner if uses(one, [row])]
     aside = [one for one in loads_of(element) if not any(one.same_as(pick) for pick in picks)]
     free = {pick.source: tirx.const(0, dtype_of(pick)) for pick in picks}
-    plain = [_without(index, free) for one in aside for index in one.indices]
+    rule = (ir.TensorLoad, lambda one: free.get(one.source, one))
+    plain = [tvm_ffi.structural_map(index, rule) for one in aside for index in one.indices]
     return () if any(uses(index, [row]) for index in plain) else tuple(picks)
-
-
-def _without(index: ir.Expr, values: dict[tirx.Var, ir.Expr]) -> ir.Expr:
-    """An index with constants in place of loads, by their buffer."""
-
-    def constant(one: ir.TensorLoad) -> ir.Expr:
-        return next((value for buffer, value in values.items() if buffer.same_as(one.source)), one)
-
-    return tvm_ffi.structural_map(index, (ir.TensorLoad, constant))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from tvm_cascade.analysis.extent import Extent, ceil_div, more_than_one, product
+from tvm_cascade.analysis.tir import Extent, ceil_div, more_than_one, product
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.microkernel import Contraction, find_contraction, register_tile
 from tvm_cascade.schedule.nest_schedule import known_divisor

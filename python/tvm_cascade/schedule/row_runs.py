@@ -19,16 +19,12 @@ from functools import partial
 import tvm
 from tvm import ir, s_tir, tirx
 
-from tvm_cascade.analysis.extent import as_index
-from tvm_cascade.analysis.statements import DETECT_ACCESS
-from tvm_cascade.analysis.tir import dtype_of, substitute, uses
+from tvm_cascade.analysis.statements import DETECT_ACCESS, sequence, statements_of, with_nests
+from tvm_cascade.analysis.tir import as_index, dtype_of, substitute, uses
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.microkernel import CACHE_SHARE, register_tile
-from tvm_cascade.schedule.padding import nests_of, with_nests
 from tvm_cascade.schedule.row_picks import RUNS, Picking, picking_product
-from tvm_cascade.transform.nest import load, sequence, store
-
-__all__ = ["products_in_runs"]
+from tvm_cascade.transform.nest import load, store
 
 MOST_ROWS = 96
 """Rows by which register tiles are chosen: how many a run has is data."""
@@ -58,7 +54,7 @@ def products_in_runs(func: tirx.PrimFunc, cpu: Cpu) -> tirx.PrimFunc:
     cpu : for whose registers and cores tiles and tasks are cut.
     """
     statements, made = list[tirx.Stmt](), list[tirx.Var]()
-    for nest in nests_of(func):
+    for nest in statements_of(func):
         found = picking_product(nest)
         if found is None or found.plan.role != RUNS:
             statements.append(nest)

@@ -11,19 +11,16 @@ to bfloat16 do, takes time exponential in its length; cells that are stored and 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
 
+import tvm
 import tvm_ffi
-from tvm import ir, s_tir, tirx
+from tvm import ir, s_tir, sym, tirx
 from tvm.ir import prim
+from tvm_ffi.serialization import from_json_graph_str, to_json_graph_str
 
 from tvm_cascade.analysis.expression import call_name
-from tvm_cascade.analysis.tir import dtype_of, substitute
-
-__all__ = ["allocating", "cells_on_the_stack", "lets_on_the_stack", "serial", "within"]
-
-Node = TypeVar("Node")
-Pairs = list[tuple[tirx.Var, tirx.Var]]
+from tvm_cascade.analysis.statements import statements_of, with_root
+from tvm_cascade.analysis.tir import dtype_of, in_buffers, rebuilt, substitute, uses, within
 
 _WRITTEN_OUT = 3
 """Lets in the values of lets that are compiled in 50 ms; each further one takes 16 times as long."""
@@ -31,36 +28,20 @@ _WRITTEN_OUT = 3
 
 def cells_on_the_stack(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """The function with its local buffers on the stack, where they are small; the same object where there are none."""
-    cells = _cells(func)
-    if not cells:
-        return func
-
-    def of(buffer: tirx.Var) -> tirx.Var:
-        return next((new for old, new in cells if old.same_as(buffer)), buffer)
-
-    def read(access: ir.TensorLoad) -> ir.TensorLoad:
-        new = of(access.source)
-        return access if new.same_as(access.source) else tirx.BufferLoad(new, list(access.indices))
-
-    def write(place: tirx.BufferStore) -> tirx.BufferStore:
-        new = of(place.buffer)
-        return place if new.same_as(place.buffer) else tirx.BufferStore(new, place.value, place.indices)
-
-    def allocate(block: s_tir.SBlock) -> s_tir.SBlock:
-        return _with_buffers(block, [of(buffer) for buffer in block.alloc_buffers]) if block.alloc_buffers else block
-
-    kinds = [(ir.TensorLoad, read), (tirx.BufferStore, write), (s_tir.SBlock, allocate)]
-    return func.with_body(tvm_ffi.structural_map(func.body, kinds))
-
-
-def _cells(func: tirx.PrimFunc) -> Pairs:
-    """The local buffers, each with one on the stack."""
-    return [
-        (buffer, tirx.decl_buffer(list(buffer.ty.shape), dtype_of(buffer), name=buffer.name, layout=None))
+    cells = {
+        buffer: tirx.decl_buffer(list(buffer.ty.shape), dtype_of(buffer), name=buffer.name, layout=None)
         for block in within(func.body, s_tir.SBlock)
         for buffer in block.alloc_buffers
         if buffer.scope() == "local"
-    ]
+    }
+    if not cells:
+        return func
+
+    def allocate(block: s_tir.SBlock) -> s_tir.SBlock:
+        local = not cells.keys().isdisjoint(block.alloc_buffers)
+        return rebuilt(block, alloc_buffers=[cells.get(b, b) for b in block.alloc_buffers]) if local else block
+
+    return func.with_body(tvm_ffi.structural_map(in_buffers(func.body, cells), (s_tir.SBlock, allocate)))
 
 
 def lets_on_the_stack(func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -90,26 +71,12 @@ def lets_on_the_stack(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 def allocating(func: tirx.PrimFunc, buffers: Sequence[tirx.Var]) -> tirx.PrimFunc:
     """The function with buffers of its own; TVM moves them to where they are used."""
-    root = func.body
-    block = _with_buffers(root.block, [*root.block.alloc_buffers, *buffers])
-    return func.with_body(s_tir.SBlockRealize(root.iter_values, root.predicate, block))
-
-
-def _with_buffers(block: s_tir.SBlock, buffers: Sequence[tirx.Var]) -> s_tir.SBlock:
-    own = (block.name_hint, block.body, block.init, list(buffers))
-    return s_tir.SBlock(block.iter_vars, block.reads, block.writes, *own, block.match_buffers, block.annotations)
-
-
-def within(whole: ir.Expr | tirx.Stmt, kind: type[Node]) -> list[Node]:
-    """The nodes of a kind in an expression or a statement, inner ones first."""
-    found: list[Node] = []
-    tvm_ffi.structural_walk(whole, (kind, found.append))
-    return found
+    return with_root(func, statements_of(func), alloc_buffers=[*func.body.block.alloc_buffers, *buffers])
 
 
 def serial(loop: tirx.For) -> tirx.For:
     """The loop without vectors of TVM's; LLVM makes its own."""
-    return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, loop.body)
+    return rebuilt(loop, kind=tirx.ForKind.SERIAL, annotations={})
 
 
 def _depth(value: ir.Expr) -> int:
@@ -161,3 +128,56 @@ def _selected(call: ir.Call) -> ir.Expr:
         return tvm_ffi.structural_map(value, ((ir.TensorLoad, ir.Call), load))
 
     return prim.Select(condition, on(condition, chosen), on(tirx.Not(condition), other))
+
+
+# Quotients of indices with an offset, in a form that TVM's flattening of buffers leaves alone.
+#
+# Where an index is f // 6 and another (f % 6 + 1) // 2, IterMapSimplify of TVM 0.27 takes both for parts of (f + 1) //
+# 2 and is off by a constant: data beside the buffer are read. It reads floor divisions alone, so that quotients of what
+# is known not to be negative are written as truncating ones.
+
+
+def divisions_apart(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The function with (i + c) // d as a truncating division where i is a remainder; not scheduled any more."""
+    analyzer = sym.Analyzer()
+    for loop in within(func.body, tirx.For):
+        analyzer.bind(loop.loop_var, ir.Range.from_min_extent(loop.min, loop.extent))
+    remainders: list[tirx.Var] = []
+    for place in within(func.body, s_tir.SBlockRealize):
+        for axis, value in zip(place.block.iter_vars, place.iter_values, strict=True):
+            analyzer.bind(axis.var, axis.dom)
+            remainders += [axis.var] if within(value, prim.FloorMod) else []
+
+    def division(x: prim.FloorDiv) -> ir.Expr:
+        divisor = int(x.b.value) if isinstance(x.b, prim.IntImm) else 0
+        if divisor <= 0 or _offset(x.a) % divisor == 0 or not (uses(x.a, remainders) or within(x.a, prim.FloorMod)):
+            return x
+        least = analyzer.const_int_bound(x.a).min_value
+        if least == sym.ConstIntBound.NEG_INF:
+            return x
+        turns = tirx.const(max(-(least // divisor), 0), x.a.ty.dtype)  # so many divisors more make it positive
+        return tirx.truncdiv(x.a + turns * x.b, x.b) - turns
+
+    return func.with_body(tvm_ffi.structural_map(func.body, (prim.FloorDiv, division)))
+
+
+def _offset(x: ir.Expr) -> int:
+    """The constant that a sum has."""
+    if isinstance(x, prim.IntImm):
+        return int(x.value)
+    if isinstance(x, prim.Add):
+        return _offset(x.a) + _offset(x.b)
+    return _offset(x.a) - _offset(x.b) if isinstance(x, prim.Sub) else 0
+
+
+# A deep copy of a module: a Schedule may write into the functions that it is given.
+
+
+def private_copy(source: tvm.IRModule | tirx.PrimFunc) -> tvm.IRModule:
+    """The module, or the function as a module's `main`, in nodes of its own.
+
+    It goes through the FFI's JSON. `tvm.ir.load_json` would first bring the text up from older versions, in Python, at
+    three times the cost.
+    """
+    mod = source if isinstance(source, tvm.IRModule) else tvm.IRModule({"main": source})
+    return from_json_graph_str(to_json_graph_str(mod))

@@ -20,9 +20,13 @@ import tvm_ffi
 from tvm import ir, s_tir, sym, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.tir import dtype_of, substitute
+from tvm_cascade.analysis.reducers import identity_of, split_reduction
+from tvm_cascade.analysis.statements import in_its_loops, loops_of, with_block
+from tvm_cascade.analysis.tir import REDUCTION, bound_by, domain_of, dtype_of, rebuilt, same, substitute, uses
 from tvm_cascade.schedule.nest_schedule import PARTITION_HINT
 from tvm_cascade.schedule.nests import read_nests
+from tvm_cascade.schedule.padding import guard_of
+from tvm_cascade.schedule.stack import allocating
 from tvm_cascade.transform.dead_tiles import LIVE, UNSETTLED, greatest
 from tvm_cascade.transform.nest import AXES
 
@@ -65,10 +69,7 @@ def skip_dead_tiles(func: tirx.PrimFunc) -> tirx.PrimFunc:
         return _in_turns(skip, flags[-1])
 
     body = tvm_ffi.structural_mutate(func.body, (tirx.For, rewrite))
-    root = body.block
-    fields = (root.iter_vars, root.reads, root.writes, root.name_hint, root.body, root.init)
-    root = s_tir.SBlock(*fields, [*root.alloc_buffers, *flags], root.match_buffers, root.annotations)
-    return func.with_body(s_tir.SBlockRealize([], True, root))
+    return allocating(func.with_body(body), flags)
 
 
 def _read(loops: Sequence[tirx.For], realize: s_tir.SBlockRealize) -> _Skip | None:
@@ -76,7 +77,7 @@ def _read(loops: Sequence[tirx.For], realize: s_tir.SBlockRealize) -> _Skip | No
     block = realize.block
     if not block.annotations.get(LIVE):
         return None
-    values = {iv.var: value for iv, value in zip(block.iter_vars, realize.iter_values, strict=True)}
+    values = bound_by(realize)
     reduced = [values[iv.var] for iv in block.iter_vars if iv.iter_type == tirx.IterVar.CommReduce]
     at = next((k for k, loop in enumerate(loops) if len(reduced) == 1 and reduced[0].same_as(loop.loop_var)), None)
     if at is None:
@@ -106,9 +107,7 @@ def _in_turns(skip: _Skip, wanted: tirx.Var) -> tirx.Stmt:
     one_where = tirx.BufferStore(wanted, tirx.const(1, "int32"), zero)
     rows: tirx.Stmt = tirx.IfThenElse(skip.unsettled, one_where, None)
     fresh = {loop.loop_var: tirx.Var(loop.loop_var.name, loop.loop_var.ty) for loop in skip.inner}
-    rows = tvm_ffi.structural_map(
-        rows, (ir.Var, lambda var: next((n for o, n in fresh.items() if o.same_as(var)), var))
-    )
+    rows = substitute(rows, fresh)
     for loop in reversed(skip.inner):
         rows = tirx.For(fresh[loop.loop_var], loop.min, loop.extent, tirx.ForKind.SERIAL, rows)
     ask = tirx.SeqStmt([tirx.BufferStore(wanted, tirx.const(0, "int32"), zero), rows])
@@ -117,7 +116,7 @@ def _in_turns(skip: _Skip, wanted: tirx.Var) -> tirx.Stmt:
     loop = skip.loop
     # Without the hint for loop partition: with these conditions around, TVM cuts the loop wrongly one time in ten.
     notes = {name: value for name, value in loop.annotations.items() if name != PARTITION_HINT}
-    tiles = tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body, annotations=notes)
+    tiles = rebuilt(loop, body=body, annotations=notes)
     visits = tirx.IfThenElse(prim.GT(tirx.BufferLoad(wanted, zero), tirx.const(0, "int32")), tiles, None)
     in_turn = tirx.SeqStmt([tirx.IfThenElse(first, one_where, ask), visits])
     return tirx.For(turn, tirx.const(0, dtype), tirx.const(TURNS, dtype), tirx.ForKind.SERIAL, in_turn)
@@ -128,18 +127,67 @@ def _carrying_turns(loop: tirx.For, turn: tirx.Var) -> tirx.Stmt:
 
     def extend(realize: s_tir.SBlockRealize) -> s_tir.SBlockRealize:
         block = realize.block
-        carries = any(
-            iv.iter_type == tirx.IterVar.CommReduce and value.same_as(loop.loop_var)
-            for iv, value in zip(block.iter_vars, realize.iter_values, strict=True)
-        )
+        values = bound_by(realize)
+        carries = loop.loop_var in {values[iv.var] for iv in block.iter_vars if iv.iter_type == REDUCTION}
         notes = {name: value for name, value in block.annotations.items() if name not in (AXES, LIVE, UNSETTLED)}
         own = list(block.iter_vars)
         if carries:
             axis = tirx.Var("v_turn", turn.ty)
-            ends = ir.Range(*(tirx.const(end, dtype_of(turn)) for end in (0, TURNS)))
-            own.append(tirx.IterVar(ends, axis, tirx.IterVar.CommReduce))
-        fields = (block.reads, block.writes, block.name_hint, block.body, block.init)
-        extended = s_tir.SBlock(own, *fields, block.alloc_buffers, block.match_buffers, notes)
+            own.append(tirx.IterVar(domain_of(turn, TURNS), axis, tirx.IterVar.CommReduce))
+        extended = rebuilt(block, iter_vars=own, annotations=notes)
         return s_tir.SBlockRealize([*realize.iter_values, *([turn] if carries else [])], realize.predicate, extended)
 
     return tvm_ffi.structural_map(loop.body, (s_tir.SBlockRealize, extend))
+
+
+# Hoists guards of a reduction's element into the bounds of the loop that they constrain.
+#
+#     for j in 32: for lane: s[lane] += if(t*32 + j < n, a[t*32 + j, lane], 0)
+#     ->  for j in min(32, n - t*32): for lane: s[lane] += a[t*32 + j, lane]
+#
+# A step that adds ⊕'s identity changes nothing, so it may be left out. A condition that bounds the loop ends it, any
+# other is asked once a step; inside, the arithmetic is straight.
+
+
+def hoist_guards(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The scheduled function with each such guard at the innermost serial loop whose variable it reads."""
+
+    def rewrite(loop: tirx.For) -> tirx.Stmt:
+        return (_hoisted(loop) or loop) if loop.kind == tirx.ForKind.SERIAL else loop
+
+    return func.with_body(tvm_ffi.structural_map(func.body, (tirx.For, rewrite)))
+
+
+def _hoisted(loop: tirx.For) -> tirx.For | None:
+    inner, statement = loops_of(loop.body), in_its_loops(loop)
+    if not isinstance(statement, s_tir.SBlockRealize) or not isinstance(statement.block.body, tirx.BufferStore):
+        return None
+    place, block = statement.block.body, statement.block
+    reduction, guard = split_reduction(place), guard_of(place)
+    if reduction is None or guard is None or block.init is not None:
+        return None
+    condition, element, other = guard.args
+    at = substitute(condition, bound_by(statement))
+    named = uses(at, [loop.loop_var]) and not uses(at, [below.loop_var for below in inner])
+    # An extremum may have started at an infinity, below its own identity.
+    changes_nothing = not reduction[0].ordered and same(other, identity_of(reduction[0], dtype_of(other)))
+    if not named or not changes_nothing:
+        return None
+    opened = tvm_ffi.structural_map(place, (ir.Call, lambda call: element if same(call, guard) else call))
+    body = with_block(loop.body, block, rebuilt(block, body=opened))
+    bound = _bound(at, loop)
+    if bound is not None:
+        return rebuilt(loop, extent=bound, body=body)
+    return rebuilt(loop, body=tirx.IfThenElse(at, body, None))
+
+
+def _bound(condition: ir.Expr, loop: tirx.For) -> ir.Expr | None:
+    """Steps of a loop from 0 for which a condition holds, if these are its first; None where that is not known."""
+    if not isinstance(condition, prim.LT):
+        return None
+    first = substitute(condition.a, {loop.loop_var: loop.min})
+    analyzer = sym.Analyzer()
+    steady = analyzer.can_prove_equal(condition.a - first, loop.loop_var - loop.min)
+    if not steady or uses(condition.b, [loop.loop_var]) or not analyzer.can_prove_equal(loop.min, 0):
+        return None
+    return tirx.max(tirx.min(loop.extent, condition.b - first), tirx.const(0, dtype_of(loop.loop_var)))

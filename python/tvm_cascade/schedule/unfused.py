@@ -23,26 +23,27 @@ from tvm_cascade.schedule.microkernel import (
     schedule_contraction_alone,
     tile_alone,
 )
-from tvm_cascade.schedule.nest_schedule import Block, Deferred, Loop, Nest
+from tvm_cascade.schedule.nest_schedule import (
+    PANELS,
+    PRODUCT,
+    RUNS_OF_ROWS,
+    SCALAR,
+    SERIAL,
+    Block,
+    CpuSchedule,
+    Deferred,
+    Loop,
+    Nest,
+    row_lanes,
+    vectors,
+)
 from tvm_cascade.schedule.nests import Access, BlockPlan, plan_alone, plan_nest, read_nests
 from tvm_cascade.schedule.packing import can_be_laid_out, lay_out, pack_operand, panel_of, schedule_panels
 from tvm_cascade.schedule.roles import OPERAND, operand_copy
 from tvm_cascade.schedule.row_fold import meeting_axes, schedule_fold, vector_width
 from tvm_cascade.schedule.row_lanes import GATHER, LANES
 from tvm_cascade.schedule.row_picks import RUNS
-from tvm_cascade.schedule.summary import (
-    PANELS,
-    PRODUCT,
-    RUNS_OF_ROWS,
-    SCALAR,
-    SERIAL,
-    CpuSchedule,
-    row_lanes,
-    vectors,
-)
 from tvm_cascade.transform.nest import GUARD
-
-__all__ = ["schedule_alone", "schedule_each", "schedule_unfused_cpu"]
 
 _OWN_ROLES = ("", OPERAND, GATHER, RUNS)
 """Of nests that are the program's own, or a copy of what it reads."""

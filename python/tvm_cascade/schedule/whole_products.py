@@ -9,15 +9,12 @@ computed in a longer one and copied.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
-import tvm_ffi
 from tvm import s_tir, sym, tirx
 
-from tvm_cascade.analysis.extent import Extent, ceil_div, extent_of
-from tvm_cascade.analysis.statements import block_names, replaced
-from tvm_cascade.analysis.tir import dtype_of
+from tvm_cascade.analysis.tir import Extent, ceil_div, dtype_of
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.microkernel import (
     MOST_ROWS,
@@ -28,19 +25,8 @@ from tvm_cascade.schedule.microkernel import (
     tile_of_unknown,
 )
 from tvm_cascade.schedule.nest_schedule import power_of_two_divisor
-from tvm_cascade.schedule.nests import BlockPlan, plan_alone, read_nests
-from tvm_cascade.schedule.padding import (
-    LongerBuffers,
-    PaddedCopies,
-    longer_iter,
-    longer_loops,
-    nests_of,
-    reading_at,
-    with_nests,
-)
-from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, store
-
-__all__ = ["whole_products"]
+from tvm_cascade.schedule.nests import BlockPlan, plan_alone
+from tvm_cascade.schedule.padding import LongerBuffers, PaddedCopies, Wide, reading_at
 
 GAIN = 1.1
 """How much faster whole register tiles must look: copies take time as well."""
@@ -58,8 +44,23 @@ def whole_products(func: tirx.PrimFunc, cpu: Cpu) -> tirx.PrimFunc:
     cpu : to whose vectors lanes are rounded up.
     """
     plans = plan_alone(func)
-    products = {plan.name: (plan, wide) for plan in plans if (wide := _rounded(plan, cpu))}
-    return _Wider(func, products, _writers(func, plans, products)).rewritten() if products else func
+    products: dict[str, Wide] = {plan.name: (plan, found) for plan in plans if (found := _rounded(plan, cpu))}
+    if not products:
+        return func
+    wider, longer = {**products, **_writers(func, plans, products)}, LongerBuffers()
+    for plan, extents in wider.values():
+        longer.lengthen(plan, extents)
+
+    def body(block: s_tir.SBlock, wide: Wide, iters: Sequence[tirx.IterVar], copies: PaddedCopies) -> tirx.Stmt:
+        if block.name_hint in products:
+            domain = {iv.var: iv.dom.extent for iv in iters}
+            return copies.padded(block.body, domain, longer.old(), list(domain))
+        found, axes = block.body, {wide[0].variables[axis] for axis in wide[1]}
+        for iv in block.iter_vars:  # past the end it is what it is at the last
+            found = reading_at(found, iv.var, tirx.min(iv.var, iv.dom.extent - 1), []) if iv.var in axes else found
+        return found
+
+    return longer.rewritten(func, wider, body)
 
 
 def _rounded(plan: BlockPlan, cpu: Cpu) -> dict[int, Extent]:
@@ -123,88 +124,20 @@ class _Blocks:
         return -(-self.rows // size) * block
 
 
-@dataclass(frozen=True)
-class _Wider:
-    """A function and the nests in it that run past the end: their plans, with extents by axis."""
-
-    func: tirx.PrimFunc
-    products: dict[str, tuple[BlockPlan, dict[int, Extent]]]
-    writers: dict[str, tuple[BlockPlan, dict[int, Extent]]]
-
-    def rewritten(self) -> tirx.PrimFunc:
-        """The function over whole register tiles."""
-        longer, loops = LongerBuffers(), []
-        nests, wider = read_nests(self.func), {**self.products, **self.writers}
-        for nest in nests:
-            plan, wide = wider.get(nest.block.name_hint, (None, {}))
-            if plan is not None:
-                axes = {dim: plan.axis_at(index) for dim, index in enumerate(plan.stores[0].indices)}
-                extents = {dim: wide[axis] for dim, axis in axes.items() if axis in wide}
-                longer.lengthen(plan.stores[0].buffer, extents)
-                pairs = zip(nest.block.iter_vars, nest.realize.iter_values, strict=True)
-                loops += [(value, extent) for iv, value in pairs if (extent := _extent_of(iv, plan, wide)) is not None]
-        builder = NestBuilder(dtype_of(nests[0].loops[0].loop_var), {nest.block.name_hint for nest in nests})
-        statements: list[tirx.Stmt] = []
-        made: list[tirx.Var] = []
-        for part in nests_of(self.func):
-            copies = PaddedCopies(builder.dtype, builder.names)
-            block = partial(self._block, longer=longer, copies=copies)
-            moved = tvm_ffi.structural_map(longer_loops(part, loops), (s_tir.SBlock, block))
-            outputs = [wider[name][0].stores[0].buffer for name in block_names(part) if name in wider]
-            given = [buffer for buffer in outputs if any(buffer.same_as(param) for param in self.func.params)]
-            statements += [*copies.nests(), moved, *(_shortened(builder, longer.of(b), b) for b in given)]
-            made += [*copies.buffers(), *(longer.of(b) for b in given)]
-        allocated = [longer.of(buffer) for buffer in self.func.body.block.alloc_buffers]
-        return with_nests(self.func, statements, [*allocated, *made])
-
-    def _block(self, block: s_tir.SBlock, longer: LongerBuffers, copies: PaddedCopies) -> s_tir.SBlock:
-        plan, wide = {**self.products, **self.writers}.get(block.name_hint, (None, {}))
-        if plan is None:
-            return longer.moved(block)
-        wider = [(iv, _extent_of(iv, plan, wide)) for iv in block.iter_vars]
-        iters = [iv if extent is None else longer_iter(iv, extent) for iv, extent in wider]
-        body = block.body
-        if plan.name in self.products:
-            domain = {iv.var: iv.dom.extent for iv in iters}
-            body = copies.padded(body, domain, longer.old(), list(domain))
-        else:
-            for iv, extent in wider:
-                if extent is not None:
-                    body = reading_at(body, iv.var, tirx.min(iv.var, iv.dom.extent - 1), [])
-        return longer.moved(replaced(block, body, block.init, iters))
-
-
-def _writers(
-    func: tirx.PrimFunc, plans: list[BlockPlan], products: dict[str, tuple[BlockPlan, dict[int, Extent]]]
-) -> dict[str, tuple[BlockPlan, dict[int, Extent]]]:
+def _writers(func: tirx.PrimFunc, plans: list[BlockPlan], products: Mapping[str, Wide]) -> dict[str, Wide]:
     """Elementwise nests whose temporaries products read past the end, which then run as far; others are copied."""
-    found: dict[str, tuple[BlockPlan, dict[int, Extent]]] = {}
+    found: dict[str, Wide] = {}
     for product, wide in products.values():
         for access in product.loads:
             writers = [plan for plan in plans if any(s.buffer.same_as(access.buffer) for s in plan.stores)]
-            given = any(access.buffer.same_as(param) for param in func.params)
+            given = access.buffer in {*func.params}
             if given or len(writers) != 1 or writers[0].reduce or len(writers[0].stores) != 1 or writers[0].role:
                 continue
             written = [writers[0].axis_at(index) for index in writers[0].stores[0].indices]
             read = [product.axis_at(index) for index in access.indices]
-            extents = {w: wide[r] for w, r in zip(written, read, strict=True) if r in wide and w is not None}
+            pairs = ((w, r) for w, r in zip(written, read, strict=True) if w is not None and r is not None)
+            extents = {w: wide[r] for w, r in pairs if r in wide}
             if extents and writers[0].name not in products:
                 earlier = found.get(writers[0].name, (writers[0], {}))[1]
                 found[writers[0].name] = (writers[0], {**earlier, **extents})
     return found
-
-
-def _extent_of(iv: tirx.IterVar, plan: BlockPlan, wide: dict[int, Extent]) -> Extent | None:
-    return next((extent for axis, extent in wide.items() if plan.variables[axis].same_as(iv.var)), None)
-
-
-def _shortened(builder: NestBuilder, source: tirx.Var, target: tirx.Var) -> tirx.Stmt:
-    """A nest that copies what there is room for."""
-    shape = target.ty.shape
-    iters = [Iter(dim, f"a{dim}", extent_of(extent)) for dim, extent in enumerate(shape)]
-
-    def body(at: Values) -> list[tirx.Stmt]:
-        where = [at[dim] for dim in range(len(shape))]
-        return [store(target, load(source, where), where)]
-
-    return builder.nest(f"{target.name}_copied", "", iters, body)

@@ -10,34 +10,36 @@ are. A schedule moves the copies into the loop, next to the tile that they are f
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import tvm_ffi
 from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.extent import Extent, as_index, more_than_one, same_extent
-from tvm_cascade.analysis.statements import replaced
-from tvm_cascade.analysis.tir import dtype_of, loads_of, same, substitute
+from tvm_cascade.analysis.tir import (
+    Extent,
+    as_index,
+    dtype_of,
+    loads_of,
+    more_than_one,
+    same,
+    same_extent,
+    substitute,
+)
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.microkernel import find_contraction
 from tvm_cascade.schedule.nests import BlockPlan, read_nests
 from tvm_cascade.schedule.padding import (
     LongerBuffers,
     PaddedCopies,
+    Wide,
     guard_of,
-    longer_iter,
-    longer_loops,
-    nests_of,
     reading_at,
-    with_nests,
     without_guard,
 )
 from tvm_cascade.schedule.roles import FusedLoop, read_fused_loops
 from tvm_cascade.schedule.row_plan import contracted_row, padded_rows
 from tvm_cascade.transform.nest import TILE_ROLES
-
-__all__ = ["whole_tiles"]
 
 
 def whole_tiles(func: tirx.PrimFunc, cpu: Cpu) -> tirx.PrimFunc:
@@ -125,43 +127,19 @@ class _Wider:
 
     def rewritten(self) -> tirx.PrimFunc:
         """The function with this loop over whole rows."""
-        nests = read_nests(self.func)
-        plans = {plan.name: plan for plan in (*self.loop.blocks, *self.loop.after)}
-        mine = [nest for nest in nests if nest.block.name_hint in plans]
+        wide = {self.row: self.whole}
         for plan in self.loop.blocks:
-            for place in plan.stores:
-                dims = [d for d, index in enumerate(place.indices) if plan.axis_at(index) == self.row]
-                self._longer.lengthen(place.buffer, dict.fromkeys(dims, self.whole))
-        rows = [
-            (value, self.whole)
-            for nest in mine
-            for iv, value in zip(nest.block.iter_vars, nest.realize.iter_values, strict=True)
-            if iv.var.same_as(plans[nest.block.name_hint].variables[self.row])
-        ]
-        first = mine[0].loops[0]
-        copies = PaddedCopies(dtype_of(first.loop_var), {nest.block.name_hint for nest in nests})
+            self._longer.lengthen(plan, wide)
+        wider = {plan.name: (plan, wide) for plan in (*self.loop.blocks, *self.loop.after)}
+        return self._longer.rewritten(self.func, wider, self._body)
 
-        def in_block(block: s_tir.SBlock) -> s_tir.SBlock:
-            plan = plans.get(block.name_hint)
-            return self._longer.moved(block if plan is None else self._widened(block, plan, copies))
-
-        statements: list[tirx.Stmt] = []
-        for part in nests_of(self.func):
-            moved = tvm_ffi.structural_map(longer_loops(part, rows), (s_tir.SBlock, in_block))
-            here = isinstance(part, tirx.For) and part.loop_var.same_as(first.loop_var)
-            statements += [*copies.nests(), moved] if here else [moved]
-        allocated = [self._longer.of(buffer) for buffer in self.func.body.block.alloc_buffers]
-        return with_nests(self.func, statements, [*allocated, *copies.buffers()])
-
-    def _widened(self, block: s_tir.SBlock, plan: BlockPlan, copies: PaddedCopies) -> s_tir.SBlock:
-        """A block of the loop over whole rows, its product unguarded and of padded operands."""
+    def _body(self, block: s_tir.SBlock, wide: Wide, iters: Sequence[tirx.IterVar], copies: PaddedCopies) -> tirx.Stmt:
+        """What a block of the loop does over whole rows, its product unguarded and of padded operands."""
+        plan, body, ragged = wide[0], block.body, not same_extent(self.whole, self.rows)
         row = plan.variables[self.row]
-        iters = [longer_iter(iv, self.whole) if iv.var.same_as(row) else iv for iv in block.iter_vars]
-        body = block.body
         if plan in self.loop.after:
             exists = prim.LT(row, as_index(self.rows, dtype_of(row)))
-            body = body if same_extent(self.whole, self.rows) else tirx.IfThenElse(exists, body, None)
-            return replaced(block, body, block.init, iters)
+            return tirx.IfThenElse(exists, body, None) if ragged else body
         if plan.name in self.products:
             domain = {iv.var: iv.dom.extent for iv in iters}
             inside = [store.buffer for other in self.loop.blocks for store in other.stores]
@@ -169,7 +147,7 @@ class _Wider:
             body = copies.padded(body, domain, inside, list(domain) if hidden else [row])
             straight = without_guard(body)
             body = straight if hidden and copies.reads_inside(straight, domain, inside) else body
-        if not same_extent(self.whole, self.rows):
-            last = tirx.min(row, as_index(self.rows, dtype_of(row)) - 1)
-            body = reading_at(body, row, last, [*self._longer.old(), *copies.buffers()])
-        return replaced(block, body, block.init, iters)
+        if not ragged:
+            return body
+        last = tirx.min(row, as_index(self.rows, dtype_of(row)) - 1)
+        return reading_at(body, row, last, [*self._longer.old(), *copies.buffers()])

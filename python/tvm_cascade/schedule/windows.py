@@ -23,18 +23,15 @@ import tvm_ffi
 from tvm import ir, sym, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.extent import Extent, as_index
-from tvm_cascade.analysis.tir import dtype_of, loads_of, substitute, uses, variables_of
+from tvm_cascade.analysis.statements import statements_of, with_nests
+from tvm_cascade.analysis.tir import Extent, as_index, dtype_of, loads_of, substitute, uses, variables_of, within
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.microkernel import LATENCY_CYCLES, row_block, tile_cycles
 from tvm_cascade.schedule.nests import Access, BlockPlan, LoopNest, nests_in, plan_nest, read_nests
-from tvm_cascade.schedule.padding import nests_of, with_nests
 from tvm_cascade.schedule.row_fold import MOST_PLACES, TILE_SUMS, sums_together
 from tvm_cascade.transform.dead_tiles import greatest
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, store
 from tvm_cascade.transform.printer import select
-
-__all__ = ["windows_as_offsets"]
 
 VECTORS = 2
 """Of a row that is long."""
@@ -57,7 +54,7 @@ def windows_as_offsets(func: tirx.PrimFunc, cpu: Cpu) -> tirx.PrimFunc:
     """
     builder = NestBuilder(names={nest.block.name_hint for nest in read_nests(func)}, annotated=False)
     statements, made = list[tirx.Stmt](), list[tirx.Var]()
-    for statement in nests_of(func):
+    for statement in statements_of(func):
         nests = nests_in(statement)
         found = _windows(nests[0], cpu) if len(nests) == 1 else None
         if found is None:
@@ -219,15 +216,11 @@ class _Windows:
     def _blocks(self) -> dict[int, int]:
         """Axes of the result that the operand is read at in blocks, such as the channels of a group, and their size."""
         found: dict[int, int] = {}
-
-        def visit(node: prim.FloorDiv) -> None:
+        for node in (one for index in self.access.indices for one in within(index, prim.FloorDiv)):
             axis = self.plan.axis_at(node.a)
             extent = self.plan.extents.get(axis) if axis is not None else None
             divides = isinstance(node.b, prim.IntImm) and isinstance(extent, int) and extent % int(node.b) == 0
             found.update({axis: int(node.b)} if axis is not None and divides else {})
-
-        for index in self.access.indices:
-            tvm_ffi.structural_walk(index, (prim.FloorDiv, visit))
         return found
 
     def _extents(self, index: ir.Expr) -> list[Extent]:

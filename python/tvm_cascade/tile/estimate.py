@@ -20,10 +20,8 @@ from tvm import ir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.expression import function_name
-from tvm_cascade.analysis.extent import Extent
-from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.program import RECENT_PROGRAMS, Program, Stage
-from tvm_cascade.analysis.tir import dtype_of, loads_of, variables_of
+from tvm_cascade.analysis.tir import Extent, dtype_of, loads_of, variables_of
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.factors import find_factors
 
@@ -137,7 +135,7 @@ def _passed(program: Program) -> float:
 def _touched(load: ir.TensorLoad, stage: Stage) -> float:
     """Bytes of a tensor that a load reads over all points of a stage, at most."""
     variables = {v for index in load.indices for v in variables_of(index)}
-    points = [_number(lookup(stage.extents, v)) for v in variables if any(v.same_as(o) for o in stage.extents)]
+    points = [_number(stage.extents[v]) for v in variables if any(v.same_as(o) for o in stage.extents)]
     gathered = any(loads_of(index) for index in load.indices)
     reached = math.inf if gathered else math.prod(points) * tvm.DataType(dtype_of(load.source)).itemsize
     return min(_size(load.source, load.source.ty.shape), reached)

@@ -17,11 +17,10 @@ from tvm.ir import prim
 
 from tvm_cascade.algebra.reducer import SUM
 from tvm_cascade.analysis.expression import widens
-from tvm_cascade.analysis.extent import more_than_one
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Stage
 from tvm_cascade.analysis.statements import RECENT
-from tvm_cascade.analysis.tir import dtype_of, loads_of, uses, variables_of
+from tvm_cascade.analysis.tir import dtype_of, loads_of, more_than_one, uses, variables_of
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,7 @@ import numpy as np
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.analysis.extent import as_index, extent_of, product
-from tvm_cascade.analysis.frame import lookup
+from tvm_cascade.analysis.tir import as_index, extent_of, product
 from tvm_cascade.tile.emit import bind, branches, in_register, named, parameter, put, registers, when
 from tvm_cascade.tile.fragment import placed
 from tvm_cascade.transform.printer import cast
@@ -72,7 +71,7 @@ class Tensors:
 
     def own_of(self, buffer: tirx.Var) -> Any:
         """The kernel's parameter of a program's tensor."""
-        return lookup(self.own, buffer)
+        return self.own[buffer]
 
     def place(self, expression: ir.Expr, at: Mapping[tirx.Var, ir.Expr]) -> ir.Expr:
         """An expression over the frame at a point, with its loads from the kernel's parameters."""

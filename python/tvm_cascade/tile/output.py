@@ -11,13 +11,24 @@ import tvm_ffi
 from tvm import ir, sym, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.extent import Extent, as_index, extent_of, more_than_one, same_extent
 from tvm_cascade.analysis.extract import Group, Member
-from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.inline import inliner_of, plain_indices
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program, Stage
-from tvm_cascade.analysis.tir import dtype_of, loads_of, same, simplify_index, substitute, uses, variables_of
+from tvm_cascade.analysis.tir import (
+    Extent,
+    as_index,
+    dtype_of,
+    extent_of,
+    loads_of,
+    more_than_one,
+    same,
+    same_extent,
+    simplify_index,
+    substitute,
+    uses,
+    variables_of,
+)
 from tvm_cascade.tile.operand import Unfit, read_once
 from tvm_cascade.tile.reshape import inverted
 from tvm_cascade.transform.printer import cast
@@ -152,7 +163,7 @@ def _strided(group: Group, stage: Stage, value: ir.Expr, together: int) -> _Stri
     read = [(load, member) for load in loads_of(value) if (member := member_at(group, load)) is not None]
     for index, dim in ((i, d) for load, member in read for i, d in zip(load.indices, member.dims, strict=True)):
         for var in () if isinstance(index, ir.Var) or not isinstance(dim, ir.Var) else variables_of(index):
-            whole, own = lookup(group.frame.extents, dim), stage.extents.get(var)
+            whole, own = group.frame.extents[dim], stage.extents.get(var)
             if not isinstance(whole, int) or not isinstance(own, int) or own == 0:
                 continue
             step = whole // own
@@ -243,7 +254,7 @@ def _as_elements(group: Group, stage: Stage, value: ir.Expr) -> dict[tirx.Var, i
     for index, dim in ((i, d) for own, other in both for i, d in zip(own.indices, other.indices, strict=True)):
         plain = among(index, stage.spatial) and among(dim, list(group.frame.extents))
         free = not any(index.same_as(key) or dim.same_as(place) for key, place in places.items())
-        if plain and free and same_extent(stage.extents[index], lookup(group.frame.extents, dim)):
+        if plain and free and same_extent(stage.extents[index], group.frame.extents[dim]):
             places[index] = dim
     return places
 
@@ -252,7 +263,7 @@ def _is_axis(group: Group, stage: Stage, variables: list[tirx.Var]) -> bool:
     """Whether a stage runs over the whole cascade axis by some of its variables, loop by loop."""
     axis = group.frame.axis
     return len(variables) == len(axis) and all(
-        same_extent(stage.extents[v], lookup(group.frame.extents, a)) for v, a in zip(variables, axis, strict=True)
+        same_extent(stage.extents[v], group.frame.extents[a]) for v, a in zip(variables, axis, strict=True)
     )
 
 

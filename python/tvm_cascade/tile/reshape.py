@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from tvm import ir, sym, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.extent import Extent, as_index, extent_of
-from tvm_cascade.analysis.tir import dtype_of, uses
+from tvm_cascade.analysis.tir import Extent, as_index, dtype_of, extent_of, uses
 from tvm_cascade.transform.printer import cast
 
 

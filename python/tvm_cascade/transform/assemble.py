@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import tvm
 import tvm_ffi
 from tvm import ir, s_tir, tirx
 
@@ -14,8 +13,8 @@ from tvm_cascade.analysis.inline import Inliner, plain_indices
 from tvm_cascade.analysis.opaque import Opaque
 from tvm_cascade.analysis.order import access_of
 from tvm_cascade.analysis.program import Program, Stage
-from tvm_cascade.analysis.statements import DETECT_ACCESS
-from tvm_cascade.analysis.tir import dtype_of, loads_of, reads_buffer
+from tvm_cascade.analysis.statements import replaced, with_block, with_nests
+from tvm_cascade.analysis.tir import dtype_of, loads_of, reads_buffer, rebuilt
 from tvm_cascade.errors import RewriteError
 from tvm_cascade.transform.nest import OPAQUE, ROLE
 
@@ -50,7 +49,7 @@ def live_stages(program: Program, groups: list[Group], reads: list[list[tirx.Var
     while pending:
         buffer = pending.pop()
         stage = program.writer(buffer)
-        if stage is None or any(buffer.same_as(other) for other in seen):
+        if stage is None or buffer in seen:
             continue
         seen.append(buffer)
         owner = next((k for k, g in enumerate(groups) if any(stage is m.stage for m in g.members)), None)
@@ -110,24 +109,18 @@ def opaque_piece(program: Program, one: Opaque, order: int) -> Piece:
     """An opaque nest at its place, annotated so that schedules leave it alone."""
 
     def mark(block: s_tir.SBlock) -> s_tir.SBlock:
-        fields = (block.iter_vars, block.reads, block.writes, block.name_hint, block.body, block.init)
-        notes = {**dict(block.annotations), ROLE: OPAQUE}
-        return s_tir.SBlock(*fields, block.alloc_buffers, block.match_buffers, notes)
+        return rebuilt(block, annotations={**dict(block.annotations), ROLE: OPAQUE})
 
-    own = [*one.writes, *(b for b in one.touched if program.writer(b) is None)]
-    allocated = [b for k, b in enumerate(own) if not any(b.same_as(other) for other in (*own[:k], *program.params))]
-    allocated = [b for b in allocated if any(b.same_as(a) for a in program.root.alloc_buffers)]
+    own = dict.fromkeys([*one.writes, *(b for b in one.touched if program.writer(b) is None)])
+    allocated = [b for b in own if b in {*program.root.alloc_buffers} - {*program.params}]
     nest = tvm_ffi.structural_map(one.nest, (s_tir.SBlock, mark))
     access = access_of(one)
     return Piece((nest,), at(access.reads, order), at(access.writes, order), tuple(allocated), order)
 
 
 def _with_value(stage: Stage, value: ir.Expr) -> tirx.Stmt:
-    old = stage.block
-    annotations = {**dict(old.annotations), DETECT_ACCESS: tirx.IntImm("int32", 3)}
     body = tirx.BufferStore(stage.buffer, value, list(stage.indices))
-    block = s_tir.SBlock(old.iter_vars, [], [], old.name_hint, body, old.init, annotations=annotations)
-    return tvm_ffi.structural_map(stage.nest, (s_tir.SBlock, lambda b: block if b.same_as(old) else b))
+    return with_block(stage.nest, stage.block, replaced(stage.block, body, stage.block.init))
 
 
 def in_dependency_order(pieces: list[Piece]) -> list[Piece]:
@@ -156,13 +149,8 @@ def _before(earlier: Piece, later: Piece) -> bool:
 def build_function(program: Program, pieces: list[Piece]) -> tirx.PrimFunc:
     """The function over the pieces, with access regions filled in by TVM's own script completion."""
     statements = [s for piece in pieces for s in piece.statements]
-    brought = [b for piece in pieces for b in piece.allocates if not program.is_param(b)]
-    buffers = [b for k, b in enumerate(brought) if not any(b.same_as(other) for other in brought[:k])]
-    body = statements[0] if len(statements) == 1 else tirx.SeqStmt(statements)
-    old = program.root
-    root = s_tir.SBlock([], [], [], old.name_hint, body, alloc_buffers=buffers, annotations=dict(old.annotations))
-    func = program.func.with_body(s_tir.SBlockRealize([], True, root))
-    return tvm.get_global_func("script.Complete")(func, [], True)
+    buffers = list(dict.fromkeys(b for piece in pieces for b in piece.allocates if not program.is_param(b)))
+    return with_nests(program.func, statements, buffers)
 
 
 def index_dtype(program: Program) -> str:

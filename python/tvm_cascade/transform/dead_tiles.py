@@ -9,18 +9,26 @@ An update block says so by annotations, in its own variables, since it outlives 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 
+import numpy as np
 import sympy as sp
 import tvm_ffi
+from numpy.typing import NDArray
 from tvm import ir, sym, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.expression import Atom, AtomTable, selection_of
+from tvm_cascade.algebra.cascade import COUNT
+from tvm_cascade.algebra.fold import Component, Fold
+from tvm_cascade.algebra.reducer import MAX, MIN, SUM
+from tvm_cascade.analysis.expression import Atom, AtomTable, call_name, selection_of
 from tvm_cascade.analysis.extract import Group
-from tvm_cascade.analysis.tir import dtype_of, loads_of, same, uses, variables_of
-from tvm_cascade.transform.absorption import Absorbing, Relation, absorbing
+from tvm_cascade.analysis.frame import Frame
+from tvm_cascade.analysis.order import among
+from tvm_cascade.analysis.tir import dtype_of, loads_of, same, substitute, uses, variables_of, within
+from tvm_cascade.symbolic.functions import Round
 
 LIVE = "tvm_cascade.live"
 """Block annotation: integers, none of them negative where some position of the tile is live in the block's row."""
@@ -103,17 +111,11 @@ def unsettled(conditions: tuple[Absorbing, ...], write: Callable[[sp.Expr], ir.E
 def _comparisons(atoms: list[Atom], axis: tuple[tirx.Var, ...]) -> list[ir.Expr]:
     """Comparisons of integers along the axis, free of other data along it, in the conditions of the atoms."""
     found: list[ir.Expr] = []
-
-    def note(comparison: ir.Expr) -> None:
+    for comparison in (one for atom in atoms for one in within(atom.expression, *_COMPARISONS)):
         integers = dtype_of(comparison.a).startswith("int")
-        plain = uses(comparison, axis) and not any(
-            uses(index, axis) for load in loads_of(comparison) for index in load.indices
-        )
-        if integers and plain and not any(same(comparison, other) for other in found):
+        by_data = any(uses(index, axis) for load in loads_of(comparison) for index in load.indices)
+        if integers and uses(comparison, axis) and not by_data and not any(same(comparison, one) for one in found):
             found.append(comparison)
-
-    for atom in atoms:
-        tvm_ffi.structural_walk(atom.expression, [(kind, note) for kind in _COMPARISONS])
     return found
 
 
@@ -138,14 +140,7 @@ def _where_it_fails(atom: Atom, comparison: ir.Expr) -> sp.Expr | None:
 
 
 def _mentions(expression: ir.Expr, comparison: ir.Expr) -> bool:
-    found = False
-
-    def note(other: ir.Expr) -> None:
-        nonlocal found
-        found = found or same(other, comparison)
-
-    tvm_ffi.structural_walk(expression, (type(comparison), note))
-    return found
+    return any(same(other, comparison) for other in within(expression, type(comparison)))
 
 
 def _decide(condition: ir.Expr, fails: ir.Expr) -> bool | None:
@@ -155,16 +150,12 @@ def _decide(condition: ir.Expr, fails: ir.Expr) -> bool | None:
     if isinstance(condition, prim.Not):
         inner = _decide(condition.a, fails)
         return None if inner is None else not inner
-    is_call = isinstance(condition, ir.Call) and isinstance(condition.op, ir.Op)
-    name = condition.op.name.split(".")[-1] if is_call else ""
-    if isinstance(condition, prim.And) or name == "bitwise_and":
-        parts = list(condition.args) if name else [condition.a, condition.b]
-        decided = [_decide(part, fails) for part in parts]
-        return False if False in decided else True if all(decided) else None
-    if isinstance(condition, prim.Or) or name == "bitwise_or":
-        parts = list(condition.args) if name else [condition.a, condition.b]
-        decided = [_decide(part, fails) for part in parts]
-        return True if True in decided else False if decided == [False, False] else None
+    name = call_name(condition)
+    for kind, in_bits, strong in ((prim.And, "bitwise_and", False), (prim.Or, "bitwise_or", True)):
+        if isinstance(condition, kind) or name == in_bits:
+            parts = condition.args if name else (condition.a, condition.b)
+            decided = {_decide(part, fails) for part in parts}
+            return strong if strong in decided else not strong if decided == {not strong} else None
     return None
 
 
@@ -182,7 +173,7 @@ def slacks_of(comparison: ir.Expr) -> list[ir.Expr]:
 
 def _absolute(expression: ir.Expr) -> ir.Expr | None:
     """x of |x|; None for any other expression."""
-    if isinstance(expression, ir.Call) and isinstance(expression.op, ir.Op) and expression.op.name.endswith("abs"):
+    if call_name(expression) in ("abs", "fabs"):
         return expression.args[0]
     parts = selection_of(expression)
     if parts is None:
@@ -190,3 +181,198 @@ def _absolute(expression: ir.Expr) -> ir.Expr | None:
     condition, value, _ = parts
     zero = tirx.const(0, dtype_of(value))
     return value if any(same(condition, sign) for sign in (prim.GE(value, zero), prim.LE(zero, value))) else None
+
+
+# Absorbing states: when merging another element leaves a state unchanged.
+#
+# An element is dead where a mask put constants for some of its symbols. Whether the state absorbs it can depend on the
+# state: max absorbs a value that is no greater than itself, a sum absorbs a term whose exponential is zero beside every
+# number. So the answer is a list of conditions on the state, all of which must hold; empty where every state absorbs
+# it.
+#
+#     max x, Σ exp(x − c)·v  at x = L   ->   max ≥ L;  exp(L − c) is zero
+
+
+class Relation(Enum):
+    """The relation of `left` and `right` under which an element is absorbed."""
+
+    AT_LEAST = "left ≥ right"
+    AT_MOST = "left ≤ right"
+    VANISHES = "exp(left) is zero beside any number; there is no right"
+
+
+@dataclass(frozen=True)
+class Absorbing:
+    """A condition on a state, in components, references and parameters."""
+
+    relation: Relation
+    left: sp.Expr
+    right: sp.Expr = sp.S.Zero
+
+
+def absorbing(fold: Fold, dead: Mapping[sp.Symbol, sp.Expr]) -> tuple[Absorbing, ...] | None:
+    """The conditions under which folding dead elements leaves the state unchanged; None where it never does.
+
+    Parameters
+    ----------
+    fold : what is computed.
+    dead : the constants that stand for some of the element symbols; the other symbols may be anything finite.
+    """
+    if any(component.shift.has(COUNT) for component in fold.components):
+        return None  # positions are counted as they come, so none may be left for later
+    found: list[Absorbing] = []
+    for component in fold.components:
+        conditions = _of_component(component, dead, set(fold.cascade.elements) - set(dead))
+        if conditions is None:
+            return None
+        found += [c for c in conditions if c not in found]
+    return tuple(found)
+
+
+def _of_component(
+    component: Component, dead: Mapping[sp.Symbol, sp.Expr], alive: set[sp.Symbol]
+) -> list[Absorbing] | None:
+    lift = component.lift.subs(dead, simultaneous=True)
+    if lift in (component.reducer.identity, component.reducer.neutral):
+        return []
+    if lift.has(sp.nan, sp.zoo, sp.oo, -sp.oo):
+        return None
+    if component.reducer.plain in (MAX, MIN) and not lift.free_symbols & alive:
+        relation = Relation.AT_LEAST if component.reducer.plain is MAX else Relation.AT_MOST
+        return [Absorbing(relation, component.symbol, lift)]
+    if component.reducer is SUM:
+        exponents = [_vanishing_exponent(term, dead, alive) for term in sp.Add.make_args(sp.expand_mul(component.lift))]
+        if all(exponent is not None for exponent in exponents):
+            return [Absorbing(Relation.VANISHES, exponent) for exponent in exponents if exponent is not None]
+    return None
+
+
+def _vanishing_exponent(term: sp.Expr, dead: Mapping[sp.Symbol, sp.Expr], alive: set[sp.Symbol]) -> sp.Expr | None:
+    """The exponent of the one factor of a term that holds the dead symbols, where it is known at dead elements."""
+    zeroed = [factor for factor in sp.Mul.make_args(term) if factor.has(*dead)]
+    if len(zeroed) != 1:
+        return None
+    factor = zeroed[0].args[0] if isinstance(zeroed[0], Round) else zeroed[0]  # zero, rounded, is zero
+    if not isinstance(factor, sp.exp):
+        return None
+    exponent = factor.args[0].subs(dead, simultaneous=True)
+    return None if exponent.free_symbols & alive else exponent
+
+
+# How much of a masked loop is computed: the tiles that hold a live position of some row of a block, of all tiles.
+#
+#     j ≤ i of 512 rows and positions, in blocks of 32 rows:   tiles of 64 → 72 of 128;   tiles of 256 → 24 of 32
+#
+# Slacks that are affine in one row variable and the position are greatest at a corner of a block of rows and a tile.
+
+
+BLOCK_ROWS = (16, 32, 64)
+"""Rows of a block, which visit the same tiles, about: a schedule takes divisors of the rows."""
+
+BLOCK_OVERHEAD = 0.7
+"""Rows whose time a block takes beyond that of its own (measured: attention of 1000 and 2048 positions takes 2 and 3 to
+7 % more in blocks of 32 and 16 rows than of 64)."""
+
+TILE_POSITIONS = 5
+"""What a tile takes beyond its positions, in positions, where it feeds a contraction: references and sums are moved
+(measured: causal attention of 512 and 1000 positions takes 6 % more for each in tiles of 64 and 50 than of 256)."""
+
+
+@dataclass(frozen=True)
+class _Affine:
+    """start + row·(row's step) + position·(position's step)."""
+
+    start: int
+    row: int
+    position: int
+
+    def greatest(self, rows: NDArray[np.int64], positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The greatest value in each block of rows and each tile, of which the first and the last are given."""
+        return self.start + (self.row * rows).max(0)[:, None] + (self.position * positions).max(0)[None, :]
+
+
+@dataclass(frozen=True)
+class LiveTiles:
+    """What is known of a loop's live tiles.
+
+    Attributes
+    ----------
+    length : of the axis.
+    rows : of the variable that slacks depend on.
+    slacks : those that are known.
+    known : whether all are.
+    """
+
+    length: int
+    rows: int
+    slacks: tuple[_Affine, ...]
+    known: bool
+
+    def share(self, tile: int, block: int) -> float:
+        """The share of the tiles of a length that blocks of so many rows visit."""
+        first_rows, first = np.arange(0, self.rows, block), np.arange(0, self.length, tile)
+        rows = np.stack([first_rows, np.minimum(first_rows + block, self.rows) - 1])
+        positions = np.stack([first, np.minimum(first + tile, self.length) - 1])
+        live = np.ones((first_rows.size, first.size), bool)
+        for slack in self.slacks:
+            live &= slack.greatest(rows, positions) >= 0
+        return float(live.mean()) if live.size else 1.0
+
+    def block(self, tile: int, blocks: Sequence[int] = BLOCK_ROWS) -> int:
+        """The rows of a block, of those, that take the least time; of equal ones the most."""
+        return min(sorted(blocks, reverse=True), key=lambda block: self._time(tile, block))
+
+    def time(self, tile: int) -> float:
+        """The time of tiles of a length, in blocks of the best number of rows, over that of all positions."""
+        return self._time(tile, self.block(tile)) * (1.0 + TILE_POSITIONS / tile)
+
+    def _time(self, tile: int, block: int) -> float:
+        return self.share(tile, block) * (1.0 + BLOCK_OVERHEAD / block)
+
+
+def live_tiles_of(dead: DeadPositions | None, frame: Frame) -> LiveTiles | None:
+    """The live tiles of a loop by its masks; None where it has none, or an extent is symbolic."""
+    axis = frame.axis[-1]
+    length = frame.extents[axis]
+    if dead is None or not isinstance(length, int):
+        return None
+    used = [var for slack in dead.slacks for var in variables_of(slack) if not tirx.is_buffer_var(var)]
+    others = [var for var in used if not among(var, frame.axis)]
+    row = others[0] if others else None
+    extent = 1 if row is None or row not in frame.extents else frame.extents[row]
+    if not isinstance(extent, int):
+        return None
+    return live_tiles(dead.slacks, axis, length, row, extent)
+
+
+def live_tiles(
+    slacks: Sequence[ir.Expr], position: tirx.Var, length: int, row: tirx.Var | None, rows: int
+) -> LiveTiles:
+    """The live tiles of slacks in a position and a row; those in any other variable are not known."""
+    found = [_affine(slack, row, position) for slack in slacks]
+    return LiveTiles(length, rows, tuple(one for one in found if one is not None), all(found))
+
+
+def _affine(slack: ir.Expr, row: tirx.Var | None, axis: tirx.Var) -> _Affine | None:
+    """A slack in the row and the position alone; None of one that is not affine in them, or reads data."""
+    own = [axis] if row is None else [axis, row]
+    if loads_of(slack) or not all(among(var, own) for var in variables_of(slack)):
+        return None
+    analyzer = sym.Analyzer()
+
+    def at(row_value: int, position: int) -> int | None:
+        values = dict(zip(own, (position, row_value), strict=False))
+        known = {var: tirx.const(value, dtype_of(var)) for var, value in values.items()}
+        found = analyzer.simplify(substitute(slack, known))
+        return int(found) if isinstance(found, prim.IntImm) else None
+
+    points = [(0, 0), (1, 0), (0, 1), (3, 7), (1000, 10), (17, 911)]
+    values = [at(*point) for point in points]
+    if any(value is None for value in values):
+        return None
+    start, by_row, by_position = (int(value) for value in values[:3] if value is not None)
+    affine = _Affine(start, by_row - start, by_position - start)
+    same = all(
+        value == start + affine.row * r + affine.position * p for value, (r, p) in zip(values, points, strict=True)
+    )
+    return affine if same else None

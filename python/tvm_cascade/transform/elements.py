@@ -13,21 +13,25 @@ A part is kept where recomputing it costs more than a load:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import sympy as sp
 import tvm_ffi
-from tvm import ir
+from tvm import ir, tirx
 from tvm.ir import prim
 
+from tvm_cascade.algebra.cascade import COUNT, LENGTH
 from tvm_cascade.algebra.fold import Component
+from tvm_cascade.algebra.reducer import SUM
 from tvm_cascade.analysis.expression import Atom
-from tvm_cascade.steps.program import Element
+from tvm_cascade.analysis.extract import Group
+from tvm_cascade.analysis.tir import more_than_one, uses, variables_of, within, without_casts
+from tvm_cascade.steps.program import Element, Scale, StepProgram
 from tvm_cascade.symbolic.elementary import COSTLY
 from tvm_cascade.symbolic.functions import Round
 from tvm_cascade.symbolic.masks import Condition
-from tvm_cascade.transform.dims import Dims
 
 
 @dataclass(frozen=True)
@@ -158,29 +162,143 @@ def _strided_factors(atoms: Sequence[Atom]) -> dict[sp.Symbol, sp.Expr]:
 
 def is_load(expression: ir.Expr) -> bool:
     """Whether the expression is a load, be it in another dtype."""
-    while isinstance(expression, prim.Cast):
-        expression = expression.value
-    return isinstance(expression, ir.TensorLoad)
+    return isinstance(without_casts(expression), ir.TensorLoad)
 
 
 def strided(expression: ir.Expr) -> bool:
     """Whether the expression is a load at a constant last index: neither positions nor rows are adjacent in memory."""
-    if isinstance(expression, prim.Cast):
-        return strided(expression.value)
-    return (
-        isinstance(expression, ir.TensorLoad)
-        and bool(expression.indices)
-        and isinstance(expression.indices[-1], prim.IntImm)
-    )
+    load = without_casts(expression)
+    return isinstance(load, ir.TensorLoad) and bool(load.indices) and isinstance(load.indices[-1], prim.IntImm)
 
 
 def selects_or_calls(expression: ir.Expr) -> bool:
     """Whether evaluating the expression twice costs more than storing it once."""
-    costly = False
+    return bool(within(expression, ir.Call, prim.Select))
 
-    def note(_node: object) -> None:
-        nonlocal costly
-        costly = True
 
-    tvm_ffi.structural_walk(expression, [(ir.Call, note), (prim.Select, note)])
-    return costly
+# The rows and free axes that each symbol of a fold depends on.
+
+
+class Dims:
+    """Frame variables by symbol, in one common order: that in which the members' results are indexed."""
+
+    def __init__(self, group: Group) -> None:
+        plain = (index for member in group.members for index in member.dims if isinstance(index, ir.Var))
+        self.order: list[tirx.Var] = list(dict.fromkeys(plain))
+        self._known: dict[sp.Symbol, tuple[tirx.Var, ...]] = {COUNT: (), LENGTH: ()}
+        self._varying: set[sp.Symbol] = set()
+        for atom in group.atoms.atoms.values():
+            read = [v for v in variables_of(atom.expression) if v in group.frame.extents]
+            self.order += [v for v in read if v not in {*self.order, *group.frame.axis}]
+            self._known[atom.symbol] = tuple(v for v in self.order if v in {*read})
+            if uses(atom.expression, group.frame.axis):
+                self._varying.add(atom.symbol)
+        for member in group.members:
+            self._known[member.result] = tuple(v for v in self.order if v in {*member.dims})
+        self._state(group)
+
+    def _state(self, group: Group) -> None:
+        for step in group.fold.steps:
+            if isinstance(step, Component):
+                others = [s for s in step.shift.free_symbols if s != step.symbol and s in self._known]
+                tuple_ = [c.lift for c in group.fold.components if step.parts and c.parts == step.parts]
+                self._known[step.symbol] = self._sorted([step.lift, *others, *tuple_])
+            else:
+                for symbol in (step.symbol, step.moved, step.step):
+                    self._known[symbol] = self._sorted([step.value])
+
+    def _sorted(self, expressions: list[sp.Expr]) -> tuple[tirx.Var, ...]:
+        found = {v for e in expressions for s in e.free_symbols for v in self._known.get(s, ())}
+        return tuple(v for v in self.order if v in found)
+
+    def define_scales(self, program: StepProgram) -> None:
+        """Records the dims of factors of shifts."""
+        for step in program.steps:
+            if isinstance(step, Scale):
+                self.define(step.symbol, self.of(step.expression), varies=False)
+
+    def define(self, symbol: sp.Symbol, dims: tuple[tirx.Var, ...], varies: bool) -> None:
+        """Records the dims of a symbol of the rewrite."""
+        self._known[symbol] = dims
+        if varies:
+            self._varying.add(symbol)
+
+    def of(self, expression: sp.Expr) -> tuple[tirx.Var, ...]:
+        """The rows and free axes that the expression depends on."""
+        return self._sorted([expression])
+
+    def varies(self, expression: sp.Expr) -> bool:
+        """Whether the expression depends on the position on the cascade axis."""
+        return bool(expression.free_symbols & self._varying)
+
+
+# Splits atoms that are products over different axes, so that contractions see their factors.
+#
+# An element that reads no result is one atom, whatever it is a product of. Σ x[i, l]·gain[l]·weight[l, f] is a
+# contraction of x·gain with weight; as one atom it would look like data with all axes, along which nothing is reused.
+
+
+Split = Callable[[Atom], Sequence[ir.Expr]]
+"""The factors that an atom is to be taken apart into; fewer than two leave it whole."""
+
+
+def with_factors_apart(group: Group, split: Split) -> Group:
+    """The group with atoms split into factors: Σ a with a = u·v as Σ u·v."""
+    table = group.atoms.copy()
+    apart: dict[sp.Symbol, sp.Expr] = {}
+    for atom in group.atoms.atoms.values():
+        factors = split(atom)
+        if len(factors) > 1:
+            apart[atom.symbol] = sp.Mul(*map(table.of, factors))
+    if not apart:
+        return group
+    steps = tuple(
+        dataclasses.replace(s, lift=s.lift.xreplace(apart)) if isinstance(s, Component) else s for s in group.fold.steps
+    )
+    kept = {form: atom for form, atom in table.atoms.items() if atom.symbol not in apart}
+    own = dataclasses.replace(table, atoms=kept)
+    return dataclasses.replace(group, atoms=own, fold=dataclasses.replace(group.fold, steps=steps))
+
+
+def contractions_apart(group: Group) -> Group:
+    """The group with every sum of a product over different axes as a contraction, one factor for each set of axes.
+
+    A product of which one factor has all axes is none: nothing in it is read more than once.
+    """
+
+    def split(atom: Atom) -> list[ir.Expr]:
+        readers = [c for c in group.fold.components if c.lift.has(atom.symbol)]
+        summed = all(c.reducer is SUM and not c.parts for c in readers)
+        return _by_axes(atom.expression, group) if readers and summed else []
+
+    return with_factors_apart(group, split)
+
+
+def _by_axes(expression: ir.Expr, group: Group) -> list[ir.Expr]:
+    """The factors of a product, those with the axes of another multiplied with it."""
+    factors = _factors(expression)
+    axes = [_axes(factor, group) for factor in factors]
+    widest = [own for k, own in enumerate(axes) if not any(own < other for other in axes) and own not in axes[:k]]
+    parts: list[ir.Expr | None] = [None] * len(widest)
+    for factor, own in zip(factors, axes, strict=True):
+        home = next(k for k, whole in enumerate(widest) if own <= whole)
+        part = parts[home]
+        parts[home] = factor if part is None else prim.Mul(part, factor)
+    return [part for part in parts if part is not None]
+
+
+def _factors(expression: ir.Expr) -> list[ir.Expr]:
+    if isinstance(expression, prim.Mul):
+        return _factors(expression.a) + _factors(expression.b)
+    return [expression]
+
+
+def _axes(expression: ir.Expr, group: Group) -> frozenset[int]:
+    """Rows and free axes of more than one step that an expression depends on, by their number in the frame."""
+    frame = group.frame
+    variables = {*variables_of(expression)}
+    return frozenset(
+        k
+        for k, (var, extent) in enumerate(frame.extents.items())
+        if more_than_one(extent) and var in variables and var not in {*frame.axis}
+    )

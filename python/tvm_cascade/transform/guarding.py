@@ -16,7 +16,7 @@ from tvm_cascade.analysis.extract import Group, Member
 from tvm_cascade.analysis.meaning import meaning_of
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program
-from tvm_cascade.analysis.tir import loads_of, reads_buffer
+from tvm_cascade.analysis.tir import loads_of
 from tvm_cascade.obligations.certificate import certificate
 from tvm_cascade.obligations.ends import at_infinities
 from tvm_cascade.options import FuseOptions
@@ -127,16 +127,14 @@ def columns_of(member: Member, members: Sequence[Member]) -> list[tirx.Var]:
 def group_guarding(program: Program, group: Group, options: FuseOptions, loops: bool = False) -> Guarding:
     """What a group by itself would have to guard, as a kernel or as loops."""
     outside = [stage for stage in program.stages if not any(stage is member.stage for member in group.members)]
-    asked = [
-        member.result
-        for member in group.members
-        if not member.is_slice
-        and (
-            program.is_param(member.stage.buffer)
-            or any(reads_buffer(stage.value, member.stage.buffer) for stage in outside)
-        )
-    ]
-    return guarding(plan_of(program, group), asked, options.guards, loops=loops)
+    read = [load.source for stage in outside for load in loads_of(stage.value)]
+    return guarding(plan_of(program, group), results_asked_for(program, group, read), options.guards, loops=loops)
+
+
+def results_asked_for(program: Program, group: Group, read: Sequence[tirx.Var]) -> list[sp.Symbol]:
+    """The results of a group that the caller is given, or that are among the buffers which the rest reads."""
+    own = [member for member in group.members if not member.is_slice]
+    return [m.result for m in own if program.is_param(m.stage.buffer) or among(m.stage.buffer, read)]
 
 
 def plan_of(program: Program, group: Group) -> Plan:

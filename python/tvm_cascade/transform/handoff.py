@@ -15,6 +15,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 
 from tvm_cascade.analysis.extract import Group
+from tvm_cascade.analysis.tir import rebuilt, within
 from tvm_cascade.errors import InputError
 from tvm_cascade.steps.attribute import escaped, from_attribute, to_attribute, unescaped
 from tvm_cascade.steps.program import StepProgram
@@ -72,14 +73,8 @@ def _attribute(func: tirx.PrimFunc) -> list[Any]:
     """One entry for each fold; of a function that others were merged into, those that the anchors hold."""
     if func.attrs is not None and FUSED in func.attrs:
         return _listed(func.attrs[FUSED])
-    found: list[Any] = []
-
-    def note(block: s_tir.SBlock) -> None:
-        if FUSED in block.annotations:
-            found.extend(_listed(block.annotations[FUSED]))
-
-    tvm_ffi.structural_walk(func.body, (s_tir.SBlock, note))
-    return found
+    blocks = within(func.body, s_tir.SBlock)
+    return [entry for block in blocks if FUSED in block.annotations for entry in _listed(block.annotations[FUSED])]
 
 
 def _listed(value: Any) -> list[Any]:
@@ -109,16 +104,6 @@ def hand_to_tuner(func: tirx.PrimFunc) -> tirx.PrimFunc:
         anchored = anchored or anchor
         own = {"schedule_rule": SCHEDULE_RULE, FUSED: folds} if anchor else {"schedule_rule": "None"}
         annotations = {**dict(block.annotations), **own}
-        return s_tir.SBlock(
-            block.iter_vars,
-            block.reads,
-            block.writes,
-            block.name_hint,
-            block.body,
-            block.init,
-            block.alloc_buffers,
-            block.match_buffers,
-            annotations,
-        )
+        return rebuilt(block, annotations=annotations)
 
     return func.with_body(tvm_ffi.structural_mutate(func.body, (s_tir.SBlock, annotate)))

@@ -10,25 +10,20 @@ from dataclasses import dataclass
 import sympy as sp
 import tvm
 import tvm_ffi
-from tvm import tirx
+from tvm import ir, tirx
 
 from tvm_cascade.algebra.fold import Component
-from tvm_cascade.analysis.extent import extent_of
 from tvm_cascade.analysis.extract import Group
-from tvm_cascade.analysis.frame import lookup
+from tvm_cascade.analysis.inline import inliner_of, plain_indices
 from tvm_cascade.analysis.order import among
-from tvm_cascade.analysis.program import Program
-from tvm_cascade.analysis.tir import dtype_of, loads_of
+from tvm_cascade.analysis.program import Program, Stage
+from tvm_cascade.analysis.tir import dtype_of, extent_of, loads_of, same_extent, uses
 from tvm_cascade.devices.device import Device
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.symbolic.elementary import COSTLY
-from tvm_cascade.transform.dead_tiles import DeadPositions, dead_positions
-from tvm_cascade.transform.dims import Dims
-from tvm_cascade.transform.elements import ElementPlan, plan_elements
-from tvm_cascade.transform.factors import contractions_apart
-from tvm_cascade.transform.live_share import LiveTiles, live_tiles_of
+from tvm_cascade.transform.dead_tiles import DeadPositions, LiveTiles, dead_positions, live_tiles_of
+from tvm_cascade.transform.elements import Dims, ElementPlan, contractions_apart, plan_elements
 from tvm_cascade.transform.nest_cost import distinct, size_of
-from tvm_cascade.transform.producers import Producer, find_producers
 from tvm_cascade.transform.scope import component_dtype
 from tvm_cascade.transform.tiling import Streams, Tiling, choose_tiling
 
@@ -76,8 +71,8 @@ class Layout:
         """The row variables, on which every component and temporary depends: parallel loops."""
         parts = [c.symbol if c.parts else c.lift for c in self.group.fold.components]
         parts += [temporary.symbol for temporary in self.elements.temporaries]
-        own = [self.dims.of(part) for part in parts]
-        return tuple(v for v in self.dims.order if all(any(v.same_as(o) for o in other) for other in own))
+        own = [{*self.dims.of(part)} for part in parts]
+        return tuple(v for v in self.dims.order if all(v in other for other in own))
 
 
 def plan_loop(program: Program, group: Group, asked_for: set[str]) -> Plan:
@@ -112,13 +107,13 @@ def contracts(component: Component, dims: Dims) -> bool:
 
 def _contracted_bytes(group: Group, dims: Dims) -> int:
     """Bytes that one position of the widest operand of a contraction holds, over the axes that not every state has."""
-    own = [dims.of(component.lift) for component in group.fold.components]
-    shared = [v for v in dims.order if all(any(v.same_as(o) for o in other) for other in own)]
+    own = [{*dims.of(component.lift)} for component in group.fold.components]
+    shared = {v for v in dims.order if all(v in other for other in own)}
     widest = 0
     for component in group.fold.components:
         for symbol in component.lift.free_symbols if contracts(component, dims) else ():
-            free = [v for v in dims.of(symbol) if not any(v.same_as(s) for s in shared)]
-            extents = [lookup(group.frame.extents, v) for v in free] if dims.varies(symbol) else [0]
+            free = [v for v in dims.of(symbol) if v not in shared]
+            extents = [group.frame.extents[v] for v in free] if dims.varies(symbol) else [0]
             sizes = [extent for extent in extents if isinstance(extent, int)]
             size = tvm.DataType(component_dtype(group, component)).itemsize
             widest = max(widest, size * math.prod(sizes) if len(sizes) == len(extents) else 0)
@@ -139,3 +134,79 @@ def _streams(group: Group, elements: ElementPlan) -> Streams:
         temporary.expression.atoms(*COSTLY) for temporary in elements.temporaries
     )
     return Streams(sum(sizes), max(sizes, default=0), sum(map(size_of, sources)) if static else 0, functions)
+
+
+# Producers: inner reductions that are elements of a cascade (the scores Q·Kᵀ), computed tile by tile.
+
+
+@dataclass(frozen=True)
+class Producer:
+    """A reduction whose result is read at the cascade axis, kept for one tile only.
+
+    Attributes
+    ----------
+    stage : the reduction as it was written.
+    element : its element with elementwise stages inlined, over its own variables.
+    variables : its own spatial variables -> the frame's.
+    """
+
+    stage: Stage
+    element: ir.Expr
+    variables: dict[tirx.Var, tirx.Var]
+
+
+def find_producers(program: Program, group: Group, keep: set[str]) -> list[Producer]:
+    """Producers of a group's elements, each before those that read it.
+
+    Those whose buffer the caller or another stage asks for (`keep`, by block name) stay as they are, and so do those
+    read at anything but plain frame variables.
+    """
+    inline = inliner_of(program)
+    found: list[Producer] = []
+    pending = [load for member in group.members for load in loads_of(member.element)]
+    seen: list[Stage] = []
+    while pending:
+        load = pending.pop(0)
+        stage = program.writer(load.source)
+        if stage is None or stage.reducer is None or stage.name in keep or any(stage is s for s in seen):
+            continue
+        if stage.is_part or any(stage is member.stage for member in group.members) or not _varies(load, group):
+            continue
+        variables = _plain_read(stage, load, group)
+        if variables is None or not _always_read_so(stage, load, group):
+            continue
+        seen.append(stage)
+        element = inline.of(stage)
+        found.insert(0, Producer(stage, element, variables))
+    return found
+
+
+def _varies(load: ir.TensorLoad, group: Group) -> bool:
+    return any(uses(index, group.frame.axis) for index in load.indices)
+
+
+def _plain_read(stage: Stage, load: ir.TensorLoad, group: Group) -> dict[tirx.Var, tirx.Var] | None:
+    """The producer's variables in the frame's, where it is read at plain and distinct ones."""
+    if not plain_indices(stage):
+        return None
+    variables: dict[tirx.Var, tirx.Var] = {}
+    for written, index in zip(stage.indices, load.indices, strict=True):
+        if isinstance(written, ir.prim.IntImm):
+            continue
+        if index not in group.frame.extents or index in {*variables.values()}:
+            return None
+        if not same_extent(stage.extents[written], group.frame.extents[index]):
+            return None
+        variables[written] = index
+    return variables if {*group.frame.axis} <= {*variables.values()} else None
+
+
+def _always_read_so(stage: Stage, first: ir.TensorLoad, group: Group) -> bool:
+    loads = [load for member in group.members for load in loads_of(member.element) if load.source.same_as(stage.buffer)]
+    return all(
+        all(
+            a.same_as(b) if isinstance(a, ir.Var) else isinstance(b, ir.prim.IntImm)
+            for a, b in zip(first.indices, load.indices, strict=True)
+        )
+        for load in loads
+    )

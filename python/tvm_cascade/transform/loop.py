@@ -23,19 +23,19 @@ from tvm import ir, tirx
 from tvm_cascade.algebra.cascade import COUNT, LENGTH
 from tvm_cascade.algebra.fold import Component
 from tvm_cascade.algebra.reducer import EXTREMES, Reducer
-from tvm_cascade.analysis.extent import Extent, more_than_one
 from tvm_cascade.analysis.reducers import combiner_of, identity_of
-from tvm_cascade.analysis.tir import loads_of, substitute, uses
+from tvm_cascade.analysis.statements import sequence
+from tvm_cascade.analysis.tir import Extent, dtype_of, loads_of, more_than_one, substitute, uses
 from tvm_cascade.steps.move import departure, destination, displacement
 from tvm_cascade.steps.program import Combine, Element, Move, Reduce, Scale, Step, StepProgram, Tuple
 from tvm_cascade.transform.dead_tiles import LIVE, UNSETTLED, DeadPositions, greatest, unsettled
 from tvm_cascade.transform.elements import ElementPlan
-from tvm_cascade.transform.nest import Iter, NestBuilder, Values, binding, load, sequence, store
+from tvm_cascade.transform.layout import Producer
+from tvm_cascade.transform.nest import Iter, NestBuilder, Values, binding, load, store
 from tvm_cascade.transform.printer import select
-from tvm_cascade.transform.producers import Producer
-from tvm_cascade.transform.scope import Scope, Slot, Slots, component_dtype, counting_dtype, reference_dtype
+from tvm_cascade.transform.scope import Scope, Slot, Slots, component_dtype, counting_dtype, label_of, reference_dtype
 from tvm_cascade.transform.tiling import GATHERED_LANES, INSIDE, LANE, SEGMENT, STRIP, TILE
-from tvm_cascade.transform.tuples import Cell, combined, started
+from tvm_cascade.transform.tuples import Cell, tuple_nest
 from tvm_cascade.transform.values import VANISHING_EXPONENT, TirValues
 
 
@@ -103,51 +103,41 @@ class LoopEmitter:
     def _producer(self, producer: Producer) -> None:
         stage, axis = producer.stage, self.group.frame.axis
         order = [producer.variables[v] for v in stage.indices if isinstance(v, ir.Var)]
-        rows = tuple(v for v in order if not any(v.same_as(a) for a in axis))
+        rows = tuple(v for v in order if v not in {*axis})
+        assert stage.reducer is not None
         dtype = str(stage.buffer.ty.dtype)
         slot = self.slots.allocate(stage.buffer, f"{stage.buffer.name}_tile", rows, dtype, per_tile=True, inside=True)
         segment, tile = self._outer(carries=False)
         inner = [Iter(v, v.name, stage.extents[v], reduce=True) for v in stage.reduce]
         iters = [*segment, *self.slots.iters(rows), tile, Iter(INSIDE, axis[-1].name, self.tiling.tile), *inner]
 
-        def body(at: Values) -> list[tirx.Stmt]:
-            scope, values = Scope(self.slots, at), dict(at)
+        zero = identity_of(stage.reducer, dtype)
+
+        def value(at: Values) -> ir.Expr:
+            scope = Scope(self.slots, at)
             frame = scope.frame_values()
-            values.update(
-                {own: next(v for k, v in frame.items() if k.same_as(var)) for own, var in producer.variables.items()}
-            )
-            element = scope.inputs(
-                substitute(producer.element, {k: v for k, v in values.items() if isinstance(k, ir.Var)})
-            )
-            assert stage.reducer is not None
-            zero = identity_of(stage.reducer, dtype)
-            where = self.slots.indices(slot, at)
-            return [
-                store(
-                    slot.buffer,
-                    combiner_of(stage.reducer)(load(slot.buffer, where), self._guarded(element, zero, at)),
-                    where,
-                )
-            ]
+            values = {**at, **{own: frame[var] for own, var in producer.variables.items()}}
+            return self._guarded(scope.inputs(substitute(producer.element, values)), zero, at)
 
-        self._nest(f"{stage.name}_tile", "producer", iters, body, slot, stage.reducer)
+        self.statements.append(self._reduction(f"{stage.name}_tile", "producer", iters, slot, stage.reducer, value))
 
-    def _nest(
+    def _reduction(
         self,
         name: str,
         role: str,
         iters: list[Iter],
-        body: Callable[[Values], list[tirx.Stmt]],
-        slot: Slot | None = None,
-        reducer: Reducer | None = None,
-    ) -> None:
-        """Emits one nest; a reduction starts its slot at ⊕'s identity."""
+        slot: Slot,
+        reducer: Reducer,
+        value: Callable[[Values], ir.Expr],
+        lanes: bool = False,
+    ) -> tirx.Stmt:
+        """A nest that reduces values into a slot, from ⊕'s identity on; with `lanes`, into those of its lanes."""
 
-        def init(at: Values) -> list[tirx.Stmt]:
-            assert slot is not None and reducer is not None
-            return [store(slot.buffer, identity_of(reducer, str(slot.buffer.ty.dtype)), self.slots.indices(slot, at))]
+        def where(at: Values) -> list[ir.Expr]:
+            return [*self.slots.indices(slot, at), *([at[LANE]] if lanes else [])]
 
-        self.statements.append(self.nests.nest(name, role, iters, body, None if reducer is None else init))
+        identity = identity_of(reducer, dtype_of(slot.buffer))
+        return self.nests.reduction(name, role, iters, (slot.buffer, where), combiner_of(reducer), identity, value)
 
     def _temporary(self, temporary: Element) -> None:
         dims, dtype = self.slots.dims.of(temporary.symbol), self._dtype_of(temporary)
@@ -164,7 +154,7 @@ class LoopEmitter:
             value = Scope(self.slots, at).printer(dtype)(temporary.expression)
             return [store(slot.buffer, self._guarded(value, tirx.const(0, dtype), at), self.slots.indices(slot, at))]
 
-        self._nest(str(temporary.symbol), "element", iters, body)
+        self.statements.append(self.nests.nest(str(temporary.symbol), "element", iters, body))
         self.emitted.add(temporary.symbol)
 
     def _dtype_of(self, temporary: Element) -> str:
@@ -178,31 +168,20 @@ class LoopEmitter:
         """Emits a component's pass over the tile; where that is in lanes, the nest that gathers them waits."""
         component, lift = self.components[step.component], step.lift
         own, dtype = self.slots.dims.of(lift), component_dtype(self.group, component)
-        slot = self.slots.allocate(
-            ("tile", component.symbol), f"{self._label(component)}_tile", own, dtype, per_tile=True
-        )
+        slot = self.slots.allocate(("tile", component.symbol), f"{label_of(component)}_tile", own, dtype, per_tile=True)
         segment, tile = self._outer(carries=False)
         rows = [*segment, *self.slots.iters(own), tile]
+        identity = identity_of(component.reducer, dtype)
+
+        def value(at: Values) -> ir.Expr:
+            return self._guarded(Scope(self.slots, at).printer(dtype)(lift), identity, at)
+
         if self._in_lanes(lift, own):
-            self.gathers.append(self._lanes(component, lift, slot, rows, dtype))
+            self.gathers.append(self._lanes(component, slot, rows, dtype, value))
             return
         iters = [*rows, Iter(INSIDE, self.group.frame.axis[-1].name, self.tiling.tile, reduce=True)]
-        self._nest(
-            f"{self._label(component)}_tile",
-            "partial",
-            iters,
-            lambda at: self._reduce(component, lift, slot, dtype, at, []),
-            slot,
-            component.reducer,
-        )
-
-    def _reduce(
-        self, component: Component, lift: sp.Expr, slot: Slot, dtype: str, at: Values, extra: list[ir.Expr]
-    ) -> list[tirx.Stmt]:
-        value = Scope(self.slots, at).printer(dtype)(lift)
-        guarded = self._guarded(value, identity_of(component.reducer, dtype), at)
-        where = [*self.slots.indices(slot, at), *extra]
-        return [store(slot.buffer, combiner_of(component.reducer)(load(slot.buffer, where), guarded), where)]
+        name = f"{label_of(component)}_tile"
+        self.statements.append(self._reduction(name, "partial", iters, slot, component.reducer, value))
 
     def _in_lanes(self, lift: sp.Expr, own: tuple[tirx.Var, ...]) -> bool:
         """Whether the partial of a tile is kept in lanes: a value per row, of data contiguous along the axis.
@@ -234,64 +213,41 @@ class LoopEmitter:
         atom = next((a for a in self.group.atoms.atoms.values() if a.symbol == symbol), None)
         return [] if atom is None else [access for access in loads_of(atom.expression) if access.indices]
 
-    def _lanes(self, component: Component, lift: sp.Expr, slot: Slot, rows: list[Iter], dtype: str) -> tirx.Stmt:
-        lanes, strips = self.tiling.lanes, self.tiling.tile // self.tiling.lanes
-        wide = self.slots.allocate(
-            ("lanes", component.symbol), f"{self._label(component)}_lanes", slot.dims, dtype, (lanes,), per_tile=True
+    def _lanes(
+        self, component: Component, slot: Slot, rows: list[Iter], dtype: str, value: Callable[[Values], ir.Expr]
+    ) -> tirx.Stmt:
+        """Emits a pass over the tile in lanes, and those that leave few of them; what combines these is given."""
+        name, lanes, left = label_of(component), self.tiling.lanes, math.gcd(self.tiling.lanes, GATHERED_LANES)
+
+        def reduced(suffix: str, count: int, strips: int, value: Callable[[Values], ir.Expr]) -> Slot:
+            key = (suffix, component.symbol)
+            found = self.slots.allocate(key, f"{name}_{suffix}", slot.dims, dtype, (count,), per_tile=True)
+            iters = [*rows, Iter(LANE, "lane", count), Iter(STRIP, "strip", strips, reduce=True)]
+            nest = self._reduction(f"{name}_{suffix}", "lanes", iters, found, component.reducer, value, lanes=True)
+            self.statements.append(nest)
+            return found
+
+        def read(lanes_of: Slot, at: Values, lane: ir.Expr) -> ir.Expr:
+            return load(lanes_of.buffer, [*self.slots.indices(lanes_of, at), lane])
+
+        strips = self.tiling.tile // lanes
+        wide = reduced("lanes", lanes, strips, lambda at: value({**at, INSIDE: at[STRIP] * lanes + at[LANE]}))
+        few = wide
+        if left < lanes:  # vectors are combined first
+            few = reduced("vector", left, lanes // left, lambda at: read(wide, at, at[STRIP] * left + at[LANE]))
+        iters = [*rows, Iter(LANE, "lane", left, reduce=True)]
+        return self._reduction(
+            f"{name}_tile", "partial", iters, slot, component.reducer, lambda at: read(few, at, at[LANE])
         )
-
-        def body(at: Values) -> list[tirx.Stmt]:
-            inside = at[STRIP] * lanes + at[LANE]
-            return self._reduce(component, lift, wide, dtype, {**at, INSIDE: inside}, [at[LANE]])
-
-        def init(at: Values) -> list[tirx.Stmt]:
-            where = [*self.slots.indices(wide, at), at[LANE]]
-            return [store(wide.buffer, identity_of(component.reducer, dtype), where)]
-
-        name = self._label(component)
-        split = [*rows, Iter(LANE, "lane", lanes), Iter(STRIP, "strip", strips, reduce=True)]
-        self.statements.append(self.nests.nest(f"{name}_lanes", "lanes", split, body, init))
-        narrow, left = self._narrowed(component, wide, rows, dtype)
-
-        def gather(at: Values) -> list[tirx.Stmt]:
-            where = self.slots.indices(slot, at)
-            value = load(narrow.buffer, [*self.slots.indices(narrow, at), at[LANE]])
-            return [store(slot.buffer, combiner_of(component.reducer)(load(slot.buffer, where), value), where)]
-
-        self._nest(
-            f"{name}_tile", "partial", [*rows, Iter(LANE, "lane", left, reduce=True)], gather, slot, component.reducer
-        )
-        return self.statements.pop()
-
-    def _narrowed(self, component: Component, wide: Slot, rows: list[Iter], dtype: str) -> tuple[Slot, int]:
-        """Combines vectors of lanes, so that few are left to combine one after the other."""
-        lanes, left = self.tiling.lanes, math.gcd(self.tiling.lanes, GATHERED_LANES)
-        if left == lanes:
-            return wide, lanes
-        name = f"{self._label(component)}_vector"
-        narrow = self.slots.allocate(("vector", component.symbol), name, wide.dims, dtype, (left,), per_tile=True)
-
-        def body(at: Values) -> list[tirx.Stmt]:
-            where = [*self.slots.indices(narrow, at), at[LANE]]
-            value = load(wide.buffer, [*self.slots.indices(wide, at), at[STRIP] * left + at[LANE]])
-            return [store(narrow.buffer, combiner_of(component.reducer)(load(narrow.buffer, where), value), where)]
-
-        def init(at: Values) -> list[tirx.Stmt]:
-            where = [*self.slots.indices(narrow, at), at[LANE]]
-            return [store(narrow.buffer, identity_of(component.reducer, dtype), where)]
-
-        split = [*rows, Iter(LANE, "lane", left), Iter(STRIP, "strip", lanes // left, reduce=True)]
-        self.statements.append(self.nests.nest(name, "lanes", split, body, init))
-        return narrow, left
 
     def _update(self, together: list[Component]) -> None:
         """T = shift(T) ⊕ partial, for components that read each other's old values at once."""
         dims = self.slots.dims.of(together[0].symbol)
         for c in together:
             dtype = component_dtype(self.group, c)
-            self.slots.allocate(c.symbol, self._label(c), self.slots.dims.of(c.symbol), dtype)
+            self.slots.allocate(c.symbol, label_of(c), self.slots.dims.of(c.symbol), dtype)
             if c.symbol in self.program.remembered:
-                self.slots.allocate(("old", c.symbol), f"{self._label(c)}_old", self.slots.dims.of(c.symbol), dtype)
+                self.slots.allocate(("old", c.symbol), f"{label_of(c)}_old", self.slots.dims.of(c.symbol), dtype)
         segment, tile = self._outer(carries=True)
 
         def body(at: Values) -> list[tirx.Stmt]:
@@ -306,7 +262,7 @@ class LoopEmitter:
                     statements.append(store(old.buffer, self.slots.read(c.symbol, at), self.slots.indices(old, at)))
             for k, c in enumerate(together):
                 if mutual:
-                    bound = tirx.Var(f"{self._label(c)}_new", component_dtype(self.group, c))
+                    bound = tirx.Var(f"{label_of(c)}_new", component_dtype(self.group, c))
                     statements.insert(k, tirx.Bind(bound, values[k]))
                     values[k] = bound
                 slot = self.slots.table[c.symbol]
@@ -323,7 +279,7 @@ class LoopEmitter:
 
         iters = [*segment, *self.slots.iters(dims), tile]
         notes = self._note_dead(dims)
-        self.statements.append(self.nests.nest(self._label(together[0]), "update", iters, body, init, notes))
+        self.statements.append(self.nests.nest(label_of(together[0]), "update", iters, body, init, notes))
 
     def _note_dead(self, dims: tuple[tirx.Var, ...]) -> Callable[[Values], dict[str, object]] | None:
         """Annotations that tell dead tiles, once there is all that they speak of in a block over these rows."""
@@ -332,7 +288,7 @@ class LoopEmitter:
             return None
         rows = [v for v in dead.variables() if not uses(v, axis)]
         rows += [v for symbol in dead.symbols() for v in self.slots.dims.of(symbol)]
-        if not all(any(v.same_as(d) for d in dims) for v in rows):
+        if not {*rows} <= {*dims}:
             return None
         self.dead, dtype = None, reference_dtype(self.group)
 
@@ -354,46 +310,46 @@ class LoopEmitter:
         rows = self.slots.dims.of(unit[0].symbol)
         for c in unit:
             dtype = component_dtype(self.group, c)
-            self.slots.allocate(("tile", c.symbol), f"{self._label(c)}_tile", rows, dtype, per_tile=True)
+            self.slots.allocate(("tile", c.symbol), f"{label_of(c)}_tile", rows, dtype, per_tile=True)
         segment, tile = self._outer(carries=False)
         inside = Iter(INSIDE, self.group.frame.axis[-1].name, self.tiling.tile, reduce=True)
 
-        def body(at: Values) -> list[tirx.Stmt]:
-            cells = {c.symbol: self._cell(("tile", c.symbol), at) for c in unit}
-            values = {
+        def values(at: Values) -> dict[sp.Symbol, ir.Expr]:
+            varying = [c for c in unit if lifts[c.symbol].free_symbols - EXTREMES.keys()]
+            return {
                 c.symbol: Scope(self.slots, at).printer(component_dtype(self.group, c))(lifts[c.symbol])
-                for c in unit
-                if lifts[c.symbol].free_symbols - EXTREMES.keys()
+                for c in varying
             }
-            return combined(unit, cells, values, lifts, lambda new, old: self._guarded(new, old, at))
 
-        def init(at: Values) -> list[tirx.Stmt]:
-            return started(unit, {c.symbol: self._cell(("tile", c.symbol), at) for c in unit})
+        def cells(at: Values) -> dict[sp.Symbol, Cell]:
+            return {c.symbol: self._cell(("tile", c.symbol), at) for c in unit}
 
         iters = [*segment, *self.slots.iters(rows), tile, inside]
-        name = f"{self._label(unit[0])}_tile"
-        self.statements.append(self.nests.nest(name, "partial", iters, body, init))
+        name = f"{label_of(unit[0])}_tile"
+        self.statements.append(
+            tuple_nest(self.nests, name, "partial", iters, unit, cells, values, self._guarded, lifts)
+        )
 
     def _tuple_update(self, step: Tuple) -> None:
         """state = state ∘ partial, where the tile holds any position."""
         unit = tuple(self.components[symbol] for symbol in step.components)
         rows = self.slots.dims.of(unit[0].symbol)
         for c in unit:
-            self.slots.allocate(c.symbol, self._label(c), rows, component_dtype(self.group, c))
+            self.slots.allocate(c.symbol, label_of(c), rows, component_dtype(self.group, c))
         segment, tile = self._outer(carries=True)
 
-        def body(at: Values) -> list[tirx.Stmt]:
-            cells = {c.symbol: self._cell(c.symbol, at) for c in unit}
-            values = {c.symbol: self.slots.read(("tile", c.symbol), at) for c in unit}
-            holds = self.tiling.tile_in_range(at)
-            keep = (lambda new, _old: new) if holds is None else (lambda new, old: select(holds, new, old))
-            return combined(unit, cells, values, {}, keep)
+        def cells(at: Values) -> dict[sp.Symbol, Cell]:
+            return {c.symbol: self._cell(c.symbol, at) for c in unit}
 
-        def init(at: Values) -> list[tirx.Stmt]:
-            return started(unit, {c.symbol: self._cell(c.symbol, at) for c in unit})
+        def values(at: Values) -> dict[sp.Symbol, ir.Expr]:
+            return {c.symbol: self.slots.read(("tile", c.symbol), at) for c in unit}
+
+        def keep(new: ir.Expr, old: ir.Expr, at: Values) -> ir.Expr:
+            holds = self.tiling.tile_in_range(at)
+            return new if holds is None else select(holds, new, old)
 
         iters = [*segment, *self.slots.iters(rows), tile]
-        self.statements.append(self.nests.nest(self._label(unit[0]), "update", iters, body, init))
+        self.statements.append(tuple_nest(self.nests, label_of(unit[0]), "update", iters, unit, cells, values, keep))
 
     def _cell(self, key: object, at: Values) -> Cell:
         slot = self.slots.table[key]
@@ -482,11 +438,6 @@ class LoopEmitter:
         self.statements.append(
             self.nests.nest(str(step.symbol), "reference", [*segment, *self.slots.iters(dims), tile], body, init)
         )
-
-    def _label(self, component: Component) -> str:
-        """A component is called after its result; further ones are numbered."""
-        name = str(component.symbol)
-        return name.removesuffix("_0") if name == f"{component.owner}_0" else name
 
 
 def as_number(length: Extent, dtype: str) -> ir.Expr:

@@ -9,16 +9,15 @@ import sympy as sp
 from tvm import ir, tirx
 
 from tvm_cascade.algebra.cascade import COUNT, LENGTH
-from tvm_cascade.analysis.extent import same_extent
 from tvm_cascade.analysis.reducers import combiner_of, identity_of
-from tvm_cascade.analysis.tir import dtype_of
+from tvm_cascade.analysis.tir import dtype_of, same_extent
 from tvm_cascade.steps.move import destination, displacement, may_stay
 from tvm_cascade.steps.program import Move, Scale, Shift, StepProgram, Tuple
 from tvm_cascade.transform.loop import as_number, with_length
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, store
 from tvm_cascade.transform.scope import Scope, Slot, Slots, component_dtype, counting_dtype
 from tvm_cascade.transform.tiling import SEGMENT
-from tvm_cascade.transform.tuples import Cell, combined, started
+from tvm_cascade.transform.tuples import Cell, tuple_nest
 from tvm_cascade.transform.values import TirValues
 
 Table = dict[object, Slot]
@@ -82,13 +81,6 @@ class MergeEmitter:
     ) -> None:
         """A slot as the combination of a value of every segment: a loop, or written out where segments are few."""
 
-        def body(at: Values) -> list[tirx.Stmt]:
-            where = self.slots.indices(slot, at)
-            return [store(slot.buffer, combine(load(slot.buffer, where), value(at)), where)]
-
-        def init(at: Values) -> list[tirx.Stmt]:
-            return [store(slot.buffer, identity, self.slots.indices(slot, at))]
-
         def written_out(at: Values) -> list[tirx.Stmt]:
             segments = range(int(self.slots.tiling.segments))
             values = [value({**at, SEGMENT: tirx.const(k, self.nests.dtype)}) for k in segments]
@@ -97,7 +89,8 @@ class MergeEmitter:
         if self.slots.tiling.unrolls_segments:
             nest = self.nests.nest(name, "merge", self.slots.iters(dims), written_out)
         else:
-            nest = self.nests.nest(name, "merge", self._over_segments(dims), body, init)
+            cell = slot.buffer, functools.partial(self.slots.indices, slot)
+            nest = self.nests.reduction(name, "merge", self._over_segments(dims), cell, combine, identity, value)
         self.statements.append(nest)
 
     def _tuple(self, step: Tuple) -> None:
@@ -111,17 +104,15 @@ class MergeEmitter:
         def cells(at: Values) -> dict[sp.Symbol, Cell]:
             return {symbol: Cell(slot.buffer, self.slots.indices(slot, at)) for symbol, slot in slots.items()}
 
-        def body(at: Values) -> list[tirx.Stmt]:
-            values = {c.symbol: self.slots.read(c.symbol, at) for c in unit}
+        def values(at: Values) -> dict[sp.Symbol, ir.Expr]:
+            return {c.symbol: self.slots.read(c.symbol, at) for c in unit}
+
+        def keep(new: ir.Expr, old: ir.Expr, at: Values) -> ir.Expr:
             empty = self.slots.tiling.segment_is_empty(at)  # a program's own combine of two identities may be NaN
-
-            def keep(new: ir.Expr, old: ir.Expr) -> ir.Expr:
-                return TirValues(dtype_of(new)).choose(empty, old, new)
-
-            return combined(unit, cells(at), values, {}, keep)
+            return TirValues(dtype_of(new)).choose(empty, old, new)
 
         name = f"{unit[0].symbol}_merged"
-        self.statements.append(self.nests.nest(name, "merge", iters, body, lambda at: started(unit, cells(at))))
+        self.statements.append(tuple_nest(self.nests, name, "merge", iters, unit, cells, values, keep))
 
     def _moved(self, at: Values, dtype: str) -> dict[sp.Symbol, ir.Expr]:
         """From each segment's own references to the merged ones."""

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-import tvm_ffi
 from tvm import ir, s_tir, tirx
 
-from tvm_cascade.analysis.extent import Extent, as_index
-from tvm_cascade.analysis.statements import DETECT_ACCESS
-from tvm_cascade.analysis.tir import dtype_of, substitute
+from tvm_cascade.analysis.statements import DETECT_ACCESS, sequence
+from tvm_cascade.analysis.tir import Extent, as_index, dtype_of, substitute, within
 
 ROLE = "tvm_cascade.role"
 """Block annotation: one of `TILE_ROLES` or `CARRYING_ROLES` in a fused loop; else merge, finish, or what follows."""
@@ -119,6 +117,24 @@ class NestBuilder:
                 statement = self.loop(var, it.extent, statement)
         return statement
 
+    def reduction(
+        self,
+        name: str,
+        role: str,
+        iters: Sequence[Iter],
+        cell: tuple[tirx.Var, Callable[[Values], list[ir.Expr]]],
+        combine: Callable[[ir.Expr, ir.Expr], ir.Expr],
+        identity: ir.Expr,
+        value: Callable[[Values], ir.Expr],
+    ) -> tirx.Stmt:
+        """A nest that combines a value of every point into a cell, a buffer and its indices, from the identity on."""
+        buffer, where = cell
+
+        def body(at: Values) -> list[tirx.Stmt]:
+            return [store(buffer, combine(load(buffer, where(at)), value(at)), where(at))]
+
+        return self.nest(name, role, iters, body, lambda at: [store(buffer, identity, where(at))])
+
     def loop(self, var: tirx.Var, extent: Extent, body: tirx.Stmt) -> tirx.Stmt:
         """A serial loop from 0."""
         return tirx.For(var, tirx.const(0, self.dtype), as_index(extent, self.dtype), tirx.ForKind.SERIAL, body)
@@ -146,11 +162,6 @@ def _unused(name: str, taken: set[str]) -> str:
     return next(n for k in range(len(taken) + 1) if (n := name + (f"_{k}" if k else "")) not in taken)
 
 
-def sequence(statements: Sequence[tirx.Stmt]) -> tirx.Stmt:
-    """One statement for several."""
-    return statements[0] if len(statements) == 1 else tirx.SeqStmt(list(statements))
-
-
 def binding(values: Sequence[tuple[tirx.Var, ir.Expr]], then: Sequence[tirx.Stmt]) -> list[tirx.Stmt]:
     """Statements behind variables that are bound to values, of which none stores what these read but the last.
 
@@ -158,9 +169,8 @@ def binding(values: Sequence[tuple[tirx.Var, ir.Expr]], then: Sequence[tirx.Stmt
     """
     written, bound = dict[tirx.Var, ir.Expr](), list[tirx.Stmt]()
     for var, value in values:
-        whole, casts = substitute(value, written), list[ir.prim.Cast]()
-        tvm_ffi.structural_walk(whole, (ir.prim.Cast, casts.append))
-        if any(dtype_of(cast) == "bfloat16" for cast in casts):
+        whole = substitute(value, written)
+        if any(dtype_of(cast) == "bfloat16" for cast in within(whole, ir.prim.Cast)):
             written[var] = whole
         else:
             bound.append(tirx.Bind(var, whole))

@@ -12,16 +12,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import tvm
-import tvm_ffi
 from tvm import ir, tirx
-from tvm.ir import prim
 
 from tvm_cascade.algebra.reducer import SUM
-from tvm_cascade.analysis.expression import function_name, whole_exponent
-from tvm_cascade.analysis.frame import lookup
+from tvm_cascade.analysis.expression import ARITHMETIC, function_name, whole_exponent
 from tvm_cascade.analysis.product_axes import product_axes
 from tvm_cascade.analysis.program import Stage
-from tvm_cascade.analysis.tir import dtype_of, loads_of, uses, variables_of
+from tvm_cascade.analysis.tir import dtype_of, loads_of, uses, variables_of, within
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.transform.tiling import row_width
 
@@ -153,11 +150,11 @@ def find_product(stage: Stage, value: ir.Expr, lanes: tirx.Var) -> Product | Non
     if stage.reducer is not SUM:
         return None
     loads = [load for load in loads_of(value) if uses(load, stage.reduce)]
-    outputs = [v for v in stage.spatial if int(lookup(stage.extents, v)) > 1]
+    outputs = [v for v in stage.spatial if int(stage.extents[v]) > 1]
     axes = product_axes([set(variables_of(load)) for load in loads], lanes, outputs)
     if axes is None:
         return None
-    rows = max(axes.rows, key=lambda v: int(lookup(stage.extents, v)))
+    rows = max(axes.rows, key=lambda v: int(stage.extents[v]))
     return Product(lanes, rows, tuple(loads[k] for k in axes.along))
 
 
@@ -168,13 +165,13 @@ def stage_ns(parts: Sequence[Stage], values: Sequence[ir.Expr], cpu: Cpu, vector
     lanes = last if isinstance(last, ir.Var) else None
     product = None if lanes is None else find_product(stage, values[0], lanes)
     loads = distinct([load for value in values for load in loads_of(value)])
-    wide = VECTOR if lanes is None else lookup(extents, lanes)
+    wide = VECTOR if lanes is None else extents[lanes]
     padded = -(-wide // VECTOR) * VECTOR / wide if wide > VECTOR else 1.0
     if product is not None:
-        deep = DEEP if lookup(extents, stage.reduce[-1]) * POSITION_BYTES > cpu.l2_bytes else 1.0
+        deep = DEEP if extents[stage.reduce[-1]] * POSITION_BYTES > cpu.l2_bytes else 1.0
         packed = product.packed(extents, once=True)
         traffic = traffic_ns([*(size_of(load.source) for load in loads), *[packed * PACKED_BYTES] * 2], cpu)
-        return overlapped_ns(deep * padded * product_ns(points, lookup(extents, product.rows), packed), traffic)
+        return overlapped_ns(deep * padded * product_ns(points, extents[product.rows], packed), traffic)
     written = [] if stage.reducer is not None else [size_of(stage.buffer)]
     traffic = traffic_ns([size_of(load.source) for load in loads] + written, cpu)
     if len(parts) > 1:
@@ -187,13 +184,13 @@ def stage_ns(parts: Sequence[Stage], values: Sequence[ir.Expr], cpu: Cpu, vector
     if stage.reducer is None or (lanes is not None and _vertical(loads, stage, lanes)):
         apart = gathered(loads, lanes)
         scattered = points * PAGE_NS if stage.reducer is not None and _crosses_pages(loads, stage) else 0.0
-        narrow = stage.reducer is not None and lanes is not None and lookup(extents, lanes) < NARROW
+        narrow = stage.reducer is not None and lanes is not None and extents[lanes] < NARROW
         in_vectors = vector_ns(points, work) * (ODD_LANES if padded > 1 else 1.0) + points * len(apart) * GATHER_NS
         return overlapped_ns(points * SERIAL_NS if narrow else in_vectors, traffic + scattered)
     axis = stage.reduce[-1]
-    apart, rows = gathered(loads, axis), points // lookup(extents, axis)
-    lanes = 1 if apart else row_width(lookup(extents, axis), VECTOR, LANES)
-    ends = rows * (LANES_NS + (REST_NS * lanes / LANES if lookup(extents, axis) % lanes else 0.0)) if lanes > 1 else 0.0
+    apart, rows = gathered(loads, axis), points // extents[axis]
+    lanes = 1 if apart else row_width(extents[axis], VECTOR, LANES)
+    ends = rows * (LANES_NS + (REST_NS * lanes / LANES if extents[axis] % lanes else 0.0)) if lanes > 1 else 0.0
     arithmetic = max(vector_ns(points, work), points * CHAIN_NS / lanes)
     return overlapped_ns(arithmetic + points * len(apart) * GATHER_NS, traffic) + ends
 
@@ -213,7 +210,7 @@ def _crosses_pages(loads: Sequence[ir.TensorLoad], stage: Stage) -> bool:
     axis = stage.reduce[-1]
     apart = gathered(loads, axis)
     steps = [size_of(load.source) // int(load.source.ty.shape[0]) for load in apart if uses(load.indices[0], [axis])]
-    return int(lookup(stage.extents, axis)) > PAGES_AT_HAND and any(step >= PAGE_BYTES for step in steps)
+    return int(stage.extents[axis]) > PAGES_AT_HAND and any(step >= PAGE_BYTES for step in steps)
 
 
 def is_contiguous(load: ir.TensorLoad, var: tirx.Var) -> bool:
@@ -228,24 +225,15 @@ def size_of(buffer: tirx.Var) -> int:
 
 def distinct(loads: Iterable[ir.TensorLoad]) -> list[ir.TensorLoad]:
     """One load of each buffer."""
-    found: list[ir.TensorLoad] = []
-    for load in loads:
-        if not any(load.source.same_as(other.source) for other in found):
-            found.append(load)
-    return found
+    return list({load.source: load for load in reversed(list(loads))}.values())[::-1]
 
 
 def operations_of(value: ir.Expr, vector_math: bool) -> int:
     """Arithmetic of one point, functions weighted."""
-    total = 0
 
-    def count(node: ir.Expr) -> None:
-        nonlocal total
+    def operations(node: ir.Expr) -> int:
         if exponent := whole_exponent(node):
-            total += abs(exponent).bit_length()
-        else:
-            total += FUNCTION_OPERATIONS[vector_math] if function_name(node) else 1
+            return abs(exponent).bit_length()
+        return FUNCTION_OPERATIONS[vector_math] if function_name(node) else 1
 
-    kinds = (prim.Add, prim.Sub, prim.Mul, prim.Div, prim.Max, prim.Min, ir.Call)
-    tvm_ffi.structural_walk(value, [(kind, count) for kind in kinds])
-    return total
+    return sum(map(operations, within(value, *ARITHMETIC, ir.Call)))

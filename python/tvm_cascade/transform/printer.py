@@ -15,9 +15,9 @@ from tvm.ir import prim
 
 from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.algebra.facts.weight import Offsets, by_offset
-from tvm_cascade.analysis.expression import MOST_FACTORS
+from tvm_cascade.analysis.expression import MOST_FACTORS, call_name
 from tvm_cascade.analysis.reducers import extreme
-from tvm_cascade.analysis.tir import dtype_of
+from tvm_cascade.analysis.tir import dtype_of, loads_of
 from tvm_cascade.errors import RewriteError
 from tvm_cascade.symbolic.elementary import NAMED
 from tvm_cascade.symbolic.functions import (
@@ -421,16 +421,8 @@ def eager_selects(expression: ir.Expr, in_bounds: Callable[[ir.TensorLoad], bool
     """if_then_else -> Select, which vectorises, wherever both branches are in bounds."""
 
     def rewrite(call: ir.Call) -> ir.Expr:
-        if not (isinstance(call.op, ir.Op) and call.op.name.endswith("if_then_else")):
-            return call
-        safe = True
-
-        def check(load: ir.TensorLoad) -> None:
-            nonlocal safe
-            safe = safe and in_bounds(load)
-
-        for branch in call.args[1:]:
-            tvm_ffi.structural_walk(branch, (ir.TensorLoad, check))
+        lazy = call_name(call) == "if_then_else"
+        safe = lazy and all(in_bounds(load) for branch in call.args[1:] for load in loads_of(branch))
         return tirx.Select(*call.args) if safe else call
 
     return tvm_ffi.structural_map(expression, (ir.Call, rewrite))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 from tvm import s_tir, tirx
@@ -30,7 +30,7 @@ from tvm_cascade.transform.assemble import (
 )
 from tvm_cascade.transform.finish import FinishEmitter
 from tvm_cascade.transform.guard import GuardEmitter
-from tvm_cascade.transform.guarding import guarding
+from tvm_cascade.transform.guarding import guarding, results_asked_for
 from tvm_cascade.transform.handoff import FUSED, carried_form
 from tvm_cascade.transform.layout import Plan, lay_out, plan_loop
 from tvm_cascade.transform.loop import LoopEmitter
@@ -62,7 +62,7 @@ def rewrite(program: Program, groups: list[Group], options: FuseOptions, device:
     taken = {stage.name for stage in kept} | {name for one in program.opaque for name in block_names(one.nest)}
     nests = NestBuilder(index_dtype(program), taken)
     read = [b for piece in pieces for b, _ in piece.reads] + [b for plan in plans for b in plan.reads]
-    fused = [_group_piece(program, plan, options, device, nests, lambda b: among(b, read)) for plan in plans]
+    fused = [_group_piece(program, plan, options, device, nests, read) for plan in plans]
     func = build_function(program, in_dependency_order([*pieces, *(piece for piece, _ in fused)]))
     if not s_tir.analysis.verify_well_formed(func, assert_mode=False):
         raise RewriteError("a well-formed function", f"one that is not:\n{func.script()}", ", ".join(groups[0].names))
@@ -75,14 +75,10 @@ def _group_piece(
     options: FuseOptions,
     device: Device,
     nests: NestBuilder,
-    read: Callable[[tirx.Var], bool],
+    read: Sequence[tirx.Var],
 ) -> tuple[Piece, dict[str, Any]]:
     """A group's loop with what follows it, and its fold as the function carries it."""
-    asked = [
-        m.result
-        for m in plan.group.members
-        if not m.is_slice and (program.is_param(m.stage.buffer) or read(m.stage.buffer))
-    ]
+    asked = results_asked_for(program, plan.group, read)
     guarded = guarding(plan, asked, options.guards, classes=True, loops=True)
     layout = lay_out(plan, guarded.asked, options, device)
     group, elements, dims = layout.group, layout.elements, layout.dims

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import sympy as sp
@@ -12,12 +12,10 @@ import tvm_ffi
 from tvm import ir, tirx
 
 from tvm_cascade.algebra.facts.weight import Offsets, offsets_of
-from tvm_cascade.algebra.fold import Component
-from tvm_cascade.analysis.extent import Extent, as_index
+from tvm_cascade.algebra.fold import Component, Reference
 from tvm_cascade.analysis.extract import Group
-from tvm_cascade.analysis.frame import lookup
-from tvm_cascade.analysis.tir import dtype_of, substitute
-from tvm_cascade.transform.dims import Dims
+from tvm_cascade.analysis.tir import Extent, as_index, dtype_of, substitute, zero_of
+from tvm_cascade.transform.elements import Dims
 from tvm_cascade.transform.nest import Iter, Values, load
 from tvm_cascade.transform.printer import Printer, eager_selects
 from tvm_cascade.transform.tiling import INSIDE, SEGMENT, TILE, Tiling
@@ -51,6 +49,7 @@ class Slot:
     per_tile : it lives for one tile only, and is indexed by the tile first.
     inside : it has a value per position of the tile.
     per_segment : it has a value per segment.
+    apart : by segment, its buffer and the indices before those of rows, where segments are in buffers of their own.
     """
 
     buffer: tirx.Var
@@ -58,6 +57,7 @@ class Slot:
     per_tile: bool = False
     inside: bool = False
     per_segment: bool = True
+    apart: tuple[tuple[tirx.Var, tuple[ir.Expr, ...]], ...] = ()
 
 
 @dataclass
@@ -83,7 +83,7 @@ class Slots:
 
     def extent(self, var: tirx.Var) -> Extent:
         """Extent of a frame variable."""
-        return lookup(self.group.frame.extents, var)
+        return self.group.frame.extents[var]
 
     def allocate(
         self, key: object, name: str, dims: tuple[tirx.Var, ...], dtype: str, extra: tuple[int, ...] = (), **kind: bool
@@ -93,7 +93,6 @@ class Slots:
             self.table[key] = self.homes[key]
             return self.table[key]
         per_segment = kind.get("per_segment", True) and self.tiling.segmented
-        slot_kind = {**kind, "per_segment": per_segment}
         shape: list[Extent] = [self.tiling.segments] if per_segment else []
         shape += [self.tiling.tiles] if kind.get("per_tile") else []
         shape += [self.extent(v) for v in dims]
@@ -101,7 +100,7 @@ class Slots:
         shape += list(extra)
         buffer = tirx.decl_buffer([as_index(e, self.index_dtype) for e in shape or [1]], dtype, name=name, layout=None)
         self.buffers.append(buffer)
-        self.table[key] = Slot(buffer, dims, **slot_kind)
+        self.table[key] = Slot(buffer, dims, kind.get("per_tile", False), kind.get("inside", False), per_segment)
         return self.table[key]
 
     def indices(self, slot: Slot, at: Values) -> list[ir.Expr]:
@@ -113,21 +112,38 @@ class Slots:
         return indices or [tirx.const(0, "int32")] * len(slot.buffer.ty.shape)
 
     def read(self, key: object, at: Values) -> ir.Expr:
-        """The value of a key's slot."""
+        """The value of a key's slot; of one whose segments are apart, that of the segment."""
         slot = self.table[key]
-        return load(slot.buffer, self.indices(slot, at))
+        if not slot.apart:
+            return load(slot.buffer, self.indices(slot, at))
+        rows = self.indices(replace(slot, per_segment=False), at)
+        places = [(buffer, [*first, *(rows if slot.dims or not first else ())]) for buffer, first in slot.apart]
+        return chosen(at[SEGMENT], [load(*place) for place in places])
 
     def iters(self, dims: tuple[tirx.Var, ...]) -> list[Iter]:
         """Data-parallel iterators over rows and free axes."""
         return [Iter(v, v.name, self.extent(v)) for v in dims]
 
 
+def chosen(number: ir.Expr, values: Sequence[ir.Expr]) -> ir.Expr:
+    """The value of a number."""
+    if isinstance(number, ir.prim.IntImm):
+        return values[int(number)]
+    found = values[-1]
+    for k, value in reversed(list(enumerate(values[:-1]))):
+        found = tirx.Select(tirx.EQ(number, as_index(k, str(number.ty.dtype))), value, found)
+    return found
+
+
+def label_of(step: Component | Reference) -> str:
+    """A component is called after its result; further ones are numbered."""
+    name = str(step.symbol)
+    return name.removesuffix("_0") if isinstance(step, Component) and name == f"{step.owner}_0" else name
+
+
 def value_at(at: Values, var: tirx.Var) -> ir.Expr:
     """A frame variable's value at a point; 0 where the block does not run over it (its extent is 1)."""
-    return next(
-        (value for key, value in at.items() if isinstance(key, ir.Var) and key.same_as(var)),
-        tirx.const(0, dtype_of(var)),
-    )
+    return at.get(var, zero_of(var))
 
 
 class Scope(Mapping[sp.Symbol, ir.Expr]):
@@ -158,10 +174,7 @@ class Scope(Mapping[sp.Symbol, ir.Expr]):
         placed = substitute(expression, self.frame_values())
 
         def from_tile(access: ir.TensorLoad) -> ir.Expr:
-            slot = next(
-                (s for key, s in self.slots.table.items() if isinstance(key, ir.Var) and key.same_as(access.source)),
-                None,
-            )
+            slot = self.slots.table.get(access.source)
             return access if slot is None else load(slot.buffer, self.slots.indices(slot, self.at))
 
         placed = tvm_ffi.structural_map(placed, (ir.TensorLoad, from_tile))
@@ -190,7 +203,7 @@ class Scope(Mapping[sp.Symbol, ir.Expr]):
 
     def _is_known(self, key: object) -> bool:
         """Whether the extent of an iterator is known here: that of a producer's own reduction is not."""
-        return not isinstance(key, ir.Var) or any(key.same_as(v) for v in self.slots.group.frame.extents)
+        return not isinstance(key, ir.Var) or key in self.slots.group.frame.extents
 
     def domain(self, key: object) -> Extent:
         """Extent of a block iterator."""

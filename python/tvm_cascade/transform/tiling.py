@@ -14,12 +14,11 @@ from dataclasses import dataclass
 
 from tvm import ir, tirx
 
-from tvm_cascade.analysis.extent import Extent, ceil_div, more_than_one, product, same_extent
 from tvm_cascade.analysis.frame import Frame
-from tvm_cascade.analysis.tir import dtype_of
+from tvm_cascade.analysis.tir import Extent, ceil_div, dtype_of, more_than_one, product, same_extent
 from tvm_cascade.devices.device import Cpu, Device
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.transform.live_share import LiveTiles
+from tvm_cascade.transform.dead_tiles import LiveTiles
 from tvm_cascade.transform.nest import MARKERS, Values
 
 SEGMENT, TILE, INSIDE, LANE, STRIP = MARKERS

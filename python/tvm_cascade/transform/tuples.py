@@ -12,7 +12,7 @@ from tvm import ir, tirx
 from tvm_cascade.algebra.reducer import Reducer, first, second
 from tvm_cascade.analysis.reducers import identity_of
 from tvm_cascade.analysis.tir import dtype_of
-from tvm_cascade.transform.nest import load, store
+from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, store
 from tvm_cascade.transform.printer import Printer
 
 
@@ -86,6 +86,25 @@ def combined(
         new[k] = bound
     cells_in_order = [(k, cells[parts[k].symbol]) for k in (*order, *mutual)]
     return statements + [store(cell.buffer, new[k], cell.indices) for k, cell in cells_in_order]
+
+
+def tuple_nest(
+    nests: NestBuilder,
+    name: str,
+    role: str,
+    iters: Sequence[Iter],
+    unit: Sequence[Part],
+    cells: Callable[[Values], Mapping[sp.Symbol, Cell]],
+    values: Callable[[Values], Mapping[sp.Symbol, ir.Expr]],
+    keep: Callable[[ir.Expr, ir.Expr, Values], ir.Expr] = lambda new, _old, _at: new,
+    constants: Mapping[sp.Symbol, sp.Expr] = {},
+) -> tirx.Stmt:
+    """A nest that combines values of every point into the cells of a tuple, which start at the identity."""
+
+    def body(at: Values) -> list[tirx.Stmt]:
+        return combined(unit, cells(at), values(at), constants, lambda new, old: keep(new, old, at))
+
+    return nests.nest(name, role, iters, body, lambda at: started(unit, cells(at)))
 
 
 def _storing_order(reads: Mapping[int, frozenset[int]]) -> tuple[list[int], list[int]]:

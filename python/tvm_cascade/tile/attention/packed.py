@@ -17,11 +17,9 @@ from tvm import ir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.expression import Atom
-from tvm_cascade.analysis.extent import Extent, more_than_one
 from tvm_cascade.analysis.extract import Group
-from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.order import among
-from tvm_cascade.analysis.tir import dtype_of, same, simplify_index, substitute, uses
+from tvm_cascade.analysis.tir import Extent, dtype_of, more_than_one, same, simplify_index, substitute, uses
 from tvm_cascade.tile.output import Output
 from tvm_cascade.tile.product.fold import Sum
 
@@ -53,7 +51,7 @@ def digits_of(rows: Sequence[tirx.Var], extents: Mapping[tirx.Var, Extent], othe
     """
     found = []
     for var in rows:
-        extent = lookup(dict(extents), var)
+        extent = dict(extents)[var]
         if not isinstance(extent, int) or not more_than_one(extent):
             continue
         group = extent if not any(uses(index, [var]) for index in others) else _divisor(var, others)
@@ -163,7 +161,7 @@ def pack(digits: Sequence[Digit], rows: Sequence[tirx.Var], extents: Mapping[tir
         own_digits.append((alone, digit.extent))
         if digit.quotient is not None:
             own, alone = (digit.quotient * digit.extent + part for part in (own, alone))
-            kept[digit.quotient] = int(lookup(dict(extents), digit.variable)) // digit.extent
+            kept[digit.quotient] = int(dict(extents)[digit.variable]) // digit.extent
         values[digit.variable], of_digits[digit.variable] = own, alone
         count *= digit.extent
     kept[row] = count
@@ -171,7 +169,7 @@ def pack(digits: Sequence[Digit], rows: Sequence[tirx.Var], extents: Mapping[tir
     batch = []
     for var in rows:
         taken = any(var.same_as(other) for other in quotients)
-        left = lookup(quotients, var) if taken else var
+        left = quotients[var] if taken else var
         batch += [] if left is None else [left]
     others = {v: e for v, e in extents.items() if not any(v.same_as(taken) for taken in quotients)}
     bounds = {**others, **kept}

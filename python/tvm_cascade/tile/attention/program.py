@@ -40,8 +40,7 @@ from tvm_cascade.tile.element import REGISTER, read_element, varies
 from tvm_cascade.tile.element import Element as ScoreElement
 from tvm_cascade.tile.fragment import DTYPE
 from tvm_cascade.tile.operand import MATRIX_DTYPES, Unfit, dtypes_text
-from tvm_cascade.transform.absorption import Relation
-from tvm_cascade.transform.dead_tiles import dead_positions
+from tvm_cascade.transform.dead_tiles import Relation, dead_positions
 from tvm_cascade.transform.elements import plan_elements
 
 LARGEST_SCALED = 2.0e38

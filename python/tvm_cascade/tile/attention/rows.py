@@ -13,7 +13,6 @@ from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.algebra.cascade import COUNT, LENGTH
-from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.reducers import combiner_of, identity_of
 from tvm_cascade.analysis.tir import dtype_of, loads_of, substitute
 from tvm_cascade.steps.move import departure, destination, displacement
@@ -218,7 +217,7 @@ class RowFold:
 
     def address_at(self, load: ir.TensorLoad, row: int, at: dict[tirx.Var, ir.Expr]) -> ir.Expr:
         """As `address`, with values for any variables."""
-        own = lookup(self.place.buffers, load.source)
+        own = self.place.buffers[load.source]
         values = {self.program.stream.row: self._row_in_bounds(row), **at}
         return own.ptr_to([self._input(index, values) for index in load.indices])
 

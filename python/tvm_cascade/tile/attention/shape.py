@@ -18,13 +18,11 @@ from tvm import ir, tirx
 
 from tvm_cascade.algebra.fold import Component, Fold
 from tvm_cascade.algebra.reducer import SUM
-from tvm_cascade.analysis.extent import Extent, more_than_one
-from tvm_cascade.analysis.extent import product as product_of
 from tvm_cascade.analysis.extract import Group
-from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program
-from tvm_cascade.analysis.tir import dtype_of, loads_of, uses, variables_of
+from tvm_cascade.analysis.tir import Extent, dtype_of, loads_of, more_than_one, uses, variables_of
+from tvm_cascade.analysis.tir import product as product_of
 from tvm_cascade.tile.attention.packed import Digit, PackedRows, digits_of, pack
 from tvm_cascade.tile.operand import (
     Operand,
@@ -42,8 +40,7 @@ from tvm_cascade.tile.output import Output
 from tvm_cascade.tile.product.fold import ProductFold, Sum, read_fold
 from tvm_cascade.tile.product.lines import Line, line_of, runs, runs_along
 from tvm_cascade.tile.product.matrix import stored
-from tvm_cascade.transform.dims import Dims
-from tvm_cascade.transform.factors import with_factors_apart
+from tvm_cascade.transform.elements import Dims, with_factors_apart
 
 FULL_ROWS = 64
 """Rows of one variable from which on it is not packed with others: those of an instruction of the tensor cores."""
@@ -108,7 +105,7 @@ class Stream:
 
     def extent(self, var: tirx.Var) -> Extent:
         """Extent of a variable of the frame."""
-        return lookup(self.group.frame.extents, var)
+        return self.group.frame.extents[var]
 
     @property
     def depth(self) -> int:
@@ -263,7 +260,7 @@ def _product(component: Component, group: Group, dims: Dims, rows: list[tirx.Var
     load = None if atom is None else plain_value(atom.expression)
     if atom is None or load is None:
         raise Unfit(f"{name}: {factors[0]} is no plain tensor")
-    width = lookup(group.frame.extents, free[0])
+    width = group.frame.extents[free[0]]
     if not isinstance(width, int):
         raise Unfit(f"{load}: {free[0].name} has a symbolic extent")
     is_transposed = runs_along(load.indices[-1], position)
@@ -287,10 +284,10 @@ def _row_variable(score: Sum, rows: list[tirx.Var], group: Group) -> tirx.Var | 
     """
     extents, shared = group.frame.extents, _shared_indices(group, score.right, rows)
     own = [v for v in rows if runs(score.left, v)]
-    alone = [v for v in own if not any(uses(index, [v]) for index in shared) and more_than_one(lookup(extents, v))]
+    alone = [v for v in own if not any(uses(index, [v]) for index in shared) and more_than_one(extents[v])]
 
     def length(var: tirx.Var) -> float:
-        extent = lookup(extents, var)
+        extent = extents[var]
         return extent if isinstance(extent, int) else float("inf")
 
     longest = max(alone, key=length, default=None)

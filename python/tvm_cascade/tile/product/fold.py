@@ -28,11 +28,10 @@ from tvm import ir, tirx
 from tvm_cascade.algebra.fold import Component
 from tvm_cascade.algebra.reducer import SUM
 from tvm_cascade.analysis.expression import AtomTable, widens
-from tvm_cascade.analysis.extent import Extent
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program
-from tvm_cascade.analysis.tir import dtype_of, loads_of, same, substitute, variables_of
+from tvm_cascade.analysis.tir import Extent, dtype_of, loads_of, same, substitute, variables_of
 from tvm_cascade.symbolic.functions import Round
 from tvm_cascade.symbolic.rounding import FORMATS
 from tvm_cascade.tile.fragment import DTYPE, TilePrinter
@@ -40,8 +39,8 @@ from tvm_cascade.tile.operand import Unfit, plain_value, read_once
 from tvm_cascade.tile.output import Output, read_outputs
 from tvm_cascade.tile.product.lines import line_of, runs
 from tvm_cascade.tile.product.scales import same_in_blocks
+from tvm_cascade.transform.layout import Producer, find_producers
 from tvm_cascade.transform.printer import cast
-from tvm_cascade.transform.producers import Producer, find_producers
 
 
 class Leaves(AtomTable):

@@ -10,9 +10,7 @@ from dataclasses import dataclass
 
 from tvm import ir, tirx
 
-from tvm_cascade.analysis.extent import Extent, as_index, extent_of, product, same_extent
-from tvm_cascade.analysis.frame import lookup
-from tvm_cascade.analysis.tir import dtype_of, uses
+from tvm_cascade.analysis.tir import Extent, as_index, dtype_of, extent_of, product, same_extent, uses
 from tvm_cascade.tile.reshape import taken_apart
 
 
@@ -101,7 +99,7 @@ class View:
 
 def line_of(variables: Sequence[tirx.Var], extents: Mapping[tirx.Var, Extent]) -> Line:
     """The line of some variables."""
-    own = tuple(lookup(extents, var) for var in variables)
+    own = tuple(extents[var] for var in variables)
     whole = variables[0] if len(variables) == 1 else tirx.Var("_".join(v.name for v in variables), "int32")
     return Line(whole, tuple(variables), own)
 

@@ -16,10 +16,18 @@ from functools import cached_property
 import sympy as sp
 from tvm import ir, tirx
 
-from tvm_cascade.analysis.extent import Extent, as_index, extent_of, more_than_one, product, same_extent
-from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.order import among
-from tvm_cascade.analysis.tir import dtype_of, loads_of, variables_of
+from tvm_cascade.analysis.tir import (
+    Extent,
+    as_index,
+    dtype_of,
+    extent_of,
+    loads_of,
+    more_than_one,
+    product,
+    same_extent,
+    variables_of,
+)
 from tvm_cascade.tile.memory import INDEX
 from tvm_cascade.tile.operand import COPY_ALIGNMENT, DIMENSIONS, MATRIX_DTYPES, Operand, Unfit
 from tvm_cascade.tile.output import Output, columns_beyond, member_at
@@ -194,7 +202,7 @@ class MatrixProduct:
 
     def extent(self, *variables: tirx.Var) -> Extent:
         """Points of some variables."""
-        return product(lookup(self.fold.extents, var) for var in variables)
+        return product(self.fold.extents[var] for var in variables)
 
 
 def matrix_product(
@@ -249,7 +257,7 @@ def _is_long(line: Line) -> bool:
 def _own(one: ir.TensorLoad, other: ir.TensorLoad, spatial: Sequence[tirx.Var], fold: ProductFold) -> list[tirx.Var]:
     """The variables that one operand has and the other has not; those of one value only where there are no others."""
     alone = [v for v in spatial if runs(one, v) and not runs(other, v)]
-    long = [v for v in alone if more_than_one(lookup(fold.extents, v))]
+    long = [v for v in alone if more_than_one(fold.extents[v])]
     if not alone:
         raise Unfit(f"no axis of {one.source.name} is missing in {other.source.name}: there is no matrix product")
     return long or alone[-1:]
@@ -261,7 +269,7 @@ def _options(view: View, variables: Sequence[tirx.Var], fold: ProductFold) -> li
     line = line_of(ordered, fold.extents)
 
     def length(var: tirx.Var) -> float:
-        extent = lookup(fold.extents, var)
+        extent = fold.extents[var]
         return extent if isinstance(extent, int) else float("inf")
 
     contiguous = [v for v in ordered if view.dimension(v) == len(view.indices) - 1]
@@ -271,7 +279,7 @@ def _options(view: View, variables: Sequence[tirx.Var], fold: ProductFold) -> li
 
 def _inner(views: Sequence[View], names: Sequence[str], axis: tuple[tirx.Var, ...], fold: ProductFold) -> Line:
     """What is summed over as one line where both tensors allow it, else the innermost variable that both have plain."""
-    axis = tuple(v for v in axis if more_than_one(lookup(fold.extents, v))) or axis[-1:]
+    axis = tuple(v for v in axis if more_than_one(fold.extents[v])) or axis[-1:]
     ordered = in_order(views[0], axis)
     whole = line_of(ordered, fold.extents)
     if len(ordered) == len(axis) and all(view.along(whole) is not None for view in views):

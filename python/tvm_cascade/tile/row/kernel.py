@@ -21,9 +21,7 @@ from tvm import ir, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.analysis.extent import product
-from tvm_cascade.analysis.frame import lookup
-from tvm_cascade.analysis.tir import dtype_of, loads_of
+from tvm_cascade.analysis.tir import dtype_of, loads_of, product
 from tvm_cascade.tile.emit import bind, kernel_extent, named, put, shared_pool, sync_block, when
 from tvm_cascade.tile.memory import Tensors
 from tvm_cascade.tile.merge.block import ColumnStates, SharedStates, SharedValues, ThreadStates
@@ -106,7 +104,7 @@ class RowKernel(ABC):
         """The variables of rows, of the row of a number."""
         rest, found = index, {}
         for var in reversed(self.row.rows):
-            extent = kernel_extent(lookup(self.row.group.frame.extents, var))
+            extent = kernel_extent(self.row.group.frame.extents[var])
             found[var] = bind(var.name, cast(rest % extent, dtype_of(var)))
             rest = rest // extent
         return found

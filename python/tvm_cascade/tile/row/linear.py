@@ -19,8 +19,18 @@ from dataclasses import dataclass
 from tvm import ir, sym, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.extent import Extent, as_index, extent_of, more_than_one, product, same_extent
-from tvm_cascade.analysis.tir import dtype_of, loads_of, substitute, uses
+from tvm_cascade.analysis.tir import (
+    Extent,
+    as_index,
+    dtype_of,
+    extent_of,
+    loads_of,
+    more_than_one,
+    product,
+    same_extent,
+    substitute,
+    uses,
+)
 from tvm_cascade.tile.memory import INDEX, VECTOR_BYTES, itemsize, moved_dtype
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.product.lines import Line, line_of, runs

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from tvm import ir, sym, tirx
 
-from tvm_cascade.analysis.extent import Extent, product
+from tvm_cascade.analysis.tir import Extent, product
 from tvm_cascade.tile.emit import bind, in_register, kernel_extent
 from tvm_cascade.tile.memory import INDEX, VECTOR_BYTES, itemsize
 from tvm_cascade.tile.merge.lanes import WARP

@@ -19,17 +19,15 @@ from tvm import ir, tirx
 
 from tvm_cascade.algebra.fold import Component, Fold
 from tvm_cascade.analysis.expression import Atom
-from tvm_cascade.analysis.extent import Extent, extent_of, more_than_one, product
 from tvm_cascade.analysis.extract import Group, Member
-from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.program import Program
-from tvm_cascade.analysis.tir import dtype_of, loads_of, uses, variables_of
+from tvm_cascade.analysis.tir import Extent, dtype_of, extent_of, loads_of, more_than_one, product, uses, variables_of
 from tvm_cascade.tile.memory import VECTOR_BYTES, itemsize
 from tvm_cascade.tile.operand import Unfit, read_once
 from tvm_cascade.tile.output import Output, member_at, read_outputs, reads_plainly
 from tvm_cascade.tile.product.lines import Line, line_of, runs
 from tvm_cascade.tile.row.linear import Access, read_lanes, streams_of
-from tvm_cascade.transform.dims import Dims
+from tvm_cascade.transform.elements import Dims
 from tvm_cascade.transform.guarding import Guarding, guarding, plan_of
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -83,7 +81,7 @@ class Row:
     @property
     def count(self) -> Extent:
         """How many rows there are."""
-        return product(lookup(self.group.frame.extents, v) for v in self.rows)
+        return product(self.group.frame.extents[v] for v in self.rows)
 
     @property
     def along(self) -> Line:
@@ -171,7 +169,7 @@ def read_row(program: Program, group: Group, guards: str = "off") -> Row:
     _check_loads(
         program, group, elements, [load for e in (*again, *(o.value for o in outputs)) for load in loads_of(e)]
     )
-    extents = {v: lookup(frame.extents, v) for v in rows}
+    extents = {v: frame.extents[v] for v in rows}
     _check_reuse(elements, {v: n for v, n in extents.items() if more_than_one(n)}, axis)
     whole = [o for o in outputs if o.runs_along(*axis.parts)]
     inputs = [load for o in whole for load in loads_of(o.value) if member_at(group, load) is None]
@@ -186,7 +184,7 @@ def read_row(program: Program, group: Group, guards: str = "off") -> Row:
 
 def rows_alike(output: Output, rows: tuple[tirx.Var, ...], group: Group) -> list[tirx.Var]:
     """The variables of rows that an output does not run along: its value is the same in all such rows."""
-    return [v for v in rows if not output.runs_along(v) and more_than_one(lookup(group.frame.extents, v))]
+    return [v for v in rows if not output.runs_along(v) and more_than_one(group.frame.extents[v])]
 
 
 def _rows(group: Group, dims: Dims, outputs: tuple[Output, ...]) -> tuple[tirx.Var, ...]:

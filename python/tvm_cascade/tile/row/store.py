@@ -20,9 +20,7 @@ from tvm import ir, tirx
 from tvm.ir import prim
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.analysis.extent import product
-from tvm_cascade.analysis.frame import lookup
-from tvm_cascade.analysis.tir import dtype_of, uses
+from tvm_cascade.analysis.tir import dtype_of, product, uses
 from tvm_cascade.tile.emit import bind, kernel_extent, ptx, put, registers, when
 from tvm_cascade.tile.fragment import Symbols, TilePrinter
 from tvm_cascade.tile.memory import INDEX, Tensors, as_multiple, copy_vector
@@ -79,7 +77,7 @@ class Store:
         """Stores an element; of rows that an output does not tell apart, the first does."""
         indices = [self.tensors.place(i, at) for i in output.indices]
         value = of_results(self.row, output.value, self.results)
-        first = [tirx.EQ(lookup(dict(at), v), 0) for v in rows_alike(output, self.row.rows, self.row.group)]
+        first = [tirx.EQ(dict(at)[v], 0) for v in rows_alike(output, self.row.rows, self.row.group)]
         with when(functools.reduce(tirx.And, first)) if first else nullcontext():
             T.buffer_store(self.tensors.own_of(output.buffer), self._placed(value, at), indices)
 

@@ -17,8 +17,7 @@ from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.algebra.cascade import LENGTH
-from tvm_cascade.analysis.extent import extent_of, same_extent
-from tvm_cascade.analysis.tir import dtype_of, loads_of
+from tvm_cascade.analysis.tir import dtype_of, extent_of, loads_of, same_extent
 from tvm_cascade.tile.emit import bind, in_register, put, registers, when
 from tvm_cascade.tile.memory import Tensors, moved_dtype
 from tvm_cascade.tile.merge.block import ThreadStates

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from tvm_cascade.analysis.extent import Extent, ceil_div, product
+from tvm_cascade.analysis.tir import Extent, ceil_div, product
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.machine.family import Family
 from tvm_cascade.tile.machine.wgmma import WGMMA

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import tvm
 
-from tvm_cascade.analysis.extent import Extent, product
-from tvm_cascade.analysis.tir import dtype_of
+from tvm_cascade.analysis.tir import Extent, dtype_of, product
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.cost import Counts
 from tvm_cascade.tile.estimate import NOMINAL

@@ -14,7 +14,6 @@ from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.extract import Member
-from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.tile.emit import bind, branches, kernel_extent, ptx, put, when
 from tvm_cascade.tile.fragment import COLUMNS_PER_STEP, DTYPE, NEIGHBOURS, QUAD, ROWS, TilePrinter, placed
@@ -97,7 +96,7 @@ class MapEpilogue(Epilogue):
         }
 
     def _own(self, tensor: tirx.Var) -> Any:
-        return lookup(self.buffers, tensor)
+        return self.buffers[tensor]
 
     def allocate(self, pool: Any, rank: ir.Expr | int) -> None:
         """Shared memory for boxes that are on their way, [consumer, box, row, two bytes], and for partial sums."""

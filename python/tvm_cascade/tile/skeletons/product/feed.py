@@ -9,8 +9,7 @@ from typing import Any
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.analysis.extent import Extent, product
-from tvm_cascade.analysis.frame import lookup
+from tvm_cascade.analysis.tir import Extent, product
 from tvm_cascade.tile.emit import bind, digits, kernel_extent, named, put, registers, when
 from tvm_cascade.tile.fragment import placed
 from tvm_cascade.tile.hopper.barrier import Barriers, Ring
@@ -40,7 +39,7 @@ class ProductFeed:
         self.copied: Any = None
 
         def operand(side: Side, extent: Extent, length: int, shares: int) -> TileOperand:
-            own = lookup(buffers, side.operand.buffer)
+            own = buffers[side.operand.buffer]
             return TileOperand(side, shape.inner, own, extent, length, shares, buffers)
 
         self.left = operand(shape.left, shape.left.line.extent, config.rows, 1)

@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 from tvm import ir, sym, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.tile.emit import bind, in_register, kernel_extent, named, ptx, put, registers, when
 from tvm_cascade.tile.fragment import placed
 from tvm_cascade.tile.hopper.barrier import Barriers, Ring
@@ -54,7 +53,7 @@ class Gather(ABC):
         self.side, self.inner, self.tiles, self.buffers = side, inner, tiles, buffers
         _, self.boxes, self.rows, self.columns = shape
         self.size = side.operand.size
-        self.own = lookup(buffers, side.operand.buffer)
+        self.own = buffers[side.operand.buffer]
 
     def copy(
         self, stage: ir.Expr, first: ir.Expr, deep: ir.Expr, places: Mapping[tirx.Var, ir.Expr], thread: ir.Expr

@@ -19,7 +19,7 @@ from typing import Protocol
 from tvm import ir, sym, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.analysis.extent import product
+from tvm_cascade.analysis.tir import product
 from tvm_cascade.tile.emit import bind, digits, in_register, kernel_extent
 from tvm_cascade.tile.product.matrix import MatrixProduct, Side
 from tvm_cascade.tile.skeletons.product.config import ProductConfig

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from tvm import ir
 
-from tvm_cascade.analysis.extent import extent_of, same_extent
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.program import Program
+from tvm_cascade.analysis.tir import extent_of, same_extent
 from tvm_cascade.tile.fragment import NEIGHBOURS
 from tvm_cascade.tile.operand import DIMENSIONS, MATRIX_DTYPES, TRANSPOSED_BYTES, Unfit, check_partners
 from tvm_cascade.tile.output import Output

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tvm_cascade.analysis.extent import Extent
+from tvm_cascade.analysis.tir import Extent
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.cost import Counts, seconds
 from tvm_cascade.tile.memory import itemsize

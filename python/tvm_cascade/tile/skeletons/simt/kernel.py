@@ -21,8 +21,7 @@ from tvm import ir, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.analysis.extent import ceil_div
-from tvm_cascade.analysis.tir import dtype_of
+from tvm_cascade.analysis.tir import ceil_div, dtype_of
 from tvm_cascade.tile.emit import bind, digits, kernel_extent, named, ptx, put, registers, shared_pool, when
 from tvm_cascade.tile.fragment import TilePrinter
 from tvm_cascade.tile.memory import VECTOR_BYTES, Tensors, itemsize

@@ -18,7 +18,7 @@ from typing import Any
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.analysis.extent import Extent, as_index, extent_of
+from tvm_cascade.analysis.tir import Extent, as_index, extent_of
 from tvm_cascade.tile.emit import bind, branches, kernel_extent, ptx, put, registers, when
 from tvm_cascade.tile.memory import INDEX, VECTOR_BYTES, as_multiple, copy_vector
 from tvm_cascade.tile.merge.lanes import WARP

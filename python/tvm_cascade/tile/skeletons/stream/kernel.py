@@ -22,7 +22,7 @@ from typing import Any
 from tvm import ir, sym, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.analysis.extent import product
+from tvm_cascade.analysis.tir import product
 from tvm_cascade.tile.attention.operands.feed import Feed, StagedPart, arrivals_of, staged_tiles
 from tvm_cascade.tile.attention.program import TileProgram
 from tvm_cascade.tile.attention.scheduler import LongestFirst, Scheduler

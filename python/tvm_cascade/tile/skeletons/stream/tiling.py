@@ -8,7 +8,6 @@ from typing import Any
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.tir import dtype_of, substitute
 from tvm_cascade.tile.attention.program import TileProgram
 from tvm_cascade.tile.attention.scheduler import Item
@@ -47,7 +46,7 @@ class Tiling:
 
     def own(self, tensor: tirx.Var) -> Any:
         """The kernel's own parameter for a tensor of the program."""
-        return lookup(self.buffers, tensor)
+        return self.buffers[tensor]
 
     def tile_count(self, columns: int | None = None) -> ir.Expr:
         """Tiles of the cascade axis; `columns`: of so many positions."""

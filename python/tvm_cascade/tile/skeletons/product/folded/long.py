@@ -22,8 +22,7 @@ from tvm import ir, tirx
 from tvm.ir import prim
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.analysis.extent import product
-from tvm_cascade.analysis.tir import dtype_of
+from tvm_cascade.analysis.tir import dtype_of, product
 from tvm_cascade.tile.emit import bind, in_register, kernel_extent, named, when
 from tvm_cascade.tile.fragment import QUAD, ROWS, register_index
 from tvm_cascade.tile.memory import Tensors

@@ -17,11 +17,10 @@ import tvm_ffi
 from tvm import ir, s_tir, tirx
 
 from tvm_cascade.algebra.reducer import SUM
-from tvm_cascade.analysis.extent import extent_of
 from tvm_cascade.analysis.extract import Group, Reductions
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program, Stage
-from tvm_cascade.analysis.tir import dtype_of, loads_of, same, substitute
+from tvm_cascade.analysis.tir import dtype_of, extent_of, loads_of, same, substitute
 from tvm_cascade.tile.factors import find_factors
 from tvm_cascade.tile.operand import MATRIX_DTYPES, Unfit
 from tvm_cascade.tile.output import Output
@@ -29,8 +28,8 @@ from tvm_cascade.tile.product.fold import ProductFold, check_summed
 from tvm_cascade.tile.product.matrix import MatrixProduct
 from tvm_cascade.tile.row.shape import Row, read_row, used_atoms
 from tvm_cascade.tile.skeletons.product.shape import SUMMED_IN, for_tensor_cores
+from tvm_cascade.transform.layout import Producer
 from tvm_cascade.transform.printer import cast
-from tvm_cascade.transform.producers import Producer
 
 
 @dataclass(frozen=True)

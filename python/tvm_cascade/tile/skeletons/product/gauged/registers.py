@@ -16,7 +16,6 @@ import sympy as sp
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.reducers import combiner_of, identity_of
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.tile.emit import bind, named, ptx, put, registers
@@ -153,7 +152,7 @@ class Along:
         for pair in range(self.pairs):
             column = first + pair * _PAIR * QUAD + self.lane % QUAD * _PAIR
             for symbol, load in self.loads.items():
-                own = lookup(self.buffers, load.source)
+                own = self.buffers[load.source]
                 indices = [placed(index, {**batch, inner: column}, self.buffers) for index in load.indices]
                 ptx("ld.global.nc.b32", self.words[symbol][pair], own.ptr_to(indices))
             for symbol, into in self.floats.items():

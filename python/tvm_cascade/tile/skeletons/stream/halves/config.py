@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tvm_cascade.analysis.extent import product
+from tvm_cascade.analysis.tir import product
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.attention.pieces import most_pieces
 from tvm_cascade.tile.attention.program import TileProgram

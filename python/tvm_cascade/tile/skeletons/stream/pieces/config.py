@@ -6,8 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from tvm import ir, tirx
 
-from tvm_cascade.analysis.extent import product
-from tvm_cascade.analysis.tir import loads_of, uses
+from tvm_cascade.analysis.tir import loads_of, product, uses
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.attention.operands.widen import WIDE_STAGES
 from tvm_cascade.tile.attention.pieces import most_pieces

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from tvm import ir, tirx
 
-from tvm_cascade.analysis.extent import product
+from tvm_cascade.analysis.tir import product
 from tvm_cascade.tile.attention.pieces import Cut, PieceWork, SharedItems, WholeItems
 from tvm_cascade.tile.attention.ragged import RaggedCut
 from tvm_cascade.tile.emit import bind, in_register, kernel_extent
