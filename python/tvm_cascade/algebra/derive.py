@@ -10,13 +10,12 @@ import sympy as sp
 
 from tvm_cascade.algebra.cascade import Cascade, Reduction
 from tvm_cascade.algebra.cases import flattened, truth_of
-from tvm_cascade.algebra.coincidence import folded_where_extreme
+from tvm_cascade.algebra.comparisons import folded_choice, truth_of_all
 from tvm_cascade.algebra.constants import NamedConstants
 from tvm_cascade.algebra.derivation import Derivation, Refused
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.gauge import Move
 from tvm_cascade.algebra.handles import Handle
-from tvm_cascade.algebra.predicates import extremum_of_two_values, truth_of_all
 from tvm_cascade.algebra.product_law import Law, product_law
 from tvm_cascade.algebra.question import Search
 from tvm_cascade.algebra.quotients import taken_apart, where_real
@@ -105,9 +104,7 @@ def _by_its_law(derivation: Derivation, reduction: Reduction) -> sp.Expr:
     flat = flattened(reduction.element, derivation.elements, derivation.cascade.results)
     reduction = replace(reduction, element=flat)
     if (union := derivation.by_both(reduction.element)) is not None:
-        if reduction.reducer.ordered and union.is_of_two_values(derivation.elements):
-            return extremum_of_two_values(derivation, reduction, union, _by_its_law)
-        return folded_where_extreme(derivation, reduction, union, _by_its_law)
+        return folded_choice(derivation, reduction, union, _by_its_law)
     apart, quotients = taken_apart(reduction, derivation)
     element, used = derivation.take_in(apart)
     if (reduction.reducer.ordered or logical) and not element.has(*derivation.elements):

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 import sympy as sp
 
-from tvm_cascade.algebra.attained import order_and_factor
 from tvm_cascade.algebra.cascade import Reduction
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.handles import Handle
@@ -21,7 +20,7 @@ from tvm_cascade.algebra.order_law import Case, by_cases
 from tvm_cascade.algebra.ranks import Ranked, best_of, from_ends, one_of, ranked
 from tvm_cascade.algebra.reducer import MAX, MIN, Reducer, Selection
 from tvm_cascade.algebra.selection import bottom, selecting
-from tvm_cascade.symbolic.functions import Round
+from tvm_cascade.symbolic.functions import Round, SignedSize
 from tvm_cascade.symbolic.separate import strip_rounding
 
 MOST_CHOICES, MOST_RANKS_OF_ENDS = 12, 4
@@ -116,7 +115,7 @@ class _Keys(Case):
         """The selected elements of keys G·exp(a)·H(d) + K(d), by the order of G·exp(a)."""
         body = sp.factor_terms(self.function.as_independent(*self.derivation.elements, as_Add=True)[1])
         exact = _from_data(self.derivation, self.function, self.used)
-        apart = order_and_factor(body, self.derivation.elements, [handle.symbol for handle in self.used])
+        apart = _order_and_factor(body, self.derivation.elements, [handle.symbol for handle in self.used])
         if exact is None or apart is None:
             return None
         inner, factor = apart
@@ -175,3 +174,28 @@ class _Keys(Case):
         best = next(state)
         beside = [part.at(*(next(state) for _ in part.parts)) for part in self.carried]
         return key.at(*([next(state) for _ in key.parts] or [best])), *beside
+
+
+def _order_and_factor(
+    body: sp.Expr, elements: Sequence[sp.Symbol], handles: Sequence[sp.Symbol]
+) -> tuple[sp.Expr, sp.Expr] | None:
+    """What orders positions as G·exp(a) does, and H, of G·exp(a)·H(d); None where the body is no such product.
+
+    Exponents of data are out of range, so the order is that of log |G| + a and the sign of G.
+    """
+    factor, varying = body.as_independent(*elements, as_Add=False)
+    weight, exponent = sp.S.One, sp.S.Zero
+    for part in sp.Mul.make_args(varying):
+        if not part.has(*handles):
+            weight *= part
+            continue
+        if not isinstance(part, sp.exp):
+            return None
+        moved, still = sp.expand(part.args[0]).as_independent(*elements, as_Add=True)
+        if still.has(*handles):
+            return None
+        factor, exponent = factor * sp.exp(moved), exponent + still
+    if exponent == 0:
+        return weight, factor
+    size = sp.expand_log(sp.log(sp.Abs(weight))) + exponent
+    return size if weight.is_positive else SignedSize(weight, size), factor

@@ -4,7 +4,7 @@ A fold is derived as if every extremum started at the dtype's own lowest or high
 references, which what is met later may still move. For those d that start at −∞ four things change:
 
     component    starts at −∞; everything else in the state reads max(component, lowest)
-    [a = c]      [max(a, lowest) = c]; or as it is, where c is compared alone, and so may be −∞
+    [a = c]      [max(a, lowest) = c]
     finish of d  reads the component as it is
     finish of Σ  NaN where d = −∞ and F(x, d) at x = −∞ is NaN at some position: exp(−∞ − (−∞))
 
@@ -48,13 +48,12 @@ def from_their_starts(fold: Fold, cascade: Cascade, meaning: Mapping[sp.Symbol, 
     kept = {c.symbol: c for c in fold.components if c.symbol in read and c.reducer.ordered}
     bounds = {symbol: _bounded(symbol, component) for symbol, component in kept.items()}
     written = {symbol: form for symbol, form in meaning.items() if symbol in cascade.elements}
-    met = {r.symbol: next(iter(s)) for r in fold.references if (s := r.tracks.free_symbols & starting.keys())}
-    free = {symbol for symbol in met if _compared_alone(fold, symbol)}
-    compared = {symbol: starting[result] for symbol, result in met.items() if symbol not in free}
+    tracked = {r.symbol: r.tracks.free_symbols & starting.keys() for r in fold.references}
+    compared = {symbol: starting[next(iter(results))] for symbol, results in tracked.items() if results}
     steps: list[Component | Reference] = []
     for step in fold.steps:
         if isinstance(step, Reference):
-            steps.append(step if step.symbol in free else replace(step, value=step.value.xreplace(bounds)))
+            steps.append(replace(step, value=step.value.xreplace(bounds)))
         else:
             steps.append(_comparing(_from_infinity(step) if step.symbol in kept else _reading(step, bounds), compared))
     finish = dict(fold.finish)
@@ -95,16 +94,8 @@ def _reading(component: Component, bounds: Bounds) -> Component:
     return replace(component, lift=component.lift.xreplace(bounds), shift=component.shift.xreplace(bounds))
 
 
-def _compared_alone(fold: Fold, reference: sp.Symbol) -> bool:
-    """Whether all that is done with a reference is to compare elements with it."""
-    read = [r.value for r in fold.references]
-    for component in fold.components:
-        read.append(component.lift.xreplace({equation: sp.Dummy() for equation in component.lift.atoms(sp.Eq)}))
-    return not any(reference in expression.free_symbols for expression in read)
-
-
 def _comparing(component: Component, compared: Mapping[sp.Symbol, Reduction]) -> Component:
-    """[a = c] as [max(a, lowest) = c] where c is no lower than that."""
+    """[a = c] as [max(a, lowest) = c], since c is no lower than that."""
     lift = component.lift
     for equation in lift.atoms(sp.Eq):
         for element, reference in (equation.args, equation.args[::-1]):
