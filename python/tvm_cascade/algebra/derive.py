@@ -55,7 +55,7 @@ def derived(
             at = block[-1].result
             _take_in(derivation, block)
         at = cascade.results[-1]
-        return from_their_starts(constants.numbered(derivation.fold(), started), cascade, meaning)
+        return from_their_starts(constants.numbered(derivation.fold(), started), cascade)
     except Refused as refused:
         return refused.refusal
     except ExhaustedError as exhausted:
