@@ -9,9 +9,8 @@ import sympy as sp
 from campaigns.algebra_trial import evaluated
 from tvm_cascade.algebra.cascade import Cascade, Reduction
 from tvm_cascade.algebra.fold import Fold
-from tvm_cascade.algebra.question import Question
 from tvm_cascade.algebra.reducer import MAX, MIN, SUM
-from tvm_cascade.algebra.verdict import Refusal, Verdict
+from tvm_cascade.algebra.verdict import Question, Refusal, Verdict
 from tvm_cascade.obligations.derive import derive
 from tvm_cascade.obligations.refutation import refutation
 from tvm_cascade.symbolic.separate import RANK_LIMIT

@@ -17,7 +17,6 @@ from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.gauge import Move
 from tvm_cascade.algebra.handles import Handle
 from tvm_cascade.algebra.product_law import Law, product_law
-from tvm_cascade.algebra.question import Search
 from tvm_cascade.algebra.quotients import taken_apart, where_real
 from tvm_cascade.algebra.reducer import AND, OR
 from tvm_cascade.algebra.scaled_order import order_law
@@ -25,7 +24,7 @@ from tvm_cascade.algebra.selection_law import selection_law
 from tvm_cascade.algebra.starts import from_their_starts, plain
 from tvm_cascade.algebra.sum_law import sum_law
 from tvm_cascade.algebra.tuple_law import note_tuple, tuple_law
-from tvm_cascade.algebra.verdict import Reason, Refusal
+from tvm_cascade.algebra.verdict import Reason, Refusal, Search
 from tvm_cascade.symbolic.work import ExhaustedError
 
 MOST_CASES = 8

@@ -20,7 +20,7 @@ from tvm_cascade.relax.kinds import Kind
 from tvm_cascade.relax.outline import Merger, Outline, emit, outline
 from tvm_cascade.relax.siblings import with_siblings
 from tvm_cascade.relax.surroundings import Plans, with_surroundings
-from tvm_cascade.report.apart import Apart
+from tvm_cascade.report.group import Apart
 
 
 def FuseCascades(target: str | dict[str, Any] | Target | None = None, **options: object) -> transform.Pass:

@@ -26,8 +26,7 @@ from tvm_cascade.plan.buckets import Buckets
 from tvm_cascade.plan.plan import Plan, Step, bytes_of
 from tvm_cascade.report.dependences import dependences
 from tvm_cascade.report.explanation import Explanation
-from tvm_cascade.report.group import Formula, FunctionReport, GroupReport, bytes_text
-from tvm_cascade.report.steps import StepReport
+from tvm_cascade.report.group import Formula, FunctionReport, GroupReport, StepReport, bytes_text
 from tvm_cascade.schedule.summary import CpuSchedule
 from tvm_cascade.symbolic.printing import Row, aligned, equation, formula, shortened
 from tvm_cascade.tile.skeleton import Kernel
