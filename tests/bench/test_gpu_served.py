@@ -24,8 +24,7 @@ from tvm_cascade.corpus.forms import Absent
 from tvm_cascade.corpus.workload import Workload
 from tvm_cascade.errors import WorkloadError
 from tvm_cascade.evaluate import oracle, tolerance
-from tvm_cascade.report.group import FunctionReport
-from tvm_cascade.report.steps import StepReport
+from tvm_cascade.report.group import FunctionReport, StepReport
 
 torch = pytest.importorskip("torch")
 

@@ -11,10 +11,8 @@ import tvm_cascade
 from tvm_cascade.accuracy.catalogue.definition import Definition
 from tvm_cascade.report.dependences import PassReport
 from tvm_cascade.report.explanation import Explanation
-from tvm_cascade.report.group import FunctionReport, GroupReport
-from tvm_cascade.report.html import fragment
-from tvm_cascade.report.picture import picture
-from tvm_cascade.report.steps import StepReport
+from tvm_cascade.report.group import FunctionReport, GroupReport, StepReport
+from tvm_cascade.report.html import fragment, picture
 
 SVG = "{http://www.w3.org/2000/svg}"
 PROGRAMS = {

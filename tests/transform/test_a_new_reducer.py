@@ -11,7 +11,7 @@ import pytest
 import sympy as sp
 from tvm import te, tirx
 
-from tvm_cascade.accuracy.fold_on_data import FoldOnData
+from tvm_cascade.accuracy.losses import FoldOnData
 from tvm_cascade.algebra.cascade import Cascade, Reduction
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.reducer import MAX, REDUCERS, SUM, Reducer

@@ -94,23 +94,6 @@ def weights_of_terms() -> tirx.PrimFunc:
     return program(x, y, fold("out", lambda i, j: tirx.if_then_else(x[i, j] >= m[i], weight(i, j), number(0))))
 
 
-def total_where_the_multiple_is_largest() -> tirx.PrimFunc:
-    """Σ (x·s = max x·s ? y : 0) with s = Σ (y − 2), of any sign: where x is largest, or smallest, or everywhere."""
-    x, y = array("x"), array("y")
-    s = fold("s", lambda i, j: y[i, j] - number(2))
-    m = fold("m", lambda i, j: x[i, j] * s[i], maximum)
-    return program(x, y, fold("out", lambda i, j: tirx.if_then_else(x[i, j] * s[i] >= m[i], y[i, j], number(0))))
-
-
-def total_of_the_farthest() -> tirx.PrimFunc:
-    """Σ (|x − s| = max |x − s| ? y : 0) with s = Σ (y − 2): both ends count where they are equally far."""
-    x, y = array("x"), array("y")
-    s = fold("s", lambda i, j: y[i, j] - number(2))
-    m = fold("m", lambda i, j: te.abs(x[i, j] - s[i]), maximum)
-    far = lambda i, j: te.abs(x[i, j] - s[i]) >= m[i]  # noqa: E731
-    return program(x, y, fold("out", lambda i, j: tirx.if_then_else(far(i, j), y[i, j], number(0))))
-
-
 def largest_above_a_total() -> tirx.PrimFunc:
     """max (x ≥ s ? x : −100) with s = Σ (y − 2): a choice in the order of x, which all positions or none may meet."""
     x, y = array("x"), array("y")
@@ -122,7 +105,7 @@ def largest_above_a_total() -> tirx.PrimFunc:
 BUILDS: list[Callable[[], tirx.PrimFunc]] = [
     how_many, mean_where_largest, probability_of_the_mode, all_but_the_smallest, squares_above_the_smallest,
     margin_of_the_largest, least_where_largest, a_result_where_largest, weights_of_terms,
-    total_where_the_multiple_is_largest, total_of_the_farthest, largest_above_a_total,
+    largest_above_a_total,
 ]  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,9 +15,10 @@ from tvm.script import tirx as T
 
 from tvm_cascade.corpus import workloads
 from tvm_cascade.corpus.forms import temporaries, temporary_bytes
+from tvm_cascade.errors import InputError
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.schedule.roles import LOOP_ROLES
-from tvm_cascade.steps.program import Element, program_of
+from tvm_cascade.symbolic.printing import formula
 from tvm_cascade.transform.fuse_cascaded_reductions import FuseCascadedReductions
 from tvm_cascade.transform.fuse_function import fuse_function
 from tvm_cascade.transform.handoff import FUSED, SCHEDULE_RULE, carried_folds
@@ -166,19 +168,41 @@ def test_parameters_attributes_and_names_are_kept() -> None:
 def test_a_fused_function_carries_its_folds() -> None:
     outcome = fuse_function(softmax_stats(), FuseOptions(tile=8, force=True))
     (carried,), (decision,) = carried_folds(outcome.func), outcome.decisions
-    assert carried.results == ("row_max", "row_sum") and carried.gauges == ("running",)
+    assert carried.results == ("row_max", "row_sum")
     assert decision.candidate.group is not None
-    assert carried.program == program_of(decision.candidate.group.fold)
+    assert carried.formulas == tuple(
+        (section, str(left), formula(right)) for section, left, right in decision.candidate.group.fold.formulas()
+    )
+    assert ("reference (running)", "c_row_max'", "row_max_0") in carried.formulas
+    assert carried.latex.count(r"\text{") == len(carried.formulas) and r"\Delta" in carried.latex
 
 
-def test_the_steps_that_it_carries_are_those_of_its_blocks() -> None:
+EDITS: dict[str, Callable[[dict[str, Any]], object]] = {
+    "no formulas": lambda fold: fold.pop("formulas"),
+    "no results": lambda fold: fold.pop("results"),
+    "no LaTeX": lambda fold: fold.pop("latex"),
+    "a formula without a side": lambda fold: fold.update(formulas=[["finish", "row_sum"]]),
+    "a number for a text": lambda fold: fold.update(formulas=[["finish", "row_sum", 1]]),
+    "nothing at all": lambda fold: fold.clear(),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS)
+def test_an_attribute_that_tells_of_no_fold_is_bad_input(edit: Callable[[dict[str, Any]], object]) -> None:
+    func = fused(softmax_stats(), tile=8)
+    folds = [dict(fold) for fold in func.attrs[FUSED]]
+    edit(folds[0])
+    with pytest.raises(InputError, match="results and formulas"):
+        carried_folds(func.with_attr(FUSED, folds))
+
+
+def test_the_references_that_it_carries_are_those_of_its_blocks() -> None:
     func = fused_workload("attention")
     (carried,) = carried_folds(func)
-    elements = [str(step.symbol) for step in carried.program.steps if isinstance(step, Element)]
-    moved = [str(move.reference) for move in carried.program.moves]
+    moved = [left.replace("'", "") for section, left, _ in carried.formulas if section.startswith("reference")]
     emitted = {role: [b.name_hint for b in blocks(func.body) if b.annotations.get(ROLE) == role] for role in LOOP_ROLES}
-    assert elements == emitted["element"] == ["weights"]
-    assert moved == [name for name in emitted["reference"] if not name.startswith("scale_")]
+    assert emitted["element"] == ["weights"]
+    assert moved == [name for name in emitted["reference"] if not name.startswith("scale_")] != []
 
 
 def test_one_block_asks_for_our_schedule_and_every_other_for_none() -> None:

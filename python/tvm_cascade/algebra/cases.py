@@ -5,9 +5,8 @@
 | results alone               | where(d > u, f, g)     | everywhere or nowhere     | a case of the finish (`derive`)   |
 | elements alone              | keep·f                 | wherever the state stands | a masked lift (`Derivation.over`) |
 | an element, its extremum    | where(x ≤ max x, f, g) | everywhere or nowhere     | f, or g (`Derivation.decided`)    |
-| both; its terms do not vary | where(x > d, 1, 0)     | at some positions, or all | by extrema (`predicates`)         |
-| an element, its extremum    | where(x = max x, f, g) | until the extremum moves  | started anew (`coincidence`)      |
-| both otherwise              | where(x > d, f, g)     | beyond a threshold        | at an end (`ordered_choices`)     |
+| an element, its extremum    | where(x = max x, f, g) | until the extremum moves  | started anew (`comparisons`)      |
+| both otherwise              | where(x > d, f, g)     | beyond a threshold        | at an end (`comparisons`)         |
 
 That a logarithm or a root is real is a guard too: elsewhere the term is NaN, and so is the sum (`quotients`).
 """
@@ -54,10 +53,6 @@ class Union:
     def terms(self) -> tuple[sp.Expr, ...]:
         """The terms, in order."""
         return tuple(case.term for case in self.cases)
-
-    def is_of_two_values(self, elements: Sequence[sp.Symbol]) -> bool:
-        """Whether there are two cases, and both terms are the same at all positions."""
-        return len(self.cases) == 2 and not any(term.has(*elements) for term in self.terms)
 
 
 def by_results(element: sp.Expr, elements: Sequence[sp.Symbol]) -> Union | None:

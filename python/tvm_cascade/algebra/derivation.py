@@ -16,9 +16,8 @@ from tvm_cascade.algebra.facts.relation import AT_A_MAXIMUM, compared, is_bounde
 from tvm_cascade.algebra.fold import Component, Fold, Reference
 from tvm_cascade.algebra.gauge import Gauge, Move, Range, is_power_of_two
 from tvm_cascade.algebra.handles import Handle, HandleTable, exponents
-from tvm_cascade.algebra.question import Question, Search
 from tvm_cascade.algebra.reducer import SUM, Reducer, TupleReducer
-from tvm_cascade.algebra.verdict import Counterexample, Reason, Refusal
+from tvm_cascade.algebra.verdict import Counterexample, Question, Reason, Refusal, Search
 from tvm_cascade.symbolic.functions import Round, WholePower, innermost
 from tvm_cascade.symbolic.masks import conditions_that_keep, without_idle_masks
 from tvm_cascade.symbolic.separate import strip_rounding

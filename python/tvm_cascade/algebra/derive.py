@@ -10,15 +10,13 @@ import sympy as sp
 
 from tvm_cascade.algebra.cascade import Cascade, Reduction
 from tvm_cascade.algebra.cases import flattened, truth_of
-from tvm_cascade.algebra.coincidence import folded_where_extreme
+from tvm_cascade.algebra.comparisons import folded_choice, truth_of_all
 from tvm_cascade.algebra.constants import NamedConstants
 from tvm_cascade.algebra.derivation import Derivation, Refused
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.gauge import Move
 from tvm_cascade.algebra.handles import Handle
-from tvm_cascade.algebra.predicates import extremum_of_two_values, truth_of_all
 from tvm_cascade.algebra.product_law import Law, product_law
-from tvm_cascade.algebra.question import Search
 from tvm_cascade.algebra.quotients import taken_apart, where_real
 from tvm_cascade.algebra.reducer import AND, OR
 from tvm_cascade.algebra.scaled_order import order_law
@@ -26,7 +24,7 @@ from tvm_cascade.algebra.selection_law import selection_law
 from tvm_cascade.algebra.starts import from_their_starts, plain
 from tvm_cascade.algebra.sum_law import sum_law
 from tvm_cascade.algebra.tuple_law import note_tuple, tuple_law
-from tvm_cascade.algebra.verdict import Reason, Refusal
+from tvm_cascade.algebra.verdict import Reason, Refusal, Search
 from tvm_cascade.symbolic.work import ExhaustedError
 
 MOST_CASES = 8
@@ -56,7 +54,7 @@ def derived(
             at = block[-1].result
             _take_in(derivation, block)
         at = cascade.results[-1]
-        return from_their_starts(constants.numbered(derivation.fold(), started), cascade, meaning)
+        return from_their_starts(constants.numbered(derivation.fold(), started), cascade)
     except Refused as refused:
         return refused.refusal
     except ExhaustedError as exhausted:
@@ -105,9 +103,7 @@ def _by_its_law(derivation: Derivation, reduction: Reduction) -> sp.Expr:
     flat = flattened(reduction.element, derivation.elements, derivation.cascade.results)
     reduction = replace(reduction, element=flat)
     if (union := derivation.by_both(reduction.element)) is not None:
-        if reduction.reducer.ordered and union.is_of_two_values(derivation.elements):
-            return extremum_of_two_values(derivation, reduction, union, _by_its_law)
-        return folded_where_extreme(derivation, reduction, union, _by_its_law)
+        return folded_choice(derivation, reduction, union, _by_its_law)
     apart, quotients = taken_apart(reduction, derivation)
     element, used = derivation.take_in(apart)
     if (reduction.reducer.ordered or logical) and not element.has(*derivation.elements):

@@ -17,7 +17,7 @@ import sympy as sp
 from tvm_cascade.algebra.cascade import COUNT, Cascade
 from tvm_cascade.algebra.gauge import Gauge, Move, Range
 from tvm_cascade.algebra.reducer import Reducer
-from tvm_cascade.symbolic.printing import formula, latex_formula
+from tvm_cascade.symbolic.printing import Row, aligned, formula
 
 
 @dataclass(frozen=True)
@@ -155,9 +155,9 @@ class Fold:
         ordered = {result: self.finish[result] for result in self.finish if result in finish}
         return Fold(self.cascade, steps, ordered, {r: d for r, d in self.deferred.items() if r in finish})
 
-    def formulas(self) -> list[tuple[str, sp.Expr | str, sp.Expr]]:
+    def formulas(self) -> list[Row]:
         """(section, left side, right side) rows: lift, reference, merge and finish, in order of computation."""
-        rows: list[tuple[str, sp.Expr | str, sp.Expr]] = []
+        rows: list[Row] = []
         rows += [("lift", c.symbol, c.lift) for c in self.components]
         rows += [(f"reference ({r.gauge})", r.moved, r.value) for r in self.references]
         for unit in self.units:
@@ -177,11 +177,7 @@ class Fold:
 
     def latex(self) -> str:
         """The formulas as one LaTeX `aligned` block."""
-        lines = [
-            rf"\text{{{section}}}\quad {latex_formula(left)} &= {latex_formula(right)}"
-            for section, left, right in self.formulas()
-        ]
-        return "\\begin{aligned}\n" + " \\\\\n".join(lines) + "\n\\end{aligned}"
+        return aligned(self.formulas())
 
     def _repr_latex_(self) -> str:
         return f"$${self.latex()}$$"

@@ -30,7 +30,7 @@ from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import InputError, WorkloadError
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.relax.merged import Merged, merged
-from tvm_cascade.report.apart import Apart
+from tvm_cascade.report.group import Apart
 
 SUFFIXES = (".py", ".json")
 TOLD = (

@@ -15,7 +15,7 @@ than a constant factor or the number of positions, than what the unfused program
 What is proved is an inequality of real numbers for each rule: a lift is no larger than its range says, and a factor
 that is common to all terms of a sum leaves their relative sizes as they are. Digits have one rule: terms of an element
 that are summed apart may cancel, and are guarded by their sizes over that of the result; an element that is summed as a
-whole, about references near the data, is as small as in the program, and so is what moves add to it (`algebra.jets`).
+whole, about references near the data, is as small as in the program, as is what moves add to it (`algebra.sum_law`).
 That a sum whose terms are no larger than the program's has its digits is argued, not proved; so is the size of
 μ·Σ gain·w beside Σ gain·w·x, where a layer norm goes before a product: the reference is the mean of the positions so
 far, which is near μ, but no bound is shown.

@@ -23,8 +23,8 @@ import sympy as sp
 
 from tvm_cascade.algebra.cascade import COUNT, LENGTH, POSITION, Reduction
 from tvm_cascade.algebra.fold import Component, Fold, Reference
-from tvm_cascade.algebra.monoid import TIES
 from tvm_cascade.algebra.reducer import EXTREMES, Reducer, Selection
+from tvm_cascade.algebra.tuple_law import TIES
 from tvm_cascade.errors import FoldError
 from tvm_cascade.obligations.definition import definition
 from tvm_cascade.obligations.positions import as_named

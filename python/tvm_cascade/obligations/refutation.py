@@ -27,9 +27,8 @@ import sympy as sp
 from numpy.typing import NDArray
 
 from tvm_cascade.algebra.cascade import LENGTH, POSITION, Cascade, Reduction
-from tvm_cascade.algebra.question import Question
 from tvm_cascade.algebra.reducer import MAX, MIN, PROD, SUM
-from tvm_cascade.algebra.verdict import Counterexample, Values
+from tvm_cascade.algebra.verdict import Counterexample, Question, Values
 from tvm_cascade.obligations.definition import definition
 from tvm_cascade.steps.arithmetic import NO_VALUE, Arithmetic, Digits, Float64
 from tvm_cascade.symbolic.functions import Round, innermost

@@ -21,7 +21,7 @@ from tvm_cascade.relax.grouping import MOST_NODES, Cluster, Trials, cascades_of,
 from tvm_cascade.relax.kinds import Kind
 from tvm_cascade.relax.outline import Merger, Outline, emit, outline
 from tvm_cascade.relax.surroundings import Plans, following, with_surroundings
-from tvm_cascade.report.apart import Apart
+from tvm_cascade.report.group import Apart
 
 
 def FuseCascades(target: str | dict[str, Any] | Target | None = None, **options: object) -> transform.Pass:

@@ -27,7 +27,7 @@ from tvm_cascade.relax.kinds import Kind
 from tvm_cascade.relax.narrowing import narrowed
 from tvm_cascade.relax.outline import Merger, outline
 from tvm_cascade.relax.remembered import Remembered
-from tvm_cascade.report.apart import Apart
+from tvm_cascade.report.group import Apart
 from tvm_cascade.tile.estimate import NOMINAL
 from tvm_cascade.transform.fuse_function import Decision, Outcome, fuse_function
 

@@ -12,7 +12,7 @@ from tvm_cascade.driver.functions import functions_of
 from tvm_cascade.errors import InputError
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.relax.pipeline import Pipeline
-from tvm_cascade.report.apart import Apart
+from tvm_cascade.report.group import Apart
 
 
 @dataclass(frozen=True)

@@ -35,8 +35,8 @@ from tvm_cascade.relax.shapes import WriteExtentsAlike
 from tvm_cascade.relax.surroundings import Plans
 from tvm_cascade.relax.top_k import TopOfSoftmax
 from tvm_cascade.relax.views import RewriteMovesAsViews
-from tvm_cascade.report.apart import Apart
 from tvm_cascade.report.explanation import Explanation
+from tvm_cascade.report.group import Apart
 from tvm_cascade.report.outcomes import explain_outcomes
 from tvm_cascade.tile.launch.dependent import AT_ONCE, GIVEN, SHORT, STARTS, WAITS
 from tvm_cascade.tile.skeleton import Kernel

@@ -7,8 +7,7 @@ import json
 from dataclasses import dataclass
 
 from tvm_cascade.algebra.verdict import Verdict
-from tvm_cascade.report.apart import Apart
-from tvm_cascade.report.group import FunctionReport, GroupReport
+from tvm_cascade.report.group import Apart, FunctionReport, GroupReport
 from tvm_cascade.report.html import fragment, page
 
 SCHEMA = 1

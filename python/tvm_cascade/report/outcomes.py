@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
-import sympy as sp
 from tvm import ir, tirx
 
 from tvm_cascade.algebra.cascade import LENGTH, POSITION
@@ -28,17 +26,12 @@ from tvm_cascade.plan.buckets import Buckets
 from tvm_cascade.plan.plan import Plan, Step, bytes_of
 from tvm_cascade.report.dependences import dependences
 from tvm_cascade.report.explanation import Explanation
-from tvm_cascade.report.group import Formula, FunctionReport, GroupReport, bytes_text
-from tvm_cascade.report.steps import StepReport
+from tvm_cascade.report.group import Formula, FunctionReport, GroupReport, StepReport, bytes_text
 from tvm_cascade.schedule.nest_schedule import CpuSchedule
-from tvm_cascade.steps.formulas import formulas
-from tvm_cascade.symbolic.mathml import equation
-from tvm_cascade.symbolic.printing import formula, latex_formula
+from tvm_cascade.symbolic.printing import Row, aligned, equation, formula, shortened
 from tvm_cascade.tile.skeleton import Kernel
 from tvm_cascade.transform.fuse_function import AsItIs, Decision, Outcome
-from tvm_cascade.transform.handoff import CarriedFold, carried_folds
-
-_LONG_NUMBER = 10**5  # a rational with longer parts, such as a float32 literal's exact value, is shown as a decimal
+from tvm_cascade.transform.handoff import CarriedFold, carried_folds, formulas_of
 
 MODEL = "the model's estimates"
 """Where designs come from that nothing was measured for."""
@@ -144,8 +137,8 @@ def _step(step: Step) -> StepReport:
 
 def _carried(function: str, fold: CarriedFold) -> GroupReport:
     """A group of a function that was fused before."""
-    rows = [(section, left, _shortened(right)) for section, left, right in formulas(fold.program, fold.gauges)]
-    return GroupReport(function, Reason("fold"), fold.results, _told(rows), _latex(rows))
+    formulas = tuple(Formula(*row) for row in fold.formulas)
+    return GroupReport(function, Reason("fold"), fold.results, formulas, fold.latex)
 
 
 def _group(function: str, decision: Decision, program: Program | None) -> GroupReport:
@@ -153,13 +146,13 @@ def _group(function: str, decision: Decision, program: Program | None) -> GroupR
     passes = dependences(program, decision.candidate) if program is not None else ()
     if group is None:
         return GroupReport(function, decision.reason, decision.candidate.names, passes=passes)
-    rows = _rows(group)
+    rows = formulas_of(group)
     return GroupReport(
         function,
         decision.reason,
         group.names,
         _elements(group) + _told(rows) + _length(group, rows),
-        _latex(rows),
+        aligned(rows, verbatim=True),
         _gauges(group.fold),
         _ranges(group.fold),
         str(certificate(group.fold, meaning_of(group.atoms))),
@@ -182,18 +175,8 @@ def _inside(program: Program, group: Group) -> tuple[str, ...]:
     return tuple(stage.buffer.name for stage in inside if not any(stage is one.stage for one in group.members))
 
 
-_Row = tuple[str, sp.Expr | str, sp.Expr]
-
-
-def _told(rows: Sequence[_Row]) -> tuple[Formula, ...]:
+def _told(rows: Sequence[Row]) -> tuple[Formula, ...]:
     return tuple(Formula(section, str(left), formula(right), equation(left, right)) for section, left, right in rows)
-
-
-def _rows(group: Group) -> list[_Row]:
-    """The fold's formulas with short numbers, and with the number of all positions where that is one."""
-    length = group.frame.length
-    known = {LENGTH: sp.Integer(length)} if isinstance(length, int) else {}
-    return [(section, left, _shortened(right.xreplace(known))) for section, left, right in group.fold.formulas()]
 
 
 def _elements(group: Group) -> tuple[Formula, ...]:
@@ -212,20 +195,10 @@ def _is_load_of(name: str, expression: ir.Expr) -> bool:
     return isinstance(value, ir.TensorLoad) and value.source.name == name
 
 
-def _length(group: Group, rows: Sequence[_Row]) -> tuple[Formula, ...]:
+def _length(group: Group, rows: Sequence[Row]) -> tuple[Formula, ...]:
     """The value of N, the number of all positions, where a formula reads it."""
     told = any(LENGTH in right.free_symbols for *_, right in rows)
     return (Formula("axis", str(LENGTH), f"{group.frame.length}, all positions"),) if told else ()
-
-
-def _shortened(expression: sp.Expr) -> sp.Expr:
-    """The expression with long exact numbers as decimals of nine digits, which tell float32 values apart.
-
-    Symbols, that is, named so: SymPy takes exp(x + 831.776617) for 1.7e+361·exp(x).
-    """
-    numbers = [r for r in expression.atoms(sp.Rational) if r.q > 1 and max(abs(r.p), r.q) > _LONG_NUMBER]
-    decimals = {r: sp.Symbol(str(sp.Float(abs(r), 9)), positive=True) for r in numbers}
-    return expression.xreplace({r: decimal if r > 0 else -decimal for r, decimal in decimals.items()})
 
 
 def _gauges(fold: Fold) -> dict[str, str]:
@@ -242,19 +215,5 @@ def _by_quantity(fold: Fold, deferred: str, told: Callable[[Reference], str]) ->
     said += [(quantity, deferred) for quantities in fold.deferred.values() for quantity in quantities]
     texts: dict[str, dict[str, None]] = {}
     for quantity, text in said:
-        texts.setdefault(formula(_shortened(quantity)), {})[text] = None
+        texts.setdefault(formula(shortened(quantity)), {})[text] = None
     return {quantity: "; ".join(several) for quantity, several in texts.items()}
-
-
-def _latex(rows: Sequence[_Row]) -> str:
-    symbols = set().union(*(side.free_symbols for _, *sides in rows for side in sides if isinstance(side, sp.Expr)))
-    names = {symbol: rf"\mathit{{{_escaped(symbol.name)}}}" for symbol in symbols}
-    lines = [
-        rf"\text{{{section}}}\quad {latex_formula(left, names)} &= {latex_formula(right, names)}"
-        for section, left, right in rows
-    ]
-    return "\\begin{aligned}\n" + " \\\\\n".join(lines) + "\n\\end{aligned}"
-
-
-def _escaped(name: str) -> str:
-    return re.sub(r"([_%$#&{}])", r"\\\1", name).replace("Δ", r"\Delta ")

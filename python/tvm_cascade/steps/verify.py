@@ -1,6 +1,6 @@
 """The verifier of step programs: reads are defined, references move once, components are combined once.
 
-Checked wherever a program was transformed, or read from text; a program that fails is a defect of this package.
+Checked wherever a program was transformed; a program that fails is a defect of this package.
 """
 
 from __future__ import annotations

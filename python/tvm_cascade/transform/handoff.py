@@ -11,14 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import sympy as sp
 import tvm_ffi
 from tvm import s_tir, tirx
 
+from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.tir import rebuilt, within
 from tvm_cascade.errors import InputError
-from tvm_cascade.steps.attribute import escaped, from_attribute, to_attribute, unescaped
-from tvm_cascade.steps.program import StepProgram
+from tvm_cascade.symbolic.printing import Row, aligned, formula, shortened
 from tvm_cascade.transform.nest import ROLE
 
 SCHEDULE_RULE = "tvm_cascade"
@@ -36,25 +37,35 @@ class CarriedFold:
     Attributes
     ----------
     results : names of the buffers that it computes.
-    gauges : how each reference moves, in order.
-    program : its steps.
+    formulas : (section, left side, right side) of each, in order of computation.
+    latex : the same as one `aligned` block.
     """
 
     results: tuple[str, ...]
-    gauges: tuple[str, ...]
-    program: StepProgram
+    formulas: tuple[tuple[str, ...], ...]
+    latex: str
 
 
-def carried_form(group: Group, program: StepProgram) -> dict[str, Any]:
-    """A group's fold as plain data for the attribute; `program` is what its loop was emitted from."""
-    results = [escaped(name) for name in group.names]
-    gauges = [str(reference.gauge) for reference in group.fold.references]
-    inputs = [atom.symbol for atom in group.atoms.atoms.values()]
-    return {"results": results, "gauges": gauges, "program": to_attribute(program, inputs)}
+def formulas_of(group: Group) -> list[Row]:
+    """The formulas of a group's fold with short numbers, and with the number of all positions where that is one."""
+    length = group.frame.length
+    known = {LENGTH: sp.Integer(length)} if isinstance(length, int) else {}
+    return [(section, left, shortened(right.xreplace(known))) for section, left, right in group.fold.formulas()]
+
+
+def carried_form(group: Group) -> dict[str, Any]:
+    """A group's fold as plain data for the attribute: ASCII alone, as TVM's script loses other texts."""
+    rows = formulas_of(group)
+    told = [[escaped(text) for text in (section, str(left), formula(right))] for section, left, right in rows]
+    return {
+        "results": list(map(escaped, group.names)),
+        "formulas": told,
+        "latex": escaped(aligned(rows, verbatim=True)),
+    }
 
 
 def carried_folds(func: tirx.PrimFunc) -> tuple[CarriedFold, ...]:
-    """The folds that a fused function carries, verified; none where nothing of it was fused.
+    """The folds that a fused function carries; none where nothing of it was fused.
 
     Raises
     ------
@@ -83,14 +94,27 @@ def _listed(value: Any) -> list[Any]:
 
 def _carried(data: Any) -> CarriedFold:
     given = dict(data) if isinstance(data, Mapping) else {}
-    texts = [_listed(given.get(key)) for key in ("results", "gauges")]
-    if "program" not in given or not all(isinstance(text, str) for text in (*texts[0], *texts[1])):
+    results, latex = _listed(given.get("results")), given.get("latex")
+    rows = [_listed(row) for row in _listed(given.get("formulas"))]
+    texts = [*results, latex, *(text for row in rows for text in row)]
+    if any(len(row) != 3 for row in rows) or not all(isinstance(text, str) for text in texts):
         hint = "fuse the original function again: this one was changed, or fused by another version"
-        raise InputError("results, gauges and steps of a fold", str(data)[:100], f"attribute {FUSED}", hint)
-    program = from_attribute(given["program"])
-    if len(texts[1]) != len(program.moves):
-        raise InputError(f"{len(program.moves)} gauges", ", ".join(texts[1]) or "none", f"attribute {FUSED}")
-    return CarriedFold(tuple(map(unescaped, texts[0])), tuple(texts[1]), program)
+        raise InputError("results and formulas of a fold", str(data)[:100], f"attribute {FUSED}", hint)
+    formulas = tuple(tuple(map(unescaped, row)) for row in rows)
+    return CarriedFold(tuple(map(unescaped, results)), formulas, unescaped(str(latex)))
+
+
+def escaped(name: str) -> str:
+    """A name in ASCII: all else as in Python's literals."""
+    return name.encode("unicode_escape").decode()
+
+
+def unescaped(text: str) -> str:
+    """The name of an `escaped` text; a text that is none stays as it is."""
+    try:
+        return str(text).encode("ascii").decode("unicode_escape")
+    except UnicodeError:
+        return str(text)
 
 
 def hand_to_tuner(func: tirx.PrimFunc) -> tirx.PrimFunc:

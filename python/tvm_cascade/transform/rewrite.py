@@ -106,7 +106,7 @@ def _group_piece(
         (*slots.buffers, *own, *finish.written, *(member.stage.buffer for member in guards.members)),
         order=min(position for _, position in results),
     )
-    return piece, carried_form(group, steps)
+    return piece, carried_form(group)
 
 
 def _read_at(program: Program, members: list[Stage], buffers: list[tirx.Var]) -> tuple[Use, ...]:

@@ -1,0 +1,294 @@
+"""Elements that compare with earlier results: by extrema of what is compared, and at the ties of an extremum.
+
+| ⊕ of                                  | is                                                                     |
+|---------------------------------------|------------------------------------------------------------------------|
+| or, and: a(x) > u                     | max a > u, min a > u                                                   |
+| or, and: F(x, d) > G(x, d)            | max (F − G) > 0, min (F − G) > 0                                       |
+| and: a(x) = u; or: a(x) ≠ u           | min a = u and max a = u; not so                                        |
+| or: p and q; and: p or q              | q and some p; q or every p, where q is of no position, or of it alone  |
+| max: [a > d] ? f : g, f rising with a | the larger of the selections at max a and at min a, where g falls      |
+| so, where g rises as well             | the selection at max a, where f ≥ g at a = d                           |
+| sum, max, min: [a = max a] ? f : g    | (⊕ of f where a = c) ⊕ (⊕ of g where a ≠ c), at the maximum so far c   |
+
+The other comparisons are these with sides exchanged. What is in at c is in at a later c′ ≥ c where these are equal, and
+nothing is elsewhere: Σ [a = c′]·w = [c = c′]·Σ [a = c]·w. Beside a maximum of a, a ≥ max a is a = max a.
+
+Others need all positions, as numbers show (`refute.crossings`), or are unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import sympy as sp
+
+from tvm_cascade.algebra.cascade import Reduction
+from tvm_cascade.algebra.cases import Union
+from tvm_cascade.algebra.derivation import Derivation
+from tvm_cascade.algebra.facts.trend import trend
+from tvm_cascade.algebra.fold import Reference
+from tvm_cascade.algebra.gauge import Gauge, Move, Range
+from tvm_cascade.algebra.monotone import Map
+from tvm_cascade.algebra.reducer import HIGHEST, LOWEST, MAX, MIN, OR, SUM, Reducer
+from tvm_cascade.symbolic.masks import is_truth
+from tvm_cascade.symbolic.separate import strip_rounding
+from tvm_cascade.symbolic.signs import stand_in
+
+Law = Callable[[Derivation, Reduction], sp.Expr]
+
+
+def truth_of_all(derivation: Derivation, reduction: Reduction, predicate: sp.Basic, law: Law) -> sp.Expr:
+    """1 where the condition holds at some position (for a conjunction, at all), 0 elsewhere.
+
+    Raises
+    ------
+    Refused
+        Where what is compared has no extremum in finite state, or the condition is no comparison.
+    """
+    return sp.Piecewise((1, _truth_over(derivation, reduction, predicate, law)), (0, True))
+
+
+def _truth_over(derivation: Derivation, reduction: Reduction, predicate: sp.Basic, law: Law) -> sp.Basic:
+    elements, some = derivation.elements, reduction.reducer is OR
+    if not predicate.has(*elements):
+        return predicate
+    through, against = (sp.Or, sp.And) if some else (sp.And, sp.Or)
+    if isinstance(predicate, through):
+        return through(*(_truth_over(derivation, reduction, part, law) for part in predicate.args))
+    if isinstance(predicate, against):
+        fixed = [part for part in predicate.args if not part.has(*elements)]
+        masks = [part for part in predicate.args if part.has(*elements) and _is_mask(part)]
+        comparisons = [part for part in predicate.args if part not in (*fixed, *masks)]
+        if len(comparisons) == 1:
+            where = sp.And(*masks) if some else sp.Not(sp.Or(*masks))
+            return against(*fixed, _where(derivation, reduction, comparisons[0], where, law))
+    if isinstance(predicate, (sp.Gt, sp.Ge, sp.Lt, sp.Le)):
+        return _ordered(derivation, reduction, predicate, law)
+    if isinstance(predicate, sp.Ne if some else sp.Eq):
+        return _all_equal(derivation, reduction, predicate)
+    raise derivation.refuse(reduction, "logical_dependence", str(predicate))
+
+
+def _is_mask(part: sp.Basic) -> bool:
+    return bool(part.is_Relational and part.rhs == 0 and is_truth(part.lhs))
+
+
+def _where(derivation: Derivation, reduction: Reduction, predicate: sp.Basic, where: sp.Basic, law: Law) -> sp.Basic:
+    """The truth over the positions where a condition on the position holds."""
+    if where == sp.true:
+        return _truth_over(derivation, reduction, predicate, law)
+    if not any(_is_apart(derivation, *sides) for sides in (predicate.args, predicate.args[::-1])):
+        raise derivation.refuse(reduction, "logical_dependence", str(predicate))  # its law has cases of its own
+    with derivation.over(where):
+        return _truth_over(derivation, reduction, predicate, law)
+
+
+def _is_apart(derivation: Derivation, side: sp.Basic, other: sp.Basic) -> bool:
+    """Whether one side of a comparison reads no result, and the other no element."""
+    return not side.has(*derivation.cascade.results) and not other.has(*derivation.elements)
+
+
+def _ordered(derivation: Derivation, reduction: Reduction, relation: sp.Basic, law: Law) -> sp.Basic:
+    """Of a comparison: that of an extremum."""
+    some, strict = reduction.reducer is OR, isinstance(relation, (sp.Gt, sp.Lt))
+    ordered = sp.Gt if strict else sp.Ge
+    if _is_apart(derivation, relation.gts, relation.lts):
+        extreme = derivation.component(reduction, MAX if some else MIN, relation.gts)
+        # A maximum starts at the lowest number, which is above −∞ where all elements are that.
+        return sp.And(ordered(extreme, relation.lts), extreme > LOWEST if some and strict else sp.true)
+    if _is_apart(derivation, relation.lts, relation.gts):
+        extreme = derivation.component(reduction, MIN if some else MAX, relation.lts)
+        return sp.And(ordered(relation.gts, extreme), extreme < HIGHEST if some and strict else sp.true)
+    difference = replace(reduction, reducer=MAX if some else MIN, element=relation.gts - relation.lts)
+    return ordered(law(derivation, difference), 0)
+
+
+def _all_equal(derivation: Derivation, reduction: Reduction, relation: sp.Basic) -> sp.Basic:
+    """Of an equation at every position, or its opposite at some: both extrema tell."""
+    for side, other in (relation.args, relation.args[::-1]):
+        if _is_apart(derivation, side, other):
+            ends = [derivation.component(reduction, reducer, side) for reducer in (MIN, MAX)]
+            equal = sp.And(*(sp.Eq(end, other) for end in ends))
+            return sp.Not(equal) if isinstance(relation, sp.Ne) else equal
+    raise derivation.refuse(reduction, "logical_dependence", str(relation))
+
+
+def folded_choice(derivation: Derivation, reduction: Reduction, union: Union, law: Law) -> sp.Expr:
+    """⊕ of an element whose cases are told by a comparison with earlier results.
+
+    Raises
+    ------
+    Refused
+        Where neither order nor an extremum of the element decides, or what is folded at its ties has no law.
+    """
+    matched, reducer, two = derivation.compared(union.guard), reduction.reducer, len(union.cases) == 2
+    if reducer.ordered and two and (found := _at_the_ends(derivation, reduction, union)) is not None:
+        return found
+    if two and matched is not None and reducer in (SUM, MAX, MIN):
+        extreme, (at, _) = matched
+        if (tie := _tie(derivation, extreme)) is not None:
+            here, there = (derivation.decided(union.terms[0 if s is at else 1], extreme, s) for s in (True, False))
+            return _at_ties(derivation, reduction, tie, here, there, law)
+    code = "infinite_rank" if reducer is SUM else "not_monotone"
+    shown = derivation.counterexample(code, reduction, reduction.element)
+    raise derivation.refuse(reduction, code if shown else "select_on_result", reduction.element, shown=shown)
+
+
+def _at_the_ends(derivation: Derivation, reduction: Reduction, union: Union) -> sp.Expr | None:
+    """max or min of [a > d] ? f : g, of a part that a is monotone in; None where its branches are not ordered by it.
+
+    A branch counts on its own side alone: so x² rises with x where x > d and d is positive.
+    """
+    if not isinstance(union.guard, (sp.Gt, sp.Ge, sp.Lt, sp.Le)):
+        return None
+    gap = union.guard.gts - union.guard.lts
+    moving = gap.expand().as_independent(*derivation.elements, as_Add=True)[1].as_coeff_Mul()[1]
+    varying = [s for s in derivation.elements if s in gap.free_symbols]
+    part = varying[0] if len(varying) == 1 else moving
+    variable = stand_in(part, "_s")
+    written, *terms = (strip_rounding(derivation.signed(e.subs(part, variable))) for e in (gap, *union.terms))
+    way = trend(written, variable)
+    if not way or sp.Tuple(written, *terms).has(*derivation.elements):
+        return None
+    slope = sp.diff(written, variable)
+    edge = sp.expand(variable - written / slope) if slope.is_number else None
+    upper, lower = terms if way > 0 else terms[::-1]
+    kept = _kept_ends(reduction.reducer, variable, upper, lower, edge)
+    if kept is None:
+        return None
+    choice = sp.Piecewise(*((case.term.subs(part, variable), case.guard.subs(part, variable)) for case in union.cases))
+    selection = Map((part,), (variable,), choice)
+    return selection.over(reduction.reducer, kept, lambda end, part: derivation.component(reduction, end, part))
+
+
+def _kept_ends(
+    reducer: Reducer, variable: sp.Symbol, upper: sp.Expr, lower: sp.Expr, edge: sp.Expr | None
+) -> tuple[Reducer, ...] | None:
+    """The ends of s at which an extremum of the selection stands; None where others may decide.
+
+    Parameters
+    ----------
+    upper, lower : the element where s is large, and where it is small.
+    edge : the s at which one turns into the other; None where that is not told.
+    """
+    way, away = 1 if reducer is MAX else -1, sp.Dummy(positive=True)
+
+    def rise(branch: sp.Expr, side: int) -> int | None:
+        """The trend of a branch in s, on its own side of the edge."""
+        found = trend(branch, variable)
+        if found is None and edge is not None:
+            beyond = trend(branch.xreplace({variable: edge + side * away}), away)
+            return None if beyond is None else side * beyond
+        return found
+
+    def at_least(jump: sp.Expr) -> bool:
+        """Whether a difference of the branches is nowhere negative, at the edge at least."""
+        at_edge = jump if edge is None else jump.xreplace({variable: edge})
+        return bool(jump.is_nonnegative or sp.expand(at_edge).is_nonnegative)
+
+    rises, falls = rise(upper, 1), rise(lower, -1)
+    if rises is None or falls is None:
+        return None
+    if way * rises >= 0 >= way * falls:
+        return (MAX, MIN)
+    jump = way * (upper - lower)
+    if way * rises >= 0 and at_least(jump):
+        return (MAX,)
+    return (MIN,) if way * falls <= 0 and at_least(-jump) else None
+
+
+@dataclass(frozen=True)
+class _Tie:
+    """An extremum of an element that reads no result.
+
+    Attributes
+    ----------
+    lift : that element, as its component has it: log √x and log(x)/2 round apart.
+    known : what an element symbol is where it is attained; empty where the element is no symbol.
+    reference : the extremum so far.
+    """
+
+    lift: sp.Expr
+    known: dict[sp.Symbol, sp.Expr]
+    reference: Reference
+
+    @property
+    def met(self) -> sp.Basic:
+        """Whether a position attains it."""
+        return sp.Eq(self.lift, self.reference.symbol)
+
+    @property
+    def stands(self) -> sp.Basic:
+        """Whether it stays where it was."""
+        return sp.Eq(self.reference.symbol, self.reference.moved)
+
+
+def _tie(derivation: Derivation, extreme: Reduction) -> _Tie | None:
+    """The ties of an earlier extremum; None where its element reads results, or it is made of several components."""
+    reads = derivation.plain(extreme.element).has(*derivation.cascade.results)
+    lift = None if reads else derivation.lift_of(extreme)
+    if lift is None:
+        return None
+    handle = derivation.handles.of(extreme.result)
+    exact = "" if derivation.move is Move.EXACT else "exact"
+    value = derivation.predicted(handle.value)
+    reference = derivation.refer((handle, exact), handle.value, Gauge.RUNNING, value, range=Range.EXTREME)
+    known = {extreme.element: derivation.plain(extreme.result)} if extreme.element.is_Symbol else {}
+    return _Tie(lift, known, reference)
+
+
+def _at_ties(
+    derivation: Derivation, reduction: Reduction, tie: _Tie, here: sp.Expr, there: sp.Expr, law: Law
+) -> sp.Expr:
+    """⊕ of one element at the ties, and of another elsewhere."""
+    reducer, here = reduction.reducer, here.subs(tie.known)
+    if reducer is not SUM:
+        found = [_extremum(derivation, reduction, tie, here, _anew)]
+        if there != reducer.identity:
+            found.append(_extremum(derivation, reduction, tie, there, _left))
+        return reducer.over(found)
+    if there.has(*derivation.cascade.results):
+        total = law(derivation, replace(reduction, element=there))
+        here = sp.expand(here - there.subs(tie.known))
+    else:
+        total = _left(derivation, reduction, tie, there) if there != 0 else sp.S.Zero
+    whole = sp.factor_terms(here)
+    apart = whole.as_independent(*derivation.elements, as_Add=False)[1].has(*derivation.cascade.results)
+    for term in sp.Add.make_args(sp.expand(here)) if apart else (whole,):
+        factor, varying = term.as_independent(*derivation.elements, as_Add=False)
+        total += factor * _anew(derivation, reduction, tie, varying) if term != 0 else 0
+    return total
+
+
+def _extremum(derivation: Derivation, reduction: Reduction, tie: _Tie, weight: sp.Expr, state: _State) -> sp.Expr:
+    """max or min of w at the positions of a state; of what is the same at all of them, whether there is one."""
+    if weight.has(*derivation.elements):
+        return state(derivation, reduction, tie, weight)
+    met = state(derivation, replace(reduction, reducer=SUM), tie, sp.S.One) > 0
+    return sp.Piecewise((weight, met), (reduction.reducer.neutral, True))
+
+
+def _anew(derivation: Derivation, reduction: Reduction, tie: _Tie, weight: sp.Expr) -> sp.Symbol:
+    """The component ⊕ of w where a = c, which starts anew wherever c moves."""
+    if weight.has(*derivation.cascade.results):
+        raise derivation.refuse(reduction, "select_on_result", weight)
+    nothing = (reduction.reducer.neutral, True)
+    chosen = sp.Piecewise((weight, tie.met), nothing)
+    return derivation.component(
+        reduction, reduction.reducer, chosen, lambda own: sp.Piecewise((own, tie.stands), nothing)
+    )
+
+
+def _left(derivation: Derivation, reduction: Reduction, tie: _Tie, weight: sp.Expr) -> sp.Symbol:
+    """The component ⊕ of w where a ≠ c, to which positions are added once the extremum leaves them.
+
+    A sum of all from which those at the extremum are subtracted would lose their digits.
+    """
+    reducer, at = reduction.reducer, _anew(derivation, reduction, tie, weight)
+    chosen = sp.Piecewise((reducer.neutral, tie.met), (weight, True))
+    left = sp.Piecewise((reducer.neutral, tie.stands), (at, True))
+    return derivation.component(reduction, reducer, chosen, lambda own: reducer.combine(own, left))
+
+
+_State = Callable[[Derivation, Reduction, _Tie, sp.Expr], sp.Symbol]
