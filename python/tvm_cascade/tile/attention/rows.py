@@ -19,7 +19,7 @@ from tvm_cascade.analysis.tir import dtype_of, loads_of, substitute
 from tvm_cascade.steps.move import departure, destination, displacement
 from tvm_cascade.steps.program import Combine, Move, Scale, Shift, Step
 from tvm_cascade.tile.attention.bits import KeptBits
-from tvm_cascade.tile.attention.near_zero import NEAR, NearZero, bits_of, shared_exp2
+from tvm_cascade.tile.attention.near_zero import NEAR, NearZero, bits_of
 from tvm_cascade.tile.attention.program import TileProgram
 from tvm_cascade.tile.attention.steps import PARTIAL, Hoisted, RegisterElement, TileReduce
 from tvm_cascade.tile.element import REGISTER, SCORE, Mask
@@ -84,7 +84,6 @@ class RowFold:
     ----------
     scores : the registers of a tile's scores, which become weights in place.
     columns : positions of a tile.
-    polynomial : of every eight exponentials, how many are no special functions.
     values : registers of everything that has a value per row, two each.
     elements : registers of what has a value per position beside the scores.
     shifted : the components of each row at the references of the tile that is folded in.
@@ -96,7 +95,6 @@ class RowFold:
     place: Place
     scores: Any
     columns: int
-    polynomial: int = 0
     values: dict[sp.Symbol, Any] = field(default_factory=dict)
     elements: dict[sp.Symbol, Any] = field(default_factory=dict)
     shifted: dict[tuple[sp.Symbol, int], ir.Expr] = field(default_factory=dict)
@@ -312,12 +310,9 @@ class RowFold:
         expression: sp.Expr,
         symbols: Symbols,
         conditions: Mapping[sp.Symbol, ir.Expr] | None = None,
-        exp2: Callable[[ir.Expr], ir.Expr] = tirx.exp2,
     ) -> ir.Expr:
-        """An expression over registers as TIR; `exp2` writes 2^x."""
-        printer = TilePrinter(symbols, DTYPE, conditions or {}, self.program.offsets)
-        printer.exp2 = exp2
-        return printer(expression)
+        """An expression over registers as TIR."""
+        return TilePrinter(symbols, DTYPE, conditions or {}, self.program.offsets)(expression)
 
     def _each(self, emit: Callable[[ir.Expr, int, int], None]) -> None:
         """Something for every register of the tile."""
@@ -363,9 +358,7 @@ class RowFold:
         target = self.scores if step.in_place else self._array(step.symbol, self.columns // 2, self.elements)
 
         def one(j: ir.Expr, r: int, e: int) -> None:
-            symbols = self._at(tile, j, r, e, REGISTER)
-            exp2 = partial(shared_exp2, share=self.polynomial, step=j, of_step=2 * r + e)
-            value = self.write(step.expression, symbols, self._conditions(tile, j, r, e), exp2)
+            value = self.write(step.expression, self._at(tile, j, r, e, REGISTER), self._conditions(tile, j, r, e))
             put(target, register_index(j, r, e), value)
 
         self._each(one)

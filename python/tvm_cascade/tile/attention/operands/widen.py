@@ -1,6 +1,6 @@
 """Tiles that are converted on the way to the tensor cores: floats of 8 bits, as they arrive, to those of 16 bits.
 
-Between the copies and the products stand some warps: they wait for a tile as it is stored, write it as products read it
+Between the copies and the products stands a warp group, which waits for a tile as it is stored, writes it as products read it
 into a ring of its own, and give the first one's stage back. Both tiles are swizzled, rows of 128 bytes a box.
 A thread takes 16 elements at a time; of eight threads that run together four have neighbours in one half of a row and
 four in the other half of the next, so that what they read and what they write falls into different banks.
@@ -21,7 +21,7 @@ from tvm_cascade.tile.hopper.barrier import Barriers
 from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
 from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.operand import MATRIX_DTYPES, Operand
-from tvm_cascade.tile.work import Threads
+from tvm_cascade.tile.work import WARP_GROUP, Threads
 
 _CHUNK = 16
 """Bytes that a thread reads at a time."""
@@ -31,6 +31,9 @@ _CHUNKS = BOX_BYTES // _CHUNK
 
 _WORDS = _CHUNK // 4
 """Registers of a chunk."""
+
+_WARPS = WARP_GROUP // WARP
+"""That convert, each of which arrives by itself."""
 
 WIDE_STAGES = 2
 """Tiles of each operand that are converted on the way: one that products read, and one that is being written."""
@@ -97,18 +100,13 @@ class FeedPair:
             staged_tiles(f"wide_{name}", pool, WIDE_STAGES, one) for one in self.wide_copies if self.is_widened
         ]
 
-    def add_barriers(self, pool: Any, readers: int, converting: int) -> None:
-        """Barriers of both, after all tiles.
-
-        Parameters
-        ----------
-        readers, converting : arrivals of those that multiply, and warps that convert.
-        """
+    def add_barriers(self, pool: Any, readers: int) -> None:
+        """Barriers of both, after all tiles; `readers`: arrivals of those that multiply."""
         full = Barriers(pool, self.stages, arrivals_of(self.copies))
-        empty = Barriers(pool, self.stages, converting if self.is_widened else readers)
+        empty = Barriers(pool, self.stages, _WARPS if self.is_widened else readers)
         self.stored = self.wide = Feed(self.copies, self.stored_tiles, (StagedPart(full, empty),))
         if self.is_widened:
-            full, empty = Barriers(pool, WIDE_STAGES, converting), Barriers(pool, WIDE_STAGES, readers)
+            full, empty = Barriers(pool, WIDE_STAGES, _WARPS), Barriers(pool, WIDE_STAGES, readers)
             self.wide = Feed(self.wide_copies, self.wide_tiles, (StagedPart(full, empty),))
 
     @property
@@ -119,19 +117,12 @@ class FeedPair:
 
 
 class Widener:
-    """Emits the warps that convert the tiles of a feed.
+    """Emits the warp group that converts the tiles of a feed."""
 
-    Parameters
-    ----------
-    pair : the feed.
-    first, warps : the first of them in its warp group, and how many they are: a power of two.
-    """
-
-    def __init__(self, pair: FeedPair, threads: Threads, first: int, warps: int) -> None:
+    def __init__(self, pair: FeedPair, threads: Threads) -> None:
         self.stored, self.wide, self.threads = pair.stored.whole, pair.wide, threads
-        self.first, self.count = first, warps * WARP
         self.source, self.target = self.stored.reading("stored"), self.wide.filling("widened")
-        turns = max(copies.rows * _CHUNKS // self.count for copies in self.stored.copies)
+        turns = max(copies.rows * _CHUNKS // WARP_GROUP for copies in self.stored.copies)
         self.words = registers("stored_words", turns * _WORDS, "uint32")
         self.halves = registers("wide_words", _CHUNK // 2, "uint32")
 
@@ -152,9 +143,9 @@ class Widener:
         self.target.advance()
 
     def _box(self, copies: TensorMap, box: int, tiles: Any, wide: Any) -> None:
-        thread = (self.threads.warp - self.first) * WARP + self.threads.lane
+        thread = self.threads.warp * WARP + self.threads.lane
         chunks = min(-(-(copies.columns - box * copies.per_box) // _CHUNK), _CHUNKS)
-        turns = [turn * self.count + thread for turn in range(copies.rows * _CHUNKS // self.count)]
+        turns = [turn * WARP_GROUP + thread for turn in range(copies.rows * _CHUNKS // WARP_GROUP)]
         units = [bind("unit", unit) for unit in turns]
         for turn, unit in enumerate(units):  # all loads first: none of them may pass a store
             row, chunk = _place(unit)

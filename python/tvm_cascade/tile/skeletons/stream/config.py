@@ -77,9 +77,6 @@ class Tiles:
     own_staging : stores have shared memory of their own, so that the next left operand can come meanwhile.
     optimistic : tiles are folded without moving the reference, where the program allows it. Causal attention takes 0.83
         to 0.92 of the time then, rows of two tiles 1.4 times as long (measured).
-    polynomial : of every eight exponentials, how many are taken by multiply-adds instead of special functions. None
-        where they are the only special functions: what is issued then counts for more (measured: 1 of 8 takes 1.1).
-    near_zero : odd functions of small scores are taken by multiply-adds, where the program has such.
     fetches_ahead : its kernels bring into the cache what a later kernel reads: products take longer than copies.
     family : that multiplies; no choice, but the card's.
     """
@@ -88,7 +85,7 @@ class Tiles:
     consumers: int
     stages: int
     blocks: int
-    left_stages, ping_pong, own_staging, optimistic, polynomial, near_zero = 1, False, False, False, 0, True
+    left_stages, ping_pong, own_staging, optimistic = 1, False, False, False
     fetches_ahead = False
     family: Family = WGMMA
 
@@ -208,8 +205,6 @@ class StreamConfig(Tiles):
     blocks: int = 1
     own_staging: bool = False
     optimistic: bool = True
-    polynomial: int = 0
-    near_zero: bool = True
     family: Family = field(default=WGMMA, compare=False, repr=False)
 
     fetches_ahead = True

@@ -113,9 +113,7 @@ class GroupFold:
         self.first_row = bind("first_own_row", work.first_row + self.own_rows)
         upper = bind("row", self.first_row + self.threads.warp * 16 + lane // 4)
         place = Place(work.batch, (upper, upper + 8), lane % 4 * 2, self.tiling.buffers)
-        self.rows = RowFold(
-            self.program, place, self.scores, self.columns, self.config.polynomial, dict(self.row_values)
-        )
+        self.rows = RowFold(self.program, place, self.scores, self.columns, dict(self.row_values))
         self.rows.own = self.thread_rows
         self.masking = Masking(passes_of(self.masks, self.stream.position, self.columns), self.rows, lane)
         for array in self.accumulators.values():
@@ -237,7 +235,7 @@ class GroupFold:
 
         Special functions then take their time while multiply-adds map further scores.
         """
-        near = self.program.near_zero if self.config.near_zero else None
+        near = self.program.near_zero
         if near is None:
             self._map_and_mask(tile)
             fold()

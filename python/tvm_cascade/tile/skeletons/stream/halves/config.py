@@ -57,8 +57,6 @@ class HalvesConfig(Tiles):
     stages: int = 2
     blocks: int = 1
     optimistic: bool = True
-    polynomial: int = 0
-    near_zero: bool = True
     cluster: int = 1
     most_pieces: int = 1
     spread: int = 1

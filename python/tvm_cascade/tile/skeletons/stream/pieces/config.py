@@ -32,9 +32,6 @@ from tvm_cascade.tile.skeletons.stream.pieces.patches import Patches
 from tvm_cascade.tile.skeletons.stream.pieces.spread import is_spread, spread_bytes
 from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Registers
 
-_CONVERTING_REGISTERS = 80
-"""Registers of a thread of the producer's group where warps of it convert; of two blocks, all have 128 at first."""
-
 _MOST = 255
 """Registers of a thread."""
 
@@ -66,7 +63,6 @@ class PiecesConfig(Tiles):
     Attributes
     ----------
     widening : warp groups that convert tiles on the way to the tensor cores: one for each feed, or for both.
-    converting_warps : of the producer's group, which convert tiles of both feeds where no group of their own does.
     cluster : blocks that share the axis of each tile of rows, and no other, where that is more than one.
     neighbours : blocks that share a multiprocessor: one folds while another waits for what its results read, or
         clusters' places would not be enough.
@@ -78,9 +74,7 @@ class PiecesConfig(Tiles):
     consumers: int = 1
     stages: int = 2
     blocks: int = 1
-    near_zero: bool = True
     widening: int = 0
-    converting_warps: int = 0
     cluster: int = 1
     neighbours: int = 1
     kept: int = 1
@@ -94,7 +88,7 @@ class PiecesConfig(Tiles):
     @property
     def converts(self) -> bool:
         """Whether tiles are converted on the way to the tensor cores."""
-        return self.widening + self.converting_warps > 0
+        return self.widening > 0
 
     @property
     def threads(self) -> int:
@@ -110,8 +104,8 @@ class PiecesConfig(Tiles):
         if self.widening:
             return _CONVERTED[self.consumers]
         moved = self.consumers > 1 or self.neighbours > 1
-        producer = _CONVERTING_REGISTERS if self.converting_warps else 24 if moved else _MOST
-        if stream.paged and self.consumers == 2 and not self.converting_warps:
+        producer = 24 if moved else _MOST
+        if stream.paged and self.consumers == 2:
             return BUSY_SHARES
         if self.neighbours > 1:  # of 128 that each thread of two warp groups has at first
             return Registers(producer, 256 - producer)

@@ -41,10 +41,8 @@ from tvm_cascade.tile.work import GROUP_ROWS, Registers, Threads
 _INITIALISING = 4
 """Warps that initialise barriers."""
 
-_GROUP_WARPS = 4
-
 _MEETING_WARP = 3
-"""The last warp of the producer's group, which sees to meetings where it neither copies nor converts."""
+"""The last warp of the producer's group, which sees to meetings where it does not copy."""
 
 
 class PiecesKernel(Driver):
@@ -83,9 +81,7 @@ class PiecesKernel(Driver):
 
     @property
     def _has_free_warps(self) -> bool:
-        """Whether the producer's group has warps that neither copy nor convert."""
-        if self.config.converting_warps:
-            return not self.stream.paged
+        """Whether the producer's group has warps that do not copy."""
         return not any(copies.by_threads for copies in (self.right, *self.values))
 
     def place(self) -> None:
@@ -110,7 +106,7 @@ class PiecesKernel(Driver):
         self.places.cut.allocate(pool)
         readers = self.consumers * self.config.family.arrivals
         for pair in (self.right_feed, self.value_feed):
-            pair.add_barriers(pool, readers, self.config.converting_warps or _GROUP_WARPS)
+            pair.add_barriers(pool, readers)
 
     def barriers(self) -> list[Barriers]:
         """Those of both feeds."""
@@ -155,43 +151,32 @@ class PiecesKernel(Driver):
         return self.given and not self.stream.paged and not self.places.differ
 
     def produce(self) -> None:
-        """One thread copies, or warps for each feed of pages; others convert, and see to meetings."""
+        """One thread copies, or warps for each feed of pages; another sees to meetings."""
         if self.stream.paged:
             shared = [pair.stored for pair in self._filled]
             PagedProducer(self.tiling, self.threads, shared).run(self._each_work)
         else:
             with when(self.threads.warp == 0), when(T.cuda.elect_sync()):
                 self._produce_rows()
-        if warps := self.config.converting_warps:
-            with when(self.threads.warp >= _GROUP_WARPS - warps):
-                self._widen(self._widened, _GROUP_WARPS - warps, warps)
         self._meet()
 
     def _meet(self) -> None:
         """What the warp of the meetings does."""
         if self.meeting_apart is not None:
-            own = _MEETING_WARP - self.config.converting_warps
-            with when(self.threads.warp == own), when(T.cuda.elect_sync()):
+            with when(self.threads.warp == _MEETING_WARP), when(T.cuda.elect_sync()):
                 if self.begins_early:
                     wait_for_others()
                 self.meeting_apart.run_apart(self._each_work)
 
     def convert(self) -> None:
         """Each warp group converts a feed, or one converts both, a tile of each in turn."""
+        widened = [pair for pair in (self.right_feed, self.value_feed) if pair.is_widened]
         for number in range(self.config.widening):
             with when(self.threads.group == self.consumers + 1 + number):
-                self._widen(self._widened[number :: self.config.widening], 0, _GROUP_WARPS)
-
-    @property
-    def _widened(self) -> list[FeedPair]:
-        return [pair for pair in (self.right_feed, self.value_feed) if pair.is_widened]
-
-    def _widen(self, pairs: list[FeedPair], first: int, warps: int) -> None:
-        """Some warps of a group convert feeds."""
-        own = [Widener(pair, self.threads, first, warps) for pair in pairs]
-        with self._each_work() as work, T.serial(work.tiles.end - work.tiles.first):
-            for widener in own:
-                widener.tile()
+                own = [Widener(pair, self.threads) for pair in widened[number :: self.config.widening]]
+                with self._each_work() as work, T.serial(work.tiles.end - work.tiles.first):
+                    for widener in own:
+                        widener.tile()
 
     def consume(self) -> None:
         """See `PiecesConsumer`."""
