@@ -34,10 +34,9 @@ from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.skeleton import Setting
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig
 from tvm_cascade.tile.skeletons.stream.consumer import Consumer
-from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue
+from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue, row_states
 from tvm_cascade.tile.skeletons.stream.kernel import StreamKernel
 from tvm_cascade.tile.skeletons.stream.skeleton import StreamSkeleton
-from tvm_cascade.tile.skeletons.stream.states import row_states
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.state import COUNTER, Part, PartForm, State
 from tvm_cascade.tile.work import WARP_GROUP, Threads, Work
@@ -63,10 +62,10 @@ class SplitConfig(StreamConfig):
         """Warp groups that have rows of their own."""
         return 1
 
-    def shared_bytes(self, stream: Stream) -> int:
+    def shared_bytes(self, program: TileProgram) -> int:
         """Bytes of shared memory for the operands and for the states that change hands."""
-        registers = sum(part.width for part in state_form(stream))
-        return super().shared_bytes(stream) + len(ROWS) * WARP_GROUP * 4 * registers
+        registers = sum(part.width for part in state_form(program.stream))
+        return super().shared_bytes(program) + len(ROWS) * WARP_GROUP * 4 * registers
 
 
 class SplitConsumer(Consumer):

@@ -18,7 +18,6 @@ from tvm_cascade.analysis.reducers import combiner_of, identity_of
 from tvm_cascade.analysis.tir import dtype_of, loads_of, substitute
 from tvm_cascade.steps.move import departure, destination, displacement
 from tvm_cascade.steps.program import Combine, Move, Scale, Shift, Step
-from tvm_cascade.tile.attention.bits import KeptBits
 from tvm_cascade.tile.attention.near_zero import NEAR, NearZero, bits_of
 from tvm_cascade.tile.attention.program import TileProgram
 from tvm_cascade.tile.attention.steps import PARTIAL, Hoisted, RegisterElement, TileReduce
@@ -183,15 +182,15 @@ class RowFold:
         at = substitute(expression, {axis: cast(position, dtype_of(axis))})
         return cast(self._input(at, {self.program.stream.row: self.place.rows[row]}), DTYPE)
 
-    def mask(self, tile: ir.Expr, mask: Mask, bits: KeptBits | None) -> None:
-        """r = value wherever the condition is not as the mask keeps it; `bits`, if given, are of what it keeps."""
+    def mask(self, tile: ir.Expr, mask: Mask, bit: Callable[[ir.Expr, int, int], ir.Expr] | None) -> None:
+        """r = value wherever the condition is not as the mask keeps it; `bit`, if given, is not 0 where it keeps r."""
         constants = [self._constant(mask.value, r) for r in ROWS]
 
         def one(j: ir.Expr, r: int, e: int) -> None:
             where = register_index(j, r, e)
-            if bits is not None:
+            if bit is not None:
                 # An instruction of its own: a selection would be taken apart by what follows, and cost it its fusion.
-                ptx("selp.f32", self.scores[where], self.scores[where], constants[r], T.ptx.pred(bits.bit(j, r, e)))
+                ptx("selp.f32", self.scores[where], self.scores[where], constants[r], T.ptx.pred(bit(j, r, e)))
                 return
             holds = self._position_input(mask.condition, tile, j, r, e)
             kept = (self.scores[where], constants[r]) if mask.keeps else (constants[r], self.scores[where])

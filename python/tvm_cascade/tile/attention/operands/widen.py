@@ -1,7 +1,7 @@
 """Tiles that are converted on the way to the tensor cores: floats of 8 bits, as they arrive, to those of 16 bits.
 
-Between the copies and the products stands a warp group, which waits for a tile as it is stored, writes it as products read it
-into a ring of its own, and give the first one's stage back. Both tiles are swizzled, rows of 128 bytes a box.
+Between the copies and the products stands a warp group: it waits for a tile as it is stored, writes it as products read
+it into a ring of its own, and gives the first one's stage back. Both tiles are swizzled, rows of 128 bytes a box.
 A thread takes 16 elements at a time; of eight threads that run together four have neighbours in one half of a row and
 four in the other half of the next, so that what they read and what they write falls into different banks.
 """

@@ -77,6 +77,7 @@ class Tiles:
     own_staging : stores have shared memory of their own, so that the next left operand can come meanwhile.
     optimistic : tiles are folded without moving the reference, where the program allows it. Causal attention takes 0.83
         to 0.92 of the time then, rows of two tiles 1.4 times as long (measured).
+    widening : warp groups that convert tiles on the way to the tensor cores.
     fetches_ahead : its kernels bring into the cache what a later kernel reads: products take longer than copies.
     family : that multiplies; no choice, but the card's.
     """
@@ -85,14 +86,9 @@ class Tiles:
     consumers: int
     stages: int
     blocks: int
-    left_stages, ping_pong, own_staging, optimistic = 1, False, False, False
+    left_stages, ping_pong, own_staging, optimistic, widening = 1, False, False, False, 0
     fetches_ahead = False
     family: Family = WGMMA
-
-    @property
-    def converts(self) -> bool:
-        """Whether tiles are converted on the way to the tensor cores."""
-        return False
 
     @property
     def row_groups(self) -> int:
@@ -106,8 +102,7 @@ class Tiles:
 
     @property
     def threads(self) -> int:
-        """Threads of a block: the producer's warp group and the consumers'."""
-        return WARP_GROUP * (self.consumers + 1)
+        return WARP_GROUP * (1 + self.consumers + self.widening)
 
     def registers(self, stream: Stream) -> int:
         """Registers that a consumer thread holds: scores, packed weights and accumulators."""
@@ -132,8 +127,8 @@ class Tiles:
         return found
 
     @abstractmethod
-    def shared_bytes(self, stream: Stream) -> int:
-        """Bytes of shared memory for the operands."""
+    def shared_bytes(self, program: TileProgram) -> int:
+        """Bytes of shared memory of a block."""
 
     @abstractmethod
     def shares(self, stream: Stream, finds: bool = False) -> Registers:
@@ -145,12 +140,12 @@ class Tiles:
         """
 
     def block_registers(self, stream: Stream) -> int:
-        """Of all threads of a block."""
-        return self.shares(stream).of_block(self.consumers)
+        return self.shares(stream).of_block(self.consumers, self.widening)
 
-    def fits(self, stream: Stream, gpu: Gpu) -> bool:
+    def fits(self, program: TileProgram, gpu: Gpu) -> bool:
         """Whether registers and shared memory suffice, and tiles are multiples of an instruction's depth."""
-        if stream.widened and not self.converts:
+        stream = program.stream
+        if stream.widened and not self.widening:
             return False
         if any(self.columns % MATRIX_DTYPES[p.value.dtype].step for p in stream.products):
             return False
@@ -158,7 +153,7 @@ class Tiles:
             return False
         if self.registers(stream) > self.shares(stream).consumer or self.block_registers(stream) > gpu.registers:
             return False
-        return self.shared_bytes(stream) <= gpu.block_shared_bytes
+        return self.shared_bytes(program) <= gpu.block_shared_bytes
 
     def check(self, program: TileProgram, gpu: Gpu) -> None:
         """Checks that a kernel fits.
@@ -168,7 +163,7 @@ class Tiles:
         Unfit
             Where it does not.
         """
-        if not self.fits(program.stream, gpu):
+        if not self.fits(program, gpu):
             raise Unfit(f"{self} needs more registers or shared memory than there are")
 
     @abstractmethod
@@ -209,8 +204,9 @@ class StreamConfig(Tiles):
 
     fetches_ahead = True
 
-    def shared_bytes(self, stream: Stream) -> int:
+    def shared_bytes(self, program: TileProgram) -> int:
         """Bytes of shared memory for the operands."""
+        stream = program.stream
         left = boxed(stream.depth, stream.left.size)
         staged = max((boxed(p.width, STORED_BYTES) for p in stream.products), default=0)
         staging = staged if self.own_staging or staged > left else 0
@@ -264,7 +260,7 @@ def ranked_configs(program: TileProgram, gpu: Gpu) -> list[StreamConfig]:
     for operand in stream.operands:
         if operand.widened is not None:
             raise Unfit(f"{operand} is {operand.stored}, which kernels of {operand.widened} convert for few rows alone")
-    fitting = [c for c in _candidates(program, gpu) if c.fits(stream, gpu)]
+    fitting = [c for c in _candidates(program, gpu) if c.fits(program, gpu)]
     if not fitting:
         raise Unfit("no tile of 64 positions or more fits into registers and shared memory")
     unusual = {c: c.columns != _COLUMNS or _is_starved(c, stream) for c in fitting}

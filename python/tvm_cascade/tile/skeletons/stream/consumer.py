@@ -13,7 +13,7 @@ from tvm_cascade.tile.attention.operands.feed import Reader
 from tvm_cascade.tile.emit import bind, branches, ptx, registers, when
 from tvm_cascade.tile.live import TileRange
 from tvm_cascade.tile.merge.lanes import in_no_lane
-from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue
+from tvm_cascade.tile.skeletons.stream.epilogue import Columns, Epilogue
 from tvm_cascade.tile.skeletons.stream.group_fold import GroupFold
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Threads, Work
@@ -23,10 +23,11 @@ class Consumer(GroupFold):
     """Emits one consumer warp group; implements `epilogue.Folded`."""
 
     def __init__(
-        self, tiling: Tiling, threads: Threads, left: Reader, right: Reader, value: Reader, epilogue: Epilogue
-    ) -> None:
+        self, tiling: Tiling, threads: Threads, left: Reader, right: Reader, value: Reader, epilogue: Epilogue,
+        own_columns: Columns | None = None,
+    ) -> None:  # fmt: skip
         self.left_feed, self.epilogue = left, epilogue
-        super().__init__(tiling, threads, right, value)
+        super().__init__(tiling, threads, right, value, own_columns)
 
     def _allocate(self) -> None:
         self.optimistic = self.config.optimistic and self.program.optimistic is not None

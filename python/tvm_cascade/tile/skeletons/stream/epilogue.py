@@ -12,16 +12,37 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.tile.attention.rows import RowFold
-from tvm_cascade.tile.attention.shape import Product, product_along
+from tvm_cascade.tile.attention.shape import Product, Stream, product_along
 from tvm_cascade.tile.emit import bind, kernel_extent, ptx, when
-from tvm_cascade.tile.fragment import DTYPE, NEIGHBOURS, ROWS, placed
+from tvm_cascade.tile.fragment import DTYPE, NEIGHBOURS, QUAD, ROWS, placed, register_index
 from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
 from tvm_cascade.tile.hopper.stores import CHUNK, BulkStores, MatrixStore, are_stored_at_once, store_pair
 from tvm_cascade.tile.operand import STORED_BYTES
 from tvm_cascade.tile.output import Output
 from tvm_cascade.tile.skeletons.stream.finish import Finish, free_axis
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
+from tvm_cascade.tile.state import Number, Part, State
 from tvm_cascade.tile.work import GROUP_ROWS, Threads, Work
+
+
+class Columns(Protocol):
+    """Which columns of products a warp group has."""
+
+    def of(self, product: Product) -> range:
+        """Its own, among those of its block."""
+
+    def first(self, product: Product, work: Work) -> ir.Expr | int:
+        """The first of the block's."""
+
+
+class AllColumns:
+    """The columns of a group that has all."""
+
+    def of(self, product: Product) -> range:
+        return range(product.width)
+
+    def first(self, product: Product, work: Work) -> int:
+        return 0
 
 
 class Folded(Protocol):
@@ -47,11 +68,9 @@ class Folded(Protocol):
     def accumulators(self) -> Mapping[sp.Symbol, Any]:
         """Registers of the components that are products, of the group's own columns."""
 
-    def columns_of(self, product: Product) -> range:
-        """The columns of a product that the group has, among the block's."""
-
-    def block_columns(self, product: Product) -> ir.Expr | int:
-        """The first of the block's columns of a product."""
+    @property
+    def own_columns(self) -> Columns:
+        """Of the products."""
 
 
 class Staged(Folded, Protocol):
@@ -116,7 +135,8 @@ class RowEpilogue:
         own = self.tiling.own(output.buffer)
         product = product_along(output, self.stream.products)
         assert product is not None
-        first, columns = self.folded.block_columns(product), self.folded.columns_of(product)
+        own_columns = self.folded.own_columns
+        first, columns = own_columns.first(product, self.folded.work), own_columns.of(product)
         for r in self.rows.own:
             with when(self._in_range(r)):
                 self.finish.start_row(output, r, self._places(r))
@@ -188,8 +208,8 @@ class Epilogue(RowEpilogue):
         copies = self.tiled[output.buffer]
         product = product_along(output, self.stream.products)
         assert product is not None
-        first, columns = self.staged.own_rows, self.staged.columns_of(product)
-        right = self.staged.block_columns(product)
+        first, columns = self.staged.own_rows, self.staged.own_columns.of(product)
+        right = self.staged.own_columns.first(product, self.staged.work)
         boxes = range(columns.start // copies.per_box, -(-columns.stop // copies.per_box))
         stores = BulkStores(self.threads, self.config.consumers, self.staged.index, self._is_storing())
         if self.own_staging:  # the copies of the rows before may still read it
@@ -211,3 +231,42 @@ class Epilogue(RowEpilogue):
         column = first + j * 8 + self.rows.place.lane_column + e
         value = self._value(output, row, column, tirx.const(j * 4 + 2 * row + e, "int32"))
         return value.value if isinstance(value, ir.prim.Cast) else tirx.Cast(DTYPE, value)
+
+
+# Row states of a warp group for the merge levels: two rows a thread, and a fragment of their products.
+#
+# Threads of two groups that have the same place in their groups have the same rows and the same elements of fragments.
+
+
+def row_states(stream: Stream, folded: Folded, counter: Part) -> list[State]:
+    """The state of each of a thread's rows that the program has, over the registers that it is in.
+
+    Parameters
+    ----------
+    counter : of the positions that the group has folded in.
+    """
+    widths = {p.component.symbol: len(folded.own_columns.of(p)) // QUAD for p in stream.products}
+
+    def of_row(symbol: sp.Symbol, row: int) -> Part:
+        if symbol in folded.accumulators:
+            return Part(folded.accumulators[symbol], widths[symbol], partial(_accumulator_index, row))
+        return Part(folded.rows.values[symbol], 1, partial(_row_index, row))
+
+    fold = stream.fold
+    return [
+        State(
+            fold,
+            {c.symbol: of_row(c.symbol, r) for c in fold.components},
+            {reference.symbol: of_row(reference.moved, r) for reference in fold.references},
+            counter,
+        )
+        for r in folded.rows.own
+    ]
+
+
+def _accumulator_index(row: int, number: Number) -> Number:
+    return register_index(number // len(NEIGHBOURS), row, number % len(NEIGHBOURS))
+
+
+def _row_index(row: int, number: Number) -> Number:
+    return row

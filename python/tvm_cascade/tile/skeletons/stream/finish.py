@@ -44,7 +44,7 @@ class FinalRows(Protocol):
         """An expression over registers as TIR."""
 
 
-Columns = Sequence[tuple[ir.TensorLoad, Any]]
+LoadedColumns = Sequence[tuple[ir.TensorLoad, Any]]
 """Loads of kernels before, with the registers that hold four neighbouring columns of each."""
 
 
@@ -103,7 +103,7 @@ class Finish:
         column: ir.Expr | None,
         of_products: Mapping[sp.Symbol, ir.Expr],
         number: int = 0,
-        loaded_columns: Columns = (),
+        loaded_columns: LoadedColumns = (),
     ) -> ir.Expr:
         """What is stored of a row.
 
@@ -126,7 +126,7 @@ class Finish:
         value = tvm_ffi.structural_map(apart.value, (ir.TensorLoad, loaded)) if here else apart.value
         return self._written(substitute(value, known), row, at, of_products)
 
-    def start_columns(self, output: Output, places: Mapping[tirx.Var, ir.Expr], first: ir.Expr) -> Columns:
+    def start_columns(self, output: Output, places: Mapping[tirx.Var, ir.Expr], first: ir.Expr) -> LoadedColumns:
         """Loads what four neighbouring columns of an output read of kernels before, at once.
 
         Parameters

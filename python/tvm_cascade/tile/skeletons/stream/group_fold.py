@@ -21,6 +21,7 @@ from tvm_cascade.tile.fragment import NEIGHBOURS, ROWS
 from tvm_cascade.tile.hopper.barrier import NamedBarrier, Ring
 from tvm_cascade.tile.hopper.copy import TensorMap
 from tvm_cascade.tile.live import TileRange
+from tvm_cascade.tile.skeletons.stream.epilogue import AllColumns, Columns
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Threads, Work
 
@@ -45,15 +46,18 @@ class GroupFold:
 
     has_rows: ir.Expr | None = None
 
-    def __init__(self, tiling: Tiling, threads: Threads, right: Reader, value: Reader) -> None:
+    def __init__(
+        self, tiling: Tiling, threads: Threads, right: Reader, value: Reader, own_columns: Columns | None = None
+    ) -> None:
         self.tiling, self.threads, self.right_feed, self.value_feed = tiling, threads, right, value
         self.config, self.program, self.stream = tiling.config, tiling.program, tiling.stream
+        self.own_columns = own_columns or AllColumns()
         self.family = tiling.config.family
         self.masks, self.columns = self.program.element.masks, self.config.columns
         self.index = bind("consumer", threads.group - 1)
         self.scores = registers("scores", self.columns // 2)
         self.accumulators = {
-            p.component.symbol: registers(f"{p.component.symbol}", len(self.columns_of(p)) // 2)
+            p.component.symbol: registers(f"{p.component.symbol}", len(self.own_columns.of(p)) // 2)
             for p in self.stream.products
         }
         self.packing = Packing(self.program.accumulations, self.columns, threads.lane, self.thread_rows)
@@ -63,7 +67,7 @@ class GroupFold:
         self.right_matrix = self.family.matrix(right.tiles[0].ptr_to([0, 0, 0, 0]), self.columns, False, threads)
         self.value_matrices = [
             self.family.matrix(
-                tiles.ptr_to([0, self.columns_of(product).start // copies.per_box, 0, 0]), copies.rows,
+                tiles.ptr_to([0, self.own_columns.of(product).start // copies.per_box, 0, 0]), copies.rows,
                 not product.is_transposed, threads,
             )
             for product, copies, tiles in zip(self.stream.products, value.copies, value.tiles, strict=True)
@@ -80,17 +84,13 @@ class GroupFold:
     def _start_left(self) -> None:
         """The first stage of the left operand."""
 
-    def columns_of(self, product: Product) -> range:
-        """The columns of a product that the group has: all."""
-        return range(product.width)
-
-    def block_columns(self, product: Product) -> ir.Expr | int:
-        """The first of the block's columns of a product."""
-        return 0
-
     def _value_offset(self, product: Product, copies: TensorMap) -> ir.Expr:
-        """Where the block's columns of a value begin in the stage that is read."""
-        return self.family.offset(self.value.stage, copies.tile_bytes)
+        """Where the block's columns of a value, the first of which begins a box, begin in the stage that is read."""
+        stage = self.family.offset(self.value.stage, copies.tile_bytes)
+        first = self.own_columns.first(product, self.work)
+        if isinstance(first, int):
+            return stage
+        return stage + self.family.offset(first // copies.per_box, copies.box_bytes)
 
     @property
     def own_rows(self) -> ir.Expr:
@@ -214,7 +214,7 @@ class GroupFold:
         ):
             product = accumulation.product
             self.family.multiply_registers(
-                self.accumulators[product.component.symbol], len(self.columns_of(product)),
+                self.accumulators[product.component.symbol], len(self.own_columns.of(product)),
                 self.packing.of(accumulation), matrix, self.columns, (accumulation.dtype, product.value.dtype),
                 self._value_offset(product, copies),
             )  # fmt: skip
@@ -278,7 +278,7 @@ class GroupFold:
             symbol = accumulation.product.component.symbol
             if accumulation.shift == symbol:
                 continue
-            with T.unroll(len(self.columns_of(accumulation.product)) // 8) as j:
+            with T.unroll(len(self.own_columns.of(accumulation.product)) // 8) as j:
                 for r in self.thread_rows:
                     for e in NEIGHBOURS:
                         put(self.accumulators[symbol], j * 4 + 2 * r + e,

@@ -25,8 +25,7 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.analysis.extent import product
 from tvm_cascade.tile.attention.operands.feed import Feed, StagedPart, arrivals_of, staged_tiles
 from tvm_cascade.tile.attention.program import TileProgram
-from tvm_cascade.tile.attention.scheduler import LongestFirst, Scheduler
-from tvm_cascade.tile.attention.tile_schedule import visited_tiles
+from tvm_cascade.tile.attention.tile_schedule import LongestFirst, Scheduler, visited_tiles
 from tvm_cascade.tile.emit import bind, in_register, kernel_extent, named, when
 from tvm_cascade.tile.hopper.barrier import Barriers, Ring
 from tvm_cascade.tile.hopper.driver import Driver, Initialised

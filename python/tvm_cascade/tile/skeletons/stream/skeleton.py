@@ -29,8 +29,7 @@ from tvm_cascade.tile.skeletons.stream.halves.columns import check_shared
 from tvm_cascade.tile.skeletons.stream.halves.config import HalvesConfig, ranked_halves
 from tvm_cascade.tile.skeletons.stream.halves.kernel import HalvesKernel
 from tvm_cascade.tile.skeletons.stream.kernel import StreamKernel
-from tvm_cascade.tile.skeletons.stream.pieces.choice import ranked_pieces
-from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, items_of
+from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, items_of, ranked_pieces
 from tvm_cascade.tile.skeletons.stream.pieces.kernel import PiecesKernel
 
 KERNELS: dict[type[Tiles], Callable[[TileProgram, Any, Launch], Driver]] = {

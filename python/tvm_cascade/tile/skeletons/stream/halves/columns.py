@@ -18,10 +18,10 @@ from tvm_cascade.tile.fragment import ROWS
 from tvm_cascade.tile.hopper.copy import BOX_BYTES
 from tvm_cascade.tile.merge.places import FOUR
 from tvm_cascade.tile.operand import Operand, Unfit
+from tvm_cascade.tile.work import Work
 
 GROUPS = 2
 """Warp groups that share rows."""
-
 
 _MOST_BOXES = 2
 """Of a part: products begin with 16 KiB, which one copying thread moves as fast as larger parts (measured)."""
@@ -40,9 +40,29 @@ def half_of(product: Product, group: int, spread: int = 1) -> range:
     return range(middle) if group == 0 else range(middle, width)
 
 
-def chunk_column(product: Product, work: PieceWork, spread: int) -> ir.Expr | int:
-    """The first of the columns of a block, of so many over which they are spread: the items of a tile of rows."""
-    return 0 if spread == 1 else work.piece.item % spread * (product.width // spread)
+@dataclass(frozen=True)
+class HalfColumns:
+    """The columns of one of the groups.
+
+    Attributes
+    ----------
+    group : its number; where the groups are alike, both may run the same code, which knows it at run time only.
+    spread : see `half_of`.
+    """
+
+    group: int | ir.Expr
+    spread: int = 1
+
+    def of(self, product: Product) -> range:
+        if isinstance(self.group, int):
+            return half_of(product, self.group, self.spread)
+        return range(len(half_of(product, 0, self.spread)))
+
+    def first(self, product: Product, work: Work) -> ir.Expr | int:
+        """As of `Columns`; counted from the group's half where it is known at run time only."""
+        assert isinstance(work, PieceWork)
+        chunk = 0 if self.spread == 1 else work.piece.item % self.spread * (product.width // self.spread)
+        return chunk if isinstance(self.group, int) else self.group * len(self.of(product)) + chunk
 
 
 def are_alike(stream: Stream) -> bool:

@@ -20,18 +20,16 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.attention.operands.feed import Feed, Reader, StagedPart
 from tvm_cascade.tile.attention.pieces import PieceWork
-from tvm_cascade.tile.attention.shape import Product
-from tvm_cascade.tile.emit import bind, computed_here, in_register, put, registers, when
+from tvm_cascade.tile.emit import bind, branches, computed_here, in_register, put, registers, when
 from tvm_cascade.tile.hopper.barrier import Ring
-from tvm_cascade.tile.hopper.copy import TensorMap
-from tvm_cascade.tile.machine.family import Family, steps_of
+from tvm_cascade.tile.machine.family import steps_of
 from tvm_cascade.tile.merge.lanes import in_no_lane
 from tvm_cascade.tile.skeletons.stream.consumer import Consumer
 from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue
-from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, chunk_column, half_of
-from tvm_cascade.tile.skeletons.stream.halves.meeting import HalfMeeting
-from tvm_cascade.tile.skeletons.stream.halves.shares import ClusterShares, Handed
+from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, HalfColumns
+from tvm_cascade.tile.skeletons.stream.halves.shares import Handed
 from tvm_cascade.tile.skeletons.stream.halves.sharing import Shared
+from tvm_cascade.tile.skeletons.stream.pieces.grid import GridMeeting
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.work import Threads, Work
 
@@ -43,19 +41,28 @@ class Half(Consumer):
     ----------
     left : the pipeline of the left operand, in the parts that the right one has.
     tiles : that of the right operand, which is the values too.
+    meeting : of pieces, if any.
     handed : registers that both groups hand over, where they go on together.
     """
 
     def __init__(
         self, tiling: Tiling, threads: Threads, left: Feed, tiles: Feed, shared: Shared, epilogue: Epilogue,
-        meeting: HalfMeeting | ClusterShares, group: int, handed: Handed | None = None,
+        meeting: GridMeeting | None, group: int, spread: int, handed: Handed | None = None,
     ) -> None:  # fmt: skip
         self.shared, self.parts, self.meeting, self.group = shared, tiles.parts, meeting, group
         shared.begin()
         self.order = order_of(tiles, group)
         self.moved = registers("moved", 1, "uint32")
         products = len(tiling.stream.products)
-        super().__init__(tiling, threads, left.whole, scores_of(tiles), values_of(tiles, group, products), epilogue)
+        super().__init__(
+            tiling,
+            threads,
+            left.whole,
+            scores_of(tiles),
+            values_of(tiles, group, products),
+            epilogue,
+            HalfColumns(group, spread),
+        )
         if handed is not None:
             self.accumulators, self.row_values = handed.all_accumulators, handed.values
         self.weights = [shared.matrix(one, self.family, threads) for one in self.program.accumulations]
@@ -65,26 +72,25 @@ class Half(Consumer):
         """The first of its rows in the block's tile, all of which it has."""
         return T.int32(0)
 
-    def columns_of(self, product: Product) -> range:
-        """Its half."""
-        return half_of(product, self.group, self.meeting.spread)
-
-    def block_columns(self, product: Product) -> ir.Expr | int:
-        """The first of the block's columns of a product."""
-        assert isinstance(self.work, PieceWork)
-        return chunk_column(product, self.work, self.meeting.spread)
-
     def left_place(self, box: int, row: ir.Expr, column: ir.Expr | int) -> ir.Expr:
         """An address in the left operand's own stage."""
         return place_of(self.left_feed.tiles[0], self.left.stage, box, row, column)
 
-    def _value_offset(self, product: Product, copies: TensorMap) -> ir.Expr:
-        return column_offset(self.block_columns(product), self.value, copies, self.family)
-
     def hand_over(self) -> None:
-        """Stores its half, or meets the other pieces of it."""
+        """Stores its half of a whole axis, or leaves the state of a part; nothing where both groups go on together."""
+        if self.meeting is None:
+            return
+        if not self.meeting.meets:
+            self.epilogue.emit(self)
+            return
         assert isinstance(self.work, PieceWork)
-        self.meeting.hand_over(self, self.work, self.epilogue)
+        with branches(in_no_lane(self.work.piece.is_whole)) as (part, whole):
+            with part:
+                self.meeting.leave(self, self.work)
+                with when(self.threads.leads):
+                    self.left_is_read()
+            with whole:
+                self.epilogue.emit(self)
 
     def _place(self, work: Work) -> None:
         super()._place(work)
@@ -187,7 +193,7 @@ class Half(Consumer):
         ):
             product = accumulation.product
             self.family.multiply_shared(
-                [[self.accumulators[product.component.symbol]]], len(self.columns_of(product)), left, [right],
+                [[self.accumulators[product.component.symbol]]], len(self.own_columns.of(product)), left, [right],
                 self.columns, (accumulation.dtype, product.value.dtype), [T.uint64(0)],
                 [self._value_offset(product, self.value_feed.copies[0])], add=True,
             )  # fmt: skip
@@ -252,14 +258,6 @@ def values_of(tiles: Feed, group: int, products: int) -> Reader:
     """The products of a group, which all read the one operand."""
     own = tuple(part for part in tiles.parts if group in part.readers)
     return Reader([*tiles.copies] * products, [*tiles.tiles] * products, own, own)
-
-
-def column_offset(first: ir.Expr | int, ring: Ring, copies: TensorMap, family: Family) -> ir.Expr:
-    """Where a column that begins a box lies in a reader's stage."""
-    stage = family.offset(ring.stage, copies.tile_bytes)
-    if isinstance(first, int):
-        return stage
-    return stage + family.offset(first // copies.per_box, copies.box_bytes)
 
 
 def place_of(tiles: Any, stage: ir.Expr, box: ir.Expr | int, row: ir.Expr, column: ir.Expr | int) -> ir.Expr:

@@ -11,6 +11,7 @@ it keeps with what the same threads of the others have sent, in the order of the
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import sympy as sp
@@ -19,7 +20,7 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.steps.program import program_of
-from tvm_cascade.tile.attention.pieces import EachWork, PieceWork
+from tvm_cascade.tile.attention.pieces import EachWork
 from tvm_cascade.tile.attention.rows import Place, RowFold
 from tvm_cascade.tile.attention.shape import Product
 from tvm_cascade.tile.emit import bind, branches, kernel_extent, named, put, registers, when
@@ -30,12 +31,26 @@ from tvm_cascade.tile.merge.cluster import send_four_to_rank
 from tvm_cascade.tile.merge.combine import Alone, merge
 from tvm_cascade.tile.merge.lanes import WARP, in_no_lane
 from tvm_cascade.tile.merge.places import BYTES, FOUR, as_float, take_four
-from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue, Staged
+from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue, row_states
 from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, half_of, sent_registers, sent_scalars
-from tvm_cascade.tile.skeletons.stream.states import row_states
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.state import COUNTER, Part, State
 from tvm_cascade.tile.work import WARP_GROUP, Threads, Work
+
+
+@dataclass(frozen=True)
+class ShareColumns:
+    """A block's share of a group's half of the columns."""
+
+    group: ir.Expr
+    rank: ir.Expr
+    blocks: int
+
+    def of(self, product: Product) -> range:
+        return range(len(half_of(product, 0)) // self.blocks)
+
+    def first(self, product: Product, work: Work) -> ir.Expr:
+        return self.group * len(half_of(product, 0)) + self.rank * len(self.of(product))
 
 
 class Handed:
@@ -50,6 +65,7 @@ class Handed:
     def __init__(self, tiling: Tiling, threads: Threads, blocks: int, left_place: Callable[..., ir.Expr]) -> None:
         self.tiling, self.threads, self.blocks, self._left_place = tiling, threads, blocks, left_place
         self.index, self.rank = bind("group_of_two", threads.group - 1), bind("own_rank", threads.block % blocks)
+        self.own_columns = ShareColumns(self.index, self.rank, blocks)
         self.own_rows = T.int32(0)  # both groups have all rows of the tile
         program, stream = tiling.program, tiling.stream
         self.halves = {p.component.symbol: len(half_of(p, 0)) for p in stream.products}
@@ -68,15 +84,6 @@ class Handed:
         self.rows = RowFold(self.tiling.program, place, None, self.tiling.config.columns, values=dict(self.values))
         self.rows.end = self.tiling.end_position(work)
         self.accumulators = {s: registers(f"{s}_kept", width // 2 // self.blocks) for s, width in self.halves.items()}
-
-    def columns_of(self, product: Product) -> range:
-        """As many as a share has."""
-        return range(self.halves[product.component.symbol] // self.blocks)
-
-    def block_columns(self, product: Product) -> ir.Expr | int:
-        """The first of the share."""
-        half = self.halves[product.component.symbol]
-        return self.index * half + self.rank * (half // self.blocks)
 
     def left_place(self, box: int, row: ir.Expr, column: ir.Expr | int) -> ir.Expr:
         """An address in the left operand's stage, whose boxes the groups have in turn."""
@@ -99,7 +106,6 @@ class ClusterShares:
     words_of_a_thread : registers that it sends to another block.
     """
 
-    spread, is_of_both = 1, True
     handed: Handed
 
     def __init__(self, tiling: Tiling, blocks: int, epilogue: Epilogue) -> None:
@@ -121,12 +127,6 @@ class ClusterShares:
         """Initialises those; called by one thread."""
         self.arrived.initialise()
         fence_barriers()
-
-    def begin(self, index: int) -> None:
-        """Nothing: shared memory is the block's own."""
-
-    def hand_over(self, folded: Staged, work: PieceWork, epilogue: Epilogue) -> None:
-        """Nothing: both groups go on together."""
 
     def settle(self, each_work: EachWork) -> None:
         """Of the block's only piece."""

@@ -17,10 +17,19 @@ from tvm_cascade.tile.emit import bind, named, ptx, when
 from tvm_cascade.tile.fragment import DTYPE, QUAD
 from tvm_cascade.tile.hopper.barrier import Barriers, cluster_arrive, cluster_wait, fence_barriers
 from tvm_cascade.tile.merge.cluster import send_four_to_rank
-from tvm_cascade.tile.merge.places import BYTES, FOUR, SPAN, as_float, from_float, take_four
+from tvm_cascade.tile.merge.places import (
+    BYTES,
+    FOUR,
+    OCTET,
+    SPAN,
+    Patches,
+    as_float,
+    from_float,
+    take_four,
+    whole_fours,
+)
 from tvm_cascade.tile.skeletons.stream.epilogue import Folded
 from tvm_cascade.tile.skeletons.stream.pieces.meeting import HELD, Meeting, Unit
-from tvm_cascade.tile.skeletons.stream.pieces.patches import OCTET, Patches, whole_fours
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.work import Threads, Work
 

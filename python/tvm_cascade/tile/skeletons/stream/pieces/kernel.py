@@ -16,9 +16,8 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.attention.operands.feed import Reader
 from tvm_cascade.tile.attention.operands.widen import FeedPair, Widener
-from tvm_cascade.tile.attention.pieces import EachWork, PieceWork
+from tvm_cascade.tile.attention.pieces import EachWork, PieceWork, RaggedCut
 from tvm_cascade.tile.attention.program import TileProgram
-from tvm_cascade.tile.attention.ragged import RaggedCut
 from tvm_cascade.tile.emit import bind, branches, kernel_extent, named, ptx, put, registers, when
 from tvm_cascade.tile.fragment import QUAD, ROWS
 from tvm_cascade.tile.hopper.barrier import Barriers
@@ -29,13 +28,18 @@ from tvm_cascade.tile.operand import STEP_BYTES
 from tvm_cascade.tile.skeletons.stream.epilogue import RowEpilogue
 from tvm_cascade.tile.skeletons.stream.group_fold import GroupFold
 from tvm_cascade.tile.skeletons.stream.pieces.clustered import ClusterMeeting
-from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, blocks_of_item, left_words, pieces_of_item
+from tvm_cascade.tile.skeletons.stream.pieces.config import (
+    PiecesConfig,
+    blocks_of_item,
+    is_spread,
+    left_words,
+    pieces_of_item,
+)
 from tvm_cascade.tile.skeletons.stream.pieces.grid import GridMeeting
 from tvm_cascade.tile.skeletons.stream.pieces.meeting import Meeting
-from tvm_cascade.tile.skeletons.stream.pieces.places import Places
-from tvm_cascade.tile.skeletons.stream.pieces.spread import SpreadFinish, is_spread
+from tvm_cascade.tile.skeletons.stream.pieces.spread import SpreadFinish
 from tvm_cascade.tile.skeletons.stream.producer import PagedProducer
-from tvm_cascade.tile.skeletons.stream.tiling import Tiling
+from tvm_cascade.tile.skeletons.stream.tiling import Places, Tiling
 from tvm_cascade.tile.work import GROUP_ROWS, Registers, Threads
 
 _INITIALISING = 4

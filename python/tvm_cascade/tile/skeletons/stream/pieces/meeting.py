@@ -23,7 +23,7 @@ from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.steps.program import program_of
 from tvm_cascade.tile.attention.pieces import EachWork, PieceWork
-from tvm_cascade.tile.attention.shape import Product, product_along
+from tvm_cascade.tile.attention.shape import product_along
 from tvm_cascade.tile.emit import bind, kernel_extent, put, registers, when
 from tvm_cascade.tile.fragment import COLUMNS_PER_STEP, DTYPE, NEIGHBOURS, QUAD, Symbols, TilePrinter, placed
 from tvm_cascade.tile.hopper.stores import are_stored_at_once, store_four
@@ -32,9 +32,8 @@ from tvm_cascade.tile.merge.combine import Alone, merge
 from tvm_cascade.tile.merge.lanes import ALL_LANES, WARP, Lanes
 from tvm_cascade.tile.merge.places import FOUR, SPAN
 from tvm_cascade.tile.output import Output
-from tvm_cascade.tile.skeletons.stream.epilogue import Folded
-from tvm_cascade.tile.skeletons.stream.finish import Columns, Finish
-from tvm_cascade.tile.skeletons.stream.states import row_states
+from tvm_cascade.tile.skeletons.stream.epilogue import AllColumns, Columns, Folded, row_states
+from tvm_cascade.tile.skeletons.stream.finish import Finish, LoadedColumns
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.state import COUNTER, Part, PartForm, State
 from tvm_cascade.tile.work import Threads, Work
@@ -93,6 +92,7 @@ class Meeting(ABC):
     Parameters
     ----------
     pieces : of an item at most; None where that is unknown.
+    own_columns : those whose states meet; all by default.
 
     Attributes
     ----------
@@ -108,9 +108,10 @@ class Meeting(ABC):
     sharing = 1
     threads: Threads
 
-    def __init__(self, tiling: Tiling, pieces: int | None) -> None:
+    def __init__(self, tiling: Tiling, pieces: int | None, own_columns: Columns | None = None) -> None:
+        self.own_columns = own_columns or AllColumns()
         self.tiling, self.stream, self.config = tiling, tiling.stream, tiling.config
-        self.widths = {p.component.symbol: -(-len(self.columns_of(p)) // SPAN) * SPAN for p in self.stream.products}
+        self.widths = {p.component.symbol: -(-len(self.own_columns.of(p)) // SPAN) * SPAN for p in self.stream.products}
         self.spans = max(self.widths.values(), default=SPAN) // SPAN
         components = [PartForm(DTYPE, self.widths.get(c.symbol, 1)) for c in self.stream.fold.components]
         self.form = [*components, *(PartForm(DTYPE) for _ in self.stream.fold.references), PartForm(COUNTER)]
@@ -123,14 +124,6 @@ class Meeting(ABC):
         """Pieces that a thread reads at once."""
         known = -(-(self.pieces or _AT_ONCE) // self.sharing)
         return -(-known // -(-known // _AT_ONCE))
-
-    def columns_of(self, product: Product) -> range:
-        """The columns of a product whose states meet."""
-        return range(product.width)
-
-    def first_column(self, product: Product, work: PieceWork) -> ir.Expr | int:
-        """The column that those are counted from."""
-        return 0
 
     @abstractmethod
     def allocate(self, pool: Any, threads: Threads) -> None:
@@ -336,7 +329,7 @@ class Meeting(ABC):
                     indices = [placed(i, places, self.tiling.buffers) for i in output.indices]
                     T.buffer_store(own, finish.value(output, 0, places, None, {}), indices)
                 continue
-            columns, first = self.columns_of(product), self.first_column(product, unit.work)
+            columns, first = self.own_columns.of(product), self.own_columns.first(product, unit.work)
             ahead = self._loaded_ahead(finish, output, unit, places)
             finish.start_row(output, 0, places)
             for i, span in enumerate(unit.spans):
@@ -354,11 +347,11 @@ class Meeting(ABC):
 
     def _loaded_ahead(
         self, finish: Finish, output: Output, unit: Unit, places: dict[tirx.Var, ir.Expr]
-    ) -> list[Columns]:
+    ) -> list[LoadedColumns]:
         """What all spans of a unit read of kernels before, so that a thread waits for it once; where rows have all."""
         product = product_along(output, self.stream.products)
         assert product is not None
-        columns, first = self.columns_of(product), self.first_column(product, unit.work)
+        columns, first = self.own_columns.of(product), self.own_columns.first(product, unit.work)
         if len(unit.spans) == 1 or not self.tiling.late or len(columns) < self.spans * SPAN:
             return []
         starts = [first + columns.start + self._first_of(span, unit.lane) for span in unit.spans]

@@ -14,46 +14,16 @@ import sympy as sp
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.analysis.tir import loads_of, uses
 from tvm_cascade.tile.attention.pieces import EachWork, PieceWork
-from tvm_cascade.tile.attention.shape import Stream, product_along
 from tvm_cascade.tile.emit import named, put, registers, when
 from tvm_cascade.tile.fragment import QUAD
 from tvm_cascade.tile.merge.lanes import in_no_lane
 from tvm_cascade.tile.merge.places import FOUR, SPAN, take_four
-from tvm_cascade.tile.output import member_at
 from tvm_cascade.tile.skeletons.stream.epilogue import Folded
 from tvm_cascade.tile.skeletons.stream.pieces.meeting import Meeting, Unit
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.state import State
 from tvm_cascade.tile.work import WARP_GROUP, Threads
-
-_MOST_ROWS = 16
-"""Rows of a warp, at most: of more, most threads have elements of their own."""
-
-
-def is_spread(stream: Stream) -> bool:
-    """Whether results of very few rows read, for each element, more than the row's own state."""
-    rows = stream.extent(stream.row)
-    return isinstance(rows, int) and rows <= _MOST_ROWS and _reads_elements(stream)
-
-
-def spread_bytes(stream: Stream, kept: int) -> int:
-    """Bytes of shared memory for the states of so many items."""
-    if not is_spread(stream):
-        return 0
-    scalars = len(stream.fold.components) + len(stream.fold.references) + 1
-    vectors = sum(-(-p.width // SPAN) * SPAN for p in stream.products)
-    return kept * (vectors + scalars) * int(stream.extent(stream.row)) * 4
-
-
-def _reads_elements(stream: Stream) -> bool:
-    for output in stream.outputs:
-        product = product_along(output, stream.products)
-        read = [load for load in loads_of(output.value) if member_at(stream.group, load) is None]
-        if product is not None and any(uses(index, [product.free]) for load in read for index in load.indices):
-            return True
-    return False
 
 
 class SpreadFinish(Meeting):
