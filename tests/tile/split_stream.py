@@ -19,7 +19,7 @@ from tvm_cascade.algebra.cascade import COUNT, LENGTH
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.steps.program import program_of
-from tvm_cascade.tile.attention.operands.feed import Reader
+from tvm_cascade.tile.attention.operands.feed import Feed
 from tvm_cascade.tile.attention.program import TileProgram
 from tvm_cascade.tile.attention.shape import Stream
 from tvm_cascade.tile.cost import Counts, in_turn
@@ -72,7 +72,7 @@ class SplitConsumer(Consumer):
     """One of the two groups."""
 
     def __init__(
-        self, tiling: Tiling, threads: Threads, left: Reader, right: Reader, value: Reader, epilogue: SplitEpilogue
+        self, tiling: Tiling, threads: Threads, left: Feed, right: Feed, value: Feed, epilogue: SplitEpilogue
     ) -> None:
         super().__init__(tiling, threads, left, right, value, epilogue)
         self.slots = epilogue.slots
@@ -148,7 +148,7 @@ class SplitKernel(StreamKernel):
 
     def consume(self) -> None:
         """See `SplitConsumer`."""
-        feeds = self.left_feed.whole, self.right_feed.whole, self.value_feed.whole
+        feeds = self.left_feed, self.right_feed, self.value_feed
         SplitConsumer(self.tiling, self.threads, *feeds, self.states).run(self.each_work)
 
 

@@ -100,13 +100,7 @@ def _boolean_load(condition: ir.Expr, position: tirx.Var) -> ir.TensorLoad | Non
 
 
 class Masking:
-    """Applies passes to the registers of a warp group.
-
-    Parameters
-    ----------
-    rows : whose registers they are.
-    lane : of the thread.
-    """
+    """Applies passes to the registers of a warp group."""
 
     def __init__(self, passes: list[Pass], rows: RowFold, lane: ir.Expr) -> None:
         self.passes, self.rows, self.lane = passes, rows, lane
@@ -122,14 +116,16 @@ class Masking:
                 loaded.read(partial(self._address, load, tile), self.lane)
 
     def apply(self, tile: ir.Expr) -> None:
-        """Masks the registers of a tile."""
         for k, one in enumerate(self.passes):
             if one.as_bits:
-                self.bits[k].keep_all()
+                words = self.bits[k].words
+                for n in range(int(words.ty.shape[0])):
+                    put(words, n, T.uint32(_ALL))
                 for r in ROWS:
                     self.bits[k].within(r, *self._bounds(k, tile, r))
                 for loaded in self.loaded[k]:
-                    self.bits[k].intersect(loaded)
+                    for r in ROWS:
+                        put(words, r, tirx.bitwise_and(words[r], loaded.words[r]))
             self.rows.mask(tile, one.masks[0], self.bits[k].bit if one.as_bits else None)
 
     def _address(self, load: ir.TensorLoad, tile: ir.Expr, row: int, offset: ir.Expr) -> ir.Expr:
@@ -155,13 +151,7 @@ class Masking:
 
 
 class KeptBits:
-    """The unmasked registers as bit fields, words for each of a thread's rows, in register order.
-
-    Parameters
-    ----------
-    columns : positions of a tile.
-    name : of the words' array.
-    """
+    """The unmasked registers as bit fields, words for each of a thread's rows, in register order."""
 
     def __init__(self, columns: int, name: str) -> None:
         self.per_row = -(-columns // (QUAD * _BITS))
@@ -172,10 +162,6 @@ class KeptBits:
         index = step * 2 + neighbour
         one = tirx.shift_left(T.uint32(1), T.cast(tirx.floormod(index, _BITS), _WORDS))
         return tirx.bitwise_and(self.words[row * self.per_row + tirx.floordiv(index, _BITS)], one)
-
-    def keep_all(self) -> None:
-        for k in range(len(ROWS) * self.per_row):
-            put(self.words, k, T.uint32(_ALL))
 
     def within(self, row: int, least: Sequence[ir.Expr], most: Sequence[ir.Expr]) -> None:
         """Clears the bits of a row outside of bounds on the offset."""
@@ -188,10 +174,6 @@ class KeptBits:
             for count in lower:
                 word = tirx.bitwise_and(word, tirx.bitwise_not(_lowest(count - w * _BITS)))
             put(self.words, row * self.per_row + w, word)
-
-    def intersect(self, loaded: LoadedBits) -> None:
-        for r in ROWS:
-            put(self.words, r, tirx.bitwise_and(self.words[r], loaded.words[r]))
 
 
 class LoadedBits:

@@ -32,7 +32,6 @@ class Digit:
 
     Attributes
     ----------
-    variable : of the frame.
     extent : of it, or of the remainder that is the digit.
     quotient : what is left of it outside of the row: variable = quotient·extent + digit; None where the digit is all.
     """
@@ -43,14 +42,7 @@ class Digit:
 
 
 def digits_of(rows: Sequence[tirx.Var], extents: Mapping[tirx.Var, Extent], others: Sequence[ir.Expr]) -> list[Digit]:
-    """The digits of packed rows, the outermost first.
-
-    Parameters
-    ----------
-    rows : the variables that the left operand may run along.
-    extents : of the frame's variables.
-    others : the indices of the right operands.
-    """
+    """The digits of packed rows, the outermost first."""
     found = []
     for var in rows:
         extent = lookup(dict(extents), var)
@@ -111,11 +103,9 @@ class PackedRows:
         return simplify_index(placed, self.extents) if _is_index(placed) else _with_plain_indices(placed, self.extents)
 
     def of_load(self, load: ir.TensorLoad) -> ir.TensorLoad:
-        """A load over the new frame."""
         return tirx.BufferLoad(load.source, [self.of(index) for index in load.indices])
 
     def of_sum(self, one: Sum) -> Sum:
-        """A sum over the new frame."""
         left, right, scales = self.of_load(one.left), self.of_load(one.right), tuple(map(self.of, one.scales))
         kept = [v for v in one.rows if not among(v, [*self.values, *self.batch])]
         rows = (*self.batch, self.row, *kept)
@@ -138,18 +128,11 @@ class PackedRows:
         return dataclasses.replace(group, members=members, frame=frame, atoms=dataclasses.replace(table, atoms=atoms))
 
     def of_output(self, output: Output) -> Output:
-        """An output over the new frame."""
         return dataclasses.replace(output, indices=tuple(map(self.of, output.indices)), value=self.of(output.value))
 
 
 def pack(digits: Sequence[Digit], rows: Sequence[tirx.Var], extents: Mapping[tirx.Var, Extent]) -> PackedRows:
-    """Packs rows of digits; of none, one row.
-
-    Parameters
-    ----------
-    rows : the variables that the left operand may run along.
-    extents : of the frame's variables.
-    """
+    """Packs rows of digits; of none, one row."""
     ty = digits[0].variable.ty if digits else ir.PrimType("int32")
     row, count = tirx.Var("packed_row" if digits else "only_row", ty), 1
     values: dict[tirx.Var, ir.Expr] = {}
@@ -188,7 +171,6 @@ def _is_index(expression: ir.Expr) -> bool:
 
 
 def _with_plain_indices(expression: ir.Expr, extents: dict[tirx.Var, Extent]) -> ir.Expr:
-    """An expression with simplified indices of its loads."""
 
     def plain(load: ir.TensorLoad) -> ir.Expr:
         return tirx.BufferLoad(load.source, [simplify_index(index, extents) for index in load.indices])

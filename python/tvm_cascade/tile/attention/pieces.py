@@ -46,16 +46,11 @@ class Piece:
 
     @property
     def is_whole(self) -> ir.Expr:
-        """Whether the item has no other piece."""
         return tirx.And(self.starts, self.ends)
 
     def slot(self, number: ir.Expr) -> ir.Expr:
         """Where the state of one of the item's pieces is kept, by its number along the axis: two slots a block."""
         return (self.first_block + number) * SLOTS + tirx.Select(number == 0, 1, 0)
-
-    def own_slot(self, block: ir.Expr) -> ir.Expr:
-        """Where its own state is kept."""
-        return block * SLOTS + self.side
 
     @property
     def side(self) -> ir.Expr:
@@ -93,7 +88,6 @@ class Cut:
     Parameters
     ----------
     items, tiles : how many items there are, and how many tiles each visits; one at least.
-    blocks : that are launched, at most.
     """
 
     def __init__(self, items: ir.Expr, tiles: ir.Expr, blocks: int) -> None:
@@ -101,7 +95,6 @@ class Cut:
 
     @property
     def total(self) -> ir.Expr:
-        """All tiles."""
         return self.items * self.tiles
 
     @property
@@ -162,12 +155,10 @@ class WholeItems(Cut):
 
     @property
     def grid(self) -> ir.Expr:
-        """Blocks that are launched."""
         return tirx.min(self.items, self.blocks)
 
     @contextmanager
     def each(self, block: ir.Expr) -> Iterator[Piece]:
-        """A loop over the items of a block around the statements of the block."""
         first, end = (in_register("item_bound", b * self.items // self.grid) for b in (block, block + 1))
         with T.serial(end - first) as step:
             whole = T.int32(0), self.tiles, T.bool(True), T.bool(True)
@@ -179,7 +170,6 @@ class SharedItems(Cut):
 
     Parameters
     ----------
-    items, tiles : how many there are; as many tiles as blocks of an item, at least.
     sharing : blocks of each.
     """
 
@@ -189,12 +179,10 @@ class SharedItems(Cut):
 
     @property
     def grid(self) -> ir.Expr:
-        """Blocks that are launched."""
         return self.items * self.sharing
 
     @contextmanager
     def each(self, block: ir.Expr) -> Iterator[Piece]:
-        """The one piece of a block."""
         if self.sharing == 1:
             yield Piece(block, T.int32(0), self.tiles, T.bool(True), T.bool(True), block, T.int32(1))
             return
@@ -217,7 +205,6 @@ MOST_SEQUENCES = 8192
 
 
 def origin_bytes(sequences: int) -> int:
-    """Bytes of shared memory for the origins of so many sequences."""
     return (sequences + 1) * 4
 
 
@@ -228,8 +215,6 @@ class RaggedCut(Cut):
     ----------
     items : of all sequences, as many of each.
     most : tiles of an item at most.
-    blocks : that are launched, at most.
-    sequences : how many there are.
     tiles_of : the tiles of an item of a sequence; one at least.
     """
 
@@ -246,12 +231,10 @@ class RaggedCut(Cut):
 
     @property
     def total(self) -> ir.Expr:
-        """All tiles."""
         return self._origin(self.sequences) * self.repeats
 
     @property
     def grid(self) -> ir.Expr:
-        """Blocks that are launched."""
         return tirx.min(self.items * self.tiles, self.blocks)
 
     def allocate(self, pool: Any) -> None:
@@ -273,7 +256,6 @@ class RaggedCut(Cut):
         T.evaluate(T.cuda.cta_sync())
 
     def apart(self, item: ir.Expr) -> tuple[ir.Expr, ir.Expr]:
-        """The sequence of an item, and its number among the sequence's."""
         return item // self.repeats, item % self.repeats
 
     def item_at(self, tile: ir.Expr) -> ir.Expr:
@@ -290,7 +272,6 @@ class RaggedCut(Cut):
         return found[0] * self.repeats + (own - first) // tiles
 
     def span(self, item: ir.Expr) -> tuple[ir.Expr, ir.Expr]:
-        """Where an item's tiles begin in the concatenation, and how many they are."""
         sequence, number = self.apart(item)
         first, tiles = self._of_sequence(sequence)
         return first + number * tiles, tiles
@@ -333,7 +314,6 @@ class RaggedCut(Cut):
 
 
 def counted_bytes(sequences: int) -> int:
-    """Bytes of shared memory for the tiles, and the blocks, of so many sequences."""
     return 2 * origin_bytes(sequences)
 
 
@@ -342,13 +322,7 @@ _WORD = 31
 
 
 class OneEach(RaggedCut):
-    """Blocks of one piece each, more of an item that has more tiles.
-
-    Parameters
-    ----------
-    items, most, blocks, sequences, tiles_of : see `RaggedCut`; `most` and `blocks` are known, and blocks suffice for a
-        piece of every item.
-    """
+    """Blocks of one piece each, more of an item that has more tiles."""
 
     def allocate(self, pool: Any) -> None:
         """Takes shared memory: for blocks before each sequence's, and tiles of an item of each."""
@@ -369,7 +343,6 @@ class OneEach(RaggedCut):
 
     @contextmanager
     def each(self, block: ir.Expr) -> Iterator[Piece]:
-        """The one piece of a block, if it has any."""
         has_one = tirx.Select(block < self.total, 1, 0)
         item = in_register("item", self.item_at(block))
         sequence, _ = self.apart(item)
@@ -383,7 +356,6 @@ class OneEach(RaggedCut):
 
     @staticmethod
     def _parts(tiles: ir.Expr, share: ir.Expr) -> ir.Expr:
-        """Blocks of an item with pieces of so many tiles at most."""
         return (tiles + (share - 1)) // share
 
     def _least_share(self, lane: ir.Expr) -> ir.Expr:

@@ -50,7 +50,6 @@ class Place:
 
     Attributes
     ----------
-    batch : the values of the batch variables.
     rows : the thread's two rows.
     lane_column : the thread's first column in every eight.
     buffers : the program's tensors -> the kernel's own parameters.
@@ -70,7 +69,6 @@ class _Line:
     steps: tuple[ir.Expr, ...]
 
     def at(self, step: ir.Expr, row: int, neighbour: int) -> ir.Expr:
-        """Its value at a register."""
         offset = (step * COLUMNS_PER_STEP + neighbour).astype(DTYPE)
         return self.starts[row] + self.steps[row] * offset
 
@@ -205,7 +203,6 @@ class RowFold:
         return tirx.const(float(np.float32(float(value))), DTYPE)  # SymPy's decimals of the lowest are below
 
     def row_input(self, expression: ir.Expr, row: int) -> ir.Expr:
-        """An integer over the frame at one of the thread's rows."""
         at = self._row_in_bounds(row) if loads_of(expression) else self.place.rows[row]
         return self._input(expression, {self.program.stream.row: at})
 
@@ -310,11 +307,9 @@ class RowFold:
         symbols: Symbols,
         conditions: Mapping[sp.Symbol, ir.Expr] | None = None,
     ) -> ir.Expr:
-        """An expression over registers as TIR."""
         return TilePrinter(symbols, DTYPE, conditions or {}, self.program.offsets)(expression)
 
     def _each(self, emit: Callable[[ir.Expr, int, int], None]) -> None:
-        """Something for every register of the tile."""
         with T.unroll(self.columns // COLUMNS_PER_STEP) as j:
             for r in self.own:
                 for e in NEIGHBOURS:
@@ -390,7 +385,6 @@ class RowFold:
         return kernel_extent(self.program.stream.extent(self.program.stream.position))
 
     def _at(self, tile: ir.Expr, j: ir.Expr, r: int, e: int, register: sp.Symbol) -> Symbols:
-        """Symbols at one register."""
         index = register_index(j, r, e)
         here: dict[sp.Symbol, Any] = {register: self.scores[index]}
         if self.program.near_zero is not None:
@@ -416,7 +410,6 @@ class RowFold:
         return self._input(expression, {stream.position: at, stream.row: row})
 
     def _exists(self, tile: ir.Expr, j: ir.Expr, e: int) -> ir.Expr:
-        """Whether a register's position lies on the axis."""
         return tile * self.columns + self.place.lane_column + (j * COLUMNS_PER_STEP + e) < self._length()
 
     def _row_in_bounds(self, r: int) -> ir.Expr:
@@ -432,7 +425,6 @@ class RowFold:
         return table[symbol]
 
     def set(self, symbol: sp.Symbol, row: int, value: ir.Expr) -> None:
-        """Stores a row's value in its register."""
         put(self._array(symbol, len(ROWS)), row, value)
 
 

@@ -58,7 +58,6 @@ class Product:
 
     Attributes
     ----------
-    component : of the fold.
     symbol : of the value V in the component's lift.
     value : the operand V, with rows along l or along f.
     free : the frame's variable f.
@@ -103,11 +102,9 @@ class Stream:
 
     @property
     def fold(self) -> Fold:
-        """What is computed."""
         return self.group.fold
 
     def extent(self, var: tirx.Var) -> Extent:
-        """Extent of a variable of the frame."""
         return lookup(self.group.frame.extents, var)
 
     @property

@@ -86,14 +86,7 @@ def live_shares(program: TileProgram, rows: int, columns: int) -> tuple[float, f
 
 
 def schedule_tiles(costs: NDArray[np.float64], places: int, blocks: int, uneven: bool) -> TileSchedule:
-    """The better of the order by formula and a list, longest first.
-
-    Parameters
-    ----------
-    costs : of each tile of rows.
-    places, blocks : how many there are of each.
-    uneven : whether the formula pairs tiles of rows.
-    """
+    """The better of the order by formula and a list, longest first."""
     shares = _pairs(len(costs)) if uneven else [[row_tile] for row_tile in range(len(costs))]
     best = TileSchedule(_busiest(np.array([costs[share].sum() for share in shares]), places, blocks), None)
     if not uneven or len(costs) * places > MOST_SCHEDULED:
@@ -163,8 +156,6 @@ class Scheduler:
 
     Attributes
     ----------
-    row_tiles, places : how many there are of each.
-    blocks : that are launched, at most.
     uneven : tiles of rows take longer the further down they are.
     items : a list for each block, see `TileSchedule`; None for the order by formulas.
     name : of the kernel, which the list's is made of.
@@ -184,19 +175,16 @@ class Scheduler:
 
     @property
     def shares(self) -> ir.Expr:
-        """All shares of work."""
         return self.per_place * self.places
 
     @property
     def grid(self) -> ir.Expr:
-        """Blocks that are launched."""
         if self.items is not None:
             return tirx.const(len(self.items), "int32")
         return tirx.min(self.shares, self.blocks)
 
     @contextmanager
     def each(self, block: ir.Expr) -> Iterator[Item]:
-        """A loop over the block's tiles of rows around the statements of the block."""
         if self.items is not None:
             with self._listed(block, self.items) as item:
                 yield item
@@ -258,8 +246,6 @@ class LongestFirst:
 
     Parameters
     ----------
-    row_tiles, places : how many there are of each.
-    blocks : that are launched, at most.
     most : tiles of rows that are sorted, one by each thread of a block; of more, the last come first.
     """
 
@@ -274,7 +260,6 @@ class LongestFirst:
         return self.row_tiles <= self.most
 
     def allocate(self, pool: Any) -> None:
-        """Takes shared memory: for costs, and for the tiles of rows in their order."""
         self.costs, self.order = (pool.alloc((self.most,), _STORED, align=16) for _ in range(2))
 
     def sort(self, thread: ir.Expr, cost_of: Callable[[ir.Expr], ir.Expr]) -> None:
@@ -295,7 +280,6 @@ class LongestFirst:
 
     @contextmanager
     def each(self, block: ir.Expr) -> Iterator[Item]:
-        """A loop over the block's tiles of rows around the statements of the block."""
         items = self.row_tiles * self.places
         with T.serial((items + (self.grid - 1)) // self.grid) as turn:
             position = tirx.Select(turn % 2 == 0, block, self.grid - 1 - block)

@@ -67,7 +67,6 @@ class LaunchMemory:
 
     Parameters
     ----------
-    name : of the kernel.
     bytes_of_set : of all that a launch keeps there.
     claims : of a block: threads that request and release.
 
@@ -129,7 +128,6 @@ class LaunchMemory:
         self._call(_SETS, "release", number)
 
     def call(self, function: str, *arguments: Any, returned: str = "void") -> Any:
-        """Calls a function of the memory."""
         return self._call(self.functions, function, *arguments, returned=returned)
 
     def _call(self, texts: Mapping[str, str], function: str, *arguments: Any, returned: str = "void") -> Any:
@@ -143,14 +141,7 @@ def sets_for(nbytes: int) -> int:
 
 
 class GridStates(LaunchMemory):
-    """States of the segments of rows, split index outermost.
-
-    Parameters
-    ----------
-    name : of the kernel.
-    segments, rows : how many there are.
-    form : of the states.
-    """
+    """States of the segments of rows, split index outermost."""
 
     functions = device_functions(Path(__file__).with_name("rows.cuh"))
 
@@ -160,12 +151,10 @@ class GridStates(LaunchMemory):
 
     @property
     def fields(self) -> dict[str, object]:
-        """Of the texts of its functions."""
         words, counters = self.sets * self._words_of_set, self.sets * self.rows
         return {**super().fields, "words": words, "counters": counters, "segments": self.segments}
 
     def put(self, state: State, segment: ir.Expr, row: ir.Expr) -> None:
-        """One thread stores its state."""
         for k, part, number in state.each_register():
             self.call("put", self._index(segment, row, k, number), _word(part[number]))
 
@@ -260,9 +249,7 @@ class PieceStates(LaunchMemory):
 
     Parameters
     ----------
-    name : of the kernel.
     slots, counters : how many there are, of pieces and of items, of each warp group that merges by itself.
-    rows : of a piece.
     form : of each part of a row's state, in order; vectors have a width above 1, a multiple of a span.
     groups, group : how many groups there are of those, and which of them it is.
     """
@@ -279,24 +266,20 @@ class PieceStates(LaunchMemory):
 
     @property
     def fields(self) -> dict[str, object]:
-        """Of the texts of its functions."""
         return {
             **super().fields, "words": self._words_of_set, "counters": self.groups * self.counters,
             "looks": _LOOKS, "nothing": NOTHING, "share": SHARE, "all": ALL,
         }  # fmt: skip
 
     def put(self, slot: ir.Expr, part: int, row: ir.Expr, value: ir.Expr) -> None:
-        """Stores a scalar part of a row."""
         self.call("put", self._index(slot, part, row), as_float(value))
 
     def put_four(
         self, slot: ir.Expr, part: int, row: ir.Expr, span: ir.Expr | int, lane: ir.Expr, values: Sequence[ir.Expr]
     ) -> None:
-        """Stores what a lane has of a span of a vector part."""
         self.call("put_four", self._index(slot, part, row, span, lane), *values)
 
     def get(self, slot: ir.Expr, part: int, row: ir.Expr) -> ir.Expr:
-        """A scalar part of a row."""
         word = self.call("get", self._index(slot, part, row), returned="float32")
         return from_float(word, self.form[part].dtype)
 

@@ -88,7 +88,6 @@ class PackedRanks:
         self.unsure = self._unsure()
 
     def position(self, packed: ir.Expr) -> ir.Expr:
-        """The position of an element."""
         place = packed & tirx.const(_MASK, DTYPE)
         return _MASK - place if self.selection.lower else place
 

@@ -41,8 +41,6 @@ class Slots:
 
     Parameters
     ----------
-    form : of the states.
-    count : how many slots there are.
     allocate : (elements, dtype) -> an array for one part.
     """
 
@@ -51,17 +49,14 @@ class Slots:
         self.arrays = [allocate(part.width * count, part.dtype) for part in form]
 
     def leave(self, state: State, slot: Number) -> None:
-        """Stores a state in a slot."""
         for k, part, number in state.each_register():
             put(self.arrays[k], self.place(part.form, slot, number), part[number])
 
     def take(self, state: State, slot: Number) -> None:
-        """Loads a state from a slot."""
         for k, part, number in state.each_register():
             part.put(self.arrays[k][self.place(part.form, slot, number)], number)
 
     def fill(self, slot: Number, other: Slots, its: Number) -> None:
-        """Copies a state from another array's slot."""
         for mine, theirs, part in zip(self.arrays, other.arrays, self.form, strict=True):
             with part.each() as number:
                 put(mine, self.place(part, slot, number), theirs[other.place(part, its, number)])
@@ -72,7 +67,6 @@ class Slots:
 
 
 def shared_slots(name: str, pool: Any, form: Sequence[PartForm], count: int) -> Slots:
-    """Slots in a block's shared memory."""
     return Slots(form, count, lambda elements, dtype: named(name, pool.alloc((elements,), dtype, align=8)))
 
 
@@ -105,20 +99,13 @@ OCTET = 8
 
 @dataclass(frozen=True)
 class Patches:
-    """The patches of a tile.
-
-    Attributes
-    ----------
-    rows : of the tile.
-    blocks : of the cluster.
-    """
+    """The patches of a tile."""
 
     rows: int
     blocks: int
 
     @property
     def octets(self) -> int:
-        """Groups of eight rows."""
         return -(-self.rows // OCTET)
 
     @property
@@ -126,14 +113,9 @@ class Patches:
         """The block of a rank has patches of rows whose group has the same remainder by this, and of no others."""
         return math.gcd(self.octets, self.blocks)
 
-    @property
-    def has_whole_rows(self) -> bool:
-        """Whether a block has all spans of the rows that it has any of."""
-        return self.stride == self.blocks
-
     def most(self, width: int) -> int:
         """Patches of a vector that a block has at most."""
-        return -(-self.octets * spans_of(width) // self.blocks)
+        return -(-self.octets * -(-width // SPAN) // self.blocks)
 
     def count(self, spans: int, rank: ir.Expr) -> ir.Expr:
         """Patches of so many spans that the block of a rank has."""
@@ -149,11 +131,5 @@ class Patches:
         return self.blocks * (vectors + self.octets * OCTET * whole_fours(scalars))
 
 
-def spans_of(width: int) -> int:
-    """Spans that cover a vector."""
-    return -(-width // SPAN)
-
-
 def whole_fours(count: int) -> int:
-    """A number of words as whole fours."""
     return -(-count // FOUR) * FOUR

@@ -28,7 +28,6 @@ class LaneCopies(ABC):
     Parameters
     ----------
     copies : one of the operands' tensor maps; the others have tiles of the same form.
-    lane : of the thread.
     turns : page numbers that it looks up for a tile.
     """
 
@@ -93,7 +92,6 @@ class PageCopies(LaneCopies):
                     copies.load_box(target(box, row), box, slot, places, barrier)
 
     def _has(self, turn: int) -> ir.Expr:
-        """Whether the lane has a copy in this turn."""
         own = self.lane + turn * WARP < self.count
         return own if self.worker is None else tirx.And(self.worker == 0, own)
 
@@ -115,7 +113,6 @@ class Filler:
 
     Attributes
     ----------
-    lane : of the thread.
     worker : the number of its warp among the feed's; only the first of them issues bulk copies.
     """
 
@@ -136,7 +133,8 @@ class PageNumbers:
         self.found: list[PageCopies | RowCopies] = []
         for copies in maps:
             if copies.operand.pages is not None and self.of(copies) is None:
-                self.found.append(_copies_of(copies, place))
+                assert place.worker is not None or not copies.by_threads
+                self.found.append((RowCopies if copies.by_threads else PageCopies)(copies, place.lane, place.worker))
 
     def of(self, copies: TensorMap) -> PageCopies | RowCopies | None:
         """The page copies of an operand; None where its rows follow one another."""
@@ -154,15 +152,7 @@ class PageNumbers:
 
 
 def warps_of(maps: Sequence[TensorMap]) -> int:
-    """Warps that fill a feed of operands."""
     return max((copies.row_warps for copies in maps if copies.by_threads), default=1)
-
-
-def _copies_of(copies: TensorMap, place: Filler) -> PageCopies | RowCopies:
-    if copies.by_threads:
-        assert place.worker is not None
-        return RowCopies(copies, place.lane, place.worker)
-    return PageCopies(copies, place.lane, place.worker)
 
 
 def target_of(tiles: Any, stage: ir.Expr | int) -> Callable[..., ir.Expr]:
@@ -189,12 +179,7 @@ _CHUNKS = BOX_BYTES // _CHUNK
 
 
 class RowCopies(LaneCopies):
-    """Copies of 16 bytes of rows each.
-
-    Parameters
-    ----------
-    worker : the number of its warp among the feed's.
-    """
+    """Copies of 16 bytes of rows each."""
 
     def __init__(self, copies: TensorMap, lane: ir.Expr, worker: ir.Expr) -> None:
         self.worker, self.row_lanes = worker, min(_CHUNKS << (copies.boxes - 1).bit_length(), WARP)
@@ -230,12 +215,10 @@ class RowCopies(LaneCopies):
 
     @property
     def warp_rows(self) -> int:
-        """Rows that a warp copies at a time."""
         return WARP // self.row_lanes
 
     @property
     def rows_at_once(self) -> int:
-        """Rows that all warps of the feed copy at a time."""
         return self.warp_rows * self.copies.row_warps
 
     @property

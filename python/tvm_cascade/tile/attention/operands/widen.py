@@ -46,7 +46,6 @@ class WideTiles:
     Attributes
     ----------
     operand : whose tiles they are.
-    rows, columns : of a tile.
     by_threads : as of `TensorMap`; the warp group has its writes seen by itself.
     """
 
@@ -57,22 +56,18 @@ class WideTiles:
 
     @property
     def element(self) -> str:
-        """The dtype of elements in shared memory."""
         return self.operand.dtype
 
     @property
     def per_box(self) -> int:
-        """Elements of a row of a box."""
         return BOX_BYTES // self.operand.size
 
     @property
     def boxes(self) -> int:
-        """Boxes that cover the columns."""
         return -(-self.columns // self.per_box)
 
     @property
     def tile_bytes(self) -> int:
-        """Bytes of all boxes."""
         return self.boxes * self.rows * BOX_BYTES
 
 
@@ -81,7 +76,6 @@ class FeedPair:
 
     Parameters
     ----------
-    name : of its tiles.
     stages : tiles that copies bring.
 
     Attributes
@@ -111,7 +105,6 @@ class FeedPair:
 
     @property
     def barriers(self) -> list[Barriers]:
-        """All of them."""
         feeds = (self.stored, self.wide) if self.is_widened else (self.stored,)
         return [barriers for feed in feeds for part in feed.parts for barriers in (part.full, part.empty)]
 
@@ -120,14 +113,13 @@ class Widener:
     """Emits the warp group that converts the tiles of a feed."""
 
     def __init__(self, pair: FeedPair, threads: Threads) -> None:
-        self.stored, self.wide, self.threads = pair.stored.whole, pair.wide, threads
+        self.stored, self.wide, self.threads = pair.stored, pair.wide, threads
         self.source, self.target = self.stored.reading("stored"), self.wide.filling("widened")
         turns = max(copies.rows * _CHUNKS // WARP_GROUP for copies in self.stored.copies)
         self.words = registers("stored_words", turns * _WORDS, "uint32")
         self.halves = registers("wide_words", _CHUNK // 2, "uint32")
 
     def tile(self) -> None:
-        """Converts the next tile of every operand of the feed."""
         (wide,) = self.wide.parts
         self.stored.wait(self.source)
         wide.empty.wait(self.target.stage, self.target.parity)
@@ -161,7 +153,6 @@ class Widener:
                 self._chunk(copies.operand, wide, box, turn, row, chunk)
 
     def _chunk(self, operand: Operand, wide: Any, box: int, turn: int, row: ir.Expr, chunk: ir.Expr) -> None:
-        """Sixteen elements of a row."""
         halves = self.halves
         for k in range(_CHUNK // 2):
             word = self.words[turn * _WORDS + k // 2]

@@ -97,7 +97,6 @@ class Tiles:
 
     @property
     def rows(self) -> int:
-        """Rows of a block."""
         return self.row_groups * GROUP_ROWS
 
     @property
@@ -139,9 +138,6 @@ class Tiles:
         finds : a warp of the producer's group finds the tiles of rows.
         """
 
-    def block_registers(self, stream: Stream) -> int:
-        return self.shares(stream).of_block(self.consumers, self.widening)
-
     def fits(self, program: TileProgram, gpu: Gpu) -> bool:
         """Whether registers and shared memory suffice, and tiles are multiples of an instruction's depth."""
         stream = program.stream
@@ -151,7 +147,9 @@ class Tiles:
             return False
         if any(operand.dtype not in self.family.dtypes for operand in stream.operands):
             return False
-        if self.registers(stream) > self.shares(stream).consumer or self.block_registers(stream) > gpu.registers:
+        shares = self.shares(stream)
+        of_block = shares.of_block(self.consumers, self.widening)
+        if self.registers(stream) > shares.consumer or of_block > gpu.registers:
             return False
         return self.shared_bytes(program) <= gpu.block_shared_bytes
 
@@ -205,7 +203,6 @@ class StreamConfig(Tiles):
     fetches_ahead = True
 
     def shared_bytes(self, program: TileProgram) -> int:
-        """Bytes of shared memory for the operands."""
         stream = program.stream
         left = boxed(stream.depth, stream.left.size)
         staged = max((boxed(p.width, STORED_BYTES) for p in stream.products), default=0)
@@ -213,7 +210,6 @@ class StreamConfig(Tiles):
         return self.rows * (self.left_stages * left + staging) + self.stages * self.stage_bytes(stream) + 1024
 
     def shares(self, stream: Stream, finds: bool = False) -> Registers:
-        """Registers of the roles; see `Tiles`."""
         moved = BUSY_SHARES if self.consumers == 2 and (stream.paged or finds) else Registers(24, REGISTERS)
         if self.consumers > 2:
             moved = Registers(32, 160)
@@ -290,7 +286,8 @@ def tile_schedule(config: StreamConfig, program: TileProgram) -> TileSchedule | 
     if own is None or not isinstance(places, int):
         return None
     visited = np.pad(own, (0, -len(own) % config.row_groups), mode="edge").reshape(-1, config.row_groups).mean(axis=1)
-    costs = visited * _tile_cost(config, stream) + config.consumers * _row_tile_overhead(config)
+    overhead = _ROW_TILE_OVERHEAD[min(config.left_stages, 2), config.own_staging]
+    costs = visited * _tile_cost(config, stream) + config.consumers * overhead
     return schedule_tiles(costs, places, config.blocks, program.uneven)
 
 
@@ -332,10 +329,6 @@ def _candidates(program: TileProgram, gpu: Gpu) -> list[StreamConfig]:
 
 def _is_narrow(stream: Stream) -> bool:
     return max(stream.depth, *(p.width for p in stream.products), 0) <= _NARROW
-
-
-def _row_tile_overhead(config: StreamConfig) -> int:
-    return _ROW_TILE_OVERHEAD[min(config.left_stages, 2), config.own_staging]
 
 
 def _tile_cost(config: Tiles, stream: Stream) -> float:

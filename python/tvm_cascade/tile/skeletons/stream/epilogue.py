@@ -13,7 +13,7 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.tile.attention.rows import RowFold
 from tvm_cascade.tile.attention.shape import Product, Stream, product_along
-from tvm_cascade.tile.emit import bind, kernel_extent, ptx, when
+from tvm_cascade.tile.emit import bind, ptx, when
 from tvm_cascade.tile.fragment import DTYPE, NEIGHBOURS, QUAD, ROWS, placed, register_index
 from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
 from tvm_cascade.tile.hopper.stores import CHUNK, BulkStores, MatrixStore, are_stored_at_once, store_pair
@@ -91,25 +91,30 @@ class Staged(Folded, Protocol):
         """Releases that stage; called by one thread of the group."""
 
 
-class RowEpilogue:
-    """Emits the epilogue of rows whose threads store their own elements."""
+class Epilogue:
+    """Emits the epilogue of rows.
 
-    def __init__(self, tiling: Tiling) -> None:
+    Parameters
+    ----------
+    bulk : bulk copies store those outputs that they can; otherwise threads store their own elements of all.
+    """
+
+    def __init__(self, tiling: Tiling, bulk: bool = True) -> None:
         self.tiling, self.program, self.stream = tiling, tiling.program, tiling.stream
         self.config, self.buffers = tiling.config, tiling.buffers
+        tiled = self.stream.tiled.items() if bulk else ()
+        self.tiled = {buffer: TensorMap(operand, tiling.own(buffer), GROUP_ROWS) for buffer, operand in tiled}
 
     def finish_and_store(self, folded: Folded) -> None:
-        """Finishes the rows, then stores every output."""
         self.folded, self.rows, self.threads = folded, folded.rows, folded.threads
         self.finish = Finish(self.tiling, folded.rows, folded.rows.own)
         for output in self.stream.outputs:
-            self._store(output)
-
-    def _store(self, output: Output) -> None:
-        if free_axis(output, self.stream) is not None:
-            self._store_elements(output)
-        else:
-            self._store_rows(output)
+            if output.buffer in self.tiled:
+                self._store_tile(output)
+            elif free_axis(output, self.stream) is not None:
+                self._store_elements(output)
+            else:
+                self._store_rows(output)
 
     def _value(self, output: Output, row: int, column: ir.Expr | None, index: ir.Expr | None) -> ir.Expr:
         """What is stored at a row, and at a register of the accumulators."""
@@ -120,7 +125,7 @@ class RowEpilogue:
         return {**self.folded.work.batch, self.stream.row: self.rows.place.rows[row]}
 
     def _in_range(self, row: int) -> ir.Expr:
-        return self.rows.place.rows[row] < kernel_extent(self.stream.extent(self.stream.row))
+        return self.rows.place.rows[row] < self.tiling.row_count
 
     def _store_rows(self, output: Output) -> None:
         """One lane of the four that share a row stores its value."""
@@ -131,7 +136,6 @@ class RowEpilogue:
                 T.buffer_store(own, self._value(output, r, None, None), indices)
 
     def _store_elements(self, output: Output) -> None:
-        """Every thread stores its own elements."""
         own = self.tiling.own(output.buffer)
         product = product_along(output, self.stream.products)
         assert product is not None
@@ -154,16 +158,6 @@ class RowEpilogue:
         places = {**self._places(row), product.free: column}
         return [placed(i, places, self.buffers) for i in output.indices]
 
-
-class Epilogue(RowEpilogue):
-    """Emits the epilogue of rows some of whose outputs bulk copies store."""
-
-    def __init__(self, tiling: Tiling) -> None:
-        super().__init__(tiling)
-        self.tiled = {
-            buffer: TensorMap(operand, tiling.own(buffer), GROUP_ROWS) for buffer, operand in self.stream.tiled.items()
-        }
-
     def allocate(self, pool: Any, left_boxes: int) -> None:
         """Shared memory for the stores: their own where there is room, else that of the left operand."""
         boxes = max((copies.boxes for copies in self.tiled.values()), default=0)
@@ -180,19 +174,12 @@ class Epilogue(RowEpilogue):
         return self.staged.left_place(box, row, chunk * per_chunk)
 
     def emit(self, folded: Staged) -> None:
-        """Finishes the rows, then stores every output."""
         self.staged = folded
         self.finish_and_store(folded)
         if not self.own_staging:
             with when(self._is_storing()):
                 ptx("cp.async.bulk.wait_group.read", 0)
                 folded.left_is_read()
-
-    def _store(self, output: Output) -> None:
-        if output.buffer in self.tiled:
-            self._store_tile(output)
-        else:
-            super()._store(output)
 
     def drain(self, threads: Threads) -> None:
         """Waits for outstanding TMA stores before the block ends."""
@@ -249,8 +236,9 @@ def row_states(stream: Stream, folded: Folded, counter: Part) -> list[State]:
 
     def of_row(symbol: sp.Symbol, row: int) -> Part:
         if symbol in folded.accumulators:
-            return Part(folded.accumulators[symbol], widths[symbol], partial(_accumulator_index, row))
-        return Part(folded.rows.values[symbol], 1, partial(_row_index, row))
+            place = partial(_place_in_accumulator, row)
+            return Part(folded.accumulators[symbol], widths[symbol], place)
+        return Part(folded.rows.values[symbol], 1, lambda _: row)
 
     fold = stream.fold
     return [
@@ -264,9 +252,5 @@ def row_states(stream: Stream, folded: Folded, counter: Part) -> list[State]:
     ]
 
 
-def _accumulator_index(row: int, number: Number) -> Number:
+def _place_in_accumulator(row: int, number: Number) -> Number:
     return register_index(number // len(NEIGHBOURS), row, number % len(NEIGHBOURS))
-
-
-def _row_index(row: int, number: Number) -> Number:
-    return row

@@ -49,19 +49,12 @@ LoadedColumns = Sequence[tuple[ir.TensorLoad, Any]]
 
 
 def free_axis(output: Output, stream: Stream) -> tirx.Var | None:
-    """The free axis of a product that an output runs along."""
     product = product_along(output, stream.products)
     return None if product is None else product.free
 
 
 class Finish:
-    """Computes the results with a value per row, and writes what is stored of them.
-
-    Parameters
-    ----------
-    rows : whose states are whole.
-    numbers : of the rows that a thread has.
-    """
+    """Computes the results with a value per row, and writes what is stored of them."""
 
     def __init__(self, tiling: Tiling, rows: FinalRows, numbers: Sequence[int]) -> None:
         self.tiling, self.stream, self.rows, self.numbers = tiling, tiling.stream, rows, numbers
@@ -109,11 +102,9 @@ class Finish:
 
         Parameters
         ----------
-        places : of the batch and of the row.
         column : of the output's free axis; None where it has none.
         of_products : the components that are products, at that column.
         number : of the column among those that `start_columns` has loaded.
-        loaded_columns : these.
         """
         free, apart = free_axis(output, self.stream), self._row_values(output)
         at = {**places, free: column} if free is not None and column is not None else dict(places)
@@ -136,9 +127,9 @@ class Finish:
         free = free_axis(output, self.stream)
         assert free is not None
         found: list[tuple[ir.TensorLoad, Any]] = []
-        for load in loads_of(self._row_values(output).value):
-            known = any(same(load, other) for other, _ in found)
-            if known or not self._is_late(load) or not are_neighbours(load.source, load.indices, free, FOUR):
+        late = [load for load in loads_of(self._row_values(output).value) if among(load.source, self.tiling.late)]
+        for load in (one for one in late if are_neighbours(one.source, one.indices, free, FOUR)):
+            if any(same(load, other) for other, _ in found):
                 continue
             own = self.tiling.own(load.source)
             indices = [placed(index, {**places, free: first}, self.tiling.buffers) for index in load.indices]
@@ -146,9 +137,6 @@ class Finish:
             read_four_late(own.ptr_to(indices), four)
             found.append((load, four))
         return found
-
-    def _is_late(self, load: ir.TensorLoad) -> bool:
-        return among(load.source, self.tiling.late)
 
     def start_row(self, output: Output, row: int, places: Mapping[tirx.Var, ir.Expr]) -> None:
         """Computes what of an output's values is the same along a row, for all that follows in the scope."""

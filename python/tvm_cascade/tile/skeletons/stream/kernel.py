@@ -58,7 +58,6 @@ class StreamKernel(Driver):
         self.tiling = Tiling(program, config, self.buffers, launch.late)
 
     def describe(self) -> None:
-        """Tensor maps of the operands and of what bulk copies store."""
         config, stream, tiling = self.config, self.stream, self.tiling
         self.left, self.right = tiling.copies(stream.left, config.rows), tiling.copies(stream.right, config.columns)
         self.values = [tiling.value_copies(product) for product in stream.products]
@@ -68,7 +67,6 @@ class StreamKernel(Driver):
         return Epilogue(self.tiling)
 
     def place(self) -> None:
-        """Blocks, one a multiprocessor, and their threads."""
         stream, config = self.stream, self.config
         row_tiles = kernel_extent((stream.extent(stream.row) + (config.rows - 1)) // config.rows)
         places = kernel_extent(product(stream.extent(var) for var in stream.batch))
@@ -98,7 +96,6 @@ class StreamKernel(Driver):
             yield self.tiling.work(item)
 
     def allocate(self, pool: Any) -> None:
-        """Tiles, then barriers."""
         config = self.config
         left_tiles = staged_tiles("left_tiles", pool, config.left_stages, self.left)
         right_tiles = staged_tiles("right_tiles", pool, config.stages, self.right)
@@ -118,26 +115,22 @@ class StreamKernel(Driver):
         self.value_feed = Feed(self.values, value_tiles, (StagedPart(value_full, value_empty),))
 
     def barriers(self) -> list[Initialised]:
-        """Those of the finder, and of all feeds."""
         parts = [part for feed in (self.left_feed, self.right_feed, self.value_feed) for part in feed.parts]
         own: list[Initialised] = [*(part.full for part in parts), *(part.empty for part in parts)]
         return own if self.finder is None else [self.finder, *own]
 
     def meet(self) -> None:
-        """All threads wait for each other, once they have sorted tiles of rows."""
         if self.finder is not None:
             self.finder.sort()
         super().meet()
 
     def registers(self) -> Registers:
-        """See `StreamConfig.shares`."""
         return self.config.shares(self.stream, finds=self.finder is not None)
 
     def consume(self) -> None:
-        """See `Consumer`."""
         finder = self.finder
         each_work = self.each_work if finder is None else partial(finder.each_work, self.threads.group - 1)
-        feeds = self.left_feed.whole, self.right_feed.whole, self.value_feed.whole
+        feeds = self.left_feed, self.right_feed, self.value_feed
         Consumer(self.tiling, self.threads, *feeds, self.epilogue).run(each_work)
 
     def produce(self) -> None:
@@ -218,7 +211,6 @@ class TileFinder:
         self.scheduler.allocate(pool)
 
     def initialise(self) -> None:
-        """Initialises the barriers, by one thread."""
         self.full.initialise()
         self.empty.initialise()
 

@@ -16,7 +16,6 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.tile.attention.operands.feed import Feed
 from tvm_cascade.tile.attention.operands.paged import Filler, PageNumbers, warps_of
 from tvm_cascade.tile.emit import bind, when
-from tvm_cascade.tile.live import TileRange
 from tvm_cascade.tile.pages import Pages
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.work import Threads, Work
@@ -35,7 +34,6 @@ class PagedProducer:
         self.tiling, self.threads, self.feeds, self.left = tiling, threads, feeds, left
 
     def run(self, each_work: Callable[[], AbstractContextManager[Work]]) -> None:
-        """Emits the loop over the block's work, for every warp."""
         first, own = 0, self.threads.warp
         for number, feed in enumerate(self.feeds):
             count = warps_of(feed.copies)
@@ -55,7 +53,8 @@ class PagedProducer:
                 with when(filler.leads):
                     left.copy(left_ring, work.first_row, self.tiling.fixed_of(left.copies, work))
                 left_ring.advance()
-            live, find = partial(self._live_pages, work), partial(self._number, work)
+            live = partial(self.tiling.visited, work.batch, work.first_row, self.tiling.config.rows)
+            find = partial(self._number, work)
             numbers.look_up((work.tiles.end - 1) * columns, live, find)
             with T.serial(work.tiles.end - work.tiles.first) as step:
                 first = bind("first_position", (work.tiles.end - 1 - step) * columns)
@@ -65,7 +64,3 @@ class PagedProducer:
 
     def _number(self, work: Work, pages: Pages, page: ir.Expr) -> ir.Expr:
         return self.tiling.placed(pages.number, {**work.batch, pages.page: page})
-
-    def _live_pages(self, work: Work, size: int) -> TileRange:
-        """The pages of the cascade axis that hold a live position of the block's rows."""
-        return self.tiling.visited(work.batch, work.first_row, self.tiling.config.rows, size)

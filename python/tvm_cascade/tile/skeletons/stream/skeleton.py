@@ -46,7 +46,6 @@ class Attention(Skeleton[Stream, TileProgram, Tiles]):
     option = "tensor_cores"
 
     def plan(self, shape: Stream) -> TileProgram:
-        """See `build_program`."""
         return build_program(shape)
 
     def check(self, program: TileProgram, config: Tiles, setting: Setting) -> None:
@@ -56,7 +55,6 @@ class Attention(Skeleton[Stream, TileProgram, Tiles]):
             check_allowed(operand, setting.options)
 
     def emit(self, program: TileProgram, config: Tiles, name: str, launch: Launch) -> tirx.PrimFunc:
-        """The kernel of the configuration's kind."""
         return KERNELS[type(config)](program, config, launch).build(name)
 
     def counts(self, program: TileProgram, config: Tiles, work: Work, setting: Setting) -> Counts:
@@ -104,7 +102,6 @@ class StreamSkeleton(Attention):
     name, covers = "stream", "folds of a matrix product"
 
     def read(self, program: Program, group: Group) -> Stream:
-        """See `read_stream`."""
         return read_stream(program, group)
 
     def alternatives(self, program: TileProgram, setting: Setting) -> list[Tiles]:
@@ -144,5 +141,4 @@ class HalvesSkeleton(Attention):
         return stream
 
     def alternatives(self, program: TileProgram, setting: Setting) -> list[Tiles]:
-        """See `ranked_halves`."""
         return list[Tiles](ranked_halves(program, setting.gpu))

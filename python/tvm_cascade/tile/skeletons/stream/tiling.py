@@ -33,7 +33,6 @@ class Tiling:
 
     Attributes
     ----------
-    buffers : the program's tensors -> the kernel's own parameters.
     late : tensors that the kernel waits for where results are stored; see `Launch`.
     ragged : the last tile of the cascade axis may reach past its end.
     lane : of the thread, where whole warps ask for the tiles of rows whose bounds are loaded; None where they do not.
@@ -50,8 +49,17 @@ class Tiling:
         self.ragged = not (isinstance(length, int) and length % config.columns == 0)
 
     def own(self, tensor: tirx.Var) -> Any:
-        """The kernel's own parameter for a tensor of the program."""
         return lookup(self.buffers, tensor)
+
+    @property
+    def length(self) -> ir.Expr:
+        """Positions of the cascade axis."""
+        return kernel_extent(self.stream.extent(self.stream.position))
+
+    @property
+    def row_count(self) -> ir.Expr:
+        """Rows at a place."""
+        return kernel_extent(self.stream.extent(self.stream.row))
 
     def tile_count(self, columns: int | None = None) -> ir.Expr:
         """Tiles of the cascade axis; `columns`: of so many positions."""
@@ -60,8 +68,7 @@ class Tiling:
 
     def end_position(self, work: Work) -> ir.Expr:
         """The position before which the last of some tiles ends."""
-        length = kernel_extent(self.stream.extent(self.stream.position))
-        return bind("end_position", tirx.min(work.tiles.end * self.config.columns, length))
+        return bind("end_position", tirx.min(work.tiles.end * self.config.columns, self.length))
 
     def placed(self, expression: ir.Expr, batch: dict[tirx.Var, ir.Expr]) -> ir.Expr:
         """An expression over the frame at a batch index."""
@@ -124,7 +131,7 @@ class Tiling:
     def _greatest(self, value: ir.Expr, rows: Rows) -> ir.Expr:
         """The greatest value of an integer over rows, which the lanes of a warp share out."""
         assert self.lane is not None
-        found, last = registers("greatest", 1, "int32"), kernel_extent(self.stream.extent(self.stream.row)) - 1
+        found, last = registers("greatest", 1, "int32"), self.row_count - 1
         for turn in range(-(-rows.count // WARP)):
             row = tirx.min(rows.first + tirx.min(self.lane + turn * WARP, rows.count - 1), last)
             own = T.cast(substitute(value, {rows.variable: cast(row, dtype_of(rows.variable))}), "int32")
@@ -134,7 +141,7 @@ class Tiling:
 
     def likely_tiles(self, row_tile: ir.Expr) -> ir.Expr:
         """About how many tiles a tile of rows visits at the first place: by its first and its last row."""
-        first, last = row_tile * self.config.rows, kernel_extent(self.stream.extent(self.stream.row)) - 1
+        first, last = row_tile * self.config.rows, self.row_count - 1
 
         def over(value: ir.Expr, rows: Rows) -> ir.Expr:
             ends = (tirx.min(row, last) for row in (rows.first, rows.first + (rows.count - 1)))
@@ -150,7 +157,6 @@ class Tiling:
         return digits(place, self.stream.batch if variables is None else variables, self.stream.extent)
 
     def work(self, item: Item) -> Work:
-        """The tile of rows that an item of the scheduler is."""
         config = self.config
         first_row = bind("first_row", item.row_tile * config.rows)
         batch = self.batch(item.place)
@@ -175,12 +181,10 @@ class Places:
     spread : items of each tile of rows at a place, one after the other.
     sharing : blocks that share an item and have nothing else, of a cluster or of the grid; None where they have parts
         of several.
-    whole : blocks have whole items alone.
     by_length : how blocks share items of lengths that the device counts; None where shares are of the longest length.
 
     Attributes
     ----------
-    cut : the shares of blocks.
     has_one_piece : each block has one, known beforehand.
     of_sequences : the variables by which live tiles differ.
     """
@@ -209,7 +213,6 @@ class Places:
 
     @contextmanager
     def each(self, block: ir.Expr) -> Iterator[PieceWork]:
-        """What is written within is done for every piece that a block has."""
         alike = None if self.differ else in_register("first_visited", self._visited(self._known_slacks()).first)
         others = [v for v in self.stream.batch if not any(v.same_as(own) for own in self.of_sequences)]
         with self.cut.each(block) as piece:

@@ -47,7 +47,6 @@ class HalfColumns:
     Attributes
     ----------
     group : its number; where the groups are alike, both may run the same code, which knows it at run time only.
-    spread : see `half_of`.
     """
 
     group: int | ir.Expr
@@ -118,7 +117,7 @@ def parts_of(stream: Stream, spread: int) -> list[Part]:
         readers = tuple(
             group
             for group in range(GROUPS)
-            if any(_overlap(own, _read_by(product, group, spread)) for product in stream.products)
+            if any(set(own) & set(_read_by(product, group, spread)) for product in stream.products)
         )
         if found and found[-1].readers == readers and len(found[-1].boxes) < _MOST_BOXES:
             found[-1] = Part(range(found[-1].boxes.start, box + 1), readers)
@@ -154,7 +153,3 @@ def _same_rows(value: Operand, right: Operand) -> bool:
 
 def _read_by(product: Product, group: int, spread: int) -> range:
     return half_of(product, group) if spread == 1 else range(product.width)
-
-
-def _overlap(one: range, other: range) -> bool:
-    return max(one.start, other.start) < min(one.stop, other.stop)

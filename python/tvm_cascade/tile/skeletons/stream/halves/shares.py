@@ -23,7 +23,7 @@ from tvm_cascade.steps.program import program_of
 from tvm_cascade.tile.attention.pieces import EachWork
 from tvm_cascade.tile.attention.rows import Place, RowFold
 from tvm_cascade.tile.attention.shape import Product
-from tvm_cascade.tile.emit import bind, branches, kernel_extent, named, put, registers, when
+from tvm_cascade.tile.emit import bind, branches, named, put, registers, when
 from tvm_cascade.tile.fragment import DTYPE, NEIGHBOURS, QUAD, ROWS
 from tvm_cascade.tile.hopper.barrier import Barriers, cluster_arrive, cluster_wait, fence_barriers
 from tvm_cascade.tile.launch.dependent import wait_for_others
@@ -96,10 +96,6 @@ class Handed:
 class ClusterShares:
     """Emits the meeting, with the same code for both groups.
 
-    Parameters
-    ----------
-    blocks : of the cluster.
-
     Attributes
     ----------
     handed : what both groups hand over, once the kernel has its registers.
@@ -120,16 +116,13 @@ class ClusterShares:
         self.sent = named("sent", pool.alloc(shape, DTYPE, align=16))
 
     def add_barrier(self, pool: Any) -> None:
-        """Adds the barriers at which it arrives, one for each group."""
         self.arrived = Barriers(pool, GROUPS, 1)
 
     def initialise(self) -> None:
-        """Initialises those; called by one thread."""
         self.arrived.initialise()
         fence_barriers()
 
     def settle(self, each_work: EachWork) -> None:
-        """Of the block's only piece."""
         with each_work() as work:
             self._settle(self.handed, work)
         self.epilogue.drain(self.handed.threads)
@@ -153,7 +146,7 @@ class ClusterShares:
         self.epilogue.emit(handed)
 
     def _send(self, folded: Handed, counter: Part) -> None:
-        scalars = self._scalars(folded, counter)
+        scalars = [*(folded.rows.values[s][r] for s in self.scalars for r in ROWS), as_float(counter[0])]
         scalars += [T.float32(0)] * (-len(scalars) % FOUR)
         for rank in range(self.blocks):
             with when(in_no_lane(self.rank == rank)):
@@ -171,10 +164,6 @@ class ClusterShares:
         place = self.sent.ptr_to([self.group, number, k, self.thread, 0])
         send_four_to_rank(place, self.arrived.pointer(self.group), T.int32(rank), *four)
 
-    def _scalars(self, folded: Handed, counter: Part) -> list[ir.Expr]:
-        """What has a value per row, of both rows, and the count."""
-        return [*(folded.rows.values[s][r] for s in self.scalars for r in ROWS), as_float(counter[0])]
-
     def _keep(self, handed: Handed) -> None:
         """The block's own share: its columns' registers."""
         for symbol, words in self.words.items():
@@ -188,9 +177,7 @@ class ClusterShares:
             wait_for_others()
         for r, own in enumerate(row_states(self.stream, share, counter)):
             states = [self._state(own, r, number) for number in range(self.blocks)]
-            inputs: dict[sp.Symbol, ir.Expr] = {
-                LENGTH: tirx.Cast(DTYPE, kernel_extent(self.stream.extent(self.stream.position)))
-            }
+            inputs: dict[sp.Symbol, ir.Expr] = {LENGTH: tirx.Cast(DTYPE, self.tiling.length)}
             inputs |= {symbol: share.rows.row_symbols(r)[symbol] for symbol in self.program.row_inputs}
             merge(program_of(self.stream.fold), states[0], Alone(), inputs, others=states[1:])
             for part, merged in zip(own.parts, states[0].parts, strict=True):

@@ -37,7 +37,6 @@ _PER_STEP = 16
 
 
 def shared_bytes(program: TileProgram, columns: int) -> int:
-    """Bytes of shared memory that `Shared` takes."""
     tiles = {(a.weight, a.dtype) for a in program.accumulations}
     rows = sum(_holders(program, symbol) for symbol in _shifting(program) | _state(program))
     return (
@@ -64,13 +63,7 @@ def _holders(program: TileProgram, symbol: sp.Symbol) -> int:
 
 
 class Shared:
-    """The memory, and what both groups do with it.
-
-    Parameters
-    ----------
-    pool : the block's shared memory.
-    columns : positions of a tile.
-    """
+    """The memory, and what both groups do with it."""
 
     def __init__(self, pool: Any, program: TileProgram, columns: int) -> None:
         self.program, self.columns = program, columns
@@ -119,7 +112,6 @@ class Shared:
                 put(self.values[symbol], self._place(symbol, threads, r), rows.values[symbol][r])
 
     def take_rows(self, rows: RowFold, symbols: Sequence[sp.Symbol], threads: Threads) -> None:
-        """The other group loads them."""
         for symbol in symbols:
             for r in ROWS:
                 rows.set(symbol, r, self.values[symbol][self._place(symbol, threads, r)])
@@ -135,7 +127,6 @@ class Shared:
         self._arrive(group)
 
     def await_filled(self, group: int) -> None:
-        """The other waits for it."""
         self._wait(group, 0)
 
     def read(self) -> None:
@@ -143,7 +134,6 @@ class Shared:
         self._arrive(_READ)
 
     def await_read(self) -> None:
-        """The first group waits for it."""
         self._wait(_READ, 1)
 
     def _arrive(self, barrier: int) -> None:

@@ -38,24 +38,18 @@ _WARPS = 4
 
 
 class ClusterMeeting(Meeting):
-    """Emits it.
-
-    Parameters
-    ----------
-    blocks : of a cluster.
-    """
+    """Emits it."""
 
     is_of_all = True
 
     def __init__(self, tiling: Tiling, blocks: int) -> None:
         super().__init__(tiling, blocks)
         self.blocks, self.patches = blocks, Patches(self.most_rows, blocks)
-        if self.patches.has_whole_rows:
+        if self.patches.stride == blocks:  # a block has all spans of the rows that it has any of
             most = min(self.patches.most(self.spans * SPAN) // _WARPS, HELD // (FOUR * (blocks + 1)))
             self.at_a_time = max(n for n in range(1, self.spans + 1) if self.spans % n == 0 and n <= max(most, 1))
 
     def allocate(self, pool: Any, threads: Threads) -> None:
-        """Shared memory for the states of all blocks."""
         self.threads = threads
         self.places: dict[int, Any] = {}
         for k, part in enumerate(self.form):
@@ -68,7 +62,6 @@ class ClusterMeeting(Meeting):
         self.arrived = Barriers(pool, 1, 1)
 
     def initialise(self) -> None:
-        """Initialises the barrier at which states arrive; called by one thread."""
         self.arrived.initialise()
         fence_barriers()
         ptx("fence.proxy.async.shared::cta")

@@ -172,7 +172,6 @@ class PiecesConfig(Tiles):
         return self._of_tiles(stream, rows, longest, gpu)._replace(between=between)
 
     def _of_tiles(self, stream: Stream, rows: int, tiles: int, gpu: Gpu) -> Counts:
-        """Of the busiest block's tiles."""
         read = float(self.read_bytes(stream))
         crowded = self.cluster > 1 and is_crowded(self.blocks, gpu)
         counts = Counts(bytes=tiles * read * self.blocks, steps=float(tiles), far_ahead=True, crowded=crowded)
@@ -331,15 +330,12 @@ def ranked_pieces(program: TileProgram, gpu: Gpu, rows: int) -> list[PiecesConfi
     if is_spread(stream) and (shared := _neighbours(found, program, gpu)) is not None:
         return [shared, *found]
     if visited(program, found[0].columns) is None or items_of(found[0], stream) is None or is_ragged(program):
-        usual = _usual(found, program)
+        tiles, items = visited(program, found[0].columns), items_of(found[0], stream)
+        few = tiles is not None and items is not None and tiles * items / found[0].blocks < _LONG
+        usual = found[1] if few and len(found) > 1 else found[0]  # the widest tiles, where blocks have several
         return [usual, *(config for config in found if config != usual)]
     cuts = [cut for config in found for cut in (*_grids(config, program, gpu), *_clusters(config, program, gpu))]
     return sorted(cuts, key=lambda cut: (seconds(cut.counts(program, gpu), gpu), cut.blocks))
-
-
-def _usual(found: list[PiecesConfig], program: TileProgram) -> PiecesConfig:
-    """The widest tiles, where blocks have several."""
-    return found[1] if len(found) > 1 and _tiles_of_a_block(found[0], program) < _LONG else found[0]
 
 
 def _grids(config: PiecesConfig, program: TileProgram, gpu: Gpu) -> list[PiecesConfig]:
@@ -365,12 +361,6 @@ def _neighbours(found: list[PiecesConfig], program: TileProgram, gpu: Gpu) -> Pi
         if fitting and blocks > gpu.processors:
             return fitting[0]
     return None
-
-
-def _tiles_of_a_block(config: PiecesConfig, program: TileProgram) -> float:
-    """Tiles of each block where all run; endless where that is unknown."""
-    tiles, items = visited(program, config.columns), items_of(config, program.stream)
-    return float("inf") if tiles is None or items is None else tiles * items / config.blocks
 
 
 def _widened_feeds(stream: Stream) -> int:

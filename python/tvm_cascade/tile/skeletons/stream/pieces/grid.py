@@ -44,7 +44,6 @@ class GridMeeting(Meeting):
 
     Parameters
     ----------
-    name : of the kernel.
     groups : warp groups of a block that merge together, each of which has rows of its own.
     apart : a warp of the producer's group does what concerns other blocks.
     parts, part : groups that merge by themselves, and which of them it is.
@@ -106,7 +105,6 @@ class GridMeeting(Meeting):
             self.states.request()
 
     def leave(self, fold: Folded, work: PieceWork) -> None:
-        """Leaves the state of a piece, and arrives."""
         piece = work.piece
         if not self.meets:
             T.evaluate(0)
@@ -116,7 +114,7 @@ class GridMeeting(Meeting):
             self.states.find(self.set, self.part)
         else:
             self.states.tell(self._leads, self.set, self._meet, self.part)
-        self.slot = bind("slot", piece.own_slot(self.threads.block))
+        self.slot = bind("slot", self.threads.block * SLOTS + piece.side)
         self._leave_state(fold)
         if self.apart:
             self._tell(self.left, piece.side)
@@ -199,12 +197,10 @@ class GridMeeting(Meeting):
         self._merge_units(work, first, end, self._thread, self.count)
 
     def _told_at(self, piece: Piece) -> ir.Expr:
-        """Where threads are told of a piece."""
         return self.part * SLOTS + piece.side
 
     @property
     def _thread(self) -> ir.Expr:
-        """The thread's number among those that merge together."""
         own = self.threads.warp * 32 + self.threads.lane
         return own if self.count == WARP_GROUP else self.index * WARP_GROUP + own
 

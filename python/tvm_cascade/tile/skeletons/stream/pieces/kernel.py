@@ -14,19 +14,19 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.attention.operands.feed import Reader
+from tvm_cascade.tile.attention.operands.feed import Feed
 from tvm_cascade.tile.attention.operands.widen import FeedPair, Widener
 from tvm_cascade.tile.attention.pieces import EachWork, PieceWork, RaggedCut
 from tvm_cascade.tile.attention.program import TileProgram
-from tvm_cascade.tile.emit import bind, branches, kernel_extent, named, ptx, put, registers, when
-from tvm_cascade.tile.fragment import QUAD, ROWS
+from tvm_cascade.tile.emit import bind, branches, named, ptx, put, when
+from tvm_cascade.tile.fragment import QUAD
 from tvm_cascade.tile.hopper.barrier import Barriers
 from tvm_cascade.tile.hopper.driver import Driver
 from tvm_cascade.tile.launch.dependent import Launch, wait_for_others
 from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.operand import STEP_BYTES
-from tvm_cascade.tile.skeletons.stream.epilogue import RowEpilogue
-from tvm_cascade.tile.skeletons.stream.group_fold import GroupFold
+from tvm_cascade.tile.skeletons.stream.consumer import WARP_ROWS, GroupFold
+from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue
 from tvm_cascade.tile.skeletons.stream.pieces.clustered import ClusterMeeting
 from tvm_cascade.tile.skeletons.stream.pieces.config import (
     PiecesConfig,
@@ -36,11 +36,10 @@ from tvm_cascade.tile.skeletons.stream.pieces.config import (
     pieces_of_item,
 )
 from tvm_cascade.tile.skeletons.stream.pieces.grid import GridMeeting
-from tvm_cascade.tile.skeletons.stream.pieces.meeting import Meeting
-from tvm_cascade.tile.skeletons.stream.pieces.spread import SpreadFinish
+from tvm_cascade.tile.skeletons.stream.pieces.meeting import Meeting, SpreadFinish
 from tvm_cascade.tile.skeletons.stream.producer import PagedProducer
 from tvm_cascade.tile.skeletons.stream.tiling import Places, Tiling
-from tvm_cascade.tile.work import GROUP_ROWS, Registers, Threads
+from tvm_cascade.tile.work import Registers, Threads
 
 _INITIALISING = 4
 """Warps that initialise barriers."""
@@ -68,7 +67,6 @@ class PiecesKernel(Driver):
         self.sharing = blocks_of_item(config, program)
 
     def describe(self) -> None:
-        """Tensor maps of the right operands, and the meeting of what blocks have parts of."""
         self.right = self.tiling.copies(self.stream.right, self.config.columns)
         self.values = [self.tiling.value_copies(product) for product in self.stream.products]
         self.meeting = self._meeting()
@@ -78,18 +76,13 @@ class PiecesKernel(Driver):
         if self.config.cluster > 1:
             return ClusterMeeting(self.tiling, self.config.cluster)
         pieces = pieces_of_item(self.config, self.program)
-        meeting = GridMeeting(self.tiling, self.name, pieces, self.config.consumers, apart=self._has_free_warps)
+        apart = not any(copies.by_threads for copies in (self.right, *self.values))  # a warp has nothing to copy
+        meeting = GridMeeting(self.tiling, self.name, pieces, self.config.consumers, apart)
         meeting.is_of_all = self.sharing is not None and self.sharing > 1
         self.meeting_apart = meeting if meeting.apart else None
         return meeting
 
-    @property
-    def _has_free_warps(self) -> bool:
-        """Whether the producer's group has warps that do not copy."""
-        return not any(copies.by_threads for copies in (self.right, *self.values))
-
     def place(self) -> None:
-        """Blocks with equal shares of the tiles of all items, and their threads."""
         config = self.config
         self.places = Places(self.tiling, 1, self.sharing, RaggedCut, whole=config.kept > 1)
         self.place_threads(named("block", T.cta_id([self.places.cut.grid])))
@@ -97,7 +90,6 @@ class PiecesKernel(Driver):
             named("rank", T.cta_id_in_cluster([config.cluster]))
 
     def _each_work(self) -> AbstractContextManager[PieceWork]:
-        """What is written within is done for every piece that the block has."""
         return self.places.each(self.threads.block)
 
     def allocate(self, pool: Any) -> None:
@@ -113,7 +105,6 @@ class PiecesKernel(Driver):
             pair.add_barriers(pool, readers)
 
     def barriers(self) -> list[Barriers]:
-        """Those of both feeds."""
         return [barriers for pair in (self.right_feed, self.value_feed) for barriers in pair.barriers]
 
     def initialise(self) -> None:
@@ -140,13 +131,11 @@ class PiecesKernel(Driver):
             self.meeting.initialise()
 
     def meet(self) -> None:
-        """All threads wait for each other, once they have counted what shares are computed from."""
         self.places.cut.count(self.threads, self.config.threads)
         super().meet()
         self.meeting.start()
 
     def registers(self) -> Registers:
-        """See `PiecesConfig.shares`."""
         return self.config.shares(self.stream)
 
     @property
@@ -162,10 +151,6 @@ class PiecesKernel(Driver):
         else:
             with when(self.threads.warp == 0), when(T.cuda.elect_sync()):
                 self._produce_rows()
-        self._meet()
-
-    def _meet(self) -> None:
-        """What the warp of the meetings does."""
         if self.meeting_apart is not None:
             with when(self.threads.warp == _MEETING_WARP), when(T.cuda.elect_sync()):
                 if self.begins_early:
@@ -183,8 +168,7 @@ class PiecesKernel(Driver):
                         widener.tile()
 
     def consume(self) -> None:
-        """See `PiecesConsumer`."""
-        right, value = self.right_feed.wide.whole, self.value_feed.wide.whole
+        right, value = self.right_feed.wide, self.value_feed.wide
         consumer = PiecesConsumer(self.tiling, self.threads, right, value, self.meeting, self.spread_finish)
         consumer.run(self._each_work)
 
@@ -195,7 +179,6 @@ class PiecesKernel(Driver):
 
     @property
     def _filled(self) -> list[FeedPair]:
-        """The feeds that have operands."""
         return [self.right_feed, *([self.value_feed] if self.values else [])]
 
     def _produce_first(self) -> None:
@@ -216,13 +199,7 @@ class PiecesKernel(Driver):
 
 
 # The consumer of few rows: it folds a piece of the axis at a time, with the left operand in registers.
-#
-# A warp has sixteen of the group's rows. All warps take part in products; those without a row of the program's fold
-# none.
 
-
-_WARP_ROWS = 16
-"""Rows of an accumulator that a warp holds."""
 
 _WORD = 4
 """Bytes of a register."""
@@ -232,35 +209,12 @@ class PiecesConsumer(GroupFold):
     """Emits one consumer warp group."""
 
     def __init__(
-        self,
-        tiling: Tiling,
-        threads: Threads,
-        right: Reader,
-        value: Reader,
-        meeting: Meeting,
-        spread: SpreadFinish | None,
+        self, tiling: Tiling, threads: Threads, right: Feed, value: Feed, meeting: Meeting, spread: SpreadFinish | None
     ) -> None:
-        super().__init__(tiling, threads, right, value)
-        self.meeting, self.spread, self.epilogue = meeting, spread, RowEpilogue(tiling)
-
-    def _allocate(self) -> None:
-        self.left_words = registers("left_words", left_words(self.stream), "uint32")
-        for packed in self.packing.packed.values():  # warps without rows multiply what is there
-            with T.unroll(int(packed.ty.shape[0])) as k:
-                put(packed, k, T.uint32(0))
-
-    @property
-    def row_count(self) -> int:
-        """How many they are at most."""
-        return min(int(self.stream.extent(self.stream.row)), GROUP_ROWS)
-
-    @property
-    def thread_rows(self) -> tuple[int, ...]:
-        """The upper one alone, where there are no others: the lower ones are eight further on."""
-        return ROWS if self.row_count > _WARP_ROWS // len(ROWS) else ROWS[:1]
+        super().__init__(tiling, threads, None, right, value)
+        self.meeting, self.spread, self.epilogue = meeting, spread, Epilogue(tiling, bulk=False)
 
     def run(self, each_work: EachWork) -> None:
-        """Emits the loop over the block's pieces, and what follows it."""
         self.meeting.begin(self.index)
         if self.spread is not None:
             self.spread.begin(self.index)
@@ -273,10 +227,9 @@ class PiecesConsumer(GroupFold):
         with each_work() as work:
             self._place(work)
             self.rows.allocate()
-            length = kernel_extent(self.stream.extent(self.stream.position))
-            self.rows.end = bind("piece_end_position", tirx.min(work.tiles.end * self.columns, length))
-            rows = kernel_extent(self.stream.extent(self.stream.row))
-            self.has_rows = bind("has_rows", self.first_row + self.threads.warp * _WARP_ROWS < rows)
+            self.rows.end = bind("piece_end_position", tirx.min(work.tiles.end * self.columns, self.tiling.length))
+            first_row = self.first_row + self.threads.warp * WARP_ROWS
+            self.has_rows = bind("has_rows", first_row < self.tiling.row_count)
             self._fetch_left()
             self._fold_tiles(work.tiles)
             if self.meeting.is_of_all:
@@ -284,16 +237,13 @@ class PiecesConsumer(GroupFold):
                 return
             with branches(work.piece.is_whole) as (whole, part):
                 with whole:
-                    self._store_whole(work)
+                    if self.spread is not None:
+                        self.spread.leave(self, work)
+                    else:
+                        with when(self.has_rows):
+                            self.epilogue.finish_and_store(self)
                 with part:
                     self.meeting.leave(self, work)
-
-    def _store_whole(self, work: PieceWork) -> None:
-        if self.spread is not None:
-            self.spread.leave(self, work)
-            return
-        with when(self.has_rows):
-            self.epilogue.finish_and_store(self)
 
     def _fetch_left(self) -> None:
         """Loads the thread's rows as the tensor cores read them; zeros past the depth."""
@@ -307,13 +257,3 @@ class PiecesConsumer(GroupFold):
             column = self.threads.lane % QUAD * (_WORD // size) + first
             address = self.rows.address_at(self.stream.score.left, row, {self.stream.score.axis[0]: column})
             ptx("ld.global.nc.b32", self.left_words[word], address)
-
-    def _start_scores(self) -> None:
-        stream = self.stream
-        self.family.fence()
-        self.family.multiply_registers(
-            self.scores, self.columns, self.left_words, self.right_matrix, stream.depth,
-            (stream.left.dtype, stream.right.dtype),
-            self.family.offset(self.right.stage, self.right_feed.copies[0].tile_bytes), add=False,
-        )  # fmt: skip
-        self.family.commit()
