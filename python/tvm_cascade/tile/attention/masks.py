@@ -131,7 +131,8 @@ class Masking:
     def _address(self, load: ir.TensorLoad, tile: ir.Expr, row: int, offset: ir.Expr) -> ir.Expr:
         """Of four booleans; past the end of the axis of its last four, which nothing reads."""
         last = load.source.ty.shape[-1] - 4
-        return self.rows.address(load, row, tirx.min(tile * self.rows.columns + offset, cast(last, "int32")))
+        position = tirx.min(tile * self.rows.columns + offset, cast(last, "int32"))
+        return self.rows.address(load, row, {self.rows.program.stream.position: position})
 
     def _bounds(self, k: int, tile: ir.Expr, row: int) -> tuple[list[ir.Expr], list[ir.Expr]]:
         """The least and the greatest offsets of a row that are kept."""

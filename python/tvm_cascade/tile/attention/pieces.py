@@ -99,7 +99,6 @@ class Cut:
 
     @property
     def longest(self) -> ir.Expr:
-        """Tiles of the longest share."""
         return (self.total + (self.blocks - 1)) // self.blocks
 
     @property
@@ -118,7 +117,6 @@ class Cut:
         return tirx.const(0, "int32"), item
 
     def item_at(self, tile: ir.Expr) -> ir.Expr:
-        """The item that has a tile of the concatenation."""
         return tile // self.tiles
 
     def span(self, item: ir.Expr) -> tuple[ir.Expr, ir.Expr]:
@@ -134,7 +132,6 @@ class Cut:
         start, end = (in_register("share_bound", b * least + tirx.min(b, longer)) for b in (block, block + 1))
 
         def owner(tile: ir.Expr) -> ir.Expr:
-            """The block whose share has a tile."""
             rest = tile - longer * (least + 1)
             return tirx.Select(rest < 0, tile // (least + 1), longer + rest // tirx.max(least, 1))
 
@@ -226,7 +223,6 @@ class RaggedCut(Cut):
 
     @property
     def repeats(self) -> ir.Expr:
-        """Items of a sequence."""
         return self.items // self.sequences
 
     @property

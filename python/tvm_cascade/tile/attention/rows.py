@@ -19,6 +19,7 @@ from tvm_cascade.analysis.tir import dtype_of, loads_of, substitute
 from tvm_cascade.steps.move import departure, destination, displacement
 from tvm_cascade.steps.program import Combine, Move, Scale, Shift, Step
 from tvm_cascade.tile.attention.near_zero import NEAR, NearZero, bits_of
+from tvm_cascade.tile.attention.optimistic import Optimistic
 from tvm_cascade.tile.attention.program import TileProgram
 from tvm_cascade.tile.attention.steps import PARTIAL, Hoisted, RegisterElement, TileReduce
 from tvm_cascade.tile.element import REGISTER, SCORE, Mask
@@ -175,7 +176,6 @@ class RowFold:
         return rest, lines
 
     def _number_at(self, expression: ir.Expr, position: ir.Expr, row: int) -> ir.Expr:
-        """An integer over the frame at a position and one of the thread's rows, as a float."""
         axis = self.program.stream.position
         at = substitute(expression, {axis: cast(position, dtype_of(axis))})
         return cast(self._input(at, {self.program.stream.row: self.place.rows[row]}), DTYPE)
@@ -206,12 +206,8 @@ class RowFold:
         at = self._row_in_bounds(row) if loads_of(expression) else self.place.rows[row]
         return self._input(expression, {self.program.stream.row: at})
 
-    def address(self, load: ir.TensorLoad, row: int, position: ir.Expr) -> ir.Expr:
-        """Of an input's element at one of the thread's rows."""
-        return self.address_at(load, row, {self.program.stream.position: position})
-
-    def address_at(self, load: ir.TensorLoad, row: int, at: dict[tirx.Var, ir.Expr]) -> ir.Expr:
-        """As `address`, with values for any variables."""
+    def address(self, load: ir.TensorLoad, row: int, at: dict[tirx.Var, ir.Expr]) -> ir.Expr:
+        """Of an input's element at one of the thread's rows, and at values of other variables."""
         own = lookup(self.place.buffers, load.source)
         values = {self.program.stream.row: self._row_in_bounds(row), **at}
         return own.ptr_to([self._input(index, values) for index in load.indices])
@@ -251,30 +247,29 @@ class RowFold:
         elif isinstance(step, RegisterElement):
             self._element(step, tile)
 
+    @property
+    def _optimistic(self) -> Optimistic:
+        assert self.program.optimistic is not None
+        return self.program.optimistic
+
     def step_optimistic(self, tile: ir.Expr) -> None:
         """Lifts a tile at the current reference."""
-        optimistic = self.program.optimistic
-        assert optimistic is not None
         for step in self.program.body.steps:
             if isinstance(step, RegisterElement):
                 self._element(step, tile)
-            elif isinstance(step, TileReduce) and step.component != optimistic.extreme:
+            elif isinstance(step, TileReduce) and step.component != self._optimistic.extreme:
                 self._reduce(step, tile, guarded=False)
 
     def all_within(self) -> ir.Expr:
         """The condition that no weight of the thread, as `step_optimistic` left them, is too large."""
-        optimistic = self.program.optimistic
-        assert optimistic is not None
-        sums = [self.values[_partial(optimistic.guard)][r] for r in self.own]
-        return tirx.And(*(tirx.LE(value, tirx.const(optimistic.most, DTYPE)) for value in sums))  # false of NaN
+        sums = [self.values[_partial(self._optimistic.guard)][r] for r in self.own]
+        return tirx.And(*(tirx.LE(value, tirx.const(self._optimistic.most, DTYPE)) for value in sums))  # false of NaN
 
     def combine_optimistic(self) -> None:
         """Merges what `step_optimistic` lifted into the state."""
-        optimistic = self.program.optimistic
-        assert optimistic is not None
         for step in self.program.body.steps:
             for component, reducer in step.combined if isinstance(step, Combine) else ():
-                for r in self.own if component != optimistic.extreme else ():
+                for r in self.own if component != self._optimistic.extreme else ():
                     own, gained = self.values[component][r], self.values[_partial(component)][r]
                     self.set(component, r, combiner_of(reducer)(own, gained))
 
@@ -298,7 +293,6 @@ class RowFold:
     def write_accumulator(
         self, shift: sp.Expr, row: int, tile: ir.Expr, accumulators: Mapping[sp.Symbol, ir.Expr]
     ) -> ir.Expr:
-        """The shift of a product's component at one register of the accumulators."""
         return self.write(shift, Symbols(accumulators, self._row(row, tile, before=True)))
 
     def write(

@@ -129,7 +129,6 @@ class Stream:
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """What the tensor cores multiply."""
         return self.left, self.right, *(product.value for product in self.products)
 
     @property
@@ -144,7 +143,6 @@ class Stream:
 
     @property
     def row_components(self) -> tuple[Component, ...]:
-        """The components with one value a row."""
         products = {product.component.symbol for product in self.products}
         return tuple(c for c in self.fold.components if c.symbol not in products)
 

@@ -133,13 +133,10 @@ def _greedily(costs: NDArray[np.float64], order: list[list[int]], blocks: int) -
     return max(ends for ends, _ in free), table
 
 
-# The tile scheduler: the loop of a persistent block over its tiles of rows, in the order of `tile_schedule`.
+# The loop of a persistent block over its tiles of rows, in that order. Tiles of rows run faster than places, so that
+# blocks that run together share the right operands in the L2 cache.
 #
-# Work runs over tiles of rows and over *places* (points of the batch), tiles of rows fastest: blocks that run together
-# then share the right operands in the L2 cache. Where masks make tiles uneven, a block reads its list, or where that is
-# none does them in pairs, the p-th from the end and then the p-th from the start of the same place:
-#
-#     even     row tiles 0, 1, 2, 3, …          uneven     (n−1, 0), (n−2, 1), (n−3, 2), …
+#     even     row tiles 0, 1, 2, 3, …          uneven     a list, or (n−1, 0), (n−2, 1), (n−3, 2), …
 
 
 @dataclass(frozen=True)
@@ -170,7 +167,6 @@ class Scheduler:
 
     @property
     def per_place(self) -> ir.Expr:
-        """Shares of work at one place."""
         return (self.row_tiles + 1) // 2 if self.uneven else self.row_tiles
 
     @property

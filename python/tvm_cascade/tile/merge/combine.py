@@ -133,7 +133,6 @@ class _Merge:
                     self.merged.components[component].put(whole)
 
     def _all_reduced(self, values: Sequence[ir.Expr], combine: Binary) -> ir.Expr:
-        """⊕ of all states' values."""
         return self.exchange.all_reduce(reduce(combine, values), combine)
 
     def _own(

@@ -101,7 +101,7 @@ class Feed:
         What comes in bulk comes by the first of the warps. Threads that copy rows copy all parts together: one by one
         took 90 instead of 85 µs (measured, pages of one).
         """
-        leads, threads = pages.place.leads, by_threads(self.copies)
+        leads, threads = pages.leads, by_threads(self.copies)
         for part in self.parts:
             part.empty.wait(ring.stage, ring.parity)
             with when(leads):
@@ -126,7 +126,6 @@ def _bytes(copies: Sequence[Any], part: StagedPart) -> int:
 
 
 def by_threads(copies: Sequence[Any]) -> bool:
-    """Whether threads copy rows of an operand."""
     return any(one.by_threads for one in copies)
 
 

@@ -54,7 +54,6 @@ class Packing:
         return self.packed[accumulation.weight, accumulation.dtype]
 
     def emit(self, weight: Weight) -> None:
-        """Fills all registers from a tile's weights."""
         for (symbol, dtype), packed in self.packed.items():
             if MATRIX_DTYPES[dtype].size == 2:
                 self._halves(symbol, dtype, packed, weight)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tvm import ir, tirx
@@ -107,34 +106,25 @@ class PageCopies(LaneCopies):
         return tirx.floormod(tirx.floordiv(self.lane + turn * WARP, self.boxes) * self.box_rows, self.rows)
 
 
-@dataclass(frozen=True)
-class Filler:
-    """A thread among those that fill a feed.
+class PageNumbers:
+    """The page numbers that a thread keeps, for all operands of a feed that need some.
+
+    Parameters
+    ----------
+    worker : the number of its warp among the feed's, where there are several; the first of them issues bulk copies.
 
     Attributes
     ----------
-    worker : the number of its warp among the feed's; only the first of them issues bulk copies.
+    leads : it is the thread that does what one does.
     """
 
-    lane: ir.Expr
-    worker: ir.Expr | None = None
-
-    @property
-    def leads(self) -> ir.Expr:
-        """Whether it is the one that does what one thread does."""
-        return self.lane == 0 if self.worker is None else tirx.And(self.lane == 0, self.worker == 0)
-
-
-class PageNumbers:
-    """The page numbers that a thread keeps, for all operands of a feed that need some."""
-
-    def __init__(self, maps: Sequence[TensorMap], place: Filler) -> None:
-        self.place = place
+    def __init__(self, maps: Sequence[TensorMap], lane: ir.Expr, worker: ir.Expr | None = None) -> None:
+        self.leads = lane == 0 if worker is None else tirx.And(lane == 0, worker == 0)
         self.found: list[PageCopies | RowCopies] = []
         for copies in maps:
             if copies.operand.pages is not None and self.of(copies) is None:
-                assert place.worker is not None or not copies.by_threads
-                self.found.append((RowCopies if copies.by_threads else PageCopies)(copies, place.lane, place.worker))
+                assert worker is not None or not copies.by_threads
+                self.found.append((RowCopies if copies.by_threads else PageCopies)(copies, lane, worker))
 
     def of(self, copies: TensorMap) -> PageCopies | RowCopies | None:
         """The page copies of an operand; None where its rows follow one another."""

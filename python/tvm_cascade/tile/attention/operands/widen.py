@@ -9,7 +9,7 @@ four in the other half of the next, so that what they read and what they write f
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from copy import copy
 from typing import Any
 
 from tvm import ir, tirx
@@ -39,38 +39,6 @@ WIDE_STAGES = 2
 """Tiles of each operand that are converted on the way: one that products read, and one that is being written."""
 
 
-@dataclass(frozen=True)
-class WideTiles:
-    """What a tile becomes: as of `TensorMap`, but for copies.
-
-    Attributes
-    ----------
-    operand : whose tiles they are.
-    by_threads : as of `TensorMap`; the warp group has its writes seen by itself.
-    """
-
-    operand: Operand
-    rows: int
-    columns: int
-    by_threads = False
-
-    @property
-    def element(self) -> str:
-        return self.operand.dtype
-
-    @property
-    def per_box(self) -> int:
-        return BOX_BYTES // self.operand.size
-
-    @property
-    def boxes(self) -> int:
-        return -(-self.columns // self.per_box)
-
-    @property
-    def tile_bytes(self) -> int:
-        return self.boxes * self.rows * BOX_BYTES
-
-
 class FeedPair:
     """A feed as copies fill it, and as products read it: the same, unless warps convert its tiles on the way.
 
@@ -89,10 +57,8 @@ class FeedPair:
         self.stages, self.copies = stages, copies
         self.is_widened = any(one.operand.stored != one.operand.dtype for one in copies)
         self.stored_tiles = [staged_tiles(name, pool, stages, one) for one in copies]
-        self.wide_copies = [WideTiles(one.operand, one.rows, one.columns) for one in copies]
-        self.wide_tiles = [
-            staged_tiles(f"wide_{name}", pool, WIDE_STAGES, one) for one in self.wide_copies if self.is_widened
-        ]
+        self.wide_copies = [_widened(one) for one in copies] if self.is_widened else []
+        self.wide_tiles = [staged_tiles(f"wide_{name}", pool, WIDE_STAGES, one) for one in self.wide_copies]
 
     def add_barriers(self, pool: Any, readers: int) -> None:
         """Barriers of both, after all tiles; `readers`: arrivals of those that multiply."""
@@ -107,6 +73,13 @@ class FeedPair:
     def barriers(self) -> list[Barriers]:
         feeds = (self.stored, self.wide) if self.is_widened else (self.stored,)
         return [barriers for feed in feeds for part in feed.parts for barriers in (part.full, part.empty)]
+
+
+def _widened(copies: TensorMap) -> TensorMap:
+    """The form of tiles as products read them; the warp group has its writes seen by itself."""
+    wide = copy(copies)
+    wide.size, wide.by_threads = copies.operand.size, False
+    return wide
 
 
 class Widener:

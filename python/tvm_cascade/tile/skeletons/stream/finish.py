@@ -17,7 +17,7 @@ from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.tir import dtype_of, loads_of, same, substitute, uses, variables_of
 from tvm_cascade.tile.attention.shape import Stream, product_along
 from tvm_cascade.tile.emit import put, registers
-from tvm_cascade.tile.fragment import Symbols, placed
+from tvm_cascade.tile.fragment import DTYPE, Symbols, TilePrinter, placed
 from tvm_cascade.tile.hopper.stores import are_neighbours
 from tvm_cascade.tile.launch.dependent import read_four_late, read_late
 from tvm_cascade.tile.merge.places import FOUR
@@ -39,9 +39,6 @@ class FinalRows(Protocol):
 
     def row_symbols(self, row: int) -> Symbols:
         """Everything that has a value per row."""
-
-    def write(self, expression: sp.Expr, symbols: Symbols) -> ir.Expr:
-        """An expression over registers as TIR."""
 
 
 LoadedColumns = Sequence[tuple[ir.TensorLoad, Any]]
@@ -71,10 +68,12 @@ class Finish:
         self._of_rows: dict[tuple[tirx.Var, int], Any] = {}
 
     def _set(self, symbol: sp.Symbol, expression: sp.Expr, member: Member | None = None) -> None:
-        """Sets a symbol in the rows' registers: the result of a member, or another value."""
         for r in self.numbers:
-            value = self.rows.write(expression, self.rows.row_symbols(r))
+            value = self._write(expression, self.rows.row_symbols(r))
             self.rows.set(symbol, r, value if member is None else self._or_start(member, value))
+
+    def _write(self, expression: sp.Expr, symbols: Symbols) -> ir.Expr:
+        return TilePrinter(symbols, DTYPE, {}, self.tiling.program.offsets)(expression)
 
     def _or_start(self, member: Member, value: ir.Expr) -> ir.Expr:
         return or_its_start(member, value, no_positions(self.stream.extent(self.stream.position)))
@@ -171,7 +170,7 @@ class Finish:
             member = member_at(self.stream.group, load)
             if member is None:
                 return load
-            value = self.rows.write(self.finish.get(member.result, member.result), symbols)
+            value = self._write(self.finish.get(member.result, member.result), symbols)
             return self._or_start(member, value) if member.result in self.finish else value
 
         whole = placed(tvm_ffi.structural_map(value, (ir.TensorLoad, result)), at, self.tiling.buffers)

@@ -14,7 +14,7 @@ from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.attention.operands.feed import Feed
-from tvm_cascade.tile.attention.operands.paged import Filler, PageNumbers, warps_of
+from tvm_cascade.tile.attention.operands.paged import PageNumbers, warps_of
 from tvm_cascade.tile.emit import bind, when
 from tvm_cascade.tile.pages import Pages
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
@@ -37,20 +37,24 @@ class PagedProducer:
         first, own = 0, self.threads.warp
         for number, feed in enumerate(self.feeds):
             count = warps_of(feed.copies)
-            filler = Filler(self.threads.lane, None if count == 1 else own - first)
+            worker = None if count == 1 else own - first
             with when(own == first if count == 1 else tirx.all(own >= first, own < first + count)):
-                self._serve(feed, self.left if number == 0 else None, filler, each_work)
+                numbers = PageNumbers(feed.copies, self.threads.lane, worker)
+                self._serve(feed, self.left if number == 0 else None, numbers, each_work)
             first += count
 
     def _serve(
-        self, feed: Feed, left: Feed | None, filler: Filler, each_work: Callable[[], AbstractContextManager[Work]]
+        self,
+        feed: Feed,
+        left: Feed | None,
+        numbers: PageNumbers,
+        each_work: Callable[[], AbstractContextManager[Work]],
     ) -> None:
-        columns, numbers = self.tiling.config.columns, PageNumbers(feed.copies, filler)
-        ring = feed.filling("produced")
+        columns, ring = self.tiling.config.columns, feed.filling("produced")
         left_ring = None if left is None else left.filling("produced_left")
         with each_work() as work:
             if left is not None and left_ring is not None:
-                with when(filler.leads):
+                with when(numbers.leads):
                     left.copy(left_ring, work.first_row, self.tiling.fixed_of(left.copies, work))
                 left_ring.advance()
             live = partial(self.tiling.visited, work.batch, work.first_row, self.tiling.config.rows)

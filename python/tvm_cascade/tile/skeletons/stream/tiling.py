@@ -88,7 +88,6 @@ class Tiling:
         return self.copies(product.value, positions)
 
     def fixed_of(self, copies: Sequence[TensorMap], work: Work) -> list[dict[int, ir.Expr]]:
-        """Of each operand, the places of the dimensions that its tile does not run along."""
         return [self.fixed(one.operand, work.batch) for one in copies]
 
     def fixed(self, operand: Operand, batch: dict[tirx.Var, ir.Expr]) -> dict[int, ir.Expr]:
@@ -125,7 +124,6 @@ class Tiling:
         return any(loads_by(slack, self.stream.row) for slack in self.program.skip)
 
     def rows_from(self, first: ir.Expr, count: int) -> Rows:
-        """Consecutive rows, as slacks see them."""
         return Rows(self.stream.row, first, count, None if self.lane is None else self._greatest)
 
     def _greatest(self, value: ir.Expr, rows: Rows) -> ir.Expr:

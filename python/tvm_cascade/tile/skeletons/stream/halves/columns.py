@@ -90,28 +90,16 @@ def sent_scalars(stream: Stream) -> list[sp.Symbol]:
     return [*components, *(reference.moved for reference in stream.fold.references)]
 
 
-@dataclass(frozen=True)
-class Part:
-    """Neighbouring boxes of a tile that are copied, waited for and released together.
-
-    Attributes
-    ----------
-    boxes : of the tile.
-    readers : the groups whose products read them; none where only the scores do.
-    """
-
-    boxes: range
-    readers: tuple[int, ...]
-
-
-def parts_of(stream: Stream, spread: int) -> list[Part]:
+def parts_of(stream: Stream, spread: int) -> list[tuple[range, tuple[int, ...]]]:
     """The parts of a tile of the right operand, in the order in which its stage becomes free.
+
+    Each by its boxes, which are neighbours, and by the groups whose products read them; none where only scores do.
 
     What the scores alone read is free once they are there, then what group 1 reads, whose products come early. Where
     columns are spread over blocks, which of them a group reads is known at run time only.
     """
     per_box = BOX_BYTES // stream.right.size
-    found: list[Part] = []
+    found: list[tuple[range, tuple[int, ...]]] = []
     for box in range(-(-stream.depth // per_box)):
         own = range(box * per_box, (box + 1) * per_box)
         readers = tuple(
@@ -119,11 +107,11 @@ def parts_of(stream: Stream, spread: int) -> list[Part]:
             for group in range(GROUPS)
             if any(set(own) & set(_read_by(product, group, spread)) for product in stream.products)
         )
-        if found and found[-1].readers == readers and len(found[-1].boxes) < _MOST_BOXES:
-            found[-1] = Part(range(found[-1].boxes.start, box + 1), readers)
+        if found and found[-1][1] == readers and len(found[-1][0]) < _MOST_BOXES:
+            found[-1] = range(found[-1][0].start, box + 1), readers
         else:
-            found.append(Part(range(box, box + 1), readers))
-    return sorted(found, key=lambda part: (len(part.readers), -max(part.readers, default=0)))
+            found.append((range(box, box + 1), readers))
+    return sorted(found, key=lambda part: (len(part[1]), -max(part[1], default=0)))
 
 
 def check_shared(stream: Stream) -> None:

@@ -31,7 +31,7 @@ from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue
 from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, HalfColumns, are_alike, parts_of
 from tvm_cascade.tile.skeletons.stream.halves.config import HalvesConfig
 from tvm_cascade.tile.skeletons.stream.halves.shares import ClusterShares, Handed
-from tvm_cascade.tile.skeletons.stream.halves.sharing import Shared
+from tvm_cascade.tile.skeletons.stream.halves.sharing import READ, Shared
 from tvm_cascade.tile.skeletons.stream.pieces.grid import GridMeeting
 from tvm_cascade.tile.skeletons.stream.producer import PagedProducer
 from tvm_cascade.tile.skeletons.stream.tiling import Places, Tiling
@@ -87,15 +87,14 @@ class HalvesKernel(Driver):
         self.places.cut.allocate(pool)
         left_empty = Barriers(pool, config.left_stages, config.consumers)
         parts = parts_of(self.stream, config.spread)
-        left = tuple(
-            StagedPart(Barriers(pool, config.left_stages, 1), left_empty, part.boxes, part.readers) for part in parts
-        )
+        left = tuple(StagedPart(Barriers(pool, config.left_stages, 1), left_empty, *part) for part in parts)
+        arrivals = arrivals_of([self.right])
         right = tuple(
             StagedPart(
-                Barriers(pool, config.stages, arrivals_of([self.right])),
-                Barriers(pool, config.stages, max(len(part.readers), 1)), part.boxes, part.readers,
+                Barriers(pool, config.stages, arrivals),
+                Barriers(pool, config.stages, max(len(readers), 1)), boxes, readers,
             )
-            for part in parts
+            for boxes, readers in parts
         )  # fmt: skip
         for meeting in self._shares:
             meeting.add_barrier(pool)
@@ -279,7 +278,7 @@ class Half(Consumer):
             self._first_tile(end - 1)
         else:
             self.left_feed.wait(self.left)
-            self.shared.read()
+            self.shared.arrive(READ)
             self.right.advance()
         with T.serial((count - 1 + self.group) // GROUPS) as step:
             self._tile(bind("tile", end - (GROUPS + 1 - self.group) - step * GROUPS))
@@ -300,7 +299,7 @@ class Half(Consumer):
         self._fold_rows(tile, first=True)
         put(self.moved, 0, T.uint32(0))
         self._pack(tile if self.tiling.ragged else None)
-        self.shared.await_read()
+        self.shared.wait(READ)
         self._share()
         self._multiply_own()
 
@@ -357,7 +356,7 @@ class Half(Consumer):
     def _take(self, tile: ir.Expr) -> None:
         """Takes the rows as the other group has left them, and starts to add the products of its tile."""
         self.value_feed.wait(self.value)
-        self.shared.await_filled(1 - self.group)
+        self.shared.wait(1 - self.group)
         self.shared.take_rows(self.rows, self.shared.state, self.threads)
         with when(in_no_lane(self.shared.moved[self.threads.warp] == 0)):
             self.shared.take_rows(self.rows, self.shared.shifting, self.threads)
@@ -381,7 +380,7 @@ class Half(Consumer):
         with when(in_no_lane(self.moved[0] == 0)):
             self.shared.leave_rows(self.rows, self.shared.shifting, self.threads)
         put(self.shared.moved, self.threads.warp, self.moved[0])  # by all lanes: one alone would be a branch
-        self.shared.filled(self.group)
+        self.shared.arrive(self.group)
 
     def _multiply_own(self) -> None:
         """Adds the products of its own tile, and goes on to its next one."""

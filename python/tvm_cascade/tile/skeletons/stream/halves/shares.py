@@ -111,7 +111,6 @@ class ClusterShares:
         self.scalars, self.words_of_a_thread = sent_scalars(self.stream), sent_registers(self.stream, 0, blocks)
 
     def allocate(self, pool: Any, threads: Threads) -> None:
-        """Shared memory for what the other blocks send."""
         shape = (GROUPS, self.blocks - 1, self.words_of_a_thread // FOUR, WARP_GROUP, FOUR)
         self.sent = named("sent", pool.alloc(shape, DTYPE, align=16))
 
@@ -165,7 +164,6 @@ class ClusterShares:
         send_four_to_rank(place, self.arrived.pointer(self.group), T.int32(rank), *four)
 
     def _keep(self, handed: Handed) -> None:
-        """The block's own share: its columns' registers."""
         for symbol, words in self.words.items():
             for rank in range(self.blocks):
                 with when(in_no_lane(self.rank != rank)), T.unroll(words) as k:

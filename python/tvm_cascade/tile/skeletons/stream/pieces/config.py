@@ -97,13 +97,11 @@ class PiecesConfig(Tiles):
     def _moved(self, stream: Stream) -> Registers:
         if self.widening:
             return _CONVERTED[self.consumers]
-        moved = self.consumers > 1 or self.neighbours > 1
-        producer = 24 if moved else _MOST
-        if stream.paged and self.consumers == 2:
-            return BUSY_SHARES
+        if self.consumers > 1:
+            return BUSY_SHARES if stream.paged else Registers(24, REGISTERS)
         if self.neighbours > 1:  # of 128 that each thread of two warp groups has at first
-            return Registers(producer, 256 - producer)
-        return Registers(producer, REGISTERS if moved else _MOST, moved=moved)
+            return Registers(24, 232)
+        return Registers(_MOST, _MOST, moved=False)
 
     def registers(self, stream: Stream) -> int:
         """Registers that a consumer thread holds: also the left operand."""

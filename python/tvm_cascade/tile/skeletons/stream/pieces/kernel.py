@@ -255,5 +255,5 @@ class PiecesConsumer(GroupFold):
                 put(self.left_words, word, T.uint32(0))
                 continue
             column = self.threads.lane % QUAD * (_WORD // size) + first
-            address = self.rows.address_at(self.stream.score.left, row, {self.stream.score.axis[0]: column})
+            address = self.rows.address(self.stream.score.left, row, {self.stream.score.axis[0]: column})
             ptx("ld.global.nc.b32", self.left_words[word], address)

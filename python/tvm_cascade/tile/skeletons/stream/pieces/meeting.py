@@ -25,7 +25,7 @@ from tvm_cascade.steps.program import program_of
 from tvm_cascade.tile.attention.pieces import EachWork, PieceWork
 from tvm_cascade.tile.attention.shape import product_along
 from tvm_cascade.tile.emit import bind, named, put, registers, when
-from tvm_cascade.tile.fragment import COLUMNS_PER_STEP, DTYPE, NEIGHBOURS, QUAD, Symbols, TilePrinter, placed
+from tvm_cascade.tile.fragment import COLUMNS_PER_STEP, DTYPE, NEIGHBOURS, QUAD, Symbols, placed
 from tvm_cascade.tile.hopper.stores import are_stored_at_once, store_four
 from tvm_cascade.tile.launch.dependent import wait_for_others
 from tvm_cascade.tile.merge.combine import Alone, merge
@@ -65,8 +65,8 @@ class Unit:
 class MergedRow:
     """A row whose pieces are merged, in a thread; implements `finish.FinalRows`."""
 
-    def __init__(self, meeting: Meeting, state: State, inputs: Mapping[sp.Symbol, ir.Expr]) -> None:
-        self.state, self.inputs, self.offsets = state, inputs, meeting.tiling.program.offsets
+    def __init__(self, state: State, inputs: Mapping[sp.Symbol, ir.Expr]) -> None:
+        self.state, self.inputs = state, inputs
         self.values: dict[sp.Symbol, Any] = {}
 
     def set(self, symbol: sp.Symbol, row: int, value: ir.Expr) -> None:
@@ -77,9 +77,6 @@ class MergedRow:
     def row_symbols(self, row: int) -> Symbols:
         own = {s: array[row] for s, array in self.values.items()}
         return Symbols(own, self.state.symbols(), self.inputs)
-
-    def write(self, expression: sp.Expr, symbols: Symbols) -> ir.Expr:
-        return TilePrinter(symbols, DTYPE, {}, self.offsets)(expression)
 
 
 class Meeting(ABC):
@@ -117,7 +114,6 @@ class Meeting(ABC):
 
     @property
     def at_once(self) -> int:
-        """Pieces that a thread reads at once."""
         known = -(-(self.pieces or _AT_ONCE) // self.sharing)
         return -(-known // -(-known // _AT_ONCE))
 
@@ -256,7 +252,7 @@ class Meeting(ABC):
         inputs: dict[sp.Symbol, ir.Expr] = {LENGTH: tirx.Cast(DTYPE, self.tiling.length)}
         for symbol, expression in program.row_inputs.items():
             inputs[symbol] = bind(str(symbol), placed(expression, places, self.tiling.buffers).astype(DTYPE))
-        merged = MergedRow(self, self._merged(unit, inputs), inputs)
+        merged = MergedRow(self._merged(unit, inputs), inputs)
         with nullcontext() if stores is None else when(stores):
             self._store(merged, unit, places)
 
