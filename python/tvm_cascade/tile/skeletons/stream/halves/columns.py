@@ -124,6 +124,8 @@ def check_shared(stream: Stream) -> None:
     """
     if not stream.products:
         raise Unfit("no product has columns to halve")
+    if stream.right.widened is not None:
+        raise Unfit(f"{stream.right} is {stream.right.stored}, which no warps of these kernels convert")
     for product in stream.products:
         if product.is_transposed or not _same_rows(product.value, stream.right):
             raise Unfit(f"{product.value} is not the tile of {stream.right}")
