@@ -72,24 +72,21 @@ def bits_of(value: ir.Expr) -> ir.Expr:
 
 def find_near_zero(element_map: sp.Expr) -> NearZero | None:
     """The polynomial form of a map of small scores; None where it has no odd function of a scaled score."""
+    x = sp.Symbol("x", positive=True)
     for function in sorted(element_map.atoms(sp.Function), key=sp.default_sort_key):
         if len(function.args) != 1:
             continue
         rate = function.args[0].coeff(SCORE)
-        if not rate.is_number or rate == 0 or function.args[0] != rate * SCORE or not _is_odd(function.func):
+        if not rate.is_number or rate == 0 or function.args[0] != rate * SCORE:
             continue
-        fitted = _fit(function.func)
+        is_odd = function.func(-x) == -function.func(x)
+        fitted = _fit(function.func) if is_odd else None
         if fitted is None:
             continue
         reach, coefficients = fitted
         scaled = tuple(c * float(rate) ** (2 * n + 1) for n, c in enumerate(coefficients))
         return NearZero(element_map.xreplace({function: NEAR}), function, scaled, reach / abs(float(rate)))
     return None
-
-
-def _is_odd(function: type[sp.Function]) -> bool:
-    x = sp.Symbol("x", positive=True)
-    return bool(function(-x) == -function(x))
 
 
 @functools.cache

@@ -100,7 +100,9 @@ class PackedRows:
         if not uses(expression, list(self.values)):
             return expression
         placed = substitute(expression, self.values)
-        return simplify_index(placed, self.extents) if _is_index(placed) else _with_plain_indices(placed, self.extents)
+        if dtype_of(placed).startswith("int"):
+            return simplify_index(placed, self.extents)
+        return _with_plain_indices(placed, self.extents)
 
     def of_load(self, load: ir.TensorLoad) -> ir.TensorLoad:
         return tirx.BufferLoad(load.source, [self.of(index) for index in load.indices])
@@ -164,10 +166,6 @@ def pack(digits: Sequence[Digit], rows: Sequence[tirx.Var], extents: Mapping[tir
 
 def _number(value: int, like: tirx.Var) -> ir.Expr:
     return tirx.const(value, dtype_of(like))
-
-
-def _is_index(expression: ir.Expr) -> bool:
-    return dtype_of(expression).startswith("int")
 
 
 def _with_plain_indices(expression: ir.Expr, extents: dict[tirx.Var, Extent]) -> ir.Expr:

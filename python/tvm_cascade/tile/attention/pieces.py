@@ -313,10 +313,6 @@ def counted_bytes(sequences: int) -> int:
     return 2 * origin_bytes(sequences)
 
 
-_WORD = 31
-"""Bits of an integer that is not negative."""
-
-
 class OneEach(RaggedCut):
     """Blocks of one piece each, more of an item that has more tiles."""
 
@@ -360,7 +356,7 @@ class OneEach(RaggedCut):
         put(bounds, 0, T.int32(1))
         put(bounds, 1, tirx.max(self.tiles, 1))
         used = registers("blocks_used", 1, "int32")
-        with T.serial(_halvings(self.tiles)):
+        with T.serial(int(self.tiles).bit_length()):  # after which one number of 1 to the most tiles is left
             middle = in_register("share_between", (bounds[0] + bounds[1]) // 2)
             put(used, 0, T.int32(0))
             with T.serial(-(-self.sequences // WARP)) as turn:
@@ -373,8 +369,3 @@ class OneEach(RaggedCut):
             put(bounds, 1, tirx.Select(enough != 0, middle, bounds[1]))
             put(bounds, 0, tirx.Select(enough != 0, bounds[0], tirx.min(middle + 1, bounds[1])))
         return bounds[1]
-
-
-def _halvings(most: ir.Expr) -> int:
-    """After which one number of 1 to a known one is left."""
-    return int(most.value).bit_length() if isinstance(most, tirx.IntImm) else _WORD

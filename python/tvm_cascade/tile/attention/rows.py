@@ -161,24 +161,20 @@ class RowFold:
     def _lines(self, tile: ir.Expr, of_score: sp.Expr) -> tuple[sp.Expr, list[_Line]]:
         """Splits the map of a score into a term linear in the position, a(row)·(base + c·offset), and the rest."""
         rest, lines = sp.expand(of_score), []
-        base = tile * self.columns + self.place.lane_column
+        base, axis = tile * self.columns + self.place.lane_column, self.program.stream.position
         for symbol, expression in self.program.position_inputs.items():
             slope = rest.diff(symbol)
-            apart = integer_line(expression, self.program.stream.position)
+            apart = integer_line(expression, axis)
             if apart is None or slope == 0 or slope.free_symbols & {SCORE, *self.program.position_inputs}:
                 continue
             rest = sp.expand(rest - slope * symbol)
             rates = [self.write(slope, self._row(r, tile, before=False)) for r in ROWS]
-            numbers = [self._number_at(expression, base, r) for r in ROWS]
+            at = substitute(expression, {axis: cast(base, dtype_of(axis))})
+            numbers = [cast(self._input(at, {self.program.stream.row: self.place.rows[r]}), DTYPE) for r in ROWS]
             starts = tuple(bind("line_start", rate * number) for rate, number in zip(rates, numbers, strict=True))
             steps = tuple(bind("line_step", rate * tirx.const(float(apart), DTYPE)) for rate in rates)
             lines.append(_Line(starts, steps))
         return rest, lines
-
-    def _number_at(self, expression: ir.Expr, position: ir.Expr, row: int) -> ir.Expr:
-        axis = self.program.stream.position
-        at = substitute(expression, {axis: cast(position, dtype_of(axis))})
-        return cast(self._input(at, {self.program.stream.row: self.place.rows[row]}), DTYPE)
 
     def mask(self, tile: ir.Expr, mask: Mask, bit: Callable[[ir.Expr, int, int], ir.Expr] | None) -> None:
         """r = value wherever the condition is not as the mask keeps it; `bit`, if given, is not 0 where it keeps r."""

@@ -81,7 +81,8 @@ class LaunchMemory:
     functions: Mapping[str, str]
 
     def __init__(self, name: str, bytes_of_set: int, claims: int = 1) -> None:
-        self.name, self.sets, self.claims = name, sets_for(bytes_of_set), claims
+        most = min(LAUNCHES, 1 << max(MOST_BYTES // bytes_of_set, 1).bit_length() - 1)
+        self.name, self.sets, self.claims = name, max(most, 1), claims
 
     @property
     def fields(self) -> dict[str, object]:
@@ -133,11 +134,6 @@ class LaunchMemory:
     def _call(self, texts: Mapping[str, str], function: str, *arguments: Any, returned: str = "void") -> Any:
         text = texts["memory"] + texts[function]
         return device_call(f"{self.name}_{function}", text, *arguments, returned=returned, **self.fields)
-
-
-def sets_for(nbytes: int) -> int:
-    """Sets of so many bytes that memory is taken for."""
-    return max(min(LAUNCHES, 1 << max(MOST_BYTES // nbytes, 1).bit_length() - 1), 1)
 
 
 class GridStates(LaunchMemory):

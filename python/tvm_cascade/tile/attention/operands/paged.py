@@ -80,26 +80,16 @@ class PageCopies(LaneCopies):
     ) -> None:  # fmt: skip
         """Issues the lane's copies of the tile from row `first` on, to `target(box, row)`; of all boxes by default."""
         for turn in range(self.turns):
-            row, box = self._row(turn), self._box(turn)
-            slot = tirx.floormod(first + row, self.pages.size)
+            row, number = self._row(turn), self.lane + turn * WARP
+            box, slot = number % self.boxes, tirx.floormod(first + row, self.pages.size)
             places = {**fixed, self.pages.dimension: self.numbers[turn]}
-            if self._covers(turn) and self.worker is None and boxes is None:
+            if (turn + 1) * WARP <= self.count and self.worker is None and boxes is None:  # every lane has a copy
                 copies.load_box(target(box, row), box, slot, places, barrier)
-            else:
-                of_part = () if boxes is None else (box >= boxes.start, box < boxes.stop)
-                with when(tirx.all(self._has(turn), *of_part)):
-                    copies.load_box(target(box, row), box, slot, places, barrier)
-
-    def _has(self, turn: int) -> ir.Expr:
-        own = self.lane + turn * WARP < self.count
-        return own if self.worker is None else tirx.And(self.worker == 0, own)
-
-    def _covers(self, turn: int) -> bool:
-        """Whether every lane has a copy in this turn."""
-        return (turn + 1) * WARP <= self.count
-
-    def _box(self, turn: int) -> ir.Expr:
-        return (self.lane + turn * WARP) % self.boxes
+                continue
+            own = number < self.count if self.worker is None else tirx.And(self.worker == 0, number < self.count)
+            of_part = () if boxes is None else (box >= boxes.start, box < boxes.stop)
+            with when(tirx.all(own, *of_part)):
+                copies.load_box(target(box, row), box, slot, places, barrier)
 
     def _row(self, turn: int) -> ir.Expr:
         """The first row of the lane's box in the tile; one of the tile's where it has none."""
@@ -183,11 +173,14 @@ class RowCopies(LaneCopies):
         self, copies: TensorMap, target: Callable[..., ir.Expr], first: ir.Expr, fixed: Mapping[int, ir.Expr]
     ) -> None:
         """Starts the thread's copies of the tile from row `first` on, to `target(box, row, element)`."""
-        own = bind("own_row", self.worker * self.warp_rows + self.lane // self.row_lanes)
+        warp_rows, found_rows = WARP // self.row_lanes, WARP * self.box_rows  # at a time: copied, and looked up
+        own = bind("own_row", self.worker * warp_rows + self.lane // self.row_lanes)
         first_chunk, source = bind("own_chunk", self.lane % self.row_lanes), _Rows(copies, fixed)
-        for turn, rows in enumerate(self._turns()):
-            with T.serial(-(-rows // self.rows_at_once), unroll=_AT_ONCE) as step:
-                row = bind("tile_row", own + turn * self.found_rows + step * self.rows_at_once)
+        at_once = warp_rows * self.copies.row_warps
+        for turn in range(self.turns):
+            rows = min(self.rows - turn * found_rows, found_rows)
+            with T.serial(-(-rows // at_once), unroll=_AT_ONCE) as step:
+                row = bind("tile_row", own + turn * found_rows + step * at_once)
                 number = bind("page_number", from_lane(row // self.box_rows % WARP, self.numbers[turn]))
                 slot = tirx.floormod(first + row, self.pages.size)
                 for across in range(0, self.boxes * _CHUNKS, self.row_lanes):
@@ -198,23 +191,6 @@ class RowCopies(LaneCopies):
                     given = tirx.Select(tirx.And(number >= 0, whole), T.uint32(_CHUNK), T.uint32(0))
                     with when(chunk < self.boxes * _CHUNKS):
                         ptx("cp.async.cg.shared.global", target(chunk // _CHUNKS, row, unit), place, _CHUNK, given)
-
-    def _turns(self) -> list[int]:
-        """Rows of the tile whose numbers each register has."""
-        return [min(self.rows - turn * self.found_rows, self.found_rows) for turn in range(self.turns)]
-
-    @property
-    def warp_rows(self) -> int:
-        return WARP // self.row_lanes
-
-    @property
-    def rows_at_once(self) -> int:
-        return self.warp_rows * self.copies.row_warps
-
-    @property
-    def found_rows(self) -> int:
-        """Rows of the pages whose numbers a warp looks up at a time."""
-        return WARP * self.box_rows
 
 
 class _Rows:

@@ -78,6 +78,8 @@ class Tiles:
     optimistic : tiles are folded without moving the reference, where the program allows it. Causal attention takes 0.83
         to 0.92 of the time then, rows of two tiles 1.4 times as long (measured).
     widening : warp groups that convert tiles on the way to the tensor cores.
+    spread : blocks over which the columns of the products are spread.
+    kept : whole items of a block at most, whose states it keeps to the end.
     fetches_ahead : its kernels bring into the cache what a later kernel reads: products take longer than copies.
     family : that multiplies; no choice, but the card's.
     """
@@ -88,6 +90,7 @@ class Tiles:
     blocks: int
     left_stages, ping_pong, own_staging, optimistic, widening = 1, False, False, False, 0
     fetches_ahead = False
+    spread, kept = 1, 1
     family: Family = WGMMA
 
     @property

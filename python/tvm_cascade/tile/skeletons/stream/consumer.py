@@ -123,7 +123,11 @@ class GroupFold:
             with T.unroll(int(array.ty.shape[0])) as k:
                 put(array, k, T.float32(0))
         self.rows.start()
-        self._whole_range()
+        self.whole = work.whole
+        if self.whole is None:
+            self.whole = self.tiling.whole(work.batch, self.first_row, self.row_count)
+            if self.whole is not None and self.masks:
+                self.whole = TileRange(bind("whole_first", self.whole.first), bind("whole_end", self.whole.end))
 
     def _fold_tiles(self, tiles: TileRange) -> None:
         """From the first score to the last product; tiles are visited from the last on."""
@@ -306,14 +310,6 @@ class GroupFold:
     def _all_kept(self, tile: ir.Expr) -> ir.Expr | None:
         """The condition that no mask drops anything of a tile; None where that is unknown."""
         return None if self.whole is None else tirx.And(tile >= self.whole.first, tile < self.whole.end)
-
-    def _whole_range(self) -> None:
-        """The tiles in which no mask drops anything of the group's rows."""
-        self.whole = self.work.whole
-        if self.whole is None:
-            self.whole = self.tiling.whole(self.work.batch, self.first_row, self.row_count)
-            if self.whole is not None and self.masks:
-                self.whole = TileRange(bind("whole_first", self.whole.first), bind("whole_end", self.whole.end))
 
     def _shift_accumulators(self, tile: ir.Expr) -> None:
         for accumulation in self.program.accumulations:

@@ -225,7 +225,10 @@ class TileFinder:
             first_row, batch = bind("first_row", item.row_tile * self.tiling.config.rows), self.tiling.batch(item.place)
             self.empty.wait(ring.stage, ring.parity)
             for group in range(self.groups):
-                found = self._ranges(batch, first_row + group * GROUP_ROWS)
+                own = first_row + group * GROUP_ROWS
+                live = self.tiling.visited(batch, own, GROUP_ROWS)
+                nothing = TileRange(T.int32(0), T.int32(0))
+                found = live, self.tiling.whole(batch, own, GROUP_ROWS) or nothing
                 with when(self.threads.lane == 0):
                     for place, bound in enumerate(bound for one in found for bound in (one.first, one.end)):
                         T.buffer_store(self.slots, bound, [ring.stage, group, place])
@@ -255,11 +258,6 @@ class TileFinder:
                     self.empty.arrive(ring.stage)
             ring.advance()
             yield Work(first_row, batch, visited, own=own, whole=whole)
-
-    def _ranges(self, batch: dict[tirx.Var, ir.Expr], first_row: ir.Expr) -> tuple[TileRange, TileRange]:
-        live = self.tiling.visited(batch, first_row, GROUP_ROWS)
-        nothing = TileRange(T.int32(0), T.int32(0))
-        return live, self.tiling.whole(batch, first_row, GROUP_ROWS) or nothing
 
     def _hull(self, ring: Ring) -> TileRange:
         """The tiles of all groups: one at least."""

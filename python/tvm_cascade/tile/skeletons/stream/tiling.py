@@ -176,7 +176,6 @@ class Places:
 
     Parameters
     ----------
-    spread : items of each tile of rows at a place, one after the other.
     sharing : blocks that share an item and have nothing else, of a cluster or of the grid; None where they have parts
         of several.
     by_length : how blocks share items of lengths that the device counts; None where shares are of the longest length.
@@ -187,56 +186,49 @@ class Places:
     of_sequences : the variables by which live tiles differ.
     """
 
-    def __init__(
-        self, tiling: Tiling, spread: int = 1, sharing: int | None = None,
-        by_length: type[RaggedCut] | None = RaggedCut, whole: bool = False,
-    ) -> None:  # fmt: skip
-        self.spread = spread
-        self.tiling, self.stream, self.config = tiling, tiling.stream, tiling.config
+    def __init__(self, tiling: Tiling, sharing: int | None, by_length: type[RaggedCut] | None = RaggedCut) -> None:
+        self.tiling, self.stream, self.config, self.spread = tiling, tiling.stream, tiling.config, tiling.config.spread
         rows = self.stream.extent(self.stream.row)
         self.row_tiles = kernel_extent((rows + (self.config.rows - 1)) // self.config.rows)
         places = kernel_extent(product(self.stream.extent(var) for var in self.stream.batch))
-        items = self.row_tiles * places * spread
+        items = self.row_tiles * places * self.spread
         self.of_sequences, sequences = sequences_of(tiling.program) if by_length else ([], None)
         self.differ, self.has_one_piece = sequences is not None, sequences is None and sharing is not None
         if by_length is not None and sequences is not None:
             self.cut: Cut = by_length(items, tiling.tile_count(), self.config.blocks, sequences, self._tiles_of)
             return
-        visited = self._visited(self._known_slacks())
+        visited = self._visited()
         tiles = tirx.max(visited.end - visited.first, 1)
         if sharing is not None:
             self.cut = SharedItems(items, tiles, sharing)
         else:
-            self.cut = (WholeItems if whole else Cut)(items, tiles, self.config.blocks)
+            self.cut = (WholeItems if self.config.kept > 1 else Cut)(items, tiles, self.config.blocks)
 
     @contextmanager
     def each(self, block: ir.Expr) -> Iterator[PieceWork]:
-        alike = None if self.differ else in_register("first_visited", self._visited(self._known_slacks()).first)
+        alike = None if self.differ else in_register("first_visited", self._visited().first)
         others = [v for v in self.stream.batch if not any(v.same_as(own) for own in self.of_sequences)]
         with self.cut.each(block) as piece:
             sequence, item = self.cut.apart(piece.item)
             number = item // self.spread
             first_row = bind("first_row", number % self.row_tiles * self.config.rows)
             batch = self.tiling.batch(number // self.row_tiles, others) | self.tiling.batch(sequence, self.of_sequences)
-            visited = in_register("first_visited", self._visited_at(batch).first) if alike is None else alike
+            visited = in_register("first_visited", self._visited(batch).first) if alike is None else alike
             first = bind("first_tile", visited + piece.first)
             yield PieceWork(first_row, batch, TileRange(first, bind("end_tile", visited + piece.end)), piece)
 
-    def _known_slacks(self) -> tuple[ir.Expr, ...]:
-        """Those that are the same at every place."""
-        return tuple(slack for slack in self.tiling.program.skip if not is_of_place(slack, self.stream))
-
     def _tiles_of(self, sequence: ir.Expr) -> ir.Expr:
         """The live tiles of an item of a sequence."""
-        visited = self._visited_at(self.tiling.batch(sequence, self.of_sequences))
+        visited = self._visited(self.tiling.batch(sequence, self.of_sequences))
         return visited.end - visited.first
 
-    def _visited_at(self, batch: dict[tirx.Var, ir.Expr]) -> TileRange:
-        """The tiles that hold a live position of any row of a sequence."""
-        return self._visited(tuple(self.tiling.placed(slack, batch) for slack in self.tiling.program.skip))
-
-    def _visited(self, slacks: tuple[ir.Expr, ...]) -> TileRange:
-        """The tiles that hold a live position of any row by some slacks: one at least."""
+    def _visited(self, batch: dict[tirx.Var, ir.Expr] | None = None) -> TileRange:
+        """The tiles that hold a live position of any row of a sequence, or of some sequence: one at least."""
+        slacks = self.tiling.program.skip
+        if batch is None:
+            slacks = tuple(slack for slack in slacks if not is_of_place(slack, self.stream))
+        else:
+            slacks = tuple(self.tiling.placed(slack, batch) for slack in slacks)
         rows = Rows(self.stream.row, tirx.const(0, "int32"), int(self.stream.extent(self.stream.row)))
         tiles = self.tiling.tile_count()
         live = live_tiles(slacks, self.stream.position, rows, self.config.columns, tiles)

@@ -63,7 +63,7 @@ class HalvesKernel(Driver):
         """
         config = self.config
         by_length, sharing = OneEach if config.by_length else None, config.cluster if config.cluster > 1 else None
-        self.places = Places(self.tiling, config.spread, sharing, by_length)
+        self.places = Places(self.tiling, sharing, by_length)
         self.place_threads(named("block", T.cta_id([self.places.cut.grid])))
         if config.cluster > 1:
             named("rank", T.cta_id_in_cluster([config.cluster]))
@@ -230,16 +230,11 @@ class Half(Consumer):
         # As they arrive of the tiles that it lifts: it is the first to have read its own before.
         self.order = sorted(tiles.parts, key=lambda part: bool(part.readers) + (group not in part.readers))
         self.moved = registers("moved", 1, "uint32")
-        products = len(tiling.stream.products)
-        super().__init__(
-            tiling,
-            threads,
-            left,
-            scores_of(tiles),
-            values_of(tiles, group, products),
-            epilogue,
-            HalfColumns(group, spread),
-        )
+        alone = tuple(part for part in tiles.parts if not part.readers)
+        scores = replace(tiles, awaited=tiles.parts[:1], released=alone)  # others are released by products
+        own, products = tuple(part for part in tiles.parts if group in part.readers), len(tiling.stream.products)
+        values = Feed([*tiles.copies] * products, [*tiles.tiles] * products, tiles.parts, own, own)
+        super().__init__(tiling, threads, left, scores, values, epilogue, HalfColumns(group, spread))
         if handed is not None:
             self.accumulators, self.row_values = handed.all_accumulators, handed.values
         self.weights = [shared.matrix(one, self.family, threads) for one in self.program.accumulations]
@@ -415,18 +410,6 @@ def copying_shares(tiles: Feed) -> list[list[int]]:
     own = [number for number, part in enumerate(tiles.parts) if 0 in part.readers]
     others = [number for number in range(len(tiles.parts)) if number not in own]
     return [share for share in (others, own) if share]
-
-
-def scores_of(tiles: Feed) -> Feed:
-    """The reader of the scores; of parts that products read too these are the last."""
-    alone = tuple(part for part in tiles.parts if not part.readers)
-    return replace(tiles, awaited=tiles.parts[:1], released=alone)
-
-
-def values_of(tiles: Feed, group: int, products: int) -> Feed:
-    """The products of a group, which all read the one operand."""
-    own = tuple(part for part in tiles.parts if group in part.readers)
-    return Feed([*tiles.copies] * products, [*tiles.tiles] * products, tiles.parts, own, own)
 
 
 def place_of(tiles: Any, stage: ir.Expr, box: ir.Expr | int, row: ir.Expr, column: ir.Expr | int) -> ir.Expr:

@@ -110,18 +110,11 @@ class PiecesConfig(Tiles):
     def shared_bytes(self, program: TileProgram) -> int:
         """Bytes of shared memory for the right operands, and for what shares of blocks and meetings take."""
         stream, sequences = program.stream, sequences_of(program)[1]
-        tiles = self.stages * self.stage_bytes(stream) + self.wide_bytes(stream)
+        wide = [tile for tile in self.right_tiles(stream) if tile[0].widened is not None]
+        converted = WIDE_STAGES * sum(rows * boxed(columns, operand.size) for operand, rows, columns in wide)
+        tiles = self.stages * self.stage_bytes(stream) + converted
         counted = 0 if sequences is None else origin_bytes(sequences)
         return tiles + self._met_bytes(stream) + spread_bytes(stream, self.kept) + counted + 1024
-
-    def wide_bytes(self, stream: Stream) -> int:
-        """Bytes of shared memory for tiles that were converted."""
-        tiles = [tile for tile in self.right_tiles(stream) if tile[0].widened is not None]
-        return WIDE_STAGES * sum(rows * boxed(columns, operand.size) for operand, rows, columns in tiles)
-
-    def state_bytes(self, stream: Stream) -> int:
-        """Bytes of the vectors of a row's state that a block leaves."""
-        return sum(p.width for p in stream.products) * 4
 
     def _met_bytes(self, stream: Stream) -> int:
         """Bytes of shared memory for the states that the blocks of a cluster leave to each other."""
@@ -157,7 +150,8 @@ class PiecesConfig(Tiles):
             longest = self.kept * tiles
         is_alone = self.consumers * self.neighbours == 1 or self.cluster > 1
         between = {"block_seconds": 1.0} if self.consumers > 1 else {"lone_block_seconds": float(is_alone)}
-        merged, rate = 2.0 * min(rows, self.rows) * self.state_bytes(stream), _STATE_RATES[self.consumers]
+        vectors = sum(p.width for p in stream.products) * 4
+        merged, rate = 2.0 * min(rows, self.rows) * vectors, _STATE_RATES[self.consumers]
         if self.cluster > 1:
             crowded = is_crowded(self.blocks, gpu)
             between |= {"cluster_combine_seconds": 1.0, "crowded_seconds": float(crowded)}

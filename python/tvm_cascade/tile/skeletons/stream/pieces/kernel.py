@@ -16,7 +16,7 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.attention.operands.feed import Feed
 from tvm_cascade.tile.attention.operands.widen import FeedPair, Widener
-from tvm_cascade.tile.attention.pieces import EachWork, PieceWork, RaggedCut
+from tvm_cascade.tile.attention.pieces import EachWork, PieceWork
 from tvm_cascade.tile.attention.program import TileProgram
 from tvm_cascade.tile.emit import bind, branches, named, ptx, put, when
 from tvm_cascade.tile.fragment import QUAD
@@ -84,7 +84,7 @@ class PiecesKernel(Driver):
 
     def place(self) -> None:
         config = self.config
-        self.places = Places(self.tiling, 1, self.sharing, RaggedCut, whole=config.kept > 1)
+        self.places = Places(self.tiling, self.sharing)
         self.place_threads(named("block", T.cta_id([self.places.cut.grid])))
         if config.cluster > 1:
             named("rank", T.cta_id_in_cluster([config.cluster]))
