@@ -63,7 +63,6 @@ class Pass:
 
 
 def passes_of(masks: tuple[Mask, ...], position: tirx.Var, columns: int) -> list[Pass]:
-    """The passes that apply masks in their order."""
     found: list[Pass] = []
     for mask in chain.from_iterable(map(_parts, masks)):
         one, last = _pass_of(mask, position, columns), found[-1] if found else None

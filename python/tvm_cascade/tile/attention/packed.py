@@ -42,7 +42,6 @@ class Digit:
 
 
 def digits_of(rows: Sequence[tirx.Var], extents: Mapping[tirx.Var, Extent], others: Sequence[ir.Expr]) -> list[Digit]:
-    """The digits of packed rows, the outermost first."""
     found = []
     for var in rows:
         extent = lookup(dict(extents), var)

@@ -193,7 +193,6 @@ class RowFold:
         self._each(one)
 
     def _constant(self, value: sp.Expr, row: int) -> ir.Expr:
-        """A number, or what a row has read of the program's parameters."""
         if not value.is_number:
             return self.write(value, self._row(row, None, before=False))
         return tirx.const(float(np.float32(float(value))), DTYPE)  # SymPy's decimals of the lowest are below

@@ -81,7 +81,6 @@ class ThreadStates:
             self.leave(row)
 
     def take(self, row: ir.Expr) -> None:
-        """Makes the state of a row the current one."""
         self.slots.take(self.state, row)
 
     def leave(self, row: ir.Expr) -> None:

@@ -110,12 +110,7 @@ class ClusterStates:
         device_call("cluster_wait", _TEXTS["cluster_wait"])
 
     def exchange(self, state: State, block: ir.Expr, thread: ir.Expr, lane: ir.Expr) -> Lanes:
-        """Every lane loads a block's state of the row, padded to the lanes of a warp; returns their exchange.
-
-        Parameters
-        ----------
-        block : the block's own number in the cluster.
-        """
+        """Every lane loads a block's state of the row, padded to the lanes of a warp; returns their exchange."""
         row = tirx.const(0, "int32")
         self.started()
         self.leave(state, block, thread, row)

@@ -86,7 +86,6 @@ class LaunchMemory:
 
     @property
     def fields(self) -> dict[str, object]:
-        """Of the texts of its functions."""
         return {"name": self.name, "sets": self.sets, "claims": self.claims, "left_bits": LEFT_BITS}
 
     def start(self, leads: ir.Expr) -> None:
@@ -108,13 +107,7 @@ class LaunchMemory:
         return self._call(_SETS, "obtain", self.answer[0], returned="int32")
 
     def tell(self, leads: ir.Expr, told: Any, meet: Callable[[], None], place: ir.Expr | int = 0) -> None:
-        """The thread that has asked tells the number to all others of its block.
-
-        Parameters
-        ----------
-        told, place : shared memory, and where in it.
-        meet : waits for all of them.
-        """
+        """The thread that has asked tells the number to all others of its block, which then meet."""
         with when(leads):
             put(told, place, self.obtain())
         meet()
@@ -207,7 +200,6 @@ class GridStates(LaunchMemory):
 
 
 def _word(value: ir.Expr) -> ir.Expr:
-    """A value of any dtype as 64 bits."""
     dtype = dtype_of(value)
     if dtype in ("float32", "float64"):
         value = tirx.reinterpret("uint" + dtype.removeprefix("float"), value)
@@ -296,7 +288,6 @@ class PieceStates(LaunchMemory):
         return self.call("depart", self._met(item), pieces, returned="int32")
 
     def clear(self, item: ir.Expr) -> None:
-        """Makes an item's word ready for the next launch."""
         self.call("clear", self._met(item))
 
     @property

@@ -66,7 +66,6 @@ class Keys:
     position: Callable[[int], ir.Expr]
 
     def or_else(self, k: int, other: ir.Expr) -> ir.Expr:
-        """A key, or something else where there is no element."""
         return self.at[k] if self.exists is None else tirx.Select(self.exists(k), self.at[k], other)
 
 

@@ -85,7 +85,6 @@ class Feed:
             self.copy_part(part, ring, at, fixed)
 
     def copy_part(self, part: StagedPart, ring: Ring, at: ir.Expr, fixed: Fixed) -> None:
-        """As `copy`, of one part."""
         part.empty.wait(ring.stage, ring.parity)
         self.copy_to(ring.stage, part, at, fixed)
 

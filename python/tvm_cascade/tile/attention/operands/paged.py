@@ -41,12 +41,7 @@ class LaneCopies(ABC):
         return copies.in_pages_of(self.copies)
 
     def look_up(self, first: ir.Expr, live: TileRange, number: Numbers) -> None:
-        """Reads the page numbers of the tile from row `first` on.
-
-        Parameters
-        ----------
-        live : the pages that hold a live row.
-        """
+        """Reads the page numbers of the tile from row `first` on, of those pages that hold a live row."""
         for turn in range(self.turns):
             row, inside = self._looked_up(turn)
             page = bind("page", tirx.floordiv(first + row, self.pages.size))
@@ -121,12 +116,7 @@ class PageNumbers:
         return next((own for own in self.found if own.serves(copies)), None)
 
     def look_up(self, first: ir.Expr, live: Callable[[int], TileRange], number: Numbers) -> None:
-        """Reads the page numbers of the tile from row `first` on, of every operand.
-
-        Parameters
-        ----------
-        live : the pages of so many rows that hold a live row.
-        """
+        """As of `LaneCopies`, of every operand; `live` gives the pages of so many rows."""
         for own in self.found:
             own.look_up(first, live(own.pages.size), number)
 
@@ -209,7 +199,6 @@ class _Rows:
         self.start = bind("row_start", sum((self._moved(d, at) for d, at in fixed.items()), tirx.const(0, "int64")))
 
     def address(self, number: ir.Expr, slot: ir.Expr, chunk: ir.Expr) -> ir.Expr:
-        """Of 16 bytes of a row of a page."""
         place = self.start + self._moved(self.dimension, number) + chunk * (_CHUNK // self.copies.size)
         return self.flat.ptr_to([place if self.slots == self.dimension else place + self._moved(self.slots, slot)])
 

@@ -117,7 +117,6 @@ class Epilogue:
                 self._store_rows(output)
 
     def _value(self, output: Output, row: int, column: ir.Expr | None, index: ir.Expr | None) -> ir.Expr:
-        """What is stored at a row, and at a register of the accumulators."""
         of_product = {} if index is None else {s: a[index] for s, a in self.folded.accumulators.items()}
         return self.finish.value(output, row, self._places(row), column, of_product)
 
@@ -182,7 +181,6 @@ class Epilogue:
                 folded.left_is_read()
 
     def drain(self, threads: Threads) -> None:
-        """Waits for outstanding TMA stores before the block ends."""
         with when(tirx.And(threads.warp == 0, threads.lane == 0)):
             ptx("cp.async.bulk.wait_group", 0)
 

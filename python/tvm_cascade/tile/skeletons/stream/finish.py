@@ -79,7 +79,6 @@ class Finish:
         return or_its_start(member, value, no_positions(self.stream.extent(self.stream.position)))
 
     def _hoisted(self, expression: sp.Expr, products: set[sp.Symbol]) -> sp.Expr:
-        """The expression with loop-invariant reciprocals hoisted."""
         for power in sorted(expression.atoms(sp.Pow), key=str):
             if power.exp == -1 and not power.free_symbols & products:
                 symbol = sp.Symbol(f"inverse_{len(self.rows.values)}", real=True)
@@ -117,12 +116,7 @@ class Finish:
         return self._written(substitute(value, known), row, at, of_products)
 
     def start_columns(self, output: Output, places: Mapping[tirx.Var, ir.Expr], first: ir.Expr) -> LoadedColumns:
-        """Loads what four neighbouring columns of an output read of kernels before, at once.
-
-        Parameters
-        ----------
-        first : of the columns, a multiple of four.
-        """
+        """Loads what four neighbouring columns of an output, from a multiple of four on, read of kernels before."""
         free = free_axis(output, self.stream)
         assert free is not None
         found: list[tuple[ir.TensorLoad, Any]] = []

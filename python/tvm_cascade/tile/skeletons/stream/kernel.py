@@ -219,7 +219,6 @@ class TileFinder:
         self.scheduler.sort(self.threads.thread, self.tiling.likely_tiles)
 
     def find(self) -> None:
-        """Finds the tiles of the block's items, by a whole warp."""
         ring = Ring("found", _SLOTS, 1)
         with self.scheduler.each(self.threads.block) as item:
             first_row, batch = bind("first_row", item.row_tile * self.tiling.config.rows), self.tiling.batch(item.place)

@@ -71,7 +71,6 @@ class Tiling:
         return bind("end_position", tirx.min(work.tiles.end * self.config.columns, self.length))
 
     def placed(self, expression: ir.Expr, batch: dict[tirx.Var, ir.Expr]) -> ir.Expr:
-        """An expression over the frame at a batch index."""
         return placed(expression, batch, self.buffers)
 
     def copies(self, operand: Operand, rows: int, columns: int | None = None, row_warps: int = ROW_WARPS) -> TensorMap:

@@ -188,7 +188,6 @@ def _clusters(config: HalvesConfig, program: TileProgram, gpu: Gpu) -> Iterator[
 
 
 def _sizes(config: HalvesConfig, program: TileProgram) -> tuple[int, int]:
-    """Tiles of rows at all places, and tiles of the axis of each."""
     length, items = program.stream.extent(program.stream.position), items_of(config, program.stream)
     if not isinstance(length, int) or items is None:
         raise Unfit("the extents are symbolic")

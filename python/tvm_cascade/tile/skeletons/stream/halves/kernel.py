@@ -161,7 +161,6 @@ class HalvesKernel(Driver):
         return [meeting for meeting in self.meetings if isinstance(meeting, ClusterShares)]
 
     def _left_place(self, box: ir.Expr | int, row: ir.Expr, column: ir.Expr | int) -> ir.Expr:
-        """An address in the only stage of the left operand."""
         return place_of(self.left_feed.tiles[0], T.int32(0), box, row, column)
 
     def _each_work(self) -> AbstractContextManager[PieceWork]:
@@ -216,8 +215,7 @@ class Half(Consumer):
 
     Parameters
     ----------
-    left : the pipeline of the left operand, in the parts that the right one has.
-    tiles : that of the right operand, which is the values too.
+    tiles : of the right operand, which is the values too.
     handed : registers that both groups hand over, where they go on together.
     """
 
@@ -378,7 +376,6 @@ class Half(Consumer):
         self.shared.arrive(self.group)
 
     def _multiply_own(self) -> None:
-        """Adds the products of its own tile, and goes on to its next one."""
         self._start_products()
         self._multiplied()
         for _ in range(GROUPS):

@@ -59,7 +59,6 @@ class Handed:
     Parameters
     ----------
     blocks : of the cluster, which have a share of the group's columns each.
-    left_place : see `epilogue.Staged`.
     """
 
     def __init__(self, tiling: Tiling, threads: Threads, blocks: int, left_place: Callable[..., ir.Expr]) -> None:
@@ -184,7 +183,6 @@ class ClusterShares:
                         part.put(merged[number], number)
 
     def _state(self, own: State, row: int, number: int) -> State:
-        """The state of a row in one of the pieces, in new registers."""
         fold = self.stream.fold
         widths = {symbol: part.width for symbol, part in own.fragments.items()}
         dtypes = {component.symbol: DTYPE for component in fold.components}
@@ -200,7 +198,6 @@ class ClusterShares:
         return state
 
     def _take(self, state: State, row: int, number: ir.Expr) -> None:
-        """What another block has sent of a row."""
         four, first = registers("four", FOUR), 0
         for symbol, words in self.words.items():
             part = state.fragments[symbol]

@@ -200,7 +200,6 @@ def is_crowded(blocks: int, gpu: Gpu) -> bool:
 
 
 def left_words(stream: Stream) -> int:
-    """Registers of a thread for its part of the left operand."""
     return -(-stream.depth * stream.left.size // STEP_BYTES) * 4
 
 
@@ -261,7 +260,6 @@ def is_spread(stream: Stream) -> bool:
 
 
 def spread_bytes(stream: Stream, kept: int) -> int:
-    """Bytes of shared memory for the states of so many items."""
     if not is_spread(stream):
         return 0
     scalars = len(stream.fold.components) + len(stream.fold.references) + 1

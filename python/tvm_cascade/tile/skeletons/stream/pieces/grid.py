@@ -148,7 +148,6 @@ class GridMeeting(Meeting):
             self.states.release(self.set[self.part])
 
     def _settle_apart(self, each_work: EachWork) -> None:
-        """As `settle`, told by the warp that is apart."""
         with each_work() as work, self._where_shared(in_no_lane, work.piece):
             self.met.wait(work.piece.side, 0)
             self.states.find(self.set)

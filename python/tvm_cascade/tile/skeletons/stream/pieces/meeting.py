@@ -155,7 +155,6 @@ class Meeting(ABC):
         """Loads the unit's elements of a span of one of the pieces into registers, from the first on."""
 
     def _leave_state(self, fold: Folded) -> None:
-        """Leaves all rows of a warp group."""
         lane, work = self.threads.lane, fold.work
         counter = Part(registers("folded", 1, COUNTER))
         counter.put(fold.rows.end - work.tiles.first * self.config.columns)
@@ -215,7 +214,6 @@ class Meeting(ABC):
     def _merge_units(
         self, work: PieceWork, first: ir.Expr | int, end: ir.Expr | int, thread: ir.Expr, threads: int
     ) -> None:
-        """Merges units [first, end) with some threads."""
         if self.tiling.late:
             wait_for_others()
         if self.sharing > 1:
@@ -402,7 +400,6 @@ class SpreadFinish(Meeting):
         self._finish(work)
 
     def settle(self, each_work: EachWork) -> None:
-        """Finishes and stores the items whose states are kept."""
         if self.kept == 1:
             return
         self._meet()
@@ -416,7 +413,6 @@ class SpreadFinish(Meeting):
         self._merge_units(work, 0, self.units, thread, WARP_GROUP)
 
     def _place(self, row: ir.Expr) -> ir.Expr:
-        """Where a row of the item that is left or finished is kept."""
         return row if self.kept == 1 else self.count[0] * self.most_rows + row
 
     def _meet(self) -> None:
