@@ -19,7 +19,7 @@ from tvm_cascade.algebra.cascade import COUNT, LENGTH
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.steps.program import program_of
-from tvm_cascade.tile.attention.operands.feed import Reader
+from tvm_cascade.tile.attention.operands.feed import Feed
 from tvm_cascade.tile.attention.program import TileProgram
 from tvm_cascade.tile.attention.shape import Stream
 from tvm_cascade.tile.cost import Counts, in_turn
@@ -34,10 +34,9 @@ from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.skeleton import Setting
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig
 from tvm_cascade.tile.skeletons.stream.consumer import Consumer
-from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue
+from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue, row_states
 from tvm_cascade.tile.skeletons.stream.kernel import StreamKernel
 from tvm_cascade.tile.skeletons.stream.skeleton import StreamSkeleton
-from tvm_cascade.tile.skeletons.stream.states import row_states
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.state import COUNTER, Part, PartForm, State
 from tvm_cascade.tile.work import WARP_GROUP, Threads, Work
@@ -63,17 +62,17 @@ class SplitConfig(StreamConfig):
         """Warp groups that have rows of their own."""
         return 1
 
-    def shared_bytes(self, stream: Stream) -> int:
+    def shared_bytes(self, program: TileProgram) -> int:
         """Bytes of shared memory for the operands and for the states that change hands."""
-        registers = sum(part.width for part in state_form(stream))
-        return super().shared_bytes(stream) + len(ROWS) * WARP_GROUP * 4 * registers
+        registers = sum(part.width for part in state_form(program.stream))
+        return super().shared_bytes(program) + len(ROWS) * WARP_GROUP * 4 * registers
 
 
 class SplitConsumer(Consumer):
     """One of the two groups."""
 
     def __init__(
-        self, tiling: Tiling, threads: Threads, left: Reader, right: Reader, value: Reader, epilogue: SplitEpilogue
+        self, tiling: Tiling, threads: Threads, left: Feed, right: Feed, value: Feed, epilogue: SplitEpilogue
     ) -> None:
         super().__init__(tiling, threads, left, right, value, epilogue)
         self.slots = epilogue.slots
@@ -149,7 +148,7 @@ class SplitKernel(StreamKernel):
 
     def consume(self) -> None:
         """See `SplitConsumer`."""
-        feeds = self.left_feed.whole, self.right_feed.whole, self.value_feed.whole
+        feeds = self.left_feed, self.right_feed, self.value_feed
         SplitConsumer(self.tiling, self.threads, *feeds, self.states).run(self.each_work)
 
 

@@ -20,8 +20,8 @@ SHAPES = [(512, 64), (256, 80), (1000, 96), (4096, 128), (300, 256), (16384, 64)
 def test_what_is_chosen_fits(variant: str, length: int, head_dim: int) -> None:
     program = tile_program(attention_of(variant, queries=length, keys=length, head_dim=head_dim))
     config = ranked_configs(program, H200)[0]
-    assert config.fits(program.stream, H200)
-    assert config.shared_bytes(program.stream) <= H200.block_shared_bytes
+    assert config.fits(program, H200)
+    assert config.shared_bytes(program) <= H200.block_shared_bytes
     assert config.registers(program.stream) <= config.shares(program.stream).consumer
 
 

@@ -215,7 +215,7 @@ def test_shared_memory_is_counted_in_bytes() -> None:
     shape = {"depth": 128, "features": 128, "queries": 4096, "keys": 4096}
     config = StreamConfig(columns=128, stages=2, left_stages=1, own_staging=True, blocks=132)
     halves, scores, values = (
-        config.shared_bytes(program_of(case).stream)
+        config.shared_bytes(program_of(case))
         for case in (
             Attention("float16", "float16", **shape),
             Attention(**shape),
@@ -227,14 +227,13 @@ def test_shared_memory_is_counted_in_bytes() -> None:
     assert replace(ranked_configs(program_of(Attention(**shape)), H200)[0], blocks=1) == WIDE
     narrow = program_of(replace(NARROW, **shape))
     chosen = ranked_configs(narrow, H200)[0]
-    assert chosen.stages == 4 and chosen.shared_bytes(narrow.stream) <= H200.block_shared_bytes
+    assert chosen.stages == 4 and chosen.shared_bytes(narrow) <= H200.block_shared_bytes
 
 
 def test_tiles_hold_whole_steps_of_float8_weights() -> None:
-    stream = program_of(NARROW).stream
-    assert not StreamConfig(columns=112, blocks=132).fits(stream, H200) and StreamConfig(columns=96, blocks=132).fits(
-        stream, H200
-    )
+    program = program_of(NARROW)
+    fitting = [columns for columns in (96, 112) if StreamConfig(columns=columns, blocks=132).fits(program, H200)]
+    assert fitting == [96]
     with pytest.raises(Unfit):
         allowed(NARROW, StreamConfig(columns=80, blocks=132))
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +14,8 @@ from tvm import ir, te, tirx
 
 import tvm_cascade
 from tvm_cascade.corpus import workloads
-from tvm_cascade.corpus.programs.latent import latent_attention
+from tvm_cascade.corpus.programs.caches import CONTIGUOUS, Store
+from tvm_cascade.corpus.programs.latent import latent_attention, latent_attention_over
 from tvm_cascade.corpus.workload import Workload
 from tvm_cascade.devices.cards import H200
 from tvm_cascade.options import FuseOptions
@@ -228,6 +231,19 @@ def refusal(case: Workload) -> str:
 
 def test_values_of_another_tensor_are_refused() -> None:
     assert refusal(attention_case("full")) == "v[h, j, d] is not the tile of k[h, j, v_d]"
+
+
+def test_rows_of_8_bits_are_refused() -> None:
+    """Tiles are multiplied as copies bring them: no warp converts them on the way."""
+
+    def store(*given: Any) -> Store:
+        *others, dtype, features = given
+        stored = CONTIGUOUS.store(*others, "float8_e4m3fn", features)
+        return dataclasses.replace(stored, read=lambda *at: stored.read(*at).astype(dtype))
+
+    program = partial(latent_attention_over, dataclasses.replace(CONTIGUOUS, store=store))
+    told = refusal(dataclasses.replace(latent_case(), builder=program))
+    assert told == "kv[b, j, v_d] is float8_e4m3fn, which no warps of these kernels convert"
 
 
 def test_states_that_two_groups_cannot_hold_are_refused() -> None:

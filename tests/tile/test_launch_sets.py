@@ -19,7 +19,7 @@ from string import Template
 
 import pytest
 
-from tvm_cascade.tile.merge import launches
+from tvm_cascade.tile.merge import grid
 
 from .emulator.run import compiler
 
@@ -60,8 +60,8 @@ extern "C" unsigned long long word(int set) { return k_owned[set]; }
 
 def host_text() -> str:
     """The functions of a kernel, with the host's instructions for those of the device."""
-    whole = Template("".join(launches._SETS.values()))
-    text = whole.substitute(name="k", sets=SETS, claims=1, left_bits=launches.LEFT_BITS)
+    whole = Template("".join(grid._SETS.values()))
+    text = whole.substitute(name="k", sets=SETS, claims=1, left_bits=grid.LEFT_BITS)
     text, numbers = re.subn(r'asm volatile\("mov\.u64[^;]*;[^;]*;', "grid = number;", text)
     assert numbers == 1
     return _HOST + text + _ENTRIES

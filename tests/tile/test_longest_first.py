@@ -8,7 +8,7 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.attention.scheduler import LongestFirst
+from tvm_cascade.tile.attention.tile_schedule import LongestFirst
 from tvm_cascade.tile.emit import named, parameter, put, when
 
 from .emulator.run import compiler, emulate

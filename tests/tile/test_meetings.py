@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tvm_cascade.tile.attention.pieces import most_pieces
-from tvm_cascade.tile.merge.launches import LEFT_BITS
+from tvm_cascade.tile.merge.grid import LEFT_BITS
 from tvm_cascade.tile.skeleton import Kernel
 from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig
 from tvm_cascade.tile.skeletons.stream.skeleton import HalvesSkeleton

@@ -18,8 +18,8 @@ from tvm_cascade.algebra.gauge import Move as Rule
 from tvm_cascade.evaluate import tolerance
 from tvm_cascade.steps.arithmetic import Float64, Numbers
 from tvm_cascade.steps.numbers import EMPTY, NumericSteps, State
+from tvm_cascade.tile.merge.grid import LAUNCHES, LEFT_BITS
 from tvm_cascade.tile.merge.lanes import WARP
-from tvm_cascade.tile.merge.launches import LAUNCHES, LEFT_BITS
 from tvm_cascade.tile.row.config import RowConfig
 from tvm_cascade.tile.row.program import RowProgram
 

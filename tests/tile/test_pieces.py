@@ -17,10 +17,10 @@ from tvm_cascade.evaluate.oracle import evaluate, signature
 from tvm_cascade.evaluate.tolerance import check
 from tvm_cascade.tile.attention.shape import Stream, read_stream
 from tvm_cascade.tile.launch.dependent import Launch
+from tvm_cascade.tile.merge.places import Patches
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig
 from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, blocks_of_item
-from tvm_cascade.tile.skeletons.stream.pieces.patches import Patches
 
 from . import folds
 from .checked import assert_attention_right, assert_right, attention_case, kernel_of

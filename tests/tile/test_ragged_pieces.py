@@ -9,9 +9,8 @@ from tvm_cascade.corpus.programs.attention import VARIANTS, attention
 from tvm_cascade.corpus.programs.caches import RAGGED
 from tvm_cascade.corpus.workload import Workload
 from tvm_cascade.devices.cards import H200
-from tvm_cascade.tile.attention.ragged import MOST_SEQUENCES, origin_bytes
-from tvm_cascade.tile.skeletons.stream.pieces.choice import ranked_pieces
-from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, sequences_of
+from tvm_cascade.tile.attention.pieces import MOST_SEQUENCES
+from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, ranked_pieces, sequences_of
 
 from .checked import assert_right, kernel_of
 from .emulator.run import compiler, cuda_source
@@ -86,7 +85,7 @@ def test_what_is_counted_fits_into_shared_memory(sequences: int) -> None:
     config = ranked_pieces(program, H200, rows=8)[0]
     counted = sequences_of(program)[1]
     assert counted == (sequences if sequences <= MOST_SEQUENCES else None)
-    assert config.shared_bytes(program.stream) + origin_bytes(counted or 0) <= H200.block_shared_bytes - 1024
+    assert config.shared_bytes(program) <= H200.block_shared_bytes - 1024
 
 
 def test_context_of_a_tree_needs_no_mask() -> None:

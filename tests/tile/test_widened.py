@@ -22,7 +22,6 @@ emulated = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 E4M3, E5M2 = "float8_e4m3fn", "float8_e5m2"
 DECODE = Paged(queries=1, heads=8, kv_heads=2, stored=E4M3)
 SMALL = PiecesConfig(64, 1, 3, 5, widening=2)
-BESIDE = PiecesConfig(64, 1, 2, 5, converting_warps=2, neighbours=2)
 
 
 def test_elements_are_what_they_are_multiplied_with() -> None:
@@ -70,14 +69,9 @@ def test_attention_over_floats_of_8_bits(case: Paged) -> None:
 
 
 @emulated
-@pytest.mark.parametrize("rows", ["pages", "contiguous"])
-def test_warps_beside_the_producer_convert(rows: str) -> None:
-    """Of blocks of which a multiprocessor holds two."""
-    if rows == "pages":
-        assert_right(DECODE.func(), DECODE.inputs([DECODE.keys, 70]), BESIDE, length=DECODE.keys)
-        return
+def test_contiguous_rows_of_8_bits() -> None:
     case = get("decode_float8").with_shape(batch=1, heads=8, kv_heads=2, keys=260)
-    assert_right(case.build(), list(case.inputs(np.random.default_rng(0))), BESIDE, length=260)
+    assert_right(case.build(), list(case.inputs(np.random.default_rng(0))), SMALL, length=260)
 
 
 @emulated

@@ -33,14 +33,12 @@ def register_index(step: ir.Expr | int, row: int, neighbour: int) -> ir.Expr | i
 
 
 class TilePrinter(Printer):
-    """A printer with the expressions that only tiles have; `exp2` writes 2^x."""
-
-    exp2: Callable[[ir.Expr], ir.Expr] = staticmethod(tirx.exp2)
+    """A printer with the expressions that only tiles have."""
 
     def __call__(self, expression: sp.Expr) -> ir.Expr:
         """The TIR expression."""
         if isinstance(expression, Exp2):
-            return self.exp2(self(expression.args[0]))
+            return tirx.exp2(self(expression.args[0]))
         if isinstance(expression, Clamped):
             return tirx.min(self(expression.args[0]), tirx.max_value(self.dtype))
         number, rest = expression.as_coeff_Mul()

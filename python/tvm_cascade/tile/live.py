@@ -34,7 +34,6 @@ class TileRange:
     end: ir.Expr
 
     def within(self, other: TileRange) -> TileRange:
-        """The intersection."""
         return TileRange(tirx.max(self.first, other.first), tirx.min(self.end, other.end))
 
 
@@ -97,7 +96,6 @@ def _alternatives(condition: ir.Expr) -> list[ir.Expr]:
 
 
 def conjuncts(condition: ir.Expr) -> list[ir.Expr]:
-    """The conjuncts of a condition."""
     pending, found = [condition], []
     while pending:
         one = pending.pop(0)
@@ -110,16 +108,14 @@ def conjuncts(condition: ir.Expr) -> list[ir.Expr]:
 
 def live_tiles(slacks: tuple[ir.Expr, ...], position: tirx.Var, rows: Rows, tile: int, tiles: ir.Expr) -> TileRange:
     """The tiles that hold a live position of any of the rows; more than those where a slack cannot be solved."""
-    found = TileRange(tirx.const(0, "int32"), tiles)
+    start = tirx.const(0, "int32")
+    found = TileRange(start, tiles)
     for slack in slacks:
-        solved = solved_for(slack, position)
-        most = None if solved is None else _greatest(solved[1], rows)
-        if solved is None or most is None:
-            continue
-        if solved[0] > 0:
-            found = found.within(TileRange(tirx.floordiv(-most, tile), tiles))
-        else:
-            found = found.within(TileRange(tirx.const(0, "int32"), tirx.floordiv(most, tile) + 1))
+        sign, g = solved_for(slack, position) or (0, None)
+        most = None if g is None else _greatest(g, rows)
+        if most is not None:
+            first, end = tirx.floordiv(-most, tile), tirx.floordiv(most, tile) + 1
+            found = found.within(TileRange(first, tiles) if sign > 0 else TileRange(start, end))
     return found
 
 
@@ -127,16 +123,15 @@ def whole_tiles(
     slacks: tuple[ir.Expr, ...], position: tirx.Var, rows: Rows, tile: int, tiles: ir.Expr
 ) -> TileRange | None:
     """The tiles all of whose positions are live in all the rows; None where that is not known."""
-    found = TileRange(tirx.const(0, "int32"), tiles)
+    start = tirx.const(0, "int32")
+    found = TileRange(start, tiles)
     for slack in slacks:
-        solved = solved_for(slack, position)
-        least = None if solved is None else _greatest(-solved[1], rows)
-        if solved is None or least is None:
+        sign, g = solved_for(slack, position) or (0, None)
+        least = None if g is None else _greatest(-g, rows)
+        if least is None:
             return None
-        if solved[0] > 0:
-            found = found.within(TileRange(tirx.floordiv(least + (tile - 1), tile), tiles))
-        else:
-            found = found.within(TileRange(tirx.const(0, "int32"), tirx.floordiv(1 - least, tile)))
+        first, end = tirx.floordiv(least + (tile - 1), tile), tirx.floordiv(1 - least, tile)
+        found = found.within(TileRange(first, tiles) if sign > 0 else TileRange(start, end))
     return found
 
 

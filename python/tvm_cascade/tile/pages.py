@@ -43,7 +43,6 @@ class Pages:
     number: ir.Expr
 
     def same_numbers(self, other: Pages) -> bool:
-        """Whether two operands find their pages alike."""
         return self.size == other.size and same(self.number, substitute(other.number, {other.page: self.page}))
 
 

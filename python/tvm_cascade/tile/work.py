@@ -22,7 +22,6 @@ class Work:
 
     Attributes
     ----------
-    first_row : of the tile.
     batch : where it is in the batch.
     tiles : of the cascade axis that are visited.
     own, whole : of a warp group's own rows, the tiles that hold a live position and those that need no mask, where
@@ -42,11 +41,9 @@ class Threads:
 
     Attributes
     ----------
-    block : of the grid.
     group : its warp group in the block.
     warp : in the group.
     lane : in the warp.
-    thread : in the block.
     named : the named barriers of the kernel.
     """
 

@@ -72,24 +72,21 @@ def bits_of(value: ir.Expr) -> ir.Expr:
 
 def find_near_zero(element_map: sp.Expr) -> NearZero | None:
     """The polynomial form of a map of small scores; None where it has no odd function of a scaled score."""
+    x = sp.Symbol("x", positive=True)
     for function in sorted(element_map.atoms(sp.Function), key=sp.default_sort_key):
         if len(function.args) != 1:
             continue
         rate = function.args[0].coeff(SCORE)
-        if not rate.is_number or rate == 0 or function.args[0] != rate * SCORE or not _is_odd(function.func):
+        if not rate.is_number or rate == 0 or function.args[0] != rate * SCORE:
             continue
-        fitted = _fit(function.func)
+        is_odd = function.func(-x) == -function.func(x)
+        fitted = _fit(function.func) if is_odd else None
         if fitted is None:
             continue
         reach, coefficients = fitted
         scaled = tuple(c * float(rate) ** (2 * n + 1) for n, c in enumerate(coefficients))
         return NearZero(element_map.xreplace({function: NEAR}), function, scaled, reach / abs(float(rate)))
     return None
-
-
-def _is_odd(function: type[sp.Function]) -> bool:
-    x = sp.Symbol("x", positive=True)
-    return bool(function(-x) == -function(x))
 
 
 @functools.cache
@@ -116,60 +113,3 @@ def _interpolated(value: np.vectorize, reach: float) -> Polynomial:
         return value(np.sqrt(square)) / np.sqrt(square)
 
     return Chebyshev.interpolate(quotient, _TERMS - 1, [0, reach**2]).convert(kind=Polynomial)
-
-
-# 2^x by a polynomial for some elements: the special-function unit has an eighth of the FMA rate.
-#
-#     x = n + f,  |f| ≤ ½        n by adding 1.5·2²³ + 127, whose last bits then are n + 127: the exponent of 2^n
-#     2^x = p(f)·2^n             p(0) = 1; infinite from 128 on, 0 up to −127, NaN of NaN
-#
-# Source: Shah et al., FlashAttention-4; the reduction is Cody and Waite's (1980).
-
-
-EIGHTHS = 8
-"""A share is so many of eight registers."""
-
-_MAGIC = float(3 << 22) + 127
-_COEFFICIENTS = (0.009582853, 0.055906426, 0.24024099, 0.6931242)
-"""Of p from the highest power to the first: its relative error is at most 2.9e-6 (minimax, p(0) = 1)."""
-
-_NAME = "exp2_by_polynomial"
-
-
-def exp2_by_polynomial(exponent: ir.Expr) -> ir.Expr:
-    """2^x of a float32, to a relative error of 2.9e-6."""
-    return T.cuda.func_call(_NAME, exponent, source_code=_text(), return_type="float32")
-
-
-def is_chosen(share: int, register: int) -> bool:
-    """Whether a register's exponential uses the polynomial: an even spread over every eight."""
-    return register * share % EIGHTHS < share
-
-
-def shared_exp2(exponent: ir.Expr, share: int, step: ir.Expr, of_step: int) -> ir.Expr:
-    """2^x of an accumulator register: by the polynomial for some of every eight.
-
-    Parameters
-    ----------
-    step : eight columns, of which a thread has four registers.
-    of_step : which of those.
-    """
-    even, odd = is_chosen(share, of_step), is_chosen(share, of_step + EIGHTHS // 2)
-    if even != odd:
-        by_polynomial = tirx.EQ(step % 2, 0 if even else 1)
-        return tirx.Select(by_polynomial, exp2_by_polynomial(exponent), tirx.exp2(exponent))
-    return exp2_by_polynomial(exponent) if even else tirx.exp2(exponent)
-
-
-def _text() -> str:
-    value = f"{_COEFFICIENTS[0]}f"
-    for coefficient in _COEFFICIENTS[1:]:
-        value = f"fmaf({value}, f, {coefficient}f)"
-    return f"""
-__device__ __forceinline__ float {_NAME}(float x) {{
-  x = x < -127.0f ? -127.0f : x;
-  x = x > 128.0f ? 128.0f : x;
-  float shifted = x + {_MAGIC}f, f = x - (shifted - {_MAGIC}f);
-  return fmaf({value}, f, 1.0f) * __int_as_float(__float_as_int(shifted) << 23);
-}}
-"""

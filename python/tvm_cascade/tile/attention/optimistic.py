@@ -67,7 +67,8 @@ def free_extreme(stream: Stream, steps: Sequence[Step], accumulations: Sequence[
     if len(references) != 1 or not _follows_an_extreme(references[0], stream):
         return None
     extreme: sp.Symbol = references[0].value
-    if _read_by_shifts(extreme, steps, accumulations):
+    shifts = [step.expression for step in steps if isinstance(step, Shift)] + [a.shift for a in accumulations]
+    if any(shift != extreme and extreme in shift.free_symbols for shift in shifts):
         return None
     return extreme if all(_same_at_any_reference(output, stream, references[0]) for output in stream.outputs) else None
 
@@ -106,11 +107,6 @@ def _follows_an_extreme(reference: Reference, stream: Stream) -> bool:
     if component is None or component.reducer not in (MAX, MIN) or component.moves:
         return False
     return reference.gauge is Gauge.RUNNING and reference.move is Move.EXACT and not (reference.scale or reference.free)
-
-
-def _read_by_shifts(extreme: sp.Symbol, steps: Sequence[Step], accumulations: Sequence[Accumulate]) -> bool:
-    shifts = [step.expression for step in steps if isinstance(step, Shift)] + [a.shift for a in accumulations]
-    return any(shift != extreme and extreme in shift.free_symbols for shift in shifts)
 
 
 def _same_at_any_reference(output: Output, stream: Stream, reference: Reference) -> bool:
@@ -173,7 +169,6 @@ class _Unrounded(AtomTable):
     """Forms in which floats are real numbers."""
 
     def form(self, expression: ir.Expr) -> sp.Expr:
-        """The SymPy form over leaf symbols."""
         if isinstance(expression, prim.Cast) and all("float" in dtype_of(e) for e in (expression, expression.value)):
             return self.form(expression.value)
         return super().form(expression)

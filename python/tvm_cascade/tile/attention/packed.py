@@ -30,7 +30,6 @@ class Digit:
 
     Attributes
     ----------
-    variable : of the frame.
     extent : of it, or of the remainder that is the digit.
     quotient : what is left of it outside of the row: variable = quotient·extent + digit; None where the digit is all.
     """
@@ -41,14 +40,6 @@ class Digit:
 
 
 def digits_of(rows: Sequence[tirx.Var], extents: Mapping[tirx.Var, Extent], others: Sequence[ir.Expr]) -> list[Digit]:
-    """The digits of packed rows, the outermost first.
-
-    Parameters
-    ----------
-    rows : the variables that the left operand may run along.
-    extents : of the frame's variables.
-    others : the indices of the right operands.
-    """
     found = []
     for var in rows:
         extent = dict(extents)[var]
@@ -106,14 +97,14 @@ class PackedRows:
         if not uses(expression, list(self.values)):
             return expression
         placed = substitute(expression, self.values)
-        return simplify_index(placed, self.extents) if _is_index(placed) else _with_plain_indices(placed, self.extents)
+        if dtype_of(placed).startswith("int"):
+            return simplify_index(placed, self.extents)
+        return _with_plain_indices(placed, self.extents)
 
     def of_load(self, load: ir.TensorLoad) -> ir.TensorLoad:
-        """A load over the new frame."""
         return tirx.BufferLoad(load.source, [self.of(index) for index in load.indices])
 
     def of_sum(self, one: Sum) -> Sum:
-        """A sum over the new frame."""
         left, right, scales = self.of_load(one.left), self.of_load(one.right), tuple(map(self.of, one.scales))
         kept = [v for v in one.rows if not among(v, [*self.values, *self.batch])]
         rows = (*self.batch, self.row, *kept)
@@ -136,18 +127,11 @@ class PackedRows:
         return dataclasses.replace(group, members=members, frame=frame, atoms=dataclasses.replace(table, atoms=atoms))
 
     def of_output(self, output: Output) -> Output:
-        """An output over the new frame."""
         return dataclasses.replace(output, indices=tuple(map(self.of, output.indices)), value=self.of(output.value))
 
 
 def pack(digits: Sequence[Digit], rows: Sequence[tirx.Var], extents: Mapping[tirx.Var, Extent]) -> PackedRows:
-    """Packs rows of digits; of none, one row.
-
-    Parameters
-    ----------
-    rows : the variables that the left operand may run along.
-    extents : of the frame's variables.
-    """
+    """Packs rows of digits; of none, one row."""
     ty = digits[0].variable.ty if digits else ir.PrimType("int32")
     row, count = tirx.Var("packed_row" if digits else "only_row", ty), 1
     values: dict[tirx.Var, ir.Expr] = {}
@@ -181,12 +165,7 @@ def _number(value: int, like: tirx.Var) -> ir.Expr:
     return tirx.const(value, dtype_of(like))
 
 
-def _is_index(expression: ir.Expr) -> bool:
-    return dtype_of(expression).startswith("int")
-
-
 def _with_plain_indices(expression: ir.Expr, extents: dict[tirx.Var, Extent]) -> ir.Expr:
-    """An expression with simplified indices of its loads."""
 
     def plain(load: ir.TensorLoad) -> ir.Expr:
         return tirx.BufferLoad(load.source, [simplify_index(index, extents) for index in load.indices])

@@ -19,7 +19,8 @@ from typing import Any
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.emit import bind, in_register
+from tvm_cascade.tile.emit import bind, in_register, put, registers, when
+from tvm_cascade.tile.merge.lanes import WARP, from_lane, from_lane_at
 from tvm_cascade.tile.work import Threads, Work
 
 
@@ -45,16 +46,11 @@ class Piece:
 
     @property
     def is_whole(self) -> ir.Expr:
-        """Whether the item has no other piece."""
         return tirx.And(self.starts, self.ends)
 
     def slot(self, number: ir.Expr) -> ir.Expr:
         """Where the state of one of the item's pieces is kept, by its number along the axis: two slots a block."""
         return (self.first_block + number) * SLOTS + tirx.Select(number == 0, 1, 0)
-
-    def own_slot(self, block: ir.Expr) -> ir.Expr:
-        """Where its own state is kept."""
-        return block * SLOTS + self.side
 
     @property
     def side(self) -> ir.Expr:
@@ -92,7 +88,6 @@ class Cut:
     Parameters
     ----------
     items, tiles : how many items there are, and how many tiles each visits; one at least.
-    blocks : that are launched, at most.
     """
 
     def __init__(self, items: ir.Expr, tiles: ir.Expr, blocks: int) -> None:
@@ -100,12 +95,10 @@ class Cut:
 
     @property
     def total(self) -> ir.Expr:
-        """All tiles."""
         return self.items * self.tiles
 
     @property
     def longest(self) -> ir.Expr:
-        """Tiles of the longest share."""
         return (self.total + (self.blocks - 1)) // self.blocks
 
     @property
@@ -124,7 +117,6 @@ class Cut:
         return tirx.const(0, "int32"), item
 
     def item_at(self, tile: ir.Expr) -> ir.Expr:
-        """The item that has a tile of the concatenation."""
         return tile // self.tiles
 
     def span(self, item: ir.Expr) -> tuple[ir.Expr, ir.Expr]:
@@ -140,7 +132,6 @@ class Cut:
         start, end = (in_register("share_bound", b * least + tirx.min(b, longer)) for b in (block, block + 1))
 
         def owner(tile: ir.Expr) -> ir.Expr:
-            """The block whose share has a tile."""
             rest = tile - longer * (least + 1)
             return tirx.Select(rest < 0, tile // (least + 1), longer + rest // tirx.max(least, 1))
 
@@ -161,12 +152,10 @@ class WholeItems(Cut):
 
     @property
     def grid(self) -> ir.Expr:
-        """Blocks that are launched."""
         return tirx.min(self.items, self.blocks)
 
     @contextmanager
     def each(self, block: ir.Expr) -> Iterator[Piece]:
-        """A loop over the items of a block around the statements of the block."""
         first, end = (in_register("item_bound", b * self.items // self.grid) for b in (block, block + 1))
         with T.serial(end - first) as step:
             whole = T.int32(0), self.tiles, T.bool(True), T.bool(True)
@@ -178,7 +167,6 @@ class SharedItems(Cut):
 
     Parameters
     ----------
-    items, tiles : how many there are; as many tiles as blocks of an item, at least.
     sharing : blocks of each.
     """
 
@@ -188,15 +176,196 @@ class SharedItems(Cut):
 
     @property
     def grid(self) -> ir.Expr:
-        """Blocks that are launched."""
         return self.items * self.sharing
 
     @contextmanager
     def each(self, block: ir.Expr) -> Iterator[Piece]:
-        """The one piece of a block."""
         if self.sharing == 1:
             yield Piece(block, T.int32(0), self.tiles, T.bool(True), T.bool(True), block, T.int32(1))
             return
         item, rank = bind("item", block // self.sharing), block % self.sharing
         first, end = (in_register("piece_bound", r * self.tiles // self.sharing) for r in (rank, rank + 1))
         yield Piece(item, first, end, rank == 0, rank == self.sharing - 1, item * self.sharing, T.int32(self.sharing))
+
+
+# Equal-work pieces of sequences of different lengths: the device counts their tiles before it shares them out.
+#
+#     lengths      5 2 3            tiles of an item of each sequence
+#     origins      0 5 7 10         in shared memory; the items of a sequence follow one another
+#     blocks       find the sequence that has their first tile, and go on from there
+#
+# Every block does so by itself: what it takes is to read the lengths, and to add them up in one warp.
+
+
+MOST_SEQUENCES = 8192
+"""Whose origins are kept in shared memory; of more, shares are of the longest length."""
+
+
+def origin_bytes(sequences: int) -> int:
+    return (sequences + 1) * 4
+
+
+class RaggedCut(Cut):
+    """Shares of equal numbers of tiles of sequences of different lengths.
+
+    Parameters
+    ----------
+    items : of all sequences, as many of each.
+    most : tiles of an item at most.
+    tiles_of : the tiles of an item of a sequence; one at least.
+    """
+
+    def __init__(
+        self, items: ir.Expr, most: ir.Expr, blocks: int, sequences: int, tiles_of: Callable[[ir.Expr], ir.Expr]
+    ) -> None:
+        super().__init__(items, most, blocks)
+        self.sequences, self.tiles_of = sequences, tiles_of
+
+    @property
+    def repeats(self) -> ir.Expr:
+        return self.items // self.sequences
+
+    @property
+    def total(self) -> ir.Expr:
+        return self._origin(self.sequences) * self.repeats
+
+    @property
+    def grid(self) -> ir.Expr:
+        return tirx.min(self.items * self.tiles, self.blocks)
+
+    def allocate(self, pool: Any) -> None:
+        """Takes shared memory: for where the items of every sequence would begin if each had one."""
+        self.origins = pool.alloc((self.sequences + 1,), "int32", align=16)
+
+    def count(self, threads: Threads, block_threads: int) -> None:
+        """Counts tiles and adds them up, with all threads of a block; a barrier of the block has to follow."""
+        self._count_tiles(threads, block_threads, self.origins, 1)
+        with when(threads.thread < WARP):
+            self._add_up(threads.lane)
+
+    def _count_tiles(self, threads: Threads, block_threads: int, into: Any, first: int) -> None:
+        """Counts the tiles of every sequence into shared memory from a place on, and waits for all threads."""
+        with T.serial(-(-self.sequences // block_threads)) as turn:
+            sequence = bind("sequence", turn * block_threads + threads.thread)
+            with when(sequence < self.sequences):
+                put(into, sequence + first, self.tiles_of(sequence))
+        T.evaluate(T.cuda.cta_sync())
+
+    def apart(self, item: ir.Expr) -> tuple[ir.Expr, ir.Expr]:
+        return item // self.repeats, item % self.repeats
+
+    def item_at(self, tile: ir.Expr) -> ir.Expr:
+        """The item that has a tile of the concatenation, or the last one."""
+        own = in_register("tile_at", tirx.min(tile, self.total - 1))
+        found = registers("sequence_at", 1, "int32")
+        put(found, 0, T.int32(0))
+        step = 1 << max((self.sequences - 1).bit_length() - 1, 0)
+        while step:
+            further = tirx.min(found[0] + step, self.sequences)
+            put(found, 0, tirx.Select(self._origin(further) * self.repeats <= own, further, found[0]))
+            step //= 2
+        first, tiles = self._of_sequence(found[0])
+        return found[0] * self.repeats + (own - first) // tiles
+
+    def span(self, item: ir.Expr) -> tuple[ir.Expr, ir.Expr]:
+        sequence, number = self.apart(item)
+        first, tiles = self._of_sequence(sequence)
+        return first + number * tiles, tiles
+
+    def _add_up(self, lane: ir.Expr) -> None:
+        """Makes origins of counts, those of a warp's lanes at a time."""
+        sums = registers("origin_sums", 3, "int32")
+        put(sums, 0, T.int32(0))
+        with when(lane == 0):
+            put(self.origins, 0, T.int32(0))
+        with T.serial(-(-self.sequences // WARP)) as turn:
+            sequence = bind("sequence", turn * WARP + lane)
+            put(sums, 1, tirx.if_then_else(sequence < self.sequences, self._origin(sequence + 1), T.int32(0)))
+            for distance in (1, 2, 4, 8, 16):
+                put(sums, 2, from_lane(tirx.max(lane - distance, 0), sums[1]))
+                put(sums, 1, sums[1] + tirx.Select(lane >= distance, sums[2], T.int32(0)))
+            put(sums, 1, sums[1] + sums[0])
+            with when(sequence < self.sequences):
+                put(self.origins, sequence + 1, sums[1])
+            put(sums, 0, from_lane(WARP - 1, sums[1]))
+
+    def _of_sequence(self, sequence: ir.Expr) -> tuple[ir.Expr, ir.Expr]:
+        """Where a sequence's tiles begin, and how many each of its items has."""
+        origin = self._origin(sequence)
+        return origin * self.repeats, self._origin(sequence + 1) - origin
+
+    def _origin(self, sequence: ir.Expr | int) -> ir.Expr:
+        return self.origins[sequence]
+
+
+# One piece a block: the items of longer sequences have more blocks, and no block has parts of two items.
+#
+#     lengths      10 3 7           tiles of an item of each sequence, of 8 blocks
+#     share        3                the least that 8 blocks suffice for: 4 + 1 + 3
+#     origins      0 4 5 8          blocks before each sequence's
+#     pieces       2 3 2 3 | 3 | 2 2 3
+#
+# Where the start of a piece and its meeting take as long as many tiles, pieces of unequal length lose less than blocks
+# with several pieces of `RaggedCut`. Items are no more than blocks.
+
+
+def counted_bytes(sequences: int) -> int:
+    return 2 * origin_bytes(sequences)
+
+
+class OneEach(RaggedCut):
+    """Blocks of one piece each, more of an item that has more tiles."""
+
+    def allocate(self, pool: Any) -> None:
+        """Takes shared memory: for blocks before each sequence's, and tiles of an item of each."""
+        super().allocate(pool)
+        self.counted = pool.alloc((self.sequences,), "int32", align=16)
+
+    def count(self, threads: Threads, block_threads: int) -> None:
+        """Counts tiles, and then blocks, with all threads of a block; a barrier of the block has to follow."""
+        self._count_tiles(threads, block_threads, self.counted, 0)
+        with when(threads.thread < WARP):
+            share = self._least_share(threads.lane)
+            with T.serial(-(-self.sequences // WARP)) as turn:
+                sequence = bind("sequence", turn * WARP + threads.lane)
+                with when(sequence < self.sequences):
+                    put(self.origins, sequence + 1, self._parts(self.counted[sequence], share))
+            T.evaluate(T.cuda.warp_sync())
+            self._add_up(threads.lane)
+
+    @contextmanager
+    def each(self, block: ir.Expr) -> Iterator[Piece]:
+        has_one = tirx.Select(block < self.total, 1, 0)
+        item = in_register("item", self.item_at(block))
+        sequence, _ = self.apart(item)
+        before, parts = self.span(item)
+        first_block, blocks = in_register("first_block", before), in_register("item_blocks", parts)
+        with T.serial(in_register("has_piece", has_one)):
+            tiles = in_register("item_tiles", self.counted[sequence])
+            rank = bind("rank_of_item", block - first_block)
+            first, end = (in_register("piece_bound", r * tiles // blocks) for r in (rank, rank + 1))
+            yield Piece(item, first, end, rank == 0, rank == blocks - 1, first_block, blocks)
+
+    @staticmethod
+    def _parts(tiles: ir.Expr, share: ir.Expr) -> ir.Expr:
+        return (tiles + (share - 1)) // share
+
+    def _least_share(self, lane: ir.Expr) -> ir.Expr:
+        """The least number of tiles of a piece with which the blocks suffice, found by halving; by one warp."""
+        bounds = registers("share_bounds", 2, "int32")
+        put(bounds, 0, T.int32(1))
+        put(bounds, 1, tirx.max(self.tiles, 1))
+        used = registers("blocks_used", 1, "int32")
+        with T.serial(int(self.tiles).bit_length()):  # after which one number of 1 to the most tiles is left
+            middle = in_register("share_between", (bounds[0] + bounds[1]) // 2)
+            put(used, 0, T.int32(0))
+            with T.serial(-(-self.sequences // WARP)) as turn:
+                sequence = bind("sequence", turn * WARP + lane)
+                with when(sequence < self.sequences):
+                    put(used, 0, used[0] + self._parts(self.counted[sequence], middle))
+            for distance in (16, 8, 4, 2, 1):
+                put(used, 0, used[0] + from_lane_at(used[0], distance))
+            enough = in_register("share_suffices", tirx.Select(used[0] * self.repeats <= self.blocks, 1, 0))
+            put(bounds, 1, tirx.Select(enough != 0, middle, bounds[1]))
+            put(bounds, 0, tirx.Select(enough != 0, bounds[0], tirx.min(middle + 1, bounds[1])))
+        return bounds[1]

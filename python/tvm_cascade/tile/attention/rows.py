@@ -17,8 +17,8 @@ from tvm_cascade.analysis.reducers import combiner_of, identity_of
 from tvm_cascade.analysis.tir import dtype_of, loads_of, substitute
 from tvm_cascade.steps.move import departure, destination, displacement
 from tvm_cascade.steps.program import Combine, Move, Scale, Shift, Step
-from tvm_cascade.tile.attention.bits import KeptBits
-from tvm_cascade.tile.attention.near_zero import NEAR, NearZero, bits_of, shared_exp2
+from tvm_cascade.tile.attention.near_zero import NEAR, NearZero, bits_of
+from tvm_cascade.tile.attention.optimistic import Optimistic
 from tvm_cascade.tile.attention.program import TileProgram
 from tvm_cascade.tile.attention.steps import PARTIAL, Hoisted, RegisterElement, TileReduce
 from tvm_cascade.tile.element import REGISTER, SCORE, Mask
@@ -50,7 +50,6 @@ class Place:
 
     Attributes
     ----------
-    batch : the values of the batch variables.
     rows : the thread's two rows.
     lane_column : the thread's first column in every eight.
     buffers : the program's tensors -> the kernel's own parameters.
@@ -70,7 +69,6 @@ class _Line:
     steps: tuple[ir.Expr, ...]
 
     def at(self, step: ir.Expr, row: int, neighbour: int) -> ir.Expr:
-        """Its value at a register."""
         offset = (step * COLUMNS_PER_STEP + neighbour).astype(DTYPE)
         return self.starts[row] + self.steps[row] * offset
 
@@ -83,7 +81,6 @@ class RowFold:
     ----------
     scores : the registers of a tile's scores, which become weights in place.
     columns : positions of a tile.
-    polynomial : of every eight exponentials, how many are no special functions.
     values : registers of everything that has a value per row, two each.
     elements : registers of what has a value per position beside the scores.
     shifted : the components of each row at the references of the tile that is folded in.
@@ -95,7 +92,6 @@ class RowFold:
     place: Place
     scores: Any
     columns: int
-    polynomial: int = 0
     values: dict[sp.Symbol, Any] = field(default_factory=dict)
     elements: dict[sp.Symbol, Any] = field(default_factory=dict)
     shifted: dict[tuple[sp.Symbol, int], ir.Expr] = field(default_factory=dict)
@@ -164,35 +160,30 @@ class RowFold:
     def _lines(self, tile: ir.Expr, of_score: sp.Expr) -> tuple[sp.Expr, list[_Line]]:
         """Splits the map of a score into a term linear in the position, a(row)·(base + c·offset), and the rest."""
         rest, lines = sp.expand(of_score), []
-        base = tile * self.columns + self.place.lane_column
+        base, axis = tile * self.columns + self.place.lane_column, self.program.stream.position
         for symbol, expression in self.program.position_inputs.items():
             slope = rest.diff(symbol)
-            apart = integer_line(expression, self.program.stream.position)
+            apart = integer_line(expression, axis)
             if apart is None or slope == 0 or slope.free_symbols & {SCORE, *self.program.position_inputs}:
                 continue
             rest = sp.expand(rest - slope * symbol)
             rates = [self.write(slope, self._row(r, tile, before=False)) for r in ROWS]
-            numbers = [self._number_at(expression, base, r) for r in ROWS]
+            at = substitute(expression, {axis: cast(base, dtype_of(axis))})
+            numbers = [cast(self._input(at, {self.program.stream.row: self.place.rows[r]}), DTYPE) for r in ROWS]
             starts = tuple(bind("line_start", rate * number) for rate, number in zip(rates, numbers, strict=True))
             steps = tuple(bind("line_step", rate * tirx.const(float(apart), DTYPE)) for rate in rates)
             lines.append(_Line(starts, steps))
         return rest, lines
 
-    def _number_at(self, expression: ir.Expr, position: ir.Expr, row: int) -> ir.Expr:
-        """An integer over the frame at a position and one of the thread's rows, as a float."""
-        axis = self.program.stream.position
-        at = substitute(expression, {axis: cast(position, dtype_of(axis))})
-        return cast(self._input(at, {self.program.stream.row: self.place.rows[row]}), DTYPE)
-
-    def mask(self, tile: ir.Expr, mask: Mask, bits: KeptBits | None) -> None:
-        """r = value wherever the condition is not as the mask keeps it; `bits`, if given, are of what it keeps."""
+    def mask(self, tile: ir.Expr, mask: Mask, bit: Callable[[ir.Expr, int, int], ir.Expr] | None) -> None:
+        """r = value wherever the condition is not as the mask keeps it; `bit`, if given, is not 0 where it keeps r."""
         constants = [self._constant(mask.value, r) for r in ROWS]
 
         def one(j: ir.Expr, r: int, e: int) -> None:
             where = register_index(j, r, e)
-            if bits is not None:
+            if bit is not None:
                 # An instruction of its own: a selection would be taken apart by what follows, and cost it its fusion.
-                ptx("selp.f32", self.scores[where], self.scores[where], constants[r], T.ptx.pred(bits.bit(j, r, e)))
+                ptx("selp.f32", self.scores[where], self.scores[where], constants[r], T.ptx.pred(bit(j, r, e)))
                 return
             holds = self._position_input(mask.condition, tile, j, r, e)
             kept = (self.scores[where], constants[r]) if mask.keeps else (constants[r], self.scores[where])
@@ -201,22 +192,16 @@ class RowFold:
         self._each(one)
 
     def _constant(self, value: sp.Expr, row: int) -> ir.Expr:
-        """A number, or what a row has read of the program's parameters."""
         if not value.is_number:
             return self.write(value, self._row(row, None, before=False))
         return tirx.const(float(np.float32(float(value))), DTYPE)  # SymPy's decimals of the lowest are below
 
     def row_input(self, expression: ir.Expr, row: int) -> ir.Expr:
-        """An integer over the frame at one of the thread's rows."""
         at = self._row_in_bounds(row) if loads_of(expression) else self.place.rows[row]
         return self._input(expression, {self.program.stream.row: at})
 
-    def address(self, load: ir.TensorLoad, row: int, position: ir.Expr) -> ir.Expr:
-        """Of an input's element at one of the thread's rows."""
-        return self.address_at(load, row, {self.program.stream.position: position})
-
-    def address_at(self, load: ir.TensorLoad, row: int, at: dict[tirx.Var, ir.Expr]) -> ir.Expr:
-        """As `address`, with values for any variables."""
+    def address(self, load: ir.TensorLoad, row: int, at: dict[tirx.Var, ir.Expr]) -> ir.Expr:
+        """Of an input's element at one of the thread's rows, and at values of other variables."""
         own = self.place.buffers[load.source]
         values = {self.program.stream.row: self._row_in_bounds(row), **at}
         return own.ptr_to([self._input(index, values) for index in load.indices])
@@ -256,30 +241,29 @@ class RowFold:
         elif isinstance(step, RegisterElement):
             self._element(step, tile)
 
+    @property
+    def _optimistic(self) -> Optimistic:
+        assert self.program.optimistic is not None
+        return self.program.optimistic
+
     def step_optimistic(self, tile: ir.Expr) -> None:
         """Lifts a tile at the current reference."""
-        optimistic = self.program.optimistic
-        assert optimistic is not None
         for step in self.program.body.steps:
             if isinstance(step, RegisterElement):
                 self._element(step, tile)
-            elif isinstance(step, TileReduce) and step.component != optimistic.extreme:
+            elif isinstance(step, TileReduce) and step.component != self._optimistic.extreme:
                 self._reduce(step, tile, guarded=False)
 
     def all_within(self) -> ir.Expr:
         """The condition that no weight of the thread, as `step_optimistic` left them, is too large."""
-        optimistic = self.program.optimistic
-        assert optimistic is not None
-        sums = [self.values[_partial(optimistic.guard)][r] for r in self.own]
-        return tirx.And(*(tirx.LE(value, tirx.const(optimistic.most, DTYPE)) for value in sums))  # false of NaN
+        sums = [self.values[_partial(self._optimistic.guard)][r] for r in self.own]
+        return tirx.And(*(tirx.LE(value, tirx.const(self._optimistic.most, DTYPE)) for value in sums))  # false of NaN
 
     def combine_optimistic(self) -> None:
         """Merges what `step_optimistic` lifted into the state."""
-        optimistic = self.program.optimistic
-        assert optimistic is not None
         for step in self.program.body.steps:
             for component, reducer in step.combined if isinstance(step, Combine) else ():
-                for r in self.own if component != optimistic.extreme else ():
+                for r in self.own if component != self._optimistic.extreme else ():
                     own, gained = self.values[component][r], self.values[_partial(component)][r]
                     self.set(component, r, combiner_of(reducer)(own, gained))
 
@@ -303,7 +287,6 @@ class RowFold:
     def write_accumulator(
         self, shift: sp.Expr, row: int, tile: ir.Expr, accumulators: Mapping[sp.Symbol, ir.Expr]
     ) -> ir.Expr:
-        """The shift of a product's component at one register of the accumulators."""
         return self.write(shift, Symbols(accumulators, self._row(row, tile, before=True)))
 
     def write(
@@ -311,15 +294,10 @@ class RowFold:
         expression: sp.Expr,
         symbols: Symbols,
         conditions: Mapping[sp.Symbol, ir.Expr] | None = None,
-        exp2: Callable[[ir.Expr], ir.Expr] = tirx.exp2,
     ) -> ir.Expr:
-        """An expression over registers as TIR; `exp2` writes 2^x."""
-        printer = TilePrinter(symbols, DTYPE, conditions or {}, self.program.offsets)
-        printer.exp2 = exp2
-        return printer(expression)
+        return TilePrinter(symbols, DTYPE, conditions or {}, self.program.offsets)(expression)
 
     def _each(self, emit: Callable[[ir.Expr, int, int], None]) -> None:
-        """Something for every register of the tile."""
         with T.unroll(self.columns // COLUMNS_PER_STEP) as j:
             for r in self.own:
                 for e in NEIGHBOURS:
@@ -362,9 +340,7 @@ class RowFold:
         target = self.scores if step.in_place else self._array(step.symbol, self.columns // 2, self.elements)
 
         def one(j: ir.Expr, r: int, e: int) -> None:
-            symbols = self._at(tile, j, r, e, REGISTER)
-            exp2 = partial(shared_exp2, share=self.polynomial, step=j, of_step=2 * r + e)
-            value = self.write(step.expression, symbols, self._conditions(tile, j, r, e), exp2)
+            value = self.write(step.expression, self._at(tile, j, r, e, REGISTER), self._conditions(tile, j, r, e))
             put(target, register_index(j, r, e), value)
 
         self._each(one)
@@ -397,7 +373,6 @@ class RowFold:
         return kernel_extent(self.program.stream.extent(self.program.stream.position))
 
     def _at(self, tile: ir.Expr, j: ir.Expr, r: int, e: int, register: sp.Symbol) -> Symbols:
-        """Symbols at one register."""
         index = register_index(j, r, e)
         here: dict[sp.Symbol, Any] = {register: self.scores[index]}
         if self.program.near_zero is not None:
@@ -423,7 +398,6 @@ class RowFold:
         return self._input(expression, {stream.position: at, stream.row: row})
 
     def _exists(self, tile: ir.Expr, j: ir.Expr, e: int) -> ir.Expr:
-        """Whether a register's position lies on the axis."""
         return tile * self.columns + self.place.lane_column + (j * COLUMNS_PER_STEP + e) < self._length()
 
     def _row_in_bounds(self, r: int) -> ir.Expr:
@@ -439,7 +413,6 @@ class RowFold:
         return table[symbol]
 
     def set(self, symbol: sp.Symbol, row: int, value: ir.Expr) -> None:
-        """Stores a row's value in its register."""
         put(self._array(symbol, len(ROWS)), row, value)
 
 

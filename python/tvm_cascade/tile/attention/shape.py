@@ -55,7 +55,6 @@ class Product:
 
     Attributes
     ----------
-    component : of the fold.
     symbol : of the value V in the component's lift.
     value : the operand V, with rows along l or along f.
     free : the frame's variable f.
@@ -100,11 +99,9 @@ class Stream:
 
     @property
     def fold(self) -> Fold:
-        """What is computed."""
         return self.group.fold
 
     def extent(self, var: tirx.Var) -> Extent:
-        """Extent of a variable of the frame."""
         return self.group.frame.extents[var]
 
     @property
@@ -129,7 +126,6 @@ class Stream:
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """What the tensor cores multiply."""
         return self.left, self.right, *(product.value for product in self.products)
 
     @property
@@ -144,7 +140,6 @@ class Stream:
 
     @property
     def row_components(self) -> tuple[Component, ...]:
-        """The components with one value a row."""
         products = {product.component.symbol for product in self.products}
         return tuple(c for c in self.fold.components if c.symbol not in products)
 

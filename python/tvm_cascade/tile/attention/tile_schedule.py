@@ -12,15 +12,20 @@ Longest processing time first: Graham, "Bounds on multiprocessing timing anomali
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tvm import sym, tirx
+from tvm import ir, sym, tirx
 from tvm.ir import prim
+from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.tir import substitute
 from tvm_cascade.tile.attention.program import TileProgram
+from tvm_cascade.tile.emit import bind, in_register, put, registers, when
 from tvm_cascade.tile.live import Rows, live_tiles
 
 MOST_SCHEDULED = 32768
@@ -81,14 +86,7 @@ def live_shares(program: TileProgram, rows: int, columns: int) -> tuple[float, f
 
 
 def schedule_tiles(costs: NDArray[np.float64], places: int, blocks: int, uneven: bool) -> TileSchedule:
-    """The better of the order by formula and a list, longest first.
-
-    Parameters
-    ----------
-    costs : of each tile of rows.
-    places, blocks : how many there are of each.
-    uneven : whether the formula pairs tiles of rows.
-    """
+    """The better of the order by formula and a list, longest first."""
     shares = _pairs(len(costs)) if uneven else [[row_tile] for row_tile in range(len(costs))]
     best = TileSchedule(_busiest(np.array([costs[share].sum() for share in shares]), places, blocks), None)
     if not uneven or len(costs) * places > MOST_SCHEDULED:
@@ -133,3 +131,161 @@ def _greedily(costs: NDArray[np.float64], order: list[list[int]], blocks: int) -
     for block, own in enumerate(taken):
         table[block, : len(own)] = own
     return max(ends for ends, _ in free), table
+
+
+# The loop of a persistent block over its tiles of rows, in that order. Tiles of rows run faster than places, so that
+# blocks that run together share the right operands in the L2 cache.
+#
+#     even     row tiles 0, 1, 2, 3, …          uneven     a list, or (n−1, 0), (n−2, 1), (n−3, 2), …
+
+
+@dataclass(frozen=True)
+class Item:
+    """One tile of rows at one batch index."""
+
+    row_tile: ir.Expr
+    place: ir.Expr
+
+
+@dataclass(frozen=True)
+class Scheduler:
+    """Assigns tiles of rows to blocks.
+
+    Attributes
+    ----------
+    uneven : tiles of rows take longer the further down they are.
+    items : a list for each block, see `TileSchedule`; None for the order by formulas.
+    name : of the kernel, which the list's is made of.
+    """
+
+    row_tiles: ir.Expr
+    places: ir.Expr
+    blocks: int
+    uneven: bool
+    items: NDArray[np.int32] | None = None
+    name: str = "main"
+
+    @property
+    def per_place(self) -> ir.Expr:
+        return (self.row_tiles + 1) // 2 if self.uneven else self.row_tiles
+
+    @property
+    def shares(self) -> ir.Expr:
+        return self.per_place * self.places
+
+    @property
+    def grid(self) -> ir.Expr:
+        if self.items is not None:
+            return tirx.const(len(self.items), "int32")
+        return tirx.min(self.shares, self.blocks)
+
+    @contextmanager
+    def each(self, block: ir.Expr) -> Iterator[Item]:
+        if self.items is not None:
+            with self._listed(block, self.items) as item:
+                yield item
+            return
+        turns = (self.shares - block + (self.grid - 1)) // self.grid
+        with T.serial(turns * 2 if self.uneven else turns) as step:
+            turn = step // 2 if self.uneven else step
+            share = bind("share", block + turn * self.grid)
+            index, place = bind("index", share % self.per_place), share // self.per_place
+            if not self.uneven:
+                yield Item(index, place)
+                return
+            other = self.row_tiles - 1 - index
+            row_tile = bind("row_tile", tirx.Select(step % 2 == 0, other, index))
+            with when(tirx.Or(step % 2 == 0, index != other)):  # the middle one of an odd number is its own pair
+                yield Item(row_tile, place)
+
+    @contextmanager
+    def _listed(self, block: ir.Expr, items: NDArray[np.int32]) -> Iterator[Item]:
+        """Every item of the block's list; the one after it is read while an item is done."""
+        turns = items.shape[1]
+        following = registers("following_item", 1, "int32")
+        put(following, 0, self._read(block * turns))
+        with T.serial(turns) as turn:
+            item = bind("item", following[0])
+            put(following, 0, self._read(block * turns + tirx.min(turn + 1, turns - 1)))
+            with when(item != NOTHING):
+                yield Item(bind("row_tile", item % self.row_tiles), item // self.row_tiles)
+
+    def _read(self, index: ir.Expr) -> ir.Expr:
+        """An element of the list, which is a constant of the kernel's text."""
+        assert self.items is not None
+        values, reader = ", ".join(map(str, self.items.ravel())), f"{self.name}_item"
+        text = f"""
+static __device__ const int {reader}s[] = {{{values}}};
+__device__ __forceinline__ int {reader}(int index) {{ return {reader}s[index]; }}
+"""
+        return T.cuda.func_call(reader, index, source_code=text, return_type="int32")
+
+
+# Longest first where only the device knows how long tiles of rows take: every block sorts them before its first.
+#
+#     costs        7 2 9 4          tiles that a tile of rows visits, by bounds in memory
+#     order        2 0 3 1          in shared memory; all places of a tile of rows follow one another
+#     blocks       0 1 2 3 | 3 2 1 0 | 0 1 2 3 …
+#
+# Turns go to and fro, so that who has the longest of one turn has the shortest of the next. A wrong cost makes blocks
+# uneven, and no result wrong.
+#
+# Longest processing time first: Graham, "Bounds on multiprocessing timing anomalies" (1969).
+
+
+_STORED, _LARGEST = "uint16", 0xFFFF
+"""What costs and numbers are kept in, and the largest of those."""
+
+
+class LongestFirst:
+    """Assigns tiles of rows to blocks.
+
+    Parameters
+    ----------
+    most : tiles of rows that are sorted, one by each thread of a block; of more, the last come first.
+    """
+
+    def __init__(self, row_tiles: ir.Expr, places: ir.Expr, blocks: int, most: int) -> None:
+        self.row_tiles, self.places = row_tiles, places
+        self.most = min(int(row_tiles), most) if isinstance(row_tiles, prim.IntImm) else most
+        self.grid = tirx.min(row_tiles * places, blocks)
+
+    @property
+    def is_sorted(self) -> ir.Expr:
+        """Whether each tile of rows has a thread."""
+        return self.row_tiles <= self.most
+
+    def allocate(self, pool: Any) -> None:
+        self.costs, self.order = (pool.alloc((self.most,), _STORED, align=16) for _ in range(2))
+
+    def sort(self, thread: ir.Expr, cost_of: Callable[[ir.Expr], ir.Expr]) -> None:
+        """Sorts tiles of rows by their costs, with all threads of a block; a barrier of the block has to follow."""
+        own = registers("own_cost", 1, "int32")
+        with when(tirx.And(self.is_sorted, thread < self.row_tiles)):
+            put(own, 0, tirx.min(cost_of(thread), _LARGEST))
+            put(self.costs, thread, T.cast(own[0], _STORED))
+        T.evaluate(T.cuda.cta_sync())
+        with when(tirx.And(self.is_sorted, thread < self.row_tiles)):
+            before = registers("longer", 1, "int32")
+            put(before, 0, T.int32(0))
+            with T.serial(self.row_tiles) as other:
+                cost = bind("other_cost", T.cast(self.costs[other], "int32"))
+                comes_before = tirx.Or(cost > own[0], tirx.And(cost == own[0], other < thread))
+                put(before, 0, before[0] + tirx.Select(comes_before, 1, 0))
+            put(self.order, before[0], T.cast(thread, _STORED))
+
+    @contextmanager
+    def each(self, block: ir.Expr) -> Iterator[Item]:
+        items = self.row_tiles * self.places
+        with T.serial((items + (self.grid - 1)) // self.grid) as turn:
+            position = tirx.Select(turn % 2 == 0, block, self.grid - 1 - block)
+            number = in_register("item", turn * self.grid + position)
+            with when(number < items):
+                in_order = bind("in_order", number // self.places)
+                yield Item(in_register("row_tile", self._row_tile(in_order)), number % self.places)
+
+    def _row_tile(self, in_order: ir.Expr) -> ir.Expr:
+        if isinstance(self.row_tiles, prim.IntImm) and int(self.row_tiles) == self.most:
+            return T.cast(self.order[in_order], "int32")
+        own = T.cast(self.order[tirx.min(in_order, self.most - 1)], "int32")
+        return tirx.Select(self.is_sorted, own, self.row_tiles - 1 - in_order)

@@ -111,7 +111,7 @@ class TensorMap:
     @property
     def element(self) -> str:
         """The element dtype of copies and shared memory; 8-bit floats are bytes."""
-        return self.operand.stored if self.size > 1 else "uint8"
+        return self.operand.dtype if self.size > 1 else "uint8"
 
     def in_pages_of(self, other: TensorMap) -> bool:
         """Whether its tiles have the form of another operand's, with rows in the same pages."""

@@ -28,7 +28,6 @@ class SharedStates:
 
     Parameters
     ----------
-    pool : the block's shared memory.
     warps : a power of two, at most 32.
     """
 
@@ -50,10 +49,7 @@ class SharedValues:
 
     Parameters
     ----------
-    pool : the block's shared memory.
-    dtypes : of the values.
     warps : a power of two, at most 32.
-    warp, lane : of the thread.
     """
 
     def __init__(self, pool: Any, dtypes: Iterable[str], warps: int, warp: ir.Expr, lane: ir.Expr) -> None:
@@ -80,17 +76,14 @@ class ThreadStates:
         self.slots = Slots(state.form, rows, lambda count, dtype: registers("states", count, dtype))
 
     def clear(self) -> None:
-        """Initialises all of them to the identity."""
         self.state.clear()
         with T.unroll(self.rows) as row:
             self.leave(row)
 
     def take(self, row: ir.Expr) -> None:
-        """Makes the state of a row the current one."""
         self.slots.take(self.state, row)
 
     def leave(self, row: ir.Expr) -> None:
-        """Stores the current state back."""
         self.slots.leave(self.state, row)
 
 
@@ -99,7 +92,6 @@ class ColumnStates:
 
     Parameters
     ----------
-    pool : the block's shared memory.
     groups : a power of two, at most 32.
     lanes, vector : of a group, and rows of a lane.
     """

@@ -94,7 +94,6 @@ class ClusterStates:
 
     Parameters
     ----------
-    pool : the block's shared memory.
     blocks : of a cluster: a power of two.
     rows : of whose states a block has one each.
     """
@@ -108,16 +107,10 @@ class ClusterStates:
         device_call("cluster_arrive", _TEXTS["cluster_arrive"])
 
     def started(self) -> None:
-        """Waits until all blocks of the cluster have started."""
         device_call("cluster_wait", _TEXTS["cluster_wait"])
 
     def exchange(self, state: State, block: ir.Expr, thread: ir.Expr, lane: ir.Expr) -> Lanes:
-        """Every lane loads a block's state of the row, padded to the lanes of a warp; returns their exchange.
-
-        Parameters
-        ----------
-        block : the block's own number in the cluster.
-        """
+        """Every lane loads a block's state of the row, padded to the lanes of a warp; returns their exchange."""
         row = tirx.const(0, "int32")
         self.started()
         self.leave(state, block, thread, row)
@@ -132,7 +125,6 @@ class ClusterStates:
                 leave_at_rank(self.slots.arrays[k].ptr_to([place]), other, part[number])
 
     def meet(self) -> None:
-        """Waits until all blocks have stored their states."""
         self.start()
         self.started()
 

@@ -59,11 +59,9 @@ class Alone:
     """The exchange of a single thread."""
 
     def all_reduce(self, value: ir.Expr, combine: Binary) -> ir.Expr:
-        """The value."""
         return value
 
     def all_reduce_tuple(self, values: Parts, combine: Callable[[Parts, Parts], Parts], ordered: bool = True) -> Parts:
-        """The values."""
         return values
 
 
@@ -79,9 +77,7 @@ def merge(
 
     Parameters
     ----------
-    program : of the fold.
     inputs : what shifts and references read beside the state: N, and inputs that have one value a row.
-    offsets : see `Printer`.
     others : further states of the row that each holder has, of the positions that follow, in order.
     """
     _Merge(program, (state, *others), exchange, inputs, offsets).run()
@@ -137,7 +133,6 @@ class _Merge:
                     self.merged.components[component].put(whole)
 
     def _all_reduced(self, values: Sequence[ir.Expr], combine: Binary) -> ir.Expr:
-        """⊕ of all states' values."""
         return self.exchange.all_reduce(reduce(combine, values), combine)
 
     def _own(

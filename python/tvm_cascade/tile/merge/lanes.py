@@ -32,7 +32,6 @@ class Lanes:
 
     Attributes
     ----------
-    lane : the thread's own.
     width : how many exchange values: a power of two.
     stride : between one and the next: a power of two.
     """
@@ -42,7 +41,6 @@ class Lanes:
     stride: int = 1
 
     def all_reduce(self, value: ir.Expr, combine: Binary) -> ir.Expr:
-        """⊕ of the lanes' values."""
         return exchanged(value, combine, self.width, self.stride)
 
     def all_reduce_tuple(self, values: Parts, combine: Callable[[Parts, Parts], Parts], ordered: bool = True) -> Parts:
@@ -79,7 +77,6 @@ def _distances(width: int, stride: int) -> list[int]:
 
 
 def from_lane_at(value: ir.Expr, distance: int) -> ir.Expr:
-    """The value of the lane at a distance."""
     dtype = dtype_of(value)
     wide = value if dtype in _SHUFFLED else value.astype("int32")
     found = T.tvm_warp_shuffle_xor(T.uint32(ALL_LANES), wide, distance, 32, 32)

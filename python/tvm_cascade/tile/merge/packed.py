@@ -66,7 +66,6 @@ class Keys:
     position: Callable[[int], ir.Expr]
 
     def or_else(self, k: int, other: ir.Expr) -> ir.Expr:
-        """A key, or something else where there is no element."""
         return self.at[k] if self.exists is None else tirx.Select(self.exists(k), self.at[k], other)
 
 
@@ -88,7 +87,6 @@ class PackedRanks:
         self.unsure = self._unsure()
 
     def position(self, packed: ir.Expr) -> ir.Expr:
-        """The position of an element."""
         place = packed & tirx.const(_MASK, DTYPE)
         return _MASK - place if self.selection.lower else place
 

@@ -6,7 +6,9 @@ have four neighbours each; those are stored and loaded at once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tvm import ir, tirx
@@ -39,8 +41,6 @@ class Slots:
 
     Parameters
     ----------
-    form : of the states.
-    count : how many slots there are.
     allocate : (elements, dtype) -> an array for one part.
     """
 
@@ -49,17 +49,14 @@ class Slots:
         self.arrays = [allocate(part.width * count, part.dtype) for part in form]
 
     def leave(self, state: State, slot: Number) -> None:
-        """Stores a state in a slot."""
         for k, part, number in state.each_register():
             put(self.arrays[k], self.place(part.form, slot, number), part[number])
 
     def take(self, state: State, slot: Number) -> None:
-        """Loads a state from a slot."""
         for k, part, number in state.each_register():
             part.put(self.arrays[k][self.place(part.form, slot, number)], number)
 
     def fill(self, slot: Number, other: Slots, its: Number) -> None:
-        """Copies a state from another array's slot."""
         for mine, theirs, part in zip(self.arrays, other.arrays, self.form, strict=True):
             with part.each() as number:
                 put(mine, self.place(part, slot, number), theirs[other.place(part, its, number)])
@@ -70,7 +67,6 @@ class Slots:
 
 
 def shared_slots(name: str, pool: Any, form: Sequence[PartForm], count: int) -> Slots:
-    """Slots in a block's shared memory."""
     return Slots(form, count, lambda elements, dtype: named(name, pool.alloc((elements,), dtype, align=8)))
 
 
@@ -87,3 +83,53 @@ def as_float(value: ir.Expr) -> ir.Expr:
 def from_float(word: ir.Expr, dtype: str) -> ir.Expr:
     """The value of 32 bits whose bits those are."""
     return word if dtype == "float32" else tirx.reinterpret(dtype, word)
+
+
+# What each block of a cluster merges of a tile of rows: patches of eight rows and a span of columns.
+#
+# A patch is what a warp has of a span in one register of every lane times four: it leaves or takes one by a store or
+# load of 512 neighbouring bytes, to or from one block. Blocks have patches in turn, all rows of a span first; where
+# there are as many groups of eight rows as blocks, or a multiple, a block so has all spans of the rows that it has
+# any of.
+
+
+OCTET = 8
+"""Rows of a patch."""
+
+
+@dataclass(frozen=True)
+class Patches:
+    """The patches of a tile."""
+
+    rows: int
+    blocks: int
+
+    @property
+    def octets(self) -> int:
+        return -(-self.rows // OCTET)
+
+    @property
+    def stride(self) -> int:
+        """The block of a rank has patches of rows whose group has the same remainder by this, and of no others."""
+        return math.gcd(self.octets, self.blocks)
+
+    def most(self, width: int) -> int:
+        """Patches of a vector that a block has at most."""
+        return -(-self.octets * -(-width // SPAN) // self.blocks)
+
+    def count(self, spans: int, rank: ir.Expr) -> ir.Expr:
+        """Patches of so many spans that the block of a rank has."""
+        return (self.octets * spans - rank + (self.blocks - 1)) // self.blocks
+
+    def number(self, row: ir.Expr, span: ir.Expr | int) -> ir.Expr:
+        """The number of a patch, which the block whose rank is its remainder by the blocks has."""
+        return span * self.octets + row // OCTET
+
+    def words(self, widths: list[int], scalars: int) -> int:
+        """Words of 4 bytes for what a block gets from all: of vectors, and of scalars of each row."""
+        vectors = sum(self.most(width) for width in widths) * OCTET * SPAN
+        return self.blocks * (vectors + self.octets * OCTET * whole_fours(scalars))
+
+
+def whole_fours(count: int) -> int:
+    return -(-count // FOUR) * FOUR

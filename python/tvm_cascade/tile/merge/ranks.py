@@ -88,7 +88,6 @@ class Ranks:
         self.network = Network(len(symbols), self._best, self._ordered)
 
     def merge(self, left: Values, right: Values) -> Values:
-        """The best elements of two sorted tuples, in order."""
         return self._values(self.network.merged(self._ranks(left), self._ranks(right)))
 
     def merge_with(self, own: Values | None, elements: Sequence[Rank]) -> Values:

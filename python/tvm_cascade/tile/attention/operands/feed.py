@@ -40,44 +40,6 @@ class StagedPart:
 
 
 @dataclass(frozen=True)
-class Reader:
-    """What a consumer has of a pipeline.
-
-    Attributes
-    ----------
-    copies : of each operand.
-    tiles : its shared memory, [stage, box, row, column].
-    awaited : the parts that it waits for.
-    released : the parts that it is the last to read, or one of the last.
-    """
-
-    copies: Sequence[Any]
-    tiles: Sequence[Any]
-    awaited: tuple[StagedPart, ...]
-    released: tuple[StagedPart, ...]
-
-    def reading(self, name: str) -> Ring:
-        """A position in the ring."""
-        return Ring(name, self.awaited[0].full.count, 0)
-
-    def wait(self, ring: Ring) -> None:
-        """Waits until the parts of a stage are full."""
-        for part in self.awaited:
-            self.wait_part(part, ring)
-
-    def wait_part(self, part: StagedPart, ring: Ring) -> None:
-        """Waits until a part is full."""
-        part.full.wait(ring.stage, ring.parity)
-        if by_threads(self.copies):  # what threads write, products read through another proxy
-            ptx("fence.proxy.async.shared::cta")
-
-    def release(self, stage: ir.Expr | int) -> None:
-        """Tells the producer that a stage has been read."""
-        for part in self.released:
-            part.empty.arrive(stage)
-
-
-@dataclass(frozen=True)
 class Feed:
     """Tiles of operands with a pipeline of their own.
 
@@ -86,16 +48,32 @@ class Feed:
     copies : of each operand, or the form of tiles that something else than copies fills (`attention.operands.widen`).
     tiles : its shared memory, [stage, box, row, column].
     parts : in the order in which stages become free; of several operands there is one.
+    awaited, released : by a consumer that sees some parts alone: those that it waits for, and those that it is the last
+        to read, or one of the last. All are released together by default.
     """
 
     copies: Sequence[Any]
     tiles: Sequence[Any]
     parts: tuple[StagedPart, ...]
+    awaited: tuple[StagedPart, ...] | None = None
+    released: tuple[StagedPart, ...] | None = None
 
-    @property
-    def whole(self) -> Reader:
-        """A reader of all parts, which are released together."""
-        return Reader(self.copies, self.tiles, self.parts, self.parts[:1])
+    def reading(self, name: str) -> Ring:
+        return Ring(name, self.parts[0].full.count, 0)
+
+    def wait(self, ring: Ring) -> None:
+        for part in self.parts if self.awaited is None else self.awaited:
+            self.wait_part(part, ring)
+
+    def wait_part(self, part: StagedPart, ring: Ring) -> None:
+        part.full.wait(ring.stage, ring.parity)
+        if by_threads(self.copies):  # what threads write, products read through another proxy
+            ptx("fence.proxy.async.shared::cta")
+
+    def release(self, stage: ir.Expr | int) -> None:
+        """Tells the producer that a stage has been read."""
+        for part in self.parts[:1] if self.released is None else self.released:
+            part.empty.arrive(stage)
 
     def filling(self, name: str) -> Ring:
         """The producer's position: every stage is empty at first."""
@@ -107,7 +85,6 @@ class Feed:
             self.copy_part(part, ring, at, fixed)
 
     def copy_part(self, part: StagedPart, ring: Ring, at: ir.Expr, fixed: Fixed) -> None:
-        """As `copy`, of one part."""
         part.empty.wait(ring.stage, ring.parity)
         self.copy_to(ring.stage, part, at, fixed)
 
@@ -123,7 +100,7 @@ class Feed:
         What comes in bulk comes by the first of the warps. Threads that copy rows copy all parts together: one by one
         took 90 instead of 85 µs (measured, pages of one).
         """
-        leads, threads = pages.place.leads, by_threads(self.copies)
+        leads, threads = pages.leads, by_threads(self.copies)
         for part in self.parts:
             part.empty.wait(ring.stage, ring.parity)
             with when(leads):
@@ -144,12 +121,10 @@ class Feed:
 
 
 def _bytes(copies: Sequence[Any], part: StagedPart) -> int:
-    """Of a part of a tile of each operand."""
     return sum(one.box_bytes * (one.boxes if part.boxes is None else len(part.boxes)) for one in copies)
 
 
 def by_threads(copies: Sequence[Any]) -> bool:
-    """Whether threads copy rows of an operand."""
     return any(one.by_threads for one in copies)
 
 

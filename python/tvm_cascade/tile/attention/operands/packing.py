@@ -36,8 +36,6 @@ class Packing:
 
     Parameters
     ----------
-    columns : positions of a tile.
-    lane : of the thread.
     own : which of a thread's two rows have weights; registers of others are left as they are.
     """
 
@@ -53,11 +51,9 @@ class Packing:
             self._exchanged_with(lane)
 
     def of(self, accumulation: Accumulate) -> Any:
-        """The registers of a product."""
         return self.packed[accumulation.weight, accumulation.dtype]
 
     def emit(self, weight: Weight) -> None:
-        """Fills all registers from a tile's weights."""
         for (symbol, dtype), packed in self.packed.items():
             if MATRIX_DTYPES[dtype].size == 2:
                 self._halves(symbol, dtype, packed, weight)

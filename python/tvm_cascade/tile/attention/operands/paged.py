@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tvm import ir, tirx
@@ -28,7 +27,6 @@ class LaneCopies(ABC):
     Parameters
     ----------
     copies : one of the operands' tensor maps; the others have tiles of the same form.
-    lane : of the thread.
     turns : page numbers that it looks up for a tile.
     """
 
@@ -43,12 +41,7 @@ class LaneCopies(ABC):
         return copies.in_pages_of(self.copies)
 
     def look_up(self, first: ir.Expr, live: TileRange, number: Numbers) -> None:
-        """Reads the page numbers of the tile from row `first` on.
-
-        Parameters
-        ----------
-        live : the pages that hold a live row.
-        """
+        """Reads the page numbers of the tile from row `first` on, of those pages that hold a live row."""
         for turn in range(self.turns):
             row, inside = self._looked_up(turn)
             page = bind("page", tirx.floordiv(first + row, self.pages.size))
@@ -82,87 +75,54 @@ class PageCopies(LaneCopies):
     ) -> None:  # fmt: skip
         """Issues the lane's copies of the tile from row `first` on, to `target(box, row)`; of all boxes by default."""
         for turn in range(self.turns):
-            row, box = self._row(turn), self._box(turn)
-            slot = tirx.floormod(first + row, self.pages.size)
+            row, number = self._row(turn), self.lane + turn * WARP
+            box, slot = number % self.boxes, tirx.floormod(first + row, self.pages.size)
             places = {**fixed, self.pages.dimension: self.numbers[turn]}
-            if self._covers(turn) and self.worker is None and boxes is None:
+            if (turn + 1) * WARP <= self.count and self.worker is None and boxes is None:  # every lane has a copy
                 copies.load_box(target(box, row), box, slot, places, barrier)
-            else:
-                of_part = () if boxes is None else (box >= boxes.start, box < boxes.stop)
-                with when(tirx.all(self._has(turn), *of_part)):
-                    copies.load_box(target(box, row), box, slot, places, barrier)
-
-    def _has(self, turn: int) -> ir.Expr:
-        """Whether the lane has a copy in this turn."""
-        own = self.lane + turn * WARP < self.count
-        return own if self.worker is None else tirx.And(self.worker == 0, own)
-
-    def _covers(self, turn: int) -> bool:
-        """Whether every lane has a copy in this turn."""
-        return (turn + 1) * WARP <= self.count
-
-    def _box(self, turn: int) -> ir.Expr:
-        return (self.lane + turn * WARP) % self.boxes
+                continue
+            own = number < self.count if self.worker is None else tirx.And(self.worker == 0, number < self.count)
+            of_part = () if boxes is None else (box >= boxes.start, box < boxes.stop)
+            with when(tirx.all(own, *of_part)):
+                copies.load_box(target(box, row), box, slot, places, barrier)
 
     def _row(self, turn: int) -> ir.Expr:
         """The first row of the lane's box in the tile; one of the tile's where it has none."""
         return tirx.floormod(tirx.floordiv(self.lane + turn * WARP, self.boxes) * self.box_rows, self.rows)
 
 
-@dataclass(frozen=True)
-class Filler:
-    """A thread among those that fill a feed.
+class PageNumbers:
+    """The page numbers that a thread keeps, for all operands of a feed that need some.
+
+    Parameters
+    ----------
+    worker : the number of its warp among the feed's, where there are several; the first of them issues bulk copies.
 
     Attributes
     ----------
-    lane : of the thread.
-    worker : the number of its warp among the feed's; only the first of them issues bulk copies.
+    leads : it is the thread that does what one does.
     """
 
-    lane: ir.Expr
-    worker: ir.Expr | None = None
-
-    @property
-    def leads(self) -> ir.Expr:
-        """Whether it is the one that does what one thread does."""
-        return self.lane == 0 if self.worker is None else tirx.And(self.lane == 0, self.worker == 0)
-
-
-class PageNumbers:
-    """The page numbers that a thread keeps, for all operands of a feed that need some."""
-
-    def __init__(self, maps: Sequence[TensorMap], place: Filler) -> None:
-        self.place = place
+    def __init__(self, maps: Sequence[TensorMap], lane: ir.Expr, worker: ir.Expr | None = None) -> None:
+        self.leads = lane == 0 if worker is None else tirx.And(lane == 0, worker == 0)
         self.found: list[PageCopies | RowCopies] = []
         for copies in maps:
             if copies.operand.pages is not None and self.of(copies) is None:
-                self.found.append(_copies_of(copies, place))
+                assert worker is not None or not copies.by_threads
+                self.found.append((RowCopies if copies.by_threads else PageCopies)(copies, lane, worker))
 
     def of(self, copies: TensorMap) -> PageCopies | RowCopies | None:
         """The page copies of an operand; None where its rows follow one another."""
         return next((own for own in self.found if own.serves(copies)), None)
 
     def look_up(self, first: ir.Expr, live: Callable[[int], TileRange], number: Numbers) -> None:
-        """Reads the page numbers of the tile from row `first` on, of every operand.
-
-        Parameters
-        ----------
-        live : the pages of so many rows that hold a live row.
-        """
+        """As of `LaneCopies`, of every operand; `live` gives the pages of so many rows."""
         for own in self.found:
             own.look_up(first, live(own.pages.size), number)
 
 
 def warps_of(maps: Sequence[TensorMap]) -> int:
-    """Warps that fill a feed of operands."""
     return max((copies.row_warps for copies in maps if copies.by_threads), default=1)
-
-
-def _copies_of(copies: TensorMap, place: Filler) -> PageCopies | RowCopies:
-    if copies.by_threads:
-        assert place.worker is not None
-        return RowCopies(copies, place.lane, place.worker)
-    return PageCopies(copies, place.lane, place.worker)
 
 
 def target_of(tiles: Any, stage: ir.Expr | int) -> Callable[..., ir.Expr]:
@@ -189,12 +149,7 @@ _CHUNKS = BOX_BYTES // _CHUNK
 
 
 class RowCopies(LaneCopies):
-    """Copies of 16 bytes of rows each.
-
-    Parameters
-    ----------
-    worker : the number of its warp among the feed's.
-    """
+    """Copies of 16 bytes of rows each."""
 
     def __init__(self, copies: TensorMap, lane: ir.Expr, worker: ir.Expr) -> None:
         self.worker, self.row_lanes = worker, min(_CHUNKS << (copies.boxes - 1).bit_length(), WARP)
@@ -208,11 +163,14 @@ class RowCopies(LaneCopies):
         self, copies: TensorMap, target: Callable[..., ir.Expr], first: ir.Expr, fixed: Mapping[int, ir.Expr]
     ) -> None:
         """Starts the thread's copies of the tile from row `first` on, to `target(box, row, element)`."""
-        own = bind("own_row", self.worker * self.warp_rows + self.lane // self.row_lanes)
+        warp_rows, found_rows = WARP // self.row_lanes, WARP * self.box_rows  # at a time: copied, and looked up
+        own = bind("own_row", self.worker * warp_rows + self.lane // self.row_lanes)
         first_chunk, source = bind("own_chunk", self.lane % self.row_lanes), _Rows(copies, fixed)
-        for turn, rows in enumerate(self._turns()):
-            with T.serial(-(-rows // self.rows_at_once), unroll=_AT_ONCE) as step:
-                row = bind("tile_row", own + turn * self.found_rows + step * self.rows_at_once)
+        at_once = warp_rows * self.copies.row_warps
+        for turn in range(self.turns):
+            rows = min(self.rows - turn * found_rows, found_rows)
+            with T.serial(-(-rows // at_once), unroll=_AT_ONCE) as step:
+                row = bind("tile_row", own + turn * found_rows + step * at_once)
                 number = bind("page_number", from_lane(row // self.box_rows % WARP, self.numbers[turn]))
                 slot = tirx.floormod(first + row, self.pages.size)
                 for across in range(0, self.boxes * _CHUNKS, self.row_lanes):
@@ -223,25 +181,6 @@ class RowCopies(LaneCopies):
                     given = tirx.Select(tirx.And(number >= 0, whole), T.uint32(_CHUNK), T.uint32(0))
                     with when(chunk < self.boxes * _CHUNKS):
                         ptx("cp.async.cg.shared.global", target(chunk // _CHUNKS, row, unit), place, _CHUNK, given)
-
-    def _turns(self) -> list[int]:
-        """Rows of the tile whose numbers each register has."""
-        return [min(self.rows - turn * self.found_rows, self.found_rows) for turn in range(self.turns)]
-
-    @property
-    def warp_rows(self) -> int:
-        """Rows that a warp copies at a time."""
-        return WARP // self.row_lanes
-
-    @property
-    def rows_at_once(self) -> int:
-        """Rows that all warps of the feed copy at a time."""
-        return self.warp_rows * self.copies.row_warps
-
-    @property
-    def found_rows(self) -> int:
-        """Rows of the pages whose numbers a warp looks up at a time."""
-        return WARP * self.box_rows
 
 
 class _Rows:
@@ -260,7 +199,6 @@ class _Rows:
         self.start = bind("row_start", sum((self._moved(d, at) for d, at in fixed.items()), tirx.const(0, "int64")))
 
     def address(self, number: ir.Expr, slot: ir.Expr, chunk: ir.Expr) -> ir.Expr:
-        """Of 16 bytes of a row of a page."""
         place = self.start + self._moved(self.dimension, number) + chunk * (_CHUNK // self.copies.size)
         return self.flat.ptr_to([place if self.slots == self.dimension else place + self._moved(self.slots, slot)])
 

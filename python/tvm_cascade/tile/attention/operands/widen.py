@@ -1,7 +1,7 @@
 """Tiles that are converted on the way to the tensor cores: floats of 8 bits, as they arrive, to those of 16 bits.
 
-Between the copies and the products stand some warps: they wait for a tile as it is stored, write it as products read it
-into a ring of its own, and give the first one's stage back. Both tiles are swizzled, rows of 128 bytes a box.
+Between the copies and the products stands a warp group: it waits for a tile as it is stored, writes it as products read
+it into a ring of its own, and gives the first one's stage back. Both tiles are swizzled, rows of 128 bytes a box.
 A thread takes 16 elements at a time; of eight threads that run together four have neighbours in one half of a row and
 four in the other half of the next, so that what they read and what they write falls into different banks.
 """
@@ -9,7 +9,7 @@ four in the other half of the next, so that what they read and what they write f
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from copy import copy
 from typing import Any
 
 from tvm import ir, tirx
@@ -21,7 +21,7 @@ from tvm_cascade.tile.hopper.barrier import Barriers
 from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
 from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.operand import MATRIX_DTYPES, Operand
-from tvm_cascade.tile.work import Threads
+from tvm_cascade.tile.work import WARP_GROUP, Threads
 
 _CHUNK = 16
 """Bytes that a thread reads at a time."""
@@ -32,45 +32,11 @@ _CHUNKS = BOX_BYTES // _CHUNK
 _WORDS = _CHUNK // 4
 """Registers of a chunk."""
 
+_WARPS = WARP_GROUP // WARP
+"""That convert, each of which arrives by itself."""
+
 WIDE_STAGES = 2
 """Tiles of each operand that are converted on the way: one that products read, and one that is being written."""
-
-
-@dataclass(frozen=True)
-class WideTiles:
-    """What a tile becomes: as of `TensorMap`, but for copies.
-
-    Attributes
-    ----------
-    operand : whose tiles they are.
-    rows, columns : of a tile.
-    by_threads : as of `TensorMap`; the warp group has its writes seen by itself.
-    """
-
-    operand: Operand
-    rows: int
-    columns: int
-    by_threads = False
-
-    @property
-    def element(self) -> str:
-        """The dtype of elements in shared memory."""
-        return self.operand.dtype
-
-    @property
-    def per_box(self) -> int:
-        """Elements of a row of a box."""
-        return BOX_BYTES // self.operand.size
-
-    @property
-    def boxes(self) -> int:
-        """Boxes that cover the columns."""
-        return -(-self.columns // self.per_box)
-
-    @property
-    def tile_bytes(self) -> int:
-        """Bytes of all boxes."""
-        return self.boxes * self.rows * BOX_BYTES
 
 
 class FeedPair:
@@ -78,7 +44,6 @@ class FeedPair:
 
     Parameters
     ----------
-    name : of its tiles.
     stages : tiles that copies bring.
 
     Attributes
@@ -92,51 +57,42 @@ class FeedPair:
         self.stages, self.copies = stages, copies
         self.is_widened = any(one.operand.stored != one.operand.dtype for one in copies)
         self.stored_tiles = [staged_tiles(name, pool, stages, one) for one in copies]
-        self.wide_copies = [WideTiles(one.operand, one.rows, one.columns) for one in copies]
-        self.wide_tiles = [
-            staged_tiles(f"wide_{name}", pool, WIDE_STAGES, one) for one in self.wide_copies if self.is_widened
-        ]
+        self.wide_copies = [_widened(one) for one in copies] if self.is_widened else []
+        self.wide_tiles = [staged_tiles(f"wide_{name}", pool, WIDE_STAGES, one) for one in self.wide_copies]
 
-    def add_barriers(self, pool: Any, readers: int, converting: int) -> None:
-        """Barriers of both, after all tiles.
-
-        Parameters
-        ----------
-        readers, converting : arrivals of those that multiply, and warps that convert.
-        """
+    def add_barriers(self, pool: Any, readers: int) -> None:
+        """Barriers of both, after all tiles; `readers`: arrivals of those that multiply."""
         full = Barriers(pool, self.stages, arrivals_of(self.copies))
-        empty = Barriers(pool, self.stages, converting if self.is_widened else readers)
+        empty = Barriers(pool, self.stages, _WARPS if self.is_widened else readers)
         self.stored = self.wide = Feed(self.copies, self.stored_tiles, (StagedPart(full, empty),))
         if self.is_widened:
-            full, empty = Barriers(pool, WIDE_STAGES, converting), Barriers(pool, WIDE_STAGES, readers)
+            full, empty = Barriers(pool, WIDE_STAGES, _WARPS), Barriers(pool, WIDE_STAGES, readers)
             self.wide = Feed(self.wide_copies, self.wide_tiles, (StagedPart(full, empty),))
 
     @property
     def barriers(self) -> list[Barriers]:
-        """All of them."""
         feeds = (self.stored, self.wide) if self.is_widened else (self.stored,)
         return [barriers for feed in feeds for part in feed.parts for barriers in (part.full, part.empty)]
 
 
+def _widened(copies: TensorMap) -> TensorMap:
+    """The form of tiles as products read them; the warp group has its writes seen by itself."""
+    wide = copy(copies)
+    wide.size, wide.by_threads = copies.operand.size, False
+    return wide
+
+
 class Widener:
-    """Emits the warps that convert the tiles of a feed.
+    """Emits the warp group that converts the tiles of a feed."""
 
-    Parameters
-    ----------
-    pair : the feed.
-    first, warps : the first of them in its warp group, and how many they are: a power of two.
-    """
-
-    def __init__(self, pair: FeedPair, threads: Threads, first: int, warps: int) -> None:
-        self.stored, self.wide, self.threads = pair.stored.whole, pair.wide, threads
-        self.first, self.count = first, warps * WARP
+    def __init__(self, pair: FeedPair, threads: Threads) -> None:
+        self.stored, self.wide, self.threads = pair.stored, pair.wide, threads
         self.source, self.target = self.stored.reading("stored"), self.wide.filling("widened")
-        turns = max(copies.rows * _CHUNKS // self.count for copies in self.stored.copies)
+        turns = max(copies.rows * _CHUNKS // WARP_GROUP for copies in self.stored.copies)
         self.words = registers("stored_words", turns * _WORDS, "uint32")
         self.halves = registers("wide_words", _CHUNK // 2, "uint32")
 
     def tile(self) -> None:
-        """Converts the next tile of every operand of the feed."""
         (wide,) = self.wide.parts
         self.stored.wait(self.source)
         wide.empty.wait(self.target.stage, self.target.parity)
@@ -152,9 +108,9 @@ class Widener:
         self.target.advance()
 
     def _box(self, copies: TensorMap, box: int, tiles: Any, wide: Any) -> None:
-        thread = (self.threads.warp - self.first) * WARP + self.threads.lane
+        thread = self.threads.warp * WARP + self.threads.lane
         chunks = min(-(-(copies.columns - box * copies.per_box) // _CHUNK), _CHUNKS)
-        turns = [turn * self.count + thread for turn in range(copies.rows * _CHUNKS // self.count)]
+        turns = [turn * WARP_GROUP + thread for turn in range(copies.rows * _CHUNKS // WARP_GROUP)]
         units = [bind("unit", unit) for unit in turns]
         for turn, unit in enumerate(units):  # all loads first: none of them may pass a store
             row, chunk = _place(unit)
@@ -170,7 +126,6 @@ class Widener:
                 self._chunk(copies.operand, wide, box, turn, row, chunk)
 
     def _chunk(self, operand: Operand, wide: Any, box: int, turn: int, row: ir.Expr, chunk: ir.Expr) -> None:
-        """Sixteen elements of a row."""
         halves = self.halves
         for k in range(_CHUNK // 2):
             word = self.words[turn * _WORDS + k // 2]

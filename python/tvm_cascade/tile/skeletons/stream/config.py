@@ -77,9 +77,9 @@ class Tiles:
     own_staging : stores have shared memory of their own, so that the next left operand can come meanwhile.
     optimistic : tiles are folded without moving the reference, where the program allows it. Causal attention takes 0.83
         to 0.92 of the time then, rows of two tiles 1.4 times as long (measured).
-    polynomial : of every eight exponentials, how many are taken by multiply-adds instead of special functions. None
-        where they are the only special functions: what is issued then counts for more (measured: 1 of 8 takes 1.1).
-    near_zero : odd functions of small scores are taken by multiply-adds, where the program has such.
+    widening : warp groups that convert tiles on the way to the tensor cores.
+    spread : blocks over which the columns of the products are spread.
+    kept : whole items of a block at most, whose states it keeps to the end.
     fetches_ahead : its kernels bring into the cache what a later kernel reads: products take longer than copies.
     family : that multiplies; no choice, but the card's.
     """
@@ -88,14 +88,10 @@ class Tiles:
     consumers: int
     stages: int
     blocks: int
-    left_stages, ping_pong, own_staging, optimistic, polynomial, near_zero = 1, False, False, False, 0, True
+    left_stages, ping_pong, own_staging, optimistic, widening = 1, False, False, False, 0
     fetches_ahead = False
+    spread, kept = 1, 1
     family: Family = WGMMA
-
-    @property
-    def converts(self) -> bool:
-        """Whether tiles are converted on the way to the tensor cores."""
-        return False
 
     @property
     def row_groups(self) -> int:
@@ -104,13 +100,11 @@ class Tiles:
 
     @property
     def rows(self) -> int:
-        """Rows of a block."""
         return self.row_groups * GROUP_ROWS
 
     @property
     def threads(self) -> int:
-        """Threads of a block: the producer's warp group and the consumers'."""
-        return WARP_GROUP * (self.consumers + 1)
+        return WARP_GROUP * (1 + self.consumers + self.widening)
 
     def registers(self, stream: Stream) -> int:
         """Registers that a consumer thread holds: scores, packed weights and accumulators."""
@@ -135,8 +129,8 @@ class Tiles:
         return found
 
     @abstractmethod
-    def shared_bytes(self, stream: Stream) -> int:
-        """Bytes of shared memory for the operands."""
+    def shared_bytes(self, program: TileProgram) -> int:
+        """Bytes of shared memory of a block."""
 
     @abstractmethod
     def shares(self, stream: Stream, finds: bool = False) -> Registers:
@@ -147,21 +141,20 @@ class Tiles:
         finds : a warp of the producer's group finds the tiles of rows.
         """
 
-    def block_registers(self, stream: Stream) -> int:
-        """Of all threads of a block."""
-        return self.shares(stream).of_block(self.consumers)
-
-    def fits(self, stream: Stream, gpu: Gpu) -> bool:
+    def fits(self, program: TileProgram, gpu: Gpu) -> bool:
         """Whether registers and shared memory suffice, and tiles are multiples of an instruction's depth."""
-        if stream.widened and not self.converts:
+        stream = program.stream
+        if stream.widened and not self.widening:
             return False
         if any(self.columns % MATRIX_DTYPES[p.value.dtype].step for p in stream.products):
             return False
         if any(operand.dtype not in self.family.dtypes for operand in stream.operands):
             return False
-        if self.registers(stream) > self.shares(stream).consumer or self.block_registers(stream) > gpu.registers:
+        shares = self.shares(stream)
+        of_block = shares.of_block(self.consumers, self.widening)
+        if self.registers(stream) > shares.consumer or of_block > gpu.registers:
             return False
-        return self.shared_bytes(stream) <= gpu.block_shared_bytes
+        return self.shared_bytes(program) <= gpu.block_shared_bytes
 
     def check(self, program: TileProgram, gpu: Gpu) -> None:
         """Checks that a kernel fits.
@@ -171,7 +164,7 @@ class Tiles:
         Unfit
             Where it does not.
         """
-        if not self.fits(program.stream, gpu):
+        if not self.fits(program, gpu):
             raise Unfit(f"{self} needs more registers or shared memory than there are")
 
     @abstractmethod
@@ -208,21 +201,18 @@ class StreamConfig(Tiles):
     blocks: int = 1
     own_staging: bool = False
     optimistic: bool = True
-    polynomial: int = 0
-    near_zero: bool = True
     family: Family = field(default=WGMMA, compare=False, repr=False)
 
     fetches_ahead = True
 
-    def shared_bytes(self, stream: Stream) -> int:
-        """Bytes of shared memory for the operands."""
+    def shared_bytes(self, program: TileProgram) -> int:
+        stream = program.stream
         left = boxed(stream.depth, stream.left.size)
         staged = max((boxed(p.width, STORED_BYTES) for p in stream.products), default=0)
         staging = staged if self.own_staging or staged > left else 0
         return self.rows * (self.left_stages * left + staging) + self.stages * self.stage_bytes(stream) + 1024
 
     def shares(self, stream: Stream, finds: bool = False) -> Registers:
-        """Registers of the roles; see `Tiles`."""
         moved = BUSY_SHARES if self.consumers == 2 and (stream.paged or finds) else Registers(24, REGISTERS)
         if self.consumers > 2:
             moved = Registers(32, 160)
@@ -269,7 +259,7 @@ def ranked_configs(program: TileProgram, gpu: Gpu) -> list[StreamConfig]:
     for operand in stream.operands:
         if operand.widened is not None:
             raise Unfit(f"{operand} is {operand.stored}, which kernels of {operand.widened} convert for few rows alone")
-    fitting = [c for c in _candidates(program, gpu) if c.fits(stream, gpu)]
+    fitting = [c for c in _candidates(program, gpu) if c.fits(program, gpu)]
     if not fitting:
         raise Unfit("no tile of 64 positions or more fits into registers and shared memory")
     unusual = {c: c.columns != _COLUMNS or _is_starved(c, stream) for c in fitting}
@@ -299,7 +289,8 @@ def tile_schedule(config: StreamConfig, program: TileProgram) -> TileSchedule | 
     if own is None or not isinstance(places, int):
         return None
     visited = np.pad(own, (0, -len(own) % config.row_groups), mode="edge").reshape(-1, config.row_groups).mean(axis=1)
-    costs = visited * _tile_cost(config, stream) + config.consumers * _row_tile_overhead(config)
+    overhead = _ROW_TILE_OVERHEAD[min(config.left_stages, 2), config.own_staging]
+    costs = visited * _tile_cost(config, stream) + config.consumers * overhead
     return schedule_tiles(costs, places, config.blocks, program.uneven)
 
 
@@ -341,10 +332,6 @@ def _candidates(program: TileProgram, gpu: Gpu) -> list[StreamConfig]:
 
 def _is_narrow(stream: Stream) -> bool:
     return max(stream.depth, *(p.width for p in stream.products), 0) <= _NARROW
-
-
-def _row_tile_overhead(config: StreamConfig) -> int:
-    return _ROW_TILE_OVERHEAD[min(config.left_stages, 2), config.own_staging]
 
 
 def _tile_cost(config: Tiles, stream: Stream) -> float:

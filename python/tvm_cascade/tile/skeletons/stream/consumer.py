@@ -1,48 +1,349 @@
-"""The consumer warp groups of the stream skeleton: products, folding of tiles, and their overlap."""
+"""The fold of a consumer warp group: products, folding of tiles in registers, and masks; schedules derive from it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from typing import Any
 
+import sympy as sp
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.attention.operands.feed import Reader
-from tvm_cascade.tile.emit import bind, branches, ptx, registers, when
+from tvm_cascade.tile.attention.masks import Masking, passes_of
+from tvm_cascade.tile.attention.operands.feed import Feed
+from tvm_cascade.tile.attention.operands.packing import Packing
+from tvm_cascade.tile.attention.rows import Place, RowFold
+from tvm_cascade.tile.attention.shape import Product
+from tvm_cascade.tile.emit import bind, branches, ptx, put, registers, when
+from tvm_cascade.tile.fragment import NEIGHBOURS, ROWS
+from tvm_cascade.tile.hopper.barrier import NamedBarrier, Ring
+from tvm_cascade.tile.hopper.copy import TensorMap
 from tvm_cascade.tile.live import TileRange
 from tvm_cascade.tile.merge.lanes import in_no_lane
-from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue
-from tvm_cascade.tile.skeletons.stream.group_fold import GroupFold
+from tvm_cascade.tile.skeletons.stream.epilogue import AllColumns, Columns, Epilogue
+from tvm_cascade.tile.skeletons.stream.pieces.config import left_words
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Threads, Work
+
+WARP_ROWS = 16
+"""Rows of an accumulator that a warp holds."""
+
+
+class GroupFold:
+    """Registers of a warp group, and what is done to them tile by tile.
+
+    Parameters
+    ----------
+    left, right, value : the feeds of the score's operands and of the products'. Without that of the left operand it is
+        in registers, of few rows: a warp has sixteen, and those without a row of the program's fold none.
+
+    Attributes
+    ----------
+    work : the tile of rows that it is at.
+    rows : the state and the steps of its rows.
+    accumulators : registers of the components that are products.
+    row_values : registers of what has a value per row that are there already.
+    has_rows : whether the warp has rows of the program's; None where all have.
+    """
+
+    has_rows: ir.Expr | None = None
+    left_feed: Feed
+
+    def __init__(
+        self, tiling: Tiling, threads: Threads, left: Feed | None, right: Feed, value: Feed,
+        own_columns: Columns | None = None,
+    ) -> None:  # fmt: skip
+        self.tiling, self.threads, self.right_feed, self.value_feed = tiling, threads, right, value
+        self.config, self.program, self.stream = tiling.config, tiling.program, tiling.stream
+        self.own_columns, self.in_registers = own_columns or AllColumns(), left is None
+        self.family = tiling.config.family
+        self.masks, self.columns = self.program.element.masks, self.config.columns
+        self.index = bind("consumer", threads.group - 1)
+        self.scores = registers("scores", self.columns // 2)
+        self.accumulators = {
+            p.component.symbol: registers(f"{p.component.symbol}", len(self.own_columns.of(p)) // 2)
+            for p in self.stream.products
+        }
+        count = GROUP_ROWS if left is not None else min(int(self.stream.extent(self.stream.row)), GROUP_ROWS)
+        self.row_count, self.thread_rows = count, ROWS if count > WARP_ROWS // len(ROWS) else ROWS[:1]
+        self.packing = Packing(self.program.accumulations, self.columns, threads.lane, self.thread_rows)
+        self.row_values: dict[sp.Symbol, Any] = {}
+        self.optimistic = self.config.optimistic and self.program.optimistic is not None
+        self._allocate(left)
+        self.right_matrix = self.family.matrix(right.tiles[0].ptr_to([0, 0, 0, 0]), self.columns, False, threads)
+        self.value_matrices = [
+            self.family.matrix(
+                tiles.ptr_to([0, self.own_columns.of(product).start // copies.per_box, 0, 0]), copies.rows,
+                not product.is_transposed, threads,
+            )
+            for product, copies, tiles in zip(self.stream.products, value.copies, value.tiles, strict=True)
+        ]  # fmt: skip
+        if left is not None:
+            self.left_feed, self.left = left, left.reading("left")
+        self.right, self.value = right.reading("right"), value.reading("value")
+
+    def _allocate(self, left: Feed | None) -> None:
+        """Registers for votes, and where products find the left operand."""
+        if self.optimistic and self.family.threads == WARP_GROUP:
+            self.votes = registers("votes", 1, "uint32")
+        if left is not None:
+            own = left.tiles[0].ptr_to([0, 0, self.own_rows, 0])
+            self.left_matrix = self.family.matrix(own, self.config.rows, False, self.threads, left=True)
+            return
+        self.left_words = registers("left_words", left_words(self.stream), "uint32")
+        for packed in self.packing.packed.values():  # warps without rows multiply what is there
+            with T.unroll(int(packed.ty.shape[0])) as k:
+                put(packed, k, T.uint32(0))
+
+    def _value_offset(self, product: Product, copies: TensorMap) -> ir.Expr:
+        """Where the block's columns of a value, the first of which begins a box, begin in the stage that is read."""
+        stage = self.family.offset(self.value.stage, copies.tile_bytes)
+        first = self.own_columns.first(product, self.work)
+        if isinstance(first, int):
+            return stage
+        return stage + self.family.offset(first // copies.per_box, copies.box_bytes)
+
+    @property
+    def own_rows(self) -> ir.Expr:
+        """The first of its rows in the block's tile."""
+        return self.index * GROUP_ROWS
+
+    def _place(self, work: Work) -> None:
+        lane = self.threads.lane
+        self.work = work
+        self.first_row = bind("first_own_row", work.first_row + self.own_rows)
+        upper = bind("row", self.first_row + self.threads.warp * 16 + lane // 4)
+        place = Place(work.batch, (upper, upper + 8), lane % 4 * 2, self.tiling.buffers)
+        self.rows = RowFold(self.program, place, self.scores, self.columns, dict(self.row_values))
+        self.rows.own = self.thread_rows
+        self.masking = Masking(passes_of(self.masks, self.stream.position, self.columns), self.rows, lane)
+        for array in self.accumulators.values():
+            with T.unroll(int(array.ty.shape[0])) as k:
+                put(array, k, T.float32(0))
+        self.rows.start()
+        self.whole = work.whole
+        if self.whole is None:
+            self.whole = self.tiling.whole(work.batch, self.first_row, self.row_count)
+            if self.whole is not None and self.masks:
+                self.whole = TileRange(bind("whole_first", self.whole.first), bind("whole_end", self.whole.end))
+
+    def _fold_tiles(self, tiles: TileRange) -> None:
+        """From the first score to the last product; tiles are visited from the last on."""
+        self.right_feed.wait(self.right)
+        self._start_scores()
+        self.masking.prepare(tiles.end - 1)
+        self.family.wait(0)
+        self._release(self.right_feed, self.right)
+        with self._where_rows():
+            self._fold_rows(tiles.end - 1, first=True)
+            self._pack(tiles.end - 1 if self.tiling.ragged else None)
+        self._multiply_at_once()
+        with T.serial(tiles.end - tiles.first - 1) as step:
+            self._tile(bind("tile", tiles.end - 2 - step))
+        self._scores_done()
+        if self.overlaps:
+            self.value_feed.wait(self.value)
+            self._start_products()
+        self.rows.across_lanes()
+        self._finish_products()
+
+    def _tile(self, tile: ir.Expr) -> None:
+        """Scores of this tile and products of the one before, overlapped."""
+        self.right_feed.wait(self.right)
+        self._take_turn()
+        self._start_scores()
+        if self.overlaps:
+            self.value_feed.wait(self.value)
+            self._start_products()
+        self._pass_turn()
+        self.masking.prepare(tile)
+        self.family.wait(1 if self.accumulators else 0)
+        self._fold_meanwhile(tile)
+        self._multiply_at_once()
+
+    def _fold_meanwhile(self, tile: ir.Expr) -> None:
+        """Folds the scores of a tile while products with the weights of the one before are under way."""
+        if self.optimistic:
+            self._fold_optimistic(tile)
+            self._pack(None)
+            return
+        self._release(self.right_feed, self.right)
+        with self._where_rows():
+            self._fold_mapped(tile, partial(self.rows.step, tile, first=False, guarded=False))
+        self._finish_products()
+        with self._where_rows():
+            self._shift_accumulators(tile)
+            self._pack(None)
+
+    def _start_scores(self) -> None:
+        """Starts the products of the left operand with a tile of the right one."""
+        depth, dtypes = self.stream.depth, (self.stream.left.dtype, self.stream.right.dtype)
+        right = self.family.offset(self.right.stage, self.right_feed.copies[0].tile_bytes)
+        self.family.fence()
+        if self.in_registers:
+            self.family.multiply_registers(
+                self.scores, self.columns, self.left_words, self.right_matrix, depth, dtypes, right, add=False
+            )
+        else:
+            left = self.family.offset(self.left.stage, self.left_feed.copies[0].tile_bytes)
+            self.family.multiply_shared(
+                [[self.scores]], self.columns, self.left_matrix, [self.right_matrix], depth, dtypes, [left], [right]
+            )
+        self.family.commit()
+
+    def _fold_optimistic(self, tile: ir.Expr) -> None:
+        """Folds a tile at the current reference, and redoes it with its own maximum where a weight is too large."""
+        self._fold_mapped(tile, partial(self.rows.step_optimistic, tile))
+        within = self.rows.all_within()
+        self._finish_products()
+        with branches(self._unanimous(within)) as (kept, again):
+            with kept:
+                self.rows.combine_optimistic()
+            with again:
+                self._start_scores()
+                self.family.wait(0)
+                self._fold_rows(tile, first=False)
+                self._shift_accumulators(tile)
+        self._release(self.right_feed, self.right)
+
+    def _unanimous(self, vote: ir.Expr) -> ir.Expr:
+        """Whether every thread that would multiply again with this one votes for; as a vote of the warp."""
+        if self.family.threads != WARP_GROUP:
+            return in_no_lane(tirx.Not(vote))
+        own = self.threads.named.take("votes", self.config.consumers)
+        ptx("bar.red.popc.u32", self.votes[0], own.operand(own.first + self.index), T.uint32(WARP_GROUP), vote)
+        return in_no_lane(self.votes[0] != T.uint32(WARP_GROUP))
+
+    def _scores_done(self) -> None:
+        """After the last product with the left operand."""
+
+    def _where_rows(self) -> AbstractContextManager[None]:
+        """Around what warps with rows of the program's do."""
+        return nullcontext() if self.has_rows is None else when(self.has_rows)
+
+    @property
+    def _turns(self) -> NamedBarrier:
+        return self.threads.named.take("turns", self.config.consumers)
+
+    def _take_turn(self) -> None:
+        if self.config.ping_pong:
+            self._turns.sync(2 * WARP_GROUP, self._turns.first + self.index)
+
+    def _pass_turn(self) -> None:
+        if self.config.ping_pong:
+            following = (self.index + 1) % self.config.consumers
+            self._turns.arrive(2 * WARP_GROUP, self._turns.first + following)
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether products with the weights of a tile are under way while the next tile is folded."""
+        return bool(self.accumulators) and self.family.deferred
+
+    def _finish_products(self) -> None:
+        if self.overlaps:
+            self.family.wait(0)
+            self._release(self.value_feed, self.value)
+
+    def _multiply_at_once(self) -> None:
+        """The products with a tile's weights, where they do not overlap the next tile."""
+        if self.accumulators and not self.overlaps:
+            self.value_feed.wait(self.value)
+            self._start_products()
+            self._release(self.value_feed, self.value)
+
+    def _start_products(self) -> None:
+        self.family.fence()
+        for accumulation, copies, matrix in zip(
+            self.program.accumulations, self.value_feed.copies, self.value_matrices, strict=True
+        ):
+            product = accumulation.product
+            self.family.multiply_registers(
+                self.accumulators[product.component.symbol], len(self.own_columns.of(product)),
+                self.packing.of(accumulation), matrix, self.columns, (accumulation.dtype, product.value.dtype),
+                self._value_offset(product, copies),
+            )  # fmt: skip
+        self.family.commit()
+
+    def _release(self, feed: Feed, ring: Ring) -> None:
+        with self.family.leading(self.threads):
+            feed.release(ring.stage)
+        ring.advance()
+
+    def _fold_rows(self, tile: ir.Expr, first: bool) -> None:
+        self._map_and_mask(tile)
+        # Tiles are visited from the last on, so that only the first of them can reach past the end of the axis.
+        self.rows.step(tile, first, guarded=first and self.tiling.ragged)
+
+    def _fold_mapped(self, tile: ir.Expr, fold: Callable[[], None]) -> None:
+        """Maps, masks and folds a tile; where a warp's scores are small and all are kept, without a branch between.
+
+        Special functions then take their time while multiply-adds map further scores.
+        """
+        near = self.program.near_zero
+        if near is None:
+            self._map_and_mask(tile)
+            fold()
+            return
+        kept = self._all_kept(tile)
+        small = self.rows.all_near(near)
+        with branches(small if kept is None else tirx.And(small, kept)) as (plain, other):
+            with plain:
+                self.rows.map_scores(tile, near)
+                if kept is None:
+                    self.masking.apply(tile)
+                fold()
+            with other:
+                self._map_and_mask(tile)
+                fold()
+
+    def _map_and_mask(self, tile: ir.Expr) -> None:
+        self.rows.map_scores(tile)
+        kept = self._all_kept(tile)
+        if kept is None:
+            self.masking.apply(tile)
+        elif self.masks:
+            with when(tirx.Not(kept)):
+                self.masking.apply(tile)
+
+    def _all_kept(self, tile: ir.Expr) -> ir.Expr | None:
+        """The condition that no mask drops anything of a tile; None where that is unknown."""
+        return None if self.whole is None else tirx.And(tile >= self.whole.first, tile < self.whole.end)
+
+    def _shift_accumulators(self, tile: ir.Expr) -> None:
+        for accumulation in self.program.accumulations:
+            symbol = accumulation.product.component.symbol
+            if accumulation.shift == symbol:
+                continue
+            with T.unroll(len(self.own_columns.of(accumulation.product)) // 8) as j:
+                for r in self.thread_rows:
+                    for e in NEIGHBOURS:
+                        put(self.accumulators[symbol], j * 4 + 2 * r + e,
+                            self._shifted(accumulation.shift, r, j * 4 + 2 * r + e, tile))  # fmt: skip
+
+    def _shifted(self, shift: sp.Expr, row: int, index: ir.Expr, tile: ir.Expr) -> ir.Expr:
+        return self.rows.write_accumulator(shift, row, tile, {s: a[index] for s, a in self.accumulators.items()})
+
+    def _pack(self, ragged: ir.Expr | None) -> None:
+        """Weights as products read them; zeros past the end of a ragged tile."""
+        self.packing.emit(lambda symbol, j, r, e: self.rows.weight(symbol, ragged, j, r, e))
+
+
+# A group whose left operand is in shared memory, and which stores by way of that.
 
 
 class Consumer(GroupFold):
     """Emits one consumer warp group; implements `epilogue.Folded`."""
 
     def __init__(
-        self, tiling: Tiling, threads: Threads, left: Reader, right: Reader, value: Reader, epilogue: Epilogue
-    ) -> None:
-        self.left_feed, self.epilogue = left, epilogue
-        super().__init__(tiling, threads, right, value)
-
-    def _allocate(self) -> None:
-        self.optimistic = self.config.optimistic and self.program.optimistic is not None
-        if self.optimistic and self.family.threads == WARP_GROUP:
-            self.votes = registers("votes", 1, "uint32")
-
-    def _describe_left(self) -> None:
-        (left,) = self.left_feed.tiles
-        own = left.ptr_to([0, 0, self.own_rows, 0])
-        self.left_matrix = self.family.matrix(own, self.config.rows, False, self.threads, left=True)
-
-    def _start_left(self) -> None:
-        self.left = self.left_feed.reading("left")
+        self, tiling: Tiling, threads: Threads, left: Feed, right: Feed, value: Feed, epilogue: Epilogue,
+        own_columns: Columns | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(tiling, threads, left, right, value, own_columns)
+        self.epilogue = epilogue
 
     def run(self, each_work: Callable[[], AbstractContextManager[Work]]) -> None:
-        """Emits the loop over the block's tiles of rows."""
         if self.config.ping_pong:
             with when(self.index == 0):
                 self._turns.arrive(2 * WARP_GROUP)
@@ -52,7 +353,6 @@ class Consumer(GroupFold):
         self.epilogue.drain(self.threads)
 
     def _stream(self, work: Work) -> None:
-        """From the first score to the last store."""
         tiles = self.own_tiles(work)
         self._pass_over(work.tiles.end - tiles.end)
         self.left_feed.wait(self.left)
@@ -94,55 +394,12 @@ class Consumer(GroupFold):
             self._pass_turn()
 
     def left_is_read(self) -> None:
-        """Releases the left operand's stage; called by one thread of the group."""
         self.left_feed.release(self.left.stage)
 
     def left_place(self, box: int, row: ir.Expr, column: ir.Expr | int) -> ir.Expr:
-        """An address in the left operand's own stage."""
         return self.left_feed.tiles[0].ptr_to([self.left.stage, box, row, column])
 
     def _scores_done(self) -> None:
         if self.epilogue.own_staging:
             with self.family.leading(self.threads):
                 self.left_is_read()
-
-    def _fold_meanwhile(self, tile: ir.Expr) -> None:
-        if not self.optimistic:
-            super()._fold_meanwhile(tile)
-            return
-        self._fold_optimistic(tile)
-        self._pack(None)
-
-    def _fold_optimistic(self, tile: ir.Expr) -> None:
-        """Folds a tile at the current reference, and redoes it with its own maximum where a weight is too large."""
-        self._fold_mapped(tile, partial(self.rows.step_optimistic, tile))
-        within = self.rows.all_within()
-        self._finish_products()
-        with branches(self._unanimous(within)) as (kept, again):
-            with kept:
-                self.rows.combine_optimistic()
-            with again:
-                self._start_scores()
-                self.family.wait(0)
-                self._fold_rows(tile, first=False)
-                self._shift_accumulators(tile)
-        self._release(self.right_feed, self.right)
-
-    def _unanimous(self, vote: ir.Expr) -> ir.Expr:
-        """Whether every thread that would multiply again with this one votes for; as a vote of the warp."""
-        if self.family.threads != WARP_GROUP:
-            return in_no_lane(tirx.Not(vote))
-        own = self.threads.named.take("votes", self.config.consumers)
-        ptx("bar.red.popc.u32", self.votes[0], own.operand(own.first + self.index), T.uint32(WARP_GROUP), vote)
-        return in_no_lane(self.votes[0] != T.uint32(WARP_GROUP))
-
-    def _start_scores(self) -> None:
-        stream = self.stream
-        self.family.fence()
-        self.family.multiply_shared(
-            [[self.scores]], self.columns, self.left_matrix, [self.right_matrix], stream.depth,
-            (stream.left.dtype, stream.right.dtype),
-            [self.family.offset(self.left.stage, self.left_feed.copies[0].tile_bytes)],
-            [self.family.offset(self.right.stage, self.right_feed.copies[0].tile_bytes)],
-        )  # fmt: skip
-        self.family.commit()

@@ -12,16 +12,37 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.tile.attention.rows import RowFold
-from tvm_cascade.tile.attention.shape import Product, product_along
-from tvm_cascade.tile.emit import bind, kernel_extent, ptx, when
-from tvm_cascade.tile.fragment import DTYPE, NEIGHBOURS, ROWS, placed
+from tvm_cascade.tile.attention.shape import Product, Stream, product_along
+from tvm_cascade.tile.emit import bind, ptx, when
+from tvm_cascade.tile.fragment import DTYPE, NEIGHBOURS, QUAD, ROWS, placed, register_index
 from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
 from tvm_cascade.tile.hopper.stores import CHUNK, BulkStores, MatrixStore, are_stored_at_once, store_pair
 from tvm_cascade.tile.operand import STORED_BYTES
 from tvm_cascade.tile.output import Output
 from tvm_cascade.tile.skeletons.stream.finish import Finish, free_axis
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
+from tvm_cascade.tile.state import Number, Part, State
 from tvm_cascade.tile.work import GROUP_ROWS, Threads, Work
+
+
+class Columns(Protocol):
+    """Which columns of products a warp group has."""
+
+    def of(self, product: Product) -> range:
+        """Its own, among those of its block."""
+
+    def first(self, product: Product, work: Work) -> ir.Expr | int:
+        """The first of the block's."""
+
+
+class AllColumns:
+    """The columns of a group that has all."""
+
+    def of(self, product: Product) -> range:
+        return range(product.width)
+
+    def first(self, product: Product, work: Work) -> int:
+        return 0
 
 
 class Folded(Protocol):
@@ -47,11 +68,9 @@ class Folded(Protocol):
     def accumulators(self) -> Mapping[sp.Symbol, Any]:
         """Registers of the components that are products, of the group's own columns."""
 
-    def columns_of(self, product: Product) -> range:
-        """The columns of a product that the group has, among the block's."""
-
-    def block_columns(self, product: Product) -> ir.Expr | int:
-        """The first of the block's columns of a product."""
+    @property
+    def own_columns(self) -> Columns:
+        """Of the products."""
 
 
 class Staged(Folded, Protocol):
@@ -72,28 +91,32 @@ class Staged(Folded, Protocol):
         """Releases that stage; called by one thread of the group."""
 
 
-class RowEpilogue:
-    """Emits the epilogue of rows whose threads store their own elements."""
+class Epilogue:
+    """Emits the epilogue of rows.
 
-    def __init__(self, tiling: Tiling) -> None:
+    Parameters
+    ----------
+    bulk : bulk copies store those outputs that they can; otherwise threads store their own elements of all.
+    """
+
+    def __init__(self, tiling: Tiling, bulk: bool = True) -> None:
         self.tiling, self.program, self.stream = tiling, tiling.program, tiling.stream
         self.config, self.buffers = tiling.config, tiling.buffers
+        tiled = self.stream.tiled.items() if bulk else ()
+        self.tiled = {buffer: TensorMap(operand, tiling.own(buffer), GROUP_ROWS) for buffer, operand in tiled}
 
     def finish_and_store(self, folded: Folded) -> None:
-        """Finishes the rows, then stores every output."""
         self.folded, self.rows, self.threads = folded, folded.rows, folded.threads
         self.finish = Finish(self.tiling, folded.rows, folded.rows.own)
         for output in self.stream.outputs:
-            self._store(output)
-
-    def _store(self, output: Output) -> None:
-        if free_axis(output, self.stream) is not None:
-            self._store_elements(output)
-        else:
-            self._store_rows(output)
+            if output.buffer in self.tiled:
+                self._store_tile(output)
+            elif free_axis(output, self.stream) is not None:
+                self._store_elements(output)
+            else:
+                self._store_rows(output)
 
     def _value(self, output: Output, row: int, column: ir.Expr | None, index: ir.Expr | None) -> ir.Expr:
-        """What is stored at a row, and at a register of the accumulators."""
         of_product = {} if index is None else {s: a[index] for s, a in self.folded.accumulators.items()}
         return self.finish.value(output, row, self._places(row), column, of_product)
 
@@ -101,7 +124,7 @@ class RowEpilogue:
         return {**self.folded.work.batch, self.stream.row: self.rows.place.rows[row]}
 
     def _in_range(self, row: int) -> ir.Expr:
-        return self.rows.place.rows[row] < kernel_extent(self.stream.extent(self.stream.row))
+        return self.rows.place.rows[row] < self.tiling.row_count
 
     def _store_rows(self, output: Output) -> None:
         """One lane of the four that share a row stores its value."""
@@ -112,11 +135,11 @@ class RowEpilogue:
                 T.buffer_store(own, self._value(output, r, None, None), indices)
 
     def _store_elements(self, output: Output) -> None:
-        """Every thread stores its own elements."""
         own = self.tiling.own(output.buffer)
         product = product_along(output, self.stream.products)
         assert product is not None
-        first, columns = self.folded.block_columns(product), self.folded.columns_of(product)
+        own_columns = self.folded.own_columns
+        first, columns = own_columns.first(product, self.folded.work), own_columns.of(product)
         for r in self.rows.own:
             with when(self._in_range(r)):
                 self.finish.start_row(output, r, self._places(r))
@@ -134,16 +157,6 @@ class RowEpilogue:
         places = {**self._places(row), product.free: column}
         return [placed(i, places, self.buffers) for i in output.indices]
 
-
-class Epilogue(RowEpilogue):
-    """Emits the epilogue of rows some of whose outputs bulk copies store."""
-
-    def __init__(self, tiling: Tiling) -> None:
-        super().__init__(tiling)
-        self.tiled = {
-            buffer: TensorMap(operand, tiling.own(buffer), GROUP_ROWS) for buffer, operand in self.stream.tiled.items()
-        }
-
     def allocate(self, pool: Any, left_boxes: int) -> None:
         """Shared memory for the stores: their own where there is room, else that of the left operand."""
         boxes = max((copies.boxes for copies in self.tiled.values()), default=0)
@@ -160,7 +173,6 @@ class Epilogue(RowEpilogue):
         return self.staged.left_place(box, row, chunk * per_chunk)
 
     def emit(self, folded: Staged) -> None:
-        """Finishes the rows, then stores every output."""
         self.staged = folded
         self.finish_and_store(folded)
         if not self.own_staging:
@@ -168,14 +180,7 @@ class Epilogue(RowEpilogue):
                 ptx("cp.async.bulk.wait_group.read", 0)
                 folded.left_is_read()
 
-    def _store(self, output: Output) -> None:
-        if output.buffer in self.tiled:
-            self._store_tile(output)
-        else:
-            super()._store(output)
-
     def drain(self, threads: Threads) -> None:
-        """Waits for outstanding TMA stores before the block ends."""
         with when(tirx.And(threads.warp == 0, threads.lane == 0)):
             ptx("cp.async.bulk.wait_group", 0)
 
@@ -188,8 +193,8 @@ class Epilogue(RowEpilogue):
         copies = self.tiled[output.buffer]
         product = product_along(output, self.stream.products)
         assert product is not None
-        first, columns = self.staged.own_rows, self.staged.columns_of(product)
-        right = self.staged.block_columns(product)
+        first, columns = self.staged.own_rows, self.staged.own_columns.of(product)
+        right = self.staged.own_columns.first(product, self.staged.work)
         boxes = range(columns.start // copies.per_box, -(-columns.stop // copies.per_box))
         stores = BulkStores(self.threads, self.config.consumers, self.staged.index, self._is_storing())
         if self.own_staging:  # the copies of the rows before may still read it
@@ -211,3 +216,39 @@ class Epilogue(RowEpilogue):
         column = first + j * 8 + self.rows.place.lane_column + e
         value = self._value(output, row, column, tirx.const(j * 4 + 2 * row + e, "int32"))
         return value.value if isinstance(value, ir.prim.Cast) else tirx.Cast(DTYPE, value)
+
+
+# Row states of a warp group for the merge levels: two rows a thread, and a fragment of their products.
+#
+# Threads of two groups that have the same place in their groups have the same rows and the same elements of fragments.
+
+
+def row_states(stream: Stream, folded: Folded, counter: Part) -> list[State]:
+    """The state of each of a thread's rows that the program has, over the registers that it is in.
+
+    Parameters
+    ----------
+    counter : of the positions that the group has folded in.
+    """
+    widths = {p.component.symbol: len(folded.own_columns.of(p)) // QUAD for p in stream.products}
+
+    def of_row(symbol: sp.Symbol, row: int) -> Part:
+        if symbol in folded.accumulators:
+            place = partial(_place_in_accumulator, row)
+            return Part(folded.accumulators[symbol], widths[symbol], place)
+        return Part(folded.rows.values[symbol], 1, lambda _: row)
+
+    fold = stream.fold
+    return [
+        State(
+            fold,
+            {c.symbol: of_row(c.symbol, r) for c in fold.components},
+            {reference.symbol: of_row(reference.moved, r) for reference in fold.references},
+            counter,
+        )
+        for r in folded.rows.own
+    ]
+
+
+def _place_in_accumulator(row: int, number: Number) -> Number:
+    return register_index(number // len(NEIGHBOURS), row, number % len(NEIGHBOURS))

@@ -17,7 +17,7 @@ from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.tir import dtype_of, loads_of, same, substitute, uses, variables_of
 from tvm_cascade.tile.attention.shape import Stream, product_along
 from tvm_cascade.tile.emit import put, registers
-from tvm_cascade.tile.fragment import Symbols, placed
+from tvm_cascade.tile.fragment import DTYPE, Symbols, TilePrinter, placed
 from tvm_cascade.tile.hopper.stores import are_neighbours
 from tvm_cascade.tile.launch.dependent import read_four_late, read_late
 from tvm_cascade.tile.merge.places import FOUR
@@ -40,28 +40,18 @@ class FinalRows(Protocol):
     def row_symbols(self, row: int) -> Symbols:
         """Everything that has a value per row."""
 
-    def write(self, expression: sp.Expr, symbols: Symbols) -> ir.Expr:
-        """An expression over registers as TIR."""
 
-
-Columns = Sequence[tuple[ir.TensorLoad, Any]]
+LoadedColumns = Sequence[tuple[ir.TensorLoad, Any]]
 """Loads of kernels before, with the registers that hold four neighbouring columns of each."""
 
 
 def free_axis(output: Output, stream: Stream) -> tirx.Var | None:
-    """The free axis of a product that an output runs along."""
     product = product_along(output, stream.products)
     return None if product is None else product.free
 
 
 class Finish:
-    """Computes the results with a value per row, and writes what is stored of them.
-
-    Parameters
-    ----------
-    rows : whose states are whole.
-    numbers : of the rows that a thread has.
-    """
+    """Computes the results with a value per row, and writes what is stored of them."""
 
     def __init__(self, tiling: Tiling, rows: FinalRows, numbers: Sequence[int]) -> None:
         self.tiling, self.stream, self.rows, self.numbers = tiling, tiling.stream, rows, numbers
@@ -78,16 +68,17 @@ class Finish:
         self._of_rows: dict[tuple[tirx.Var, int], Any] = {}
 
     def _set(self, symbol: sp.Symbol, expression: sp.Expr, member: Member | None = None) -> None:
-        """Sets a symbol in the rows' registers: the result of a member, or another value."""
         for r in self.numbers:
-            value = self.rows.write(expression, self.rows.row_symbols(r))
+            value = self._write(expression, self.rows.row_symbols(r))
             self.rows.set(symbol, r, value if member is None else self._or_start(member, value))
+
+    def _write(self, expression: sp.Expr, symbols: Symbols) -> ir.Expr:
+        return TilePrinter(symbols, DTYPE, {}, self.tiling.program.offsets)(expression)
 
     def _or_start(self, member: Member, value: ir.Expr) -> ir.Expr:
         return or_its_start(member, value, no_positions(self.stream.extent(self.stream.position)))
 
     def _hoisted(self, expression: sp.Expr, products: set[sp.Symbol]) -> sp.Expr:
-        """The expression with loop-invariant reciprocals hoisted."""
         for power in sorted(expression.atoms(sp.Pow), key=str):
             if power.exp == -1 and not power.free_symbols & products:
                 symbol = sp.Symbol(f"inverse_{len(self.rows.values)}", real=True)
@@ -103,17 +94,15 @@ class Finish:
         column: ir.Expr | None,
         of_products: Mapping[sp.Symbol, ir.Expr],
         number: int = 0,
-        loaded_columns: Columns = (),
+        loaded_columns: LoadedColumns = (),
     ) -> ir.Expr:
         """What is stored of a row.
 
         Parameters
         ----------
-        places : of the batch and of the row.
         column : of the output's free axis; None where it has none.
         of_products : the components that are products, at that column.
         number : of the column among those that `start_columns` has loaded.
-        loaded_columns : these.
         """
         free, apart = free_axis(output, self.stream), self._row_values(output)
         at = {**places, free: column} if free is not None and column is not None else dict(places)
@@ -126,19 +115,14 @@ class Finish:
         value = tvm_ffi.structural_map(apart.value, (ir.TensorLoad, loaded)) if here else apart.value
         return self._written(substitute(value, known), row, at, of_products)
 
-    def start_columns(self, output: Output, places: Mapping[tirx.Var, ir.Expr], first: ir.Expr) -> Columns:
-        """Loads what four neighbouring columns of an output read of kernels before, at once.
-
-        Parameters
-        ----------
-        first : of the columns, a multiple of four.
-        """
+    def start_columns(self, output: Output, places: Mapping[tirx.Var, ir.Expr], first: ir.Expr) -> LoadedColumns:
+        """Loads what four neighbouring columns of an output, from a multiple of four on, read of kernels before."""
         free = free_axis(output, self.stream)
         assert free is not None
         found: list[tuple[ir.TensorLoad, Any]] = []
-        for load in loads_of(self._row_values(output).value):
-            known = any(same(load, other) for other, _ in found)
-            if known or not self._is_late(load) or not are_neighbours(load.source, load.indices, free, FOUR):
+        late = [load for load in loads_of(self._row_values(output).value) if among(load.source, self.tiling.late)]
+        for load in (one for one in late if are_neighbours(one.source, one.indices, free, FOUR)):
+            if any(same(load, other) for other, _ in found):
                 continue
             own = self.tiling.own(load.source)
             indices = [placed(index, {**places, free: first}, self.tiling.buffers) for index in load.indices]
@@ -146,9 +130,6 @@ class Finish:
             read_four_late(own.ptr_to(indices), four)
             found.append((load, four))
         return found
-
-    def _is_late(self, load: ir.TensorLoad) -> bool:
-        return among(load.source, self.tiling.late)
 
     def start_row(self, output: Output, row: int, places: Mapping[tirx.Var, ir.Expr]) -> None:
         """Computes what of an output's values is the same along a row, for all that follows in the scope."""
@@ -183,7 +164,7 @@ class Finish:
             member = member_at(self.stream.group, load)
             if member is None:
                 return load
-            value = self.rows.write(self.finish.get(member.result, member.result), symbols)
+            value = self._write(self.finish.get(member.result, member.result), symbols)
             return self._or_start(member, value) if member.result in self.finish else value
 
         whole = placed(tvm_ffi.structural_map(value, (ir.TensorLoad, result)), at, self.tiling.buffers)

@@ -25,8 +25,7 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.analysis.tir import product
 from tvm_cascade.tile.attention.operands.feed import Feed, StagedPart, arrivals_of, staged_tiles
 from tvm_cascade.tile.attention.program import TileProgram
-from tvm_cascade.tile.attention.scheduler import LongestFirst, Scheduler
-from tvm_cascade.tile.attention.tile_schedule import visited_tiles
+from tvm_cascade.tile.attention.tile_schedule import LongestFirst, Scheduler, visited_tiles
 from tvm_cascade.tile.emit import bind, in_register, kernel_extent, named, when
 from tvm_cascade.tile.hopper.barrier import Barriers, Ring
 from tvm_cascade.tile.hopper.driver import Driver, Initialised
@@ -59,7 +58,6 @@ class StreamKernel(Driver):
         self.tiling = Tiling(program, config, self.buffers, launch.late)
 
     def describe(self) -> None:
-        """Tensor maps of the operands and of what bulk copies store."""
         config, stream, tiling = self.config, self.stream, self.tiling
         self.left, self.right = tiling.copies(stream.left, config.rows), tiling.copies(stream.right, config.columns)
         self.values = [tiling.value_copies(product) for product in stream.products]
@@ -69,7 +67,6 @@ class StreamKernel(Driver):
         return Epilogue(self.tiling)
 
     def place(self) -> None:
-        """Blocks, one a multiprocessor, and their threads."""
         stream, config = self.stream, self.config
         row_tiles = kernel_extent((stream.extent(stream.row) + (config.rows - 1)) // config.rows)
         places = kernel_extent(product(stream.extent(var) for var in stream.batch))
@@ -99,7 +96,6 @@ class StreamKernel(Driver):
             yield self.tiling.work(item)
 
     def allocate(self, pool: Any) -> None:
-        """Tiles, then barriers."""
         config = self.config
         left_tiles = staged_tiles("left_tiles", pool, config.left_stages, self.left)
         right_tiles = staged_tiles("right_tiles", pool, config.stages, self.right)
@@ -119,26 +115,22 @@ class StreamKernel(Driver):
         self.value_feed = Feed(self.values, value_tiles, (StagedPart(value_full, value_empty),))
 
     def barriers(self) -> list[Initialised]:
-        """Those of the finder, and of all feeds."""
         parts = [part for feed in (self.left_feed, self.right_feed, self.value_feed) for part in feed.parts]
         own: list[Initialised] = [*(part.full for part in parts), *(part.empty for part in parts)]
         return own if self.finder is None else [self.finder, *own]
 
     def meet(self) -> None:
-        """All threads wait for each other, once they have sorted tiles of rows."""
         if self.finder is not None:
             self.finder.sort()
         super().meet()
 
     def registers(self) -> Registers:
-        """See `StreamConfig.shares`."""
         return self.config.shares(self.stream, finds=self.finder is not None)
 
     def consume(self) -> None:
-        """See `Consumer`."""
         finder = self.finder
         each_work = self.each_work if finder is None else partial(finder.each_work, self.threads.group - 1)
-        feeds = self.left_feed.whole, self.right_feed.whole, self.value_feed.whole
+        feeds = self.left_feed, self.right_feed, self.value_feed
         Consumer(self.tiling, self.threads, *feeds, self.epilogue).run(each_work)
 
     def produce(self) -> None:
@@ -219,7 +211,6 @@ class TileFinder:
         self.scheduler.allocate(pool)
 
     def initialise(self) -> None:
-        """Initialises the barriers, by one thread."""
         self.full.initialise()
         self.empty.initialise()
 
@@ -228,13 +219,15 @@ class TileFinder:
         self.scheduler.sort(self.threads.thread, self.tiling.likely_tiles)
 
     def find(self) -> None:
-        """Finds the tiles of the block's items, by a whole warp."""
         ring = Ring("found", _SLOTS, 1)
         with self.scheduler.each(self.threads.block) as item:
             first_row, batch = bind("first_row", item.row_tile * self.tiling.config.rows), self.tiling.batch(item.place)
             self.empty.wait(ring.stage, ring.parity)
             for group in range(self.groups):
-                found = self._ranges(batch, first_row + group * GROUP_ROWS)
+                own = first_row + group * GROUP_ROWS
+                live = self.tiling.visited(batch, own, GROUP_ROWS)
+                nothing = TileRange(T.int32(0), T.int32(0))
+                found = live, self.tiling.whole(batch, own, GROUP_ROWS) or nothing
                 with when(self.threads.lane == 0):
                     for place, bound in enumerate(bound for one in found for bound in (one.first, one.end)):
                         T.buffer_store(self.slots, bound, [ring.stage, group, place])
@@ -264,11 +257,6 @@ class TileFinder:
                     self.empty.arrive(ring.stage)
             ring.advance()
             yield Work(first_row, batch, visited, own=own, whole=whole)
-
-    def _ranges(self, batch: dict[tirx.Var, ir.Expr], first_row: ir.Expr) -> tuple[TileRange, TileRange]:
-        live = self.tiling.visited(batch, first_row, GROUP_ROWS)
-        nothing = TileRange(T.int32(0), T.int32(0))
-        return live, self.tiling.whole(batch, first_row, GROUP_ROWS) or nothing
 
     def _hull(self, ring: Ring) -> TileRange:
         """The tiles of all groups: one at least."""

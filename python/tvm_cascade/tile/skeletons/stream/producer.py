@@ -14,9 +14,8 @@ from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.attention.operands.feed import Feed
-from tvm_cascade.tile.attention.operands.paged import Filler, PageNumbers, warps_of
+from tvm_cascade.tile.attention.operands.paged import PageNumbers, warps_of
 from tvm_cascade.tile.emit import bind, when
-from tvm_cascade.tile.live import TileRange
 from tvm_cascade.tile.pages import Pages
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.work import Threads, Work
@@ -35,27 +34,31 @@ class PagedProducer:
         self.tiling, self.threads, self.feeds, self.left = tiling, threads, feeds, left
 
     def run(self, each_work: Callable[[], AbstractContextManager[Work]]) -> None:
-        """Emits the loop over the block's work, for every warp."""
         first, own = 0, self.threads.warp
         for number, feed in enumerate(self.feeds):
             count = warps_of(feed.copies)
-            filler = Filler(self.threads.lane, None if count == 1 else own - first)
+            worker = None if count == 1 else own - first
             with when(own == first if count == 1 else tirx.all(own >= first, own < first + count)):
-                self._serve(feed, self.left if number == 0 else None, filler, each_work)
+                numbers = PageNumbers(feed.copies, self.threads.lane, worker)
+                self._serve(feed, self.left if number == 0 else None, numbers, each_work)
             first += count
 
     def _serve(
-        self, feed: Feed, left: Feed | None, filler: Filler, each_work: Callable[[], AbstractContextManager[Work]]
+        self,
+        feed: Feed,
+        left: Feed | None,
+        numbers: PageNumbers,
+        each_work: Callable[[], AbstractContextManager[Work]],
     ) -> None:
-        columns, numbers = self.tiling.config.columns, PageNumbers(feed.copies, filler)
-        ring = feed.filling("produced")
+        columns, ring = self.tiling.config.columns, feed.filling("produced")
         left_ring = None if left is None else left.filling("produced_left")
         with each_work() as work:
             if left is not None and left_ring is not None:
-                with when(filler.leads):
+                with when(numbers.leads):
                     left.copy(left_ring, work.first_row, self.tiling.fixed_of(left.copies, work))
                 left_ring.advance()
-            live, find = partial(self._live_pages, work), partial(self._number, work)
+            live = partial(self.tiling.visited, work.batch, work.first_row, self.tiling.config.rows)
+            find = partial(self._number, work)
             numbers.look_up((work.tiles.end - 1) * columns, live, find)
             with T.serial(work.tiles.end - work.tiles.first) as step:
                 first = bind("first_position", (work.tiles.end - 1 - step) * columns)
@@ -65,7 +68,3 @@ class PagedProducer:
 
     def _number(self, work: Work, pages: Pages, page: ir.Expr) -> ir.Expr:
         return self.tiling.placed(pages.number, {**work.batch, pages.page: page})
-
-    def _live_pages(self, work: Work, size: int) -> TileRange:
-        """The pages of the cascade axis that hold a live position of the block's rows."""
-        return self.tiling.visited(work.batch, work.first_row, self.tiling.config.rows, size)

@@ -29,8 +29,7 @@ from tvm_cascade.tile.skeletons.stream.halves.columns import check_shared
 from tvm_cascade.tile.skeletons.stream.halves.config import HalvesConfig, ranked_halves
 from tvm_cascade.tile.skeletons.stream.halves.kernel import HalvesKernel
 from tvm_cascade.tile.skeletons.stream.kernel import StreamKernel
-from tvm_cascade.tile.skeletons.stream.pieces.choice import ranked_pieces
-from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, items_of
+from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, items_of, ranked_pieces
 from tvm_cascade.tile.skeletons.stream.pieces.kernel import PiecesKernel
 
 KERNELS: dict[type[Tiles], Callable[[TileProgram, Any, Launch], Driver]] = {
@@ -47,7 +46,6 @@ class Attention(Skeleton[Stream, TileProgram, Tiles]):
     option = "tensor_cores"
 
     def plan(self, shape: Stream) -> TileProgram:
-        """See `build_program`."""
         return build_program(shape)
 
     def check(self, program: TileProgram, config: Tiles, setting: Setting) -> None:
@@ -57,7 +55,6 @@ class Attention(Skeleton[Stream, TileProgram, Tiles]):
             check_allowed(operand, setting.options)
 
     def emit(self, program: TileProgram, config: Tiles, name: str, launch: Launch) -> tirx.PrimFunc:
-        """The kernel of the configuration's kind."""
         return KERNELS[type(config)](program, config, launch).build(name)
 
     def counts(self, program: TileProgram, config: Tiles, work: Work, setting: Setting) -> Counts:
@@ -105,7 +102,6 @@ class StreamSkeleton(Attention):
     name, covers = "stream", "folds of a matrix product"
 
     def read(self, program: Program, group: Group) -> Stream:
-        """See `read_stream`."""
         return read_stream(program, group)
 
     def alternatives(self, program: TileProgram, setting: Setting) -> list[Tiles]:
@@ -145,5 +141,4 @@ class HalvesSkeleton(Attention):
         return stream
 
     def alternatives(self, program: TileProgram, setting: Setting) -> list[Tiles]:
-        """See `ranked_halves`."""
         return list[Tiles](ranked_halves(program, setting.gpu))

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.analysis.tir import dtype_of, substitute
+from tvm_cascade.analysis.tir import dtype_of, product, substitute
+from tvm_cascade.tile.attention.pieces import Cut, PieceWork, RaggedCut, SharedItems, WholeItems
 from tvm_cascade.tile.attention.program import TileProgram
-from tvm_cascade.tile.attention.scheduler import Item
 from tvm_cascade.tile.attention.shape import Product
-from tvm_cascade.tile.emit import bind, digits, kernel_extent, ptx, put, registers
+from tvm_cascade.tile.attention.tile_schedule import Item
+from tvm_cascade.tile.emit import bind, digits, in_register, kernel_extent, ptx, put, registers
 from tvm_cascade.tile.fragment import placed
 from tvm_cascade.tile.hopper.copy import ROW_WARPS, TensorMap
 from tvm_cascade.tile.live import Rows, TileRange, live_tiles, loads_by, sure_slacks, whole_tiles
 from tvm_cascade.tile.merge.lanes import ALL_LANES, WARP
 from tvm_cascade.tile.operand import Operand
 from tvm_cascade.tile.skeletons.stream.config import Tiles
+from tvm_cascade.tile.skeletons.stream.pieces.config import is_of_place, sequences_of
 from tvm_cascade.tile.work import Work
 from tvm_cascade.transform.printer import cast
 
@@ -28,7 +31,6 @@ class Tiling:
 
     Attributes
     ----------
-    buffers : the program's tensors -> the kernel's own parameters.
     late : tensors that the kernel waits for where results are stored; see `Launch`.
     ragged : the last tile of the cascade axis may reach past its end.
     lane : of the thread, where whole warps ask for the tiles of rows whose bounds are loaded; None where they do not.
@@ -45,8 +47,17 @@ class Tiling:
         self.ragged = not (isinstance(length, int) and length % config.columns == 0)
 
     def own(self, tensor: tirx.Var) -> Any:
-        """The kernel's own parameter for a tensor of the program."""
         return self.buffers[tensor]
+
+    @property
+    def length(self) -> ir.Expr:
+        """Positions of the cascade axis."""
+        return kernel_extent(self.stream.extent(self.stream.position))
+
+    @property
+    def row_count(self) -> ir.Expr:
+        """Rows at a place."""
+        return kernel_extent(self.stream.extent(self.stream.row))
 
     def tile_count(self, columns: int | None = None) -> ir.Expr:
         """Tiles of the cascade axis; `columns`: of so many positions."""
@@ -55,11 +66,9 @@ class Tiling:
 
     def end_position(self, work: Work) -> ir.Expr:
         """The position before which the last of some tiles ends."""
-        length = kernel_extent(self.stream.extent(self.stream.position))
-        return bind("end_position", tirx.min(work.tiles.end * self.config.columns, length))
+        return bind("end_position", tirx.min(work.tiles.end * self.config.columns, self.length))
 
     def placed(self, expression: ir.Expr, batch: dict[tirx.Var, ir.Expr]) -> ir.Expr:
-        """An expression over the frame at a batch index."""
         return placed(expression, batch, self.buffers)
 
     def copies(self, operand: Operand, rows: int, columns: int | None = None, row_warps: int = ROW_WARPS) -> TensorMap:
@@ -76,7 +85,6 @@ class Tiling:
         return self.copies(product.value, positions)
 
     def fixed_of(self, copies: Sequence[TensorMap], work: Work) -> list[dict[int, ir.Expr]]:
-        """Of each operand, the places of the dimensions that its tile does not run along."""
         return [self.fixed(one.operand, work.batch) for one in copies]
 
     def fixed(self, operand: Operand, batch: dict[tirx.Var, ir.Expr]) -> dict[int, ir.Expr]:
@@ -113,13 +121,12 @@ class Tiling:
         return any(loads_by(slack, self.stream.row) for slack in self.program.skip)
 
     def rows_from(self, first: ir.Expr, count: int) -> Rows:
-        """Consecutive rows, as slacks see them."""
         return Rows(self.stream.row, first, count, None if self.lane is None else self._greatest)
 
     def _greatest(self, value: ir.Expr, rows: Rows) -> ir.Expr:
         """The greatest value of an integer over rows, which the lanes of a warp share out."""
         assert self.lane is not None
-        found, last = registers("greatest", 1, "int32"), kernel_extent(self.stream.extent(self.stream.row)) - 1
+        found, last = registers("greatest", 1, "int32"), self.row_count - 1
         for turn in range(-(-rows.count // WARP)):
             row = tirx.min(rows.first + tirx.min(self.lane + turn * WARP, rows.count - 1), last)
             own = T.cast(substitute(value, {rows.variable: cast(row, dtype_of(rows.variable))}), "int32")
@@ -129,7 +136,7 @@ class Tiling:
 
     def likely_tiles(self, row_tile: ir.Expr) -> ir.Expr:
         """About how many tiles a tile of rows visits at the first place: by its first and its last row."""
-        first, last = row_tile * self.config.rows, kernel_extent(self.stream.extent(self.stream.row)) - 1
+        first, last = row_tile * self.config.rows, self.row_count - 1
 
         def over(value: ir.Expr, rows: Rows) -> ir.Expr:
             ends = (tirx.min(row, last) for row in (rows.first, rows.first + (rows.count - 1)))
@@ -145,7 +152,6 @@ class Tiling:
         return digits(place, self.stream.batch if variables is None else variables, self.stream.extent)
 
     def work(self, item: Item) -> Work:
-        """The tile of rows that an item of the scheduler is."""
         config = self.config
         first_row = bind("first_row", item.row_tile * config.rows)
         batch = self.batch(item.place)
@@ -153,3 +159,75 @@ class Tiling:
         first = bind("first_tile", tirx.max(tirx.min(visited.first, tiles - 1), 0))
         end = bind("end_tile", tirx.max(tirx.min(visited.end, tiles), first + 1))
         return Work(first_row, batch, TileRange(first, end))
+
+
+# The items of a kernel of few rows, a tile of rows at a place each, and how blocks share out their live tiles.
+#
+# Where masks leave the same tiles alive at every place, shares are closed forms. Where that depends on the place, as of
+# lengths in a tensor, the places that differ are *sequences*, whose live tiles the device counts; all items of a
+# sequence follow one another.
+
+
+class Places:
+    """The items of a program in a configuration.
+
+    Parameters
+    ----------
+    sharing : blocks that share an item and have nothing else, of a cluster or of the grid; None where they have parts
+        of several.
+    by_length : how blocks share items of lengths that the device counts; None where shares are of the longest length.
+
+    Attributes
+    ----------
+    has_one_piece : each block has one, known beforehand.
+    of_sequences : the variables by which live tiles differ.
+    """
+
+    def __init__(self, tiling: Tiling, sharing: int | None, by_length: type[RaggedCut] | None = RaggedCut) -> None:
+        self.tiling, self.stream, self.config, self.spread = tiling, tiling.stream, tiling.config, tiling.config.spread
+        rows = self.stream.extent(self.stream.row)
+        self.row_tiles = kernel_extent((rows + (self.config.rows - 1)) // self.config.rows)
+        places = kernel_extent(product(self.stream.extent(var) for var in self.stream.batch))
+        items = self.row_tiles * places * self.spread
+        self.of_sequences, sequences = sequences_of(tiling.program) if by_length else ([], None)
+        self.differ, self.has_one_piece = sequences is not None, sequences is None and sharing is not None
+        if by_length is not None and sequences is not None:
+            self.cut: Cut = by_length(items, tiling.tile_count(), self.config.blocks, sequences, self._tiles_of)
+            return
+        visited = self._visited()
+        tiles = tirx.max(visited.end - visited.first, 1)
+        if sharing is not None:
+            self.cut = SharedItems(items, tiles, sharing)
+        else:
+            self.cut = (WholeItems if self.config.kept > 1 else Cut)(items, tiles, self.config.blocks)
+
+    @contextmanager
+    def each(self, block: ir.Expr) -> Iterator[PieceWork]:
+        alike = None if self.differ else in_register("first_visited", self._visited().first)
+        others = [v for v in self.stream.batch if not any(v.same_as(own) for own in self.of_sequences)]
+        with self.cut.each(block) as piece:
+            sequence, item = self.cut.apart(piece.item)
+            number = item // self.spread
+            first_row = bind("first_row", number % self.row_tiles * self.config.rows)
+            batch = self.tiling.batch(number // self.row_tiles, others) | self.tiling.batch(sequence, self.of_sequences)
+            visited = in_register("first_visited", self._visited(batch).first) if alike is None else alike
+            first = bind("first_tile", visited + piece.first)
+            yield PieceWork(first_row, batch, TileRange(first, bind("end_tile", visited + piece.end)), piece)
+
+    def _tiles_of(self, sequence: ir.Expr) -> ir.Expr:
+        """The live tiles of an item of a sequence."""
+        visited = self._visited(self.tiling.batch(sequence, self.of_sequences))
+        return visited.end - visited.first
+
+    def _visited(self, batch: dict[tirx.Var, ir.Expr] | None = None) -> TileRange:
+        """The tiles that hold a live position of any row of a sequence, or of some sequence: one at least."""
+        slacks = self.tiling.program.skip
+        if batch is None:
+            slacks = tuple(slack for slack in slacks if not is_of_place(slack, self.stream))
+        else:
+            slacks = tuple(self.tiling.placed(slack, batch) for slack in slacks)
+        rows = Rows(self.stream.row, tirx.const(0, "int32"), int(self.stream.extent(self.stream.row)))
+        tiles = self.tiling.tile_count()
+        live = live_tiles(slacks, self.stream.position, rows, self.config.columns, tiles)
+        first = tirx.max(tirx.min(live.first, tiles - 1), 0)
+        return TileRange(first, tirx.max(tirx.min(live.end, tiles), first + 1))

@@ -18,10 +18,10 @@ from tvm_cascade.tile.fragment import ROWS
 from tvm_cascade.tile.hopper.copy import BOX_BYTES
 from tvm_cascade.tile.merge.places import FOUR
 from tvm_cascade.tile.operand import Operand, Unfit
+from tvm_cascade.tile.work import Work
 
 GROUPS = 2
 """Warp groups that share rows."""
-
 
 _MOST_BOXES = 2
 """Of a part: products begin with 16 KiB, which one copying thread moves as fast as larger parts (measured)."""
@@ -40,9 +40,28 @@ def half_of(product: Product, group: int, spread: int = 1) -> range:
     return range(middle) if group == 0 else range(middle, width)
 
 
-def chunk_column(product: Product, work: PieceWork, spread: int) -> ir.Expr | int:
-    """The first of the columns of a block, of so many over which they are spread: the items of a tile of rows."""
-    return 0 if spread == 1 else work.piece.item % spread * (product.width // spread)
+@dataclass(frozen=True)
+class HalfColumns:
+    """The columns of one of the groups.
+
+    Attributes
+    ----------
+    group : its number; where the groups are alike, both may run the same code, which knows it at run time only.
+    """
+
+    group: int | ir.Expr
+    spread: int = 1
+
+    def of(self, product: Product) -> range:
+        if isinstance(self.group, int):
+            return half_of(product, self.group, self.spread)
+        return range(len(half_of(product, 0, self.spread)))
+
+    def first(self, product: Product, work: Work) -> ir.Expr | int:
+        """As of `Columns`; counted from the group's half where it is known at run time only."""
+        assert isinstance(work, PieceWork)
+        chunk = 0 if self.spread == 1 else work.piece.item % self.spread * (product.width // self.spread)
+        return chunk if isinstance(self.group, int) else self.group * len(self.of(product)) + chunk
 
 
 def are_alike(stream: Stream) -> bool:
@@ -71,40 +90,28 @@ def sent_scalars(stream: Stream) -> list[sp.Symbol]:
     return [*components, *(reference.moved for reference in stream.fold.references)]
 
 
-@dataclass(frozen=True)
-class Part:
-    """Neighbouring boxes of a tile that are copied, waited for and released together.
-
-    Attributes
-    ----------
-    boxes : of the tile.
-    readers : the groups whose products read them; none where only the scores do.
-    """
-
-    boxes: range
-    readers: tuple[int, ...]
-
-
-def parts_of(stream: Stream, spread: int) -> list[Part]:
+def parts_of(stream: Stream, spread: int) -> list[tuple[range, tuple[int, ...]]]:
     """The parts of a tile of the right operand, in the order in which its stage becomes free.
+
+    Each by its boxes, which are neighbours, and by the groups whose products read them; none where only scores do.
 
     What the scores alone read is free once they are there, then what group 1 reads, whose products come early. Where
     columns are spread over blocks, which of them a group reads is known at run time only.
     """
     per_box = BOX_BYTES // stream.right.size
-    found: list[Part] = []
+    found: list[tuple[range, tuple[int, ...]]] = []
     for box in range(-(-stream.depth // per_box)):
         own = range(box * per_box, (box + 1) * per_box)
         readers = tuple(
             group
             for group in range(GROUPS)
-            if any(_overlap(own, _read_by(product, group, spread)) for product in stream.products)
+            if any(set(own) & set(_read_by(product, group, spread)) for product in stream.products)
         )
-        if found and found[-1].readers == readers and len(found[-1].boxes) < _MOST_BOXES:
-            found[-1] = Part(range(found[-1].boxes.start, box + 1), readers)
+        if found and found[-1][1] == readers and len(found[-1][0]) < _MOST_BOXES:
+            found[-1] = range(found[-1][0].start, box + 1), readers
         else:
-            found.append(Part(range(box, box + 1), readers))
-    return sorted(found, key=lambda part: (len(part.readers), -max(part.readers, default=0)))
+            found.append((range(box, box + 1), readers))
+    return sorted(found, key=lambda part: (len(part[1]), -max(part[1], default=0)))
 
 
 def check_shared(stream: Stream) -> None:
@@ -117,6 +124,8 @@ def check_shared(stream: Stream) -> None:
     """
     if not stream.products:
         raise Unfit("no product has columns to halve")
+    if stream.right.widened is not None:
+        raise Unfit(f"{stream.right} is {stream.right.stored}, which no warps of these kernels convert")
     for product in stream.products:
         if product.is_transposed or not _same_rows(product.value, stream.right):
             raise Unfit(f"{product.value} is not the tile of {stream.right}")
@@ -134,7 +143,3 @@ def _same_rows(value: Operand, right: Operand) -> bool:
 
 def _read_by(product: Product, group: int, spread: int) -> range:
     return half_of(product, group) if spread == 1 else range(product.width)
-
-
-def _overlap(one: range, other: range) -> bool:
-    return max(one.start, other.start) < min(one.stop, other.stop)

@@ -6,20 +6,18 @@ import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tvm_cascade.analysis.tir import product
 from tvm_cascade.devices.device import Gpu
-from tvm_cascade.tile.attention.pieces import most_pieces
+from tvm_cascade.tile.attention.pieces import counted_bytes, most_pieces
 from tvm_cascade.tile.attention.program import TileProgram
-from tvm_cascade.tile.attention.ragged import counted_bytes
 from tvm_cascade.tile.attention.shape import Product, Stream
 from tvm_cascade.tile.cost import Counts, seconds
 from tvm_cascade.tile.hopper.copy import BOX_BYTES
 from tvm_cascade.tile.merge.places import BYTES
-from tvm_cascade.tile.operand import MATRIX_DTYPES, STORED_BYTES, Unfit
+from tvm_cascade.tile.operand import STORED_BYTES, Unfit
 from tvm_cascade.tile.skeletons.stream.config import BUSY_SHARES, Tiles, boxed
 from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, are_alike, half_of, may_spread, sent_registers
 from tvm_cascade.tile.skeletons.stream.halves.sharing import shared_bytes
-from tvm_cascade.tile.skeletons.stream.pieces.config import is_ragged, sequences_of
+from tvm_cascade.tile.skeletons.stream.pieces.config import is_ragged, items_of, sequences_of
 from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Registers
 
 _BARRIERS = 320
@@ -33,9 +31,6 @@ _FILLED = 3.0
 
 _LEAST_BLOCKS = 2
 """Of an item where pieces follow lengths: with fewer, the longest would have one block each."""
-
-_REGISTER_UNIT = 8
-"""Registers of a thread are allotted in multiples of this."""
 
 _WIDEST = 256
 """Columns of an instruction of the tensor cores."""
@@ -57,8 +52,6 @@ class HalvesConfig(Tiles):
     stages: int = 2
     blocks: int = 1
     optimistic: bool = True
-    polynomial: int = 0
-    near_zero: bool = True
     cluster: int = 1
     most_pieces: int = 1
     spread: int = 1
@@ -83,10 +76,13 @@ class HalvesConfig(Tiles):
         """Bytes of a tile of the right operand, which is the values too."""
         return self.columns * boxed(stream.depth, stream.right.stored_size)
 
-    def shared_bytes(self, stream: Stream) -> int:
-        """Bytes of shared memory for the operands; the values are the right one's."""
-        left, right = (-(-stream.depth * o.size // BOX_BYTES) * BOX_BYTES for o in (stream.left, stream.right))
-        return self.left_stages * self.rows * left + self.stages * self.columns * right
+    def shared_bytes(self, program: TileProgram) -> int:
+        """Bytes of shared memory: the values are the right operand's."""
+        stream, sequences = program.stream, sequences_of(program)[1] if self.by_length else None
+        left, right = (boxed(stream.depth, operand.size) for operand in (stream.left, stream.right))
+        operands = self.left_stages * self.rows * left + self.stages * self.columns * right
+        counted = 0 if sequences is None else counted_bytes(sequences)
+        return operands + shared_bytes(program, self.columns) + _BARRIERS + counted
 
     def _has_shares(self, stream: Stream) -> bool:
         """Whether each block of a cluster gets whole boxes of each half, and what is sent has room where tiles were.
@@ -100,30 +96,12 @@ class HalvesConfig(Tiles):
         sent = GROUPS * sent_registers(stream, 0, self.cluster) * WARP_GROUP * BYTES
         return (self.cluster - 1) * sent <= self.stages * self.stage_bytes(stream)
 
-    def _allotted(self, gpu: Gpu) -> int:
-        """Registers that a launch gives a block, which its warp groups then share out anew; waiting for more hangs."""
-        return self.threads * (gpu.registers // self.threads // _REGISTER_UNIT * _REGISTER_UNIT)
-
-    def check(self, program: TileProgram, gpu: Gpu) -> None:
-        """See `takes`."""
-        if not self.takes(program, gpu):
-            raise Unfit(f"{self} needs more registers or shared memory than there are")
-
-    def takes(self, program: TileProgram, gpu: Gpu) -> bool:
-        """Whether registers and shared memory suffice, and tiles are multiples of an instruction's depth."""
-        stream = program.stream
-        if any(self.columns % MATRIX_DTYPES[p.value.dtype].step for p in stream.products):
+    def fits(self, program: TileProgram, gpu: Gpu) -> bool:
+        """Also whether instructions have a half's columns, and blocks whole boxes of them."""
+        products = program.stream.products
+        if any(self._widest_half(p) > _WIDEST or not may_spread(p, self.spread) for p in products):
             return False
-        if any(self._widest_half(p) > _WIDEST or not may_spread(p, self.spread) for p in stream.products):
-            return False
-        if self.cluster > 1 and not self._has_shares(stream):
-            return False
-        if self.registers(stream) > self.shares(stream).consumer or self.block_registers(stream) > self._allotted(gpu):
-            return False
-        _, sequences = sequences_of(program) if self.by_length else ([], None)
-        counted = 0 if sequences is None else counted_bytes(sequences)
-        shared = self.shared_bytes(stream) + shared_bytes(program, self.columns) + _BARRIERS + counted
-        return shared <= gpu.block_shared_bytes
+        return (self.cluster == 1 or self._has_shares(program.stream)) and super().fits(program, gpu)
 
     def counts(self, program: TileProgram, gpu: Gpu) -> Counts:
         """Tiles of the busiest block, a combination of states, and what fills the pipeline and is stored behind it."""
@@ -164,7 +142,7 @@ def ranked_halves(program: TileProgram, gpu: Gpu) -> list[HalvesConfig]:
     for columns in (64, 48, 32):
         for stages in (4, 3, 2):
             config = HalvesConfig(columns=columns, stages=stages, blocks=gpu.processors)
-            if config.takes(program, gpu):
+            if config.fits(program, gpu):
                 return cut_axes(config, program, gpu)
     raise Unfit("no tile of 32 positions or more fits into registers and shared memory")
 
@@ -183,7 +161,7 @@ def cut_axes(config: HalvesConfig, program: TileProgram, gpu: Gpu) -> list[Halve
     row_tiles, tiles = _sizes(config, program)
     if is_ragged(program) and _LEAST_BLOCKS * row_tiles <= config.blocks:
         cut = dataclasses.replace(config, by_length=True, most_pieces=min(-(-config.blocks // row_tiles), tiles))
-        if cut.takes(program, gpu):
+        if cut.fits(program, gpu):
             return [cut]
     found: list[tuple[float, int, HalvesConfig]] = []
     for spread in _SPREADS:
@@ -205,15 +183,12 @@ def _clusters(config: HalvesConfig, program: TileProgram, gpu: Gpu) -> Iterator[
         blocks = row_tiles * cluster
         cut = dataclasses.replace(config, cluster=cluster, blocks=blocks, most_pieces=cluster)
         fits = cluster <= min(tiles, gpu.largest_cluster) and blocks <= min(config.blocks, gpu.reached_by(cluster))
-        if fits and cut.takes(program, gpu):
+        if fits and cut.fits(program, gpu):
             yield cut
 
 
 def _sizes(config: HalvesConfig, program: TileProgram) -> tuple[int, int]:
-    """Tiles of rows at all places, and tiles of the axis of each."""
-    stream = program.stream
-    length, rows = stream.extent(stream.position), stream.extent(stream.row)
-    places = product(stream.extent(var) for var in stream.batch)
-    if not (isinstance(length, int) and isinstance(rows, int) and isinstance(places, int)):
+    length, items = program.stream.extent(program.stream.position), items_of(config, program.stream)
+    if not isinstance(length, int) or items is None:
         raise Unfit("the extents are symbolic")
-    return -(-rows // config.rows) * places, -(-length // config.columns)
+    return items, -(-length // config.columns)

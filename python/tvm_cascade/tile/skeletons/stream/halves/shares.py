@@ -11,6 +11,7 @@ it keeps with what the same threads of the others have sent, in the order of the
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import sympy as sp
@@ -19,10 +20,10 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.steps.program import program_of
-from tvm_cascade.tile.attention.pieces import EachWork, PieceWork
+from tvm_cascade.tile.attention.pieces import EachWork
 from tvm_cascade.tile.attention.rows import Place, RowFold
 from tvm_cascade.tile.attention.shape import Product
-from tvm_cascade.tile.emit import bind, branches, kernel_extent, named, put, registers, when
+from tvm_cascade.tile.emit import bind, branches, named, put, registers, when
 from tvm_cascade.tile.fragment import DTYPE, NEIGHBOURS, QUAD, ROWS
 from tvm_cascade.tile.hopper.barrier import Barriers, cluster_arrive, cluster_wait, fence_barriers
 from tvm_cascade.tile.launch.dependent import wait_for_others
@@ -30,12 +31,26 @@ from tvm_cascade.tile.merge.cluster import send_four_to_rank
 from tvm_cascade.tile.merge.combine import Alone, merge
 from tvm_cascade.tile.merge.lanes import WARP, in_no_lane
 from tvm_cascade.tile.merge.places import BYTES, FOUR, as_float, take_four
-from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue, Staged
+from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue, row_states
 from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, half_of, sent_registers, sent_scalars
-from tvm_cascade.tile.skeletons.stream.states import row_states
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.state import COUNTER, Part, State
 from tvm_cascade.tile.work import WARP_GROUP, Threads, Work
+
+
+@dataclass(frozen=True)
+class ShareColumns:
+    """A block's share of a group's half of the columns."""
+
+    group: ir.Expr
+    rank: ir.Expr
+    blocks: int
+
+    def of(self, product: Product) -> range:
+        return range(len(half_of(product, 0)) // self.blocks)
+
+    def first(self, product: Product, work: Work) -> ir.Expr:
+        return self.group * len(half_of(product, 0)) + self.rank * len(self.of(product))
 
 
 class Handed:
@@ -44,12 +59,12 @@ class Handed:
     Parameters
     ----------
     blocks : of the cluster, which have a share of the group's columns each.
-    left_place : see `epilogue.Staged`.
     """
 
     def __init__(self, tiling: Tiling, threads: Threads, blocks: int, left_place: Callable[..., ir.Expr]) -> None:
         self.tiling, self.threads, self.blocks, self._left_place = tiling, threads, blocks, left_place
         self.index, self.rank = bind("group_of_two", threads.group - 1), bind("own_rank", threads.block % blocks)
+        self.own_columns = ShareColumns(self.index, self.rank, blocks)
         self.own_rows = T.int32(0)  # both groups have all rows of the tile
         program, stream = tiling.program, tiling.stream
         self.halves = {p.component.symbol: len(half_of(p, 0)) for p in stream.products}
@@ -69,15 +84,6 @@ class Handed:
         self.rows.end = self.tiling.end_position(work)
         self.accumulators = {s: registers(f"{s}_kept", width // 2 // self.blocks) for s, width in self.halves.items()}
 
-    def columns_of(self, product: Product) -> range:
-        """As many as a share has."""
-        return range(self.halves[product.component.symbol] // self.blocks)
-
-    def block_columns(self, product: Product) -> ir.Expr | int:
-        """The first of the share."""
-        half = self.halves[product.component.symbol]
-        return self.index * half + self.rank * (half // self.blocks)
-
     def left_place(self, box: int, row: ir.Expr, column: ir.Expr | int) -> ir.Expr:
         """An address in the left operand's stage, whose boxes the groups have in turn."""
         return self._left_place(self.index + box * GROUPS, row, column)
@@ -89,17 +95,12 @@ class Handed:
 class ClusterShares:
     """Emits the meeting, with the same code for both groups.
 
-    Parameters
-    ----------
-    blocks : of the cluster.
-
     Attributes
     ----------
     handed : what both groups hand over, once the kernel has its registers.
     words_of_a_thread : registers that it sends to another block.
     """
 
-    spread, is_of_both = 1, True
     handed: Handed
 
     def __init__(self, tiling: Tiling, blocks: int, epilogue: Epilogue) -> None:
@@ -109,27 +110,17 @@ class ClusterShares:
         self.scalars, self.words_of_a_thread = sent_scalars(self.stream), sent_registers(self.stream, 0, blocks)
 
     def allocate(self, pool: Any, threads: Threads) -> None:
-        """Shared memory for what the other blocks send."""
         shape = (GROUPS, self.blocks - 1, self.words_of_a_thread // FOUR, WARP_GROUP, FOUR)
         self.sent = named("sent", pool.alloc(shape, DTYPE, align=16))
 
     def add_barrier(self, pool: Any) -> None:
-        """Adds the barriers at which it arrives, one for each group."""
         self.arrived = Barriers(pool, GROUPS, 1)
 
     def initialise(self) -> None:
-        """Initialises those; called by one thread."""
         self.arrived.initialise()
         fence_barriers()
 
-    def begin(self, index: int) -> None:
-        """Nothing: shared memory is the block's own."""
-
-    def hand_over(self, folded: Staged, work: PieceWork, epilogue: Epilogue) -> None:
-        """Nothing: both groups go on together."""
-
     def settle(self, each_work: EachWork) -> None:
-        """Of the block's only piece."""
         with each_work() as work:
             self._settle(self.handed, work)
         self.epilogue.drain(self.handed.threads)
@@ -153,7 +144,7 @@ class ClusterShares:
         self.epilogue.emit(handed)
 
     def _send(self, folded: Handed, counter: Part) -> None:
-        scalars = self._scalars(folded, counter)
+        scalars = [*(folded.rows.values[s][r] for s in self.scalars for r in ROWS), as_float(counter[0])]
         scalars += [T.float32(0)] * (-len(scalars) % FOUR)
         for rank in range(self.blocks):
             with when(in_no_lane(self.rank == rank)):
@@ -171,12 +162,7 @@ class ClusterShares:
         place = self.sent.ptr_to([self.group, number, k, self.thread, 0])
         send_four_to_rank(place, self.arrived.pointer(self.group), T.int32(rank), *four)
 
-    def _scalars(self, folded: Handed, counter: Part) -> list[ir.Expr]:
-        """What has a value per row, of both rows, and the count."""
-        return [*(folded.rows.values[s][r] for s in self.scalars for r in ROWS), as_float(counter[0])]
-
     def _keep(self, handed: Handed) -> None:
-        """The block's own share: its columns' registers."""
         for symbol, words in self.words.items():
             for rank in range(self.blocks):
                 with when(in_no_lane(self.rank != rank)), T.unroll(words) as k:
@@ -188,9 +174,7 @@ class ClusterShares:
             wait_for_others()
         for r, own in enumerate(row_states(self.stream, share, counter)):
             states = [self._state(own, r, number) for number in range(self.blocks)]
-            inputs: dict[sp.Symbol, ir.Expr] = {
-                LENGTH: tirx.Cast(DTYPE, kernel_extent(self.stream.extent(self.stream.position)))
-            }
+            inputs: dict[sp.Symbol, ir.Expr] = {LENGTH: tirx.Cast(DTYPE, self.tiling.length)}
             inputs |= {symbol: share.rows.row_symbols(r)[symbol] for symbol in self.program.row_inputs}
             merge(program_of(self.stream.fold), states[0], Alone(), inputs, others=states[1:])
             for part, merged in zip(own.parts, states[0].parts, strict=True):
@@ -199,7 +183,6 @@ class ClusterShares:
                         part.put(merged[number], number)
 
     def _state(self, own: State, row: int, number: int) -> State:
-        """The state of a row in one of the pieces, in new registers."""
         fold = self.stream.fold
         widths = {symbol: part.width for symbol, part in own.fragments.items()}
         dtypes = {component.symbol: DTYPE for component in fold.components}
@@ -215,7 +198,6 @@ class ClusterShares:
         return state
 
     def _take(self, state: State, row: int, number: ir.Expr) -> None:
-        """What another block has sent of a row."""
         four, first = registers("four", FOUR), 0
         for symbol, words in self.words.items():
             part = state.fragments[symbol]

@@ -27,7 +27,7 @@ from tvm_cascade.tile.operand import STORED_BYTES
 from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS
 from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Threads
 
-_READ = GROUPS
+READ = GROUPS
 """The number of the barrier at which the second group has read; those before it are of what groups have stored."""
 
 _PER_BOX = BOX_BYTES // STORED_BYTES
@@ -37,7 +37,6 @@ _PER_STEP = 16
 
 
 def shared_bytes(program: TileProgram, columns: int) -> int:
-    """Bytes of shared memory that `Shared` takes."""
     tiles = {(a.weight, a.dtype) for a in program.accumulations}
     rows = sum(_holders(program, symbol) for symbol in _shifting(program) | _state(program))
     return (
@@ -64,13 +63,7 @@ def _holders(program: TileProgram, symbol: sp.Symbol) -> int:
 
 
 class Shared:
-    """The memory, and what both groups do with it.
-
-    Parameters
-    ----------
-    pool : the block's shared memory.
-    columns : positions of a tile.
-    """
+    """The memory, and what both groups do with it."""
 
     def __init__(self, pool: Any, program: TileProgram, columns: int) -> None:
         self.program, self.columns = program, columns
@@ -89,7 +82,6 @@ class Shared:
         self.barriers = Barriers(pool, GROUPS + 1, WARP_GROUP)
 
     def matrix(self, accumulation: Accumulate, family: Family, threads: Threads) -> Any:
-        """The weights of a product as a left operand."""
         tile = self.weights[accumulation.weight, accumulation.dtype]
         return family.matrix(tile.ptr_to([0, 0, 0]), GROUP_ROWS, False, threads, left=True)
 
@@ -119,7 +111,6 @@ class Shared:
                 put(self.values[symbol], self._place(symbol, threads, r), rows.values[symbol][r])
 
     def take_rows(self, rows: RowFold, symbols: Sequence[sp.Symbol], threads: Threads) -> None:
-        """The other group loads them."""
         for symbol in symbols:
             for r in ROWS:
                 rows.set(symbol, r, self.values[symbol][self._place(symbol, threads, r)])
@@ -130,27 +121,16 @@ class Shared:
         for k in range(2):
             put(self._phases, k, T.int32(0))
 
-    def filled(self, group: int) -> None:
-        """A group has stored all of its tile."""
-        self._arrive(group)
+    def arrive(self, barrier: int) -> None:
+        """At the barrier of what a group has stored, by its number, or at that of what the second has read.
 
-    def await_filled(self, group: int) -> None:
-        """The other waits for it."""
-        self._wait(group, 0)
-
-    def read(self) -> None:
-        """The second group has read all that the first has shared."""
-        self._arrive(_READ)
-
-    def await_read(self) -> None:
-        """The first group waits for it."""
-        self._wait(_READ, 1)
-
-    def _arrive(self, barrier: int) -> None:
-        """Each thread for what it has stored or loaded: racecheck does not follow one that arrives for its warp."""
+        Each thread for what it has stored or loaded: racecheck does not follow one that arrives for its warp.
+        """
         self.barriers.arrive(barrier)
 
-    def _wait(self, barrier: int, phase: int) -> None:
+    def wait(self, barrier: int) -> None:
+        """By the other group."""
+        phase = int(barrier == READ)
         self.barriers.wait(barrier, self._phases[phase])
         put(self._phases, phase, self._phases[phase] ^ 1)
 

@@ -9,30 +9,28 @@ from tvm import ir, tirx
 from tvm_cascade.analysis.tir import loads_of, product, uses
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.attention.operands.widen import WIDE_STAGES
-from tvm_cascade.tile.attention.pieces import most_pieces
+from tvm_cascade.tile.attention.pieces import MOST_SEQUENCES, most_pieces, origin_bytes
 from tvm_cascade.tile.attention.program import TileProgram
-from tvm_cascade.tile.attention.ragged import MOST_SEQUENCES
-from tvm_cascade.tile.attention.shape import Stream
+from tvm_cascade.tile.attention.shape import Stream, product_along
 from tvm_cascade.tile.attention.tile_schedule import visited_tiles
-from tvm_cascade.tile.cost import Counts
+from tvm_cascade.tile.cost import Counts, seconds
 from tvm_cascade.tile.machine.family import Family
+from tvm_cascade.tile.machine.table import family_of
 from tvm_cascade.tile.machine.wgmma import WGMMA
+from tvm_cascade.tile.merge.places import SPAN, Patches
 from tvm_cascade.tile.operand import STEP_BYTES, Unfit
+from tvm_cascade.tile.output import member_at
 from tvm_cascade.tile.skeletons.stream.config import (
     BUSY_SHARES,
     REGISTERS,
     Tiles,
     boxed,
+    check_widths,
     position_flops,
     products_rate,
     tile_flops,
 )
-from tvm_cascade.tile.skeletons.stream.pieces.patches import Patches
-from tvm_cascade.tile.skeletons.stream.pieces.spread import is_spread, spread_bytes
-from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Registers
-
-_CONVERTING_REGISTERS = 80
-"""Registers of a thread of the producer's group where warps of it convert; of two blocks, all have 128 at first."""
+from tvm_cascade.tile.work import GROUP_ROWS, Registers
 
 _MOST = 255
 """Registers of a thread."""
@@ -57,6 +55,9 @@ _STATE_RATES = {1: "state_bytes_per_second", 2: "two_state_bytes_per_second"}
 _STORING = 2.5
 """At the end of an item that a block has whole, times of merging its state that storing takes."""
 
+_MOST_ROWS = 16
+"""Rows of a warp, at most: of more, most threads have elements of their own."""
+
 
 @dataclass(frozen=True)
 class PiecesConfig(Tiles):
@@ -65,7 +66,6 @@ class PiecesConfig(Tiles):
     Attributes
     ----------
     widening : warp groups that convert tiles on the way to the tensor cores: one for each feed, or for both.
-    converting_warps : of the producer's group, which convert tiles of both feeds where no group of their own does.
     cluster : blocks that share the axis of each tile of rows, and no other, where that is more than one.
     neighbours : blocks that share a multiprocessor: one folds while another waits for what its results read, or
         clusters' places would not be enough.
@@ -77,9 +77,7 @@ class PiecesConfig(Tiles):
     consumers: int = 1
     stages: int = 2
     blocks: int = 1
-    near_zero: bool = True
     widening: int = 0
-    converting_warps: int = 0
     cluster: int = 1
     neighbours: int = 1
     kept: int = 1
@@ -90,16 +88,6 @@ class PiecesConfig(Tiles):
         """Whether two blocks have their registers on one multiprocessor."""
         return self.consumers + self.widening == 1
 
-    @property
-    def converts(self) -> bool:
-        """Whether tiles are converted on the way to the tensor cores."""
-        return self.widening + self.converting_warps > 0
-
-    @property
-    def threads(self) -> int:
-        """Threads of a block."""
-        return super().threads + WARP_GROUP * self.widening
-
     def shares(self, stream: Stream, finds: bool = False) -> Registers:
         """Registers of the roles; one consumer that has a multiprocessor has what it can have in any case."""
         groups = self.neighbours * (1 + self.consumers + self.widening)
@@ -108,35 +96,24 @@ class PiecesConfig(Tiles):
     def _moved(self, stream: Stream) -> Registers:
         if self.widening:
             return _CONVERTED[self.consumers]
-        moved = self.consumers > 1 or self.neighbours > 1
-        producer = _CONVERTING_REGISTERS if self.converting_warps else 24 if moved else _MOST
-        if stream.paged and self.consumers == 2 and not self.converting_warps:
-            return BUSY_SHARES
+        if self.consumers > 1:
+            return BUSY_SHARES if stream.paged else Registers(24, REGISTERS)
         if self.neighbours > 1:  # of 128 that each thread of two warp groups has at first
-            return Registers(producer, 256 - producer)
-        return Registers(producer, REGISTERS if moved else _MOST, moved=moved)
-
-    def block_registers(self, stream: Stream) -> int:
-        """Of all threads of a block."""
-        return self.shares(stream).of_block(self.consumers, self.widening)
+            return Registers(24, 232)
+        return Registers(_MOST, _MOST, moved=False)
 
     def registers(self, stream: Stream) -> int:
         """Registers that a consumer thread holds: also the left operand."""
         return super().registers(stream) + left_words(stream)
 
-    def shared_bytes(self, stream: Stream) -> int:
-        """Bytes of shared memory for the right operands."""
-        tiles = self.stages * self.stage_bytes(stream) + self.wide_bytes(stream)
-        return tiles + self._met_bytes(stream) + spread_bytes(stream, self.kept) + 1024
-
-    def wide_bytes(self, stream: Stream) -> int:
-        """Bytes of shared memory for tiles that were converted."""
-        tiles = [tile for tile in self.right_tiles(stream) if tile[0].widened is not None]
-        return WIDE_STAGES * sum(rows * boxed(columns, operand.size) for operand, rows, columns in tiles)
-
-    def state_bytes(self, stream: Stream) -> int:
-        """Bytes of the vectors of a row's state that a block leaves."""
-        return sum(p.width for p in stream.products) * 4
+    def shared_bytes(self, program: TileProgram) -> int:
+        """Bytes of shared memory for the right operands, and for what shares of blocks and meetings take."""
+        stream, sequences = program.stream, sequences_of(program)[1]
+        wide = [tile for tile in self.right_tiles(stream) if tile[0].widened is not None]
+        converted = WIDE_STAGES * sum(rows * boxed(columns, operand.size) for operand, rows, columns in wide)
+        tiles = self.stages * self.stage_bytes(stream) + converted
+        counted = 0 if sequences is None else origin_bytes(sequences)
+        return tiles + self._met_bytes(stream) + spread_bytes(stream, self.kept) + counted + 1024
 
     def _met_bytes(self, stream: Stream) -> int:
         """Bytes of shared memory for the states that the blocks of a cluster leave to each other."""
@@ -156,10 +133,10 @@ class PiecesConfig(Tiles):
             )
         super().check(program, gpu)
 
-    def fits(self, stream: Stream, gpu: Gpu) -> bool:
+    def fits(self, program: TileProgram, gpu: Gpu) -> bool:
         """Also whether a multiprocessor holds as many blocks as it is to."""
-        bytes_of_all = self.neighbours * (self.shared_bytes(stream) + gpu.reserved_shared_bytes)
-        return super().fits(stream, gpu) and bytes_of_all <= gpu.shared_bytes
+        bytes_of_all = self.neighbours * (self.shared_bytes(program) + gpu.reserved_shared_bytes)
+        return super().fits(program, gpu) and bytes_of_all <= gpu.shared_bytes
 
     def counts(self, program: TileProgram, gpu: Gpu) -> Counts:
         """Copies and folds of the busiest block, and the combination of its states."""
@@ -172,7 +149,8 @@ class PiecesConfig(Tiles):
             longest = self.kept * tiles
         is_alone = self.consumers * self.neighbours == 1 or self.cluster > 1
         between = {"block_seconds": 1.0} if self.consumers > 1 else {"lone_block_seconds": float(is_alone)}
-        merged, rate = 2.0 * min(rows, self.rows) * self.state_bytes(stream), _STATE_RATES[self.consumers]
+        vectors = sum(p.width for p in stream.products) * 4
+        merged, rate = 2.0 * min(rows, self.rows) * vectors, _STATE_RATES[self.consumers]
         if self.cluster > 1:
             crowded = is_crowded(self.blocks, gpu)
             between |= {"cluster_combine_seconds": 1.0, "crowded_seconds": float(crowded)}
@@ -185,7 +163,6 @@ class PiecesConfig(Tiles):
         return self._of_tiles(stream, rows, longest, gpu)._replace(between=between)
 
     def _of_tiles(self, stream: Stream, rows: int, tiles: int, gpu: Gpu) -> Counts:
-        """Of the busiest block's tiles."""
         read = float(self.read_bytes(stream))
         crowded = self.cluster > 1 and is_crowded(self.blocks, gpu)
         counts = Counts(bytes=tiles * read * self.blocks, steps=float(tiles), far_ahead=True, crowded=crowded)
@@ -209,7 +186,7 @@ class PiecesConfig(Tiles):
             return None
         kept = max(-(-items // (self.neighbours * processors)), 2)
         cuts = [replace(self, blocks=-(-items // kept), kept=kept, stages=n) for n in range(self.stages, 1, -1)]
-        return next((cut for cut in cuts if cut.fits(program.stream, gpu)), None)
+        return next((cut for cut in cuts if cut.fits(program, gpu)), None)
 
     def may_wait_late(self, stream: Stream) -> bool:
         """Where threads of all blocks merge whole items too."""
@@ -222,7 +199,6 @@ def is_crowded(blocks: int, gpu: Gpu) -> bool:
 
 
 def left_words(stream: Stream) -> int:
-    """Registers of a thread for its part of the left operand."""
     return -(-stream.depth * stream.left.size // STEP_BYTES) * 4
 
 
@@ -274,3 +250,122 @@ def blocks_of_item(config: PiecesConfig, program: TileProgram) -> int | None:
         return None
     blocks = config.blocks // items
     return blocks if tiles % blocks == 0 else None
+
+
+def is_spread(stream: Stream) -> bool:
+    """Whether results of very few rows read, for each element, more than the row's own state."""
+    rows = stream.extent(stream.row)
+    return isinstance(rows, int) and rows <= _MOST_ROWS and _reads_elements(stream)
+
+
+def spread_bytes(stream: Stream, kept: int) -> int:
+    if not is_spread(stream):
+        return 0
+    scalars = len(stream.fold.components) + len(stream.fold.references) + 1
+    vectors = sum(-(-p.width // SPAN) * SPAN for p in stream.products)
+    return kept * (vectors + scalars) * int(stream.extent(stream.row)) * 4
+
+
+def _reads_elements(stream: Stream) -> bool:
+    for output in stream.outputs:
+        product = product_along(output, stream.products)
+        read = [load for load in loads_of(output.value) if member_at(stream.group, load) is None]
+        if product is not None and any(uses(index, [product.free]) for load in read for index in load.indices):
+            return True
+    return False
+
+
+# The choice: every width of tiles, over the grid or clusters, by its estimate.
+
+
+_STAGED_BYTES = 128 * 1024
+"""Of right operands in flight or waiting: with 192 KB a kernel takes 1.04 of the time, since the memory serves some
+multiprocessors before others then, and with 64 KB 1.02 (measured, of 32 rows of 32768 positions)."""
+
+_GROUPS = {True: 3, False: 2}
+"""Warp groups that consume or convert, by whether registers move to those that consume: with the producer's, a
+multiprocessor has 128 registers for each thread of four groups, and 168 of three."""
+
+_NEIGHBOURS = 2
+"""Blocks of a multiprocessor, of which one folds while another waits for what its results read."""
+
+_LONG = 4
+"""Tiles of a block from which on the widest ones take least: copies are larger (measured: 0.98 of the time of tiles of
+half as many positions, of 32 rows of 32768 positions)."""
+
+
+def ranked_pieces(program: TileProgram, gpu: Gpu, rows: int) -> list[PiecesConfig]:
+    """The configurations for few rows, from the most to the least preferred.
+
+    Raises
+    ------
+    Unfit
+        Where none fits.
+    """
+    stream = program.stream
+    check_widths(stream)
+    consumers = 1 if rows <= GROUP_ROWS else 2
+    family = family_of(gpu)
+    widening = min(_widened_feeds(stream), _GROUPS[family.moves_registers] - consumers)
+    found = []
+    for columns in (128, 64, 32):
+        one = PiecesConfig(columns, consumers, 0, gpu.processors, widening=widening, family=family)
+        room = min(_STAGED_BYTES, gpu.block_shared_bytes - 1024 - one.shared_bytes(program))
+        config = replace(one, stages=room // one.stage_bytes(stream))
+        if config.stages >= 2 and config.fits(program, gpu):
+            found.append(config)
+    if not found:
+        raise Unfit("no tile of 32 positions or more fits into registers and shared memory")
+    if is_spread(stream) and (shared := _neighbours(found, program, gpu)) is not None:
+        return [shared, *found]
+    if visited(program, found[0].columns) is None or items_of(found[0], stream) is None or is_ragged(program):
+        tiles, items = visited(program, found[0].columns), items_of(found[0], stream)
+        few = tiles is not None and items is not None and tiles * items / found[0].blocks < _LONG
+        usual = found[1] if few and len(found) > 1 else found[0]  # the widest tiles, where blocks have several
+        return [usual, *(config for config in found if config != usual)]
+    cuts = [cut for config in found for cut in (*_grids(config, program, gpu), *_clusters(config, program, gpu))]
+    return sorted(cuts, key=lambda cut: (seconds(cut.counts(program, gpu), gpu), cut.blocks))
+
+
+def _grids(config: PiecesConfig, program: TileProgram, gpu: Gpu) -> list[PiecesConfig]:
+    """The configuration with blocks on all multiprocessors, or on so many that have equal shares."""
+    tiles, items = visited(program, config.columns) or 1, items_of(config, program.stream) or 1
+    even = [n for n in range(1, gpu.processors) if items * tiles % n == 0]
+    return [replace(config, blocks=n) for n in (*even, gpu.processors)]
+
+
+def _neighbours(found: list[PiecesConfig], program: TileProgram, gpu: Gpu) -> PiecesConfig | None:
+    """Two blocks on each multiprocessor where all have whole items: of the widest tiles of which two fit thrice.
+
+    One waits for what results read while the other folds (measured: 46.4 instead of 50.8 µs with the kernel before it,
+    of 512 items of four rows and 256 positions that merge nine states each).
+    """
+    for config in found if all(one.may_cluster for one in found) else ():
+        items = items_of(config, program.stream)
+        if items is None or items < _NEIGHBOURS * gpu.processors or is_ragged(program):
+            continue
+        blocks = max(n for n in range(1, _NEIGHBOURS * gpu.processors + 1) if items % n == 0)
+        cuts = [replace(config, neighbours=_NEIGHBOURS, blocks=blocks, stages=n) for n in range(config.stages, 2, -1)]
+        fitting = [cut for cut in cuts if cut.fits(program, gpu)]
+        if fitting and blocks > gpu.processors:
+            return fitting[0]
+    return None
+
+
+def _widened_feeds(stream: Stream) -> int:
+    """How many of the two feeds, of scores and of products, are converted on the way."""
+    values = any(product.value.widened is not None for product in stream.products)
+    return int(stream.right.widened is not None) + int(values)
+
+
+def _clusters(config: PiecesConfig, program: TileProgram, gpu: Gpu) -> list[PiecesConfig]:
+    """The configuration with clusters of blocks in place of blocks, and as many stages as then fit."""
+    tiles, items = visited(program, config.columns) or 0, items_of(config, program.stream) or gpu.processors
+    sizes = [n for n in (2, 4, 8) if n <= min(tiles, gpu.largest_cluster) and items * n <= gpu.processors]
+    found = []
+    for cluster in sizes if config.may_cluster else ():
+        sharing = _NEIGHBOURS if is_crowded(items * cluster, gpu) else 1
+        cut = replace(config, blocks=items * cluster, cluster=cluster, neighbours=sharing)
+        cuts = [replace(cut, stages=n) for n in range(config.stages, 1, -1)]
+        found += [cut for cut in cuts if cut.fits(program, gpu)][:1]
+    return found

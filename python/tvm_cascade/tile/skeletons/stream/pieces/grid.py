@@ -30,7 +30,7 @@ from tvm_cascade.tile.hopper.barrier import Barriers
 from tvm_cascade.tile.merge.grid import ALL, SHARE, PieceStates
 from tvm_cascade.tile.merge.lanes import WARP, in_no_lane
 from tvm_cascade.tile.merge.places import FOUR
-from tvm_cascade.tile.skeletons.stream.epilogue import Folded
+from tvm_cascade.tile.skeletons.stream.epilogue import Columns, Folded
 from tvm_cascade.tile.skeletons.stream.pieces.meeting import HELD, Meeting, Unit
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.work import WARP_GROUP, Threads
@@ -44,25 +44,23 @@ class GridMeeting(Meeting):
 
     Parameters
     ----------
-    name : of the kernel.
     groups : warp groups of a block that merge together, each of which has rows of its own.
     apart : a warp of the producer's group does what concerns other blocks.
-    parts, part : groups that merge by themselves, each with other columns, and which of them it is.
+    parts, part : groups that merge by themselves, and which of them it is.
+    own_columns : of such a group.
+    most_registers : of a thread, which hold elements of states while it merges.
 
     Attributes
     ----------
     meets : some item has several pieces.
-    most_registers : of a thread, which hold elements of states while it merges.
     """
-
-    most_registers = HELD
 
     def __init__(
         self, tiling: Tiling, name: str, pieces: int | None, groups: int, apart: bool = False, parts: int = 1,
-        part: ir.Expr | int = 0,
+        part: ir.Expr | int = 0, own_columns: Columns | None = None, most_registers: int = HELD,
     ) -> None:  # fmt: skip
-        self.meets, self.part, self.parts = pieces != 1, part, parts
-        super().__init__(tiling, pieces)
+        self.meets, self.part, self.parts, self.most_registers = pieces != 1, part, parts, most_registers
+        super().__init__(tiling, pieces, own_columns)
         self.apart, blocks, self.count = apart and self.meets, tiling.config.blocks, groups * WARP_GROUP
         self.states = PieceStates(name, SLOTS * blocks, blocks, self.most_rows, self.form, parts, part)
         self.sharing = self._lanes_of_a_unit(pieces or 1)
@@ -107,7 +105,6 @@ class GridMeeting(Meeting):
             self.states.request()
 
     def leave(self, fold: Folded, work: PieceWork) -> None:
-        """Leaves the state of a piece, and arrives."""
         piece = work.piece
         if not self.meets:
             T.evaluate(0)
@@ -117,7 +114,7 @@ class GridMeeting(Meeting):
             self.states.find(self.set, self.part)
         else:
             self.states.tell(self._leads, self.set, self._meet, self.part)
-        self.slot = bind("slot", piece.own_slot(self.threads.block))
+        self.slot = bind("slot", self.threads.block * SLOTS + piece.side)
         self._leave_state(fold)
         if self.apart:
             self._tell(self.left, piece.side)
@@ -151,7 +148,6 @@ class GridMeeting(Meeting):
             self.states.release(self.set[self.part])
 
     def _settle_apart(self, each_work: EachWork) -> None:
-        """As `settle`, told by the warp that is apart."""
         with each_work() as work, self._where_shared(in_no_lane, work.piece):
             self.met.wait(work.piece.side, 0)
             self.states.find(self.set)
@@ -200,12 +196,10 @@ class GridMeeting(Meeting):
         self._merge_units(work, first, end, self._thread, self.count)
 
     def _told_at(self, piece: Piece) -> ir.Expr:
-        """Where threads are told of a piece."""
         return self.part * SLOTS + piece.side
 
     @property
     def _thread(self) -> ir.Expr:
-        """The thread's number among those that merge together."""
         own = self.threads.warp * 32 + self.threads.lane
         return own if self.count == WARP_GROUP else self.index * WARP_GROUP + own
 

@@ -11,40 +11,52 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from tvm import tirx
+from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.attention.operands.feed import Reader
+from tvm_cascade.tile.attention.operands.feed import Feed
 from tvm_cascade.tile.attention.operands.widen import FeedPair, Widener
 from tvm_cascade.tile.attention.pieces import EachWork, PieceWork
 from tvm_cascade.tile.attention.program import TileProgram
-from tvm_cascade.tile.attention.ragged import RaggedCut
-from tvm_cascade.tile.emit import bind, branches, kernel_extent, named, ptx, put, registers, when
-from tvm_cascade.tile.fragment import QUAD, ROWS
-from tvm_cascade.tile.hopper.barrier import Barriers
+from tvm_cascade.tile.emit import bind, branches, named, ptx, put, when
+from tvm_cascade.tile.fragment import DTYPE, QUAD
+from tvm_cascade.tile.hopper.barrier import Barriers, cluster_arrive, cluster_wait, fence_barriers
 from tvm_cascade.tile.hopper.driver import Driver
 from tvm_cascade.tile.launch.dependent import Launch, wait_for_others
+from tvm_cascade.tile.merge.cluster import send_four_to_rank
 from tvm_cascade.tile.merge.lanes import WARP
+from tvm_cascade.tile.merge.places import (
+    BYTES,
+    FOUR,
+    OCTET,
+    SPAN,
+    Patches,
+    as_float,
+    from_float,
+    take_four,
+    whole_fours,
+)
 from tvm_cascade.tile.operand import STEP_BYTES
-from tvm_cascade.tile.skeletons.stream.epilogue import RowEpilogue
-from tvm_cascade.tile.skeletons.stream.group_fold import GroupFold
-from tvm_cascade.tile.skeletons.stream.pieces.clustered import ClusterMeeting
-from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, blocks_of_item, left_words, pieces_of_item
+from tvm_cascade.tile.skeletons.stream.consumer import WARP_ROWS, GroupFold
+from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue, Folded
+from tvm_cascade.tile.skeletons.stream.pieces.config import (
+    PiecesConfig,
+    blocks_of_item,
+    is_spread,
+    left_words,
+    pieces_of_item,
+)
 from tvm_cascade.tile.skeletons.stream.pieces.grid import GridMeeting
-from tvm_cascade.tile.skeletons.stream.pieces.meeting import Meeting
-from tvm_cascade.tile.skeletons.stream.pieces.places import Places
-from tvm_cascade.tile.skeletons.stream.pieces.spread import SpreadFinish, is_spread
+from tvm_cascade.tile.skeletons.stream.pieces.meeting import HELD, Meeting, SpreadFinish, Unit
 from tvm_cascade.tile.skeletons.stream.producer import PagedProducer
-from tvm_cascade.tile.skeletons.stream.tiling import Tiling
-from tvm_cascade.tile.work import GROUP_ROWS, Registers, Threads
+from tvm_cascade.tile.skeletons.stream.tiling import Places, Tiling
+from tvm_cascade.tile.work import Registers, Threads, Work
 
 _INITIALISING = 4
 """Warps that initialise barriers."""
 
-_GROUP_WARPS = 4
-
 _MEETING_WARP = 3
-"""The last warp of the producer's group, which sees to meetings where it neither copies nor converts."""
+"""The last warp of the producer's group, which sees to meetings where it does not copy."""
 
 
 class PiecesKernel(Driver):
@@ -66,7 +78,6 @@ class PiecesKernel(Driver):
         self.sharing = blocks_of_item(config, program)
 
     def describe(self) -> None:
-        """Tensor maps of the right operands, and the meeting of what blocks have parts of."""
         self.right = self.tiling.copies(self.stream.right, self.config.columns)
         self.values = [self.tiling.value_copies(product) for product in self.stream.products]
         self.meeting = self._meeting()
@@ -76,28 +87,20 @@ class PiecesKernel(Driver):
         if self.config.cluster > 1:
             return ClusterMeeting(self.tiling, self.config.cluster)
         pieces = pieces_of_item(self.config, self.program)
-        meeting = GridMeeting(self.tiling, self.name, pieces, self.config.consumers, apart=self._has_free_warps)
+        apart = not any(copies.by_threads for copies in (self.right, *self.values))  # a warp has nothing to copy
+        meeting = GridMeeting(self.tiling, self.name, pieces, self.config.consumers, apart)
         meeting.is_of_all = self.sharing is not None and self.sharing > 1
         self.meeting_apart = meeting if meeting.apart else None
         return meeting
 
-    @property
-    def _has_free_warps(self) -> bool:
-        """Whether the producer's group has warps that neither copy nor convert."""
-        if self.config.converting_warps:
-            return not self.stream.paged
-        return not any(copies.by_threads for copies in (self.right, *self.values))
-
     def place(self) -> None:
-        """Blocks with equal shares of the tiles of all items, and their threads."""
         config = self.config
-        self.places = Places(self.tiling, 1, self.sharing, RaggedCut, whole=config.kept > 1)
+        self.places = Places(self.tiling, self.sharing)
         self.place_threads(named("block", T.cta_id([self.places.cut.grid])))
         if config.cluster > 1:
             named("rank", T.cta_id_in_cluster([config.cluster]))
 
     def _each_work(self) -> AbstractContextManager[PieceWork]:
-        """What is written within is done for every piece that the block has."""
         return self.places.each(self.threads.block)
 
     def allocate(self, pool: Any) -> None:
@@ -110,10 +113,9 @@ class PiecesKernel(Driver):
         self.places.cut.allocate(pool)
         readers = self.consumers * self.config.family.arrivals
         for pair in (self.right_feed, self.value_feed):
-            pair.add_barriers(pool, readers, self.config.converting_warps or _GROUP_WARPS)
+            pair.add_barriers(pool, readers)
 
     def barriers(self) -> list[Barriers]:
-        """Those of both feeds."""
         return [barriers for pair in (self.right_feed, self.value_feed) for barriers in pair.barriers]
 
     def initialise(self) -> None:
@@ -140,13 +142,11 @@ class PiecesKernel(Driver):
             self.meeting.initialise()
 
     def meet(self) -> None:
-        """All threads wait for each other, once they have counted what shares are computed from."""
         self.places.cut.count(self.threads, self.config.threads)
         super().meet()
         self.meeting.start()
 
     def registers(self) -> Registers:
-        """See `PiecesConfig.shares`."""
         return self.config.shares(self.stream)
 
     @property
@@ -155,47 +155,31 @@ class PiecesKernel(Driver):
         return self.given and not self.stream.paged and not self.places.differ
 
     def produce(self) -> None:
-        """One thread copies, or warps for each feed of pages; others convert, and see to meetings."""
+        """One thread copies, or warps for each feed of pages; another sees to meetings."""
         if self.stream.paged:
             shared = [pair.stored for pair in self._filled]
             PagedProducer(self.tiling, self.threads, shared).run(self._each_work)
         else:
             with when(self.threads.warp == 0), when(T.cuda.elect_sync()):
                 self._produce_rows()
-        if warps := self.config.converting_warps:
-            with when(self.threads.warp >= _GROUP_WARPS - warps):
-                self._widen(self._widened, _GROUP_WARPS - warps, warps)
-        self._meet()
-
-    def _meet(self) -> None:
-        """What the warp of the meetings does."""
         if self.meeting_apart is not None:
-            own = _MEETING_WARP - self.config.converting_warps
-            with when(self.threads.warp == own), when(T.cuda.elect_sync()):
+            with when(self.threads.warp == _MEETING_WARP), when(T.cuda.elect_sync()):
                 if self.begins_early:
                     wait_for_others()
                 self.meeting_apart.run_apart(self._each_work)
 
     def convert(self) -> None:
         """Each warp group converts a feed, or one converts both, a tile of each in turn."""
+        widened = [pair for pair in (self.right_feed, self.value_feed) if pair.is_widened]
         for number in range(self.config.widening):
             with when(self.threads.group == self.consumers + 1 + number):
-                self._widen(self._widened[number :: self.config.widening], 0, _GROUP_WARPS)
-
-    @property
-    def _widened(self) -> list[FeedPair]:
-        return [pair for pair in (self.right_feed, self.value_feed) if pair.is_widened]
-
-    def _widen(self, pairs: list[FeedPair], first: int, warps: int) -> None:
-        """Some warps of a group convert feeds."""
-        own = [Widener(pair, self.threads, first, warps) for pair in pairs]
-        with self._each_work() as work, T.serial(work.tiles.end - work.tiles.first):
-            for widener in own:
-                widener.tile()
+                own = [Widener(pair, self.threads) for pair in widened[number :: self.config.widening]]
+                with self._each_work() as work, T.serial(work.tiles.end - work.tiles.first):
+                    for widener in own:
+                        widener.tile()
 
     def consume(self) -> None:
-        """See `PiecesConsumer`."""
-        right, value = self.right_feed.wide.whole, self.value_feed.wide.whole
+        right, value = self.right_feed.wide, self.value_feed.wide
         consumer = PiecesConsumer(self.tiling, self.threads, right, value, self.meeting, self.spread_finish)
         consumer.run(self._each_work)
 
@@ -206,7 +190,6 @@ class PiecesKernel(Driver):
 
     @property
     def _filled(self) -> list[FeedPair]:
-        """The feeds that have operands."""
         return [self.right_feed, *([self.value_feed] if self.values else [])]
 
     def _produce_first(self) -> None:
@@ -227,13 +210,7 @@ class PiecesKernel(Driver):
 
 
 # The consumer of few rows: it folds a piece of the axis at a time, with the left operand in registers.
-#
-# A warp has sixteen of the group's rows. All warps take part in products; those without a row of the program's fold
-# none.
 
-
-_WARP_ROWS = 16
-"""Rows of an accumulator that a warp holds."""
 
 _WORD = 4
 """Bytes of a register."""
@@ -243,51 +220,26 @@ class PiecesConsumer(GroupFold):
     """Emits one consumer warp group."""
 
     def __init__(
-        self,
-        tiling: Tiling,
-        threads: Threads,
-        right: Reader,
-        value: Reader,
-        meeting: Meeting,
-        spread: SpreadFinish | None,
+        self, tiling: Tiling, threads: Threads, right: Feed, value: Feed, meeting: Meeting, spread: SpreadFinish | None
     ) -> None:
-        super().__init__(tiling, threads, right, value)
-        self.meeting, self.spread, self.epilogue = meeting, spread, RowEpilogue(tiling)
-
-    def _allocate(self) -> None:
-        self.left_words = registers("left_words", left_words(self.stream), "uint32")
-        for packed in self.packing.packed.values():  # warps without rows multiply what is there
-            with T.unroll(int(packed.ty.shape[0])) as k:
-                put(packed, k, T.uint32(0))
-
-    @property
-    def row_count(self) -> int:
-        """How many they are at most."""
-        return min(int(self.stream.extent(self.stream.row)), GROUP_ROWS)
-
-    @property
-    def thread_rows(self) -> tuple[int, ...]:
-        """The upper one alone, where there are no others: the lower ones are eight further on."""
-        return ROWS if self.row_count > _WARP_ROWS // len(ROWS) else ROWS[:1]
+        super().__init__(tiling, threads, None, right, value)
+        self.meeting, self.spread, self.epilogue = meeting, spread, Epilogue(tiling, bulk=False)
 
     def run(self, each_work: EachWork) -> None:
-        """Emits the loop over the block's pieces, and what follows it."""
-        self.meeting.begin(self.index)
-        if self.spread is not None:
-            self.spread.begin(self.index)
+        meetings = [self.meeting] if self.spread is None else [self.meeting, self.spread]
+        for meeting in meetings:
+            meeting.begin(self.index)
         self._fold_pieces(each_work)
-        self.meeting.settle(each_work)
-        if self.spread is not None:
-            self.spread.settle(each_work)
+        for meeting in meetings:
+            meeting.settle(each_work)
 
     def _fold_pieces(self, each_work: EachWork) -> None:
         with each_work() as work:
             self._place(work)
             self.rows.allocate()
-            length = kernel_extent(self.stream.extent(self.stream.position))
-            self.rows.end = bind("piece_end_position", tirx.min(work.tiles.end * self.columns, length))
-            rows = kernel_extent(self.stream.extent(self.stream.row))
-            self.has_rows = bind("has_rows", self.first_row + self.threads.warp * _WARP_ROWS < rows)
+            self.rows.end = bind("piece_end_position", tirx.min(work.tiles.end * self.columns, self.tiling.length))
+            first_row = self.first_row + self.threads.warp * WARP_ROWS
+            self.has_rows = bind("has_rows", first_row < self.tiling.row_count)
             self._fetch_left()
             self._fold_tiles(work.tiles)
             if self.meeting.is_of_all:
@@ -295,16 +247,13 @@ class PiecesConsumer(GroupFold):
                 return
             with branches(work.piece.is_whole) as (whole, part):
                 with whole:
-                    self._store_whole(work)
+                    if self.spread is not None:
+                        self.spread.leave(self, work)
+                    else:
+                        with when(self.has_rows):
+                            self.epilogue.finish_and_store(self)
                 with part:
                     self.meeting.leave(self, work)
-
-    def _store_whole(self, work: PieceWork) -> None:
-        if self.spread is not None:
-            self.spread.leave(self, work)
-            return
-        with when(self.has_rows):
-            self.epilogue.finish_and_store(self)
 
     def _fetch_left(self) -> None:
         """Loads the thread's rows as the tensor cores read them; zeros past the depth."""
@@ -316,15 +265,112 @@ class PiecesConsumer(GroupFold):
                 put(self.left_words, word, T.uint32(0))
                 continue
             column = self.threads.lane % QUAD * (_WORD // size) + first
-            address = self.rows.address_at(self.stream.score.left, row, {self.stream.score.axis[0]: column})
+            address = self.rows.address(self.stream.score.left, row, {self.stream.score.axis[0]: column})
             ptx("ld.global.nc.b32", self.left_words[word], address)
 
-    def _start_scores(self) -> None:
-        stream = self.stream
-        self.family.fence()
-        self.family.multiply_registers(
-            self.scores, self.columns, self.left_words, self.right_matrix, stream.depth,
-            (stream.left.dtype, stream.right.dtype),
-            self.family.offset(self.right.stage, self.right_feed.copies[0].tile_bytes), add=False,
-        )  # fmt: skip
-        self.family.commit()
+
+# A meeting of the blocks of a cluster, all of which have a piece of one item, in distributed shared memory.
+#
+# Each sends to every other the patches that that one merges, and the scalars of their rows. Stores are asynchronous and
+# arrive at a barrier of their target, which knows how many bytes it gets. The memory of a block is written by none
+# before that block has started; and none ends before all that others send to it has arrived.
+
+
+_WARPS = 4
+"""That merge."""
+
+
+class ClusterMeeting(Meeting):
+    """Emits it."""
+
+    is_of_all = True
+
+    def __init__(self, tiling: Tiling, blocks: int) -> None:
+        super().__init__(tiling, blocks)
+        self.blocks, self.patches = blocks, Patches(self.most_rows, blocks)
+        if self.patches.stride == blocks:  # a block has all spans of the rows that it has any of
+            most = min(self.patches.most(self.spans * SPAN) // _WARPS, HELD // (FOUR * (blocks + 1)))
+            self.at_a_time = max(n for n in range(1, self.spans + 1) if self.spans % n == 0 and n <= max(most, 1))
+
+    def allocate(self, pool: Any, threads: Threads) -> None:
+        self.threads = threads
+        self.places: dict[int, Any] = {}
+        for k, part in enumerate(self.form):
+            if part.width > 1:
+                own = self.blocks, self.patches.most(part.width), OCTET, SPAN
+                self.places[k] = named("met", pool.alloc(own, part.dtype, align=16))
+        rows = self.patches.octets * OCTET
+        shape = self.blocks, rows, whole_fours(len(self.scalars))
+        self.met_scalars = named("met_scalars", pool.alloc(shape, DTYPE, align=16))
+        self.arrived = Barriers(pool, 1, 1)
+
+    def initialise(self) -> None:
+        self.arrived.initialise()
+        fence_barriers()
+        ptx("fence.proxy.async.shared::cta")
+
+    def start(self) -> None:
+        """Arrives as one that has started."""
+        cluster_arrive(relaxed=True)
+
+    def leave(self, fold: Folded, work: PieceWork) -> None:
+        """Sends the state of the block's piece, and waits for the others'."""
+        self.rank = bind("own_rank", self.threads.block % self.blocks)
+        with when(self.threads.leads):
+            self.arrived.announce(0, self._bytes())
+        cluster_wait()
+        self._leave_state(fold)
+        self.arrived.wait(0, 0)
+
+    def settle(self, each_work: EachWork) -> None:
+        """Merges the block's patches of the cluster's item."""
+        self.rank = bind("own_rank", self.threads.block % self.blocks)
+        count = bind("own_patches", self.patches.count(self.spans // self.at_a_time, self.rank))
+        octets, lane = self.patches.octets, self.threads.lane
+        with each_work() as work:
+            rows = bind("merged_rows", self._rows(work))
+            with T.serial((count + (_WARPS - 1)) // _WARPS) as step:
+                patch = bind("patch", (step * _WARPS + self.threads.warp) * self.blocks + self.rank)
+                row = bind("unit_row", patch % octets * OCTET + lane // QUAD)
+                with when(tirx.And(step * _WARPS + self.threads.warp < count, row < rows)):
+                    first = bind("first_span", patch // octets * self.at_a_time)
+                    self._merge(Unit(work, row, [first + i for i in range(self.at_a_time)], lane % QUAD))
+
+    def _bytes(self) -> ir.Expr:
+        """That all blocks send to this one."""
+        vectors = sum((self.patches.count(part.width // SPAN, self.rank) for part in self.form if part.width > 1),
+                      T.int32(0))  # fmt: skip
+        rows = self.patches.octets // self.patches.stride * OCTET
+        words = vectors * (OCTET * SPAN) + rows * whole_fours(len(self.scalars))
+        return T.cast(words * (BYTES * self.blocks), "uint32")
+
+    def _has_row(self, work: Work, row: ir.Expr) -> ir.Expr:
+        """Whole patches are sent, whatever rows they have."""
+        return row < self.patches.octets * OCTET
+
+    def _put_scalars(self, row: ir.Expr, values: list[ir.Expr]) -> None:
+        """To the blocks that have patches of the row, a lane to every fourth of those."""
+        stride, lane = self.patches.stride, self.threads.lane % QUAD
+        words = [as_float(value) for value in values]
+        words += [T.float32(0)] * (whole_fours(len(words)) - len(words))
+        for first in range(0, self.blocks // stride, QUAD):
+            with when(first + lane < self.blocks // stride):
+                rank = (first + lane) * stride + row // OCTET % stride
+                for k in range(0, len(words), FOUR):
+                    self._send(self.met_scalars.ptr_to([self.rank, row, k]), rank, words[k : k + FOUR])
+
+    def _put_four(self, part: int, row: ir.Expr, span: ir.Expr | int, values: list[ir.Expr]) -> None:
+        patch, lane = bind("patch", self.patches.number(row, span)), self.threads.lane % QUAD
+        place = self.places[part].ptr_to([self.rank, patch // self.blocks, row % OCTET, lane * FOUR])
+        self._send(place, patch % self.blocks, values)
+
+    def _send(self, place: ir.Expr, rank: ir.Expr, four: list[ir.Expr]) -> None:
+        send_four_to_rank(place, self.arrived.pointer(0), rank, *four)
+
+    def _get(self, unit: Unit, number: ir.Expr, part: int) -> ir.Expr:
+        return from_float(self.met_scalars[number, unit.row, self.scalars.index(part)], self.form[part].dtype)
+
+    def _get_four(self, unit: Unit, number: ir.Expr, part: int, span: ir.Expr, into: Any, first: int) -> None:
+        own = self.patches.number(unit.row, span) // self.blocks
+        place = self.places[part].ptr_to([number, own, unit.row % OCTET, unit.lane * FOUR])
+        take_four(place, T.address_of(into[first]))

@@ -23,21 +23,20 @@ from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.steps.program import program_of
 from tvm_cascade.tile.attention.pieces import EachWork, PieceWork
-from tvm_cascade.tile.attention.shape import Product, product_along
-from tvm_cascade.tile.emit import bind, kernel_extent, put, registers, when
-from tvm_cascade.tile.fragment import COLUMNS_PER_STEP, DTYPE, NEIGHBOURS, QUAD, Symbols, TilePrinter, placed
+from tvm_cascade.tile.attention.shape import product_along
+from tvm_cascade.tile.emit import bind, named, put, registers, when
+from tvm_cascade.tile.fragment import COLUMNS_PER_STEP, DTYPE, NEIGHBOURS, QUAD, Symbols, placed
 from tvm_cascade.tile.hopper.stores import are_stored_at_once, store_four
 from tvm_cascade.tile.launch.dependent import wait_for_others
 from tvm_cascade.tile.merge.combine import Alone, merge
-from tvm_cascade.tile.merge.lanes import ALL_LANES, WARP, Lanes
-from tvm_cascade.tile.merge.places import FOUR, SPAN
+from tvm_cascade.tile.merge.lanes import ALL_LANES, WARP, Lanes, in_no_lane
+from tvm_cascade.tile.merge.places import FOUR, SPAN, take_four
 from tvm_cascade.tile.output import Output
-from tvm_cascade.tile.skeletons.stream.epilogue import Folded
-from tvm_cascade.tile.skeletons.stream.finish import Columns, Finish
-from tvm_cascade.tile.skeletons.stream.states import row_states
+from tvm_cascade.tile.skeletons.stream.epilogue import AllColumns, Columns, Folded, row_states
+from tvm_cascade.tile.skeletons.stream.finish import Finish, LoadedColumns
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.state import COUNTER, Part, PartForm, State
-from tvm_cascade.tile.work import Threads, Work
+from tvm_cascade.tile.work import WARP_GROUP, Threads, Work
 
 _AT_ONCE = 12
 """Pieces that a thread reads at once, at most: as many loads are under way together."""
@@ -53,7 +52,6 @@ class Unit:
     Attributes
     ----------
     work : the tile of rows, by one of its pieces.
-    row : in the tile.
     spans : their numbers in the row.
     lane : which of the four that have a span.
     """
@@ -67,24 +65,18 @@ class Unit:
 class MergedRow:
     """A row whose pieces are merged, in a thread; implements `finish.FinalRows`."""
 
-    def __init__(self, meeting: Meeting, state: State, inputs: Mapping[sp.Symbol, ir.Expr]) -> None:
-        self.state, self.inputs, self.offsets = state, inputs, meeting.tiling.program.offsets
+    def __init__(self, state: State, inputs: Mapping[sp.Symbol, ir.Expr]) -> None:
+        self.state, self.inputs = state, inputs
         self.values: dict[sp.Symbol, Any] = {}
 
     def set(self, symbol: sp.Symbol, row: int, value: ir.Expr) -> None:
-        """Stores a value in its register."""
         if symbol not in self.values:
             self.values[symbol] = registers(str(symbol), 1)
         put(self.values[symbol], row, value)
 
     def row_symbols(self, row: int) -> Symbols:
-        """Everything that has a value per row."""
         own = {s: array[row] for s, array in self.values.items()}
         return Symbols(own, self.state.symbols(), self.inputs)
-
-    def write(self, expression: sp.Expr, symbols: Symbols) -> ir.Expr:
-        """An expression over registers as TIR."""
-        return TilePrinter(symbols, DTYPE, {}, self.offsets)(expression)
 
 
 class Meeting(ABC):
@@ -93,6 +85,7 @@ class Meeting(ABC):
     Parameters
     ----------
     pieces : of an item at most; None where that is unknown.
+    own_columns : those whose states meet; all by default.
 
     Attributes
     ----------
@@ -108,9 +101,10 @@ class Meeting(ABC):
     sharing = 1
     threads: Threads
 
-    def __init__(self, tiling: Tiling, pieces: int | None) -> None:
+    def __init__(self, tiling: Tiling, pieces: int | None, own_columns: Columns | None = None) -> None:
+        self.own_columns = own_columns or AllColumns()
         self.tiling, self.stream, self.config = tiling, tiling.stream, tiling.config
-        self.widths = {p.component.symbol: -(-len(self.columns_of(p)) // SPAN) * SPAN for p in self.stream.products}
+        self.widths = {p.component.symbol: -(-len(self.own_columns.of(p)) // SPAN) * SPAN for p in self.stream.products}
         self.spans = max(self.widths.values(), default=SPAN) // SPAN
         components = [PartForm(DTYPE, self.widths.get(c.symbol, 1)) for c in self.stream.fold.components]
         self.form = [*components, *(PartForm(DTYPE) for _ in self.stream.fold.references), PartForm(COUNTER)]
@@ -120,17 +114,8 @@ class Meeting(ABC):
 
     @property
     def at_once(self) -> int:
-        """Pieces that a thread reads at once."""
         known = -(-(self.pieces or _AT_ONCE) // self.sharing)
         return -(-known // -(-known // _AT_ONCE))
-
-    def columns_of(self, product: Product) -> range:
-        """The columns of a product whose states meet."""
-        return range(product.width)
-
-    def first_column(self, product: Product, work: PieceWork) -> ir.Expr | int:
-        """The column that those are counted from."""
-        return 0
 
     @abstractmethod
     def allocate(self, pool: Any, threads: Threads) -> None:
@@ -143,12 +128,7 @@ class Meeting(ABC):
         """What all threads of a block do at first, if anything."""
 
     def begin(self, index: ir.Expr | int) -> None:  # noqa: B027
-        """What consumers do before their first piece, if anything.
-
-        Parameters
-        ----------
-        index : the number of a group among the consumers.
-        """
+        """What consumers do before their first piece, if anything."""
 
     @abstractmethod
     def leave(self, fold: Folded, work: PieceWork) -> None:
@@ -175,7 +155,6 @@ class Meeting(ABC):
         """Loads the unit's elements of a span of one of the pieces into registers, from the first on."""
 
     def _leave_state(self, fold: Folded) -> None:
-        """Leaves all rows of a warp group."""
         lane, work = self.threads.lane, fold.work
         counter = Part(registers("folded", 1, COUNTER))
         counter.put(fold.rows.end - work.tiles.first * self.config.columns)
@@ -212,7 +191,10 @@ class Meeting(ABC):
         """Four neighbouring columns of a span, of which a lane has two and its neighbour two."""
         odd = bind("is_odd", self.threads.lane % 2 == 1)
         lower, upper = own[: len(NEIGHBOURS)], own[len(NEIGHBOURS) :]
-        others = [_of_neighbour(tirx.Select(odd, a, b)) for a, b in zip(lower, upper, strict=True)]
+        given = [tirx.Select(odd, a, b) for a, b in zip(lower, upper, strict=True)]
+        others = [
+            bind("neighbours", T.tvm_warp_shuffle_xor(T.uint32(ALL_LANES), value, 1, WARP, WARP)) for value in given
+        ]
         four = [tirx.Select(odd, b, a) for a, b in zip([*lower, *others], [*others, *upper], strict=True)]
         return [bind("left", value) for value in four]
 
@@ -222,7 +204,7 @@ class Meeting(ABC):
 
     def _rows(self, work: Work) -> ir.Expr:
         """Rows that a tile has of the program's."""
-        return kernel_extent(self.stream.extent(self.stream.row)) - work.first_row
+        return self.tiling.row_count - work.first_row
 
     @property
     def units(self) -> int:
@@ -232,7 +214,6 @@ class Meeting(ABC):
     def _merge_units(
         self, work: PieceWork, first: ir.Expr | int, end: ir.Expr | int, thread: ir.Expr, threads: int
     ) -> None:
-        """Merges units [first, end) with some threads."""
         if self.tiling.late:
             wait_for_others()
         if self.sharing > 1:
@@ -266,23 +247,19 @@ class Meeting(ABC):
         """Merges and stores a unit; not everywhere, if so given."""
         program = self.tiling.program
         places = {**unit.work.batch, self.stream.row: unit.work.first_row + unit.row}
-        inputs: dict[sp.Symbol, ir.Expr] = {
-            LENGTH: tirx.Cast(DTYPE, kernel_extent(self.stream.extent(self.stream.position)))
-        }
+        inputs: dict[sp.Symbol, ir.Expr] = {LENGTH: tirx.Cast(DTYPE, self.tiling.length)}
         for symbol, expression in program.row_inputs.items():
             inputs[symbol] = bind(str(symbol), placed(expression, places, self.tiling.buffers).astype(DTYPE))
-        merged = MergedRow(self, self._merged(unit, inputs), inputs)
+        merged = MergedRow(self._merged(unit, inputs), inputs)
         with nullcontext() if stores is None else when(stores):
             self._store(merged, unit, places)
 
     def _empty_states(self, unit: Unit, count: int) -> list[State]:
-        """New registers for states of a unit."""
         fold, widths = self.stream.fold, dict.fromkeys(self.widths, FOUR * len(unit.spans))
         dtypes = {component.symbol: DTYPE for component in fold.components}
         return [State.in_registers(fold, dtypes, DTYPE, f"_piece_{k}", widths) for k in range(count)]
 
     def _merged(self, unit: Unit, inputs: Mapping[sp.Symbol, ir.Expr]) -> State:
-        """The state of all pieces."""
         state, *others = self._empty_states(unit, self.at_once + 1)
         state.clear()
         first, end = self._own_pieces(unit)
@@ -336,7 +313,7 @@ class Meeting(ABC):
                     indices = [placed(i, places, self.tiling.buffers) for i in output.indices]
                     T.buffer_store(own, finish.value(output, 0, places, None, {}), indices)
                 continue
-            columns, first = self.columns_of(product), self.first_column(product, unit.work)
+            columns, first = self.own_columns.of(product), self.own_columns.first(product, unit.work)
             ahead = self._loaded_ahead(finish, output, unit, places)
             finish.start_row(output, 0, places)
             for i, span in enumerate(unit.spans):
@@ -350,15 +327,19 @@ class Meeting(ABC):
                         targets.append([placed(index, at, self.tiling.buffers) for index in output.indices])
                         of_products = {s: part[i * FOUR + e] for s, part in rows.state.fragments.items()}
                         values.append(finish.value(output, 0, places, start + e, of_products, e, fours))
-                    _store_columns(own, targets, values, are_stored_at_once(output, product.free, FOUR))
+                    if are_stored_at_once(output, product.free, FOUR):
+                        store_four([own.ptr_to(targets[k]) for k in (0, 2)], values, dtype_of(own))
+                        continue
+                    for indices, value in zip(targets, values, strict=True):
+                        T.buffer_store(own, value, indices)
 
     def _loaded_ahead(
         self, finish: Finish, output: Output, unit: Unit, places: dict[tirx.Var, ir.Expr]
-    ) -> list[Columns]:
+    ) -> list[LoadedColumns]:
         """What all spans of a unit read of kernels before, so that a thread waits for it once; where rows have all."""
         product = product_along(output, self.stream.products)
         assert product is not None
-        columns, first = self.columns_of(product), self.first_column(product, unit.work)
+        columns, first = self.own_columns.of(product), self.own_columns.first(product, unit.work)
         if len(unit.spans) == 1 or not self.tiling.late or len(columns) < self.spans * SPAN:
             return []
         starts = [first + columns.start + self._first_of(span, unit.lane) for span in unit.spans]
@@ -375,15 +356,87 @@ class Meeting(ABC):
         return nullcontext() if width == most else when(column < width)
 
 
-def _store_columns(own: Any, targets: list[list[ir.Expr]], values: list[ir.Expr], in_fours: bool) -> None:
-    """Stores four columns, at once where they are neighbours."""
-    if in_fours:
-        store_four([own.ptr_to(targets[k]) for k in (0, 2)], values, dtype_of(own))
-        return
-    for indices, value in zip(targets, values, strict=True):
-        T.buffer_store(own, value, indices)
+# A whole item of very few rows whose results read much: its state is spread over all threads of the block.
+#
+# Four rows of an accumulator are in sixteen lanes of one warp. Where results read states that other kernels left, one
+# for each element, those lanes would wait for all of them; a thread with one row and four columns waits once. A block
+# beside a kernel that leaves such states keeps its own of several items, and waits for that kernel once it has folded
+# them all.
 
 
-def _of_neighbour(value: ir.Expr) -> ir.Expr:
-    """A value of the other lane of two."""
-    return bind("neighbours", T.tvm_warp_shuffle_xor(T.uint32(ALL_LANES), value, 1, WARP, WARP))
+class SpreadFinish(Meeting):
+    """Finishes and stores items that one block has whole.
+
+    Parameters
+    ----------
+    kept : items whose states it keeps before it stores any; one is stored at once.
+    """
+
+    def __init__(self, tiling: Tiling, kept: int) -> None:
+        super().__init__(tiling, 1)
+        self.kept = kept
+
+    def allocate(self, pool: Any, threads: Threads) -> None:
+        self.threads = threads
+        shape = [(self.kept * self.most_rows, part.width) for part in self.form]
+        order = sorted(range(len(shape)), key=lambda k: shape[k][1] == 1)
+        self.places = {k: named("spread", pool.alloc(shape[k], self.form[k].dtype, align=16)) for k in order}
+
+    def begin(self, index: ir.Expr | int) -> None:
+        """The count of the states that are kept, in the registers of a consumer."""
+        if self.kept > 1:
+            self.count = registers("kept_states", 1, "int32")
+            put(self.count, 0, T.int32(0))
+
+    def leave(self, fold: Folded, work: PieceWork) -> None:
+        """Keeps the state, or finishes and stores it where one is kept; by all threads of the block's one consumer."""
+        if self.kept > 1:
+            self._leave_state(fold)
+            put(self.count, 0, self.count[0] + 1)
+            return
+        self._meet()
+        self._leave_state(fold)
+        self._meet()
+        self._finish(work)
+
+    def settle(self, each_work: EachWork) -> None:
+        if self.kept == 1:
+            return
+        self._meet()
+        put(self.count, 0, T.int32(0))
+        with each_work() as work, when(in_no_lane(tirx.Not(work.piece.is_whole))):
+            self._finish(work)
+            put(self.count, 0, self.count[0] + 1)
+
+    def _finish(self, work: PieceWork) -> None:
+        thread = self.threads.warp * 32 + self.threads.lane
+        self._merge_units(work, 0, self.units, thread, WARP_GROUP)
+
+    def _place(self, row: ir.Expr) -> ir.Expr:
+        return row if self.kept == 1 else self.count[0] * self.most_rows + row
+
+    def _meet(self) -> None:
+        self.threads.named.take("meeting").sync(WARP_GROUP)
+
+    def _put_scalars(self, row: ir.Expr, values: list[ir.Expr]) -> None:
+        with when(self.threads.lane % QUAD == 0):
+            for part, value in zip(self.scalars, values, strict=True):
+                T.buffer_store(self.places[part], value, [self._place(row), 0])
+
+    def _put_four(self, part: int, row: ir.Expr, span: ir.Expr | int, values: list[ir.Expr]) -> None:
+        first = span * SPAN + self.threads.lane % QUAD * FOUR
+        for e, value in enumerate(values):
+            T.buffer_store(self.places[part], value, [self._place(row), first + e])
+
+    def _get(self, unit: Unit, number: ir.Expr, part: int) -> ir.Expr:
+        return self.places[part][self._place(unit.row), 0]
+
+    def _get_four(self, unit: Unit, number: ir.Expr, part: int, span: ir.Expr, into: Any, first: int) -> None:
+        own = self.places[part].ptr_to([self._place(unit.row), span * SPAN + unit.lane * FOUR])
+        take_four(own, T.address_of(into[first]))
+
+    def _merged(self, unit: Unit, inputs: Mapping[sp.Symbol, ir.Expr]) -> State:
+        """The state as it is."""
+        (state,) = self._empty_states(unit, 1)
+        self._take(state, unit, tirx.const(0, "int32"), unit.work.piece.blocks)
+        return state
