@@ -74,6 +74,9 @@ UNDECIDED: dict[str, Cascade] = {
     ),
     "maps of what is there": cascade(MAXIMUM, (s, SUM, y), (o, MAX, where(x >= m, s * v, (w - s) ** 2))),
     "the least of all others": cascade(MAXIMUM, (s, SUM, y), (o, MIN, where(x < m, exp(v - s), s))),
+    "what the farthest have, and zero": cascade(
+        MEAN_SUM, (m, MAX, (x - s / N) ** 2), (o, MAX, where((x - s / N) ** 2 >= m, y))
+    ),
     "a reciprocal beside a size": cascade(
         (m, MAX, keep * r + (1 - keep) * r),
         (t, MAX, 1 / (sqrt(r) + sp.Abs(m) + 1)),

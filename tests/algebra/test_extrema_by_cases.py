@@ -66,9 +66,7 @@ LAWFUL: dict[str, Cascade] = {
     "exponential times elements of any sign": cascade(MEAN_SUM, (o, MIN, w * exp(x - s))),
     "such where kept": cascade(MEAN_SUM, (o, MAX, keep * w * exp(x - s) + (1 - keep) * s)),
     "such times a result of any sign": cascade(MEAN_SUM, (t, SUM, w), (o, MAX, t * w * exp(x / 3 - s / N))),
-    "what the farthest have, and zero": cascade(
-        MEAN_SUM, (m, MAX, (x - s / N) ** 2), (o, MAX, sp.Piecewise((y, (x - s / N) ** 2 >= m), (0, True)))
-    ),
+    "what the largest have, and zero": cascade(MAXIMUM, (o, MAX, sp.Piecewise((y, x >= m), (0, True)))),
     "over a function of the position": cascade(MEAN_SUM, (o, SUM, exp(x - s) / (x**2 + 1))),
 }
 
