@@ -175,7 +175,6 @@ class Arrays(Arithmetic):
         return symbols, as_function(symbols, plain, [roundings, "numpy"])
 
     def value(self, expression: sp.Expr, at: Mapping[sp.Symbol, Any]) -> Any:
-        """The value of an expression."""
         symbols, function = self.function(expression)
         with np.errstate(all="ignore"):
             found = function(*(self.extremes[s] if s in self.extremes else at[s] for s in symbols))
@@ -190,7 +189,6 @@ class Arrays(Arithmetic):
         return bool(np.isfinite(value))
 
     def combine(self, reducer: Reducer, left: Any, right: Any) -> Any:
-        """left ⊕ right."""
         return self.dtype(getattr(np, reducer.numpy)(left, right))
 
     def lifts(self, lift: sp.Expr, positions: Columns, scope: Values) -> Array:

@@ -44,7 +44,6 @@ class InputRow:
 
     @classmethod
     def of(cls, name: str, output: str, judged: Comparison, fused: bool, losses: tuple[Loss, ...]) -> InputRow:
-        """The row of a comparison."""
         note = "" if judged.ok else judged.message
         errors = judged.baseline_error, judged.max_error, judged.allowed
         return cls(name, output, *errors, judged.ok, fused, losses[:_SHOWN], note)

@@ -151,7 +151,6 @@ class TupleReducer:
         return Reducer(name, name, name, *apart, whole=self, part=part)
 
     def combine(self, left: Sequence[sp.Expr], right: Sequence[sp.Expr]) -> tuple[sp.Expr, ...]:
-        """left ∘ right."""
         values = {first(k): value for k, value in enumerate(left)} | {second(k): v for k, v in enumerate(right)}
         return tuple(expression.xreplace(values) for expression in self.combined)
 

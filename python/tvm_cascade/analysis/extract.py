@@ -84,7 +84,6 @@ class Group:
         return tuple(member.stage.buffer.name for member in self.members if not member.is_slice)
 
     def member_of(self, result: sp.Symbol) -> Member:
-        """The member of a result symbol."""
         return next(member for member in self.members if member.result == result)
 
 
@@ -139,7 +138,6 @@ class Reductions:
         self._refused: list[tuple[list[object], Refusal]] = []
 
     def cascades(self, only: Sequence[str] | None = None, beside: bool = True) -> list[Candidate]:
-        """See `find_cascades`."""
         return _Search(self, only).run(beside)
 
     @cached_property

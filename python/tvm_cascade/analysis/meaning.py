@@ -50,7 +50,6 @@ def meaning_of(atoms: AtomTable) -> dict[sp.Symbol, sp.Expr]:
 
 
 def _as_number(atoms: AtomTable, condition: ir.Expr) -> sp.Expr:
-    """A condition as 1 or 0."""
     holds = _condition(atoms, condition)
     return holds.lhs if isinstance(holds, sp.Eq) and holds.rhs == 1 else sp.Piecewise((1, holds), (0, True))
 

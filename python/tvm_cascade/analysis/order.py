@@ -102,7 +102,6 @@ def _why_several(
 def _loads(
     nests: Sequence[Sequence[Stage] | Opaque], among: Sequence[int], buffer: tirx.Var
 ) -> list[tuple[Stage, ir.TensorLoad]]:
-    """Loads of a buffer, each with the stage that it is in."""
     plain = [stage for k in among if not isinstance(one := nests[k], Opaque) for stage in one]
     loads = [(stage, load) for stage in plain for e in (stage.value, *stage.indices) for load in loads_of(e)]
     return [(stage, load) for stage, load in loads if load.source.same_as(buffer)]

@@ -64,12 +64,10 @@ class Stacked:
         self.inputs = (*self.states, *([] if self.counts is None else [self.counts]))
 
     def slots(self, tiling: Tiling, index_dtype: str) -> Slots:
-        """See `Source`."""
         states = zip(self.state.leaving, self.states, strict=True)
         return _slots(self.state, tiling, index_dtype, [Slot(buffer, one.dims or (_UNIT,)) for one, buffer in states])
 
     def count(self, chunk: ir.Expr) -> ir.Expr | None:
-        """See `Source`."""
         return None if self.counts is None else load(self.counts, [chunk])
 
 
@@ -99,13 +97,11 @@ class Apart:
         self.is_written_out = len(segments) <= _WRITTEN_OUT
 
     def slots(self, tiling: Tiling, index_dtype: str) -> Slots:
-        """See `Source`."""
         places = [tuple((one.buffers[k], one.at) for one in self.segments) for k in range(len(self.state.leaving))]
         states = zip(self.state.leaving, places, strict=True)
         return _slots(self.state, tiling, index_dtype, [Slot(own[0][0], one.dims, apart=own) for one, own in states])
 
     def count(self, chunk: ir.Expr) -> ir.Expr | None:
-        """See `Source`."""
         counts = [as_index(segment.count, COUNTS) for segment in self.segments]
         return chosen(chunk, counts) if self.state.counted else None
 

@@ -65,7 +65,6 @@ class Case:
 
     @property
     def output_dtypes(self) -> list[str]:
-        """The dtypes of the outputs."""
         return [dtype.name for _, dtype in self._outputs]
 
     @cached_property

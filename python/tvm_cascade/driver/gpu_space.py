@@ -102,7 +102,6 @@ class _Choice:
         return f"kernel of {', '.join(self.plans[one.plan].steps[one.step].results)}"
 
     def plan(self, design: Design) -> Plan:
-        """The plan of a design."""
         plan = self.plans[design[0]]
         steps = list(plan.steps)
         for one, place in zip(self.tuned, design[1:], strict=True):

@@ -72,7 +72,6 @@ class Samples:
 
     @property
     def median_s(self) -> float:
-        """The median."""
         return float(np.median(self.seconds))
 
     @property

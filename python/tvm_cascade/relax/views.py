@@ -24,7 +24,6 @@ class RewriteMovesAsViews:
     """Calls of such PrimFuncs as `relax.reshape`, which TVM's virtual machine does without a copy."""
 
     def transform_module(self, mod: tvm.IRModule, _: transform.PassContext) -> tvm.IRModule:
-        """The module with views."""
         rewriter = _Rewriter(mod)
         for var, func in mod.functions_items():
             if isinstance(func, relax.Function) and not (func.attrs and "Primitive" in func.attrs):

@@ -205,7 +205,6 @@ class _Rows:
         return [*(at[self.plan.variables[axis]] for axis in self.plan.spatial), at[LANE]]
 
     def _element(self, at: Values, position: ir.Expr) -> ir.Expr:
-        """The element at a position of the row."""
         return substitute(self.element, {**self._at(at), self.last: position})
 
 
@@ -265,7 +264,6 @@ def _parts(nest: tirx.Stmt, names: set[str]) -> list[tirx.Stmt]:
 
 
 def _part(block: s_tir.SBlock, store: tirx.BufferStore, init: tirx.BufferStore, names: set[str]) -> s_tir.SBlock:
-    """The block of one part."""
     return rebuilt(replaced(block, store, init), name_hint=_fresh(f"{block.name_hint}_{store.buffer.name}", names))
 
 

@@ -95,7 +95,6 @@ class _Cells:
         self._loads: dict[tirx.Var, ir.Expr] = {}
 
     def instead(self, value: ir.Expr) -> ir.Expr:
-        """The value, of cells."""
         return self._whole(tvm_ffi.structural_map(value, (ir.Call, _selected)))
 
     def _whole(self, value: ir.Expr) -> ir.Expr:

@@ -83,13 +83,11 @@ class Arithmetic(ABC):
         """Whether a number is neither NaN nor infinite."""
 
     def combine(self, reducer: Reducer, left: Number, right: Number) -> Number:
-        """left ⊕ right."""
         return reducer.on_numbers(left, right)
 
     def combine_tuples(
         self, reducer: TupleReducer, left: Sequence[Number], right: Sequence[Number]
     ) -> tuple[Number, ...]:
-        """left ∘ right."""
         at = {first(k): v for k, v in enumerate(left)} | {second(k): v for k, v in enumerate(right)}
         return tuple(self.value(expression, at) for expression in reducer.combined)
 
@@ -117,7 +115,6 @@ class Arithmetic(ABC):
         return self.finite(value) and not (scale and value == 0)
 
     def near(self, value: Number, other: Number, distance: int) -> bool:
-        """Whether |value − other| ≤ distance."""
         return bool(abs(value - other) <= distance)
 
     def but_not(self, condition: bool, excluded: bool) -> bool:
@@ -207,7 +204,6 @@ class Float64(Arithmetic):
         return _of_float64(expression)
 
     def value(self, expression: sp.Expr, at: Mapping[sp.Symbol, Number]) -> Number:
-        """The value of an expression."""
         symbols, function = self.function(expression)
         with np.errstate(all="ignore"):
             return float(function(*(np.float64(at[s]) for s in symbols)))

@@ -163,7 +163,6 @@ class Extended(Arithmetic):
         return np.isfinite(value)
 
     def combine(self, reducer: Reducer, left: Number, right: Number) -> Number:
-        """left ⊕ right."""
         with np.errstate(all="ignore"):
             return (self.extrema.get(reducer.numpy) or getattr(np, reducer.numpy))(left, right)
 
@@ -194,7 +193,6 @@ class Extended(Arithmetic):
         return np.isfinite(value) & (value != 0) if scale else np.isfinite(value)
 
     def near(self, value: Number, other: Number, distance: int) -> Any:
-        """Where |value − other| ≤ distance."""
         with np.errstate(all="ignore"):
             return np.abs(value - other) <= distance
 

@@ -49,12 +49,10 @@ class ImportedGraph:
 
     @property
     def graph(self) -> fx.Graph:
-        """The graph."""
         return self.graph_module.graph
 
     @property
     def tensor_constants(self) -> Mapping[str, torch.Tensor]:
-        """As `constants`."""
         return self.constants
 
     def named_parameters(self) -> Iterator[tuple[str, torch.Tensor]]:

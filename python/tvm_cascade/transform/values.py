@@ -34,7 +34,6 @@ class TirValues:
         return tirx.And(finite, tirx.GE(tirx.abs(value), smallest)) if scale else finite
 
     def near(self, value: ir.Expr, other: ir.Expr, distance: int) -> ir.Expr:
-        """Whether |value − other| ≤ distance."""
         return tirx.LE(tirx.abs(prim.Sub(value, other)), self.number(distance))
 
     def but_not(self, condition: ir.Expr, excluded: ir.Expr | bool) -> ir.Expr:

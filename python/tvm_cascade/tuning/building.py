@@ -92,7 +92,6 @@ class LocalBuilder:
             self._free.put(worker)
 
     def build(self, task: Task, designs: Sequence[Design], known: Collection[int] = ()) -> list[Built | TrialError]:
-        """See `Builder`."""
         with ThreadPoolExecutor(self.batch) as pool:
             try:
                 return list(pool.map(lambda design: self._one(task, design, frozenset(known)), designs))

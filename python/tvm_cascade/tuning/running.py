@@ -65,16 +65,13 @@ class LocalRunner:
         self._worker = Worker("run")
 
     def prepare(self, task: Task, inputs: Sequence[Array] | None) -> None:
-        """See `Runner`."""
         prepare(task, inputs)
 
     def run(self, task: Task, design: Design, built: Built, default: Built) -> float:
-        """See `Runner`."""
         found = self._worker.call(f"{__name__}:checked", task, built.library, default.library, seconds=self.seconds)
         return float(found)
 
     def compare(self, task: Task, designs: Sequence[tuple[Design, Built]]) -> list[float]:
-        """See `Runner`."""
         libraries = [built.library for _, built in designs]
         return list(self._worker.call(f"{__name__}:in_turns", task, libraries, seconds=self.seconds * len(libraries)))
 

@@ -89,7 +89,6 @@ class TrackerRunner:
         prepare(task, inputs)
 
     def run(self, task: Task, design: Design, built: Built, default: Built) -> float:
-        """See `Runner`."""
         return float(self._called("checked", self.seconds, task, built.library, default.library))
 
     def compare(self, task: Task, designs: Sequence[tuple[Design, Built]]) -> list[float]:

@@ -94,7 +94,6 @@ class Extents:
         self._results = frozenset(results)
 
     def of(self, expression: sp.Expr) -> Extent:
-        """The extent of an expression."""
         if expression not in self._found:
             found = _with_sign(expression, self._by_structure(expression))
             reads = found.pole and expression.free_symbols & self._results

@@ -194,7 +194,6 @@ def attention(
 def attention_over(
     variant: Variant, shape: Shape, precision: Precision, scores: str | None, cached: str | None, cache: Cache
 ) -> Program:
-    """The program of `attention`."""
     batch: Axes = {"b": shape["batch"]} if "batch" in shape else {}
     kv_heads = shape.get("kv_heads", shape["heads"])
     group = shape["heads"] // kv_heads

@@ -102,7 +102,6 @@ def alibi_slopes(rng: Generator, extents: Extents, kind: str) -> Values:
 
 
 def class_indices(classes: int) -> Draw:
-    """Indices in [0, classes)."""
 
     def draw(rng: Generator, extents: Extents, kind: str) -> Values:
         return rng.integers(0, classes, extents, dtype=np.int64)

@@ -201,5 +201,4 @@ def head_of(asked: str, shape: Shape, precision: Precision) -> Program:
 
 
 def head(asked: str) -> Builder:
-    """The builder of a head."""
     return partial(head_of, asked)

@@ -71,7 +71,6 @@ def product(form: Product) -> Builder:
 
 
 def product_of(form: Product, shape: Shape, precision: Precision) -> Program:
-    """The program of `product`."""
     batch: Axes = {"b": shape["batch"]} if "batch" in shape else {}
     dtype = form.operands or precision.storage
     a = placeholder({**batch, **{axis: shape[axis] for axis in ("km" if form.a_transposed else "mk")}}, dtype, "a")

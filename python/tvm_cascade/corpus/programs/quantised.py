@@ -76,7 +76,6 @@ def quantised_of(form: Quantised, shape: Shape, precision: Precision) -> Program
 
 
 def quantised(form: Quantised) -> Builder:
-    """The builder of a form."""
     return partial(quantised_of, form)
 
 

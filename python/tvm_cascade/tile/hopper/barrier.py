@@ -120,7 +120,6 @@ class Barriers:
         ptx("mbarrier.arrive.expect_tx.shared.b64", self.pointer(stage), T.uint32(size))
 
     def arrive(self, stage: ir.Expr | int) -> None:
-        """Arrive."""
         ptx("mbarrier.arrive.shared.b64", self.pointer(stage), T.uint32(1))
 
     def of_block(self, block: ir.Expr) -> ir.Expr:
@@ -148,7 +147,6 @@ class Ring:
 
     @property
     def stage(self) -> ir.Expr:
-        """The stage."""
         return self._state[0]
 
     @property

@@ -93,7 +93,6 @@ class Wgmma(Family):
         return own if further == 0 else own + tirx.const(further // _UNIT, "uint64")
 
     def fence(self) -> None:
-        """wgmma.fence."""
         ptx("wgmma.fence.sync.aligned")
 
     def commit(self) -> None:

@@ -84,7 +84,6 @@ def merge(
 
 
 def combined(step: Tuple, left: Parts, right: Parts, dtypes: Mapping[sp.Symbol, str]) -> Parts:
-    """left ∘ right, part by part."""
     if (ranks := ranks_of(step, dtypes)) is not None:
         return ranks.merge(left, right)
     parts = dict(zip(step.components, step.parts, strict=True))

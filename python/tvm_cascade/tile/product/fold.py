@@ -47,7 +47,6 @@ class Leaves(AtomTable):
     """Formulas over leaves that are tensors: what is rounded is a formula as well."""
 
     def form(self, expression: ir.Expr) -> sp.Expr:
-        """See `AtomTable.form`."""
         if isinstance(expression, ir.prim.Cast) and dtype_of(expression) in FORMATS and not widens(expression):
             return Round(self.form(expression.value), sp.Symbol(dtype_of(expression)))
         return super().form(expression)

@@ -298,5 +298,4 @@ def _share(component: sp.Symbol) -> sp.Symbol:
 
 
 def _read_by(steps: Iterable[OverPositions]) -> set[sp.Symbol]:
-    """The symbols that steps over positions read."""
     return {symbol for step in steps for lift in step.lifts for symbol in lift.free_symbols}

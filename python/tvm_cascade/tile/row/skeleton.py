@@ -33,15 +33,12 @@ class RowSkeleton(Skeleton[Row, RowProgram, RowConfig]):
     option = "row_kernels"
 
     def read(self, program: Program, group: Group) -> Row:
-        """See `read_row`."""
         return read_row(program, group)
 
     def read_guarded(self, program: Program, group: Group, options: FuseOptions) -> Row:
-        """As `read`, with guards."""
         return read_row(program, group, options.guards)
 
     def plan(self, shape: Row) -> RowProgram:
-        """See `build_row_program`."""
         return build_row_program(shape)
 
     def alternatives(self, program: RowProgram, setting: Setting) -> list[RowConfig]:
@@ -50,7 +47,6 @@ class RowSkeleton(Skeleton[Row, RowProgram, RowConfig]):
         return ranked(program.row, setting.gpu)
 
     def check(self, program: RowProgram, config: RowConfig, setting: Setting) -> None:
-        """See `check_config`."""
         check_config(program.row, config, setting.gpu)
 
     def counts(self, program: RowProgram, config: RowConfig, work: Work, setting: Setting) -> Counts:
@@ -67,7 +63,6 @@ class RowSkeleton(Skeleton[Row, RowProgram, RowConfig]):
         return Counts(work, threads=threads, issued=_ISSUED * operations * count * sharing, between=merged)
 
     def emit(self, program: RowProgram, config: RowConfig, name: str, _launch: Launch) -> tirx.PrimFunc:
-        """See `RowKernel`."""
         return (StridedKernel if config.strided else ContiguousKernel)(program, config).build(name)
 
     def fast_math(self, program: RowProgram) -> bool:

@@ -191,7 +191,6 @@ class StepScales:
         self.load(tile, bind("next_step", tirx.min(turn + 1, self.feed.steps - 1)))
 
     def load(self, tile: Tile, step: ir.Expr) -> None:
-        """Loads the scales of a step."""
         shape, feed, threads = self.feed.shape, self.feed, self.threads
         assert shape.scales is not None
         inner = shape.inner.places(step * feed.left.depth)

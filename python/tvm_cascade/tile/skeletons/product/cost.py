@@ -50,7 +50,6 @@ class Sizes:
 
 
 def sizes_of(shape: MatrixProduct) -> Sizes:
-    """The sizes of a product."""
     rows, columns = _number(shape.left.line.extent), _number(shape.right.line.extent)
     places, steps = _number(product(shape.extent(var) for var in shape.batch)), _number(steps_of(shape))
     stored = sum(tvm.DataType(dtype_of(output.buffer)).itemsize for output in shape.outputs)

@@ -67,7 +67,6 @@ class ProductFeed:
 
     @property
     def operands(self) -> list[TileOperand]:
-        """All of them."""
         return [self.left, *self.rights]
 
     @property
@@ -231,7 +230,6 @@ class TileOperand:
 
     @property
     def bytes(self) -> int:
-        """Of a tile."""
         return self.length * BOX_BYTES
 
     @property

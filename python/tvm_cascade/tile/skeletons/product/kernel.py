@@ -101,7 +101,6 @@ class ProductKernel(Driver):
         super().meet()
 
     def registers(self) -> Registers:
-        """See `ProductConfig.registers`."""
         return self.config.registers(bool(self.feed.gathers))
 
     @property

@@ -89,7 +89,6 @@ class Raster:
 
     @contextmanager
     def each(self, block: ir.Expr, rank: ir.Expr | int) -> Iterator[Tile]:
-        """See `Order`."""
         with self.each_share(block) as share:
             yield self._tile(share, rank)
 
@@ -101,7 +100,6 @@ class Raster:
             yield bind("share", first + turn * self.clusters)
 
     def first(self, block: ir.Expr, rank: ir.Expr | int) -> Tile:
-        """See `Order`."""
         return self._tile(block // self.config.blocks_together, rank)
 
     def _tile(self, share: ir.Expr, rank: ir.Expr | int) -> Tile:

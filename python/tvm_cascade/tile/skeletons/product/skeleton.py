@@ -33,7 +33,6 @@ class ProductSkeleton(Skeleton[MatrixProduct, MatrixProduct, ProductConfig | Var
     option = "tensor_cores"
 
     def read(self, program: Program, group: Group) -> MatrixProduct:
-        """See `read_product`."""
         return read_product(program, group)
 
     def plan(self, shape: MatrixProduct) -> MatrixProduct:
@@ -64,7 +63,6 @@ class ProductSkeleton(Skeleton[MatrixProduct, MatrixProduct, ProductConfig | Var
     def emit(
         self, program: MatrixProduct, config: ProductConfig | Variants, name: str, launch: Launch
     ) -> tirx.PrimFunc:
-        """See `build_all`."""
         return build_all(program, config, name, launch)
 
     def may_begin_early(self, program: MatrixProduct, given: Sequence[tirx.Var]) -> bool:

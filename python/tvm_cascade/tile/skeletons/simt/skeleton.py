@@ -68,7 +68,6 @@ class CoreSkeleton(Skeleton[MatrixProduct, MatrixProduct, CoreConfig]):
     last = True
 
     def read(self, program: Program, group: Group) -> MatrixProduct:
-        """See `read_core_product`."""
         return read_core_product(program, group)
 
     def plan(self, shape: MatrixProduct) -> MatrixProduct:
@@ -76,7 +75,6 @@ class CoreSkeleton(Skeleton[MatrixProduct, MatrixProduct, CoreConfig]):
         return shape
 
     def alternatives(self, program: MatrixProduct, setting: Setting) -> list[CoreConfig]:
-        """See `ranked_core_configs`."""
         return ranked_core_configs(program, setting.gpu)
 
     def check(self, program: MatrixProduct, config: CoreConfig, setting: Setting) -> None:
@@ -89,11 +87,9 @@ class CoreSkeleton(Skeleton[MatrixProduct, MatrixProduct, CoreConfig]):
             raise Unfit(f"{config}: {reason}")
 
     def emit(self, program: MatrixProduct, config: CoreConfig, name: str, _launch: Launch) -> tirx.PrimFunc:
-        """See `CoreKernel`."""
         return CoreKernel(program, config).build(name)
 
     def counts(self, program: MatrixProduct, config: CoreConfig, work: Work, setting: Setting) -> Counts:
-        """See `counts_of`."""
         return counts_of(config, program, setting.gpu)._replace(work=Work(work.bytes))
 
     def fast_math(self, program: MatrixProduct) -> bool:

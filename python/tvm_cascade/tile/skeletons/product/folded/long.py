@@ -254,7 +254,6 @@ class Walk(Raster):
 
     @contextmanager
     def each(self, block: ir.Expr, rank: ir.Expr | int) -> Iterator[Tile]:
-        """See `Order`."""
         with self.each_share(block) as share:
             row, across, batch = self.place(share, rank)
             first_row, stretch = bind("first_row", row * self.config.rows), bind("stretch", across)
@@ -289,7 +288,6 @@ class WaitingSums:
             T.buffer_store(self.memory, sums[k], [number, self._register(part, k), self.thread])
 
     def read(self, number: int, part: int, register: ir.Expr) -> ir.Expr:
-        """One of them."""
         found: ir.Expr = self.memory[number, self._register(part, register), self.thread]
         return found
 

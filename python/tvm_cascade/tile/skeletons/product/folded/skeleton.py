@@ -34,7 +34,6 @@ class FoldedSkeleton(Skeleton[FoldedProduct, FoldedProgram, Config]):
     option = "tensor_cores"
 
     def read(self, program: Program, group: Group) -> FoldedProduct:
-        """See `read_folded`."""
         return read_folded(program, group)
 
     def plan(self, shape: FoldedProduct) -> FoldedProgram:
@@ -42,7 +41,6 @@ class FoldedSkeleton(Skeleton[FoldedProduct, FoldedProgram, Config]):
         return FoldedProgram(shape, build_row_program(shape.row))
 
     def alternatives(self, program: FoldedProgram, setting: Setting) -> list[Config]:
-        """See `ranked_configs`."""
         return ranked_configs(program, setting.gpu)
 
     def check(self, program: FoldedProgram, config: Config, setting: Setting) -> None:
@@ -54,7 +52,6 @@ class FoldedSkeleton(Skeleton[FoldedProduct, FoldedProgram, Config]):
                 check_allowed(side.operand, setting.options)
 
     def counts(self, program: FoldedProgram, config: Config, work: Work, setting: Setting) -> Counts:
-        """See `counts_of`."""
         return counts_of(program, config, setting.gpu)._replace(work=Work(work.bytes))
 
     def emit(self, program: FoldedProgram, config: Config, name: str, _launch: Launch) -> tirx.PrimFunc:

@@ -30,7 +30,6 @@ _SETS = 2
 
 
 def gauged_kernel(shape: GaugedProduct, config: ProductConfig) -> ProductKernel:
-    """The kernel of a gauged product."""
     values = RowValues(shape, config.threads)
     roles = Roles(
         lambda feeds, _: MapEpilogue(feeds[0], values.finished, values.allocate_shared),

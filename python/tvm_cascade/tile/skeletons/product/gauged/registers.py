@@ -317,7 +317,6 @@ class RowValues:
             self._compute(hoisted)
 
     def of_row(self, row: int) -> dict[sp.Symbol, ir.Expr]:
-        """All values of a row."""
         return {symbol: own[row] for symbol, own in self.known.items()}
 
     def _compute(self, hoisted: Hoisted) -> None:

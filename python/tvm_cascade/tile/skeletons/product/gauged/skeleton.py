@@ -33,7 +33,6 @@ class GaugedSkeleton(Skeleton[GaugedProduct, GaugedProduct, ProductConfig]):
     option = "tensor_cores"
 
     def read(self, program: Program, group: Group) -> GaugedProduct:
-        """See `read_gauged`."""
         return read_gauged(program, group)
 
     def plan(self, shape: GaugedProduct) -> GaugedProduct:
@@ -41,7 +40,6 @@ class GaugedSkeleton(Skeleton[GaugedProduct, GaugedProduct, ProductConfig]):
         return shape
 
     def alternatives(self, program: GaugedProduct, setting: Setting) -> list[ProductConfig]:
-        """See `ranked_configs`."""
         return ranked_configs(program, setting.gpu)
 
     def check(self, program: GaugedProduct, config: ProductConfig, setting: Setting) -> None:
@@ -56,7 +54,6 @@ class GaugedSkeleton(Skeleton[GaugedProduct, GaugedProduct, ProductConfig]):
         return counts_of(program, config, setting.gpu)._replace(work=Work(work.bytes))
 
     def emit(self, program: GaugedProduct, config: ProductConfig, name: str, _launch: Launch) -> tirx.PrimFunc:
-        """See `gauged_kernel`."""
         return gauged_kernel(program, config).build(name)
 
     def fast_math(self, program: GaugedProduct) -> bool:

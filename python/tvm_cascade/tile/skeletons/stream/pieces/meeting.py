@@ -436,7 +436,6 @@ class SpreadFinish(Meeting):
         take_four(own, T.address_of(into[first]))
 
     def _merged(self, unit: Unit, inputs: Mapping[sp.Symbol, ir.Expr]) -> State:
-        """The state as it is."""
         (state,) = self._empty_states(unit, 1)
         self._take(state, unit, tirx.const(0, "int32"), unit.work.piece.blocks)
         return state
