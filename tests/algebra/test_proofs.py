@@ -77,7 +77,7 @@ def test_a_failed_proof_says_what_was_expected_what_was_found_and_of_which_resul
     assert "m, t" in caught.value.where
 
 
-def test_data_on_which_digits_decide_a_tie_tell_nothing_of_a_fold() -> None:
+def test_data_on_which_digits_decide_a_selection_tell_nothing_of_a_fold() -> None:
     """r·(y/r) is y, and need not be so at any number of digits: neither key nor its logarithm tells which ones tie."""
     key = r * (keep * x + (1 - keep) * y / r) * exp(y - m)
     fold = derive(cascade((m, MIN, x), *selected((p, i), key)))

@@ -17,6 +17,9 @@ fit. Moments Σ W·Π f_k^α_k move by the algebra of polynomials, for the coord
 
     f_k′ = f_k − Δc_k − Σ_j (Δb_kj·f_j + b_kj′·(f_j′ − f_j))
 
+Of one variance that is the update of T. Chan, G. Golub and R. LeVeque, Algorithms for computing the sample variance
+(1983).
+
 Parts of elements are symbols and functions that read no result; powers are by part, as are those below them.
 """
 

@@ -1,4 +1,8 @@
-"""Rescaled components: the sums of a term at references, their shift matrix, and their finish."""
+"""Rescaled components: the sums of a term at references, their shift matrix, and their finish.
+
+For softmax these are the rescaled sums of M. Milakov and N. Gimelshein, Online normalizer calculation for softmax
+(2018).
+"""
 
 from __future__ import annotations
 

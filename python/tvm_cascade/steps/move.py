@@ -7,7 +7,8 @@
 
 *stay* is where the state stands; of several, the least of where those with positions stand, so that merging is
 commutative; the start where all are empty. A state is *empty* when it has folded no position: it holds the identity of
-every ⊕, and shifting it changes nothing.
+every ⊕, and shifting it changes nothing. As the merge is associative, the axis may be cut at every level alike
+(G. Blelloch, Prefix sums and their applications, 1990).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The tile program: the step program over a tile of a matrix product, as data.
 
 A tile program says what is computed, in which order and at which level (per register, per row, per accumulator); it
-does not say how data moves or who computes it: that is a skeleton's (`tile.skeletons`). It prints as text:
+does not say how data moves or who computes it: that is a skeleton's (`tile.skeletons`). Of attention it is that of
+T. Dao, FlashAttention-2 (2023). It prints as text:
 
     registers r = score, element = 0.125·r
     reduce    row_max_0: max over r, across lanes, then 0.125·p
