@@ -13,7 +13,7 @@
 The other comparisons are these with sides exchanged. What is in at c is in at a later c′ ≥ c where these are equal, and
 nothing is elsewhere: Σ [a = c′]·w = [c = c′]·Σ [a = c]·w. Beside a maximum of a, a ≥ max a is a = max a.
 
-Others need all positions, as numbers show (`refute.crossings`), or are unknown.
+Others need all positions, as numbers show (`obligations.refutation`), or are unknown.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A fold is *bounded* where every result passes one of each table's rules: no sum, move or finish of it is larger, by more
 than a constant factor or the number of positions, than what the unfused program meets on the same row. All others are
-*guarded*: whether their results may be used is decided by the state that they end in (`transform.failing`).
+*guarded*: whether their results may be used is decided by the state that they end in (`transform.guard`).
 
 | of a result       | bounded where                                                                        |
 |-------------------|--------------------------------------------------------------------------------------|

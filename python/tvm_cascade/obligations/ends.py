@@ -20,7 +20,7 @@ computed in float64 as programs are written (`steps.extended`), the fold's in on
 empty state.
 
 This is a check at these points, no proof. A result that fails it is no defect: the algebra is of real numbers. It is
-guarded (`transform.failing`), where what a guard reads tells the points at which it fails: `Fault.seen`.
+guarded (`transform.guard`), where what a guard reads tells the points at which it fails: `Fault.seen`.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Fault:
     points : the points at which it does.
     at : one of them, in words.
     expected, found : by the definition, and by the fold.
-    seen : at all of them, what a guard reads is not finite (`transform.failing`).
+    seen : at all of them, what a guard reads is not finite (`transform.guard`).
     told : at all of them, the result itself is not.
     by_order : there, it is what the program's own order of comparisons with NaN selects.
     """

@@ -3,7 +3,7 @@
     exp(x), log2(x), sqrt(x), …                ->   as they are: LLVM has instructions for them
     tanh(x), sigmoid(x), erf(x) in float32     ->   polynomials, as for vectors of a CPU (`vector_math`)
     the same in float16                        ->   in float32, rounded
-    exp(x), log(x), tanh(x), … in float64      ->   polynomials (`double_math`)
+    exp(x), log(x), tanh(x), … in float64      ->   polynomials
     pow(x, 3)                                  ->   x * x * x
 
 TVM's own tanh and erf there lose the digits of small arguments. Its other functions call libraries that are not there,

@@ -39,7 +39,7 @@ class BlockPlan:
     stores : its stores, in order.
     loads : its loads, those of its own output left out.
     binds : it names intermediate values by statements, which TVM's vectoriser loses.
-    independent : its iterations may run in any order, and at once (`analysis.dependence`).
+    independent : its iterations may run in any order, and at once (`analysis.order`).
     """
 
     name: str

@@ -1,7 +1,7 @@
-"""Emits the guards of a fused loop: what may not be used is reduced a second time (`transform.second_way`).
+"""Emits the guards of a fused loop: what may not be used is reduced a second time.
 
 finish     d_fused = finish(state)
-guard      failed_d = d_fused may not be used, or a result that d reads has failed       (`transform.failing`)
+guard      failed_d = d_fused may not be used, or a result that d reads has failed
            d = failed_d ? ⊕ of the program's own elements, at the results so far : d_fused
 """
 

@@ -1,6 +1,6 @@
 """What of a fold is guarded: the results that its certificate does not bear, or whose class at infinities may differ.
 
-A guarded result is decided upon by its value (`transform.failing`), and reduced again as it was written where that may
+A guarded result is decided upon by its value, and reduced again as it was written where that may
 not be used: loops do so after the fused one (`transform.guard`), row kernels row by row (`tile.row.again`).
 """
 

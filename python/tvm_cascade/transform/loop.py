@@ -423,7 +423,7 @@ class LoopEmitter:
         steps = {move.step for move in self.program.moves if move.reference == step.reference}
 
         def body(at: Values) -> list[tirx.Stmt]:
-            # Said of the tile itself, so that a loop over tiles may be taken apart (`schedule.partition`).
+            # Said of the tile itself, so that a loop over tiles may be taken apart (`schedule.roles`).
             first = tirx.EQ(at[TILE], tirx.const(0, self.nests.dtype))
             moves = {s: tirx.Select(first, tirx.const(0, dtype), self.slots.read(s, at)) for s in steps}
             moved_before = [s for s in step.expression.free_symbols if ("old", s) in self.slots.table]

@@ -1,6 +1,6 @@
 """The guards of a row and its second way: a row whose results may not be used is folded again as the program has it.
 
-    failed_d = d may not be used, or a result that d reads has failed            (`transform.failing`); a vote a row
+    failed_d = d may not be used, or a result that d reads has failed            (`transform.guard`); a vote a row
     where one has, for each d that has failed, in order:
         for the thread's positions of the row, from memory: own ⊕= the program's element at the results so far
         d = ⊕ of the threads' own
