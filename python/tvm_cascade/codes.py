@@ -121,8 +121,8 @@ CODES: dict[str, tuple[Verdict, str, str]] = {
     "intrinsic": (
         Verdict.UNKNOWN,
         "an earlier result is an argument of a function with no algebra here",
-        "write it with exp, log, sqrt, tanh, sigmoid, sin, cos, sinh, cosh, atan, abs and powers; others stay a pass "
-        "of their own",
+        "write it with exp, log, sqrt, tanh, sigmoid, sin, cos, sinh, cosh, tan, atan, abs and powers; others stay a "
+        "pass of their own",
     ),
     "several_element_parts": (
         Verdict.UNKNOWN,

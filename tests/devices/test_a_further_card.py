@@ -81,7 +81,7 @@ def test_tiles_of_a_matrix_product_stay_in_its_shared_memory(card: Gpu) -> None:
     func = attention_of("causal", queries=4096, keys=4096, head_dim=128)
     here, there = kernel(func, card), kernel(func, cards.H200)
     assert here.config.blocks == 96 and there.config.blocks == 132
-    assert here.config.shared_bytes(here.program.stream) <= 99 * 1024 < there.config.shared_bytes(there.program.stream)
+    assert here.config.shared_bytes(here.program) <= 99 * 1024 < there.config.shared_bytes(there.program)
 
 
 def test_shares_of_rows_stay_in_its_shared_memory(card: Gpu) -> None:
