@@ -8,7 +8,7 @@ The right operand's tile is the values too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -26,7 +26,7 @@ from tvm_cascade.tile.hopper.driver import Driver, Initialised
 from tvm_cascade.tile.launch.dependent import Launch
 from tvm_cascade.tile.machine.family import steps_of
 from tvm_cascade.tile.merge.lanes import WARP, in_no_lane
-from tvm_cascade.tile.skeletons.stream.consumer import Consumer
+from tvm_cascade.tile.skeletons.stream.consumer import GroupFold
 from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue
 from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, HalfColumns, are_alike, parts_of
 from tvm_cascade.tile.skeletons.stream.halves.config import HalvesConfig
@@ -210,7 +210,7 @@ class HalvesKernel(Driver):
 # row's state does, so that tiles are folded in order, as by one.
 
 
-class Half(Consumer):
+class Half(GroupFold):
     """Emits it; the first group lifts the first tile.
 
     Parameters
@@ -232,7 +232,8 @@ class Half(Consumer):
         scores = replace(tiles, awaited=tiles.parts[:1], released=alone)  # others are released by products
         own, products = tuple(part for part in tiles.parts if group in part.readers), len(tiling.stream.products)
         values = Feed([*tiles.copies] * products, [*tiles.tiles] * products, tiles.parts, own, own)
-        super().__init__(tiling, threads, left, scores, values, epilogue, HalfColumns(group, spread))
+        super().__init__(tiling, threads, left, scores, values, HalfColumns(group, spread))
+        self.epilogue = epilogue
         if handed is not None:
             self.accumulators, self.row_values = handed.all_accumulators, handed.values
         self.weights = [shared.matrix(one, self.family, threads) for one in self.program.accumulations]
@@ -243,6 +244,15 @@ class Half(Consumer):
 
     def left_place(self, box: int, row: ir.Expr, column: ir.Expr | int) -> ir.Expr:
         return place_of(self.left_feed.tiles[0], self.left.stage, box, row, column)
+
+    def left_is_read(self) -> None:
+        self.left_feed.release(self.left.stage)
+
+    def run(self, each_work: Callable[[], AbstractContextManager[PieceWork]]) -> None:
+        with each_work() as work:
+            self._place(work)
+            self._stream(work)
+        self.epilogue.drain(self.threads)
 
     def hand_over(self) -> None:
         """Stores its half of a whole axis, or leaves the state of a part; nothing where both groups go on together."""
