@@ -12,6 +12,7 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.target import Target
 
+from tvm_cascade.analysis.index_width import counted_in_64_bits
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.driver.alignment import of_any_address
 from tvm_cascade.driver.backend import Backend, Goal, Lowered, export_library, is_scheduled
@@ -53,9 +54,9 @@ def _lowered(outcome: Outcome, goal: Goal, most_rows: int | None) -> Lowered:
     plain = outcome.program is not None and not outcome.program.opaque
     if not goal.options.schedule or not (plain or (fused and not is_scheduled(func))):
         return Lowered(func)
-    func, cpu = round_float8(func), goal.device
+    func, cpu = counted_in_64_bits(round_float8(func)), goal.device
     assert isinstance(cpu, Cpu)
-    unfused = outcome.program.func if fused and plain and outcome.program else None
+    unfused = counted_in_64_bits(outcome.program.func) if fused and plain and outcome.program else None
     lowered, made = _scheduled(func, unfused, cpu, most_rows)
     lowered = cells_on_the_stack(squares_in_registers(blocked_sums(skip_dead_tiles(hoist_guards(lowered)))))
     # Last: neither schedule primitives nor TVM's lowering of bfloat16 know the let expressions of this arithmetic.
