@@ -25,7 +25,10 @@ ATTENTION: Mapping[str, Formula] = {
     "attention": lambda x, y, n, w, at: F.scaled_dot_product_attention(x, y, x),
     "scale": lambda x, y, n, w, at: F.scaled_dot_product_attention(x, y, x, scale=1.5),
     "causal, fewer queries": lambda x, y, n, w, at: F.scaled_dot_product_attention(x[:, :4], y, x, is_causal=True),
-    "causal, low scores": lambda x, y, n, w, at: F.scaled_dot_product_attention(x - 9, y + 9, x, is_causal=True),
+    # Of whole numbers, so that no score of some −600 is rounded, whatever the order of its sum.
+    "causal, low scores": lambda x, y, n, w, at: F.scaled_dot_product_attention(
+        (x - 9).round(), (y + 9).round(), x, is_causal=True
+    ),
     "boolean mask": lambda x, y, n, w, at: F.scaled_dot_product_attention(x, y, x, attn_mask=n[:, :, :6] > 0),
     "a row without a key": lambda x, y, n, w, at: F.scaled_dot_product_attention(
         x, y, x, attn_mask=(n[0, :, :1] > 0).expand(6, 6)
