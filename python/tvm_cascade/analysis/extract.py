@@ -242,7 +242,7 @@ class Reductions:
             dims = frame.dims(position, variant.stage)
             members.append(Member(variant.stage, element, symbols[position], dims, variant.is_slice))
         varying = [atom.symbol for atom in atoms.atoms.values() if atom.varies]
-        meaning = tuple(_meaning(atoms, frame).items())
+        meaning = tuple(_meaning(atoms, frame, reductions).items())
         fold = self._derived(Cascade(reductions, varying), meaning)
         if isinstance(fold, Refusal):
             return dataclasses.replace(fold.reason, detail=f"{fold.reduction}: {fold.reason.detail}")
@@ -495,10 +495,23 @@ def _same_extents(some: list[Extent], others: list[Extent]) -> bool:
     return len(some) == len(others) and all(map(same_extent, some, others))
 
 
-def _meaning(atoms: AtomTable, frame: Frame) -> dict[sp.Symbol, sp.Expr]:
-    """The definitions of atoms, and N where the axis has a static extent."""
+def _meaning(atoms: AtomTable, frame: Frame, reductions: Sequence[Reduction]) -> dict[sp.Symbol, sp.Expr]:
+    """The definitions of atoms; and N where the axis has a static extent and it may matter.
+
+    It does where positions are multiplied, and where it is read, or a number that it may be: what does not depend on a
+    length is derived once for all of them.
+    """
     known = meaning_of(atoms)
-    return {**known, LENGTH: sp.Integer(frame.length)} if isinstance(frame.length, int) else known
+    read = [*(one.element for one in reductions), *known.values()]
+    counted = any(one.has(LENGTH) or one.atoms(sp.Number) - _NO_LENGTHS for one in read)
+    counted = counted or any(one.reducer.plain is PROD for one in reductions)
+    if isinstance(frame.length, int) and (counted or frame.length in _NO_LENGTHS):
+        return {**known, LENGTH: sp.Integer(frame.length)}
+    return known
+
+
+_NO_LENGTHS = {sp.Rational(number, 2) for number in (-4, -2, -1, 0, 1, 2, 4)}
+"""Numbers of squares and halves, which are N only in an axis that is as short."""
 
 
 def _symbols(variants: list[InlinedReduction]) -> list[sp.Symbol]:
