@@ -138,7 +138,7 @@ def _products() -> Iterator[tuple[str, Callable[[], Kernel]]]:
     clusters = dataclasses.replace(gauged.SMALL, columns=128, cluster=2, blocks=4)
     yield "gauged clusters", lambda: gauged.kernel_of(gauged.linear(Normed()), clusters)
     cores = test_core_products
-    for name, cut in {"ahead": cores.SMALL, "slices": cores.SLICED}.items():
+    for name, cut in {"whole": cores.SMALL, "slices": cores.SLICED}.items():
         yield f"cores {name}", lambda c=cut: cores.kernel_of(cores.matmul(), c)
 
 

@@ -1,4 +1,4 @@
-"""The configuration of a product kernel: tile sizes, pipeline stages, clusters and order of tiles."""
+"""The configuration of a product kernel: tile sizes, pipeline stages and clusters."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ BOX_COLUMNS = DEPTH_BYTES // STORED_BYTES
 
 @dataclass(frozen=True)
 class ProductConfig:
-    """Tile sizes, stages and order.
+    """Tile sizes and stages.
 
     Attributes
     ----------
@@ -48,7 +48,6 @@ class ProductConfig:
     stages : tiles of both operands in flight.
     cluster : blocks one below the other that share the right operand by multicast.
     splits : blocks of a cluster that sum a part of k each; they have one tile.
-    band : tiles of rows that are done column by column, so that both operands stay in the L2 cache.
     staged : boxes of 128 bytes a row of results that a consumer has under way to memory.
     blocks : that are launched at most; each does tiles in turn, and copies for the next while it computes.
     promoted : steps along k whose products the tensor cores sum before float32 sums take them over; 0: all of them.
@@ -64,7 +63,6 @@ class ProductConfig:
     stages: int = 4
     cluster: int = 1
     splits: int = 1
-    band: int = 8
     staged: int = 2
     blocks: int = 1
     promoted: int = 0
@@ -77,12 +75,10 @@ class ProductConfig:
 
     @property
     def own_rows(self) -> int:
-        """Rows of a consumer."""
         return self.rows // self.consumers
 
     @property
     def blocks_together(self) -> int:
-        """Blocks of a cluster."""
         return self.cluster * self.splits
 
     @property
@@ -110,11 +106,9 @@ class ProductConfig:
         return WARP_GROUP * (self.consumers + 1)
 
     def stage_bytes(self, shape: MatrixProduct) -> int:
-        """Of all operands in one stage."""
         return (self.rows + self.columns * len(shape.rights)) * DEPTH_BYTES
 
     def shared_bytes(self, shape: MatrixProduct) -> int:
-        """Bytes of shared memory of a block."""
         boxes = any(self.stores_boxes(output) for output in shape.tiled.values())
         staging = self.rows * DEPTH_BYTES * self.staged if boxes else 0
         partial = self.rows * self.columns * len(shape.rights) * SUM_BYTES if self.splits > 1 else 0
@@ -175,7 +169,6 @@ class ProductConfig:
 
 
 def steps_of(shape: MatrixProduct) -> Extent:
-    """Steps along k for one tile of the result."""
     depth = DEPTH_BYTES // shape.left.operand.size
     return product([ceil_div(shape.inner.extent, depth), *(shape.extent(var) for var in shape.outer)])
 

@@ -12,9 +12,8 @@ The last tiles of rows and of columns end where the result does.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
 
 from tvm import ir, sym, tirx
 from tvm.tirx.script import builder as T
@@ -40,23 +39,8 @@ class Tile:
     batch: dict[tirx.Var, ir.Expr]
 
 
-class Order(Protocol):
-    """Which tiles a block does, one after the other."""
-
-    @property
-    def grid(self) -> ir.Expr:
-        """Blocks that are launched."""
-
-    def each(self, block: ir.Expr, rank: ir.Expr | int) -> AbstractContextManager[Tile]:
-        """A loop over a block's tiles around the statements of the block.
-
-        Parameters
-        ----------
-        rank : of the block among those whose tiles are neighbours.
-        """
-
-    def first(self, block: ir.Expr, rank: ir.Expr | int) -> Tile:
-        """The first of them, for kernels that copy from it before all else."""
+BAND = 8
+"""Tiles of rows that are done column by column."""
 
 
 class Raster:
@@ -84,22 +68,27 @@ class Raster:
 
     @property
     def grid(self) -> ir.Expr:
-        """Blocks that are launched."""
         return self.clusters * self.config.blocks_together
 
     @contextmanager
     def each(self, block: ir.Expr, rank: ir.Expr | int) -> Iterator[Tile]:
+        """A loop over a block's tiles around the statements of the block.
+
+        Parameters
+        ----------
+        rank : of the block among those whose tiles are neighbours.
+        """
         with self.each_share(block) as share:
             yield self._tile(share, rank)
 
     @contextmanager
     def each_share(self, block: ir.Expr) -> Iterator[ir.Expr]:
-        """A loop over the numbers of a block's shares."""
         first = block // self.config.blocks_together
         with T.serial((self.shares - first + (self.clusters - 1)) // self.clusters) as turn:
             yield bind("share", first + turn * self.clusters)
 
     def first(self, block: ir.Expr, rank: ir.Expr | int) -> Tile:
+        """The first of them, for kernels that copy from it before all else."""
         return self._tile(block // self.config.blocks_together, rank)
 
     def _tile(self, share: ir.Expr, rank: ir.Expr | int) -> Tile:
@@ -114,10 +103,10 @@ class Raster:
         """The number of a share's tile of rows, its number across, and where it is in the batch."""
         config, down = self.config, self.down * self.places if self.joined else self.down
         index, rest = bind("index", share % (down * self.across)), share // (down * self.across)
-        band = bind("band", index // (self.across * config.band))
-        height = bind("height", tirx.min(down - band * config.band, config.band))
-        inside = bind("inside", index - band * (self.across * config.band))
-        place = band * config.band + inside % height
+        band = bind("band", index // (self.across * BAND))
+        height = bind("height", tirx.min(down - band * BAND, BAND))
+        inside = bind("inside", index - band * (self.across * BAND))
+        place = band * BAND + inside % height
         if self.joined:
             rest, place = place // self.down, place % self.down
         row = place * config.cluster + rank
@@ -140,7 +129,6 @@ def ends_with(side: Side, length: int) -> bool:
 
 
 def _first(place: ir.Expr, side: Side, length: int) -> ir.Expr:
-    """Where a tile starts that would start at a place."""
     extent = side.line.extent
     if not ends_with(side, length) or (isinstance(extent, int) and extent % length == 0):
         return place

@@ -71,7 +71,6 @@ class CoreSkeleton(Skeleton[MatrixProduct, MatrixProduct, CoreConfig]):
         return read_core_product(program, group)
 
     def plan(self, shape: MatrixProduct) -> MatrixProduct:
-        """The shape itself: nothing is folded but products."""
         return shape
 
     def alternatives(self, program: MatrixProduct, setting: Setting) -> list[CoreConfig]:

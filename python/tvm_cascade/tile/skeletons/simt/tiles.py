@@ -49,12 +49,10 @@ class Cut:
 
     @property
     def warp(self) -> int:
-        """Elements of a warp."""
         return self.lanes * self.own
 
     @property
     def block(self) -> int:
-        """Elements of a block."""
         return self.warps * self.warp
 
 
@@ -77,7 +75,6 @@ class Layout:
 
     @property
     def vector(self) -> int:
-        """Elements of a widest access."""
         return VECTOR_BYTES // self.size
 
     @property
@@ -87,7 +84,6 @@ class Layout:
 
     @property
     def elements(self) -> int:
-        """Of the tile."""
         return self.row * self.depth
 
 
@@ -152,7 +148,6 @@ class Shares:
 
     @property
     def why_not(self) -> str:
-        """Why a tile cannot be shared out so; empty where it can."""
         layout = self.layout
         if not layout.is_turned:
             wide = self.across > self.threads or self.threads % self.across
@@ -260,7 +255,6 @@ class Copies:
                             put(self.waiting, number * unit + e, tirx.const(0, self.side.dtype))
 
     def store(self, piece: range, stage: ir.Expr) -> None:
-        """Stores a piece that was read to a stage."""
         unit, row = self.shares.unit, self.layout.row
         for number, u in enumerate(piece):
             target = self._target(stage, u)
@@ -279,7 +273,6 @@ class Copies:
         return moved + as_index(self.side.own_step, INDEX) * own + as_index(self.side.deep_step, INDEX) * k
 
     def _target(self, stage: ir.Expr, u: int) -> ir.Expr:
-        """Where the thread's u-th copy goes."""
         own, k = self.shares.steps[u]
         return stage * self.layout.elements + self.target + (k * self.layout.row + own)
 
@@ -309,18 +302,17 @@ class Fragment:
     memory, first : the block's shared memory, one dimension, and where the operand's stages start there.
     warp, lane : of the thread, along the operand's own side.
     start : of the thread's slice in every stage, in positions of k.
-    count : fragments that wait in registers at once.
     """
 
     def __init__(
         self, name: str, layout: Layout, cut: Cut, memory: Any, first: int, warp: ir.Expr, lane: ir.Expr,
-        start: ir.Expr, count: int,
+        start: ir.Expr,
     ) -> None:  # fmt: skip
         self.layout, self.cut, self.memory, self.first = layout, cut, memory, first
         vector = layout.vector
         self.own = bind(f"{name}_own", warp * (cut.warp // vector) + lane)
         self.start = bind(f"{name}_start", start * (layout.row // vector) + self.own)
-        self.registers = [registers(f"{name}_fragment", cut.own, str(memory.dtype)) for _ in range(count)]
+        self.registers = registers(f"{name}_fragment", cut.own, str(memory.dtype))
 
     def load(self, stage: ir.Expr, k: int) -> None:
         """Reads the thread's elements of the k-th position of its slice of a stage."""
@@ -328,13 +320,8 @@ class Fragment:
         for group in range(self.cut.own // vector):
             place = self.start + (k * (layout.row // vector) + group * self.cut.lanes)
             source = self.first + stage * layout.elements + place * vector
-            copy_vector(self.of(k), tirx.const(group * vector, "int32"), self.memory, source, vector)
-
-    def of(self, k: int) -> Any:
-        """The registers of the k-th position."""
-        return self.registers[k % len(self.registers)]
+            copy_vector(self.registers, tirx.const(group * vector, "int32"), self.memory, source, vector)
 
     def index(self, i: ir.Expr | int) -> ir.Expr:
-        """The place of the thread's i-th element in the block's tile."""
         vector = self.layout.vector
         return self.own * vector + (i // vector * (self.cut.lanes * vector) + i % vector)
