@@ -112,7 +112,6 @@ def least_seconds(counts: Counts, gpu: Gpu) -> float:
 
 
 def step_seconds(counts: Counts, gpu: Gpu) -> float:
-    """Of a step of the busiest multiprocessor's pipeline."""
     rates, processors = gpu.rates, gpu.processors
     tensor = gpu.tensor_flops_per_second * getattr(rates, counts.products_rate) / processors
     products = max(
@@ -134,7 +133,6 @@ def step_seconds(counts: Counts, gpu: Gpu) -> float:
 
 
 def overlapped(one: float, other: float, far_ahead: bool = False) -> float:
-    """The time of two that overlap."""
     longer = max(one, other)
     if far_ahead or not longer:
         return longer

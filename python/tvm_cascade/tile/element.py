@@ -279,5 +279,4 @@ def _is_scalar(source: ir.Expr) -> bool:
 
 
 def varies(expression: ir.Expr, position: tirx.Var) -> bool:
-    """Whether an expression depends on the position."""
     return uses(expression, [position])

@@ -37,7 +37,6 @@ def named(name: str, value: Any) -> Any:
 
 
 def bind(name: str, value: ir.Expr) -> tirx.Var:
-    """A variable with a value."""
     return named(name, T.Bind(value))
 
 
@@ -79,7 +78,6 @@ def _instruction(name: str) -> Any:
 
 
 def ptx(instruction: str, *operands: Any) -> None:
-    """One instruction of the PTX table."""
     T.evaluate(_instruction(instruction)(*operands))
 
 
@@ -104,7 +102,6 @@ def device_call(name: str, source: str, /, *arguments: Any, returned: str = "voi
 
 
 def sync_block() -> None:
-    """Waits for all threads of the block."""
     T.evaluate(T.cuda.cta_sync())
 
 

@@ -28,7 +28,6 @@ QUAD = 4
 
 
 def register_index(step: ir.Expr | int, row: int, neighbour: int) -> ir.Expr | int:
-    """The accumulator register of a thread's element."""
     return step * 4 + 2 * row + neighbour
 
 
@@ -36,7 +35,6 @@ class TilePrinter(Printer):
     """A printer with the expressions that only tiles have."""
 
     def __call__(self, expression: sp.Expr) -> ir.Expr:
-        """The TIR expression."""
         if isinstance(expression, Exp2):
             return tirx.exp2(self(expression.args[0]))
         if isinstance(expression, Clamped):

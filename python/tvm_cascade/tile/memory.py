@@ -28,7 +28,6 @@ _WORD, _WORD_BYTES = "uint32", 4
 
 
 def itemsize(dtype: str) -> int:
-    """Bytes of an element."""
     return 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
 
 
@@ -51,12 +50,10 @@ class Tensors:
 
     @classmethod
     def declared(cls, params: Iterable[tirx.Var]) -> Tensors:
-        """Declares the parameters of a program, in their order, as the kernel's."""
         own = [(param, parameter(param)) for param in params]
         return cls({param: buffer for param, buffer in own if tirx.is_buffer_var(param)})
 
     def flatten(self) -> None:
-        """Declares flat views of all of them."""
         for param in self.own:
             self.flat_of(param)
 
@@ -70,7 +67,6 @@ class Tensors:
         return found
 
     def own_of(self, buffer: tirx.Var) -> Any:
-        """The kernel's parameter of a program's tensor."""
         return self.own[buffer]
 
     def place(self, expression: ir.Expr, at: Mapping[tirx.Var, ir.Expr]) -> ir.Expr:

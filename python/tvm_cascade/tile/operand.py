@@ -162,7 +162,6 @@ class Operand:
 
     @property
     def stored(self) -> str:
-        """The dtype of its elements in memory."""
         return dtype_of(self.buffer)
 
     @property
@@ -172,7 +171,6 @@ class Operand:
 
     @property
     def stored_size(self) -> int:
-        """Bytes of an element in memory."""
         return MATRIX_DTYPES[self.stored].size
 
     @property
@@ -186,7 +184,6 @@ class Operand:
 
     @property
     def width(self) -> int:
-        """Extent of its contiguous dimension."""
         return int(self.shape[-1])
 
     @property

@@ -144,7 +144,6 @@ class _Strided:
 
     @property
     def place(self) -> ir.Expr:
-        """The variable, in the frame's."""
         return cast(tirx.floordiv(self.dim, self.step), dtype_of(self.var))
 
     def beside(self, group: Group, load: ir.TensorLoad) -> ir.TensorLoad:

@@ -114,7 +114,6 @@ class _Search:
         return sorted(found, key=lambda kernel: (kernel.skeleton.last, kernel.seconds))
 
     def first(self, skeleton: Skeleton[Any, Any, Any], groups: Sequence[tuple[str, Group]]) -> Kernel | None:
-        """The kernel of the first group that fits a skeleton, tried in order."""
         if why := skeleton.unavailable(self.setting):
             self.refusals.append(Refusal(skeleton, why))
             return None
@@ -130,7 +129,6 @@ class _Search:
         return None
 
     def doubt(self, label: str, group: Group) -> str:
-        """See `_doubt`; found once for each group."""
         if label not in self.doubts:
             self.doubts[label] = _doubt(self.program, group, self.setting.options)
         return self.doubts[label]

@@ -199,7 +199,6 @@ class Kernel:
 
     @cached_property
     def func(self) -> tirx.PrimFunc:
-        """The TIRx function, over the parameters of the unfused one."""
         return self.skeleton.emit(self.program, self.config, self.name, self.launch)
 
     @property
@@ -209,7 +208,6 @@ class Kernel:
 
     @property
     def fast_math(self) -> bool:
-        """Whether approximate hardware functions are exact enough."""
         return self.skeleton.fast_math(self.program)
 
     def __str__(self) -> str:

@@ -125,7 +125,6 @@ class Cut:
 
     @contextmanager
     def each(self, block: ir.Expr) -> Iterator[Piece]:
-        """A loop over the pieces of a block around the statements of the block."""
         # Registers, since TVM looks through bound variables: symbolic extents would be written out everywhere.
         total, grid = in_register("all_tiles", self.total), in_register("grid", self.grid)
         least, longer = in_register("share", total // grid), in_register("longer_shares", total % grid)

@@ -99,7 +99,6 @@ class RowFold:
     own: tuple[int, ...] = ROWS
 
     def start(self) -> None:
-        """Initialises the state, and loads the inputs with one value a row."""
         for symbol, expression in self.program.row_inputs.items():
             for r in ROWS:
                 value = self._input(expression, {self.program.stream.row: self._row_in_bounds(r)})
@@ -276,12 +275,10 @@ class RowFold:
                     self.set(component.symbol, r, whole)
 
     def weight(self, symbol: sp.Symbol, ragged: ir.Expr | None, j: ir.Expr, r: int, e: int) -> ir.Expr:
-        """A weight; in a ragged tile, zero past the end of the axis."""
         value = self.elements[symbol][register_index(j, r, e)]
         return value if ragged is None else tirx.Select(self._exists(ragged, j, e), value, tirx.const(0, DTYPE))
 
     def row_symbols(self, row: int) -> Symbols:
-        """Everything that has a value per row, after the last tile."""
         return self._row(row, None, before=False)
 
     def write_accumulator(

@@ -106,7 +106,6 @@ class Stream:
 
     @property
     def depth(self) -> int:
-        """The inner extent of the score product."""
         return self.left.width
 
     @property

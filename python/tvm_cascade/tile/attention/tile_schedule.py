@@ -252,7 +252,6 @@ class LongestFirst:
 
     @property
     def is_sorted(self) -> ir.Expr:
-        """Whether each tile of rows has a thread."""
         return self.row_tiles <= self.most
 
     def allocate(self, pool: Any) -> None:

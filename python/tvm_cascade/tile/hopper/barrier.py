@@ -38,7 +38,6 @@ def cluster_wait() -> None:
 
 
 def cluster_sync() -> None:
-    """Waits for all threads of the cluster."""
     cluster_arrive()
     cluster_wait()
 
@@ -76,7 +75,6 @@ class NamedBarrier:
         ptx("bar.sync", self.operand(number), T.uint32(threads))
 
     def arrive(self, threads: int, number: ir.Expr | int | None = None) -> None:
-        """Arrives without waiting."""
         ptx("bar.arrive", self.operand(number), T.uint32(threads))
 
     def operand(self, number: ir.Expr | int | None) -> ir.Expr:
@@ -112,7 +110,6 @@ class Barriers:
             ptx("mbarrier.init.shared.b64", self.buffer.ptr_to([k]), T.uint32(self.arrivals))
 
     def pointer(self, stage: ir.Expr | int) -> ir.Expr:
-        """The address of a stage's barrier."""
         return self.buffer.ptr_to([stage])
 
     def announce(self, stage: ir.Expr | int, size: int | ir.Expr) -> None:
@@ -132,7 +129,6 @@ class Barriers:
         ptx("mbarrier.arrive.shared::cluster.b64", at, T.uint32(1))
 
     def wait(self, stage: ir.Expr | int, parity: ir.Expr | int) -> None:
-        """Wait until the phase of this parity has completed."""
         T.evaluate(T.cuda.mbarrier_wait(self.pointer(stage), parity))
 
 
@@ -155,13 +151,11 @@ class Ring:
         return self._state[1]
 
     def advance(self) -> None:
-        """On to the next stage."""
         put(self._state, 0, self._state[0] + 1)
         with when(self._state[0] == self.stages):
             put(self._state, 0, T.int32(0))
             put(self._state, 1, self._state[1] ^ 1)
 
     def join(self, other: Ring) -> None:
-        """To the stage of another position."""
         put(self._state, 0, other.stage)
         put(self._state, 1, other.parity)

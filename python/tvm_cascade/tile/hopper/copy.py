@@ -65,7 +65,6 @@ class TensorMap:
             self.map = self._encoded(there)
 
     def _encoded(self, there: ir.Expr | None) -> Any:
-        """The descriptor."""
         operand, rank, shape = self.operand, self.rank, list(reversed(self.operand.shape))
         strides = [tirx.const(self.size, "int64")]
         for extent in shape[:-1]:
@@ -121,7 +120,6 @@ class TensorMap:
 
     @property
     def boxes(self) -> int:
-        """Boxes that cover the columns."""
         return -(-self.columns * self.size // BOX_BYTES)
 
     @property
@@ -136,7 +134,6 @@ class TensorMap:
 
     @property
     def tile_bytes(self) -> int:
-        """Bytes of all boxes."""
         return self.boxes * self.box_bytes
 
     def prefetch(self) -> None:

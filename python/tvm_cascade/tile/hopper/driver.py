@@ -77,7 +77,6 @@ class Driver(ABC):
         return builder.get()
 
     def place_threads(self, block: ir.Expr) -> None:
-        """Declares the coordinates of a thread in a block."""
         self.threads = Threads(
             block,
             named("group", T.warpgroup_id([self.groups])),
@@ -87,7 +86,6 @@ class Driver(ABC):
         )
 
     def roles(self) -> None:
-        """The branches of the roles."""
         shares = self.registers()
         with branches(self.threads.group == 0) as (producer, others):
             with producer:

@@ -68,7 +68,6 @@ class Fetching:
         put(self.done, 0, T.int32(0))
 
     def step(self) -> None:
-        """Fetches what one step does."""
         step = self.done[0] - self.filling
         with when(tirx.And(step >= 0, step < self.steps)):
             for tensor, share, each in zip(self.tensors, self.shares, self.each, strict=True):

@@ -78,7 +78,6 @@ _DEPENDENT = "tirx.use_programtic_dependent_launch"
 
 
 def is_dependent(func: tirx.PrimFunc) -> bool:
-    """Whether the kernels of a function are launched dependently."""
     return func.attrs is not None and bool(func.attrs.get(WAITS, False))
 
 

@@ -96,11 +96,9 @@ class Wgmma(Family):
         ptx("wgmma.fence.sync.aligned")
 
     def commit(self) -> None:
-        """wgmma.commit_group."""
         ptx("wgmma.commit_group.sync.aligned")
 
     def wait(self, pending: int) -> None:
-        """wgmma.wait_group."""
         ptx("wgmma.wait_group.sync.aligned", pending)
 
     def multiply_shared(
@@ -108,7 +106,6 @@ class Wgmma(Family):
         depth: int, dtypes: tuple[str, str], left_offsets: Sequence[ir.Expr], right_offsets: Sequence[ir.Expr],
         steps: range | None = None, add: bool = False,
     ) -> None:  # fmt: skip
-        """Of descriptors on both sides."""
         steps = steps or range(steps_of(depth, dtypes[0]))
         for accumulators, left_offset in zip(sums, left_offsets, strict=True):
             for accumulator, right, offset in zip(accumulators, rights, right_offsets, strict=True):
@@ -123,7 +120,6 @@ class Wgmma(Family):
         self, accumulator: Any, columns: int, left: Any, right: SharedMatrix, depth: int, dtypes: tuple[str, str],
         offset: ir.Expr, add: bool = True,
     ) -> None:  # fmt: skip
-        """Of registers and a descriptor."""
         for step in range(steps_of(depth, dtypes[0])):
             ptx(
                 _instruction(columns, dtypes), *[accumulator[k] for k in range(columns // 2)],

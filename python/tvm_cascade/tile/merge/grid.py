@@ -292,7 +292,6 @@ class PieceStates(LaunchMemory):
 
     @property
     def _words(self) -> int:
-        """Of a slot, in units of 16 bytes."""
         return -(-sum(part.width for part in self.form) * self.rows // FOUR) * FOUR
 
     @property

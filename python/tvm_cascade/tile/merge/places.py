@@ -62,7 +62,6 @@ class Slots:
                 put(mine, self.place(part, slot, number), theirs[other.place(part, its, number)])
 
     def place(self, part: PartForm, slot: Number, number: Number) -> ir.Expr | int:
-        """The array index of a register of a part."""
         return slot if part.width == 1 else number * self.count + slot
 
 

@@ -50,14 +50,12 @@ class Network(Generic[Element]):
     ordered: Callable[[Element, Element], tuple[Element, Element]]
 
     def sorted(self, elements: list[Element]) -> list[Element]:
-        """As many of the elements as are kept, in order."""
         if len(elements) == 1:
             return elements
         middle = len(elements) // 2
         return self.merged(self.sorted(elements[:middle]), self.sorted(elements[middle:]))
 
     def merged(self, left: list[Element], right: list[Element]) -> list[Element]:
-        """The best of two sorted tuples, in order."""
         count = min(len(left) + len(right), self.count)
         width = 1 << (count - 1).bit_length()
         ours, theirs = ([*side[:width], *[None] * (width - len(side))] for side in (left, right))
@@ -111,7 +109,6 @@ class Ranks:
         return self._chosen(swap, two, one), self._chosen(swap, one, two)
 
     def _bottom(self, rank: int) -> Rank:
-        """No element."""
         empty = bottom(self.selection)
         return {
             role: TilePrinter({}, self.dtypes[symbol], {})(empty[role]) for role, symbol in self.symbols[rank].items()

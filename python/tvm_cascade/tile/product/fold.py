@@ -100,12 +100,10 @@ class ProductFold:
 
     @property
     def name(self) -> str:
-        """Of its results."""
         return ", ".join(self.group.names)
 
     @property
     def axis(self) -> tuple[tirx.Var, ...]:
-        """That of the cascade."""
         return self.group.frame.axis
 
     @property
@@ -115,11 +113,9 @@ class ProductFold:
 
     @property
     def tensors(self) -> list[tirx.Var]:
-        """Of its results."""
         return [member.stage.buffer for member in self.group.members]
 
     def tensor_of(self, component: Component) -> tirx.Var:
-        """The tensor of the result that a state serves."""
         return self.group.member_of(component.owner).stage.buffer
 
     @cached_property
@@ -129,13 +125,11 @@ class ProductFold:
 
     @cached_property
     def extents(self) -> dict[tirx.Var, Extent]:
-        """Of the frame's variables, and of those that producers sum over."""
         inner = {v: one.stage.extents[v] for one in self.producers for v in one.stage.reduce}
         return {**self.group.frame.extents, **inner}
 
     @cached_property
     def leaves(self) -> Leaves:
-        """Of the fold's elements."""
         return Leaves(())
 
     @cached_property

@@ -30,11 +30,9 @@ class Line:
 
     @property
     def extent(self) -> Extent:
-        """Of the whole line."""
         return product(self.extents)
 
     def places(self, at: ir.Expr) -> dict[tirx.Var, ir.Expr]:
-        """The variables at a place of the line."""
         return {self.var: at, **places_of(self.parts, self.extents, at)}
 
 
@@ -49,7 +47,6 @@ def places_of(parts: Sequence[tirx.Var], extents: Sequence[Extent], at: ir.Expr)
 
 
 def runs_along(index: ir.Expr, var: tirx.Var) -> bool:
-    """Whether an index is the variable itself."""
     return isinstance(index, ir.Var) and index.same_as(var)
 
 
@@ -98,7 +95,6 @@ class View:
 
 
 def line_of(variables: Sequence[tirx.Var], extents: Mapping[tirx.Var, Extent]) -> Line:
-    """The line of some variables."""
     own = tuple(extents[var] for var in variables)
     whole = variables[0] if len(variables) == 1 else tirx.Var("_".join(v.name for v in variables), "int32")
     return Line(whole, tuple(variables), own)

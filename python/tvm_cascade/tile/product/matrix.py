@@ -76,7 +76,6 @@ class Side:
 
     @property
     def dtype(self) -> str:
-        """Of its elements in memory."""
         return dtype_of(self.load.source)
 
     @property
@@ -96,12 +95,10 @@ class Side:
 
     @property
     def row_bytes(self) -> int:
-        """Of a row of the tensor."""
         return self.operand.width * self.operand.size
 
     @cached_property
     def steps(self) -> tuple[Extent, ...]:
-        """Elements from one place of each dimension to the next."""
         shape = [extent_of(n) for n in self.view.shape]
         return tuple(product(shape[d + 1 :]) for d in range(len(shape)))
 
@@ -164,17 +161,14 @@ class MatrixProduct:
 
     @property
     def sides(self) -> tuple[Side, ...]:
-        """All operands."""
         return self.left, *self.rights
 
     @property
     def dtype(self) -> str:
-        """Of the sums, as the program has them."""
         return dtype_of(self.sums[0].tensor)
 
     @property
     def dtypes(self) -> tuple[str, str]:
-        """Of the operands."""
         return self.left.dtype, self.right.dtype
 
     @cached_property
@@ -191,7 +185,6 @@ class MatrixProduct:
 
     @property
     def outer(self) -> tuple[tirx.Var, ...]:
-        """The other variables that products are summed over."""
         return tuple(v for v in self.sums[0].axis if not among(v, self.inner.parts))
 
     @cached_property
@@ -201,7 +194,6 @@ class MatrixProduct:
         return tuple(v for v in self.sums[0].rows if not among(v, packed))
 
     def extent(self, *variables: tirx.Var) -> Extent:
-        """Points of some variables."""
         return product(self.fold.extents[var] for var in variables)
 
 

@@ -63,7 +63,6 @@ class Sharing:
 
     @classmethod
     def alone(cls) -> Sharing:
-        """One thread, which goes its own way."""
         return cls(tirx.const(0, "int32"), 1, Alone())
 
     def vote(self, failed: ir.Expr) -> ir.Expr:
@@ -98,7 +97,6 @@ class Guards:
         return results
 
     def _failed(self, fused: Results, state: State) -> dict[sp.Symbol, ir.Expr]:
-        """Whether each guarded result has failed, as one thread sees it."""
         known = Symbols(fused, self.point.values, state.symbols())
         stored = {r: cast(value, dtype_of(self.row.group.member_of(r).stage.buffer)) for r, value in fused.items()}
         values = Symbols(stored, state.symbols())
@@ -182,7 +180,6 @@ def _start(member: Member, dtype: str) -> ir.Expr:
 
 
 def exchanged_dtypes(row: Row) -> set[str]:
-    """The dtypes of what threads reduce with each other."""
     return {dtype_again(row, member) for member in row.folded_again if _reducer(member).whole is None}
 
 

@@ -164,12 +164,10 @@ class _Case:
 
     @cached_property
     def vectors(self) -> int:
-        """Of a row, or of the longest body of one."""
         return -(-(self.length if self.peel is None else self.peel.most) // self.vector)
 
     @property
     def nbytes(self) -> int:
-        """Of a row."""
         return self.length * self.row.own_bytes
 
     @cached_property
@@ -221,7 +219,6 @@ class _Case:
         return None
 
     def kept_by_a_cluster(self, segments: int, kind: str) -> RowConfig | None:
-        """Each block keeps its share."""
         share = even_share(self.length, segments, self.vector, self.peel)
         if share is None or not 1 < segments <= self.gpu.largest_cluster:
             return None
@@ -256,7 +253,6 @@ class _Case:
         return None if why_not_staged(row, positions, chosen.chunk, gpu, peel) else chosen
 
     def completed(self, chosen: RowConfig) -> RowConfig:
-        """A partition with what follows from it."""
         chosen = replace(chosen, peeled=self.peel is not None, ahead=self._is_ahead(chosen))
         if self.peel is not None:
             chosen = _filled(chosen, self.peel, self.in_flight(self.length))
@@ -332,7 +328,6 @@ def _of_a_warp(case: _Case) -> RowConfig | None:
 
 
 def _of_several_blocks(case: _Case) -> RowConfig | None:
-    """Blocks share rows that are too few for the multiprocessors."""
     rows, nbytes, gpu = case.row.count, case.nbytes, case.gpu
     if not isinstance(rows, int):
         return None
@@ -414,7 +409,6 @@ def _kept_for_what_is_shared(case: _Case) -> RowConfig | None:
 
 
 def _of_a_block(case: _Case) -> RowConfig:
-    """Rows that a block reads chunk by chunk."""
     vectors = case.vectors
     if case.row.position_outputs:
         threads = next((t for t in (128, 256, 512) if vectors <= t), 1024)
@@ -437,7 +431,6 @@ WAITING: tuple[Rule, ...] = (
 
 
 def _block(threads: int, vector: int, vectors: int, segments: int = 1, clustered: bool = False) -> RowConfig:
-    """A row, or a segment of one, is a block's."""
     return RowConfig(threads, threads, vector, vectors, segments, clustered)
 
 

@@ -61,7 +61,6 @@ class Chunk:
             emit(k * self.vector + e)
 
     def values(self, table: Mapping[sp.Symbol, ir.Expr], k: Any, read: set[sp.Symbol]) -> dict[sp.Symbol, ir.Expr]:
-        """Expressions by symbol at a position, as far as they are read."""
         return {symbol: self.value(expression, k) for symbol, expression in table.items() if symbol in read}
 
 
@@ -82,7 +81,6 @@ class ChunkFold:
         self.computed: list[Element] = []
 
     def fold(self, chunk: Chunk) -> None:
-        """Folds a chunk into the state."""
         self.chunk = chunk
         self.values, self.old, self.elements, self.computed = {}, {}, {}, []
         self.shifted: dict[sp.Symbol, ir.Expr] = {}
@@ -245,7 +243,6 @@ class ChunkFold:
         part.put(new)
 
     def _empty(self) -> ir.Expr | bool:
-        """Whether nothing was folded in before."""
         known = self.chunk.first
         return tirx.EQ(self.before, tirx.const(0, COUNTER)) if known is None else known
 

@@ -74,12 +74,10 @@ class RowConfig:
 
     @property
     def rows(self) -> int:
-        """Of a block."""
         return self.lanes * (self.vector if self.strided else 1)
 
     @property
     def is_alone(self) -> bool:
-        """Whether a thread has all positions of its rows."""
         return self.sharing == self.segments == 1
 
     def __str__(self) -> str:

@@ -40,7 +40,6 @@ STAGED_REGISTERS = 32
 
 
 def staged_streams(row: Row) -> tuple[Access, ...]:
-    """The staged streams: all that a single row reads along its axis."""
     found: list[Access] = []
     for stream in (*row.folded, *row.written):
         if not stream.is_shared and not any(stream.beside(other) for other in found):
@@ -126,7 +125,6 @@ class Staging:
                 ptx(_COPY, buffer.ptr_to([place]), source, T.uint32(size), self.barriers.pointer(number))
 
     def wait(self, start: ir.Expr) -> None:
-        """Wait for the piece that starts at a position."""
         self.barriers.wait(bind("number", (start - self.first) // self.piece), 0)
 
     def source_of(self, stream: Access, start: ir.Expr) -> tuple[Any, ir.Expr] | None:

@@ -66,7 +66,6 @@ class RowKernel(ABC):
         return builder.get()
 
     def _places(self) -> None:
-        """Declares the grid and the places of a thread in it."""
         config, self.rows = self.config, kernel_extent(self.row.count)
         self.block = named("block", T.cta_id([(self.rows + (config.rows - 1)) // config.rows * config.segments]))
         if config.clustered:
@@ -97,11 +96,9 @@ class RowKernel(ABC):
             self.grid.start(self.thread == 0)
 
     def _point(self, index: ir.Expr) -> Point:
-        """The row of a number."""
         return Point(self.program, self.tensors, self._at(index))
 
     def _at(self, index: ir.Expr) -> dict[tirx.Var, ir.Expr]:
-        """The variables of rows, of the row of a number."""
         rest, found = index, {}
         for var in reversed(self.row.rows):
             extent = kernel_extent(self.row.group.frame.extents[var])
@@ -113,7 +110,6 @@ class RowKernel(ABC):
         return State.in_registers(self.row.fold, self.program.dtypes, self.program.reference_dtype)
 
     def _segment(self) -> Segment:
-        """The positions of the row that the block folds."""
         config, length = self.config, self.row.length
         if config.segments == 1:
             return Segment.whole(length)
@@ -169,7 +165,6 @@ class ContiguousKernel(RowKernel):
         self._one_row(index, state)
 
     def _staging(self, pool: Any) -> Staging | None:
-        """Shared memory for the block's share."""
         config, length = self.config, self.row.length
         if not config.staged:
             return None
@@ -250,7 +245,6 @@ class StridedKernel(RowKernel):
             self._together(state)
 
     def _alone(self, state: State) -> None:
-        """Every thread has whole rows: there is nothing to merge."""
         states = ThreadStates(state, self.config.vector)
         self.tile = self.block
         first, sweep = self._sweep(self.thread, ZERO)
@@ -305,7 +299,6 @@ class StridedKernel(RowKernel):
         return self.tile * self.config.rows + lane * self.config.vector + number
 
     def _shared_results(self, pool: Any) -> dict[sp.Symbol, Any]:
-        """Shared memory for the results that outputs along the axis read."""
         read = [member_at(self.row.group, load) for o in self.row.position_outputs for load in loads_of(o.value)]
         names = dict.fromkeys(member.result for member in read if member is not None)
         return {r: named("results", pool.alloc((self.config.rows,), result_dtype(self.row, r), align=8)) for r in names}

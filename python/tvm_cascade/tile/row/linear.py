@@ -58,12 +58,10 @@ class Access:
 
     @property
     def dtype(self) -> str:
-        """Of its elements, as they are moved."""
         return moved_dtype(dtype_of(self.buffer))
 
     @property
     def is_shared(self) -> bool:
-        """Whether every row reads the same elements."""
         return isinstance(self.base, prim.IntImm) and int(self.base) == 0
 
     def beside(self, other: Access) -> bool:
@@ -80,7 +78,6 @@ def is_shifted(access: Access, neighbours: int) -> bool:
 
 
 def load_width(access: Access, neighbours: int) -> int:
-    """Elements of one aligned load of a vector."""
     elements = neighbours * access.stride
     width = VECTOR_BYTES // itemsize(access.dtype)
     while width > 1 and (elements % width or access.alignment % width):
@@ -232,7 +229,6 @@ def _is_alike(load: ir.TensorLoad, lanes: Line) -> bool:
 
 
 def _gathers(load: ir.TensorLoad, axis: Line) -> bool:
-    """Whether where neighbours are is known at run time alone."""
     return any(uses(inner, axis.parts) for index in load.indices for inner in loads_of(index))
 
 

@@ -67,7 +67,6 @@ class RowProgram:
 
 
 def build_row_program(row: Row) -> RowProgram:
-    """The row program of a group of the row shape."""
     components = {c.symbol: state_dtype(row, c) for c in row.fold.components}
     elements = plan_elements(row.fold.components, [], row.dims)
     body = program_of(row.fold, elements.temporaries, elements.lifts)
@@ -117,7 +116,6 @@ def _widest(dtypes: set[str]) -> str:
 
 
 def result_dtype(row: Row, result: sp.Symbol) -> str:
-    """The dtype in which a result is computed."""
     return accumulator_dtype(dtype_of(row.group.member_of(result).stage.buffer))
 
 

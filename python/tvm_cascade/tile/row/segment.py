@@ -34,7 +34,6 @@ class Segment:
 
     @classmethod
     def whole(cls, length: Extent) -> Segment:
-        """All of a row."""
         known = (length, length) if isinstance(length, int) else ()
         return cls(tirx.const(0, "int32"), kernel_extent(length), *known)
 
@@ -82,7 +81,6 @@ class Peel:
         return self.most - self.vector
 
     def aligned(self, stream: Access) -> Access:
-        """A stream with its alignment at the start of bodies."""
         apart = sym.Analyzer().simplify(stream.base - self.origin.base * stream.stride)
         return dataclasses.replace(stream, alignment=1 if factor(apart) % self.vector else self.vector)
 

@@ -65,7 +65,6 @@ class Row:
 
     @property
     def fold(self) -> Fold:
-        """What is computed."""
         return self.group.fold
 
     @property
@@ -75,12 +74,10 @@ class Row:
 
     @property
     def length(self) -> Extent:
-        """Positions of the axis."""
         return self.axis.extent
 
     @property
     def count(self) -> Extent:
-        """How many rows there are."""
         return product(self.group.frame.extents[v] for v in self.rows)
 
     @property
@@ -90,7 +87,6 @@ class Row:
 
     @property
     def is_strided(self) -> bool:
-        """Whether neighbours in memory are rows."""
         return bool(self.lanes.parts)
 
     @property
@@ -123,11 +119,9 @@ class Row:
 
     @cached_property
     def position_outputs(self) -> tuple[Output, ...]:
-        """The outputs with an element for every position."""
         return tuple(o for o in self.outputs if self.has_positions(o))
 
     def has_positions(self, output: Output) -> bool:
-        """Whether an output has an element for every position."""
         return output.runs_along(*self.axis.parts)
 
 
@@ -202,7 +196,6 @@ def _rows(group: Group, dims: Dims, outputs: tuple[Output, ...]) -> tuple[tirx.V
 
 
 def used_atoms(group: Group) -> list[Atom]:
-    """The elements that a group's fold reads."""
     read: set[sp.Symbol] = set().union(*(e.free_symbols for e in group.fold.finish.values()))
     for step in group.fold.steps:
         forms = (step.lift, step.shift) if isinstance(step, Component) else (step.value,)

@@ -42,7 +42,6 @@ class RowSkeleton(Skeleton[Row, RowProgram, RowConfig]):
         return build_row_program(shape)
 
     def alternatives(self, program: RowProgram, setting: Setting) -> list[RowConfig]:
-        """See `ranked_configs`, and `ranked_strided_configs`."""
         ranked = ranked_strided_configs if program.row.is_strided else ranked_configs
         return ranked(program.row, setting.gpu)
 

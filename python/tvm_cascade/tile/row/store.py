@@ -61,7 +61,6 @@ class Store:
         self.results: dict[sp.Symbol, ir.Expr] = {}
 
     def emit(self, state: State, member: ir.Expr) -> None:
-        """Finishes the row; its first thread stores single values, all threads outputs with own loops."""
         if not self.results:
             self.finish(state)
         single = [o for o in self.row.outputs if not self.row.has_positions(o) and not o.loops]
@@ -82,7 +81,6 @@ class Store:
             T.buffer_store(self.tensors.own_of(output.buffer), self._placed(value, at), indices)
 
     def _placed(self, value: ir.Expr, at: Mapping[tirx.Var, ir.Expr]) -> ir.Expr:
-        """A value at a point."""
         return self.tensors.place(value, at)
 
     def _along_loops(self, output: Output, member: ir.Expr) -> None:
@@ -123,7 +121,6 @@ class PositionOutputs:
             self.one_by_one = each * sweep.config.vectors > STAGED_REGISTERS
 
     def emit(self) -> None:
-        """Emits every position of the thread's part."""
         outputs = [
             (o, self.sweep.once_a_row(self._with_reciprocals(of_results(self.row, o.value, self.results))))
             for o in self.row.position_outputs
@@ -146,7 +143,6 @@ class PositionOutputs:
         self.sweep.each_chunk(chunk)
 
     def _vector(self, output: Output, value: ir.Expr, start: ir.Expr, k: ir.Expr, again: Vectors) -> None:
-        """An output at the neighbours of one vector."""
         count, own = self.config.vector, self.tensors.own_of(output.buffer)
 
         def stored(e: ir.Expr) -> ir.Expr:

@@ -97,26 +97,21 @@ def _vector(row: Row, gpu: Gpu) -> int:
 
 
 def _narrowest(row: Row) -> int:
-    """Bytes of an element of the narrowest input."""
     return min((itemsize(s.dtype) for s in row.folded), default=4)
 
 
 def _state_registers(row: Row) -> int:
-    """Of one row's state."""
     parts = [state_dtype(row, c) for c in row.fold.components]
     parts += ["float32" for _ in row.fold.references] + [COUNTER]
     return sum(max(1, itemsize(dtype) // 4) for dtype in parts)
 
 
 def _resident(row: Row, vector: int) -> int:
-    """Blocks of a multiprocessor, of so many rows a thread."""
     wide = vector * _narrowest(row) > _NARROW_BYTES and vector * _state_registers(row) > _STATE_REGISTERS
     return _RESIDENT_OF_WIDE_STATES if wide else _RESIDENT
 
 
 def _block(row: Row, vector: int, gpu: Gpu) -> RowConfig:
-    """The widest block of those that are enough."""
-
     def of(shape: tuple[int, int]) -> RowConfig:
         lanes, groups = shape
         return RowConfig(lanes * groups, groups, vector, 1, strided=True)
@@ -156,7 +151,6 @@ def _segments(row: Row, length: int, cut: RowConfig, gpu: Gpu) -> int:
 
 
 def _enough(row: Row, config: RowConfig, gpu: Gpu) -> int:
-    """Vectors in flight, no more than there have to be."""
     blocks = _blocks(row, config)
     resident = _resident(row, config.vector)
     if blocks is not None:

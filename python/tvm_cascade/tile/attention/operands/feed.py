@@ -71,7 +71,6 @@ class Feed:
             ptx("fence.proxy.async.shared::cta")
 
     def release(self, stage: ir.Expr | int) -> None:
-        """Tells the producer that a stage has been read."""
         for part in self.parts[:1] if self.released is None else self.released:
             part.empty.arrive(stage)
 

@@ -97,7 +97,6 @@ def promoted_steps(shape: MatrixProduct, options: FuseOptions) -> int:
 
 
 def _copied(sizes: Sizes, config: ProductConfig) -> float:
-    """Elements of both operands that are copied for each element of the result."""
     return (config.rows / sizes.sums + config.columns) / (config.rows * config.columns)
 
 

@@ -53,11 +53,9 @@ class Steps:
 
     @property
     def count(self) -> ir.Expr:
-        """Steps of a tile, in the block."""
         return self.feed.part(self.rank)[1]
 
     def clear(self, sums: Sequence[Sequence[Any]]) -> None:
-        """Makes sums 0."""
         for array in (array for of_part in sums for array in of_part):
             with T.unroll(self.config.columns // 2) as k:
                 put(array, k, tirx.const(0.0, "float32"))
@@ -79,7 +77,6 @@ class Steps:
         self.release()
 
     def wait(self) -> None:
-        """Waits until the stage at hand is full."""
         self.feed.full.wait(self.ring.stage, self.ring.parity)
 
     def release(self) -> None:
@@ -119,7 +116,6 @@ class PlainSumming(Summing):
     """All steps on tensor cores, one after the other."""
 
     def sum(self, tile: Tile) -> None:
-        """Emits the sums of a tile."""
         self.steps.sum(self.steps.sums, self.steps.count)
 
 
@@ -209,5 +205,4 @@ class StepScales:
         return math.prod(values, start=tirx.const(1.0, DTYPE))
 
     def of(self, part: int, row: int) -> ir.Expr:
-        """The scale of one of a thread's rows."""
         return self.scales[len(ROWS) * part + row]

@@ -109,12 +109,10 @@ class MapEpilogue(Epilogue):
         self.rank, self.partial = rank, PartialSums(self.config, arrays, pool) if self.config.splits > 1 else None
 
     def barriers(self) -> list[Initialised]:
-        """Those of partial sums."""
         return [] if self.partial is None else [self.partial]
 
     @property
     def boxes(self) -> int:
-        """Boxes that a consumer stores of a tile."""
         across = sum(-(-self.config.share // copies.per_box) for copies in self.copies.values())
         return across * self.config.own_rows // GROUP_ROWS
 
@@ -169,7 +167,6 @@ class MapEpilogue(Epilogue):
         return self.read[load]
 
     def _finished(self, member: Member, row: int, index: ir.Expr) -> ir.Expr:
-        """A result at a row, from a register of the sums."""
         symbols = {one.state: sums[index] for one, sums in zip(self.shape.sums, self.sums, strict=True)}
         return self.finished(member.result, row, symbols)
 
@@ -269,7 +266,6 @@ class MapEpilogue(Epilogue):
         return number % staged
 
     def _element(self, output: Output, j: int, row: int, e: int) -> ir.Expr:
-        """What is stored at a row, of eight columns."""
         column = self.tile.first_column + j * 8 + self.lane_column + e
         return self._narrow(output, row, column, tirx.const(j * 4 + 2 * row + e, "int32"))
 

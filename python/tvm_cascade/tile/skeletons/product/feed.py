@@ -46,7 +46,6 @@ class ProductFeed:
         self.rights = [operand(side, side.line.extent, config.columns, config.cluster) for side in shape.rights]
 
     def allocate(self, pool: Any) -> None:
-        """Shared memory of tiles and barriers."""
         config = self.config
         self.left.allocate("left_tiles", pool, config.stages)
         for right in self.rights:
@@ -76,7 +75,6 @@ class ProductFeed:
 
     @property
     def inner(self) -> ir.Expr:
-        """Tiles along the inner line."""
         return inner_tiles(self.shape.inner.extent, self.left.depth)
 
     @property
@@ -113,7 +111,6 @@ class ProductFeed:
                 right.copy(stage, tile.first_column, deep, tile.batch, rank, self.full.pointer(stage))
 
     def _expected(self) -> Any:
-        """Bytes of a stage that bulk copies bring."""
         expected = [operand.expected for operand in self.operands]
         return sum(expected[1:], expected[0])
 
@@ -147,13 +144,11 @@ class ProductFeed:
         ring.advance()
 
     def start(self) -> Ring:
-        """The ring that the producer fills."""
         alone = any(operand.gather is not None and operand.gather.alone for operand in self.gathers)
         self.landing = Landing(self.full, self.config.stages, alone) if self.gathers else None
         return Ring("produced", self.config.stages, 1)
 
     def finish(self) -> None:
-        """After the last step."""
         if self.landing is not None:
             self.landing.finish()
 
@@ -304,5 +299,4 @@ def _at_most(length: int, extent: Extent) -> int | ir.Expr:
 
 
 def inner_tiles(extent: Any, depth: int) -> ir.Expr:
-    """Tiles along what is summed over."""
     return (kernel_extent(extent) + (depth - 1)) // depth

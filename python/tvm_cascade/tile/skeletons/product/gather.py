@@ -119,7 +119,6 @@ class Pieces(Gather):
 
 
 def divisor(count: int, most: int) -> int:
-    """The largest divisor of a number that is not above another."""
     return next(n for n in range(min(most, count), 0, -1) if count % n == 0)
 
 
@@ -181,14 +180,12 @@ class Realigned(Gather):
 
     @property
     def _bytes(self) -> ir.Expr:
-        """Of the tensor."""
         count = tirx.const(self.size, "int64")
         for extent in self.own.shape:
             count = count * T.cast(extent, "int64")
         return count
 
     def _viewed(self, dtype: str, count: ir.Expr) -> Any:
-        """The tensor as one dimension of elements of a dtype."""
         return named("gathered_from", T.decl_buffer((count,), dtype, data=self.own.data))
 
     def _end(self) -> ir.Expr | None:
@@ -230,7 +227,6 @@ class _Row:
 
 
 def _from(value: ir.Expr, lane: ir.Expr | int) -> ir.Expr:
-    """A lane's value."""
     return T.tvm_warp_shuffle(T.uint32(ALL_LANES), value, lane, WARP, WARP)
 
 
@@ -274,7 +270,6 @@ class Landing:
             put(self.started, 0, T.int32(self.behind))
 
     def finish(self) -> None:
-        """Arrives for the last steps."""
         if self.behind:
             with T.serial(self.started[0]):
                 self._arrive(0)

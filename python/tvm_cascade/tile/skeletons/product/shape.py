@@ -70,7 +70,6 @@ def _layout(side: Side) -> tuple[str, bool, bool, int]:
 
 
 def _check_side(side: Side, inner: Line) -> None:
-    """Whether copies fetch an operand, and tensor cores multiply it."""
     load, shape, last = side.load, side.view.shape, len(side.view.shape) - 1
     if not same_extent(extent_of(shape[side.deep]), inner.extent):
         raise Unfit(f"{load}: {inner.var.name} runs over a part of the dimension alone")

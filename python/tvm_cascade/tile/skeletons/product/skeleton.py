@@ -40,7 +40,6 @@ class ProductSkeleton(Skeleton[MatrixProduct, MatrixProduct, ProductConfig | Var
         return shape
 
     def alternatives(self, program: MatrixProduct, setting: Setting) -> list[ProductConfig | Variants]:
-        """See `ranked_configs`; of symbolic rows, see `choose_variants`."""
         promoted = promoted_steps(program, setting.options)
         if isinstance(program.left.line.extent, int):
             return list[ProductConfig | Variants](ranked_configs(program, setting.gpu, promoted))
@@ -71,5 +70,4 @@ class ProductSkeleton(Skeleton[MatrixProduct, MatrixProduct, ProductConfig | Var
         return all(among(buffer, given) for buffer in read)
 
     def fast_math(self, program: MatrixProduct) -> bool:
-        """Whether every output is of half width or less."""
         return all(dtype_of(output.buffer) in PACKED_DTYPES for output in program.outputs)

@@ -64,7 +64,6 @@ class Variants:
 
 
 def config_for(config: ProductConfig | Variants, rows: int) -> ProductConfig:
-    """The configuration for so many rows."""
     return config.configs[next((k for most, k in config.ranges if rows <= most), config.ranges[-1][1])]
 
 

@@ -95,7 +95,6 @@ class Tiles:
 
     @property
     def row_groups(self) -> int:
-        """Warp groups with separate rows."""
         return self.consumers
 
     @property
@@ -118,11 +117,9 @@ class Tiles:
         return sum(rows * boxed(columns, operand.stored_size) for operand, rows, columns in self.right_tiles(stream))
 
     def read_bytes(self, stream: Stream) -> int:
-        """Bytes of a tile of each right operand in memory."""
         return sum(rows * columns * operand.stored_size for operand, rows, columns in self.right_tiles(stream))
 
     def right_tiles(self, stream: Stream) -> list[tuple[Operand, int, int]]:
-        """The right operands, with the rows and columns of a tile of each."""
         found = [(stream.right, self.columns, stream.depth)]
         for p in stream.products:
             found.append((p.value, p.width, self.columns) if p.is_transposed else (p.value, self.columns, p.width))

@@ -107,7 +107,6 @@ class GroupFold:
 
     @property
     def own_rows(self) -> ir.Expr:
-        """The first of its rows in the block's tile."""
         return self.index * GROUP_ROWS
 
     def _place(self, work: Work) -> None:
@@ -178,7 +177,6 @@ class GroupFold:
             self._pack(None)
 
     def _start_scores(self) -> None:
-        """Starts the products of the left operand with a tile of the right one."""
         depth, dtypes = self.stream.depth, (self.stream.left.dtype, self.stream.right.dtype)
         right = self.family.offset(self.right.stage, self.right_feed.copies[0].tile_bytes)
         self.family.fence()

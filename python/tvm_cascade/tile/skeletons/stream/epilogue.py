@@ -127,7 +127,6 @@ class Epilogue:
         return self.rows.place.rows[row] < self.tiling.row_count
 
     def _store_rows(self, output: Output) -> None:
-        """One lane of the four that share a row stores its value."""
         own = self.tiling.own(output.buffer)
         for r in self.rows.own:
             with when(tirx.And(self.threads.lane % 4 == 0, self._in_range(r))):
@@ -185,7 +184,6 @@ class Epilogue:
             ptx("cp.async.bulk.wait_group", 0)
 
     def _is_storing(self) -> ir.Expr:
-        """The one thread of a group that starts its copies."""
         return tirx.And(self.threads.warp == 0, self.threads.lane == 0)
 
     def _store_tile(self, output: Output) -> None:

@@ -259,7 +259,6 @@ class TileFinder:
             yield Work(first_row, batch, visited, own=own, whole=whole)
 
     def _hull(self, ring: Ring) -> TileRange:
-        """The tiles of all groups: one at least."""
         tiles, each = self.tiling.tile_count(), [(ring.stage, group) for group in range(self.groups)]
         least = reduce(tirx.min, [self.slots[stage, group, 0] for stage, group in each])
         most = reduce(tirx.max, [self.slots[stage, group, 1] for stage, group in each])

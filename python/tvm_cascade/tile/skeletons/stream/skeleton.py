@@ -92,7 +92,6 @@ class Attention(Skeleton[Stream, TileProgram, Tiles]):
         return config.may_wait_late(stream) and not any(among(buffer, early) for buffer in read)
 
     def fast_math(self, program: TileProgram) -> bool:
-        """Operands are of half width or less."""
         return True
 
 

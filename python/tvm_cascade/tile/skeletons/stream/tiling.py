@@ -51,12 +51,10 @@ class Tiling:
 
     @property
     def length(self) -> ir.Expr:
-        """Positions of the cascade axis."""
         return kernel_extent(self.stream.extent(self.stream.position))
 
     @property
     def row_count(self) -> ir.Expr:
-        """Rows at a place."""
         return kernel_extent(self.stream.extent(self.stream.row))
 
     def tile_count(self, columns: int | None = None) -> ir.Expr:
@@ -215,7 +213,6 @@ class Places:
             yield PieceWork(first_row, batch, TileRange(first, bind("end_tile", visited + piece.end)), piece)
 
     def _tiles_of(self, sequence: ir.Expr) -> ir.Expr:
-        """The live tiles of an item of a sequence."""
         visited = self._visited(self.tiling.batch(sequence, self.of_sequences))
         return visited.end - visited.first
 

@@ -138,7 +138,6 @@ _PART_OF_COMBINATION = 0.5
 
 
 def counts_of(program: FoldedProgram, config: Config, gpu: Gpu) -> Counts:
-    """What a kernel does."""
     return _COUNTS[type(config)](program, config, gpu)
 
 

@@ -56,12 +56,10 @@ class FoldedConfig:
 
     @property
     def rows_at_once(self) -> int:
-        """Rows that it folds at the same time."""
         return self.threads // self.sharing
 
     @property
     def pitch(self) -> int:
-        """Sums from one row to the next in shared memory."""
         return self.tile.columns + (_SKEW - self.tile.columns) % (2 * _SKEW)
 
     @property
@@ -70,7 +68,6 @@ class FoldedConfig:
         return self.rows * self.tile.splits * self.pitch * SUM_BYTES
 
     def shared_bytes(self, shape: FoldedProduct) -> int:
-        """Bytes of shared memory of a block."""
         return self.tile.stages * self.tile.stage_bytes(shape.product) + self.sums_bytes + 1024
 
     def lacks(self, shape: FoldedProduct, gpu: Gpu) -> str:
@@ -120,7 +117,6 @@ class LongConfig:
 
     @property
     def parts(self) -> int:
-        """Accumulators of 64 rows that a consumer has."""
         return self.tile.own_rows // GROUP_ROWS
 
     @property
@@ -130,7 +126,6 @@ class LongConfig:
 
     @property
     def sharing(self) -> int:
-        """Threads that merge the stretches of a row."""
         most = min(WARP, max(1, self.threads // self.rows))
         return 1 << most.bit_length() - 1
 

@@ -68,7 +68,6 @@ class _Sweep(Sweep):
         super().__init__(*row)
 
     def registers_for(self, streams: tuple[Access, ...], count: int) -> Vectors:
-        """Registers for so many vectors of some streams."""
         return _Vectors(self, streams, count)
 
     def anywhere(self, expression: ir.Expr, position: ir.Expr) -> ir.Expr:
@@ -119,7 +118,6 @@ class _Store(Store):
 
 
 def rows_kernel(shape: FoldedProduct, program: RowProgram, config: FoldedConfig) -> ProductKernel:
-    """The kernel of a folded product of which a block has whole rows."""
     roles = Roles(lambda feeds, _: RowEpilogue(shape, program, config, feeds[0]), PlainSumming)
     return ProductKernel([shape.product], config.tile, roles)
 
@@ -136,19 +134,15 @@ class RowEpilogue(Epilogue):
         self.tensors = Tensors(feed.buffers)
 
     def declare(self) -> None:
-        """Declares the tensors of the row."""
         self.tensors.flatten()
 
     def allocate(self, pool: Any, rank: ir.Expr | int) -> None:
-        """Shared memory of the sums."""
         self.rank, self.sums = rank, RowSums(self.config, pool)
 
     def barriers(self) -> list[Initialised]:
-        """That of the sums."""
         return [self.sums]
 
     def emit(self, tile: Tile, sums: Sequence[Sequence[Any]], index: ir.Expr, threads: Threads) -> None:
-        """Folds and stores all rows of a tile."""
         ((own,),) = sums
         self.sums.fill(own, index, self.rank, self.feed.memory, threads)
         config = self.config
@@ -161,7 +155,6 @@ class RowEpilogue(Epilogue):
             self._fold(bind("row_at_hand", tirx.min(own_row, count - 1)), own_row < count, first, tile, member, threads)
 
     def _rows_there(self, first: ir.Expr) -> ir.Expr:
-        """How many of a block's rows there are, given the first."""
         config = self.config
         count = tirx.min(config.rows, kernel_extent(self.shape.product.left.line.extent) - first)
         if config.rows * config.tile.splits > config.tile.rows:
@@ -191,7 +184,6 @@ class RowEpilogue(Epilogue):
                 PositionOutputs(sweep, store.results).emit()
 
     def drain(self, threads: Threads) -> None:
-        """Waits for what other blocks still read."""
         self.sums.leave()
 
 
@@ -252,7 +244,6 @@ class RowSums(PartsOfSums):
             put(target, to + e, total)
 
     def at(self, place: ir.Expr) -> ir.Expr:
-        """The sum at a place of the block's rows."""
         total = self.parts[place]
         for split in range(1, self.config.tile.splits):
             total = total + self.parts[place + split * self.share]

@@ -50,7 +50,6 @@ _AT_ONCE = 6
 
 
 def long_kernel(shape: FoldedProduct, program: RowProgram, config: LongConfig) -> ProductKernel:
-    """The kernel of a folded product of which a block has stretches of rows."""
     waiting = WaitingSums(config) if config.products > 1 else None
     roles = Roles(
         lambda feeds, name: LongEpilogue(shape, program, config, feeds[0].buffers, name, waiting),
@@ -76,18 +75,15 @@ class LongEpilogue(Epilogue):
         self.tensors, self.name = Tensors(buffers), "".join(c if c.isalnum() else "_" for c in name)
 
     def declare(self) -> None:
-        """Declares the tensors of the row."""
         self.tensors.flatten()
 
     def allocate(self, pool: Any, rank: ir.Expr | int) -> None:
-        """Shared memory by which one thread tells all others the launch's set, and whether the block is the last."""
         self.set = named("set_of_launch", pool.alloc((1,), "int32", align=16))
         self.flag = named("is_last_block", pool.alloc((1,), "int32", align=4))
         if self.waiting is not None:
             self.waiting.allocate(pool)
 
     def start(self, index: ir.Expr, threads: Threads) -> None:
-        """States for the rows that a thread has sums of; asks for the launch's set, where states meet."""
         if self.waiting is not None:
             self.waiting.start(index, threads)
         self.states = [self._state(f"_of_{part}_{row}") for part in range(self.config.parts) for row in ROWS]
@@ -101,7 +97,6 @@ class LongEpilogue(Epilogue):
         return State.in_registers(self.program.row.fold, self.program.dtypes, self.program.reference_dtype, suffix)
 
     def emit(self, tile: WalkedTile, sums: Sequence[Sequence[Any]], index: ir.Expr, threads: Threads) -> None:
-        """Folds a tile."""
         lane = threads.lane
         own = bind("own_row", index * self.config.tile.own_rows + threads.warp * 16 + lane // QUAD)
         self.first = bind("lane_column", tile.first_column + lane % QUAD * 2)
@@ -120,7 +115,6 @@ class LongEpilogue(Epilogue):
             self._meet(tile, own, index, threads)
 
     def _point(self, tile: WalkedTile, own: ir.Expr) -> Point:
-        """A row of the tile, or the last one in place of those past the end."""
         line = self.shape.product.left.line
         row = bind("row", tirx.min(tile.first_row + own, kernel_extent(line.extent) - 1))
         return Point(self.program, self.tensors, {**line.places(row), **tile.batch})
@@ -177,7 +171,6 @@ class LongEpilogue(Epilogue):
             self._merge_all(self.grid, tile, index, threads, last)
 
     def _grid(self) -> GridStates:
-        """Global memory for the states of all stretches."""
         tile, product_shape = self.config.tile, self.shape.product
         places, rows = product(product_shape.extent(v) for v in product_shape.batch), product_shape.left.line.extent
         assert isinstance(places, int) and isinstance(rows, int)
@@ -211,7 +204,6 @@ class LongEpilogue(Epilogue):
             Store(self.program, self.tensors, point, sharing).emit(state, member)
 
     def drain(self, threads: Threads) -> None:
-        """Gives the launch's set back."""
         if self.config.stretches > 1:
             self._sync()
             with when(self.leads):
@@ -273,17 +265,14 @@ class WaitingSums:
         self.config = config
 
     def allocate(self, pool: Any) -> None:
-        """Takes the shared memory."""
         config = self.config
         shape = (config.products - 1, config.parts * config.tile.columns // 2, config.threads)
         self.memory = named("waiting_sums", pool.alloc(shape, "float32", align=16))
 
     def start(self, index: ir.Expr, threads: Threads) -> None:
-        """A thread's own place; nobody else reads or writes it."""
         self.thread = bind("place_of_thread", index * WARP_GROUP + threads.warp * 32 + threads.lane)
 
     def keep(self, number: int, part: int, sums: Any) -> None:
-        """Leaves the sums that a thread has of 64 rows of a product."""
         with T.unroll(self.config.tile.columns // 2) as k:
             T.buffer_store(self.memory, sums[k], [number, self._register(part, k), self.thread])
 

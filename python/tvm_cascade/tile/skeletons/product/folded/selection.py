@@ -70,7 +70,6 @@ def _with(program: RowProgram, steps: tuple[Any, ...]) -> RowProgram:
 
 
 def _lifts(step: Tuple) -> list[sp.Expr]:
-    """Of an element; there is none in the other ranks."""
     return [lift for part, lift in zip(step.parts, step.lifts, strict=True) if part in (0, 1)]
 
 
@@ -86,7 +85,6 @@ def _needed(body: StepProgram, step: Tuple) -> list[Element]:
 
 
 def _is_position(program: RowProgram, step: Tuple, elements: list[Element]) -> bool:
-    """Whether the index of an element, if it is kept, is its position."""
     if 1 not in step.parts:
         return True
     index = step.lifts[step.parts.index(1)]

@@ -52,7 +52,6 @@ class FoldedProduct:
 
     @property
     def tensors(self) -> list[tirx.Var]:
-        """The tensors of the products, which are never stored."""
         return [product.outputs[0].buffer for product in self.products]
 
     @property
@@ -115,7 +114,6 @@ def _with_tensors(program: Program, tensors: Sequence[tirx.Var]) -> Program:
 
 
 def _product_of(fold: ProductFold, producer: Producer) -> MatrixProduct:
-    """The product that feeds the fold, as it leaves its sums."""
     found = fold.produced(producer)
     check_summed([found.tensor], tuple(MATRIX_DTYPES), SUMMED_IN)
     if found.number != 1 or found.scales:
@@ -174,7 +172,6 @@ def _check_outputs(shape: FoldedProduct) -> None:
 
 
 def _same_load(one: ir.TensorLoad, other: ir.TensorLoad, count: int) -> bool:
-    """Whether two loads of a tensor have the same first indices."""
     return all(same(a, b) for a, b in list(zip(one.indices, other.indices, strict=True))[:count])
 
 
@@ -220,7 +217,6 @@ def _reduced(program: Program, value: ir.Expr) -> bool:
 
 
 def _sum(load: ir.TensorLoad, name: str) -> Stage:
-    """The sum that a load over the variables of its stage is."""
     tensor, dtype, shape = load.source, dtype_of(load.source), load.source.ty.shape
     buffer = tirx.decl_buffer(tuple(shape[:-1]), dtype, name=name, layout=None)
     *rows, column = variables = [tirx.Var(f"vi{d}", dtype_of(extent)) for d, extent in enumerate(shape)]

@@ -37,7 +37,6 @@ class FoldedSkeleton(Skeleton[FoldedProduct, FoldedProgram, Config]):
         return read_folded(program, group)
 
     def plan(self, shape: FoldedProduct) -> FoldedProgram:
-        """The program of a row, as the row skeletons have it."""
         return FoldedProgram(shape, build_row_program(shape.row))
 
     def alternatives(self, program: FoldedProgram, setting: Setting) -> list[Config]:
@@ -55,9 +54,7 @@ class FoldedSkeleton(Skeleton[FoldedProduct, FoldedProgram, Config]):
         return counts_of(program, config, setting.gpu)._replace(work=Work(work.bytes))
 
     def emit(self, program: FoldedProgram, config: Config, name: str, _launch: Launch) -> tirx.PrimFunc:
-        """See `rows_kernel`, and `long_kernel` for stretches of rows."""
         return KERNELS[type(config)](program.shape, program.row, config).build(name)
 
     def fast_math(self, program: FoldedProgram) -> bool:
-        """Whether both operands are of half width or less."""
         return all(dtype in PACKED_DTYPES for product in program.shape.products for dtype in product.dtypes)

@@ -69,7 +69,6 @@ class LiftedSumming(Summing):
 
     @property
     def _both(self) -> int:
-        """Threads of both consumers."""
         return WARP_GROUP * self.config.consumers
 
     @property

@@ -59,7 +59,6 @@ class LeftRegisters:
         self.chunk = bind("own_chunk", threads.lane // 16)
 
     def load(self, which: int, stage: ir.Expr) -> None:
-        """Loads a stage's part into a set."""
         for instruction in range(self.depth // _AT_ONCE):
             chunk = tirx.bitwise_xor(self.chunk + 2 * instruction, self.row % _CHUNK)
             source = self.feed.left.tiles.ptr_to([stage, 0, self.row, chunk * _CHUNK])
@@ -72,7 +71,6 @@ class LeftRegisters:
         return [(k, k % 2, k // _WORDS * 2 + k % _WORDS // 2) for k in range(self.depth // _AT_ONCE * _WORDS)]
 
     def values(self, which: int, word: int) -> None:
-        """Widens the two elements of a word into `pair`."""
         for e in NEIGHBOURS:
             put(self.pair, e, widened(self.words[which][word], self.dtype, e))
 
@@ -115,7 +113,6 @@ _HALF = 16
 
 
 def widened(word: ir.Expr, dtype: str, neighbour: int) -> ir.Expr:
-    """One of the two elements of a word as float32."""
     if dtype == "bfloat16":
         upper = tirx.bitwise_and(word, T.uint32(0xFFFF0000))
         return tirx.reinterpret(DTYPE, upper if neighbour else tirx.shift_left(word, T.uint32(_HALF)))
@@ -161,7 +158,6 @@ class Along:
                     put(into, _PAIR * pair + e, cast(value, DTYPE))
 
     def value(self, symbol: sp.Symbol, pair: int, neighbour: int) -> ir.Expr:
-        """A value in float32."""
         if symbol in self.floats:
             return self.floats[symbol][_PAIR * pair + neighbour]
         return widened(self.words[symbol][pair], dtype_of(self.loads[symbol].source), neighbour)
@@ -272,15 +268,12 @@ class RowValues:
         return found
 
     def allocate_shared(self, pool: Any) -> None:
-        """Shared memory of the words."""
         self.pinned = named("pinned", pool.alloc((self.threads,), "uint32", align=16))
 
     def finished(self, result: sp.Symbol, row: int, sums: Mapping[sp.Symbol, ir.Expr]) -> ir.Expr:
-        """A result at a row, over sums of products."""
         return TilePrinter({**sums, **self.of_row(row)}, DTYPE, {})(self.finishes[result].value)
 
     def allocate(self) -> None:
-        """Registers of all of them."""
         self.parts = {c.symbol: registers(f"part_{c.symbol}", _PARTS) for c in self.shape.statistics}
         symbols = [*self.shape.per_row, *self.parts]
         for hoisted in (*self.lifts, *self.finishes.values()):

@@ -79,7 +79,6 @@ class GaugedProduct:
 
     @property
     def steps(self) -> int:
-        """Tiles along what is summed over."""
         extent = self.product.inner.extent
         assert isinstance(extent, int)
         return extent * self.product.left.operand.size // DEPTH_BYTES
@@ -159,7 +158,6 @@ def _sides(lift: sp.Expr, fold: ProductFold) -> tuple[sp.Expr, sp.Expr, ir.Tenso
 
 
 def among_any(some: Iterable[ir.Expr], variables: Sequence[tirx.Var]) -> bool:
-    """Whether any of some variables is among others."""
     return any(among(var, variables) for var in some)
 
 

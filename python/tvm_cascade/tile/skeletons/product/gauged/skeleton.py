@@ -57,7 +57,6 @@ class GaugedSkeleton(Skeleton[GaugedProduct, GaugedProduct, ProductConfig]):
         return gauged_kernel(program, config).build(name)
 
     def fast_math(self, program: GaugedProduct) -> bool:
-        """Whether every output is of half width or less."""
         return all(dtype_of(output.buffer) in PACKED_DTYPES for output in program.product.outputs)
 
 

@@ -70,7 +70,6 @@ def are_alike(stream: Stream) -> bool:
 
 
 def may_spread(product: Product, spread: int) -> bool:
-    """Whether each of so many blocks gets whole boxes for both groups."""
     return spread == 1 or product.width % (spread * GROUPS * (BOX_BYTES // product.value.size)) == 0
 
 

@@ -77,7 +77,6 @@ class HalvesConfig(Tiles):
         return self.columns * boxed(stream.depth, stream.right.stored_size)
 
     def shared_bytes(self, program: TileProgram) -> int:
-        """Bytes of shared memory: the values are the right operand's."""
         stream, sequences = program.stream, sequences_of(program)[1] if self.by_length else None
         left, right = (boxed(stream.depth, operand.size) for operand in (stream.left, stream.right))
         operands = self.left_stages * self.rows * left + self.stages * self.columns * right

@@ -208,14 +208,12 @@ def is_of_place(slack: ir.Expr, stream: Stream) -> bool:
 
 
 def visited(program: TileProgram, columns: int) -> int | None:
-    """How many tiles of so many positions rows visit, where that is known."""
     rows = program.stream.extent(program.stream.row)
     found = visited_tiles(program, rows, columns) if isinstance(rows, int) else None
     return None if found is None else int(found[0])
 
 
 def is_ragged(program: TileProgram) -> bool:
-    """Whether places visit different numbers of tiles."""
     return any(is_of_place(slack, program.stream) for slack in program.skip)
 
 
@@ -236,7 +234,6 @@ def items_of(config: Tiles, stream: Stream) -> int | None:
 
 
 def pieces_of_item(config: PiecesConfig, program: TileProgram) -> int | None:
-    """Pieces of an item at most, where that is known."""
     tiles, items = visited(program, config.columns), items_of(config, program.stream)
     return None if is_ragged(program) or not tiles or not items else most_pieces(items, tiles, config.blocks)
 

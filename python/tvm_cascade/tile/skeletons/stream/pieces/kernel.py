@@ -310,7 +310,6 @@ class ClusterMeeting(Meeting):
         ptx("fence.proxy.async.shared::cta")
 
     def start(self) -> None:
-        """Arrives as one that has started."""
         cluster_arrive(relaxed=True)
 
     def leave(self, fold: Folded, work: PieceWork) -> None:

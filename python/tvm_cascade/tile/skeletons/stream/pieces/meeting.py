@@ -199,11 +199,9 @@ class Meeting(ABC):
         return [bind("left", value) for value in four]
 
     def _has_row(self, work: Work, row: ir.Expr) -> ir.Expr:
-        """Whether a row of the tile is left."""
         return row < self._rows(work)
 
     def _rows(self, work: Work) -> ir.Expr:
-        """Rows that a tile has of the program's."""
         return self.tiling.row_count - work.first_row
 
     @property
@@ -347,7 +345,6 @@ class Meeting(ABC):
 
     @staticmethod
     def _first_of(span: ir.Expr, lane: ir.Expr) -> ir.Expr:
-        """The first of the four columns that a lane has of a span."""
         return span * SPAN + lane % 2 * COLUMNS_PER_STEP + lane // 2 * FOUR
 
     @staticmethod
