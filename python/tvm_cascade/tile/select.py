@@ -46,7 +46,7 @@ def ranked_kernels(outcome: Outcome, name: str, gpu: Gpu, options: FuseOptions) 
     return kernels or search.reasons()
 
 
-def available(setting: Setting) -> list[Skeleton[Any, Any, Any]]:
+def available(setting: Setting) -> list[Skeleton[Any, Any]]:
     """The skeletons that are available in a setting, for some function."""
     return [skeleton for skeleton in table.SKELETONS if not skeleton.unavailable(setting)]
 
@@ -95,7 +95,7 @@ class Refusal:
     group : that was tried, in words; empty where none was.
     """
 
-    skeleton: Skeleton[Any, Any, Any]
+    skeleton: Skeleton[Any, Any]
     reason: str
     group: str = ""
 
@@ -108,12 +108,12 @@ class _Search:
         self.refusals: list[Refusal] = []
         self.doubts: dict[str, str] = {}
 
-    def ranked(self, skeletons: Iterable[Skeleton[Any, Any, Any]], groups: Sequence[tuple[str, Group]]) -> list[Kernel]:
+    def ranked(self, skeletons: Iterable[Skeleton[Any, Any]], groups: Sequence[tuple[str, Group]]) -> list[Kernel]:
         """Kernels by estimated time; each skeleton has that of the first group that fits it."""
         found = [kernel for skeleton in skeletons if (kernel := self.first(skeleton, groups)) is not None]
         return sorted(found, key=lambda kernel: (kernel.skeleton.last, kernel.seconds))
 
-    def first(self, skeleton: Skeleton[Any, Any, Any], groups: Sequence[tuple[str, Group]]) -> Kernel | None:
+    def first(self, skeleton: Skeleton[Any, Any], groups: Sequence[tuple[str, Group]]) -> Kernel | None:
         if why := skeleton.unavailable(self.setting):
             self.refusals.append(Refusal(skeleton, why))
             return None
@@ -135,7 +135,7 @@ class _Search:
 
     def reasons(self) -> str:
         """One sentence for each skeleton; skeletons with the same reasons share theirs."""
-        by_skeleton: dict[Skeleton[Any, Any, Any], list[Refusal]] = {}
+        by_skeleton: dict[Skeleton[Any, Any], list[Refusal]] = {}
         for refusal in self.refusals:
             by_skeleton.setdefault(refusal.skeleton, []).append(refusal)
         names: dict[str, list[str]] = {}

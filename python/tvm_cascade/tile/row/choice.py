@@ -14,8 +14,7 @@ from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.memory import itemsize
 from tvm_cascade.tile.merge.lanes import WARP
-from tvm_cascade.tile.operand import Unfit
-from tvm_cascade.tile.row.config import IN_FLIGHT_BYTES, RowConfig, check_config
+from tvm_cascade.tile.row.config import IN_FLIGHT_BYTES, RowConfig
 from tvm_cascade.tile.row.elements import STAGED_REGISTERS, registers_of, staged_bytes, staged_streams, why_not_staged
 from tvm_cascade.tile.row.segment import Peel, even_share, peel_of
 from tvm_cascade.tile.row.shape import Row
@@ -299,13 +298,8 @@ class _Case:
 
     def may_take(self, other: RowConfig) -> bool:
         """Whether a partition fits the rows, and spills no resident elements."""
-        if other.kept and other.vectors * other.vector * self.row.own_bytes > _MOST_KEPT_BYTES:
-            return False
-        try:
-            check_config(self.row, other, self.gpu)
-        except Unfit:
-            return False
-        return True
+        spills = other.kept and other.vectors * other.vector * self.row.own_bytes > _MOST_KEPT_BYTES
+        return not spills and not other.lacks(self.row, self.gpu)
 
 
 def _of_a_warp(case: _Case) -> RowConfig | None:

@@ -14,10 +14,10 @@ from tvm_cascade.tile.cost import Counts
 from tvm_cascade.tile.estimate import NOMINAL, Work, merge_operations
 from tvm_cascade.tile.launch.dependent import Launch
 from tvm_cascade.tile.row.choice import ranked_configs
-from tvm_cascade.tile.row.config import RowConfig, check_config
+from tvm_cascade.tile.row.config import RowConfig
 from tvm_cascade.tile.row.kernel import ContiguousKernel, StridedKernel
 from tvm_cascade.tile.row.program import RowProgram, build_row_program
-from tvm_cascade.tile.row.shape import Row, read_row
+from tvm_cascade.tile.row.shape import read_row
 from tvm_cascade.tile.row.strided_choice import ranked_strided_configs
 from tvm_cascade.tile.skeleton import Setting, Skeleton
 
@@ -25,28 +25,22 @@ _ISSUED = 2
 """Instructions for an operation of a merge."""
 
 
-class RowSkeleton(Skeleton[Row, RowProgram, RowConfig]):
+class RowSkeleton(Skeleton[RowProgram, RowConfig]):
     """Folds along an axis in memory: contiguous rows, or strided ones whose neighbours in memory are rows."""
 
     name, kind, covers = "row", "memory-bound kernel", "folds along rows or columns of memory"
     instructions, joint, guards = frozenset({Instructions.PTX}), True, True
     option = "row_kernels"
 
-    def read(self, program: Program, group: Group) -> Row:
-        return read_row(program, group)
-
-    def read_guarded(self, program: Program, group: Group, options: FuseOptions) -> Row:
-        return read_row(program, group, options.guards)
-
-    def plan(self, shape: Row) -> RowProgram:
-        return build_row_program(shape)
+    def read(self, program: Program, group: Group, options: FuseOptions) -> RowProgram:
+        return build_row_program(read_row(program, group, options.guards))
 
     def alternatives(self, program: RowProgram, setting: Setting) -> list[RowConfig]:
         ranked = ranked_strided_configs if program.row.is_strided else ranked_configs
         return ranked(program.row, setting.gpu)
 
-    def check(self, program: RowProgram, config: RowConfig, setting: Setting) -> None:
-        check_config(program.row, config, setting.gpu)
+    def lacks(self, program: RowProgram, config: RowConfig, setting: Setting) -> str:
+        return config.lacks(program.row, setting.gpu)
 
     def counts(self, program: RowProgram, config: RowConfig, work: Work, setting: Setting) -> Counts:
         """All threads, and the merges of those of a row: of positions, and of levels; none of strided rows."""

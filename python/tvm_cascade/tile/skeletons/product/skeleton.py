@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from tvm import tirx
 
@@ -10,11 +10,12 @@ from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.tir import dtype_of, loads_of
+from tvm_cascade.options import FuseOptions
 from tvm_cascade.tile.cost import Counts
 from tvm_cascade.tile.estimate import Work
 from tvm_cascade.tile.launch.dependent import Launch
 from tvm_cascade.tile.machine.table import MULTIPLYING
-from tvm_cascade.tile.operand import PACKED_DTYPES, Unfit, check_allowed
+from tvm_cascade.tile.operand import PACKED_DTYPES, Operand
 from tvm_cascade.tile.product.matrix import MatrixProduct
 from tvm_cascade.tile.skeleton import Setting, Skeleton
 from tvm_cascade.tile.skeletons.product.choice import promoted_steps, ranked_configs
@@ -24,7 +25,7 @@ from tvm_cascade.tile.skeletons.product.shape import read_product
 from tvm_cascade.tile.skeletons.product.variants import Variants, build_all, choose_variants, config_for
 
 
-class ProductSkeleton(Skeleton[MatrixProduct, MatrixProduct, ProductConfig | Variants]):
+class ProductSkeleton(Skeleton[MatrixProduct, ProductConfig | Variants]):
     """Products of two matrices and maps of their elements, on tensor cores."""
 
     name, kind, covers, joint = "product", "tensor-core kernel", "matrix products", True
@@ -32,12 +33,8 @@ class ProductSkeleton(Skeleton[MatrixProduct, MatrixProduct, ProductConfig | Var
     instructions = MULTIPLYING
     option = "tensor_cores"
 
-    def read(self, program: Program, group: Group) -> MatrixProduct:
+    def read(self, program: Program, group: Group, options: FuseOptions) -> MatrixProduct:
         return read_product(program, group)
-
-    def plan(self, shape: MatrixProduct) -> MatrixProduct:
-        """The shape itself: a tile is loaded, and nothing is folded but its products."""
-        return shape
 
     def alternatives(self, program: MatrixProduct, setting: Setting) -> list[ProductConfig | Variants]:
         promoted = promoted_steps(program, setting.options)
@@ -45,13 +42,11 @@ class ProductSkeleton(Skeleton[MatrixProduct, MatrixProduct, ProductConfig | Var
             return list[ProductConfig | Variants](ranked_configs(program, setting.gpu, promoted))
         return [choose_variants(program, setting.gpu, promoted)]
 
-    def check(self, program: MatrixProduct, config: ProductConfig | Variants, setting: Setting) -> None:
-        """Whether the hardware has what it takes, and sums of products are as exact as the options ask."""
-        for one in config.configs:
-            if lacking := one.lacks(program, setting.gpu):
-                raise Unfit(lacking)
-        for side in program.sides:
-            check_allowed(side.operand, setting.options)
+    def lacks(self, program: MatrixProduct, config: ProductConfig | Variants, setting: Setting) -> str:
+        return next(filter(None, (one.lacks(program, setting.gpu) for one in config.configs)), "")
+
+    def operands(self, program: MatrixProduct) -> Iterable[Operand]:
+        return (side.operand for side in program.sides)
 
     def counts(self, program: MatrixProduct, config: ProductConfig | Variants, work: Work, setting: Setting) -> Counts:
         """See `counts_of`; other inputs of maps than the operands count as bytes."""

@@ -153,16 +153,9 @@ class Tiles:
             return False
         return self.shared_bytes(program) <= gpu.block_shared_bytes
 
-    def check(self, program: TileProgram, gpu: Gpu) -> None:
-        """Checks that a kernel fits.
-
-        Raises
-        ------
-        Unfit
-            Where it does not.
-        """
-        if not self.fits(program, gpu):
-            raise Unfit(f"{self} needs more registers or shared memory than there are")
+    def lacks(self, program: TileProgram, gpu: Gpu) -> str:
+        """Why a kernel does not fit, in words; empty where it does."""
+        return "" if self.fits(program, gpu) else f"{self} needs more registers or shared memory than there are"
 
     @abstractmethod
     def counts(self, program: TileProgram, gpu: Gpu) -> Counts:
@@ -215,11 +208,11 @@ class StreamConfig(Tiles):
             moved = Registers(32, 160)
         return self.family.registers(moved, 1 + self.consumers)
 
-    def check(self, program: TileProgram, gpu: Gpu) -> None:
-        """Also that a bulk copy has a tile of rows."""
+    def lacks(self, program: TileProgram, gpu: Gpu) -> str:
+        """Also where a bulk copy has no tile of rows."""
         if not program.stream.left.boxes_rows(self.rows):
-            raise Unfit(f"{program.stream.left}: its rows are several variables, which {self} does not pack")
-        super().check(program, gpu)
+            return f"{program.stream.left}: its rows are several variables, which {self} does not pack"
+        return super().lacks(program, gpu)
 
     def counts(self, program: TileProgram, gpu: Gpu) -> Counts:
         """Of the busiest block, positions of a warp group's rows."""

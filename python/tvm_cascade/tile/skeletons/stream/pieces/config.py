@@ -123,15 +123,13 @@ class PiecesConfig(Tiles):
         scalars = len(stream.fold.components) - len(widths) + len(stream.fold.references) + 1
         return Patches(min(int(stream.extent(stream.row)), GROUP_ROWS), self.cluster).words(widths, scalars) * 4
 
-    def check(self, program: TileProgram, gpu: Gpu) -> None:
-        """Also that every block of a cluster is known to have a tile."""
+    def lacks(self, program: TileProgram, gpu: Gpu) -> str:
+        """Also where not every block of a cluster is known to have a tile."""
         alone = not is_ragged(program) and self.may_cluster
         tiles = (visited(program, self.columns) or 0) if alone else 0
         if self.cluster > 1 and tiles < self.cluster:
-            raise Unfit(
-                f"{tiles} tiles known of {self.columns} positions, which a cluster of {self.cluster} blocks shares"
-            )
-        super().check(program, gpu)
+            return f"{tiles} tiles known of {self.columns} positions, which a cluster of {self.cluster} blocks shares"
+        return super().lacks(program, gpu)
 
     def fits(self, program: TileProgram, gpu: Gpu) -> bool:
         """Also whether a multiprocessor holds as many blocks as it is to."""
