@@ -30,7 +30,7 @@ from tvm_cascade.analysis.tir import (
     variables_of,
 )
 from tvm_cascade.tile.operand import Unfit, read_once
-from tvm_cascade.tile.reshape import inverted
+from tvm_cascade.tile.product.lines import inverted
 from tvm_cascade.transform.printer import cast
 
 

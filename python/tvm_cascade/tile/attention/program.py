@@ -36,10 +36,9 @@ from tvm_cascade.tile.attention.near_zero import NearZero, find_near_zero
 from tvm_cascade.tile.attention.optimistic import Optimistic, find_optimistic, free_extreme
 from tvm_cascade.tile.attention.shape import Product, Stream
 from tvm_cascade.tile.attention.steps import PARTIAL, Accumulate, Hoisted, RegisterElement, TileReduce
-from tvm_cascade.tile.binary import in_base_two
 from tvm_cascade.tile.element import REGISTER, read_element, varies
 from tvm_cascade.tile.element import Element as ScoreElement
-from tvm_cascade.tile.fragment import DTYPE
+from tvm_cascade.tile.fragment import DTYPE, in_base_two
 from tvm_cascade.tile.operand import MATRIX_DTYPES, Unfit, dtypes_text
 from tvm_cascade.transform.dead_tiles import Relation, dead_positions
 from tvm_cascade.transform.elements import plan_elements

@@ -31,9 +31,8 @@ from tvm_cascade.analysis.tir import (
 from tvm_cascade.tile.memory import INDEX
 from tvm_cascade.tile.operand import COPY_ALIGNMENT, DIMENSIONS, MATRIX_DTYPES, Operand, Unfit
 from tvm_cascade.tile.output import Output, columns_beyond, member_at
-from tvm_cascade.tile.product.fold import ProductFold, Sum
+from tvm_cascade.tile.product.fold import ProductFold, Scales, Sum, scales_of
 from tvm_cascade.tile.product.lines import Line, View, in_order, line_of, runs
-from tvm_cascade.tile.product.scales import Scales, scales_of
 from tvm_cascade.transform.printer import cast
 
 _PAIRED = ("float32", "float16", "bfloat16")

@@ -18,7 +18,7 @@ from tvm_cascade.tile.emit import bind, named, ptx, put, registers, when
 from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
 from tvm_cascade.tile.live import TileRange
 from tvm_cascade.tile.merge.lanes import WARP, from_lane
-from tvm_cascade.tile.pages import NOWHERE, Numbers
+from tvm_cascade.tile.operand import NOWHERE, Numbers
 
 
 class LaneCopies(ABC):

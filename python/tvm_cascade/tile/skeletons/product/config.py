@@ -10,8 +10,8 @@ from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.machine.family import Family
 from tvm_cascade.tile.machine.wgmma import WGMMA
 from tvm_cascade.tile.operand import STORED_BYTES, Operand
+from tvm_cascade.tile.product.fold import same_in_blocks
 from tvm_cascade.tile.product.matrix import MatrixProduct
-from tvm_cascade.tile.product.scales import same_in_blocks
 from tvm_cascade.tile.skeletons.product.shape import DEPTH_BYTES
 from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Registers
 

@@ -29,8 +29,7 @@ from tvm_cascade.tile.attention.tile_schedule import LongestFirst, Scheduler, vi
 from tvm_cascade.tile.emit import bind, in_register, kernel_extent, named, when
 from tvm_cascade.tile.hopper.barrier import Barriers, Ring
 from tvm_cascade.tile.hopper.driver import Driver, Initialised
-from tvm_cascade.tile.launch.ahead import Fetching
-from tvm_cascade.tile.launch.dependent import Launch
+from tvm_cascade.tile.launch.dependent import Fetching, Launch
 from tvm_cascade.tile.live import TileRange
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig, tile_schedule
 from tvm_cascade.tile.skeletons.stream.consumer import Consumer
