@@ -71,18 +71,11 @@ def read_element(
     factor: sp.Expr,
     scales: tuple[ir.Expr, ...] = (),
 ) -> Element:
-    """The elements that are computed from a score.
+    """The elements that are computed from a score; Unfit where no register serves them all.
 
     Parameters
     ----------
-    atoms : all of the cascade's.
-    score : the buffer of the scores.
     factor, scales : the number and the inputs that every score is multiplied by before anything else.
-
-    Raises
-    ------
-    Unfit
-        Where no register serves them all.
     """
     reading = [a for a in atoms if any(load.source.same_as(score) for load in loads_of(a.expression))]
     if any(atom.indicator for atom in reading):
@@ -153,13 +146,7 @@ class _RoundingTable(AtomTable):
         return super().form(expression)
 
     def over(self, expression: ir.Expr, base: ir.Expr, value: sp.Expr) -> sp.Expr:
-        """An expression in terms of one of its subexpressions.
-
-        Raises
-        ------
-        Unfit
-            Where it reads more than that.
-        """
+        """An expression in terms of one of its subexpressions; Unfit where it reads more than that."""
         variable = tirx.Var("element", base.ty)
         form = self.form(_replaced(expression, base, variable))
         if not form.free_symbols - {LOWEST, HIGHEST} <= {self.leaf(variable)}:

@@ -116,13 +116,7 @@ class Symbols(Mapping[sp.Symbol, ir.Expr]):
 
 
 def placed(expression: ir.Expr, values: Mapping[tirx.Var, ir.Expr], buffers: Mapping[tirx.Var, Any]) -> ir.Expr:
-    """An expression over the frame at a tile's coordinates, with loads from the kernel's own parameters.
-
-    Parameters
-    ----------
-    values : of the frame's variables, in any integer dtype.
-    buffers : the program's tensors -> the kernel's own.
-    """
+    """An expression over the frame at a tile's coordinates, with loads from the kernel's own parameters."""
 
     def replace(load: ir.TensorLoad) -> ir.Expr:
         own = next((new for old, new in buffers.items() if old.same_as(load.source)), None)

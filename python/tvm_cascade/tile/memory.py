@@ -37,12 +37,7 @@ def moved_dtype(dtype: str) -> str:
 
 
 class Tensors:
-    """The kernel's parameters, and flat views of them.
-
-    Parameters
-    ----------
-    own : the program's tensors -> the kernel's parameters.
-    """
+    """The kernel's parameters, and flat views of them."""
 
     def __init__(self, own: Mapping[tirx.Var, Any]) -> None:
         self.own = own

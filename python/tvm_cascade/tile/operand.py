@@ -284,14 +284,11 @@ class Operand:
 def read_operand(load: ir.TensorLoad, row: Line | None, column: Line) -> Operand:
     """The operand that a load is, with rows along one variable and contiguous columns along another.
 
+    Unfit where the load is not of this form, or bulk tensor copies cannot fetch it.
+
     Parameters
     ----------
     row : None of an operand whose rows are read one by one.
-
-    Raises
-    ------
-    Unfit
-        Where the load is not of this form, or bulk tensor copies cannot fetch it.
     """
     view = View.of(load.source, load.indices).apart(*((column, row) if row else (column,)))
     *outer, last = view.indices
@@ -353,10 +350,7 @@ def is_copied(buffer: tirx.Var, width: int) -> bool:
 def check_matrix_input(operand: Operand) -> None:
     """Checks that the tensor cores take an operand beside weights in registers, and TMA its rows.
 
-    Raises
-    ------
-    Unfit
-        Where they do not.
+    Unfit where they do not.
     """
     if operand.dtype not in PACKED_DTYPES:
         raise Unfit(f"{operand}: {operand.dtype} is none of {', '.join(PACKED_DTYPES)}")
@@ -367,13 +361,7 @@ def check_matrix_input(operand: Operand) -> None:
 
 
 def check_partners(one: Operand, other: Operand) -> None:
-    """Checks that the tensor cores multiply one operand with another.
-
-    Raises
-    ------
-    Unfit
-        Where they do not.
-    """
+    """Checks that the tensor cores multiply one operand with another; Unfit where they do not."""
     if other.dtype not in MATRIX_DTYPES[one.dtype].partners:
         raise Unfit(f"{other} is {other.dtype}, {one} is {one.dtype}")
 
@@ -392,10 +380,7 @@ def is_widened(stored: str, other: str) -> bool:
 def check_allowed(operand: Operand, options: FuseOptions) -> None:
     """Checks that the tensor cores lose nothing of products of an operand that the options do not allow.
 
-    Raises
-    ------
-    Unfit
-        Where they do.
+    Unfit where they do.
     """
     option = MATRIX_DTYPES[operand.dtype].option
     if option and not getattr(options, option):

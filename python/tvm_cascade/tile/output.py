@@ -84,16 +84,13 @@ def read_outputs(
 ) -> tuple[tuple[Output, ...], list[sp.Symbol]]:
     """Every tensor that the function writes, and the results that they are computed from.
 
+    Unfit where one of them is not a map of the group's results and of inputs.
+
     Parameters
     ----------
     along_axis : outputs may have an element for every position of the cascade axis, and loops of their own.
     parts : outputs may have elements for a part of the results alone.
     together : neighbouring columns that a thread has, of which outputs may have an element together.
-
-    Raises
-    ------
-    Unfit
-        Where one of them is not a map of the group's results and of inputs.
     """
     if program.opaque:
         raise Unfit("the function has a nest that cannot be read")
@@ -226,10 +223,7 @@ def _read_output(program: Program, group: Group, stage: Stage, along_axis: bool,
 def _part(places: Mapping[tirx.Var, ir.Expr], stage: Stage, group: Group) -> tuple[ir.Expr, ...]:
     """The points of the frame where a stage's own variables, at given places, are inside of their extents.
 
-    Raises
-    ------
-    Unfit
-        Where that depends on an extent that is not known.
+    Unfit where that depends on an extent that is not known.
     """
     analyzer = sym.Analyzer()
     for var, extent in group.frame.extents.items():

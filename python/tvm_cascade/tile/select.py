@@ -24,15 +24,7 @@ _JOINT = "all reductions as one"
 
 
 def ranked_kernels(outcome: Outcome, name: str, gpu: Gpu, options: FuseOptions) -> list[Kernel] | str:
-    """The kernel of each skeleton that takes a function, by estimated time, or the reasons of each why it does not.
-
-    Parameters
-    ----------
-    outcome : what the pass made of the function.
-    name : the function's own name.
-    gpu : that its kernels are cut for.
-    options : see `FuseOptions`.
-    """
+    """The kernel of each skeleton that takes a function, by estimated time, or the reasons of each why it does not."""
     if outcome.program is None or outcome.program.opaque:
         return "the function could not be read whole"
     groups = _groups(outcome, outcome.program, options)

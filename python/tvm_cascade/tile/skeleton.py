@@ -79,21 +79,15 @@ class Skeleton(ABC, Generic[P, C]):
     def read(self, program: Program, group: Group, options: FuseOptions) -> P:
         """What a group that has the skeleton's shape does, as data; the shape itself where it says all.
 
-        Raises
-        ------
-        Unfit
-            Where the group does not have it, the function has more to do than the group and maps of its results, or
-            elements or shifts are of no form that it takes.
+        Unfit where the group does not have it, the function has more to do than the group and maps of its results, or
+        elements or shifts are of no form that it takes.
         """
 
     @abstractmethod
     def alternatives(self, program: P, setting: Setting) -> list[C]:
         """Configurations (tile sizes, pipeline stages) that fit, from the least estimated time on; at least one.
 
-        Raises
-        ------
-        Unfit
-            Where none fits the hardware.
+        Unfit where none fits the hardware.
         """
 
     @abstractmethod
@@ -107,10 +101,7 @@ class Skeleton(ABC, Generic[P, C]):
     def check(self, program: P, config: C, setting: Setting) -> None:
         """Checks that the program can be emitted, and that sums of products are as exact as the options ask.
 
-        Raises
-        ------
-        Unfit
-            Where it cannot, or they are not.
+        Unfit where it cannot, or they are not.
         """
         if lacking := self.lacks(program, config, setting):
             raise Unfit(lacking)
@@ -127,12 +118,7 @@ class Skeleton(ABC, Generic[P, C]):
         """
 
     def counts(self, program: P, config: C, work: Work, setting: Setting) -> Counts:
-        """What a kernel does; by default what its function asks for, and no more.
-
-        Parameters
-        ----------
-        work : of the function.
-        """
+        """What a kernel does; by default what its function asks for, and no more."""
         return Counts(work)
 
     def fetches_ahead(self, config: C) -> bool:
@@ -208,15 +194,11 @@ def build_kernel(
 ) -> Kernel:
     """The kernel of a function that is one group of a skeleton's shape.
 
+    Unfit where the function is not of that shape, or the kernel would not fit the hardware.
+
     Parameters
     ----------
-    name : the function's own.
     config : the skeleton's own choice by default.
-
-    Raises
-    ------
-    Unfit
-        Where the function is not of that shape, or the kernel would not fit the hardware.
     """
     read = skeleton.read(program, group, setting.options)
     chosen = skeleton.alternatives(read, setting)[0] if config is None else config
@@ -227,13 +209,7 @@ def build_kernel(
 
 
 def reconfigured(kernel: Kernel, config: Any, setting: Setting) -> Kernel:
-    """The kernel in another configuration of its skeleton.
-
-    Raises
-    ------
-    Unfit
-        Where it would not fit the hardware.
-    """
+    """The kernel in another configuration of its skeleton; Unfit where it would not fit the hardware."""
     kernel.skeleton.check(kernel.program, config, setting)
     counts = kernel.skeleton.counts(kernel.program, config, kernel.work, setting)
     return replace(kernel, config=config, seconds=seconds(counts, setting.gpu))

@@ -113,15 +113,7 @@ class State:
         suffix: str = "",
         widths: Mapping[sp.Symbol, int] | None = None,
     ) -> State:
-        """A state in new registers.
-
-        Parameters
-        ----------
-        dtypes : of the components.
-        reference_dtype : of the references.
-        suffix : of the registers' names.
-        widths : registers of the components that are fragments.
-        """
+        """A state in new registers."""
         components, references = _registers(fold, dtypes, reference_dtype, suffix, widths or {})
         return cls(fold, components, references, _counter(suffix))
 

@@ -162,12 +162,7 @@ class WholeItems(Cut):
 
 
 class SharedItems(Cut):
-    """As many blocks for each item, of a cluster or of the grid, which share its tiles in order.
-
-    Parameters
-    ----------
-    sharing : blocks of each.
-    """
+    """As many blocks for each item, of a cluster or of the grid, which share its tiles in order."""
 
     def __init__(self, items: ir.Expr, tiles: ir.Expr, sharing: int) -> None:
         super().__init__(items, tiles, sharing)

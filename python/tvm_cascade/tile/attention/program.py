@@ -109,10 +109,7 @@ class TileProgram:
 def build_program(stream: Stream) -> TileProgram:
     """The tile program of a group of the stream shape.
 
-    Raises
-    ------
-    Unfit
-        Where its elements or shifts are not of a form that tiles in registers take.
+    Unfit where its elements or shifts are not of a form that tiles in registers take.
     """
     atoms = list(stream.group.atoms.atoms.values())
     score = stream.score
@@ -309,7 +306,6 @@ def is_bounded(expression: sp.Expr, largest: float, fold: Fold, conditions: Coll
 
     Parameters
     ----------
-    expression : in elements and references.
     conditions : symbols that are 0 or 1.
     """
     known: dict[sp.Basic, Extent] = dict.fromkeys(conditions, UNIT)

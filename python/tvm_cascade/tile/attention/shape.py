@@ -146,10 +146,7 @@ class Stream:
 def read_stream(program: Program, group: Group) -> Stream:
     """The stream shape of a group.
 
-    Raises
-    ------
-    Unfit
-        Where the group does not have it, or the function has more to do than the group and maps of its results.
+    Unfit where the group does not have it, or the function has more to do than the group and maps of its results.
     """
     fold = read_fold(program, group)
     group, outputs = fold.group, fold.outputs

@@ -35,12 +35,7 @@ Place = Callable[[int, ir.Expr], ir.Expr]
 
 
 class MatrixStore:
-    """Stores fragments of a warp.
-
-    Parameters
-    ----------
-    lane : of the thread.
-    """
+    """Stores fragments of a warp."""
 
     def __init__(self, dtype: str, lane: ir.Expr) -> None:
         self.kind, self.lane = MATRIX_DTYPES[dtype].name, lane
@@ -66,7 +61,6 @@ class BulkStores:
     Parameters
     ----------
     groups, index : that store, and the number of the one among them.
-    leads : whether the thread is the one that starts copies.
     """
 
     def __init__(self, threads: Threads, groups: int, index: ir.Expr, leads: ir.Expr) -> None:

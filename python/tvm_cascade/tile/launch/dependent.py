@@ -71,14 +71,7 @@ class Ahead:
 
 
 class Fetching:
-    """Emits the fetches of one thread of a block.
-
-    Parameters
-    ----------
-    tensors : in the kernel's own parameters.
-    blocks : how many there are.
-    steps : tiles that a block copies for itself.
-    """
+    """Emits the fetches of one thread of a block."""
 
     def __init__(self, ahead: Ahead, tensors: list[Any], block: ir.Expr, blocks: int, steps: int) -> None:
         self.tensors, self.filling = tensors, min(FILLING, steps - 1)
@@ -155,13 +148,7 @@ def is_dependent(func: tirx.PrimFunc) -> bool:
 
 
 def with_dependence(lowered: tvm.IRModule, func: tirx.PrimFunc) -> tvm.IRModule:
-    """A dependent function's host and device code, with the waits and the launch attributes of its kernels.
-
-    Parameters
-    ----------
-    lowered : the code.
-    func : what it was lowered from.
-    """
+    """A dependent function's host and device code, with the waits and the launch attributes of its kernels."""
     starts, at_once = int(func.attrs.get(STARTS, 0)), bool(func.attrs.get(AT_ONCE, False))
     functions = {
         name: _dependent(one, starts, at_once) if _LAUNCH_PARAMS in one.attrs else one

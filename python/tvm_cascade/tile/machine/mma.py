@@ -149,13 +149,7 @@ def _multiply(
     dtypes: tuple[str, str], steps: range, load: Callable[[int], None], lefts: Callable[[int], list[list[ir.Expr]]],
     add: bool,
 ) -> None:  # fmt: skip
-    """Steps of sums, sixteen columns after sixteen; what is multiplied next is loaded before.
-
-    Parameters
-    ----------
-    load : loads a step of the left operand.
-    lefts : its registers, of each part of the rows.
-    """
+    """Steps of sums, sixteen columns after sixteen; what is multiplied next is loaded before."""
     tiles = [right.further(offset) for right, offset in zip(rights, offsets, strict=True)]
     two = registers("right_words", 2 * _WORDS, "uint32")
     places = list(product(steps, range(len(rights)), range(0, columns, _ROWS)))

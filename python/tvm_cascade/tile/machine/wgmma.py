@@ -35,7 +35,6 @@ class SharedMatrix:
 
     Parameters
     ----------
-    rows : of the tile.
     transposed : products sum over its rows, of 16 bits then; over its columns otherwise.
     """
 

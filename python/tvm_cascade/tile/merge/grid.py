@@ -169,7 +169,6 @@ class GridStates(LaunchMemory):
         ----------
         leads : whether a thread is the one that arrives.
         flag : shared memory by which it tells the others.
-        meet : waits for all of them.
         ends : the block has no further rows, so that it gives its share in the set back.
         """
         meet()

@@ -85,10 +85,7 @@ class Scales:
 def scales_of(factors: tuple[ir.Expr, ...], name: str, rows: Line, columns: Line) -> Scales | None:
     """The further factors of a sum of some name, by the line that they run along; None where there is none.
 
-    Raises
-    ------
-    Unfit
-        Where a factor runs along both, or along what neither has.
+    Unfit where a factor runs along both, or along what neither has.
     """
     down, across = list[ir.Expr](), list[ir.Expr]()
     for factor in factors:
@@ -197,14 +194,11 @@ class ProductFold:
     def sums(self, most: int, scaled: bool = False) -> tuple[Sum, ...]:
         """The states, as so many sums of products at most, that have their left tensor in common.
 
+        Unfit where they are anything else.
+
         Parameters
         ----------
         scaled : a single one may have scales.
-
-        Raises
-        ------
-        Unfit
-            Where they are anything else.
         """
         fold = self.group.fold
         if not 1 <= len(self.lifts) <= most or fold.references or any(c.reducer is not SUM for c in self.lifts):
@@ -225,10 +219,7 @@ class ProductFold:
     def produced(self, producer: Producer) -> Sum:
         """A producer, as a sum of products, with the right tensor along the cascade's axis.
 
-        Raises
-        ------
-        Unfit
-            Where it is anything else.
+        Unfit where it is anything else.
         """
         stage, leaves, own = producer.stage, Leaves(()), dict(producer.variables)
         name, told = stage.buffer.name, f"{stage.buffer.name} sums {producer.element}"
@@ -266,14 +257,11 @@ class ProductFold:
 def read_fold(program: Program, group: Group, parts: bool = False, together: int = 1) -> ProductFold:
     """A group with the outputs of its function.
 
+    Unfit where the function has more to do than the group and maps of its results.
+
     Parameters
     ----------
     parts, together : see `read_outputs`.
-
-    Raises
-    ------
-    Unfit
-        Where the function has more to do than the group and maps of its results.
     """
     outputs, results = read_outputs(program, group, parts=parts, together=together)
     return ProductFold(program, dataclasses.replace(group, fold=group.fold.restricted_to(results)), outputs)

@@ -203,14 +203,11 @@ def matrix_product(
 
     Rows and columns are all variables that the left and the right operand alone run along, where tensors allow that.
 
+    Unfit where tensors have no lines for rows, for columns and for the sum, or outputs read sums at other places.
+
     Parameters
     ----------
     boxed : they are the longest of these alone where bulk copies can store outputs then, and cannot else.
-
-    Raises
-    ------
-    Unfit
-        Where tensors have no lines for rows, for columns and for the sum, or outputs read sums at other places.
     """
     left, right = sums[0].left, sums[0].right
     loads = left, *(one.right for one in sums)

@@ -127,10 +127,6 @@ def ranked_configs(row: Row, gpu: Gpu) -> list[RowConfig]:
     """Partitions of a row, from the most to the least preferred by its length, its dtypes and the number of rows.
 
     The first is what the table of rules says. Others are what it says next, and neighbours of all.
-
-    Parameters
-    ----------
-    gpu : whose processors it keeps busy; whether it has clusters of blocks, and bulk copies.
     """
     length, vector = row.length, row.widest_vector
     if not isinstance(length, int):

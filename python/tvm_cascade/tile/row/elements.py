@@ -58,7 +58,6 @@ def why_not_staged(row: Row, positions: int, piece: int, gpu: Gpu, peel: Peel | 
 
     Parameters
     ----------
-    gpu : whose shared memory shares have to fit.
     peel : where rows start that are brought without their rims.
     """
     for stream in staged_streams(row):
@@ -77,7 +76,6 @@ class Staging:
 
     Parameters
     ----------
-    pool : the block's shared memory.
     positions, piece : of the share, at most, and of a piece; the last piece has the rest.
     """
 
@@ -90,12 +88,7 @@ class Staging:
         self.barriers = Barriers(pool, -(-positions // piece), 1)
 
     def start(self, tensors: Tensors, at: Mapping[tirx.Var, ir.Expr], share: Segment, thread: ir.Expr) -> None:
-        """One thread issues all copies; every thread may wait for them afterwards.
-
-        Parameters
-        ----------
-        at : the variables of the row.
-        """
+        """One thread issues all copies; every thread may wait for them afterwards."""
         self.first = share.start
         full = share.least // self.piece
         with when(tirx.EQ(thread, tirx.const(0, "int32"))):
@@ -142,8 +135,6 @@ class Vectors:
     ----------
     along : what neighbours are: positions, or rows.
     vector, count : neighbours of a vector, and how many vectors.
-    peel : where vectors start, if not with the row.
-    staging : where bulk copies bring rows to shared memory.
     """
 
     def __init__(
@@ -215,13 +206,7 @@ class Vectors:
 
 
 def registers_of(streams: Iterable[Access], vector: int, peel: Peel | None) -> int:
-    """Registers for a vector of each stream, with those of an unaligned load.
-
-    Parameters
-    ----------
-    vector : neighbours of a vector.
-    peel : where vectors start, if not with the row.
-    """
+    """Registers for a vector of each stream, with those of an unaligned load."""
     found = covering = 0
     for stream in streams:
         own = vector * stream.stride * itemsize(stream.dtype) // _REGISTER_BYTES

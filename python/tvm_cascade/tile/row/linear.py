@@ -146,15 +146,12 @@ NO_LANES = line_of((), {})
 def read_lanes(loads: list[ir.TensorLoad], axis: Line, rows: dict[tirx.Var, Extent]) -> Line:
     """The row variables along which memory is contiguous; none where the reduction axis is.
 
+    Unfit where neighbours are neither.
+
     Parameters
     ----------
     loads : of the fold and of its outputs.
     rows : variables of rows -> extents.
-
-    Raises
-    ------
-    Unfit
-        Where neighbours are neither.
     """
     apart = [load for load in loads if _lies_apart(load, axis)]
     for load in apart:
@@ -176,14 +173,11 @@ def streams_of(
 
     Streams are read ahead at every point, whatever conditions say: what may lie outside of its tensor is none.
 
+    Unfit where some run along rows, and another along the axis.
+
     Parameters
     ----------
     extents : of all variables.
-
-    Raises
-    ------
-    Unfit
-        Where some run along rows, and another along the axis.
     """
     found: list[Access] = []
     for load in loads:

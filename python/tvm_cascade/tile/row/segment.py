@@ -39,12 +39,7 @@ class Segment:
 
     @classmethod
     def share(cls, length: int, part: ir.Expr, parts: int, vector: int) -> Segment:
-        """The part of a row that one block folds; the last may be short, or empty.
-
-        Parameters
-        ----------
-        part : the number of the block.
-        """
+        """The part of a row that one block folds; the last may be short, or empty."""
         step = share_of(length, parts, vector)
         start = bind("start", part * step)
         if step * parts == length:
@@ -106,13 +101,7 @@ class Peel:
         return in_register("body_end", head + ((self.length - self.slack - head) & tirx.const(-self.vector, "int32")))
 
     def share(self, head: ir.Expr, end: ir.Expr, part: ir.Expr, parts: int) -> Segment:
-        """The part of a body that one block folds.
-
-        Parameters
-        ----------
-        end : of the body.
-        part : the number of the block.
-        """
+        """The part of a body that one block folds."""
         if parts == 1:
             return Segment(head, end, self.least, self.most)
         most = share_of(self.most, parts, self.vector)
@@ -127,24 +116,14 @@ def share_of(positions: int, parts: int, vector: int) -> int:
 
 
 def even_share(length: int, parts: int, vector: int, peel: Peel | None) -> int | None:
-    """Positions of each block's share of a row, or of the largest of its body; None where vectors make no even shares.
-
-    Parameters
-    ----------
-    peel : of rows of which a rim is read apart.
-    """
+    """Positions of each block's share of a row, or of the largest of its body; None where shares are not even."""
     if peel is not None:
         return share_of(peel.most, parts, vector)
     return None if length % (parts * vector) else length // parts
 
 
 def peel_of(row: Row, vector: int) -> Peel | None:
-    """The peeling of rows of any length; None where no contiguous input belongs to a single row.
-
-    Parameters
-    ----------
-    vector : neighbours of a vector.
-    """
+    """The peeling of rows of any length; None where no contiguous input belongs to a single row."""
     length = product(row.axis.extents)
     own = [s for s in row.folded if s.stride == 1 and not s.is_shared]
     shared = [

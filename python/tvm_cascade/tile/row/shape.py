@@ -129,14 +129,11 @@ class Row:
 def read_row(program: Program, group: Group, guards: str = "off") -> Row:
     """The row shape of a group.
 
+    Unfit where the group does not have it, or the function has more to do than the group and maps of its results.
+
     Parameters
     ----------
     guards : see `FuseOptions`; of kernels that have none, "off".
-
-    Raises
-    ------
-    Unfit
-        Where the group does not have it, or the function has more to do than the group and maps of its results.
     """
     outputs, results = read_outputs(program, group, along_axis=True)
     guarded = NOT_GUARDED
@@ -220,10 +217,7 @@ def _check_loads(program: Program, group: Group, elements: list[ir.TensorLoad], 
 def _check_reuse(elements: list[ir.TensorLoad], rows: Mapping[tirx.Var, Extent], axis: Line) -> None:
     """Some input should have an element for every row and position, and rows no elements in common.
 
-    Raises
-    ------
-    Unfit
-        Where elements would be read again and again: no input has as many, or rows are windows that overlap.
+    Unfit where elements would be read again and again: no input has as many, or rows are windows that overlap.
     """
     read = [load for load in elements if runs(load, *axis.parts)]
     own = [load for load in read if all(runs(load, v) for v in rows)]

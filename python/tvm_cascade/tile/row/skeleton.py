@@ -72,12 +72,7 @@ _LEAST_CHUNKS = 2
 
 
 def ranked_strided_configs(row: Row, gpu: Gpu) -> list[RowConfig]:
-    """The partition with enough bytes in flight per processor, and enough blocks for all; then with fewer and more.
-
-    Parameters
-    ----------
-    gpu : whose processors it keeps busy; how large its clusters are.
-    """
+    """The partition with enough bytes in flight per processor, and enough blocks for all; then with fewer and more."""
     cut = _block(row, _vector(row, gpu), gpu)
     while cut.vector > 1 and _idle(row, cut, gpu):
         cut = replace(cut, vector=cut.vector // 2)

@@ -48,7 +48,6 @@ class Store:
 
     Parameters
     ----------
-    sharing : threads that have the row's merged state.
     guards : of its results; None where none is guarded.
     """
 
@@ -105,12 +104,7 @@ class Store:
 
 
 class PositionOutputs:
-    """Emits the outputs along the axis.
-
-    Parameters
-    ----------
-    results : of the row.
-    """
+    """Emits the outputs along the axis."""
 
     def __init__(self, sweep: Sweep, results: Mapping[sp.Symbol, ir.Expr]) -> None:
         self.sweep, self.results = sweep, results

@@ -52,8 +52,6 @@ class Sweep:
     point : the row, or the first of them.
     segment : what of it the thread's block has.
     member : the thread's number among those that share it.
-    staging : where bulk copies bring it to shared memory.
-    peel : where its vectors start, if not with the row.
     place : of the first of strided rows along the lanes.
 
     Attributes

@@ -42,10 +42,6 @@ WIDE_STAGES = 2
 class FeedPair:
     """A feed as copies fill it, and as products read it: the same, unless warps convert its tiles on the way.
 
-    Parameters
-    ----------
-    stages : tiles that copies bring.
-
     Attributes
     ----------
     is_widened : its tiles are converted.

@@ -62,7 +62,6 @@ class Epilogue:
         Parameters
         ----------
         sums : for each 64 rows the registers of each sum of products.
-        index : of the consumer.
         """
         raise NotImplementedError
 
@@ -283,12 +282,7 @@ _VECTOR = 4
 
 
 class PartialSums(PartsOfSums):
-    """The exchange of partial sums.
-
-    Parameters
-    ----------
-    arrays : of sums that a consumer has.
-    """
+    """The exchange of partial sums."""
 
     def __init__(self, config: ProductConfig, arrays: int, pool: Any) -> None:
         self.config = config
@@ -304,8 +298,6 @@ class PartialSums(PartsOfSums):
 
         Parameters
         ----------
-        sums : arrays of registers.
-        rank : of the block in its cluster.
         memory : a pointer to shared memory that is free once all operands of a tile have been read.
         """
         config = self.config

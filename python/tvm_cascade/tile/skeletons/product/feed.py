@@ -83,12 +83,7 @@ class ProductFeed:
         return self.inner * kernel_extent(product(self.shape.extent(var) for var in self.shape.outer))
 
     def part(self, rank: ir.Expr | int) -> tuple[ir.Expr, ir.Expr]:
-        """The first of the steps that a block does, and how many.
-
-        Parameters
-        ----------
-        rank : of the block in its cluster.
-        """
+        """The first of the steps that a block does, and how many."""
         if self.config.splits == 1:
             return tirx.const(0, "int32"), self.steps
         first = bind("first_step", rank * self.steps // self.config.splits)
@@ -184,8 +179,6 @@ class TileOperand:
 
     Parameters
     ----------
-    inner : what is summed over.
-    own : the kernel's parameter for the tensor.
     extent : of its own line.
     shares : blocks of a cluster that copy a part each, for all of them.
 
@@ -256,8 +249,6 @@ class TileOperand:
         Parameters
         ----------
         first, deep : where the tile starts, on its own line and on what is summed over.
-        places : of the other variables.
-        rank : of the block in its cluster.
         """
         if self.copies is None:
             return

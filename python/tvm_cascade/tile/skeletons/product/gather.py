@@ -39,7 +39,6 @@ class Gather(ABC):
 
     Parameters
     ----------
-    inner : what is summed over.
     tiles : shared memory of a shape [stage, box, row, column].
 
     Attributes
@@ -63,8 +62,6 @@ class Gather(ABC):
         Parameters
         ----------
         first, deep : where the tile starts, on the operand's own line and on what is summed over.
-        places : of the other variables.
-        thread : in the warp group.
         """
         self.stage, self.first, self.deep, self.places = stage, first, deep, places
         self._copy(thread)

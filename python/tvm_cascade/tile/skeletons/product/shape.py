@@ -32,10 +32,7 @@ MOST_SUMS = 2
 def read_product(program: Program, group: Group) -> MatrixProduct:
     """The product that a group is.
 
-    Raises
-    ------
-    Unfit
-        Where it is none, or the function has more to do than the group and maps of its results.
+    Unfit where it is none, or the function has more to do than the group and maps of its results.
     """
     fold = read_fold(program, group, parts=True, together=len(NEIGHBOURS))
     sums = fold.sums(MOST_SUMS, scaled=True)
@@ -48,13 +45,7 @@ def read_product(program: Program, group: Group) -> MatrixProduct:
 
 
 def for_tensor_cores(fold: ProductFold, sums: tuple[Sum, ...], outputs: tuple[Output, ...]) -> MatrixProduct:
-    """Sums of products, and maps of them.
-
-    Raises
-    ------
-    Unfit
-        Where operands are not stored as tensor cores or copies take them.
-    """
+    """Sums of products, and maps of them; Unfit where operands are not stored as tensor cores or copies take them."""
     shape = matrix_product(fold, sums, outputs, boxed=True)
     for side in shape.sides:
         _check_side(side, shape.inner)

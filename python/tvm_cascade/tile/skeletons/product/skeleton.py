@@ -82,14 +82,7 @@ def config_for(config: ProductConfig | Variants, rows: int) -> ProductConfig:
 def choose_variants(shape: MatrixProduct, gpu: Gpu, promoted: int = 0) -> Variants:
     """The few configurations whose least estimated time is nearest to that of all, over all numbers of rows.
 
-    Parameters
-    ----------
-    promoted : see `ProductConfig`.
-
-    Raises
-    ------
-    Unfit
-        Where none fits.
+    Unfit where none fits.
     """
     points = [_FEW_ROWS, *range(GROUP_ROWS, _MANY_ROWS + 1, GROUP_ROWS)]
     sizes = [replace(sizes_of(shape), rows=rows) for rows in points]
@@ -109,7 +102,6 @@ def _few(above: np.ndarray, weights: np.ndarray) -> list[int]:
     Parameters
     ----------
     above : logarithm of the time of each configuration over the least one, [configuration, number of rows].
-    weights : of the numbers of rows.
     """
     chosen: list[int] = []
 

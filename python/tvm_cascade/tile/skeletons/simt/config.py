@@ -129,13 +129,7 @@ _LONE, _MORE = 0.25, 0.375
 
 
 def ranked_core_configs(shape: MatrixProduct, gpu: Gpu) -> list[CoreConfig]:
-    """The fitting configurations, from the least estimated time on.
-
-    Raises
-    ------
-    Unfit
-        Where none fits.
-    """
+    """The fitting configurations, from the least estimated time on; Unfit where none fits."""
     fitting = [config for config in _candidates() if not config.why_not(shape, gpu)]
     if not fitting:
         raise Unfit("no tile fits into registers and shared memory")

@@ -180,8 +180,6 @@ class Copies:
 
     Parameters
     ----------
-    source : the tensor, as one dimension.
-    depth : of the sum along k.
     first : of the operand's own side, where the block's tile starts.
     memory, start : the block's shared memory, one dimension, and where the operand's stages start there.
 
@@ -210,13 +208,7 @@ class Copies:
             self.converted = registers(f"{name}_converted", unit, self.dtype)
 
     def at_step(self, base: ir.Expr, step: ir.Expr) -> ir.Expr:
-        """The offset of the thread's first copy.
-
-        Parameters
-        ----------
-        base : the offset of the batch, and of the outer sums.
-        step : the stage's number along k.
-        """
+        """The offset of the thread's first copy."""
         deep = cast(step, INDEX) * (as_index(self.side.deep_step, INDEX) * self.layout.depth)
         return bind(f"{self.name}_moved", base + self.origin + deep)
 

@@ -239,10 +239,7 @@ class StreamConfig(Tiles):
 def ranked_configs(program: TileProgram, gpu: Gpu) -> list[StreamConfig]:
     """The fitting configurations, from the most to the least preferred: by their estimated times, usual tiles first.
 
-    Raises
-    ------
-    Unfit
-        Where none does.
+    Unfit where none does.
     """
     stream = program.stream
     check_widths(stream)
@@ -257,13 +254,7 @@ def ranked_configs(program: TileProgram, gpu: Gpu) -> list[StreamConfig]:
 
 
 def check_widths(stream: Stream) -> None:
-    """Checks that a warp group holds rows of the operands' widths.
-
-    Raises
-    ------
-    Unfit
-        Where it does not.
-    """
+    """Checks that a warp group holds rows of the operands' widths; Unfit where it does not."""
     widest = max((p.width for p in stream.products), default=0)
     if widest > 256 or stream.depth > 256:
         raise Unfit(f"rows of {max(widest, stream.depth)} elements; a warp group's accumulators hold 256")

@@ -101,7 +101,6 @@ class Finish:
         Parameters
         ----------
         column : of the output's free axis; None where it has none.
-        of_products : the components that are products, at that column.
         number : of the column among those that `start_columns` has loaded.
         """
         free, apart = free_axis(output, self.stream), self._row_values(output)

@@ -56,12 +56,7 @@ class _Vectors(Vectors):
 
 
 class _Sweep(Sweep):
-    """Emits the passes of one thread over a row of sums.
-
-    Parameters
-    ----------
-    start : of the row among the sums.
-    """
+    """Emits the passes of one thread over a row of sums."""
 
     def __init__(self, tensor: tirx.Var, sums: RowSums, start: ir.Expr, *row: Any) -> None:
         self.tensor, self.sums, self.start = tensor, sums, start
@@ -102,12 +97,7 @@ class _Sweep(Sweep):
 
 
 class _Store(Store):
-    """Emits the stores of a row of sums, which may pick elements of it.
-
-    Parameters
-    ----------
-    sweep : of the row.
-    """
+    """Emits the stores of a row of sums, which may pick elements of it."""
 
     def __init__(self, sweep: _Sweep, point: Point) -> None:
         super().__init__(sweep.program, sweep.tensors, point, sweep.config.sharing)
@@ -211,8 +201,6 @@ class RowSums(PartsOfSums):
 
         Parameters
         ----------
-        sums : of the thread, of 64 rows.
-        rank : of the block in its cluster.
         memory : a pointer to shared memory that is free once all operands of a tile have been read.
         """
         sync = partial(threads.named.take("all consumers").sync, self.config.threads)

@@ -234,10 +234,6 @@ class Walk(Raster):
 
     Stretches are done as tiles of the product are, band by band of rows: those that are walked at the same time have
     columns in common.
-
-    Parameters
-    ----------
-    stretches : of each row.
     """
 
     def __init__(self, shape: MatrixProduct, config: ProductConfig, stretches: int) -> None:

@@ -74,10 +74,7 @@ class FoldedProduct:
 def read_folded(program: Program, group: Group) -> FoldedProduct:
     """The shape of a group.
 
-    Raises
-    ------
-    Unfit
-        Where the group does not have it, or the function has more to do than the group and maps of its results.
+    Unfit where the group does not have it, or the function has more to do than the group and maps of its results.
     """
     picking, program = program, _with_picks_as_sums(program)
     if program is not picking:

@@ -66,13 +66,7 @@ _WIDEST_LOAD = 4
 
 
 def ranked_configs(program: FoldedProgram, gpu: Gpu) -> list[Config]:
-    """The fitting configurations, from the least estimated time on.
-
-    Raises
-    ------
-    Unfit
-        Where none fits.
-    """
+    """The fitting configurations, from the least estimated time on; Unfit where none fits."""
     shape = program.shape
     candidates: list[Config] = [*_whole_rows(shape, gpu), *_stretches(shape, gpu)]
     if not candidates:
@@ -197,12 +191,7 @@ _COUNTS: dict[type[Config], Callable[..., Counts]] = {FoldedConfig: _of_rows, Lo
 
 
 def _folds(shape: FoldedProduct, tile: ProductConfig, each: float, tiles: int, gpu: Gpu) -> float:
-    """How many folds the folds of a block's tiles add: copies go on behind one while there are stages for them.
-
-    Parameters
-    ----------
-    each : seconds of a fold.
-    """
+    """How many folds the folds of a block's tiles add: copies go on behind one while there are stages for them."""
     if tile.consumers > 1:
         return 1.0 + _OVERLAPPED * (tiles - 1)
     ahead = tile.stages * tile.stage_bytes(shape.product) * gpu.processors / gpu.memory_bytes_per_second

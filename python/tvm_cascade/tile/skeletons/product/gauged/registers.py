@@ -123,15 +123,7 @@ def widened(word: ir.Expr, dtype: str, neighbour: int) -> ir.Expr:
 
 
 class Along:
-    """Values along the sum of a step, by pairs of neighbouring columns.
-
-    Parameters
-    ----------
-    depth : columns of a step.
-    buffers : the program's tensors -> the kernel's own.
-    lane : of the thread.
-    number : of the set of registers.
-    """
+    """Values along the sum of a step, by pairs of neighbouring columns."""
 
     def __init__(
         self, shape: GaugedProduct, depth: int, buffers: Mapping[tirx.Var, Any], lane: ir.Expr, number: int

@@ -97,10 +97,7 @@ def in_words(load: ir.TensorLoad, product: MatrixProduct) -> bool:
 def read_gauged(program: Program, group: Group) -> GaugedProduct:
     """The shape of a group.
 
-    Raises
-    ------
-    Unfit
-        Where the group does not have it, or the function has more to do than the group and maps of its results.
+    Unfit where the group does not have it, or the function has more to do than the group and maps of its results.
     """
     fold = read_fold(program, _with_columns_in_common(group))
     if references := fold.group.fold.references:

@@ -65,10 +65,7 @@ _PINNED_BYTES = 4
 def ranked_configs(shape: GaugedProduct, gpu: Gpu) -> list[ProductConfig]:
     """The fitting configurations, from the least estimated time on.
 
-    Raises
-    ------
-    Unfit
-        Where none fits, or lifting takes longer than writing a copy of what is multiplied.
+    Unfit where none fits, or lifting takes longer than writing a copy of what is multiplied.
     """
     found = [
         config for config in fitting(shape.product, sizes_of(shape.product), gpu) if not _lacks(shape, config, gpu)

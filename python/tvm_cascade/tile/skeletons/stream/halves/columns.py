@@ -114,13 +114,7 @@ def parts_of(stream: Stream, spread: int) -> list[tuple[range, tuple[int, ...]]]
 
 
 def check_shared(stream: Stream) -> None:
-    """Checks that every value is the right operand's own tile, so that one copy serves both.
-
-    Raises
-    ------
-    Unfit
-        Where it is not.
-    """
+    """Checks that every value is the right operand's own tile, so that one copy serves both; Unfit where it is not."""
     if not stream.products:
         raise Unfit("no product has columns to halve")
     if stream.right.widened is not None:

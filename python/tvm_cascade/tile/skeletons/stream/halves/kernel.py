@@ -215,7 +215,6 @@ class Half(GroupFold):
 
     Parameters
     ----------
-    tiles : of the right operand, which is the values too.
     handed : registers that both groups hand over, where they go on together.
     """
 

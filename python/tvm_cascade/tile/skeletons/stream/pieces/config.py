@@ -290,13 +290,7 @@ half as many positions, of 32 rows of 32768 positions)."""
 
 
 def ranked_pieces(program: TileProgram, gpu: Gpu, rows: int) -> list[PiecesConfig]:
-    """The configurations for few rows, from the most to the least preferred.
-
-    Raises
-    ------
-    Unfit
-        Where none fits.
-    """
+    """The configurations for few rows, from the most to the least preferred; Unfit where none fits."""
     stream = program.stream
     check_widths(stream)
     consumers = 1 if rows <= GROUP_ROWS else 2
