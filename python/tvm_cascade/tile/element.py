@@ -137,7 +137,6 @@ class _RoundingTable(AtomTable):
     """Forms in which rounding to a narrower float, and conditions as numbers, are functions: registers can do both."""
 
     def form(self, expression: ir.Expr) -> sp.Expr:
-        """The SymPy form over leaf symbols."""
         if isinstance(expression, prim.Cast) and dtype_of(expression.value) == "bool":
             return self._truth(expression.value, sp.S.One, sp.S.Zero)
         rounds = isinstance(expression, prim.Cast) and not widens(expression)
@@ -222,7 +221,6 @@ def _without_masks(expression: ir.Expr, score: tirx.Var) -> tuple[list[tuple[ir.
 
 
 def _selection(expression: ir.Expr, score: tirx.Var) -> ir.Expr | None:
-    """The outermost selection that has the score in a branch."""
     found: list[ir.Expr] = []
 
     def note(node: ir.Expr) -> None:

@@ -17,7 +17,6 @@ from tvm.tirx.script import builder as T
 
 @contextmanager
 def when(condition: ir.Expr) -> Iterator[None]:
-    """`if condition:` around the statements of the block."""
     with T.If(condition), T.Then():
         yield
 
@@ -48,7 +47,6 @@ def parameter(param: tirx.Var) -> Any:
 
 
 def put(buffer: Any, index: ir.Expr | int, value: ir.Expr) -> None:
-    """buffer[index] = value."""
     T.buffer_store(buffer, value, [index])
 
 

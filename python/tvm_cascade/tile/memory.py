@@ -53,7 +53,6 @@ class Tensors:
             self.flat_of(param)
 
     def flat_of(self, buffer: tirx.Var) -> Any:
-        """A tensor as one dimension, of the dtype that its elements are moved in."""
         found = next((view for param, view in self.flat.items() if param.same_as(buffer)), None)
         if found is None:
             size = as_index(product(extent_of(n) for n in buffer.ty.shape), INDEX)

@@ -40,7 +40,6 @@ class Pages:
     Attributes
     ----------
     dimension : of the tensor, that counts pages; the rows' own dimension where a page is one row.
-    size : rows of a page.
     page : a variable that stands for ⌊row / size⌋.
     number : where in the tensor that page is, over the frame's variables and `page`.
     """
@@ -114,7 +113,6 @@ class MatrixDtype:
 
     Attributes
     ----------
-    name : in instructions.
     size : bytes of an element.
     partners : the dtypes that the other operand may have.
     implied : weights that meet it are rounded to it even where the program does not say so.
@@ -129,7 +127,6 @@ class MatrixDtype:
 
     @property
     def step(self) -> int:
-        """Elements that one instruction sums over."""
         return STEP_BYTES // self.size
 
 
@@ -197,8 +194,6 @@ class RowDigit:
 
     Attributes
     ----------
-    dimension : which one.
-    extent : of it.
     stride : rows between neighbours along it.
     is_last : no other digit is outside of it.
     """
@@ -225,7 +220,6 @@ class Operand:
 
     Attributes
     ----------
-    buffer : the tensor.
     shape : of the tensor, or of a view of it; the last dimension is contiguous.
     indices : where it is accessed, in the frame's variables and the column's own.
     row : the dimension that the tile's rows run along, or that of slots where a table finds their pages; None where
@@ -271,7 +265,6 @@ class Operand:
 
     @property
     def fixed(self) -> tuple[int, ...]:
-        """The dimensions that a tile does not run along."""
         along = (self.row, *(digit.dimension for digit in self.digits))
         if self.pages is not None:
             along = (self.row, self.pages.dimension)

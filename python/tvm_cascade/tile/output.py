@@ -40,7 +40,6 @@ class Output:
 
     Attributes
     ----------
-    buffer : the caller's tensor.
     indices : where an element goes, in the frame's variables.
     value : what is stored, over the frame's variables, loads of results, and inputs.
     loops, extents : variables of its own, that it runs along beside the frame's: the ranks of a top-k.
@@ -59,7 +58,6 @@ class Output:
     columns: tirx.Var | None = None
 
     def runs_along(self, *variables: tirx.Var) -> bool:
-        """Whether it has a value for every point of any of some variables."""
         return any(uses(index, variables) for index in self.indices)
 
     @property
@@ -265,7 +263,6 @@ def _is_input(program: Program, load: ir.TensorLoad) -> bool:
 
 
 def _check_inputs(program: Program, group: Group) -> None:
-    """Elements may read inputs, and reductions that the kernel computes itself."""
     for atom in group.atoms.atoms.values():
         for load in loads_of(atom.expression):
             stage = program.writer(load.source)

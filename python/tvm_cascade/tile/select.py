@@ -39,7 +39,6 @@ def ranked_kernels(outcome: Outcome, name: str, gpu: Gpu, options: FuseOptions) 
 
 
 def available(setting: Setting) -> list[Skeleton[Any, Any]]:
-    """The skeletons that are available in a setting, for some function."""
     return [skeleton for skeleton in table.SKELETONS if not skeleton.unavailable(setting)]
 
 
@@ -79,13 +78,7 @@ def _reductions(outcome: Outcome, program: Program, options: FuseOptions) -> Red
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a skeleton gives no kernel.
-
-    Attributes
-    ----------
-    reason : in words.
-    group : that was tried, in words; empty where none was.
-    """
+    """Why a skeleton gives no kernel."""
 
     skeleton: Skeleton[Any, Any]
     reason: str

@@ -31,13 +31,7 @@ C = TypeVar("C")
 
 @dataclass(frozen=True)
 class Setting:
-    """The device and options that kernels are generated for.
-
-    Attributes
-    ----------
-    gpu : that they are cut for.
-    options : see `FuseOptions`.
-    """
+    """The device and options that kernels are generated for."""
 
     gpu: Gpu
     options: FuseOptions = field(default_factory=FuseOptions)
@@ -48,7 +42,6 @@ class Skeleton(ABC, Generic[P, C]):
 
     Attributes
     ----------
-    name : in messages.
     kind : of its kernels, in words.
     covers : the folds that it is for, in words.
     instructions : of which its kernels need one family.
@@ -117,9 +110,9 @@ class Skeleton(ABC, Generic[P, C]):
         launch : by itself, unless a method below says that there are others.
         """
 
+    @abstractmethod
     def counts(self, program: P, config: C, work: Work, setting: Setting) -> Counts:
-        """What a kernel does; by default what its function asks for, and no more."""
-        return Counts(work)
+        """What a kernel does, of a function that asks for so much work."""
 
     def fetches_ahead(self, config: C) -> bool:
         """Whether its kernels, in a configuration, bring into the cache what a later kernel reads."""
@@ -152,10 +145,7 @@ class Kernel:
 
     Attributes
     ----------
-    skeleton : what fixes the movement of its data.
     program : what a tile, or a chunk of a row, does.
-    config : how it is cut.
-    name : of the function.
     work : what the function asks for.
     seconds : that it is estimated to take, without its launch.
     launch_seconds : of its launch by itself.

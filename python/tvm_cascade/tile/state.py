@@ -118,7 +118,6 @@ class State:
         return cls(fold, components, references, _counter(suffix))
 
     def another(self, suffix: str) -> State:
-        """A second state of the same row in new registers, without fragments."""
         dtypes = {symbol: part.dtype for symbol, part in self.scalars.items()}
         components, references = _registers(self.fold, dtypes, self.reference_dtype, suffix, {})
         return State(self.fold, components, references, _counter(suffix))

@@ -30,7 +30,6 @@ class Piece:
 
     Attributes
     ----------
-    item : its number.
     first, end : its tiles [first, end) among the item's visited ones.
     starts, ends : whether it has the first, and the last of them.
     first_block, blocks : the first of the blocks that have pieces of the item, and how many there are.
@@ -228,7 +227,6 @@ class RaggedCut(Cut):
         return tirx.min(self.items * self.tiles, self.blocks)
 
     def allocate(self, pool: Any) -> None:
-        """Takes shared memory: for where the items of every sequence would begin if each had one."""
         self.origins = pool.alloc((self.sequences + 1,), "int32", align=16)
 
     def count(self, threads: Threads, block_threads: int) -> None:
@@ -249,7 +247,6 @@ class RaggedCut(Cut):
         return item // self.repeats, item % self.repeats
 
     def item_at(self, tile: ir.Expr) -> ir.Expr:
-        """The item that has a tile of the concatenation, or the last one."""
         own = in_register("tile_at", tirx.min(tile, self.total - 1))
         found = registers("sequence_at", 1, "int32")
         put(found, 0, T.int32(0))
@@ -267,7 +264,6 @@ class RaggedCut(Cut):
         return first + number * tiles, tiles
 
     def _add_up(self, lane: ir.Expr) -> None:
-        """Makes origins of counts, those of a warp's lanes at a time."""
         sums = registers("origin_sums", 3, "int32")
         put(sums, 0, T.int32(0))
         with when(lane == 0):
@@ -311,7 +307,6 @@ class OneEach(RaggedCut):
     """Blocks of one piece each, more of an item that has more tiles."""
 
     def allocate(self, pool: Any) -> None:
-        """Takes shared memory: for blocks before each sequence's, and tiles of an item of each."""
         super().allocate(pool)
         self.counted = pool.alloc((self.sequences,), "int32", align=16)
 

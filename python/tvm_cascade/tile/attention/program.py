@@ -91,7 +91,6 @@ class TileProgram:
 
     @property
     def uneven(self) -> bool:
-        """Whether tiles of rows have different numbers of tiles to visit."""
         return bool(self.skip)
 
     def __str__(self) -> str:
@@ -224,7 +223,6 @@ class _Refinement:
         return dead.slacks
 
     def _check_range(self, product: Product, dtype: str) -> None:
-        """A weight is rounded to a dtype, and must not overflow there."""
         weight = product.component.lift.xreplace({product.symbol: sp.S.One}).xreplace(self.element.values)
         weight = weight.xreplace({REGISTER: self.element.map})
         if dtype in NARROW_RANGE and not is_bounded(weight, FORMATS[dtype].largest, self.stream.fold, self.conditions):

@@ -129,7 +129,6 @@ class Stream:
 
     @property
     def paged(self) -> bool:
-        """Whether a table finds the rows of an operand."""
         return any(operand.pages is not None for operand in self.operands)
 
     @property
@@ -190,7 +189,6 @@ def _score(fold: ProductFold) -> Sum:
 
 
 def product_along(output: Output, products: tuple[Product, ...]) -> Product | None:
-    """The product along whose free axis an output runs."""
     return next((p for p in products if output.runs_along(p.free)), None)
 
 

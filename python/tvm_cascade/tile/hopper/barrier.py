@@ -33,7 +33,6 @@ def cluster_arrive(relaxed: bool = False) -> None:
 
 
 def cluster_wait() -> None:
-    """Waits until all threads of the cluster that have not ended have arrived."""
     ptx("barrier.cluster.wait.acquire")
 
 
@@ -78,7 +77,6 @@ class NamedBarrier:
         ptx("bar.arrive", self.operand(number), T.uint32(threads))
 
     def operand(self, number: ir.Expr | int | None) -> ir.Expr:
-        """A number as instructions take it."""
         return T.uint32(self.first) if number is None else T.cast(number, "uint32")
 
 
@@ -120,7 +118,6 @@ class Barriers:
         ptx("mbarrier.arrive.shared.b64", self.pointer(stage), T.uint32(1))
 
     def of_block(self, block: ir.Expr) -> ir.Expr:
-        """The address of the first barrier in another block of the cluster."""
         return in_block(self.pointer(0), block)
 
     def arrive_at(self, first: ir.Expr, stage: ir.Expr) -> None:
@@ -147,7 +144,6 @@ class Ring:
 
     @property
     def parity(self) -> ir.Expr:
-        """The parity of its phase."""
         return self._state[1]
 
     def advance(self) -> None:

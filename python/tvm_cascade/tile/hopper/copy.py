@@ -124,7 +124,6 @@ class TensorMap:
 
     @property
     def per_box(self) -> int:
-        """Elements of a row of a box."""
         return BOX_BYTES // self.size
 
     @property
@@ -137,7 +136,6 @@ class TensorMap:
         return self.boxes * self.box_bytes
 
     def prefetch(self) -> None:
-        """Fetch the descriptor itself, where there is one."""
         if not self.by_threads:
             T.evaluate(T.ptx.prefetch.tensormap(T.address_of(self.map)))
 
@@ -154,7 +152,6 @@ class TensorMap:
     def load_box(
         self, target: ir.Expr, box: int | ir.Expr, first: ir.Expr, fixed: dict[int, ir.Expr], barrier: ir.Expr
     ) -> None:
-        """Copy one box, from row `first` on."""
         instruction = f"cp.async.bulk.tensor.{self.rank}d.shared::cluster.global.mbarrier::complete_tx::bytes"
         ptx(instruction, target, T.address_of(self.map), *self._coordinates(box, first, fixed), barrier)
 

@@ -36,13 +36,9 @@ class Driver(ABC):
 
     Attributes
     ----------
-    params : of the unfused function, and what else the kernel is given.
     resident : blocks of a multiprocessor.
     early : the next kernel is started with it.
-    groups : warp groups of a block.
     consumers : how many of them compute; the first of them is number 1.
-    buffers : the parameters -> the kernel's own.
-    name : of the kernel.
     threads : the coordinates of a thread, once `place` has told them.
     """
 

@@ -74,7 +74,6 @@ class BulkStores:
 
     @contextmanager
     def copies(self) -> Iterator[None]:
-        """Around what starts a group of copies of what the warp group has written."""
         ptx("fence.proxy.async.shared::cta")
         self._meet()
         with when(self.leads):
@@ -97,7 +96,6 @@ def are_neighbours(tensor: tirx.Var, indices: Sequence[ir.Expr], free: tirx.Var,
 
 
 def are_stored_at_once(output: Output, free: tirx.Var, count: int) -> bool:
-    """Whether so many such columns of an output are stored at once."""
     dtype = dtype_of(output.buffer)
     stored = dtype == DTYPE or (dtype in MATRIX_DTYPES and MATRIX_DTYPES[dtype].size == STORED_BYTES)
     return stored and are_neighbours(output.buffer, output.indices, free, count)

@@ -56,7 +56,6 @@ class Ahead:
 
     Attributes
     ----------
-    tensors : that it reads.
     sizes : of the tensors, in bytes.
     fetched : bytes of all of them that are brought.
     """
@@ -217,7 +216,6 @@ def _waits_itself(kernel: tirx.PrimFunc) -> bool:
 
 
 def _blocks(kernel: tirx.PrimFunc) -> float:
-    """How many a kernel has; without end where the launch alone knows."""
     found: dict[str, ir.Expr] = {}
 
     def note(attribute: tirx.AttrStmt) -> None:

@@ -52,7 +52,6 @@ class SharedMatrix:
     Attributes
     ----------
     base : where the lane's own row of sixteen is, in the first of them.
-    rows : of the tile.
     transposed : products sum over its rows.
     """
 
@@ -100,7 +99,6 @@ class Mma(Family):
         return SharedMatrix(base[0], rows, transposed)
 
     def offset(self, stage: ir.Expr, size: int, further: int = 0) -> ir.Expr:
-        """In bytes."""
         return T.cast(stage, "uint32") * T.uint32(size) + T.uint32(further)
 
     def fence(self) -> None:

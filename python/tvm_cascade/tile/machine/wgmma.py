@@ -87,7 +87,6 @@ class Wgmma(Family):
         return SharedMatrix(pointer, rows, transposed)
 
     def offset(self, stage: ir.Expr, size: int, further: int = 0) -> ir.Expr:
-        """In descriptor units."""
         own = T.cast(stage, "uint64") * T.uint64(size // _UNIT)
         return own if further == 0 else own + tirx.const(further // _UNIT, "uint64")
 

@@ -101,7 +101,6 @@ class ClusterStates:
         self.slots = shared_slots("blocks", pool, state.form, rows * blocks)
 
     def start(self) -> None:
-        """Arrives at the cluster barrier of starts."""
         device_call("cluster_arrive", _TEXTS["cluster_arrive"])
 
     def started(self) -> None:

@@ -95,7 +95,6 @@ class LaunchMemory:
             self.request()
 
     def allocate(self) -> None:
-        """The register of the answer to the block's request."""
         self.answer = registers("home_set", 1, "uint64")
 
     def request(self) -> None:
@@ -148,7 +147,6 @@ class GridStates(LaunchMemory):
             self.call("put", self._index(segment, row, k, number), _word(part[number]))
 
     def get(self, state: State, segment: ir.Expr, row: ir.Expr) -> None:
-        """A thread loads the state of a segment; the identity where there is none."""
         state.clear()
         with when(segment < self.segments):
             for k, part, number in state.each_register():

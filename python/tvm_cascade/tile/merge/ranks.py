@@ -41,7 +41,6 @@ class Network(Generic[Element]):
     Attributes
     ----------
     count : of the best that are kept.
-    best : the better of two elements.
     ordered : both, the better one first.
     """
 
@@ -74,12 +73,7 @@ class Network(Generic[Element]):
 
 
 class Ranks:
-    """The ranks of a step's tuples.
-
-    Attributes
-    ----------
-    symbols : of the components, rank by rank, by role.
-    """
+    """The ranks of a step's tuples."""
 
     def __init__(self, selection: Selection, symbols: list[dict[int, sp.Symbol]], dtypes: Mapping[sp.Symbol, str]):
         self.selection, self.symbols, self.dtypes = selection, symbols, dtypes
@@ -95,7 +89,6 @@ class Ranks:
         return self._values(self.network.merged(self._ranks(own), found) if own else [*found, *none])
 
     def may_enter(self, own: Values, elements: Sequence[Rank]) -> ir.Expr:
-        """Whether some element has a key like that of the last rank or a better one."""
         most, last = tirx.max if self.selection.largest else tirx.min, own[self.symbols[-1][0]]
         best = in_register("best", reduce(most, [element[0] for element in elements]))
         return best >= last if self.selection.largest else best <= last

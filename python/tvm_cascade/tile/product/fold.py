@@ -109,7 +109,6 @@ class Leaves(AtomTable):
         return plain_value(self.sources[form]) if form in self.sources else None
 
     def variables(self, form: sp.Expr) -> list[tirx.Var]:
-        """The variables that a formula's tensors run along."""
         sources = [self.sources[symbol] for symbol in form.free_symbols if symbol in self.sources]
         loads = [load for source in sources for load in loads_of(source)]
         return [var for load in loads for index in load.indices for var in variables_of(index)]
@@ -122,7 +121,6 @@ class Sum:
     Attributes
     ----------
     state : that stands for it.
-    tensor : of the sums.
     rows : the variables that there is a sum for each value of.
     scales : further factors, the same for neighbours along the axis.
     """
@@ -139,13 +137,7 @@ class Sum:
 
 @dataclass(frozen=True)
 class ProductFold:
-    """A group of reductions with products among them; beside it, its function has maps of its results alone.
-
-    Attributes
-    ----------
-    group : with its fold restricted to what the outputs read.
-    outputs : what leaves.
-    """
+    """A group of reductions with products among them; beside it, its function has maps of its results alone."""
 
     program: Program
     group: Group
@@ -161,7 +153,6 @@ class ProductFold:
 
     @property
     def rows(self) -> tuple[tirx.Var, ...]:
-        """The other variables of its frame."""
         return tuple(v for v in self.group.frame.extents if not among(v, self.axis))
 
     @property
@@ -187,7 +178,6 @@ class ProductFold:
 
     @cached_property
     def lifts(self) -> dict[Component, sp.Expr]:
-        """What each state adds for an element, over the leaves."""
         forms = {atom.symbol: self.leaves.form(atom.expression) for atom in self.group.atoms.atoms.values()}
         return {component: component.lift.xreplace(forms) for component in self.group.fold.components}
 

@@ -111,7 +111,6 @@ class View:
 
     @classmethod
     def of(cls, tensor: tirx.Var, indices: Sequence[ir.Expr]) -> View:
-        """The view that a tensor is itself."""
         return cls(tuple(tensor.ty.shape), tuple(indices))
 
     def apart(self, *lines: Line) -> View:
@@ -128,7 +127,6 @@ class View:
         return along[0] if len(along) == 1 and runs_along(self.indices[along[0]], var) else None
 
     def along(self, line: Line) -> View | None:
-        """The view with one dimension for a line; None where there is none."""
         apart = self.apart(line)
         shape, indices = apart.shape, apart.indices
         first = apart.dimension(line.parts[0])
@@ -153,7 +151,6 @@ def line_of(variables: Sequence[tirx.Var], extents: Mapping[tirx.Var, Extent]) -
 
 
 def runs(load: ir.TensorLoad, *variables: tirx.Var) -> bool:
-    """Whether a load's place depends on any of some variables."""
     return any(uses(index, variables) for index in load.indices)
 
 

@@ -53,7 +53,6 @@ class Side:
     ----------
     load : of an element, as the program has it.
     view : of its tensor, with a dimension for its line and one for what is summed over.
-    rows, deep : these dimensions.
     """
 
     load: ir.TensorLoad
@@ -64,7 +63,6 @@ class Side:
 
     @cached_property
     def operand(self) -> Operand:
-        """As tiles are copied from it: rows are those of its contiguous dimension."""
         row = self.deep if self.across else self.rows
         return Operand(self.load.source, self.view.shape, self.view.indices, row)
 
@@ -103,12 +101,10 @@ class Side:
 
     @property
     def own_step(self) -> Extent:
-        """Elements from one place of its line to the next."""
         return self.steps[self.rows]
 
     @property
     def deep_step(self) -> Extent:
-        """Elements from one place of what is summed over to the next."""
         return self.steps[self.deep]
 
     @property
@@ -155,7 +151,6 @@ class MatrixProduct:
 
     @property
     def right(self) -> Side:
-        """The first operand on the right; the others are alike."""
         return self.rights[0]
 
     @property
@@ -172,7 +167,6 @@ class MatrixProduct:
 
     @cached_property
     def tiled(self) -> dict[tirx.Var, Operand]:
-        """The outputs that bulk copies store, by their buffers."""
         lines = self.left.line, self.right.line
         return {o.buffer: view for o in self.outputs if (view := stored(o, *lines)) is not None}
 

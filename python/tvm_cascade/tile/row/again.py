@@ -81,7 +81,6 @@ class Guards:
         self.units = [unit for own, unit in zip(self.members, units, strict=True) if own is unit[0]]
 
     def emit(self, fused: Results, state: State) -> dict[sp.Symbol, ir.Expr]:
-        """The results that are to be used, by the fused ones."""
         failed = self._failed(fused, state)
         used = {m.result: registers(f"{m.result}_used", 1, result_dtype(self.row, m.result)) for m in self.members}
         for result, own in used.items():
@@ -119,7 +118,6 @@ class Guards:
         return {unit[0].result: self._number(unit[0], results)}
 
     def _number(self, member: Member, results: Results) -> ir.Expr:
-        """Of numbers: each thread has its part of the positions."""
         reducer, sharing, length = _reducer(member), self.sharing, kernel_extent(self.row.length)
         combine, result = combiner_of(reducer), result_dtype(self.row, member.result)
         dtype = dtype_again(self.row, member)
@@ -174,7 +172,6 @@ def _reducer(member: Member) -> Reducer:
 
 
 def _start(member: Member, dtype: str) -> ir.Expr:
-    """What the program starts the member's reduction from."""
     init = member.stage.init
     return cast(identity_of(_reducer(member), dtype) if init is None else init, dtype)
 

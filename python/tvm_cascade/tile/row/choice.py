@@ -143,13 +143,7 @@ def ranked_configs(row: Row, gpu: Gpu) -> list[RowConfig]:
 
 @dataclass(frozen=True)
 class _Case:
-    """Rows of a length that is known, on a GPU.
-
-    Attributes
-    ----------
-    vector : positions that a thread reads at once.
-    peel : of rows of which a rim is read apart.
-    """
+    """Rows of a length that is known, on a GPU."""
 
     row: Row
     length: int
@@ -189,11 +183,9 @@ class _Case:
 
     @cached_property
     def read_bytes(self) -> int:
-        """Bytes that a fold reads of a position."""
         return max(1, sum(stream.stride * itemsize(stream.dtype) for stream in self.row.folded))
 
     def in_flight(self, share: int, few: bool = False) -> int:
-        """Vectors in flight per thread, of those that it has to read."""
         wide = (len(self.row.folded) > 1 and not few) or bool(self.row.position_outputs)
         most = (_WIDE_IN_FLIGHT_BYTES if wide else IN_FLIGHT_BYTES) // (self.vector * self.row.own_bytes)
         return max(1, min(most, _IN_FLIGHT_POSITIONS // self.vector, share))
@@ -293,7 +285,6 @@ class _Case:
         return f"{size} is {'short' if chosen.is_of_warps else 'long enough for a block'}"
 
     def may_take(self, other: RowConfig) -> bool:
-        """Whether a partition fits the rows, and spills no resident elements."""
         spills = other.kept and other.vectors * other.vector * self.row.own_bytes > _MOST_KEPT_BYTES
         return not spills and not other.lacks(self.row, self.gpu)
 
@@ -349,7 +340,6 @@ def _with_position_outputs(case: _Case) -> RowConfig | None:
 
 
 def _narrowed(case: _Case) -> RowConfig | None:
-    """Many rows of one input that are written in float8, if a block keeps them."""
     row, gpu = case.row, case.gpu
     if case.peel is not None or case.is_few or not row.is_narrow:
         return None

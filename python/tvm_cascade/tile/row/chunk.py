@@ -36,7 +36,6 @@ class Chunk:
 
     Attributes
     ----------
-    count : how many they are.
     vector : neighbours among them, which a loop of its own runs over; 0 where each is written out, without loops.
     value : an expression over the frame at a position, by its number.
     exists : whether a position is one; None where all are.
@@ -52,7 +51,6 @@ class Chunk:
     first: bool | None
 
     def each(self, emit: Callable[[Any], None]) -> None:
-        """Runs what it is given for every position, by its number in the chunk."""
         if not self.vector:
             for k in range(self.count):
                 emit(k)
@@ -253,7 +251,6 @@ class ChunkFold:
                        self.state.symbols())  # fmt: skip
 
     def _moves(self) -> Symbols:
-        """Values per row, with references where they were, and n without this chunk."""
         references = {r.symbol for r in self.state.fold.references}
         old = {s: (lambda a=a: a[0]) for s, a in self.old.items() if s in references}
         return Symbols(old, {COUNT: self.before}, self._row())

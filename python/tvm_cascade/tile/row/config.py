@@ -63,12 +63,10 @@ class RowConfig:
 
     @property
     def chunk(self) -> int:
-        """Positions that the threads of a row have in flight together."""
         return self.sharing * self.positions * self.vectors
 
     @property
     def lanes(self) -> int:
-        """Threads of a block that have the same part of different rows."""
         return self.threads // self.sharing
 
     @property
@@ -102,7 +100,6 @@ class RowConfig:
 
     @property
     def _shared_out(self) -> str:
-        """Who has which rows, who merges, and what is in flight."""
         if self.is_alone:
             rows = f"a thread for {self.vector} neighbouring rows, {self.lanes} a block"
             return f"{rows}, {self.vectors} loads in flight"

@@ -48,7 +48,6 @@ def staged_streams(row: Row) -> tuple[Access, ...]:
 
 
 def staged_bytes(row: Row, positions: int, gpu: Gpu) -> int:
-    """Bytes of shared memory of a block that stages this many positions."""
     own = sum(s.stride * itemsize(s.dtype) for s in staged_streams(row))
     return positions * own + _STATE_BYTES + gpu.reserved_shared_bytes
 
@@ -103,7 +102,6 @@ class Staging:
         T.evaluate(T.cuda.cta_sync())
 
     def _left(self, share: Segment, number: int) -> ir.Expr:
-        """Positions of a piece that may be short, or not there at all."""
         left = tirx.max(share.end - share.start - number * self.piece, 0)
         return bind("left", tirx.min(left, self.piece))
 
@@ -200,7 +198,6 @@ class Vectors:
         return tvm_ffi.structural_map(expression, (ir.TensorLoad, replace))
 
     def holds(self, expression: ir.Expr) -> bool:
-        """Whether all of an expression's loads are in these registers."""
         found = [access_of(load, self.along) for load in loads_of(expression)]
         return all(one is not None and any(one.beside(stream) for stream in self.streams) for one in found)
 

@@ -79,7 +79,6 @@ class RowKernel(ABC):
         """What a thread does."""
 
     def _share_levels(self, pool: Any, state: State) -> None:
-        """Shared memory for the merge over blocks, if several share a row."""
         config = self.config
         if config.clustered:
             self.cluster = ClusterStates(pool, state, config.segments, config.rows)
@@ -204,7 +203,6 @@ class ContiguousKernel(RowKernel):
         self._store(state, point)
 
     def _over_blocks(self, state: State, shared: SharedStates, grid: GridStates, index: ir.Expr, point: Point) -> None:
-        """The last block of a row to arrive merges the states of all."""
         segments = self.config.segments
         with when(self.thread == 0):
             grid.set = bind("set_of_states", grid.obtain())
@@ -255,7 +253,6 @@ class StridedKernel(RowKernel):
             self._finished(state, point, alone).emit(state, alone.member)
 
     def _sweep(self, lane: ir.Expr, group: ir.Expr) -> tuple[ir.Expr, Sweep]:
-        """The first row of a thread, and its passes over its rows."""
         # Rows past the last are folded as the last are: all threads take part in what follows.
         # Both are multiples of a vector, where the launch alone knows how many rows there are too.
         vector = self.config.vector
@@ -295,7 +292,6 @@ class StridedKernel(RowKernel):
                 self._position_outputs(sweep, lane)
 
     def _row(self, lane: ir.Expr, number: ir.Expr | int) -> ir.Expr:
-        """A row of the block by the lane and its number there."""
         return self.tile * self.config.rows + lane * self.config.vector + number
 
     def _shared_results(self, pool: Any) -> dict[sp.Symbol, Any]:
@@ -320,7 +316,6 @@ class StridedKernel(RowKernel):
                 self._store(state, point, member, config.sharing, row < self.rows, number * config.lanes + lane)
 
     def _over_cluster(self, state: State, cluster: ClusterStates) -> None:
-        """Every block merges the states of all, of each of its rows."""
         config, blocks = self.config, self.config.segments
         at_once = config.threads // blocks
         cluster.meet()
@@ -337,7 +332,6 @@ class StridedKernel(RowKernel):
             self._store(state, point, member, blocks, exists, number * config.lanes + lane)
 
     def _over_blocks(self, state: State, grid: GridStates) -> None:
-        """The last block of the rows to arrive merges the states of all."""
         config = self.config
         members = 1 << (config.segments - 1).bit_length()
         at_once = config.threads // members

@@ -43,7 +43,6 @@ class Access:
 
     Attributes
     ----------
-    buffer : the tensor.
     base : the offset of position 0, over the variables of rows; int64.
     alignment : elements that the base is a multiple of, whatever the row; 0 where the base is 0.
     stride : elements from one position to the next.
@@ -65,7 +64,6 @@ class Access:
         return isinstance(self.base, prim.IntImm) and int(self.base) == 0
 
     def beside(self, other: Access) -> bool:
-        """Whether both accesses read the same array of structures."""
         same = self.buffer.same_as(other.buffer) and self.stride == other.stride
         return same and bool(sym.Analyzer().can_prove_equal(self.base, other.base))
 
@@ -192,7 +190,6 @@ def streams_of(
 
 
 def _is_inside(load: ir.TensorLoad, extents: dict[tirx.Var, Extent]) -> bool:
-    """Whether a load is provably in bounds at every point; gathers are not."""
     analyzer = sym.Analyzer()
     for var, extent in extents.items():
         analyzer.bind(var, ir.Range(tirx.const(0, dtype_of(var)), as_index(extent, dtype_of(var))))
@@ -212,7 +209,6 @@ def _check_apart(load: ir.TensorLoad, lanes: Line) -> None:
 
 
 def _lies_apart(load: ir.TensorLoad, axis: Line) -> bool:
-    """Whether neighbours on the axis are no neighbours in memory."""
     along = [uses(index, axis.parts) for index in load.indices]
     return any(along) and not along[-1] and access_of(load, axis) is None
 

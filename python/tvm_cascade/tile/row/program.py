@@ -49,12 +49,10 @@ class RowProgram:
 
     @cached_property
     def offsets(self) -> Offsets:
-        """Of components, references and results, by which sums are written."""
         return offsets_of(self.row.fold)
 
     @property
     def guarded(self) -> str:
-        """The results whose rows are folded again where they fail, by name."""
         return ", ".join(member.stage.buffer.name for member in self.row.folded_again)
 
     def __str__(self) -> str:

@@ -55,7 +55,6 @@ class Peel:
     ----------
     origin : the input whose vectors they are.
     vector : neighbours of a vector, a power of two.
-    length : positions of a row.
     slack : positions at the end that no body has, so that the vectors which cover others of a tensor of that length,
         wherever these start, are inside of it.
     """
@@ -72,7 +71,6 @@ class Peel:
 
     @property
     def least(self) -> int:
-        """Positions of the shortest body."""
         return self.most - self.vector
 
     def aligned(self, stream: Access) -> Access:
@@ -97,7 +95,6 @@ class Peel:
         return in_register("head", cast(-start & tirx.const(self.vector - 1, INDEX), "int32"))
 
     def end(self, head: ir.Expr) -> ir.Expr:
-        """The position where a body ends that starts after so many."""
         return in_register("body_end", head + ((self.length - self.slack - head) & tirx.const(-self.vector, "int32")))
 
     def share(self, head: ir.Expr, end: ir.Expr, part: ir.Expr, parts: int) -> Segment:

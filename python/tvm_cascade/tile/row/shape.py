@@ -45,7 +45,6 @@ class Row:
     Attributes
     ----------
     rows : variables that rows are indexed by, in order; the lanes last.
-    axis : the cascade axis.
     lanes : the variables of rows that neighbours in memory run along; none where they run along the axis.
     folded, written : accesses of inputs that vary with the position, one for each array of structures; of the fold,
         and of the outputs.
@@ -69,7 +68,6 @@ class Row:
 
     @property
     def folded_again(self) -> list[Member]:
-        """The reductions that have a second way, in order."""
         return [member for member in self.group.members if member.result in self.guarded.results]
 
     @property
@@ -82,7 +80,6 @@ class Row:
 
     @property
     def along(self) -> Line:
-        """Whether neighbours in memory are positions or rows."""
         return self.lanes if self.is_strided else self.axis
 
     @property
@@ -91,13 +88,11 @@ class Row:
 
     @property
     def is_narrow(self) -> bool:
-        """Whether every tensor of floats that it reads is of half width."""
         floats = [s.dtype for s in self.folded if s.dtype in FLOATS]
         return bool(floats) and all(dtype in ("float16", "bfloat16") for dtype in floats)
 
     @property
     def own_bytes(self) -> int:
-        """Bytes of a position that no other row reads."""
         return max(1, sum(s.stride * itemsize(s.dtype) for s in self.folded if not s.is_shared))
 
     @property

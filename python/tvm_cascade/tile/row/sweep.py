@@ -86,7 +86,6 @@ class Sweep:
         return Vectors(self.tensors, along, streams, vector, count, self.peel, self.staging)
 
     def fresh(self) -> tuple[Access, ...]:
-        """Streams that outputs read and that are not resident."""
         kept = self.vectors.streams if self.config.kept else ()
         return tuple(s for s in self.row.written if not any(s.beside(other) for other in kept))
 
@@ -228,7 +227,6 @@ class Sweep:
         return self.tensors.place(expression, {**self.row_at(number), **self.row.axis.places(position)})
 
     def before_end(self, position: ir.Expr, beside: bool) -> ir.Expr:
-        """A position, or the last one in place of those past the end."""
         return tirx.min(position, self.segment.end - 1) if beside else position
 
     def row_at(self, row: ir.Expr) -> dict[tirx.Var, ir.Expr]:

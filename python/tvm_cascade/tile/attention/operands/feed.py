@@ -133,5 +133,4 @@ def arrivals_of(copies: Sequence[Any]) -> int:
 
 
 def staged_tiles(name: str, pool: Any, stages: int, copies: Any) -> Any:
-    """Shared memory for the tiles of an operand, [stage, box, row, column]."""
     return named(name, pool.alloc((stages, copies.boxes, copies.rows, copies.per_box), copies.element, align=1024))

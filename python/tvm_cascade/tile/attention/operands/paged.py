@@ -97,10 +97,6 @@ class PageNumbers:
     Parameters
     ----------
     worker : the number of its warp among the feed's, where there are several; the first of them issues bulk copies.
-
-    Attributes
-    ----------
-    leads : it is the thread that does what one does.
     """
 
     def __init__(self, maps: Sequence[TensorMap], lane: ir.Expr, worker: ir.Expr | None = None) -> None:

@@ -78,7 +78,6 @@ def _copied(sizes: Sizes, config: ProductConfig) -> float:
 
 
 def _covered(sizes: Sizes, config: ProductConfig) -> int:
-    """Elements of the result that tiles cover, also outside of it."""
     rows, columns = -(-sizes.rows // config.rows), -(-sizes.columns // config.columns)
     return rows * config.rows * columns * config.columns
 

@@ -70,7 +70,6 @@ class ProductConfig:
 
     @property
     def configs(self) -> tuple[ProductConfig]:
-        """Of the kernels of a function: itself."""
         return (self,)
 
     @property
@@ -83,7 +82,6 @@ class ProductConfig:
 
     @property
     def share(self) -> int:
-        """Columns of a tile that a block stores."""
         return self.columns // self.splits
 
     def stores_boxes(self, output: Operand) -> bool:
@@ -102,7 +100,6 @@ class ProductConfig:
 
     @property
     def threads(self) -> int:
-        """Threads of a block: the producer's warp group and the consumers'."""
         return WARP_GROUP * (self.consumers + 1)
 
     def stage_bytes(self, shape: MatrixProduct) -> int:

@@ -25,7 +25,6 @@ class Steps:
     Attributes
     ----------
     feeds : of all products that consumers sum.
-    feed : that of the product at hand.
     index : the number of the group among the consumers.
     sums : registers of its accumulators, for each 64 rows one array of each sum of products.
     left : matrices of a stage in shared memory; None where the left operand is in registers.
@@ -46,7 +45,6 @@ class Steps:
         feed.address_blocks(threads)
 
     def matrices(self, feed: ProductFeed, left_shared: bool = True) -> tuple[Any, list[Any]]:
-        """Both operands of a feed as products read them."""
         first = self.index * self.config.own_rows
         left = feed.left.matrix(self.family, self.threads, first) if left_shared else None
         return left, [right.matrix(self.family, self.threads) for right in feed.rights]
@@ -80,7 +78,6 @@ class Steps:
         self.feed.full.wait(self.ring.stage, self.ring.parity)
 
     def release(self) -> None:
-        """Gives the first stage back that was not."""
         self.feed.release(self.read.stage, self.threads)
         self.read.advance()
 

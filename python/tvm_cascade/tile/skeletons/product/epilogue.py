@@ -36,7 +36,6 @@ class Epilogue:
 
     Attributes
     ----------
-    copies : bulk copies of outputs.
     meets_late : blocks of a cluster wait for each other before they send sums, not before they copy operands.
     """
 
@@ -137,7 +136,6 @@ class MapEpilogue(Epilogue):
                     self._store_elements(output)
 
     def drain(self, threads: Threads) -> None:
-        """Waits for outstanding copies before the block ends."""
         with when(threads.leads):
             ptx("cp.async.bulk.wait_group", 0)
         if self.partial is not None:
@@ -257,7 +255,6 @@ class MapEpilogue(Epilogue):
                 ptx("st.shared.v2.f32", target, *pair)
 
     def _free_slot(self) -> int:
-        """The next box of shared memory, once the copy from it has read it."""
         staged, number = self.config.staged, self.stored
         self.stored += 1
         in_turn = number >= staged or self.boxes % staged == 0

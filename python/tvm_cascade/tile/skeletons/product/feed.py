@@ -28,8 +28,6 @@ class ProductFeed:
 
     Attributes
     ----------
-    left : the left operand.
-    rights : those on the right.
     full, empty : a barrier for each stage; a stage is empty when all blocks that it is copied to have read it.
     """
 
@@ -70,7 +68,6 @@ class ProductFeed:
 
     @property
     def gathers(self) -> list[TileOperand]:
-        """The operands that the threads of the producer's warp group copy."""
         return [operand for operand in self.operands if operand.copies is None]
 
     @property
@@ -79,7 +76,6 @@ class ProductFeed:
 
     @property
     def steps(self) -> ir.Expr:
-        """Tiles of both operands for one tile of the result."""
         return self.inner * kernel_extent(product(self.shape.extent(var) for var in self.shape.outer))
 
     def part(self, rank: ir.Expr | int) -> tuple[ir.Expr, ir.Expr]:
@@ -185,7 +181,6 @@ class TileOperand:
     Attributes
     ----------
     copies : its bulk copies; None where threads copy it.
-    there : rows of a tile that are copied.
     """
 
     def __init__(
@@ -222,7 +217,6 @@ class TileOperand:
 
     @property
     def expected(self) -> int | ir.Expr:
-        """Bytes that bulk copies bring."""
         if self.copies is None or isinstance(self.there, int):
             return 0 if self.copies is None else self.copies.tile_bytes * self.shares
         return self.there * BOX_BYTES

@@ -74,12 +74,10 @@ class Gather(ABC):
         return bind("gathered_box", row // self.rows), bind("gathered_row", row % self.rows)
 
     def _target(self, box: ir.Expr, row: ir.Expr, offset: ir.Expr) -> ir.Expr:
-        """The address of a byte of a row in shared memory."""
         swizzled = (offset // _CHUNK ^ (row % _CHUNKS)) * _CHUNK + offset % _CHUNK
         return self.tiles.ptr_to([self.stage, box, row, swizzled // self.size])
 
     def _element(self, row: ir.Expr, column: ir.Expr) -> tuple[ir.Expr, ir.TensorLoad]:
-        """Whether an element of a tile is in the tensor, and its load."""
         own, inner = self._at(row, column)
         line = self.side.line
         inside = tirx.And(own < kernel_extent(line.extent), inner < kernel_extent(self.inner.extent))

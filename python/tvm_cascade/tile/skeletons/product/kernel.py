@@ -43,7 +43,6 @@ class Roles:
     epilogue : (feeds, name of the kernel) -> what consumers do with the sums of a tile.
     summing : steps along k -> how they sum it.
     left_shared : products read the left operand from shared memory.
-    order : of the tiles.
     """
 
     epilogue: Callable[[Feeds, str], Epilogue]

@@ -26,13 +26,7 @@ from tvm_cascade.tile.skeletons.product.config import ProductConfig
 
 @dataclass(frozen=True)
 class Tile:
-    """A tile of the result.
-
-    Attributes
-    ----------
-    first_row, first_column : of the tile.
-    batch : where it is in the batch.
-    """
+    """A tile of the result."""
 
     first_row: ir.Expr
     first_column: ir.Expr
@@ -56,7 +50,6 @@ class Raster:
 
     @property
     def shares(self) -> ir.Expr:
-        """Shares of work: a tile for each block of a cluster."""
         return self.down * self.across * self.places
 
     @property

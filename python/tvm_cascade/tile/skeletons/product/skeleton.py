@@ -63,7 +63,6 @@ class Variants:
 
     Attributes
     ----------
-    configs : of the kernels.
     ranges : rows at most, and the configuration for them by its place, in order; the last one is for more rows too.
     """
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tvm_cascade.analysis.tir import Extent
 from tvm_cascade.devices.device import Gpu
@@ -30,7 +30,6 @@ class CoreConfig:
     stages : of the pipeline in shared memory.
     slices : parts of every stage that warps of their own sum; a power of two.
     resident : blocks of a multiprocessor that registers have to do for.
-    why : it was chosen, in words; empty where a caller did.
     """
 
     rows: Cut
@@ -39,14 +38,12 @@ class CoreConfig:
     stages: int = 4
     slices: int = 1
     resident: int = 1
-    why: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         sliced = f", {self.slices} slices of k" if self.slices > 1 else ""
-        because = f": {self.why}" if self.why else ""
         return (
             f"tiles of {self.rows.block}x{self.columns.block} for {self.threads} threads of {self.rows.own}x"
-            f"{self.columns.own}{sliced}, {self.stages} stages of {self.depth} positions{because}"
+            f"{self.columns.own}{sliced}, {self.stages} stages of {self.depth} positions"
         )
 
     @property
@@ -95,7 +92,6 @@ class CoreConfig:
         return ""
 
     def registers(self, shape: MatrixProduct) -> int:
-        """Registers of a thread: sums, fragments, and what addresses take."""
         own = self.rows.own, self.columns.own
         needed = (own[0] * own[1] + sum(own)) * itemsize(shape.dtype) // 4 + _ADDRESSES
         return -(-needed // 8) * 8

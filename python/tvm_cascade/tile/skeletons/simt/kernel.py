@@ -211,7 +211,6 @@ class CoreKernel:
         return whole
 
     def _together(self) -> int:
-        """Neighbouring columns that a thread has, and that are inside together."""
         layout, extent = self.fragments[1].layout, self.shape.right.line.extent
         whole = isinstance(extent, int) and extent % layout.vector == 0
         return layout.vector if whole else max(output.every for output in self.shape.outputs)

@@ -79,7 +79,6 @@ class Layout:
 
     @property
     def row(self) -> int:
-        """Elements from one position of k to the next."""
         return self.own + (self.vector if self.is_turned else 0)
 
     @property
@@ -93,9 +92,7 @@ class Shares:
 
     Attributes
     ----------
-    layout : of the tile.
     unit : neighbours in memory that are copied at once.
-    threads : of the block.
     """
 
     layout: Layout
@@ -131,7 +128,6 @@ class Shares:
 
     @property
     def steps(self) -> tuple[tuple[int, int], ...]:
-        """(own, k) of each of a thread's copies, from its first one on."""
         layout = self.layout
         if not layout.is_turned:
             return tuple((0, k) for k in range(0, layout.depth, self.step))
@@ -139,7 +135,6 @@ class Shares:
         return tuple((own, k) for own in range(0, layout.own, self.step) for k in deep)
 
     def first(self, thread: ir.Expr) -> tuple[ir.Expr, ir.Expr]:
-        """(own, k) of a thread's first copy."""
         if not self.layout.is_turned:
             return thread % self.across * self.unit, thread // self.across
         warp, lane, lanes_deep = thread // WARP, thread % WARP, self.deep // self.unit
@@ -156,7 +151,6 @@ class Shares:
         return f"{layout.depth} positions of k are no multiple of {self.deep}" if short else ""
 
     def has_all(self, own: int, k: int) -> bool:
-        """Whether all threads have a copy, so far from their first one."""
         layout = self.layout
         return own + self.step <= layout.own if layout.is_turned else k + self.step <= layout.depth
 
@@ -230,7 +224,6 @@ class Copies:
             yield first, max(first, end - 1), piece
 
     def read(self, piece: range, moved: ir.Expr, step: ir.Expr) -> None:
-        """Reads a piece to registers: elements, or zeros outside."""
         unit = self.shares.unit
         for number, u in enumerate(piece):
             first, inside = tirx.const(number * unit, "int32"), self._inside(u, step)
@@ -307,7 +300,6 @@ class Fragment:
         self.registers = registers(f"{name}_fragment", cut.own, str(memory.dtype))
 
     def load(self, stage: ir.Expr, k: int) -> None:
-        """Reads the thread's elements of the k-th position of its slice of a stage."""
         layout, vector = self.layout, self.layout.vector
         for group in range(self.cut.own // vector):
             place = self.start + (k * (layout.row // vector) + group * self.cut.lanes)

@@ -106,7 +106,6 @@ class Tiles:
         return WARP_GROUP * (1 + self.consumers + self.widening)
 
     def registers(self, stream: Stream) -> int:
-        """Registers that a consumer thread holds: scores, packed weights and accumulators."""
         widths = sum(p.width for p in stream.products)
         weights = len({str(p.component.lift / p.symbol) for p in stream.products})
         loaded = self.family.through_registers * _LOADED_REGISTERS
@@ -281,7 +280,6 @@ def tile_flops(config: Tiles, stream: Stream) -> float:
 
 
 def position_flops(stream: Stream) -> float:
-    """Of a warp group's rows and one position."""
     return 2.0 * GROUP_ROWS * (stream.depth + sum(p.width for p in stream.products))
 
 

@@ -41,7 +41,6 @@ class GroupFold:
 
     Attributes
     ----------
-    work : the tile of rows that it is at.
     rows : the state and the steps of its rows.
     accumulators : registers of the components that are products.
     row_values : registers of what has a value per row that are there already.
@@ -85,7 +84,6 @@ class GroupFold:
         self.right, self.value = right.reading("right"), value.reading("value")
 
     def _allocate(self, left: Feed | None) -> None:
-        """Registers for votes, and where products find the left operand."""
         if self.optimistic and self.family.threads == WARP_GROUP:
             self.votes = registers("votes", 1, "uint32")
         if left is not None:
@@ -371,7 +369,6 @@ class Consumer(GroupFold):
         return self.program.uneven
 
     def own_tiles(self, work: Work) -> TileRange:
-        """The tiles that hold a live position of the group's own rows: one at least."""
         if not self.apart:
             return work.tiles
         own = work.own or self.tiling.visited(work.batch, self.first_row, GROUP_ROWS)

@@ -165,7 +165,6 @@ class Epilogue:
             self.staging = pool.alloc((boxes, self.config.rows, BOX_BYTES // STORED_BYTES), dtype, align=1024)
 
     def _staged(self, box: int, row: ir.Expr, chunk: ir.Expr | int) -> ir.Expr:
-        """Where 16 bytes wait for their store."""
         if self.own_staging:
             return self.staging.ptr_to([box, row, chunk * (CHUNK // STORED_BYTES)])
         per_chunk = CHUNK // self.stream.left.size
@@ -210,7 +209,6 @@ class Epilogue:
             )  # fmt: skip
 
     def _narrow(self, output: Output, first: ir.Expr | int, j: int, row: int, e: int) -> ir.Expr:
-        """A stored value in float32: the store itself rounds it."""
         column = first + j * 8 + self.rows.place.lane_column + e
         value = self._value(output, row, column, tirx.const(j * 4 + 2 * row + e, "int32"))
         return value.value if isinstance(value, ir.prim.Cast) else tirx.Cast(DTYPE, value)

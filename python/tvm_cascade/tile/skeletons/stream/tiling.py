@@ -63,7 +63,6 @@ class Tiling:
         return kernel_extent((self.stream.extent(self.stream.position) + (columns - 1)) // columns)
 
     def end_position(self, work: Work) -> ir.Expr:
-        """The position before which the last of some tiles ends."""
         return bind("end_position", tirx.min(work.tiles.end * self.config.columns, self.length))
 
     def placed(self, expression: ir.Expr, batch: dict[tirx.Var, ir.Expr]) -> ir.Expr:
@@ -86,7 +85,6 @@ class Tiling:
         return [self.fixed(one.operand, work.batch) for one in copies]
 
     def fixed(self, operand: Operand, batch: dict[tirx.Var, ir.Expr]) -> dict[int, ir.Expr]:
-        """The places of the dimensions that a tile of an operand does not run along."""
         return {d: self.placed(operand.indices[d], batch) for d in operand.fixed}
 
     def visited(

@@ -27,10 +27,8 @@ class FoldedConfig:
 
     Attributes
     ----------
-    tile : of the product; as wide as its rows are long.
     sharing : threads of a row.
     vector : neighbouring sums that a thread reads at once.
-    length : positions of a row.
     """
 
     tile: ProductConfig
@@ -51,7 +49,6 @@ class FoldedConfig:
 
     @property
     def rows(self) -> int:
-        """Rows that a block folds; the last of a cluster has the rest."""
         return -(-self.tile.rows // self.tile.splits)
 
     @property
@@ -64,7 +61,6 @@ class FoldedConfig:
 
     @property
     def sums_bytes(self) -> int:
-        """Of the sums of a tile, those of each block's rows next to each other."""
         return self.rows * self.tile.splits * self.pitch * SUM_BYTES
 
     def shared_bytes(self, shape: FoldedProduct) -> int:
@@ -104,7 +100,6 @@ class LongConfig:
 
     Attributes
     ----------
-    tile : of the product.
     stretches : of neighbouring tiles of the same rows, that a block folds one after the other.
     rows : that there are in a tile, at most.
     products : whose sums the fold reads.

@@ -66,12 +66,9 @@ class _Sweep(Sweep):
         return _Vectors(self, streams, count)
 
     def anywhere(self, expression: ir.Expr, position: ir.Expr) -> ir.Expr:
-        """An expression over the frame at any position of the row."""
         return self.with_sums(self.tensors.place(expression, {**self.at, **self.row.axis.places(position)}))
 
     def with_sums(self, value: ir.Expr) -> ir.Expr:
-        """A value with sums of the row in place of loads of the product."""
-
         def pick(load: ir.TensorLoad) -> ir.Expr:
             if not load.source.same_as(self.tensor):
                 return load
@@ -185,12 +182,7 @@ _WARPS = 4
 
 
 class RowSums(PartsOfSums):
-    """The sums of a tile as rows in shared memory, those of a row next to each other, `pitch` apart from the next.
-
-    Attributes
-    ----------
-    share : sums of the rows of a block.
-    """
+    """The sums of a tile as rows in shared memory, those of a row next to each other, `pitch` apart from the next."""
 
     def __init__(self, config: FoldedConfig, pool: Any) -> None:
         self.config, self.share, splits = config, config.rows * config.pitch, config.tile.splits

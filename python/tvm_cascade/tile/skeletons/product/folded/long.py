@@ -179,7 +179,6 @@ class LongEpilogue(Epilogue):
         return GridStates(self.name, self.config.stretches, items * tile.rows, self.states[0].form)
 
     def _merge_all(self, states: GridStates, tile: WalkedTile, index: ir.Expr, threads: Threads, last: ir.Expr) -> None:
-        """Several threads a row merge some stretches each, and then what they have."""
         config = self.config
         sharing, thread = config.sharing, bind("thread_of_all", index * WARP_GROUP + threads.warp * 32 + threads.lane)
         member = bind("member", thread % sharing)
@@ -212,14 +211,7 @@ class LongEpilogue(Epilogue):
 
 @dataclass(frozen=True)
 class WalkedTile(Tile):
-    """A tile of a stretch.
-
-    Attributes
-    ----------
-    stretch : its number among those of the same rows.
-    row_tile : the number of the rows' tile, over the batch.
-    is_first, is_last : of the stretch.
-    """
+    """A tile of a stretch."""
 
     stretch: ir.Expr
     row_tile: ir.Expr
@@ -299,7 +291,6 @@ class SummingOfSeveral(Summing):
         self.operands = [steps.matrices(feed) for feed in steps.feeds]
 
     def sum(self, tile: Tile) -> None:
-        """Emits the sums of a tile, of the last product in registers."""
         steps, last = self.steps, len(self.operands) - 1
         for number, (feed, (left, rights)) in enumerate(zip(steps.feeds, self.operands, strict=True)):
             steps.feed, steps.left, steps.rights = feed, left, rights

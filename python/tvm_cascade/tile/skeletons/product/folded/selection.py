@@ -71,7 +71,6 @@ class Keys:
 
     Attributes
     ----------
-    at : registers.
     exists : whether an element is one; None where all are.
     position : of an element in the row.
     """
@@ -90,7 +89,6 @@ class PackedRanks:
 
     Attributes
     ----------
-    packed : the thread's elements.
     best : those of the row, in every thread of it.
     unsure : whether elements whose keys agree may be in another order.
     """
@@ -171,7 +169,6 @@ class RowSelection:
     Attributes
     ----------
     rest, alone : the program without its selection, and the selection with the values that it reads.
-    step : the selection.
     """
 
     rest: RowProgram
@@ -211,7 +208,6 @@ def _lifts(step: Tuple) -> list[sp.Expr]:
 
 
 def _needed(body: StepProgram, step: Tuple) -> list[Element]:
-    """The elements that a selection's lifts are computed from, in order."""
     needed: list[Element] = []
     read = set().union(*(lift.free_symbols for lift in _lifts(step)))
     for one in reversed(body.steps):
@@ -235,12 +231,7 @@ def _is_position(program: RowProgram, step: Tuple, elements: list[Element]) -> b
 
 
 class _KeysOf(ChunkFold):
-    """Keeps the keys of a chunk instead of selecting among them.
-
-    Attributes
-    ----------
-    keys : of the elements.
-    """
+    """Keeps the keys of a chunk instead of selecting among them."""
 
     def _elements_of(self, step: Tuple) -> dict[int, Any] | None:
         self.keys = registers("keys", self.chunk.count, "float32")
@@ -272,7 +263,6 @@ class Selecting:
 
     Attributes
     ----------
-    chunk : what the thread has of the row.
     position : of an element of it, by its number.
     at : a value per position, at any position.
     """

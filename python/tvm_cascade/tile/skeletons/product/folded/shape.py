@@ -47,7 +47,6 @@ class FoldedProduct:
 
     @property
     def product(self) -> MatrixProduct:
-        """The first of them; the others have as many rows and columns."""
         return self.products[0]
 
     @property
@@ -65,7 +64,6 @@ class FoldedProduct:
 
     @property
     def columns(self) -> int:
-        """Of the products: positions of the fold."""
         extent = self.product.right.line.extent
         assert isinstance(extent, int)
         return extent
@@ -194,7 +192,6 @@ def _with_picks_as_sums(program: Program) -> Program:
 
 
 def _pick(program: Program, stage: Stage) -> ir.TensorLoad | None:
-    """What a map picks of a row of a temporary by an index, first."""
     loads = loads_of(stage.value) if stage.reducer is None else []
     return next((load for load in loads if _is_pick(program, stage, load)), None)
 
@@ -208,7 +205,6 @@ def _is_pick(program: Program, stage: Stage, load: ir.TensorLoad) -> bool:
 
 
 def _reduced(program: Program, value: ir.Expr) -> bool:
-    """Whether a reduction computes what a value reads."""
     writers = [program.writer(load.source) for load in loads_of(value)]
     return any(w is not None and (w.reducer is not None or _reduced(program, w.value)) for w in writers)
 

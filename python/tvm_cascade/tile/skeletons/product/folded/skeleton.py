@@ -75,7 +75,6 @@ def ranked_configs(program: FoldedProgram, gpu: Gpu) -> list[Config]:
 
 
 def _whole_rows(shape: FoldedProduct, gpu: Gpu) -> Iterator[Config]:
-    """Rows of a block: a tile is as wide as they are long."""
     unit = BOX_COLUMNS if shape.product.right.across else 2 * _UNIT
     columns = -(-shape.columns // unit) * unit
     vector = min(shape.row.widest_vector, _WIDEST_LOAD)
@@ -107,7 +106,6 @@ def _stretches(shape: FoldedProduct, gpu: Gpu) -> Iterator[Config]:
 
 
 def _deepest(config: Config, shape: FoldedProduct, gpu: Gpu) -> Iterator[Config]:
-    """The configuration with as many stages as fit, if any do."""
     for stages in range(_MOST_STAGES, 0, -1):
         deep = replace(config, tile=replace(config.tile, stages=stages))
         if not deep.lacks(shape, gpu):
@@ -240,7 +238,6 @@ class FoldedProgram:
 
     @property
     def ranks(self) -> int:
-        """Elements of a row that are selected, best first; 0 where none are."""
         selections = [step.reducer.selection for step in self.row.body.steps if isinstance(step, Tuple)]
         return max((selection.count for selection in selections if selection is not None), default=0)
 

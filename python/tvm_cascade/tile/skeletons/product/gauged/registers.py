@@ -75,7 +75,6 @@ class LeftRegisters:
             put(self.pair, e, widened(self.words[which][word], self.dtype, e))
 
     def symbols(self, which: int, pair: int, neighbour: int) -> dict[sp.Symbol, ir.Expr]:
-        """What an element's lift reads, but for values of its row."""
         along = {symbol: self.along[which].value(symbol, pair, neighbour) for symbol in self.shape.along}
         return {self.shape.loaded: self.pair[neighbour], **along}
 
@@ -247,7 +246,6 @@ class RowValues:
 
     @cached_property
     def finishes(self) -> dict[sp.Symbol, Hoisted]:
-        """Each result over the sums of products and values of rows."""
         shape = self.shape
         fold = shape.product.fold.group.fold
         lifted = {one.state: one.number * one.state for one in shape.product.sums}
@@ -273,7 +271,6 @@ class RowValues:
         self.known = {symbol: registers(f"row_{symbol}", len(ROWS)) for symbol in symbols}
 
     def start(self, places: list[dict[tirx.Var, ir.Expr]], buffers: Mapping[tirx.Var, object]) -> None:
-        """Loads values of both rows, and begins statistics."""
         for symbol, source in self.shape.per_row.items():
             for r in ROWS:
                 put(self.known[symbol], r, cast(placed(source, places[r], buffers), DTYPE))

@@ -65,7 +65,6 @@ class HalfColumns:
 
 
 def are_alike(stream: Stream) -> bool:
-    """Whether both groups have as many columns of every product."""
     return all(len(half_of(product, 0)) == len(half_of(product, 1)) for product in stream.products)
 
 
@@ -125,7 +124,6 @@ def check_shared(stream: Stream) -> None:
 
 
 def _same_rows(value: Operand, right: Operand) -> bool:
-    """Whether tiles of two operands are the same rows of one tensor."""
     if not value.buffer.same_as(right.buffer) or value.row != right.row or len(value.shape) != len(right.shape):
         return False
     alike = zip(value.shape, right.shape, strict=True)

@@ -65,7 +65,6 @@ class HalvesConfig(Tiles):
         return BUSY_SHARES
 
     def registers(self, stream: Stream) -> int:
-        """Registers that a thread of the lifting group holds."""
         whole = super().registers(stream)
         return whole - sum(p.width // 2 - self._widest_half(p) // 2 for p in stream.products)
 
@@ -73,7 +72,6 @@ class HalvesConfig(Tiles):
         return max(len(half_of(product, group, self.spread)) for group in range(GROUPS))
 
     def stage_bytes(self, stream: Stream) -> int:
-        """Bytes of a tile of the right operand, which is the values too."""
         return self.columns * boxed(stream.depth, stream.right.stored_size)
 
     def shared_bytes(self, program: TileProgram) -> int:

@@ -133,7 +133,6 @@ class Shared:
         put(self._phases, phase, self._phases[phase] ^ 1)
 
     def meet(self, group: int, threads: Threads) -> None:
-        """All warps of a group have read what they are about to overwrite."""
         barrier = threads.named.take("sharing", GROUPS)
         barrier.sync(WARP_GROUP, T.uint32(barrier.first + group))
 

@@ -183,7 +183,11 @@ class PiecesConfig(Tiles):
         if items is None or is_ragged(program) or self.cluster > 1:
             return None
         kept = max(-(-items // (self.neighbours * processors)), 2)
-        cuts = [replace(self, blocks=-(-items // kept), kept=kept, stages=n) for n in range(self.stages, 1, -1)]
+        return replace(self, blocks=-(-items // kept), kept=kept).deepest(program, gpu)
+
+    def deepest(self, program: TileProgram, gpu: Gpu, least: int = 2) -> PiecesConfig | None:
+        """With as many stages, up to its own, as fit; None where fewer than the least do."""
+        cuts = (replace(self, stages=n) for n in range(self.stages, least - 1, -1))
         return next((cut for cut in cuts if cut.fits(program, gpu)), None)
 
     def may_wait_late(self, stream: Stream) -> bool:
@@ -192,7 +196,6 @@ class PiecesConfig(Tiles):
 
 
 def is_crowded(blocks: int, gpu: Gpu) -> bool:
-    """Whether so many blocks of clusters have no multiprocessor each."""
     return blocks > gpu.reached_by(_CLUSTERED)
 
 
@@ -226,7 +229,6 @@ def sequences_of(program: TileProgram) -> tuple[list[tirx.Var], int | None]:
 
 
 def items_of(config: Tiles, stream: Stream) -> int | None:
-    """Tiles of rows at all places, where that is known."""
     places, rows = product(stream.extent(var) for var in stream.batch), stream.extent(stream.row)
     return places * -(-rows // config.rows) if isinstance(places, int) and isinstance(rows, int) else None
 
@@ -334,10 +336,9 @@ def _neighbours(found: list[PiecesConfig], program: TileProgram, gpu: Gpu) -> Pi
         if items is None or items < _NEIGHBOURS * gpu.processors or is_ragged(program):
             continue
         blocks = max(n for n in range(1, _NEIGHBOURS * gpu.processors + 1) if items % n == 0)
-        cuts = [replace(config, neighbours=_NEIGHBOURS, blocks=blocks, stages=n) for n in range(config.stages, 2, -1)]
-        fitting = [cut for cut in cuts if cut.fits(program, gpu)]
-        if fitting and blocks > gpu.processors:
-            return fitting[0]
+        cut = replace(config, neighbours=_NEIGHBOURS, blocks=blocks).deepest(program, gpu, 3)
+        if cut is not None and blocks > gpu.processors:
+            return cut
     return None
 
 
@@ -354,7 +355,5 @@ def _clusters(config: PiecesConfig, program: TileProgram, gpu: Gpu) -> list[Piec
     found = []
     for cluster in sizes if config.may_cluster else ():
         sharing = _NEIGHBOURS if is_crowded(items * cluster, gpu) else 1
-        cut = replace(config, blocks=items * cluster, cluster=cluster, neighbours=sharing)
-        cuts = [replace(cut, stages=n) for n in range(config.stages, 1, -1)]
-        found += [cut for cut in cuts if cut.fits(program, gpu)][:1]
-    return found
+        found.append(replace(config, blocks=items * cluster, cluster=cluster, neighbours=sharing).deepest(program, gpu))
+    return [cut for cut in found if cut is not None]

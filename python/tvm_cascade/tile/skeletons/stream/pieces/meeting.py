@@ -242,7 +242,6 @@ class Meeting(ABC):
         return Unit(work, row, spans, bind("unit_lane", number % QUAD))
 
     def _merge(self, unit: Unit, stores: ir.Expr | None = None) -> None:
-        """Merges and stores a unit; not everywhere, if so given."""
         program = self.tiling.program
         places = {**unit.work.batch, self.stream.row: unit.work.first_row + unit.row}
         inputs: dict[sp.Symbol, ir.Expr] = {LENGTH: tirx.Cast(DTYPE, self.tiling.length)}
@@ -349,7 +348,6 @@ class Meeting(ABC):
 
     @staticmethod
     def _when_less(column: ir.Expr, width: int, most: int) -> AbstractContextManager[None]:
-        """`when` a column is less than a width, where columns are less than `most`."""
         return nullcontext() if width == most else when(column < width)
 
 
