@@ -28,7 +28,7 @@ from tvm_cascade.tile.skeletons.product.config import ProductConfig, steps_of
 from tvm_cascade.tile.skeletons.product.consumer import PlainSumming, PromotedSumming, Steps, Summing
 from tvm_cascade.tile.skeletons.product.epilogue import Epilogue, MapEpilogue
 from tvm_cascade.tile.skeletons.product.feed import ProductFeed
-from tvm_cascade.tile.skeletons.product.raster import Raster, Tile
+from tvm_cascade.tile.skeletons.product.raster import Order, Raster, Tile
 from tvm_cascade.tile.work import Registers
 
 Feeds = Sequence[ProductFeed]
@@ -48,7 +48,7 @@ class Roles:
     epilogue: Callable[[Feeds, str], Epilogue]
     summing: Callable[[Steps], Summing]
     left_shared: bool = True
-    order: Callable[[MatrixProduct, ProductConfig], Raster] = Raster
+    order: Callable[[MatrixProduct, ProductConfig], Order] = Raster
 
 
 def product_kernel(shape: MatrixProduct, config: ProductConfig, launch: Launch) -> ProductKernel:

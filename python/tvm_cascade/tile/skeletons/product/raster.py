@@ -12,8 +12,9 @@ The last tiles of rows and of columns end where the result does.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
 from tvm import ir, sym, tirx
 from tvm.tirx.script import builder as T
@@ -35,6 +36,29 @@ class Tile:
 
 BAND = 8
 """Tiles of rows that are done column by column."""
+
+
+class Order(Protocol):
+    """Which tiles a block does, one after the other.
+
+    Attributes
+    ----------
+    grid : blocks that are launched.
+    """
+
+    @property
+    def grid(self) -> ir.Expr: ...
+
+    def each(self, block: ir.Expr, rank: ir.Expr | int) -> AbstractContextManager[Tile]:
+        """A loop over a block's tiles around the statements of the block.
+
+        Parameters
+        ----------
+        rank : of the block among those whose tiles are neighbours.
+        """
+
+    def first(self, block: ir.Expr, rank: ir.Expr | int) -> Tile:
+        """The first of them, for kernels that copy from it before all else."""
 
 
 class Raster:
@@ -65,12 +89,6 @@ class Raster:
 
     @contextmanager
     def each(self, block: ir.Expr, rank: ir.Expr | int) -> Iterator[Tile]:
-        """A loop over a block's tiles around the statements of the block.
-
-        Parameters
-        ----------
-        rank : of the block among those whose tiles are neighbours.
-        """
         with self.each_share(block) as share:
             yield self._tile(share, rank)
 
@@ -81,7 +99,6 @@ class Raster:
             yield bind("share", first + turn * self.clusters)
 
     def first(self, block: ir.Expr, rank: ir.Expr | int) -> Tile:
-        """The first of them, for kernels that copy from it before all else."""
         return self._tile(block // self.config.blocks_together, rank)
 
     def _tile(self, share: ir.Expr, rank: ir.Expr | int) -> Tile:

@@ -333,10 +333,9 @@ class Consumer(GroupFold):
     """Emits one consumer warp group; implements `epilogue.Folded`."""
 
     def __init__(
-        self, tiling: Tiling, threads: Threads, left: Feed, right: Feed, value: Feed, epilogue: Epilogue,
-        own_columns: Columns | None = None,
-    ) -> None:  # fmt: skip
-        super().__init__(tiling, threads, left, right, value, own_columns)
+        self, tiling: Tiling, threads: Threads, left: Feed, right: Feed, value: Feed, epilogue: Epilogue
+    ) -> None:
+        super().__init__(tiling, threads, left, right, value)
         self.epilogue = epilogue
 
     def run(self, each_work: Callable[[], AbstractContextManager[Work]]) -> None:
