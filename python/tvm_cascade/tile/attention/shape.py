@@ -143,10 +143,7 @@ class Stream:
 
 
 def read_stream(program: Program, group: Group) -> Stream:
-    """The stream shape of a group.
-
-    Unfit where the group does not have it, or the function has more to do than the group and maps of its results.
-    """
+    """The stream shape of a group; see `Skeleton.read`."""
     fold = read_fold(program, group)
     group, outputs = fold.group, fold.outputs
     if any(component.parts for component in group.fold.components):

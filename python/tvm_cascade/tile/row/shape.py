@@ -122,9 +122,7 @@ class Row:
 
 @read_once
 def read_row(program: Program, group: Group, guards: str = "off") -> Row:
-    """The row shape of a group.
-
-    Unfit where the group does not have it, or the function has more to do than the group and maps of its results.
+    """The row shape of a group; see `Skeleton.read`.
 
     Parameters
     ----------

@@ -30,10 +30,7 @@ MOST_SUMS = 2
 
 
 def read_product(program: Program, group: Group) -> MatrixProduct:
-    """The product that a group is.
-
-    Unfit where it is none, or the function has more to do than the group and maps of its results.
-    """
+    """The product that a group is; see `Skeleton.read`."""
     fold = read_fold(program, group, parts=True, together=len(NEIGHBOURS))
     sums = fold.sums(MOST_SUMS, scaled=True)
     check_summed(fold.tensors, tuple(MATRIX_DTYPES), SUMMED_IN)

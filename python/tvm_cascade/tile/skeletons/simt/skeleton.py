@@ -35,10 +35,7 @@ CONVERTED = (*SUMMED, "float16", "bfloat16", "int8", "uint8")
 
 
 def read_core_product(program: Program, group: Group) -> MatrixProduct:
-    """The product that a group is.
-
-    Unfit where it is none, or the function has more to do than the product and maps of its results.
-    """
+    """The product that a group is; see `Skeleton.read`."""
     fold = read_fold(program, group, parts=True, together=len(NEIGHBOURS))
     sums = fold.sums(1)
     check_summed(fold.tensors, SUMMED, f"CUDA cores sum in {', '.join(SUMMED)}")

@@ -70,10 +70,7 @@ class FoldedProduct:
 
 
 def read_folded(program: Program, group: Group) -> FoldedProduct:
-    """The shape of a group.
-
-    Unfit where the group does not have it, or the function has more to do than the group and maps of its results.
-    """
+    """The shape of a group; see `Skeleton.read`."""
     picking, program = program, _with_picks_as_sums(program)
     if program is not picking:
         group = _all_but_products(Reductions(program, group.among.rescalable_casts, group.among.reference))

@@ -95,10 +95,7 @@ def in_words(load: ir.TensorLoad, product: MatrixProduct) -> bool:
 
 
 def read_gauged(program: Program, group: Group) -> GaugedProduct:
-    """The shape of a group.
-
-    Unfit where the group does not have it, or the function has more to do than the group and maps of its results.
-    """
+    """The shape of a group; see `Skeleton.read`."""
     fold = read_fold(program, _with_columns_in_common(group))
     if references := fold.group.fold.references:
         moving = ", ".join(str(reference.tracks) for reference in references)
