@@ -17,8 +17,8 @@ _SKEW = 8
 _FLAGS = 1024
 """Bytes of barriers and flags."""
 
-_KEPT = 32
-"""Positions that a thread folds together."""
+_KEPT, _WIDEST_LOAD = 32, 4
+"""Positions that a thread folds together, and sums that it reads at once."""
 
 
 @dataclass(frozen=True)
@@ -28,24 +28,21 @@ class FoldedConfig:
     Attributes
     ----------
     sharing : threads of a row.
-    vector : neighbouring sums that a thread reads at once.
     """
 
     tile: ProductConfig
     sharing: int
-    vector: int
-    length: int
 
     @property
     def threads(self) -> int:
         """That fold: those of the consumers."""
         return self.tile.consumers * WARP_GROUP
 
-    @property
-    def row(self) -> RowConfig:
+    def row(self, shape: FoldedProduct) -> RowConfig:
         """The cut of a row, whose sums are read again for outputs that have an element a position."""
-        vectors = max(1, min(self.length // (self.sharing * self.vector), _KEPT // self.vector))
-        return RowConfig(self.threads, self.sharing, self.vector, vectors)
+        vector = min(shape.row.widest_vector, _WIDEST_LOAD)
+        vectors = max(1, min(shape.columns // (self.sharing * vector), _KEPT // vector))
+        return RowConfig(self.threads, self.sharing, vector, vectors)
 
     @property
     def rows(self) -> int:
@@ -102,13 +99,11 @@ class LongConfig:
     ----------
     stretches : of neighbouring tiles of the same rows, that a block folds one after the other.
     rows : that there are in a tile, at most.
-    products : whose sums the fold reads.
     """
 
     tile: ProductConfig
     stretches: int
     rows: int
-    products: int = 1
 
     @property
     def parts(self) -> int:
@@ -134,9 +129,7 @@ class LongConfig:
             return "parts of k are added up before rows are folded, in shorter rows"
         if self.stretches > (tiles := -(-shape.columns // self.tile.columns)):
             return f"{self.stretches} stretches of {tiles} tiles"
-        if self.products != len(shape.products):
-            return f"{self.products} products where the fold reads {len(shape.products)}"
-        waiting = (self.products - 1) * self.tile.rows * self.tile.columns * SUM_BYTES
+        waiting = (len(shape.products) - 1) * self.tile.rows * self.tile.columns * SUM_BYTES
         needed = self.tile.stages * self.tile.stage_bytes(shape.product) + waiting + _FLAGS
         return self.tile.lacks(shape.product, gpu) or lacks_memory(needed, gpu)
 

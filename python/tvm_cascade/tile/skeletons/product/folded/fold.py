@@ -115,7 +115,7 @@ class RowEpilogue(Epilogue):
     meets_late = True
 
     def __init__(self, shape: FoldedProduct, program: RowProgram, config: FoldedConfig, feed: ProductFeed) -> None:
-        self.selection = selection_of(program, shape.columns) if config.row.chunk >= shape.columns else None
+        self.selection = selection_of(program, shape.columns) if config.row(shape).chunk >= shape.columns else None
         self.program = program if self.selection is None else self.selection.rest
         self.shape, self.config, self.feed = shape, config, feed
         self.tensors = Tensors(feed.buffers)
@@ -156,7 +156,7 @@ class RowEpilogue(Epilogue):
         point = Point(program, self.tensors, {**product.left.line.places(row), **batch})
         segment, start = Segment.whole(self.shape.columns), bind("row_start", own_row * config.pitch)
         row_of_sums = self.shape.tensors[0], self.sums, start
-        sweep = _Sweep(*row_of_sums, program, config.row, self.tensors, point, segment, member)
+        sweep = _Sweep(*row_of_sums, program, config.row(self.shape), self.tensors, point, segment, member)
         state = State.in_registers(program.row.fold, program.dtypes, program.reference_dtype)
         state.clear()
         sweep.fold(state)

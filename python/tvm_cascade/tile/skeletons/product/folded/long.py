@@ -50,7 +50,8 @@ _AT_ONCE = 6
 
 
 def long_kernel(shape: FoldedProduct, program: RowProgram, config: LongConfig) -> ProductKernel:
-    waiting = WaitingSums(config) if config.products > 1 else None
+    further = len(shape.products) - 1
+    waiting = WaitingSums(config, further) if further else None
     roles = Roles(
         lambda feeds, name: LongEpilogue(shape, program, config, feeds[0].buffers, name, waiting),
         PlainSumming if waiting is None else lambda steps: SummingOfSeveral(steps, waiting),
@@ -249,12 +250,12 @@ class Walk(Raster):
 class WaitingSums:
     """The sums of all products but the last in shared memory, those of each register next to each other by threads."""
 
-    def __init__(self, config: LongConfig) -> None:
-        self.config = config
+    def __init__(self, config: LongConfig, further: int) -> None:
+        self.config, self.further = config, further
 
     def allocate(self, pool: Any) -> None:
         config = self.config
-        shape = (config.products - 1, config.parts * config.tile.columns // 2, config.threads)
+        shape = (self.further, config.parts * config.tile.columns // 2, config.threads)
         self.memory = named("waiting_sums", pool.alloc(shape, "float32", align=16))
 
     def start(self, index: ir.Expr, threads: Threads) -> None:

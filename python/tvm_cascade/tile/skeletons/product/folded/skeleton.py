@@ -61,9 +61,6 @@ _UNIT = 8
 _FEWEST_COLUMNS = 96
 """Of a tile of a long row."""
 
-_WIDEST_LOAD = 4
-"""Sums that a thread reads at once."""
-
 
 def ranked_configs(program: FoldedProgram, gpu: Gpu) -> list[Config]:
     """The fitting configurations, from the least estimated time on; Unfit where none fits."""
@@ -77,12 +74,11 @@ def ranked_configs(program: FoldedProgram, gpu: Gpu) -> list[Config]:
 def _whole_rows(shape: FoldedProduct, gpu: Gpu) -> Iterator[Config]:
     unit = BOX_COLUMNS if shape.product.right.across else 2 * _UNIT
     columns = -(-shape.columns // unit) * unit
-    vector = min(shape.row.widest_vector, _WIDEST_LOAD)
     for rows, consumers in _TILES:
         for splits in _SPLITS:
             tile = ProductConfig(rows, columns, consumers, splits=splits, blocks=gpu.processors, family=family_of(gpu))
             for sharing in _SHARING:
-                yield from _deepest(FoldedConfig(tile, sharing, vector, shape.columns), shape, gpu)
+                yield from _deepest(FoldedConfig(tile, sharing), shape, gpu)
 
 
 def _stretches(shape: FoldedProduct, gpu: Gpu) -> Iterator[Config]:
@@ -102,7 +98,7 @@ def _stretches(shape: FoldedProduct, gpu: Gpu) -> Iterator[Config]:
             counts = {1, even, -(-gpu.processors // items), *(-(-tiles // length) for length in _LENGTHS)}
             for stretches in sorted({min(tiles, count) for count in counts}):
                 tile = ProductConfig(rows, columns, consumers, staged=0, blocks=gpu.processors, family=family_of(gpu))
-                yield from _deepest(LongConfig(tile, stretches, min(rows, rows_of), len(shape.products)), shape, gpu)
+                yield from _deepest(LongConfig(tile, stretches, min(rows, rows_of)), shape, gpu)
 
 
 def _deepest(config: Config, shape: FoldedProduct, gpu: Gpu) -> Iterator[Config]:
@@ -151,7 +147,7 @@ def _of_rows(program: FoldedProgram, config: FoldedConfig, gpu: Gpu) -> Counts:
     sizes = dataclasses.replace(sizes_of(shape.product), stored=0)
     alone = product_counts(shape.product, sizes, dataclasses.replace(tile, consumers=2), gpu, exchanges=False)
     turns = -(-min(config.rows, sizes.rows) // config.rows_at_once)
-    packed = program.packed and config.row.chunk >= shape.columns
+    packed = program.packed and config.row(shape).chunk >= shape.columns
     clusters = max(1, gpu.reached_by(tile.splits) // tile.splits)
     waves = -(-sizes.places * -(-sizes.rows // tile.rows) // clusters)
     folded = _fold(program, -(-shape.columns // config.sharing), config.sharing, packed=packed)
