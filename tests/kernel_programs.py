@@ -129,7 +129,7 @@ def _products() -> Iterator[tuple[str, Callable[[], Kernel]]]:
         yield f"product {name}", lambda p=case, c=config: product.kernel_of(p.build(), c, narrow_sums=True)
     folded = test_folded_products
     for name, (fold, _outputs) in folded.FOLDS.items():
-        whole, long = folded.rows(48, 44, 2, tile_rows=128, sharing=4), folded.stretches(32, 2)
+        whole, long = folded.rows(48, 2, tile_rows=128, sharing=4), folded.stretches(32, 2)
         yield f"rows on chip {name}", lambda f=fold, c=whole: folded.kernel_of(f(130, 44, 128), c)
         yield f"stretches {name}", lambda f=fold, c=long: folded.kernel_of(f(70, 150, 64), c)
     gauged = test_gauged_products
@@ -138,7 +138,7 @@ def _products() -> Iterator[tuple[str, Callable[[], Kernel]]]:
     clusters = dataclasses.replace(gauged.SMALL, columns=128, cluster=2, blocks=4)
     yield "gauged clusters", lambda: gauged.kernel_of(gauged.linear(Normed()), clusters)
     cores = test_core_products
-    for name, cut in {"ahead": cores.SMALL, "slices": cores.SLICED}.items():
+    for name, cut in {"whole": cores.SMALL, "slices": cores.SLICED}.items():
         yield f"cores {name}", lambda c=cut: cores.kernel_of(cores.matmul(), c)
 
 

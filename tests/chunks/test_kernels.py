@@ -20,8 +20,7 @@ from tvm_cascade.driver.gpu import gpu_options
 from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.plan.search import find_plan
-from tvm_cascade.tile.launch.ahead import Ahead
-from tvm_cascade.tile.launch.dependent import BY_ITSELF, Launch
+from tvm_cascade.tile.launch.dependent import BY_ITSELF, Ahead, Launch
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.row.config import RowConfig
 from tvm_cascade.tile.row.skeleton import RowSkeleton

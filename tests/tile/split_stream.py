@@ -18,6 +18,7 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.algebra.cascade import COUNT, LENGTH
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.program import Program
+from tvm_cascade.options import FuseOptions
 from tvm_cascade.steps.program import program_of
 from tvm_cascade.tile.attention.operands.feed import Feed
 from tvm_cascade.tile.attention.program import TileProgram
@@ -157,27 +158,23 @@ class SplitStreamSkeleton(StreamSkeleton):
 
     name, covers = "split stream", "folds of a matrix product with a long axis"
 
-    def read(self, program: Program, group: Group) -> Stream:
-        """See `read_stream`; of a fold that does not count positions, along two tiles or more."""
-        stream = super().read(program, group)
+    def read(self, program: Program, group: Group, options: FuseOptions) -> TileProgram:
+        """Of a fold that does not count positions, along two tiles or more, all of which every row visits."""
+        found = super().read(program, group, options)
+        stream = found.stream
         length = stream.extent(stream.position)
         if not isinstance(length, int) or length <= SPLIT.columns:
             raise Unfit(f"{length} positions are no two tiles of {SPLIT.columns}")
         shifts = [c.shift for c in stream.fold.components] + [r.value for r in stream.fold.references]
         if any(COUNT in expression.free_symbols for expression in shifts):
             raise Unfit("its shifts count positions")
-        return stream
+        if found.uneven:
+            raise Unfit("rows visit different numbers of tiles")
+        return found
 
     def counts(self, program: TileProgram, config: StreamConfig, work: Amounts, setting: Setting) -> Counts:
         """The axis takes two groups half as long, and few rows need no more of them."""
         return in_turn([super().counts(program, config, work, setting)], 1 / _HALVES)
-
-    def plan(self, shape: Stream) -> TileProgram:
-        """See `build_program`; every row visits all tiles, so that no group is without one."""
-        program = super().plan(shape)
-        if program.uneven:
-            raise Unfit("rows visit different numbers of tiles")
-        return program
 
     def alternatives(self, program: TileProgram, setting: Setting) -> list[StreamConfig]:
         """The one configuration that there is."""

@@ -31,7 +31,7 @@ from .product_programs import Interleaved
 from .test_compiled_kernels import instructions_of, text_of
 
 TARGET = {"kind": "cuda", "arch": "sm_90a"}
-SMALL = CoreConfig(Cut(1, 8, 8), Cut(4, 4, 4), 16, 3, ahead=True, turns_vectors=True)
+SMALL = CoreConfig(Cut(1, 8, 8), Cut(4, 4, 4), 16, 3)
 SLICED = CoreConfig(Cut(1, 4, 4), Cut(1, 8, 4), 32, 3, 4)
 
 emulated = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")

@@ -76,10 +76,10 @@ def assert_right(func: tirx.PrimFunc, config: Config, length: int, outputs: int 
         assert told.ok, f"{name}: {told.message}"
 
 
-def rows(columns: int, length: int, splits: int = 1, tile_rows: int = 64, sharing: int = 8) -> FoldedConfig:
+def rows(columns: int, splits: int = 1, tile_rows: int = 64, sharing: int = 8) -> FoldedConfig:
     """Whole rows of a block."""
     tile = ProductConfig(tile_rows, columns, tile_rows // 64, stages=6, splits=splits, blocks=2)
-    return FoldedConfig(tile, sharing, 4, length)
+    return FoldedConfig(tile, sharing)
 
 
 def stretches(columns: int, count: int, rows_of: int = 64, tile_rows: int = 64, consumers: int = 1) -> LongConfig:
@@ -88,7 +88,7 @@ def stretches(columns: int, count: int, rows_of: int = 64, tile_rows: int = 64, 
 
 
 @emulated
-@pytest.mark.parametrize("config", [rows(48, 40), rows(48, 40, 2), rows(48, 40, 4, sharing=16)], ids=["1", "2", "4"])
+@pytest.mark.parametrize("config", [rows(48), rows(48, 2), rows(48, 4, sharing=16)], ids=["1", "2", "4"])
 @pytest.mark.parametrize("kind", ["normal", "ties"])
 def test_router(config: FoldedConfig, kind: str) -> None:
     """Of equal shares, that of the lower index comes first."""
@@ -112,13 +112,13 @@ FOLDS: dict[str, tuple[Callable[[int, int, int], tirx.PrimFunc], int]] = {
 @pytest.mark.parametrize("name", FOLDS)
 def test_rows_on_chip(name: str) -> None:
     build, outputs = FOLDS[name]
-    assert_right(build(130, 44, 128), rows(48, 44, 2, tile_rows=128, sharing=4), 128, outputs)
+    assert_right(build(130, 44, 128), rows(48, 2, tile_rows=128, sharing=4), 128, outputs)
 
 
 @emulated
 def test_rows_that_blocks_share_unevenly() -> None:
     """Three parts of 64 rows: the last block has two fewer."""
-    assert_right(programs.router(70, 40, 256), rows(48, 40, 3, sharing=4), 256, outputs=2, kind="ties")
+    assert_right(programs.router(70, 40, 256), rows(48, 3, sharing=4), 256, outputs=2, kind="ties")
 
 
 @emulated
@@ -131,7 +131,7 @@ def test_stretches_of_long_rows(name: str) -> None:
 
 @emulated
 def test_outputs_along_rows_on_chip() -> None:
-    assert_right(programs.softmax(70, 40, 128), rows(48, 40, 2), 128)
+    assert_right(programs.softmax(70, 40, 128), rows(48, 2), 128)
 
 
 @emulated
@@ -151,7 +151,7 @@ def test_few_rows() -> None:
 @pytest.mark.parametrize("splits", [1, 3])
 def test_values_of_an_element_chosen_by_another_key(splits: int) -> None:
     """What is picked is read from the sums of the row, of which a block may have several parts."""
-    assert_right(programs.biased_choice_router(70, 40, 256, 3), rows(48, 40, splits, sharing=4), 256, outputs=2)
+    assert_right(programs.biased_choice_router(70, 40, 256, 3), rows(48, splits, sharing=4), 256, outputs=2)
 
 
 PACKED = 64
@@ -163,7 +163,7 @@ PACKED = 64
 @pytest.mark.parametrize("build", [partial(programs.router, best=4), programs.least, programs.biased_choice_router])
 def test_packed_elements(build: Callable[[int, int, int], tirx.PrimFunc], kind: str) -> None:
     """Keys that agree in the bits that are kept of them are told apart, or ordered by index."""
-    config, func = rows(PACKED, PACKED, 3, sharing=4), build(70, PACKED, 256)
+    config, func = rows(PACKED, 3, sharing=4), build(70, PACKED, 256)
     assert "packed_key" in kernel_of(func, config).func.script()
     assert_right(func, config, 256, outputs=2, kind=kind)
 
@@ -172,7 +172,7 @@ def test_packed_elements(build: Callable[[int, int, int], tirx.PrimFunc], kind: 
 def test_only_where_packed_keys_agree_whole_keys_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the merge of whole keys, rows of different elements are right, and rows of equal ones are not."""
     monkeypatch.setattr(selection, "merge", lambda *_: None)
-    func, config = programs.router(70, PACKED, 256, 4), rows(PACKED, PACKED, 3, sharing=4)
+    func, config = programs.router(70, PACKED, 256, 4), rows(PACKED, 3, sharing=4)
     assert_right(func, config, 256, outputs=2)
     with pytest.raises((AssertionError, RuntimeError)):
         assert_right(func, config, 256, outputs=2, kind="ties")
@@ -182,7 +182,7 @@ def test_only_where_packed_keys_agree_whole_keys_are_compared(monkeypatch: pytes
 @pytest.mark.parametrize("value", [np.inf, np.nan])
 def test_keys_that_are_no_numbers_of_a_range_are_compared_whole(value: float) -> None:
     """Other rows are not touched by one that has such a key."""
-    func, config = programs.least(70, PACKED, 256), rows(PACKED, PACKED, 2, sharing=4)
+    func, config = programs.least(70, PACKED, 256), rows(PACKED, 2, sharing=4)
     given = inputs_of(func, 2)
     given[0] = given[0].astype("float32").clip(-1, 1).astype("float16")
     given[0][3, :] = np.float16(value)
@@ -195,7 +195,7 @@ def test_keys_that_are_no_numbers_of_a_range_are_compared_whole(value: float) ->
 @emulated
 @pytest.mark.parametrize("best", [17, pytest.param(32, marks=pytest.mark.slow)])
 def test_many_ranks(best: int) -> None:
-    assert_right(programs.router(64, 40, 128, best), rows(48, 40, 2, sharing=4), 128, outputs=2, kind="ties")
+    assert_right(programs.router(64, 40, 128, best), rows(48, 2, sharing=4), 128, outputs=2, kind="ties")
 
 
 def test_elements_picked_of_long_rows_are_refused() -> None:
@@ -209,7 +209,7 @@ def test_outputs_along_long_rows_are_refused() -> None:
 
 
 @emulated
-@pytest.mark.parametrize("config", [rows(48, 40), stretches(32, 2)], ids=["rows", "stretches"])
+@pytest.mark.parametrize("config", [rows(48), stretches(32, 2)], ids=["rows", "stretches"])
 def test_elements_picked_by_an_index(config: Config) -> None:
     assert_right(programs.gathered(70, 40, 64), config, 64)
 
@@ -245,10 +245,10 @@ def test_choices(func: Callable[[], tirx.PrimFunc], kind: type, cut: dict[str, i
 @pytest.mark.parametrize(
     ("columns", "config", "reason"),
     [
-        (300, rows(256, 300), "300 columns are more than the 256 of a tile"),
-        (300, rows(304, 300), "expected 64 rows, and columns in 8s up to 256"),
+        (300, rows(256), "300 columns are more than the 256 of a tile"),
+        (300, rows(304), "expected 64 rows, and columns in 8s up to 256"),
         (300, stretches(64, 9), "9 stretches of 5 tiles"),
-        (40, rows(48, 40, 8), "1 steps along k in 8 parts"),
+        (40, rows(48, 8), "1 steps along k in 8 parts"),
     ],
 )
 def test_configurations_that_do_not_fit_are_refused(columns: int, config: Config, reason: str) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -24,18 +22,13 @@ SMALL = {"tokens": 70, "hidden": 64, "classes": 150}
 """Neither the last tile of a row is full, nor the last tile of rows."""
 
 
-def of_two(config: LongConfig) -> LongConfig:
-    """The same cut of a fold of two products."""
-    return replace(config, products=2)
-
-
 @emulated
 @pytest.mark.parametrize("asked", ["training_loss", "sample", "best_few", "divergence"])
 def test_stretches_of_the_vocabulary(asked: str) -> None:
     """Ignored targets among others; indices of samples are the oracle's."""
     func, config = workloads.get(f"head_{asked}").with_shape(**SMALL), stretches(32, 2)
     given = func.inputs(np.random.default_rng(0))
-    kernel = kernel_of(func.build(), of_two(config) if asked == "divergence" else config)
+    kernel = kernel_of(func.build(), config)
     (found,) = emulate(kernel.func, given)
     (exact,) = evaluate(func.build(), given).values()
     (usual,) = evaluate(func.build(), given, rounding=True).values()
@@ -49,7 +42,7 @@ def test_stretches_of_the_vocabulary(asked: str) -> None:
 )
 def test_two_heads_of_different_widths(config: LongConfig) -> None:
     """In float16: one stretch, two consumers, and several accumulators of a consumer."""
-    assert_right(programs.two_heads(130, 150, 64, 192), of_two(config), 192)
+    assert_right(programs.two_heads(130, 150, 64, 192), config, 192)
 
 
 def test_few_tokens_have_narrow_tiles_of_one_consumer() -> None:
@@ -78,11 +71,9 @@ def test_logarithms_of_logarithms_are_exact(asked: str, fast: bool) -> None:
 
 def test_operands_that_stages_do_not_share_are_refused() -> None:
     with pytest.raises(Unfit, match="differ in their dtypes, or in what is contiguous"):
-        kernel_of(programs.two_heads(70, 150, 64, 64, teacher="bfloat16"), of_two(stretches(32, 2)))
+        kernel_of(programs.two_heads(70, 150, 64, 64, teacher="bfloat16"), stretches(32, 2))
 
 
-def test_cuts_for_another_number_of_products_are_refused() -> None:
-    with pytest.raises(Unfit, match="1 products where the fold reads 2"):
-        kernel_of(programs.two_heads(70, 150, 64, 64), stretches(32, 2))
+def test_rows_of_two_products_have_no_room_on_chip() -> None:
     with pytest.raises(Unfit, match="2 products, of which shared memory has room for the rows of one"):
-        kernel_of(programs.two_heads(70, 40, 64, 64), rows(48, 40))
+        kernel_of(programs.two_heads(70, 40, 64, 64), rows(48))

@@ -24,8 +24,7 @@ from tvm_cascade.tile.skeleton import Kernel, Setting, build_kernel
 from tvm_cascade.tile.skeletons.product.config import ProductConfig
 from tvm_cascade.tile.skeletons.product.cost import counts_of, sizes_of
 from tvm_cascade.tile.skeletons.product.raster import ends_with
-from tvm_cascade.tile.skeletons.product.skeleton import ProductSkeleton
-from tvm_cascade.tile.skeletons.product.variants import Variants, config_for
+from tvm_cascade.tile.skeletons.product.skeleton import ProductSkeleton, Variants, config_for
 
 from ..tiers import slow_but
 from .emulator.run import Array, compiler, emulate

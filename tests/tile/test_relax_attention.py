@@ -8,7 +8,7 @@ from tvm import relax, tirx
 from tvm.script import relax as R
 
 import tvm_cascade
-from tvm_cascade.tile.reshape import inverted
+from tvm_cascade.tile.product.lines import inverted
 
 from .checked import assert_right, kernel_of
 from .emulator.run import compiler

@@ -111,7 +111,7 @@ KINDS = {
     "halves with pieces": lambda: halves_of("pieces that do not"),
     "halves that vote": lambda: halves_of("row tiles and requests for one block in turn"),
     "parts of a product": lambda: product_of("split"),
-    "rows on chip": lambda: folded_of(test_folded_products.rows(48, 44, 2, tile_rows=128, sharing=4)),
+    "rows on chip": lambda: folded_of(test_folded_products.rows(48, 2, tile_rows=128, sharing=4)),
     "stretches": lambda: folded_of(test_folded_products.stretches(32, 2)),
     "a product behind a norm": lambda: test_gauged_products.kernel_of(
         test_gauged_products.linear(Normed(gated=True)), test_gauged_products.SMALL

@@ -10,7 +10,7 @@ from tvm import te, tirx
 from tvm.ir import Expr
 
 import tvm_cascade
-from tvm_cascade.tile.reshape import taken_apart
+from tvm_cascade.tile.product.lines import taken_apart
 
 from .checked import assert_right
 from .emulator.run import compiler

@@ -25,7 +25,7 @@ from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.plan.plan import Plan, Step
-from tvm_cascade.tile.launch.ahead import Ahead
+from tvm_cascade.tile.launch.dependent import Ahead
 from tvm_cascade.tile.skeleton import Kernel, Setting, reconfigured
 
 _KEPT = 0.2

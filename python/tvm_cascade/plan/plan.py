@@ -14,7 +14,7 @@ from tvm.ir import prim
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.tile.estimate import Work
-from tvm_cascade.tile.launch.ahead import Ahead
+from tvm_cascade.tile.launch.dependent import Ahead
 from tvm_cascade.tile.skeleton import Kernel
 from tvm_cascade.transform.fuse_function import AsItIs, Outcome
 

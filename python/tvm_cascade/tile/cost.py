@@ -76,7 +76,6 @@ class Counts(NamedTuple):
     stored: float = 0.0
 
     def and_then(self, **counts: float) -> Counts:
-        """With more that comes in between, by the name of a rate."""
         between = dict(self.between)
         for name, count in counts.items():
             between[name] = between.get(name, 0.0) + count
@@ -95,7 +94,6 @@ def in_turn(several: Sequence[Counts], times: float) -> Counts:
 
 
 def seconds(counts: Counts, gpu: Gpu) -> float:
-    """The estimated time of a kernel, without its launch."""
     memory = gpu.memory_bytes_per_second * gpu.rates.bulk_memory_share
     one_by_one = added(counts.between, gpu) + (counts.stored / memory if memory else 0.0)
     moved, stepping = counts.bytes / memory if memory else 0.0, counts.steps * step_seconds(counts, gpu)
@@ -112,7 +110,6 @@ def least_seconds(counts: Counts, gpu: Gpu) -> float:
 
 
 def step_seconds(counts: Counts, gpu: Gpu) -> float:
-    """Of a step of the busiest multiprocessor's pipeline."""
     rates, processors = gpu.rates, gpu.processors
     tensor = gpu.tensor_flops_per_second * getattr(rates, counts.products_rate) / processors
     products = max(
@@ -134,7 +131,6 @@ def step_seconds(counts: Counts, gpu: Gpu) -> float:
 
 
 def overlapped(one: float, other: float, far_ahead: bool = False) -> float:
-    """The time of two that overlap."""
     longer = max(one, other)
     if far_ahead or not longer:
         return longer
@@ -142,7 +138,6 @@ def overlapped(one: float, other: float, far_ahead: bool = False) -> float:
 
 
 def added(counts: Mapping[str, float], gpu: Gpu) -> float:
-    """The time of what comes one after the other, by the names of rates."""
     total = 0.0
     for name, count in counts.items():
         rate = getattr(gpu.rates, name)

@@ -71,18 +71,11 @@ def read_element(
     factor: sp.Expr,
     scales: tuple[ir.Expr, ...] = (),
 ) -> Element:
-    """The elements that are computed from a score.
+    """The elements that are computed from a score; Unfit where no register serves them all.
 
     Parameters
     ----------
-    atoms : all of the cascade's.
-    score : the buffer of the scores.
     factor, scales : the number and the inputs that every score is multiplied by before anything else.
-
-    Raises
-    ------
-    Unfit
-        Where no register serves them all.
     """
     reading = [a for a in atoms if any(load.source.same_as(score) for load in loads_of(a.expression))]
     if any(atom.indicator for atom in reading):
@@ -144,7 +137,6 @@ class _RoundingTable(AtomTable):
     """Forms in which rounding to a narrower float, and conditions as numbers, are functions: registers can do both."""
 
     def form(self, expression: ir.Expr) -> sp.Expr:
-        """The SymPy form over leaf symbols."""
         if isinstance(expression, prim.Cast) and dtype_of(expression.value) == "bool":
             return self._truth(expression.value, sp.S.One, sp.S.Zero)
         rounds = isinstance(expression, prim.Cast) and not widens(expression)
@@ -153,13 +145,7 @@ class _RoundingTable(AtomTable):
         return super().form(expression)
 
     def over(self, expression: ir.Expr, base: ir.Expr, value: sp.Expr) -> sp.Expr:
-        """An expression in terms of one of its subexpressions.
-
-        Raises
-        ------
-        Unfit
-            Where it reads more than that.
-        """
+        """An expression in terms of one of its subexpressions; Unfit where it reads more than that."""
         variable = tirx.Var("element", base.ty)
         form = self.form(_replaced(expression, base, variable))
         if not form.free_symbols - {LOWEST, HIGHEST} <= {self.leaf(variable)}:
@@ -235,7 +221,6 @@ def _without_masks(expression: ir.Expr, score: tirx.Var) -> tuple[list[tuple[ir.
 
 
 def _selection(expression: ir.Expr, score: tirx.Var) -> ir.Expr | None:
-    """The outermost selection that has the score in a branch."""
     found: list[ir.Expr] = []
 
     def note(node: ir.Expr) -> None:
@@ -279,5 +264,4 @@ def _is_scalar(source: ir.Expr) -> bool:
 
 
 def varies(expression: ir.Expr, position: tirx.Var) -> bool:
-    """Whether an expression depends on the position."""
     return uses(expression, [position])

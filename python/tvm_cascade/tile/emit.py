@@ -17,7 +17,6 @@ from tvm.tirx.script import builder as T
 
 @contextmanager
 def when(condition: ir.Expr) -> Iterator[None]:
-    """`if condition:` around the statements of the block."""
     with T.If(condition), T.Then():
         yield
 
@@ -37,7 +36,6 @@ def named(name: str, value: Any) -> Any:
 
 
 def bind(name: str, value: ir.Expr) -> tirx.Var:
-    """A variable with a value."""
     return named(name, T.Bind(value))
 
 
@@ -49,7 +47,6 @@ def parameter(param: tirx.Var) -> Any:
 
 
 def put(buffer: Any, index: ir.Expr | int, value: ir.Expr) -> None:
-    """buffer[index] = value."""
     T.buffer_store(buffer, value, [index])
 
 
@@ -79,7 +76,6 @@ def _instruction(name: str) -> Any:
 
 
 def ptx(instruction: str, *operands: Any) -> None:
-    """One instruction of the PTX table."""
     T.evaluate(_instruction(instruction)(*operands))
 
 
@@ -104,7 +100,6 @@ def device_call(name: str, source: str, /, *arguments: Any, returned: str = "voi
 
 
 def sync_block() -> None:
-    """Waits for all threads of the block."""
     T.evaluate(T.cuda.cta_sync())
 
 

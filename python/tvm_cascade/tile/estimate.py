@@ -123,7 +123,6 @@ def _moved(program: Program) -> float:
 
 
 def _passed(program: Program) -> float:
-    """Bytes that stages write to temporaries, and read of them."""
     total = 0.0
     for stage in program.stages:
         read = {load.source for load in loads_of(stage.value) if program.writer(load.source) is not None}
@@ -133,7 +132,6 @@ def _passed(program: Program) -> float:
 
 
 def _touched(load: ir.TensorLoad, stage: Stage) -> float:
-    """Bytes of a tensor that a load reads over all points of a stage, at most."""
     variables = {v for index in load.indices for v in variables_of(index)}
     points = [_number(stage.extents[v]) for v in variables if any(v.same_as(o) for o in stage.extents)]
     gathered = any(loads_of(index) for index in load.indices)

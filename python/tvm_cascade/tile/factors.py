@@ -86,7 +86,6 @@ def _with_loose(
 
 
 def _factors(value: ir.Expr) -> list[ir.Expr]:
-    """The factors of a value, casts to wider dtypes around products left out."""
     inner = value
     while isinstance(inner, prim.Cast) and widens(inner):
         inner = inner.value

@@ -5,6 +5,7 @@ A thread has two rows of every accumulator and, in every eight columns, two neig
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -14,8 +15,57 @@ from tvm import ir, sym, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.tir import dtype_of, loads_of, substitute
-from tvm_cascade.tile.binary import Clamped, Exp2
 from tvm_cascade.transform.printer import Printer, cast
+
+# Exponentials in base 2 with loop-invariants hoisted: exp(k·r − c) = 2^((k·log₂e)·r + h), h once a row.
+#
+# The hardware has 2^x, and one fused multiply-add in front of it is all that an element then costs.
+
+
+LOG2_E = sp.Float(math.log2(math.e), 17)
+
+
+class Exp2(sp.Function):
+    """2^x."""
+
+    nargs = 1
+    is_positive = True
+
+    @staticmethod
+    def _imp_(exponent: Any) -> Any:
+        return 2.0**exponent  # for lambdify
+
+
+class Clamped(sp.Function):
+    """min(x, the largest number of the dtype): −inf·k + this is −inf, where −inf·k + inf would be NaN."""
+
+    nargs = 1
+
+
+def in_base_two(
+    expression: sp.Expr, varies: Callable[[sp.Expr], bool], hoist: Callable[[sp.Expr], sp.Symbol], safe: bool = True
+) -> sp.Expr:
+    """The expression with every exponential that varies along a row in base 2, where that is safe.
+
+    Parameters
+    ----------
+    varies : whether a term has a value per position.
+    hoist : keeps a value per row and gives its symbol.
+    safe : scaling the row's part by log₂e cannot overflow where the element is finite.
+    """
+
+    def convert(exponential: sp.Expr) -> sp.Expr:
+        exponent = sp.expand(exponential.args[0])
+        if not varies(exponent) or not safe:  # SymPy would take (r − c)·log₂e apart, and both products may overflow
+            return exponential
+        terms = sp.Add.make_args(exponent)
+        moving = sp.Add(*(t for t in terms if varies(t)))
+        fixed = sp.Add(*(t for t in terms if not varies(t)))
+        scaled = sp.expand(moving * LOG2_E)
+        return Exp2(scaled if fixed == 0 else scaled + hoist(Clamped(sp.expand(fixed * LOG2_E))))
+
+    return expression.replace(lambda e: isinstance(e, sp.exp), convert)
+
 
 DTYPE = "float32"
 """In which everything between two products is computed."""
@@ -28,7 +78,6 @@ QUAD = 4
 
 
 def register_index(step: ir.Expr | int, row: int, neighbour: int) -> ir.Expr | int:
-    """The accumulator register of a thread's element."""
     return step * 4 + 2 * row + neighbour
 
 
@@ -36,7 +85,6 @@ class TilePrinter(Printer):
     """A printer with the expressions that only tiles have."""
 
     def __call__(self, expression: sp.Expr) -> ir.Expr:
-        """The TIR expression."""
         if isinstance(expression, Exp2):
             return tirx.exp2(self(expression.args[0]))
         if isinstance(expression, Clamped):
@@ -68,13 +116,7 @@ class Symbols(Mapping[sp.Symbol, ir.Expr]):
 
 
 def placed(expression: ir.Expr, values: Mapping[tirx.Var, ir.Expr], buffers: Mapping[tirx.Var, Any]) -> ir.Expr:
-    """An expression over the frame at a tile's coordinates, with loads from the kernel's own parameters.
-
-    Parameters
-    ----------
-    values : of the frame's variables, in any integer dtype.
-    buffers : the program's tensors -> the kernel's own.
-    """
+    """An expression over the frame at a tile's coordinates, with loads from the kernel's own parameters."""
 
     def replace(load: ir.TensorLoad) -> ir.Expr:
         own = next((new for old, new in buffers.items() if old.same_as(load.source)), None)

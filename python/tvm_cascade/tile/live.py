@@ -84,7 +84,6 @@ def sure_slacks(mask: Mask) -> tuple[ir.Expr, ...] | None:
 
 
 def _alternatives(condition: ir.Expr) -> list[ir.Expr]:
-    """Conditions each of which suffices."""
     if isinstance(condition, prim.Or):
         return [*_alternatives(condition.a), *_alternatives(condition.b)]
     if call_name(condition) == "bitwise_or":
@@ -177,7 +176,6 @@ def _as_line(expression: ir.Expr, variable: tirx.Var) -> tuple[int, ir.Expr] | N
 
 
 def loads_by(value: ir.Expr, row: tirx.Var) -> bool:
-    """Whether an integer is loaded from a place that depends on the row."""
     return any(uses(index, [row]) for load in loads_of(value) for index in load.indices)
 
 

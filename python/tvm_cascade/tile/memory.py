@@ -28,7 +28,6 @@ _WORD, _WORD_BYTES = "uint32", 4
 
 
 def itemsize(dtype: str) -> int:
-    """Bytes of an element."""
     return 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
 
 
@@ -38,12 +37,7 @@ def moved_dtype(dtype: str) -> str:
 
 
 class Tensors:
-    """The kernel's parameters, and flat views of them.
-
-    Parameters
-    ----------
-    own : the program's tensors -> the kernel's parameters.
-    """
+    """The kernel's parameters, and flat views of them."""
 
     def __init__(self, own: Mapping[tirx.Var, Any]) -> None:
         self.own = own
@@ -51,17 +45,14 @@ class Tensors:
 
     @classmethod
     def declared(cls, params: Iterable[tirx.Var]) -> Tensors:
-        """Declares the parameters of a program, in their order, as the kernel's."""
         own = [(param, parameter(param)) for param in params]
         return cls({param: buffer for param, buffer in own if tirx.is_buffer_var(param)})
 
     def flatten(self) -> None:
-        """Declares flat views of all of them."""
         for param in self.own:
             self.flat_of(param)
 
     def flat_of(self, buffer: tirx.Var) -> Any:
-        """A tensor as one dimension, of the dtype that its elements are moved in."""
         found = next((view for param, view in self.flat.items() if param.same_as(buffer)), None)
         if found is None:
             size = as_index(product(extent_of(n) for n in buffer.ty.shape), INDEX)
@@ -70,7 +61,6 @@ class Tensors:
         return found
 
     def own_of(self, buffer: tirx.Var) -> Any:
-        """The kernel's parameter of a program's tensor."""
         return self.own[buffer]
 
     def place(self, expression: ir.Expr, at: Mapping[tirx.Var, ir.Expr]) -> ir.Expr:

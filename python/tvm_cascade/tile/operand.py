@@ -8,15 +8,97 @@ from functools import lru_cache, wraps
 from itertools import pairwise
 from typing import Any, ParamSpec, TypeVar
 
+import tvm_ffi
 from tvm import ir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.expression import is_wider, widens
 from tvm_cascade.analysis.program import RECENT_PROGRAMS
-from tvm_cascade.analysis.tir import dtype_of, uses
+from tvm_cascade.analysis.tir import dtype_of, loads_of, same, substitute, uses
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.tile.pages import NoPages, Pages, read_pages
 from tvm_cascade.tile.product.lines import Line, View, runs_along
+
+# Rows that a table finds: a dimension that counts pages, whose numbers are loaded, and one of the slots of a page.
+#
+# pages[table[b, l // 16], l % 16, h, d]       page ⌊l/16⌋ of the rows is table[b, ⌊l/16⌋], of 16 slots
+# pages[table[start[b] + l // 16], h, l % 16, d]
+# pages[table[b, l], h, d]                     pages of one row
+
+
+NOWHERE = -1
+"""The number of a page outside of every tensor."""
+
+
+class NoPages(Exception):
+    """Indices along a variable that are no pages of rows; the message says why."""
+
+
+@dataclass(frozen=True)
+class Pages:
+    """The pages of an operand's rows.
+
+    Attributes
+    ----------
+    dimension : of the tensor, that counts pages; the rows' own dimension where a page is one row.
+    page : a variable that stands for ⌊row / size⌋.
+    number : where in the tensor that page is, over the frame's variables and `page`.
+    """
+
+    dimension: int
+    size: int
+    page: tirx.Var
+    number: ir.Expr
+
+    def same_numbers(self, other: Pages) -> bool:
+        return self.size == other.size and same(self.number, substitute(other.number, {other.page: self.page}))
+
+
+Numbers = Callable[[Pages, ir.Expr], ir.Expr]
+"""(pages, index of a page) -> its number in the tensor."""
+
+
+def read_pages(indices: Sequence[ir.Expr], row: tirx.Var) -> tuple[int, Pages] | None:
+    """The dimension of the slots, and the pages, of indices along a variable; None where none of them reads a table.
+
+    Raises
+    ------
+    NoPages
+        Where they read tables in another way.
+    """
+    along = [d for d, index in enumerate(indices) if uses(index, [row])]
+    found = [d for d in along if loads_of(indices[d])]
+    if not found:
+        return None
+    slots = [d for d in along if d not in found]
+    if len(found) > 1 or len(slots) > 1:
+        raise NoPages(f"{len(along)} dimensions run along {row.name}; pages take one for numbers and one for slots")
+    number = indices[found[0]]
+    floats = [load for load in loads_of(number) if not dtype_of(load.source).startswith(("int", "uint"))]
+    if floats:
+        raise NoPages(f"{floats[0]} is {dtype_of(floats[0].source)}; numbers of pages are integers")
+    size = _slots(indices[slots[0]], row) if slots else 1
+    page = tirx.Var("page", row.ty)
+    over_pages = _over_pages(number, row, size, page)
+    if uses(over_pages, [row]):
+        raise NoPages(f"{number} is no function of {row.name} // {size}")
+    return (slots or found)[0], Pages(found[0], size, page, over_pages)
+
+
+def _slots(index: ir.Expr, row: tirx.Var) -> int:
+    if isinstance(index, prim.FloorMod) and isinstance(index.b, prim.IntImm) and runs_along(index.a, row):
+        return int(index.b)
+    raise NoPages(f"the slot {index} of a page is no remainder of {row.name}")
+
+
+def _over_pages(number: ir.Expr, row: tirx.Var, size: int, page: tirx.Var) -> ir.Expr:
+    if size == 1:
+        return substitute(number, {row: page})
+
+    def replace(node: ir.Expr) -> ir.Expr:
+        return page if isinstance(node.b, prim.IntImm) and int(node.b) == size and runs_along(node.a, row) else node
+
+    return tvm_ffi.structural_map(number, (prim.FloorDiv, replace))
+
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -31,7 +113,6 @@ class MatrixDtype:
 
     Attributes
     ----------
-    name : in instructions.
     size : bytes of an element.
     partners : the dtypes that the other operand may have.
     implied : weights that meet it are rounded to it even where the program does not say so.
@@ -46,7 +127,6 @@ class MatrixDtype:
 
     @property
     def step(self) -> int:
-        """Elements that one instruction sums over."""
         return STEP_BYTES // self.size
 
 
@@ -114,8 +194,6 @@ class RowDigit:
 
     Attributes
     ----------
-    dimension : which one.
-    extent : of it.
     stride : rows between neighbours along it.
     is_last : no other digit is outside of it.
     """
@@ -142,7 +220,6 @@ class Operand:
 
     Attributes
     ----------
-    buffer : the tensor.
     shape : of the tensor, or of a view of it; the last dimension is contiguous.
     indices : where it is accessed, in the frame's variables and the column's own.
     row : the dimension that the tile's rows run along, or that of slots where a table finds their pages; None where
@@ -162,7 +239,6 @@ class Operand:
 
     @property
     def stored(self) -> str:
-        """The dtype of its elements in memory."""
         return dtype_of(self.buffer)
 
     @property
@@ -172,7 +248,6 @@ class Operand:
 
     @property
     def stored_size(self) -> int:
-        """Bytes of an element in memory."""
         return MATRIX_DTYPES[self.stored].size
 
     @property
@@ -186,12 +261,10 @@ class Operand:
 
     @property
     def width(self) -> int:
-        """Extent of its contiguous dimension."""
         return int(self.shape[-1])
 
     @property
     def fixed(self) -> tuple[int, ...]:
-        """The dimensions that a tile does not run along."""
         along = (self.row, *(digit.dimension for digit in self.digits))
         if self.pages is not None:
             along = (self.row, self.pages.dimension)
@@ -204,14 +277,11 @@ class Operand:
 def read_operand(load: ir.TensorLoad, row: Line | None, column: Line) -> Operand:
     """The operand that a load is, with rows along one variable and contiguous columns along another.
 
+    Unfit where the load is not of this form, or bulk tensor copies cannot fetch it.
+
     Parameters
     ----------
     row : None of an operand whose rows are read one by one.
-
-    Raises
-    ------
-    Unfit
-        Where the load is not of this form, or bulk tensor copies cannot fetch it.
     """
     view = View.of(load.source, load.indices).apart(*((column, row) if row else (column,)))
     *outer, last = view.indices
@@ -273,10 +343,7 @@ def is_copied(buffer: tirx.Var, width: int) -> bool:
 def check_matrix_input(operand: Operand) -> None:
     """Checks that the tensor cores take an operand beside weights in registers, and TMA its rows.
 
-    Raises
-    ------
-    Unfit
-        Where they do not.
+    Unfit where they do not.
     """
     if operand.dtype not in PACKED_DTYPES:
         raise Unfit(f"{operand}: {operand.dtype} is none of {', '.join(PACKED_DTYPES)}")
@@ -287,13 +354,7 @@ def check_matrix_input(operand: Operand) -> None:
 
 
 def check_partners(one: Operand, other: Operand) -> None:
-    """Checks that the tensor cores multiply one operand with another.
-
-    Raises
-    ------
-    Unfit
-        Where they do not.
-    """
+    """Checks that the tensor cores multiply one operand with another; Unfit where they do not."""
     if other.dtype not in MATRIX_DTYPES[one.dtype].partners:
         raise Unfit(f"{other} is {other.dtype}, {one} is {one.dtype}")
 
@@ -312,10 +373,7 @@ def is_widened(stored: str, other: str) -> bool:
 def check_allowed(operand: Operand, options: FuseOptions) -> None:
     """Checks that the tensor cores lose nothing of products of an operand that the options do not allow.
 
-    Raises
-    ------
-    Unfit
-        Where they do.
+    Unfit where they do.
     """
     option = MATRIX_DTYPES[operand.dtype].option
     if option and not getattr(options, option):

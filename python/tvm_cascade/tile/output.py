@@ -30,7 +30,7 @@ from tvm_cascade.analysis.tir import (
     variables_of,
 )
 from tvm_cascade.tile.operand import Unfit, read_once
-from tvm_cascade.tile.reshape import inverted
+from tvm_cascade.tile.product.lines import inverted
 from tvm_cascade.transform.printer import cast
 
 
@@ -40,7 +40,6 @@ class Output:
 
     Attributes
     ----------
-    buffer : the caller's tensor.
     indices : where an element goes, in the frame's variables.
     value : what is stored, over the frame's variables, loads of results, and inputs.
     loops, extents : variables of its own, that it runs along beside the frame's: the ranks of a top-k.
@@ -59,7 +58,6 @@ class Output:
     columns: tirx.Var | None = None
 
     def runs_along(self, *variables: tirx.Var) -> bool:
-        """Whether it has a value for every point of any of some variables."""
         return any(uses(index, variables) for index in self.indices)
 
     @property
@@ -84,16 +82,13 @@ def read_outputs(
 ) -> tuple[tuple[Output, ...], list[sp.Symbol]]:
     """Every tensor that the function writes, and the results that they are computed from.
 
+    Unfit where one of them is not a map of the group's results and of inputs.
+
     Parameters
     ----------
     along_axis : outputs may have an element for every position of the cascade axis, and loops of their own.
     parts : outputs may have elements for a part of the results alone.
     together : neighbouring columns that a thread has, of which outputs may have an element together.
-
-    Raises
-    ------
-    Unfit
-        Where one of them is not a map of the group's results and of inputs.
     """
     if program.opaque:
         raise Unfit("the function has a nest that cannot be read")
@@ -144,7 +139,6 @@ class _Strided:
 
     @property
     def place(self) -> ir.Expr:
-        """The variable, in the frame's."""
         return cast(tirx.floordiv(self.dim, self.step), dtype_of(self.var))
 
     def beside(self, group: Group, load: ir.TensorLoad) -> ir.TensorLoad:
@@ -227,10 +221,7 @@ def _read_output(program: Program, group: Group, stage: Stage, along_axis: bool,
 def _part(places: Mapping[tirx.Var, ir.Expr], stage: Stage, group: Group) -> tuple[ir.Expr, ...]:
     """The points of the frame where a stage's own variables, at given places, are inside of their extents.
 
-    Raises
-    ------
-    Unfit
-        Where that depends on an extent that is not known.
+    Unfit where that depends on an extent that is not known.
     """
     analyzer = sym.Analyzer()
     for var, extent in group.frame.extents.items():
@@ -272,7 +263,6 @@ def _is_input(program: Program, load: ir.TensorLoad) -> bool:
 
 
 def _check_inputs(program: Program, group: Group) -> None:
-    """Elements may read inputs, and reductions that the kernel computes itself."""
     for atom in group.atoms.atoms.values():
         for load in loads_of(atom.expression):
             stage = program.writer(load.source)

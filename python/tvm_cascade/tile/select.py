@@ -24,15 +24,7 @@ _JOINT = "all reductions as one"
 
 
 def ranked_kernels(outcome: Outcome, name: str, gpu: Gpu, options: FuseOptions) -> list[Kernel] | str:
-    """The kernel of each skeleton that takes a function, by estimated time, or the reasons of each why it does not.
-
-    Parameters
-    ----------
-    outcome : what the pass made of the function.
-    name : the function's own name.
-    gpu : that its kernels are cut for.
-    options : see `FuseOptions`.
-    """
+    """The kernel of each skeleton that takes a function, by estimated time, or the reasons of each why it does not."""
     if outcome.program is None or outcome.program.opaque:
         return "the function could not be read whole"
     groups = _groups(outcome, outcome.program, options)
@@ -46,8 +38,7 @@ def ranked_kernels(outcome: Outcome, name: str, gpu: Gpu, options: FuseOptions) 
     return kernels or search.reasons()
 
 
-def available(setting: Setting) -> list[Skeleton[Any, Any, Any]]:
-    """The skeletons that are available in a setting, for some function."""
+def available(setting: Setting) -> list[Skeleton[Any, Any]]:
     return [skeleton for skeleton in table.SKELETONS if not skeleton.unavailable(setting)]
 
 
@@ -87,15 +78,9 @@ def _reductions(outcome: Outcome, program: Program, options: FuseOptions) -> Red
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a skeleton gives no kernel.
+    """Why a skeleton gives no kernel."""
 
-    Attributes
-    ----------
-    reason : in words.
-    group : that was tried, in words; empty where none was.
-    """
-
-    skeleton: Skeleton[Any, Any, Any]
+    skeleton: Skeleton[Any, Any]
     reason: str
     group: str = ""
 
@@ -108,13 +93,12 @@ class _Search:
         self.refusals: list[Refusal] = []
         self.doubts: dict[str, str] = {}
 
-    def ranked(self, skeletons: Iterable[Skeleton[Any, Any, Any]], groups: Sequence[tuple[str, Group]]) -> list[Kernel]:
+    def ranked(self, skeletons: Iterable[Skeleton[Any, Any]], groups: Sequence[tuple[str, Group]]) -> list[Kernel]:
         """Kernels by estimated time; each skeleton has that of the first group that fits it."""
         found = [kernel for skeleton in skeletons if (kernel := self.first(skeleton, groups)) is not None]
         return sorted(found, key=lambda kernel: (kernel.skeleton.last, kernel.seconds))
 
-    def first(self, skeleton: Skeleton[Any, Any, Any], groups: Sequence[tuple[str, Group]]) -> Kernel | None:
-        """The kernel of the first group that fits a skeleton, tried in order."""
+    def first(self, skeleton: Skeleton[Any, Any], groups: Sequence[tuple[str, Group]]) -> Kernel | None:
         if why := skeleton.unavailable(self.setting):
             self.refusals.append(Refusal(skeleton, why))
             return None
@@ -130,14 +114,13 @@ class _Search:
         return None
 
     def doubt(self, label: str, group: Group) -> str:
-        """See `_doubt`; found once for each group."""
         if label not in self.doubts:
             self.doubts[label] = _doubt(self.program, group, self.setting.options)
         return self.doubts[label]
 
     def reasons(self) -> str:
         """One sentence for each skeleton; skeletons with the same reasons share theirs."""
-        by_skeleton: dict[Skeleton[Any, Any, Any], list[Refusal]] = {}
+        by_skeleton: dict[Skeleton[Any, Any], list[Refusal]] = {}
         for refusal in self.refusals:
             by_skeleton.setdefault(refusal.skeleton, []).append(refusal)
         names: dict[str, list[str]] = {}

@@ -1,6 +1,6 @@
-"""A skeleton: reads a shape from a group, plans, configures, and emits a kernel.
+"""A skeleton: reads a group of its shape, configures, and emits a kernel.
 
-    group → read → shape → plan → program → configure → configuration → emit → TIRx function
+    group → read → program → alternatives → configuration → emit → TIRx function
 
 All but the last may say that a group does not fit (`Unfit`). Emission does not: whether there is a kernel is known
 before any of it is written.
@@ -9,7 +9,7 @@ before any of it is written.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
@@ -23,32 +23,25 @@ from tvm_cascade.options import FuseOptions
 from tvm_cascade.tile.cost import Counts, seconds
 from tvm_cascade.tile.estimate import Work, count_work
 from tvm_cascade.tile.launch.dependent import BY_ITSELF, Launch
+from tvm_cascade.tile.operand import Operand, Unfit, check_allowed
 
-S = TypeVar("S")
 P = TypeVar("P")
 C = TypeVar("C")
 
 
 @dataclass(frozen=True)
 class Setting:
-    """The device and options that kernels are generated for.
-
-    Attributes
-    ----------
-    gpu : that they are cut for.
-    options : see `FuseOptions`.
-    """
+    """The device and options that kernels are generated for."""
 
     gpu: Gpu
     options: FuseOptions = field(default_factory=FuseOptions)
 
 
-class Skeleton(ABC, Generic[S, P, C]):
-    """A skeleton: data movement and division of labour, over a shape S, a program P and a configuration C.
+class Skeleton(ABC, Generic[P, C]):
+    """A skeleton: data movement and division of labour, over a program P and a configuration C.
 
     Attributes
     ----------
-    name : in messages.
     kind : of its kernels, in words.
     covers : the folds that it is for, in words.
     instructions : of which its kernels need one family.
@@ -76,58 +69,37 @@ class Skeleton(ABC, Generic[S, P, C]):
         return "" if on else f"the option {self.option} is off"
 
     @abstractmethod
-    def read(self, program: Program, group: Group) -> S:
-        """The shape of a group.
+    def read(self, program: Program, group: Group, options: FuseOptions) -> P:
+        """What a group that has the skeleton's shape does, as data; the shape itself where it says all.
 
-        Raises
-        ------
-        Unfit
-            Where the group does not have it, or the function has more to do than the group and maps of its results.
-        """
-
-    def read_guarded(self, program: Program, group: Group, options: FuseOptions) -> S:
-        """The shape of a group, with what of it is guarded under the options where its kernels have guards."""
-        return self.read(program, group)
-
-    @abstractmethod
-    def plan(self, shape: S) -> P:
-        """The program of one tile of the shape, as data.
-
-        Raises
-        ------
-        Unfit
-            Where elements or shifts are of no form that it takes.
+        Unfit where the group does not have it, the function has more to do than the group and maps of its results, or
+        elements or shifts are of no form that it takes.
         """
 
     @abstractmethod
     def alternatives(self, program: P, setting: Setting) -> list[C]:
         """Configurations (tile sizes, pipeline stages) that fit, from the least estimated time on; at least one.
 
-        Raises
-        ------
-        Unfit
-            Where none fits the hardware.
+        Unfit where none fits the hardware.
         """
-
-    def configure(self, program: P, setting: Setting) -> C:
-        """The configuration of the least estimated time.
-
-        Raises
-        ------
-        Unfit
-            Where none fits the hardware.
-        """
-        return self.alternatives(program, setting)[0]
 
     @abstractmethod
-    def check(self, program: P, config: C, setting: Setting) -> None:
-        """Checks that the program can be emitted in a configuration, ours or a user's.
+    def lacks(self, program: P, config: C, setting: Setting) -> str:
+        """Why the program cannot be emitted in a configuration, ours or a user's, in words; empty where it can."""
 
-        Raises
-        ------
-        Unfit
-            Where it cannot.
+    def operands(self, program: P) -> Iterable[Operand]:
+        """What tensor cores multiply."""
+        return ()
+
+    def check(self, program: P, config: C, setting: Setting) -> None:
+        """Checks that the program can be emitted, and that sums of products are as exact as the options ask.
+
+        Unfit where it cannot, or they are not.
         """
+        if lacking := self.lacks(program, config, setting):
+            raise Unfit(lacking)
+        for operand in self.operands(program):
+            check_allowed(operand, setting.options)
 
     @abstractmethod
     def emit(self, program: P, config: C, name: str, launch: Launch) -> tirx.PrimFunc:
@@ -138,14 +110,9 @@ class Skeleton(ABC, Generic[S, P, C]):
         launch : by itself, unless a method below says that there are others.
         """
 
+    @abstractmethod
     def counts(self, program: P, config: C, work: Work, setting: Setting) -> Counts:
-        """What a kernel does; by default what its function asks for, and no more.
-
-        Parameters
-        ----------
-        work : of the function.
-        """
-        return Counts(work)
+        """What a kernel does, of a function that asks for so much work."""
 
     def fetches_ahead(self, config: C) -> bool:
         """Whether its kernels, in a configuration, bring into the cache what a later kernel reads."""
@@ -178,17 +145,14 @@ class Kernel:
 
     Attributes
     ----------
-    skeleton : what fixes the movement of its data.
     program : what a tile, or a chunk of a row, does.
-    config : how it is cut.
-    name : of the function.
     work : what the function asks for.
     seconds : that it is estimated to take, without its launch.
     launch_seconds : of its launch by itself.
     launch : how it meets those before and after it.
     """
 
-    skeleton: Skeleton[Any, Any, Any]
+    skeleton: Skeleton[Any, Any]
     program: Any
     config: Any
     name: str
@@ -199,7 +163,6 @@ class Kernel:
 
     @cached_property
     def func(self) -> tirx.PrimFunc:
-        """The TIRx function, over the parameters of the unfused one."""
         return self.skeleton.emit(self.program, self.config, self.name, self.launch)
 
     @property
@@ -209,7 +172,6 @@ class Kernel:
 
     @property
     def fast_math(self) -> bool:
-        """Whether approximate hardware functions are exact enough."""
         return self.skeleton.fast_math(self.program)
 
     def __str__(self) -> str:
@@ -218,36 +180,26 @@ class Kernel:
 
 
 def build_kernel(
-    skeleton: Skeleton[S, P, C], program: Program, group: Group, name: str, setting: Setting, config: C | None = None
+    skeleton: Skeleton[P, C], program: Program, group: Group, name: str, setting: Setting, config: C | None = None
 ) -> Kernel:
     """The kernel of a function that is one group of a skeleton's shape.
 
+    Unfit where the function is not of that shape, or the kernel would not fit the hardware.
+
     Parameters
     ----------
-    name : the function's own.
     config : the skeleton's own choice by default.
-
-    Raises
-    ------
-    Unfit
-        Where the function is not of that shape, or the kernel would not fit the hardware.
     """
-    plan = skeleton.plan(skeleton.read_guarded(program, group, setting.options))
-    chosen = skeleton.configure(plan, setting) if config is None else config
-    skeleton.check(plan, chosen, setting)
+    read = skeleton.read(program, group, setting.options)
+    chosen = skeleton.alternatives(read, setting)[0] if config is None else config
+    skeleton.check(read, chosen, setting)
     work = count_work(program)
-    time = seconds(skeleton.counts(plan, chosen, work, setting), setting.gpu)
-    return Kernel(skeleton, plan, chosen, name, work, time, setting.gpu.launch_seconds)
+    time = seconds(skeleton.counts(read, chosen, work, setting), setting.gpu)
+    return Kernel(skeleton, read, chosen, name, work, time, setting.gpu.launch_seconds)
 
 
 def reconfigured(kernel: Kernel, config: Any, setting: Setting) -> Kernel:
-    """The kernel in another configuration of its skeleton.
-
-    Raises
-    ------
-    Unfit
-        Where it would not fit the hardware.
-    """
+    """The kernel in another configuration of its skeleton; Unfit where it would not fit the hardware."""
     kernel.skeleton.check(kernel.program, config, setting)
     counts = kernel.skeleton.counts(kernel.program, config, kernel.work, setting)
     return replace(kernel, config=config, seconds=seconds(counts, setting.gpu))

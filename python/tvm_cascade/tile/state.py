@@ -50,7 +50,6 @@ class PartForm:
 
     @contextmanager
     def each(self) -> Iterator[Number]:
-        """A loop over register numbers around the statements of the block."""
         if self.width == 1:
             yield 0
             return
@@ -75,24 +74,19 @@ class Part:
 
     @property
     def dtype(self) -> str:
-        """Of each register."""
         return dtype_of(self.array)
 
     @property
     def form(self) -> PartForm:
-        """How many registers, and of which dtype."""
         return PartForm(self.dtype, self.width)
 
     def __getitem__(self, number: Number) -> ir.Expr:
-        """The value in a register."""
         return self.array[self.place(number)]
 
     def put(self, value: ir.Expr, number: Number = 0) -> None:
-        """Gives a register a value."""
         put(self.array, self.place(number), value)
 
     def each(self) -> AbstractContextManager[Number]:
-        """A loop over register numbers around the statements of the block."""
         return self.form.each()
 
 
@@ -119,52 +113,37 @@ class State:
         suffix: str = "",
         widths: Mapping[sp.Symbol, int] | None = None,
     ) -> State:
-        """A state in new registers.
-
-        Parameters
-        ----------
-        dtypes : of the components.
-        reference_dtype : of the references.
-        suffix : of the registers' names.
-        widths : registers of the components that are fragments.
-        """
+        """A state in new registers."""
         components, references = _registers(fold, dtypes, reference_dtype, suffix, widths or {})
         return cls(fold, components, references, _counter(suffix))
 
     def another(self, suffix: str) -> State:
-        """A second state of the same row in new registers, without fragments."""
         dtypes = {symbol: part.dtype for symbol, part in self.scalars.items()}
         components, references = _registers(self.fold, dtypes, self.reference_dtype, suffix, {})
         return State(self.fold, components, references, _counter(suffix))
 
     @property
     def dtypes(self) -> dict[sp.Symbol, str]:
-        """Of the components."""
         return {symbol: part.dtype for symbol, part in self.components.items()}
 
     @property
     def reference_dtype(self) -> str:
-        """Of the references; float32 where there are none."""
         return next((part.dtype for part in self.references.values()), "float32")
 
     @property
     def scalars(self) -> dict[sp.Symbol, Part]:
-        """The components with one register."""
         return {symbol: part for symbol, part in self.components.items() if part.width == 1}
 
     @property
     def fragments(self) -> dict[sp.Symbol, Part]:
-        """The components with several."""
         return {symbol: part for symbol, part in self.components.items() if part.width > 1}
 
     @property
     def parts(self) -> list[Part]:
-        """All registers, in one order."""
         return [*self.components.values(), *self.references.values(), self.counter]
 
     @property
     def form(self) -> list[PartForm]:
-        """Of all parts, in that order."""
         return [part.form for part in self.parts]
 
     def each_register(self) -> Iterator[tuple[int, Part, Number]]:
@@ -175,12 +154,10 @@ class State:
 
     @property
     def count(self) -> ir.Expr:
-        """The number of folded positions."""
         return self.counter[0]
 
     @property
     def empty(self) -> ir.Expr:
-        """Whether the state is empty."""
         return tirx.EQ(self.counter[0], tirx.const(0, COUNTER))
 
     def clear(self) -> None:
@@ -193,12 +170,10 @@ class State:
         self.counter.put(tirx.const(0, COUNTER))
 
     def identity(self, component: sp.Symbol) -> ir.Expr:
-        """⊕'s neutral element."""
         reducer = next(c.reducer for c in self.fold.components if c.symbol == component)
         return identity_of(reducer, self.components[component].dtype)
 
     def copy(self, other: State) -> None:
-        """Copies the scalars of another state."""
         for symbol, part in other.scalars.items():
             self.components[symbol].put(part[0])
         for symbol, part in other.references.items():
@@ -218,8 +193,6 @@ class State:
 def _registers(
     fold: Fold, dtypes: Mapping[sp.Symbol, str], reference_dtype: str, suffix: str, widths: Mapping[sp.Symbol, int]
 ) -> tuple[dict[sp.Symbol, Part], dict[sp.Symbol, Part]]:
-    """Registers of the components that have a dtype, and of the references."""
-
     def part(symbol: sp.Symbol, dtype: str) -> Part:
         width = widths.get(symbol, 1)
         return Part(registers(f"{symbol}{suffix}", width, dtype), width)

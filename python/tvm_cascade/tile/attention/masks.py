@@ -74,7 +74,6 @@ def passes_of(masks: tuple[Mask, ...], position: tirx.Var, columns: int) -> list
 
 
 def _parts(mask: Mask) -> list[Mask]:
-    """A mask that keeps where several conditions hold, as one for each."""
     return [replace(mask, condition=c) for c in conjuncts(mask.condition)] if mask.keeps else [mask]
 
 
@@ -134,7 +133,6 @@ class Masking:
         return self.rows.address(load, row, {self.rows.program.stream.position: position})
 
     def _bounds(self, k: int, tile: ir.Expr, row: int) -> tuple[list[ir.Expr], list[ir.Expr]]:
-        """The least and the greatest offsets of a row that are kept."""
         base = tile * self.rows.columns + self.rows.place.lane_column
         placed = [
             (sign, cast(self.rows.row_input(g, row) if limit is None else limit, "int32"))
@@ -158,7 +156,6 @@ class KeptBits:
         self.words: Any = registers(name, len(ROWS) * self.per_row, _WORDS)
 
     def bit(self, step: ir.Expr, row: int, neighbour: int) -> ir.Expr:
-        """Not 0 where a register is kept."""
         index = step * 2 + neighbour
         one = tirx.shift_left(T.uint32(1), T.cast(tirx.floormod(index, _BITS), _WORDS))
         return tirx.bitwise_and(self.words[row * self.per_row + tirx.floordiv(index, _BITS)], one)
@@ -229,6 +226,5 @@ def _registers_up_to(bound: ir.Expr) -> ir.Expr:
 
 
 def _lowest(count: ir.Expr) -> ir.Expr:
-    """A word of so many ones, from its lowest bit on."""
     ones = tirx.shift_right(T.uint32(_ALL), T.cast(_BITS - tirx.max(tirx.min(count, _BITS), 1), _WORDS))
     return tirx.Select(count <= 0, T.uint32(0), ones)

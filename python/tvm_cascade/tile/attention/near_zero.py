@@ -49,7 +49,6 @@ class NearZero:
     largest: float
 
     def value(self, score: ir.Expr) -> ir.Expr:
-        """s·p(s²)."""
         square, found = score * score, tirx.const(self.coefficients[-1], "float32")
         for coefficient in self.coefficients[-2::-1]:
             found = found * square + tirx.const(coefficient, "float32")
@@ -65,7 +64,6 @@ class NearZero:
 
 
 def bits_of(value: ir.Expr) -> ir.Expr:
-    """The bits of a float as an integer."""
     text = f"__device__ __forceinline__ int {_BITS}(float x) {{ return __float_as_int(x); }}\n"
     return T.cuda.func_call(_BITS, value, source_code=text, return_type="int32")
 

@@ -76,7 +76,6 @@ class PackedRows:
     Attributes
     ----------
     row : the variable of the packed rows.
-    count : how many there are.
     batch : the frame's other row variables, with the quotients in place of those that were taken apart.
     values : what has become of each variable that is no more.
     extents : of all variables of the new frame.
@@ -93,7 +92,6 @@ class PackedRows:
     of_digits: dict[tirx.Var, ir.Expr]
 
     def of(self, expression: ir.Expr) -> ir.Expr:
-        """An expression over the old frame in the new one's variables."""
         if not uses(expression, list(self.values)):
             return expression
         placed = substitute(expression, self.values)
@@ -131,7 +129,6 @@ class PackedRows:
 
 
 def pack(digits: Sequence[Digit], rows: Sequence[tirx.Var], extents: Mapping[tirx.Var, Extent]) -> PackedRows:
-    """Packs rows of digits; of none, one row."""
     ty = digits[0].variable.ty if digits else ir.PrimType("int32")
     row, count = tirx.Var("packed_row" if digits else "only_row", ty), 1
     values: dict[tirx.Var, ir.Expr] = {}

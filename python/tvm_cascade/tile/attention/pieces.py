@@ -30,7 +30,6 @@ class Piece:
 
     Attributes
     ----------
-    item : its number.
     first, end : its tiles [first, end) among the item's visited ones.
     starts, ends : whether it has the first, and the last of them.
     first_block, blocks : the first of the blocks that have pieces of the item, and how many there are.
@@ -125,7 +124,6 @@ class Cut:
 
     @contextmanager
     def each(self, block: ir.Expr) -> Iterator[Piece]:
-        """A loop over the pieces of a block around the statements of the block."""
         # Registers, since TVM looks through bound variables: symbolic extents would be written out everywhere.
         total, grid = in_register("all_tiles", self.total), in_register("grid", self.grid)
         least, longer = in_register("share", total // grid), in_register("longer_shares", total % grid)
@@ -163,12 +161,7 @@ class WholeItems(Cut):
 
 
 class SharedItems(Cut):
-    """As many blocks for each item, of a cluster or of the grid, which share its tiles in order.
-
-    Parameters
-    ----------
-    sharing : blocks of each.
-    """
+    """As many blocks for each item, of a cluster or of the grid, which share its tiles in order."""
 
     def __init__(self, items: ir.Expr, tiles: ir.Expr, sharing: int) -> None:
         super().__init__(items, tiles, sharing)
@@ -234,7 +227,6 @@ class RaggedCut(Cut):
         return tirx.min(self.items * self.tiles, self.blocks)
 
     def allocate(self, pool: Any) -> None:
-        """Takes shared memory: for where the items of every sequence would begin if each had one."""
         self.origins = pool.alloc((self.sequences + 1,), "int32", align=16)
 
     def count(self, threads: Threads, block_threads: int) -> None:
@@ -255,7 +247,6 @@ class RaggedCut(Cut):
         return item // self.repeats, item % self.repeats
 
     def item_at(self, tile: ir.Expr) -> ir.Expr:
-        """The item that has a tile of the concatenation, or the last one."""
         own = in_register("tile_at", tirx.min(tile, self.total - 1))
         found = registers("sequence_at", 1, "int32")
         put(found, 0, T.int32(0))
@@ -273,7 +264,6 @@ class RaggedCut(Cut):
         return first + number * tiles, tiles
 
     def _add_up(self, lane: ir.Expr) -> None:
-        """Makes origins of counts, those of a warp's lanes at a time."""
         sums = registers("origin_sums", 3, "int32")
         put(sums, 0, T.int32(0))
         with when(lane == 0):
@@ -317,7 +307,6 @@ class OneEach(RaggedCut):
     """Blocks of one piece each, more of an item that has more tiles."""
 
     def allocate(self, pool: Any) -> None:
-        """Takes shared memory: for blocks before each sequence's, and tiles of an item of each."""
         super().allocate(pool)
         self.counted = pool.alloc((self.sequences,), "int32", align=16)
 

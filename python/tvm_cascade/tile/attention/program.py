@@ -36,10 +36,9 @@ from tvm_cascade.tile.attention.near_zero import NearZero, find_near_zero
 from tvm_cascade.tile.attention.optimistic import Optimistic, find_optimistic, free_extreme
 from tvm_cascade.tile.attention.shape import Product, Stream
 from tvm_cascade.tile.attention.steps import PARTIAL, Accumulate, Hoisted, RegisterElement, TileReduce
-from tvm_cascade.tile.binary import in_base_two
 from tvm_cascade.tile.element import REGISTER, read_element, varies
 from tvm_cascade.tile.element import Element as ScoreElement
-from tvm_cascade.tile.fragment import DTYPE
+from tvm_cascade.tile.fragment import DTYPE, in_base_two
 from tvm_cascade.tile.operand import MATRIX_DTYPES, Unfit, dtypes_text
 from tvm_cascade.transform.dead_tiles import Relation, dead_positions
 from tvm_cascade.transform.elements import plan_elements
@@ -92,7 +91,6 @@ class TileProgram:
 
     @property
     def uneven(self) -> bool:
-        """Whether tiles of rows have different numbers of tiles to visit."""
         return bool(self.skip)
 
     def __str__(self) -> str:
@@ -110,10 +108,7 @@ class TileProgram:
 def build_program(stream: Stream) -> TileProgram:
     """The tile program of a group of the stream shape.
 
-    Raises
-    ------
-    Unfit
-        Where its elements or shifts are not of a form that tiles in registers take.
+    Unfit where its elements or shifts are not of a form that tiles in registers take.
     """
     atoms = list(stream.group.atoms.atoms.values())
     score = stream.score
@@ -228,7 +223,6 @@ class _Refinement:
         return dead.slacks
 
     def _check_range(self, product: Product, dtype: str) -> None:
-        """A weight is rounded to a dtype, and must not overflow there."""
         weight = product.component.lift.xreplace({product.symbol: sp.S.One}).xreplace(self.element.values)
         weight = weight.xreplace({REGISTER: self.element.map})
         if dtype in NARROW_RANGE and not is_bounded(weight, FORMATS[dtype].largest, self.stream.fold, self.conditions):
@@ -310,7 +304,6 @@ def is_bounded(expression: sp.Expr, largest: float, fold: Fold, conditions: Coll
 
     Parameters
     ----------
-    expression : in elements and references.
     conditions : symbols that are 0 or 1.
     """
     known: dict[sp.Basic, Extent] = dict.fromkeys(conditions, UNIT)

@@ -80,7 +80,6 @@ class RowFold:
     Attributes
     ----------
     scores : the registers of a tile's scores, which become weights in place.
-    columns : positions of a tile.
     values : registers of everything that has a value per row, two each.
     elements : registers of what has a value per position beside the scores.
     shifted : the components of each row at the references of the tile that is folded in.
@@ -99,7 +98,6 @@ class RowFold:
     own: tuple[int, ...] = ROWS
 
     def start(self) -> None:
-        """Initialises the state, and loads the inputs with one value a row."""
         for symbol, expression in self.program.row_inputs.items():
             for r in ROWS:
                 value = self._input(expression, {self.program.stream.row: self._row_in_bounds(r)})
@@ -129,7 +127,6 @@ class RowFold:
             self._array(symbol, len(ROWS))
 
     def map_scores(self, tile: ir.Expr, near: NearZero | None = None) -> None:
-        """r of every score; `near`: of scores that are small."""
         of_score = self.program.element.map if near is None else near.map
         if of_score != SCORE:
             self._map(tile, of_score)
@@ -260,7 +257,6 @@ class RowFold:
         return tirx.And(*(tirx.LE(value, tirx.const(self._optimistic.most, DTYPE)) for value in sums))  # false of NaN
 
     def combine_optimistic(self) -> None:
-        """Merges what `step_optimistic` lifted into the state."""
         for step in self.program.body.steps:
             for component, reducer in step.combined if isinstance(step, Combine) else ():
                 for r in self.own if component != self._optimistic.extreme else ():
@@ -268,7 +264,6 @@ class RowFold:
                     self.set(component, r, combiner_of(reducer)(own, gained))
 
     def across_lanes(self) -> None:
-        """Reduces per-lane partial sums across lanes; all lanes get the result."""
         for component in self.program.stream.row_components:
             if component.symbol not in self.program.across_lanes:
                 for r in self.own:
@@ -276,12 +271,10 @@ class RowFold:
                     self.set(component.symbol, r, whole)
 
     def weight(self, symbol: sp.Symbol, ragged: ir.Expr | None, j: ir.Expr, r: int, e: int) -> ir.Expr:
-        """A weight; in a ragged tile, zero past the end of the axis."""
         value = self.elements[symbol][register_index(j, r, e)]
         return value if ragged is None else tirx.Select(self._exists(ragged, j, e), value, tirx.const(0, DTYPE))
 
     def row_symbols(self, row: int) -> Symbols:
-        """Everything that has a value per row, after the last tile."""
         return self._row(row, None, before=False)
 
     def write_accumulator(
@@ -355,7 +348,6 @@ class RowFold:
         return Symbols(known, self._counts(tile, before))
 
     def _before(self, component: sp.Symbol, row: int, tile: ir.Expr) -> Symbols:
-        """What a component's shift reads: others as they were before the tile."""
         others = self.program.body.remembered - {component}
         old = {s: (lambda s=s: self.values[_old(s)][row]) for s in others}
         return Symbols(old, self._row(row, tile, before=True))

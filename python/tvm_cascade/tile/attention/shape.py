@@ -106,7 +106,6 @@ class Stream:
 
     @property
     def depth(self) -> int:
-        """The inner extent of the score product."""
         return self.left.width
 
     @property
@@ -130,7 +129,6 @@ class Stream:
 
     @property
     def paged(self) -> bool:
-        """Whether a table finds the rows of an operand."""
         return any(operand.pages is not None for operand in self.operands)
 
     @property
@@ -145,13 +143,7 @@ class Stream:
 
 
 def read_stream(program: Program, group: Group) -> Stream:
-    """The stream shape of a group.
-
-    Raises
-    ------
-    Unfit
-        Where the group does not have it, or the function has more to do than the group and maps of its results.
-    """
+    """The stream shape of a group; see `Skeleton.read`."""
     fold = read_fold(program, group)
     group, outputs = fold.group, fold.outputs
     if any(component.parts for component in group.fold.components):
@@ -194,7 +186,6 @@ def _score(fold: ProductFold) -> Sum:
 
 
 def product_along(output: Output, products: tuple[Product, ...]) -> Product | None:
-    """The product along whose free axis an output runs."""
     return next((p for p in products if output.runs_along(p.free)), None)
 
 

@@ -100,12 +100,10 @@ def schedule_tiles(costs: NDArray[np.float64], places: int, blocks: int, uneven:
 
 
 def _pairs(row_tiles: int) -> list[list[int]]:
-    """The shares of a place; the middle one of an odd number is its own."""
     return [sorted({row_tiles - 1 - p, p}, reverse=True) for p in range((row_tiles + 1) // 2)]
 
 
 def _busiest(shares: NDArray[np.float64], places: int, blocks: int) -> float:
-    """The cost of the busiest block, if shares are assigned round-robin."""
     numbers = np.arange(len(shares) * places)
     return float(np.bincount(numbers % blocks, weights=np.tile(shares, places)).max())
 
@@ -252,7 +250,6 @@ class LongestFirst:
 
     @property
     def is_sorted(self) -> ir.Expr:
-        """Whether each tile of rows has a thread."""
         return self.row_tiles <= self.most
 
     def allocate(self, pool: Any) -> None:

@@ -33,12 +33,10 @@ def cluster_arrive(relaxed: bool = False) -> None:
 
 
 def cluster_wait() -> None:
-    """Waits until all threads of the cluster that have not ended have arrived."""
     ptx("barrier.cluster.wait.acquire")
 
 
 def cluster_sync() -> None:
-    """Waits for all threads of the cluster."""
     cluster_arrive()
     cluster_wait()
 
@@ -76,11 +74,9 @@ class NamedBarrier:
         ptx("bar.sync", self.operand(number), T.uint32(threads))
 
     def arrive(self, threads: int, number: ir.Expr | int | None = None) -> None:
-        """Arrives without waiting."""
         ptx("bar.arrive", self.operand(number), T.uint32(threads))
 
     def operand(self, number: ir.Expr | int | None) -> ir.Expr:
-        """A number as instructions take it."""
         return T.uint32(self.first) if number is None else T.cast(number, "uint32")
 
 
@@ -112,7 +108,6 @@ class Barriers:
             ptx("mbarrier.init.shared.b64", self.buffer.ptr_to([k]), T.uint32(self.arrivals))
 
     def pointer(self, stage: ir.Expr | int) -> ir.Expr:
-        """The address of a stage's barrier."""
         return self.buffer.ptr_to([stage])
 
     def announce(self, stage: ir.Expr | int, size: int | ir.Expr) -> None:
@@ -123,7 +118,6 @@ class Barriers:
         ptx("mbarrier.arrive.shared.b64", self.pointer(stage), T.uint32(1))
 
     def of_block(self, block: ir.Expr) -> ir.Expr:
-        """The address of the first barrier in another block of the cluster."""
         return in_block(self.pointer(0), block)
 
     def arrive_at(self, first: ir.Expr, stage: ir.Expr) -> None:
@@ -132,7 +126,6 @@ class Barriers:
         ptx("mbarrier.arrive.shared::cluster.b64", at, T.uint32(1))
 
     def wait(self, stage: ir.Expr | int, parity: ir.Expr | int) -> None:
-        """Wait until the phase of this parity has completed."""
         T.evaluate(T.cuda.mbarrier_wait(self.pointer(stage), parity))
 
 
@@ -151,17 +144,14 @@ class Ring:
 
     @property
     def parity(self) -> ir.Expr:
-        """The parity of its phase."""
         return self._state[1]
 
     def advance(self) -> None:
-        """On to the next stage."""
         put(self._state, 0, self._state[0] + 1)
         with when(self._state[0] == self.stages):
             put(self._state, 0, T.int32(0))
             put(self._state, 1, self._state[1] ^ 1)
 
     def join(self, other: Ring) -> None:
-        """To the stage of another position."""
         put(self._state, 0, other.stage)
         put(self._state, 1, other.parity)

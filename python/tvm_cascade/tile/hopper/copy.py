@@ -65,7 +65,6 @@ class TensorMap:
             self.map = self._encoded(there)
 
     def _encoded(self, there: ir.Expr | None) -> Any:
-        """The descriptor."""
         operand, rank, shape = self.operand, self.rank, list(reversed(self.operand.shape))
         strides = [tirx.const(self.size, "int64")]
         for extent in shape[:-1]:
@@ -121,12 +120,10 @@ class TensorMap:
 
     @property
     def boxes(self) -> int:
-        """Boxes that cover the columns."""
         return -(-self.columns * self.size // BOX_BYTES)
 
     @property
     def per_box(self) -> int:
-        """Elements of a row of a box."""
         return BOX_BYTES // self.size
 
     @property
@@ -136,11 +133,9 @@ class TensorMap:
 
     @property
     def tile_bytes(self) -> int:
-        """Bytes of all boxes."""
         return self.boxes * self.box_bytes
 
     def prefetch(self) -> None:
-        """Fetch the descriptor itself, where there is one."""
         if not self.by_threads:
             T.evaluate(T.ptx.prefetch.tensormap(T.address_of(self.map)))
 
@@ -157,7 +152,6 @@ class TensorMap:
     def load_box(
         self, target: ir.Expr, box: int | ir.Expr, first: ir.Expr, fixed: dict[int, ir.Expr], barrier: ir.Expr
     ) -> None:
-        """Copy one box, from row `first` on."""
         instruction = f"cp.async.bulk.tensor.{self.rank}d.shared::cluster.global.mbarrier::complete_tx::bytes"
         ptx(instruction, target, T.address_of(self.map), *self._coordinates(box, first, fixed), barrier)
 

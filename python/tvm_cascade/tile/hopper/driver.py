@@ -36,13 +36,9 @@ class Driver(ABC):
 
     Attributes
     ----------
-    params : of the unfused function, and what else the kernel is given.
     resident : blocks of a multiprocessor.
     early : the next kernel is started with it.
-    groups : warp groups of a block.
     consumers : how many of them compute; the first of them is number 1.
-    buffers : the parameters -> the kernel's own.
-    name : of the kernel.
     threads : the coordinates of a thread, once `place` has told them.
     """
 
@@ -77,7 +73,6 @@ class Driver(ABC):
         return builder.get()
 
     def place_threads(self, block: ir.Expr) -> None:
-        """Declares the coordinates of a thread in a block."""
         self.threads = Threads(
             block,
             named("group", T.warpgroup_id([self.groups])),
@@ -87,7 +82,6 @@ class Driver(ABC):
         )
 
     def roles(self) -> None:
-        """The branches of the roles."""
         shares = self.registers()
         with branches(self.threads.group == 0) as (producer, others):
             with producer:

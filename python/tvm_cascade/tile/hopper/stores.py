@@ -35,12 +35,7 @@ Place = Callable[[int, ir.Expr], ir.Expr]
 
 
 class MatrixStore:
-    """Stores fragments of a warp.
-
-    Parameters
-    ----------
-    lane : of the thread.
-    """
+    """Stores fragments of a warp."""
 
     def __init__(self, dtype: str, lane: ir.Expr) -> None:
         self.kind, self.lane = MATRIX_DTYPES[dtype].name, lane
@@ -66,7 +61,6 @@ class BulkStores:
     Parameters
     ----------
     groups, index : that store, and the number of the one among them.
-    leads : whether the thread is the one that starts copies.
     """
 
     def __init__(self, threads: Threads, groups: int, index: ir.Expr, leads: ir.Expr) -> None:
@@ -80,7 +74,6 @@ class BulkStores:
 
     @contextmanager
     def copies(self) -> Iterator[None]:
-        """Around what starts a group of copies of what the warp group has written."""
         ptx("fence.proxy.async.shared::cta")
         self._meet()
         with when(self.leads):
@@ -103,7 +96,6 @@ def are_neighbours(tensor: tirx.Var, indices: Sequence[ir.Expr], free: tirx.Var,
 
 
 def are_stored_at_once(output: Output, free: tirx.Var, count: int) -> bool:
-    """Whether so many such columns of an output are stored at once."""
     dtype = dtype_of(output.buffer)
     stored = dtype == DTYPE or (dtype in MATRIX_DTYPES and MATRIX_DTYPES[dtype].size == STORED_BYTES)
     return stored and are_neighbours(output.buffer, output.indices, free, count)

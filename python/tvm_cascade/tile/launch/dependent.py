@@ -27,7 +27,72 @@ from tvm import ir, tirx
 from tvm.ir import prim
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.launch.ahead import Ahead
+from tvm_cascade.tile.emit import put, registers, when
+
+# What a kernel that computes more than it moves brings into the L2 cache for the kernel after it.
+#
+# Every tensor is cut into a share for each tile that a block copies for itself, and the beginning of a share is
+# fetched with its tile: the blocks' own copies come first, and whichever part the later kernel begins with, some of it
+# is there.
+
+
+_LINE = 128
+"""Bytes of a line of the cache, which shares begin at."""
+
+FILLING = 2
+"""Tiles of a block that come before it fetches: the pipeline of its own copies fills first."""
+
+_FETCH = """
+__device__ __forceinline__ void fetch_ahead(const void* tensor, int unit, int bytes) {
+  const char* from = (const char*)tensor + (long long)unit * 128;
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" : : "l"(from), "r"(bytes) : "memory");
+}
+"""
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """Tensors of a later kernel.
+
+    Attributes
+    ----------
+    sizes : of the tensors, in bytes.
+    fetched : bytes of all of them that are brought.
+    """
+
+    tensors: tuple[tirx.Var, ...]
+    sizes: tuple[int, ...]
+    fetched: int
+
+    def __str__(self) -> str:
+        names = ", ".join(tensor.name for tensor in self.tensors)
+        return f"{self.fetched / 1e6:.1f} MB of {names} into the cache"
+
+
+class Fetching:
+    """Emits the fetches of one thread of a block."""
+
+    def __init__(self, ahead: Ahead, tensors: list[Any], block: ir.Expr, blocks: int, steps: int) -> None:
+        self.tensors, self.filling = tensors, min(FILLING, steps - 1)
+        self.steps = steps - self.filling
+        part = ahead.fetched / sum(ahead.sizes)
+        self.shares = [size // (blocks * self.steps) // _LINE for size in ahead.sizes]
+        self.each = [int(share * part) for share in self.shares]
+        self.block, self.done = block, registers("fetched", 1, "int32")
+        put(self.done, 0, T.int32(0))
+
+    def step(self) -> None:
+        step = self.done[0] - self.filling
+        with when(tirx.And(step >= 0, step < self.steps)):
+            for tensor, share, each in zip(self.tensors, self.shares, self.each, strict=True):
+                if each:
+                    self._fetch(tensor, (self.block * self.steps + step) * share, each * _LINE)
+        put(self.done, 0, self.done[0] + 1)
+
+    def _fetch(self, tensor: Any, unit: ir.Expr, count: int) -> None:
+        start = tensor.ptr_to([0] * len(tensor.shape))
+        T.evaluate(T.cuda.func_call("fetch_ahead", start, unit, T.int32(count), source_code=_FETCH, return_type="void"))
+
 
 WAITS = "tvm_cascade.waits"
 """Function attribute: its kernels are launched while those before them still run, and wait for them."""
@@ -78,18 +143,11 @@ _DEPENDENT = "tirx.use_programtic_dependent_launch"
 
 
 def is_dependent(func: tirx.PrimFunc) -> bool:
-    """Whether the kernels of a function are launched dependently."""
     return func.attrs is not None and bool(func.attrs.get(WAITS, False))
 
 
 def with_dependence(lowered: tvm.IRModule, func: tirx.PrimFunc) -> tvm.IRModule:
-    """A dependent function's host and device code, with the waits and the launch attributes of its kernels.
-
-    Parameters
-    ----------
-    lowered : the code.
-    func : what it was lowered from.
-    """
+    """A dependent function's host and device code, with the waits and the launch attributes of its kernels."""
     starts, at_once = int(func.attrs.get(STARTS, 0)), bool(func.attrs.get(AT_ONCE, False))
     functions = {
         name: _dependent(one, starts, at_once) if _LAUNCH_PARAMS in one.attrs else one
@@ -158,7 +216,6 @@ def _waits_itself(kernel: tirx.PrimFunc) -> bool:
 
 
 def _blocks(kernel: tirx.PrimFunc) -> float:
-    """How many a kernel has; without end where the launch alone knows."""
     found: dict[str, ir.Expr] = {}
 
     def note(attribute: tirx.AttrStmt) -> None:

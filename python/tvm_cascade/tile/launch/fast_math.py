@@ -45,7 +45,6 @@ def _is_log_of_log(call: ir.Call) -> bool:
 
 
 def is_fast(func: tirx.PrimFunc) -> bool:
-    """Whether a function, or a kernel of one, is marked."""
     return func.attrs is not None and bool(func.attrs.get(FAST_MATH, False))
 
 

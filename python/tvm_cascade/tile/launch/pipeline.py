@@ -121,7 +121,6 @@ def _stores(branch: tirx.Stmt | None) -> tirx.Stmt | None:
 
 
 def _sources(code: ir.Expr | tirx.Stmt | None) -> list[ir.Var]:
-    """The buffers that an expression or statement reads."""
     read: list[ir.Var] = []
     if code is not None:
         tvm_ffi.structural_walk(code, (ir.TensorLoad, lambda load: read.append(load.source)))

@@ -78,7 +78,6 @@ class Family(ABC):
         Parameters
         ----------
         pointer : to it; of a left operand, to the rows of a warp group.
-        rows : of the tile.
         transposed : products sum over its rows, of 16 bits then; over its columns otherwise.
         """
 
@@ -108,7 +107,6 @@ class Family(ABC):
 
         Parameters
         ----------
-        columns : of each accumulator.
         depth : of the sums; the last step is zero past it.
         steps : of the sums, all by default.
         add : to what the accumulators have been before.

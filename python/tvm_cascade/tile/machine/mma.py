@@ -52,7 +52,6 @@ class SharedMatrix:
     Attributes
     ----------
     base : where the lane's own row of sixteen is, in the first of them.
-    rows : of the tile.
     transposed : products sum over its rows.
     """
 
@@ -100,7 +99,6 @@ class Mma(Family):
         return SharedMatrix(base[0], rows, transposed)
 
     def offset(self, stage: ir.Expr, size: int, further: int = 0) -> ir.Expr:
-        """In bytes."""
         return T.cast(stage, "uint32") * T.uint32(size) + T.uint32(further)
 
     def fence(self) -> None:
@@ -149,13 +147,7 @@ def _multiply(
     dtypes: tuple[str, str], steps: range, load: Callable[[int], None], lefts: Callable[[int], list[list[ir.Expr]]],
     add: bool,
 ) -> None:  # fmt: skip
-    """Steps of sums, sixteen columns after sixteen; what is multiplied next is loaded before.
-
-    Parameters
-    ----------
-    load : loads a step of the left operand.
-    lefts : its registers, of each part of the rows.
-    """
+    """Steps of sums, sixteen columns after sixteen; what is multiplied next is loaded before."""
     tiles = [right.further(offset) for right, offset in zip(rights, offsets, strict=True)]
     two = registers("right_words", 2 * _WORDS, "uint32")
     places = list(product(steps, range(len(rights)), range(0, columns, _ROWS)))

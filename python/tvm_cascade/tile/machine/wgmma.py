@@ -35,7 +35,6 @@ class SharedMatrix:
 
     Parameters
     ----------
-    rows : of the tile.
     transposed : products sum over its rows, of 16 bits then; over its columns otherwise.
     """
 
@@ -88,7 +87,6 @@ class Wgmma(Family):
         return SharedMatrix(pointer, rows, transposed)
 
     def offset(self, stage: ir.Expr, size: int, further: int = 0) -> ir.Expr:
-        """In descriptor units."""
         own = T.cast(stage, "uint64") * T.uint64(size // _UNIT)
         return own if further == 0 else own + tirx.const(further // _UNIT, "uint64")
 
@@ -96,11 +94,9 @@ class Wgmma(Family):
         ptx("wgmma.fence.sync.aligned")
 
     def commit(self) -> None:
-        """wgmma.commit_group."""
         ptx("wgmma.commit_group.sync.aligned")
 
     def wait(self, pending: int) -> None:
-        """wgmma.wait_group."""
         ptx("wgmma.wait_group.sync.aligned", pending)
 
     def multiply_shared(
@@ -108,7 +104,6 @@ class Wgmma(Family):
         depth: int, dtypes: tuple[str, str], left_offsets: Sequence[ir.Expr], right_offsets: Sequence[ir.Expr],
         steps: range | None = None, add: bool = False,
     ) -> None:  # fmt: skip
-        """Of descriptors on both sides."""
         steps = steps or range(steps_of(depth, dtypes[0]))
         for accumulators, left_offset in zip(sums, left_offsets, strict=True):
             for accumulator, right, offset in zip(accumulators, rights, right_offsets, strict=True):
@@ -123,7 +118,6 @@ class Wgmma(Family):
         self, accumulator: Any, columns: int, left: Any, right: SharedMatrix, depth: int, dtypes: tuple[str, str],
         offset: ir.Expr, add: bool = True,
     ) -> None:  # fmt: skip
-        """Of registers and a descriptor."""
         for step in range(steps_of(depth, dtypes[0])):
             ptx(
                 _instruction(columns, dtypes), *[accumulator[k] for k in range(columns // 2)],

@@ -45,12 +45,7 @@ class SharedStates:
 
 
 class SharedValues:
-    """Single values of the warps of a block, one reduction after the other.
-
-    Parameters
-    ----------
-    warps : a power of two, at most 32.
-    """
+    """Single values of the warps of a block, one reduction after the other."""
 
     def __init__(self, pool: Any, dtypes: Iterable[str], warps: int, warp: ir.Expr, lane: ir.Expr) -> None:
         self.warps, self.warp, self.lane = warps, warp, lane

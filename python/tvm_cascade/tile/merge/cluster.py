@@ -57,7 +57,6 @@ class PartsOfSums:
     Parameters
     ----------
     name, shape : of the shared memory for all parts of the block's own share.
-    blocks : of the cluster.
     size : bytes that the block gets from each of the others.
     """
 
@@ -94,7 +93,6 @@ class ClusterStates:
 
     Parameters
     ----------
-    blocks : of a cluster: a power of two.
     rows : of whose states a block has one each.
     """
 
@@ -103,7 +101,6 @@ class ClusterStates:
         self.slots = shared_slots("blocks", pool, state.form, rows * blocks)
 
     def start(self) -> None:
-        """Arrives at the cluster barrier of starts."""
         device_call("cluster_arrive", _TEXTS["cluster_arrive"])
 
     def started(self) -> None:

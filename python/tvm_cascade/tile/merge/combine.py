@@ -137,12 +137,10 @@ class _Merge:
     def _own(
         self, expression: sp.Expr, dtype: str, state: State, moved: Mapping[sp.Symbol, ir.Expr], number: Number = 0
     ) -> ir.Expr:
-        """Of one of the states and of how far it moves."""
         symbols = Symbols(moved, {COUNT: state.count, **self.inputs}, state.symbols(number))
         return TilePrinter(symbols, dtype, {}, self.offsets)(expression)
 
     def _move(self, step: Move) -> None:
-        """Where it goes depends on what all holders have in common alone."""
         kind, part = TirValues(self.dtype), self.merged.references[step.reference]
         value = self._own(step.value, self.dtype, self.merged, {})
         if may_stay(step):

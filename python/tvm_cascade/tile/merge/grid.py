@@ -95,7 +95,6 @@ class LaunchMemory:
             self.request()
 
     def allocate(self) -> None:
-        """The register of the answer to the block's request."""
         self.answer = registers("home_set", 1, "uint64")
 
     def request(self) -> None:
@@ -148,7 +147,6 @@ class GridStates(LaunchMemory):
             self.call("put", self._index(segment, row, k, number), _word(part[number]))
 
     def get(self, state: State, segment: ir.Expr, row: ir.Expr) -> None:
-        """A thread loads the state of a segment; the identity where there is none."""
         state.clear()
         with when(segment < self.segments):
             for k, part, number in state.each_register():
@@ -169,7 +167,6 @@ class GridStates(LaunchMemory):
         ----------
         leads : whether a thread is the one that arrives.
         flag : shared memory by which it tells the others.
-        meet : waits for all of them.
         ends : the block has no further rows, so that it gives its share in the set back.
         """
         meet()
@@ -292,7 +289,6 @@ class PieceStates(LaunchMemory):
 
     @property
     def _words(self) -> int:
-        """Of a slot, in units of 16 bytes."""
         return -(-sum(part.width for part in self.form) * self.rows // FOUR) * FOUR
 
     @property

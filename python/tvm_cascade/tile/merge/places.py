@@ -62,7 +62,6 @@ class Slots:
                 put(mine, self.place(part, slot, number), theirs[other.place(part, its, number)])
 
     def place(self, part: PartForm, slot: Number, number: Number) -> ir.Expr | int:
-        """The array index of a register of a part."""
         return slot if part.width == 1 else number * self.count + slot
 
 
@@ -81,7 +80,6 @@ def as_float(value: ir.Expr) -> ir.Expr:
 
 
 def from_float(word: ir.Expr, dtype: str) -> ir.Expr:
-    """The value of 32 bits whose bits those are."""
     return word if dtype == "float32" else tirx.reinterpret(dtype, word)
 
 
@@ -118,7 +116,6 @@ class Patches:
         return -(-self.octets * -(-width // SPAN) // self.blocks)
 
     def count(self, spans: int, rank: ir.Expr) -> ir.Expr:
-        """Patches of so many spans that the block of a rank has."""
         return (self.octets * spans - rank + (self.blocks - 1)) // self.blocks
 
     def number(self, row: ir.Expr, span: ir.Expr | int) -> ir.Expr:

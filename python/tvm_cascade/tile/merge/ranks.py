@@ -41,7 +41,6 @@ class Network(Generic[Element]):
     Attributes
     ----------
     count : of the best that are kept.
-    best : the better of two elements.
     ordered : both, the better one first.
     """
 
@@ -50,14 +49,12 @@ class Network(Generic[Element]):
     ordered: Callable[[Element, Element], tuple[Element, Element]]
 
     def sorted(self, elements: list[Element]) -> list[Element]:
-        """As many of the elements as are kept, in order."""
         if len(elements) == 1:
             return elements
         middle = len(elements) // 2
         return self.merged(self.sorted(elements[:middle]), self.sorted(elements[middle:]))
 
     def merged(self, left: list[Element], right: list[Element]) -> list[Element]:
-        """The best of two sorted tuples, in order."""
         count = min(len(left) + len(right), self.count)
         width = 1 << (count - 1).bit_length()
         ours, theirs = ([*side[:width], *[None] * (width - len(side))] for side in (left, right))
@@ -76,12 +73,7 @@ class Network(Generic[Element]):
 
 
 class Ranks:
-    """The ranks of a step's tuples.
-
-    Attributes
-    ----------
-    symbols : of the components, rank by rank, by role.
-    """
+    """The ranks of a step's tuples."""
 
     def __init__(self, selection: Selection, symbols: list[dict[int, sp.Symbol]], dtypes: Mapping[sp.Symbol, str]):
         self.selection, self.symbols, self.dtypes = selection, symbols, dtypes
@@ -97,7 +89,6 @@ class Ranks:
         return self._values(self.network.merged(self._ranks(own), found) if own else [*found, *none])
 
     def may_enter(self, own: Values, elements: Sequence[Rank]) -> ir.Expr:
-        """Whether some element has a key like that of the last rank or a better one."""
         most, last = tirx.max if self.selection.largest else tirx.min, own[self.symbols[-1][0]]
         best = in_register("best", reduce(most, [element[0] for element in elements]))
         return best >= last if self.selection.largest else best <= last
@@ -111,7 +102,6 @@ class Ranks:
         return self._chosen(swap, two, one), self._chosen(swap, one, two)
 
     def _bottom(self, rank: int) -> Rank:
-        """No element."""
         empty = bottom(self.selection)
         return {
             role: TilePrinter({}, self.dtypes[symbol], {})(empty[role]) for role, symbol in self.symbols[rank].items()

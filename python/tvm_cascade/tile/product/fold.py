@@ -23,7 +23,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import sympy as sp
-from tvm import ir, tirx
+import tvm_ffi
+from tvm import ir, sym, tirx
 
 from tvm_cascade.algebra.fold import Component
 from tvm_cascade.algebra.reducer import SUM
@@ -31,16 +32,68 @@ from tvm_cascade.analysis.expression import AtomTable, widens
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program
-from tvm_cascade.analysis.tir import Extent, dtype_of, loads_of, same, substitute, variables_of
+from tvm_cascade.analysis.tir import Extent, dtype_of, loads_of, same, substitute, uses, variables_of
 from tvm_cascade.symbolic.functions import Round
 from tvm_cascade.symbolic.rounding import FORMATS
 from tvm_cascade.tile.fragment import DTYPE, TilePrinter
 from tvm_cascade.tile.operand import Unfit, plain_value, read_once
 from tvm_cascade.tile.output import Output, read_outputs
-from tvm_cascade.tile.product.lines import line_of, runs
-from tvm_cascade.tile.product.scales import same_in_blocks
+from tvm_cascade.tile.product.lines import Line, line_of, runs
 from tvm_cascade.transform.layout import Producer, find_producers
 from tvm_cascade.transform.printer import cast
+
+# Scales of blocks along what a product sums over: factors that are the same for so many neighbouring positions.
+#
+#     Σ_k q[i, k]·s[i, k // 128]·w[j, k]·t[j, k // 128]   =   Σ_b s[i, b]·t[j, b] · Σ_{k in b} q[i, k]·w[j, k]
+#
+# Nothing goes by name: a factor is a scale where it does not depend on the place within a block.
+
+
+def same_in_blocks(expression: ir.Expr, line: Line, length: int) -> bool:
+    """Whether an expression is the same at all places of each block of so many, blocks starting at multiples."""
+    block, place = tirx.Var("block", "int32"), tirx.Var("place", "int32")
+    analyzer = sym.Analyzer()
+    analyzer.bind(place, ir.Range(0, length))
+    analyzer.bind(block, ir.Range(0, 1 << 20))
+    at = {var: cast(value, dtype_of(var)) for var, value in line.places(block * length + place).items()}
+    indices = [index for load in loads_of(expression) for index in load.indices]
+    outside = not uses(_without_loads(expression), list(at))
+    return outside and not any(uses(analyzer.simplify(substitute(index, at)), [place]) for index in indices)
+
+
+def _without_loads(expression: ir.Expr) -> ir.Expr:
+    return tvm_ffi.structural_map(expression, (ir.TensorLoad, lambda load: tirx.const(0, dtype_of(load))))
+
+
+@dataclass(frozen=True)
+class Scales:
+    """What the products of each block are multiplied by.
+
+    Attributes
+    ----------
+    down, across : factors of rows and of columns, over the variables of the frame.
+    """
+
+    down: tuple[ir.Expr, ...]
+    across: tuple[ir.Expr, ...]
+
+    def same_along(self, line: Line, length: int) -> bool:
+        """Whether all factors are the same in blocks of so many along what is summed over."""
+        return all(same_in_blocks(factor, line, length) for factor in (*self.down, *self.across))
+
+
+def scales_of(factors: tuple[ir.Expr, ...], name: str, rows: Line, columns: Line) -> Scales | None:
+    """The further factors of a sum of some name, by the line that they run along; None where there is none.
+
+    Unfit where a factor runs along both, or along what neither has.
+    """
+    down, across = list[ir.Expr](), list[ir.Expr]()
+    for factor in factors:
+        along = [uses(factor, [line.var, *line.parts]) for line in (rows, columns)]
+        if all(along):
+            raise Unfit(f"{name}: {factor} runs along rows and columns")
+        (across if along[1] else down).append(factor)
+    return Scales(tuple(down), tuple(across)) if factors else None
 
 
 class Leaves(AtomTable):
@@ -56,7 +109,6 @@ class Leaves(AtomTable):
         return plain_value(self.sources[form]) if form in self.sources else None
 
     def variables(self, form: sp.Expr) -> list[tirx.Var]:
-        """The variables that a formula's tensors run along."""
         sources = [self.sources[symbol] for symbol in form.free_symbols if symbol in self.sources]
         loads = [load for source in sources for load in loads_of(source)]
         return [var for load in loads for index in load.indices for var in variables_of(index)]
@@ -69,7 +121,6 @@ class Sum:
     Attributes
     ----------
     state : that stands for it.
-    tensor : of the sums.
     rows : the variables that there is a sum for each value of.
     scales : further factors, the same for neighbours along the axis.
     """
@@ -86,13 +137,7 @@ class Sum:
 
 @dataclass(frozen=True)
 class ProductFold:
-    """A group of reductions with products among them; beside it, its function has maps of its results alone.
-
-    Attributes
-    ----------
-    group : with its fold restricted to what the outputs read.
-    outputs : what leaves.
-    """
+    """A group of reductions with products among them; beside it, its function has maps of its results alone."""
 
     program: Program
     group: Group
@@ -100,26 +145,21 @@ class ProductFold:
 
     @property
     def name(self) -> str:
-        """Of its results."""
         return ", ".join(self.group.names)
 
     @property
     def axis(self) -> tuple[tirx.Var, ...]:
-        """That of the cascade."""
         return self.group.frame.axis
 
     @property
     def rows(self) -> tuple[tirx.Var, ...]:
-        """The other variables of its frame."""
         return tuple(v for v in self.group.frame.extents if not among(v, self.axis))
 
     @property
     def tensors(self) -> list[tirx.Var]:
-        """Of its results."""
         return [member.stage.buffer for member in self.group.members]
 
     def tensor_of(self, component: Component) -> tirx.Var:
-        """The tensor of the result that a state serves."""
         return self.group.member_of(component.owner).stage.buffer
 
     @cached_property
@@ -129,32 +169,26 @@ class ProductFold:
 
     @cached_property
     def extents(self) -> dict[tirx.Var, Extent]:
-        """Of the frame's variables, and of those that producers sum over."""
         inner = {v: one.stage.extents[v] for one in self.producers for v in one.stage.reduce}
         return {**self.group.frame.extents, **inner}
 
     @cached_property
     def leaves(self) -> Leaves:
-        """Of the fold's elements."""
         return Leaves(())
 
     @cached_property
     def lifts(self) -> dict[Component, sp.Expr]:
-        """What each state adds for an element, over the leaves."""
         forms = {atom.symbol: self.leaves.form(atom.expression) for atom in self.group.atoms.atoms.values()}
         return {component: component.lift.xreplace(forms) for component in self.group.fold.components}
 
     def sums(self, most: int, scaled: bool = False) -> tuple[Sum, ...]:
         """The states, as so many sums of products at most, that have their left tensor in common.
 
+        Unfit where they are anything else.
+
         Parameters
         ----------
         scaled : a single one may have scales.
-
-        Raises
-        ------
-        Unfit
-            Where they are anything else.
         """
         fold = self.group.fold
         if not 1 <= len(self.lifts) <= most or fold.references or any(c.reducer is not SUM for c in self.lifts):
@@ -175,10 +209,7 @@ class ProductFold:
     def produced(self, producer: Producer) -> Sum:
         """A producer, as a sum of products, with the right tensor along the cascade's axis.
 
-        Raises
-        ------
-        Unfit
-            Where it is anything else.
+        Unfit where it is anything else.
         """
         stage, leaves, own = producer.stage, Leaves(()), dict(producer.variables)
         name, told = stage.buffer.name, f"{stage.buffer.name} sums {producer.element}"
@@ -216,14 +247,11 @@ class ProductFold:
 def read_fold(program: Program, group: Group, parts: bool = False, together: int = 1) -> ProductFold:
     """A group with the outputs of its function.
 
+    Unfit where the function has more to do than the group and maps of its results.
+
     Parameters
     ----------
     parts, together : see `read_outputs`.
-
-    Raises
-    ------
-    Unfit
-        Where the function has more to do than the group and maps of its results.
     """
     outputs, results = read_outputs(program, group, parts=parts, together=together)
     return ProductFold(program, dataclasses.replace(group, fold=group.fold.restricted_to(results)), outputs)

@@ -31,9 +31,8 @@ from tvm_cascade.analysis.tir import (
 from tvm_cascade.tile.memory import INDEX
 from tvm_cascade.tile.operand import COPY_ALIGNMENT, DIMENSIONS, MATRIX_DTYPES, Operand, Unfit
 from tvm_cascade.tile.output import Output, columns_beyond, member_at
-from tvm_cascade.tile.product.fold import ProductFold, Sum
+from tvm_cascade.tile.product.fold import ProductFold, Scales, Sum, scales_of
 from tvm_cascade.tile.product.lines import Line, View, in_order, line_of, runs
-from tvm_cascade.tile.product.scales import Scales, scales_of
 from tvm_cascade.transform.printer import cast
 
 _PAIRED = ("float32", "float16", "bfloat16")
@@ -54,7 +53,6 @@ class Side:
     ----------
     load : of an element, as the program has it.
     view : of its tensor, with a dimension for its line and one for what is summed over.
-    rows, deep : these dimensions.
     """
 
     load: ir.TensorLoad
@@ -65,7 +63,6 @@ class Side:
 
     @cached_property
     def operand(self) -> Operand:
-        """As tiles are copied from it: rows are those of its contiguous dimension."""
         row = self.deep if self.across else self.rows
         return Operand(self.load.source, self.view.shape, self.view.indices, row)
 
@@ -76,7 +73,6 @@ class Side:
 
     @property
     def dtype(self) -> str:
-        """Of its elements in memory."""
         return dtype_of(self.load.source)
 
     @property
@@ -96,23 +92,19 @@ class Side:
 
     @property
     def row_bytes(self) -> int:
-        """Of a row of the tensor."""
         return self.operand.width * self.operand.size
 
     @cached_property
     def steps(self) -> tuple[Extent, ...]:
-        """Elements from one place of each dimension to the next."""
         shape = [extent_of(n) for n in self.view.shape]
         return tuple(product(shape[d + 1 :]) for d in range(len(shape)))
 
     @property
     def own_step(self) -> Extent:
-        """Elements from one place of its line to the next."""
         return self.steps[self.rows]
 
     @property
     def deep_step(self) -> Extent:
-        """Elements from one place of what is summed over to the next."""
         return self.steps[self.deep]
 
     @property
@@ -159,27 +151,22 @@ class MatrixProduct:
 
     @property
     def right(self) -> Side:
-        """The first operand on the right; the others are alike."""
         return self.rights[0]
 
     @property
     def sides(self) -> tuple[Side, ...]:
-        """All operands."""
         return self.left, *self.rights
 
     @property
     def dtype(self) -> str:
-        """Of the sums, as the program has them."""
         return dtype_of(self.sums[0].tensor)
 
     @property
     def dtypes(self) -> tuple[str, str]:
-        """Of the operands."""
         return self.left.dtype, self.right.dtype
 
     @cached_property
     def tiled(self) -> dict[tirx.Var, Operand]:
-        """The outputs that bulk copies store, by their buffers."""
         lines = self.left.line, self.right.line
         return {o.buffer: view for o in self.outputs if (view := stored(o, *lines)) is not None}
 
@@ -191,7 +178,6 @@ class MatrixProduct:
 
     @property
     def outer(self) -> tuple[tirx.Var, ...]:
-        """The other variables that products are summed over."""
         return tuple(v for v in self.sums[0].axis if not among(v, self.inner.parts))
 
     @cached_property
@@ -201,7 +187,6 @@ class MatrixProduct:
         return tuple(v for v in self.sums[0].rows if not among(v, packed))
 
     def extent(self, *variables: tirx.Var) -> Extent:
-        """Points of some variables."""
         return product(self.fold.extents[var] for var in variables)
 
 
@@ -212,14 +197,11 @@ def matrix_product(
 
     Rows and columns are all variables that the left and the right operand alone run along, where tensors allow that.
 
+    Unfit where tensors have no lines for rows, for columns and for the sum, or outputs read sums at other places.
+
     Parameters
     ----------
     boxed : they are the longest of these alone where bulk copies can store outputs then, and cannot else.
-
-    Raises
-    ------
-    Unfit
-        Where tensors have no lines for rows, for columns and for the sum, or outputs read sums at other places.
     """
     left, right = sums[0].left, sums[0].right
     loads = left, *(one.right for one in sums)

@@ -63,7 +63,6 @@ class Sharing:
 
     @classmethod
     def alone(cls) -> Sharing:
-        """One thread, which goes its own way."""
         return cls(tirx.const(0, "int32"), 1, Alone())
 
     def vote(self, failed: ir.Expr) -> ir.Expr:
@@ -82,7 +81,6 @@ class Guards:
         self.units = [unit for own, unit in zip(self.members, units, strict=True) if own is unit[0]]
 
     def emit(self, fused: Results, state: State) -> dict[sp.Symbol, ir.Expr]:
-        """The results that are to be used, by the fused ones."""
         failed = self._failed(fused, state)
         used = {m.result: registers(f"{m.result}_used", 1, result_dtype(self.row, m.result)) for m in self.members}
         for result, own in used.items():
@@ -98,7 +96,6 @@ class Guards:
         return results
 
     def _failed(self, fused: Results, state: State) -> dict[sp.Symbol, ir.Expr]:
-        """Whether each guarded result has failed, as one thread sees it."""
         known = Symbols(fused, self.point.values, state.symbols())
         stored = {r: cast(value, dtype_of(self.row.group.member_of(r).stage.buffer)) for r, value in fused.items()}
         values = Symbols(stored, state.symbols())
@@ -121,7 +118,6 @@ class Guards:
         return {unit[0].result: self._number(unit[0], results)}
 
     def _number(self, member: Member, results: Results) -> ir.Expr:
-        """Of numbers: each thread has its part of the positions."""
         reducer, sharing, length = _reducer(member), self.sharing, kernel_extent(self.row.length)
         combine, result = combiner_of(reducer), result_dtype(self.row, member.result)
         dtype = dtype_again(self.row, member)
@@ -176,13 +172,11 @@ def _reducer(member: Member) -> Reducer:
 
 
 def _start(member: Member, dtype: str) -> ir.Expr:
-    """What the program starts the member's reduction from."""
     init = member.stage.init
     return cast(identity_of(_reducer(member), dtype) if init is None else init, dtype)
 
 
 def exchanged_dtypes(row: Row) -> set[str]:
-    """The dtypes of what threads reduce with each other."""
     return {dtype_again(row, member) for member in row.folded_again if _reducer(member).whole is None}
 
 

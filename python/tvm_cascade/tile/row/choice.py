@@ -14,8 +14,7 @@ from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.memory import itemsize
 from tvm_cascade.tile.merge.lanes import WARP
-from tvm_cascade.tile.operand import Unfit
-from tvm_cascade.tile.row.config import IN_FLIGHT_BYTES, RowConfig, check_config
+from tvm_cascade.tile.row.config import IN_FLIGHT_BYTES, RowConfig
 from tvm_cascade.tile.row.elements import STAGED_REGISTERS, registers_of, staged_bytes, staged_streams, why_not_staged
 from tvm_cascade.tile.row.segment import Peel, even_share, peel_of
 from tvm_cascade.tile.row.shape import Row
@@ -128,10 +127,6 @@ def ranked_configs(row: Row, gpu: Gpu) -> list[RowConfig]:
     """Partitions of a row, from the most to the least preferred by its length, its dtypes and the number of rows.
 
     The first is what the table of rules says. Others are what it says next, and neighbours of all.
-
-    Parameters
-    ----------
-    gpu : whose processors it keeps busy; whether it has clusters of blocks, and bulk copies.
     """
     length, vector = row.length, row.widest_vector
     if not isinstance(length, int):
@@ -148,13 +143,7 @@ def ranked_configs(row: Row, gpu: Gpu) -> list[RowConfig]:
 
 @dataclass(frozen=True)
 class _Case:
-    """Rows of a length that is known, on a GPU.
-
-    Attributes
-    ----------
-    vector : positions that a thread reads at once.
-    peel : of rows of which a rim is read apart.
-    """
+    """Rows of a length that is known, on a GPU."""
 
     row: Row
     length: int
@@ -164,12 +153,10 @@ class _Case:
 
     @cached_property
     def vectors(self) -> int:
-        """Of a row, or of the longest body of one."""
         return -(-(self.length if self.peel is None else self.peel.most) // self.vector)
 
     @property
     def nbytes(self) -> int:
-        """Of a row."""
         return self.length * self.row.own_bytes
 
     @cached_property
@@ -196,11 +183,9 @@ class _Case:
 
     @cached_property
     def read_bytes(self) -> int:
-        """Bytes that a fold reads of a position."""
         return max(1, sum(stream.stride * itemsize(stream.dtype) for stream in self.row.folded))
 
     def in_flight(self, share: int, few: bool = False) -> int:
-        """Vectors in flight per thread, of those that it has to read."""
         wide = (len(self.row.folded) > 1 and not few) or bool(self.row.position_outputs)
         most = (_WIDE_IN_FLIGHT_BYTES if wide else IN_FLIGHT_BYTES) // (self.vector * self.row.own_bytes)
         return max(1, min(most, _IN_FLIGHT_POSITIONS // self.vector, share))
@@ -221,7 +206,6 @@ class _Case:
         return None
 
     def kept_by_a_cluster(self, segments: int, kind: str) -> RowConfig | None:
-        """Each block keeps its share."""
         share = even_share(self.length, segments, self.vector, self.peel)
         if share is None or not 1 < segments <= self.gpu.largest_cluster:
             return None
@@ -256,7 +240,6 @@ class _Case:
         return None if why_not_staged(row, positions, chosen.chunk, gpu, peel) else chosen
 
     def completed(self, chosen: RowConfig) -> RowConfig:
-        """A partition with what follows from it."""
         chosen = replace(chosen, peeled=self.peel is not None, ahead=self._is_ahead(chosen))
         if self.peel is not None:
             chosen = _filled(chosen, self.peel, self.in_flight(self.length))
@@ -302,14 +285,8 @@ class _Case:
         return f"{size} is {'short' if chosen.is_of_warps else 'long enough for a block'}"
 
     def may_take(self, other: RowConfig) -> bool:
-        """Whether a partition fits the rows, and spills no resident elements."""
-        if other.kept and other.vectors * other.vector * self.row.own_bytes > _MOST_KEPT_BYTES:
-            return False
-        try:
-            check_config(self.row, other, self.gpu)
-        except Unfit:
-            return False
-        return True
+        spills = other.kept and other.vectors * other.vector * self.row.own_bytes > _MOST_KEPT_BYTES
+        return not spills and not other.lacks(self.row, self.gpu)
 
 
 def _of_a_warp(case: _Case) -> RowConfig | None:
@@ -332,7 +309,6 @@ def _of_a_warp(case: _Case) -> RowConfig | None:
 
 
 def _of_several_blocks(case: _Case) -> RowConfig | None:
-    """Blocks share rows that are too few for the multiprocessors."""
     rows, nbytes, gpu = case.row.count, case.nbytes, case.gpu
     if not isinstance(rows, int):
         return None
@@ -364,7 +340,6 @@ def _with_position_outputs(case: _Case) -> RowConfig | None:
 
 
 def _narrowed(case: _Case) -> RowConfig | None:
-    """Many rows of one input that are written in float8, if a block keeps them."""
     row, gpu = case.row, case.gpu
     if case.peel is not None or case.is_few or not row.is_narrow:
         return None
@@ -414,7 +389,6 @@ def _kept_for_what_is_shared(case: _Case) -> RowConfig | None:
 
 
 def _of_a_block(case: _Case) -> RowConfig:
-    """Rows that a block reads chunk by chunk."""
     vectors = case.vectors
     if case.row.position_outputs:
         threads = next((t for t in (128, 256, 512) if vectors <= t), 1024)
@@ -437,7 +411,6 @@ WAITING: tuple[Rule, ...] = (
 
 
 def _block(threads: int, vector: int, vectors: int, segments: int = 1, clustered: bool = False) -> RowConfig:
-    """A row, or a segment of one, is a block's."""
     return RowConfig(threads, threads, vector, vectors, segments, clustered)
 
 

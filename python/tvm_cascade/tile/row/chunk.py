@@ -36,7 +36,6 @@ class Chunk:
 
     Attributes
     ----------
-    count : how many they are.
     vector : neighbours among them, which a loop of its own runs over; 0 where each is written out, without loops.
     value : an expression over the frame at a position, by its number.
     exists : whether a position is one; None where all are.
@@ -52,7 +51,6 @@ class Chunk:
     first: bool | None
 
     def each(self, emit: Callable[[Any], None]) -> None:
-        """Runs what it is given for every position, by its number in the chunk."""
         if not self.vector:
             for k in range(self.count):
                 emit(k)
@@ -61,7 +59,6 @@ class Chunk:
             emit(k * self.vector + e)
 
     def values(self, table: Mapping[sp.Symbol, ir.Expr], k: Any, read: set[sp.Symbol]) -> dict[sp.Symbol, ir.Expr]:
-        """Expressions by symbol at a position, as far as they are read."""
         return {symbol: self.value(expression, k) for symbol, expression in table.items() if symbol in read}
 
 
@@ -82,7 +79,6 @@ class ChunkFold:
         self.computed: list[Element] = []
 
     def fold(self, chunk: Chunk) -> None:
-        """Folds a chunk into the state."""
         self.chunk = chunk
         self.values, self.old, self.elements, self.computed = {}, {}, {}, []
         self.shifted: dict[sp.Symbol, ir.Expr] = {}
@@ -245,7 +241,6 @@ class ChunkFold:
         part.put(new)
 
     def _empty(self) -> ir.Expr | bool:
-        """Whether nothing was folded in before."""
         known = self.chunk.first
         return tirx.EQ(self.before, tirx.const(0, COUNTER)) if known is None else known
 
@@ -256,7 +251,6 @@ class ChunkFold:
                        self.state.symbols())  # fmt: skip
 
     def _moves(self) -> Symbols:
-        """Values per row, with references where they were, and n without this chunk."""
         references = {r.symbol for r in self.state.fold.references}
         old = {s: (lambda a=a: a[0]) for s, a in self.old.items() if s in references}
         return Symbols(old, {COUNT: self.before}, self._row())

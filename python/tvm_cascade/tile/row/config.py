@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.merge.lanes import WARP
-from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.row.elements import why_not_staged
 from tvm_cascade.tile.row.segment import Peel, even_share, peel_of, share_of
 from tvm_cascade.tile.row.shape import Row
@@ -64,23 +63,29 @@ class RowConfig:
 
     @property
     def chunk(self) -> int:
-        """Positions that the threads of a row have in flight together."""
         return self.sharing * self.positions * self.vectors
 
     @property
     def lanes(self) -> int:
-        """Threads of a block that have the same part of different rows."""
         return self.threads // self.sharing
 
     @property
     def rows(self) -> int:
-        """Of a block."""
         return self.lanes * (self.vector if self.strided else 1)
 
     @property
     def is_alone(self) -> bool:
-        """Whether a thread has all positions of its rows."""
         return self.sharing == self.segments == 1
+
+    def lacks(self, row: Row, gpu: Gpu) -> str:
+        """Why a GPU cannot run it, in words; empty where it can.
+
+        That is where neighbours in memory are others, nobody merges the segments of a row, the extents that they are
+        cut from are not known, outputs read results that no block has, rows have no vectors to start at or break
+        vectors, registers keep less than all of a share, or bulk copies cannot bring the shares of blocks.
+        """
+        peel = peel_of(row, self.vector) if self.peeled else None
+        return _why_not_shared(row, self, gpu) or _why_not_read(row, self, peel, gpu)
 
     def __str__(self) -> str:
         kept = ", kept in registers" if self.kept else ""
@@ -95,7 +100,6 @@ class RowConfig:
 
     @property
     def _shared_out(self) -> str:
-        """Who has which rows, who merges, and what is in flight."""
         if self.is_alone:
             rows = f"a thread for {self.vector} neighbouring rows, {self.lanes} a block"
             return f"{rows}, {self.vectors} loads in flight"
@@ -118,21 +122,6 @@ class RowConfig:
             f"{who} a row of {self.threads} threads, merged over {levels}, "
             f"{self.vectors} loads of {self.vector} positions in flight"
         )
-
-
-def check_config(row: Row, config: RowConfig, gpu: Gpu) -> None:
-    """Checks that a GPU can run this configuration of a row kernel.
-
-    Raises
-    ------
-    Unfit
-        Where neighbours in memory are others, nobody merges the segments of a row, the extents that they are cut from
-        are not known, outputs read results that no block has, rows have no vectors to start at or break vectors,
-        registers keep less than all of a share, or bulk copies cannot bring the shares of blocks.
-    """
-    peel = peel_of(row, config.vector) if config.peeled else None
-    if reason := _why_not_shared(row, config, gpu) or _why_not_read(row, config, peel, gpu):
-        raise Unfit(reason)
 
 
 def _why_not_shared(row: Row, config: RowConfig, gpu: Gpu) -> str:

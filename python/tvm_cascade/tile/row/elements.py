@@ -40,7 +40,6 @@ STAGED_REGISTERS = 32
 
 
 def staged_streams(row: Row) -> tuple[Access, ...]:
-    """The staged streams: all that a single row reads along its axis."""
     found: list[Access] = []
     for stream in (*row.folded, *row.written):
         if not stream.is_shared and not any(stream.beside(other) for other in found):
@@ -49,7 +48,6 @@ def staged_streams(row: Row) -> tuple[Access, ...]:
 
 
 def staged_bytes(row: Row, positions: int, gpu: Gpu) -> int:
-    """Bytes of shared memory of a block that stages this many positions."""
     own = sum(s.stride * itemsize(s.dtype) for s in staged_streams(row))
     return positions * own + _STATE_BYTES + gpu.reserved_shared_bytes
 
@@ -59,7 +57,6 @@ def why_not_staged(row: Row, positions: int, piece: int, gpu: Gpu, peel: Peel | 
 
     Parameters
     ----------
-    gpu : whose shared memory shares have to fit.
     peel : where rows start that are brought without their rims.
     """
     for stream in staged_streams(row):
@@ -78,7 +75,6 @@ class Staging:
 
     Parameters
     ----------
-    pool : the block's shared memory.
     positions, piece : of the share, at most, and of a piece; the last piece has the rest.
     """
 
@@ -91,12 +87,7 @@ class Staging:
         self.barriers = Barriers(pool, -(-positions // piece), 1)
 
     def start(self, tensors: Tensors, at: Mapping[tirx.Var, ir.Expr], share: Segment, thread: ir.Expr) -> None:
-        """One thread issues all copies; every thread may wait for them afterwards.
-
-        Parameters
-        ----------
-        at : the variables of the row.
-        """
+        """One thread issues all copies; every thread may wait for them afterwards."""
         self.first = share.start
         full = share.least // self.piece
         with when(tirx.EQ(thread, tirx.const(0, "int32"))):
@@ -111,7 +102,6 @@ class Staging:
         T.evaluate(T.cuda.cta_sync())
 
     def _left(self, share: Segment, number: int) -> ir.Expr:
-        """Positions of a piece that may be short, or not there at all."""
         left = tirx.max(share.end - share.start - number * self.piece, 0)
         return bind("left", tirx.min(left, self.piece))
 
@@ -126,7 +116,6 @@ class Staging:
                 ptx(_COPY, buffer.ptr_to([place]), source, T.uint32(size), self.barriers.pointer(number))
 
     def wait(self, start: ir.Expr) -> None:
-        """Wait for the piece that starts at a position."""
         self.barriers.wait(bind("number", (start - self.first) // self.piece), 0)
 
     def source_of(self, stream: Access, start: ir.Expr) -> tuple[Any, ir.Expr] | None:
@@ -144,8 +133,6 @@ class Vectors:
     ----------
     along : what neighbours are: positions, or rows.
     vector, count : neighbours of a vector, and how many vectors.
-    peel : where vectors start, if not with the row.
-    staging : where bulk copies bring rows to shared memory.
     """
 
     def __init__(
@@ -211,19 +198,12 @@ class Vectors:
         return tvm_ffi.structural_map(expression, (ir.TensorLoad, replace))
 
     def holds(self, expression: ir.Expr) -> bool:
-        """Whether all of an expression's loads are in these registers."""
         found = [access_of(load, self.along) for load in loads_of(expression)]
         return all(one is not None and any(one.beside(stream) for stream in self.streams) for one in found)
 
 
 def registers_of(streams: Iterable[Access], vector: int, peel: Peel | None) -> int:
-    """Registers for a vector of each stream, with those of an unaligned load.
-
-    Parameters
-    ----------
-    vector : neighbours of a vector.
-    peel : where vectors start, if not with the row.
-    """
+    """Registers for a vector of each stream, with those of an unaligned load."""
     found = covering = 0
     for stream in streams:
         own = vector * stream.stride * itemsize(stream.dtype) // _REGISTER_BYTES

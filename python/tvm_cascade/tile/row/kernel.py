@@ -66,7 +66,6 @@ class RowKernel(ABC):
         return builder.get()
 
     def _places(self) -> None:
-        """Declares the grid and the places of a thread in it."""
         config, self.rows = self.config, kernel_extent(self.row.count)
         self.block = named("block", T.cta_id([(self.rows + (config.rows - 1)) // config.rows * config.segments]))
         if config.clustered:
@@ -80,7 +79,6 @@ class RowKernel(ABC):
         """What a thread does."""
 
     def _share_levels(self, pool: Any, state: State) -> None:
-        """Shared memory for the merge over blocks, if several share a row."""
         config = self.config
         if config.clustered:
             self.cluster = ClusterStates(pool, state, config.segments, config.rows)
@@ -97,11 +95,9 @@ class RowKernel(ABC):
             self.grid.start(self.thread == 0)
 
     def _point(self, index: ir.Expr) -> Point:
-        """The row of a number."""
         return Point(self.program, self.tensors, self._at(index))
 
     def _at(self, index: ir.Expr) -> dict[tirx.Var, ir.Expr]:
-        """The variables of rows, of the row of a number."""
         rest, found = index, {}
         for var in reversed(self.row.rows):
             extent = kernel_extent(self.row.group.frame.extents[var])
@@ -113,7 +109,6 @@ class RowKernel(ABC):
         return State.in_registers(self.row.fold, self.program.dtypes, self.program.reference_dtype)
 
     def _segment(self) -> Segment:
-        """The positions of the row that the block folds."""
         config, length = self.config, self.row.length
         if config.segments == 1:
             return Segment.whole(length)
@@ -169,7 +164,6 @@ class ContiguousKernel(RowKernel):
         self._one_row(index, state)
 
     def _staging(self, pool: Any) -> Staging | None:
-        """Shared memory for the block's share."""
         config, length = self.config, self.row.length
         if not config.staged:
             return None
@@ -209,7 +203,6 @@ class ContiguousKernel(RowKernel):
         self._store(state, point)
 
     def _over_blocks(self, state: State, shared: SharedStates, grid: GridStates, index: ir.Expr, point: Point) -> None:
-        """The last block of a row to arrive merges the states of all."""
         segments = self.config.segments
         with when(self.thread == 0):
             grid.set = bind("set_of_states", grid.obtain())
@@ -250,7 +243,6 @@ class StridedKernel(RowKernel):
             self._together(state)
 
     def _alone(self, state: State) -> None:
-        """Every thread has whole rows: there is nothing to merge."""
         states = ThreadStates(state, self.config.vector)
         self.tile = self.block
         first, sweep = self._sweep(self.thread, ZERO)
@@ -261,7 +253,6 @@ class StridedKernel(RowKernel):
             self._finished(state, point, alone).emit(state, alone.member)
 
     def _sweep(self, lane: ir.Expr, group: ir.Expr) -> tuple[ir.Expr, Sweep]:
-        """The first row of a thread, and its passes over its rows."""
         # Rows past the last are folded as the last are: all threads take part in what follows.
         # Both are multiples of a vector, where the launch alone knows how many rows there are too.
         vector = self.config.vector
@@ -301,11 +292,9 @@ class StridedKernel(RowKernel):
                 self._position_outputs(sweep, lane)
 
     def _row(self, lane: ir.Expr, number: ir.Expr | int) -> ir.Expr:
-        """A row of the block by the lane and its number there."""
         return self.tile * self.config.rows + lane * self.config.vector + number
 
     def _shared_results(self, pool: Any) -> dict[sp.Symbol, Any]:
-        """Shared memory for the results that outputs along the axis read."""
         read = [member_at(self.row.group, load) for o in self.row.position_outputs for load in loads_of(o.value)]
         names = dict.fromkeys(member.result for member in read if member is not None)
         return {r: named("results", pool.alloc((self.config.rows,), result_dtype(self.row, r), align=8)) for r in names}
@@ -327,7 +316,6 @@ class StridedKernel(RowKernel):
                 self._store(state, point, member, config.sharing, row < self.rows, number * config.lanes + lane)
 
     def _over_cluster(self, state: State, cluster: ClusterStates) -> None:
-        """Every block merges the states of all, of each of its rows."""
         config, blocks = self.config, self.config.segments
         at_once = config.threads // blocks
         cluster.meet()
@@ -344,7 +332,6 @@ class StridedKernel(RowKernel):
             self._store(state, point, member, blocks, exists, number * config.lanes + lane)
 
     def _over_blocks(self, state: State, grid: GridStates) -> None:
-        """The last block of the rows to arrive merges the states of all."""
         config = self.config
         members = 1 << (config.segments - 1).bit_length()
         at_once = config.threads // members

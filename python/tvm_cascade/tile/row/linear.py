@@ -43,7 +43,6 @@ class Access:
 
     Attributes
     ----------
-    buffer : the tensor.
     base : the offset of position 0, over the variables of rows; int64.
     alignment : elements that the base is a multiple of, whatever the row; 0 where the base is 0.
     stride : elements from one position to the next.
@@ -58,16 +57,13 @@ class Access:
 
     @property
     def dtype(self) -> str:
-        """Of its elements, as they are moved."""
         return moved_dtype(dtype_of(self.buffer))
 
     @property
     def is_shared(self) -> bool:
-        """Whether every row reads the same elements."""
         return isinstance(self.base, prim.IntImm) and int(self.base) == 0
 
     def beside(self, other: Access) -> bool:
-        """Whether both accesses read the same array of structures."""
         same = self.buffer.same_as(other.buffer) and self.stride == other.stride
         return same and bool(sym.Analyzer().can_prove_equal(self.base, other.base))
 
@@ -80,7 +76,6 @@ def is_shifted(access: Access, neighbours: int) -> bool:
 
 
 def load_width(access: Access, neighbours: int) -> int:
-    """Elements of one aligned load of a vector."""
     elements = neighbours * access.stride
     width = VECTOR_BYTES // itemsize(access.dtype)
     while width > 1 and (elements % width or access.alignment % width):
@@ -149,15 +144,12 @@ NO_LANES = line_of((), {})
 def read_lanes(loads: list[ir.TensorLoad], axis: Line, rows: dict[tirx.Var, Extent]) -> Line:
     """The row variables along which memory is contiguous; none where the reduction axis is.
 
+    Unfit where neighbours are neither.
+
     Parameters
     ----------
     loads : of the fold and of its outputs.
     rows : variables of rows -> extents.
-
-    Raises
-    ------
-    Unfit
-        Where neighbours are neither.
     """
     apart = [load for load in loads if _lies_apart(load, axis)]
     for load in apart:
@@ -179,14 +171,11 @@ def streams_of(
 
     Streams are read ahead at every point, whatever conditions say: what may lie outside of its tensor is none.
 
+    Unfit where some run along rows, and another along the axis.
+
     Parameters
     ----------
     extents : of all variables.
-
-    Raises
-    ------
-    Unfit
-        Where some run along rows, and another along the axis.
     """
     found: list[Access] = []
     for load in loads:
@@ -201,7 +190,6 @@ def streams_of(
 
 
 def _is_inside(load: ir.TensorLoad, extents: dict[tirx.Var, Extent]) -> bool:
-    """Whether a load is provably in bounds at every point; gathers are not."""
     analyzer = sym.Analyzer()
     for var, extent in extents.items():
         analyzer.bind(var, ir.Range(tirx.const(0, dtype_of(var)), as_index(extent, dtype_of(var))))
@@ -221,7 +209,6 @@ def _check_apart(load: ir.TensorLoad, lanes: Line) -> None:
 
 
 def _lies_apart(load: ir.TensorLoad, axis: Line) -> bool:
-    """Whether neighbours on the axis are no neighbours in memory."""
     along = [uses(index, axis.parts) for index in load.indices]
     return any(along) and not along[-1] and access_of(load, axis) is None
 
@@ -232,7 +219,6 @@ def _is_alike(load: ir.TensorLoad, lanes: Line) -> bool:
 
 
 def _gathers(load: ir.TensorLoad, axis: Line) -> bool:
-    """Whether where neighbours are is known at run time alone."""
     return any(uses(inner, axis.parts) for index in load.indices for inner in loads_of(index))
 
 

@@ -49,12 +49,10 @@ class RowProgram:
 
     @cached_property
     def offsets(self) -> Offsets:
-        """Of components, references and results, by which sums are written."""
         return offsets_of(self.row.fold)
 
     @property
     def guarded(self) -> str:
-        """The results whose rows are folded again where they fail, by name."""
         return ", ".join(member.stage.buffer.name for member in self.row.folded_again)
 
     def __str__(self) -> str:
@@ -67,7 +65,6 @@ class RowProgram:
 
 
 def build_row_program(row: Row) -> RowProgram:
-    """The row program of a group of the row shape."""
     components = {c.symbol: state_dtype(row, c) for c in row.fold.components}
     elements = plan_elements(row.fold.components, [], row.dims)
     body = program_of(row.fold, elements.temporaries, elements.lifts)
@@ -117,7 +114,6 @@ def _widest(dtypes: set[str]) -> str:
 
 
 def result_dtype(row: Row, result: sp.Symbol) -> str:
-    """The dtype in which a result is computed."""
     return accumulator_dtype(dtype_of(row.group.member_of(result).stage.buffer))
 
 

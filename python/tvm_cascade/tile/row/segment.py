@@ -34,18 +34,12 @@ class Segment:
 
     @classmethod
     def whole(cls, length: Extent) -> Segment:
-        """All of a row."""
         known = (length, length) if isinstance(length, int) else ()
         return cls(tirx.const(0, "int32"), kernel_extent(length), *known)
 
     @classmethod
     def share(cls, length: int, part: ir.Expr, parts: int, vector: int) -> Segment:
-        """The part of a row that one block folds; the last may be short, or empty.
-
-        Parameters
-        ----------
-        part : the number of the block.
-        """
+        """The part of a row that one block folds; the last may be short, or empty."""
         step = share_of(length, parts, vector)
         start = bind("start", part * step)
         if step * parts == length:
@@ -61,7 +55,6 @@ class Peel:
     ----------
     origin : the input whose vectors they are.
     vector : neighbours of a vector, a power of two.
-    length : positions of a row.
     slack : positions at the end that no body has, so that the vectors which cover others of a tensor of that length,
         wherever these start, are inside of it.
     """
@@ -78,11 +71,9 @@ class Peel:
 
     @property
     def least(self) -> int:
-        """Positions of the shortest body."""
         return self.most - self.vector
 
     def aligned(self, stream: Access) -> Access:
-        """A stream with its alignment at the start of bodies."""
         apart = sym.Analyzer().simplify(stream.base - self.origin.base * stream.stride)
         return dataclasses.replace(stream, alignment=1 if factor(apart) % self.vector else self.vector)
 
@@ -104,17 +95,10 @@ class Peel:
         return in_register("head", cast(-start & tirx.const(self.vector - 1, INDEX), "int32"))
 
     def end(self, head: ir.Expr) -> ir.Expr:
-        """The position where a body ends that starts after so many."""
         return in_register("body_end", head + ((self.length - self.slack - head) & tirx.const(-self.vector, "int32")))
 
     def share(self, head: ir.Expr, end: ir.Expr, part: ir.Expr, parts: int) -> Segment:
-        """The part of a body that one block folds.
-
-        Parameters
-        ----------
-        end : of the body.
-        part : the number of the block.
-        """
+        """The part of a body that one block folds."""
         if parts == 1:
             return Segment(head, end, self.least, self.most)
         most = share_of(self.most, parts, self.vector)
@@ -129,24 +113,14 @@ def share_of(positions: int, parts: int, vector: int) -> int:
 
 
 def even_share(length: int, parts: int, vector: int, peel: Peel | None) -> int | None:
-    """Positions of each block's share of a row, or of the largest of its body; None where vectors make no even shares.
-
-    Parameters
-    ----------
-    peel : of rows of which a rim is read apart.
-    """
+    """Positions of each block's share of a row, or of the largest of its body; None where shares are not even."""
     if peel is not None:
         return share_of(peel.most, parts, vector)
     return None if length % (parts * vector) else length // parts
 
 
 def peel_of(row: Row, vector: int) -> Peel | None:
-    """The peeling of rows of any length; None where no contiguous input belongs to a single row.
-
-    Parameters
-    ----------
-    vector : neighbours of a vector.
-    """
+    """The peeling of rows of any length; None where no contiguous input belongs to a single row."""
     length = product(row.axis.extents)
     own = [s for s in row.folded if s.stride == 1 and not s.is_shared]
     shared = [

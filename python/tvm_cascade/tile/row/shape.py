@@ -45,7 +45,6 @@ class Row:
     Attributes
     ----------
     rows : variables that rows are indexed by, in order; the lanes last.
-    axis : the cascade axis.
     lanes : the variables of rows that neighbours in memory run along; none where they run along the axis.
     folded, written : accesses of inputs that vary with the position, one for each array of structures; of the fold,
         and of the outputs.
@@ -65,43 +64,35 @@ class Row:
 
     @property
     def fold(self) -> Fold:
-        """What is computed."""
         return self.group.fold
 
     @property
     def folded_again(self) -> list[Member]:
-        """The reductions that have a second way, in order."""
         return [member for member in self.group.members if member.result in self.guarded.results]
 
     @property
     def length(self) -> Extent:
-        """Positions of the axis."""
         return self.axis.extent
 
     @property
     def count(self) -> Extent:
-        """How many rows there are."""
         return product(self.group.frame.extents[v] for v in self.rows)
 
     @property
     def along(self) -> Line:
-        """Whether neighbours in memory are positions or rows."""
         return self.lanes if self.is_strided else self.axis
 
     @property
     def is_strided(self) -> bool:
-        """Whether neighbours in memory are rows."""
         return bool(self.lanes.parts)
 
     @property
     def is_narrow(self) -> bool:
-        """Whether every tensor of floats that it reads is of half width."""
         floats = [s.dtype for s in self.folded if s.dtype in FLOATS]
         return bool(floats) and all(dtype in ("float16", "bfloat16") for dtype in floats)
 
     @property
     def own_bytes(self) -> int:
-        """Bytes of a position that no other row reads."""
         return max(1, sum(s.stride * itemsize(s.dtype) for s in self.folded if not s.is_shared))
 
     @property
@@ -123,26 +114,19 @@ class Row:
 
     @cached_property
     def position_outputs(self) -> tuple[Output, ...]:
-        """The outputs with an element for every position."""
         return tuple(o for o in self.outputs if self.has_positions(o))
 
     def has_positions(self, output: Output) -> bool:
-        """Whether an output has an element for every position."""
         return output.runs_along(*self.axis.parts)
 
 
 @read_once
 def read_row(program: Program, group: Group, guards: str = "off") -> Row:
-    """The row shape of a group.
+    """The row shape of a group; see `Skeleton.read`.
 
     Parameters
     ----------
     guards : see `FuseOptions`; of kernels that have none, "off".
-
-    Raises
-    ------
-    Unfit
-        Where the group does not have it, or the function has more to do than the group and maps of its results.
     """
     outputs, results = read_outputs(program, group, along_axis=True)
     guarded = NOT_GUARDED
@@ -202,7 +186,6 @@ def _rows(group: Group, dims: Dims, outputs: tuple[Output, ...]) -> tuple[tirx.V
 
 
 def used_atoms(group: Group) -> list[Atom]:
-    """The elements that a group's fold reads."""
     read: set[sp.Symbol] = set().union(*(e.free_symbols for e in group.fold.finish.values()))
     for step in group.fold.steps:
         forms = (step.lift, step.shift) if isinstance(step, Component) else (step.value,)
@@ -227,10 +210,7 @@ def _check_loads(program: Program, group: Group, elements: list[ir.TensorLoad], 
 def _check_reuse(elements: list[ir.TensorLoad], rows: Mapping[tirx.Var, Extent], axis: Line) -> None:
     """Some input should have an element for every row and position, and rows no elements in common.
 
-    Raises
-    ------
-    Unfit
-        Where elements would be read again and again: no input has as many, or rows are windows that overlap.
+    Unfit where elements would be read again and again: no input has as many, or rows are windows that overlap.
     """
     read = [load for load in elements if runs(load, *axis.parts)]
     own = [load for load in read if all(runs(load, v) for v in rows)]

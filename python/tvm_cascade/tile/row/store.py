@@ -48,7 +48,6 @@ class Store:
 
     Parameters
     ----------
-    sharing : threads that have the row's merged state.
     guards : of its results; None where none is guarded.
     """
 
@@ -61,7 +60,6 @@ class Store:
         self.results: dict[sp.Symbol, ir.Expr] = {}
 
     def emit(self, state: State, member: ir.Expr) -> None:
-        """Finishes the row; its first thread stores single values, all threads outputs with own loops."""
         if not self.results:
             self.finish(state)
         single = [o for o in self.row.outputs if not self.row.has_positions(o) and not o.loops]
@@ -82,7 +80,6 @@ class Store:
             T.buffer_store(self.tensors.own_of(output.buffer), self._placed(value, at), indices)
 
     def _placed(self, value: ir.Expr, at: Mapping[tirx.Var, ir.Expr]) -> ir.Expr:
-        """A value at a point."""
         return self.tensors.place(value, at)
 
     def _along_loops(self, output: Output, member: ir.Expr) -> None:
@@ -107,12 +104,7 @@ class Store:
 
 
 class PositionOutputs:
-    """Emits the outputs along the axis.
-
-    Parameters
-    ----------
-    results : of the row.
-    """
+    """Emits the outputs along the axis."""
 
     def __init__(self, sweep: Sweep, results: Mapping[sp.Symbol, ir.Expr]) -> None:
         self.sweep, self.results = sweep, results
@@ -123,7 +115,6 @@ class PositionOutputs:
             self.one_by_one = each * sweep.config.vectors > STAGED_REGISTERS
 
     def emit(self) -> None:
-        """Emits every position of the thread's part."""
         outputs = [
             (o, self.sweep.once_a_row(self._with_reciprocals(of_results(self.row, o.value, self.results))))
             for o in self.row.position_outputs
@@ -146,7 +137,6 @@ class PositionOutputs:
         self.sweep.each_chunk(chunk)
 
     def _vector(self, output: Output, value: ir.Expr, start: ir.Expr, k: ir.Expr, again: Vectors) -> None:
-        """An output at the neighbours of one vector."""
         count, own = self.config.vector, self.tensors.own_of(output.buffer)
 
         def stored(e: ir.Expr) -> ir.Expr:

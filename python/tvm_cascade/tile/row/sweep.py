@@ -52,8 +52,6 @@ class Sweep:
     point : the row, or the first of them.
     segment : what of it the thread's block has.
     member : the thread's number among those that share it.
-    staging : where bulk copies bring it to shared memory.
-    peel : where its vectors start, if not with the row.
     place : of the first of strided rows along the lanes.
 
     Attributes
@@ -84,17 +82,14 @@ class Sweep:
         self.beside = [] if place is None else self._read_beside()
 
     def registers_for(self, streams: tuple[Access, ...], count: int) -> Vectors:
-        """Registers for so many vectors of some streams."""
         along, vector = self.row.along, self.config.vector
         return Vectors(self.tensors, along, streams, vector, count, self.peel, self.staging)
 
     def fresh(self) -> tuple[Access, ...]:
-        """Streams that outputs read and that are not resident."""
         kept = self.vectors.streams if self.config.kept else ()
         return tuple(s for s in self.row.written if not any(s.beside(other) for other in kept))
 
     def fold(self, state: State) -> None:
-        """Folds the thread's positions of a row into a state."""
         fold = ChunkFold(self.program, state, self.row_values)
 
         def one(start: ir.Expr, guarded: bool, first: bool | None) -> None:
@@ -110,7 +105,6 @@ class Sweep:
         self.each_chunk(one)
 
     def fold_rows(self, states: ThreadStates) -> None:
-        """Folds the thread's positions of strided rows into their states."""
         inputs: dict[sp.Symbol, Any] = {}
         for symbol, expression in self.program.row_inputs.items():
             inputs[symbol] = registers(str(symbol), self.config.vector, dtype_of(expression))
@@ -131,7 +125,6 @@ class Sweep:
         self.each_chunk(one)
 
     def each_chunk(self, emit: Callable[[ir.Expr, bool, bool | None], None]) -> None:
-        """`emit(start, guarded, first)` for every chunk; the last is guarded where it may reach past the end."""
         segment, size = self.segment, self.config.chunk
         if segment.most is not None:
             full = segment.least // size
@@ -151,7 +144,6 @@ class Sweep:
         emit(bind("chunk_start", segment.start + full * size), True, None)
 
     def position(self, start: ir.Expr, k: Any) -> ir.Expr:
-        """The position of the k-th vector of a chunk."""
         return start + (k * self.config.sharing + self.member) * self.config.positions
 
     def origin(self, start: ir.Expr, k: Any) -> tuple[Mapping[tirx.Var, ir.Expr], ir.Expr]:
@@ -162,12 +154,10 @@ class Sweep:
         return {**self.at, **self.row.axis.places(position)}, self.first
 
     def there(self, start: ir.Expr, k: Any) -> ir.Expr:
-        """Whether the k-th vector of a chunk exists."""
         before = self.position(start, k) < self.segment.end
         return tirx.any(k < self.sure, before) if self.sure else before
 
     def load(self, vectors: Vectors, start: ir.Expr, guarded: bool) -> None:
-        """All vectors of a chunk, and what the rows of its positions share."""
         with T.unroll(self.config.vectors) as k:
             at, place = self.origin(start, k)
             vectors.load(k, place, at, self.there(start, k) if guarded else None)
@@ -237,7 +227,6 @@ class Sweep:
         return self.tensors.place(expression, {**self.row_at(number), **self.row.axis.places(position)})
 
     def before_end(self, position: ir.Expr, beside: bool) -> ir.Expr:
-        """A position, or the last one in place of those past the end."""
         return tirx.min(position, self.segment.end - 1) if beside else position
 
     def row_at(self, row: ir.Expr) -> dict[tirx.Var, ir.Expr]:
@@ -328,14 +317,11 @@ class Rim(Sweep):
         self.vectors.load(tirx.const(0, "int32"), self.own, self.at, self.own < self.segment.end)
 
     def each_chunk(self, emit: Callable[[ir.Expr, bool, bool | None], None]) -> None:
-        """Emits the one position, which most threads do not have."""
         emit(self.own, True, None)
 
     def position(self, start: ir.Expr, _k: Any) -> ir.Expr:
-        """The position itself."""
         return start
 
     def load(self, vectors: Vectors, start: ir.Expr, guarded: bool) -> None:
-        """Loads what only outputs read."""
         if vectors is not self.vectors:
             super().load(vectors, start, guarded)

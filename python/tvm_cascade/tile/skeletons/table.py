@@ -12,7 +12,7 @@ from tvm_cascade.tile.skeletons.product.skeleton import ProductSkeleton
 from tvm_cascade.tile.skeletons.simt.skeleton import CoreSkeleton
 from tvm_cascade.tile.skeletons.stream.skeleton import HalvesSkeleton, StreamSkeleton
 
-SKELETONS: tuple[Skeleton[Any, Any, Any], ...] = (
+SKELETONS: tuple[Skeleton[Any, Any], ...] = (
     StreamSkeleton(), HalvesSkeleton(), ProductSkeleton(), FoldedSkeleton(), GaugedSkeleton(), RowSkeleton(),
     CoreSkeleton(),
 )  # fmt: skip

@@ -71,7 +71,6 @@ class Feed:
             ptx("fence.proxy.async.shared::cta")
 
     def release(self, stage: ir.Expr | int) -> None:
-        """Tells the producer that a stage has been read."""
         for part in self.parts[:1] if self.released is None else self.released:
             part.empty.arrive(stage)
 
@@ -134,5 +133,4 @@ def arrivals_of(copies: Sequence[Any]) -> int:
 
 
 def staged_tiles(name: str, pool: Any, stages: int, copies: Any) -> Any:
-    """Shared memory for the tiles of an operand, [stage, box, row, column]."""
     return named(name, pool.alloc((stages, copies.boxes, copies.rows, copies.per_box), copies.element, align=1024))

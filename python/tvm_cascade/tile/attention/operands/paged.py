@@ -18,7 +18,7 @@ from tvm_cascade.tile.emit import bind, named, ptx, put, registers, when
 from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
 from tvm_cascade.tile.live import TileRange
 from tvm_cascade.tile.merge.lanes import WARP, from_lane
-from tvm_cascade.tile.pages import NOWHERE, Numbers
+from tvm_cascade.tile.operand import NOWHERE, Numbers
 
 
 class LaneCopies(ABC):
@@ -97,10 +97,6 @@ class PageNumbers:
     Parameters
     ----------
     worker : the number of its warp among the feed's, where there are several; the first of them issues bulk copies.
-
-    Attributes
-    ----------
-    leads : it is the thread that does what one does.
     """
 
     def __init__(self, maps: Sequence[TensorMap], lane: ir.Expr, worker: ir.Expr | None = None) -> None:

@@ -40,18 +40,7 @@ WIDE_STAGES = 2
 
 
 class FeedPair:
-    """A feed as copies fill it, and as products read it: the same, unless warps convert its tiles on the way.
-
-    Parameters
-    ----------
-    stages : tiles that copies bring.
-
-    Attributes
-    ----------
-    is_widened : its tiles are converted.
-    stored : for copies.
-    wide : for products.
-    """
+    """A feed as copies fill it, and as products read it: the same, unless warps convert its tiles on the way."""
 
     def __init__(self, pool: Any, name: str, stages: int, copies: Sequence[TensorMap]) -> None:
         self.stages, self.copies = stages, copies
@@ -139,7 +128,6 @@ class Widener:
 
 
 def _place(unit: ir.Expr) -> tuple[ir.Expr, ir.Expr]:
-    """The row and the chunk of it that a unit of work is."""
     return unit // 16 * 2 + unit // 4 % 2, unit % 4 + (unit // 8 + unit // 4) % 2 * 4
 
 

@@ -35,17 +35,7 @@ _COLUMNS = 16
 
 
 def ranked_configs(shape: MatrixProduct, gpu: Gpu, promoted: int = 0) -> list[ProductConfig]:
-    """The fitting configurations, from the least estimated time on.
-
-    Parameters
-    ----------
-    promoted : see `ProductConfig`.
-
-    Raises
-    ------
-    Unfit
-        Where none fits.
-    """
+    """The fitting configurations, from the least estimated time on; Unfit where none fits."""
     sizes = sizes_of(shape)
     fits = fitting(shape, sizes, gpu, promoted)
     found = [(seconds(counts_of(shape, sizes, config, gpu), gpu), config) for config in fits]
@@ -60,17 +50,7 @@ def ranked_configs(shape: MatrixProduct, gpu: Gpu, promoted: int = 0) -> list[Pr
 
 
 def fitting(shape: MatrixProduct, sizes: Sizes, gpu: Gpu, promoted: int = 0) -> list[ProductConfig]:
-    """The configurations that fit.
-
-    Parameters
-    ----------
-    promoted : see `ProductConfig`.
-
-    Raises
-    ------
-    Unfit
-        Where none does.
-    """
+    """The configurations that fit; Unfit where none does."""
     found = [config for config in _candidates(shape, sizes, gpu, promoted) if not config.lacks(shape, gpu)]
     if not found:
         raise Unfit("no tile fits into registers and shared memory")
@@ -80,10 +60,7 @@ def fitting(shape: MatrixProduct, sizes: Sizes, gpu: Gpu, promoted: int = 0) -> 
 def promoted_steps(shape: MatrixProduct, options: FuseOptions) -> int:
     """Steps along k between promotions that scales or an option ask for; 0 for none.
 
-    Raises
-    ------
-    Unfit
-        Where that is less than a step.
+    Unfit where that is less than a step.
     """
     if shape.scales is not None:
         return 1
@@ -97,12 +74,10 @@ def promoted_steps(shape: MatrixProduct, options: FuseOptions) -> int:
 
 
 def _copied(sizes: Sizes, config: ProductConfig) -> float:
-    """Elements of both operands that are copied for each element of the result."""
     return (config.rows / sizes.sums + config.columns) / (config.rows * config.columns)
 
 
 def _covered(sizes: Sizes, config: ProductConfig) -> int:
-    """Elements of the result that tiles cover, also outside of it."""
     rows, columns = -(-sizes.rows // config.rows), -(-sizes.columns // config.columns)
     return rows * config.rows * columns * config.columns
 

@@ -1,4 +1,4 @@
-"""The configuration of a product kernel: tile sizes, pipeline stages, clusters and order of tiles."""
+"""The configuration of a product kernel: tile sizes, pipeline stages and clusters."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.machine.family import Family
 from tvm_cascade.tile.machine.wgmma import WGMMA
 from tvm_cascade.tile.operand import STORED_BYTES, Operand
+from tvm_cascade.tile.product.fold import same_in_blocks
 from tvm_cascade.tile.product.matrix import MatrixProduct
-from tvm_cascade.tile.product.scales import same_in_blocks
 from tvm_cascade.tile.skeletons.product.shape import DEPTH_BYTES
 from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Registers
 
@@ -39,7 +39,7 @@ BOX_COLUMNS = DEPTH_BYTES // STORED_BYTES
 
 @dataclass(frozen=True)
 class ProductConfig:
-    """Tile sizes, stages and order.
+    """Tile sizes and stages.
 
     Attributes
     ----------
@@ -48,7 +48,6 @@ class ProductConfig:
     stages : tiles of both operands in flight.
     cluster : blocks one below the other that share the right operand by multicast.
     splits : blocks of a cluster that sum a part of k each; they have one tile.
-    band : tiles of rows that are done column by column, so that both operands stay in the L2 cache.
     staged : boxes of 128 bytes a row of results that a consumer has under way to memory.
     blocks : that are launched at most; each does tiles in turn, and copies for the next while it computes.
     promoted : steps along k whose products the tensor cores sum before float32 sums take them over; 0: all of them.
@@ -64,7 +63,6 @@ class ProductConfig:
     stages: int = 4
     cluster: int = 1
     splits: int = 1
-    band: int = 8
     staged: int = 2
     blocks: int = 1
     promoted: int = 0
@@ -72,22 +70,18 @@ class ProductConfig:
 
     @property
     def configs(self) -> tuple[ProductConfig]:
-        """Of the kernels of a function: itself."""
         return (self,)
 
     @property
     def own_rows(self) -> int:
-        """Rows of a consumer."""
         return self.rows // self.consumers
 
     @property
     def blocks_together(self) -> int:
-        """Blocks of a cluster."""
         return self.cluster * self.splits
 
     @property
     def share(self) -> int:
-        """Columns of a tile that a block stores."""
         return self.columns // self.splits
 
     def stores_boxes(self, output: Operand) -> bool:
@@ -106,15 +100,12 @@ class ProductConfig:
 
     @property
     def threads(self) -> int:
-        """Threads of a block: the producer's warp group and the consumers'."""
         return WARP_GROUP * (self.consumers + 1)
 
     def stage_bytes(self, shape: MatrixProduct) -> int:
-        """Of all operands in one stage."""
         return (self.rows + self.columns * len(shape.rights)) * DEPTH_BYTES
 
     def shared_bytes(self, shape: MatrixProduct) -> int:
-        """Bytes of shared memory of a block."""
         boxes = any(self.stores_boxes(output) for output in shape.tiled.values())
         staging = self.rows * DEPTH_BYTES * self.staged if boxes else 0
         partial = self.rows * self.columns * len(shape.rights) * SUM_BYTES if self.splits > 1 else 0
@@ -175,7 +166,6 @@ class ProductConfig:
 
 
 def steps_of(shape: MatrixProduct) -> Extent:
-    """Steps along k for one tile of the result."""
     depth = DEPTH_BYTES // shape.left.operand.size
     return product([ceil_div(shape.inner.extent, depth), *(shape.extent(var) for var in shape.outer)])
 

@@ -25,7 +25,6 @@ class Steps:
     Attributes
     ----------
     feeds : of all products that consumers sum.
-    feed : that of the product at hand.
     index : the number of the group among the consumers.
     sums : registers of its accumulators, for each 64 rows one array of each sum of products.
     left : matrices of a stage in shared memory; None where the left operand is in registers.
@@ -46,18 +45,15 @@ class Steps:
         feed.address_blocks(threads)
 
     def matrices(self, feed: ProductFeed, left_shared: bool = True) -> tuple[Any, list[Any]]:
-        """Both operands of a feed as products read them."""
         first = self.index * self.config.own_rows
         left = feed.left.matrix(self.family, self.threads, first) if left_shared else None
         return left, [right.matrix(self.family, self.threads) for right in feed.rights]
 
     @property
     def count(self) -> ir.Expr:
-        """Steps of a tile, in the block."""
         return self.feed.part(self.rank)[1]
 
     def clear(self, sums: Sequence[Sequence[Any]]) -> None:
-        """Makes sums 0."""
         for array in (array for of_part in sums for array in of_part):
             with T.unroll(self.config.columns // 2) as k:
                 put(array, k, tirx.const(0.0, "float32"))
@@ -79,11 +75,9 @@ class Steps:
         self.release()
 
     def wait(self) -> None:
-        """Waits until the stage at hand is full."""
         self.feed.full.wait(self.ring.stage, self.ring.parity)
 
     def release(self) -> None:
-        """Gives the first stage back that was not."""
         self.feed.release(self.read.stage, self.threads)
         self.read.advance()
 
@@ -119,7 +113,6 @@ class PlainSumming(Summing):
     """All steps on tensor cores, one after the other."""
 
     def sum(self, tile: Tile) -> None:
-        """Emits the sums of a tile."""
         self.steps.sum(self.steps.sums, self.steps.count)
 
 
@@ -209,5 +202,4 @@ class StepScales:
         return math.prod(values, start=tirx.const(1.0, DTYPE))
 
     def of(self, part: int, row: int) -> ir.Expr:
-        """The scale of one of a thread's rows."""
         return self.scales[len(ROWS) * part + row]

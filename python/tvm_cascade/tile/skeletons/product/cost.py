@@ -44,7 +44,6 @@ class Sizes:
 
     @property
     def bytes(self) -> float:
-        """From and to memory."""
         left, right = (self.places * self.steps * DEPTH_BYTES * n for n in (self.rows, self.sums * self.columns))
         return left + min(right, self.most) + float(self.places * self.stored * self.rows * self.columns)
 

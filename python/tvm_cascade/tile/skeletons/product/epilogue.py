@@ -36,7 +36,6 @@ class Epilogue:
 
     Attributes
     ----------
-    copies : bulk copies of outputs.
     meets_late : blocks of a cluster wait for each other before they send sums, not before they copy operands.
     """
 
@@ -62,7 +61,6 @@ class Epilogue:
         Parameters
         ----------
         sums : for each 64 rows the registers of each sum of products.
-        index : of the consumer.
         """
         raise NotImplementedError
 
@@ -109,12 +107,10 @@ class MapEpilogue(Epilogue):
         self.rank, self.partial = rank, PartialSums(self.config, arrays, pool) if self.config.splits > 1 else None
 
     def barriers(self) -> list[Initialised]:
-        """Those of partial sums."""
         return [] if self.partial is None else [self.partial]
 
     @property
     def boxes(self) -> int:
-        """Boxes that a consumer stores of a tile."""
         across = sum(-(-self.config.share // copies.per_box) for copies in self.copies.values())
         return across * self.config.own_rows // GROUP_ROWS
 
@@ -140,7 +136,6 @@ class MapEpilogue(Epilogue):
                     self._store_elements(output)
 
     def drain(self, threads: Threads) -> None:
-        """Waits for outstanding copies before the block ends."""
         with when(threads.leads):
             ptx("cp.async.bulk.wait_group", 0)
         if self.partial is not None:
@@ -169,7 +164,6 @@ class MapEpilogue(Epilogue):
         return self.read[load]
 
     def _finished(self, member: Member, row: int, index: ir.Expr) -> ir.Expr:
-        """A result at a row, from a register of the sums."""
         symbols = {one.state: sums[index] for one, sums in zip(self.shape.sums, self.sums, strict=True)}
         return self.finished(member.result, row, symbols)
 
@@ -261,7 +255,6 @@ class MapEpilogue(Epilogue):
                 ptx("st.shared.v2.f32", target, *pair)
 
     def _free_slot(self) -> int:
-        """The next box of shared memory, once the copy from it has read it."""
         staged, number = self.config.staged, self.stored
         self.stored += 1
         in_turn = number >= staged or self.boxes % staged == 0
@@ -269,7 +262,6 @@ class MapEpilogue(Epilogue):
         return number % staged
 
     def _element(self, output: Output, j: int, row: int, e: int) -> ir.Expr:
-        """What is stored at a row, of eight columns."""
         column = self.tile.first_column + j * 8 + self.lane_column + e
         return self._narrow(output, row, column, tirx.const(j * 4 + 2 * row + e, "int32"))
 
@@ -287,12 +279,7 @@ _VECTOR = 4
 
 
 class PartialSums(PartsOfSums):
-    """The exchange of partial sums.
-
-    Parameters
-    ----------
-    arrays : of sums that a consumer has.
-    """
+    """The exchange of partial sums."""
 
     def __init__(self, config: ProductConfig, arrays: int, pool: Any) -> None:
         self.config = config
@@ -308,8 +295,6 @@ class PartialSums(PartsOfSums):
 
         Parameters
         ----------
-        sums : arrays of registers.
-        rank : of the block in its cluster.
         memory : a pointer to shared memory that is free once all operands of a tile have been read.
         """
         config = self.config

@@ -28,8 +28,6 @@ class ProductFeed:
 
     Attributes
     ----------
-    left : the left operand.
-    rights : those on the right.
     full, empty : a barrier for each stage; a stage is empty when all blocks that it is copied to have read it.
     """
 
@@ -46,7 +44,6 @@ class ProductFeed:
         self.rights = [operand(side, side.line.extent, config.columns, config.cluster) for side in shape.rights]
 
     def allocate(self, pool: Any) -> None:
-        """Shared memory of tiles and barriers."""
         config = self.config
         self.left.allocate("left_tiles", pool, config.stages)
         for right in self.rights:
@@ -71,26 +68,18 @@ class ProductFeed:
 
     @property
     def gathers(self) -> list[TileOperand]:
-        """The operands that the threads of the producer's warp group copy."""
         return [operand for operand in self.operands if operand.copies is None]
 
     @property
     def inner(self) -> ir.Expr:
-        """Tiles along the inner line."""
         return inner_tiles(self.shape.inner.extent, self.left.depth)
 
     @property
     def steps(self) -> ir.Expr:
-        """Tiles of both operands for one tile of the result."""
         return self.inner * kernel_extent(product(self.shape.extent(var) for var in self.shape.outer))
 
     def part(self, rank: ir.Expr | int) -> tuple[ir.Expr, ir.Expr]:
-        """The first of the steps that a block does, and how many.
-
-        Parameters
-        ----------
-        rank : of the block in its cluster.
-        """
+        """The first of the steps that a block does, and how many."""
         if self.config.splits == 1:
             return tirx.const(0, "int32"), self.steps
         first = bind("first_step", rank * self.steps // self.config.splits)
@@ -113,7 +102,6 @@ class ProductFeed:
                 right.copy(stage, tile.first_column, deep, tile.batch, rank, self.full.pointer(stage))
 
     def _expected(self) -> Any:
-        """Bytes of a stage that bulk copies bring."""
         expected = [operand.expected for operand in self.operands]
         return sum(expected[1:], expected[0])
 
@@ -147,13 +135,11 @@ class ProductFeed:
         ring.advance()
 
     def start(self) -> Ring:
-        """The ring that the producer fills."""
         alone = any(operand.gather is not None and operand.gather.alone for operand in self.gathers)
         self.landing = Landing(self.full, self.config.stages, alone) if self.gathers else None
         return Ring("produced", self.config.stages, 1)
 
     def finish(self) -> None:
-        """After the last step."""
         if self.landing is not None:
             self.landing.finish()
 
@@ -189,15 +175,12 @@ class TileOperand:
 
     Parameters
     ----------
-    inner : what is summed over.
-    own : the kernel's parameter for the tensor.
     extent : of its own line.
     shares : blocks of a cluster that copy a part each, for all of them.
 
     Attributes
     ----------
     copies : its bulk copies; None where threads copy it.
-    there : rows of a tile that are copied.
     """
 
     def __init__(
@@ -234,7 +217,6 @@ class TileOperand:
 
     @property
     def expected(self) -> int | ir.Expr:
-        """Bytes that bulk copies bring."""
         if self.copies is None or isinstance(self.there, int):
             return 0 if self.copies is None else self.copies.tile_bytes * self.shares
         return self.there * BOX_BYTES
@@ -261,8 +243,6 @@ class TileOperand:
         Parameters
         ----------
         first, deep : where the tile starts, on its own line and on what is summed over.
-        places : of the other variables.
-        rank : of the block in its cluster.
         """
         if self.copies is None:
             return
@@ -304,5 +284,4 @@ def _at_most(length: int, extent: Extent) -> int | ir.Expr:
 
 
 def inner_tiles(extent: Any, depth: int) -> ir.Expr:
-    """Tiles along what is summed over."""
     return (kernel_extent(extent) + (depth - 1)) // depth

@@ -39,7 +39,6 @@ class Gather(ABC):
 
     Parameters
     ----------
-    inner : what is summed over.
     tiles : shared memory of a shape [stage, box, row, column].
 
     Attributes
@@ -63,8 +62,6 @@ class Gather(ABC):
         Parameters
         ----------
         first, deep : where the tile starts, on the operand's own line and on what is summed over.
-        places : of the other variables.
-        thread : in the warp group.
         """
         self.stage, self.first, self.deep, self.places = stage, first, deep, places
         self._copy(thread)
@@ -77,12 +74,10 @@ class Gather(ABC):
         return bind("gathered_box", row // self.rows), bind("gathered_row", row % self.rows)
 
     def _target(self, box: ir.Expr, row: ir.Expr, offset: ir.Expr) -> ir.Expr:
-        """The address of a byte of a row in shared memory."""
         swizzled = (offset // _CHUNK ^ (row % _CHUNKS)) * _CHUNK + offset % _CHUNK
         return self.tiles.ptr_to([self.stage, box, row, swizzled // self.size])
 
     def _element(self, row: ir.Expr, column: ir.Expr) -> tuple[ir.Expr, ir.TensorLoad]:
-        """Whether an element of a tile is in the tensor, and its load."""
         own, inner = self._at(row, column)
         line = self.side.line
         inside = tirx.And(own < kernel_extent(line.extent), inner < kernel_extent(self.inner.extent))
@@ -119,7 +114,6 @@ class Pieces(Gather):
 
 
 def divisor(count: int, most: int) -> int:
-    """The largest divisor of a number that is not above another."""
     return next(n for n in range(min(most, count), 0, -1) if count % n == 0)
 
 
@@ -181,14 +175,12 @@ class Realigned(Gather):
 
     @property
     def _bytes(self) -> ir.Expr:
-        """Of the tensor."""
         count = tirx.const(self.size, "int64")
         for extent in self.own.shape:
             count = count * T.cast(extent, "int64")
         return count
 
     def _viewed(self, dtype: str, count: ir.Expr) -> Any:
-        """The tensor as one dimension of elements of a dtype."""
         return named("gathered_from", T.decl_buffer((count,), dtype, data=self.own.data))
 
     def _end(self) -> ir.Expr | None:
@@ -230,7 +222,6 @@ class _Row:
 
 
 def _from(value: ir.Expr, lane: ir.Expr | int) -> ir.Expr:
-    """A lane's value."""
     return T.tvm_warp_shuffle(T.uint32(ALL_LANES), value, lane, WARP, WARP)
 
 
@@ -274,7 +265,6 @@ class Landing:
             put(self.started, 0, T.int32(self.behind))
 
     def finish(self) -> None:
-        """Arrives for the last steps."""
         if self.behind:
             with T.serial(self.started[0]):
                 self._arrive(0)

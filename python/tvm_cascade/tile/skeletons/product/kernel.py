@@ -43,7 +43,6 @@ class Roles:
     epilogue : (feeds, name of the kernel) -> what consumers do with the sums of a tile.
     summing : steps along k -> how they sum it.
     left_shared : products read the left operand from shared memory.
-    order : of the tiles.
     """
 
     epilogue: Callable[[Feeds, str], Epilogue]
@@ -53,7 +52,6 @@ class Roles:
 
 
 def product_kernel(shape: MatrixProduct, config: ProductConfig, launch: Launch) -> ProductKernel:
-    """The kernel of a product whose results are maps of its sums."""
     summing = PromotedSumming if config.promoted else PlainSumming
     return ProductKernel([shape], config, Roles(lambda feeds, _: MapEpilogue(feeds[0]), summing), launch.given)
 
@@ -66,12 +64,10 @@ class ProductKernel(Driver):
         self.shapes, self.config, self.own, self.given = shapes, config, own, given
 
     def describe(self) -> None:
-        """Tensor maps of the operands and of what bulk copies store."""
         self.feeds = [ProductFeed(shape, self.config, self.buffers) for shape in self.shapes]
         self.feed, self.epilogue = self.feeds[0], self.own.epilogue(self.feeds, self.name)
 
     def place(self) -> None:
-        """Blocks, one a multiprocessor, and their threads."""
         together = self.config.blocks_together
         self.epilogue.declare()
         self.order = self.own.order(self.shapes[0], self.config)
@@ -80,14 +76,12 @@ class ProductKernel(Driver):
         self.place_threads(block)
 
     def allocate(self, pool: Any) -> None:
-        """Tiles and barriers, and what the epilogue has."""
         self.feed.allocate(pool)
         for feed in self.feeds[1:]:
             feed.share(self.feed)
         self.epilogue.allocate(pool, self.rank)
 
     def barriers(self) -> list[Initialised]:
-        """Those of the ring and of the epilogue."""
         return [self.feed.full, self.feed.empty, *self.epilogue.barriers()]
 
     def meet(self) -> None:
@@ -162,7 +156,6 @@ class ProductKernel(Driver):
         self.feed.finish()
 
     def _fill_tile(self, feed: ProductFeed, ring: Ring, tile: Tile) -> None:
-        """Copies what the sums of a tile are made of."""
         first, count = feed.part(self.rank)
         with T.serial(count) as step:
             feed.fill(ring, tile, first + step, self.rank, self.threads)

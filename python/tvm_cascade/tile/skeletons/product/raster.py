@@ -27,25 +27,27 @@ from tvm_cascade.tile.skeletons.product.config import ProductConfig
 
 @dataclass(frozen=True)
 class Tile:
-    """A tile of the result.
-
-    Attributes
-    ----------
-    first_row, first_column : of the tile.
-    batch : where it is in the batch.
-    """
+    """A tile of the result."""
 
     first_row: ir.Expr
     first_column: ir.Expr
     batch: dict[tirx.Var, ir.Expr]
 
 
+BAND = 8
+"""Tiles of rows that are done column by column."""
+
+
 class Order(Protocol):
-    """Which tiles a block does, one after the other."""
+    """Which tiles a block does, one after the other.
+
+    Attributes
+    ----------
+    grid : blocks that are launched.
+    """
 
     @property
-    def grid(self) -> ir.Expr:
-        """Blocks that are launched."""
+    def grid(self) -> ir.Expr: ...
 
     def each(self, block: ir.Expr, rank: ir.Expr | int) -> AbstractContextManager[Tile]:
         """A loop over a block's tiles around the statements of the block.
@@ -72,7 +74,6 @@ class Raster:
 
     @property
     def shares(self) -> ir.Expr:
-        """Shares of work: a tile for each block of a cluster."""
         return self.down * self.across * self.places
 
     @property
@@ -84,7 +85,6 @@ class Raster:
 
     @property
     def grid(self) -> ir.Expr:
-        """Blocks that are launched."""
         return self.clusters * self.config.blocks_together
 
     @contextmanager
@@ -94,7 +94,6 @@ class Raster:
 
     @contextmanager
     def each_share(self, block: ir.Expr) -> Iterator[ir.Expr]:
-        """A loop over the numbers of a block's shares."""
         first = block // self.config.blocks_together
         with T.serial((self.shares - first + (self.clusters - 1)) // self.clusters) as turn:
             yield bind("share", first + turn * self.clusters)
@@ -114,10 +113,10 @@ class Raster:
         """The number of a share's tile of rows, its number across, and where it is in the batch."""
         config, down = self.config, self.down * self.places if self.joined else self.down
         index, rest = bind("index", share % (down * self.across)), share // (down * self.across)
-        band = bind("band", index // (self.across * config.band))
-        height = bind("height", tirx.min(down - band * config.band, config.band))
-        inside = bind("inside", index - band * (self.across * config.band))
-        place = band * config.band + inside % height
+        band = bind("band", index // (self.across * BAND))
+        height = bind("height", tirx.min(down - band * BAND, BAND))
+        inside = bind("inside", index - band * (self.across * BAND))
+        place = band * BAND + inside % height
         if self.joined:
             rest, place = place // self.down, place % self.down
         row = place * config.cluster + rank
@@ -140,7 +139,6 @@ def ends_with(side: Side, length: int) -> bool:
 
 
 def _first(place: ir.Expr, side: Side, length: int) -> ir.Expr:
-    """Where a tile starts that would start at a place."""
     extent = side.line.extent
     if not ends_with(side, length) or (isinstance(extent, int) and extent % length == 0):
         return place

@@ -30,13 +30,7 @@ MOST_SUMS = 2
 
 
 def read_product(program: Program, group: Group) -> MatrixProduct:
-    """The product that a group is.
-
-    Raises
-    ------
-    Unfit
-        Where it is none, or the function has more to do than the group and maps of its results.
-    """
+    """The product that a group is; see `Skeleton.read`."""
     fold = read_fold(program, group, parts=True, together=len(NEIGHBOURS))
     sums = fold.sums(MOST_SUMS, scaled=True)
     check_summed(fold.tensors, tuple(MATRIX_DTYPES), SUMMED_IN)
@@ -48,13 +42,7 @@ def read_product(program: Program, group: Group) -> MatrixProduct:
 
 
 def for_tensor_cores(fold: ProductFold, sums: tuple[Sum, ...], outputs: tuple[Output, ...]) -> MatrixProduct:
-    """Sums of products, and maps of them.
-
-    Raises
-    ------
-    Unfit
-        Where operands are not stored as tensor cores or copies take them.
-    """
+    """Sums of products, and maps of them; Unfit where operands are not stored as tensor cores or copies take them."""
     shape = matrix_product(fold, sums, outputs, boxed=True)
     for side in shape.sides:
         _check_side(side, shape.inner)
@@ -70,7 +58,6 @@ def _layout(side: Side) -> tuple[str, bool, bool, int]:
 
 
 def _check_side(side: Side, inner: Line) -> None:
-    """Whether copies fetch an operand, and tensor cores multiply it."""
     load, shape, last = side.load, side.view.shape, len(side.view.shape) - 1
     if not same_extent(extent_of(shape[side.deep]), inner.extent):
         raise Unfit(f"{load}: {inner.var.name} runs over a part of the dimension alone")

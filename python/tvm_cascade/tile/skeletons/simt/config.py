@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tvm_cascade.analysis.tir import Extent
 from tvm_cascade.devices.device import Gpu
@@ -30,9 +30,6 @@ class CoreConfig:
     stages : of the pipeline in shared memory.
     slices : parts of every stage that warps of their own sum; a power of two.
     resident : blocks of a multiprocessor that registers have to do for.
-    ahead : fragments are read while those before them are multiplied, which takes registers.
-    turns_vectors : tiles that are turned on the way are read as vectors along k, through registers; else one by one.
-    why : it was chosen, in words; empty where a caller did.
     """
 
     rows: Cut
@@ -41,35 +38,27 @@ class CoreConfig:
     stages: int = 4
     slices: int = 1
     resident: int = 1
-    ahead: bool = False
-    turns_vectors: bool = False
-    why: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         sliced = f", {self.slices} slices of k" if self.slices > 1 else ""
-        because = f": {self.why}" if self.why else ""
         return (
             f"tiles of {self.rows.block}x{self.columns.block} for {self.threads} threads of {self.rows.own}x"
-            f"{self.columns.own}{sliced}, {self.stages} stages of {self.depth} positions{because}"
+            f"{self.columns.own}{sliced}, {self.stages} stages of {self.depth} positions"
         )
 
     @property
     def slice_threads(self) -> int:
-        """Threads that sum the same part of k."""
         return self.rows.warps * self.columns.warps * WARP
 
     @property
     def threads(self) -> int:
-        """Of a block."""
         return self.slice_threads * self.slices
 
     @property
     def cuts(self) -> tuple[Cut, Cut]:
-        """Of rows and of columns."""
         return self.rows, self.columns
 
     def layouts(self, shape: MatrixProduct) -> tuple[Layout, Layout]:
-        """Of the operands' tiles."""
         left, right = (
             Layout(cut.block, self.depth, side.own_step != 1, itemsize(shape.dtype))
             for cut, side in zip(self.cuts, shape.sides, strict=True)
@@ -77,8 +66,7 @@ class CoreConfig:
         return left, right
 
     def shares(self, side: Side, layout: Layout, shape: MatrixProduct) -> Shares:
-        """How the copies of an operand are shared out."""
-        if layout.is_turned and not self.turns_vectors and side.dtype == shape.dtype:
+        if layout.is_turned and side.dtype == shape.dtype:
             return Shares(layout, 1, self.threads)
         return shares_of(side, layout, shape.inner.extent, self.threads)
 
@@ -90,8 +78,8 @@ class CoreConfig:
             return "a warp has 8 lanes along one side and 4 along the other"
         if self.slices & (self.slices - 1) or self.rows.own % self.slices:
             return "slices are a power of two of a thread's rows"
-        if self.stages < 2 + self.ahead or self.depth % (2 * self.slices):
-            return "stages are two or more, or three, of an even number of positions for each slice"
+        if self.stages < 2 or self.depth % (2 * self.slices):
+            return "stages are two or more, of an even number of positions for each slice"
         for layout, cut, side in zip(self.layouts(shape), self.cuts, shape.sides, strict=True):
             if cut.own % layout.vector:
                 return "a thread's part is no whole vector"
@@ -104,9 +92,8 @@ class CoreConfig:
         return ""
 
     def registers(self, shape: MatrixProduct) -> int:
-        """Registers of a thread: sums, fragments, and what addresses take."""
         own = self.rows.own, self.columns.own
-        needed = (own[0] * own[1] + (1 + self.ahead) * sum(own)) * itemsize(shape.dtype) // 4 + _ADDRESSES
+        needed = (own[0] * own[1] + sum(own)) * itemsize(shape.dtype) // 4 + _ADDRESSES
         return -(-needed // 8) * 8
 
     def shared_elements(self, shape: MatrixProduct) -> int:
@@ -138,13 +125,7 @@ _LONE, _MORE = 0.25, 0.375
 
 
 def ranked_core_configs(shape: MatrixProduct, gpu: Gpu) -> list[CoreConfig]:
-    """The fitting configurations, from the least estimated time on.
-
-    Raises
-    ------
-    Unfit
-        Where none fits.
-    """
+    """The fitting configurations, from the least estimated time on; Unfit where none fits."""
     fitting = [config for config in _candidates() if not config.why_not(shape, gpu)]
     if not fitting:
         raise Unfit("no tile fits into registers and shared memory")

@@ -3,7 +3,7 @@
     for stage of k:
         start the copies of a later stage
         for k of the thread's slice of the stage:
-            read the fragments of the next k, from the next stage once that is there
+            read the fragments of k
             sums += left fragment ⊗ right fragment
     add the sums of all slices; store maps of them
 
@@ -42,7 +42,6 @@ class CoreKernel:
         self.shape, self.config, self.layouts = shape, config, config.layouts(shape)
 
     def build(self, name: str) -> tirx.PrimFunc:
-        """The kernel with its launch, over the parameters of the unfused function."""
         with IRBuilder() as builder, T.prim_func():
             T.func_name(name)
             T.func_attr({"global_symbol": name})
@@ -80,14 +79,13 @@ class CoreKernel:
         self.lanes = bind("row_lane", lanes[0]), bind("column_lane", lanes[1])
 
     def _shared(self) -> None:
-        """Shared memory, what the thread reads of it, and what it copies to it."""
         shape, config, pool = self.shape, self.config, shared_pool()
         self.memory = named("tiles", pool.alloc((config.shared_elements(shape),), shape.dtype, align=128))
         pool.commit()
         starts = 0, config.stages * self.layouts[0].elements
         part = self.slice * (config.depth // config.slices)
         self.fragments = [
-            Fragment(name, layout, cut, self.memory, start, warp, lane, part, 1 + config.ahead)
+            Fragment(name, layout, cut, self.memory, start, warp, lane, part)
             for name, layout, cut, start, warp, lane in zip(
                 _SIDES, self.layouts, config.cuts, starts, self.warps, self.lanes, strict=True
             )
@@ -119,11 +117,9 @@ class CoreKernel:
         reading, filling = registers("reading", 1, "int32"), registers("filling", 1, "int32")
         put(reading, 0, T.int32(0))
         put(filling, 0, T.int32(ahead))
-        if config.ahead:
-            self._await(reading[0])
         with T.serial(steps) as step:
             following = bind("following_stage", tirx.Select(reading[0] == ahead, T.int32(0), reading[0] + 1))
-            self._multiply((reading[0], following), filling[0], step + ahead, steps)
+            self._multiply(reading[0], filling[0], step + ahead, steps)
             put(filling, 0, reading[0])
             put(reading, 0, following)
         ptx("cp.async.wait_group", 0)
@@ -137,17 +133,7 @@ class CoreKernel:
         operands = zip(self.copies, self.shape.sides, strict=True)
         return [(copies, copies.at_step(self.tensors.place(f.base, at), step), step) for copies, f in operands]
 
-    def _await(self, stage: ir.Expr) -> None:
-        """Waits for a stage, and reads the fragments of its first position."""
-        ptx("cp.async.wait_group", self.config.stages - 2)
-        T.evaluate(T.cuda.cta_sync())
-        self._load(stage, 0)
-
-    def _load(self, stage: ir.Expr, k: int) -> None:
-        for fragment in self.fragments:
-            fragment.load(stage, k)
-
-    def _multiply(self, stages: tuple[ir.Expr, ir.Expr], filling: ir.Expr, later: ir.Expr, steps: ir.Expr) -> None:
+    def _multiply(self, stage: ir.Expr, filling: ir.Expr, later: ir.Expr, steps: ir.Expr) -> None:
         """Adds the products of the thread's part of a stage, while the stage of a later step is copied.
 
         Copies through registers have no condition, which would take the products apart: past the last step they bring
@@ -159,8 +145,9 @@ class CoreKernel:
         rows, columns = self.config.rows.own, self.config.columns.own
         left, right = self.fragments
         count = self.config.depth // self.config.slices
-        if not self.config.ahead:
-            self._await(stages[0])
+        ptx("cp.async.wait_group", self.config.stages - 2)
+        T.evaluate(T.cuda.cta_sync())
+        self._load(stage, 0)
         moved = self._moved(bind("copied_step", tirx.min(later, steps - 1)))
         with when(later < steps):
             for copies, place, step in moved:
@@ -175,22 +162,21 @@ class CoreKernel:
             for first, _, copies, piece, place, step in pieces:
                 if first == k:
                     copies.read(piece, place, step)
-            if not self.config.ahead and k:
-                self._load(stages[0], k)
-            elif self.config.ahead and k + 1 == count:
-                self._await(stages[1])
-            elif self.config.ahead:
-                self._load(stages[0], k + 1)
+            if k:
+                self._load(stage, k)
             for j in range(columns):
                 for i in reversed(range(rows)) if columns > rows and j % 2 else range(rows):
                     at = i * columns + j
-                    put(self.sums, at, self.sums[at] + left.of(k)[i] * right.of(k)[j])
+                    put(self.sums, at, self.sums[at] + left.registers[i] * right.registers[j])
             for _, last, copies, piece, _, _ in pieces:
                 if last == k:
                     copies.store(piece, filling)
 
+    def _load(self, stage: ir.Expr, k: int) -> None:
+        for fragment in self.fragments:
+            fragment.load(stage, k)
+
     def _store(self) -> None:
-        """Stores maps of the thread's sums, or of its rows of those of all slices."""
         shape, config, count = self.shape, self.config, self._together()
         rows, own, (left, right) = config.rows.own // config.slices, 0, self.fragments
         if config.slices > 1:
@@ -225,7 +211,6 @@ class CoreKernel:
         return whole
 
     def _together(self) -> int:
-        """Neighbouring columns that a thread has, and that are inside together."""
         layout, extent = self.fragments[1].layout, self.shape.right.line.extent
         whole = isinstance(extent, int) and extent % layout.vector == 0
         return layout.vector if whole else max(output.every for output in self.shape.outputs)
@@ -262,7 +247,6 @@ class CoreKernel:
         return [self._at(index, row, column) for index in output.indices]
 
     def _value(self, output: Output, i: int, j: int, row: ir.Expr, column: ir.Expr) -> ir.Expr:
-        """What is stored of one sum."""
         group, number = self.shape.fold.group, self.shape.sums[0].number
         (component,), finishes = group.fold.components, group.fold.finish
         first = i * self.config.columns.own + j

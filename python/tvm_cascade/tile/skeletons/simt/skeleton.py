@@ -13,6 +13,7 @@ from tvm import tirx
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.devices.device import Instructions
+from tvm_cascade.options import FuseOptions
 from tvm_cascade.tile.cost import Counts
 from tvm_cascade.tile.estimate import Work
 from tvm_cascade.tile.fragment import NEIGHBOURS
@@ -34,13 +35,7 @@ CONVERTED = (*SUMMED, "float16", "bfloat16", "int8", "uint8")
 
 
 def read_core_product(program: Program, group: Group) -> MatrixProduct:
-    """The product that a group is.
-
-    Raises
-    ------
-    Unfit
-        Where it is none, or the function has more to do than the product and maps of its results.
-    """
+    """The product that a group is; see `Skeleton.read`."""
     fold = read_fold(program, group, parts=True, together=len(NEIGHBOURS))
     sums = fold.sums(1)
     check_summed(fold.tensors, SUMMED, f"CUDA cores sum in {', '.join(SUMMED)}")
@@ -59,7 +54,7 @@ def _is_of_halves(shape: MatrixProduct) -> bool:
     return shape.right.dtype in kind.partners
 
 
-class CoreSkeleton(Skeleton[MatrixProduct, MatrixProduct, CoreConfig]):
+class CoreSkeleton(Skeleton[MatrixProduct, CoreConfig]):
     """Products of two matrices that tensor cores do not take, and maps of their elements."""
 
     name, kind, covers = "cores", "CUDA-core kernel", "matrix products on CUDA cores"
@@ -67,24 +62,20 @@ class CoreSkeleton(Skeleton[MatrixProduct, MatrixProduct, CoreConfig]):
     option = "row_kernels"
     last = True
 
-    def read(self, program: Program, group: Group) -> MatrixProduct:
+    def read(self, program: Program, group: Group, options: FuseOptions) -> MatrixProduct:
         return read_core_product(program, group)
-
-    def plan(self, shape: MatrixProduct) -> MatrixProduct:
-        """The shape itself: nothing is folded but products."""
-        return shape
 
     def alternatives(self, program: MatrixProduct, setting: Setting) -> list[CoreConfig]:
         return ranked_core_configs(program, setting.gpu)
 
-    def check(self, program: MatrixProduct, config: CoreConfig, setting: Setting) -> None:
-        """Whether tensor cores do not take the operands as they are, and a block has what it takes."""
+    def lacks(self, program: MatrixProduct, config: CoreConfig, setting: Setting) -> str:
+        """Also where tensor cores take the operands as they are."""
         if setting.gpu.instructions - self.instructions and setting.options.tensor_cores and _is_of_halves(program):
-            raise Unfit(
+            return (
                 f"{' and '.join(str(side.load) for side in program.sides)} are {program.left.dtype}, for tensor cores"
             )
-        if reason := config.why_not(program, setting.gpu):
-            raise Unfit(f"{config}: {reason}")
+        reason = config.why_not(program, setting.gpu)
+        return f"{config}: {reason}" if reason else ""
 
     def emit(self, program: MatrixProduct, config: CoreConfig, name: str, _launch: Launch) -> tirx.PrimFunc:
         return CoreKernel(program, config).build(name)

@@ -49,12 +49,10 @@ class Cut:
 
     @property
     def warp(self) -> int:
-        """Elements of a warp."""
         return self.lanes * self.own
 
     @property
     def block(self) -> int:
-        """Elements of a block."""
         return self.warps * self.warp
 
 
@@ -77,17 +75,14 @@ class Layout:
 
     @property
     def vector(self) -> int:
-        """Elements of a widest access."""
         return VECTOR_BYTES // self.size
 
     @property
     def row(self) -> int:
-        """Elements from one position of k to the next."""
         return self.own + (self.vector if self.is_turned else 0)
 
     @property
     def elements(self) -> int:
-        """Of the tile."""
         return self.row * self.depth
 
 
@@ -97,9 +92,7 @@ class Shares:
 
     Attributes
     ----------
-    layout : of the tile.
     unit : neighbours in memory that are copied at once.
-    threads : of the block.
     """
 
     layout: Layout
@@ -135,7 +128,6 @@ class Shares:
 
     @property
     def steps(self) -> tuple[tuple[int, int], ...]:
-        """(own, k) of each of a thread's copies, from its first one on."""
         layout = self.layout
         if not layout.is_turned:
             return tuple((0, k) for k in range(0, layout.depth, self.step))
@@ -143,7 +135,6 @@ class Shares:
         return tuple((own, k) for own in range(0, layout.own, self.step) for k in deep)
 
     def first(self, thread: ir.Expr) -> tuple[ir.Expr, ir.Expr]:
-        """(own, k) of a thread's first copy."""
         if not self.layout.is_turned:
             return thread % self.across * self.unit, thread // self.across
         warp, lane, lanes_deep = thread // WARP, thread % WARP, self.deep // self.unit
@@ -152,7 +143,6 @@ class Shares:
 
     @property
     def why_not(self) -> str:
-        """Why a tile cannot be shared out so; empty where it can."""
         layout = self.layout
         if not layout.is_turned:
             wide = self.across > self.threads or self.threads % self.across
@@ -161,7 +151,6 @@ class Shares:
         return f"{layout.depth} positions of k are no multiple of {self.deep}" if short else ""
 
     def has_all(self, own: int, k: int) -> bool:
-        """Whether all threads have a copy, so far from their first one."""
         layout = self.layout
         return own + self.step <= layout.own if layout.is_turned else k + self.step <= layout.depth
 
@@ -185,8 +174,6 @@ class Copies:
 
     Parameters
     ----------
-    source : the tensor, as one dimension.
-    depth : of the sum along k.
     first : of the operand's own side, where the block's tile starts.
     memory, start : the block's shared memory, one dimension, and where the operand's stages start there.
 
@@ -215,13 +202,7 @@ class Copies:
             self.converted = registers(f"{name}_converted", unit, self.dtype)
 
     def at_step(self, base: ir.Expr, step: ir.Expr) -> ir.Expr:
-        """The offset of the thread's first copy.
-
-        Parameters
-        ----------
-        base : the offset of the batch, and of the outer sums.
-        step : the stage's number along k.
-        """
+        """The offset of the thread's first copy."""
         deep = cast(step, INDEX) * (as_index(self.side.deep_step, INDEX) * self.layout.depth)
         return bind(f"{self.name}_moved", base + self.origin + deep)
 
@@ -243,7 +224,6 @@ class Copies:
             yield first, max(first, end - 1), piece
 
     def read(self, piece: range, moved: ir.Expr, step: ir.Expr) -> None:
-        """Reads a piece to registers: elements, or zeros outside."""
         unit = self.shares.unit
         for number, u in enumerate(piece):
             first, inside = tirx.const(number * unit, "int32"), self._inside(u, step)
@@ -260,7 +240,6 @@ class Copies:
                             put(self.waiting, number * unit + e, tirx.const(0, self.side.dtype))
 
     def store(self, piece: range, stage: ir.Expr) -> None:
-        """Stores a piece that was read to a stage."""
         unit, row = self.shares.unit, self.layout.row
         for number, u in enumerate(piece):
             target = self._target(stage, u)
@@ -279,7 +258,6 @@ class Copies:
         return moved + as_index(self.side.own_step, INDEX) * own + as_index(self.side.deep_step, INDEX) * k
 
     def _target(self, stage: ir.Expr, u: int) -> ir.Expr:
-        """Where the thread's u-th copy goes."""
         own, k = self.shares.steps[u]
         return stage * self.layout.elements + self.target + (k * self.layout.row + own)
 
@@ -309,32 +287,25 @@ class Fragment:
     memory, first : the block's shared memory, one dimension, and where the operand's stages start there.
     warp, lane : of the thread, along the operand's own side.
     start : of the thread's slice in every stage, in positions of k.
-    count : fragments that wait in registers at once.
     """
 
     def __init__(
         self, name: str, layout: Layout, cut: Cut, memory: Any, first: int, warp: ir.Expr, lane: ir.Expr,
-        start: ir.Expr, count: int,
+        start: ir.Expr,
     ) -> None:  # fmt: skip
         self.layout, self.cut, self.memory, self.first = layout, cut, memory, first
         vector = layout.vector
         self.own = bind(f"{name}_own", warp * (cut.warp // vector) + lane)
         self.start = bind(f"{name}_start", start * (layout.row // vector) + self.own)
-        self.registers = [registers(f"{name}_fragment", cut.own, str(memory.dtype)) for _ in range(count)]
+        self.registers = registers(f"{name}_fragment", cut.own, str(memory.dtype))
 
     def load(self, stage: ir.Expr, k: int) -> None:
-        """Reads the thread's elements of the k-th position of its slice of a stage."""
         layout, vector = self.layout, self.layout.vector
         for group in range(self.cut.own // vector):
             place = self.start + (k * (layout.row // vector) + group * self.cut.lanes)
             source = self.first + stage * layout.elements + place * vector
-            copy_vector(self.of(k), tirx.const(group * vector, "int32"), self.memory, source, vector)
-
-    def of(self, k: int) -> Any:
-        """The registers of the k-th position."""
-        return self.registers[k % len(self.registers)]
+            copy_vector(self.registers, tirx.const(group * vector, "int32"), self.memory, source, vector)
 
     def index(self, i: ir.Expr | int) -> ir.Expr:
-        """The place of the thread's i-th element in the block's tile."""
         vector = self.layout.vector
         return self.own * vector + (i // vector * (self.cut.lanes * vector) + i % vector)

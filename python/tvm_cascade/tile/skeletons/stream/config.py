@@ -95,7 +95,6 @@ class Tiles:
 
     @property
     def row_groups(self) -> int:
-        """Warp groups with separate rows."""
         return self.consumers
 
     @property
@@ -107,7 +106,6 @@ class Tiles:
         return WARP_GROUP * (1 + self.consumers + self.widening)
 
     def registers(self, stream: Stream) -> int:
-        """Registers that a consumer thread holds: scores, packed weights and accumulators."""
         widths = sum(p.width for p in stream.products)
         weights = len({str(p.component.lift / p.symbol) for p in stream.products})
         loaded = self.family.through_registers * _LOADED_REGISTERS
@@ -118,11 +116,9 @@ class Tiles:
         return sum(rows * boxed(columns, operand.stored_size) for operand, rows, columns in self.right_tiles(stream))
 
     def read_bytes(self, stream: Stream) -> int:
-        """Bytes of a tile of each right operand in memory."""
         return sum(rows * columns * operand.stored_size for operand, rows, columns in self.right_tiles(stream))
 
     def right_tiles(self, stream: Stream) -> list[tuple[Operand, int, int]]:
-        """The right operands, with the rows and columns of a tile of each."""
         found = [(stream.right, self.columns, stream.depth)]
         for p in stream.products:
             found.append((p.value, p.width, self.columns) if p.is_transposed else (p.value, self.columns, p.width))
@@ -156,16 +152,9 @@ class Tiles:
             return False
         return self.shared_bytes(program) <= gpu.block_shared_bytes
 
-    def check(self, program: TileProgram, gpu: Gpu) -> None:
-        """Checks that a kernel fits.
-
-        Raises
-        ------
-        Unfit
-            Where it does not.
-        """
-        if not self.fits(program, gpu):
-            raise Unfit(f"{self} needs more registers or shared memory than there are")
+    def lacks(self, program: TileProgram, gpu: Gpu) -> str:
+        """Why a kernel does not fit, in words; empty where it does."""
+        return "" if self.fits(program, gpu) else f"{self} needs more registers or shared memory than there are"
 
     @abstractmethod
     def counts(self, program: TileProgram, gpu: Gpu) -> Counts:
@@ -218,11 +207,11 @@ class StreamConfig(Tiles):
             moved = Registers(32, 160)
         return self.family.registers(moved, 1 + self.consumers)
 
-    def check(self, program: TileProgram, gpu: Gpu) -> None:
-        """Also that a bulk copy has a tile of rows."""
+    def lacks(self, program: TileProgram, gpu: Gpu) -> str:
+        """Also where a bulk copy has no tile of rows."""
         if not program.stream.left.boxes_rows(self.rows):
-            raise Unfit(f"{program.stream.left}: its rows are several variables, which {self} does not pack")
-        super().check(program, gpu)
+            return f"{program.stream.left}: its rows are several variables, which {self} does not pack"
+        return super().lacks(program, gpu)
 
     def counts(self, program: TileProgram, gpu: Gpu) -> Counts:
         """Of the busiest block, positions of a warp group's rows."""
@@ -249,10 +238,7 @@ class StreamConfig(Tiles):
 def ranked_configs(program: TileProgram, gpu: Gpu) -> list[StreamConfig]:
     """The fitting configurations, from the most to the least preferred: by their estimated times, usual tiles first.
 
-    Raises
-    ------
-    Unfit
-        Where none does.
+    Unfit where none does.
     """
     stream = program.stream
     check_widths(stream)
@@ -267,13 +253,7 @@ def ranked_configs(program: TileProgram, gpu: Gpu) -> list[StreamConfig]:
 
 
 def check_widths(stream: Stream) -> None:
-    """Checks that a warp group holds rows of the operands' widths.
-
-    Raises
-    ------
-    Unfit
-        Where it does not.
-    """
+    """Checks that a warp group holds rows of the operands' widths; Unfit where it does not."""
     widest = max((p.width for p in stream.products), default=0)
     if widest > 256 or stream.depth > 256:
         raise Unfit(f"rows of {max(widest, stream.depth)} elements; a warp group's accumulators hold 256")
@@ -300,7 +280,6 @@ def tile_flops(config: Tiles, stream: Stream) -> float:
 
 
 def position_flops(stream: Stream) -> float:
-    """Of a warp group's rows and one position."""
     return 2.0 * GROUP_ROWS * (stream.depth + sum(p.width for p in stream.products))
 
 

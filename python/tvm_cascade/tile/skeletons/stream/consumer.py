@@ -41,7 +41,6 @@ class GroupFold:
 
     Attributes
     ----------
-    work : the tile of rows that it is at.
     rows : the state and the steps of its rows.
     accumulators : registers of the components that are products.
     row_values : registers of what has a value per row that are there already.
@@ -85,7 +84,6 @@ class GroupFold:
         self.right, self.value = right.reading("right"), value.reading("value")
 
     def _allocate(self, left: Feed | None) -> None:
-        """Registers for votes, and where products find the left operand."""
         if self.optimistic and self.family.threads == WARP_GROUP:
             self.votes = registers("votes", 1, "uint32")
         if left is not None:
@@ -107,7 +105,6 @@ class GroupFold:
 
     @property
     def own_rows(self) -> ir.Expr:
-        """The first of its rows in the block's tile."""
         return self.index * GROUP_ROWS
 
     def _place(self, work: Work) -> None:
@@ -178,7 +175,6 @@ class GroupFold:
             self._pack(None)
 
     def _start_scores(self) -> None:
-        """Starts the products of the left operand with a tile of the right one."""
         depth, dtypes = self.stream.depth, (self.stream.left.dtype, self.stream.right.dtype)
         right = self.family.offset(self.right.stage, self.right_feed.copies[0].tile_bytes)
         self.family.fence()
@@ -337,10 +333,9 @@ class Consumer(GroupFold):
     """Emits one consumer warp group; implements `epilogue.Folded`."""
 
     def __init__(
-        self, tiling: Tiling, threads: Threads, left: Feed, right: Feed, value: Feed, epilogue: Epilogue,
-        own_columns: Columns | None = None,
-    ) -> None:  # fmt: skip
-        super().__init__(tiling, threads, left, right, value, own_columns)
+        self, tiling: Tiling, threads: Threads, left: Feed, right: Feed, value: Feed, epilogue: Epilogue
+    ) -> None:
+        super().__init__(tiling, threads, left, right, value)
         self.epilogue = epilogue
 
     def run(self, each_work: Callable[[], AbstractContextManager[Work]]) -> None:
@@ -373,7 +368,6 @@ class Consumer(GroupFold):
         return self.program.uneven
 
     def own_tiles(self, work: Work) -> TileRange:
-        """The tiles that hold a live position of the group's own rows: one at least."""
         if not self.apart:
             return work.tiles
         own = work.own or self.tiling.visited(work.batch, self.first_row, GROUP_ROWS)

@@ -127,7 +127,6 @@ class Epilogue:
         return self.rows.place.rows[row] < self.tiling.row_count
 
     def _store_rows(self, output: Output) -> None:
-        """One lane of the four that share a row stores its value."""
         own = self.tiling.own(output.buffer)
         for r in self.rows.own:
             with when(tirx.And(self.threads.lane % 4 == 0, self._in_range(r))):
@@ -166,7 +165,6 @@ class Epilogue:
             self.staging = pool.alloc((boxes, self.config.rows, BOX_BYTES // STORED_BYTES), dtype, align=1024)
 
     def _staged(self, box: int, row: ir.Expr, chunk: ir.Expr | int) -> ir.Expr:
-        """Where 16 bytes wait for their store."""
         if self.own_staging:
             return self.staging.ptr_to([box, row, chunk * (CHUNK // STORED_BYTES)])
         per_chunk = CHUNK // self.stream.left.size
@@ -185,7 +183,6 @@ class Epilogue:
             ptx("cp.async.bulk.wait_group", 0)
 
     def _is_storing(self) -> ir.Expr:
-        """The one thread of a group that starts its copies."""
         return tirx.And(self.threads.warp == 0, self.threads.lane == 0)
 
     def _store_tile(self, output: Output) -> None:
@@ -212,7 +209,6 @@ class Epilogue:
             )  # fmt: skip
 
     def _narrow(self, output: Output, first: ir.Expr | int, j: int, row: int, e: int) -> ir.Expr:
-        """A stored value in float32: the store itself rounds it."""
         column = first + j * 8 + self.rows.place.lane_column + e
         value = self._value(output, row, column, tirx.const(j * 4 + 2 * row + e, "int32"))
         return value.value if isinstance(value, ir.prim.Cast) else tirx.Cast(DTYPE, value)

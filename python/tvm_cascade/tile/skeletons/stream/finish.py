@@ -101,7 +101,6 @@ class Finish:
         Parameters
         ----------
         column : of the output's free axis; None where it has none.
-        of_products : the components that are products, at that column.
         number : of the column among those that `start_columns` has loaded.
         """
         free, apart = free_axis(output, self.stream), self._row_values(output)
@@ -140,7 +139,6 @@ class Finish:
             put(self._of_rows[var, row], 0, value)
 
     def _row_values(self, output: Output) -> RowValues:
-        """An output's value with what is the same along its free axis apart."""
         if output.buffer not in self._apart:
             free = free_axis(output, self.stream)
             whole = RowValues((), output.value)
@@ -148,7 +146,6 @@ class Finish:
         return self._apart[output.buffer]
 
     def _is_wide(self, load: ir.TensorLoad) -> bool:
-        """Whether a load is of a result that has a value for every column."""
         member = member_at(self.stream.group, load)
         return member is not None and (member.result in self.finish or member.result in self.products)
 
@@ -225,7 +222,6 @@ def with_rows_apart(value: ir.Expr, free: tirx.Var, is_wide: Callable[[ir.Tensor
 
 
 def _read(parts: list[tuple[tirx.Var, ir.Expr]], value: ir.Expr) -> list[tuple[tirx.Var, ir.Expr]]:
-    """The parts that a value reads, directly or through others."""
     needed, kept = list(variables_of(value)), list[tuple[tirx.Var, ir.Expr]]()
     for var, part in reversed(parts):
         if among(var, needed):

@@ -29,8 +29,7 @@ from tvm_cascade.tile.attention.tile_schedule import LongestFirst, Scheduler, vi
 from tvm_cascade.tile.emit import bind, in_register, kernel_extent, named, when
 from tvm_cascade.tile.hopper.barrier import Barriers, Ring
 from tvm_cascade.tile.hopper.driver import Driver, Initialised
-from tvm_cascade.tile.launch.ahead import Fetching
-from tvm_cascade.tile.launch.dependent import Launch
+from tvm_cascade.tile.launch.dependent import Fetching, Launch
 from tvm_cascade.tile.live import TileRange
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig, tile_schedule
 from tvm_cascade.tile.skeletons.stream.consumer import Consumer
@@ -259,7 +258,6 @@ class TileFinder:
             yield Work(first_row, batch, visited, own=own, whole=whole)
 
     def _hull(self, ring: Ring) -> TileRange:
-        """The tiles of all groups: one at least."""
         tiles, each = self.tiling.tile_count(), [(ring.stage, group) for group in range(self.groups)]
         least = reduce(tirx.min, [self.slots[stage, group, 0] for stage, group in each])
         most = reduce(tirx.max, [self.slots[stage, group, 1] for stage, group in each])

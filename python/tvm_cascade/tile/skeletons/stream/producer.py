@@ -16,7 +16,7 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.tile.attention.operands.feed import Feed
 from tvm_cascade.tile.attention.operands.paged import PageNumbers, warps_of
 from tvm_cascade.tile.emit import bind, when
-from tvm_cascade.tile.pages import Pages
+from tvm_cascade.tile.operand import Pages
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.work import Threads, Work
 

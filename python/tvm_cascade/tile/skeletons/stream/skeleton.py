@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -13,15 +13,16 @@ from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.tir import loads_of
 from tvm_cascade.devices.device import Instructions
+from tvm_cascade.options import FuseOptions
 from tvm_cascade.tile.attention.program import TileProgram, build_program
-from tvm_cascade.tile.attention.shape import Stream, read_stream
+from tvm_cascade.tile.attention.shape import read_stream
 from tvm_cascade.tile.attention.tile_schedule import live_shares
 from tvm_cascade.tile.cost import Counts, seconds
 from tvm_cascade.tile.estimate import Work
 from tvm_cascade.tile.hopper.driver import Driver
 from tvm_cascade.tile.launch.dependent import Launch
 from tvm_cascade.tile.machine.table import MULTIPLYING
-from tvm_cascade.tile.operand import Unfit, check_allowed
+from tvm_cascade.tile.operand import Operand, Unfit
 from tvm_cascade.tile.output import member_at
 from tvm_cascade.tile.skeleton import Setting, Skeleton
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig, Tiles, ranked_configs
@@ -38,21 +39,18 @@ KERNELS: dict[type[Tiles], Callable[[TileProgram, Any, Launch], Driver]] = {
 """By the kind of a configuration."""
 
 
-class Attention(Skeleton[Stream, TileProgram, Tiles]):
+class Attention(Skeleton[TileProgram, Tiles]):
     """Folds of a product of two matrices along its columns, on tensor cores, in any division of labour."""
 
     kind = "tensor-core kernel"
     instructions = MULTIPLYING
     option = "tensor_cores"
 
-    def plan(self, shape: Stream) -> TileProgram:
-        return build_program(shape)
+    def lacks(self, program: TileProgram, config: Tiles, setting: Setting) -> str:
+        return config.lacks(program, setting.gpu)
 
-    def check(self, program: TileProgram, config: Tiles, setting: Setting) -> None:
-        """Whether the hardware has what it takes, and sums of products are as exact as the options ask."""
-        config.check(program, setting.gpu)
-        for operand in program.stream.operands:
-            check_allowed(operand, setting.options)
+    def operands(self, program: TileProgram) -> Iterable[Operand]:
+        return program.stream.operands
 
     def emit(self, program: TileProgram, config: Tiles, name: str, launch: Launch) -> tirx.PrimFunc:
         return KERNELS[type(config)](program, config, launch).build(name)
@@ -92,7 +90,6 @@ class Attention(Skeleton[Stream, TileProgram, Tiles]):
         return config.may_wait_late(stream) and not any(among(buffer, early) for buffer in read)
 
     def fast_math(self, program: TileProgram) -> bool:
-        """Operands are of half width or less."""
         return True
 
 
@@ -101,8 +98,8 @@ class StreamSkeleton(Attention):
 
     name, covers = "stream", "folds of a matrix product"
 
-    def read(self, program: Program, group: Group) -> Stream:
-        return read_stream(program, group)
+    def read(self, program: Program, group: Group, options: FuseOptions) -> TileProgram:
+        return build_program(read_stream(program, group))
 
     def alternatives(self, program: TileProgram, setting: Setting) -> list[Tiles]:
         """See `ranked_pieces` for few rows, `ranked_configs` for others; both where these leave processors idle."""
@@ -134,11 +131,11 @@ class HalvesSkeleton(Attention):
     name, covers = "stream halves", "folds of a matrix product whose values are its own right operand"
     instructions = frozenset({Instructions.WGMMA})
 
-    def read(self, program: Program, group: Group) -> Stream:
-        """See `read_stream`; of values that are the right operand's own tile."""
+    def read(self, program: Program, group: Group, options: FuseOptions) -> TileProgram:
+        """Of values that are the right operand's own tile."""
         stream = read_stream(program, group)
         check_shared(stream)
-        return stream
+        return build_program(stream)
 
     def alternatives(self, program: TileProgram, setting: Setting) -> list[Tiles]:
         return list[Tiles](ranked_halves(program, setting.gpu))

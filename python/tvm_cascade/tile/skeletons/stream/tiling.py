@@ -51,12 +51,10 @@ class Tiling:
 
     @property
     def length(self) -> ir.Expr:
-        """Positions of the cascade axis."""
         return kernel_extent(self.stream.extent(self.stream.position))
 
     @property
     def row_count(self) -> ir.Expr:
-        """Rows at a place."""
         return kernel_extent(self.stream.extent(self.stream.row))
 
     def tile_count(self, columns: int | None = None) -> ir.Expr:
@@ -65,7 +63,6 @@ class Tiling:
         return kernel_extent((self.stream.extent(self.stream.position) + (columns - 1)) // columns)
 
     def end_position(self, work: Work) -> ir.Expr:
-        """The position before which the last of some tiles ends."""
         return bind("end_position", tirx.min(work.tiles.end * self.config.columns, self.length))
 
     def placed(self, expression: ir.Expr, batch: dict[tirx.Var, ir.Expr]) -> ir.Expr:
@@ -88,7 +85,6 @@ class Tiling:
         return [self.fixed(one.operand, work.batch) for one in copies]
 
     def fixed(self, operand: Operand, batch: dict[tirx.Var, ir.Expr]) -> dict[int, ir.Expr]:
-        """The places of the dimensions that a tile of an operand does not run along."""
         return {d: self.placed(operand.indices[d], batch) for d in operand.fixed}
 
     def visited(
@@ -215,7 +211,6 @@ class Places:
             yield PieceWork(first_row, batch, TileRange(first, bind("end_tile", visited + piece.end)), piece)
 
     def _tiles_of(self, sequence: ir.Expr) -> ir.Expr:
-        """The live tiles of an item of a sequence."""
         visited = self._visited(self.tiling.batch(sequence, self.of_sequences))
         return visited.end - visited.first
 

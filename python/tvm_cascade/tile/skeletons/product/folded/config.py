@@ -17,8 +17,8 @@ _SKEW = 8
 _FLAGS = 1024
 """Bytes of barriers and flags."""
 
-_KEPT = 32
-"""Positions that a thread folds together."""
+_KEPT, _WIDEST_LOAD = 32, 4
+"""Positions that a thread folds together, and sums that it reads at once."""
 
 
 @dataclass(frozen=True)
@@ -27,50 +27,40 @@ class FoldedConfig:
 
     Attributes
     ----------
-    tile : of the product; as wide as its rows are long.
     sharing : threads of a row.
-    vector : neighbouring sums that a thread reads at once.
-    length : positions of a row.
     """
 
     tile: ProductConfig
     sharing: int
-    vector: int
-    length: int
 
     @property
     def threads(self) -> int:
         """That fold: those of the consumers."""
         return self.tile.consumers * WARP_GROUP
 
-    @property
-    def row(self) -> RowConfig:
+    def row(self, shape: FoldedProduct) -> RowConfig:
         """The cut of a row, whose sums are read again for outputs that have an element a position."""
-        vectors = max(1, min(self.length // (self.sharing * self.vector), _KEPT // self.vector))
-        return RowConfig(self.threads, self.sharing, self.vector, vectors)
+        vector = min(shape.row.widest_vector, _WIDEST_LOAD)
+        vectors = max(1, min(shape.columns // (self.sharing * vector), _KEPT // vector))
+        return RowConfig(self.threads, self.sharing, vector, vectors)
 
     @property
     def rows(self) -> int:
-        """Rows that a block folds; the last of a cluster has the rest."""
         return -(-self.tile.rows // self.tile.splits)
 
     @property
     def rows_at_once(self) -> int:
-        """Rows that it folds at the same time."""
         return self.threads // self.sharing
 
     @property
     def pitch(self) -> int:
-        """Sums from one row to the next in shared memory."""
         return self.tile.columns + (_SKEW - self.tile.columns) % (2 * _SKEW)
 
     @property
     def sums_bytes(self) -> int:
-        """Of the sums of a tile, those of each block's rows next to each other."""
         return self.rows * self.tile.splits * self.pitch * SUM_BYTES
 
     def shared_bytes(self, shape: FoldedProduct) -> int:
-        """Bytes of shared memory of a block."""
         return self.tile.stages * self.tile.stage_bytes(shape.product) + self.sums_bytes + 1024
 
     def lacks(self, shape: FoldedProduct, gpu: Gpu) -> str:
@@ -107,20 +97,16 @@ class LongConfig:
 
     Attributes
     ----------
-    tile : of the product.
     stretches : of neighbouring tiles of the same rows, that a block folds one after the other.
     rows : that there are in a tile, at most.
-    products : whose sums the fold reads.
     """
 
     tile: ProductConfig
     stretches: int
     rows: int
-    products: int = 1
 
     @property
     def parts(self) -> int:
-        """Accumulators of 64 rows that a consumer has."""
         return self.tile.own_rows // GROUP_ROWS
 
     @property
@@ -130,7 +116,6 @@ class LongConfig:
 
     @property
     def sharing(self) -> int:
-        """Threads that merge the stretches of a row."""
         most = min(WARP, max(1, self.threads // self.rows))
         return 1 << most.bit_length() - 1
 
@@ -144,9 +129,7 @@ class LongConfig:
             return "parts of k are added up before rows are folded, in shorter rows"
         if self.stretches > (tiles := -(-shape.columns // self.tile.columns)):
             return f"{self.stretches} stretches of {tiles} tiles"
-        if self.products != len(shape.products):
-            return f"{self.products} products where the fold reads {len(shape.products)}"
-        waiting = (self.products - 1) * self.tile.rows * self.tile.columns * SUM_BYTES
+        waiting = (len(shape.products) - 1) * self.tile.rows * self.tile.columns * SUM_BYTES
         needed = self.tile.stages * self.tile.stage_bytes(shape.product) + waiting + _FLAGS
         return self.tile.lacks(shape.product, gpu) or lacks_memory(needed, gpu)
 

@@ -56,28 +56,19 @@ class _Vectors(Vectors):
 
 
 class _Sweep(Sweep):
-    """Emits the passes of one thread over a row of sums.
-
-    Parameters
-    ----------
-    start : of the row among the sums.
-    """
+    """Emits the passes of one thread over a row of sums."""
 
     def __init__(self, tensor: tirx.Var, sums: RowSums, start: ir.Expr, *row: Any) -> None:
         self.tensor, self.sums, self.start = tensor, sums, start
         super().__init__(*row)
 
     def registers_for(self, streams: tuple[Access, ...], count: int) -> Vectors:
-        """Registers for so many vectors of some streams."""
         return _Vectors(self, streams, count)
 
     def anywhere(self, expression: ir.Expr, position: ir.Expr) -> ir.Expr:
-        """An expression over the frame at any position of the row."""
         return self.with_sums(self.tensors.place(expression, {**self.at, **self.row.axis.places(position)}))
 
     def with_sums(self, value: ir.Expr) -> ir.Expr:
-        """A value with sums of the row in place of loads of the product."""
-
         def pick(load: ir.TensorLoad) -> ir.Expr:
             if not load.source.same_as(self.tensor):
                 return load
@@ -103,12 +94,7 @@ class _Sweep(Sweep):
 
 
 class _Store(Store):
-    """Emits the stores of a row of sums, which may pick elements of it.
-
-    Parameters
-    ----------
-    sweep : of the row.
-    """
+    """Emits the stores of a row of sums, which may pick elements of it."""
 
     def __init__(self, sweep: _Sweep, point: Point) -> None:
         super().__init__(sweep.program, sweep.tensors, point, sweep.config.sharing)
@@ -119,7 +105,6 @@ class _Store(Store):
 
 
 def rows_kernel(shape: FoldedProduct, program: RowProgram, config: FoldedConfig) -> ProductKernel:
-    """The kernel of a folded product of which a block has whole rows."""
     roles = Roles(lambda feeds, _: RowEpilogue(shape, program, config, feeds[0]), PlainSumming)
     return ProductKernel([shape.product], config.tile, roles)
 
@@ -130,25 +115,21 @@ class RowEpilogue(Epilogue):
     meets_late = True
 
     def __init__(self, shape: FoldedProduct, program: RowProgram, config: FoldedConfig, feed: ProductFeed) -> None:
-        self.selection = selection_of(program, shape.columns) if config.row.chunk >= shape.columns else None
+        self.selection = selection_of(program, shape.columns) if config.row(shape).chunk >= shape.columns else None
         self.program = program if self.selection is None else self.selection.rest
         self.shape, self.config, self.feed = shape, config, feed
         self.tensors = Tensors(feed.buffers)
 
     def declare(self) -> None:
-        """Declares the tensors of the row."""
         self.tensors.flatten()
 
     def allocate(self, pool: Any, rank: ir.Expr | int) -> None:
-        """Shared memory of the sums."""
         self.rank, self.sums = rank, RowSums(self.config, pool)
 
     def barriers(self) -> list[Initialised]:
-        """That of the sums."""
         return [self.sums]
 
     def emit(self, tile: Tile, sums: Sequence[Sequence[Any]], index: ir.Expr, threads: Threads) -> None:
-        """Folds and stores all rows of a tile."""
         ((own,),) = sums
         self.sums.fill(own, index, self.rank, self.feed.memory, threads)
         config = self.config
@@ -161,7 +142,6 @@ class RowEpilogue(Epilogue):
             self._fold(bind("row_at_hand", tirx.min(own_row, count - 1)), own_row < count, first, tile, member, threads)
 
     def _rows_there(self, first: ir.Expr) -> ir.Expr:
-        """How many of a block's rows there are, given the first."""
         config = self.config
         count = tirx.min(config.rows, kernel_extent(self.shape.product.left.line.extent) - first)
         if config.rows * config.tile.splits > config.tile.rows:
@@ -176,7 +156,7 @@ class RowEpilogue(Epilogue):
         point = Point(program, self.tensors, {**product.left.line.places(row), **batch})
         segment, start = Segment.whole(self.shape.columns), bind("row_start", own_row * config.pitch)
         row_of_sums = self.shape.tensors[0], self.sums, start
-        sweep = _Sweep(*row_of_sums, program, config.row, self.tensors, point, segment, member)
+        sweep = _Sweep(*row_of_sums, program, config.row(self.shape), self.tensors, point, segment, member)
         state = State.in_registers(program.row.fold, program.dtypes, program.reference_dtype)
         state.clear()
         sweep.fold(state)
@@ -191,7 +171,6 @@ class RowEpilogue(Epilogue):
                 PositionOutputs(sweep, store.results).emit()
 
     def drain(self, threads: Threads) -> None:
-        """Waits for what other blocks still read."""
         self.sums.leave()
 
 
@@ -203,12 +182,7 @@ _WARPS = 4
 
 
 class RowSums(PartsOfSums):
-    """The sums of a tile as rows in shared memory, those of a row next to each other, `pitch` apart from the next.
-
-    Attributes
-    ----------
-    share : sums of the rows of a block.
-    """
+    """The sums of a tile as rows in shared memory, those of a row next to each other, `pitch` apart from the next."""
 
     def __init__(self, config: FoldedConfig, pool: Any) -> None:
         self.config, self.share, splits = config, config.rows * config.pitch, config.tile.splits
@@ -219,8 +193,6 @@ class RowSums(PartsOfSums):
 
         Parameters
         ----------
-        sums : of the thread, of 64 rows.
-        rank : of the block in its cluster.
         memory : a pointer to shared memory that is free once all operands of a tile have been read.
         """
         sync = partial(threads.named.take("all consumers").sync, self.config.threads)
@@ -252,7 +224,6 @@ class RowSums(PartsOfSums):
             put(target, to + e, total)
 
     def at(self, place: ir.Expr) -> ir.Expr:
-        """The sum at a place of the block's rows."""
         total = self.parts[place]
         for split in range(1, self.config.tile.splits):
             total = total + self.parts[place + split * self.share]

@@ -50,8 +50,8 @@ _AT_ONCE = 6
 
 
 def long_kernel(shape: FoldedProduct, program: RowProgram, config: LongConfig) -> ProductKernel:
-    """The kernel of a folded product of which a block has stretches of rows."""
-    waiting = WaitingSums(config) if config.products > 1 else None
+    further = len(shape.products) - 1
+    waiting = WaitingSums(config, further) if further else None
     roles = Roles(
         lambda feeds, name: LongEpilogue(shape, program, config, feeds[0].buffers, name, waiting),
         PlainSumming if waiting is None else lambda steps: SummingOfSeveral(steps, waiting),
@@ -76,18 +76,15 @@ class LongEpilogue(Epilogue):
         self.tensors, self.name = Tensors(buffers), "".join(c if c.isalnum() else "_" for c in name)
 
     def declare(self) -> None:
-        """Declares the tensors of the row."""
         self.tensors.flatten()
 
     def allocate(self, pool: Any, rank: ir.Expr | int) -> None:
-        """Shared memory by which one thread tells all others the launch's set, and whether the block is the last."""
         self.set = named("set_of_launch", pool.alloc((1,), "int32", align=16))
         self.flag = named("is_last_block", pool.alloc((1,), "int32", align=4))
         if self.waiting is not None:
             self.waiting.allocate(pool)
 
     def start(self, index: ir.Expr, threads: Threads) -> None:
-        """States for the rows that a thread has sums of; asks for the launch's set, where states meet."""
         if self.waiting is not None:
             self.waiting.start(index, threads)
         self.states = [self._state(f"_of_{part}_{row}") for part in range(self.config.parts) for row in ROWS]
@@ -101,7 +98,6 @@ class LongEpilogue(Epilogue):
         return State.in_registers(self.program.row.fold, self.program.dtypes, self.program.reference_dtype, suffix)
 
     def emit(self, tile: WalkedTile, sums: Sequence[Sequence[Any]], index: ir.Expr, threads: Threads) -> None:
-        """Folds a tile."""
         lane = threads.lane
         own = bind("own_row", index * self.config.tile.own_rows + threads.warp * 16 + lane // QUAD)
         self.first = bind("lane_column", tile.first_column + lane % QUAD * 2)
@@ -120,7 +116,6 @@ class LongEpilogue(Epilogue):
             self._meet(tile, own, index, threads)
 
     def _point(self, tile: WalkedTile, own: ir.Expr) -> Point:
-        """A row of the tile, or the last one in place of those past the end."""
         line = self.shape.product.left.line
         row = bind("row", tirx.min(tile.first_row + own, kernel_extent(line.extent) - 1))
         return Point(self.program, self.tensors, {**line.places(row), **tile.batch})
@@ -177,7 +172,6 @@ class LongEpilogue(Epilogue):
             self._merge_all(self.grid, tile, index, threads, last)
 
     def _grid(self) -> GridStates:
-        """Global memory for the states of all stretches."""
         tile, product_shape = self.config.tile, self.shape.product
         places, rows = product(product_shape.extent(v) for v in product_shape.batch), product_shape.left.line.extent
         assert isinstance(places, int) and isinstance(rows, int)
@@ -186,7 +180,6 @@ class LongEpilogue(Epilogue):
         return GridStates(self.name, self.config.stretches, items * tile.rows, self.states[0].form)
 
     def _merge_all(self, states: GridStates, tile: WalkedTile, index: ir.Expr, threads: Threads, last: ir.Expr) -> None:
-        """Several threads a row merge some stretches each, and then what they have."""
         config = self.config
         sharing, thread = config.sharing, bind("thread_of_all", index * WARP_GROUP + threads.warp * 32 + threads.lane)
         member = bind("member", thread % sharing)
@@ -211,7 +204,6 @@ class LongEpilogue(Epilogue):
             Store(self.program, self.tensors, point, sharing).emit(state, member)
 
     def drain(self, threads: Threads) -> None:
-        """Gives the launch's set back."""
         if self.config.stretches > 1:
             self._sync()
             with when(self.leads):
@@ -220,14 +212,7 @@ class LongEpilogue(Epilogue):
 
 @dataclass(frozen=True)
 class WalkedTile(Tile):
-    """A tile of a stretch.
-
-    Attributes
-    ----------
-    stretch : its number among those of the same rows.
-    row_tile : the number of the rows' tile, over the batch.
-    is_first, is_last : of the stretch.
-    """
+    """A tile of a stretch."""
 
     stretch: ir.Expr
     row_tile: ir.Expr
@@ -242,10 +227,6 @@ class Walk(Raster):
 
     Stretches are done as tiles of the product are, band by band of rows: those that are walked at the same time have
     columns in common.
-
-    Parameters
-    ----------
-    stretches : of each row.
     """
 
     def __init__(self, shape: MatrixProduct, config: ProductConfig, stretches: int) -> None:
@@ -269,21 +250,18 @@ class Walk(Raster):
 class WaitingSums:
     """The sums of all products but the last in shared memory, those of each register next to each other by threads."""
 
-    def __init__(self, config: LongConfig) -> None:
-        self.config = config
+    def __init__(self, config: LongConfig, further: int) -> None:
+        self.config, self.further = config, further
 
     def allocate(self, pool: Any) -> None:
-        """Takes the shared memory."""
         config = self.config
-        shape = (config.products - 1, config.parts * config.tile.columns // 2, config.threads)
+        shape = (self.further, config.parts * config.tile.columns // 2, config.threads)
         self.memory = named("waiting_sums", pool.alloc(shape, "float32", align=16))
 
     def start(self, index: ir.Expr, threads: Threads) -> None:
-        """A thread's own place; nobody else reads or writes it."""
         self.thread = bind("place_of_thread", index * WARP_GROUP + threads.warp * 32 + threads.lane)
 
     def keep(self, number: int, part: int, sums: Any) -> None:
-        """Leaves the sums that a thread has of 64 rows of a product."""
         with T.unroll(self.config.tile.columns // 2) as k:
             T.buffer_store(self.memory, sums[k], [number, self._register(part, k), self.thread])
 
@@ -314,7 +292,6 @@ class SummingOfSeveral(Summing):
         self.operands = [steps.matrices(feed) for feed in steps.feeds]
 
     def sum(self, tile: Tile) -> None:
-        """Emits the sums of a tile, of the last product in registers."""
         steps, last = self.steps, len(self.operands) - 1
         for number, (feed, (left, rights)) in enumerate(zip(steps.feeds, self.operands, strict=True)):
             steps.feed, steps.left, steps.rights = feed, left, rights

@@ -47,12 +47,10 @@ class FoldedProduct:
 
     @property
     def product(self) -> MatrixProduct:
-        """The first of them; the others have as many rows and columns."""
         return self.products[0]
 
     @property
     def tensors(self) -> list[tirx.Var]:
-        """The tensors of the products, which are never stored."""
         return [product.outputs[0].buffer for product in self.products]
 
     @property
@@ -66,20 +64,13 @@ class FoldedProduct:
 
     @property
     def columns(self) -> int:
-        """Of the products: positions of the fold."""
         extent = self.product.right.line.extent
         assert isinstance(extent, int)
         return extent
 
 
 def read_folded(program: Program, group: Group) -> FoldedProduct:
-    """The shape of a group.
-
-    Raises
-    ------
-    Unfit
-        Where the group does not have it, or the function has more to do than the group and maps of its results.
-    """
+    """The shape of a group; see `Skeleton.read`."""
     picking, program = program, _with_picks_as_sums(program)
     if program is not picking:
         group = _all_but_products(Reductions(program, group.among.rescalable_casts, group.among.reference))
@@ -115,7 +106,6 @@ def _with_tensors(program: Program, tensors: Sequence[tirx.Var]) -> Program:
 
 
 def _product_of(fold: ProductFold, producer: Producer) -> MatrixProduct:
-    """The product that feeds the fold, as it leaves its sums."""
     found = fold.produced(producer)
     check_summed([found.tensor], tuple(MATRIX_DTYPES), SUMMED_IN)
     if found.number != 1 or found.scales:
@@ -174,7 +164,6 @@ def _check_outputs(shape: FoldedProduct) -> None:
 
 
 def _same_load(one: ir.TensorLoad, other: ir.TensorLoad, count: int) -> bool:
-    """Whether two loads of a tensor have the same first indices."""
     return all(same(a, b) for a, b in list(zip(one.indices, other.indices, strict=True))[:count])
 
 
@@ -200,7 +189,6 @@ def _with_picks_as_sums(program: Program) -> Program:
 
 
 def _pick(program: Program, stage: Stage) -> ir.TensorLoad | None:
-    """What a map picks of a row of a temporary by an index, first."""
     loads = loads_of(stage.value) if stage.reducer is None else []
     return next((load for load in loads if _is_pick(program, stage, load)), None)
 
@@ -214,13 +202,11 @@ def _is_pick(program: Program, stage: Stage, load: ir.TensorLoad) -> bool:
 
 
 def _reduced(program: Program, value: ir.Expr) -> bool:
-    """Whether a reduction computes what a value reads."""
     writers = [program.writer(load.source) for load in loads_of(value)]
     return any(w is not None and (w.reducer is not None or _reduced(program, w.value)) for w in writers)
 
 
 def _sum(load: ir.TensorLoad, name: str) -> Stage:
-    """The sum that a load over the variables of its stage is."""
     tensor, dtype, shape = load.source, dtype_of(load.source), load.source.ty.shape
     buffer = tirx.decl_buffer(tuple(shape[:-1]), dtype, name=name, layout=None)
     *rows, column = variables = [tirx.Var(f"vi{d}", dtype_of(extent)) for d, extent in enumerate(shape)]

@@ -2,30 +2,246 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from tvm import tirx
 
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.program import Program
-from tvm_cascade.tile.cost import Counts
-from tvm_cascade.tile.estimate import Work
+from tvm_cascade.analysis.tir import product
+from tvm_cascade.devices.device import Gpu
+from tvm_cascade.options import FuseOptions
+from tvm_cascade.steps.program import Tuple
+from tvm_cascade.tile.cost import Counts, added, in_turn, seconds
+from tvm_cascade.tile.estimate import Work, operations_of
 from tvm_cascade.tile.launch.dependent import Launch
-from tvm_cascade.tile.machine.table import MULTIPLYING
-from tvm_cascade.tile.operand import PACKED_DTYPES, Unfit, check_allowed
-from tvm_cascade.tile.row.program import build_row_program
+from tvm_cascade.tile.launch.fast_math import needs_exact
+from tvm_cascade.tile.machine.table import MULTIPLYING, family_of
+from tvm_cascade.tile.operand import PACKED_DTYPES, Operand, Unfit
+from tvm_cascade.tile.row.program import RowProgram, build_row_program
 from tvm_cascade.tile.skeleton import Setting, Skeleton
-from tvm_cascade.tile.skeletons.product.folded.choice import FoldedProgram, counts_of, ranked_configs
+from tvm_cascade.tile.skeletons.product.config import BOX_COLUMNS, ProductConfig
+from tvm_cascade.tile.skeletons.product.cost import counts_of as product_counts
+from tvm_cascade.tile.skeletons.product.cost import sizes_of
 from tvm_cascade.tile.skeletons.product.folded.config import Config, FoldedConfig, LongConfig
 from tvm_cascade.tile.skeletons.product.folded.fold import rows_kernel
 from tvm_cascade.tile.skeletons.product.folded.long import long_kernel
+from tvm_cascade.tile.skeletons.product.folded.selection import selection_of
 from tvm_cascade.tile.skeletons.product.folded.shape import FoldedProduct, read_folded
 from tvm_cascade.tile.skeletons.product.kernel import ProductKernel
+from tvm_cascade.tile.work import GROUP_ROWS
+
+# The choice of a configuration of a folded product: rows of a block, or stretches of rows, by the estimated time.
+
+
+_TILES = ((64, 1), (128, 2))
+"""Rows of a tile, and its consumers."""
+
+_SPLITS = (1, 2, 3, 4, 8)
+"""Parts of k."""
+
+_SHARING = (4, 8, 16, 32)
+"""Threads of a row."""
+
+_LENGTHS = (3, 4)
+"""Tiles of a short stretch: more stretches than blocks even out."""
+
+_MOST_STAGES = 8
+
+_WIDEST = 256
+"""Columns of a tile."""
+
+_UNIT = 8
+"""What columns of a tile are multiples of."""
+
+_FEWEST_COLUMNS = 96
+"""Of a tile of a long row."""
+
+
+def ranked_configs(program: FoldedProgram, gpu: Gpu) -> list[Config]:
+    """The fitting configurations, from the least estimated time on; Unfit where none fits."""
+    shape = program.shape
+    candidates: list[Config] = [*_whole_rows(shape, gpu), *_stretches(shape, gpu)]
+    if not candidates:
+        raise Unfit(f"rows of {shape.columns} sums fit on no multiprocessor, and have outputs that need them whole")
+    return sorted(candidates, key=lambda config: seconds(counts_of(program, config, gpu), gpu))
+
+
+def _whole_rows(shape: FoldedProduct, gpu: Gpu) -> Iterator[Config]:
+    unit = BOX_COLUMNS if shape.product.right.across else 2 * _UNIT
+    columns = -(-shape.columns // unit) * unit
+    for rows, consumers in _TILES:
+        for splits in _SPLITS:
+            tile = ProductConfig(rows, columns, consumers, splits=splits, blocks=gpu.processors, family=family_of(gpu))
+            for sharing in _SHARING:
+                yield from _deepest(FoldedConfig(tile, sharing), shape, gpu)
+
+
+def _stretches(shape: FoldedProduct, gpu: Gpu) -> Iterator[Config]:
+    """Rows of many tiles: each tile of rows is cut into stretches so that all blocks have about as many tiles."""
+    rows_of, places = shape.product.left.line.extent, product(shape.product.extent(v) for v in shape.product.batch)
+    if not isinstance(rows_of, int) or not isinstance(places, int):
+        return
+    unit = BOX_COLUMNS if shape.product.right.across else _UNIT
+    widest = min(_WIDEST, -(-shape.columns // unit) * unit)
+    for rows, consumers in _TILES:
+        if rows > GROUP_ROWS and rows >= 2 * rows_of:
+            continue
+        items = places * -(-rows_of // rows)
+        for columns in range(widest, min(widest, _FEWEST_COLUMNS) - 1, -unit):
+            tiles = -(-shape.columns // columns)
+            even = gpu.processors // math.gcd(items, gpu.processors)
+            counts = {1, even, -(-gpu.processors // items), *(-(-tiles // length) for length in _LENGTHS)}
+            for stretches in sorted({min(tiles, count) for count in counts}):
+                tile = ProductConfig(rows, columns, consumers, staged=0, blocks=gpu.processors, family=family_of(gpu))
+                yield from _deepest(LongConfig(tile, stretches, min(rows, rows_of)), shape, gpu)
+
+
+def _deepest(config: Config, shape: FoldedProduct, gpu: Gpu) -> Iterator[Config]:
+    for stages in range(_MOST_STAGES, 0, -1):
+        deep = replace(config, tile=replace(config.tile, stages=stages))
+        if not deep.lacks(shape, gpu):
+            yield deep
+            return
+
+
+# What a kernel that folds the rows of a product does: the product, and what folding adds.
+#
+#     rows of a block     product + exchange of parts of k + what a thread does with its part of each row
+#     stretches of rows   product of as many tiles as the busiest block has + the fold of each + their combination
+#
+# Selections are networks: the k best of n elements take about log k·(log k + 1)/4 + 1 + log k/2 exchanges an element.
+
+
+_IN_REGISTERS = 2.0
+"""How many times as long exchanges take among sums that are in registers, which are short then."""
+
+_ONE_TILE = 0.25
+"""The part of the fold of a row's only tile, without ranks, that the counts of its product do not cover."""
+
+_OVERLAPPED = 0.4
+"""The part of the fold of a long row's tile that is not hidden, where two consumers take turns at the tensor cores;
+all of the last tile's."""
+
+_LONE, _BEHIND_COPIES = 3.0, 0.1
+"""How many times as long the fold of one consumer takes, which nothing hides the latencies of, and the part of it that
+copies for the next tiles do not hide (measured, of 16 tokens: tiles of 96 to 256 columns)."""
+
+_AT_ONCE = 6
+"""Stretches that a thread reads at once."""
+
+_PART_OF_COMBINATION = 0.5
+"""Of a combination through memory: the last block alone merges, and nobody waits for all."""
+
+
+def counts_of(program: FoldedProgram, config: Config, gpu: Gpu) -> Counts:
+    return _COUNTS[type(config)](program, config, gpu)
+
+
+def _of_rows(program: FoldedProgram, config: FoldedConfig, gpu: Gpu) -> Counts:
+    shape, tile = program.shape, config.tile
+    sizes = dataclasses.replace(sizes_of(shape.product), stored=0)
+    alone = product_counts(shape.product, sizes, dataclasses.replace(tile, consumers=2), gpu, exchanges=False)
+    turns = -(-min(config.rows, sizes.rows) // config.rows_at_once)
+    packed = program.packed and config.row(shape).chunk >= shape.columns
+    clusters = max(1, gpu.reached_by(tile.splits) // tile.splits)
+    waves = -(-sizes.places * -(-sizes.rows // tile.rows) // clusters)
+    folded = _fold(program, -(-shape.columns // config.sharing), config.sharing, packed=packed)
+    between = {name: waves * turns * count for name, count in folded.items()}
+    between |= {"gather_seconds": waves, "parts_seconds": waves * math.log2(tile.splits)}
+    if packed:
+        between["packing_seconds"] = waves * turns
+    if tile.splits > 1:
+        between["block_seconds"] = waves - 1
+    return alone.and_then(**between)
+
+
+def _of_stretches(program: FoldedProgram, config: LongConfig, gpu: Gpu) -> Counts:
+    shape, tile = program.shape, config.tile
+    sizes = dataclasses.replace(sizes_of(shape.product), stored=0)
+    several = [product_counts(p, dataclasses.replace(sizes_of(p), stored=0), tile, gpu) for p in shape.products]
+    items, tiles = sizes.places * -(-sizes.rows // tile.rows), -(-sizes.columns // tile.columns)
+    even = -(-items * tiles // tile.blocks)
+    busiest = -(-items * config.stretches // tile.blocks) * -(-tiles // config.stretches)
+    whole = in_turn(several, busiest / even)
+    each = _fold(program, tile.columns // 4, 4, exchanging=_IN_REGISTERS)
+    if shape.columns % tile.columns:  # sums that may be behind the end of their row
+        each["sum_seconds"] += tile.columns / 4
+    each = {name: 2 * config.parts * count for name, count in each.items()}
+    only = busiest == 1 and program.ranks <= 1
+    folded = _ONE_TILE if only else _folds(shape, tile, added(each, gpu), busiest, gpu)
+    between = {name: folded * count for name, count in each.items()}
+    if config.stretches > 1:
+        between["combine_seconds"] = _PART_OF_COMBINATION
+        between["read_round_seconds"] = -(-config.stretches // (config.sharing * _AT_ONCE))
+    return whole.and_then(**between)
+
+
+_COUNTS: dict[type[Config], Callable[..., Counts]] = {FoldedConfig: _of_rows, LongConfig: _of_stretches}
+
+
+def _folds(shape: FoldedProduct, tile: ProductConfig, each: float, tiles: int, gpu: Gpu) -> float:
+    """How many folds the folds of a block's tiles add: copies go on behind one while there are stages for them."""
+    if tile.consumers > 1:
+        return 1.0 + _OVERLAPPED * (tiles - 1)
+    ahead = tile.stages * tile.stage_bytes(shape.product) * gpu.processors / gpu.memory_bytes_per_second
+    return _LONE + max(_BEHIND_COPIES * _LONE, _LONE - ahead / each) * (tiles - 1)
+
+
+def _fold(
+    program: FoldedProgram, sums: int, sharing: int, packed: bool = False, exchanging: float = 1.0
+) -> dict[str, float]:
+    """What a thread does with its sums of a row, and with those of the other threads, by the names of rates."""
+    kept = 1 << (max(program.ranks, 1) - 1).bit_length()
+    depth, rounds = math.log2(kept), math.log2(sharing)
+    merged = 1 + depth / 2
+    exchanges = sums * (depth * (depth + 1) / 4 + merged) + rounds * kept * merged if program.ranks else 0.0
+    return {
+        "sum_seconds": sums,
+        "function_seconds": sums * program.exact_functions,
+        "packed_swap_seconds" if packed else "swap_seconds": exchanging * exchanges,
+        "shuffle_seconds": rounds,
+    }
+
+
+# The program of a folded product: its products, and what is done to a row of them.
+
+
+@dataclass(frozen=True)
+class FoldedProgram:
+    """What a tile does: the products of a shape, and the program of a row of them."""
+
+    shape: FoldedProduct
+    row: RowProgram
+
+    def __str__(self) -> str:
+        return str(self.row)
+
+    @property
+    def exact_functions(self) -> int:
+        """Logarithms and the like that make an element of a row of sums of products, and are not approximated."""
+        exact = [expression for expression in self.row.position_inputs.values() if needs_exact(expression)]
+        return sum(operations_of(expression)[1] for expression in exact)
+
+    @cached_property
+    def packed(self) -> bool:
+        """Whether elements of a row on chip are selected as packed integers."""
+        return selection_of(self.row, self.shape.columns) is not None
+
+    @property
+    def ranks(self) -> int:
+        selections = [step.reducer.selection for step in self.row.body.steps if isinstance(step, Tuple)]
+        return max((selection.count for selection in selections if selection is not None), default=0)
+
 
 KERNELS: dict[type[Config], Callable[..., ProductKernel]] = {FoldedConfig: rows_kernel, LongConfig: long_kernel}
 
 
-class FoldedSkeleton(Skeleton[FoldedProduct, FoldedProgram, Config]):
+class FoldedSkeleton(Skeleton[FoldedProgram, Config]):
     """Folds along the rows of a matrix product, on tensor cores."""
 
     name, kind, covers = "folded", "tensor-core kernel", "folds along rows of a matrix product"
@@ -33,31 +249,24 @@ class FoldedSkeleton(Skeleton[FoldedProduct, FoldedProgram, Config]):
     instructions, joint = MULTIPLYING, True
     option = "tensor_cores"
 
-    def read(self, program: Program, group: Group) -> FoldedProduct:
-        return read_folded(program, group)
-
-    def plan(self, shape: FoldedProduct) -> FoldedProgram:
-        """The program of a row, as the row skeletons have it."""
+    def read(self, program: Program, group: Group, options: FuseOptions) -> FoldedProgram:
+        shape = read_folded(program, group)
         return FoldedProgram(shape, build_row_program(shape.row))
 
     def alternatives(self, program: FoldedProgram, setting: Setting) -> list[Config]:
         return ranked_configs(program, setting.gpu)
 
-    def check(self, program: FoldedProgram, config: Config, setting: Setting) -> None:
-        """Whether the hardware has what it takes, and sums of products are as exact as the options ask."""
-        if lacking := config.lacks(program.shape, setting.gpu):
-            raise Unfit(lacking)
-        for product in program.shape.products:
-            for side in product.sides:
-                check_allowed(side.operand, setting.options)
+    def lacks(self, program: FoldedProgram, config: Config, setting: Setting) -> str:
+        return config.lacks(program.shape, setting.gpu)
+
+    def operands(self, program: FoldedProgram) -> Iterable[Operand]:
+        return (side.operand for product in program.shape.products for side in product.sides)
 
     def counts(self, program: FoldedProgram, config: Config, work: Work, setting: Setting) -> Counts:
         return counts_of(program, config, setting.gpu)._replace(work=Work(work.bytes))
 
     def emit(self, program: FoldedProgram, config: Config, name: str, _launch: Launch) -> tirx.PrimFunc:
-        """See `rows_kernel`, and `long_kernel` for stretches of rows."""
         return KERNELS[type(config)](program.shape, program.row, config).build(name)
 
     def fast_math(self, program: FoldedProgram) -> bool:
-        """Whether both operands are of half width or less."""
         return all(dtype in PACKED_DTYPES for product in program.shape.products for dtype in product.dtypes)

@@ -69,12 +69,10 @@ class LiftedSumming(Summing):
 
     @property
     def _both(self) -> int:
-        """Threads of both consumers."""
         return WARP_GROUP * self.config.consumers
 
     @property
     def _turns(self) -> NamedBarrier:
-        """At which each waits for its turn."""
         return self.threads.named.take("lifting turns", self.config.consumers)
 
     def sum(self, tile: Tile) -> None:
@@ -93,7 +91,6 @@ class LiftedSumming(Summing):
         self.rows.finish()
 
     def _start(self, tile: Tile) -> None:
-        """What both rows of the thread begin with."""
         shape = self.feed.shape
         first = (
             tile.first_row + self.steps.index * self.config.own_rows + self.threads.warp * 16 + self.threads.lane // 4

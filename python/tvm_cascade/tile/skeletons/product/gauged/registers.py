@@ -59,7 +59,6 @@ class LeftRegisters:
         self.chunk = bind("own_chunk", threads.lane // 16)
 
     def load(self, which: int, stage: ir.Expr) -> None:
-        """Loads a stage's part into a set."""
         for instruction in range(self.depth // _AT_ONCE):
             chunk = tirx.bitwise_xor(self.chunk + 2 * instruction, self.row % _CHUNK)
             source = self.feed.left.tiles.ptr_to([stage, 0, self.row, chunk * _CHUNK])
@@ -72,12 +71,10 @@ class LeftRegisters:
         return [(k, k % 2, k // _WORDS * 2 + k % _WORDS // 2) for k in range(self.depth // _AT_ONCE * _WORDS)]
 
     def values(self, which: int, word: int) -> None:
-        """Widens the two elements of a word into `pair`."""
         for e in NEIGHBOURS:
             put(self.pair, e, widened(self.words[which][word], self.dtype, e))
 
     def symbols(self, which: int, pair: int, neighbour: int) -> dict[sp.Symbol, ir.Expr]:
-        """What an element's lift reads, but for values of its row."""
         along = {symbol: self.along[which].value(symbol, pair, neighbour) for symbol in self.shape.along}
         return {self.shape.loaded: self.pair[neighbour], **along}
 
@@ -115,7 +112,6 @@ _HALF = 16
 
 
 def widened(word: ir.Expr, dtype: str, neighbour: int) -> ir.Expr:
-    """One of the two elements of a word as float32."""
     if dtype == "bfloat16":
         upper = tirx.bitwise_and(word, T.uint32(0xFFFF0000))
         return tirx.reinterpret(DTYPE, upper if neighbour else tirx.shift_left(word, T.uint32(_HALF)))
@@ -126,15 +122,7 @@ def widened(word: ir.Expr, dtype: str, neighbour: int) -> ir.Expr:
 
 
 class Along:
-    """Values along the sum of a step, by pairs of neighbouring columns.
-
-    Parameters
-    ----------
-    depth : columns of a step.
-    buffers : the program's tensors -> the kernel's own.
-    lane : of the thread.
-    number : of the set of registers.
-    """
+    """Values along the sum of a step, by pairs of neighbouring columns."""
 
     def __init__(
         self, shape: GaugedProduct, depth: int, buffers: Mapping[tirx.Var, Any], lane: ir.Expr, number: int
@@ -161,7 +149,6 @@ class Along:
                     put(into, _PAIR * pair + e, cast(value, DTYPE))
 
     def value(self, symbol: sp.Symbol, pair: int, neighbour: int) -> ir.Expr:
-        """A value in float32."""
         if symbol in self.floats:
             return self.floats[symbol][_PAIR * pair + neighbour]
         return widened(self.words[symbol][pair], dtype_of(self.loads[symbol].source), neighbour)
@@ -259,7 +246,6 @@ class RowValues:
 
     @cached_property
     def finishes(self) -> dict[sp.Symbol, Hoisted]:
-        """Each result over the sums of products and values of rows."""
         shape = self.shape
         fold = shape.product.fold.group.fold
         lifted = {one.state: one.number * one.state for one in shape.product.sums}
@@ -272,15 +258,12 @@ class RowValues:
         return found
 
     def allocate_shared(self, pool: Any) -> None:
-        """Shared memory of the words."""
         self.pinned = named("pinned", pool.alloc((self.threads,), "uint32", align=16))
 
     def finished(self, result: sp.Symbol, row: int, sums: Mapping[sp.Symbol, ir.Expr]) -> ir.Expr:
-        """A result at a row, over sums of products."""
         return TilePrinter({**sums, **self.of_row(row)}, DTYPE, {})(self.finishes[result].value)
 
     def allocate(self) -> None:
-        """Registers of all of them."""
         self.parts = {c.symbol: registers(f"part_{c.symbol}", _PARTS) for c in self.shape.statistics}
         symbols = [*self.shape.per_row, *self.parts]
         for hoisted in (*self.lifts, *self.finishes.values()):
@@ -288,7 +271,6 @@ class RowValues:
         self.known = {symbol: registers(f"row_{symbol}", len(ROWS)) for symbol in symbols}
 
     def start(self, places: list[dict[tirx.Var, ir.Expr]], buffers: Mapping[tirx.Var, object]) -> None:
-        """Loads values of both rows, and begins statistics."""
         for symbol, source in self.shape.per_row.items():
             for r in ROWS:
                 put(self.known[symbol], r, cast(placed(source, places[r], buffers), DTYPE))

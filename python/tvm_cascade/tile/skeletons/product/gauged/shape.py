@@ -79,7 +79,6 @@ class GaugedProduct:
 
     @property
     def steps(self) -> int:
-        """Tiles along what is summed over."""
         extent = self.product.inner.extent
         assert isinstance(extent, int)
         return extent * self.product.left.operand.size // DEPTH_BYTES
@@ -96,13 +95,7 @@ def in_words(load: ir.TensorLoad, product: MatrixProduct) -> bool:
 
 
 def read_gauged(program: Program, group: Group) -> GaugedProduct:
-    """The shape of a group.
-
-    Raises
-    ------
-    Unfit
-        Where the group does not have it, or the function has more to do than the group and maps of its results.
-    """
+    """The shape of a group; see `Skeleton.read`."""
     fold = read_fold(program, _with_columns_in_common(group))
     if references := fold.group.fold.references:
         moving = ", ".join(str(reference.tracks) for reference in references)
@@ -159,7 +152,6 @@ def _sides(lift: sp.Expr, fold: ProductFold) -> tuple[sp.Expr, sp.Expr, ir.Tenso
 
 
 def among_any(some: Iterable[ir.Expr], variables: Sequence[tirx.Var]) -> bool:
-    """Whether any of some variables is among others."""
     return any(among(var, variables) for var in some)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import sympy as sp
 from tvm import tirx
 
@@ -9,10 +11,11 @@ from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.devices.device import Gpu, Instructions
+from tvm_cascade.options import FuseOptions
 from tvm_cascade.tile.cost import Counts, added, seconds
 from tvm_cascade.tile.estimate import Work
 from tvm_cascade.tile.launch.dependent import Launch
-from tvm_cascade.tile.operand import PACKED_DTYPES, Unfit, check_allowed
+from tvm_cascade.tile.operand import PACKED_DTYPES, Operand, Unfit
 from tvm_cascade.tile.skeleton import Setting, Skeleton
 from tvm_cascade.tile.skeletons.product.choice import fitting
 from tvm_cascade.tile.skeletons.product.config import ProductConfig, lacks_memory
@@ -24,7 +27,7 @@ from tvm_cascade.tile.skeletons.product.shape import DEPTH_BYTES
 from tvm_cascade.tile.work import GROUP_ROWS
 
 
-class GaugedSkeleton(Skeleton[GaugedProduct, GaugedProduct, ProductConfig]):
+class GaugedSkeleton(Skeleton[GaugedProduct, ProductConfig]):
     """Products with an operand that is computed on chip, and statistics of its rows, on tensor cores."""
 
     name, kind, covers = "gauged", "tensor-core kernel", "matrix products gauged by statistics of their rows"
@@ -32,22 +35,17 @@ class GaugedSkeleton(Skeleton[GaugedProduct, GaugedProduct, ProductConfig]):
     instructions, joint = frozenset({Instructions.WGMMA}), True
     option = "tensor_cores"
 
-    def read(self, program: Program, group: Group) -> GaugedProduct:
+    def read(self, program: Program, group: Group, options: FuseOptions) -> GaugedProduct:
         return read_gauged(program, group)
-
-    def plan(self, shape: GaugedProduct) -> GaugedProduct:
-        """The shape itself: what is computed of an element is a formula of it."""
-        return shape
 
     def alternatives(self, program: GaugedProduct, setting: Setting) -> list[ProductConfig]:
         return ranked_configs(program, setting.gpu)
 
-    def check(self, program: GaugedProduct, config: ProductConfig, setting: Setting) -> None:
-        """Whether the hardware has what it takes, and sums of products are as exact as the options ask."""
-        if lacking := lacks(program, config, setting.gpu) or config.lacks(program.product, setting.gpu):
-            raise Unfit(lacking)
-        for side in program.product.sides:
-            check_allowed(side.operand, setting.options)
+    def lacks(self, program: GaugedProduct, config: ProductConfig, setting: Setting) -> str:
+        return _lacks(program, config, setting.gpu) or config.lacks(program.product, setting.gpu)
+
+    def operands(self, program: GaugedProduct) -> Iterable[Operand]:
+        return (side.operand for side in program.product.sides)
 
     def counts(self, program: GaugedProduct, config: ProductConfig, work: Work, setting: Setting) -> Counts:
         """See `counts_of`; other inputs than the operands count as bytes."""
@@ -57,7 +55,6 @@ class GaugedSkeleton(Skeleton[GaugedProduct, GaugedProduct, ProductConfig]):
         return gauged_kernel(program, config).build(name)
 
     def fast_math(self, program: GaugedProduct) -> bool:
-        """Whether every output is of half width or less."""
         return all(dtype_of(output.buffer) in PACKED_DTYPES for output in program.product.outputs)
 
 
@@ -68,12 +65,11 @@ _PINNED_BYTES = 4
 def ranked_configs(shape: GaugedProduct, gpu: Gpu) -> list[ProductConfig]:
     """The fitting configurations, from the least estimated time on.
 
-    Raises
-    ------
-    Unfit
-        Where none fits, or lifting takes longer than writing a copy of what is multiplied.
+    Unfit where none fits, or lifting takes longer than writing a copy of what is multiplied.
     """
-    found = [config for config in fitting(shape.product, sizes_of(shape.product), gpu) if not lacks(shape, config, gpu)]
+    found = [
+        config for config in fitting(shape.product, sizes_of(shape.product), gpu) if not _lacks(shape, config, gpu)
+    ]
     if not found:
         raise Unfit("no tile with the left operand in registers fits")
     ranked = sorted(found, key=lambda config: seconds(counts_of(shape, config, gpu), gpu))
@@ -84,7 +80,7 @@ def ranked_configs(shape: GaugedProduct, gpu: Gpu) -> list[ProductConfig]:
     return ranked
 
 
-def lacks(shape: GaugedProduct, config: ProductConfig, gpu: Gpu) -> str:
+def _lacks(shape: GaugedProduct, config: ProductConfig, gpu: Gpu) -> str:
     """What a configuration has that kernels with the left operand in registers have not, in words; empty for none."""
     if config.own_rows != GROUP_ROWS:
         return f"{config.own_rows} rows of a consumer; with the left operand in registers it has {GROUP_ROWS}"

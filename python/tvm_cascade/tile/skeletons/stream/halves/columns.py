@@ -65,12 +65,10 @@ class HalfColumns:
 
 
 def are_alike(stream: Stream) -> bool:
-    """Whether both groups have as many columns of every product."""
     return all(len(half_of(product, 0)) == len(half_of(product, 1)) for product in stream.products)
 
 
 def may_spread(product: Product, spread: int) -> bool:
-    """Whether each of so many blocks gets whole boxes for both groups."""
     return spread == 1 or product.width % (spread * GROUPS * (BOX_BYTES // product.value.size)) == 0
 
 
@@ -115,13 +113,7 @@ def parts_of(stream: Stream, spread: int) -> list[tuple[range, tuple[int, ...]]]
 
 
 def check_shared(stream: Stream) -> None:
-    """Checks that every value is the right operand's own tile, so that one copy serves both.
-
-    Raises
-    ------
-    Unfit
-        Where it is not.
-    """
+    """Checks that every value is the right operand's own tile, so that one copy serves both; Unfit where it is not."""
     if not stream.products:
         raise Unfit("no product has columns to halve")
     if stream.right.widened is not None:
@@ -132,7 +124,6 @@ def check_shared(stream: Stream) -> None:
 
 
 def _same_rows(value: Operand, right: Operand) -> bool:
-    """Whether tiles of two operands are the same rows of one tensor."""
     if not value.buffer.same_as(right.buffer) or value.row != right.row or len(value.shape) != len(right.shape):
         return False
     alike = zip(value.shape, right.shape, strict=True)

@@ -65,7 +65,6 @@ class HalvesConfig(Tiles):
         return BUSY_SHARES
 
     def registers(self, stream: Stream) -> int:
-        """Registers that a thread of the lifting group holds."""
         whole = super().registers(stream)
         return whole - sum(p.width // 2 - self._widest_half(p) // 2 for p in stream.products)
 
@@ -73,11 +72,9 @@ class HalvesConfig(Tiles):
         return max(len(half_of(product, group, self.spread)) for group in range(GROUPS))
 
     def stage_bytes(self, stream: Stream) -> int:
-        """Bytes of a tile of the right operand, which is the values too."""
         return self.columns * boxed(stream.depth, stream.right.stored_size)
 
     def shared_bytes(self, program: TileProgram) -> int:
-        """Bytes of shared memory: the values are the right operand's."""
         stream, sequences = program.stream, sequences_of(program)[1] if self.by_length else None
         left, right = (boxed(stream.depth, operand.size) for operand in (stream.left, stream.right))
         operands = self.left_stages * self.rows * left + self.stages * self.columns * right
@@ -132,13 +129,7 @@ class HalvesConfig(Tiles):
 
 
 def ranked_halves(program: TileProgram, gpu: Gpu) -> list[HalvesConfig]:
-    """The largest tile that fits, with the most stages, cut from the least estimated time on.
-
-    Raises
-    ------
-    Unfit
-        Where none does.
-    """
+    """The largest tile that fits, with the most stages, cut from the least estimated time on; Unfit where none does."""
     for columns in (64, 48, 32):
         for stages in (4, 3, 2):
             config = HalvesConfig(columns=columns, stages=stages, blocks=gpu.processors)
@@ -153,10 +144,7 @@ def cut_axes(config: HalvesConfig, program: TileProgram, gpu: Gpu) -> list[Halve
     Where lengths differ, with as many pieces as each asks for: 60 instead of 78 µs for 32 requests of 100 to 4096
     positions, 25 instead of 85 where all have 256, 79 instead of 72 where all have 4096 (measured).
 
-    Raises
-    ------
-    Unfit
-        Where extents are symbolic.
+    Unfit where extents are symbolic.
     """
     row_tiles, tiles = _sizes(config, program)
     if is_ragged(program) and _LEAST_BLOCKS * row_tiles <= config.blocks:

@@ -215,7 +215,6 @@ class Half(GroupFold):
 
     Parameters
     ----------
-    tiles : of the right operand, which is the values too.
     handed : registers that both groups hand over, where they go on together.
     """
 
@@ -307,7 +306,6 @@ class Half(GroupFold):
         self._multiply_own()
 
     def _tile(self, tile: ir.Expr) -> None:
-        """A tile of its own, after that of the other group before it."""
         early = max(len(self.order) - 1, 1)
         self._start_scores(self.order[:early])
         self._take(tile + 1)

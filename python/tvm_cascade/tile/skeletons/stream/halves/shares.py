@@ -97,7 +97,6 @@ class ClusterShares:
 
     Attributes
     ----------
-    handed : what both groups hand over, once the kernel has its registers.
     words_of_a_thread : registers that it sends to another block.
     """
 

@@ -86,7 +86,6 @@ class Shared:
         return family.matrix(tile.ptr_to([0, 0, 0]), GROUP_ROWS, False, threads, left=True)
 
     def leave_weights(self, packing: Packing, threads: Threads) -> None:
-        """The lifting group stores a tile's packed weights."""
         lane = bind("storing_lane", computed_here(threads.lane))
         row = bind("weight_row", threads.warp * 16 + lane % 16)
         for key, packed in packing.packed.items():
@@ -129,13 +128,11 @@ class Shared:
         self.barriers.arrive(barrier)
 
     def wait(self, barrier: int) -> None:
-        """By the other group."""
         phase = int(barrier == READ)
         self.barriers.wait(barrier, self._phases[phase])
         put(self._phases, phase, self._phases[phase] ^ 1)
 
     def meet(self, group: int, threads: Threads) -> None:
-        """All warps of a group have read what they are about to overwrite."""
         barrier = threads.named.take("sharing", GROUPS)
         barrier.sync(WARP_GROUP, T.uint32(barrier.first + group))
 

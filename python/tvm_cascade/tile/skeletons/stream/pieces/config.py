@@ -123,15 +123,13 @@ class PiecesConfig(Tiles):
         scalars = len(stream.fold.components) - len(widths) + len(stream.fold.references) + 1
         return Patches(min(int(stream.extent(stream.row)), GROUP_ROWS), self.cluster).words(widths, scalars) * 4
 
-    def check(self, program: TileProgram, gpu: Gpu) -> None:
-        """Also that every block of a cluster is known to have a tile."""
+    def lacks(self, program: TileProgram, gpu: Gpu) -> str:
+        """Also where not every block of a cluster is known to have a tile."""
         alone = not is_ragged(program) and self.may_cluster
         tiles = (visited(program, self.columns) or 0) if alone else 0
         if self.cluster > 1 and tiles < self.cluster:
-            raise Unfit(
-                f"{tiles} tiles known of {self.columns} positions, which a cluster of {self.cluster} blocks shares"
-            )
-        super().check(program, gpu)
+            return f"{tiles} tiles known of {self.columns} positions, which a cluster of {self.cluster} blocks shares"
+        return super().lacks(program, gpu)
 
     def fits(self, program: TileProgram, gpu: Gpu) -> bool:
         """Also whether a multiprocessor holds as many blocks as it is to."""
@@ -185,7 +183,11 @@ class PiecesConfig(Tiles):
         if items is None or is_ragged(program) or self.cluster > 1:
             return None
         kept = max(-(-items // (self.neighbours * processors)), 2)
-        cuts = [replace(self, blocks=-(-items // kept), kept=kept, stages=n) for n in range(self.stages, 1, -1)]
+        return replace(self, blocks=-(-items // kept), kept=kept).deepest(program, gpu)
+
+    def deepest(self, program: TileProgram, gpu: Gpu, least: int = 2) -> PiecesConfig | None:
+        """With as many stages, up to its own, as fit; None where fewer than the least do."""
+        cuts = (replace(self, stages=n) for n in range(self.stages, least - 1, -1))
         return next((cut for cut in cuts if cut.fits(program, gpu)), None)
 
     def may_wait_late(self, stream: Stream) -> bool:
@@ -194,7 +196,6 @@ class PiecesConfig(Tiles):
 
 
 def is_crowded(blocks: int, gpu: Gpu) -> bool:
-    """Whether so many blocks of clusters have no multiprocessor each."""
     return blocks > gpu.reached_by(_CLUSTERED)
 
 
@@ -208,14 +209,12 @@ def is_of_place(slack: ir.Expr, stream: Stream) -> bool:
 
 
 def visited(program: TileProgram, columns: int) -> int | None:
-    """How many tiles of so many positions rows visit, where that is known."""
     rows = program.stream.extent(program.stream.row)
     found = visited_tiles(program, rows, columns) if isinstance(rows, int) else None
     return None if found is None else int(found[0])
 
 
 def is_ragged(program: TileProgram) -> bool:
-    """Whether places visit different numbers of tiles."""
     return any(is_of_place(slack, program.stream) for slack in program.skip)
 
 
@@ -230,13 +229,11 @@ def sequences_of(program: TileProgram) -> tuple[list[tirx.Var], int | None]:
 
 
 def items_of(config: Tiles, stream: Stream) -> int | None:
-    """Tiles of rows at all places, where that is known."""
     places, rows = product(stream.extent(var) for var in stream.batch), stream.extent(stream.row)
     return places * -(-rows // config.rows) if isinstance(places, int) and isinstance(rows, int) else None
 
 
 def pieces_of_item(config: PiecesConfig, program: TileProgram) -> int | None:
-    """Pieces of an item at most, where that is known."""
     tiles, items = visited(program, config.columns), items_of(config, program.stream)
     return None if is_ragged(program) or not tiles or not items else most_pieces(items, tiles, config.blocks)
 
@@ -295,13 +292,7 @@ half as many positions, of 32 rows of 32768 positions)."""
 
 
 def ranked_pieces(program: TileProgram, gpu: Gpu, rows: int) -> list[PiecesConfig]:
-    """The configurations for few rows, from the most to the least preferred.
-
-    Raises
-    ------
-    Unfit
-        Where none fits.
-    """
+    """The configurations for few rows, from the most to the least preferred; Unfit where none fits."""
     stream = program.stream
     check_widths(stream)
     consumers = 1 if rows <= GROUP_ROWS else 2
@@ -345,10 +336,9 @@ def _neighbours(found: list[PiecesConfig], program: TileProgram, gpu: Gpu) -> Pi
         if items is None or items < _NEIGHBOURS * gpu.processors or is_ragged(program):
             continue
         blocks = max(n for n in range(1, _NEIGHBOURS * gpu.processors + 1) if items % n == 0)
-        cuts = [replace(config, neighbours=_NEIGHBOURS, blocks=blocks, stages=n) for n in range(config.stages, 2, -1)]
-        fitting = [cut for cut in cuts if cut.fits(program, gpu)]
-        if fitting and blocks > gpu.processors:
-            return fitting[0]
+        cut = replace(config, neighbours=_NEIGHBOURS, blocks=blocks).deepest(program, gpu, 3)
+        if cut is not None and blocks > gpu.processors:
+            return cut
     return None
 
 
@@ -365,7 +355,5 @@ def _clusters(config: PiecesConfig, program: TileProgram, gpu: Gpu) -> list[Piec
     found = []
     for cluster in sizes if config.may_cluster else ():
         sharing = _NEIGHBOURS if is_crowded(items * cluster, gpu) else 1
-        cut = replace(config, blocks=items * cluster, cluster=cluster, neighbours=sharing)
-        cuts = [replace(cut, stages=n) for n in range(config.stages, 1, -1)]
-        found += [cut for cut in cuts if cut.fits(program, gpu)][:1]
-    return found
+        found.append(replace(config, blocks=items * cluster, cluster=cluster, neighbours=sharing).deepest(program, gpu))
+    return [cut for cut in found if cut is not None]

@@ -47,7 +47,6 @@ class GridMeeting(Meeting):
     groups : warp groups of a block that merge together, each of which has rows of its own.
     apart : a warp of the producer's group does what concerns other blocks.
     parts, part : groups that merge by themselves, and which of them it is.
-    own_columns : of such a group.
     most_registers : of a thread, which hold elements of states while it merges.
 
     Attributes

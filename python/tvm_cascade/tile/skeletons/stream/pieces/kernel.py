@@ -310,11 +310,9 @@ class ClusterMeeting(Meeting):
         ptx("fence.proxy.async.shared::cta")
 
     def start(self) -> None:
-        """Arrives as one that has started."""
         cluster_arrive(relaxed=True)
 
     def leave(self, fold: Folded, work: PieceWork) -> None:
-        """Sends the state of the block's piece, and waits for the others'."""
         self.rank = bind("own_rank", self.threads.block % self.blocks)
         with when(self.threads.leads):
             self.arrived.announce(0, self._bytes())
@@ -323,7 +321,6 @@ class ClusterMeeting(Meeting):
         self.arrived.wait(0, 0)
 
     def settle(self, each_work: EachWork) -> None:
-        """Merges the block's patches of the cluster's item."""
         self.rank = bind("own_rank", self.threads.block % self.blocks)
         count = bind("own_patches", self.patches.count(self.spans // self.at_a_time, self.rank))
         octets, lane = self.patches.octets, self.threads.lane
@@ -337,7 +334,6 @@ class ClusterMeeting(Meeting):
                     self._merge(Unit(work, row, [first + i for i in range(self.at_a_time)], lane % QUAD))
 
     def _bytes(self) -> ir.Expr:
-        """That all blocks send to this one."""
         vectors = sum((self.patches.count(part.width // SPAN, self.rank) for part in self.form if part.width > 1),
                       T.int32(0))  # fmt: skip
         rows = self.patches.octets // self.patches.stride * OCTET

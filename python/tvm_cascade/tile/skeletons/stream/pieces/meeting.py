@@ -199,11 +199,9 @@ class Meeting(ABC):
         return [bind("left", value) for value in four]
 
     def _has_row(self, work: Work, row: ir.Expr) -> ir.Expr:
-        """Whether a row of the tile is left."""
         return row < self._rows(work)
 
     def _rows(self, work: Work) -> ir.Expr:
-        """Rows that a tile has of the program's."""
         return self.tiling.row_count - work.first_row
 
     @property
@@ -244,7 +242,6 @@ class Meeting(ABC):
         return Unit(work, row, spans, bind("unit_lane", number % QUAD))
 
     def _merge(self, unit: Unit, stores: ir.Expr | None = None) -> None:
-        """Merges and stores a unit; not everywhere, if so given."""
         program = self.tiling.program
         places = {**unit.work.batch, self.stream.row: unit.work.first_row + unit.row}
         inputs: dict[sp.Symbol, ir.Expr] = {LENGTH: tirx.Cast(DTYPE, self.tiling.length)}
@@ -347,12 +344,10 @@ class Meeting(ABC):
 
     @staticmethod
     def _first_of(span: ir.Expr, lane: ir.Expr) -> ir.Expr:
-        """The first of the four columns that a lane has of a span."""
         return span * SPAN + lane % 2 * COLUMNS_PER_STEP + lane // 2 * FOUR
 
     @staticmethod
     def _when_less(column: ir.Expr, width: int, most: int) -> AbstractContextManager[None]:
-        """`when` a column is less than a width, where columns are less than `most`."""
         return nullcontext() if width == most else when(column < width)
 
 
