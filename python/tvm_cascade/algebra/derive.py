@@ -16,10 +16,10 @@ from tvm_cascade.algebra.derivation import Derivation, Refused
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.gauge import Move
 from tvm_cascade.algebra.handles import Handle
+from tvm_cascade.algebra.order_law import order_law
 from tvm_cascade.algebra.product_law import Law, product_law
 from tvm_cascade.algebra.quotients import taken_apart, where_real
 from tvm_cascade.algebra.reducer import AND, OR
-from tvm_cascade.algebra.scaled_order import order_law
 from tvm_cascade.algebra.selection_law import selection_law
 from tvm_cascade.algebra.starts import from_their_starts, plain
 from tvm_cascade.algebra.sum_law import sum_law
