@@ -99,7 +99,7 @@ def _term(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: lis
 
 def _in_a_span(derivation: Derivation, reduction: Reduction, summand: Summand, symbols: Sequence[sp.Symbol]) -> sp.Expr:
     """The term over the components of its span; else by moments, or as products with a sum each."""
-    span = summand.span or expansion_of(summand.function, derivation.elements, symbols)
+    span = expansion_of(summand.function, derivation.elements, symbols)
     products = separate(summand.function, derivation.elements, symbols) if span is None else {}
     if products is None and _deciding_masks(derivation, summand):
         return summand.factor * _by_mask(derivation, reduction, summand)
