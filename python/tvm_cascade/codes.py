@@ -69,7 +69,7 @@ CODES: dict[str, tuple[Verdict, str, str]] = {
     ),
     "tuple_dependence": (
         Verdict.UNKNOWN,
-        "elements of a tuple reducer may not read earlier results, except keys and payloads of a selection",
+        "elements of a tuple reducer may not read earlier results, except keys of a selection",
         "split the tuple into reductions of its own, or apply the earlier result afterwards",
     ),
     "rounding": (

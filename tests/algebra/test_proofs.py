@@ -22,14 +22,11 @@ from .cascades import (
     exp,
     fold_of,
     i,
-    keep,
     m,
     p,
-    r,
     selected,
     t,
     x,
-    y,
 )
 
 
@@ -78,9 +75,8 @@ def test_a_failed_proof_says_what_was_expected_what_was_found_and_of_which_resul
 
 
 def test_data_on_which_digits_decide_a_selection_tell_nothing_of_a_fold() -> None:
-    """r·(y/r) is y, and need not be so at any number of digits: neither key nor its logarithm tells which ones tie."""
-    key = r * (keep * x + (1 - keep) * y / r) * exp(y - m)
-    fold = derive(cascade((m, MIN, x), *selected((p, i), key)))
+    """log(1 + exp(x − 1000)) is one number at sixty digits, whatever x is: it does not tell which ones tie."""
+    fold = derive(cascade((m, MIN, x), *selected((p, i), sp.log(1 + exp(x - m - 1000)))))
     assert isinstance(fold, Fold), str(fold)
 
 

@@ -10,6 +10,9 @@ import pytest
 from tvm import te, tirx
 from tvm.ir import Expr
 
+from tvm_cascade.options import FuseOptions
+from tvm_cascade.transform.fuse_function import fuse_function
+
 from ..analysis.programs import (
     LENGTH,
     ROWS,
@@ -83,9 +86,6 @@ PROGRAMS: dict[str, Callable[[], tirx.PrimFunc]] = {
     ),
     "an outlier": outlier,
     "a likely one": likely,
-    "some of those kept": lambda: where_kept(disjunction, lambda keep, above: tirx.And(keep, above)),
-    "all of those kept": lambda: where_kept(conjunction, lambda keep, above: tirx.Or(tirx.Not(keep), above)),
-    "all at the maximum": all_at_the_maximum,
     "some above, as a maximum of numbers": lambda: after_sum(
         lambda x, mean: (x > mean + number(2.5)).astype("float32"), maximum
     ),
@@ -93,6 +93,19 @@ PROGRAMS: dict[str, Callable[[], tirx.PrimFunc]] = {
         lambda x, mean: tirx.Select(x > mean - number(2.5), number(1), number(0)), minimum
     ),
 }
+
+
+BY_NO_EXTREMUM: dict[str, Callable[[], tirx.PrimFunc]] = {
+    "some of those kept": lambda: where_kept(disjunction, lambda keep, above: tirx.And(keep, above)),
+    "all of those kept": lambda: where_kept(conjunction, lambda keep, above: tirx.Or(tirx.Not(keep), above)),
+    "all at the maximum": all_at_the_maximum,
+}
+
+
+@pytest.mark.parametrize("name", BY_NO_EXTREMUM)
+def test_other_predicates_have_no_law(name: str) -> None:
+    decisions = fuse_function(BY_NO_EXTREMUM[name](), FuseOptions(force=True)).decisions
+    assert "logical_dependence" in {decision.reason.code for decision in decisions}
 
 
 @cache

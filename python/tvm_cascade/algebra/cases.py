@@ -65,18 +65,6 @@ def by_both(element: sp.Expr, elements: Sequence[sp.Symbol], results: Sequence[s
     return _by_the_largest(element, elements, lambda guards: any(_reads_both(g, elements, results) for g in guards))
 
 
-def flattened(element: sp.Expr, elements: Sequence[sp.Symbol], results: Sequence[sp.Symbol]) -> sp.Expr:
-    """The element with no guard on both of the form (p if q else r), as of a compared element that is a selection."""
-
-    def nested(part: sp.Basic) -> bool:
-        guard = part.args[0][1] if isinstance(part, sp.Piecewise) else None
-        return isinstance(guard, sp.ITE) and _reads_both(guard, elements, results)
-
-    while (flat := element.replace(nested, _flat)) != element:
-        element = flat
-    return element
-
-
 def _reads_both(guard: sp.Basic, elements: Sequence[sp.Symbol], results: Sequence[sp.Symbol]) -> bool:
     return bool(results and guard.has(*elements) and guard.has(*results))
 
@@ -99,10 +87,3 @@ def _by_the_largest(
 
 def _union(element: sp.Expr, choice: sp.Piecewise) -> Union:
     return Union(choice, tuple(Case(guard, element.xreplace({choice: term})) for term, guard in choice.args))
-
-
-def _flat(choice: sp.Piecewise) -> sp.Expr:
-    """A selection by (p if q else r) as one by p or by r, as q is."""
-    (chosen, guard), *others = choice.args
-    by, first, second = guard.args
-    return sp.Piecewise((sp.Piecewise((chosen, first), *others), by), (sp.Piecewise((chosen, second), *others), True))

@@ -6,19 +6,9 @@ The residue y − u·x − v is no difference of an element and a handle, and u 
 cancels what an offset of x adds to either. The moments know of no handle: c is near the data, whatever u and v are,
 and P at c is written as the program writes P at an element, so that it rounds as the program does.
 
-Near a line that residue is small beside y, and moments of x and y would cancel. Parts that results weigh against each
-other in one sum are therefore taken about lines as well as about means, and M_α is of what is left:
-
-    f_k = e_k − c_k − Σ_j b_kj·f_j        over some j before k
-
-c_k is the mean of e_k so far, b_kj the slope of least squares so far, Σ |W|·e_k·f_j / Σ |W|·f_j² for the weight W.
-That is Gram-Schmidt: no b·f is larger than what it is taken of, so that no coordinate is harmed by a line that does not
-fit. Moments Σ W·Π f_k^α_k move by the algebra of polynomials, for the coordinates move linearly:
-
-    f_k′ = f_k − Δc_k − Σ_j (Δb_kj·f_j + b_kj′·(f_j′ − f_j))
-
-Of one variance that is the update of T. Chan, G. Golub and R. LeVeque, Algorithms for computing the sample variance
-(1983).
+Moments move as powers do, f_k′ = f_k − Δc_k for f_k = e_k − c_k. Of one variance that is the update of T. Chan,
+G. Golub and R. LeVeque, Algorithms for computing the sample variance (1983). Near a line the residue is small beside y,
+and moments of x and y cancel: that is guarded (`Range.WEIGHED`).
 
 Parts of elements are symbols and functions that read no result; powers are by part, as are those below them.
 """
@@ -26,8 +16,8 @@ Parts of elements are symbols and functions that read no result; powers are by p
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import sympy as sp
 
@@ -39,9 +29,6 @@ from tvm_cascade.algebra.handles import Handle
 from tvm_cascade.algebra.reducer import SUM
 from tvm_cascade.symbolic.masks import indicator, masks_in, masks_that_keep
 from tvm_cascade.symbolic.work import charge, expanded, horner
-
-ROUNDING = sp.Rational(1, 2**24)
-"""Of the squares of a part about its mean: a line through other parts of which no more is left has told it whole."""
 
 Product = tuple[int, ...]
 """Coordinates that are multiplied, by number, in rising order; one that is raised to a power as often."""
@@ -65,56 +52,45 @@ def about_the_means(
     over = polynomial.xreplace(dict(zip(parts, variables, strict=True)))
     if over.has(*elements) or powers_below(over, variables) is None:
         return None
-    coordinates = FittedCoordinates(derivation, reduction, weight)
-    lines = fitted(over, variables, symbols)
-    if coordinates.counts_up and sp.Poly(over, *variables).total_degree() == 1:  # first moments about means vanish
-        lines = {variable: [] for variable in variables}
-    numbers: dict[sp.Symbol, int] = {}
-    for variable, along in lines.items():
-        part = parts[variables.index(variable)]
-        numbers[variable] = coordinates.add(part, [numbers[other] for other in along])
+    weighed = any(len(line) > 1 for line in _lines(over, variables, symbols))
+    coordinates = CentredCoordinates(derivation, reduction, weight, Range.WEIGHED if weighed else Range.NEAR)
+    numbers = {variable: coordinates.add(part) for variable, part in zip(variables, parts, strict=True)}
     return _at_results(coordinates, over, numbers, {handle.symbol: handle.value for handle in tracked})
 
 
 @dataclass(frozen=True)
 class Coordinate:
-    """A subexpression of elements, relative to its mean and to a regression line.
+    """A subexpression of elements, relative to its mean.
 
     Attributes
     ----------
     symbol : f, in polynomials of coordinates.
     part : e, over elements.
     mean : c.
-    slopes : each b, by the number of the coordinate that it multiplies.
-    apart : the number of the coordinate of the part about its mean alone.
     """
 
     symbol: sp.Symbol
     part: sp.Expr
     mean: Reference
-    apart: int
-    slopes: Mapping[int, Reference] = field(default_factory=dict)
 
 
-class FittedCoordinates:
+class CentredCoordinates:
     """The coordinates of the parts of one function W·P, and the moments of its state.
 
     Parameters
     ----------
     weight : W, over elements.
+    argument : what is known of means as references.
     """
 
-    def __init__(self, derivation: Derivation, reduction: Reduction, weight: sp.Expr) -> None:
-        self.derivation, self.reduction, self.weight = derivation, reduction, weight
+    def __init__(self, derivation: Derivation, reduction: Reduction, weight: sp.Expr, argument: Range) -> None:
+        self.derivation, self.reduction, self.weight, self.argument = derivation, reduction, weight, argument
         self._found: list[Coordinate] = []
-        self._moments: dict[tuple[sp.Expr, Product], sp.Expr] = {}
+        self._moments: dict[Product, sp.Expr] = {}
 
-    def add(self, part: sp.Expr, along: Iterable[int] = ()) -> int:
-        """The number of a new coordinate, about the mean of the part and about a line along others."""
-        apart, mean = len(self._found), self._at_the_mean(part)
-        self._number(part, mean, apart, {})
-        if slopes := {j: self._slope(apart, j) for j in along}:
-            self._number(part, mean, apart, slopes)
+    def add(self, part: sp.Expr) -> int:
+        """The number of a new coordinate, about the mean of the part."""
+        self._found.append(Coordinate(sp.Dummy(f"f{len(self._found)}", real=True), part, self._at_the_mean(part)))
         return len(self._found) - 1
 
     def symbol(self, k: int) -> sp.Symbol:
@@ -123,76 +99,35 @@ class FittedCoordinates:
 
     def part(self, k: int) -> sp.Expr:
         """e_k, over coordinates and references."""
-        at = self._found[k]
-        return sp.Add(at.mean.symbol, at.symbol, *(b.symbol * self.symbol(j) for j, b in at.slopes.items()))
+        return self._found[k].mean.symbol + self._found[k].symbol
 
-    def moment(self, product: Product, weight: sp.Expr | None = None) -> sp.Expr:
+    def moment(self, product: Product) -> sp.Expr:
         """Σ W·Π f in the state; the components that its shift reads are added first."""
-        weight = self.weight if weight is None else weight
-        if (weight, product) not in self._moments:
-            self._moments[weight, product] = self._component(product, weight)
-        return self._moments[weight, product]
+        if product not in self._moments:
+            self._moments[product] = self._component(product)
+        return self._moments[product]
 
-    def _component(self, product: Product, weight: sp.Expr) -> sp.Expr:
-        derivation = self.derivation
-        lift = weight * sp.Mul(*map(self._lift, product))
+    def _component(self, product: Product) -> sp.Expr:
+        derivation, coordinates = self.derivation, [self._found[k] for k in product]
+        lift = self.weight * sp.Mul(*(at.part - at.mean.symbol for at in coordinates))
         if not lift.has(*derivation.elements):
             return COUNT * lift
         if (known := derivation.known(SUM, lift)) is not None:
             return known
-        moved, steps = self._moved(product)
-        moments = {low: self.moment(low, weight) for low in moved if low != product}
-        own = derivation.unused(self.reduction)
-        terms = ((moved[low] * moment).xreplace(steps) for low, moment in moments.items())
+        moved = self._moved(coordinates)
+        terms = [factor * self.moment(low) for low, factor in moved.items() if low != product]
         charge(len(moved), "moving moments")
-        return derivation.add(self.reduction, SUM, lift, sp.Add(own, *terms))
+        return derivation.add(self.reduction, SUM, lift, sp.Add(derivation.unused(self.reduction), *terms))
 
-    def _lift(self, k: int) -> sp.Expr:
-        at = self._found[k]
-        return at.part - at.mean.symbol - sp.Add(*(b.symbol * self._lift(j) for j, b in at.slopes.items()))
-
-    def _moved(self, product: Product) -> tuple[dict[Product, sp.Expr], dict[sp.Symbol, sp.Expr]]:
-        """What Π f′ has of each product of coordinates, over names of differences: written out, those would cancel."""
-        names: dict[sp.Symbol, sp.Expr] = {}
-
-        def named(value: sp.Expr) -> sp.Symbol:
-            names[symbol := sp.Dummy()] = value
-            return symbol
-
-        def shifted(k: int) -> sp.Expr:
-            steps = self._steps(k).items()
-            return self.symbol(k) + sp.Add(*(named(step) * sp.Mul(*map(self.symbol, low)) for low, step in steps))
-
-        by_number = {k: shifted(k) for k in set(product)}
-        expanded = sp.Poly(sp.Mul(*(by_number[k] for k in product)), *(at.symbol for at in self._found))
-        found = {
-            tuple(k for k, power in enumerate(powers) for _ in range(power)): factor
-            for powers, factor in expanded.terms()
-        }
-        return found, names
-
-    def _steps(self, k: int) -> dict[Product, sp.Expr]:
-        """f_k′ − f_k: what it has of each coordinate, and by itself."""
-        at = self._found[k]
-        total: dict[Product, sp.Expr] = {(): -at.mean.step}
-        for j, slope in at.slopes.items():
-            total[(j,)] = total.get((j,), sp.S.Zero) - slope.step
-            for low, step in self._steps(j).items():
-                total[low] = total.get(low, sp.S.Zero) - slope.moved * step
-        return total
-
-    def _number(self, part: sp.Expr, mean: Reference, apart: int, slopes: Mapping[int, Reference]) -> None:
-        symbol = sp.Dummy(f"f{len(self._found)}", real=True)
-        self._found.append(Coordinate(symbol, part, mean, apart, slopes))
-
-    @property
-    def counts_up(self) -> bool:
-        """Whether W has one sign."""
-        return self._size == self.weight
+    def _moved(self, coordinates: Sequence[Coordinate]) -> dict[Product, sp.Expr]:
+        """What Π (f − Δc) has of each product of coordinates."""
+        moved = sp.Mul(*(at.symbol - at.mean.step for at in coordinates))
+        terms = sp.Poly(moved, *(at.symbol for at in self._found)).terms()
+        return {tuple(k for k, power in enumerate(powers) for _ in range(power)): factor for powers, factor in terms}
 
     @property
     def _size(self) -> sp.Expr:
-        """|W|, of which the mean and the slope are not thrown off where W changes sign."""
+        """|W|, of which the mean is not thrown off where W changes sign."""
         kept = indicator(masks_that_keep(self.weight, self.derivation.elements))
         return kept * sp.Abs(self.weight / kept)
 
@@ -203,25 +138,13 @@ class FittedCoordinates:
         for known in (step for step in derivation.steps if isinstance(step, Reference)):
             if (known.value - mean).xreplace(dict(derivation.meaning)) == 0:
                 return known
-        return self._reference("mean", part, mean, Range.NEAR)
-
-    def _slope(self, apart: int, j: int) -> Reference:
-        """b of a coordinate about its mean alone, along another; near 0 where rounding is all that there is of that."""
-        size, along = self._size, self._found[j]
-        squares = self.moment((j, j), size)
-        if along.slopes:
-            squares += ROUNDING * self.moment((along.apart, along.apart), size)
-        slope = self.moment(tuple(sorted((apart, j))), size) / squares
-        return self._reference("slope", self._found[apart].part / along.part, slope, Range.FITTED)
-
-    def _reference(self, key: str, tracks: sp.Expr, value: sp.Expr, argument: Range) -> Reference:
-        return self.derivation.refer(
-            (key, value), tracks, Gauge.CENTRED, value, guarded=True, auxiliary=True, range=argument
+        return derivation.refer(
+            ("mean", mean), part, Gauge.CENTRED, mean, guarded=True, auxiliary=True, range=self.argument
         )
 
 
 def _at_results(
-    coordinates: FittedCoordinates, over: sp.Expr, numbers: dict[sp.Symbol, int], values: dict[sp.Symbol, sp.Expr]
+    coordinates: CentredCoordinates, over: sp.Expr, numbers: dict[sp.Symbol, int], values: dict[sp.Symbol, sp.Expr]
 ) -> sp.Expr:
     """Σ of the polynomial in moments of the coordinates, by the number of that which each variable has."""
     placed = over.xreplace({variable: coordinates.part(k) for variable, k in numbers.items()})
@@ -312,24 +235,6 @@ def _lines(polynomial: sp.Expr, parts: Sequence[sp.Expr], handles: Sequence[sp.S
         if linear.total_degree() == 1 and any(weight.has(*handles) for weight in weights.values()):
             found.append(weights)
     return found
-
-
-def fitted(
-    over: sp.Expr, variables: Sequence[sp.Symbol], handles: Sequence[sp.Symbol]
-) -> dict[sp.Symbol, list[sp.Symbol]]:
-    """The variables in the order of their coordinates, each with those before it along which it has a line.
-
-    Those come last that stand with a number, as the y of y − u·x. None has a line where there would be many moments.
-    """
-    lines = _lines(over, variables, handles)
-    told = {variable for line in lines for variable, weight in line.items() if not weight.has(*handles)}
-    order = sorted(variables, key=lambda variable: (variable in told, variables.index(variable)))
-    along = {
-        variable: [other for other in order[:k] if any({variable, other} <= line.keys() for line in lines)]
-        for k, variable in enumerate(order)
-    }
-    moved = {v: sp.Add(v, *(sp.Dummy() * other for other in others)) for v, others in along.items()}
-    return along if powers_below(over.xreplace(moved), variables) is not None else {v: [] for v in variables}
 
 
 def by_weights(placed: sp.Expr, symbols: Sequence[sp.Symbol], moments: dict[Orders, sp.Expr]) -> sp.Expr | None:

@@ -4,8 +4,7 @@
 |---------------------------------------|------------------------------------------------------------------------|
 | or, and: a(x) > u                     | max a > u, min a > u                                                   |
 | or, and: F(x, d) > G(x, d)            | max (F − G) > 0, min (F − G) > 0                                       |
-| and: a(x) = u; or: a(x) ≠ u           | min a = u and max a = u; not so                                        |
-| or: p and q; and: p or q              | q and some p; q or every p, where q is of no position, or of it alone  |
+| or: p or q; and: p and q              | some p or some q; every p and every q                                  |
 | max: [a > d] ? f : g, f rising with a | the larger of the selections at max a and at min a, where g falls      |
 | so, where g rises as well             | the selection at max a, where f ≥ g at a = d                           |
 | sum, max, min: [a = max a] ? f : g    | (⊕ of f where a = c) ⊕ (⊕ of g where a ≠ c), at the maximum so far c   |
@@ -31,7 +30,6 @@ from tvm_cascade.algebra.fold import Reference
 from tvm_cascade.algebra.gauge import Gauge, Move, Range
 from tvm_cascade.algebra.monotone import Map
 from tvm_cascade.algebra.reducer import HIGHEST, LOWEST, MAX, MIN, OR, SUM, Reducer
-from tvm_cascade.symbolic.masks import is_truth
 from tvm_cascade.symbolic.separate import strip_rounding
 from tvm_cascade.symbolic.signs import stand_in
 
@@ -50,38 +48,14 @@ def truth_of_all(derivation: Derivation, reduction: Reduction, predicate: sp.Bas
 
 
 def _truth_over(derivation: Derivation, reduction: Reduction, predicate: sp.Basic, law: Law) -> sp.Basic:
-    elements, some = derivation.elements, reduction.reducer is OR
-    if not predicate.has(*elements):
+    if not predicate.has(*derivation.elements):
         return predicate
-    through, against = (sp.Or, sp.And) if some else (sp.And, sp.Or)
+    through = sp.Or if reduction.reducer is OR else sp.And
     if isinstance(predicate, through):
         return through(*(_truth_over(derivation, reduction, part, law) for part in predicate.args))
-    if isinstance(predicate, against):
-        fixed = [part for part in predicate.args if not part.has(*elements)]
-        masks = [part for part in predicate.args if part.has(*elements) and _is_mask(part)]
-        comparisons = [part for part in predicate.args if part not in (*fixed, *masks)]
-        if len(comparisons) == 1:
-            where = sp.And(*masks) if some else sp.Not(sp.Or(*masks))
-            return against(*fixed, _where(derivation, reduction, comparisons[0], where, law))
     if isinstance(predicate, (sp.Gt, sp.Ge, sp.Lt, sp.Le)):
         return _ordered(derivation, reduction, predicate, law)
-    if isinstance(predicate, sp.Ne if some else sp.Eq):
-        return _all_equal(derivation, reduction, predicate)
     raise derivation.refuse(reduction, "logical_dependence", str(predicate))
-
-
-def _is_mask(part: sp.Basic) -> bool:
-    return bool(part.is_Relational and part.rhs == 0 and is_truth(part.lhs))
-
-
-def _where(derivation: Derivation, reduction: Reduction, predicate: sp.Basic, where: sp.Basic, law: Law) -> sp.Basic:
-    """The truth over the positions where a condition on the position holds."""
-    if where == sp.true:
-        return _truth_over(derivation, reduction, predicate, law)
-    if not any(_is_apart(derivation, *sides) for sides in (predicate.args, predicate.args[::-1])):
-        raise derivation.refuse(reduction, "logical_dependence", str(predicate))  # its law has cases of its own
-    with derivation.over(where):
-        return _truth_over(derivation, reduction, predicate, law)
 
 
 def _is_apart(derivation: Derivation, side: sp.Basic, other: sp.Basic) -> bool:
@@ -102,16 +76,6 @@ def _ordered(derivation: Derivation, reduction: Reduction, relation: sp.Basic, l
         return sp.And(ordered(relation.gts, extreme), extreme < HIGHEST if some and strict else sp.true)
     difference = replace(reduction, reducer=MAX if some else MIN, element=relation.gts - relation.lts)
     return ordered(law(derivation, difference), 0)
-
-
-def _all_equal(derivation: Derivation, reduction: Reduction, relation: sp.Basic) -> sp.Basic:
-    """Of an equation at every position, or its opposite at some: both extrema tell."""
-    for side, other in (relation.args, relation.args[::-1]):
-        if _is_apart(derivation, side, other):
-            ends = [derivation.component(reduction, reducer, side) for reducer in (MIN, MAX)]
-            equal = sp.And(*(sp.Eq(end, other) for end in ends))
-            return sp.Not(equal) if isinstance(relation, sp.Ne) else equal
-    raise derivation.refuse(reduction, "logical_dependence", str(relation))
 
 
 def folded_choice(derivation: Derivation, reduction: Reduction, union: Union, law: Law) -> sp.Expr:

@@ -9,17 +9,17 @@ from functools import partial
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import Cascade, Reduction
-from tvm_cascade.algebra.cases import flattened, truth_of
+from tvm_cascade.algebra.cases import truth_of
 from tvm_cascade.algebra.comparisons import folded_choice, truth_of_all
 from tvm_cascade.algebra.constants import NamedConstants
 from tvm_cascade.algebra.derivation import Derivation, Refused
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.gauge import Move
 from tvm_cascade.algebra.handles import Handle
+from tvm_cascade.algebra.order_law import order_law
 from tvm_cascade.algebra.product_law import Law, product_law
 from tvm_cascade.algebra.quotients import taken_apart, where_real
 from tvm_cascade.algebra.reducer import AND, OR
-from tvm_cascade.algebra.scaled_order import order_law
 from tvm_cascade.algebra.selection_law import selection_law
 from tvm_cascade.algebra.starts import from_their_starts, plain
 from tvm_cascade.algebra.sum_law import sum_law
@@ -100,8 +100,6 @@ def _by_its_law(derivation: Derivation, reduction: Reduction) -> sp.Expr:
     logical = reduction.reducer in (AND, OR)
     if logical and (predicate := truth_of(reduction.element, derivation.elements)) is not None:
         return truth_of_all(derivation, reduction, predicate, _by_its_law)
-    flat = flattened(reduction.element, derivation.elements, derivation.cascade.results)
-    reduction = replace(reduction, element=flat)
     if (union := derivation.by_both(reduction.element)) is not None:
         return folded_choice(derivation, reduction, union, _by_its_law)
     apart, quotients = taken_apart(reduction, derivation)

@@ -22,17 +22,10 @@ that space moves, ρ(δ), is read off the same expansion.
 
 Sums of the same elements are one coordinate and a difference of handles, which moves as well. A basis is taken whose
 leading coefficients are numbers, so that it is one wherever references are.
-
-The basis is the *jet* of F: F itself, then what it changes by in the first order of a step, in the second, and so on.
-Of exp(f) − f − 1 that is F, f, 1, of which each is as small as F makes it where the data are near the reference, where
-exp(f) and f + 1 are not. Entries of ρ − 1 begin at the order in which they vanish (`in_tails`):
-
-    F(f + δ) = exp(δ)·F + (exp(δ) − 1)·f + (exp(δ) − 1 − δ)·1
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -40,7 +33,7 @@ import sympy as sp
 
 from tvm_cascade.algebra.coordinates import Coordinates
 from tvm_cascade.symbolic.elementary import SEPARABLE
-from tvm_cascade.symbolic.functions import ExpTail, Grouped, LogRatio
+from tvm_cascade.symbolic.functions import LogRatio
 from tvm_cascade.symbolic.separate import RANK_LIMIT, Step
 from tvm_cascade.symbolic.work import charge, expanded, factored
 
@@ -59,10 +52,6 @@ class Expansion:
     steps : what its symbols stand for, in handles and their values after a move.
     moved : for each handle, the symbol for its value after a move.
     scale : powers of handles that are a factor of the first function alone; their references are never zero.
-    coordinates : what the function reads, over elements and handles.
-    lift : the function, in which terms that cancel where the data are at their references are added up first.
-    at_zero : the function where all coordinates are 0, as for data that are at the reference.
-    cancels : whether terms of a sum in it cancel there.
     """
 
     functions: tuple[sp.Expr, ...]
@@ -70,15 +59,18 @@ class Expansion:
     steps: Mapping[sp.Symbol, sp.Expr]
     moved: Mapping[sp.Symbol, sp.Symbol]
     scale: sp.Expr = sp.S.One
-    coordinates: tuple[sp.Expr, ...] = ()
-    lift: sp.Expr = sp.nan
-    at_zero: sp.Expr = sp.nan
-    cancels: bool = False
 
     @property
     def rank(self) -> int:
         """Number of functions."""
         return len(self.functions)
+
+    @property
+    def loses_digits(self) -> bool:
+        """Whether terms cancel in what a small move adds, as in exp(2·δ) − 2·exp(δ) + 1: no guard sees what is lost."""
+        still = dict.fromkeys(self.steps, sp.S.Zero)
+        sums = [entry for entry in self.moving if entry.is_Add and entry.xreplace(still) == 0]
+        return any(term.xreplace(still) != 0 for entry in sums for term in entry.args)
 
     def shift(self, at: Sequence[sp.Symbol], moves: Sequence[Step]) -> sp.Matrix:
         """A(old, new) with B(x, new) = A·B(x, old), over the symbols of references."""
@@ -109,7 +101,6 @@ def expansion_of(function: sp.Expr, elements: Sequence[sp.Symbol], handles: Sequ
     if rest.free_symbols & still or not all(_is_never_zero(f, handles) for f in sp.Mul.make_args(scale)):
         return None
     placed = Coordinates(elements, [handle for handle in handles if handle not in still])
-    rest = _over_ratios(rest, placed)
     for power in sorted(rest.atoms(sp.exp), key=sp.default_sort_key):  # other sums are relative to an exponent's
         placed(power)
     over = placed(rest)
@@ -119,47 +110,7 @@ def expansion_of(function: sp.Expr, elements: Sequence[sp.Symbol], handles: Sequ
     if not space.close(over):
         return None
     functions = (function, *(placed.written(_factored(vector)) for vector in space.vectors[1:]))
-    zero = dict.fromkeys(placed.parts, sp.S.Zero)
-    return Expansion(
-        functions,
-        space.moving(),
-        {**placed.steps, **placed.differences},
-        placed.moved,
-        scale,
-        tuple(placed.parts.values()),
-        placed.written(over.replace(lambda part: part.is_Add, lambda total: _grouped(total, zero))),
-        placed.written(sp.expand(over.xreplace(zero))),
-        any(len(_cancelling(total, zero)) > 1 for total in over.atoms(sp.Add)),
-    )
-
-
-def _cancelling(total: sp.Add, zero: Mapping[sp.Symbol, sp.Expr]) -> list[sp.Expr]:
-    """The terms that do not vanish where coordinates do, of a sum that does; none of any other."""
-    last = {term: term.xreplace(dict(zero)) for term in total.args}
-    return [term for term in total.args if last[term] != 0] if sp.Add(*last.values()) == 0 else []
-
-
-def _over_ratios(function: sp.Expr, placed: Coordinates) -> sp.Expr:
-    """The function with f for log(|x|/|u|) and u·exp(f) for x, where it reads x/u beside that logarithm."""
-    for logarithm in sorted(function.atoms(sp.log), key=sp.default_sort_key):
-        ratio = placed(logarithm)
-        if ratio not in placed.parts:
-            continue
-        unit, varying = (logarithm.args[0].as_independent(*placed.handles, as_Add=False)[k] for k in (1, 0))
-        base, power = varying.as_base_exp()
-        (handle,), data = unit.free_symbols, base.args[0] if isinstance(base, sp.Abs) else base
-        meant = (handle * sp.exp(ratio)) ** (1 / power)
-        over = sp.powsimp(sp.expand(function.xreplace({logarithm: ratio, data: meant})))
-        function = over if data.is_Symbol and not over.has(data, handle) else function
-    return function
-
-
-def _grouped(total: sp.Add, zero: Mapping[sp.Symbol, sp.Expr]) -> sp.Expr:
-    """A sum that vanishes where coordinates do, in which the terms that do not are added up first."""
-    cancelling = _cancelling(total, zero)
-    if not 1 < len(cancelling) < len(total.args):
-        return total
-    return Grouped(sp.Add(*cancelling)) + sp.Add(*(term for term in total.args if term not in cancelling))
+    return Expansion(functions, space.moving(), {**placed.steps, **placed.differences}, placed.moved, scale)
 
 
 def _difference(
@@ -203,31 +154,10 @@ class _Space:
             if image is None:
                 return False
             self.images.append(image)
-            for vector in sorted(self._jets(image), key=self._reads_differences):
+            for vector in sorted(image.values(), key=self._reads_differences):
                 if not self._take(vector):
                     return False
         return True
-
-    def _jets(self, image: dict[sp.Expr, Vector]) -> list[Vector]:
-        """The changes of a function by the order in steps, of what moves make of it by products of steps.
-
-        Powers of steps, beside an exponential that all products have, tell their order themselves. Others are of each
-        order in their series, up to as many as there are products: these are independent, so that the orders span them.
-        """
-        steps = list(self.placed.steps)
-        common = sp.Mul(*(f for f in sp.Mul.make_args(next(iter(image), sp.S.One)) if isinstance(f, sp.exp)))
-        if all((moves / common).is_polynomial(*steps) for moves in image):
-            return list(image.values())
-        series = {moves: _by_order(moves, steps, len(image)) for moves in image}
-        orders = sorted({order for terms in series.values() for order in terms}, key=lambda order: (sum(order), order))
-        jets: list[Vector] = []
-        for order in orders:
-            total: Vector = {}
-            for moves, vector in image.items():
-                for product, weight in vector.items() if order in series[moves] else ():
-                    total[product] = sp.expand(total.get(product, sp.S.Zero) + series[moves][order] * weight)
-            jets.append({product: weight for product, weight in total.items() if weight != 0})
-        return [*jets, *image.values()]
 
     def moving(self) -> sp.Matrix:
         """ρ, over the steps of coordinates."""
@@ -239,7 +169,7 @@ class _Space:
                     matrix[k, j] += (
                         weight * moves * (self.scale if k == 0 < j else 1) / (self.scale if j == 0 < k else 1)
                     )
-        return matrix.applyfunc(lambda entry: in_tails(entry, list(self.placed.steps)))
+        return matrix.applyfunc(sp.expand)
 
     def _take(self, vector: Vector) -> bool:
         """Adds a vector that the others do not span; False where that is so at some parameters only."""
@@ -318,68 +248,6 @@ class _Space:
             return True
         whole = exponent.is_Integer and exponent > 0
         return bool(whole and (base.is_Symbol or isinstance(base, SEPARABLE)))
-
-
-def _by_order(moves: sp.Expr, steps: Sequence[sp.Symbol], most: int) -> dict[tuple[int, ...], sp.Expr]:
-    """The coefficients of the series of a product of steps, exponentials and waves about 0, up to an order."""
-    found: dict[tuple[int, ...], sp.Expr] = {}
-    for orders in itertools.product(range(most + 1), repeat=len(steps)):
-        if sum(orders) <= most:
-            derived = moves
-            for step, order in zip(steps, orders, strict=True):
-                derived = sp.diff(derived, step, order)
-            if (value := derived.xreplace(dict.fromkeys(steps, sp.S.Zero))) != 0:
-                found[orders] = value / sp.Mul(*map(sp.factorial, orders))
-    return found
-
-
-def in_tails(entry: sp.Expr, steps: Sequence[sp.Symbol]) -> sp.Expr:
-    """An entry of a move that vanishes with the steps, written so that no part of it is larger than it is.
-
-    | entry                   | written                  |
-    |-------------------------|--------------------------|
-    | exp(δ) − 1 − δ          | its series from δ²/2 on  |
-    | exp(2·δ) − 2·exp(δ) + 1 | (exp(δ) − 1)²            |
-    | 1 − cos δ               | 2·sin(δ/2)²              |
-    """
-    entry = sp.expand(entry)
-    if not entry.is_Add or entry.xreplace(dict.fromkeys(steps, sp.S.Zero)) != 0:
-        return entry
-    halves = {wave: 1 - 2 * sp.sin(wave.args[0] / 2) ** 2 for wave in entry.atoms(sp.cos)}
-    if halves or not entry.has(sp.exp):
-        return sp.expand(entry.xreplace(halves))
-    unit, multiples = _in_units(entry)
-    rest = entry.xreplace({power: sp.Dummy() for power in entry.atoms(sp.exp)})
-    if not rest.has(*steps) and all(m.is_Integer and m.is_positive for m in multiples.values()):
-        small = sp.Dummy()
-        whole = {sp.exp(exponent): (1 + small) ** multiple for exponent, multiple in multiples.items()}
-        return sp.factor_terms(sp.expand(entry.xreplace(whole))).xreplace({small: ExpTail(unit, sp.S.One)})
-    return _from_its_order(entry, steps)
-
-
-def _from_its_order(entry: sp.Expr, steps: Sequence[sp.Symbol]) -> sp.Expr:
-    """Powers of steps and exponentials as tails of them, from the order in which the entry vanishes on."""
-    small = sp.Dummy()
-    scaled = entry.xreplace({step: small * step for step in steps})
-    order = next(
-        (k for k in range(1, _MOST_ORDER) if sp.diff(scaled, small, k).xreplace({small: sp.S.Zero}).expand() != 0), 1
-    )
-    written = sp.S.Zero
-    for term in sp.Add.make_args(entry):
-        powers = [f for f in sp.Mul.make_args(term) if isinstance(f, sp.exp)]
-        rest = term / sp.Mul(*powers)
-        left = order - _degree(rest, steps)
-        if len(powers) != 1 or left <= 0:
-            written += term
-            continue
-        (exponent,) = powers[0].args
-        series = sp.Add(*(exponent**k / sp.factorial(k) for k in range(left)))
-        written += sp.expand(rest * series) + rest * ExpTail(exponent, sp.Integer(left))
-    return sp.expand(written)
-
-
-_MOST_ORDER = 8
-"""Of steps in which an entry may vanish: as many as a state has functions, and some more."""
 
 
 def _expression(vector: Vector) -> sp.Expr:

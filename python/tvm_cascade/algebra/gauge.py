@@ -77,7 +77,7 @@ class Range(str, Enum):
     EXTREME = "c is the extremum so far, and [x = c] is 0 or 1"
     GEOMETRIC = "Π G(x)·2^c is near 1, since c is the mean of −log₂ |G(x)|"
     NEAR = "x − c is no larger than the spread of x, since c is its mean, for any results"
-    FITTED = "y − c·x is no larger than y, since c is the slope of least squares, for any results"
+    WEIGHED = "x − c is no larger than the spread of x, since c is its mean; beside what results weigh it may cancel"
     WAVES = "sines and cosines are at most 1 at any c, so it stays at 0"
     APART = "p + q·u is summed as Σ p and u·Σ q, at c = 0: q·u is rounded unfused as well"
     PREDICTED = "c predicts u from partial results, so elements have the range that they have at u"

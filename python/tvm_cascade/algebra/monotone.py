@@ -19,9 +19,9 @@ class Map:
 
     Attributes
     ----------
-    parts : the data, over elements; none where it is a function of what positions are ordered by.
-    symbols : what stands for them, or for that, in
-    value : the element, over handles, or results.
+    parts : the data, over elements.
+    symbols : what stands for them in
+    value : the element, over handles.
     """
 
     parts: tuple[sp.Expr, ...]
@@ -50,7 +50,6 @@ def through_order(
     elements: Sequence[sp.Symbol],
     handles: Sequence[sp.Symbol],
     strictly: bool = False,
-    or_constant: bool = False,
 ) -> tuple[Map, tuple[Reducer, ...]] | str:
     """φ(a) and the reducers of a to keep, with ⊕_l function = ⊕ over those ends of φ(end); or the code of a refusal.
 
@@ -63,14 +62,13 @@ def through_order(
     | rises, then falls (min)        |              | both         |
     | either of the first two, by d  | both         | both         |
 
-    With `strictly`, unequal a stay unequal on each side of a turn: among equal keys, indices decide a selection. With
-    `or_constant`, φ may be constant instead, as results have it.
+    With `strictly`, unequal a stay unequal on each side of a turn: among equal keys, indices decide a selection.
     """
     found = _of_one_part(function, elements, handles)
     if found is None:
         return "several_element_parts"
     (variable,) = found.symbols
-    kept = _kept(found.value, variable, reducer, strictly, or_constant)
+    kept = _kept(found.value, variable, reducer, strictly)
     return "not_monotone" if kept is None else (found, kept)
 
 
@@ -125,14 +123,10 @@ def kept_by(way: sp.Expr, reducer: Reducer) -> tuple[Reducer, ...]:
     return (MAX, MIN)
 
 
-def _kept(
-    outer: sp.Expr, variable: sp.Symbol, reducer: Reducer, strictly: bool, or_constant: bool
-) -> tuple[Reducer, ...] | None:
+def _kept(outer: sp.Expr, variable: sp.Symbol, reducer: Reducer, strictly: bool) -> tuple[Reducer, ...] | None:
     way = None if outer.has(sp.Abs) else direction(outer, variable, strictly)
     if way is None and not outer.has(sp.Abs, sp.Max, sp.Min):
         way = direction_of_slope(outer, variable, strictly)
     if way is not None and (way.is_nonzero or not strictly):
         return kept_by(way, reducer)
-    if is_convex(outer, variable, 1 if reducer is MAX else -1, strictly) or (or_constant and way is not None):
-        return (MAX, MIN)
-    return None
+    return (MAX, MIN) if is_convex(outer, variable, 1 if reducer is MAX else -1, strictly) else None

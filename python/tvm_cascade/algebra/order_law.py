@@ -4,8 +4,16 @@
 |------------------------------------|---------------------------------------------------------------------------------|
 | φ(a(x), d), monotone or convex     | φ of the ends of a (see `monotone`)                                             |
 | φ(Max(f, g)), φ rising; |f|        | the larger of max φ(f) and max φ(g)                                             |
-| G(x)·H(d) + K(d)                   | the extremum of G, relative to a reference (see `scaled_order`)                 |
+| G(x)·H(d) + K(d)                   | max G where H ≥ 0, min G where H ≤ 0, both where its sign is data               |
+| G(x)·exp(x − u), G of one sign     | max G(x)·exp(x − c), as a sum is kept whose span has one function: its move is  |
+|                                    | positive, so that order is kept                                                 |
+| the same, G of either sign         | G and a of the best G·exp(a) so far, as a tuple                                 |
 | f where a mask holds, g elsewhere  | the larger of max f over the one and max g over the others, if there are such   |
+
+exp(−u) is positive, so the order of the elements does not depend on u, and a tuple needs no reference. The largest
+exponent would be a bad one: the best element of min x·exp(x) over positive x is that of the smallest exponent, and
+underflows beside the largest. Elements of two signs are compared by G alone, those of one sign by
+G·exp(a) / exp(the larger a).
 
 Everything else is refused: with the proof that its envelope has as many pieces as one likes, or as unknown.
 """
@@ -14,35 +22,42 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cache
 
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import Reduction
 from tvm_cascade.algebra.derivation import Derivation
+from tvm_cascade.algebra.expansion import expansion_of
 from tvm_cascade.algebra.facts.extent import pole
 from tvm_cascade.algebra.facts.relation import EXTREMA, taken_from
 from tvm_cascade.algebra.facts.trend import trend
-from tvm_cascade.algebra.handles import Handle, factor_in
-from tvm_cascade.algebra.monotone import through_order
-from tvm_cascade.algebra.reducer import MAX
+from tvm_cascade.algebra.handles import Handle, exponents, factor_in
+from tvm_cascade.algebra.monotone import kept_by, through_order
+from tvm_cascade.algebra.moved_state import MovedState
+from tvm_cascade.algebra.reducer import MAX, Reducer, TupleReducer, first, second
+from tvm_cascade.algebra.sections import reference_of
+from tvm_cascade.algebra.summand import Summand, deferred, in_exponent_units
+from tvm_cascade.symbolic.functions import GuardedProduct
 from tvm_cascade.symbolic.masks import is_truth, masks_in
+from tvm_cascade.symbolic.separate import Step, strip_rounding
+from tvm_cascade.symbolic.work import simplified
 
 MOST_BRANCHES = 16
 """Cases and arguments of extrema that one element is taken apart into."""
 
 
-def extremum(whole: Case) -> sp.Expr:
+def order_law(derivation: Derivation, reduction: Reduction, element: sp.Expr, used: list[Handle]) -> sp.Expr:
     """The extremum in the state that is added for it: ⊕ of those of its terms, each where there is such a position."""
-    derivation, reducer, found = whole.derivation, whole.reduction.reducer, dict[sp.Basic, list[sp.Expr]]()
-    for case, term in by_cases(whole):
+    reducer, found, function = reduction.reducer, dict[sp.Basic, list[sp.Expr]](), strip_rounding(element)
+    for case, term in _by_cases(Case(derivation, reduction, tuple(used), function, function, ())):
         found.setdefault(case.met(), []).append(term)
-    derivation.deferred[whole.reduction.result] = tuple(derivation.plain(h.value) for h in whole.used)
+    derivation.deferred[reduction.result] = tuple(derivation.plain(h.value) for h in used)
     terms = (sp.Piecewise((reducer.over(extrema), met), (reducer.neutral, True)) for met, extrema in found.items())
-    return reducer.over(terms).xreplace({h.symbol: h.value for h in whole.used})
+    return reducer.over(terms).xreplace({h.symbol: h.value for h in used})
 
 
-def by_cases(whole: Case) -> Iterator[tuple[Case, Any]]:
+def _by_cases(whole: Case) -> Iterator[tuple[Case, sp.Expr]]:
     """What is kept of an element, case by case.
 
     Raises
@@ -80,8 +95,8 @@ class Case:
     whole: sp.Expr
     where: tuple[tuple[sp.Symbol, bool], ...]
 
-    def kept_or_parts(self) -> Any:
-        """The extremum, in handles and components; else a list of the cases of whose extrema it is ⊕.
+    def kept_or_parts(self) -> sp.Expr | list[Case]:
+        """The extremum, in handles and components; else the cases of whose extrema it is ⊕.
 
         Raises
         ------
@@ -91,15 +106,17 @@ class Case:
         masks = masks_in(self.function, self.derivation.elements)
         if (zeroing := self._zeroing(masks)) is not None:
             return self._split(zeroing)
-        if not isinstance(found := self.at_ends(), str):
+        if not isinstance(found := self._at_ends(), str):
             return found
-        if (arguments := self.arguments()) is not None:
+        if (arguments := self._arguments()) is not None:
             return [replace(self, function=argument) for argument in arguments]
-        if (scaled := self.scaled()) is not None:
+        with self.derivation.over(self.holds):
+            scaled = self._scaled()
+        if scaled is not None:
             return scaled
         if masks:
             return self._split(masks[0])
-        raise self.refused(found)
+        raise self._refused(found)
 
     @property
     def holds(self) -> sp.Basic:
@@ -123,7 +140,7 @@ class Case:
         values = {handle.symbol: handle.value for handle in self.used}
         return found if pole(factor.xreplace(values), self.derivation.results, partial=True) else None
 
-    def at_ends(self) -> Any:
+    def _at_ends(self) -> sp.Expr | str:
         """The extremum of a map of one part; the code of a refusal where it is none."""
         reducer, symbols = self.reduction.reducer, [handle.symbol for handle in self.used]
         if not self.function.has(*self.derivation.elements):
@@ -135,11 +152,61 @@ class Case:
         with self.derivation.over(self.holds):
             return found.over(reducer, kept, lambda end, part: self.derivation.component(self.reduction, end, part))
 
-    def scaled(self) -> Any:
-        """What is kept of products with results; None where the element has another form."""
-        return None
+    def _scaled(self) -> sp.Expr | None:
+        """The extremum of G·H + K; None where the element has another form."""
+        derivation, reducer = self.derivation, self.reduction.reducer
+        apart = [term for term in sp.Add.make_args(self.function) if not term.has(*derivation.elements)]
+        body = sp.factor_terms(self.function - sp.Add(*apart))
+        read = [handle for handle in self.used if handle.symbol in body.free_symbols]
+        summand = in_exponent_units(derivation, deferred(derivation, self.reduction, body, read))
+        kept = kept_by(summand.factor, reducer)
+        if summand.tracked:
+            ends = self._best_products(summand, kept) or self._moved(summand, kept)
+        else:
+            ends = [derivation.component(self.reduction, end, summand.function) for end in kept]
+        if ends is None:
+            return None
+        return reducer.over([summand.factor * end for end in ends]) + sp.Add(*apart)
 
-    def arguments(self) -> list[sp.Expr] | None:
+    def _best_products(self, summand: Summand, kept: tuple[Reducer, ...]) -> list[sp.Expr] | None:
+        """The best of products G·exp(a − u) that need to be kept as pairs.
+
+        None where the results bound the exponent, or G has the sign with which the largest exponent is best.
+        """
+        derivation, function, tracked = self.derivation, summand.function, [h.symbol for h in summand.tracked]
+        found = {e for symbol in tracked for e in exponents(function, symbol, derivation.elements)}
+        if len(found) != 1 or derivation.bounds(exponent := found.pop(), function):
+            return None
+        weight, still = simplified(function / sp.exp(exponent)), exponent.subs(dict.fromkeys(tracked, 0))
+        moving = sp.expand(exponent - still)
+        if weight.has(*tracked) or moving.has(*derivation.elements):
+            return None
+        if weight.is_nonnegative if kept == (MAX,) else len(kept) == 1 and weight.is_nonpositive:
+            return None
+        ends = []
+        for whole in map(best_product, kept):
+            lifts = [derivation.masked(whole.of(part), lift) for part, lift in enumerate((weight, still))]
+            best, power = derivation.tuple_of(whole, [self.reduction] * 2, lifts)
+            ends.append(GuardedProduct(best, sp.exp(moving.xreplace(derivation.handles.values) + power)))
+        return ends
+
+    def _moved(self, summand: Summand, kept: tuple[Reducer, ...]) -> list[sp.Expr] | None:
+        """The ends of elements that a move of the results multiplies by something positive, at references of those.
+
+        Until a position that counts has been met there is nothing to move.
+        """
+        derivation, body, handles = self.derivation, summand.function, summand.tracked
+        symbols = [handle.symbol for handle in handles]
+        span = expansion_of(body, derivation.elements, symbols)
+        if span is None or span.rank > 1 or not span.moving[0].is_positive:
+            return None
+        met = self.met()
+        references = [reference_of(derivation, self.reduction, handle, body) for handle in handles]
+        shift = span.shift(symbols, [Step(r.symbol, r.moved, r.step) for r in references])
+        given = derivation, self.reduction, (body,), shift, handles, references
+        return [MovedState(*given, reducer=end, met=met).final() for end in kept]
+
+    def _arguments(self) -> list[sp.Expr] | None:
         """The functions of which the element is the larger one everywhere, for max: φ(f), φ(g) for φ(Max(f, g))."""
         way = 1 if self.reduction.reducer is MAX else -1
         for extremum in sorted(self.function.atoms(*EXTREMA), key=sp.count_ops, reverse=True):
@@ -161,10 +228,24 @@ class Case:
             sides.append(replace(self, function=function, whole=whole, where=(*self.where, (mask, holds))))
         return sides
 
-    def refused(self, code: str) -> Exception:
+    def _refused(self, code: str) -> Exception:
         """With positions each of which decides the result of some data, where such are found."""
         shown = self.derivation.counterexample("not_monotone", self.reduction, self.whole, self.holds)
-        if shown is None:
-            code = "order_unknown" if code == "not_monotone" else code
-            return self.derivation.refuse(self.reduction, code, self.whole)
-        return self.derivation.refuse(self.reduction, "not_monotone", self.whole, shown=shown)
+        code = "not_monotone" if shown else "order_unknown" if code == "not_monotone" else code
+        return self.derivation.refuse(self.reduction, code, self.whole, shown=shown)
+
+
+@cache
+def best_product(reducer: Reducer) -> TupleReducer:
+    """The reducer of (G, a) that keeps the pair with the largest, or smallest, G·exp(a).
+
+    It starts with an exponent above all others, so that every element of its sign is better.
+    """
+    (g, a), (h, b) = ((side(0), side(1)) for side in (first, second))
+    at_least = sp.Ge if reducer is MAX else sp.Le
+    gap = sp.exp(-sp.Abs(a - b))
+    of_one_sign = sp.Or(sp.And(g > 0, h > 0), sp.And(g < 0, h < 0))
+    scaled = sp.Or(sp.And(a < b, at_least(g * gap, h)), sp.And(a >= b, at_least(g, h * gap)))
+    better = sp.Or(sp.And(of_one_sign, scaled), sp.And(sp.Not(of_one_sign), at_least(g, h)))
+    combined = tuple(sp.Piecewise((mine, better), (theirs, True)) for mine, theirs in ((g, h), (a, b)))
+    return TupleReducer(f"{reducer.name}_product", combined, (reducer.identity, sp.oo))

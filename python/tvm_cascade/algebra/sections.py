@@ -181,16 +181,6 @@ def reference_of(derivation: Derivation, reduction: Reduction, handle: Handle, f
     return next(found)
 
 
-def reference_near(derivation: Derivation, reduction: Reduction, handle: Handle, function: sp.Expr) -> Reference:
-    """The handle at the partial results, of a function that is small there, whether that bounds its exponents or not.
-
-    A guard sees an exponential that is out of range, and no guard the digits that are lost at another reference.
-    """
-    reading = Reading(derivation, reduction, handle, function)
-    divides = function.subs(handle.symbol, 0).has(sp.zoo, sp.oo, -sp.oo, sp.nan)
-    return _at_the_scale(reading) if divides else _at_the_results(reading)
-
-
 def _by_promise(reading: Reading) -> Iterator[Section]:
     """The rows for a function, best first; rows stand by size of state, so one that promises all has no better."""
     left: list[tuple[tuple[bool, bool], Section]] = []

@@ -1,22 +1,9 @@
-"""Σ of elements of finite rank: constant factors are deferred, the rest is rescaled as references move.
-
-An element that vanishes where the data are at their references, though its terms do not, is taken whole (its *jet*). Of
-exp(x − u) − (x − u) − 1 each term is of the size of 1, and the element of (x − u)²/2. The expansion of the whole
-element begins with the element itself, and what moves make of it is as small (`expansion`); sums of its terms would
-cancel. An element is written over one handle for each group that moves it, since terms vanish together only there:
-
-| of the element             | is                       | because                                                    |
-|----------------------------|--------------------------|------------------------------------------------------------|
-| handles of equal value     | one handle               | a constant in an exponent has a name of its own            |
-| log|a| + log|q|            | log(|a|/|v|), v = 1/q    | other terms read a/v, and move with its logarithm          |
-| u = 1/r, r an extremum     | 1/v, v = r               | 1/r is rounded once for all x/r, which the program divides |
-"""
+"""Σ of elements of finite rank: constant factors are deferred, the rest is rescaled as references move."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import sympy as sp
 
@@ -24,30 +11,39 @@ from tvm_cascade.algebra.cascade import LENGTH, Reduction
 from tvm_cascade.algebra.central_moments import about_the_means, reads_slopes
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.expansion import Expansion, expansion_of
-from tvm_cascade.algebra.facts.extent import Pole, pole
-from tvm_cascade.algebra.facts.location import is_location
+from tvm_cascade.algebra.facts.extent import pole
 from tvm_cascade.algebra.facts.weight import Offsets, by_offset
-from tvm_cascade.algebra.fold import Reference
-from tvm_cascade.algebra.gauge import Gauge, Move
+from tvm_cascade.algebra.gauge import Gauge
 from tvm_cascade.algebra.handles import Handle, cancelled_results, tracking_gauge, translated_part
 from tvm_cascade.algebra.moved_state import MovedState
 from tvm_cascade.algebra.reducer import SUM
-from tvm_cascade.algebra.sections import reference_near, reference_of
+from tvm_cascade.algebra.sections import reference_of
 from tvm_cascade.algebra.summand import Summand, deferred, near_its_handles
-from tvm_cascade.symbolic.functions import Grouped, GuardedProduct, Round
+from tvm_cascade.symbolic.functions import GuardedProduct, Round
 from tvm_cascade.symbolic.masks import indicator, masks_in, masks_that_keep, under_its_masks
 from tvm_cascade.symbolic.separate import RANK_LIMIT, Step, separate, strip_rounding
 from tvm_cascade.symbolic.work import expanded
 
 
 def sum_law(derivation: Derivation, reduction: Reduction, element: sp.Expr, used: list[Handle]) -> sp.Expr:
-    """The sum over components that this law adds: of the element as a whole, or term by term."""
-    if (jet := jet_of(derivation, element)) is not None:
-        references = [reference_near(derivation, reduction, handle, jet.function) for handle in jet.handles]
-        summand = Summand(jet.function, jet.function, sp.S.One, jet.handles, jet.span)
-        total = _moved_state(derivation, reduction, summand, jet.span, references).final()
-        return _where_kept(derivation, summand, total, reduction)
+    """The sum over components that this law adds, term by term."""
+    element = _over_extrema(derivation, element)
     return sp.Add(*(_term(derivation, reduction, term, used) for term in independent_terms(element, derivation)))
+
+
+def _over_extrema(derivation: Derivation, element: sp.Expr) -> sp.Expr:
+    """The element over extrema that terms of its sums are divided by: 1 − x/r, 1/r is rounded once for all x."""
+    if element.has(Round):
+        return element
+    in_sums = sp.Tuple(*element.atoms(sp.Add)).free_symbols
+    divisors = {
+        handle.symbol: 1 / derivation.handles.of(1 / handle.value).symbol
+        for handle in list(derivation.handles)
+        if handle.symbol in in_sums
+        and (1 / handle.value).is_Symbol
+        and tracking_gauge(handle, derivation.done) is Gauge.RUNNING
+    }
+    return element.xreplace(divisors)
 
 
 def independent_terms(element: sp.Expr, derivation: Derivation) -> list[sp.Expr]:
@@ -103,7 +99,7 @@ def _term(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: lis
 
 def _in_a_span(derivation: Derivation, reduction: Reduction, summand: Summand, symbols: Sequence[sp.Symbol]) -> sp.Expr:
     """The term over the components of its span; else by moments, or as products with a sum each."""
-    span = summand.span or expansion_of(summand.function, derivation.elements, symbols)
+    span = expansion_of(summand.function, derivation.elements, symbols)
     products = separate(summand.function, derivation.elements, symbols) if span is None else {}
     if products is None and _deciding_masks(derivation, summand):
         return summand.factor * _by_mask(derivation, reduction, summand)
@@ -114,7 +110,7 @@ def _in_a_span(derivation: Derivation, reduction: Reduction, summand: Summand, s
     rank = len(products) if span is None else span.rank
     if rank > 1 and summand.lift != summand.function:
         raise derivation.refuse(reduction, "rounding_rank", summand.function, summand.lift)
-    if span is not None and rank <= RANK_LIMIT:
+    if span is not None and rank <= RANK_LIMIT and not span.loses_digits:
         return _at_references(derivation, reduction, summand, span)
     if moments := _moments(derivation, reduction, summand):
         return moments
@@ -134,22 +130,17 @@ def _moments(derivation: Derivation, reduction: Reduction, summand: Summand) -> 
 def _at_references(derivation: Derivation, reduction: Reduction, summand: Summand, span: Expansion) -> sp.Expr:
     """The term over components for the functions of its span, at references of its handles."""
     references = [reference_of(derivation, reduction, handle, summand.function) for handle in summand.tracked]
-    state = _moved_state(derivation, reduction, summand, span, references)
+    shift = span.shift(
+        [handle.symbol for handle in summand.tracked], [Step(r.symbol, r.moved, r.step) for r in references]
+    )
+    functions = (summand.lift, *span.functions[1:])
+    state = MovedState(derivation, reduction, functions, shift, summand.tracked, references)
     final = state.final()
     return (
         _guarded_product(derivation, summand, state.components, final)
         if len(state.functions) == 1
         else summand.factor * final
     )
-
-
-def _moved_state(
-    derivation: Derivation, reduction: Reduction, summand: Summand, span: Expansion, references: Sequence[Reference]
-) -> MovedState:
-    symbols = [handle.symbol for handle in summand.tracked]
-    shift = span.shift(symbols, [Step(r.symbol, r.moved, r.step) for r in references])
-    first = span.lift if summand.lift == summand.function and span.lift.has(Grouped) else summand.lift
-    return MovedState(derivation, reduction, (first, *span.functions[1:]), shift, summand.tracked, references)
 
 
 def _where_kept(derivation: Derivation, summand: Summand, total: sp.Expr, reduction: Reduction) -> sp.Expr:
@@ -265,93 +256,3 @@ def _guarded_product(derivation: Derivation, summand: Summand, state: list[sp.Ex
     others = [f for f in sp.Mul.make_args(factor) if f not in joined]
     scale = sp.Mul(*others) * sp.exp(sp.Add(*(f.args[0] for f in joined)))
     return sp.Mul(*(f for f in deferred if f not in joined)) * GuardedProduct(component, scale, *infinite)
-
-
-@dataclass(frozen=True)
-class Jet:
-    """An element as a whole.
-
-    Attributes
-    ----------
-    function : over elements and `handles`.
-    span : of the function.
-    """
-
-    function: sp.Expr
-    handles: list[Handle]
-    span: Expansion
-
-
-def jet_of(derivation: Derivation, element: sp.Expr) -> Jet | None:
-    """The jet of an element over handles that stand near the data.
-
-    None where its terms do not cancel at its references, or a reference is far from the data or may lag behind them.
-    """
-    if element.has(Round) or derivation.move is Move.LAZY:
-        return None
-    over = _over_scales(derivation, _over_one(derivation, element))
-    function = _over_extrema(derivation, over)
-    handles = [handle for handle in derivation.handles if handle.symbol in function.free_symbols]
-    sums = [total for total in function.atoms(sp.Add) if total.free_symbols & {handle.symbol for handle in handles}]
-    if not any(term.has(sp.Function) or term.is_number for total in sums for term in total.args):
-        return None  # sums of data and handles alone are one coordinate, which vanishes by itself
-    span = expansion_of(function, derivation.elements, [handle.symbol for handle in handles])
-    if span is None or span.rank > RANK_LIMIT or span.at_zero != 0 or (function == over and not span.cancels):
-        return None
-    near = all(_stands_near(derivation, coordinate) for coordinate in span.coordinates)
-    return Jet(function, handles, span) if near else None
-
-
-def _stands_near(derivation: Derivation, coordinate: sp.Expr) -> bool:
-    """Whether a difference of data and handles is of the spread of the data, as of a location of them."""
-    values = derivation.handles.values
-    poles = (pole(values[u], derivation.results) for u in coordinate.free_symbols & values.keys())
-    away = coordinate.xreplace(values)
-    return is_location(away, sp.S.Zero, derivation.done, derivation.meaning) and Pole.WITHIN not in poles
-
-
-def _over_one(derivation: Derivation, element: sp.Expr) -> sp.Expr:
-    """The element over the first of handles that have the same value."""
-    first: dict[sp.Expr, sp.Symbol] = {}
-    read = [handle for handle in derivation.handles if handle.symbol in element.free_symbols]
-    return element.xreplace({h.symbol: first.setdefault(h.value.xreplace(derivation.numbers), h.symbol) for h in read})
-
-
-def _over_scales(derivation: Derivation, element: sp.Expr) -> sp.Expr:
-    """The element over v = 1/q, where it adds log|a| and log|q| of data and of a result that its other terms read."""
-    whole, elements = element.xreplace(derivation.handles.values), derivation.elements
-    for total in sorted(whole.atoms(sp.Add), key=sp.default_sort_key):
-        logarithms = {term: term.as_coeff_Mul() for term in total.args if isinstance(term.as_coeff_Mul()[1], sp.log)}
-        slope = next((k for k, logarithm in logarithms.values() if logarithm.has(*elements)), None)
-        if slope is None:
-            continue
-        power = abs(slope) if slope.is_Integer else sp.S.One  # a²/v is rounded once where log(a²/v) is read beside it
-        product = sp.Mul(*(logarithm.args[0] ** (k * power / slope) for k, logarithm in logarithms.values()))
-        fixed, varying = product.as_independent(*elements, as_Add=False)
-        read = fixed.free_symbols & {*derivation.results}
-        rest = sp.Add(*(term for term in total.args if term not in logarithms))
-        if len(read) != 1 or not rest.has(*read):
-            continue
-        scale = derivation.handles.of(1 / fixed.replace(sp.Abs, lambda value: value))
-        try:
-            solved = sp.solve(scale.value - scale.symbol, *read)
-        except NotImplementedError:  # as of the larger one of a result and 1, which has no inverse
-            continue
-        ratio = sp.log(sp.Abs(varying) / sp.Abs(scale.symbol, evaluate=False))
-        over = whole.xreplace({total: rest + slope / power * ratio}).xreplace(dict(zip(read, solved, strict=False)))
-        if not over.has(*derivation.results):
-            return over
-    return element
-
-
-def _over_extrema(derivation: Derivation, element: sp.Expr) -> sp.Expr:
-    """The element over extrema that terms of its sums are divided by, in place of their reciprocals."""
-    in_sums = sp.Tuple(*element.atoms(sp.Add)).free_symbols
-    divisors = {
-        handle.symbol: 1 / derivation.handles.of(1 / handle.value).symbol
-        for handle in list(derivation.handles)
-        if handle.symbol in in_sums
-        and (1 / handle.value).is_Symbol
-        and tracking_gauge(handle, derivation.done) is Gauge.RUNNING
-    }
-    return element.xreplace(divisors)

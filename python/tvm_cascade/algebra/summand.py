@@ -9,7 +9,6 @@ import sympy as sp
 
 from tvm_cascade.algebra.cascade import LENGTH, Reduction
 from tvm_cascade.algebra.derivation import Derivation
-from tvm_cascade.algebra.expansion import Expansion, expansion_of
 from tvm_cascade.algebra.facts.location import is_location
 from tvm_cascade.algebra.gauge import Gauge, Move
 from tvm_cascade.algebra.handles import (
@@ -24,7 +23,7 @@ from tvm_cascade.algebra.handles import (
 from tvm_cascade.algebra.reducer import SUM
 from tvm_cascade.symbolic.functions import Round
 from tvm_cascade.symbolic.rounding import NARROW_RANGE
-from tvm_cascade.symbolic.separate import RANK_LIMIT, strip_rounding
+from tvm_cascade.symbolic.separate import strip_rounding
 
 MOST_DEFERRED = 2**12
 """Numbers up to this, and their reciprocals, are applied at the end with results: sums without them stay in range."""
@@ -39,14 +38,12 @@ class Summand:
     function : the term without rounding; `lift` with it.
     factor : what is applied at the end.
     tracked : handles that references stand in for.
-    span : of the function, where it is known.
     """
 
     function: sp.Expr
     lift: sp.Expr
     factor: sp.Expr
     tracked: list[Handle]
-    span: Expansion | None = None
 
     def over(self, function: sp.Expr, old: Handle, *new: Handle) -> Summand:
         """The term, which nothing rounds, as a function of others than one handle."""
@@ -87,7 +84,7 @@ def _number_in(summand: Summand) -> sp.Expr:
 
 def near_its_handles(derivation: Derivation, summand: Summand) -> Summand:
     """The term over handles whose references keep the digits of what each stands beside, or bound it."""
-    summand = _by_location(derivation, in_exponent_units(derivation, _without_constants(summand, derivation.elements)))
+    summand = in_exponent_units(derivation, _without_constants(summand, derivation.elements))
     for rewritten in (_without_shift, _over_ratio, _by_datum):
         for handle in summand.tracked if summand.lift == summand.function else ():
             part = translated_part(summand.function, handle.symbol, derivation.elements)
@@ -207,43 +204,6 @@ def _by_datum(derivation: Derivation, summand: Summand, handle: Handle, part: sp
     symbols = [derivation.extracted(value) for value, _ in own]
     read = [h for h in derivation.handles if any(h.symbol in symbol.free_symbols for symbol in symbols)]
     return summand.over(summand.function.subs(handle.symbol, -sp.Add(*symbols)), handle, *read)
-
-
-def _by_location(derivation: Derivation, summand: Summand) -> Summand:
-    """Gives each difference its own location: (x − u)·(y − u), u near neither, becomes (x − u)·(y − v).
-
-    So is (y − u)·exp(x − u) where u does not bound the exponent: the reference is then the largest x, which is near x
-    where the exponential counts, and not near y.
-    """
-    elements, symbols = derivation.elements, list(derivation.handles.values)
-    split = summand
-    for handle in summand.tracked:
-        in_exponents = exponents(split.function, handle.symbol, elements)
-        if any(derivation.bounds(exponent, split.function) for exponent in in_exponents):
-            continue
-        bare, hidden = _without_exponentials(split.function, handle)
-        parts = translations(bare, handle.symbol, elements) or {}
-        parts = {p: totals for p, totals in parts.items() if p - handle.symbol not in in_exponents}
-        if len(parts) < (1 if in_exponents else 2) or any(p.has(*symbols, *hidden) for p in parts):
-            continue
-        if not in_exponents and any(is_location(handle.value, p, derivation.done, derivation.meaning) for p in parts):
-            continue
-        others = [(p, derivation.handles.beside(handle, p)) for p in list(parts)[0 if in_exponents else 1 :]]
-        apart = {total: total.subs(handle.symbol, other.symbol) for part, other in others for total in parts[part]}
-        function = bare.xreplace(apart).xreplace(hidden)
-        split = dataclasses.replace(
-            split, function=function, lift=function, tracked=[*split.tracked, *(other for _, other in others)]
-        )
-    if split is summand or summand.lift != summand.function:
-        return summand
-    span = expansion_of(split.function, elements, [h.symbol for h in split.tracked])
-    return summand if span is None or span.rank > RANK_LIMIT else dataclasses.replace(split, span=span)
-
-
-def _without_exponentials(function: sp.Expr, handle: Handle) -> tuple[sp.Expr, dict[sp.Symbol, sp.Expr]]:
-    """The function with symbols for exponentials that read the handle, and the exponentials."""
-    hidden = {e: sp.Dummy(positive=True) for e in function.atoms(sp.exp) if e.has(handle.symbol)}
-    return function.xreplace(hidden), {symbol: e for e, symbol in hidden.items()}
 
 
 def _in_unit(expression: sp.Expr, exponent: sp.Expr, moving: sp.Expr, unit: sp.Symbol) -> sp.Expr:

@@ -15,7 +15,7 @@ than a constant factor or the number of positions, than what the unfused program
 What is proved is an inequality of real numbers for each rule: a lift is no larger than its range says, and a factor
 that is common to all terms of a sum leaves their relative sizes as they are. Digits have one rule: terms of an element
 that are summed apart may cancel, and are guarded by their sizes over that of the result; an element that is summed as a
-whole, about references near the data, is as small as in the program, as is what moves add to it (`algebra.sum_law`).
+whole, about references near the data, is as small as in the program, as is what moves add to it.
 That a sum whose terms are no larger than the program's has its digits is argued, not proved; so is the size of
 μ·Σ gain·w beside Σ gain·w·x, where a layer norm goes before a product: the reference is the mean of the positions so
 far, which is near μ, but no bound is shown.
@@ -39,7 +39,6 @@ from tvm_cascade.algebra.facts.extent import Extent, Extents
 from tvm_cascade.algebra.fold import Component, Fold, Reference
 from tvm_cascade.algebra.gauge import Range
 from tvm_cascade.algebra.reducer import PROD, SUM
-from tvm_cascade.symbolic.functions import Rescaled
 from tvm_cascade.symbolic.separate import strip_rounding
 
 Meaning = Mapping[sp.Symbol, sp.Expr]
@@ -55,6 +54,7 @@ _BEARING = frozenset(
         Range.MEAN,
         Range.EXTREME,
         Range.NEAR,
+        Range.WEIGHED,
         Range.WAVES,
     }
 )
@@ -183,8 +183,7 @@ def _bears(fold: Fold, result: sp.Symbol, scale: Reference, meaning: Meaning) ->
 
 def _scales(lift: sp.Expr, element: sp.Expr, meaning: Meaning) -> bool:
     """Whether an element, or its magnitude, is what a lift is a multiple of."""
-    written = strip_rounding(lift).replace(lambda e: isinstance(e, Rescaled), lambda e: e.written_out)
-    bases = [factor.as_base_exp()[0] for factor in sp.Mul.make_args(written)]
+    bases = [factor.as_base_exp()[0] for factor in sp.Mul.make_args(strip_rounding(lift))]
     return any(((base / element) ** 2).xreplace(meaning).is_number for base in bases)
 
 

@@ -6,14 +6,12 @@
 | lowest, highest             | the dtype's own extreme numbers                                        |
 | GuardedProduct(T, f, d…)    | T where it is 0 or infinite, NaN where some d is not finite            |
 | StickyInfinity(T, moved, Δ) | T where it is infinite and every Δ is finite                           |
-| SignedSize(G, t)            | 0 where G is NaN                                                       |
 | max, min of some NaN        | NaN, or what the others give: by the order of comparisons, see below   |
 | the best of keys            | what a program starts from in place of those that do not beat it       |
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -23,13 +21,9 @@ import sympy as sp
 from tvm_cascade.algebra.reducer import HIGHEST, LOWEST, Reducer, Selection
 from tvm_cascade.steps.arithmetic import Arithmetic, Compiled, Number
 from tvm_cascade.symbolic.functions import (
-    ExpTail,
-    Grouped,
     GuardedProduct,
     LogRatio,
     PowerOfTwo,
-    Rescaled,
-    SignedSize,
     StickyInfinity,
     WholePower,
 )
@@ -57,24 +51,6 @@ def _power_of_two(value: Any) -> Any:
     return np.where(plain, np.copysign(2.0 ** np.floor(np.log2(np.abs(value))), value), value)
 
 
-def _rescaled(value: Any, above: Any, below: Any, power: Any) -> Any:
-    for _ in range(int(power)):
-        value = value * (above / below)
-    return value
-
-
-def _exp_tail(value: Any, order: Any) -> Any:
-    start = int(np.max(order))
-    far = np.exp(value) - sum(value**k / math.factorial(k) for k in range(start))
-    near = sum(value**k / math.factorial(k) for k in range(start, start + _TAIL_TERMS))
-    return np.where(np.abs(value) < 1, near, far)
-
-
-def _signed_size(sign: Any, size: Any) -> Any:
-    ordered = np.where(size >= 0, 1 + size, 1 / (1 - size))
-    return np.where(sign > 0, ordered, np.where(sign < 0, -ordered, 0.0))
-
-
 def _product(*factors: Any) -> Any:
     mantissa, exponent = np.float64(1), 0
     for factor in factors:
@@ -94,9 +70,6 @@ _PRODUCT = sp.Function("as_written_product")
 _SELECTED = sp.Function("selected")
 """Stands for what conditions keep of a value, 0 elsewhere, whatever the value is."""
 
-_TAIL_TERMS = 18
-"""Of the series of an exponential, which give float64's digits up to an exponent of 1."""
-
 _FAR = 5000
 """A power of two that is out of range either way."""
 
@@ -104,12 +77,8 @@ _MEANINGS: dict[type, Callable[..., Any]] = {
     GuardedProduct: _guarded_product,
     StickyInfinity: _sticky_infinity,
     LogRatio: lambda above, below: np.log(np.abs(above) / np.abs(below)),
-    ExpTail: _exp_tail,
-    Grouped: lambda value: value,
     PowerOfTwo: _power_of_two,
     WholePower: lambda exponent: 2.0**exponent,
-    Rescaled: _rescaled,
-    SignedSize: _signed_size,
 }
 """What the functions of folds are as programs write them."""
 

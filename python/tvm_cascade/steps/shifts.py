@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import sympy as sp
 
 from tvm_cascade.algebra.fold import Component, Fold
-from tvm_cascade.symbolic.functions import Rescaled
 from tvm_cascade.symbolic.work import terms_of_exponentials
 
 
@@ -84,9 +83,7 @@ def _rate(term: sp.Expr, step: sp.Symbol) -> sp.Expr | None:
 
 
 def _costly(function: sp.Expr) -> bool:
-    return not isinstance(function, Rescaled) and not (
-        isinstance(function, sp.Pow) and function.exp.is_Integer and function.exp > 0
-    )
+    return not (isinstance(function, sp.Pow) and function.exp.is_Integer and function.exp > 0)
 
 
 def _remembered(fold: Fold, shifts: dict[sp.Symbol, sp.Expr], coefficients: list[Coefficient]) -> set[sp.Symbol]:

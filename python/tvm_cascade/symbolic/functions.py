@@ -99,51 +99,6 @@ class LogRatio(InRange):
         return mpmath.log(abs(above) / abs(below))  # for lambdify
 
 
-class ExpTail(InRange):
-    """`ExpTail(t, k)`: exp(t) without the terms of its series below t^k, to its own digits where t is small."""
-
-    nargs = 2
-
-    @classmethod
-    def eval(cls, value: sp.Expr, order: sp.Integer) -> sp.Expr | None:
-        """The exponential itself for k = 0, and 0 of 0; nothing else is known."""
-        if order == 0:
-            return sp.exp(value)
-        return sp.S.Zero if value == 0 else None
-
-    @property
-    def written_out(self) -> sp.Expr:
-        """As a difference."""
-        value, order = self.args
-        return sp.exp(value) - sp.Add(*(value**k / sp.factorial(k) for k in range(int(order))))
-
-    @staticmethod
-    def _imp_(value: Any, order: Any) -> Any:
-        with mpmath.workdps(2 * mpmath.mp.dps):  # for lambdify
-            tail = mpmath.exp(value) - mpmath.fsum(
-                mpmath.mpf(value) ** k / mpmath.factorial(k) for k in range(int(order))
-            )
-        return +tail
-
-
-class Grouped(InRange):
-    """`Grouped(e)`: the sum e, added up before others are added to it.
-
-    In (z − 1) − log z each part is of the size of z − 1, where z − log z is not.
-    """
-
-    nargs = 1
-
-    @property
-    def written_out(self) -> sp.Expr:
-        """The sum."""
-        return self.args[0]
-
-    @staticmethod
-    def _imp_(value: Any) -> Any:
-        return value  # for lambdify
-
-
 class GuardedProduct(InRange):
     """`GuardedProduct(T, factor, d…)`: T·factor, guarded so that infinities come out as in the unfused elements.
 
@@ -175,47 +130,3 @@ class StickyInfinity(InRange):
     def written_out(self) -> sp.Expr:
         """T as moved."""
         return self.args[1]
-
-
-class SignedSize(InRange):
-    """`SignedSize(G, t)`: of the sign of G, and ordered as sign(G)·exp(t), which may be out of range.
-
-    It is sign(G)·ψ(t), ψ(t) = 1 + t for t ≥ 0 and 1/(1 − t) elsewhere: rising, and as good as t to the last digit.
-    """
-
-    nargs = 2
-
-    @property
-    def written_out(self) -> sp.Expr:
-        """By cases."""
-        sign, size = self.args
-        ordered = sp.Piecewise((1 + size, size >= 0), (1 / (1 - size), True))
-        return sp.Piecewise((ordered, sign > 0), (-ordered, sign < 0), (sp.S.Zero, True))
-
-    @staticmethod
-    def _imp_(sign: Any, size: Any) -> Any:
-        ordered = 1 + size if size >= 0 else 1 / (1 - size)  # for lambdify
-        return ordered if sign > 0 else -ordered if sign < 0 else 0
-
-
-class Rescaled(InRange):
-    """`Rescaled(T, p, q, k)`: T·(p/q)^k by k multiplications with p/q, in range where p^k and q^k are not."""
-
-    nargs = 4
-
-    @classmethod
-    def eval(cls, value: sp.Expr, _above: sp.Expr, _below: sp.Expr, power: sp.Integer) -> sp.Expr | None:
-        """The value itself where the power is 0, and 0 of 0; nothing else is known."""
-        return value if power == 0 or value == 0 else None
-
-    @property
-    def written_out(self) -> sp.Expr:
-        """T·(p/q)^k as SymPy writes it."""
-        value, above, below, power = self.args
-        return value * (above / below) ** power
-
-    @staticmethod
-    def _imp_(value: Any, above: Any, below: Any, power: Any) -> Any:
-        for _ in range(int(power)):  # for lambdify
-            value = value * (above / below)
-        return value

@@ -22,14 +22,10 @@ from tvm_cascade.errors import RewriteError
 from tvm_cascade.symbolic.elementary import NAMED
 from tvm_cascade.symbolic.functions import (
     LN2,
-    ExpTail,
-    Grouped,
     GuardedProduct,
     LogRatio,
     PowerOfTwo,
-    Rescaled,
     Round,
-    SignedSize,
     StickyInfinity,
     WholePower,
 )
@@ -58,9 +54,6 @@ _RELATIONS: dict[type, Callable[[ir.Expr, ir.Expr], ir.Expr]] = {
 ARTANH_TERMS = 6
 NEAR_ONE = sp.Rational(1, 16)
 """Up to here so many terms give artanh to the digits of float64."""
-
-EXPONENTIAL_TERMS = {"float32": 8, "float64": 14}
-"""Of its series, up to an exponent of 1/2."""
 
 _EXPONENTS = {
     "float16": ("int16", -(1 << 10)),
@@ -141,12 +134,6 @@ class Printer:
             return self._sticky_infinity(*expression.args)
         if isinstance(expression, LogRatio):
             return self._log_ratio(*(self(a) for a in expression.args))
-        if isinstance(expression, Rescaled):
-            return self._rescaled(*expression.args)
-        if isinstance(expression, ExpTail):
-            return self._exp_tail(*expression.args)
-        if isinstance(expression, (SignedSize, Grouped)):
-            return self(expression.written_out)
         if isinstance(expression, (sp.Max, sp.Min)):
             return self._chain(tirx.max if isinstance(expression, sp.Max) else tirx.min, expression.args)
         if isinstance(expression, sp.exp) and (binary := _in_powers_of_two(expression.args[0])) is not None:
@@ -232,26 +219,6 @@ class Printer:
             series = prim.Add(prim.Mul(series, square), self._constant(sp.Rational(2, 2 * power + 1)))
         far = tirx.log(prim.Div(tirx.abs(above), tirx.abs(below)))
         return tirx.Select(tirx.LT(tirx.abs(s), self._constant(NEAR_ONE)), prim.Mul(s, series), far)
-
-    def _exp_tail(self, value: sp.Expr, order: sp.Integer) -> ir.Expr:
-        """Σ t^i/i! from i = k on, where t is small: exp(t) is rounded to the digits of 1."""
-        written, start = self(value), int(order)
-        series = self._constant(0)
-        for power in reversed(range(start, start + EXPONENTIAL_TERMS.get(self.dtype, 8))):
-            series = prim.Add(prim.Mul(series, written), self._constant(1 / sp.factorial(power)))
-        for _ in range(start):
-            series = prim.Mul(series, written)
-        far = tirx.exp(written)
-        for power in range(start):
-            far = prim.Sub(far, self(value**power / sp.factorial(power)))
-        return tirx.Select(tirx.LT(tirx.abs(written), self._constant(sp.S.Half)), series, far)
-
-    def _rescaled(self, value: sp.Expr, above: sp.Expr, below: sp.Expr, power: sp.Integer) -> ir.Expr:
-        ratio = self(above) if below == 1 else prim.Div(self(above), self(below))
-        total = ratio if value == 1 else prim.Mul(self(value), ratio)
-        for _ in range(int(power) - 1):
-            total = prim.Mul(total, ratio)
-        return total
 
     def _sum(self, expression: sp.Add) -> ir.Expr:
         """Plain symbols and added terms first; a common factor last (c·x − c·m cancels), and numbers after it.
