@@ -18,8 +18,8 @@ from tvm_cascade.algebra.reducer import EXTREMES
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program, Stage
 from tvm_cascade.analysis.reducers import combiner_of, identity_of
-from tvm_cascade.analysis.statements import completed, sequence
-from tvm_cascade.analysis.tir import Extent, as_index, dtype_of, loads_of, substitute, variables_of, within
+from tvm_cascade.analysis.statements import completed, sequence, undefined
+from tvm_cascade.analysis.tir import Extent, as_index, dtype_of, loads_of, substitute
 from tvm_cascade.chunks.cut import Cut
 from tvm_cascade.chunks.sources import Segment
 from tvm_cascade.chunks.state import State
@@ -215,23 +215,11 @@ def build(
     body = sequence(statements)
     notes = dict(program.root.annotations)
     root = s_tir.SBlock([], [], [], program.root.name_hint, body, alloc_buffers=inside, annotations=notes)
-    numbers = _undefined(body, [*params, *inside])
+    numbers = undefined(body, [*params, *inside])
     kept = {key: value for key, value in dict(program.func.attrs or {}).items() if key != "global_symbol"}
     attrs = tvm.ir.make_node("ir.DictAttrs", **{**kept, "global_symbol": name})
     signature = [*inputs, *numbers, *outputs]
-    func = tirx.PrimFunc(signature, s_tir.SBlockRealize([], True, root), attrs=attrs)
-    func = completed(func)
+    func = completed(tirx.PrimFunc(signature, s_tir.SBlockRealize([], True, root), attrs=attrs))
     if not s_tir.analysis.verify_well_formed(func, assert_mode=False):
         raise RewriteError("a well-formed function", f"one that is not:\n{func.script()}", name)
     return func
-
-
-def _undefined(body: tirx.Stmt, buffers: Sequence[tirx.Var]) -> list[tirx.Var]:
-    """Numbers that the nests, or extents of what they allocate, read and no parameter's shape defines."""
-    shapes = [extent for buffer in buffers if tirx.is_buffer_var(buffer) for extent in buffer.ty.shape]
-    plain = [e for b in buffers if tirx.is_buffer_var(b) for e in b.ty.shape if isinstance(e, ir.Var)]
-    bound = [loop.loop_var for loop in within(body, tirx.For)]
-    bound += [one.var for one in within(body, tirx.IterVar, tirx.Bind)]
-    defined = {*buffers, *plain, *bound}
-    read = [v for e in (*shapes, body) for v in variables_of(e)]
-    return [var for var in dict.fromkeys(read) if var not in defined]

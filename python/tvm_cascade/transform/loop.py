@@ -24,7 +24,7 @@ from tvm_cascade.algebra.cascade import COUNT, LENGTH
 from tvm_cascade.algebra.fold import Component
 from tvm_cascade.algebra.reducer import EXTREMES, Reducer
 from tvm_cascade.analysis.reducers import combiner_of, identity_of
-from tvm_cascade.analysis.statements import sequence
+from tvm_cascade.analysis.statements import in_loops, sequence
 from tvm_cascade.analysis.tir import Extent, dtype_of, loads_of, more_than_one, substitute, uses
 from tvm_cascade.steps.move import departure, destination, displacement
 from tvm_cascade.steps.program import Combine, Element, Move, Reduce, Scale, Step, StepProgram, Tuple
@@ -67,8 +67,8 @@ class LoopEmitter:
             self._producer(producer)
         for step in self.program.steps:
             self._step(step)
-        body: tirx.Stmt = self.nests.loop(self.tile_loop, self.tiling.tiles, sequence(self.statements))
-        return body if not self.tiling.segmented else self.nests.loop(self.segment_loop, self.tiling.segments, body)
+        segments = {self.segment_loop: self.tiling.segments} if self.tiling.segmented else {}
+        return in_loops({**segments, self.tile_loop: self.tiling.tiles}, sequence(self.statements))
 
     def _step(self, step: Step) -> None:
         """Emits one step. Passes over the tile come before what gathers their lanes: a schedule may join them."""
