@@ -139,11 +139,10 @@ class PartialEmitter:
         """A tuple over the chunk, one position after another."""
         unit = tuple(self.components[symbol] for symbol in step.components)
         lifts = dict(zip(step.components, step.lifts, strict=True))
-        slots = {symbol: self._placed(symbol) for symbol in step.components}
-        first = slots[step.components[0]]
+        first, *_ = map(self._placed, step.components)
 
         def cells(at: Values) -> dict[sp.Symbol, Cell]:
-            return {symbol: Cell(slot.buffer, self.slots.indices(slot, at)) for symbol, slot in slots.items()}
+            return self.slots.cells({symbol: symbol for symbol in step.components}, at)
 
         def values(at: Values) -> dict[sp.Symbol, ir.Expr]:
             return {

@@ -19,6 +19,7 @@ from tvm_cascade.transform.elements import Dims
 from tvm_cascade.transform.nest import Iter, Values, load
 from tvm_cascade.transform.printer import Printer, eager_selects
 from tvm_cascade.transform.tiling import INSIDE, SEGMENT, TILE, Tiling
+from tvm_cascade.transform.tuples import Cell
 
 _WIDENED = dict.fromkeys(("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"), "float32")
 _NARROW = ("bool", "int8", "uint8", "int16", "uint16")
@@ -119,6 +120,11 @@ class Slots:
         rows = self.indices(replace(slot, per_segment=False), at)
         places = [(buffer, [*first, *(rows if slot.dims or not first else ())]) for buffer, first in slot.apart]
         return chosen(at[SEGMENT], [load(*place) for place in places])
+
+    def cells(self, keys: Mapping[sp.Symbol, object], at: Values) -> dict[sp.Symbol, Cell]:
+        """The cells of some symbols' keys at a point of a block's domain."""
+        slots = {symbol: self.table[key] for symbol, key in keys.items()}
+        return {symbol: Cell(slot.buffer, self.indices(slot, at)) for symbol, slot in slots.items()}
 
     def iters(self, dims: tuple[tirx.Var, ...]) -> list[Iter]:
         """Data-parallel iterators over rows and free axes."""
