@@ -77,6 +77,11 @@ def new_block(
     return s_tir.SBlock(list(iters), [], [], name, body, init=init, alloc_buffers=list(allocated), annotations=notes)
 
 
+def buffers_read(statements: Sequence[tirx.Stmt]) -> list[tirx.Var]:
+    """The buffers that nests load, each once."""
+    return list(dict.fromkeys(one.source for statement in statements for one in loads_of(statement)))
+
+
 def undefined(body: tirx.Stmt, buffers: Sequence[tirx.Var]) -> list[tirx.Var]:
     """Numbers that a body, or a shape of the buffers, reads and that neither loops nor shapes nor `buffers` give."""
     shapes = [extent for buffer in buffers if tirx.is_buffer_var(buffer) for extent in buffer.ty.shape]

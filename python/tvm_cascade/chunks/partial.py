@@ -19,7 +19,7 @@ from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program, Stage
 from tvm_cascade.analysis.reducers import combiner_of, identity_of
 from tvm_cascade.analysis.statements import completed, sequence, undefined
-from tvm_cascade.analysis.tir import Extent, as_index, dtype_of, loads_of, substitute
+from tvm_cascade.analysis.tir import Extent, as_index, dtype_of, substitute
 from tvm_cascade.chunks.cut import Cut
 from tvm_cascade.chunks.sources import Segment
 from tvm_cascade.chunks.state import State
@@ -28,7 +28,7 @@ from tvm_cascade.steps.move import destination
 from tvm_cascade.steps.program import Move, Reduce, Tuple
 from tvm_cascade.transform.loop import as_number, with_length
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, store
-from tvm_cascade.transform.scope import Scope, Slot, Slots, counting_dtype, value_at
+from tvm_cascade.transform.scope import Scope, Slot, Slots, counting_dtype, placed, value_at
 from tvm_cascade.transform.tiling import Tiling
 from tvm_cascade.transform.tuples import Cell, tuple_nest
 from tvm_cascade.transform.values import TirValues
@@ -104,7 +104,7 @@ class PartialEmitter:
         iters += [Iter(v, v.name.removeprefix("v_"), extents[v], reduce=True) for v in stage.reduce]
 
         def where(at: Values) -> list[ir.Expr]:
-            return [value_at(at, i) if isinstance(i, ir.Var) else i for i in (*pieces, *stage.indices)]
+            return placed((*pieces, *stage.indices), at)
 
         cell, combine = (buffer, where), combiner_of(reducer)
         self.allocated.append(buffer)
@@ -182,11 +182,6 @@ class PartialEmitter:
 
 
 # Builds the functions of a split: nests, the parameters that they use, and what they allocate.
-
-
-def buffers_read(statements: Sequence[tirx.Stmt]) -> list[tirx.Var]:
-    """The buffers that nests load, each once."""
-    return list(dict.fromkeys(one.source for statement in statements for one in loads_of(statement)))
 
 
 def build(

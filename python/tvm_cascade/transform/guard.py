@@ -39,6 +39,7 @@ from tvm_cascade.transform.scope import (
     cast_index,
     counting_dtype,
     kept_dtype,
+    placed,
     value_at,
 )
 from tvm_cascade.transform.tiling import TILE
@@ -105,8 +106,7 @@ class GuardEmitter:
 
     def _stored(self, member: Member, value: ir.Expr, at: Values) -> tirx.Stmt:
         """A result in its own buffer."""
-        place = [value_at(at, dim) if isinstance(dim, ir.Var) else dim for dim in member.dims]
-        return store(member.stage.buffer, value, place)
+        return store(member.stage.buffer, value, placed(member.dims, at))
 
 
 # The second way of a fused result: the program's own reduction, where what was fused may not be used.

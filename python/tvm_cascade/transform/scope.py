@@ -152,6 +152,11 @@ def value_at(at: Values, var: tirx.Var) -> ir.Expr:
     return at.get(var, zero_of(var))
 
 
+def placed(dims: Sequence[ir.Expr], at: Values) -> list[ir.Expr]:
+    """Indices over frame variables at a point of a block's domain."""
+    return [value_at(at, dim) if isinstance(dim, ir.Var) else dim for dim in dims]
+
+
 class Scope(Mapping[sp.Symbol, ir.Expr]):
     """Symbols as TIR at one point of a block's domain: atoms from the inputs, everything else from its slot."""
 
