@@ -281,7 +281,6 @@ class LoopCost:
         return _number(self.group.frame.extents[var])
 
     def _points(self, expression: sp.Expr) -> int:
-        """Rows and free axes of an expression."""
         return math.prod(map(self._extent, self.dims.of(expression)))
 
     def _row(self) -> tirx.Var | None:
@@ -381,7 +380,6 @@ class LoopCost:
         return moves + updates * self.tiles + self._sums_ns()
 
     def _results_ns(self) -> float:
-        """The results at the end."""
         return sum(
             vector_ns(self._points(result), self._operations(value) + 2 * ACCESS_OPERATIONS)
             for result, value in self.fold.finish.items()

@@ -155,7 +155,6 @@ class SecondWay:
 
     @property
     def cells(self) -> list[tirx.Var]:
-        """All that it needs."""
         return [*self.own.values(), *(cell for _, cell in self.inner)]
 
     def result(self, member: Member) -> ir.Expr:

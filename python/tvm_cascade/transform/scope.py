@@ -83,7 +83,6 @@ class Slots:
         return offsets_of(self.group.fold, length if isinstance(length, int) else None)
 
     def extent(self, var: tirx.Var) -> Extent:
-        """Extent of a frame variable."""
         return self.group.frame.extents[var]
 
     def allocate(
@@ -127,7 +126,6 @@ class Slots:
         return {symbol: Cell(slot.buffer, self.indices(slot, at)) for symbol, slot in slots.items()}
 
     def iters(self, dims: tuple[tirx.Var, ...]) -> list[Iter]:
-        """Data-parallel iterators over rows and free axes."""
         return [Iter(v, v.name, self.extent(v)) for v in dims]
 
 
