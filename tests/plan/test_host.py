@@ -14,7 +14,7 @@ from tvm import tirx
 import tvm_cascade
 from tvm_cascade.evaluate.oracle import evaluate, signature
 from tvm_cascade.evaluate.tolerance import check
-from tvm_cascade.plan.host import host_function
+from tvm_cascade.plan.plan import host_function
 from tvm_cascade.tile.launch.dependent import WAITS
 from tvm_cascade.tile.launch.pipeline import register_mixed_pipeline
 

@@ -34,7 +34,6 @@ from tvm_cascade.analysis.reducers import (
 from tvm_cascade.analysis.scratch import Scratch, carried
 from tvm_cascade.analysis.starts import filled_first, started
 from tvm_cascade.analysis.statements import (
-    DETECT_ACCESS,
     Uses,
     block_names,
     hands_over,
@@ -42,6 +41,7 @@ from tvm_cascade.analysis.statements import (
     is_serial,
     loops_of,
     mentions,
+    new_block,
     realized_block,
     renewed,
     replaced,
@@ -309,8 +309,7 @@ def _after(nest: tirx.Stmt, block: s_tir.SBlock, store: tirx.BufferStore) -> tir
     own = {iv.var: tirx.Var(iv.var.name, iv.var.ty) for iv, _ in spatial}
     iters = [tirx.IterVar(iv.dom, own[iv.var], DATA_PARALLEL) for iv, _ in spatial]
     body = tirx.BufferStore(store.buffer, substitute(store.value, own), [substitute(i, own) for i in store.indices])
-    notes = {DETECT_ACCESS: tirx.IntImm("int32", 3)}
-    inner = s_tir.SBlock(iters, [], [], f"{block.name_hint}_start", body, annotations=notes)
+    inner = new_block(f"{block.name_hint}_start", body, iters)
     found: tirx.Stmt = s_tir.SBlockRealize([substitute(value, fresh) for _, value in spatial], True, inner)
     for loop in reversed(kept):
         found = tirx.For(fresh[loop.loop_var], loop.min, loop.extent, loop.kind, found)

@@ -39,6 +39,7 @@ from tvm_cascade.analysis.tir import (
     dtype_of,
     loads_of,
     more_than_one,
+    reached,
     reads_buffer,
     same_extent,
     substitute,
@@ -183,18 +184,15 @@ class Reductions:
 
     def _behind(self, reduction: InlinedReduction) -> set[int]:
         """Reductions that an element reads through unfused stages, which need their final values."""
-        found: set[int] = set()
-        pending, seen = [load.source for load in loads_of(reduction.element)], set[tirx.Var]()
-        while pending:
-            buffer = pending.pop()
+
+        def read(buffer: tirx.Var) -> list[tirx.Var]:
             stage = self.program.writer(buffer)
-            if stage is None or stage.reducer is not None or buffer in seen:
-                continue
-            seen.add(buffer)
-            sources = [load.source for load in loads_of(self.inline.of(stage))]
-            found.update(k for source in sources for k in self._of(source))
-            pending += sources
-        return found
+            if stage is None or stage.reducer is not None:
+                return []
+            return [load.source for load in loads_of(self.inline.of(stage))]
+
+        buffers = reached([load.source for load in loads_of(reduction.element)], read)
+        return {k for buffer in buffers for source in read(buffer) for k in self._of(source)}
 
     def _share_axis(self, indices: tuple[int, ...]) -> bool:
         """Whether some reductions run over loops of the same extents."""
@@ -464,13 +462,7 @@ class _Search:
 
     def _closure(self, reduction: int) -> set[int]:
         """Everything computed before a reduction: what it reads, transitively, with complete groups."""
-        found, pending = set(), [reduction]
-        while pending:
-            k = pending.pop()
-            if k not in found:
-                found.add(k)
-                pending += (*self.reads[k], *self.behind[k], *self.group_of[k])
-        return found
+        return {*reached([reduction], lambda k: (*self.reads[k], *self.behind[k], *self.group_of[k]))}
 
 
 def _shared(earlier: InlinedReduction, later: InlinedReduction) -> Shared | None:

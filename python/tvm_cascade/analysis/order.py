@@ -17,7 +17,17 @@ from tvm.sym.iter_affine_map import IterMapLevel, detect_iter_map
 from tvm_cascade.algebra.verdict import Reason
 from tvm_cascade.analysis.opaque import Memory, Opaque
 from tvm_cascade.analysis.program import Program, Stage
-from tvm_cascade.analysis.tir import DATA_PARALLEL, Extent, extent_of, loads_of, same, same_extent, uses, within
+from tvm_cascade.analysis.tir import (
+    DATA_PARALLEL,
+    Extent,
+    extent_of,
+    loads_of,
+    reached,
+    same,
+    same_extent,
+    uses,
+    within,
+)
 
 Buffers = tuple[tirx.Var, ...]
 
@@ -126,16 +136,7 @@ def _extent_over(stage: Stage, index: ir.Expr) -> Extent | None:
 
 def sources_of(program: Program, stages: Sequence[Stage]) -> list[Stage]:
     """The stages, and all that they are computed from, up to inputs and nests that are not read."""
-    found: list[Stage] = []
-    pending = list(stages)
-    while pending:
-        stage = pending.pop()
-        if any(stage is other for other in found):
-            continue
-        found.append(stage)
-        writers = [program.writer(buffer) for buffer in access_of((stage,)).reads]
-        pending += [writer for writer in writers if writer is not None]
-    return found
+    return reached(stages, lambda stage: filter(None, map(program.writer, stage.reads)))
 
 
 def crossed(program: Program, members: Sequence[Stage]) -> tuple[Opaque, tirx.Var] | None:

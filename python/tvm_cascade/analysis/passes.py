@@ -36,13 +36,13 @@ def passes_for(program: Program, members: Sequence[Stage]) -> Passes:
     search = _Along(program)
     for stage in members:
         search.follow(stage, stage.reduce)
-    inside = [s for s in program.stages if any(s is m for m in members) or search.visited(s)]
+    inside = [s for s in program.stages if s in members or s in search.visited]
     inside = [s for s in inside if s is next(o for o in inside if o.block.same_as(s.block))]  # a tuple is one pass
     written = [stage.buffer for stage in inside]
     after = []
     for stage in program.stages:
         reads_group = any(reads_buffer(stage.value, buffer) for buffer in written)
-        if stage.reducer is None and reads_group and not any(stage is s for s in inside) and search.runs_along(stage):
+        if stage.reducer is None and reads_group and stage not in inside and search.runs_along(stage):
             after.append(stage)
             written.append(stage.buffer)
     return Passes(tuple(inside), tuple(after))
@@ -61,11 +61,8 @@ class _Along:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self._visited: list[Stage] = []
+        self.visited: set[Stage] = set()
         self.positions: list[tuple[tirx.Var, int]] = []
-
-    def visited(self, stage: Stage) -> bool:
-        return any(stage is other for other in self._visited)
 
     def follow(self, stage: Stage, axis: tuple[tirx.Var, ...]) -> None:
         """Records which loads of the stage are indexed by the axis, recursively through the stages that write them."""
@@ -73,16 +70,13 @@ class _Along:
             along = [k for k, index in enumerate(load.indices) if uses(index, axis)]
             self.positions += [(load.source, k) for k in along]
             writer = self.program.writer(load.source)
-            if along and writer is not None and not self.visited(writer):
-                self._visited.append(writer)
+            if along and writer is not None and writer not in self.visited:
+                self.visited.add(writer)
                 written = [writer.indices[k] for k in along]
                 self.follow(writer, tuple(v for v in written if isinstance(v, ir.Var)))
 
     def runs_along(self, stage: Stage) -> bool:
         """Whether a stage loads some buffer at a variable of its own where that buffer runs along the axis."""
-        for load in loads_of(stage.value):
-            for k, index in enumerate(load.indices):
-                known = any(load.source.same_as(b) and k == d for b, d in self.positions)
-                if known and uses(index, stage.spatial):
-                    return True
-        return False
+        read = [(load.source, k, index) for load in loads_of(stage.value) for k, index in enumerate(load.indices)]
+        along = {*self.positions}
+        return any((source, k) in along and uses(index, stage.spatial) for source, k, index in read)

@@ -25,6 +25,7 @@ from tvm_cascade.analysis.tir import (
     same_extent,
     substitute,
     uses,
+    variables_of,
     within,
     zero_of,
 )
@@ -61,6 +62,33 @@ def in_loops(extents: Mapping[tirx.Var, Extent], body: tirx.Stmt) -> tirx.Stmt:
 def completed(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """The function with access regions filled in by TVM's script completion."""
     return tvm.get_global_func("script.Complete")(func, [], True)
+
+
+def new_block(
+    name: str,
+    body: tirx.Stmt,
+    iters: Sequence[tirx.IterVar] = (),
+    init: tirx.Stmt | None = None,
+    allocated: Sequence[tirx.Var] = (),
+    notes: Mapping[str, object] = {},
+) -> s_tir.SBlock:
+    """A block with annotations, whose access regions `completed` fills in."""
+    notes = {**notes, DETECT_ACCESS: tirx.IntImm("int32", 3)}
+    return s_tir.SBlock(list(iters), [], [], name, body, init=init, alloc_buffers=list(allocated), annotations=notes)
+
+
+def buffers_read(statements: Sequence[tirx.Stmt]) -> list[tirx.Var]:
+    """The buffers that nests load, each once."""
+    return list(dict.fromkeys(one.source for statement in statements for one in loads_of(statement)))
+
+
+def undefined(body: tirx.Stmt, buffers: Sequence[tirx.Var]) -> list[tirx.Var]:
+    """Numbers that a body, or a shape of the buffers, reads and that neither loops nor shapes nor `buffers` give."""
+    shapes = [extent for buffer in buffers if tirx.is_buffer_var(buffer) for extent in buffer.ty.shape]
+    bound = [loop.loop_var for loop in within(body, tirx.For)]
+    bound += [one.var for one in within(body, tirx.IterVar, tirx.Bind)]
+    defined = {*buffers, *bound, *(extent for extent in shapes if isinstance(extent, ir.Var))}
+    return [var for var in dict.fromkeys(v for e in (*shapes, body) for v in variables_of(e)) if var not in defined]
 
 
 def with_root(func: tirx.PrimFunc, statements: Sequence[tirx.Stmt], **fields: object) -> tirx.PrimFunc:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 import tvm_ffi
@@ -10,6 +10,7 @@ from tvm import ir, s_tir, sym, tirx
 from tvm.ir import prim
 
 Node = TypeVar("Node")
+Known = TypeVar("Known", bound=Hashable)
 
 DATA_PARALLEL, REDUCTION = tirx.IterVar.DataPar, tirx.IterVar.CommReduce
 
@@ -58,6 +59,16 @@ def within(whole: ir.Expr | tirx.Stmt, *kinds: type[Node]) -> list[Node]:
     found: list[Node] = []
     tvm_ffi.structural_walk(whole, (kinds, found.append))
     return found
+
+
+def reached(first: Iterable[Known], behind: Callable[[Known], Iterable[Known]]) -> list[Known]:
+    """Some things and all that is behind them, transitively, each once."""
+    found, pending = dict[Known, None](), list(first)
+    while pending:
+        if (one := pending.pop()) not in found:
+            found[one] = None
+            pending += behind(one)
+    return list(found)
 
 
 def rebuilt(node: Node, **fields: object) -> Node:

@@ -10,12 +10,12 @@ import sympy as sp
 from tvm import ir, tirx
 
 from tvm_cascade.analysis.order import among
+from tvm_cascade.analysis.statements import buffers_read
 from tvm_cascade.analysis.tir import Extent
 from tvm_cascade.chunks.cut import Chunk, Cut, cut
-from tvm_cascade.chunks.partial import PartialEmitter, buffers_read, build
-from tvm_cascade.chunks.single_fold import SingleFold
+from tvm_cascade.chunks.partial import PartialEmitter, build
 from tvm_cascade.chunks.sources import Apart, Source, Stacked
-from tvm_cascade.chunks.state import COUNTS, State
+from tvm_cascade.chunks.state import COUNTS, SingleFold, State
 from tvm_cascade.steps.program import Move, Reduce, Tuple
 from tvm_cascade.transform.assemble import Piece, at, in_dependency_order, index_dtype, live_stages, stage_piece
 from tvm_cascade.transform.finish import FinishEmitter

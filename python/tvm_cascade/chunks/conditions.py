@@ -20,9 +20,8 @@ from tvm_cascade.analysis.program import Stage
 from tvm_cascade.analysis.tir import analyzer_of, loads_of, uses, within
 from tvm_cascade.chunks.assemble import cut_into, joined_function
 from tvm_cascade.chunks.cut import Chunk, Cut, axis_that_is_cut
-from tvm_cascade.chunks.single_fold import SingleFold, single_fold
 from tvm_cascade.chunks.sources import MOST_PIECES
-from tvm_cascade.chunks.state import state_of
+from tvm_cascade.chunks.state import SingleFold, single_fold, state_of
 from tvm_cascade.errors import SplitError
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.assemble import index_dtype

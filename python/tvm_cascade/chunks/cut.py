@@ -241,10 +241,9 @@ def axis_that_is_cut(group: Group) -> tirx.Var:
 def _next_producer(made: Cut) -> Stage | None:
     """The last reduction that is read and not looked at yet: everything that reads it is known."""
     loads = [load for reader in made.readers for load in loads_of(reader.expression)]
-    stages = [made.program.writer(load.source) for load in loads]
-    known = [reader.stage for reader in made.readers if reader.stage is not None]
-    pending = [s for s in stages if s is not None and not any(s is other for other in known)]
-    return max(pending, key=made.program.position, default=None)
+    known = {None, *(reader.stage for reader in made.readers)}
+    pending = [stage for load in loads if (stage := made.program.writer(load.source)) not in known]
+    return max(filter(None, pending), key=made.program.position, default=None)
 
 
 def _along(made: Cut, buffer: tirx.Var) -> Along | None:

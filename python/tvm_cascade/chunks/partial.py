@@ -18,8 +18,8 @@ from tvm_cascade.algebra.reducer import EXTREMES
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program, Stage
 from tvm_cascade.analysis.reducers import combiner_of, identity_of
-from tvm_cascade.analysis.statements import completed, sequence
-from tvm_cascade.analysis.tir import Extent, as_index, dtype_of, loads_of, substitute, variables_of, within
+from tvm_cascade.analysis.statements import completed, sequence, undefined
+from tvm_cascade.analysis.tir import Extent, as_index, dtype_of, substitute
 from tvm_cascade.chunks.cut import Cut
 from tvm_cascade.chunks.sources import Segment
 from tvm_cascade.chunks.state import State
@@ -28,7 +28,7 @@ from tvm_cascade.steps.move import destination
 from tvm_cascade.steps.program import Move, Reduce, Tuple
 from tvm_cascade.transform.loop import as_number, with_length
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, store
-from tvm_cascade.transform.scope import Scope, Slot, Slots, counting_dtype, value_at
+from tvm_cascade.transform.scope import Scope, Slot, Slots, counting_dtype, placed, value_at
 from tvm_cascade.transform.tiling import Tiling
 from tvm_cascade.transform.tuples import Cell, tuple_nest
 from tvm_cascade.transform.values import TirValues
@@ -104,7 +104,7 @@ class PartialEmitter:
         iters += [Iter(v, v.name.removeprefix("v_"), extents[v], reduce=True) for v in stage.reduce]
 
         def where(at: Values) -> list[ir.Expr]:
-            return [value_at(at, i) if isinstance(i, ir.Var) else i for i in (*pieces, *stage.indices)]
+            return placed((*pieces, *stage.indices), at)
 
         cell, combine = (buffer, where), combiner_of(reducer)
         self.allocated.append(buffer)
@@ -139,11 +139,10 @@ class PartialEmitter:
         """A tuple over the chunk, one position after another."""
         unit = tuple(self.components[symbol] for symbol in step.components)
         lifts = dict(zip(step.components, step.lifts, strict=True))
-        slots = {symbol: self._placed(symbol) for symbol in step.components}
-        first = slots[step.components[0]]
+        first, *_ = map(self._placed, step.components)
 
         def cells(at: Values) -> dict[sp.Symbol, Cell]:
-            return {symbol: Cell(slot.buffer, self.slots.indices(slot, at)) for symbol, slot in slots.items()}
+            return self.slots.cells({symbol: symbol for symbol in step.components}, at)
 
         def values(at: Values) -> dict[sp.Symbol, ir.Expr]:
             return {
@@ -185,11 +184,6 @@ class PartialEmitter:
 # Builds the functions of a split: nests, the parameters that they use, and what they allocate.
 
 
-def buffers_read(statements: Sequence[tirx.Stmt]) -> list[tirx.Var]:
-    """The buffers that nests load, each once."""
-    return list(dict.fromkeys(one.source for statement in statements for one in loads_of(statement)))
-
-
 def build(
     program: Program,
     name: str,
@@ -215,23 +209,11 @@ def build(
     body = sequence(statements)
     notes = dict(program.root.annotations)
     root = s_tir.SBlock([], [], [], program.root.name_hint, body, alloc_buffers=inside, annotations=notes)
-    numbers = _undefined(body, [*params, *inside])
+    numbers = undefined(body, [*params, *inside])
     kept = {key: value for key, value in dict(program.func.attrs or {}).items() if key != "global_symbol"}
     attrs = tvm.ir.make_node("ir.DictAttrs", **{**kept, "global_symbol": name})
     signature = [*inputs, *numbers, *outputs]
-    func = tirx.PrimFunc(signature, s_tir.SBlockRealize([], True, root), attrs=attrs)
-    func = completed(func)
+    func = completed(tirx.PrimFunc(signature, s_tir.SBlockRealize([], True, root), attrs=attrs))
     if not s_tir.analysis.verify_well_formed(func, assert_mode=False):
         raise RewriteError("a well-formed function", f"one that is not:\n{func.script()}", name)
     return func
-
-
-def _undefined(body: tirx.Stmt, buffers: Sequence[tirx.Var]) -> list[tirx.Var]:
-    """Numbers that the nests, or extents of what they allocate, read and no parameter's shape defines."""
-    shapes = [extent for buffer in buffers if tirx.is_buffer_var(buffer) for extent in buffer.ty.shape]
-    plain = [e for b in buffers if tirx.is_buffer_var(b) for e in b.ty.shape if isinstance(e, ir.Var)]
-    bound = [loop.loop_var for loop in within(body, tirx.For)]
-    bound += [one.var for one in within(body, tirx.IterVar, tirx.Bind)]
-    defined = {*buffers, *plain, *bound}
-    read = [v for e in (*shapes, body) for v in variables_of(e)]
-    return [var for var in dict.fromkeys(read) if var not in defined]

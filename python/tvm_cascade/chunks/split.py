@@ -19,9 +19,8 @@ from tvm_cascade.chunks.assemble import (
     partial_functions,
 )
 from tvm_cascade.chunks.cut import Chunk, axis_that_is_cut
-from tvm_cascade.chunks.single_fold import single_fold
 from tvm_cascade.chunks.sources import Stacked
-from tvm_cascade.chunks.state import StatePart, state_of
+from tvm_cascade.chunks.state import StatePart, single_fold, state_of
 from tvm_cascade.errors import OptionError
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.assemble import index_dtype

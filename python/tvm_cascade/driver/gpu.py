@@ -10,9 +10,7 @@ from tvm_cascade.devices.device import Gpu
 from tvm_cascade.driver.backend import Goal, Lowered, is_scheduled
 from tvm_cascade.errors import CascadeError
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.plan.host import as_step, host_function, names_beside
-from tvm_cascade.plan.plan import Plan, Step
-from tvm_cascade.plan.scheduled import read_in_part
+from tvm_cascade.plan.plan import Plan, Step, as_step, host_function, names_beside, read_in_part
 from tvm_cascade.plan.search import find_plan
 from tvm_cascade.schedule.bfloat16 import fold_half_constants, round_float8
 from tvm_cascade.schedule.gpu import launch_serial, schedule_gpu

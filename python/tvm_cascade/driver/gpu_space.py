@@ -15,8 +15,7 @@ from tvm_cascade.analysis.sizes import at_sizes
 from tvm_cascade.driver.backend import Goal, Lowered, as_it_is
 from tvm_cascade.driver.gpu import beginning_early, is_planned, lower_gpu, lower_plan, setting_of
 from tvm_cascade.driver.space import Design, Knob, Sizes, Space
-from tvm_cascade.plan.plan import Plan, Step
-from tvm_cascade.plan.scheduled import scheduled
+from tvm_cascade.plan.plan import Plan, Step, scheduled
 from tvm_cascade.plan.search import MOST_TIMES, find_plans
 from tvm_cascade.tile.cost import seconds
 from tvm_cascade.tile.operand import Unfit

@@ -21,7 +21,7 @@ from tvm_cascade.driver.space import Design, Sizes, Space
 from tvm_cascade.driver.spaces import space_of
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.plan.buckets import Bucket, Buckets, dispatching, lengths_of, tree_of
-from tvm_cascade.plan.host import names_beside
+from tvm_cascade.plan.plan import names_beside
 from tvm_cascade.report.outcomes import MODEL
 from tvm_cascade.transform.fuse_function import Outcome, fuse_function
 

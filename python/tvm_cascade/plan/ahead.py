@@ -17,14 +17,12 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-import tvm
 from tvm import tirx
-from tvm.ir import prim
 
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.devices.device import Gpu
-from tvm_cascade.plan.plan import Plan, Step
+from tvm_cascade.plan.plan import Plan, Step, bytes_of
 from tvm_cascade.tile.launch.dependent import Ahead
 from tvm_cascade.tile.skeleton import Kernel, Setting, reconfigured
 
@@ -67,7 +65,7 @@ def _side_by_side(step: Step, following: Step, late: tuple[tirx.Var, ...], setti
     if second.seconds > _BOUND_BY_MEMORY * following.work.bytes / gpu.memory_bytes_per_second:
         return None
     copies = (step.work.bytes + following.work.bytes) / (gpu.rates.bulk_memory_share * gpu.memory_bytes_per_second)
-    states = 2 * sum(_bytes(buffer) or 0 for buffer in late) / gpu.memory_bytes_per_second
+    states = 2 * sum(bytes_of([buffer]) or 0 for buffer in late) / gpu.memory_bytes_per_second
     found: list[tuple[float, Kernel, Kernel]] = []
     for leaving in first.skeleton.leaving_room(first.program, setting):
         config = second.skeleton.beside(second.program, second.config, gpu.processors - leaving.blocks, setting)
@@ -111,19 +109,9 @@ def _ahead(step: Step, following: Step, plan: Plan, gpu: Gpu) -> Ahead | None:
     idle = kernel.seconds * rate - step.work.bytes
     written = [buffer for other in plan.steps for buffer in other.written]
     inputs = [b for b in following.buffers if among(b, plan.params) and not among(b, (*written, *step.buffers))]
-    sized = [(b, size) for b in inputs if (size := _bytes(b)) is not None and size >= _LEAST]
+    sized = [(b, size) for b in inputs if (size := bytes_of([b])) is not None and size >= _LEAST]
     total = sum(size for _, size in sized)
     fetched = int(min(idle, _KEPT * gpu.l2_bytes, total))
     if not sized or fetched < _LEAST:
         return None
     return Ahead(tuple(b for b, _ in sized), tuple(size for _, size in sized), fetched)
-
-
-def _bytes(buffer: tirx.Var) -> int | None:
-    """Of a tensor of known extents."""
-    count = 1
-    for extent in buffer.ty.shape:
-        if not isinstance(extent, prim.IntImm):
-            return None
-        count *= int(extent)
-    return count * tvm.DataType(dtype_of(buffer)).itemsize

@@ -16,7 +16,7 @@ from tvm_cascade.algebra.verdict import Verdict
 from tvm_cascade.analysis.inline import Inliner, inliner_of
 from tvm_cascade.analysis.order import access_of, among, shared
 from tvm_cascade.analysis.program import Program, Stage
-from tvm_cascade.analysis.tir import loads_of, more_than_one, uses
+from tvm_cascade.analysis.tir import loads_of, more_than_one, reached, uses
 from tvm_cascade.plan.parts import Position
 from tvm_cascade.tile.factors import find_factors
 from tvm_cascade.transform.fuse_function import Outcome
@@ -297,10 +297,4 @@ def _order(nests: Nests, members: Sequence[Iterable[Position]]) -> list[int] | N
 
 def behind(nests: Nests, positions: set[Position]) -> set[Position]:
     """All nests that some need, transitively."""
-    found, pending = set[Position](), list(positions)
-    while pending:
-        for j in nests.needs[pending.pop()]:
-            if j not in found:
-                found.add(j)
-                pending.append(j)
-    return found
+    return {*reached([j for k in positions for j in nests.needs[k]], nests.needs.__getitem__)}

@@ -37,7 +37,6 @@ class _Side:
 
     @property
     def load(self) -> ir.TensorLoad | None:
-        """The load that it is where it is a plain one."""
         return plain_value(self.factors[0]) if len(self.factors) == 1 else None
 
     @property

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-import tvm
-import tvm_ffi
 from tvm import ir, s_tir, tirx
 
 from tvm_cascade.analysis.order import Buffers, access_of, among
 from tvm_cascade.analysis.program import Program
-from tvm_cascade.analysis.statements import DETECT_ACCESS, statements_of
-from tvm_cascade.analysis.tir import DATA_PARALLEL, Extent, as_index, dtype_of, variables_of
+from tvm_cascade.analysis.statements import completed, in_loops, new_block, sequence, statements_of
+from tvm_cascade.analysis.tir import DATA_PARALLEL, Extent, domain_of, dtype_of, within
 
 Position = int
 """Of a nest among the statements of a function's root block."""
@@ -44,7 +42,8 @@ def _part(
         if k != place and not among(buffer, writes)
     ]
     body = [statements_of(program.root)[k] for k in inside]
-    numbers = [param for param in program.params if not tirx.is_buffer_var(param) and _reads_number(body, param)]
+    read_there = {var for nest in body for var in within(nest, ir.Var)}
+    numbers = [param for param in program.params if not tirx.is_buffer_var(param) and param in read_there]
     passed = [param for param in program.params if among(param, touched)]
     passed += [
         buffer
@@ -75,10 +74,8 @@ def with_nests(
     params : of the function.
     buffers : its temporaries.
     """
-    body = nests[0] if len(nests) == 1 else tirx.SeqStmt(list(nests))
-    root = s_tir.SBlock([], [], [], "root", body, None, list(buffers))
-    made = tirx.PrimFunc(list(params), s_tir.SBlockRealize([], True, root), func.ret_type, func.attrs)
-    return tvm.get_global_func("script.Complete")(made, [], True)
+    root = s_tir.SBlock([], [], [], "root", sequence(nests), None, list(buffers))
+    return completed(tirx.PrimFunc(list(params), s_tir.SBlockRealize([], True, root), func.ret_type, func.attrs))
 
 
 def map_nest(
@@ -93,54 +90,13 @@ def map_nest(
     value : of a point, from its variables.
     """
     dtypes = [dtype_of(extent) for extent in buffer.ty.shape]
-    variables = [tirx.Var(f"v{d}", dtype) for d, dtype in enumerate(dtypes)]
-    loops = [tirx.Var(f"i{d}", dtype) for d, dtype in enumerate(dtypes)]
-    zeros = [tirx.const(0, dtype) for dtype in dtypes]
-    lengths = [as_index(extent, dtype) for extent, dtype in zip(extents, dtypes, strict=True)]
-    domains = [ir.Range(zero, length) for zero, length in zip(zeros, lengths, strict=True)]
-    iters = [tirx.IterVar(domain, var, DATA_PARALLEL) for domain, var in zip(domains, variables, strict=True)]
-    notes = {DETECT_ACCESS: tirx.IntImm("int32", 3)}
-    block = s_tir.SBlock(
-        iters, [], [], name, tirx.BufferStore(buffer, value(variables), list(variables)), annotations=notes
-    )
-    nest: tirx.Stmt = s_tir.SBlockRealize(list(loops), True, block)
-    for loop, zero, length in reversed(list(zip(loops, zeros, lengths, strict=True))):
-        nest = tirx.For(loop, zero, length, tirx.ForKind.SERIAL, nest)
-    return nest
-
-
-def undefined(func: tirx.PrimFunc) -> list[tirx.Var]:
-    """The shape variables of a function that none of its parameters gives, neither as a number nor as an extent."""
-    given: list[tirx.Var] = []
-    for param in func.params:
-        given += [e for e in param.ty.shape if isinstance(e, ir.Var)] if tirx.is_buffer_var(param) else [param]
-    bound: list[tirx.Var] = []
-    binds = [
-        (tirx.For, lambda loop: bound.append(loop.loop_var)),
-        (tirx.IterVar, lambda iv: bound.append(iv.var)),
-        (tirx.Bind, lambda bind: bound.append(bind.var)),
-    ]
-    tvm_ffi.structural_walk(func.body, binds)
-    shapes = [e for param in func.params if tirx.is_buffer_var(param) for e in param.ty.shape]
-    used = [var for extent in shapes for var in variables_of(extent)]
-    tvm_ffi.structural_walk(func.body, (ir.Var, lambda var: None if tirx.is_buffer_var(var) else used.append(var)))
-    return [var for var in used if not among(var, given) and not among(var, bound)]
+    variables, loops = ([tirx.Var(f"{letter}{d}", dtype) for d, dtype in enumerate(dtypes)] for letter in "vi")
+    pairs = zip(variables, extents, strict=True)
+    iters = [tirx.IterVar(domain_of(var, extent), var, DATA_PARALLEL) for var, extent in pairs]
+    block = new_block(name, tirx.BufferStore(buffer, value(variables), variables), iters)
+    return in_loops(dict(zip(loops, extents, strict=True)), s_tir.SBlockRealize(loops, True, block))
 
 
 def distinct(buffers: Iterable[tirx.Var]) -> list[tirx.Var]:
     """Each buffer once, in order."""
-    found: list[tirx.Var] = []
-    for buffer in buffers:
-        if not among(buffer, found):
-            found.append(buffer)
-    return found
-
-
-def _reads_number(nests: Sequence[tirx.Stmt], number: tirx.Var) -> bool:
-    return any(any(var.same_as(number) for var in _variables(nest)) for nest in nests)
-
-
-def _variables(nest: tirx.Stmt) -> list[tirx.Var]:
-    found: list[tirx.Var] = []
-    tvm_ffi.structural_walk(nest, (ir.Var, found.append))
-    return found
+    return list(dict.fromkeys(buffers))

@@ -1,9 +1,9 @@
-"""A plan as data: steps in order, what passes between them, and the estimate of each."""
+"""A plan as data: steps in order, what passes between them, the estimate of each, and the function that calls them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,12 +11,14 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.order import among
-from tvm_cascade.analysis.tir import dtype_of
-from tvm_cascade.tile.estimate import Work
-from tvm_cascade.tile.launch.dependent import Ahead
-from tvm_cascade.tile.skeleton import Kernel
-from tvm_cascade.transform.fuse_function import AsItIs, Outcome
+from tvm_cascade.algebra.verdict import Reason
+from tvm_cascade.analysis.program import Program
+from tvm_cascade.analysis.statements import statements_of
+from tvm_cascade.analysis.tir import dtype_of, within
+from tvm_cascade.tile.estimate import Work, count_work
+from tvm_cascade.tile.launch.dependent import WAITS, Ahead
+from tvm_cascade.tile.skeleton import Kernel, Setting
+from tvm_cascade.transform.fuse_function import AsItIs, Outcome, read_function
 
 
 @dataclass(frozen=True)
@@ -70,9 +72,8 @@ class Step:
     @cached_property
     def written(self) -> tuple[tirx.Var, ...]:
         """The parameters that it writes."""
-        stores: list[tirx.BufferStore] = []
-        tvm_ffi.structural_walk(self.func.body, (tirx.BufferStore, stores.append))
-        return tuple(buffer for buffer in self.buffers if among(buffer, [store.buffer for store in stores]))
+        stored = {store.buffer for store in within(self.func.body, tirx.BufferStore)}
+        return tuple(buffer for buffer in self.buffers if buffer in stored)
 
     @property
     def results(self) -> tuple[str, ...]:
@@ -153,8 +154,78 @@ def bytes_of(buffers: Sequence[tirx.Var]) -> int | None:
 
 def temporaries(params: Sequence[tirx.Var], funcs: Sequence[tirx.PrimFunc]) -> tuple[tirx.Var, ...]:
     """The buffers of functions' parameters that the caller does not pass, each once."""
-    found: list[tirx.Var] = []
-    for param in (param for func in funcs for param in func.params if tirx.is_buffer_var(param)):
-        if not among(param, params) and not among(param, found):
-            found.append(param)
-    return tuple(found)
+    given = {*params}
+    passed = (param for func in funcs for param in func.params if tirx.is_buffer_var(param))
+    return tuple(dict.fromkeys(param for param in passed if param not in given))
+
+
+# A step of a plan that no skeleton's kernel computes: the estimate of its S-TIR schedule.
+
+
+def scheduled(outcome: Outcome, why: Kernel | AsItIs | str, setting: Setting, alone: bool = False) -> Step:
+    """A function as one step of an S-TIR schedule.
+
+    Parameters
+    ----------
+    why : it has no kernel of a skeleton.
+    alone : it is all of the plan, and so none of its kernels is launched dependently.
+    """
+    gpu, program = setting.gpu, read_in_part(outcome)
+    if program is None:
+        return Step(outcome.given, outcome, why, Work(), gpu.dependent_launch_seconds)
+    work = count_work(program)
+    moved = work if outcome.fused else count_work(program, temporaries=True)
+    memory, compute = gpu.rates.scheduled_memory_share, gpu.rates.scheduled_compute_share
+    kernels = len(statements_of(outcome.readable.body.block))
+    seconds = (
+        moved.seconds(gpu, memory, compute, gpu.product_flops_per_second / compute)
+        + kernels * gpu.dependent_launch_seconds
+    )
+    if alone or work.flops:  # threads that walk k by themselves take about a launch as well
+        seconds += kernels * (gpu.launch_seconds - gpu.dependent_launch_seconds)
+    return Step(program.func, outcome, why, work, seconds)
+
+
+def read_in_part(outcome: Outcome) -> Program | None:
+    """The function as it was read, also where nests of it could not be; None where they share names of memory."""
+    read = read_function(outcome.given) if outcome.program is None else outcome.program
+    if isinstance(read, Reason) or any(isinstance(one.nest, tirx.DeclBuffer) for one in read.opaque):
+        return None
+    return read
+
+
+# The host function of a plan: allocates its temporaries and calls its steps in order.
+#
+# TVM's runtime takes temporaries from a pool of the calling thread and device, so that a later call has them again: on
+# one stream, after all kernels of the call before. Calls of one thread on several streams at once would have the same
+# temporaries; calls of several threads have their own.
+
+
+def host_function(plan: Plan, name: str, steps: Sequence[str]) -> tirx.PrimFunc:
+    """The function that a caller calls.
+
+    Parameters
+    ----------
+    name : the function's own.
+    steps : names of the functions of the plan's steps, in the same module.
+    """
+    allocations = [tirx.AllocBuffer(buffer) for buffer in plan.temporaries]
+    calls = [
+        tirx.Evaluate(tirx.call_cpacked(called, *step.arguments))
+        for called, step in zip(steps, plan.steps, strict=True)
+    ]
+    made = tirx.PrimFunc(list(plan.params), tirx.SeqStmt([*allocations, *calls]))
+    return made.with_attr("global_symbol", name)
+
+
+def as_step(func: tirx.PrimFunc, name: str, waits: bool) -> tirx.PrimFunc:
+    """A step's function under its name; its kernels wait for those before them, or are the first."""
+    return func.with_attr("global_symbol", name).with_attr(WAITS, waits)
+
+
+def names_beside(name: str, count: int, taken: Collection[str]) -> list[str]:
+    """Names of so many functions that another calls, which no function has."""
+    stem = name
+    while any(f"{stem}_{k}" in taken for k in range(count)):
+        stem += "_"
+    return [f"{stem}_{k}" for k in range(count)]

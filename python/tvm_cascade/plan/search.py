@@ -21,14 +21,13 @@ from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.passes import passes_of
 from tvm_cascade.analysis.program import Program
-from tvm_cascade.analysis.statements import statements_of
+from tvm_cascade.analysis.statements import statements_of, undefined
 from tvm_cascade.chunks.conditions import apart_at_conditions
 from tvm_cascade.plan.ahead import overlapping
 from tvm_cascade.plan.cuts import KEEP_CASCADES, RULES, Rule, cascades_of, cut, nests_of
 from tvm_cascade.plan.operands import with_plain_operands
-from tvm_cascade.plan.parts import Position, distinct, parts_of, undefined, with_nests
-from tvm_cascade.plan.plan import Declined, Plan, Step, temporaries
-from tvm_cascade.plan.scheduled import read_in_part, scheduled
+from tvm_cascade.plan.parts import Position, distinct, parts_of, with_nests
+from tvm_cascade.plan.plan import Declined, Plan, Step, read_in_part, scheduled, temporaries
 from tvm_cascade.tile.estimate import count_work
 from tvm_cascade.tile.factors import find_factors
 from tvm_cascade.tile.select import available, ranked_kernels
@@ -332,7 +331,7 @@ class Search:
                 cuts = cut(nests_of(read), rule(nests_of(read), outcome), apart, stored=stored)
                 if cuts is not None and len(cuts) > 1:
                     parts = self.parts_of(read, cuts)
-                    if not any(undefined(part) for part in parts):
+                    if not any(undefined(part.body, part.params) for part in parts):
                         return _Cut(parts, tuple(rules[place:]))
         return None
 

@@ -26,7 +26,7 @@ from tvm import ir, s_tir, sym, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.expression import operands_of, selection_of, with_operands
-from tvm_cascade.analysis.statements import DETECT_ACCESS, completed, statements_of, with_root
+from tvm_cascade.analysis.statements import completed, new_block, statements_of, with_root
 from tvm_cascade.analysis.tir import (
     DATA_PARALLEL,
     bound_by,
@@ -293,11 +293,8 @@ def _written(nest: LoopNest, plan: BlockPlan, axis: int, lanes: int) -> tirx.Stm
     body = [_loaded(writer, vector) for vector in writer.vectors]
     body.append(_each(lane, lanes, lambda e: tirx.BufferStore(out, substitute(value, {lane: e}), [e]), _UNROLLED))
     body.append(_each(lane, lanes, lambda e: tirx.BufferStore(store.buffer, tirx.BufferLoad(out, [e]), target.at(e))))
-    block = s_tir.SBlock(
-        iters, [], [], nest.block.name_hint, tirx.SeqStmt(body),
-        alloc_buffers=[*(vector.registers for vector in writer.vectors), out],
-        annotations={ROLE: VECTORS, DETECT_ACCESS: tirx.IntImm("int32", 3)},
-    )  # fmt: skip
+    registers, notes = [*(vector.registers for vector in writer.vectors), out], {ROLE: VECTORS}
+    block = new_block(nest.block.name_hint, tirx.SeqStmt(body), iters, allocated=registers, notes=notes)
     statement: tirx.Stmt = s_tir.SBlockRealize(nest.realize.iter_values, nest.realize.predicate, block)
     bound = bound_by(nest.realize)[variable]
     for loop in reversed(nest.loops):

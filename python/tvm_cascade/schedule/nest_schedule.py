@@ -95,7 +95,6 @@ class Nest:
 
     @property
     def dtype(self) -> str:
-        """Of the output."""
         return self.plan.dtype
 
     def extent(self, axis: int) -> int:

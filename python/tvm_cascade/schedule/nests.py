@@ -55,7 +55,6 @@ class BlockPlan:
 
     @property
     def dtype(self) -> str:
-        """Of the output."""
         return str(self.stores[0].buffer.ty.dtype)
 
     @property

@@ -266,9 +266,7 @@ def without_guard(body: tirx.Stmt) -> tirx.Stmt:
 
     def opened(place: tirx.BufferStore) -> tirx.BufferStore:
         guard = guard_of(place)
-        if guard is None:
-            return place
-        at = (ir.Call, lambda call: guard.args[1] if same(call, guard) else call)
+        at = (ir.Call, lambda call: call if guard is None or not same(call, guard) else guard.args[1])
         return tirx.BufferStore(place.buffer, tvm_ffi.structural_map(place.value, at), place.indices)
 
     return tvm_ffi.structural_map(body, (tirx.BufferStore, opened))

@@ -84,7 +84,6 @@ class FusedLoop:
     masked: Masked | None = None
 
     def writer(self, buffer: tirx.Var) -> BlockPlan | None:
-        """The block of this loop that writes a buffer."""
         return next((b for b in self.blocks for s in b.stores if s.buffer.same_as(buffer)), None)
 
 

@@ -19,7 +19,7 @@ from functools import partial
 import tvm
 from tvm import ir, s_tir, tirx
 
-from tvm_cascade.analysis.statements import DETECT_ACCESS, sequence, statements_of, with_nests
+from tvm_cascade.analysis.statements import new_block, sequence, statements_of, with_nests
 from tvm_cascade.analysis.tir import as_index, dtype_of, substitute, uses
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.microkernel import CACHE_SHARE, register_tile
@@ -368,6 +368,4 @@ def _heights(tall: int) -> list[tuple[int, int | None]]:
 
 
 def _block(name: str, body: list[tirx.Stmt], allocated: Sequence[tirx.Var] = ()) -> tirx.Stmt:
-    notes = {DETECT_ACCESS: tirx.IntImm("int32", 3)}
-    block = s_tir.SBlock([], [], [], name, sequence(body), alloc_buffers=list(allocated), annotations=notes)
-    return s_tir.SBlockRealize([], True, block)
+    return s_tir.SBlockRealize([], True, new_block(name, sequence(body), allocated=allocated))

@@ -21,11 +21,11 @@ from tvm import ir, s_tir, sym, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.reducers import identity_of, split_reduction
-from tvm_cascade.analysis.statements import in_its_loops, loops_of, with_block
+from tvm_cascade.analysis.statements import in_its_loops, loops_of, renewed, with_block
 from tvm_cascade.analysis.tir import REDUCTION, bound_by, domain_of, dtype_of, rebuilt, same, substitute, uses
 from tvm_cascade.schedule.nest_schedule import PARTITION_HINT
 from tvm_cascade.schedule.nests import read_nests
-from tvm_cascade.schedule.padding import guard_of
+from tvm_cascade.schedule.padding import guard_of, without_guard
 from tvm_cascade.schedule.stack import allocating
 from tvm_cascade.transform.dead_tiles import LIVE, UNSETTLED, greatest
 from tvm_cascade.transform.nest import AXES
@@ -106,10 +106,9 @@ def _in_turns(skip: _Skip, wanted: tirx.Var) -> tirx.Stmt:
     zero = [tirx.const(0, "int32")]
     one_where = tirx.BufferStore(wanted, tirx.const(1, "int32"), zero)
     rows: tirx.Stmt = tirx.IfThenElse(skip.unsettled, one_where, None)
-    fresh = {loop.loop_var: tirx.Var(loop.loop_var.name, loop.loop_var.ty) for loop in skip.inner}
-    rows = substitute(rows, fresh)
     for loop in reversed(skip.inner):
-        rows = tirx.For(fresh[loop.loop_var], loop.min, loop.extent, tirx.ForKind.SERIAL, rows)
+        rows = tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, rows)
+    rows = renewed(rows)
     ask = tirx.SeqStmt([tirx.BufferStore(wanted, tirx.const(0, "int32"), zero), rows])
     now = tirx.Or(tirx.And(first, skip.visit), tirx.Not(tirx.Or(first, skip.visit)))
     body = tirx.IfThenElse(now, _carrying_turns(skip.loop, turn), None)
@@ -166,15 +165,14 @@ def _hoisted(loop: tirx.For) -> tirx.For | None:
     reduction, guard = split_reduction(place), guard_of(place)
     if reduction is None or guard is None or block.init is not None:
         return None
-    condition, element, other = guard.args
+    condition, _, other = guard.args
     at = substitute(condition, bound_by(statement))
     named = uses(at, [loop.loop_var]) and not uses(at, [below.loop_var for below in inner])
     # An extremum may have started at an infinity, below its own identity.
     changes_nothing = not reduction[0].ordered and same(other, identity_of(reduction[0], dtype_of(other)))
     if not named or not changes_nothing:
         return None
-    opened = tvm_ffi.structural_map(place, (ir.Call, lambda call: element if same(call, guard) else call))
-    body = with_block(loop.body, block, rebuilt(block, body=opened))
+    body = with_block(loop.body, block, rebuilt(block, body=without_guard(place)))
     bound = _bound(at, loop)
     if bound is not None:
         return rebuilt(loop, extent=bound, body=body)

@@ -163,7 +163,6 @@ class Digits(Arithmetic):
         self.span = 0
 
     def compiled(self, expression: sp.Expr) -> Compiled:
-        """An expression as a function."""
         return _of_digits(expression)
 
     def value(self, expression: sp.Expr, at: Mapping[sp.Symbol, Number]) -> Number:
@@ -175,7 +174,6 @@ class Digits(Arithmetic):
         return value
 
     def number(self, value: Number) -> Number:
-        """A number of this arithmetic."""
         return mpmath.mpf(float(value) if value in (sp.oo, -sp.oo) else value)
 
     def finite(self, value: Number) -> bool:
@@ -200,7 +198,6 @@ class Float64(Arithmetic):
     """float64, NaN and infinities included. Roundings of programs are left out."""
 
     def compiled(self, expression: sp.Expr) -> Compiled:
-        """An expression as a function."""
         return _of_float64(expression)
 
     def value(self, expression: sp.Expr, at: Mapping[sp.Symbol, Number]) -> Number:
@@ -209,7 +206,6 @@ class Float64(Arithmetic):
             return float(function(*(np.float64(at[s]) for s in symbols)))
 
     def number(self, value: Number) -> Number:
-        """A number of this arithmetic."""
         return float(value)
 
     def finite(self, value: Number) -> bool:

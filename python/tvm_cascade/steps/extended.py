@@ -107,7 +107,6 @@ class Extended(Arithmetic):
         self.extrema = {"maximum": np.fmax, "minimum": np.fmin} if drops_nan else {}
 
     def compiled(self, expression: sp.Expr) -> Compiled:
-        """An expression as a function."""
         bare = _selecting(strip_rounding(expression))
         if self.wide:
             bare = bare.replace(_is_long, lambda product: _PRODUCT(*product.args))
@@ -117,18 +116,15 @@ class Extended(Arithmetic):
         return symbols, as_function(symbols, bare, _MODULES)
 
     def value(self, expression: sp.Expr, at: Mapping[sp.Symbol, Number]) -> Number:
-        """The values of an expression."""
         symbols, function = self.function(expression)
         with np.errstate(all="ignore"):
             values = (np.asarray(at[s] if s in at else _EXTREMES[s], np.float64) for s in symbols)
             return np.asarray(function(*np.broadcast_arrays(*values)), np.float64)  # it joins conditions of one shape
 
     def number(self, value: Number) -> Number:
-        """A number of this arithmetic."""
         return np.asarray(float(value), np.float64)
 
     def finite(self, value: Number) -> Any:
-        """Where a value is neither NaN nor infinite."""
         return np.isfinite(value)
 
     def combine(self, reducer: Reducer, left: Number, right: Number) -> Number:
@@ -158,7 +154,6 @@ class Extended(Arithmetic):
         return [*first, *others][: len(selection.absent)]
 
     def usable(self, value: Number, scale: bool) -> Any:
-        """Where a value is usable as a reference."""
         return np.isfinite(value) & (value != 0) if scale else np.isfinite(value)
 
     def near(self, value: Number, other: Number, distance: int) -> Any:
@@ -166,11 +161,9 @@ class Extended(Arithmetic):
             return np.abs(value - other) <= distance
 
     def but_not(self, condition: Any, excluded: Any) -> Any:
-        """The first condition without the second."""
         return condition & np.logical_not(excluded)
 
     def choose(self, condition: Any, value: Number, otherwise: Number) -> Number:
-        """One of two values at each point."""
         return np.where(condition, value, otherwise)
 
     def difference(self, new: Number, old: Number, decay: float | None) -> Number:

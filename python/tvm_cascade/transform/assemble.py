@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import tvm_ffi
@@ -14,7 +14,7 @@ from tvm_cascade.analysis.opaque import Opaque
 from tvm_cascade.analysis.order import access_of
 from tvm_cascade.analysis.program import Program, Stage
 from tvm_cascade.analysis.statements import replaced, with_block, with_nests
-from tvm_cascade.analysis.tir import dtype_of, loads_of, reads_buffer, rebuilt
+from tvm_cascade.analysis.tir import dtype_of, loads_of, reached, reads_buffer, rebuilt
 from tvm_cascade.errors import RewriteError
 from tvm_cascade.transform.nest import OPAQUE, ROLE
 
@@ -42,22 +42,23 @@ class Piece:
 
 def live_stages(program: Program, groups: list[Group], reads: list[list[tirx.Var]]) -> list[Stage]:
     """Stages outside the groups that the caller's buffers need; `reads` are what each group's loop loads."""
-    live: set[str] = set()
-    seen: list[tirx.Var] = []
-    pending = [stage.buffer for stage in program.stages if program.is_param(stage.buffer)]
-    pending += [buffer for one in program.opaque for buffer in (*one.reads, *one.touched)]
-    while pending:
-        buffer = pending.pop()
+    owners: dict[Stage | None, int] = {member.stage: k for k, group in enumerate(groups) for member in group.members}
+
+    def needed(buffer: tirx.Var) -> Sequence[tirx.Var]:
         stage = program.writer(buffer)
-        if stage is None or buffer in seen:
-            continue
-        seen.append(buffer)
-        owner = next((k for k, g in enumerate(groups) if any(stage is m.stage for m in g.members)), None)
-        if owner is None:
-            live.add(stage.name)
-        values = [part.value for part in program.together(stage)]
-        pending += reads[owner] if owner is not None else [load.source for v in values for load in loads_of(v)]
+        return reads[owners[stage]] if stage in owners else sources_of(program, stage)
+
+    asked = [stage.buffer for stage in program.stages if program.is_param(stage.buffer)]
+    asked += [buffer for one in program.opaque for buffer in (*one.reads, *one.touched)]
+    writers = {*map(program.writer, reached(asked, needed))}
+    live = {stage.name for stage in writers if stage is not None and stage not in owners}
     return [stage for stage in program.stages if stage.name in live]
+
+
+def sources_of(program: Program, stage: Stage | None) -> list[tirx.Var]:
+    """The buffers whose values a stage's block computes with; none of no stage."""
+    parts = () if stage is None else program.together(stage)
+    return [load.source for part in parts for load in loads_of(part.value)]
 
 
 def absorbed(program: Program, stages: list[Stage], reads: list[tirx.Var]) -> list[Stage]:

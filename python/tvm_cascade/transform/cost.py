@@ -22,10 +22,11 @@ from tvm_cascade.analysis.inline import Inliner, inliner_of
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.passes import passes_of
 from tvm_cascade.analysis.program import Program, Stage
-from tvm_cascade.analysis.tir import loads_of, reads_buffer, substitute, uses
+from tvm_cascade.analysis.tir import loads_of, reached, reads_buffer, substitute, uses
 from tvm_cascade.devices.device import Cpu, Device
 from tvm_cascade.devices.read import ANY_CPU
 from tvm_cascade.options import FuseOptions
+from tvm_cascade.transform.assemble import sources_of
 from tvm_cascade.transform.guarding import plan_of
 from tvm_cascade.transform.layout import Layout, Producer, contracts, lay_out
 from tvm_cascade.transform.layout import Plan as LoopPlan
@@ -125,13 +126,8 @@ def _loop(program: Program, group: Group, options: FuseOptions, device: Device) 
 
 def _read_from_memory(program: Program, reads: Sequence[tirx.Var]) -> set[str]:
     """The names of the stages that write what a loop reads, and what these read."""
-    found, pending = set[str](), list(reads)
-    while pending:
-        stage = program.writer(pending.pop())
-        if stage is not None and stage.name not in found:
-            found.add(stage.name)
-            pending += [load.source for part in program.together(stage) for load in loads_of(part.value)]
-    return found
+    buffers = reached(reads, lambda buffer: sources_of(program, program.writer(buffer)))
+    return {stage.name for buffer in buffers if (stage := program.writer(buffer)) is not None}
 
 
 def alone_ns(program: Program, stage: Stage, cpu: Cpu, vector_math: bool) -> float:
@@ -285,7 +281,6 @@ class LoopCost:
         return _number(self.group.frame.extents[var])
 
     def _points(self, expression: sp.Expr) -> int:
-        """Rows and free axes of an expression."""
         return math.prod(map(self._extent, self.dims.of(expression)))
 
     def _row(self) -> tirx.Var | None:
@@ -385,7 +380,6 @@ class LoopCost:
         return moves + updates * self.tiles + self._sums_ns()
 
     def _results_ns(self) -> float:
-        """The results at the end."""
         return sum(
             vector_ns(self._points(result), self._operations(value) + 2 * ACCESS_OPERATIONS)
             for result, value in self.fold.finish.items()

@@ -14,7 +14,7 @@ from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.transform.loop import as_number
 from tvm_cascade.transform.nest import NestBuilder, Values, store
 from tvm_cascade.transform.printer import cast
-from tvm_cascade.transform.scope import Scope, Slot, Slots, accumulator_dtype, counting_dtype, kept_dtype, value_at
+from tvm_cascade.transform.scope import Scope, Slot, Slots, accumulator_dtype, counting_dtype, kept_dtype, placed
 from tvm_cascade.transform.tiling import TILE
 
 
@@ -55,7 +55,7 @@ class FinishEmitter:
             self.written.append(slot.buffer)
 
         def body(at: Values) -> list[tirx.Stmt]:
-            where = self.slots.indices(slot, at) if apart else _placed(member, at)
+            where = self.slots.indices(slot, at) if apart else placed(member.dims, at)
             # N stays a factor of its own: (1/(c·m))**N must not become c**-N · m**-N, which overflow apart.
             length = {LENGTH: as_number(self.slots.tiling.length, counting_dtype(dtype))}
             scope = Scope(self.slots, {**at, TILE: tirx.const(0, self.nests.dtype)}, length)
@@ -112,8 +112,3 @@ def key_from_its_start(member: Member, value: ir.Expr) -> ir.Expr:
 def _name(member: Member) -> str:
     """A result is called after its block; one of several of a block after itself."""
     return str(member.result) if member.stage.is_part else member.stage.name
-
-
-def _placed(member: Member, at: Values) -> list[ir.Expr]:
-    """Where the member's result goes at a point of the block's domain."""
-    return [value_at(at, d) if isinstance(d, ir.Var) else d for d in member.dims]

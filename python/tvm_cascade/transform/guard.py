@@ -21,8 +21,9 @@ from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.algebra.reducer import PROD, SUM, Reducer
 from tvm_cascade.analysis.extract import Group, Member
 from tvm_cascade.analysis.order import among
+from tvm_cascade.analysis.program import Stage
 from tvm_cascade.analysis.reducers import combiner_of, identity_of
-from tvm_cascade.analysis.statements import sequence
+from tvm_cascade.analysis.statements import in_loops, sequence
 from tvm_cascade.analysis.tir import dtype_of, substitute
 from tvm_cascade.symbolic.functions import StickyInfinity
 from tvm_cascade.transform.guarding import Guarding, cancelled_in, loaded_by, read_by
@@ -38,6 +39,7 @@ from tvm_cascade.transform.scope import (
     cast_index,
     counting_dtype,
     kept_dtype,
+    placed,
     value_at,
 )
 from tvm_cascade.transform.tiling import TILE
@@ -104,8 +106,7 @@ class GuardEmitter:
 
     def _stored(self, member: Member, value: ir.Expr, at: Values) -> tirx.Stmt:
         """A result in its own buffer."""
-        place = [value_at(at, dim) if isinstance(dim, ir.Var) else dim for dim in member.dims]
-        return store(member.stage.buffer, value, place)
+        return store(member.stage.buffer, value, placed(member.dims, at))
 
 
 # The second way of a fused result: the program's own reduction, where what was fused may not be used.
@@ -154,7 +155,6 @@ class SecondWay:
 
     @property
     def cells(self) -> list[tirx.Var]:
-        """All that it needs."""
         return [*self.own.values(), *(cell for _, cell in self.inner)]
 
     def result(self, member: Member) -> ir.Expr:
@@ -169,16 +169,9 @@ class SecondWay:
         values |= {axis: cast_index(var, axis) for axis, var in zip(frame.axis, loops, strict=True)}
         elements = {m.result: self._from_cells(substitute(m.element, values)) for m in self.members}
         body = [s for producer, cell in self.inner for s in self._produced(producer, cell, values)]
-        statement = sequence([*body, *self._added(elements)])
-        for axis, var in reversed(list(zip(frame.axis, loops, strict=True))):
-            statement = nests.loop(var, self.slots.extent(axis), statement)
-        return [*map(self._started, self.members), statement]
-
-    def _started(self, member: Member) -> tirx.Stmt:
-        stage, cell = member.stage, self.own[member.result]
-        assert stage.reducer is not None
-        start = identity_of(stage.reducer, dtype_of(stage.buffer)) if stage.init is None else stage.init
-        return store(cell, cast(start, dtype_of(cell)), _ZERO)
+        extents = {var: self.slots.extent(axis) for axis, var in zip(frame.axis, loops, strict=True)}
+        statement = in_loops(extents, sequence([*body, *self._added(elements)]))
+        return [*(_started(m.stage, self.own[m.result]) for m in self.members), statement]
 
     def _added(self, elements: dict[sp.Symbol, ir.Expr]) -> list[tirx.Stmt]:
         """own = own ∘ elements."""
@@ -197,12 +190,9 @@ class SecondWay:
         loops = {v: tirx.Var(v.name, self.nests.dtype) for v in stage.reduce}
         places = {own: cast_index(substitute(var, values), own) for own, var in producer.variables.items()}
         element = substitute(producer.element, places | {v: cast_index(loop, v) for v, loop in loops.items()})
-        start = identity_of(stage.reducer, dtype_of(stage.buffer)) if stage.init is None else stage.init
         added = combiner_of(stage.reducer)(load(cell, _ZERO), cast(element, dtype_of(cell)))
-        statement: tirx.Stmt = store(cell, added, _ZERO)
-        for var, loop in reversed(loops.items()):
-            statement = self.nests.loop(loop, stage.extents[var], statement)
-        return [store(cell, cast(start, dtype_of(cell)), _ZERO), statement]
+        extents = {loop: stage.extents[var] for var, loop in loops.items()}
+        return [_started(stage, cell), in_loops(extents, store(cell, added, _ZERO))]
 
     def _from_cells(self, element: ir.Expr) -> ir.Expr:
         """The element with producers read from their cells."""
@@ -215,10 +205,14 @@ class SecondWay:
 
     @property
     def _loaded(self) -> list[tirx.Var]:
-        found: list[tirx.Var] = []
-        for member in self.members:
-            found += loaded_by(member)
-        return found
+        return [buffer for member in self.members for buffer in loaded_by(member)]
+
+
+def _started(stage: Stage, cell: tirx.Var) -> tirx.Stmt:
+    """What a reduction starts from, in its cell."""
+    assert stage.reducer is not None
+    start = identity_of(stage.reducer, dtype_of(stage.buffer)) if stage.init is None else stage.init
+    return store(cell, cast(start, dtype_of(cell)), _ZERO)
 
 
 def _cell(name: str, dtype: str) -> tirx.Var:

@@ -164,18 +164,18 @@ def find_producers(program: Program, group: Group, keep: set[str]) -> list[Produ
     inline = inliner_of(program)
     found: list[Producer] = []
     pending = [load for member in group.members for load in loads_of(member.element)]
-    seen: list[Stage] = []
+    seen: set[Stage] = set()
     while pending:
         load = pending.pop(0)
         stage = program.writer(load.source)
-        if stage is None or stage.reducer is None or stage.name in keep or any(stage is s for s in seen):
+        if stage is None or stage.reducer is None or stage.name in keep or stage in seen:
             continue
         if stage.is_part or any(stage is member.stage for member in group.members) or not _varies(load, group):
             continue
         variables = _plain_read(stage, load, group)
         if variables is None or not _always_read_so(stage, load, group):
             continue
-        seen.append(stage)
+        seen.add(stage)
         element = inline.of(stage)
         found.insert(0, Producer(stage, element, variables))
     return found

@@ -24,7 +24,7 @@ from tvm_cascade.algebra.cascade import COUNT, LENGTH
 from tvm_cascade.algebra.fold import Component
 from tvm_cascade.algebra.reducer import EXTREMES, Reducer
 from tvm_cascade.analysis.reducers import combiner_of, identity_of
-from tvm_cascade.analysis.statements import sequence
+from tvm_cascade.analysis.statements import in_loops, sequence
 from tvm_cascade.analysis.tir import Extent, dtype_of, loads_of, more_than_one, substitute, uses
 from tvm_cascade.steps.move import departure, destination, displacement
 from tvm_cascade.steps.program import Combine, Element, Move, Reduce, Scale, Step, StepProgram, Tuple
@@ -67,8 +67,8 @@ class LoopEmitter:
             self._producer(producer)
         for step in self.program.steps:
             self._step(step)
-        body: tirx.Stmt = self.nests.loop(self.tile_loop, self.tiling.tiles, sequence(self.statements))
-        return body if not self.tiling.segmented else self.nests.loop(self.segment_loop, self.tiling.segments, body)
+        segments = {self.segment_loop: self.tiling.segments} if self.tiling.segmented else {}
+        return in_loops({**segments, self.tile_loop: self.tiling.tiles}, sequence(self.statements))
 
     def _step(self, step: Step) -> None:
         """Emits one step. Passes over the tile come before what gathers their lanes: a schedule may join them."""
@@ -90,11 +90,15 @@ class LoopEmitter:
         elif isinstance(step, Scale):
             self._coefficient(step)
 
-    def _outer(self, carries: bool) -> tuple[list[Iter], Iter]:
-        """The segment iterator, if any, and the tile iterator: a reduction axis where state is carried."""
+    def _iters(self, dims: tuple[tirx.Var, ...], carries: bool = False) -> list[Iter]:
+        """Segments, if any, rows and free axes, and the tile: a reduction axis where state is carried."""
         segment = [Iter(SEGMENT, self.segment_loop.name, self.tiling.segments, loop=self.segment_loop)]
         tile = Iter(TILE, self.tile_loop.name, self.tiling.tiles, reduce=carries, loop=self.tile_loop)
-        return (segment if self.tiling.segmented else []), tile
+        return [*(segment if self.tiling.segmented else []), *self.slots.iters(dims), tile]
+
+    def _inside(self, reduce: bool = False) -> Iter:
+        """The position within a tile."""
+        return Iter(INSIDE, self.group.frame.axis[-1].name, self.tiling.tile, reduce)
 
     def _guarded(self, value: ir.Expr, other: ir.Expr, at: Values) -> ir.Expr:
         condition = self.tiling.in_range(at)
@@ -107,11 +111,8 @@ class LoopEmitter:
         assert stage.reducer is not None
         dtype = str(stage.buffer.ty.dtype)
         slot = self.slots.allocate(stage.buffer, f"{stage.buffer.name}_tile", rows, dtype, per_tile=True, inside=True)
-        segment, tile = self._outer(carries=False)
         inner = [Iter(v, v.name, stage.extents[v], reduce=True) for v in stage.reduce]
-        iters = [*segment, *self.slots.iters(rows), tile, Iter(INSIDE, axis[-1].name, self.tiling.tile), *inner]
-
-        zero = identity_of(stage.reducer, dtype)
+        iters, zero = [*self._iters(rows), self._inside(), *inner], identity_of(stage.reducer, dtype)
 
         def value(at: Values) -> ir.Expr:
             scope = Scope(self.slots, at)
@@ -141,19 +142,13 @@ class LoopEmitter:
 
     def _temporary(self, temporary: Element) -> None:
         dims, dtype = self.slots.dims.of(temporary.symbol), self._dtype_of(temporary)
-        segment, tile = self._outer(carries=False)
-        iters = [
-            *segment,
-            *self.slots.iters(dims),
-            tile,
-            Iter(INSIDE, self.group.frame.axis[-1].name, self.tiling.tile),
-        ]
         slot = self.slots.allocate(temporary.symbol, str(temporary.symbol), dims, dtype, per_tile=True, inside=True)
 
         def body(at: Values) -> list[tirx.Stmt]:
             value = Scope(self.slots, at).printer(dtype)(temporary.expression)
             return [store(slot.buffer, self._guarded(value, tirx.const(0, dtype), at), self.slots.indices(slot, at))]
 
+        iters = [*self._iters(dims), self._inside()]
         self.statements.append(self.nests.nest(str(temporary.symbol), "element", iters, body))
         self.emitted.add(temporary.symbol)
 
@@ -169,9 +164,7 @@ class LoopEmitter:
         component, lift = self.components[step.component], step.lift
         own, dtype = self.slots.dims.of(lift), component_dtype(self.group, component)
         slot = self.slots.allocate(("tile", component.symbol), f"{label_of(component)}_tile", own, dtype, per_tile=True)
-        segment, tile = self._outer(carries=False)
-        rows = [*segment, *self.slots.iters(own), tile]
-        identity = identity_of(component.reducer, dtype)
+        rows, identity = self._iters(own), identity_of(component.reducer, dtype)
 
         def value(at: Values) -> ir.Expr:
             return self._guarded(Scope(self.slots, at).printer(dtype)(lift), identity, at)
@@ -179,8 +172,7 @@ class LoopEmitter:
         if self._in_lanes(lift, own):
             self.gathers.append(self._lanes(component, slot, rows, dtype, value))
             return
-        iters = [*rows, Iter(INSIDE, self.group.frame.axis[-1].name, self.tiling.tile, reduce=True)]
-        name = f"{label_of(component)}_tile"
+        name, iters = f"{label_of(component)}_tile", [*rows, self._inside(reduce=True)]
         self.statements.append(self._reduction(name, "partial", iters, slot, component.reducer, value))
 
     def _in_lanes(self, lift: sp.Expr, own: tuple[tirx.Var, ...]) -> bool:
@@ -248,7 +240,6 @@ class LoopEmitter:
             self.slots.allocate(c.symbol, label_of(c), self.slots.dims.of(c.symbol), dtype)
             if c.symbol in self.program.remembered:
                 self.slots.allocate(("old", c.symbol), f"{label_of(c)}_old", self.slots.dims.of(c.symbol), dtype)
-        segment, tile = self._outer(carries=True)
 
         def body(at: Values) -> list[tirx.Stmt]:
             statements: list[tirx.Stmt] = []
@@ -273,12 +264,10 @@ class LoopEmitter:
             # TVM's storage planner takes a store that is the same in all tiles, once tiles are unrolled, for one
             # statement, and plans its buffer twice; what depends on the first tile is never the same.
             remembered = [c for c in together if c.symbol in self.program.remembered]
-            return [self._start(c, c.symbol, at) for c in together] + [
-                self._start(c, ("old", c.symbol), at) for c in remembered
-            ]
+            own = [self._start(c, c.symbol, at) for c in together]
+            return own + [self._start(c, ("old", c.symbol), at) for c in remembered]
 
-        iters = [*segment, *self.slots.iters(dims), tile]
-        notes = self._note_dead(dims)
+        iters, notes = self._iters(dims, carries=True), self._note_dead(dims)
         self.statements.append(self.nests.nest(label_of(together[0]), "update", iters, body, init, notes))
 
     def _note_dead(self, dims: tuple[tirx.Var, ...]) -> Callable[[Values], dict[str, object]] | None:
@@ -311,8 +300,6 @@ class LoopEmitter:
         for c in unit:
             dtype = component_dtype(self.group, c)
             self.slots.allocate(("tile", c.symbol), f"{label_of(c)}_tile", rows, dtype, per_tile=True)
-        segment, tile = self._outer(carries=False)
-        inside = Iter(INSIDE, self.group.frame.axis[-1].name, self.tiling.tile, reduce=True)
 
         def values(at: Values) -> dict[sp.Symbol, ir.Expr]:
             varying = [c for c in unit if lifts[c.symbol].free_symbols - EXTREMES.keys()]
@@ -322,13 +309,11 @@ class LoopEmitter:
             }
 
         def cells(at: Values) -> dict[sp.Symbol, Cell]:
-            return {c.symbol: self._cell(("tile", c.symbol), at) for c in unit}
+            return self.slots.cells({c.symbol: ("tile", c.symbol) for c in unit}, at)
 
-        iters = [*segment, *self.slots.iters(rows), tile, inside]
-        name = f"{label_of(unit[0])}_tile"
-        self.statements.append(
-            tuple_nest(self.nests, name, "partial", iters, unit, cells, values, self._guarded, lifts)
-        )
+        name, iters = f"{label_of(unit[0])}_tile", [*self._iters(rows), self._inside(reduce=True)]
+        nest = tuple_nest(self.nests, name, "partial", iters, unit, cells, values, self._guarded, lifts)
+        self.statements.append(nest)
 
     def _tuple_update(self, step: Tuple) -> None:
         """state = state ∘ partial, where the tile holds any position."""
@@ -336,10 +321,9 @@ class LoopEmitter:
         rows = self.slots.dims.of(unit[0].symbol)
         for c in unit:
             self.slots.allocate(c.symbol, label_of(c), rows, component_dtype(self.group, c))
-        segment, tile = self._outer(carries=True)
 
         def cells(at: Values) -> dict[sp.Symbol, Cell]:
-            return {c.symbol: self._cell(c.symbol, at) for c in unit}
+            return self.slots.cells({c.symbol: c.symbol for c in unit}, at)
 
         def values(at: Values) -> dict[sp.Symbol, ir.Expr]:
             return {c.symbol: self.slots.read(("tile", c.symbol), at) for c in unit}
@@ -348,20 +332,12 @@ class LoopEmitter:
             holds = self.tiling.tile_in_range(at)
             return new if holds is None else select(holds, new, old)
 
-        iters = [*segment, *self.slots.iters(rows), tile]
+        iters = self._iters(rows, carries=True)
         self.statements.append(tuple_nest(self.nests, label_of(unit[0]), "update", iters, unit, cells, values, keep))
 
-    def _cell(self, key: object, at: Values) -> Cell:
-        slot = self.slots.table[key]
-        return Cell(slot.buffer, self.slots.indices(slot, at))
-
     def _start(self, component: Component, key: object, at: Values) -> tirx.Stmt:
-        slot = self.slots.table[key]
-        return store(
-            slot.buffer,
-            identity_of(component.reducer, component_dtype(self.group, component)),
-            self.slots.indices(slot, at),
-        )
+        slot, identity = self.slots.table[key], identity_of(component.reducer, component_dtype(self.group, component))
+        return store(slot.buffer, identity, self.slots.indices(slot, at))
 
     def _shifted(self, component: Component, at: Values, together: set[sp.Symbol]) -> ir.Expr:
         """The component's value moved to the new references; other components as they were before their update."""
@@ -386,7 +362,6 @@ class LoopEmitter:
         self.slots.allocate(step.step, f"{name}_step", dims, dtype)
         if step.reference in self.program.remembered:
             self.slots.allocate(("old", step.reference), f"{name}_old", dims, dtype)
-        segment, tile = self._outer(carries=True)
         current = self.slots.table[step.moved]
 
         def body(at: Values) -> list[tirx.Stmt]:
@@ -395,9 +370,7 @@ class LoopEmitter:
         def init(at: Values) -> list[tirx.Stmt]:
             return [store(current.buffer, tirx.const(step.start, dtype), self.slots.indices(current, at))]
 
-        self.statements.append(
-            self.nests.nest(name, "reference", [*segment, *self.slots.iters(dims), tile], body, init)
-        )
+        self.statements.append(self.nests.nest(name, "reference", self._iters(dims, carries=True), body, init))
         # After its first move the reference is read at its new value by lifts.
         self.slots.table[step.reference] = current
 
@@ -418,7 +391,6 @@ class LoopEmitter:
 
     def _coefficient(self, step: Scale) -> None:
         dims, dtype = self.slots.dims.of(step.symbol), reference_dtype(self.group)
-        segment, tile = self._outer(carries=True)
         slot = self.slots.allocate(step.symbol, str(step.symbol), dims, dtype)
         steps = {move.step for move in self.program.moves if move.reference == step.reference}
 
@@ -435,9 +407,8 @@ class LoopEmitter:
         def init(at: Values) -> list[tirx.Stmt]:
             return [store(slot.buffer, tirx.const(1, dtype), self.slots.indices(slot, at))]
 
-        self.statements.append(
-            self.nests.nest(str(step.symbol), "reference", [*segment, *self.slots.iters(dims), tile], body, init)
-        )
+        iters = self._iters(dims, carries=True)
+        self.statements.append(self.nests.nest(str(step.symbol), "reference", iters, body, init))
 
 
 def as_number(length: Extent, dtype: str) -> ir.Expr:

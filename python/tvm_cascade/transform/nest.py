@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from tvm import ir, s_tir, tirx
 
-from tvm_cascade.analysis.statements import DETECT_ACCESS, sequence
-from tvm_cascade.analysis.tir import Extent, as_index, dtype_of, substitute, within
+from tvm_cascade.analysis.statements import in_loops, new_block, sequence
+from tvm_cascade.analysis.tir import DATA_PARALLEL, REDUCTION, Extent, domain_of, dtype_of, substitute, within
 
 ROLE = "tvm_cascade.role"
 """Block annotation: one of `TILE_ROLES` or `CARRYING_ROLES` in a fused loop; else merge, finish, or what follows."""
@@ -70,7 +70,7 @@ class NestBuilder:
     dtype: str = "int32"
     names: set[str] = field(default_factory=set)
     annotated: bool = True
-    _axes: list[tuple[tirx.Var, str]] = field(default_factory=list)
+    _axes: dict[tirx.Var, str] = field(default_factory=dict)
 
     def nest(
         self,
@@ -89,33 +89,21 @@ class NestBuilder:
         block_vars = {it.key: tirx.Var(f"v_{it.name}", self.dtype) for it in iters}
         loop_vars = [it.loop if it.loop is not None else tirx.Var(it.name, self.dtype) for it in iters]
         iter_vars = [
-            tirx.IterVar(
-                ir.Range(tirx.const(0, self.dtype), as_index(it.extent, self.dtype)),
-                block_vars[it.key],
-                tirx.IterVar.CommReduce if it.reduce else tirx.IterVar.DataPar,
-            )
-            for it in iters
+            tirx.IterVar(domain_of(var, it.extent), var, REDUCTION if it.reduce else DATA_PARALLEL)
+            for it, var in zip(iters, block_vars.values(), strict=True)
         ]
         values: Values = dict(block_vars)
-        block = s_tir.SBlock(
-            iter_vars,
-            [],
-            [],
+        told = {ROLE: role, AXES: [self._axis(it) for it in iters]} if self.annotated else {}
+        block = new_block(
             self.unique(name),
             sequence(body(values)),
-            init=None if init is None else sequence(init(values)),
-            alloc_buffers=list(scratch),
-            annotations={
-                **({ROLE: role, AXES: [self._axis(it) for it in iters]} if self.annotated else {}),
-                DETECT_ACCESS: tirx.IntImm("int32", 3),
-                **(notes(values) if notes else {}),
-            },
+            iter_vars,
+            None if init is None else sequence(init(values)),
+            scratch,
+            {**told, **(notes(values) if notes else {})},
         )
-        statement: tirx.Stmt = s_tir.SBlockRealize(loop_vars, True, block)
-        for it, var in reversed(list(zip(iters, loop_vars, strict=True))):
-            if it.loop is None:
-                statement = self.loop(var, it.extent, statement)
-        return statement
+        own = {var: it.extent for it, var in zip(iters, loop_vars, strict=True) if it.loop is None}
+        return in_loops(own, s_tir.SBlockRealize(loop_vars, True, block))
 
     def reduction(
         self,
@@ -135,10 +123,6 @@ class NestBuilder:
 
         return self.nest(name, role, iters, body, lambda at: [store(buffer, identity, where(at))])
 
-    def loop(self, var: tirx.Var, extent: Extent, body: tirx.Stmt) -> tirx.Stmt:
-        """A serial loop from 0."""
-        return tirx.For(var, tirx.const(0, self.dtype), as_index(extent, self.dtype), tirx.ForKind.SERIAL, body)
-
     def unique(self, name: str) -> str:
         """The name, or the name with the first number that makes it unused, for a block."""
         chosen = _unused(name, self.names)
@@ -150,12 +134,10 @@ class NestBuilder:
         var = it.key
         if not isinstance(var, ir.Var):
             return var if isinstance(var, str) else it.name
-        known = next((name for other, name in self._axes if other.same_as(var)), None)
-        if known is None:
+        if var not in self._axes:
             plain = str(it.name) if str(it.name).isascii() and str(it.name).isprintable() else "axis"
-            known = _unused(plain, {*MARKERS, *(name for _, name in self._axes)})
-            self._axes.append((var, known))
-        return known
+            self._axes[var] = _unused(plain, {*MARKERS, *self._axes.values()})
+        return self._axes[var]
 
 
 def _unused(name: str, taken: set[str]) -> str:

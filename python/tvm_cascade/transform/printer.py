@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 
 import ml_dtypes
 import numpy as np
@@ -106,16 +107,10 @@ class Printer:
             return bound
         if expression.is_number:
             return self._constant(expression)
-        if isinstance(expression, sp.Piecewise):
-            return self._choice(expression)
         if isinstance(expression, sp.Add):
             return self._sum(expression)
         if isinstance(expression, sp.Mul) and isinstance(logarithm := sp.expand(expression * LN2), sp.log):
             return tirx.log2(self(logarithm.args[0]))
-        if isinstance(expression, WholePower):
-            return tirx.exp2(self(expression.args[0]))
-        if isinstance(expression, PowerOfTwo):
-            return power_of_two(self(expression.args[0]), self.dtype)
         if self.dtype == "float32" and any(map(_is_power_of_the_length, sp.Mul.make_args(expression))):
             return cast(type(self)(self.bindings, "float64", self.indicators, self.offsets)(expression), self.dtype)
         if isinstance(expression, sp.Mul):
@@ -124,26 +119,16 @@ class Printer:
             return tirx.exp2(self(expression.exp))
         if isinstance(expression, sp.Pow):
             return self._power(self(expression.base), expression.exp)
-        if isinstance(expression, sp.conjugate):  # every symbol is real, though SymPy need not see it of a quotient
-            return self(expression.args[0])
-        if isinstance(expression, Round):
-            return cast(cast(self(expression.args[0]), str(expression.args[1])), self.dtype)
-        if isinstance(expression, GuardedProduct):
-            return self._guarded_product(*expression.args)
-        if isinstance(expression, StickyInfinity):
-            return self._sticky_infinity(*expression.args)
-        if isinstance(expression, LogRatio):
-            return self._log_ratio(*(self(a) for a in expression.args))
-        if isinstance(expression, (sp.Max, sp.Min)):
-            return self._chain(tirx.max if isinstance(expression, sp.Max) else tirx.min, expression.args)
         if isinstance(expression, sp.exp) and (binary := _in_powers_of_two(expression.args[0])) is not None:
             return tirx.exp2(self(binary))
         if type(expression) in _FUNCTIONS:
-            return _FUNCTIONS[type(expression)](*(self(a) for a in expression.args))
+            return _FUNCTIONS[type(expression)](*map(self, expression.args))
+        if type(expression) in _WRITTEN:
+            return _WRITTEN[type(expression)](self, *expression.args)
         raise RewriteError("an expression with a TIR form", str(expression), "transform/printer.py")
 
-    def _choice(self, expression: sp.Piecewise) -> ir.Expr:
-        *branches, (last, _) = expression.args
+    def _choice(self, *pairs: sp.Tuple) -> ir.Expr:
+        *branches, (last, _) = pairs
         value = self(last)
         for chosen, condition in reversed(branches):
             value = tirx.Select(self.condition(condition), self(chosen), value)
@@ -153,10 +138,7 @@ class Printer:
         """A condition; what it compares is written in the dtype of the widest that it reads."""
         if isinstance(condition, (sp.And, sp.Or)):  # in bits: TVM takes long to reason about what And and Or imply
             joined = tirx.bitwise_and if isinstance(condition, sp.And) else tirx.bitwise_or
-            first, *others = (self.condition(part) for part in sorted(condition.args, key=str))
-            for other in others:
-                first = joined(first, other)
-            return first
+            return reduce(joined, map(self.condition, sorted(condition.args, key=str)))
         if isinstance(condition, sp.Not):
             return tirx.Not(self.condition(condition.args[0]))
         if isinstance(condition, sp.ITE):
@@ -187,12 +169,8 @@ class Printer:
         # The shortest decimal of float32's lowest number is below that.
         return tirx.const(rounded if self.dtype == "float32" else number, self.dtype)
 
-    def _chain(self, combine: Callable[[ir.Expr, ir.Expr], ir.Expr], terms: tuple[sp.Expr, ...]) -> ir.Expr:
-        written = [self(term) for term in sorted(terms, key=str)]
-        total = written[0]
-        for term in written[1:]:
-            total = combine(total, term)
-        return total
+    def _extremum(self, combine: Callable[[ir.Expr, ir.Expr], ir.Expr], *terms: sp.Expr) -> ir.Expr:
+        return reduce(combine, map(self, sorted(terms, key=str)))
 
     def _guarded_product(self, component: sp.Expr, factor: sp.Expr, *results: sp.Expr) -> ir.Expr:
         value, largest = self(component), tirx.max_value(self.dtype)
@@ -210,8 +188,9 @@ class Printer:
             moves = tirx.bitwise_or(moves, tirx.Not(tirx.LE(tirx.abs(self(step)), largest)))
         return tirx.Select(moves, self(moved), value)
 
-    def _log_ratio(self, above: ir.Expr, below: ir.Expr) -> ir.Expr:
+    def _log_ratio(self, *quotient: sp.Expr) -> ir.Expr:
         """log |a/b| as 2·artanh s, s = (a − b)/(a + b), where that is small: a/b is rounded to the digits of 1."""
+        above, below = map(self, quotient)
         s = prim.Div(prim.Sub(above, below), prim.Add(above, below))
         square = prim.Mul(s, s)
         series = self._constant(0)
@@ -290,10 +269,7 @@ class Printer:
             written[0] = prim.Sub(self._constant(0), written[0])
         elif coefficient != 1 or (not written and coefficient != 1):
             written.append(self._constant(coefficient))
-        total: ir.Expr | None = None
-        for factor in written:
-            total = factor if total is None else prim.Mul(total, factor)
-        return total
+        return reduce(prim.Mul, written) if written else None
 
     def _power(self, base: ir.Expr, exponent: sp.Expr) -> ir.Expr:
         if exponent.is_negative:
@@ -308,6 +284,21 @@ class Printer:
         if exponent.is_Rational and exponent.q == 2 and exponent.p <= 8:
             return prim.Mul(self._power(base, sp.Integer(exponent.p // 2)), tirx.sqrt(base))
         return tirx.call_intrin(self.dtype, "tirx.pow", base, self(exponent))
+
+
+_WRITTEN: dict[type, Callable[..., ir.Expr]] = {
+    sp.Piecewise: Printer._choice,
+    sp.Max: lambda write, *terms: write._extremum(tirx.max, *terms),
+    sp.Min: lambda write, *terms: write._extremum(tirx.min, *terms),
+    sp.conjugate: Printer.__call__,  # every symbol is real, though SymPy need not see it of a quotient
+    Round: lambda write, value, dtype: cast(cast(write(value), str(dtype)), write.dtype),
+    WholePower: lambda write, exponent: tirx.exp2(write(exponent)),
+    PowerOfTwo: lambda write, value: power_of_two(write(value), write.dtype),
+    GuardedProduct: Printer._guarded_product,
+    StickyInfinity: Printer._sticky_infinity,
+    LogRatio: Printer._log_ratio,
+}
+"""What writes an expression of a kind, from a printer and its arguments."""
 
 
 def _is_power_of_the_length(factor: sp.Expr) -> bool:

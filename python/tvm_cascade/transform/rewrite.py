@@ -55,7 +55,7 @@ def rewrite(program: Program, groups: list[Group], options: FuseOptions, device:
     plans = [plan_loop(program, group, asked_for) for group in groups]
     live = live_stages(program, groups, [plan.reads for plan in plans])
     inlined = absorbed(program, live, [buffer for plan in plans for buffer in plan.reads])
-    kept = [stage for stage in live if not any(stage is other for other in inlined)]
+    kept = [stage for stage in live if stage not in inlined]
     whole = [stage for stage in kept if stage is program.together(stage)[0]]
     pieces = [stage_piece(program, stage, inlined, program.position(stage)) for stage in whole]
     pieces += [opaque_piece(program, one, one.position) for one in program.opaque]

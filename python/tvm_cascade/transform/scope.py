@@ -19,6 +19,7 @@ from tvm_cascade.transform.elements import Dims
 from tvm_cascade.transform.nest import Iter, Values, load
 from tvm_cascade.transform.printer import Printer, eager_selects
 from tvm_cascade.transform.tiling import INSIDE, SEGMENT, TILE, Tiling
+from tvm_cascade.transform.tuples import Cell
 
 _WIDENED = dict.fromkeys(("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"), "float32")
 _NARROW = ("bool", "int8", "uint8", "int16", "uint16")
@@ -82,7 +83,6 @@ class Slots:
         return offsets_of(self.group.fold, length if isinstance(length, int) else None)
 
     def extent(self, var: tirx.Var) -> Extent:
-        """Extent of a frame variable."""
         return self.group.frame.extents[var]
 
     def allocate(
@@ -120,8 +120,12 @@ class Slots:
         places = [(buffer, [*first, *(rows if slot.dims or not first else ())]) for buffer, first in slot.apart]
         return chosen(at[SEGMENT], [load(*place) for place in places])
 
+    def cells(self, keys: Mapping[sp.Symbol, object], at: Values) -> dict[sp.Symbol, Cell]:
+        """The cells of some symbols' keys at a point of a block's domain."""
+        slots = {symbol: self.table[key] for symbol, key in keys.items()}
+        return {symbol: Cell(slot.buffer, self.indices(slot, at)) for symbol, slot in slots.items()}
+
     def iters(self, dims: tuple[tirx.Var, ...]) -> list[Iter]:
-        """Data-parallel iterators over rows and free axes."""
         return [Iter(v, v.name, self.extent(v)) for v in dims]
 
 
@@ -144,6 +148,11 @@ def label_of(step: Component | Reference) -> str:
 def value_at(at: Values, var: tirx.Var) -> ir.Expr:
     """A frame variable's value at a point; 0 where the block does not run over it (its extent is 1)."""
     return at.get(var, zero_of(var))
+
+
+def placed(dims: Sequence[ir.Expr], at: Values) -> list[ir.Expr]:
+    """Indices over frame variables at a point of a block's domain."""
+    return [value_at(at, dim) if isinstance(dim, ir.Var) else dim for dim in dims]
 
 
 class Scope(Mapping[sp.Symbol, ir.Expr]):

@@ -21,7 +21,6 @@ class TirValues:
     dtype: str
 
     def number(self, value: float) -> ir.Expr:
-        """A number of the dtype."""
         return tirx.const(value, self.dtype)
 
     def usable(self, value: ir.Expr, scale: bool) -> ir.Expr:
@@ -37,7 +36,6 @@ class TirValues:
         return tirx.LE(tirx.abs(prim.Sub(value, other)), self.number(distance))
 
     def but_not(self, condition: ir.Expr, excluded: ir.Expr | bool) -> ir.Expr:
-        """The first condition without the second."""
         if isinstance(excluded, bool):
             return tirx.const(False, "bool") if excluded else condition
         return tirx.And(tirx.Not(excluded), condition)

@@ -26,8 +26,17 @@ from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.gauge import LAZY_DISTANCE, Gauge, Move
 from tvm_cascade.algebra.reducer import MAX, MIN, SUM
 from tvm_cascade.analysis.tir import loads_of
-from tvm_cascade.steps.program import Combine, Element, Reduce, Scale, Shift, Step, StepProgram, program_of
-from tvm_cascade.steps.shifts import update_order
+from tvm_cascade.steps.program import (
+    Combine,
+    Element,
+    Reduce,
+    Scale,
+    Shift,
+    Step,
+    StepProgram,
+    program_of,
+    update_order,
+)
 from tvm_cascade.steps.verify import verify
 from tvm_cascade.symbolic.functions import Round
 from tvm_cascade.symbolic.printing import formula
