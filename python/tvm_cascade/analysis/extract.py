@@ -490,12 +490,13 @@ def _same_extents(some: list[Extent], others: list[Extent]) -> bool:
 def _meaning(atoms: AtomTable, frame: Frame, reductions: Sequence[Reduction]) -> dict[sp.Symbol, sp.Expr]:
     """The definitions of atoms; and N where the axis has a static extent and it may matter.
 
-    It does where positions are multiplied, and where it is read, or a number that it may be: what does not depend on a
-    length is derived once for all of them.
+    It does where positions are multiplied; where it is read, or a number that it may be; and where a count may be
+    bounded by a number, as in max(1, n). What does not depend on a length is derived once for all of them.
     """
     known = meaning_of(atoms)
     read = [*(one.element for one in reductions), *known.values()]
-    counted = any(one.has(LENGTH) or one.atoms(sp.Number) - _NO_LENGTHS for one in read)
+    bounds = {bound for one in read for chosen in one.atoms(sp.Max, sp.Min) for bound in chosen.args if bound.is_number}
+    counted = bool(bounds) or any(one.has(LENGTH) or one.atoms(sp.Number) - _NO_LENGTHS for one in read)
     counted = counted or any(one.reducer.plain is PROD for one in reductions)
     if isinstance(frame.length, int) and (counted or frame.length in _NO_LENGTHS):
         return {**known, LENGTH: sp.Integer(frame.length)}
