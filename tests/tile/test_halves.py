@@ -112,15 +112,20 @@ def paged_case(page: int, heads: int = 64, keys: int = 200, batch: int = 2, widt
 
 
 @emulated
-@pytest.mark.parametrize(("page", "blocks"), [(1, 2), (16, 3), (64, 1), (128, 4)])
+@pytest.mark.parametrize(
+    ("page", "blocks"), slow_but([(1, 2), (64, 1), (128, 4)], [(1, 2), (16, 3), (64, 1), (128, 4)])
+)
 def test_latents_in_pages(page: int, blocks: int) -> None:
     """Tiles of 64 positions in pages of 1 to 128; lengths of a tensor."""
     case = paged_case(page)
     assert_attention_right(case, cut(case, blocks), skeleton=SKELETON)
 
 
+SHORT = [((200, 20, 64, 129), 7), ((20, 20, 20, 20), 5)]
+
+
 @emulated
-@pytest.mark.parametrize(("lengths", "blocks"), [((200, 20, 64, 129), 7), ((20, 20, 20, 20), 5), ((200,) * 4, 16)])
+@pytest.mark.parametrize(("lengths", "blocks"), slow_but(SHORT, [*SHORT, ((200,) * 4, 16)]))
 def test_pieces_by_length(lengths: tuple[int, ...], blocks: int) -> None:
     """Longer requests have more blocks of one piece each; some blocks have none."""
     case = paged_case(16, batch=len(lengths))
