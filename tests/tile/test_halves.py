@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -77,15 +78,21 @@ CASES: dict[str, tuple[Workload, HalvesConfig | None]] = {
 
 
 @emulated
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", slow_but([name for name in CASES if name != "pieces that divide the axis"], CASES))
 def test_latent_attention(name: str) -> None:
     case, config = CASES[name]
     assert_attention_right(case, config, skeleton=SKELETON)
 
 
+APART = ["late_spike", "large_offset", "rising", "ties", "neg_inf_first_segment"]
+
+
 @emulated
-@pytest.mark.parametrize("kind", ["late_spike", "large_offset", "rising", "ties", "neg_inf_first_segment"])
-@pytest.mark.parametrize("blocks", [1, 3])
+@pytest.mark.parametrize(
+    ("blocks", "kind"),
+    # Of a block alone, too: two of the kinds whose tiles are folded again.
+    slow_but([(1, "late_spike"), (1, "rising"), *((3, kind) for kind in APART)], product([1, 3], APART)),
+)
 def test_states_far_apart(kind: str, blocks: int) -> None:
     """Tiles whose weights grow too large are folded again, and the other group moves its half with them."""
     assert_attention_right(NARROW, cut(NARROW, blocks), kind, skeleton=SKELETON)
