@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import ml_dtypes
@@ -21,6 +22,7 @@ from tvm_cascade.tile.skeleton import Kernel, Setting
 from tvm_cascade.transform.fuse_function import fuse_function
 
 from ..tile.emulator.run import emulate
+from .functions import FUNCTIONS
 
 Runner = Callable[[Step, Sequence[Any]], list[Any]]
 
@@ -29,6 +31,13 @@ def plan_of(func: tirx.PrimFunc, **options: Any) -> Plan:
     """The plan of a function for an H200."""
     setting = Setting(H200, gpu_options(FuseOptions(**options)))
     return find_plan(fuse_function(func, setting.options, H200), "main", setting)
+
+
+@cache
+def planned(name: str) -> tuple[tirx.PrimFunc, Plan]:
+    """A function of `functions` by name, with its plan."""
+    func = FUNCTIONS[name]()
+    return func, plan_of(func)
 
 
 def skeletons(plan: Plan) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 from tvm import tirx
 
+from ..tiers import slow_but
 from ..tile import folded_programs as programs
 from ..tile.emulator.run import compiler
 from .run import as_written, assert_plan_right, emulated, plan_of, skeletons
@@ -23,7 +24,7 @@ ROUTERS: dict[str, tuple[Build, list[str]]] = {
 """Programs with the skeletons of their steps."""
 
 
-@pytest.mark.parametrize("name", ROUTERS)
+@pytest.mark.parametrize("name", slow_but([name for name in ROUTERS if name != "root_softplus"], ROUTERS))
 def test_every_router_has_its_path_on_tensor_cores(name: str) -> None:
     build, path = ROUTERS[name]
     assert skeletons(plan_of(build(2048, 128, 2048))) == path
@@ -37,6 +38,9 @@ def test_kernels_of_a_choice_among_the_best_groups() -> None:
     assert_plan_right(func, plan_of(func), emulated, length=128)
 
 
-@pytest.mark.parametrize(("tokens", "experts", "best"), [(16, 256, 8), (4096, 8, 2), (4096, 128, 6)])
+MANY = [(4096, 8, 2), (4096, 128, 6)]
+
+
+@pytest.mark.parametrize(("tokens", "experts", "best"), slow_but(MANY, [(16, 256, 8), *MANY]))
 def test_a_biased_choice_is_one_kernel_at_the_extents_of_models(tokens: int, experts: int, best: int) -> None:
     assert skeletons(plan_of(programs.biased_choice_router(tokens, experts, 7168, best))) == ["folded"]

@@ -101,7 +101,7 @@ def test_a_norm_is_one_function_and_right() -> None:
     [
         (of_cast_gain, [[ROWS, LENGTH], [LENGTH]]),
         (of_rows, [[ROWS, LENGTH], [LENGTH, LENGTH]]),
-        (of_heads_last, [[2, 256, 4, 64]] * 3),
+        (of_heads_last, [[2, 128, 2, 64]] * 3),
     ],
     ids=["casts of what all rows share", "transposes of weights", "transposes around a cascade"],
 )

@@ -16,6 +16,7 @@ from tvm_cascade.corpus.programs.attention import VARIANTS, attention
 from tvm_cascade.corpus.workload import Workload
 
 from ..schedule.test_gpu import softmax_sum
+from ..tiers import slow_but
 from .emulator.run import compiler, execute
 from .programs import assert_right, differences, lowered, target_of
 
@@ -29,6 +30,8 @@ FEW = (
     "rmsnorm_gemm",  # a deferred reference
 )
 
+LAZY = {"tile": 16, "reference": "lazy"}
+
 PARTS = 6
 """Of the other twins, so that several processes test them."""
 
@@ -37,9 +40,14 @@ def assert_workload_right(job: Workload, **options: object) -> None:
     assert_right(job.build(), job.inputs(np.random.default_rng(0)), **options)
 
 
+def small(name: str) -> Workload:
+    """The small twin of a workload, which selects two at most."""
+    return workloads.get(name).cpu.within({"topk": 2})
+
+
 @pytest.mark.parametrize("name", FEW)
 def test_small_twin_is_right(name: str) -> None:
-    assert_workload_right(workloads.get(name).cpu)
+    assert_workload_right(small(name))
 
 
 def distinct(gpu_suites: Sequence[str] = ()) -> dict[StructuralKey, Workload]:
@@ -62,7 +70,7 @@ def distinct(gpu_suites: Sequence[str] = ()) -> dict[StructuralKey, Workload]:
 @cache
 def rest() -> list[Workload]:
     """The twins beside `FEW`, measured dtypes included."""
-    fast = {StructuralKey(workloads.get(name).cpu.build()) for name in FEW}
+    fast = {StructuralKey(small(name).build()) for name in FEW}
     return [job for key, job in distinct(suites.KERNELS).items() if key not in fast]
 
 
@@ -83,7 +91,7 @@ def test_other_dtypes(name: str, dtype: str) -> None:
     assert_workload_right(workloads.get(name).cpu.with_dtype(dtype))
 
 
-@pytest.mark.parametrize("options", [{"tile": 7}, {"tile": 16, "reference": "lazy"}], ids=str)
+@pytest.mark.parametrize("options", slow_but([LAZY], [{"tile": 7}, LAZY]), ids=str)
 def test_lengths_that_are_no_multiples_of_a_tile(options: dict[str, object]) -> None:
     assert_workload_right(workloads.get("attention").cpu.with_length(45), **options)
 

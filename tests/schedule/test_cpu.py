@@ -20,6 +20,7 @@ from tvm_cascade.schedule.microkernel import register_tile
 from tvm_cascade.schedule.packing import lines_at_hand
 from tvm_cascade.schedule.unfused import schedule_unfused_cpu
 
+from ..tiers import slow_but
 from .fused_programs import attention, overwriting, variance
 
 TARGET = Target({"kind": "llvm", "num-cores": 2})
@@ -86,8 +87,12 @@ SHAPES = {
 }
 
 
-@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
-def test_attention_is_right_for_every_shape(shape: tuple[int, int, int, int, int]) -> None:
+# "one head" has whole blocks, too, and so has "rows that no block divides" a prime number of rows.
+@pytest.mark.parametrize(
+    "name", slow_but([name for name in SHAPES if name not in ("whole blocks", "a prime number of rows")], SHAPES)
+)
+def test_attention_is_right_for_every_shape(name: str) -> None:
+    shape = SHAPES[name]
     inputs = attention_inputs(*shape[:4])
     expected = attention_reference(*inputs)
     got = run(scheduled(attention(*shape)), inputs, expected.shape)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from tvm.script import tirx as T
 from tvm_ffi import StructuralKey
 
 from tvm_cascade.corpus import workloads
+from tvm_cascade.corpus.workload import Workload
 from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.schedule.gpu import launch_serial
 from tvm_cascade.schedule.nests import read_nests
@@ -37,6 +39,12 @@ ONE_OF_EACH = (
 )  # fmt: skip
 """A workload of every program; the others differ in their extents alone."""
 
+DIFFERENT = (
+    "H1", "PF_WINDOWED", "attention_mask", "mla", "softmax", "cross_entropy", "variance", "inertia", "rmsnorm_gemm",
+    "R4", "Q1", "sum_sum",
+)  # fmt: skip
+"""Of these, one of each structure: other maps of scores, and other sums over a row, are in the same nests."""
+
 
 def _assert_right(func: tirx.PrimFunc, inputs: list[np.ndarray], results: dict[str, np.ndarray]) -> None:
     exact, rounded = oracle.evaluate(func, inputs), oracle.evaluate(func, inputs, rounding=True)
@@ -46,19 +54,27 @@ def _assert_right(func: tirx.PrimFunc, inputs: list[np.ndarray], results: dict[s
         tolerance.assert_close(value, exact[name], rounded[name], length=length, dtype=dtype)
 
 
-@pytest.mark.parametrize("name", ONE_OF_EACH)
+def small(name: str) -> Workload:
+    """The small twin of a workload, which selects two at most."""
+    return workloads.get(name).cpu.within({"topk": 2})
+
+
+@pytest.mark.parametrize("name", slow_but(DIFFERENT, ONE_OF_EACH))
 def test_every_program_compiles_and_its_structure_computes_it(name: str) -> None:
-    job = workloads.get(name).cpu
+    job = small(name)
     func, inputs = job.build(), job.inputs(np.random.default_rng(0))
     lowered = scheduled(fused(func).func)
     assert kernels(cuda_source(lowered))
     _assert_right(func, inputs, run_in_turn(lowered, inputs))
 
 
+TILINGS = {"ragged": {"tile": 7}, "segments": {"tile": 16, "segments": 3}, "lanes": {"lanes": 4}}
+
+
 @pytest.mark.slow
 def test_every_workload_compiles_to_cuda() -> None:
     """Those that are the same program at the size of a test, once."""
-    seen = {StructuralKey(workloads.get(name).cpu.build()) for name in ONE_OF_EACH}
+    seen = {StructuralKey(small(name).build()) for name in ONE_OF_EACH}
     for name in workloads.names():
         func = workloads.get(name).cpu.build()
         if StructuralKey(func) not in seen:
@@ -66,12 +82,17 @@ def test_every_workload_compiles_to_cuda() -> None:
             assert kernels(cuda_source(scheduled(fused(func).func))), name
 
 
-@pytest.mark.parametrize("options", [{"tile": 7}, {"tile": 16, "segments": 3}, {"lanes": 4}], ids=str)
-@pytest.mark.parametrize("name", ["attention", "variance"])
-def test_any_tiling_computes_the_same(name: str, options: dict[str, int]) -> None:
+@pytest.mark.parametrize(
+    ("name", "tiling"),
+    slow_but(
+        [("variance", "ragged"), ("attention", "segments"), ("attention", "lanes")],
+        product(["attention", "variance"], TILINGS),
+    ),
+)
+def test_any_tiling_computes_the_same(name: str, tiling: str) -> None:
     job = workloads.get(name).cpu.with_length(45)
     func, inputs = job.build(), job.inputs(np.random.default_rng(0))
-    lowered = scheduled(fused(func, **options).func)
+    lowered = scheduled(fused(func, **TILINGS[tiling]).func)
     assert kernels(cuda_source(lowered))
     _assert_right(func, inputs, run_in_turn(lowered, inputs))
 
@@ -101,14 +122,24 @@ def test_unfused_functions_have_a_kernel_for_every_nest() -> None:
     _assert_right(func, inputs, run_in_turn(lowered, inputs))
 
 
+UNUSUAL = {f.__name__: f for f in (scalars, two_fused_loops, map_beside_two_scalars, truth_beside, nested_temporaries)}
+
+
 @pytest.mark.parametrize(
-    "build",
-    [scalars, two_fused_loops, map_beside_two_scalars, truth_beside, nested_temporaries],
-    ids=lambda f: f.__name__,
+    ("name", "segments"),
+    slow_but(
+        [
+            ("scalars", 2),
+            ("two_fused_loops", 1),
+            ("map_beside_two_scalars", 2),
+            ("truth_beside", 1),
+            ("nested_temporaries", 2),
+        ],
+        product(UNUSUAL, (1, 2)),
+    ),
 )
-@pytest.mark.parametrize("segments", [1, 2])
-def test_unusual_functions_compile_and_agree(build, segments: int) -> None:  # type: ignore[no-untyped-def]
-    func = build()
+def test_unusual_functions_compile_and_agree(name: str, segments: int) -> None:
+    func = UNUSUAL[name]()
     rng = np.random.default_rng(0)
     lowered = scheduled(fused(func, tile=4, segments=segments).func)
     assert kernels(cuda_source(lowered))

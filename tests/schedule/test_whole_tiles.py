@@ -28,6 +28,8 @@ from tvm_cascade.schedule.whole_tiles import whole_tiles
 from tvm_cascade.transform.fuse_function import fuse_function
 from tvm_cascade.transform.nest import ROLE
 
+from ..tiers import slow_but
+
 Array = NDArray[Any]
 HEADS, FEATURES = 2, 32
 TARGET = tvm.target.Target({"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 2})
@@ -99,9 +101,15 @@ def symbolic(mask: str) -> Any:
     return tvm_cascade.compile(attention(length, length, MASKS[mask]), force=True)
 
 
+LENGTHS = (*range(1, 131), 197, 257)
+EDGES = tuple(n for n in LENGTHS if n <= 17 or n % 16 in (0, 1, 15) or n > 128)
+"""Of the lengths, those at and beside whole vectors, blocks and tiles."""
+
+
+@pytest.mark.parametrize("which", slow_but(["edges"], ["edges", "all"]))
 @pytest.mark.parametrize("mask", MASKS)
-def test_one_function_of_a_symbolic_length_is_right_at_all_of_them(mask: str) -> None:
-    for length in (*range(1, 131), 197, 257):
+def test_one_function_of_a_symbolic_length_is_right_at_all_of_them(mask: str, which: str) -> None:
+    for length in EDGES if which == "edges" else LENGTHS:
         given = inputs(length, length)
         assert_right(run(symbolic(mask), given), given, MASKS[mask])
 

@@ -205,3 +205,36 @@ def inputs_of(func: tirx.PrimFunc, kind: str = "normal", **extents: int) -> list
         dtype = str(param.ty.dtype)
         found.append(values.astype(getattr(ml_dtypes, dtype, dtype)))
     return found
+
+
+PARTS: dict[str, tuple[tuple[int, ...], int, int]] = {
+    "tiles": ((64, 64, 64), 1, 3),
+    "within tiles": ((96, 40, 56), 1, 3),
+    "odd": ((64, 33, 35), 1, 1),
+    "heads": ((64, 64, 64), 2, 0),
+    "two": ((48, 80), 1, 2),
+}
+"""Widths of the outputs, heads that each has apart, and outputs that leave in boxes."""
+
+
+def parts(widths: tuple[int, ...], heads: int = 1) -> tirx.PrimFunc:
+    """A projection whose columns go to several outputs, each apart in heads where there are some."""
+    n = sum(widths)
+    a, b = te.placeholder((2, 70, 72), "bfloat16", name="a"), te.placeholder((n, 72), "bfloat16", name="b")
+    bias, d = te.placeholder((n,), "bfloat16", name="bias"), te.reduce_axis((0, 72), "d")
+    product = te.compute(
+        (2, 70, n), lambda s, i, j: te.sum(a[s, i, d].astype("float32") * b[j, d].astype("float32"), axis=d)
+    )
+    added = te.compute(
+        product.shape, lambda s, i, j: (product[s, i, j] + bias[j].astype("float32")).astype("bfloat16"), name="added"
+    )
+
+    def taken(number: int, start: int, width: int) -> te.Tensor:
+        own = te.compute((2, 70, width), lambda s, i, j: added[s, i, start + j], name=f"part{number}")
+        if heads == 1:
+            return own
+        each = width // heads
+        return te.compute((2, heads, 70, each), lambda s, h, i, f: own[s, i, h * each + f], name=f"heads{number}")
+
+    outputs = [taken(k, sum(widths[:k]), width) for k, width in enumerate(widths)]
+    return te.create_prim_func([a, b, bias, *outputs])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -94,15 +95,28 @@ def assert_right(
         assert found.ok, f"{name}: {found.message}"
 
 
+LAYOUTS = ["NN", "NT", "TN", "TT"]
+EXTENTS = {"whole": (64, 64, 48), "ragged": (67, 71, 33), "ragged in vectors": (100, 132, 52)}
+CONFIGS = {"whole": SMALL, "sliced": SLICED}
+
+
 @emulated
-@pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
-@pytest.mark.parametrize("extents", [(64, 64, 48), (67, 71, 33), (100, 132, 52)], ids=str)
-@pytest.mark.parametrize("config", [SMALL, SLICED], ids=["whole", "sliced"])
-def test_either_operand_may_be_transposed_and_extents_ragged(
-    layout: str, extents: tuple[int, int, int], config: CoreConfig
-) -> None:
-    func = matmul(*extents, layout=layout)
-    assert_right(func, inputs_of(func, 2), extents[2], config)
+@pytest.mark.parametrize(
+    ("layout", "extents", "config"),
+    slow_but(
+        [
+            *((layout, "ragged", "whole") for layout in LAYOUTS),
+            *((layout, "ragged in vectors", "sliced") for layout in LAYOUTS),
+            ("NN", "whole", "whole"),
+            ("NT", "whole", "sliced"),
+        ],
+        product(LAYOUTS, EXTENTS, CONFIGS),
+    ),
+)
+def test_either_operand_may_be_transposed_and_extents_ragged(layout: str, extents: str, config: str) -> None:
+    rows, columns, depth = EXTENTS[extents]
+    func = matmul(rows, columns, depth, layout=layout)
+    assert_right(func, inputs_of(func, 2), depth, CONFIGS[config])
 
 
 @emulated
@@ -211,9 +225,9 @@ def test_columns_two_and_two(columns: int, apart: bool, config: CoreConfig) -> N
 def test_columns_that_go_to_several_outputs(config: CoreConfig) -> None:
     """No output is written where it has no element, also not in front of its first."""
     a, b, k = te.placeholder((33, 31), name="a"), te.placeholder((31, 64), name="b"), te.reduce_axis((0, 31), "k")
-    product = te.compute((33, 64), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="product")
-    first = te.compute((33, 24), lambda i, j: product[i, j] * tirx.const(2, "float32"), name="first")
-    second = te.compute((33, 40), lambda i, j: product[i, j + 24], name="second")
+    whole = te.compute((33, 64), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="product")
+    first = te.compute((33, 24), lambda i, j: whole[i, j] * tirx.const(2, "float32"), name="first")
+    second = te.compute((33, 40), lambda i, j: whole[i, j + 24], name="second")
     func = te.create_prim_func([a, b, first, second])
     assert_right(func, inputs_of(func, 2), 31, config)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from tvm_cascade.tile.skeletons.product.folded import selection
 from tvm_cascade.tile.skeletons.product.folded.config import Config, FoldedConfig, LongConfig
 from tvm_cascade.tile.skeletons.product.folded.skeleton import FoldedSkeleton
 
+from ..tiers import slow_but
 from . import folded_programs as programs
 from .emulator.run import Array, compiler, emulate
 
@@ -157,13 +159,21 @@ def test_values_of_an_element_chosen_by_another_key(splits: int) -> None:
 PACKED = 64
 """Columns that 4 and 8 threads read at once, so that elements are packed."""
 
+KEYS: dict[str, Callable[[int, int, int], tirx.PrimFunc]] = {
+    "best": partial(programs.router, best=4),
+    "least": programs.least,
+    "biased choice": programs.biased_choice_router,
+}
+
 
 @emulated
-@pytest.mark.parametrize("kind", ["normal", "ties"])
-@pytest.mark.parametrize("build", [partial(programs.router, best=4), programs.least, programs.biased_choice_router])
-def test_packed_elements(build: Callable[[int, int, int], tirx.PrimFunc], kind: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    slow_but([("best", "normal"), *((name, "ties") for name in KEYS)], product(KEYS, ["normal", "ties"])),
+)
+def test_packed_elements(name: str, kind: str) -> None:
     """Keys that agree in the bits that are kept of them are told apart, or ordered by index."""
-    config, func = rows(PACKED, 3, sharing=4), build(70, PACKED, 256)
+    config, func = rows(PACKED, 3, sharing=4), KEYS[name](70, PACKED, 256)
     assert "packed_key" in kernel_of(func, config).func.script()
     assert_right(func, config, 256, outputs=2, kind=kind)
 

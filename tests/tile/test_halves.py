@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -77,15 +78,21 @@ CASES: dict[str, tuple[Workload, HalvesConfig | None]] = {
 
 
 @emulated
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", slow_but([name for name in CASES if name != "pieces that divide the axis"], CASES))
 def test_latent_attention(name: str) -> None:
     case, config = CASES[name]
     assert_attention_right(case, config, skeleton=SKELETON)
 
 
+APART = ["late_spike", "large_offset", "rising", "ties", "neg_inf_first_segment"]
+
+
 @emulated
-@pytest.mark.parametrize("kind", ["late_spike", "large_offset", "rising", "ties", "neg_inf_first_segment"])
-@pytest.mark.parametrize("blocks", [1, 3])
+@pytest.mark.parametrize(
+    ("blocks", "kind"),
+    # Of a block alone, too: two of the kinds whose tiles are folded again.
+    slow_but([(1, "late_spike"), (1, "rising"), *((3, kind) for kind in APART)], product([1, 3], APART)),
+)
 def test_states_far_apart(kind: str, blocks: int) -> None:
     """Tiles whose weights grow too large are folded again, and the other group moves its half with them."""
     assert_attention_right(NARROW, cut(NARROW, blocks), kind, skeleton=SKELETON)
@@ -112,15 +119,20 @@ def paged_case(page: int, heads: int = 64, keys: int = 200, batch: int = 2, widt
 
 
 @emulated
-@pytest.mark.parametrize(("page", "blocks"), [(1, 2), (16, 3), (64, 1), (128, 4)])
+@pytest.mark.parametrize(
+    ("page", "blocks"), slow_but([(1, 2), (64, 1), (128, 4)], [(1, 2), (16, 3), (64, 1), (128, 4)])
+)
 def test_latents_in_pages(page: int, blocks: int) -> None:
     """Tiles of 64 positions in pages of 1 to 128; lengths of a tensor."""
     case = paged_case(page)
     assert_attention_right(case, cut(case, blocks), skeleton=SKELETON)
 
 
+SHORT = [((200, 20, 64, 129), 7), ((20, 20, 20, 20), 5)]
+
+
 @emulated
-@pytest.mark.parametrize(("lengths", "blocks"), [((200, 20, 64, 129), 7), ((20, 20, 20, 20), 5), ((200,) * 4, 16)])
+@pytest.mark.parametrize(("lengths", "blocks"), slow_but(SHORT, [*SHORT, ((200,) * 4, 16)]))
 def test_pieces_by_length(lengths: tuple[int, ...], blocks: int) -> None:
     """Longer requests have more blocks of one piece each; some blocks have none."""
     case = paged_case(16, batch=len(lengths))

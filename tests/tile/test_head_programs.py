@@ -13,6 +13,7 @@ from tvm_cascade.tile.launch.fast_math import is_fast, with_fast_math
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.skeletons.product.folded.config import LongConfig
 
+from ..tiers import slow_but
 from . import folded_programs as programs
 from .emulator.run import emulate
 from .test_folded_products import assert_right, emulated, kernel_of, rows, stretches
@@ -23,7 +24,11 @@ SMALL = {"tokens": 70, "hidden": 64, "classes": 150}
 
 
 @emulated
-@pytest.mark.parametrize("asked", ["training_loss", "sample", "best_few", "divergence"])
+@pytest.mark.parametrize(
+    "asked",
+    # The best few of stretches are among those of `test_folded_products`.
+    slow_but(["training_loss", "sample", "divergence"], ["training_loss", "sample", "best_few", "divergence"]),
+)
 def test_stretches_of_the_vocabulary(asked: str) -> None:
     """Ignored targets among others; indices of samples are the oracle's."""
     func, config = workloads.get(f"head_{asked}").with_shape(**SMALL), stretches(32, 2)

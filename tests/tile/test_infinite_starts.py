@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from tvm_cascade.evaluate.oracle import evaluate, signature
 from tvm_cascade.tile.row.config import RowConfig
 
 from ..analysis.infinite import from_infinity
+from ..tiers import slow_but
 from . import folds
 from .checked import assert_right, attention_case
 from .column_programs import COLUMNS
@@ -41,14 +44,22 @@ def test_every_level_merges_them(config: RowConfig, kind: str) -> None:
     assert_row_right(func, config, inputs=inputs)
 
 
-@pytest.mark.parametrize("where", [slice(None), slice(0, 64), slice(64, None)], ids=["all", "first tile", "all but it"])
-@pytest.mark.parametrize("name", ["log_sum_exp", "entropy", "two_values"])
-def test_products(name: str, where: slice) -> None:
+WHERE = {"all": slice(None), "first tile": slice(0, 64), "all but it": slice(64, None)}
+
+
+@pytest.mark.parametrize(
+    ("name", "where"),
+    slow_but(
+        [("log_sum_exp", "all"), ("two_values", "first tile"), ("entropy", "all but it")],
+        product(["log_sum_exp", "entropy", "two_values"], WHERE),
+    ),
+)
+def test_products(name: str, where: str) -> None:
     fold = getattr(folds, name)
     func, rounded = (from_infinity(folds.program(fold, "float16", rounded=r)) for r in (False, True))
     rng = np.random.default_rng(0)
     inputs = [rng.standard_normal([int(n) for n in p.ty.shape]).astype("float16") for p in signature(func).inputs]
-    inputs[0][:, 0], inputs[1][where, 0] = 1, -INF
+    inputs[0][:, 0], inputs[1][WHERE[where], 0] = 1, -INF
     assert_right(func, inputs, SMALL, length=folds.KEYS, unfused=rounded)
 
 

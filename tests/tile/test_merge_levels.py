@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import product
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from tvm_cascade.tile.row.config import RowConfig
 from tvm_cascade.tile.row.program import RowProgram
 
 from ..analysis.programs import at_huge_offset, squares_about_a_result
+from ..tiers import slow_but
 from .emulator.guarded import Array
 from .emulator.run import EmulationError, compiler, emulate
 from .row_programs import PROGRAMS
@@ -44,20 +46,32 @@ SEED = 180
 
 @pytest.mark.parametrize(
     ("level", "name"),
-    [*((level, "softmax_stats") for level in LEVELS), ("warps", "variance"), ("warps", "argmax_of_softmax")],
+    slow_but(
+        [*((level, "softmax_stats") for level in LEVELS), ("warps", "variance")],
+        [*((level, "softmax_stats") for level in LEVELS), ("warps", "variance"), ("warps", "argmax_of_softmax")],
+    ),
 )
 def test_folds_of_a_length_that_nothing_divides(level: str, name: str) -> None:
     assert_right(PROGRAMS[name](dtype="float32", rows=2, length=331), LEVELS[level])
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", slow_but(["warps", "blocks of a grid"], LEVELS))
 def test_a_random_fold(level: str) -> None:
     case = draw(SEED)
     assert_right(program(case), LEVELS[level], inputs=data(case, 0))
 
 
-@pytest.mark.parametrize("level", ["blocks of a cluster", "blocks of a grid"])
-@pytest.mark.parametrize("name", ["softmax_stats", "variance", "argmax_of_softmax"])
+@pytest.mark.parametrize(
+    ("name", "level"),
+    slow_but(
+        [
+            ("softmax_stats", "blocks of a cluster"),
+            ("variance", "blocks of a grid"),
+            ("argmax_of_softmax", "blocks of a grid"),
+        ],
+        product(["softmax_stats", "variance", "argmax_of_softmax"], ["blocks of a cluster", "blocks of a grid"]),
+    ),
+)
 def test_segments_of_nothing_are_the_identity(level: str, name: str) -> None:
     """Three positions: most threads, warps and segments have none."""
     assert_right(PROGRAMS[name](dtype="float32", rows=2, length=3), LEVELS[level])
@@ -121,7 +135,13 @@ def test_a_set_that_is_never_given_back_is_waited_for() -> None:
         emulate(kernel.func, drawn(func), kept)
 
 
-@pytest.mark.parametrize(("level", "length"), [*((level, 40) for level in LEVELS), ("blocks of a grid", 16)])
+@pytest.mark.parametrize(
+    ("level", "length"),
+    slow_but(
+        [("lanes", 40), ("warps", 40), ("blocks of a grid", 16)],
+        [*((level, 40) for level in LEVELS), ("blocks of a grid", 16)],
+    ),
+)
 def test_a_reference_that_has_no_value_any_more_stands_where_a_holder_stood(level: str, length: int) -> None:
     """Lanes, warps and, of 16 positions, a segment have none; at zero, where those start, all numbers would be lost."""
     assert_right(squares_about_a_result(length, 2), LEVELS[level], inputs=at_huge_offset(length, 2))
@@ -134,8 +154,18 @@ MOVES: dict[str, tuple[str, Rule, Callable[[float], list[float]]]] = {
 """Programs of x, the option `reference` and the rule that their last reference moves by, and what they read of x."""
 
 
-@pytest.mark.parametrize("name", MOVES)
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize(
+    ("level", "name"),
+    slow_but(
+        [
+            ("lanes", "softmax_stats"),
+            ("warps", "kurtosis"),
+            ("blocks of a cluster", "kurtosis"),
+            ("blocks of a grid", "softmax_stats"),
+        ],
+        product(LEVELS, MOVES),
+    ),
+)
 def test_merges_of_merges_are_those_of_the_step_program(level: str, name: str) -> None:
     """Lanes, warps and segments at references far from and near each other, some of them empty."""
     reference, rule, _ = MOVES[name]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import sympy as sp
 
 from tvm_cascade.tile.attention.near_zero import NEAR, find_near_zero
 from tvm_cascade.tile.element import SCORE
+from tvm_cascade.tile.skeleton import Kernel
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig
 
 from .checked import assert_attention_right, attention_case, kernel_of
@@ -42,15 +44,20 @@ def test_only_odd_functions_of_scaled_scores_have_one() -> None:
     assert found is not None and found.map == NEAR + slope
 
 
+@cache
+def _kernel() -> tuple[Kernel, list[np.ndarray]]:
+    case = attention_case("causal_softcap", queries=64)
+    return kernel_of(case.build(), SMALL), list(case.inputs(np.random.default_rng(0)))
+
+
 def _outputs(factor: float, taken: str | None = None) -> np.ndarray:
     """Of scores by a factor; the first vote, which is that on small ones, as usual or decided."""
-    case = attention_case("causal_softcap", queries=64)
-    q, *others = case.inputs(np.random.default_rng(0))
+    kernel, (q, *others) = _kernel()
 
     def change(text: str) -> str:
         return text if taken is None else _VOTE.sub(taken, text, count=1)
 
-    found = emulate(kernel_of(case.build(), SMALL).func, [q * np.asarray(factor, q.dtype), *others], change)
+    found = emulate(kernel.func, [q * np.asarray(factor, q.dtype), *others], change)
     return np.asarray(found[0], "float64")
 
 

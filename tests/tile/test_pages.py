@@ -93,11 +93,12 @@ def test_nothing_past_a_length_is_read() -> None:
     case = Paged(batch=3)
     lengths, func = [case.keys, 64, 0], case.func()
     (expected,) = evaluate(func, case.inputs(lengths, tail=0)).values()
+    kernel = kernel_of(func, SMALL)
     for tail in (-1, 2**31 - 1, case.pages - 1):
         inputs = case.inputs(lengths, tail=tail)
         for cache in inputs[1:3]:
             cache[case.pages - 1] = np.nan
-        (found,) = emulate(kernel_of(func, SMALL).func, inputs)
+        (found,) = emulate(kernel.func, inputs)
         assert np.isnan(found[2]).all()
         assert check(found[:2], expected[:2], expected[:2].astype("float16"), length=case.keys, dtype="float16").ok
 

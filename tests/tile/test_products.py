@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product as cases
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,7 @@ from tvm_cascade.tile.skeletons.product.skeleton import ProductSkeleton, Variant
 
 from ..tiers import slow_but
 from .emulator.run import Array, compiler, emulate
-from .product_programs import Gated, Interleaved, Product, Scaled, inputs_of
+from .product_programs import PARTS, Gated, Interleaved, Product, Scaled, inputs_of, parts
 from .test_compiled_kernels import instructions_of, text_of
 
 TARGET = {"kind": "cuda", "arch": "sm_90a"}
@@ -41,6 +42,7 @@ SMALL = ProductConfig(columns=64, stages=2, blocks=2)
 CLUSTERS = replace(SMALL, columns=128, cluster=2, blocks=4)
 ALL = ProductConfig(blocks=132)
 SPLIT = replace(ALL, columns=64, stages=4, splits=2)
+CONFIGS = {"alone": SMALL, "clusters": CLUSTERS, "split": SPLIT}
 
 
 def kernel_of(
@@ -77,14 +79,24 @@ def assert_right(
 
 
 RAGGED = Product(m=200, n=136, k=200)
+INTERLEAVED = {
+    "gated": Interleaved(70, 68, 136),
+    "an odd number of float16": Interleaved(70, 35, 136, "float16"),
+    "apart": Interleaved(70, 68, 136, apart=True),
+    "turned": Interleaved(70, 68, 136, turned=True),
+}
 
 
 @emulated
-@pytest.mark.parametrize("config", [SMALL, CLUSTERS, SPLIT], ids=["alone", "clusters", "split"])
-@pytest.mark.parametrize("a_across", [False, True], ids=["mk", "km"])
-@pytest.mark.parametrize("b_across", [False, True], ids=["nk", "kn"])
-def test_layouts(a_across: bool, b_across: bool, config: ProductConfig) -> None:
-    assert_right(replace(RAGGED, a_across=a_across, b_across=b_across).build(), config, length=200)
+@pytest.mark.parametrize(
+    ("b", "a", "config"),
+    slow_but(
+        [("nk", "mk", "alone"), ("nk", "km", "clusters"), ("kn", "mk", "split"), ("kn", "km", "alone")],
+        cases(("nk", "kn"), ("mk", "km"), CONFIGS),
+    ),
+)
+def test_layouts(a: str, b: str, config: str) -> None:
+    assert_right(replace(RAGGED, a_across=a == "km", b_across=b == "kn").build(), CONFIGS[config], length=200)
 
 
 @emulated
@@ -96,21 +108,18 @@ def test_columns_that_boxes_of_stores_cover_twice(columns: int, splits: int) -> 
 
 
 @emulated
-@pytest.mark.parametrize("config", [SMALL, CLUSTERS, SPLIT], ids=["alone", "clusters", "split"])
 @pytest.mark.parametrize(
-    "program",
-    [
-        Interleaved(70, 68, 136),
-        Interleaved(70, 35, 136, "float16"),
-        Interleaved(70, 68, 136, apart=True),
-        Interleaved(70, 68, 136, turned=True),
-    ],
-    ids=["gated", "an odd number of float16", "apart", "turned"],
+    ("name", "config"),
+    slow_but(
+        [("gated", "alone"), ("an odd number of float16", "clusters"), ("apart", "split"), ("turned", "alone")],
+        cases(INTERLEAVED, CONFIGS),
+    ),
 )
-def test_columns_two_and_two(program: Interleaved, config: ProductConfig) -> None:
+def test_columns_two_and_two(name: str, config: str) -> None:
+    program = INTERLEAVED[name]
     func = program.build()
     given = inputs_of(func)[:2] if program.apart else inputs_of(func)
-    assert_right(func, config, length=program.k, inputs=given)
+    assert_right(func, CONFIGS[config], length=program.k, inputs=given)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
@@ -172,13 +181,14 @@ def picking(tiles: int, height: int, n: int, k: int, across: bool) -> tirx.PrimF
 
 
 @emulated
-@pytest.mark.parametrize("config", [SMALL, SPLIT], ids=["alone", "split"])
-@pytest.mark.parametrize("across", [False, True], ids=["nk", "kn"])
-def test_matrices_that_data_pick(across: bool, config: ProductConfig) -> None:
-    func = picking(5, 64, 136, 72, across)
+@pytest.mark.parametrize(
+    ("b", "config"), slow_but([("nk", "alone"), ("kn", "split")], cases(("nk", "kn"), ("alone", "split")))
+)
+def test_matrices_that_data_pick(b: str, config: str) -> None:
+    func = picking(5, 64, 136, 72, across=b == "kn")
     given = inputs_of(func)
     given[2] = np.array([2, 0, 0, 1, 2], "int32")
-    assert_right(func, config, length=72, inputs=given)
+    assert_right(func, CONFIGS[config], length=72, inputs=given)
 
 
 def test_what_is_picked_is_not_copied_before_its_index_is_there() -> None:
@@ -285,44 +295,21 @@ def test_two_outputs_of_one_product() -> None:
     assert_right(func, SMALL, length=72, inputs=given)
 
 
-def parts(widths: tuple[int, ...], heads: int = 1) -> tirx.PrimFunc:
-    """A projection whose columns go to several outputs, each apart in heads where there are some."""
-    n = sum(widths)
-    a, b = te.placeholder((2, 70, 72), "bfloat16", name="a"), te.placeholder((n, 72), "bfloat16", name="b")
-    bias, d = te.placeholder((n,), "bfloat16", name="bias"), te.reduce_axis((0, 72), "d")
-    product = te.compute(
-        (2, 70, n), lambda s, i, j: te.sum(a[s, i, d].astype("float32") * b[j, d].astype("float32"), axis=d)
-    )
-    added = te.compute(
-        product.shape, lambda s, i, j: (product[s, i, j] + bias[j].astype("float32")).astype("bfloat16"), name="added"
-    )
-
-    def taken(number: int, start: int, width: int) -> te.Tensor:
-        own = te.compute((2, 70, width), lambda s, i, j: added[s, i, start + j], name=f"part{number}")
-        if heads == 1:
-            return own
-        each = width // heads
-        return te.compute((2, heads, 70, each), lambda s, h, i, f: own[s, i, h * each + f], name=f"heads{number}")
-
-    outputs = [taken(k, sum(widths[:k]), width) for k, width in enumerate(widths)]
-    return te.create_prim_func([a, b, bias, *outputs])
-
-
 @emulated
-@pytest.mark.parametrize("config", [SMALL, CLUSTERS, SPLIT], ids=["alone", "clusters", "split"])
 @pytest.mark.parametrize(
-    ("widths", "heads", "boxes"),
-    [((64, 64, 64), 1, 3), ((96, 40, 56), 1, 3), ((64, 33, 35), 1, 1), ((64, 64, 64), 2, 0), ((48, 80), 1, 2)],
-    ids=["tiles", "within tiles", "odd", "heads", "two"],
+    ("name", "config"),
+    slow_but(
+        [("tiles", "alone"), ("within tiles", "clusters"), ("odd", "split"), ("heads", "alone"), ("two", "split")],
+        cases(PARTS, CONFIGS),
+    ),
 )
-def test_columns_that_go_to_several_outputs(
-    widths: tuple[int, ...], heads: int, boxes: int, config: ProductConfig
-) -> None:
+def test_columns_that_go_to_several_outputs(name: str, config: str) -> None:
     """No output is written where it has no element, also not in front of its first."""
+    widths, heads, boxes = PARTS[name]
     func = parts(widths, heads)
-    kernel = kernel_of(func, config)
+    kernel = kernel_of(func, CONFIGS[config])
     assert len(kernel.program.tiled) == boxes
-    assert_right(func, config, length=72, inputs=inputs_of(func)[:3])
+    assert_right(func, length=72, inputs=inputs_of(func)[:3], kernel=kernel)
 
 
 @emulated
@@ -436,6 +423,16 @@ def test_the_last_tiles_end_with_the_result(config: ProductConfig) -> None:
     assert_right(func, config, length=264)
 
 
+GATHERED: dict[str, tuple[Product, tuple[int, int]]] = {
+    "mk-nk of eight": (Product(m=131, n=72, k=164), (8, 8)),
+    "kn of four": (Product(m=131, n=50, k=104, b_across=True), (16, 4)),
+    "km-kn": (Product(m=131, n=50, k=101, a_across=True, b_across=True), (2, 4)),
+    "mk-nk of two": (Product(m=131, n=75, k=133), (2, 2)),
+    "mk-kn of two": (Product(m=131, n=75, k=133, b_across=True), (2, 2)),
+}
+"""Products with the pieces of their operands."""
+
+
 @emulated
 @pytest.mark.parametrize(("m", "n"), [(1, 8), (3, 100), (64, 24)])
 def test_few_rows_in_a_configuration_of_its_own_choice(m: int, n: int) -> None:
@@ -443,34 +440,30 @@ def test_few_rows_in_a_configuration_of_its_own_choice(m: int, n: int) -> None:
 
 
 @emulated
-@pytest.mark.parametrize("stages", [2, 4])
 @pytest.mark.parametrize(
-    ("a_across", "b_across", "n", "k", "pieces"),
-    [
-        (False, False, 72, 164, (8, 8)),
-        (False, True, 50, 104, (16, 4)),
-        (True, True, 50, 101, (2, 4)),
-        (False, False, 75, 133, (2, 2)),
-        (False, True, 75, 133, (2, 2)),
-    ],
+    ("name", "stages"),
+    slow_but(
+        [("mk-nk of eight", 4), ("kn of four", 2), ("km-kn", 4), ("mk-kn of two", 2)],
+        cases(GATHERED, (2, 4)),
+    ),
 )
-def test_rows_that_bulk_copies_cannot_fetch(
-    a_across: bool, b_across: bool, n: int, k: int, pieces: tuple[int, int], stages: int
-) -> None:
+def test_rows_that_bulk_copies_cannot_fetch(name: str, stages: int) -> None:
     """Of tensors whose rows are no multiple of 16 bytes: threads copy one operand or both, in pieces of so many."""
-    func, config = Product(m=131, n=n, k=k, a_across=a_across, b_across=b_across).build(), replace(SMALL, stages=stages)
-    sides = kernel_of(func, config).program.sides
-    assert pieces == tuple(16 if side.bulk else side.piece for side in sides)
-    assert_right(func, config, length=k)
+    program, pieces = GATHERED[name]
+    func = program.build()
+    kernel = kernel_of(func, replace(SMALL, stages=stages))
+    assert pieces == tuple(16 if side.bulk else side.piece for side in kernel.program.sides)
+    assert_right(func, length=program.k, kernel=kernel)
 
 
 @emulated
-@pytest.mark.parametrize("config", [SMALL, CLUSTERS, SPLIT], ids=["alone", "clusters", "split"])
-@pytest.mark.parametrize("across", [False, True], ids=["nk", "kn"])
-def test_two_products_that_a_map_meets(config: ProductConfig, across: bool) -> None:
+@pytest.mark.parametrize(
+    ("b", "config"), slow_but([("nk", "clusters"), ("kn", "alone"), ("nk", "split")], cases(("nk", "kn"), CONFIGS))
+)
+def test_two_products_that_a_map_meets(b: str, config: str) -> None:
     """A gated layer: tiles of the left operand are loaded once for both, and no sum goes through memory."""
-    func = Gated(m=200, n=136, k=200, across=across).build()
-    assert_right(func, config, length=200)
+    func = Gated(m=200, n=136, k=200, across=b == "kn").build()
+    assert_right(func, CONFIGS[config], length=200)
 
 
 @emulated
@@ -582,6 +575,9 @@ COMPILED: dict[str, tuple[Product | Gated, ProductConfig, set[str]]] = {
 }
 
 
+EARLY = {"alone": SMALL, "split": SPLIT, "all steps early": replace(SMALL, stages=4)}
+
+
 @pytest.mark.parametrize("name", slow_but(["whole", "clusters", "split", "float8"], COMPILED))
 def test_a_product_compiles_without_spills_or_products_that_wait(name: str, tmp_path: Path) -> None:
     product, config, expected = COMPILED[name]
@@ -590,10 +586,13 @@ def test_a_product_compiles_without_spills_or_products_that_wait(name: str, tmp_
 
 
 @emulated
-@pytest.mark.parametrize("config", [SMALL, SPLIT, replace(SMALL, stages=4)], ids=["alone", "split", "all steps early"])
-@pytest.mark.parametrize("func", [RAGGED.build(), Gated(200, 136, 200).build()], ids=["one", "two"])
-def test_operands_that_are_there_are_copied_before_the_wait(func: tirx.PrimFunc, config: ProductConfig) -> None:
-    kernel = kernel_of(func, config)
+@pytest.mark.parametrize(
+    ("count", "name"),
+    slow_but([("one", "alone"), ("one", "split"), ("two", "all steps early")], cases(("one", "two"), EARLY)),
+)
+def test_operands_that_are_there_are_copied_before_the_wait(count: str, name: str) -> None:
+    func = (RAGGED if count == "one" else Gated(200, 136, 200)).build()
+    kernel = kernel_of(func, EARLY[name])
     early = replace(kernel, launch=Launch(given=True))
     assert_right(func, length=200, kernel=early)
     assert text_of(early).count("griddepcontrol_wait();") == 2 and "griddepcontrol" not in text_of(kernel)

@@ -12,6 +12,7 @@ from tvm_cascade.devices.cards import H200
 from tvm_cascade.tile.attention.pieces import MOST_SEQUENCES
 from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, ranked_pieces, sequences_of
 
+from ..tiers import slow_but
 from .checked import assert_right, kernel_of
 from .emulator.run import compiler, cuda_source
 from .paged_programs import Paged
@@ -33,16 +34,16 @@ def ragged(variant: str, **extents: int) -> Workload:
 
 
 @emulated
-@pytest.mark.parametrize("blocks", [1, 4, 64])
+@pytest.mark.parametrize("blocks", slow_but([4, 64], [1, 4, 64]))
 def test_sequences_of_any_length(blocks: int) -> None:
     """More of them than lanes of a warp, some without a key; their pieces cross from one to the next."""
-    case = Paged(batch=37, heads=4, kv_heads=2, queries=1, keys=200)
-    lengths = [0, 200, *np.random.default_rng(1).integers(0, 200, 35)]
+    case = Paged(batch=37, heads=4, kv_heads=2, queries=1, keys=130)
+    lengths = [0, 130, *np.random.default_rng(1).integers(0, 130, 35)]
     assert_right(case.func(), case.inputs(lengths), pieces(blocks), length=case.keys)
 
 
 @emulated
-@pytest.mark.parametrize("size", [1, 16, 64, 256])
+@pytest.mark.parametrize("size", slow_but([1, 64, 256], [1, 16, 64, 256]))
 def test_pages_of_packed_rows(size: int) -> None:
     """Draft tokens of the heads of a group, the last of them at the end of its sequence."""
     case = Paged(size=size, flat=size < 64, causal=True, batch=3, heads=8, kv_heads=2, queries=3, keys=300)
@@ -50,7 +51,7 @@ def test_pages_of_packed_rows(size: int) -> None:
 
 
 @emulated
-@pytest.mark.parametrize("size", [1, 4, 16])
+@pytest.mark.parametrize("size", slow_but([1, 4], [1, 4, 16]))
 def test_tables_of_any_order(size: int) -> None:
     """One counts down, one has a single page again and again, one shares it; of one key, and of none, too."""
     case = Paged(size=size, batch=5, heads=4, kv_heads=2, queries=1, keys=150)

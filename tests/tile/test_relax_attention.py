@@ -10,6 +10,7 @@ from tvm.script import relax as R
 import tvm_cascade
 from tvm_cascade.tile.product.lines import inverted
 
+from ..tiers import slow_but
 from .checked import assert_right, kernel_of
 from .emulator.run import compiler
 
@@ -43,7 +44,7 @@ def test_zeros_above_the_diagonal_are_not_visited_although_the_maximum_is_over_t
 
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
-@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("causal", slow_but([True], [False, True]))
 def test_it_is_right(causal: bool) -> None:
     rng = np.random.default_rng(7)
     inputs = [rng.standard_normal((BATCH, LENGTH, HEADS, DEPTH)).astype("float16") for _ in range(3)]

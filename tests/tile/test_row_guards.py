@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from itertools import product
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from tvm_cascade.evaluate.tolerance import assert_close, check, kinds
 from tvm_cascade.tile.row import again
 
 from ..analysis.programs import array, fold, number, program
+from ..tiers import slow_but
 from ..transform.running import Array, Arrays, build, numpy_dtype, run
 from .emulator.run import compiler, emulate
 from .row_programs import layer_norm
@@ -28,6 +30,7 @@ KEPT = RowConfig(128, 128, 4, 1, kept=True)
 PEELED = RowConfig(128, 128, 4, 1, peeled=True)
 STAGED = RowConfig(128, 128, 4, 1, segments=2, clustered=True, staged=True)
 LEVELS = {"warp": WARP, "block": BLOCK, "cluster": CLUSTER, "grid": GRID, "many": MANY}
+WRITING = {"warp": WARP, "kept": KEPT, "kept by a cluster": SHARES}
 
 emulated = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 
@@ -135,23 +138,39 @@ def assert_near(func: tirx.PrimFunc, inputs: Arrays, found: Array) -> None:
 
 
 @emulated
-@pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("name", ["standardised", "by a sum", "largest share"])
+@pytest.mark.parametrize(
+    ("name", "level"),
+    slow_but(
+        [
+            *(("by a sum", level) for level in LEVELS),
+            ("standardised", "block"),
+            ("standardised", "cluster"),
+            ("largest share", "warp"),
+            ("largest share", "grid"),
+        ],
+        product(["standardised", "by a sum", "largest share"], LEVELS),
+    ),
+)
 def test_every_row_has_the_class_that_it_has_unfused(name: str, level: str) -> None:
     func, inputs, expected = unfused(name)
     assert_classes(func, LEVELS[level], inputs, expected)
 
 
 @emulated
-@pytest.mark.parametrize("config", [WARP, KEPT, SHARES], ids=["warp", "kept", "kept by a cluster"])
-@pytest.mark.parametrize("name", ["written by a sum", "layer norm"])
-def test_what_is_written_reads_the_results_that_are_folded_again(name: str, config: RowConfig) -> None:
+@pytest.mark.parametrize(
+    ("name", "config"),
+    slow_but(
+        [("written by a sum", "warp"), ("layer norm", "kept"), ("written by a sum", "kept by a cluster")],
+        product(["written by a sum", "layer norm"], WRITING),
+    ),
+)
+def test_what_is_written_reads_the_results_that_are_folded_again(name: str, config: str) -> None:
     func, inputs, expected = unfused(name)
-    assert_classes(func, config, inputs, expected)
+    assert_classes(func, WRITING[config], inputs, expected)
 
 
 @emulated
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", slow_but(["warp", "cluster"], LEVELS))
 def test_a_row_that_leaves_the_range_has_the_numbers_of_the_program(level: str) -> None:
     func, rng = mean_by_shares(), np.random.default_rng(3)
     x, v = (rng.standard_normal((ROWS, LENGTH)).astype("float32") for _ in range(2))
@@ -207,7 +226,7 @@ def all_fail(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @emulated
 @pytest.mark.usefixtures("all_fail")
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", slow_but([level for level in LEVELS if level != "many"], LEVELS))
 def test_the_second_way_is_the_program(level: str) -> None:
     func = standardised()
     x = np.random.default_rng(3).standard_normal((ROWS, LENGTH)).astype("float32")

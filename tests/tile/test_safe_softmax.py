@@ -13,6 +13,7 @@ from tvm.ir import Expr
 
 import tvm_cascade
 
+from ..tiers import slow_but
 from .checked import assert_right, kernel_of
 from .emulator.run import compiler
 
@@ -70,10 +71,12 @@ def masked_inputs(*further: np.ndarray) -> list[np.ndarray]:
     return [*(rng.standard_normal((HEADS, LENGTH, DEPTH)).astype("float16") for _ in "qkv"), keep, *further]
 
 
-@pytest.mark.parametrize("parameter", [False, True])
-@pytest.mark.parametrize("masked", [False, True])
+MASKED = [(False, False), (True, False), (True, True)]
+
+
+@pytest.mark.parametrize(("masked", "parameter"), slow_but([(False, False), (True, True)], MASKED))
 def test_it_goes_to_the_tensor_cores_as_one(masked: bool, parameter: bool) -> None:
-    func = attention(masked, parameter and masked)
+    func = attention(masked, parameter)
     assert "the tensor-core kernel `stream`" in str(tvm_cascade.explain(func, target=HOPPER))
 
 

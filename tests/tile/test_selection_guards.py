@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from itertools import product
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from tvm_cascade.tile.row import again
 from tvm_cascade.tile.row.config import RowConfig
 
 from ..analysis.programs import array, each, fold, program
+from ..tiers import slow_but
 from ..transform.running import Array, Arrays, build, numpy_dtype, run
 from .emulator.run import compiler, emulate
 from .test_columns import FEW_LANES, ONE, transposed
@@ -74,8 +76,14 @@ def assert_as_unfused(found: list[Array], without: list[Array], wanted: list[Arr
 
 
 @emulated
-@pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    ("name", "level"),
+    # More segments than lanes are merged in guarded rows without a selection, too.
+    slow_but(
+        [("an argmax", "warp"), ("shares", "block"), ("shares", "cluster"), ("an argmax", "grid")],
+        product(CASES, LEVELS),
+    ),
+)
 def test_selections_of_rows_that_fail_are_the_programs(name: str, level: str) -> None:
     func, wanted = unfused(name)
     on, off = (row_kernel(func, LEVELS[level], guards=guards) for guards in ("auto", "off"))
@@ -99,7 +107,7 @@ def test_selections_of_columns_that_fail_are_the_programs(config: RowConfig) -> 
 
 
 @emulated
-@pytest.mark.parametrize("config", [WARP, BLOCK], ids=["warp", "block"])
+@pytest.mark.parametrize("config", slow_but([BLOCK], [WARP, BLOCK]), ids=["warp", "block"])
 def test_a_sum_beside_an_argmax_that_is_in_no_doubt(config: RowConfig) -> None:
     func = beside_an_argmax()
     x, v = (np.random.default_rng(k).standard_normal((ROWS, LENGTH)).astype("float32") for k in range(2))

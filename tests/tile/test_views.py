@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from tvm.ir import Expr
 import tvm_cascade
 from tvm_cascade.tile.product.lines import taken_apart
 
+from ..tiers import slow_but
 from .checked import assert_right
 from .emulator.run import compiler
 
@@ -63,9 +65,10 @@ def attention(layout: str, batch: int, depth: int = 64, inputs: bool = False, st
     return te.create_prim_func([q, k, v, y])
 
 
-@pytest.mark.parametrize("inputs", [False, True])
-@pytest.mark.parametrize("batch", [1, 2])
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    ("layout", "batch", "inputs"),
+    slow_but([("[B, S, H·D]", 1, False), ("[B·S, H·D]", 2, True)], product(LAYOUTS, (1, 2), (False, True))),
+)
 def test_they_go_to_the_tensor_cores(layout: str, batch: int, inputs: bool) -> None:
     explanation = str(tvm_cascade.explain(attention(layout, batch, inputs=inputs), target=HOPPER))
     assert "the tensor-core kernel `stream`" in explanation
