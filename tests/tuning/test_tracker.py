@@ -28,6 +28,8 @@ from tvm_cascade.tuning.task import Task, space_for, task_of
 from tvm_cascade.tuning.tracker import Tracker, TrackerRunner, servers
 from tvm_cascade.tuning.worker import TrialError
 
+from .fakes import FakeBuilder
+
 pytest.importorskip("tornado")
 KEY = "this-cpu"
 START_SECONDS, WAITING = 60.0, 40.0
@@ -191,7 +193,7 @@ def test_a_server_that_has_gone_is_done_without(remote: Remote, runner: TrackerR
 def test_a_missing_server_or_tracker_is_told_of(remote: Remote, runner: TrackerRunner) -> None:
     runner.tracker = Tracker("127.0.0.1", remote.port, "a100")
     with pytest.raises(InputError, match=f"(?s)key `a100` .*servers of keys: {KEY}"):
-        tvm_cascade.tune(softmax(), trials=1, runner=runner)
+        tvm_cascade.tune(softmax(), trials=1, runner=runner, builder=FakeBuilder())
     runner.tracker, runner.waiting = Tracker("127.0.0.1", _free_port(), KEY), 1.0
     with pytest.raises(InputError, match=r"rpc_server --tracker HOST:PORT"):
-        tvm_cascade.tune(softmax(), trials=1, runner=runner)
+        tvm_cascade.tune(softmax(), trials=1, runner=runner, builder=FakeBuilder())
