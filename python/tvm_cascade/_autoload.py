@@ -7,7 +7,7 @@ TVM calls every entry point of the group `tvm.backends` at the end of its own im
   `tvm.s_tir`), and `from tvm.script import tir as T`;
 - the schedule rule by which MetaSchedule schedules our fused functions.
 
-It also tells `inspect` of the import system's frames (`_name_frames_of_imports`), so that MetaSchedule's workers, which
+It also tells `inspect` of frames that are of no file (`_name_frames_of_imports`), so that MetaSchedule's workers, which
 import every tensor intrinsic of TVM within their time limit, are ready in time.
 
 Every process that imports TVM pays for this, tuning workers included, so nothing here imports the algebra or the
@@ -45,14 +45,21 @@ def autoload() -> None:
     _name_frames_of_imports()
 
 
-def _name_frames_of_imports() -> None:
-    """Say to `inspect` what it cannot find out by files: the modules that frames of a running import are of.
+# What frames of no file say: of imports, of `python -m`, of `python -c` and `exec`, of TVM's parser, of pytest-xdist.
+_FILES_OF_MODULES = {
+    **{f"<frozen {name}>": name for name in ("importlib._bootstrap", "importlib._bootstrap_external", "runpy")},
+    **dict.fromkeys(("<string>", "<stdin>", "<ast>", "<execnet>"), ""),
+}
 
-    TVM's parser asks for the whole stack at each PrimFunc. Where a module of PrimFuncs is imported, most frames are the
-    import system's, and `inspect` searches all modules for each: two thirds of the import of `tvm.s_tir.tensor_intrin`.
+
+def _name_frames_of_imports() -> None:
+    """Say to `inspect` what it cannot find out by files: the modules that frames of a running import are of, or none.
+
+    TVM's parser asks for the whole stack at each PrimFunc, and `inspect` searches all modules for each frame whose file
+    it does not know: two thirds of the import of `tvm.s_tir.tensor_intrin`.
     """
-    for module in (importlib._bootstrap, importlib._bootstrap_external):
-        inspect.modulesbyfile.setdefault(f"<frozen {module.__name__}>", module.__name__)
+    for file, module in _FILES_OF_MODULES.items():
+        inspect.modulesbyfile.setdefault(file, module)
 
 
 def FuseCascadedReductions(**options: Any) -> Any:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import inspect
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -91,6 +93,17 @@ def test_frames_of_an_import_are_told_without_a_search(tmp_path: Path, monkeypat
         assert module is not None and frame.filename == f"<frozen {module.__name__}>"
 
 
+@pytest.mark.parametrize("file", ["<string>", "<stdin>", "<ast>", "<frozen runpy>"])
+def test_frames_of_no_file_are_told_without_a_search(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[object] = []
+    monkeypatch.setattr(inspect, "ismodule", lambda one: seen.append(one) or isinstance(one, ModuleType))
+    space: dict[str, Any] = {"inspect": inspect}
+    exec(compile("frame = inspect.getframeinfo(inspect.currentframe())", file, "exec"), space)
+    assert space["frame"].filename == file and space["frame"].code_context is None
+    assert len(seen) < 20, "a search asks it of every module"
+
+
+@pytest.mark.slow  # docs/tuning.md measures one, and every design is checked above
 def test_tune_tir_measures_our_designs(attention: tvm.tirx.PrimFunc, fused: tvm.tirx.PrimFunc, tmp_path: Path) -> None:
     from tvm.s_tir import meta_schedule
 

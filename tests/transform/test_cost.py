@@ -13,7 +13,6 @@ from tvm.target import Target
 from benchmarks import suites
 from tvm_cascade.algebra.verdict import Verdict
 from tvm_cascade.corpus import workloads
-from tvm_cascade.corpus.workload import Workload
 from tvm_cascade.devices.cards import H200
 from tvm_cascade.devices.device import Cpu, Device
 from tvm_cascade.devices.read import ANY_CPU, cpu_of
@@ -21,6 +20,7 @@ from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.fuse_function import Decision, fuse_function
 
 from ..analysis.programs import array, each, fold, number, program
+from ..tiers import slow_but
 
 DECLINED = {
     "layernorm_gemm 512x1024x1024": "three products instead of one",
@@ -77,8 +77,14 @@ def norm_into_product(transposed: bool, rows: int = 512, hidden: int = 768, colu
     return program(x, weight, fold("out", element, rows=(rows, columns), length=hidden))
 
 
-@pytest.mark.parametrize("entry", [one.workload for one in suites.entries("cpu")], ids=lambda entry: entry.label)
-def test_the_choice_for_every_workload(entry: Workload) -> None:
+ENTRIES = {one.workload.label: one.workload for one in suites.entries("cpu")}
+FIRST = {label.split()[0]: label for label in reversed(ENTRIES)}
+"""By program, its first size: the others of the same program are chosen by the same estimates."""
+
+
+@pytest.mark.parametrize("label", slow_but({*FIRST.values(), *DECLINED, *REFUSED} & ENTRIES.keys(), ENTRIES))
+def test_the_choice_for_every_workload(label: str) -> None:
+    entry = ENTRIES[label]
     *_, last = fuse_function(entry.build(), FuseOptions(), ANY_CPU).decisions
     table = ((Verdict.DECLINED, DECLINED), (Verdict.REFUSED, REFUSED))
     usual = Verdict.NOTHING if entry.label.startswith(SINGLE) else Verdict.FUSED

@@ -53,8 +53,15 @@ def inputs(name: str, length: int = LENGTH, dtype: str = "float32", kind: str = 
     return small(name).with_length(length).with_dtype(dtype).inputs(np.random.default_rng(0), kind)
 
 
-@pytest.mark.parametrize(("tile", "segments"), TILINGS)
-@pytest.mark.parametrize("name", NAMES)
+QUICK = [
+    (name, *tiling) for name in NAMES for tiling in (TILINGS if name in ("attention", "variance") else TILINGS[:2])
+]
+"""Two programs at every tiling; the others in segments, and in tiles of which the last is short."""
+
+
+@pytest.mark.parametrize(
+    ("name", "tile", "segments"), slow_but(QUICK, [(name, *tiling) for name in NAMES for tiling in TILINGS])
+)
 def test_every_workload_is_right_at_every_tile_and_number_of_segments(name: str, tile: int, segments: int) -> None:
     unfused(name).check(inputs(name), tile=tile, segments=segments)
 

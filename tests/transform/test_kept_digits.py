@@ -228,7 +228,8 @@ DEVIATION_ROWS = 67
 """The largest error of a few rows is luck."""
 
 
-@pytest.mark.parametrize("name", DEVIATIONS)
+# A divergence of a squared ratio is one of a ratio, with twice the exponent.
+@pytest.mark.parametrize("name", slow_but(DEVIATIONS.keys() - {"divergence of a squared ratio"}, DEVIATIONS))
 def test_an_element_near_its_own_zero_keeps_its_digits(name: str) -> None:
     func = read(Definition(name, DEVIATIONS[name], rows=DEVIATION_ROWS, length=64).build())
     for spread in (1.0, 1e-2, 1e-4):

@@ -148,11 +148,16 @@ def test_scores_of_attention_have_a_second_way_though_it_needs_none() -> None:
         np.testing.assert_array_equal(always[name], found)
 
 
+@cache
+def best_three(asked: str) -> Unfused:
+    text = "top = max x; mass = sum exp(x - top); best = top3 exp(x - top)/mass -> "
+    return read(Definition("best", text + asked).build())
+
+
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
 @pytest.mark.parametrize("asked", ["best, best_at", "best_at"])
 def test_parts_of_tuples_are_reduced_again_together(asked: str, value: float) -> None:
-    text = "top = max x; mass = sum exp(x - top); best = top3 exp(x - top)/mass -> "
-    one = read(Definition("best", text + asked).build())
+    one = best_three(asked)
     given = special(one.func, value, (0, 3))
     expected = one.results(given)
     for tile, segments in TILINGS:

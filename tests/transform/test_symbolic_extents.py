@@ -151,8 +151,9 @@ def check(compiled: Any, name: str, index: str = "int64") -> None:
             tolerance.assert_close(output, value, baseline, length=length, dtype=str(output.dtype))
 
 
+# Causal attention of any length under our schedule is in tests/schedule/test_whole_tiles.py too.
 @pytest.mark.parametrize("dtype", slow_but(["int64"], ["int64", "int32"]))
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", slow_but(["softmax_stats", "moments", "likeliest"], CASES))
 def test_one_kernel_is_right_at_every_length(name: str, dtype: str) -> None:
     compiled = tvm_cascade.compile(CASES[name][0](dtype), tile=TILE, force=True)
     assert [group.verdict for group in compiled.report.groups] == [Verdict.FUSED]
@@ -160,7 +161,7 @@ def test_one_kernel_is_right_at_every_length(name: str, dtype: str) -> None:
     check(compiled, name, dtype)
 
 
-@pytest.mark.parametrize("name", ["moments", "causal_attention", "likeliest"])
+@pytest.mark.parametrize("name", slow_but(["moments", "likeliest"], ["moments", "causal_attention", "likeliest"]))
 def test_segments_of_an_unknown_length_are_merged(name: str) -> None:
     """With fewer tiles than segments there are fewer segments, so that none is empty."""
     compiled = tvm_cascade.compile(CASES[name][0]("int64"), tile=TILE, segments=3)
@@ -211,8 +212,12 @@ def passed(func: tirx.PrimFunc, **options: Any) -> tvm.IRModule:
     return found
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", OF_NONE)
+QUICK = [("softmax_stats", way) for way in WAYS]
+QUICK += [(name, way) for name in OF_NONE for way in ("unfused", "the pass", "the pass, segments")]
+"""One program by every way, and every program by the ways that compile one function; buckets and kernels call it."""
+
+
+@pytest.mark.parametrize(("name", "way"), slow_but(QUICK, [(name, way) for name in OF_NONE for way in WAYS]))
 def test_results_of_no_positions_are_what_their_reductions_start_from(name: str, way: str) -> None:
     build, shapes, expected = OF_NONE[name]
     func = build("int64")

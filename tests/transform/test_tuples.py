@@ -41,11 +41,21 @@ def drawn(name: str, kind: str) -> Arrays:
     return [draws[kind](tuple(int(n) for n in p.ty.shape)).astype("float32") for p in params]
 
 
-@pytest.mark.parametrize("kind", slow_but(["ties"], ["normal", "ties", "all equal", "rising"]))
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_fused_tuples_are_those_of_the_unfused_program(name: str, kind: str) -> None:
+KINDS = ["normal", "ties", "all equal", "rising"]
+FEW = ((5, 3), (36, 1))
+QUICK = [(name, "ties", FEW) for name in PROGRAMS] + [("argmin_of_gaps", "ties", tuple(TILINGS))]
+"""Every program in whole tiles, in short ones and in segments; one of two passes at every tiling."""
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "tilings"),
+    slow_but(QUICK, [*QUICK[:-1], *((name, kind, tuple(TILINGS)) for name in PROGRAMS for kind in KINDS)]),
+)
+def test_fused_tuples_are_those_of_the_unfused_program(
+    name: str, kind: str, tilings: tuple[tuple[int, int], ...]
+) -> None:
     given = drawn(name, kind)
-    for tile, segments in TILINGS:
+    for tile, segments in tilings:
         unfused(name).check(given, tile=tile, segments=segments)
 
 

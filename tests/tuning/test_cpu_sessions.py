@@ -16,6 +16,7 @@ import tvm_ffi
 from tvm import te
 
 import tvm_cascade
+import tvm_cascade.tuning.tune as tune
 from tvm_cascade.corpus import workloads
 from tvm_cascade.driver.space import Design
 from tvm_cascade.tuning.building import Built, LocalBuilder, lowered_module
@@ -24,6 +25,7 @@ from tvm_cascade.tuning.running import LocalRunner
 from tvm_cascade.tuning.task import Task
 from tvm_cascade.tuning.worker import TrialError, Worker
 
+from ..tiers import slow_but
 from .fakes import FakeBuilder, FakeRunner
 
 SHAPES = {
@@ -77,7 +79,7 @@ def without_addresses(code: str) -> str:
     return re.sub(r"0x[0-9a-f]+", "", code)
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("name", slow_but(["softmax"], SHAPES))
 def test_another_process_builds_the_same_kernel_from_the_database(
     name: str, tmp_path: Path, builder: OneWorker, runner: Kept
 ) -> None:
@@ -167,9 +169,9 @@ def test_programs_that_are_compared_at_the_end_are_different_ones() -> None:
     assert len(compared) == 3 and compared[0] == report.functions[0].words
 
 
-def test_data_of_programs_that_choose_are_whole_numbers() -> None:
+def test_data_of_programs_that_choose_are_whole_numbers(builder: OneWorker, runner: Kept) -> None:
     router = workloads.get("R1").cpu
-    report = tvm_cascade.tune(router.build(), trials=2)
+    report = tvm_cascade.tune(router.build(), trials=2, builder=builder, runner=runner)
     assert not report.functions[0].failures
 
 
@@ -184,7 +186,11 @@ def test_what_hangs_is_cut_off_and_what_crashes_is_told_of() -> None:
         assert worker.call("math:sqrt", 4.0, seconds=30.0) == 2.0
 
 
-def test_compile_tunes_first_and_gives_right_results() -> None:
+def test_compile_tunes_first_and_gives_right_results(
+    builder: OneWorker, runner: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tune, "LocalBuilder", lambda: builder)
+    monkeypatch.setattr(tune, "LocalRunner", lambda: runner)
     func = func_of("softmax")
     compiled = tvm_cascade.compile(func, tune_trials=2)
     x = np.random.default_rng(0).standard_normal((16, 512)).astype("float32")
@@ -206,9 +212,14 @@ def test_the_command_line_tunes_and_goes_on(tmp_path: Path, capsys: pytest.Captu
     assert "2 designs tried" in first and '"gain"' in (tmp_path / "trials.json").read_text()
 
 
-def test_every_design_is_tried_when_all_are_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_design_is_tried_when_all_are_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     from tvm_cascade.cli import main
+    from tvm_cascade.cli import tune as command_line
 
+    monkeypatch.setattr(command_line, "LocalBuilder", lambda batch: FakeBuilder())
+    monkeypatch.setattr(command_line, "LocalRunner", FakeRunner)
     command = ["tune", "softmax", "--shape", "rows=4", "length=32", "--trials", "all", "--work-dir", str(tmp_path)]
     assert main(command) == 0
     printed = capsys.readouterr().out

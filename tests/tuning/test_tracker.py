@@ -23,10 +23,12 @@ from tvm_cascade.corpus import workloads
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import InputError
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.tuning.building import Built, build
+from tvm_cascade.tuning.building import Built, LocalBuilder, build
 from tvm_cascade.tuning.task import Task, space_for, task_of
 from tvm_cascade.tuning.tracker import Tracker, TrackerRunner, servers
 from tvm_cascade.tuning.worker import TrialError
+
+from .fakes import FakeBuilder
 
 pytest.importorskip("tornado")
 KEY = "this-cpu"
@@ -107,11 +109,18 @@ def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Remote]:
             started.stop(number)
 
 
-@pytest.fixture
-def runner(remote: Remote) -> Iterator[TrackerRunner]:
+@pytest.fixture(scope="module")
+def kept(remote: Remote) -> Iterator[TrackerRunner]:
     made = TrackerRunner("127.0.0.1", remote.port, KEY, waiting=WAITING)
     yield made
     made.close()
+
+
+@pytest.fixture
+def runner(remote: Remote, kept: TrackerRunner) -> TrackerRunner:
+    """One runner, whose workers are kept from test to test: a process takes seconds to start."""
+    kept.tracker, kept.seconds, kept.waiting = remote.tracker, 60.0, WAITING
+    return kept
 
 
 def softmax() -> tvm.tirx.PrimFunc:
@@ -135,7 +144,8 @@ def summing(terms: int, folder: Path) -> Built:
 
 def test_a_session_is_measured_on_the_servers(remote: Remote, runner: TrackerRunner) -> None:
     before = remote.sessions()
-    (found,) = tvm_cascade.tune(softmax(), trials=3, runner=runner).functions
+    with contextlib.closing(LocalBuilder(batch=1)) as builder:
+        (found,) = tvm_cascade.tune(softmax(), trials=3, runner=runner, builder=builder).functions
     assert found.tried == 3 and not found.failures and found.best is not None
     assert any(trial.in_turns for trial in found.trials)
     new = [after - old for after, old in zip(remote.sessions(), before, strict=True)]
@@ -180,16 +190,10 @@ def test_a_server_that_has_gone_is_done_without(remote: Remote, runner: TrackerR
     assert cli.main([*command, "--tracker", str(remote.tracker), "--key", KEY]) == 0
 
 
-def test_a_missing_server_or_tracker_is_told_of(remote: Remote) -> None:
-    other = TrackerRunner("127.0.0.1", remote.port, "a100", waiting=WAITING)
-    try:
-        with pytest.raises(InputError, match=f"(?s)key `a100` .*servers of keys: {KEY}"):
-            tvm_cascade.tune(softmax(), trials=1, runner=other)
-    finally:
-        other.close()
-    nobody = TrackerRunner("127.0.0.1", _free_port(), KEY, waiting=3.0)
-    try:
-        with pytest.raises(InputError, match=r"rpc_server --tracker HOST:PORT"):
-            tvm_cascade.tune(softmax(), trials=1, runner=nobody)
-    finally:
-        nobody.close()
+def test_a_missing_server_or_tracker_is_told_of(remote: Remote, runner: TrackerRunner) -> None:
+    runner.tracker = Tracker("127.0.0.1", remote.port, "a100")
+    with pytest.raises(InputError, match=f"(?s)key `a100` .*servers of keys: {KEY}"):
+        tvm_cascade.tune(softmax(), trials=1, runner=runner, builder=FakeBuilder())
+    runner.tracker, runner.waiting = Tracker("127.0.0.1", _free_port(), KEY), 1.0
+    with pytest.raises(InputError, match=r"rpc_server --tracker HOST:PORT"):
+        tvm_cascade.tune(softmax(), trials=1, runner=runner, builder=FakeBuilder())

@@ -18,7 +18,7 @@ TUTORIALS = sorted((Path(__file__).parents[2] / "tutorials").glob("*.ipynb"))
 QUICK = [
     path
     for path in TUTORIALS
-    if path.stem in ("01_online_softmax", "04_refusals", "06_products", "09_hopper", "10_pytorch", "11_derive")
+    if path.stem in ("01_online_softmax", "04_refusals", "06_products", "10_pytorch", "11_derive")
 ]
 """A fused loop on the CPU, a refusal with its numbers, kernels, a PyTorch model, and a fold by itself."""
 
