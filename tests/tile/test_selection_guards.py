@@ -29,9 +29,9 @@ emulated = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 
 
 def shares(dtype: str = "float32", ranks: int = 2) -> tirx.PrimFunc:
-    """x, v -> Σ v/Σ x, and the positions of the largest v/Σ x with these."""
+    """x, v -> Σ v/Σ exp x, and the positions of the largest v/Σ exp x with these."""
     x, v = array("x", ROWS, LENGTH, dtype=dtype), array("v", ROWS, LENGTH, dtype=dtype)
-    s = fold("s", lambda i, j: x[i, j], te.sum, LENGTH, (ROWS,))
+    s = fold("s", lambda i, j: te.exp(x[i, j]), te.sum, LENGTH, (ROWS,))
     keys = each("keys", lambda i, j: v[i, j] / s[i], ROWS, LENGTH)
     best = ranked(keys, ranks, 1, True, "best")
     return program(x, v, fold("out", lambda i, j: v[i, j] / s[i], te.sum, LENGTH, (ROWS,)), *best)
@@ -125,7 +125,7 @@ def test_a_sum_beside_an_argmax_that_is_in_no_doubt(config: RowConfig) -> None:
 @emulated
 def test_bfloat16_results_have_guards() -> None:
     x, v = array("x", ROWS, LENGTH, dtype="bfloat16"), array("v", ROWS, LENGTH, dtype="bfloat16")
-    s = fold("s", lambda i, j: x[i, j], te.sum, LENGTH, (ROWS,))
+    s = fold("s", lambda i, j: te.abs(x[i, j]), te.sum, LENGTH, (ROWS,))
     func = program(x, v, fold("out", lambda i, j: v[i, j] / s[i], te.sum, LENGTH, (ROWS,)))
     kernel = row_kernel(func)
     assert kernel.guarded == "out"
