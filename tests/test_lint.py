@@ -172,6 +172,7 @@ def test_a_folder_without_modules_is_no_checkout(tmp_path: Path) -> None:
         lint.violations(tmp_path)
 
 
+@pytest.mark.slow  # `.ci/run` and the hook before a commit run the command itself
 def test_this_checkout_breaks_no_rule() -> None:
     ran = subprocess.run([sys.executable, lint.__file__], capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stdout) == (0, f"0 violations of {len(lint.RULES)} rules\n"), ran.stdout + ran.stderr

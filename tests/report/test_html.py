@@ -17,7 +17,7 @@ from tvm_cascade.report.html import fragment, picture
 SVG = "{http://www.w3.org/2000/svg}"
 PROGRAMS = {
     "fused": "total = sum x; mean = total/N; spread = sum (x - mean)**2; out = (x - mean)/sqrt(spread/N + 0.1)",
-    "selected": "top = max x; mass = sum exp(x - top); best = top2 exp(x - top)/mass if x < 3 else 0 -> best, best_at",
+    "selected": "top = max x; mass = sum exp(x - top); best = top2 exp(x - top)/mass -> best, best_at",
     "refused": "total = sum x; out = sum tanh(x - total)",
     "alone": "out = sum x",
 }
