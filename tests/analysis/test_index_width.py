@@ -48,6 +48,18 @@ def positions(x_: T.handle, y_: T.handle):
             y[a] = a * 2 + x[a]
 
 
+@T.prim_func(s_tir=True)
+def low_halves(x_: T.handle, y_: T.handle):
+    """y[i] = whether the lower 32 bits of x[i] are below i, as numbers with a sign."""
+    n = T.int32()
+    x = T.match_buffer(x_, (n,), "int64")
+    y = T.match_buffer(y_, (n,), "bool")
+    for i in range(n):
+        with T.sblock("y"):
+            a = T.axis.remap("S", [i])
+            y[a] = T.Cast("int32", x[a]) < a
+
+
 def counters(func: tirx.PrimFunc) -> set[str]:
     found = {dtype_of(loop.loop_var) for loop in within(func.body, tirx.For)}
     return found | {dtype_of(one.var) for block in within(func.body, s_tir.SBlock) for one in block.iter_vars}
@@ -65,6 +77,12 @@ def test_counters_are_of_64_bits_and_data_are_not(func: tirx.PrimFunc) -> None:
 def test_a_function_of_numbers_is_left_alone() -> None:
     static = at_sizes(positions, {"n": 8})
     assert counted_in_64_bits(static) is static
+
+
+def test_what_a_program_cuts_off_stays_cut_off() -> None:
+    x, y = np.array([1 << 32, -1, 1 << 31, 9], "int64"), np.zeros(4, "bool")
+    tvm_cascade.compile(low_halves, HASWELL)(x, y)
+    np.testing.assert_array_equal(y, [False, True, True, False])
 
 
 @pytest.mark.parametrize("n", [1, 7, 64, 130])

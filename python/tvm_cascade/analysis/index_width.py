@@ -26,7 +26,8 @@ def counted_in_64_bits(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
     Returns
     -------
-    func : the same object where no symbolic extent is of int32.
+    func : the same object where no symbolic extent is of int32, and where the program itself casts int64 to int32:
+        what it cuts off stays cut off.
     """
     blocks = within(func.body, s_tir.SBlock)
     tensors = [param for param in func.params if tirx.is_buffer_var(param)]
@@ -34,7 +35,7 @@ def counted_in_64_bits(func: tirx.PrimFunc) -> tirx.PrimFunc:
     counters = {loop.loop_var for loop in within(func.body, tirx.For)} | (extents - set(func.params))
     counters |= {one.var for block in blocks for one in block.iter_vars}
     wide = {one: tirx.Var(one.name, "int64") for one in counters if dtype_of(one) == "int32"}
-    if not extents & set(wide):
+    if not extents & set(wide) or any(map(_is_narrowed, within(func.body, prim.Cast))):
         return func
     buffers: dict[ir.Var, ir.Var] = {}
 
