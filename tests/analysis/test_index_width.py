@@ -60,6 +60,21 @@ def low_halves(x_: T.handle, y_: T.handle):
             y[a] = T.Cast("int32", x[a]) < a
 
 
+@T.prim_func(s_tir=True)
+def row_sums(x_: T.handle, y_: T.handle):
+    """y[i] = Σ_j x[i, j] of rows that lie apart."""
+    n = T.int32()
+    apart = T.int32()
+    x = T.match_buffer(x_, (n, 4), "float32", strides=(apart, 1))
+    y = T.match_buffer(y_, (n,), "float32")
+    for i, j in T.grid(n, 4):
+        with T.sblock("y"):
+            a, b = T.axis.remap("SR", [i, j])
+            with T.init():
+                y[a] = T.float32(0)
+            y[a] = y[a] + x[a, b]
+
+
 def counters(func: tirx.PrimFunc) -> set[str]:
     found = {dtype_of(loop.loop_var) for loop in within(func.body, tirx.For)}
     return found | {dtype_of(one.var) for block in within(func.body, s_tir.SBlock) for one in block.iter_vars}
@@ -77,6 +92,10 @@ def test_counters_are_of_64_bits_and_data_are_not(func: tirx.PrimFunc) -> None:
 def test_a_function_of_numbers_is_left_alone() -> None:
     static = at_sizes(positions, {"n": 8})
     assert counted_in_64_bits(static) is static
+
+
+def test_tensors_with_strides_keep_them() -> None:
+    assert counted_in_64_bits(row_sums) is row_sums
 
 
 def test_what_a_program_cuts_off_stays_cut_off() -> None:

@@ -22,12 +22,12 @@ def counted_in_64_bits(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
     Parameters
     ----------
-    func : a function of blocks, whose tensors are contiguous; it is not modified.
+    func : a function of blocks; it is not modified.
 
     Returns
     -------
-    func : the same object where no symbolic extent is of int32, and where the program itself casts int64 to int32:
-        what it cuts off stays cut off.
+    func : the same object where no symbolic extent is of int32; where a tensor is not contiguous; and where the program
+        itself casts int64 to int32, since what it cuts off stays cut off.
     """
     blocks = within(func.body, s_tir.SBlock)
     tensors = [param for param in func.params if tirx.is_buffer_var(param)]
@@ -35,7 +35,8 @@ def counted_in_64_bits(func: tirx.PrimFunc) -> tirx.PrimFunc:
     counters = {loop.loop_var for loop in within(func.body, tirx.For)} | (extents - set(func.params))
     counters |= {one.var for block in blocks for one in block.iter_vars}
     wide = {one: tirx.Var(one.name, "int64") for one in counters if dtype_of(one) == "int32"}
-    if not extents & set(wide) or any(map(_is_narrowed, within(func.body, prim.Cast))):
+    contiguous = all(not tensor.ty.strides and _is_zero(tensor.ty.elem_offset) for tensor in tensors)
+    if not extents & set(wide) or not contiguous or any(map(_is_narrowed, within(func.body, prim.Cast))):
         return func
     buffers: dict[ir.Var, ir.Var] = {}
 
@@ -55,6 +56,10 @@ def counted_in_64_bits(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 def _declared(buffer: ir.Var, shape: Iterable[ir.Expr]) -> ir.Var:
     return tirx.decl_buffer([_wide(extent) for extent in shape], dtype_of(buffer), name=buffer.name)
+
+
+def _is_zero(offset: ir.Expr | None) -> bool:
+    return offset is None or (isinstance(offset, prim.IntImm) and offset.value == 0)
 
 
 def _is_narrowed(value: ir.Expr) -> bool:
