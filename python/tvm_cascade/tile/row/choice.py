@@ -12,6 +12,7 @@ from functools import cached_property
 
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.devices.device import Gpu
+from tvm_cascade.tile.estimate import NOMINAL
 from tvm_cascade.tile.memory import itemsize
 from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.row.config import IN_FLIGHT_BYTES, RowConfig
@@ -130,8 +131,7 @@ def ranked_configs(row: Row, gpu: Gpu) -> list[RowConfig]:
     """
     length, vector = row.length, row.widest_vector
     if not isinstance(length, int):
-        chosen = _block(256, vector, _Case(row, 0, vector, gpu, None).in_flight(256))
-        return [replace(chosen, why="the length of a row is not known before the launch")]
+        return _of_any_length(row, gpu)
     is_peeled = vector < row.widest_load and length > WARP * _UNPEELED_VECTORS * vector
     peel = peel_of(row, row.widest_load) if is_peeled else None
     case = _Case(row, length, vector if peel is None else peel.vector, gpu, peel)
@@ -141,9 +141,20 @@ def ranked_configs(row: Row, gpu: Gpu) -> list[RowConfig]:
     return [first, *(config for config in others if case.may_take(config))]
 
 
+def _of_any_length(row: Row, gpu: Gpu) -> list[RowConfig]:
+    """What rows of some lengths take, as far as it needs to know none: that of `NOMINAL` positions first."""
+    peel = peel_of(row, row.widest_load) if row.widest_load > row.widest_vector else None
+    vector, found = row.widest_vector if peel is None else peel.vector, list[RowConfig]()
+    for length in (NOMINAL, *_LENGTHS):
+        case = _Case(row, length, vector, gpu, None if peel is None else replace(peel, length=length))
+        fitting = (case.completed(config) for rule in OPEN if (config := rule(case)) is not None)
+        found += [one for one in fitting if case.may_take(one)][:1]
+    return list(dict.fromkeys(found))
+
+
 @dataclass(frozen=True)
 class _Case:
-    """Rows of a length that is known, on a GPU."""
+    """Rows of a length on a GPU: their own, or one that they may have."""
 
     row: Row
     length: int
@@ -268,9 +279,15 @@ class _Case:
         cached = config.vectors * config.vector * len(row.folded)
         beside = [s for s in row.written if not any(s.beside(other) for other in row.folded)]
         written = registers_of(beside, config.vector, peel) if config.kept else _LOOP_REGISTERS
+        if config.kept and not isinstance(row.length, int):
+            rest = config.of_the_rest
+            written += _LOOP_REGISTERS + rest.vectors * rest.vector * len(row.folded)
         return max(1, _blocks_of(self.gpu, _OTHER_REGISTERS + _RIM_REGISTERS + cached + written, config.threads))
 
     def _why(self, chosen: RowConfig) -> str:
+        if not isinstance(self.row.length, int):
+            kept = f", and registers keep its first {chosen.chunk} positions" if chosen.kept else ""
+            return f"the length of a row is not known before the launch{kept}"
         size = f"a row of {max(1, self.nbytes // 1024)} KiB"
         if chosen.staged:
             return f"{size} waits in shared memory, of {chosen.resident} blocks a multiprocessor"
@@ -375,6 +392,10 @@ def _kept_by_a_block(case: _Case) -> RowConfig | None:
     return case.kept(-(-case.length // case.vector), kind)
 
 
+def _kept_if_read_again(case: _Case) -> RowConfig | None:
+    return _kept_by_a_block(case) if case.row.position_outputs else None
+
+
 def _kept_for_what_is_shared(case: _Case) -> RowConfig | None:
     """Rows that a cluster keeps, beside data that all rows share, which are read twice."""
     gpu = case.gpu
@@ -399,10 +420,16 @@ def _of_a_block(case: _Case) -> RowConfig:
     return _block(threads, case.vector, case.in_flight(-(-vectors // threads), case.is_few))
 
 
+_LENGTHS = tuple(1 << power for power in range(7, 16))
+"""For which configurations are offered where none is known."""
+
 Rule = Callable[[_Case], RowConfig | None]
 
 RULES: tuple[Rule, ...] = (_of_a_warp, _of_several_blocks, _with_position_outputs, _of_a_block)
 """All that apply are candidates, from the most preferred on."""
+
+OPEN: tuple[Rule, ...] = (_of_a_warp, _kept_if_read_again, _of_a_block)
+"""Of rows whose length is not known before the launch, the first that fits."""
 
 WAITING: tuple[Rule, ...] = (
     _narrowed, _shifted, _staged_if_many, _kept_by_a_block, _kept_for_what_is_shared, lambda case: case.staged,

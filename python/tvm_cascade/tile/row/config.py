@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.merge.lanes import WARP
@@ -13,6 +13,9 @@ from tvm_cascade.tile.row.shape import Row
 
 IN_FLIGHT_BYTES = 128
 """Bytes in flight per thread: more hides no more memory latency, and costs occupancy."""
+
+REST_VECTORS = 2
+"""Vectors in flight of what registers do not keep of a row, beside what they keep."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,8 @@ class RowConfig:
     segments : blocks that share a row, a segment each; of strided rows at most 32.
     clustered : those blocks are a cluster, so that all of them know the whole; otherwise the last of them does.
     strided : neighbours in memory are rows.
-    kept : a row's elements stay in registers until its outputs are written; otherwise they are read again.
+    kept : a row's elements stay in registers until its outputs are written; otherwise they are read again. Of rows of
+        any length the first ones do.
     staged : bulk copies bring a row's own elements to shared memory, where they are read, once or again.
     peeled : vectors start where those of memory do, and what of a row lies before and after them is read apart.
     ahead : what outputs alone read is read with the row, and waits in registers as well; for rows that are kept.
@@ -72,6 +76,11 @@ class RowConfig:
     @property
     def rows(self) -> int:
         return self.lanes * (self.vector if self.strided else 1)
+
+    @property
+    def of_the_rest(self) -> RowConfig:
+        """For what registers do not keep of kept rows of any length."""
+        return replace(self, kept=False, ahead=False, vectors=min(self.vectors, REST_VECTORS))
 
     @property
     def is_alone(self) -> bool:
@@ -161,9 +170,10 @@ def _why_not_read(row: Row, config: RowConfig, peel: Peel | None, gpu: Gpu) -> s
     share = None
     if isinstance(length, int):
         share = share_of(length if peel is None else peel.most, config.segments, config.positions)
-    if config.kept and (share is None or share > config.chunk):
-        found = "a number that is not known" if share is None else str(share)
-        return f"registers keep {config.chunk} positions of a row, of which a block has {found}"
+    if config.kept and share is not None and share > config.chunk:
+        return f"registers keep {config.chunk} positions of a row, of which a block has {share}"
+    if config.kept and config.strided and share is None:
+        return f"{config}: registers keep what no number is known of"
     if config.staged:
         even = even_share(length, config.segments, config.vector, peel) if isinstance(length, int) else None
         if even is None:

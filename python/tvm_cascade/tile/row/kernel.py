@@ -188,8 +188,7 @@ class ContiguousKernel(RowKernel):
         if self.peel is not None:
             member = self.block % config.segments * config.threads + self.member
             rims = [Rim(self.program, config, self.tensors, point, self.peel, self.head, self.end, member)]
-        body = Sweep(self.program, config, self.tensors, point, self.segment, self.member, self.staging, self.peel)
-        self.sweeps = [body, *rims]
+        self.sweeps = [*self._bodies(point), *rims]
         for sweep in self.sweeps:
             sweep.fold(state)
         self._merge(state, self.lanes, point)
@@ -201,6 +200,17 @@ class ContiguousKernel(RowKernel):
         if self.cluster is not None:
             self._merge(state, self.cluster.exchange(state, self.part, self.thread, self.lane), point)
         self._store(state, point)
+
+    def _bodies(self, point: Point) -> list[Sweep]:
+        """The sweep over the block's share; of kept rows of any length, over what registers keep, and over the rest."""
+        cuts = [(self.config, self.segment)]
+        if self.config.kept and self.segment.most is None:
+            kept, others = self.segment.cut(self.config.chunk)
+            cuts = [(self.config, kept), (self.config.of_the_rest, others)]
+        return [
+            Sweep(self.program, config, self.tensors, point, segment, self.member, self.staging, self.peel)
+            for config, segment in cuts
+        ]
 
     def _over_blocks(self, state: State, shared: SharedStates, grid: GridStates, index: ir.Expr, point: Point) -> None:
         segments = self.config.segments

@@ -46,6 +46,11 @@ class Segment:
             return cls(start, start + step, step, step)
         return cls(start, bind("end", tirx.min(start + step, kernel_extent(length))))
 
+    def cut(self, positions: int) -> tuple[Segment, Segment]:
+        """The first positions of a segment whose length is not known, at most so many; and all others."""
+        middle = bind("middle", tirx.min(self.start + positions, self.end))
+        return Segment(self.start, middle, 0, positions), Segment(middle, self.end)
+
 
 @dataclass(frozen=True)
 class Peel:
@@ -61,12 +66,13 @@ class Peel:
 
     origin: Access
     vector: int
-    length: int
+    length: Extent
     slack: int = 0
 
     @property
     def most(self) -> int:
-        """Positions of the longest body: of a row that starts with a vector."""
+        """Positions of the longest body: of a row that starts with a vector, and whose length is known."""
+        assert isinstance(self.length, int)
         return (self.length - self.slack) // self.vector * self.vector
 
     @property
@@ -95,12 +101,13 @@ class Peel:
         return in_register("head", cast(-start & tirx.const(self.vector - 1, INDEX), "int32"))
 
     def end(self, head: ir.Expr) -> ir.Expr:
-        return in_register("body_end", head + ((self.length - self.slack - head) & tirx.const(-self.vector, "int32")))
+        within = (kernel_extent(self.length) - self.slack - head) & tirx.const(-self.vector, "int32")
+        return in_register("body_end", head + (within if isinstance(self.length, int) else tirx.max(within, 0)))
 
     def share(self, head: ir.Expr, end: ir.Expr, part: ir.Expr, parts: int) -> Segment:
         """The part of a body that one block folds."""
         if parts == 1:
-            return Segment(head, end, self.least, self.most)
+            return Segment(head, end, *((self.least, self.most) if isinstance(self.length, int) else ()))
         most = share_of(self.most, parts, self.vector)
         start = bind("start", head + part * most)
         least = max(0, self.least - (parts - 1) * most)
@@ -128,6 +135,6 @@ def peel_of(row: Row, vector: int) -> Peel | None:
     ]
     slack = max(shared, default=0)
     slack = slack if 2 * (vector - 1) + slack <= WARP else 0  # the rim is at most what a warp has
-    if row.is_strided or not own or not isinstance(length, int) or length < vector + slack:
+    if row.is_strided or not own or (isinstance(length, int) and length < vector + slack):
         return None
     return Peel(own[0], vector, length, slack)

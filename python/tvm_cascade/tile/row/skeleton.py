@@ -183,6 +183,14 @@ _ISSUED = 2
 """Instructions for an operation of a merge."""
 
 
+def _read_again(row: Row, config: RowConfig, length: int) -> int:
+    """Bytes of a row that its outputs read again, from the second-level cache."""
+    if not row.position_outputs or config.staged:
+        return 0
+    kept = config.chunk * config.segments if config.kept else 0
+    return max(0, length - kept) * row.own_bytes
+
+
 class RowSkeleton(Skeleton[RowProgram, RowConfig]):
     """Folds along an axis in memory: contiguous rows, or strided ones whose neighbours in memory are rows."""
 
@@ -210,8 +218,11 @@ class RowSkeleton(Skeleton[RowProgram, RowConfig]):
         sharing = config.sharing * config.segments
         merges = -(-length // sharing) + math.log2(sharing)
         operations = merges * sum(merge_operations(stage) for stage in row.program.stages)
-        merged = {"merge_seconds": operations}
-        return Counts(work, threads=threads, issued=_ISSUED * operations * count * sharing, between=merged)
+        between = {"merge_seconds": operations}
+        if again := _read_again(row, config, length) * count:
+            between["own_bytes_per_second"] = again / gpu.processors
+            return Counts(work, work.bytes, threads, _ISSUED * operations * count * sharing, between=between)
+        return Counts(work, threads=threads, issued=_ISSUED * operations * count * sharing, between=between)
 
     def emit(self, program: RowProgram, config: RowConfig, name: str, _launch: Launch) -> tirx.PrimFunc:
         return (StridedKernel if config.strided else ContiguousKernel)(program, config).build(name)
