@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
-from tvm import te, tirx
+from tvm import ir, te, tirx
 
 from tvm_cascade.analysis.extract import find_cascades
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.reading import read_program
+from tvm_cascade.devices.cards import H200
+from tvm_cascade.evaluate.oracle import evaluate
+from tvm_cascade.evaluate.tolerance import check
+from tvm_cascade.options import FuseOptions
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.row.config import RowConfig
 from tvm_cascade.tile.row.segment import Peel, peel_of
 from tvm_cascade.tile.row.shape import read_row
+from tvm_cascade.tile.skeleton import Setting
 
-from .emulator.run import compiler
+from .emulator.run import compiler, emulate
 from .row_programs import PROGRAMS, Extent
 from .test_row_kernels import assert_right, row_kernel
 from .test_row_texts import cuda_text
@@ -89,6 +95,53 @@ def sum_beside(rows: Extent, length: int) -> tirx.PrimFunc:
     mean = te.compute((rows,), lambda i: te.sum(x[i, j + 3], axis=j), name="mean")
     out = te.compute((rows,), lambda i: te.sum((x[i, k + 3] - mean[i]) * y[i, k], axis=k), name="out")
     return te.create_prim_func([x, y, out])
+
+
+OF_ANY_LENGTH = {
+    "warp": RowConfig(128, 32, 8, 2, kept=True, peeled=True),
+    "block": RowConfig(128, 128, 8, 4, kept=True, peeled=True),
+    "ahead": RowConfig(128, 128, 8, 1, kept=True, peeled=True, ahead=True),
+    "read again": RowConfig(128, 128, 8, 2, peeled=True),
+}
+
+
+def weighted_softmax(rows: Extent, length: Extent) -> tirx.PrimFunc:
+    """x, gain -> softmax x · gain."""
+    x, gain = te.placeholder((rows, length), "float16", name="x"), te.placeholder((length,), "float16", name="gain")
+    j, k = te.reduce_axis((0, length), "j"), te.reduce_axis((0, length), "k")
+    top = te.compute((rows,), lambda i: te.max(x[i, j].astype("float32"), axis=j), name="top")
+    total = te.compute((rows,), lambda i: te.sum(te.exp(x[i, k].astype("float32") - top[i]), axis=k), name="total")
+
+    def element(i: tirx.Var, c: tirx.Var) -> ir.Expr:
+        share = te.exp(x[i, c].astype("float32") - top[i]) / total[i]
+        return (share * gain[c].astype("float32")).astype("float16")
+
+    return te.create_prim_func([x, gain, te.compute((rows, length), element, name="out")])
+
+
+@needs_compiler
+@pytest.mark.parametrize("config", OF_ANY_LENGTH.values(), ids=OF_ANY_LENGTH)
+def test_rows_of_a_length_that_the_launch_tells(config: RowConfig) -> None:
+    """Shorter than a vector, than what registers keep, and longer: what they do not keep is read again."""
+    kernel = row_kernel(weighted_softmax(5, tirx.Var("n", "int64")), config)
+    assert kernel.config == config
+    rng = np.random.default_rng(0)
+    for length in (1, 7, 64, 1021, 4096, 5003):
+        given = [rng.standard_normal(shape).astype("float16") for shape in ((5, length), (length,))]
+        (found,) = emulate(kernel.func, given)
+        func = weighted_softmax(5, length)
+        exact, usual = evaluate(func, given)["out"], evaluate(func, given, rounding=True)["out"]
+        told = check(found, exact, usual, length=length, dtype="float16")
+        assert told.ok, f"{length}: {told.message}"
+
+
+def test_cuts_of_rows_of_any_length() -> None:
+    """Those of warps and of blocks, of which buckets take the one for their lengths, keep what a row begins with."""
+    kernel = row_kernel(weighted_softmax(4096, tirx.Var("n", "int64")))
+    found = kernel.skeleton.alternatives(kernel.program, Setting(H200, FuseOptions()))
+    assert all(one.kept and one.peeled and one.segments == 1 and not one.staged for one in found)
+    assert {one.is_of_warps for one in found} == {True, False}
+    assert max(one.chunk for one in found) >= 1 << 15
 
 
 def test_bodies_are_as_long_as_their_bounds_say() -> None:

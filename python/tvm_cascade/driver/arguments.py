@@ -79,61 +79,71 @@ def parameters_of(func: tirx.PrimFunc) -> tuple[Parameter, ...]:
     return tuple(described(param) for param in func.params)
 
 
-def call_with(
-    function: Callable[..., Any],
-    name: str,
-    parameters: Sequence[Parameter],
-    device: tvm.runtime.Device,
-    *arguments: Any,
-) -> Any:
-    """Calls a compiled function; see `Compiled.__call__`.
+@dataclass(frozen=True)
+class Entry:
+    """A compiled function that takes arrays of any library; see `Compiled.__call__`.
 
-    Parameters
+    Attributes
     ----------
     name : of the function.
     device : that it runs on.
-    *arguments : as the caller gave them.
     """
-    if len(arguments) != len(parameters):
-        expected = f"{len(parameters)} arguments: {', '.join(map(str, parameters))}"
-        hint = "outputs are passed as well, after the inputs, to be filled"
-        raise InputError(expected, str(len(arguments)), f"call of `{name}`", hint)
-    try:
-        passed = [_tensor(*pair, device) for pair in zip(parameters, arguments, strict=True)]
-        _check_apart(name, parameters, arguments, passed)
-        returned = function(*(tensor for tensor, _ in passed))
-    except CascadeError:
-        raise
-    except Exception as error:
-        if problem := _problem(name, parameters, device, arguments):
-            raise problem from error
-        raise
-    for _, copy_back in passed:
-        if copy_back is not None:
-            copy_back()
-    return returned
+
+    function: Callable[..., Any]
+    name: str
+    parameters: tuple[Parameter, ...]
+    device: tvm.runtime.Device
+
+    @cached_property
+    def _alignments(self) -> list[int]:
+        """Bytes that compiled code takes each tensor to be aligned to."""
+        on_cpu = _is_cpu(self.device)
+        return [0 if one.shape is None else on_cpus(one.dtype) if on_cpu else ON_GPUS for one in self.parameters]
+
+    def __call__(self, *arguments: Any) -> Any:
+        name, parameters = self.name, self.parameters
+        if len(arguments) != len(parameters):
+            expected = f"{len(parameters)} arguments: {', '.join(map(str, parameters))}"
+            hint = "outputs are passed as well, after the inputs, to be filled"
+            raise InputError(expected, str(len(arguments)), f"call of `{name}`", hint)
+        try:
+            passed = [
+                _tensor(*three, self.device) for three in zip(parameters, arguments, self._alignments, strict=True)
+            ]
+            _check_apart(name, parameters, arguments, passed)
+            returned = self.function(*(tensor for tensor, _ in passed))
+        except CascadeError:
+            raise
+        except Exception as error:
+            if problem := _problem(name, parameters, self.device, arguments):
+                raise problem from error
+            raise
+        for _, copy_back in passed:
+            if copy_back is not None:
+                copy_back()
+        return returned
 
 
 _Passed = tuple[Any, Callable[[], object] | None]
 """What a function is given for an argument, and how the argument gets what was written to it, where it must."""
 
 
-def _tensor(parameter: Parameter, argument: Any, device: tvm.runtime.Device) -> _Passed:
+def _tensor(parameter: Parameter, argument: Any, alignment: int, device: tvm.runtime.Device) -> _Passed:
     if parameter.shape is None or not hasattr(argument, "__dlpack__"):
         return argument, None  # TVM rejects by name what it does not take
-    if isinstance(argument, tvm.runtime.Tensor) and _is_aligned(argument.data_ptr(), parameter, device):
-        return argument, None
     if parameter.written:
         _check_writable(parameter, argument)
+    if isinstance(argument, np.ndarray) and argument.size:
+        return _numpy_tensor(parameter, argument, device)
+    if _is_shared(argument, alignment):
+        return argument, None  # a tensor of torch itself, so that the call is put on torch's current stream
     if 0 in getattr(argument, "shape", ()) and not isinstance(argument, tvm.runtime.Tensor):
         # Libraries give an empty array whatever strides and address they like.
         return tvm.runtime.empty(tuple(argument.shape), _dtype_name(argument), device), None
-    if isinstance(argument, np.ndarray):
-        return _numpy_tensor(parameter, argument, device)
     tensor: Any = tvm_ffi.from_dlpack(argument)
     if not _is_compact(tensor) and hasattr(argument, "contiguous") and hasattr(argument, "copy_"):
         whole = argument.detach().contiguous()
-        inner, copy_back = _tensor(parameter, whole, device)
+        inner, copy_back = _tensor(parameter, whole, alignment, device)
 
         def scatter() -> None:
             if copy_back is not None:
@@ -141,19 +151,23 @@ def _tensor(parameter: Parameter, argument: Any, device: tvm.runtime.Device) -> 
             argument.copy_(whole)
 
         return inner, scatter if parameter.written or parameter.exposed else None
-    if _is_aligned(tensor.data_ptr(), parameter, device):
+    if tensor.data_ptr() % alignment == 0:
         return tensor, None
     aligned = tensor.copyto(tensor.device)
     return aligned, (lambda: aligned.copyto(tensor)) if parameter.written or parameter.exposed else None
 
 
+def _is_shared(argument: Any, alignment: int) -> bool:
+    """Whether compiled code reads a tensor of TVM or torch as it is."""
+    if isinstance(argument, tvm.runtime.Tensor):
+        return bool(argument.data_ptr() % alignment == 0)
+    if not hasattr(argument, "is_contiguous") or not hasattr(argument, "numel"):
+        return False
+    return bool(argument.numel() and argument.is_contiguous() and argument.data_ptr() % alignment == 0)
+
+
 def _is_cpu(device: tvm.runtime.Device) -> bool:
     return bool(device.dlpack_device_type() == tvm.cpu().dlpack_device_type())
-
-
-def _is_aligned(address: int, parameter: Parameter, device: tvm.runtime.Device) -> bool:
-    """Whether compiled code reads a tensor at that address."""
-    return address % (on_cpus(parameter.dtype) if _is_cpu(device) else ON_GPUS) == 0
 
 
 def _numpy_tensor(parameter: Parameter, array: np.ndarray[Any, Any], device: tvm.runtime.Device) -> _Passed:

@@ -24,9 +24,6 @@ from tvm_cascade.plan.buckets import Cell
 from tvm_cascade.report.outcomes import MODEL
 from tvm_cascade.tile.estimate import NOMINAL
 
-ENDS = tuple(1 << k for k in range(13))
-"""Of the buckets of an extent, but that of longer ones."""
-
 _MOST_CELLS = 24
 """Combinations of buckets that are looked at."""
 
@@ -165,7 +162,7 @@ class _Search:
 
     def _sizes(self, cell: dict[str, int], bounds: dict[str, list[int]]) -> dict[str, int]:
         """The ends of a cell's buckets; the nominal size of extents that are not asked for."""
-        ends = {name: (*bounds[name], 2 * ENDS[-1])[place] for name, place in cell.items()}
+        ends = {name: (*bounds[name], 2 * self.space.ends[-1])[place] for name, place in cell.items()}
         return {extent.name: ends.get(extent.name, NOMINAL) for extent in self.extents}
 
     def _bounds(self, extent: tirx.Var) -> list[int]:
@@ -174,7 +171,7 @@ class _Search:
         Where some design is the best at both ends of a range and in its middle, it is taken for that of the range: each
         look takes up to seconds. Records may be of any bucket, and all are asked for.
         """
-        ends = [*ENDS, 2 * ENDS[-1]]
+        ends = [*self.space.ends, 2 * self.space.ends[-1]]
 
         def at(place: int) -> Chosen:
             return self.at({one.name: ends[place] if one is extent else NOMINAL for one in self.extents})

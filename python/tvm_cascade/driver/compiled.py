@@ -5,14 +5,14 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
 import tvm
 from tvm.target import Target
 
-from tvm_cascade.driver.arguments import Parameter, call_with
+from tvm_cascade.driver.arguments import Entry, Parameter
 from tvm_cascade.driver.as_json import from_json, to_json
 from tvm_cascade.driver.backends import backend_of
 from tvm_cascade.driver.bundle import LIBRARY, TARGET, Files, library_of, loaded, packed, unpacked, with_library
@@ -107,9 +107,7 @@ class Compiled:
         if name not in self.parameters:
             raise InputError(f"a function among {', '.join(self.parameters)}", repr(name), "compiled module")
         if name not in self._entries:
-            self._entries[name] = partial(
-                call_with, self.runtime_module[name], name, self.parameters[name], self._device()
-            )
+            self._entries[name] = Entry(self.runtime_module[name], name, self.parameters[name], self._device())
         return self._entries[name]
 
     @cached_property

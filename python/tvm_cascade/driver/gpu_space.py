@@ -14,7 +14,7 @@ from tvm import tirx
 from tvm_cascade.analysis.sizes import at_sizes
 from tvm_cascade.driver.backend import Goal, Lowered, as_it_is
 from tvm_cascade.driver.gpu import beginning_early, is_planned, lower_gpu, lower_plan, setting_of
-from tvm_cascade.driver.space import Design, Knob, Sizes, Space
+from tvm_cascade.driver.space import ENDS_ON_GPUS, Design, Knob, Sizes, Space
 from tvm_cascade.plan.plan import Plan, Step, scheduled
 from tvm_cascade.plan.search import MOST_TIMES, find_plans
 from tvm_cascade.tile.cost import seconds
@@ -63,7 +63,7 @@ def gpu_space(
         costs = PlanCosts(func, name, setting_of(goal), choice.plans, sizes)
         return lambda design: costs.seconds(choice.plan(design))
 
-    return Space(choice.knobs, lambda design: choice.plan(design).seconds, lower, at)
+    return Space(choice.knobs, lambda design: choice.plan(design).seconds, lower, at, ENDS_ON_GPUS)
 
 
 @dataclass(frozen=True)

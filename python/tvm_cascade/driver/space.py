@@ -18,6 +18,12 @@ Design: TypeAlias = tuple[int, ...]
 Sizes: TypeAlias = Mapping[str, int]
 """Of symbolic extents, by name."""
 
+ENDS = tuple(1 << k for k in range(13))
+"""Of the buckets of a symbolic extent, but that of longer ones."""
+
+ENDS_ON_GPUS = (*ENDS[:11], 1 << 12, 1 << 14)
+"""The same where registers keep rows of up to 32768 elements."""
+
 _MOST_DESIGNS = 4096
 """Of which a space tells the estimates: knobs of more values lose their last ones."""
 
@@ -72,12 +78,14 @@ class Space:
     lower : (a design, the function's name where it has another) -> what the pass makes of it, and the lowered function.
     at : of a function with symbolic extents, the estimated times of its designs for lengths in the bucket that ends at
         given sizes.
+    ends : of the buckets of such an extent, but that of longer ones.
     """
 
     knobs: tuple[Knob, ...]
     seconds: Callable[[Design], float]
     lower: Callable[..., tuple[Outcome, Lowered]]
     at: Callable[[Sizes], Callable[[Design], float]] = lambda _sizes: lambda _design: 0.0
+    ends: tuple[int, ...] = ENDS
 
     @property
     def default(self) -> Design:

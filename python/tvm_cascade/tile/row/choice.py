@@ -420,7 +420,7 @@ def _of_a_block(case: _Case) -> RowConfig:
     return _block(threads, case.vector, case.in_flight(-(-vectors // threads), case.is_few))
 
 
-_LENGTHS = tuple(1 << power for power in range(7, 16))
+_LENGTHS = tuple(1 << power for power in range(7, 17))
 """For which configurations are offered where none is known."""
 
 Rule = Callable[[_Case], RowConfig | None]

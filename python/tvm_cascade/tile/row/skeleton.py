@@ -183,6 +183,14 @@ _ISSUED = 2
 """Instructions for an operation of a merge."""
 
 
+def _slots(config: RowConfig, length: int) -> int:
+    """Positions that the threads of a row go through: all of a chunk, whether a row has them or not."""
+    share = -(-length // config.segments)
+    first = config.chunk if config.kept else 0
+    chunk = config.of_the_rest.chunk if config.kept else config.chunk
+    return (first + -(-max(0, share - first) // chunk) * chunk) * config.segments
+
+
 def _read_again(row: Row, config: RowConfig, length: int) -> int:
     """Bytes of a row that its outputs read again, from the second-level cache."""
     if not row.position_outputs or config.staged:
@@ -219,10 +227,12 @@ class RowSkeleton(Skeleton[RowProgram, RowConfig]):
         merges = -(-length // sharing) + math.log2(sharing)
         operations = merges * sum(merge_operations(stage) for stage in row.program.stages)
         between = {"merge_seconds": operations}
-        if again := _read_again(row, config, length) * count:
-            between["own_bytes_per_second"] = again / gpu.processors
-            return Counts(work, work.bytes, threads, _ISSUED * operations * count * sharing, between=between)
-        return Counts(work, threads=threads, issued=_ISSUED * operations * count * sharing, between=between)
+        again = _read_again(row, config, length) * count / gpu.processors
+        if again:
+            between["own_bytes_per_second"] = again
+        work = work.live(computed=_slots(config, length) / length, read=1.0)
+        issued = _ISSUED * operations * count * sharing
+        return Counts(work, work.bytes if again else 0.0, threads, issued, between=between)
 
     def emit(self, program: RowProgram, config: RowConfig, name: str, _launch: Launch) -> tirx.PrimFunc:
         return (StridedKernel if config.strided else ContiguousKernel)(program, config).build(name)
