@@ -21,7 +21,7 @@ Sizes: TypeAlias = Mapping[str, int]
 ENDS = tuple(1 << k for k in range(13))
 """Of the buckets of a symbolic extent, but that of longer ones."""
 
-ENDS_ON_GPUS = (*ENDS[:11], 1 << 12, 1 << 14)
+ENDS_ON_GPUS = (*ENDS, 1 << 13, 1 << 14)
 """The same where registers keep rows of up to 32768 elements."""
 
 _MOST_DESIGNS = 4096

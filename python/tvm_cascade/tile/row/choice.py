@@ -254,7 +254,7 @@ class _Case:
         chosen = replace(chosen, peeled=self.peel is not None, ahead=self._is_ahead(chosen))
         if self.peel is not None:
             chosen = _filled(chosen, self.peel, self.in_flight(self.length))
-            chosen = replace(chosen, resident=self._resident_of_peeled(chosen, self.peel))
+            chosen = replace(chosen, resident=self._resident_of_peeled(chosen))
         return replace(chosen, why=self._why(chosen))
 
     def _is_ahead(self, config: RowConfig) -> bool:
@@ -271,18 +271,11 @@ class _Case:
         registers = _OTHER_REGISTERS + _AHEAD_REGISTERS + cached
         return -(-blocks // self.gpu.processors) <= _blocks_of(self.gpu, registers, config.threads)
 
-    def _resident_of_peeled(self, config: RowConfig, peel: Peel) -> int:
+    def _resident_of_peeled(self, config: RowConfig) -> int:
         """Resident blocks per multiprocessor; the compiler needs spare registers for head, tail and shifts."""
         if config.staged or config.ahead or config.resident > 1:
             return config.resident
-        row = self.row
-        cached = config.vectors * config.vector * len(row.folded)
-        beside = [s for s in row.written if not any(s.beside(other) for other in row.folded)]
-        written = registers_of(beside, config.vector, peel) if config.kept else _LOOP_REGISTERS
-        if config.kept and not isinstance(row.length, int):
-            rest = config.of_the_rest
-            written += _LOOP_REGISTERS + rest.vectors * rest.vector * len(row.folded)
-        return max(1, _blocks_of(self.gpu, _OTHER_REGISTERS + _RIM_REGISTERS + cached + written, config.threads))
+        return resident_threads(self.row, config, self.gpu) // config.threads
 
     def _why(self, chosen: RowConfig) -> str:
         if not isinstance(self.row.length, int):
@@ -420,7 +413,7 @@ def _of_a_block(case: _Case) -> RowConfig:
     return _block(threads, case.vector, case.in_flight(-(-vectors // threads), case.is_few))
 
 
-_LENGTHS = tuple(1 << power for power in range(7, 17))
+_LENGTHS = (*(1 << power for power in range(7, 14)), 1 << 16)
 """For which configurations are offered where none is known."""
 
 Rule = Callable[[_Case], RowConfig | None]
@@ -460,6 +453,20 @@ def _blocks_of(gpu: Gpu, registers: int, threads: int) -> int:
     """Blocks that a processor's registers are enough for, where each thread has so many."""
     unit = gpu.register_unit
     return gpu.registers // (-(-registers // unit) * unit * threads)
+
+
+def resident_threads(row: Row, config: RowConfig, gpu: Gpu) -> int:
+    """Threads of a multiprocessor that its registers are enough for, at least those of a block."""
+    peel = peel_of(row, config.vector) if config.peeled else None
+    beside = [s for s in row.written if not any(s.beside(other) for other in row.folded)]
+    registers = _OTHER_REGISTERS + config.vectors * config.vector * len(row.folded)
+    registers += registers_of(beside, config.vector, peel) if config.kept else _LOOP_REGISTERS
+    if peel is not None:
+        registers += _RIM_REGISTERS
+    if config.kept and not isinstance(row.length, int):
+        rest = config.of_the_rest
+        registers += _LOOP_REGISTERS + rest.vectors * rest.vector * len(row.folded)
+    return max(1, _blocks_of(gpu, registers, config.threads)) * config.threads
 
 
 def _filled(config: RowConfig, peel: Peel, most: int) -> RowConfig:

@@ -14,8 +14,8 @@ from tvm_cascade.tile.row.shape import Row
 IN_FLIGHT_BYTES = 128
 """Bytes in flight per thread: more hides no more memory latency, and costs occupancy."""
 
-REST_VECTORS = 2
-"""Vectors in flight of what registers do not keep of a row, beside what they keep."""
+PIECE_VECTORS = 2
+"""Vectors of a thread that are folded together, of rows of any length."""
 
 
 @dataclass(frozen=True)
@@ -78,9 +78,15 @@ class RowConfig:
         return self.lanes * (self.vector if self.strided else 1)
 
     @property
+    def pieces(self) -> tuple[RowConfig, ...]:
+        """For what registers keep of rows of any length, piece by piece: what is absent is passed over."""
+        full, rest = divmod(self.vectors, PIECE_VECTORS)
+        return tuple(replace(self, vectors=each) for each in (*(PIECE_VECTORS,) * full, *([rest] if rest else [])))
+
+    @property
     def of_the_rest(self) -> RowConfig:
-        """For what registers do not keep of kept rows of any length."""
-        return replace(self, kept=False, ahead=False, vectors=min(self.vectors, REST_VECTORS))
+        """For what they do not keep."""
+        return replace(self, kept=False, ahead=False, vectors=min(self.vectors, PIECE_VECTORS))
 
     @property
     def is_alone(self) -> bool:

@@ -203,14 +203,18 @@ class ContiguousKernel(RowKernel):
 
     def _bodies(self, point: Point) -> list[Sweep]:
         """The sweep over the block's share; of kept rows of any length, over what registers keep, and over the rest."""
-        cuts = [(self.config, self.segment)]
-        if self.config.kept and self.segment.most is None:
-            kept, others = self.segment.cut(self.config.chunk)
-            cuts = [(self.config, kept), (self.config.of_the_rest, others)]
-        return [
-            Sweep(self.program, config, self.tensors, point, segment, self.member, self.staging, self.peel)
-            for config, segment in cuts
-        ]
+
+        def sweep(config: RowConfig, segment: Segment, piece: int | None = None) -> Sweep:
+            given = self.tensors, point, segment, self.member, self.staging, self.peel
+            return Sweep(self.program, config, *given, piece=piece)
+
+        if not self.config.kept or self.segment.most is not None:
+            return [sweep(self.config, self.segment)]
+        found, rest = [], self.segment
+        for number, config in enumerate(self.config.pieces):
+            piece, rest = rest.cut(config.chunk)
+            found.append(sweep(config, piece, number))
+        return [*found, sweep(self.config.of_the_rest, rest)]
 
     def _over_blocks(self, state: State, shared: SharedStates, grid: GridStates, index: ir.Expr, point: Point) -> None:
         segments = self.config.segments

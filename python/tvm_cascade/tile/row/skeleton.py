@@ -16,7 +16,7 @@ from tvm_cascade.tile.estimate import NOMINAL, Work, merge_operations
 from tvm_cascade.tile.launch.dependent import Launch
 from tvm_cascade.tile.memory import itemsize
 from tvm_cascade.tile.merge.lanes import WARP
-from tvm_cascade.tile.row.choice import ranked_configs
+from tvm_cascade.tile.row.choice import ranked_configs, resident_threads
 from tvm_cascade.tile.row.config import IN_FLIGHT_BYTES, RowConfig
 from tvm_cascade.tile.row.kernel import ContiguousKernel, StridedKernel
 from tvm_cascade.tile.row.program import RowProgram, build_row_program, state_dtype
@@ -185,10 +185,8 @@ _ISSUED = 2
 
 def _slots(config: RowConfig, length: int) -> int:
     """Positions that the threads of a row go through: all of a chunk, whether a row has them or not."""
-    share = -(-length // config.segments)
-    first = config.chunk if config.kept else 0
-    chunk = config.of_the_rest.chunk if config.kept else config.chunk
-    return (first + -(-max(0, share - first) // chunk) * chunk) * config.segments
+    chunk, share = config.of_the_rest.chunk if config.kept else config.chunk, -(-length // config.segments)
+    return -(-share // chunk) * chunk * config.segments
 
 
 def _read_again(row: Row, config: RowConfig, length: int) -> int:
@@ -220,9 +218,10 @@ class RowSkeleton(Skeleton[RowProgram, RowConfig]):
         """All threads, and the merges of those of a row: of positions, and of levels; none of strided rows."""
         row, gpu = program.row, setting.gpu
         length, count = (n if isinstance(n, int) else NOMINAL for n in (row.length, row.count))
-        threads = -(-count // config.rows) * config.segments * config.threads / (gpu.resident_threads * gpu.processors)
+        threads = -(-count // config.rows) * config.segments * config.threads / gpu.processors
         if config.strided:
-            return Counts(work, threads=threads)
+            return Counts(work, threads=threads / gpu.resident_threads)
+        threads /= min(gpu.resident_threads, resident_threads(row, config, gpu))
         sharing = config.sharing * config.segments
         merges = -(-length // sharing) + math.log2(sharing)
         operations = merges * sum(merge_operations(stage) for stage in row.program.stages)

@@ -53,6 +53,7 @@ class Sweep:
     segment : what of it the thread's block has.
     member : the thread's number among those that share it.
     place : of the first of strided rows along the lanes.
+    piece : which of the pieces of a row this is, that all are read before the first is folded; None for a whole row.
 
     Attributes
     ----------
@@ -71,15 +72,18 @@ class Sweep:
         staging: Staging | None = None,
         peel: Peel | None = None,
         place: ir.Expr | None = None,
+        piece: int | None = None,
     ) -> None:
         self.program, self.config, self.tensors, self.at = program, config, tensors, point.at
         self.segment, self.member, self.row, self.row_values = segment, member, program.row, point.values
-        self.staging, self.peel, self.first = staging, peel, place
+        self.staging, self.peel, self.first, self.piece = staging, peel, place, piece
         self.vectors = self.registers_for(self.row.folded, config.vectors)
         self.beside_kept = self.registers_for(self.fresh(), config.vectors) if config.ahead else None
         self.sure = 0
         self.by_row: dict[tirx.Var, Any] = {}
         self.beside = [] if place is None else self._read_beside()
+        if piece is not None:
+            self._load_all(segment.start, True)
 
     def registers_for(self, streams: tuple[Access, ...], count: int) -> Vectors:
         along, vector = self.row.along, self.config.vector
@@ -89,6 +93,11 @@ class Sweep:
         kept = self.vectors.streams if self.config.kept else ()
         return tuple(s for s in self.row.written if not any(s.beside(other) for other in kept))
 
+    def _load_all(self, start: ir.Expr, guarded: bool) -> None:
+        self.load(self.vectors, start, guarded)
+        if self.beside_kept is not None:
+            self.load(self.beside_kept, start, guarded)
+
     def fold(self, state: State) -> None:
         fold = ChunkFold(self.program, state, self.row_values)
 
@@ -96,9 +105,8 @@ class Sweep:
             existing = self.existing(start, guarded)
             if self.staging is not None:
                 self.staging.wait(start)
-            self.load(self.vectors, start, guarded)
-            if self.beside_kept is not None:
-                self.load(self.beside_kept, start, guarded)
+            if self.piece is None:
+                self._load_all(start, guarded)
             with when(existing > 0) if guarded else nullcontext():
                 fold.fold(self.chunk(start, guarded, first, existing, lambda index: index))
 
@@ -136,7 +144,7 @@ class Sweep:
             for at in range(full, -(-segment.most // size)):
                 if segment.least < segment.most:
                     self.sure = max(0, segment.least - at * size) // (size // self.config.vectors)
-                emit(bind("chunk_start", segment.start + at * size), True, True if at == 0 else None)
+                emit(bind("chunk_start", segment.start + at * size), True, True if at == 0 and not self.piece else None)
             return
         full = bind("full", tirx.max(segment.end - segment.start, 0) // size)
         with T.serial(full) as step:
