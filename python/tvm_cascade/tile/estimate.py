@@ -24,9 +24,13 @@ from tvm_cascade.analysis.program import RECENT_PROGRAMS, Program, Stage
 from tvm_cascade.analysis.tir import Extent, dtype_of, loads_of, variables_of
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.factors import find_factors
+from tvm_cascade.tile.launch.fast_math import needs_exact
 
 NOMINAL = 1024
 """What a symbolic extent counts for."""
+
+_INSTRUCTION_BYTES, _EXACT_FUNCTION = 16, 25
+"""Of an instruction; and how many of them a function takes that is not approximated."""
 
 _ARITHMETIC = (prim.Add, prim.Sub, prim.Mul, prim.Div, prim.Max, prim.Min)
 
@@ -153,3 +157,13 @@ def operations_of(value: ir.Expr) -> tuple[int, int]:
     tvm_ffi.structural_walk(value, [(kind, found.append) for kind in (*_ARITHMETIC, ir.Call)])
     functions = sum(bool(function_name(node)) for node in found)
     return len(found) - functions, functions
+
+
+def exact_functions(value: ir.Expr) -> int:
+    """Special functions of one point that are not approximated."""
+    return operations_of(value)[1] if needs_exact(value) else 0
+
+
+def instruction_bytes(values: Iterable[ir.Expr]) -> int:
+    """Of the instructions of one point of some values, about."""
+    return _INSTRUCTION_BYTES * sum(operations_of(v)[0] + _EXACT_FUNCTION * exact_functions(v) for v in values)

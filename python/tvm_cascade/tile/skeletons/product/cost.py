@@ -9,8 +9,8 @@ import tvm
 
 from tvm_cascade.analysis.tir import Extent, dtype_of, product
 from tvm_cascade.devices.device import Gpu
-from tvm_cascade.tile.cost import Counts
-from tvm_cascade.tile.estimate import NOMINAL
+from tvm_cascade.tile.cost import Counts, fetched_again
+from tvm_cascade.tile.estimate import NOMINAL, exact_functions
 from tvm_cascade.tile.operand import STORED_BYTES
 from tvm_cascade.tile.product.matrix import MatrixProduct
 from tvm_cascade.tile.skeletons.product.config import SUM_BYTES, ProductConfig, steps_of
@@ -20,7 +20,7 @@ from tvm_cascade.tile.work import GROUP_ROWS
 _INSTRUCTIONS, _LINE = 4, 128
 """Of a step of 64 rows; and bytes of a cache line: rows that are no multiple of it start in the middle of one."""
 
-_WARPS, _FRAGMENT_ROW = 4, 128
+_WARPS, _THREADS, _FRAGMENT_ROW = 4, 128, 128
 """Of a consumer; and bytes that shared memory gives a multiprocessor at once, a row of a tile."""
 
 
@@ -69,6 +69,10 @@ def counts_of(shape: MatrixProduct, sizes: Sizes, config: ProductConfig, gpu: Gp
     sums = config.columns * sizes.sums
     last = min(tiles, clusters * config.cluster)
     between = {"block_seconds": 1.0, "stored_sum_seconds": float((waves - 1) * config.own_rows * sums)}
+    if sizes.stored:
+        stored, each = [output.value for output in shape.outputs], config.own_rows * sums // _THREADS
+        between["function_seconds"] = waves * each * sum(map(exact_functions, stored))
+        between |= fetched_again(stored, each, waves, gpu)
     if config.cluster > 1:
         between["multicast_seconds"] = 1.0
     if config.splits > 1 and exchanges:

@@ -16,10 +16,9 @@ from tvm_cascade.analysis.tir import product
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.steps.program import Tuple
-from tvm_cascade.tile.cost import Counts, added, in_turn, seconds
-from tvm_cascade.tile.estimate import Work, operations_of
+from tvm_cascade.tile.cost import Counts, added, fetched_again, in_turn, seconds
+from tvm_cascade.tile.estimate import Work, exact_functions
 from tvm_cascade.tile.launch.dependent import Launch
-from tvm_cascade.tile.launch.fast_math import needs_exact
 from tvm_cascade.tile.machine.table import MULTIPLYING, family_of
 from tvm_cascade.tile.operand import PACKED_DTYPES, Operand, Unfit
 from tvm_cascade.tile.row.program import RowProgram, build_row_program
@@ -134,6 +133,9 @@ copies for the next tiles do not hide (measured, of 16 tokens: tiles of 96 to 25
 _AT_ONCE = 6
 """Stretches that a thread reads at once."""
 
+_EXCHANGE_BYTES = 48
+"""Of the instructions of an exchange of packed elements."""
+
 _PART_OF_COMBINATION = 0.5
 """Of a combination through memory: the last block alone merges, and nobody waits for all."""
 
@@ -155,6 +157,9 @@ def _of_rows(program: FoldedProgram, config: FoldedConfig, gpu: Gpu) -> Counts:
     between |= {"gather_seconds": waves, "parts_seconds": waves * math.log2(tile.splits)}
     if packed:
         between["packing_seconds"] = waves * turns
+        between["code_bytes_per_second"] = max(
+            0.0, _EXCHANGE_BYTES * folded["packed_swap_seconds"] - gpu.rates.usual_code_bytes
+        )
     if tile.splits > 1:
         between["block_seconds"] = waves - 1
     return alone.and_then(**between)
@@ -175,6 +180,8 @@ def _of_stretches(program: FoldedProgram, config: LongConfig, gpu: Gpu) -> Count
     only = busiest == 1 and program.ranks <= 1
     folded = _ONE_TILE if only else _folds(shape, tile, added(each, gpu), busiest, gpu)
     between = {name: folded * count for name, count in each.items()}
+    sums = 2 * config.parts * tile.columns // 4
+    between |= fetched_again(program.row.position_inputs.values(), sums, busiest, gpu)
     if config.stretches > 1:
         between["combine_seconds"] = _PART_OF_COMBINATION
         between["read_round_seconds"] = -(-config.stretches // (config.sharing * _AT_ONCE))
@@ -224,8 +231,7 @@ class FoldedProgram:
     @property
     def exact_functions(self) -> int:
         """Logarithms and the like that make an element of a row of sums of products, and are not approximated."""
-        exact = [expression for expression in self.row.position_inputs.values() if needs_exact(expression)]
-        return sum(operations_of(expression)[1] for expression in exact)
+        return sum(map(exact_functions, self.row.position_inputs.values()))
 
     @cached_property
     def packed(self) -> bool:
