@@ -13,10 +13,12 @@ from tvm import tirx
 from tvm_cascade.analysis.extract import Group, Reductions, find_cascades
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.reading import read_program
+from tvm_cascade.corpus import workloads
 from tvm_cascade.devices.cards import H200
 from tvm_cascade.evaluate.oracle import evaluate
 from tvm_cascade.evaluate.tolerance import check
 from tvm_cascade.obligations.derive import RESCALABLE_CASTS
+from tvm_cascade.tile.estimate import instruction_bytes
 from tvm_cascade.tile.factors import find_factors
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.skeleton import Kernel, Setting, build_kernel
@@ -264,3 +266,17 @@ def test_choices(func: Callable[[], tirx.PrimFunc], kind: type, cut: dict[str, i
 def test_configurations_that_do_not_fit_are_refused(columns: int, config: Config, reason: str) -> None:
     with pytest.raises(Unfit, match=reason):
         kernel_of(programs.log_sum_exp(70, columns, 64), config)
+
+
+def test_the_instructions_of_a_tile_are_those_that_a_processor_keeps() -> None:
+    """A sample's noise is some hundred instructions a sum, and each sum of a thread has its own."""
+
+    def bytes_of(name: str) -> float:
+        kernel = kernel_of(workloads.get(name).with_shape(tokens=256).program.prim_func())
+        assert isinstance(kernel.config, LongConfig) and kernel.config.tile.rows == 128
+        sums = 128 * kernel.config.tile.columns // 256
+        return sums * instruction_bytes(kernel.program.row.position_inputs.values())
+
+    kept = H200.rates.cached_code_bytes
+    assert kept / 2 < bytes_of("head_sample") <= kept
+    assert bytes_of("head_cross_entropy") < kept / 8
