@@ -9,6 +9,7 @@ import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -40,6 +41,51 @@ def _no_preset_options(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in os.environ:
         if name.startswith("TVM_CASCADE_") and name not in NO_CACHE:
             monkeypatch.delenv(name)
+
+
+@pytest.fixture(scope="session")
+def _idle_workers() -> Iterator[list[tuple[Any, Any]]]:
+    idle = list[tuple[Any, Any]]()
+    yield idle
+    for process, pipe in idle:
+        pipe.close()
+        process.wait()
+
+
+@pytest.fixture
+def kept_workers(_idle_workers: list[tuple[Any, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers of sessions that are over serve the next ones, also of other tests: a process takes seconds to start."""
+    from tvm_cascade.tuning.building import LocalBuilder
+    from tvm_cascade.tuning.running import LocalRunner
+    from tvm_cascade.tuning.worker import Worker
+
+    start, call, busy = Worker._started, Worker.call, set[Worker]()
+
+    def started(self: Worker) -> Any:
+        while self._pipe is None and _idle_workers:
+            process, pipe = _idle_workers.pop()
+            if process.poll() is None:
+                self._process, self._pipe = process, pipe
+        return start(self)
+
+    def called(self: Worker, *arguments: Any, **limits: Any) -> Any:
+        busy.add(self)
+        try:
+            return call(self, *arguments, **limits)
+        finally:
+            busy.discard(self)
+
+    def close(workers: list[Worker]) -> None:
+        for worker in workers:
+            if worker._pipe is not None and worker not in busy:
+                _idle_workers.append((worker._process, worker._pipe))
+                worker._process = worker._pipe = None
+            worker.stop()
+
+    monkeypatch.setattr(Worker, "_started", started)
+    monkeypatch.setattr(Worker, "call", called)
+    monkeypatch.setattr(LocalBuilder, "close", lambda builder: close(builder._workers))
+    monkeypatch.setattr(LocalRunner, "close", lambda runner: close([runner._worker]))
 
 
 @pytest.fixture(autouse=True)

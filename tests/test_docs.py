@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import inspect
 import linecache
 import re
 import shlex
@@ -37,6 +38,7 @@ OPTIONAL = {"tvm_cascade.optimize": "torch"}
 """Names that do."""
 
 
+@pytest.mark.usefixtures("kept_workers")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.path.stem)
 def test_every_block_runs_and_prints_what_stands_below_it(
     page: Page, capsys: pytest.CaptureFixture[str], tmp_path: Path
@@ -51,6 +53,7 @@ def test_every_block_runs_and_prints_what_stands_below_it(
         elif block.language == "python":
             lines = block.text.splitlines(keepends=True)  # where TVMScript looks for the source of a function
             linecache.cache[block.where] = len(block.text), None, lines, block.where
+            inspect.modulesbyfile.setdefault(block.where, __name__)  # or it is searched for at each PrimFunc
             exec(compile(block.text, block.where, "exec"), namespace)
             printed = capsys.readouterr().out
         elif block.language == "sh":

@@ -57,6 +57,7 @@ def test_every_suite_has_programs_and_a_label_picks_one() -> None:
         tune.entries("tuning-cpu", ["nothing of the kind"])
 
 
+@pytest.mark.usefixtures("kept_workers")
 def test_the_command_tunes_a_suite(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "found.json"
     command = ["--suite", "tuning-cpu", "--only", "variance", "--small", "--trials", "1", "--json", str(path)]

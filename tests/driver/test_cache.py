@@ -118,20 +118,22 @@ def test_a_damaged_file_is_made_anew(folder: Path, damage: Callable[[bytes], byt
 
 def test_two_processes_at_once(folder: Path) -> None:
     context = multiprocessing.get_context("spawn")
-    processes = [context.Process(target=_compile_often) for _ in range(2)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(300)
-        assert process.exitcode == 0
+    both = context.Barrier(2)
+    other = context.Process(target=_compile_often, args=(both,))
+    other.start()
+    _compile_often(both)
+    other.join(300)
+    assert other.exitcode == 0
     assert [path.suffix for path in entries(folder)] == [".zip"] * 2
 
 
-def _compile_often() -> None:
-    warnings.simplefilter("error", CacheWarning)
-    for scale in (1.0, 0.5):
-        for _ in range(2):
-            assert_right(tvm_cascade.compile(program(scale)), scale)
+def _compile_often(both: Any) -> None:
+    both.wait(300)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CacheWarning)
+        for scale in (1.0, 0.5):
+            for _ in range(2):
+                assert_right(tvm_cascade.compile(program(scale)), scale)
 
 
 def _kept(name: str, size: int = 1 << 19) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
 import subprocess
@@ -28,41 +29,24 @@ from tvm_cascade.tuning.worker import TrialError, Worker
 from ..tiers import slow_but
 from .fakes import FakeBuilder, FakeRunner
 
+pytestmark = pytest.mark.usefixtures("kept_workers")
+
 SHAPES = {
     "attention": {"heads": 1, "queries": 64, "keys": 128, "head_dim": 16},
     "softmax": {"rows": 16, "length": 512},
 }
 
 
-class OneWorker(LocalBuilder):
-    """One worker, kept from test to test: a process takes seconds to start."""
-
-    def __init__(self) -> None:
-        super().__init__(batch=1)
-
-    def close(self) -> None:
-        pass
+@pytest.fixture
+def builder() -> Iterator[LocalBuilder]:
+    with contextlib.closing(LocalBuilder(batch=1)) as made:
+        yield made
 
 
-class Kept(LocalRunner):
-    """The same."""
-
-    def close(self) -> None:
-        pass
-
-
-@pytest.fixture(scope="module")
-def builder() -> Iterator[OneWorker]:
-    kept = OneWorker()
-    yield kept
-    LocalBuilder.close(kept)
-
-
-@pytest.fixture(scope="module")
-def runner() -> Iterator[Kept]:
-    kept = Kept()
-    yield kept
-    LocalRunner.close(kept)
+@pytest.fixture
+def runner() -> Iterator[LocalRunner]:
+    with contextlib.closing(LocalRunner()) as made:
+        yield made
 
 
 def func_of(name: str) -> tvm.tirx.PrimFunc:
@@ -81,7 +65,7 @@ def without_addresses(code: str) -> str:
 
 @pytest.mark.parametrize("name", slow_but(["softmax"], SHAPES))
 def test_another_process_builds_the_same_kernel_from_the_database(
-    name: str, tmp_path: Path, builder: OneWorker, runner: Kept
+    name: str, tmp_path: Path, builder: LocalBuilder, runner: LocalRunner
 ) -> None:
     found = tuned(name, tmp_path, builder, runner)
     assert found.tried == 3 and found.default is not None and found.best is not None
@@ -98,11 +82,11 @@ def test_another_process_builds_the_same_kernel_from_the_database(
     assert "chosen by   a tuning session of 20" in str(here.report)
 
 
-class Seen(OneWorker):
+class Seen(LocalBuilder):
     """Keeps what it was asked to build."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(batch=1)
         self.built: list[tuple[Task, Design]] = []
 
     def build(self, task: Task, designs: Sequence[Design], known: Collection[int] = ()) -> list[Built | TrialError]:
@@ -112,13 +96,11 @@ class Seen(OneWorker):
 
 @pytest.mark.parametrize("vector_math", [True, False])
 def test_what_is_measured_and_compiled_has_the_same_exponentials(
-    vector_math: bool, tmp_path: Path, runner: Kept
+    vector_math: bool, tmp_path: Path, runner: LocalRunner
 ) -> None:
-    func, seen = func_of("softmax"), Seen()
-    try:
+    func = func_of("softmax")
+    with contextlib.closing(Seen()) as seen:
         tvm_cascade.tune(func, "auto", 2, work_dir=tmp_path, builder=seen, runner=runner, vector_math=vector_math)
-    finally:
-        LocalBuilder.close(seen)
     modules = [lowered_module(task, design) for task, design in seen.built]
     assert len(modules) >= 2 and all(("T.exp(" in mod.script()) != vector_math for mod in modules)
     compiled = tvm_cascade.compile(func, database=tmp_path, vector_math=vector_math)
@@ -129,8 +111,11 @@ def test_what_is_measured_and_compiled_has_the_same_exponentials(
     assert "nothing is on record of this function for this device and these options" in other.design
 
 
-class Wrong(OneWorker):
+class Wrong(LocalBuilder):
     """Designs that are not the default become programs that double their input, which takes less time."""
+
+    def __init__(self) -> None:
+        super().__init__(batch=1)
 
     def build(self, task: Task, designs: Sequence[Design], known: Collection[int] = ()) -> list[Built | TrialError]:
         x = te.placeholder(tuple(SHAPES["softmax"].values()), "float32", name="x")
@@ -142,12 +127,9 @@ class Wrong(OneWorker):
         ]
 
 
-def test_a_design_with_wrong_results_is_never_chosen(tmp_path: Path, runner: Kept) -> None:
-    wrong = Wrong()
-    try:
+def test_a_design_with_wrong_results_is_never_chosen(tmp_path: Path, runner: LocalRunner) -> None:
+    with contextlib.closing(Wrong()) as wrong:
         found = tuned("softmax", tmp_path, wrong, runner, trials=2)
-    finally:
-        LocalBuilder.close(wrong)
     (failure,) = found.failures
     assert failure.failed == "check" and "against float64" in failure.reason
     assert found.best is not None and found.best.words == found.words
@@ -169,7 +151,7 @@ def test_programs_that_are_compared_at_the_end_are_different_ones() -> None:
     assert len(compared) == 3 and compared[0] == report.functions[0].words
 
 
-def test_data_of_programs_that_choose_are_whole_numbers(builder: OneWorker, runner: Kept) -> None:
+def test_data_of_programs_that_choose_are_whole_numbers(builder: LocalBuilder, runner: LocalRunner) -> None:
     router = workloads.get("R1").cpu
     report = tvm_cascade.tune(router.build(), trials=2, builder=builder, runner=runner)
     assert not report.functions[0].failures
@@ -187,7 +169,7 @@ def test_what_hangs_is_cut_off_and_what_crashes_is_told_of() -> None:
 
 
 def test_compile_tunes_first_and_gives_right_results(
-    builder: OneWorker, runner: Kept, monkeypatch: pytest.MonkeyPatch
+    builder: LocalBuilder, runner: LocalRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tune, "LocalBuilder", lambda: builder)
     monkeypatch.setattr(tune, "LocalRunner", lambda: runner)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import pytest
@@ -23,14 +23,9 @@ from tvm_cascade.tuning.task import Task, task_of
 from tvm_cascade.tuning.worker import TrialError
 
 from .fakes import FakeBuilder
-from .test_cpu_sessions import SHAPES, Kept, OneWorker, Wrong
+from .test_cpu_sessions import SHAPES, Wrong, builder, runner  # noqa: F401
 
-
-@pytest.fixture(scope="module")
-def runner() -> Iterator[Kept]:
-    kept = Kept()
-    yield kept
-    LocalRunner.close(kept)
+pytestmark = pytest.mark.usefixtures("kept_workers")
 
 
 def task_in(folder: Path) -> Task:
@@ -38,7 +33,7 @@ def task_in(folder: Path) -> Task:
     return task_of("softmax", func, resolve_target("auto"), FuseOptions(), folder / "task")
 
 
-def drawn(folder: Path, count: int, builder: LocalBuilder | FakeBuilder, runner: Kept | None) -> list[Sample]:
+def drawn(folder: Path, count: int, builder: LocalBuilder | FakeBuilder, runner: LocalRunner | None) -> list[Sample]:
     return list(samples(task_in(folder), count, random.Random(0), builder, runner))
 
 
@@ -48,26 +43,18 @@ def test_every_design_can_be_drawn_and_none_beside() -> None:
     assert {space.drawn(rng) for _ in range(200)} == set(space.designs())
 
 
-def test_designs_drawn_at_random_are_different_and_right(tmp_path: Path, runner: Kept) -> None:
-    builder = OneWorker()
-    try:
-        found = drawn(tmp_path, 4, builder, runner)
-    finally:
-        LocalBuilder.close(builder)
+def test_designs_drawn_at_random_are_different_and_right(
+    tmp_path: Path, builder: LocalBuilder, runner: LocalRunner
+) -> None:
+    found = drawn(tmp_path, 4, builder, runner)
     assert [one.outcome for one in found] == ["right"] * 4
     assert len({tuple(one.words.items()) for one in found}) == 4
-
-
-class WrongOnce(Wrong):
-    """Of one command, which ends its worker."""
-
-    close = LocalBuilder.close
 
 
 def test_a_wrong_design_is_told_of_and_fails_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(designs, "LocalBuilder", lambda batch: WrongOnce())
+    monkeypatch.setattr(designs, "LocalBuilder", lambda batch: Wrong())
     file, told = tmp_path / "given.py", tmp_path / "told.json"
     build = f"workloads.get('softmax').with_shape(**{SHAPES['softmax']}).build()"
     file.write_text(f"from tvm_cascade.corpus import workloads\nsoftmax = {build}\n")
@@ -96,7 +83,7 @@ def test_a_design_that_cannot_be_built_is_discarded_with_its_reason(tmp_path: Pa
     assert "there is no such device here" in designs.summary(found)
 
 
-class Prepared(Kept):
+class Prepared(LocalRunner):
     """Makes no data, as `prepare` makes no exact results of what is too large."""
 
     def prepare(self, task: Task, inputs: object) -> None:

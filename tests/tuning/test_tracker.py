@@ -23,6 +23,7 @@ from tvm_cascade.corpus import workloads
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import InputError
 from tvm_cascade.options import FuseOptions
+from tvm_cascade.tuning import tracker
 from tvm_cascade.tuning.building import Built, LocalBuilder, build
 from tvm_cascade.tuning.task import Task, space_for, task_of
 from tvm_cascade.tuning.tracker import Tracker, TrackerRunner, servers
@@ -31,6 +32,7 @@ from tvm_cascade.tuning.worker import TrialError
 from .fakes import FakeBuilder
 
 pytest.importorskip("tornado")
+pytestmark = pytest.mark.usefixtures("kept_workers")
 KEY = "this-cpu"
 START_SECONDS, WAITING = 60.0, 40.0
 
@@ -111,9 +113,11 @@ def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Remote]:
 
 @pytest.fixture(scope="module")
 def kept(remote: Remote) -> Iterator[TrackerRunner]:
-    made = TrackerRunner("127.0.0.1", remote.port, KEY, waiting=WAITING)
-    yield made
-    made.close()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(tracker, "_CLOSING_SECONDS", 1.0)
+        made = TrackerRunner("127.0.0.1", remote.port, KEY, waiting=WAITING)
+        yield made
+        made.close()
 
 
 @pytest.fixture
@@ -160,8 +164,8 @@ def test_what_is_wrong_or_endless_there_is_told_of_and_the_next_design_runs(
     right = Built(tmp_path / "right.so", build(task, space_for(task).default, tmp_path / "right.so", frozenset()))
     with pytest.raises(TrialError, match="check: output 0 against float64"):
         runner.run(task, (), summing(2, tmp_path), right)
-    runner.seconds = 4.0
-    with pytest.raises(TrialError, match="limit: the run took more than 4 s"):
+    runner.seconds = 2.0
+    with pytest.raises(TrialError, match="limit: the run took more than 2 s"):
         runner.run(task, (), summing(1 << 50, tmp_path), right)
     runner.seconds = 60.0
     assert runner.run(task, (), right, right) > 0.0

@@ -7,10 +7,13 @@ more queries than keys the first rows see none, and come out as the program's ow
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
 from tvm import te, tirx
 from tvm.ir import Expr
 
@@ -66,14 +69,15 @@ class Site:
 
 
 ScoreMap = Callable[[Expr, Site], Expr]
+_Keys: TypeAlias = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Mask:
-    """Which scores are kept: as an expression at a site, and as the half-open span of keys of one query."""
+    """Which scores are kept: as an expression at a site, and as the half-open spans of keys of queries."""
 
     keeps: Callable[[Site], Expr]
-    span: Callable[[int, Shape], tuple[int, int]]
+    span: Callable[[_Keys, Shape], tuple[_Keys | int, _Keys | int]]
 
 
 @dataclass(frozen=True)
@@ -90,18 +94,22 @@ class Variant:
 
     def visible_pairs(self, shape: Shape) -> int:
         """Pairs of query and key that the masks' spans keep, in one head."""
-        return sum(max(0, end - first) for first, end in self._spans(shape))
+        firsts, ends = self._spans(shape)
+        return int(np.maximum(ends - firsts, 0).sum())
 
     def visible_keys(self, shape: Shape) -> int:
         """Keys from the first that some query sees to the last."""
-        firsts, ends = zip(*self._spans(shape), strict=True)
-        return max(0, max(ends) - min(firsts))
+        firsts, ends = self._spans(shape)
+        return max(0, int(ends.max() - firsts.min()))
 
-    def _spans(self, shape: Shape) -> Iterator[tuple[int, int]]:
-        """The keys that the masks' spans keep of each query."""
-        for query in range(shape["queries"]):
-            spans = [mask.span(query, shape) for mask in self.masks]
-            yield max([0, *(span[0] for span in spans)]), min([shape["keys"], *(span[1] for span in spans)])
+    def _spans(self, shape: Shape) -> tuple[_Keys, _Keys]:
+        """Of each query, the first key that the masks' spans keep, and the one behind the last."""
+        queries = np.arange(shape["queries"])
+        firsts, ends = np.zeros_like(queries), np.full_like(queries, shape["keys"])
+        for mask in self.masks:
+            first, end = mask.span(queries, shape)
+            firsts, ends = np.maximum(firsts, first), np.minimum(ends, end)
+        return firsts, ends
 
 
 def _soft_cap(score: Expr, site: Site, cap: float) -> Expr:
@@ -142,15 +150,15 @@ def _sink_arrays(shape: Shape, precision: Precision) -> Mapping[str, Argument]:
 
 _CAUSAL = Mask(
     keeps=lambda site: site.key <= site.last_visible_key,
-    span=lambda query, shape: (0, query + shape["keys"] - shape["queries"] + 1),
+    span=lambda queries, shape: (0, queries + shape["keys"] - shape["queries"] + 1),
 )
 _WINDOW = Mask(
     keeps=lambda site: site.key > site.last_visible_key - site.shape["window"],
-    span=lambda query, shape: (query + shape["keys"] - shape["queries"] + 1 - shape["window"], shape["keys"]),
+    span=lambda queries, shape: (queries + shape["keys"] - shape["queries"] + 1 - shape["window"], shape["keys"]),
 )
 _BOOLEAN = Mask(
     keeps=lambda site: site.arrays["mask"](site.query, site.key),
-    span=lambda query, shape: (0, shape["keys"]),
+    span=lambda _queries, shape: (0, shape["keys"]),
 )
 # Of a chain of draft tokens as many are kept as of any tree's: it stands for the count alone.
 _TREE = Mask(keeps=_in_tree, span=_CAUSAL.span)
