@@ -19,6 +19,7 @@ import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
 from typing import Any
 
 import mpmath
@@ -112,7 +113,7 @@ class _Numbers:
         """The reductions that results come from."""
         return [Reduction(r.result, r.reducer, self.plain(r.element)) for r in self.question.reductions]
 
-    @property
+    @cached_property
     def varying(self) -> list[sp.Symbol]:
         """What is drawn for each position: elements, and what stands for itself though no reduction reads it."""
         meaning = self.question.meaning
@@ -137,6 +138,7 @@ class _Numbers:
     def draws(self, function: sp.Expr, effort: _Effort) -> Iterator[_Draw]:
         """Positions and data at random, draw by draw the same ones for ever."""
         behind = self.behind(function)
+        cascade = Cascade(behind, self.varying) if behind else None
         symbols = set().union(function.free_symbols, *(r.element.free_symbols for r in behind))
         unread = [symbol not in function.free_symbols for symbol in self.varying]
         fixed = symbols - {*self.varying, *(r.result for r in behind), LENGTH, POSITION}
@@ -153,10 +155,10 @@ class _Numbers:
             for _ in range(effort.data):
                 larger = source.uniform(*further_by)
                 further = [self._row(source, sizes, larger, effort.base + k) for k in range(_POSITIONS)]
-                found = self._results(behind, [*rows[: effort.base], *further], parameters)
+                found = self._results(cascade, [*rows[: effort.base], *further], parameters)
                 if found is not None:
                     data.append((further, found))
-            part = self._results(behind, rows[: effort.base], parameters) if effort.base else None
+            part = self._results(cascade, rows[: effort.base], parameters) if effort.base else None
             yield _Draw(behind, rows, data, part)
 
     def _row(self, source: random.Random, sizes: Sequence[tuple[float, float]], larger: float, position: int) -> Point:
@@ -164,13 +166,13 @@ class _Numbers:
         drawn = {symbol: _drawn(symbol, source, of) for symbol, of in zip(self.varying, powers, strict=True)}
         return drawn | {POSITION: float(position)}
 
-    def _results(self, behind: Sequence[Reduction], rows: Sequence[Point], parameters: Point) -> Point | None:
+    def _results(self, cascade: Cascade | None, rows: Sequence[Point], parameters: Point) -> Point | None:
         """Results, parameters and N; None where they are not finite."""
         known = {**parameters, LENGTH: float(len(rows))}
-        if not behind:
+        if cascade is None:
             return known
         try:
-            results = definition(Cascade(behind, self.varying), rows, self.arithmetic, parameters)
+            results = definition(cascade, rows, self.arithmetic, parameters)
         except NO_VALUE:
             return None
         return {**known, **results} if all(map(self.arithmetic.finite, results.values())) else None
@@ -235,13 +237,20 @@ class _Draw:
 
 def _drawn(symbol: sp.Symbol, source: random.Random, powers: tuple[float, float]) -> float:
     """A number of few digits that a symbol may be, of a size between powers of ten."""
-    if is_truth(symbol):
+    truth, whole, low = _kind(symbol)
+    if truth:
         return float(source.random() < 0.7)
-    if symbol.is_integer:
-        return float(source.randint(0 if symbol.is_nonnegative else -_WHOLE, _WHOLE))
+    if whole:
+        return float(source.randint(int(low * _WHOLE), _WHOLE))
     reach = 10 ** source.uniform(*powers)
-    drawn = source.uniform(0.05 * reach if symbol.is_nonnegative else -reach, reach)
+    drawn = source.uniform((low or 0.05) * reach, reach)
     return float(f"{drawn:.3g}")
+
+
+@cache
+def _kind(symbol: sp.Symbol) -> tuple[bool, bool, int]:
+    """Whether a symbol is a truth value, and an integer; and the sign of what is least, 0 of no negative number."""
+    return is_truth(symbol), bool(symbol.is_integer), 0 if symbol.is_nonnegative else -1
 
 
 def _rank_grows(numbers: _Numbers) -> Counterexample | None:
@@ -327,19 +336,25 @@ def _deciding(matrix: NDArray[np.float64], by_index: bool) -> dict[int, int]:
     Of all rows those are left out, one after the other, that are the largest in most columns: what others decide then
     shows.
     """
-    left, columns = matrix.copy(), np.arange(matrix.shape[1])
-    for _ in range(max(len(matrix) - _SIZE, 0) if len(columns) >= _SIZE else 0):
-        best = left.argmax(axis=0)
-        largest = left[best, columns]
-        left[best, columns] = -math.inf
-        next_one = left.max(axis=0)
-        clear = largest - next_one > _CLEAR * np.abs(largest)
-        clear |= by_index & (largest == next_one)
-        left[best, columns] = largest
-        rows, first = np.unique(best[clear], return_index=True)
-        if len(rows) >= _SIZE:
-            return dict(zip(rows[:_SIZE].tolist(), columns[clear][first[:_SIZE]].tolist(), strict=True))
-        left[np.bincount(best).argmax()] = -math.inf
+    ranked = np.argsort(-matrix, axis=0, kind="stable")
+    values = np.take_along_axis(matrix, ranked, axis=0)
+    columns = list(zip(ranked.T.tolist(), values.T.tolist(), strict=True)) if matrix.shape[1] >= _SIZE else []
+    out, places = set[int](), [(0, 1)] * len(columns)  # by column, of its largest entry and the next one
+    for _ in range(len(matrix) - _SIZE if columns else 0):
+        largest, decided = list[int](), dict[int, int]()
+        for column, ((rows, entries), (first, second)) in enumerate(zip(columns, places, strict=True)):
+            while rows[first] in out:
+                first, second = second, second + 1
+            while rows[second] in out:
+                second += 1
+            places[column] = first, second
+            largest.append(rows[first])
+            apart = entries[first] - entries[second]
+            if apart > _CLEAR * abs(entries[first]) or (by_index and apart == 0):
+                decided.setdefault(rows[first], column)
+        if len(decided) >= _SIZE:
+            return dict(sorted(decided.items())[:_SIZE])
+        out.add(max(sorted(set(largest)), key=largest.count))
     return {}
 
 
