@@ -10,6 +10,7 @@ from types import ModuleType
 import pytest
 
 from .pages import ROOT
+from .tiers import slow_but
 
 DOCS = ROOT / "docs"
 
@@ -27,7 +28,7 @@ GALLERY = _script()
 STORED = (DOCS / "gallery.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("field", GALLERY.FIELDS)
+@pytest.mark.parametrize("field", slow_but(["Norms", "Selection"], GALLERY.FIELDS))
 def test_a_field_is_stored_as_it_is_derived(field: str) -> None:
     text, pictures = GALLERY.section(field)
     assert text in STORED, "python docs/gallery.py writes it anew"

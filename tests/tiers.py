@@ -22,3 +22,12 @@ def slow_but(quick: Iterable[Any], values: Iterable[Any]) -> list[Any]:
         pytest.param(*row, marks=() if value in quick else pytest.mark.slow)
         for row, value in zip(rows, values, strict=True)
     ]
+
+
+def quick_but(slow: Iterable[Any], values: Iterable[Any]) -> list[Any]:
+    """Parameters of which these are marked slow, and all others are quick; a slow one that there is not is an error."""
+    slow, values = list(slow), list(values)
+    missing = [value for value in slow if value not in values]
+    if missing:
+        raise ValueError(f"slow parameters {missing} are none of {values}")
+    return slow_but([value for value in values if value not in slow], values)

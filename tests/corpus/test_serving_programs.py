@@ -16,6 +16,8 @@ from tvm_cascade.corpus.programs import attention, caches, head
 from tvm_cascade.corpus.programs.caches import lengths_of, pages_of
 from tvm_cascade.corpus.workload import Workload
 
+from ..tiers import quick_but
+
 Array = NDArray[Any]
 Answer = Callable[[Workload, list[Array]], Array]
 """From the workload and its inputs to the output."""
@@ -261,7 +263,11 @@ def test_every_program_of_servers_has_a_definition() -> None:
     assert set(DEFINITIONS) == set(workloads.names(source=workloads.SERVING))
 
 
-@pytest.mark.parametrize("name", DEFINITIONS)
+OTHERS = {"decode_window", "decode_alibi", "decode_softcap"}
+"""Decoded with the score maps and masks that test_programs.py has."""
+
+
+@pytest.mark.parametrize("name", quick_but(OTHERS, DEFINITIONS))
 def test_program_computes_its_definition(name: str) -> None:
     job = workloads.get(name).cpu
     if "float8" not in name:  # TVM's LLVM path rounds sums of float8 products to float16

@@ -29,6 +29,8 @@ from tvm_cascade.transform import fuse_function
 from tvm_cascade.transform.cost import Estimate
 from tvm_cascade.transform.handoff import is_fused
 
+from ..tiers import slow_but
+
 Array = NDArray[Any]
 
 
@@ -68,10 +70,17 @@ def compiled_stats() -> Compiled:
     return tvm_cascade.compile(stats().build())
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-@pytest.mark.parametrize(
-    "name", ["attention", "attention_gqa", "softmax", "variance", "layernorm_gemm", "cross_entropy"]
-)
+FUSED = [
+    (name, dtype)
+    for name in ("attention", "attention_gqa", "softmax", "variance", "layernorm_gemm", "cross_entropy")
+    for dtype in ("float32", "float16")
+]
+QUICK = [("attention", "float16"), ("attention_gqa", "float32"), ("softmax", "float16"), ("variance", "float32")]
+QUICK += [("layernorm_gemm", "float32"), ("cross_entropy", "float16")]
+"""Each program in one of both dtypes."""
+
+
+@pytest.mark.parametrize(("name", "dtype"), slow_but(QUICK, FUSED))
 def test_the_fused_program_is_right(name: str, dtype: str) -> None:
     workload = workloads.get(name).cpu.with_dtype(dtype)
     func = workload.build()
@@ -80,7 +89,7 @@ def test_the_fused_program_is_right(name: str, dtype: str) -> None:
     assert_right(compiled, workload, func)
 
 
-@pytest.mark.parametrize("length", [1, 2, 97, 128, 131])
+@pytest.mark.parametrize("length", slow_but([1, 2, 131], [1, 2, 97, 128, 131]))
 def test_it_is_right_at_lengths_that_no_tile_divides(length: int) -> None:
     workload = workloads.get("attention").cpu.with_length(length)
     func = workload.build()

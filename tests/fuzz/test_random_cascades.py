@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hypothesis
+import pytest
 import sympy as sp
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
@@ -16,6 +17,8 @@ from tvm_cascade.codes import CODES
 from tvm_cascade.obligations.check import check
 from tvm_cascade.obligations.derive import derive
 from tvm_cascade.symbolic.functions import Round
+
+from ..tiers import slow_but
 
 ELEMENTS = (element("x"), element("y"), element("r", positive=True))
 RESULTS = result("d0 d1 d2")
@@ -61,9 +64,12 @@ def cascades(draw: st.DrawFn) -> Cascade:
     return Cascade(reductions, ELEMENTS)
 
 
-@hypothesis.settings(max_examples=60, suppress_health_check=list(HealthCheck))
-@given(cascades())
-def test_derive_gives_a_proved_fold_or_a_refusal(source: Cascade) -> None:
+@pytest.mark.parametrize("examples", slow_but([25], [25, 200]))
+def test_derive_gives_a_proved_fold_or_a_refusal(examples: int) -> None:
+    hypothesis.settings(max_examples=examples, suppress_health_check=list(HealthCheck))(given(cascades())(is_sound))()
+
+
+def is_sound(source: Cascade) -> None:
     outcome = derive(source)
     if isinstance(outcome, Refusal):
         assert outcome.reason.code in CODES and outcome.reason.code not in ("fold", "defect")

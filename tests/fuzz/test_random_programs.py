@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import hypothesis
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from tvm import te, tirx
@@ -15,6 +16,7 @@ from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.fuse_function import fuse_function
 
 from ..analysis.programs import array, each, fold, maximum, minimum, number, program, total
+from ..tiers import slow_but
 from ..transform.running import assert_close, build, run
 
 ROWS = 3
@@ -86,9 +88,12 @@ recipes = st.builds(
 )
 
 
-@hypothesis.settings(max_examples=40, suppress_health_check=list(HealthCheck))
-@given(recipes)
-def test_the_pass_keeps_the_meaning_of_a_random_program(recipe: Recipe) -> None:
+@pytest.mark.parametrize("examples", slow_but([15], [15, 100]))
+def test_the_pass_keeps_the_meaning_of_a_random_program(examples: int) -> None:
+    hypothesis.settings(max_examples=examples, suppress_health_check=list(HealthCheck))(given(recipes)(keeps_it))()
+
+
+def keeps_it(recipe: Recipe) -> None:
     func = recipe.program()
     before = func.script()
     options = FuseOptions(tile=recipe.tile, segments=recipe.segments, lanes=recipe.lanes, force=True)

@@ -28,7 +28,7 @@ from tvm_cascade.schedule.whole_tiles import whole_tiles
 from tvm_cascade.transform.fuse_function import fuse_function
 from tvm_cascade.transform.nest import ROLE
 
-from ..tiers import slow_but
+from ..tiers import quick_but, slow_but
 
 Array = NDArray[Any]
 HEADS, FEATURES = 2, 32
@@ -107,7 +107,7 @@ EDGES = tuple(n for n in LENGTHS if n <= 17 or n % 16 in (0, 1, 15) or n > 128)
 
 
 @pytest.mark.parametrize("which", slow_but(["edges"], ["edges", "all"]))
-@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("mask", quick_but(["causal"], MASKS))  # one side of a window
 def test_one_function_of_a_symbolic_length_is_right_at_all_of_them(mask: str, which: str) -> None:
     for length in EDGES if which == "edges" else LENGTHS:
         given = inputs(length, length)
@@ -117,7 +117,9 @@ def test_one_function_of_a_symbolic_length_is_right_at_all_of_them(mask: str, wh
 STATIC = [(17, 17, 1), (31, 577, 1), (77, 77, 2), (100, 521, 1), (197, 197, 1), (5, 601, 2)]
 
 
-@pytest.mark.parametrize(("queries", "keys", "group"), STATIC)
+@pytest.mark.parametrize(
+    ("queries", "keys", "group"), slow_but([(31, 577, 1), (77, 77, 2), (5, 601, 2)], STATIC)
+)  # a long last tile, square, and few rows
 @pytest.mark.parametrize("build", [tvm_cascade.compile, compile_unfused], ids=["fused", "unfused"])
 def test_static_lengths_are_right(build: Callable[..., Any], queries: int, keys: int, group: int) -> None:
     given = inputs(queries, keys, group)

@@ -207,7 +207,7 @@ def test_keys_that_are_no_numbers_of_a_range_are_compared_whole(value: float) ->
 @emulated
 @pytest.mark.parametrize("best", [17, pytest.param(32, marks=pytest.mark.slow)])
 def test_many_ranks(best: int) -> None:
-    assert_right(programs.router(64, 40, 128, best), rows(48, 2, sharing=4), 128, outputs=2, kind="ties")
+    assert_right(programs.router(33, 40, 128, best), rows(48, 2, sharing=4), 128, outputs=2, kind="ties")
 
 
 def test_elements_picked_of_long_rows_are_refused() -> None:

@@ -31,6 +31,7 @@ from tvm_cascade.transform.fuse_function import fuse_function
 
 from ..analysis.programs import array, each, fold, number, program, total
 from ..plan.run import plan_of, skeletons
+from ..tiers import slow_but
 from .emulator.run import Array, compiler, emulate
 from .test_compiled_kernels import instructions_of, text_of
 
@@ -245,7 +246,10 @@ def test_what_is_computed_is_told_in_the_users_names() -> None:
     assert "gain[k]*x[token, k]" in text and "x[token, k]**2" in text and "weight[column, k]" in text
 
 
-@pytest.mark.parametrize("form", [Normed(), Normed(gain=False), Normed(gated=True)], ids=["gain", "plain", "gated"])
+NORMED = [Normed(), Normed(gain=False), Normed(gated=True)]
+
+
+@pytest.mark.parametrize("form", slow_but(NORMED[1:], NORMED), ids=["gain", "plain", "gated"])
 def test_products_do_not_wait_for_what_is_lifted(form: Normed, tmp_path: Path) -> None:
     config = ProductConfig(columns=128 if form.gated else 256, blocks=132)
     kernel = kernel_of(linear(form, tokens=4096, features=4096, columns=4096), config)

@@ -26,7 +26,7 @@ from tvm_cascade.tile.skeleton import Setting, build_kernel
 from tvm_cascade.tile.skeletons.stream.halves.config import HalvesConfig
 from tvm_cascade.tile.skeletons.stream.skeleton import HalvesSkeleton
 
-from ..tiers import slow_but
+from ..tiers import quick_but, slow_but
 from .checked import assert_attention_right, assert_right, attention_case, kernel_of
 from .emulator.run import compiler, emulate
 from .test_compiled_kernels import instructions_of, text_of
@@ -78,7 +78,7 @@ CASES: dict[str, tuple[Workload, HalvesConfig | None]] = {
 
 
 @emulated
-@pytest.mark.parametrize("name", slow_but([name for name in CASES if name != "pieces that divide the axis"], CASES))
+@pytest.mark.parametrize("name", quick_but(["one short tile", "pieces that divide the axis"], CASES))
 def test_latent_attention(name: str) -> None:
     case, config = CASES[name]
     assert_attention_right(case, config, skeleton=SKELETON)

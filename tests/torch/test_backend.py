@@ -30,6 +30,12 @@ def _fresh() -> Iterator[None]:
     torch._dynamo.reset()
 
 
+@pytest.fixture
+def one_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For all lengths; test_sizes_that_change_have_one_program has one for each bucket."""
+    monkeypatch.setenv("TVM_CASCADE_BUCKETS", "1")
+
+
 def close(found: Any, eager: Any) -> None:
     assert_close(np.asarray(found.detach().double()), np.asarray(eager.detach().double()), length=64, dtype="float32")
 
@@ -50,6 +56,7 @@ class Layer(nn.Module):
         return y.softmax(-1), x.view(-1)
 
 
+@pytest.mark.usefixtures("one_kernel")
 @torch.no_grad()
 def test_a_model_in_two_graphs_at_several_lengths() -> None:
     assert "tvm_cascade" in torch._dynamo.list_backends()
@@ -89,6 +96,7 @@ def test_random_numbers_are_drawn_by_pytorch() -> None:
     assert set(found.unique().tolist()) == {0.0, 2.0}
 
 
+@pytest.mark.usefixtures("one_kernel")
 @torch.no_grad()
 def test_shapes_without_end_run_in_pytorch_from_some_on() -> None:
     def forward(x: Any) -> Any:  # a result that views an argument is made for one layout
@@ -155,6 +163,7 @@ def rare_is_right(compiled: Any, module: Any, length: int) -> None:
     assert cache[0] == 7.0
 
 
+@pytest.mark.usefixtures("one_kernel")
 @torch.no_grad()
 def test_one_rare_operator_runs_in_pytorch_and_the_rest_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     module, tried, made = Rare().eval(), [], []
@@ -231,6 +240,7 @@ def test_optimize_refuses_a_rare_operator_unless_it_may_cut(tmp_path: Path) -> N
         optimized(torch.randn(2, 6, 8), cache)
 
 
+@pytest.mark.usefixtures("one_kernel")
 @torch.no_grad()
 def test_a_graph_with_constants_has_one_program_for_all_sizes() -> None:
     def forward(x: Any) -> Any:
@@ -244,6 +254,7 @@ def test_a_graph_with_constants_has_one_program_for_all_sizes() -> None:
             close(compiled(x), forward(x))
 
 
+@pytest.mark.usefixtures("one_kernel")
 @torch.no_grad()
 def test_numbers_are_constants_of_a_program_of_any_length() -> None:
     module = nn.LayerNorm(8).eval()

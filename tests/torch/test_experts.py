@@ -21,6 +21,8 @@ from tvm_cascade.torch import experts  # noqa: E402
 from tvm_cascade.torch.experts import tiles_of  # noqa: E402
 from tvm_cascade.torch.importer import import_program  # noqa: E402
 
+from ..tiers import slow_but  # noqa: E402
+
 EXPERTS, CHOSEN, WIDTH, INNER = 4, 2, 32, 40
 DISTRIBUTIONS = {
     "mixed": [[0, 1], [2, 0], [3, 1], [1, 2], [0, 3], [3, 2], [1, 0], [2, 3], [0, 1], [3, 0], [1, 3]],
@@ -148,7 +150,7 @@ def test_every_row_has_a_place_in_a_tile_of_its_group(ends: list[int], rows: int
     assert ((group >= 0) & (group < 4)).all()  # also of tiles that nobody reads
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dtype", slow_but([torch.bfloat16], [torch.float32, torch.bfloat16]), ids=str)
 def test_rows_in_tiles_are_multiplied_on_tensor_cores(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     """A layer as for a GPU: right where a CPU runs it, and compiled for one."""
     monkeypatch.setattr(experts, "_by_row", experts._in_tiles)

@@ -13,6 +13,7 @@ from tvm_cascade.options import FuseOptions
 from tvm_cascade.schedule.nests import read_nests
 from tvm_cascade.transform.fuse_function import fuse_function
 
+from ..tiers import quick_but
 from .running import assert_same_after, drawn
 
 TEMPLATE = """
@@ -99,7 +100,16 @@ READ = {
 }
 
 
-@pytest.mark.parametrize("name", READ)
+OTHERS = {
+    "rows and positions, after a fill",
+    "a length, after a fill",
+    "the last positions, after a fill",
+    "loops beyond the domain, and a triangle",
+}
+"""Of a predicate, and after a fill, that others have."""
+
+
+@pytest.mark.parametrize("name", quick_but(OTHERS, READ))
 def test_a_predicate_is_read_as_what_it_leaves_out(name: str) -> None:
     func = READ[name]
     before = func.script()

@@ -220,8 +220,10 @@ def drawn(name: str, abscissae: str, noise: float) -> Arrays:
     return [x, y, third][: len(unfused(name).func.params) - 1]
 
 
-QUICK = [case for case in CASES if case[1:] == ("spread", "anywhere") and case[0] not in ("cubes", "with signs")]
-"""Cubes and signs are squares of another degree and weight."""
+QUICK = [
+    case for case in CASES if case[1:] == ("spread", "anywhere") and case[0] not in ("cubes", "with signs", "by totals")
+]
+"""Cubes and signs are squares of another degree and weight, and totals are means but for N."""
 
 
 @pytest.mark.parametrize(("name", "abscissae", "noise"), slow_but(QUICK, CASES))

@@ -29,7 +29,7 @@ from ..analysis.programs import (
     program,
     softmax_stats,
 )
-from ..tiers import slow_but
+from ..tiers import quick_but, slow_but
 from .programs import PROGRAMS
 from .running import Arrays, Unfused, read
 
@@ -58,8 +58,24 @@ def drawn(name: str, kind: str) -> Arrays:
     return [INPUTS[kind if k == 0 else "normal"](rng, shape, "float32") for k, shape in enumerate(shapes)]
 
 
+OTHERS = {
+    "second_moment_of_logits",
+    "entropy_of_probabilities",
+    "overlap_of_softmaxes",
+    "softmax_at_scale_eighth",
+    "softmax_in_base_two",
+    "root_of_a_sum",
+    "largest_tangent",
+    "smallest_in_a_range",
+    "largest_of_negative_multiples",
+    "fourth_power",
+    "covariance_matrix",
+}
+"""Of laws and references that others of these have too."""
+
+
 @pytest.mark.parametrize("kind", slow_but(FINITE[-1:], FINITE))
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", quick_but(OTHERS, PROGRAMS))
 def test_finite_data_keeps_its_digits(name: str, kind: str) -> None:
     given = drawn(name, kind)
     for tile, segments in TILINGS:

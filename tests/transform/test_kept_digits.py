@@ -20,7 +20,7 @@ from tvm_cascade.evaluate import oracle
 from tvm_cascade.evaluate.inputs import INPUTS
 
 from ..analysis.programs import LENGTH, ROWS, array, each, fold, maximum, minimum, number, product, program
-from ..tiers import slow_but
+from ..tiers import quick_but, slow_but
 from .running import Arrays, Unfused, read
 
 KINDS = ["normal", "large_offset", "rising", "falling", "late_spike", "alternating_sign"]
@@ -253,8 +253,23 @@ def drawn(func: tirx.PrimFunc, kind: str) -> Arrays:
     return [INPUTS[kind if k == 0 else "normal"](rng, shape, "float32") for k, shape in enumerate(shapes)]
 
 
+OTHERS = {
+    "residues of a fitted line",
+    "residues of a line",
+    "differences from a total and from its squares",
+    "squares weighed by an exponential",
+    "squares about a total",
+    "differences from a softmax moment",
+    "squares about a total of something else",
+    "differences from a shifted level",
+    "squares about the maximum of something else",
+    "products of two differences from a total",
+}
+"""Of a gauge that others have too, or fitted, as in test_fitted_lines.py."""
+
+
 @pytest.mark.parametrize("kind", slow_but(["large_offset"], KINDS))
-@pytest.mark.parametrize("name", CASCADES)
+@pytest.mark.parametrize("name", quick_but(OTHERS, CASCADES))
 def test_digits_are_kept_however_the_data_drift(name: str, kind: str) -> None:
     func = unfused(name)
     for tile, segments in TILINGS:

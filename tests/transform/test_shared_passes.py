@@ -14,6 +14,7 @@ from tvm_cascade.algebra.verdict import Verdict
 from tvm_cascade.analysis.passes import passes_of
 
 from ..analysis.programs import LENGTH, ROWS, array, each, fold, maximum, minimum, number, program
+from ..tiers import slow_but
 from .running import Unfused, read
 from .tuple_programs import index_then_key, nothing_yet, tupled
 
@@ -115,7 +116,7 @@ def given(func: tirx.PrimFunc) -> list[np.ndarray]:
     ]
 
 
-@pytest.mark.parametrize("tile", [1, 8, LENGTH])
+@pytest.mark.parametrize("tile", slow_but([1, LENGTH], [1, 8, LENGTH]))
 @pytest.mark.parametrize("name", [*SHARED, *INSIDE])
 def test_one_pass_gives_what_several_give(name: str, tile: int) -> None:
     program = unfused(name)

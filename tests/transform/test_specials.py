@@ -31,6 +31,7 @@ from ..analysis.programs import (
     softmax_stages,
     variance,
 )
+from ..tiers import quick_but
 from .programs import PROGRAMS
 from .running import Array, Arrays, Unfused, read
 
@@ -171,7 +172,11 @@ def given(name: str, kind: str) -> Arrays:
     return arrays
 
 
-@pytest.mark.parametrize("name", CASCADES)
+OTHERS = {"temperature 0.5", "temperature 3.0", "softmax at scale two", "softmax in base two", "fourth power"}
+"""Another temperature, scale, base and power."""
+
+
+@pytest.mark.parametrize("name", quick_but(OTHERS, CASCADES))
 def test_every_element_has_the_class_that_it_has_unfused(name: str) -> None:
     wrong = []
     for kind in DATA:

@@ -213,7 +213,7 @@ def passed(func: tirx.PrimFunc, **options: Any) -> tvm.IRModule:
 
 
 QUICK = [("softmax_stats", way) for way in WAYS]
-QUICK += [(name, way) for name in OF_NONE for way in ("unfused", "the pass", "the pass, segments")]
+QUICK += [(name, way) for name in OF_NONE for way in ("unfused", "the pass, segments")]
 """One program by every way, and every program by the ways that compile one function; buckets and kernels call it."""
 
 

@@ -7,7 +7,7 @@ import dataclasses
 import re
 import subprocess
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -35,18 +35,6 @@ SHAPES = {
     "attention": {"heads": 1, "queries": 64, "keys": 128, "head_dim": 16},
     "softmax": {"rows": 16, "length": 512},
 }
-
-
-@pytest.fixture
-def builder() -> Iterator[LocalBuilder]:
-    with contextlib.closing(LocalBuilder(batch=1)) as made:
-        yield made
-
-
-@pytest.fixture
-def runner() -> Iterator[LocalRunner]:
-    with contextlib.closing(LocalRunner()) as made:
-        yield made
 
 
 def func_of(name: str) -> tvm.tirx.PrimFunc:

@@ -23,7 +23,7 @@ from tvm_cascade.tuning.task import Task, task_of
 from tvm_cascade.tuning.worker import TrialError
 
 from .fakes import FakeBuilder
-from .test_cpu_sessions import SHAPES, Wrong, builder, runner  # noqa: F401
+from .test_cpu_sessions import SHAPES, Wrong
 
 pytestmark = pytest.mark.usefixtures("kept_workers")
 

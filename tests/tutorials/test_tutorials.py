@@ -15,12 +15,8 @@ from benchmarks.record import stored
 from ..tiers import slow_but
 
 TUTORIALS = sorted((Path(__file__).parents[2] / "tutorials").glob("*.ipynb"))
-QUICK = [
-    path
-    for path in TUTORIALS
-    if path.stem in ("01_online_softmax", "04_refusals", "06_products", "10_pytorch", "11_derive")
-]
-"""A fused loop on the CPU, a refusal with its numbers, kernels, a PyTorch model, and a fold by itself."""
+QUICK = [path for path in TUTORIALS if path.stem in ("01_online_softmax", "10_pytorch", "11_derive")]
+"""A fused loop on the CPU, a PyTorch model, and a fold by itself; docs/ shows refusals and kernels."""
 
 OPTIONAL = {"matplotlib": "test", "torch": "torch"}
 """Packages that a notebook may import, and the extra that each is of."""
