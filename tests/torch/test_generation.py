@@ -71,6 +71,7 @@ def generated(first: Any, following: Any, prompt: Any, count: int) -> list[int]:
     return tokens
 
 
+@pytest.mark.slow  # docs/pytorch.md generates tokens by such a decoder
 @torch.no_grad()
 def test_greedy_tokens_are_those_of_pytorch() -> None:
     torch.manual_seed(3)

@@ -97,7 +97,7 @@ def code(module: Callable[[], Any], shape: tuple[int, ...], dtype: str, target: 
     return compiled(program, target, GPU)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float16", pytest.param("bfloat16", marks=pytest.mark.slow)])
 def test_a_model_of_halves_is_compiled_to_kernels_for_tensor_cores(dtype: str) -> None:
     if find_nvcc() is None:
         pytest.skip("there is no nvcc")

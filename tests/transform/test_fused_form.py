@@ -26,6 +26,7 @@ from tvm_cascade.transform.nest import GUARD, ROLE
 
 from ..analysis.programs import Attention, array, each, program, softmax_stages, softmax_stats, variance
 from ..golden.compare import assert_golden
+from ..tiers import slow_but
 from .running import assert_close, build, run
 
 NAMES = workloads.names(source="tvm-cascade")
@@ -105,9 +106,12 @@ def test_every_block_of_the_loop_says_its_role_and_walks_its_own_nest(name: str)
             assert block.init is not None
 
 
-@pytest.mark.parametrize(
-    ("name", "segments"), [*((name, 2) for name in NAMES), ("attention", 1), ("variance", 1), ("softmax", 1)]
-)
+SEGMENTED = [*((name, 2) for name in NAMES), ("attention", 1), ("variance", 1), ("softmax", 1)]
+QUICK = [one for one in SEGMENTED if one[0] in ("attention", "layernorm_gemm", "mla", "kl_divergence", "variance")]
+"""A product inside, one behind, a state that is shared, three sums, and moments."""
+
+
+@pytest.mark.parametrize(("name", "segments"), slow_but(QUICK, SEGMENTED))
 def test_temporaries_do_not_grow_with_the_cascade_axis(name: str, segments: int) -> None:
     short, long = (temporaries(fused_workload(name, length, segments)) for length in (32, 96))
     assert short == long

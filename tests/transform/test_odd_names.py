@@ -12,6 +12,7 @@ from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.fuse_function import fuse_function
 
 from ..analysis.programs import LENGTH, array, fold, maximum, number, program
+from ..tiers import slow_but
 from .running import assert_same_after, drawn
 
 NAMES = (
@@ -30,7 +31,7 @@ def named(names: list[str]) -> tirx.PrimFunc:
     return program(x, w, fold(names[4], lambda i, j: te.exp(x[i, j] - m[i]) / s[i] * w[i, j]))
 
 
-@pytest.mark.parametrize("turned", [0, 2])
+@pytest.mark.parametrize("turned", slow_but([2], [0, 2]))
 @pytest.mark.parametrize("first", range(0, len(NAMES), 5))
 def test_names_change_no_verdict(first: int, turned: int) -> None:
     names = list(NAMES[first : first + 5])

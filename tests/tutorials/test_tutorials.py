@@ -15,8 +15,8 @@ from benchmarks.record import stored
 from ..tiers import slow_but
 
 TUTORIALS = sorted((Path(__file__).parents[2] / "tutorials").glob("*.ipynb"))
-QUICK = [path for path in TUTORIALS if path.stem in ("01_online_softmax", "10_pytorch", "11_derive")]
-"""A fused loop on the CPU, a PyTorch model, and a fold by itself; docs/ shows refusals and kernels."""
+QUICK = [path for path in TUTORIALS if path.stem in ("01_online_softmax", "11_derive")]
+"""A fused loop on the CPU, and a fold by itself; the pages of docs/ show refusals, kernels and models of PyTorch."""
 
 OPTIONAL = {"matplotlib": "test", "torch": "torch"}
 """Packages that a notebook may import, and the extra that each is of."""
