@@ -13,7 +13,7 @@ from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.attention.program import TileProgram
 from tvm_cascade.tile.attention.shape import Stream
 from tvm_cascade.tile.attention.tile_schedule import TileSchedule, schedule_tiles, visited_tiles
-from tvm_cascade.tile.cost import Counts
+from tvm_cascade.tile.cost import Counts, seconds
 from tvm_cascade.tile.machine.family import Family
 from tvm_cascade.tile.machine.table import family_of
 from tvm_cascade.tile.machine.wgmma import WGMMA
@@ -219,7 +219,7 @@ class StreamConfig(Tiles):
         if shared_out is None:
             return Counts()
         return Counts(
-            steps=shared_out.span,
+            steps=shared_out.span * (_STARVED if _is_starved(self, program.stream) else 1.0),
             products=position_flops(program.stream),
             products_rate=products_rate(program.stream),
             between={"block_seconds": 1.0},
@@ -249,7 +249,7 @@ def ranked_configs(program: TileProgram, gpu: Gpu) -> list[StreamConfig]:
     if not fitting:
         raise Unfit("no tile of 64 positions or more fits into registers and shared memory")
     unusual = {c: c.columns != _COLUMNS or _is_starved(c, stream) for c in fitting}
-    return sorted(fitting, key=lambda config: (unusual[config], _cost(config, program)))
+    return sorted(fitting, key=lambda config: (unusual[config], seconds(config.counts(program, gpu), gpu)))
 
 
 def check_widths(stream: Stream) -> None:
@@ -317,14 +317,6 @@ def _tile_cost(config: Tiles, stream: Stream) -> float:
     halves = stream.depth * stream.right.size + sum(p.width * p.value.size for p in stream.products)
     overhead = _TILE_OVERHEAD / (halves / 2)
     return config.consumers * (config.columns + overhead) * _HIDING[config.consumers]
-
-
-def _cost(config: StreamConfig, program: TileProgram) -> float:
-    """What the busiest block takes, in positions × warp groups; of symbolic extents, what one position takes."""
-    stream, shared_out = program.stream, tile_schedule(config, program)
-    if shared_out is None:
-        return _tile_cost(config, stream) / (config.columns * config.rows)
-    return shared_out.span * (_STARVED if _is_starved(config, stream) else 1.0)
 
 
 def _is_starved(config: StreamConfig, stream: Stream) -> bool:

@@ -226,7 +226,9 @@ class Half(GroupFold):
         return T.int32(0)
 
     def left_place(self, box: int, row: ir.Expr, column: ir.Expr | int) -> ir.Expr:
-        return place_of(self.left_feed.tiles[0], self.left.stage, box, row, column)
+        """Computed where it is used, once, so that no register is worth keeping it in."""
+        at = column if isinstance(column, int) else computed_here(column)
+        return self.left_feed.tiles[0].ptr_to([self.left.stage, box, computed_here(row), at])
 
     def left_is_read(self) -> None:
         self.left_feed.release(self.left.stage)
@@ -400,9 +402,3 @@ def copying_shares(tiles: Feed) -> list[list[int]]:
     own = [number for number, part in enumerate(tiles.parts) if 0 in part.readers]
     others = [number for number in range(len(tiles.parts)) if number not in own]
     return [share for share in (others, own) if share]
-
-
-def place_of(tiles: Any, stage: ir.Expr, box: ir.Expr | int, row: ir.Expr, column: ir.Expr | int) -> ir.Expr:
-    """An address in a tile that is used once, so that no register is worth keeping it in."""
-    at = column if isinstance(column, int) else computed_here(column)
-    return tiles.ptr_to([stage, box, computed_here(row), at])
