@@ -22,8 +22,8 @@ from tvm_cascade.tile.cost import seconds
 from tvm_cascade.tile.launch.dependent import Launch
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.skeleton import Kernel, Setting, build_kernel
+from tvm_cascade.tile.skeletons.product.choice import counts_of, sizes_of
 from tvm_cascade.tile.skeletons.product.config import ProductConfig
-from tvm_cascade.tile.skeletons.product.cost import counts_of, sizes_of
 from tvm_cascade.tile.skeletons.product.raster import ends_with
 from tvm_cascade.tile.skeletons.product.skeleton import ProductSkeleton, Variants, config_for
 

@@ -24,9 +24,8 @@ from tvm_cascade.tile.machine.table import MULTIPLYING
 from tvm_cascade.tile.operand import PACKED_DTYPES, Operand
 from tvm_cascade.tile.product.matrix import MatrixProduct
 from tvm_cascade.tile.skeleton import Setting, Skeleton
-from tvm_cascade.tile.skeletons.product.choice import fitting, promoted_steps, ranked_configs
+from tvm_cascade.tile.skeletons.product.choice import counts_of, fitting, promoted_steps, ranked_configs, sizes_of
 from tvm_cascade.tile.skeletons.product.config import ProductConfig
-from tvm_cascade.tile.skeletons.product.cost import counts_of, sizes_of
 from tvm_cascade.tile.skeletons.product.kernel import product_kernel
 from tvm_cascade.tile.skeletons.product.shape import read_product
 from tvm_cascade.tile.work import GROUP_ROWS

@@ -23,9 +23,9 @@ from tvm_cascade.tile.machine.table import MULTIPLYING, family_of
 from tvm_cascade.tile.operand import PACKED_DTYPES, Operand, Unfit
 from tvm_cascade.tile.row.program import RowProgram, build_row_program
 from tvm_cascade.tile.skeleton import Setting, Skeleton
+from tvm_cascade.tile.skeletons.product.choice import counts_of as product_counts
+from tvm_cascade.tile.skeletons.product.choice import sizes_of
 from tvm_cascade.tile.skeletons.product.config import BOX_COLUMNS, ProductConfig
-from tvm_cascade.tile.skeletons.product.cost import counts_of as product_counts
-from tvm_cascade.tile.skeletons.product.cost import sizes_of
 from tvm_cascade.tile.skeletons.product.folded.config import Config, FoldedConfig, LongConfig
 from tvm_cascade.tile.skeletons.product.folded.fold import rows_kernel
 from tvm_cascade.tile.skeletons.product.folded.long import long_kernel

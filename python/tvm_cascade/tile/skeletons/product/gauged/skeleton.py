@@ -17,10 +17,9 @@ from tvm_cascade.tile.estimate import Work
 from tvm_cascade.tile.launch.dependent import Launch
 from tvm_cascade.tile.operand import PACKED_DTYPES, Operand, Unfit
 from tvm_cascade.tile.skeleton import Setting, Skeleton
-from tvm_cascade.tile.skeletons.product.choice import fitting
+from tvm_cascade.tile.skeletons.product.choice import counts_of as product_counts
+from tvm_cascade.tile.skeletons.product.choice import fitting, sizes_of
 from tvm_cascade.tile.skeletons.product.config import ProductConfig, lacks_memory
-from tvm_cascade.tile.skeletons.product.cost import counts_of as product_counts
-from tvm_cascade.tile.skeletons.product.cost import sizes_of
 from tvm_cascade.tile.skeletons.product.gauged.kernel import gauged_kernel
 from tvm_cascade.tile.skeletons.product.gauged.shape import GaugedProduct, read_gauged
 from tvm_cascade.tile.skeletons.product.shape import DEPTH_BYTES
