@@ -25,6 +25,9 @@ _BARRIERS = 320
 _SPREADS, _CLUSTERS = (1, 2, 4), (2, 4, 8)
 """Blocks that the columns of the products are spread over, and those of a cluster."""
 
+_LEAST_SHARE = 64
+"""Columns of a half for each block of a chosen cluster, at least: clusters that leave fewer were not measured."""
+
 _FILLED = 3.0
 """Copies that nothing hides: of the left operand, of the first tile, and of the results."""
 
@@ -160,7 +163,8 @@ def cut_axes(config: HalvesConfig, program: TileProgram, gpu: Gpu) -> list[Halve
 def _clusters(config: HalvesConfig, program: TileProgram, gpu: Gpu) -> Iterator[HalvesConfig]:
     """The configurations with a cluster of blocks for each tile of rows that all run at once."""
     row_tiles, tiles = _sizes(config, program)
-    for cluster in _CLUSTERS:
+    narrowest = min(len(half_of(product, 0)) for product in program.stream.products)
+    for cluster in (n for n in _CLUSTERS if n * _LEAST_SHARE <= narrowest):
         blocks = row_tiles * cluster
         cut = dataclasses.replace(config, cluster=cluster, blocks=blocks, most_pieces=cluster)
         fits = cluster <= min(tiles, gpu.largest_cluster) and blocks <= min(config.blocks, gpu.reached_by(cluster))
