@@ -57,10 +57,8 @@ class Attention(Skeleton[TileProgram, Tiles]):
 
     def counts(self, program: TileProgram, config: Tiles, work: Work, setting: Setting) -> Counts:
         """What the busiest block does, and what memory does for the tiles that rows visit."""
-        return config.counts(program, setting.gpu)._replace(work=self._moving(program, config, work))
-
-    def _moving(self, program: TileProgram, config: Tiles, work: Work) -> Work:
-        return work
+        live = work.live(*live_shares(program, config.rows, config.columns))
+        return config.counts(program, setting.gpu)._replace(work=live.on_tensor_cores)
 
     def fetches_ahead(self, config: Tiles) -> bool:
         """Where many rows share tiles."""
@@ -120,9 +118,6 @@ class StreamSkeleton(Attention):
                 return [*cuts, *found]
             found += cuts
         return found
-
-    def _moving(self, program: TileProgram, config: Tiles, work: Work) -> Work:
-        return work.live(*live_shares(program, config.rows, config.columns)).on_tensor_cores
 
 
 class HalvesSkeleton(Attention):
