@@ -14,7 +14,7 @@ from tvm import tirx
 from tvm.target import Target
 
 from benchmarks import suites
-from tvm_cascade.corpus.programs.normed import Normed
+from tvm_cascade.corpus.programs.normalisation import Normed
 from tvm_cascade.corpus.workload import Workload
 from tvm_cascade.devices.cards import H200
 from tvm_cascade.driver.backend import Goal, Lowered

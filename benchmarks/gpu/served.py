@@ -12,8 +12,7 @@ from benchmarks.gpu.head_formula import formula_of
 from benchmarks.gpu.quantised_formula import multiply_exact, multiply_quantised
 from benchmarks.gpu.routing_formula import route
 from benchmarks.gpu.row_formula import FORMULAS, OF_ALL_ROWS
-from tvm_cascade.corpus.programs import attention, head, latent, normed, product, quantised, routing
-from tvm_cascade.corpus.programs.normalisation import EPSILON
+from tvm_cascade.corpus.programs import attention, head, latent, normalisation, product, quantised, routing
 from tvm_cascade.corpus.workload import Workload
 
 _COMPARED_ROWS = 16
@@ -113,13 +112,13 @@ def multiply(torch: Any, form: product.Product, dtype: Any, named: Named) -> Any
     return _ACTIVATIONS[form.activation](torch, out) if form.activation else out
 
 
-def of_normed(torch: Any, form: normed.Normed, named: Named) -> Any:
+def of_normed(torch: Any, form: normalisation.Normed, named: Named) -> Any:
     """A linear layer behind a normalisation, as torch's users compute it."""
     x, gain, functional = named["x"], named.get("gain"), torch.nn.functional
     if form.centred:
-        normalised = functional.layer_norm(x, x.shape[1:], gain, named.get("bias"), EPSILON)
+        normalised = functional.layer_norm(x, x.shape[1:], gain, named.get("bias"), normalisation.EPSILON)
     else:
-        normalised = functional.rms_norm(x, x.shape[1:], gain, EPSILON)
+        normalised = functional.rms_norm(x, x.shape[1:], gain, normalisation.EPSILON)
     products = [functional.linear(normalised, named[weight]) for weight in form.weights]
     return products[0] if not form.gated else functional.silu(products[0]) * products[1]
 
@@ -153,7 +152,7 @@ def served(workload: Workload, dtype: Any) -> Served | None:
         (asked,) = builder.args
         tokens = ("x", "teacher_x", "target", "seed", "temperature")
         return Served(formula_of(asked, workload.shape), 0, dict.fromkeys(tokens, 0))
-    if builder.func is normed.normed_of:
+    if builder.func is normalisation.normed_of:
         (norm,) = builder.args
         return Served(lambda torch, named: of_normed(torch, norm, named), 0, {"x": 0})
     if builder.func is routing.routed_by:

@@ -24,7 +24,6 @@ from tvm_cascade.corpus.programs import (
     latent,
     moments,
     normalisation,
-    normed,
     product,
     quantised,
     routing,
@@ -252,12 +251,12 @@ _SERVED = (
     _served("head", "head_sample", head.head(head.SAMPLE), "classes", "bfloat16", **_HEAD),
     _served("head", "head_best_few", head.head(head.BEST_FEW), "classes", "bfloat16", **_HEAD, ranks=8),
     *(
-        _served("normed", name, normed.normed(form), "features", "bfloat16", **_NORMED_SHAPE)
+        _served("normed", name, normalisation.normed(form), "features", "bfloat16", **_NORMED_SHAPE)
         for name, form in (
-            ("normed_rms", normed.Normed()),
-            ("normed_rms_plain", normed.Normed(gain=False)),
-            ("normed_layer", normed.Normed(centred=True)),
-            ("normed_gated", normed.Normed(gated=True)),
+            ("normed_rms", normalisation.Normed()),
+            ("normed_rms_plain", normalisation.Normed(gain=False)),
+            ("normed_layer", normalisation.Normed(centred=True)),
+            ("normed_gated", normalisation.Normed(gated=True)),
         )
     ),
     _served("product", "product", product.product(product.Product()), "k", "bfloat16", **_CUBE),

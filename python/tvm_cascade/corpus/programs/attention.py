@@ -28,6 +28,8 @@ from tvm_cascade.corpus.programs.program import (
     Shape,
     output_stage,
     placeholder,
+    reduced,
+    rows_of,
     stage,
 )
 from tvm_cascade.corpus.programs.softmax import softmax_stages
@@ -221,27 +223,25 @@ def attention_over(
         return (head if group == 1 else head // group,)
 
     def dot(*at: Expr) -> Expr:
-        *sequence, head, query, key = at
+        *sequence, head, query, key, d = at
         element = k.read(tuple(sequence), kv_head(head), key, d)
-        return te.sum(precision.widen(q(*sequence, head, query, d)) * precision.widen(element), axis=d)
+        return precision.widen(q(*sequence, head, query, d)) * precision.widen(element)
 
-    d = te.reduce_axis((0, shape["head_dim"]), "d")
-    dots = stage(of_scores, dot, "scores")
+    dots = reduced(te.sum, {**of_scores, "d": shape["head_dim"]}, dot, "scores")
     arrays = {name: argument.tensor for name, argument in {**tables, **own}.items()}
     logits = stage(of_scores, partial(_logit, variant, shape, precision, arrays, dots), "logits")
-    shares = (
-        probs_with_sink(precision, logits, of_scores, arrays["sink"])
-        if variant.sink
-        else probs(precision, logits, of_scores)
-    )
-    j = te.reduce_axis((0, shape["keys"]), "j")
+    if variant.sink:
+        shares = probs_with_sink(precision, logits, of_scores, arrays["sink"])
+    else:
+        shares = stage(of_scores, softmax_stages(precision, logits, of_scores).share, "probs")
 
     def weighted(*at: Expr) -> Expr:
-        *sequence, head, query, feature = at
+        *sequence, head, query, feature, j = at
         element = v.read(tuple(sequence), kv_head(head), j, feature)
-        return te.sum(shares(*sequence, head, query, j) * precision.widen(element), axis=j)
+        return shares(*sequence, head, query, j) * precision.widen(element)
 
-    out = output_stage(precision, {**of_queries, "d": width}, weighted, "out")
+    of_values = {**of_queries, "d": width, "j": shape["keys"]}
+    out = output_stage(precision, of_values, weighted, "out", te.sum)
     arguments = (Argument(q, steady), *k.arguments, *v.arguments, *tables.values(), *own.values())
     lengths = [{**shape, "keys": int(length)} for length in lengths_of(shape)]
     pairs = sum(variant.visible_pairs(one) for one in lengths)
@@ -271,19 +271,11 @@ def _logit(
     return tirx.if_then_else(te.all(*(mask.keeps(site) for mask in variant.masks)), score, precision.constant(_MASKED))
 
 
-def probs(precision: Precision, logits: te.Tensor, axes: Axes) -> te.Tensor:
-    """The softmax of the logits over their last axis."""
-    stages = softmax_stages(precision, logits, axes)
-    return stage(axes, lambda *at: stages.weights(*at) / stages.row_sum(*at[:-1]), "probs")
-
-
 def probs_with_sink(precision: Precision, logits: te.Tensor, axes: Axes, sink: te.Tensor) -> te.Tensor:
-    """The same of [..., head, query, key], where each head has a further score sink[head], whose share is dropped."""
-    rows = dict(list(axes.items())[:-1])
-    j, k = (te.reduce_axis((0, axes["j"]), "j") for _ in range(2))
-    largest = stage(rows, lambda *at: te.max(logits(*at, j), axis=j), "largest")
+    """The softmax of [..., head, query, key], each head with a further score sink[head] whose share is dropped."""
+    rows, largest = rows_of(axes), reduced(te.max, axes, logits, "largest")
     row_max = stage(rows, lambda *at: te.max(largest(*at), precision.widen(sink(at[-2]))), "row_max")
     weights = stage(axes, lambda *at: te.exp(logits(*at) - row_max(*at[:-1])), "weights")
-    row_sum = stage(rows, lambda *at: te.sum(weights(*at, k), axis=k), "row_sum")
+    row_sum = reduced(te.sum, axes, weights, "row_sum")
     total = stage(rows, lambda *at: row_sum(*at) + te.exp(precision.widen(sink(at[-2])) - row_max(*at)), "total")
     return stage(axes, lambda *at: weights(*at) / total(*at[:-1]), "probs")

@@ -11,8 +11,8 @@ from functools import partial
 from tvm import te, tirx
 from tvm.ir import Expr
 
-from tvm_cascade.corpus.programs.draws import class_indices, class_indices_or, folded, positive, steady, words
-from tvm_cascade.corpus.programs.program import Argument, Builder, Precision, Program, Shape, placeholder, stage
+from tvm_cascade.corpus.programs.draws import Draw, class_indices, class_indices_or, folded, positive, words
+from tvm_cascade.corpus.programs.program import Builder, Element, Inputs, Precision, Program, Shape, reduced, stage
 from tvm_cascade.corpus.programs.softmax import SoftmaxStages, softmax_stages
 from tvm_cascade.te import topk
 
@@ -41,66 +41,53 @@ class _Logits:
 
     Attributes
     ----------
-    arguments : of the program.
+    given : the inputs of the program.
     at : the logits; folds are of what this is.
     """
 
     def __init__(self, shape: Shape, precision: Precision, prefix: str = "") -> None:
-        self.precision, self.shape = precision, shape
+        self.precision, self.shape, self.given = precision, shape, Inputs(precision)
         tokens, hidden, self.classes = shape["tokens"], shape["hidden"], shape["classes"]
-        x = placeholder({"token": tokens, "k": hidden}, precision.storage, f"{prefix}x")
-        w = placeholder({"class": self.classes, "k": hidden}, precision.storage, f"{prefix}w")
         self.axes, self.rows = {"token": tokens, "class": self.classes}, {"token": tokens}
-        self.arguments = [Argument(x, steady), Argument(w, folded(0))]
-        k = te.reduce_axis((0, hidden), "k")
-        wide = precision.widen
-        sums = stage(self.axes, lambda i, c: te.sum(wide(x(i, k)) * wide(w(c, k)), axis=k), f"{prefix}sums")
+        x = self.given({"token": tokens, "k": hidden}, f"{prefix}x")
+        w = self.given({"class": self.classes, "k": hidden}, f"{prefix}w", folded(0))
+        sums = reduced(te.sum, {**self.axes, "k": hidden}, lambda i, c, k: x(i, k) * w(c, k), f"{prefix}sums")
         self.at = self.map(lambda i, c: sums(i, c) * precision.constant(hidden**-0.5), f"{prefix}logits")
 
-    def map(self, element: Callable[[Expr, Expr], Expr], name: str) -> te.Tensor:
+    def map(self, element: Element, name: str) -> te.Tensor:
         """A value for every token and class."""
         return stage(self.axes, element, name)
 
-    def sum(self, element: Callable[[Expr, Expr], Expr], name: str) -> te.Tensor:
+    def sum(self, element: Element, name: str) -> te.Tensor:
         """A sum over the classes of every token."""
-        c = te.reduce_axis((0, self.classes), "class")
-        return stage(self.rows, lambda i: te.sum(element(i, c), axis=c), name)
+        return reduced(te.sum, self.axes, element, name)
 
     def softmax(self, suffix: str = "") -> SoftmaxStages:
         """The parts of the logits' softmax."""
         return softmax_stages(self.precision, self.at, self.axes, suffix)
 
-    def argument(self, name: str, dtype: str, draw: Callable[..., object]) -> te.Tensor:
+    def log_sum(self, parts: SoftmaxStages) -> te.Tensor:
+        """log Σ exp of every token, as a stage."""
+        return stage(self.rows, parts.log_sum, "log_sum")
+
+    def argument(self, name: str, dtype: str, draw: Draw) -> te.Tensor:
         """A further input with a value for every token."""
-        tensor = placeholder(self.rows, dtype, name)
-        self.arguments.append(Argument(tensor, draw))  # type: ignore[arg-type]
-        return tensor
+        return self.given.stored(self.rows, name, draw, dtype)
 
     def temperature(self) -> te.Tensor:
         """What the logits of each token are divided by."""
         return self.argument("temperature", self.precision.accumulate, positive)
 
-    def program(self, element: Callable[..., Expr], products: int = 1, **further: int) -> Program:
+    def program(self, element: Element, products: int = 1, **further: int) -> Program:
         """The program of one output, with a value for every token, or for each of a few ranks of it."""
-        out = stage({**self.rows, **further}, element, "out")
         flops = 2 * products * self.shape["tokens"] * self.shape["hidden"] * self.classes
-        return Program(tuple(self.arguments), (out,), flops=flops)
-
-
-def _log_sum_exp(parts: SoftmaxStages) -> te.Tensor:
-    tokens = {"token": int(parts.row_max.shape[0])}
-    return stage(tokens, lambda i: parts.row_max(i) + te.log(parts.row_sum(i)), "log_sum")
+        return self.given.program(stage({**self.rows, **further}, element, "out"), flops=flops)
 
 
 def _cross_entropy(logits: _Logits) -> Program:
     target = logits.argument("target", "int64", class_indices(logits.classes))
     parts = logits.softmax()
-    return logits.program(lambda i: parts.row_max(i) + te.log(parts.row_sum(i)) - logits.at(i, target(i)))
-
-
-def _only_log_sum_exp(logits: _Logits) -> Program:
-    parts = logits.softmax()
-    return logits.program(lambda i: parts.row_max(i) + te.log(parts.row_sum(i)))
+    return logits.program(lambda i: parts.log_sum(i) - logits.at(i, target(i)))
 
 
 def _entropy(logits: _Logits) -> Program:
@@ -113,9 +100,9 @@ def _entropy(logits: _Logits) -> Program:
 
 def _divergence(logits: _Logits) -> Program:
     teacher = _Logits(logits.shape, logits.precision, "teacher_")
-    logits.arguments += teacher.arguments
+    logits.given.arguments += teacher.given.arguments
     own, other = logits.softmax(), teacher.softmax("_of_teacher")
-    log_own, log_other = _log_sum_exp(own), _log_sum_exp(other)
+    log_own, log_other = logits.log_sum(own), logits.log_sum(other)
     apart = logits.sum(lambda i, c: other.weights(i, c) * (teacher.at(i, c) - logits.at(i, c)), "apart")
     return logits.program(lambda i: apart(i) / other.row_sum(i) - log_other(i) + log_own(i), products=2)
 
@@ -125,7 +112,7 @@ def _training_loss(logits: _Logits) -> Program:
     plain, constant = logits.at, logits.precision.constant
     logits.at = logits.map(lambda i, c: te.tanh(plain(i, c) * constant(1 / CAP)) * constant(CAP), "capped")
     parts = logits.softmax()
-    log_sum, total = _log_sum_exp(parts), logits.sum(lambda i, c: logits.at(i, c), "total")
+    log_sum, total = logits.log_sum(parts), logits.sum(lambda i, c: logits.at(i, c), "total")
 
     def loss(i: Expr) -> Expr:
         wanted = constant(1 - SMOOTHED) * logits.at(i, te.max(target(i), tirx.const(0, "int64")))
@@ -142,8 +129,7 @@ def _best(logits: _Logits) -> Program:
 
 
 def _best_few(logits: _Logits) -> Program:
-    parts = logits.softmax()
-    log_sum = _log_sum_exp(parts)
+    log_sum = logits.log_sum(logits.softmax())
     values, _ = topk(logits.at, logits.shape["ranks"], name="best")
     return logits.program(lambda i, r: values(i, r) - log_sum(i), rank=logits.shape["ranks"])
 
@@ -182,7 +168,7 @@ def _word(value: int) -> Expr:
 
 _PROGRAMS: Mapping[str, Callable[[_Logits], Program]] = {
     CROSS_ENTROPY: _cross_entropy,
-    LOG_SUM_EXP: _only_log_sum_exp,
+    LOG_SUM_EXP: lambda logits: logits.program(logits.softmax().log_sum),
     ENTROPY: _entropy,
     DIVERGENCE: _divergence,
     TRAINING_LOSS: _training_loss,

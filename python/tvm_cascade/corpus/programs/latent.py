@@ -8,10 +8,9 @@ from functools import partial
 from tvm import te
 from tvm.ir import Expr
 
-from tvm_cascade.corpus.programs.attention import probs
 from tvm_cascade.corpus.programs.caches import CONTIGUOUS, PAGED, Cache, lengths_of
-from tvm_cascade.corpus.programs.draws import steady
-from tvm_cascade.corpus.programs.program import Argument, Precision, Program, Shape, output_stage, placeholder, stage
+from tvm_cascade.corpus.programs.program import Inputs, Precision, Program, Shape, output_stage, reduced, stage
+from tvm_cascade.corpus.programs.softmax import softmax_stages
 
 _MASKED = float("-inf")
 
@@ -21,19 +20,17 @@ def latent_attention_over(cache: Cache, shape: Shape, precision: Precision) -> P
 
     q[b, h, latent + rope], kv[b, j, latent + rope] or its pages -> out[b, h, latent].
     """
-    features = shape["latent_dim"] + shape["rope_dim"]
-    of_queries = {"b": shape["batch"], "h": shape["heads"]}
-    of_scores = {**of_queries, "j": shape["keys"]}
-    tables = cache.tables(shape)
-    q = placeholder({**of_queries, "d": features}, precision.storage, "q")
+    features, latent = shape["latent_dim"] + shape["rope_dim"], shape["latent_dim"]
+    of_queries, given = {"b": shape["batch"], "h": shape["heads"]}, Inputs(precision)
+    of_scores, tables = {**of_queries, "j": shape["keys"]}, cache.tables(shape)
+    q = given({**of_queries, "d": features}, "q")
     kv = cache.store(shape, tables, {}, "kv", precision.storage, features)
+    given.arguments += (*kv.arguments, *tables.values())
 
-    d = te.reduce_axis((0, features), "d")
-    scores = stage(
-        of_scores,
-        lambda b, h, j: te.sum(precision.widen(q(b, h, d)) * precision.widen(kv.read((b,), (), j, d)), axis=d),
-        "scores",
-    )
+    def cached(b: Expr, j: Expr, d: Expr) -> Expr:
+        return precision.widen(kv.read((b,), (), j, d))
+
+    scores = reduced(te.sum, {**of_scores, "d": features}, lambda b, h, j, d: q(b, h, d) * cached(b, j, d), "scores")
     scale = precision.constant(1.0 / math.sqrt(features))
 
     def logit(b: Expr, h: Expr, j: Expr) -> Expr:
@@ -42,18 +39,11 @@ def latent_attention_over(cache: Cache, shape: Shape, precision: Precision) -> P
             return scaled
         return te.if_then_else(j < tables["lengths"].tensor(b), scaled, precision.constant(_MASKED))
 
-    logits = stage(of_scores, logit, "logits")
-    shares = probs(precision, logits, of_scores)
-    j = te.reduce_axis((0, shape["keys"]), "j")
-    out = output_stage(
-        precision,
-        {**of_queries, "d": shape["latent_dim"]},
-        lambda b, h, c: te.sum(shares(b, h, j) * precision.widen(kv.read((b,), (), j, c)), axis=j),
-        "out",
-    )
+    shares = stage(of_scores, softmax_stages(precision, stage(of_scores, logit, "logits"), of_scores).share, "probs")
+    of_values = {**of_queries, "d": latent, "j": shape["keys"]}
+    out = output_stage(precision, of_values, lambda b, h, c, j: shares(b, h, j) * cached(b, j, c), "out", te.sum)
     pairs = shape["heads"] * int(lengths_of(shape).sum())
-    arguments = (Argument(q, steady), *kv.arguments, *tables.values())
-    return Program(arguments, (out,), flops=2 * pairs * (features + shape["latent_dim"]))
+    return given.program(out, flops=2 * pairs * (features + latent))
 
 
 latent_attention = partial(latent_attention_over, CONTIGUOUS)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
+
 from tvm import te
 from tvm.ir import Expr
 
 from tvm_cascade.corpus.programs.draws import folded, positive
 from tvm_cascade.corpus.programs.program import (
-    Argument,
     Axes,
+    Element,
+    Inputs,
     Precision,
     Program,
     Shape,
     output_stage,
-    placeholder,
+    reduced,
+    rows_of,
     stage,
 )
 
@@ -31,39 +35,27 @@ def third_moment(shape: Shape, precision: Precision) -> Program:
 
 
 def _central_moment(shape: Shape, precision: Precision, order: int) -> Program:
-    x = _rows(shape, precision, "x")
-    mean = row_mean(precision, _row_axes(shape), x, "mean")
-    j = te.reduce_axis((0, shape["length"]), "l")
+    axes, given = row_axes(shape), Inputs(precision)
+    offset = centred(precision, axes, given(axes, "x", folded()))
 
-    def power(i: Expr) -> Expr:
-        centred = precision.widen(x(i, j)) - mean(i)
-        product = centred
-        for _ in range(order - 1):
-            product = product * centred
-        return product
+    def power(*at: Expr) -> Expr:
+        return math.prod([offset(*at)] * (order - 1), start=offset(*at))
 
-    moment = stage({"row": shape["rows"]}, lambda i: te.sum(power(i), axis=j), "moment")
-    count = precision.constant(shape["length"])
-    out = output_stage(precision, {"row": shape["rows"]}, lambda i: moment(i) / count, "out")
-    flops = (order + 2) * shape["rows"] * shape["length"]
-    return Program((Argument(x, folded()),), (out,), flops)
+    return _mean(given, axes, power, flops=(order + 2) * shape["rows"] * shape["length"])
 
 
 def covariance(shape: Shape, precision: Precision) -> Program:
     """Population covariance of two vectors per row: x, y [row, l] -> out[row]."""
-    x, y = _rows(shape, precision, "x"), _rows(shape, precision, "y")
-    mean_x = row_mean(precision, _row_axes(shape), x, "mean_x")
-    mean_y = row_mean(precision, _row_axes(shape), y, "mean_y")
-    j = te.reduce_axis((0, shape["length"]), "l")
-    rows = {"row": shape["rows"]}
-    moment = stage(
-        rows,
-        lambda i: te.sum((precision.widen(x(i, j)) - mean_x(i)) * (precision.widen(y(i, j)) - mean_y(i)), axis=j),
-        "moment",
-    )
-    out = output_stage(precision, rows, lambda i: moment(i) / precision.constant(shape["length"]), "out")
-    arguments = (Argument(x, folded()), Argument(y, folded()))
-    return Program(arguments, (out,), flops=6 * shape["rows"] * shape["length"])
+    axes, given = row_axes(shape), Inputs(precision)
+    x, y = (centred(precision, axes, given(axes, name, folded()), f"mean_{name}") for name in "xy")
+    return _mean(given, axes, lambda *at: x(*at) * y(*at), flops=6 * shape["rows"] * shape["length"])
+
+
+def _mean(given: Inputs, axes: Axes, element: Element, flops: int) -> Program:
+    """The program of the mean of an element of each row."""
+    moment, count = reduced(te.sum, axes, element, "moment"), given.precision.constant(axes["l"])
+    out = output_stage(given.precision, rows_of(axes), lambda i: moment(i) / count, "out")
+    return given.program(out, flops=flops)
 
 
 def inertia(shape: Shape, precision: Precision) -> Program:
@@ -71,45 +63,35 @@ def inertia(shape: Shape, precision: Precision) -> Program:
 
     mass[row, l], position[row, l, 3] -> out[row] = sum mass * |position - centre|^2.
     """
-    rows, length = {"row": shape["rows"]}, shape["length"]
-    of_mass = {**rows, "l": length}
-    mass = placeholder(of_mass, precision.storage, "mass")
-    position = placeholder({**of_mass, "axis": _SPACE}, precision.storage, "position")
-
-    j = te.reduce_axis((0, length), "l")
-    total_mass = stage(rows, lambda i: te.sum(precision.widen(mass(i, j)), axis=j), "total_mass")
-    p = te.reduce_axis((0, length), "l")
-    of_centre = {**rows, "axis": _SPACE}
-    weighted = stage(
-        of_centre,
-        lambda i, a: te.sum(precision.widen(mass(i, p)) * precision.widen(position(i, p, a)), axis=p),
-        "weighted_position",
+    axes, given = row_axes(shape), Inputs(precision)
+    mass, position = given(axes, "mass", positive), given({**axes, "axis": _SPACE}, "position", folded(-2))
+    of_centre = {**rows_of(axes), "axis": _SPACE}
+    total_mass = reduced(te.sum, axes, mass, "total_mass")
+    weighted = reduced(
+        te.sum, {**of_centre, "l": axes["l"]}, lambda i, a, n: mass(i, n) * position(i, n, a), "weighted_position"
     )
     centre = stage(of_centre, lambda i, a: weighted(i, a) / total_mass(i), "centre")
 
     def squared(i: Expr, particle: Expr, a: int) -> Expr:
-        offset = precision.widen(position(i, particle, a)) - centre(i, a)
+        offset = position(i, particle, a) - centre(i, a)
         return offset * offset
 
-    distance = stage(of_mass, lambda i, n: squared(i, n, 0) + squared(i, n, 1) + squared(i, n, 2), "squared_distance")
-    n = te.reduce_axis((0, length), "l")
-    out = output_stage(precision, rows, lambda i: te.sum(precision.widen(mass(i, n)) * distance(i, n), axis=n), "out")
-    arguments = (Argument(mass, positive), Argument(position, folded(-2)))
-    return Program(arguments, (out,), flops=17 * shape["rows"] * length)
+    distance = stage(axes, lambda i, n: squared(i, n, 0) + squared(i, n, 1) + squared(i, n, 2), "squared_distance")
+    out = output_stage(precision, axes, lambda i, n: mass(i, n) * distance(i, n), "out", te.sum)
+    return given.program(out, flops=17 * shape["rows"] * shape["length"])
 
 
-def row_mean(precision: Precision, axes: Axes, x: te.Tensor, name: str) -> te.Tensor:
+def row_mean(precision: Precision, axes: Axes, x: Element, name: str) -> te.Tensor:
     """Sum of `x` over the last of its axes, then the quotient by that axis's length: two stages."""
-    *spatial, reduced = axes
-    rows = {axis: axes[axis] for axis in spatial}
-    j = te.reduce_axis((0, axes[reduced]), reduced)
-    total = stage(rows, lambda *at: te.sum(precision.widen(x(*at, j)), axis=j), f"{name}_sum")
-    return stage(rows, lambda *at: total(*at) / precision.constant(axes[reduced]), name)
+    total, count = reduced(te.sum, axes, x, f"{name}_sum"), [*axes.values()][-1]
+    return stage(rows_of(axes), lambda *at: total(*at) / precision.constant(count), name)
 
 
-def _row_axes(shape: Shape) -> Axes:
+def centred(precision: Precision, axes: Axes, x: Element, name: str = "mean") -> Element:
+    """`x` less its mean along the last axis, which is a stage of that name."""
+    mean = row_mean(precision, axes, x, name)
+    return lambda *at: x(*at) - mean(*at[:-1])
+
+
+def row_axes(shape: Shape) -> Axes:
     return {"row": shape["rows"], "l": shape["length"]}
-
-
-def _rows(shape: Shape, precision: Precision, name: str) -> te.Tensor:
-    return placeholder(_row_axes(shape), precision.storage, name)

@@ -1,19 +1,26 @@
-"""Normalisation by a statistic of each token: before a GEMM, and in a normalised inner product."""
+"""Normalisation by a statistic of each token: by itself, before a GEMM, and in a normalised inner product."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
 
 from tvm import te
 from tvm.ir import Expr
 
-from tvm_cascade.corpus.programs.draws import folded, steady
-from tvm_cascade.corpus.programs.moments import row_mean
+from tvm_cascade.corpus.programs.draws import folded
+from tvm_cascade.corpus.programs.moments import centred, row_axes
 from tvm_cascade.corpus.programs.program import (
-    Argument,
+    Axes,
+    Builder,
+    Element,
+    Inputs,
     Precision,
     Program,
     Shape,
     output_stage,
-    placeholder,
+    reduced,
+    rows_of,
     stage,
 )
 
@@ -23,67 +30,17 @@ _SUM_SUM_OFFSET = 10.0
 
 def rms_norm(shape: Shape, precision: Precision) -> Program:
     """RMS normalisation of each row: x[row, l], gain[l] -> out[row, l]."""
-    axes = {"row": shape["rows"], "l": shape["length"]}
-    x = placeholder(axes, precision.storage, "x")
-    gain = placeholder({"l": shape["length"]}, precision.storage, "gain")
-    j = te.reduce_axis((0, shape["length"]), "l")
-    rows = {"row": shape["rows"]}
-    square_sum = stage(
-        rows, lambda i: te.sum(precision.widen(x(i, j)) * precision.widen(x(i, j)), axis=j), "square_sum"
-    )
-    inverse_rms = stage(rows, lambda i: inverse_root(precision, square_sum(i), shape["length"]), "inverse_rms")
-    out = output_stage(
-        precision, axes, lambda i, c: precision.widen(x(i, c)) * inverse_rms(i) * precision.widen(gain(c)), "out"
-    )
-    arguments = (Argument(x, folded()), Argument(gain, steady))
-    return Program(arguments, (out,), flops=4 * shape["rows"] * shape["length"])
+    return _normalised(Inputs(precision), row_axes(shape), is_centred=False)
 
 
 def layer_norm(shape: Shape, precision: Precision) -> Program:
     """Layer normalisation of each row: x[row, l], gain[l], bias[l] -> out[row, l]."""
-    axes, length = {"row": shape["rows"], "l": shape["length"]}, shape["length"]
-    x = placeholder(axes, precision.storage, "x")
-    gain, bias = (placeholder({"l": length}, precision.storage, name) for name in ("gain", "bias"))
-    mean = row_mean(precision, axes, x, "mean")
-
-    def squared_offset(i: Expr, k: Expr) -> Expr:
-        offset = precision.widen(x(i, k)) - mean(i)
-        return offset * offset
-
-    k, rows = te.reduce_axis((0, length), "l"), {"row": shape["rows"]}
-    square_sum = stage(rows, lambda i: te.sum(squared_offset(i, k), axis=k), "square_sum")
-    inverse_std = stage(rows, lambda i: inverse_root(precision, square_sum(i), length), "inverse_std")
-
-    def element(i: Expr, c: Expr) -> Expr:
-        scaled = (precision.widen(x(i, c)) - mean(i)) * inverse_std(i)
-        return scaled * precision.widen(gain(c)) + precision.widen(bias(c))
-
-    out = output_stage(precision, axes, element, "out")
-    arguments = (Argument(x, folded()), Argument(gain, steady), Argument(bias, steady))
-    return Program(arguments, (out,), flops=8 * shape["rows"] * length)
+    return _normalised(Inputs(precision), row_axes(shape), is_centred=True)
 
 
 def rmsnorm_gemm(shape: Shape, precision: Precision) -> Program:
     """RMS normalisation, then a linear layer: x[token, k], gain[k], weight[k, column] -> out[token, column]."""
-    tokens, hidden = shape["tokens"], shape["hidden"]
-    x, gain, weight = _operands(shape, precision)
-    rows = {"token": tokens}
-
-    def squared(i: Expr, k: Expr) -> Expr:
-        value = precision.widen(x(i, k))
-        return value * value
-
-    k = te.reduce_axis((0, hidden), "k")
-    square_sum = stage(rows, lambda i: te.sum(squared(i, k), axis=k), "square_sum")
-    inverse_rms = stage(rows, lambda i: inverse_root(precision, square_sum(i), hidden), "inverse_rms")
-    normalised = stage(
-        {**rows, "k": hidden},
-        lambda i, c: precision.widen(x(i, c)) * inverse_rms(i) * precision.widen(gain(c)),
-        "normalised",
-    )
-    out = _linear(shape, precision, normalised, weight)
-    flops = 2 * tokens * hidden * shape["columns"] + 4 * tokens * hidden
-    return Program((Argument(x, folded()), Argument(gain, steady), Argument(weight, steady)), (out,), flops)
+    return _linear(shape, precision, is_centred=False)
 
 
 def layernorm_gemm(shape: Shape, precision: Precision) -> Program:
@@ -91,30 +48,35 @@ def layernorm_gemm(shape: Shape, precision: Precision) -> Program:
 
     x[token, k], gain[k], bias[k], weight[k, column] -> out[token, column].
     """
-    tokens, hidden = shape["tokens"], shape["hidden"]
-    x, gain, weight = _operands(shape, precision)
-    bias = placeholder({"k": hidden}, precision.storage, "bias")
-    rows = {"token": tokens}
-    mean = row_mean(precision, {**rows, "k": hidden}, x, "mean")
+    return _linear(shape, precision, is_centred=True)
 
-    def squared_offset(i: Expr, k: Expr) -> Expr:
-        offset = precision.widen(x(i, k)) - mean(i)
-        return offset * offset
 
-    k = te.reduce_axis((0, hidden), "k")
-    square_sum = stage(rows, lambda i: te.sum(squared_offset(i, k), axis=k), "square_sum")
-    inverse_std = stage(rows, lambda i: inverse_root(precision, square_sum(i), hidden), "inverse_std")
-    normalised = stage(
-        {**rows, "k": hidden},
-        lambda i, c: (
-            (precision.widen(x(i, c)) - mean(i)) * inverse_std(i) * precision.widen(gain(c)) + precision.widen(bias(c))
-        ),
-        "normalised",
-    )
-    out = _linear(shape, precision, normalised, weight)
-    flops = 2 * tokens * hidden * shape["columns"] + 8 * tokens * hidden
-    arguments = (Argument(x, folded()), Argument(gain, steady), Argument(bias, steady), Argument(weight, steady))
-    return Program(arguments, (out,), flops)
+def _normalised(given: Inputs, axes: Axes, is_centred: bool) -> Program:
+    out = output_stage(given.precision, axes, _scaled(given, axes, is_centred), "out")
+    rows, length = axes.values()
+    return given.program(out, flops=(8 if is_centred else 4) * rows * length)
+
+
+def _linear(shape: Shape, precision: Precision, is_centred: bool) -> Program:
+    tokens, hidden, columns = shape["tokens"], shape["hidden"], shape["columns"]
+    axes, given = {"token": tokens, "k": hidden}, Inputs(precision)
+    normalised = stage(axes, _scaled(given, axes, is_centred), "normalised")
+    weight = given({"k": hidden, "column": columns}, "weight")
+    of_products = {"token": tokens, "column": columns, "k": hidden}
+    out = output_stage(precision, of_products, lambda i, n, k: normalised(i, k) * weight(k, n), "out", te.sum)
+    return given.program(out, flops=(2 * columns + (8 if is_centred else 4)) * tokens * hidden)
+
+
+def _scaled(given: Inputs, axes: Axes, is_centred: bool) -> Element:
+    """Elements of a normalised input, with a gain for each column, and a bias where the mean is taken off."""
+    *_, last = axes
+    x, gain = given(axes, "x", folded()), given({last: axes[last]}, "gain")
+    if not is_centred:
+        inverse_rms = inverse_roots(given.precision, axes, x, "inverse_rms")
+        return lambda i, c: x(i, c) * inverse_rms(i) * gain(c)
+    bias, offset = given({last: axes[last]}, "bias"), centred(given.precision, axes, x)
+    inverse_std = inverse_roots(given.precision, axes, offset, "inverse_std")
+    return lambda i, c: offset(i, c) * inverse_std(i) * gain(c) + bias(c)
 
 
 def sum_sum(shape: Shape, precision: Precision) -> Program:
@@ -122,45 +84,89 @@ def sum_sum(shape: Shape, precision: Precision) -> Program:
 
     square_sum = sum x1^2; out = sum x1 * x2 / sqrt(max(square_sum - 10, 1)).
     """
-    axes = {"row": shape["rows"], "l": shape["length"]}
-    x1, x2 = placeholder(axes, precision.storage, "x1"), placeholder(axes, precision.storage, "x2")
-    rows = {"row": shape["rows"]}
-
-    j = te.reduce_axis((0, shape["length"]), "l")
-    square_sum = stage(
-        rows, lambda i: te.sum(precision.widen(x1(i, j)) * precision.widen(x1(i, j)), axis=j), "square_sum"
-    )
+    axes, given = row_axes(shape), Inputs(precision)
+    x1, x2 = given(axes, "x1", folded()), given(axes, "x2", folded())
+    square_sum = _square_sum(axes, x1)
     offset, least = precision.constant(_SUM_SUM_OFFSET), precision.constant(1.0)
-    divisor = stage(rows, lambda i: te.sqrt(te.max(square_sum(i) - offset, least)), "divisor")
-    k = te.reduce_axis((0, shape["length"]), "l")
-    out = output_stage(
-        precision,
-        rows,
-        lambda i: te.sum(precision.widen(x1(i, k)) * precision.widen(x2(i, k)) / divisor(i), axis=k),
-        "out",
-    )
-    arguments = (Argument(x1, folded()), Argument(x2, folded()))
-    return Program(arguments, (out,), flops=5 * shape["rows"] * shape["length"])
+    divisor = stage(rows_of(axes), lambda i: te.sqrt(te.max(square_sum(i) - offset, least)), "divisor")
+    out = output_stage(precision, axes, lambda i, k: x1(i, k) * x2(i, k) / divisor(i), "out", te.sum)
+    return given.program(out, flops=5 * shape["rows"] * shape["length"])
 
 
-def _operands(shape: Shape, precision: Precision) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
-    tokens, hidden, columns = shape["tokens"], shape["hidden"], shape["columns"]
-    x = placeholder({"token": tokens, "k": hidden}, precision.storage, "x")
-    gain = placeholder({"k": hidden}, precision.storage, "gain")
-    weight = placeholder({"k": hidden, "column": columns}, precision.storage, "weight")
-    return x, gain, weight
+def _square_sum(axes: Axes, x: Element) -> te.Tensor:
+    return reduced(te.sum, axes, lambda *at: x(*at) * x(*at), "square_sum")
 
 
-def inverse_root(precision: Precision, square_sum: Expr, count: int) -> Expr:
-    """1/√(mean + ε) of a sum of squares."""
-    return te.rsqrt(square_sum / precision.constant(count) + precision.constant(EPSILON))
+def inverse_roots(precision: Precision, axes: Axes, x: Element, name: str) -> te.Tensor:
+    """1/√(mean + ε) of the squares along the last axis, a stage behind their sum."""
+    square_sum, count = _square_sum(axes, x), precision.constant([*axes.values()][-1])
+
+    def element(*at: Expr) -> Expr:
+        return te.rsqrt(square_sum(*at) / count + precision.constant(EPSILON))
+
+    return stage(rows_of(axes), element, name)
 
 
-def _linear(shape: Shape, precision: Precision, normalised: te.Tensor, weight: te.Tensor) -> te.Tensor:
-    r = te.reduce_axis((0, shape["hidden"]), "k")
-    return output_stage(
-        precision,
-        {"token": shape["tokens"], "column": shape["columns"]},
-        lambda i, n: te.sum(normalised(i, r) * precision.widen(weight(r, n)), axis=r),
-        "out",
-    )
+# Linear layers behind a normalisation, as models have them: what is normalised is rounded to the dtype of weights.
+
+
+@dataclass(frozen=True)
+class Normed:
+    """A normalisation and what is multiplied behind it.
+
+    Attributes
+    ----------
+    centred : the mean is taken off first (LayerNorm), and a bias is added after the gain.
+    gain : there is one, and a bias where it is centred.
+    gated : two products, of which silu of the first multiplies the second.
+    """
+
+    centred: bool = False
+    gain: bool = True
+    gated: bool = False
+
+    @property
+    def weights(self) -> tuple[str, ...]:
+        """Names of the matrices."""
+        return ("gate", "up") if self.gated else ("weight",)
+
+
+def normed_of(form: Normed, shape: Shape, precision: Precision) -> Program:
+    """x[token, k], gain[k], bias[k], weights [column, k] -> out[token, column]."""
+    tokens, features, columns = shape["tokens"], shape["features"], shape["columns"]
+    axes, given = {"token": tokens, "k": features}, Inputs(precision)
+    x = given(axes, "x", folded())
+    gain = given({"k": features}, "gain") if form.gain else None
+    bias = given({"k": features}, "bias") if form.gain and form.centred else None
+    own = centred(precision, axes, x) if form.centred else x
+    scale = inverse_roots(precision, axes, own, "scale")
+
+    def element(i: Expr, c: Expr) -> Expr:
+        value = own(i, c) * scale(i)
+        value = value if gain is None else value * gain(c)
+        value = value if bias is None else value + bias(c)
+        return value.astype(precision.storage)
+
+    normalised, products = stage(axes, element, "normalised"), list[te.Tensor]()
+    for name in form.weights:
+        weight = given({"column": columns, "k": features}, name)
+
+        def product(i: Expr, n: Expr, k: Expr, weight: Element = weight) -> Expr:
+            return precision.widen(normalised(i, k)) * weight(n, k)
+
+        of_products = {"token": tokens, "column": columns, "k": features}
+        products.append(reduced(te.sum, of_products, product, f"by_{name}"))
+
+    def result(i: Expr, n: Expr) -> Expr:
+        first, *others = (one(i, n) for one in products)
+        for other in others:
+            first = first / (precision.constant(1.0) + te.exp(-first)) * other
+        return first.astype(precision.storage)
+
+    out = stage({"token": tokens, "column": columns}, result, "out")
+    return given.program(out, flops=2 * tokens * features * columns * len(form.weights))
+
+
+def normed(form: Normed) -> Builder:
+    """The builder of a linear layer behind a normalisation."""
+    return partial(normed_of, form)

@@ -10,17 +10,16 @@ from functools import partial
 from tvm import te
 from tvm.ir import Expr
 
-from tvm_cascade.corpus.programs.draws import folded, steady
+from tvm_cascade.corpus.programs.draws import folded
 from tvm_cascade.corpus.programs.program import (
-    Argument,
     Axes,
     Builder,
+    Inputs,
     Precision,
     Program,
     Shape,
     output_stage,
-    placeholder,
-    stage,
+    reduced,
 )
 
 Activation = Callable[[Expr, Precision], Expr]
@@ -72,28 +71,27 @@ def product(form: Product) -> Builder:
 
 def product_of(form: Product, shape: Shape, precision: Precision) -> Program:
     batch: Axes = {"b": shape["batch"]} if "batch" in shape else {}
-    dtype = form.operands or precision.storage
-    a = placeholder({**batch, **{axis: shape[axis] for axis in ("km" if form.a_transposed else "mk")}}, dtype, "a")
-    b = placeholder({**batch, **{axis: shape[axis] for axis in ("nk" if form.b_transposed else "kn")}}, dtype, "b")
-    bias = placeholder({"n": shape["n"]}, precision.storage, "bias")
-    k = te.reduce_axis((0, shape["k"]), "k")
-    of_out = {**batch, "m": shape["m"], "n": shape["n"]}
+    given, dtype = Inputs(precision), form.operands or precision.storage
 
-    def dot(*at: Expr) -> Expr:
-        *outer, m, n = at
+    def axes(names: str) -> Axes:
+        return {**batch, **{axis: shape[axis] for axis in names}}
+
+    a = given(axes("km" if form.a_transposed else "mk"), "a", folded(-2 if form.a_transposed else -1), dtype)
+    b = given(axes("nk" if form.b_transposed else "kn"), "b", dtype=dtype)
+    bias = given({"n": shape["n"]}, "bias") if form.bias else None
+
+    def element(*at: Expr) -> Expr:
+        *outer, m, n, k = at
         left = a(*outer, k, m) if form.a_transposed else a(*outer, m, k)
-        right = b(*outer, n, k) if form.b_transposed else b(*outer, k, n)
-        return te.sum(precision.widen(left) * precision.widen(right), axis=k)
+        return left * (b(*outer, n, k) if form.b_transposed else b(*outer, k, n))
 
     def mapped(*at: Expr) -> Expr:
-        value = sums(*at) + precision.widen(bias(at[-1])) if form.bias else sums(*at)
+        value = sums(*at) if bias is None else sums(*at) + bias(at[-1])
         return ACTIVATIONS[form.activation](value, precision) if form.activation else value
 
-    if form.bias or form.activation:
-        sums = stage(of_out, dot, "sums")
-        out = output_stage(precision, of_out, mapped, "out")
+    if bias is not None or form.activation:
+        sums = reduced(te.sum, axes("mnk"), element, "sums")
+        out = output_stage(precision, axes("mn"), mapped, "out")
     else:
-        out = output_stage(precision, of_out, dot, "out")
-    arguments = [Argument(a, folded(-2 if form.a_transposed else -1)), Argument(b, steady)]
-    arguments += [Argument(bias, steady)] if form.bias else []
-    return Program(tuple(arguments), (out,), flops=2 * math.prod(of_out.values()) * shape["k"])
+        out = output_stage(precision, axes("mnk"), element, "out", te.sum)
+    return given.program(out, flops=2 * math.prod(axes("mnk").values()))

@@ -5,17 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import ml_dtypes
 import numpy as np
 from tvm import te, tirx
 from tvm.ir import Expr
 
-from tvm_cascade.corpus.programs.draws import Draw, Values
+from tvm_cascade.corpus.programs.draws import Draw, Values, steady
 
 Shape = Mapping[str, int]
 Axes = Mapping[str, int]
 """Axis names, which become the loop names, with their extents, outermost first."""
+
+Element = Callable[..., Expr]
+"""From the indices of a point of some axes to the value there."""
 
 
 @dataclass(frozen=True)
@@ -116,14 +120,56 @@ def placeholder(axes: Axes, dtype: str, name: str) -> te.Tensor:
     return te.placeholder(tuple(axes.values()), dtype, name=name)
 
 
-def stage(axes: Axes, element: Callable[..., Expr], name: str) -> te.Tensor:
+def stage(axes: Axes, element: Element, name: str) -> te.Tensor:
     """One stage: `element` at every point of the axes, whose names become the loops' names."""
     return te.compute(tuple(axes.values()), lambda *at: element(*at), name=name, varargs_names=list(axes))
 
 
-def output_stage(precision: Precision, axes: Axes, element: Callable[..., Expr], name: str) -> te.Tensor:
-    """A last stage, computed in the accumulation dtype and stored in the storage dtype."""
+def rows_of(axes: Axes) -> Axes:
+    """The axes but the last."""
+    return dict(list(axes.items())[:-1])
+
+
+def reduced(by: Callable[..., Expr], axes: Axes, element: Element, name: str) -> te.Tensor:
+    """One stage over the axes but the last: `by`, such as `te.sum`, of `element` along that one."""
+    last = te.reduce_axis((0, [*axes.values()][-1]), [*axes][-1])
+    return stage(rows_of(axes), lambda *at: by(element(*at, last), axis=last), name)
+
+
+def output_stage(
+    precision: Precision, axes: Axes, element: Element, name: str, by: Callable[..., Expr] | None = None
+) -> te.Tensor:
+    """A last stage, computed in the accumulation dtype and stored in the storage dtype.
+
+    Parameters
+    ----------
+    by : what reduces the last of the axes, if one is to be.
+    """
+    made = stage if by is None else partial(reduced, by)
     if precision.storage == precision.accumulate:
-        return stage(axes, element, name)
-    wide = stage(axes, element, f"{name}_{precision.accumulate}")
-    return stage(axes, lambda *at: wide(*at).astype(precision.storage), name)
+        return made(axes, element, name)
+    wide = made(axes, element, f"{name}_{precision.accumulate}")
+    return stage(axes if by is None else rows_of(axes), lambda *at: wide(*at).astype(precision.storage), name)
+
+
+class Inputs:
+    """The inputs of a program that is being written, in order."""
+
+    def __init__(self, precision: Precision) -> None:
+        self.precision, self.arguments = precision, list[Argument]()
+
+    def __call__(
+        self, axes: Axes, name: str, draw: Draw = steady, dtype: str | None = None, deviation: float = 1.0
+    ) -> Element:
+        """A further input, by default of the storage dtype; it is read in the accumulation dtype."""
+        tensor = self.stored(axes, name, draw, dtype, deviation)
+        return lambda *at: self.precision.widen(tensor(*at))
+
+    def stored(self, axes: Axes, name: str, draw: Draw, dtype: str | None = None, deviation: float = 1.0) -> te.Tensor:
+        """The same, read as it is stored."""
+        tensor = placeholder(axes, dtype or self.precision.storage, name)
+        self.arguments.append(Argument(tensor, draw, deviation))
+        return tensor
+
+    def program(self, *outputs: te.Tensor, flops: int) -> Program:
+        return Program(tuple(self.arguments), outputs, flops)

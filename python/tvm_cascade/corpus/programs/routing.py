@@ -8,15 +8,8 @@ from dataclasses import dataclass
 from tvm import te, tirx
 from tvm.ir import Expr
 
-from tvm_cascade.corpus.programs.draws import folded, steady
-from tvm_cascade.corpus.programs.program import (
-    Argument,
-    Precision,
-    Program,
-    Shape,
-    placeholder,
-    stage,
-)
+from tvm_cascade.corpus.programs.draws import folded
+from tvm_cascade.corpus.programs.program import Axes, Inputs, Precision, Program, Shape, reduced, stage
 from tvm_cascade.corpus.programs.softmax import softmax_stages
 from tvm_cascade.te import topk
 
@@ -27,21 +20,24 @@ def routing(shape: Shape, precision: Precision) -> Program:
     x[token, hidden], gate[hidden, expert] -> expert_weights[token, topk] (a share of the softmax over all experts),
     expert_ids[token, topk] (int32), both in descending order of weight, equal weights in that of the experts.
     """
-    tokens, hidden, experts = shape["tokens"], shape["hidden"], shape["experts"]
-    x = placeholder({"token": tokens, "k": hidden}, precision.storage, "x")
-    gate = placeholder({"k": hidden, "expert": experts}, precision.storage, "gate")
-    axes = {"token": tokens, "expert": experts}
-
-    k = te.reduce_axis((0, hidden), "k")
-    logits = stage(axes, lambda i, e: te.sum(precision.widen(x(i, k)) * precision.widen(gate(k, e)), axis=k), "logits")
-    stages = softmax_stages(precision, logits, axes)
-    probs = stage(axes, lambda i, e: stages.weights(i, e) / stages.row_sum(i), "probs")
+    given = Inputs(precision)
+    logits, axes, flops = _logits(given, shape)
+    probs = stage(axes, softmax_stages(precision, logits, axes).share, "probs")
     top_probs, top_ids = topk(probs, shape["topk"], name="top")
-    kept = {"token": tokens, "rank": shape["topk"]}
+    kept = {"token": shape["tokens"], "rank": shape["topk"]}
     expert_weights = stage(kept, lambda i, r: top_probs(i, r).astype(precision.storage), "expert_weights")
     expert_ids = stage(kept, lambda i, r: top_ids(i, r), "expert_ids")
-    arguments = (Argument(x, steady), Argument(gate, folded()))
-    return Program(arguments, (expert_weights, expert_ids), flops=2 * tokens * hidden * experts)
+    return given.program(expert_weights, expert_ids, flops=flops)
+
+
+def _logits(given: Inputs, shape: Shape, deviation: float = 1.0) -> tuple[te.Tensor, Axes, int]:
+    """(x[token, hidden]·gate[hidden, expert], its axes, its operations); `deviation` of the gate."""
+    tokens, hidden, experts = shape["tokens"], shape["hidden"], shape["experts"]
+    x = given({"token": tokens, "k": hidden}, "x")
+    gate = given({"k": hidden, "expert": experts}, "gate", folded(), deviation=deviation)
+    axes = {"token": tokens, "expert": experts}
+    logits = reduced(te.sum, {**axes, "k": hidden}, lambda i, e, k: x(i, k) * gate(k, e), "logits")
+    return logits, axes, 2 * tokens * hidden * experts
 
 
 SOFTMAX, SIGMOID, ROOT_SOFTPLUS = "softmax", "sigmoid", "root softplus"
@@ -73,17 +69,11 @@ def routed_by(router: Router, shape: Shape, precision: Precision) -> Program:
     x[token, hidden], gate[hidden, expert], bias[expert] where there is one -> routed[token, 2, topk] (float32): the
     weights of the best experts, then their numbers, equal ones in the order of the experts.
     """
-    tokens, hidden, experts, best = (shape[name] for name in ("tokens", "hidden", "experts", "topk"))
-    x = placeholder({"token": tokens, "k": hidden}, precision.storage, "x")
-    gate = placeholder({"k": hidden, "expert": experts}, precision.storage, "gate")
-    arguments = [Argument(x, steady), Argument(gate, folded(), hidden**-0.5)]
-    k, axes = te.reduce_axis((0, hidden), "k"), {"token": tokens, "expert": experts}
-    logits = stage(axes, lambda i, e: te.sum(precision.widen(x(i, k)) * precision.widen(gate(k, e)), axis=k), "logits")
-    scores = _scores(router, logits, axes, precision)
-    choice = scores
+    tokens, best, given = shape["tokens"], shape["topk"], Inputs(precision)
+    logits, axes, flops = _logits(given, shape, shape["hidden"] ** -0.5)
+    choice = scores = _scores(router, logits, axes, precision)
     if router.biased:
-        bias = placeholder({"expert": experts}, precision.accumulate, "bias")
-        arguments.append(Argument(bias, steady, 0.1))
+        bias = given({"expert": shape["experts"]}, "bias", dtype=precision.accumulate, deviation=0.1)
         choice = stage(axes, lambda i, e: scores(i, e) + bias(e), "choice")
     if router.groups > 1:
         choice = _of_best_groups(router, choice, axes)
@@ -98,23 +88,21 @@ def routed_by(router: Router, shape: Shape, precision: Precision) -> Program:
         own = weight(i, r) / total(i) if router.renormalised else weight(i, r)
         return tirx.Select(part.equal(0), own, precision.widen(ids(i, r)))
 
-    out = stage({"token": tokens, "part": 2, "rank": best}, routed, "routed")
-    return Program(tuple(arguments), (out,), flops=2 * tokens * hidden * experts)
+    return given.program(stage({"token": tokens, "part": 2, "rank": best}, routed, "routed"), flops=flops)
 
 
-def _scores(router: Router, logits: te.Tensor, axes: dict[str, int], precision: Precision) -> te.Tensor:
-    if router.score == SOFTMAX:
-        stages = softmax_stages(precision, logits, axes)
-        return stage(axes, lambda i, e: stages.weights(i, e) / stages.row_sum(i), "scores")
+def _scores(router: Router, logits: te.Tensor, axes: Axes, precision: Precision) -> te.Tensor:
     zero, one = precision.constant(0.0), precision.constant(1.0)
     maps: dict[str, Callable[[Expr], Expr]] = {
         SIGMOID: te.sigmoid,
         ROOT_SOFTPLUS: lambda z: te.sqrt(te.max(z, zero) + te.log(one + te.exp(-te.abs(z)))),
     }
+    if router.score == SOFTMAX:
+        return stage(axes, softmax_stages(precision, logits, axes).share, "scores")
     return stage(axes, lambda i, e: maps[router.score](logits(i, e)), "scores")
 
 
-def _of_best_groups(router: Router, choice: te.Tensor, axes: dict[str, int]) -> te.Tensor:
+def _of_best_groups(router: Router, choice: te.Tensor, axes: Axes) -> te.Tensor:
     """The choice among the experts of the best groups; the lowest number for the others."""
     tokens, size, kept = axes["token"], axes["expert"] // router.groups, router.groups_kept
     cut = {"token": tokens, "group": router.groups, "member": size}

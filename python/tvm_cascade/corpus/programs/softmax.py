@@ -5,16 +5,20 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tvm import te
+from tvm.ir import Expr
 
 from tvm_cascade.corpus.programs.draws import class_indices, folded
+from tvm_cascade.corpus.programs.moments import row_axes
 from tvm_cascade.corpus.programs.program import (
-    Argument,
     Axes,
+    Element,
+    Inputs,
     Precision,
     Program,
     Shape,
     output_stage,
-    placeholder,
+    reduced,
+    rows_of,
     stage,
 )
 
@@ -26,8 +30,16 @@ class SoftmaxStages(NamedTuple):
     weights: te.Tensor
     row_sum: te.Tensor
 
+    def share(self, *at: Expr) -> Expr:
+        """An element of the softmax."""
+        return self.weights(*at) / self.row_sum(*at[:-1])
 
-def softmax_stages(precision: Precision, logits: te.Tensor, axes: Axes, suffix: str = "") -> SoftmaxStages:
+    def log_sum(self, *at: Expr) -> Expr:
+        """The logarithm of the sum of a row's exponentials."""
+        return self.row_max(*at) + te.log(self.row_sum(*at))
+
+
+def softmax_stages(precision: Precision, logits: Element, axes: Axes, suffix: str = "") -> SoftmaxStages:
     """Row maximum, exponentials and their sum over the last axis of `logits`.
 
     Parameters
@@ -35,96 +47,79 @@ def softmax_stages(precision: Precision, logits: te.Tensor, axes: Axes, suffix: 
     axes : the axes of `logits`, the reduced one last.
     suffix : is appended to the stages' names.
     """
-    *spatial, reduced = axes
-    rows = {name: axes[name] for name in spatial}
-    j = te.reduce_axis((0, axes[reduced]), reduced)
-    row_max = stage(rows, lambda *at: te.max(precision.widen(logits(*at, j)), axis=j), f"row_max{suffix}")
+    row_max = reduced(te.max, axes, lambda *at: precision.widen(logits(*at)), f"row_max{suffix}")
     weights = stage(axes, lambda *at: te.exp(precision.widen(logits(*at)) - row_max(*at[:-1])), f"weights{suffix}")
-    k = te.reduce_axis((0, axes[reduced]), reduced)
-    row_sum = stage(rows, lambda *at: te.sum(weights(*at, k), axis=k), f"row_sum{suffix}")
-    return SoftmaxStages(row_max, weights, row_sum)
+    return SoftmaxStages(row_max, weights, reduced(te.sum, axes, weights, f"row_sum{suffix}"))
+
+
+class _Rows:
+    """Rows of logits, and the stages of their softmax."""
+
+    def __init__(self, shape: Shape, precision: Precision, name: str = "x") -> None:
+        self.precision, self.axes, self.given = precision, row_axes(shape), Inputs(precision)
+        self.x = self.given(self.axes, name, folded())
+        self.stages = softmax_stages(precision, self.x, self.axes)
+
+    def program(self, element: Element, name: str = "out", flops: int = 4) -> Program:
+        """The program of a value for each row; `flops` for each element."""
+        return self.of(output_stage(self.precision, rows_of(self.axes), element, name), flops=flops)
+
+    def of(self, *outputs: te.Tensor, flops: int) -> Program:
+        rows, length = self.axes.values()
+        return self.given.program(*outputs, flops=flops * rows * length)
 
 
 def softmax(shape: Shape, precision: Precision) -> Program:
     """Softmax of each row: x[row, l] -> out[row, l]."""
-    axes, x = _logits(shape, precision, "x")
-    stages = softmax_stages(precision, x, axes)
-    out = output_stage(precision, axes, lambda i, j: stages.weights(i, j) / stages.row_sum(i), "out")
-    return _row_program((x,), (out,), flops_per_element=5)
+    rows = _Rows(shape, precision)
+    return rows.of(output_stage(precision, rows.axes, rows.stages.share, "out"), flops=5)
 
 
 def softmax_stats(shape: Shape, precision: Precision) -> Program:
     """The statistics of a softmax, both kept: x[row, l] -> row_max[row], row_sum[row], in the accumulation dtype."""
-    axes, x = _logits(shape, precision, "x")
-    stages = softmax_stages(precision, x, axes)
-    return _row_program((x,), (stages.row_max, stages.row_sum), flops_per_element=4)
+    rows = _Rows(shape, precision)
+    return rows.of(rows.stages.row_max, rows.stages.row_sum, flops=4)
 
 
 def logsumexp(shape: Shape, precision: Precision) -> Program:
     """Logarithm of the sum of exponentials: x[row, l] -> out[row]."""
-    axes, x = _logits(shape, precision, "x")
-    stages = softmax_stages(precision, x, axes)
-    rows = {"row": shape["rows"]}
-    out = output_stage(precision, rows, lambda i: stages.row_max(i) + te.log(stages.row_sum(i)), "out")
-    return _row_program((x,), (out,), flops_per_element=4)
+    rows = _Rows(shape, precision)
+    return rows.program(rows.stages.log_sum)
 
 
 def cross_entropy(shape: Shape, precision: Precision) -> Program:
     """Loss of each row against the index of its class: logits[row, l], target[row] -> loss[row]."""
-    axes, x = _logits(shape, precision, "logits")
-    rows = {"row": shape["rows"]}
-    target = placeholder(rows, "int64", "target")
-    stages = softmax_stages(precision, x, axes)
-    loss = output_stage(
-        precision,
-        rows,
-        lambda i: stages.row_max(i) + te.log(stages.row_sum(i)) - precision.widen(x(i, target(i))),
-        "loss",
-    )
-    program = _row_program((x,), (loss,), flops_per_element=4)
-    indices = Argument(target, class_indices(shape["length"]))
-    return Program((*program.arguments, indices), program.outputs, program.flops)
+    rows = _Rows(shape, precision, "logits")
+    target = rows.given.stored(rows_of(rows.axes), "target", class_indices(shape["length"]), "int64")
+    return rows.program(lambda i: rows.stages.log_sum(i) - rows.x(i, target(i)), "loss")
 
 
 def entropy(shape: Shape, precision: Precision) -> Program:
     """Entropy of each row's softmax: x[row, l] -> out[row] = -sum p log p."""
-    axes, x = _logits(shape, precision, "x")
-    stages = softmax_stages(precision, x, axes)
-    log_probs = _log_probs(precision, x, stages, axes, "log_probs")
-    j = te.reduce_axis((0, shape["length"]), "l")
-    out = output_stage(
-        precision, {"row": shape["rows"]}, lambda i: te.sum(-te.exp(log_probs(i, j)) * log_probs(i, j), axis=j), "out"
-    )
-    return _row_program((x,), (out,), flops_per_element=8)
+    rows = _Rows(shape, precision)
+    log_probs = _log_probs(rows.x, rows.stages, rows.axes, "log_probs")
+
+    def element(*at: Expr) -> Expr:
+        return -te.exp(log_probs(*at)) * log_probs(*at)
+
+    return rows.of(output_stage(precision, rows.axes, element, "out", te.sum), flops=8)
 
 
 def kl_divergence(shape: Shape, precision: Precision) -> Program:
     """Divergence of two softmaxes of each row: p_logits, q_logits [row, l] -> out[row] = sum p (log p - log q)."""
-    axes, p_logits = _logits(shape, precision, "p_logits")
-    _, q_logits = _logits(shape, precision, "q_logits")
-    p_stages = softmax_stages(precision, p_logits, axes, "_p")
-    q_stages = softmax_stages(precision, q_logits, axes, "_q")
-    log_p = _log_probs(precision, p_logits, p_stages, axes, "log_p")
-    log_q = _log_probs(precision, q_logits, q_stages, axes, "log_q")
-    j = te.reduce_axis((0, shape["length"]), "l")
-    out = output_stage(
-        precision,
-        {"row": shape["rows"]},
-        lambda i: te.sum(te.exp(log_p(i, j)) * (log_p(i, j) - log_q(i, j)), axis=j),
-        "out",
+    axes, given = row_axes(shape), Inputs(precision)
+    p_logits, q_logits = (given(axes, f"{name}_logits", folded()) for name in "pq")
+    log_p, log_q = (
+        _log_probs(x, softmax_stages(precision, x, axes, f"_{name}"), axes, f"log_{name}")
+        for x, name in ((p_logits, "p"), (q_logits, "q"))
     )
-    return _row_program((p_logits, q_logits), (out,), flops_per_element=8)
+
+    def element(*at: Expr) -> Expr:
+        return te.exp(log_p(*at)) * (log_p(*at) - log_q(*at))
+
+    out = output_stage(precision, axes, element, "out", te.sum)
+    return given.program(out, flops=16 * shape["rows"] * shape["length"])
 
 
-def _logits(shape: Shape, precision: Precision, name: str) -> tuple[Axes, te.Tensor]:
-    axes = {"row": shape["rows"], "l": shape["length"]}
-    return axes, placeholder(axes, precision.storage, name)
-
-
-def _log_probs(precision: Precision, x: te.Tensor, stages: SoftmaxStages, axes: Axes, name: str) -> te.Tensor:
-    return stage(axes, lambda i, j: precision.widen(x(i, j)) - stages.row_max(i) - te.log(stages.row_sum(i)), name)
-
-
-def _row_program(rows: tuple[te.Tensor, ...], outputs: tuple[te.Tensor, ...], flops_per_element: int) -> Program:
-    elements = sum(int(x.shape[0]) * int(x.shape[1]) for x in rows)
-    return Program(tuple(Argument(x, folded()) for x in rows), outputs, flops_per_element * elements)
+def _log_probs(x: Element, stages: SoftmaxStages, axes: Axes, name: str) -> te.Tensor:
+    return stage(axes, lambda i, j: x(i, j) - stages.row_max(i) - te.log(stages.row_sum(i)), name)
