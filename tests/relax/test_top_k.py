@@ -14,7 +14,7 @@ from tvm.relax.frontend.nn import op
 
 from tvm_cascade.evaluate import tolerance
 from tvm_cascade.relax import FuseCascades, get_pipeline
-from tvm_cascade.relax.top_k import RANKS, TopOfSoftmax
+from tvm_cascade.relax.rewrites import RANKS, TopOfSoftmax
 
 from ..tiers import slow_but
 

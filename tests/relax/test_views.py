@@ -9,7 +9,7 @@ from tvm.relax.frontend import nn
 from tvm.relax.frontend.nn import op
 
 from tvm_cascade.relax import get_pipeline
-from tvm_cascade.relax.views import RewriteMovesAsViews
+from tvm_cascade.relax.rewrites import RewriteMovesAsViews
 
 from .test_fuse_cascades import Forward, called, module_of
 

@@ -18,7 +18,7 @@ from tvm_cascade.driver.spaces import space_of
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.tuning.keys import bucket, kind_of
-from tvm_cascade.tuning.nearby import nearby
+from tvm_cascade.tuning.known import nearby
 from tvm_cascade.tuning.records import Records
 
 from .fakes import FakeBuilder, FakeRunner

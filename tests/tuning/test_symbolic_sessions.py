@@ -17,8 +17,7 @@ from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import InputError
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.tuning import shipping
-from tvm_cascade.tuning.known import known_designs
-from tvm_cascade.tuning.nearby import Nearby
+from tvm_cascade.tuning.known import Nearby, known_designs
 from tvm_cascade.tuning.report import TuningReport
 from tvm_cascade.tuning.task import space_for
 

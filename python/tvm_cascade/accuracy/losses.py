@@ -169,7 +169,6 @@ class Arrays(Arithmetic):
         self.extremes = {LOWEST: bounds.min, HIGHEST: bounds.max}
 
     def compiled(self, expression: sp.Expr) -> Compiled:
-        """An expression as a function."""
         plain, roundings = _with_roundings(expression)
         symbols = sorted(plain.free_symbols, key=str)
         return symbols, as_function(symbols, plain, [roundings, "numpy"])
@@ -181,7 +180,6 @@ class Arrays(Arithmetic):
             return np.asarray(found).astype(self.dtype)
 
     def number(self, value: Any) -> Any:
-        """A number of this arithmetic."""
         return self.dtype(value)
 
     def finite(self, value: Any) -> bool:
@@ -192,7 +190,6 @@ class Arrays(Arithmetic):
         return self.dtype(getattr(np, reducer.numpy)(left, right))
 
     def lifts(self, lift: sp.Expr, positions: Columns, scope: Values) -> Array:
-        """A lift at every position."""
         return np.broadcast_to(self.value(lift, {**scope, **positions.values}), (len(positions),))
 
     def extended(self, positions: Columns, symbol: sp.Symbol, element: sp.Expr, scope: Values) -> Columns:

@@ -164,7 +164,6 @@ class Subject:
         self.fused: Compiled | None = compile_fused(self.func, target, options) if self.groups else None
 
     def drawn(self, names: Sequence[str], seed: int) -> dict[str, list[Array]]:
-        """Inputs by name."""
         generators = {name: np.random.default_rng([seed, zlib.crc32(name.encode())]) for name in names}
         return {name: drawn(self.program, self.groups, name, rng) for name, rng in generators.items()}
 
@@ -193,7 +192,6 @@ class Subject:
         return max((group.frame.length for group in self.groups), default=1)
 
     def rows(self, name: str, arrays: Sequence[Array]) -> list[InputRow]:
-        """One row for each output."""
         rows = []
         buffers, outputs = self.compared(arrays)
         for one in outputs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from dataclasses import dataclass
@@ -50,21 +51,12 @@ class InputRow:
 
     def to_dict(self) -> dict[str, Any]:
         """The row in JSON's types: an error that is not finite is null."""
-        fused_error = self.fused_error if self.fused and math.isfinite(self.fused_error) else None
-        return {
-            "input": self.input,
-            "output": self.output,
-            "unfused_error": self.unfused_error,
-            "fused_error": fused_error,
-            "allowed": self.allowed,
-            "ok": self.ok,
-            "losses": [{"result": lost.result, "part": lost.part, "error": lost.error} for lost in self.losses],
-            "note": self.note,
-        }
+        told = dataclasses.asdict(self)
+        fused_error = self.fused_error if told.pop("fused") and math.isfinite(self.fused_error) else None
+        return {**told, "fused_error": fused_error}
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """The row as text."""
         errors = [f"{self.unfused_error:.1e}", f"{self.fused_error:.1e}" if self.fused else "-", f"{self.allowed:.1e}"]
         where = "; ".join(map(str, self.losses)) or self.note
         return (self.input, self.output, *errors, "ok" if self.ok else "WORSE", where)

@@ -132,7 +132,6 @@ class AtomTable:
     _leaves: dict[object, sp.Symbol] = field(default_factory=dict)
 
     def copy(self) -> AtomTable:
-        """An independent copy of the table."""
         mine = (self.atoms, self.opposites, self.sources, self._leaves)
         return AtomTable(self.axis, self.reserved, *map(dict, mine))
 
@@ -405,7 +404,6 @@ class ElementReader:
         return expression
 
     def reads_result(self, expression: ir.Expr) -> bool:
-        """Whether an earlier result is read in the expression."""
         return any(self.result_of(load) is not None for load in loads_of(expression))
 
     def _atom(self, expression: ir.Expr) -> sp.Expr:

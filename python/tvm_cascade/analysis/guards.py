@@ -97,7 +97,6 @@ def _stays_inside(block: s_tir.SBlock, store: tirx.BufferStore) -> bool:
 
 
 def _inside(block: s_tir.SBlock) -> tvm.sym.Analyzer:
-    """An analyzer that knows the domains of a block."""
     analyzer = tvm.sym.Analyzer()
     for iv in block.iter_vars:
         analyzer.bind(iv.var, iv.dom)
@@ -105,7 +104,6 @@ def _inside(block: s_tir.SBlock) -> tvm.sym.Analyzer:
 
 
 def _iterators(realize: s_tir.SBlockRealize) -> list[tuple[ir.Expr, tirx.IterVar]]:
-    """Iterators with what they are bound to."""
     return list(zip(realize.iter_values, realize.block.iter_vars, strict=True))
 
 

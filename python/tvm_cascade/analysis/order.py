@@ -45,12 +45,10 @@ class Access:
 
 
 def shared(some: Sequence[tirx.Var], others: Sequence[tirx.Var], otherwise: tirx.Var | None = None) -> tirx.Var | None:
-    """A buffer that is in both."""
     return next((a for a in some if a in {*others}), otherwise)
 
 
 def among(buffer: tirx.Var, buffers: Sequence[tirx.Var]) -> bool:
-    """Whether a buffer is one of some."""
     return buffer in {*buffers}
 
 

@@ -15,7 +15,6 @@ from tvm_cascade.analysis.tir import dtype_of, reads_buffer, same, substitute
 
 
 def combiner_of(reducer: Reducer) -> Callable[[ir.Expr, ir.Expr], ir.Expr]:
-    """The TensorIR constructor of ⊕."""
     return getattr(prim, reducer.tir[0])
 
 

@@ -48,7 +48,6 @@ def statements_of(whole: tirx.PrimFunc | s_tir.SBlock | tirx.Stmt) -> list[tirx.
 
 
 def sequence(statements: Sequence[tirx.Stmt]) -> tirx.Stmt:
-    """One statement for several."""
     return statements[0] if len(statements) == 1 else tirx.SeqStmt(list(statements))
 
 
@@ -103,7 +102,6 @@ def with_nests(func: tirx.PrimFunc, nests: Sequence[tirx.Stmt], allocated: Seque
 
 
 def block_names(nest: tirx.Stmt) -> list[str]:
-    """The names of all blocks in a statement."""
     return [block.name_hint for block in within(nest, s_tir.SBlock)]
 
 
@@ -125,7 +123,6 @@ def loops_of(nest: tirx.Stmt) -> list[tirx.For]:
 
 
 def in_its_loops(nest: tirx.Stmt) -> tirx.Stmt:
-    """The statement in the loops of a nest."""
     while isinstance(nest, tirx.For):
         nest = nest.body
     return nest
@@ -171,7 +168,6 @@ def why_not_plain(nest: tirx.Stmt) -> Reason | None:
 
 
 def is_serial(loop: tirx.For) -> bool:
-    """Whether a loop is serial and has no annotation."""
     return bool(loop.kind == tirx.ForKind.SERIAL and loop.thread_binding is None and not loop.annotations)
 
 
@@ -223,5 +219,4 @@ def replaced(
 
 
 def with_block(nest: tirx.Stmt, old: s_tir.SBlock, new: s_tir.SBlock) -> tirx.Stmt:
-    """The nest with one block replaced."""
     return tvm_ffi.structural_map(nest, (s_tir.SBlock, lambda block: new if block.same_as(old) else block))

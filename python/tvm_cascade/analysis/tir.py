@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 import tvm_ffi
@@ -35,7 +35,6 @@ _FIELDS: dict[type, tuple[str, ...]] = {
 
 
 def same(left: ir.Expr, right: ir.Expr) -> bool:
-    """Structural equality."""
     return bool(tvm_ffi.structural_equal(left, right))
 
 
@@ -71,6 +70,15 @@ def reached(first: Iterable[Known], behind: Callable[[Known], Iterable[Known]]) 
     return list(found)
 
 
+def in_turn(needs: Mapping[Known, Collection[Known]]) -> tuple[list[Known], list[Known]]:
+    """Things, each the first of those left that needs none of them; and those that need each other in a circle."""
+    left, found = dict(needs), list[Known]()
+    while (free := next((one for one, needed in left.items() if left.keys().isdisjoint(needed)), None)) is not None:
+        found.append(free)
+        del left[free]
+    return found, list(left)
+
+
 def rebuilt(node: Node, **fields: object) -> Node:
     """A block or a loop with some of its fields replaced."""
     values = (fields.get(name, getattr(node, name)) for name in _FIELDS[type(node)])
@@ -88,7 +96,6 @@ def domain_of(var: tirx.Var, extent: Extent) -> ir.Range:
 
 
 def analyzer_of(extents: Mapping[tirx.Var, Extent]) -> sym.Analyzer:
-    """An analyzer that knows each variable in [0, extent)."""
     analyzer = sym.Analyzer()
     for var, extent in extents.items():
         analyzer.bind(var, domain_of(var, extent))
@@ -96,7 +103,6 @@ def analyzer_of(extents: Mapping[tirx.Var, Extent]) -> sym.Analyzer:
 
 
 def bound_by(realize: s_tir.SBlockRealize) -> dict[tirx.Var, ir.Expr]:
-    """The values of a block's variables."""
     return dict(zip((iv.var for iv in realize.block.iter_vars), realize.iter_values, strict=True))
 
 
@@ -123,7 +129,6 @@ def without_casts(expression: ir.Expr) -> ir.Expr:
 
 
 def reads_buffer(expression: ir.Expr, buffer: tirx.Var) -> bool:
-    """Whether the expression loads from the buffer."""
     return any(load.source.same_as(buffer) for load in loads_of(expression))
 
 
@@ -183,7 +188,6 @@ def same_extent(left: Extent, right: Extent) -> bool:
 
 
 def as_index(extent: Extent, dtype: str) -> ir.Expr:
-    """An extent as an expression of a dtype."""
     if isinstance(extent, int):
         return tirx.const(extent, dtype)
     return extent if str(extent.ty.dtype) == dtype else extent.astype(dtype)
@@ -197,7 +201,6 @@ def ceil_div(extent: Extent, by: int) -> Extent:
 
 
 def product(extents: Iterable[Extent]) -> Extent:
-    """The product of extents; 1 of none."""
     number, rest = 1, None
     for extent in extents:
         if isinstance(extent, int):

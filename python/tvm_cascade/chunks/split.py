@@ -57,7 +57,6 @@ class Split:
 
     @property
     def module(self) -> tvm.IRModule:
-        """All functions by their names."""
         functions = [*self.partials, self.combine, self.merge, *([] if self.joined is None else [self.joined])]
         return tvm.IRModule({str(func.attrs["global_symbol"]): func for func in functions})
 

@@ -72,7 +72,6 @@ class Leaving:
         return dataclasses.replace(self, dims=(*rows, *self.dims))
 
     def buffer(self, group: Group, index_dtype: str, name: str, leading: Sequence[Extent] = ()) -> tirx.Var:
-        """A buffer for it; `leading` are extents before its own."""
         extents = [*leading, *([group.frame.extents[v] for v in self.dims] or [1])]
         return tirx.decl_buffer([as_index(e, index_dtype) for e in extents], self.dtype, name=name, layout=None)
 

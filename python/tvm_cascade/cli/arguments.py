@@ -44,7 +44,6 @@ def add_only_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def add_input_arguments(parser: argparse.ArgumentParser) -> None:
-    """--inputs and --seed."""
     told = f"named data, of {', '.join(KINDS)} (default: all)"
     parser.add_argument("--inputs", nargs="+", default=KINDS, metavar="KIND", help=told)
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the inputs (default: %(default)s)")

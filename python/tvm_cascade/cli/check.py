@@ -88,7 +88,6 @@ def _chosen(args: argparse.Namespace) -> list[Job]:
 
 
 def _of_catalogue(args: argparse.Namespace) -> list[Definition]:
-    """The cascades of the catalogue to check."""
     if args.programs or args.all:
         raise InputError("--catalogue or programs", "both", "check")
     if unknown := [name for name in args.catalogue if name not in CATALOGUE]:

@@ -21,7 +21,6 @@ class Workloads:
 
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None:
-        """--family and --source."""
         parser.add_argument("--family", help="only those of one family")
         parser.add_argument("--source", help="only those from one source")
 
@@ -42,7 +41,6 @@ class Options:
 
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None:
-        """--markdown."""
         parser.add_argument("--markdown", action="store_true", help="print docs/options.md")
 
     @staticmethod
@@ -75,7 +73,6 @@ class Reasons:
 
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None:
-        """CODE and --markdown."""
         parser.add_argument("codes", nargs="*", metavar="CODE", help="those to tell (all)")
         parser.add_argument("--markdown", action="store_true", help="print docs/reasons.md, of all codes")
 

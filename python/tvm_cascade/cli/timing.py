@@ -55,7 +55,6 @@ class Plan:
 
 
 def summarise(seconds: Sequence[float], calls: int, idle: bool | None) -> Timing:
-    """The timing of samples, each the mean seconds of one call."""
     low, median, high = (float(np.percentile(seconds, percent)) for percent in (20, 50, 80))
     return Timing(median, low, high, len(seconds), calls, idle)
 
@@ -174,8 +173,6 @@ def _let_workers_sleep() -> None:
 
 @dataclass
 class _Candidate:
-    """One candidate while it is being measured."""
-
     call: Callable[[], object]
     plan: Plan
     calls: int = 1

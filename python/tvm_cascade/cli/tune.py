@@ -25,7 +25,7 @@ from tvm_cascade.driver.backends import BACKENDS
 from tvm_cascade.errors import InputError
 from tvm_cascade.tuning import shipping
 from tvm_cascade.tuning.building import Builder, LocalBuilder
-from tvm_cascade.tuning.exhaustion import DEFAULT_TRIALS
+from tvm_cascade.tuning.proposals import DEFAULT_TRIALS
 from tvm_cascade.tuning.records import Records
 from tvm_cascade.tuning.report import FunctionTuning
 from tvm_cascade.tuning.running import LocalRunner, Runner

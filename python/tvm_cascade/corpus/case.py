@@ -50,7 +50,6 @@ class Case:
 
     @property
     def reasons(self) -> list[Reason]:
-        """One for each group of reductions."""
         return [decision.reason for decision in self.outcome.decisions]
 
     @property

@@ -124,7 +124,6 @@ class Temporary:
 
     @property
     def bytes(self) -> int:
-        """Its size."""
         return math.prod(self.shape) * tvm.DataType(self.dtype).itemsize
 
 
@@ -151,5 +150,4 @@ def temporaries(func: tirx.PrimFunc) -> list[Temporary]:
 
 
 def temporary_bytes(func: tirx.PrimFunc) -> int:
-    """Bytes of all temporaries of a function."""
     return sum(temporary.bytes for temporary in temporaries(func))

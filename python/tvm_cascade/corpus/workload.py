@@ -83,12 +83,10 @@ class Workload:
 
     @property
     def precision(self) -> Precision:
-        """Both dtypes."""
         return Precision(self.dtype, self.accumulate_dtype)
 
     @property
     def program(self) -> Program:
-        """The program at this shape, as tensors."""
         return self.builder(self.shape, self.precision)
 
     @property
@@ -98,7 +96,6 @@ class Workload:
 
     @property
     def outputs(self) -> list[tuple[tuple[int, ...], np.dtype[np.generic]]]:
-        """Shape and dtype of each output."""
         return [(extents(tensor), dtype_of(tensor)) for tensor in self.program.outputs]
 
     @property

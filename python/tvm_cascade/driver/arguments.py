@@ -202,7 +202,6 @@ class _Place:
 
     @classmethod
     def of(cls, parameter: Parameter, array: Any) -> _Place:
-        """The place of an argument of any library."""
         if isinstance(array, np.ndarray):
             return cls(array.ctypes.data, array.shape, array.strides, array.itemsize)
         tensor: Any = array if hasattr(array, "data_ptr") else tvm_ffi.from_dlpack(array)

@@ -95,7 +95,6 @@ class Backend:
 
 
 def as_it_is(func: tirx.PrimFunc) -> Outcome:
-    """The outcome of a function that is not fused."""
     program = read_function(func)
     return Outcome(func, (), program if isinstance(program, Program) and not program.opaque else None)
 

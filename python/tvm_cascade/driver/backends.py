@@ -14,5 +14,4 @@ BACKENDS: dict[str, Backend] = {backend.kind: backend for backend in (LLVM, CUDA
 
 
 def backend_of(target: Target) -> Backend:
-    """The backend of a target that `resolve_target` gave."""
     return BACKENDS[target.kind.name]

@@ -108,7 +108,6 @@ def _rows_of(group: Group) -> float:
 
 
 def _read(knobs: tuple[Knob, ...], design: Design, options: FuseOptions) -> tuple[str, FuseOptions, int | None]:
-    """The form, the options and the rows of a design."""
     words = {knob.name: knob.values[place] for knob, place in zip(knobs, design, strict=True)}
     given: dict[str, Any] = {name: int(word) for name, word in words.items() if name in _OPTIONS and word != CHOSEN}
     force = options.force or (words["form"] == FUSED and any(design))

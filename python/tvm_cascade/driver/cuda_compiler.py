@@ -132,7 +132,6 @@ def cuda_compiler(target: Target, fast_math: bool) -> Iterator[None]:
 
 @tvm_ffi.register_global_func(_CALLBACK, override=True)
 def _compile(code: str) -> bytes:
-    """The machine code of a text."""
     asked: tuple[str, list[str]] | None = getattr(_THREAD, "asked", None)
     if asked is None:
         return bytes(_BY_TVM(code))

@@ -136,7 +136,6 @@ class Grid:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The extent of each axis."""
         return tuple(stop - start for start, stop in zip(self.starts, self.stops, strict=True))
 
     def axis(self, variable: ir.Expr) -> int | None:

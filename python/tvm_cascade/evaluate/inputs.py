@@ -83,7 +83,6 @@ def _limits(dtype: str) -> ml_dtypes.finfo:
 
 @_named
 def normal(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:
-    """Standard normal."""
     return rng.standard_normal(shape)
 
 
@@ -169,7 +168,6 @@ def denormals(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> A
 
 @_named
 def zeros(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:
-    """Zero throughout."""
     return np.zeros(shape)
 
 

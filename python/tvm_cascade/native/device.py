@@ -95,7 +95,6 @@ def device_count() -> int:
 
 
 def device_properties(device: int = 0) -> DeviceProperties:
-    """What a GPU is."""
     found = _call("device_properties", device)
     names = [field.name for field in dataclasses.fields(DeviceProperties)]
     return DeviceProperties(**{name: found[name] for name in names})

@@ -91,7 +91,6 @@ class _Differs(Exception):
         return same and not any(abs(mine - theirs) > scale for mine, theirs in pairs)  # what is NaN twice is the same
 
     def error(self, fold: Fold) -> FoldError:
-        """What `check` raises."""
         return FoldError(
             f"{self.obligation}: {self.result} = {mpmath.nstr(self.wanted, 12)}",
             mpmath.nstr(self.found, 12),
@@ -115,7 +114,6 @@ class _Trial:
 
     @property
     def arithmetic(self) -> Digits:
-        """In which all is computed."""
         assert isinstance(self.steps.arithmetic, Digits)
         return self.steps.arithmetic
 

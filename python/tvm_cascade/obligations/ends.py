@@ -208,7 +208,6 @@ def _over_data(cascade: Cascade, made: Mapping[sp.Symbol, sp.Expr], meaning: Map
 
 
 def _points(cascade: Cascade, source: random.Random) -> Iterator[tuple[str, list[Numbers]]]:
-    """Names and rows of the points."""
     elements = cascade.elements
     masks = _MASKS if any(map(is_truth, elements)) else {"": None}
     floats = [e for e in elements if not is_truth(e) and not e.is_integer]

@@ -98,8 +98,6 @@ def refutation(code: str, question: Question) -> Counterexample | None:
 
 @dataclass(frozen=True)
 class _Numbers:
-    """A question on numbers."""
-
     question: Question
     arithmetic: Arithmetic = field(default_factory=Float64)
 

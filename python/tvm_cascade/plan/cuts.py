@@ -16,7 +16,7 @@ from tvm_cascade.algebra.verdict import Verdict
 from tvm_cascade.analysis.inline import Inliner, inliner_of
 from tvm_cascade.analysis.order import access_of, among, shared
 from tvm_cascade.analysis.program import Program, Stage
-from tvm_cascade.analysis.tir import loads_of, more_than_one, reached, uses
+from tvm_cascade.analysis.tir import in_turn, loads_of, more_than_one, reached, uses
 from tvm_cascade.plan.parts import Position
 from tvm_cascade.tile.factors import find_factors
 from tvm_cascade.transform.fuse_function import Outcome
@@ -284,15 +284,9 @@ def _order(nests: Nests, members: Sequence[Iterable[Position]]) -> list[int] | N
     """The sets of nests in an order that keeps what each needs before it; None where they need each other."""
     own = [set(one) for one in members]
     before = [behind(nests, one) - one for one in own]
-    needs = [{v for v in range(len(own)) if v != u and before[u] & own[v]} for u in range(len(own))]
-    left, found = set(range(len(own))), list[int]()
-    while left:
-        ready = [u for u in left if not needs[u] & left]
-        if not ready:
-            return None
-        found.append(min(ready, key=lambda u: min(own[u])))
-        left.discard(found[-1])
-    return found
+    placed = sorted(range(len(own)), key=lambda u: min(own[u]))
+    found, stuck = in_turn({u: [v for v in placed if v != u and before[u] & own[v]] for u in placed})
+    return None if stuck else found
 
 
 def behind(nests: Nests, positions: set[Position]) -> set[Position]:

@@ -44,7 +44,6 @@ class Step:
 
     @property
     def buffers(self) -> tuple[tirx.Var, ...]:
-        """The parameters that are buffers."""
         return tuple(param for param in self.func.params if tirx.is_buffer_var(param))
 
     @property
@@ -71,7 +70,6 @@ class Step:
 
     @cached_property
     def written(self) -> tuple[tirx.Var, ...]:
-        """The parameters that it writes."""
         stored = {store.buffer for store in within(self.func.body, tirx.BufferStore)}
         return tuple(buffer for buffer in self.buffers if buffer in stored)
 

@@ -145,7 +145,6 @@ class Search:
 
     @cached_property
     def whole(self) -> Step:
-        """The function as one step."""
         return self.step(self.outcome, self.kernels, alone=True)
 
     @cached_property
@@ -181,7 +180,6 @@ class Search:
         return plans
 
     def planned(self, steps: Sequence[Step], declined: Sequence[Declined]) -> Plan:
-        """The plan of some steps."""
         why = self.whole.chosen if isinstance(self.whole.chosen, str) and len(steps) > 1 else ""
         return Plan(tuple(self.params), tuple(steps), self.launch, why, tuple(declined))
 
@@ -255,7 +253,6 @@ class Search:
         return self.known[mark]
 
     def read(self, func: tirx.PrimFunc) -> Program | Reason:
-        """A part as it is read."""
         if (mark := _part(func)) not in self.parts:
             self.parts[mark] = read_function(func, is_canonical=True)
         return self.parts[mark]
@@ -374,7 +371,6 @@ class Search:
 
 
 def _seconds(steps: Sequence[Step]) -> float:
-    """Estimated, of steps in order."""
     return sum(step.seconds for step in steps)
 
 

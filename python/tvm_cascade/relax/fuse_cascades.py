@@ -11,6 +11,7 @@ from tvm import relax
 from tvm.ir import transform
 from tvm.target import Target
 
+from tvm_cascade.analysis.tir import in_turn
 from tvm_cascade.devices.device import Device, Gpu
 from tvm_cascade.devices.read import ANY_CPU, device_of
 from tvm_cascade.driver.backends import backend_of
@@ -86,7 +87,6 @@ def cascades_fused(chosen: FuseOptions, device: Device, apart: list[Apart], plan
 
 
 def _function(mod: tvm.IRModule, name: str, trials: Trials, plans: Plans | None, apart: list[Apart]) -> tvm.IRModule:
-    """The module with the cascades of one function merged."""
     func = mod[name]
     if not isinstance(func.body, relax.SeqExpr):
         return mod
@@ -132,24 +132,11 @@ def _block(graph: Graph, found: list[Cluster], builder: relax.BlockBuilder) -> r
             one = outlines[cluster]
             calls = _calls(one, emit(builder, one, _name(one.nodes)))
             pending.append((calls, {var for e in one.inputs for var in variables_in(e)}))
-    return relax.DataflowBlock(_ordered(pending))
-
-
-def _ordered(pending: list[tuple[list[relax.Binding], set[relax.Var]]]) -> list[relax.Binding]:
-    """Bindings in their order, but for those that must wait for what they read."""
-    unbound = {binding.var for bindings, _ in pending for binding in bindings}
-    found: list[relax.Binding] = []
-    while pending:
-        waiting = []
-        for bindings, read in pending:
-            if read & unbound - {binding.var for binding in bindings}:
-                waiting.append((bindings, read))
-                continue
-            found += bindings
-            unbound -= {binding.var for binding in bindings}
-        assert len(waiting) < len(pending), "clusters are convex, so that some binding is ready"
-        pending = waiting
-    return found
+    place = {binding.var: k for k, (bindings, _) in enumerate(pending) for binding in bindings}
+    needs = {k: {place[var] for var in read if var in place} - {k} for k, (_, read) in enumerate(pending)}
+    ordered, stuck = in_turn(needs)
+    assert not stuck, "clusters are convex, so that some binding is ready"
+    return relax.DataflowBlock([binding for k in ordered for binding in pending[k][0]])
 
 
 def _calls(one: Outline, function: relax.GlobalVar) -> list[relax.Binding]:

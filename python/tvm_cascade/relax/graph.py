@@ -52,7 +52,6 @@ class Node:
 
     @property
     def readers(self) -> list[Node]:
-        """The nodes that read a result."""
         return [reader for result in self.results for reader in result.readers]
 
     @property
@@ -67,7 +66,6 @@ class Node:
 
     @property
     def kind(self) -> Kind:
-        """What it does."""
         return self.operator.kind
 
     @property
@@ -123,7 +121,6 @@ class Graph:
         """Nodes that read no tensor but such nodes' results: masks and positions, which each reader may compute."""
 
     def node(self, var: object) -> Node | None:
-        """The node that binds a variable."""
         return self._of.get(var) if isinstance(var, relax.Var) else None
 
     def _add(self, node: Node, result: Result) -> None:
@@ -205,7 +202,6 @@ def _read_whole(block: relax.DataflowBlock, outside: Iterable[relax.Var]) -> set
 
 
 def variables_in(expression: relax.Expr) -> list[relax.Var]:
-    """The variables that an expression reads."""
     found: list[relax.Var] = []
     relax.analysis.post_order_visit(expression, lambda e: found.append(e) if isinstance(e, relax.Var) else None)
     return found

@@ -75,7 +75,6 @@ class Trials:
         self._known = Remembered(self._try)
 
     def of(self, func: tirx.PrimFunc) -> Trial:
-        """The trial of a function."""
         return self._known.of(func)
 
     def _try(self, func: tirx.PrimFunc) -> Trial:

@@ -39,7 +39,6 @@ class AnnotateGathers:
     """
 
     def transform_module(self, mod: tvm.IRModule, _: transform.PassContext) -> tvm.IRModule:
-        """The module, of functions with patterns."""
         for var, func in mod.functions_items():
             pattern = func.attrs.get(_PATTERN) if isinstance(func, tirx.PrimFunc) and func.attrs else None
             if pattern == _UNREAD and _gathers(func) and operator_of(func).kind in _BY_ELEMENT:

@@ -62,7 +62,6 @@ class Outline:
         return tuple(calls), tuple(known[result.var] for result in self.outputs), tuple(symbolic)
 
     def params(self, name: str) -> list[relax.Var]:
-        """Parameters for the arguments."""
         return [relax.Var(f"{name}{k}", argument.ty) for k, argument in enumerate(self.arguments)]
 
 

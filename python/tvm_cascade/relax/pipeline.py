@@ -31,10 +31,8 @@ from tvm_cascade.relax.fuse_cascades import cascades_fused, plans_for
 from tvm_cascade.relax.graph import CALL_TIR, is_tensor, variables_in
 from tvm_cascade.relax.kinds import AnnotateGathers
 from tvm_cascade.relax.narrowing import narrowed
-from tvm_cascade.relax.shapes import WriteExtentsAlike
+from tvm_cascade.relax.rewrites import RewriteMovesAsViews, TopOfSoftmax, WriteExtentsAlike
 from tvm_cascade.relax.surroundings import Plans
-from tvm_cascade.relax.top_k import TopOfSoftmax
-from tvm_cascade.relax.views import RewriteMovesAsViews
 from tvm_cascade.report.explanation import Explanation
 from tvm_cascade.report.group import Apart
 from tvm_cascade.report.outcomes import explain_outcomes

@@ -28,7 +28,6 @@ class Remembered(Generic[T]):
         return (value for alike in self._known.values() for _, value in alike)
 
     def of(self, func: tirx.PrimFunc) -> T:
-        """Its value."""
         alike = self._known.setdefault(tvm_ffi.structural_hash(func), [])
         for known, value in alike:
             if tvm_ffi.structural_equal(known, func):

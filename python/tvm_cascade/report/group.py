@@ -150,32 +150,14 @@ class GroupReport:
 
     def to_dict(self) -> dict[str, Any]:
         """The group in JSON's types."""
+        reason = {name: getattr(self.reason, name) for name in ("code", "law", "detail", "hint")}
         return {
             "function": self.function,
             "verdict": self.verdict.value,
-            "reason": {
-                "code": self.reason.code,
-                "law": self.reason.law,
-                "detail": self.reason.detail,
-                "hint": self.reason.hint,
-                "counterexample": _counterexample(self.reason),
-            },
-            "buffers": list(self.buffers),
+            **dataclasses.asdict(self),
+            "reason": {**reason, "counterexample": _counterexample(self.reason)},
             "formulas": [{"section": f.section, "left": f.left, "right": f.right} for f in self.formulas],
-            "latex": self.latex,
-            "gauges": dict(self.gauges),
-            "ranges": dict(self.ranges),
-            "certificate": self.certificate,
-            "infinities": self.infinities,
-            "passes_before": self.passes_before,
-            "passes_after": self.passes_after,
-            "bytes_before": self.bytes_before,
-            "bytes_after": self.bytes_after,
-            "us_before": self.us_before,
-            "us_after": self.us_after,
             "obligations": dict(self.obligations),
-            "passes": [dataclasses.asdict(one) for one in self.passes],
-            "inside": list(self.inside),
         }
 
     @property
@@ -274,7 +256,6 @@ class Apart:
 
     @property
     def heading(self) -> str:
-        """The operators and the verdict."""
         return f"{' and '.join(self.operators)}: left apart"
 
     def __str__(self) -> str:

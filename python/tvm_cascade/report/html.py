@@ -194,7 +194,6 @@ class _Side:
         return self._inner + _ARC * (1 + max((to - start for start, to in self.arcs), default=0))
 
     def lines(self) -> list[str]:
-        """Its elements."""
         found = [f'<text x="{self.left}" y="{_MARGIN + 14}" fill="{_TITLE}" font-weight="bold">{self.title}</text>']
         for top, height, lines, (fill, stroke, ink) in self.boxes:
             found.append(

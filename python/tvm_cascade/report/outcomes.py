@@ -122,7 +122,6 @@ def _as_planned(decisions: Sequence[Decision], lowered: Lowering | None) -> tupl
 
 
 def _step(step: Step) -> StepReport:
-    """One kernel of a plan."""
     kernel, written = step.chosen, step.written
     reads = tuple(buffer.name for buffer in step.buffers if not among(buffer, written))
     writes = tuple(buffer.name for buffer in written)

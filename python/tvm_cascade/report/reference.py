@@ -94,7 +94,6 @@ def is_cascade(example: str) -> bool:
 
 
 def example_of(code: str) -> str:
-    """The example of a code in Markdown, statements as code."""
     return f"`{EXAMPLES[code]}`" if is_cascade(EXAMPLES[code]) else EXAMPLES[code]
 
 

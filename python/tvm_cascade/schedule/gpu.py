@@ -20,7 +20,6 @@ from tvm_cascade.analysis.tir import Extent, product, within
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.schedule.gpu_alone import schedule_kernel_alone
 from tvm_cascade.schedule.gpu_threads import (
-    Late,
     Rectangle,
     Threads,
     crosses,
@@ -30,7 +29,14 @@ from tvm_cascade.schedule.gpu_threads import (
     take_rectangle,
 )
 from tvm_cascade.schedule.gpu_vectors import VECTORS
-from tvm_cascade.schedule.nest_schedule import Block, Loop, loops_after_tiling, power_of_two_divisor, tile_rows
+from tvm_cascade.schedule.nest_schedule import (
+    Block,
+    Deferred,
+    Loop,
+    loops_after_tiling,
+    power_of_two_divisor,
+    tile_rows,
+)
 from tvm_cascade.schedule.nests import BlockPlan, plan_alone, read_nests
 from tvm_cascade.schedule.roles import FusedLoop, read_fused_loops
 from tvm_cascade.schedule.row_plan import contracted_row
@@ -49,7 +55,7 @@ def schedule_gpu(sch: s_tir.Schedule, gpu: Gpu) -> None:
         module: TVM's Schedule may write into the very function that it was given.
     gpu : whose threads, registers and shared memory nests are cut for.
     """
-    late = Late()
+    deferred = Deferred()
     func = sch.mod["main"]
     alone = {plan.name: (plan, 0) for plan in plan_alone(func)}
     for loop in read_fused_loops(func):
@@ -59,18 +65,18 @@ def schedule_gpu(sch: s_tir.Schedule, gpu: Gpu) -> None:
             continue
         for nest in (*loop.blocks, *plan.after):
             alone.pop(nest.name)
-        _Kernel(sch, gpu, late, loop, plan).run()
+        _Kernel(sch, gpu, deferred, loop, plan).run()
     for nest, outer in alone.values():
         if nest.independent or nest.role in (GUARD, VECTORS):
-            schedule_kernel_alone(sch, gpu, late, nest, outer)
-    late.apply(sch)
+            schedule_kernel_alone(sch, gpu, deferred, nest, outer)
+    deferred.apply(sch)
 
 
 class _Kernel:
     """One fused loop as one kernel."""
 
-    def __init__(self, sch: s_tir.Schedule, gpu: Gpu, late: Late, loop: FusedLoop, plan: KernelPlan) -> None:
-        self.sch, self.gpu, self.late, self.loop, self.plan = sch, gpu, late, loop, plan
+    def __init__(self, sch: s_tir.Schedule, gpu: Gpu, deferred: Deferred, loop: FusedLoop, plan: KernelPlan) -> None:
+        self.sch, self.gpu, self.deferred, self.loop, self.plan = sch, gpu, deferred, loop, plan
         self.room = gpu.static_shared_bytes - plan.shared
         self.nests = (*loop.blocks, *plan.after)
         self.inside = [store.buffer for nest in self.nests for store in nest.stores]
@@ -126,9 +132,9 @@ class _Kernel:
         reduced = [loops[a] for a in nest.own if a in nest.reduce]
         if family not in self.plan.wide:
             once = not any(among(store.buffer, self.plan.in_registers) for store in nest.stores)
-            schedule_narrow(sch, threads, self.late, block, row, columns, reduced, crosses(sch, nest, block), once)
+            schedule_narrow(sch, threads, self.deferred, block, row, columns, reduced, crosses(sch, nest, block), once)
             return
-        rectangle = take_rectangle(sch, threads, self.late, row, columns, reduced, family in self.plan.summing)
+        rectangle = take_rectangle(sch, threads, self.deferred, row, columns, reduced, family in self.plan.summing)
         if reduced:
             self._sum(nest, block, rectangle, reduced)
 
@@ -142,7 +148,7 @@ class _Kernel:
         self.room -= sum(size for _, size in staged)
         accesses = [access for access, _ in staged]
         schedule_product(
-            self.sch, self.plan.threads, self.late, nest, block, rectangle, reduced, accesses, in_registers
+            self.sch, self.plan.threads, self.deferred, nest, block, rectangle, reduced, accesses, in_registers
         )
 
     def _place(self) -> None:

@@ -13,7 +13,6 @@ from tvm import s_tir
 from tvm_cascade.analysis.tir import product
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.schedule.gpu_threads import (
-    Late,
     Threads,
     crosses,
     fused,
@@ -22,7 +21,7 @@ from tvm_cascade.schedule.gpu_threads import (
     take_rectangle,
 )
 from tvm_cascade.schedule.gpu_vectors import VECTORS
-from tvm_cascade.schedule.nest_schedule import Block, Loop, read_index
+from tvm_cascade.schedule.nest_schedule import Block, Deferred, Loop, read_index
 from tvm_cascade.schedule.nests import Access, BlockPlan
 from tvm_cascade.transform.nest import GUARD
 
@@ -34,7 +33,7 @@ _LONG_FOLD = 1024
 _MANY_RESULTS = 4096
 
 
-def schedule_kernel_alone(sch: s_tir.Schedule, gpu: Gpu, late: Late, plan: BlockPlan, outer: int) -> None:
+def schedule_kernel_alone(sch: s_tir.Schedule, gpu: Gpu, deferred: Deferred, plan: BlockPlan, outer: int) -> None:
     """Makes a nest a kernel.
 
     Parameters
@@ -45,7 +44,7 @@ def schedule_kernel_alone(sch: s_tir.Schedule, gpu: Gpu, late: Late, plan: Block
     loops = dict(zip(plan.own, sch.get_loops(block)[outer:], strict=True))
     sides = None if plan.role == GUARD else _sides(plan)
     if sides is not None:
-        _schedule_sides(sch, gpu, late, plan, block, loops, *sides)
+        _schedule_sides(sch, gpu, deferred, plan, block, loops, *sides)
         return
     transposed = None if plan.role == VECTORS else read_transposition(plan, gpu)
     if transposed is not None:
@@ -114,7 +113,7 @@ def _extent(plan: BlockPlan, axis: int) -> int:
 def _schedule_sides(
     sch: s_tir.Schedule,
     gpu: Gpu,
-    late: Late,
+    deferred: Deferred,
     plan: BlockPlan,
     block: Block,
     loops: dict[int, Loop],
@@ -129,10 +128,10 @@ def _schedule_sides(
     right, columns = sch.split(loops[column], [None, _SIDE])
     sch.reorder(*others, below, right, rows, columns, *reduced)
     sch.bind(fused(sch, [*others, below, right]), "blockIdx.x")
-    rectangle = take_rectangle(sch, threads, late, rows, [columns], reduced)
+    rectangle = take_rectangle(sch, threads, deferred, rows, [columns], reduced)
     most = {row: _SIDE, column: _SIDE}
     staged = [access for access, _ in staged_loads(plan, [], gpu.static_shared_bytes, most)]
-    schedule_product(sch, threads, late, plan, block, rectangle, reduced, staged, in_registers=False)
+    schedule_product(sch, threads, deferred, plan, block, rectangle, reduced, staged, in_registers=False)
 
 
 # A map that transposes as a GPU kernel: squares pass through shared memory, so that both sides are contiguous.

@@ -3,43 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import tvm
 from tvm import s_tir, tirx
 
 from tvm_cascade.analysis.reducers import identity_of, split_reduction
 from tvm_cascade.analysis.tir import product, same
-from tvm_cascade.schedule.nest_schedule import Block, Loop, power_of_two_divisor, read_index, start_of_none
+from tvm_cascade.schedule.nest_schedule import Block, Deferred, Loop, power_of_two_divisor, read_index
 from tvm_cascade.schedule.nests import Access, BlockPlan
 
 _CROSSING_DTYPES = frozenset({"float32", "float64", "int32", "int64"})
-_UNROLLED = 64
-
-
-@dataclass
-class Late:
-    """What has to wait until every nest has its structure: loops to unroll, and reductions to start before a loop.
-
-    Arrays are in registers only if every loop over them is unrolled. TVM unrolls `unrolled` ones; `crossed` ones, which
-    hold a reduction across threads, are left to nvcc, since TVM lowers a copy of such a reduction wrongly.
-    """
-
-    unrolled: list[Loop] = field(default_factory=list)
-    crossed: list[Loop] = field(default_factory=list)
-    decomposed: list[tuple[Block, Loop]] = field(default_factory=list)
-
-    def apply(self, sch: s_tir.Schedule) -> None:
-        """Applies the deferred steps."""
-        for loop in self.unrolled:
-            if int(sch.get(loop).extent) <= _UNROLLED:
-                sch.unroll(loop)
-        for loop in self.crossed:
-            sch.annotate(loop, "pragma_auto_unroll_max_step", _UNROLLED)
-            sch.annotate(loop, "pragma_unroll_explicit", 0)
-        for block, loop in self.decomposed:
-            sch.decompose_reduction(block, loop)
-        start_of_none(sch)
 
 
 @dataclass(frozen=True)
@@ -64,7 +38,6 @@ class Threads:
 
 
 def fused(sch: s_tir.Schedule, loops: Sequence[Loop]) -> Loop:
-    """Adjacent loops as one."""
     return sch.fuse(*loops) if len(loops) > 1 else loops[0]
 
 
@@ -83,7 +56,7 @@ def crosses(sch: s_tir.Schedule, plan: BlockPlan, block: Block) -> bool:
 def schedule_narrow(
     sch: s_tir.Schedule,
     threads: Threads,
-    late: Late,
+    deferred: Deferred,
     block: Block,
     row: Loop | None,
     columns: Sequence[Loop],
@@ -111,9 +84,9 @@ def schedule_narrow(
         threads.bind(sch, down, None)
         columns = [own, *columns]
     if crossing:
-        late.crossed += columns
+        deferred.crossed += columns
     else:
-        late.unrolled += columns
+        deferred.unrolled += columns
 
 
 # Contractions on CUDA cores: each thread accumulates a register tile.
@@ -143,7 +116,7 @@ class Rectangle:
 def take_rectangle(
     sch: s_tir.Schedule,
     threads: Threads,
-    late: Late,
+    deferred: Deferred,
     row: Loop | None,
     columns: Sequence[Loop],
     reduced: Sequence[Loop],
@@ -165,19 +138,19 @@ def take_rectangle(
     if row is None:
         sch.reorder(across, *reduced, column)
         threads.bind(sch, None, across)
-        late.unrolled.append(column)
+        deferred.unrolled.append(column)
         return Rectangle(across, (column,))
     down, own = sch.split(row, [threads.down, None])
     sch.reorder(down, across, *reduced, own, column)
     threads.bind(sch, down, across)
-    late.unrolled += [own, column]
+    deferred.unrolled += [own, column]
     return Rectangle(across, (own, column))
 
 
 def schedule_product(
     sch: s_tir.Schedule,
     threads: Threads,
-    late: Late,
+    deferred: Deferred,
     plan: BlockPlan,
     block: Block,
     rectangle: Rectangle,
@@ -201,7 +174,7 @@ def schedule_product(
     if not in_registers:
         copy = sch.cache_write(block, 0, "local")
         sch.reverse_compute_at(copy, rectangle.thread)
-    late.decomposed.append((block, chunks))
+    deferred.decomposed.append((block, chunks))
 
 
 def chunk_of(plan: BlockPlan) -> int:

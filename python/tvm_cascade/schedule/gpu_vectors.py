@@ -118,7 +118,6 @@ class _Run:
     start: int
 
     def at(self, place: tirx.Var) -> list[ir.Expr]:
-        """The indices of a neighbour."""
         return [*self.first[:-1], self.first[-1] + place]
 
 
@@ -138,7 +137,6 @@ class _Vector:
 
     @cached_property
     def registers(self) -> tirx.Var:
-        """That hold them."""
         return _registers(f"{self.buffer.name}_vector", self.run.count, dtype_of(self.buffer))
 
     def holds(self, other: _Vector) -> bool:

@@ -16,6 +16,8 @@ from tvm_cascade.transform.nest import AXES, OPAQUE, ROLE
 PARTITION_HINT = "pragma_loop_partition_hint"
 """Loop annotation that lets TVM take apart the steps that need no guard."""
 
+_UNROLLED = 64
+
 Block: TypeAlias = s_tir.schedule.SBlockRV
 Loop: TypeAlias = s_tir.schedule.LoopRV
 
@@ -24,7 +26,9 @@ Loop: TypeAlias = s_tir.schedule.LoopRV
 class Deferred:
     """Loop annotations and decompositions, applied last and in this order.
 
-    `guarded` loops have steps that need no guard, which lowering then takes apart from those that do.
+    Arrays are in registers only if every loop over them is unrolled. TVM unrolls `unrolled` ones; `crossed` ones, which
+    hold a reduction across threads, are left to nvcc, since TVM lowers a copy of such a reduction wrongly. `guarded`
+    loops have steps that need no guard, which lowering then takes apart from those that do.
 
     TVM takes a decomposed reduction for no reduction, so that it refuses to parallelise the loops above; and an
     annotation on a shared loop can make a later primitive write into the function that the caller holds.
@@ -32,16 +36,20 @@ class Deferred:
 
     vector: list[Loop] = field(default_factory=list)
     unrolled: list[Loop] = field(default_factory=list)
+    crossed: list[Loop] = field(default_factory=list)
     parallel: list[Loop] = field(default_factory=list)
     guarded: list[Loop] = field(default_factory=list)
     decomposed: list[tuple[Block, Loop]] = field(default_factory=list)
 
     def apply(self, sch: s_tir.Schedule) -> None:
-        """Applies the deferred steps."""
         for loop in self.vector:
             sch.vectorize(loop)
         for loop in self.unrolled:
-            sch.unroll(loop)
+            if int(sch.get(loop).extent) <= _UNROLLED:
+                sch.unroll(loop)
+        for loop in self.crossed:
+            sch.annotate(loop, "pragma_auto_unroll_max_step", _UNROLLED)
+            sch.annotate(loop, "pragma_unroll_explicit", 0)
         for loop in self.parallel:
             sch.parallel(loop)
         for loop in self.guarded:

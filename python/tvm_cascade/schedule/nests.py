@@ -94,7 +94,6 @@ class BlockPlan:
         return all(isinstance(extent, int) for extent in self.extents.values())
 
     def axes_of(self, access: Access) -> frozenset[int]:
-        """The axes that an access depends on."""
         return frozenset(a for a in self.own if self.step(access, a) != 0)
 
 
@@ -113,7 +112,6 @@ class LoopNest:
 
     @property
     def block(self) -> s_tir.SBlock:
-        """The block itself."""
         return self.realize.block
 
     @property
@@ -123,12 +121,10 @@ class LoopNest:
 
     @cached_property
     def stores(self) -> tuple[tirx.BufferStore, ...]:
-        """Of the block, in order."""
         return tuple(within(self.block.body, tirx.BufferStore))
 
     @property
     def written(self) -> list[tirx.Var]:
-        """The buffers that it stores to."""
         return [store.buffer for store in self.stores]
 
     def bound(self, outer: int) -> list[tuple[tirx.Var, tirx.For]]:

@@ -51,7 +51,6 @@ class PaddedCopies:
     _copies: list[tuple[tirx.Var, tirx.Var]] = field(default_factory=list)
 
     def buffers(self) -> list[tirx.Var]:
-        """Those of the copies."""
         return [buffer for _, buffer in self._copies]
 
     def padded(
@@ -97,7 +96,6 @@ class PaddedCopies:
         return buffer
 
     def nests(self) -> list[tirx.Stmt]:
-        """One nest per copy."""
         return [copy_of(self.builder, *copy, str(copy[1].name), OPERAND) for copy in self._copies]
 
 
@@ -125,7 +123,6 @@ class LongerBuffers:
             self._long[place.buffer] = long
 
     def old(self) -> list[tirx.Var]:
-        """The replaced buffers."""
         return list(self._long)
 
     def moved(self, block: s_tir.SBlock) -> s_tir.SBlock:

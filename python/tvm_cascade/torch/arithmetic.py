@@ -167,26 +167,16 @@ def clamp(site: Site) -> relax.Expr:
     return value
 
 
-def elu(site: Site) -> relax.Expr:
-    """aten.elu, of which TVM's converter ignores both scales: its SELU is wrong."""
-    x = site["self"]
-    alpha, scale, inner = (relax.const(site[name], type_name(x)) for name in ("alpha", "scale", "input_scale"))
-    one, zero = (relax.const(number, type_name(x)) for number in (1.0, 0.0))
-    power = site.emit(relax.op.exp(site.emit(relax.op.multiply(x, inner))))
-    below = site.emit(relax.op.multiply(alpha, site.emit(relax.op.subtract(power, one))))
-    chosen = site.emit(relax.op.where(site.emit(relax.op.greater(x, zero)), x, below))
-    return site.emit(relax.op.multiply(scale, chosen))
-
-
 def exp2(site: Site) -> relax.Expr:
-    """aten.exp2."""
     x = site.cast(site["self"], accumulator(site.dtype))
     return site.emit(relax.op.power(relax.const(2.0, type_name(x)), x))
 
 
 def power(site: Site) -> relax.Expr:
-    """aten.pow of a tensor and a number: from 2 on a product for its whole part, as PyTorch has it for 2 and 3."""
+    """aten.pow of a tensor and a number: as PyTorch has it a root for ½, and from 2 on a product for its whole part."""
     exponent = site["exponent"]
+    if exponent == 0.5:
+        return site.emit(relax.op.sqrt(site.cast(site["self"], accumulator(site.dtype))))
     if not 2 <= exponent <= _MOST_FACTORS:
         return site.importer.create_convert_map()["pow.Tensor_Scalar"](site.node)
     x = site.cast(site["self"], accumulator(site.dtype))

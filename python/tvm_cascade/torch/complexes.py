@@ -5,8 +5,7 @@ What moves elements, and what is linear, is done to both parts. Arguments and re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -60,28 +59,17 @@ def of_pairs(site: Site, convert: Callable[[], Any]) -> Any:
 
 
 def _part(site: Site, convert: Callable[[], Any], k: int) -> relax.Expr:
-    with _real(site, k):
-        found = convert()
-        return site.emit(found) if isinstance(found, relax.Call) else found
-
-
-@contextmanager
-def _real(site: Site, k: int) -> Iterator[None]:
-    """While this lasts, the node and its operands are those of the real part, or of the imaginary one."""
-    nodes = [one for one in dict.fromkeys((site.node, *site.node.all_input_nodes)) if _is_complex(one)]
-    environment: dict[fx.Node, Any] = site.importer.env
-    before = {one: (environment.get(one), one.meta["val"]) for one in nodes}
-    try:
-        for one in nodes:
-            one.meta["val"] = one.meta["val"].real
-            if one is not site.node:
-                environment[one] = environment[one][k]
-        yield
-    finally:
-        for one, (pair, value) in before.items():
-            one.meta["val"] = value
-            if one is not site.node:
-                environment[one] = pair
+    """What a converter gives of the real parts, or of the imaginary ones."""
+    values = {one: one.meta["val"] for one in (site.node, *site.node.all_input_nodes) if _is_complex(one)}
+    with site.operands(_is_complex, lambda pair: pair[k]):
+        try:
+            for one, value in values.items():
+                one.meta["val"] = value.real
+            found = convert()
+            return site.emit(found) if isinstance(found, relax.Call) else found
+        finally:
+            for one, value in values.items():
+                one.meta["val"] = value
 
 
 def _polar(site: Site) -> Pair:

@@ -17,7 +17,6 @@ _LITERALS = ("scalar_tensor.default", "full.default")
 
 
 def full(site: Site) -> relax.Expr:
-    """aten.full."""
     return filled(site, list(site["size"]), site["fill_value"])
 
 
@@ -27,7 +26,6 @@ def empty(site: Site) -> relax.Expr:
 
 
 def full_like(site: Site) -> relax.Expr:
-    """aten.full_like."""
     return filled(site, shape_of(site["self"]) or [], site["fill_value"])
 
 
@@ -47,7 +45,6 @@ def arange(site: Site) -> relax.Expr:
 
 
 def scalar_tensor(site: Site) -> relax.Expr:
-    """aten.scalar_tensor."""
     return relax.const(site["s"], site.dtype)
 
 

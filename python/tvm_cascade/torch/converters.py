@@ -54,13 +54,11 @@ CONVERTERS: Mapping[str, Converter] = {
     **{f"sym_{name}": arithmetic.of_sizes(combine) for name, combine in _OF_SIZES.items()},
     "histc.default": experts.histc,
     "sort.stable": reductions.stable_sort,
-    **{f"a{name}.default": reductions.extremum(largest=largest) for name, largest in _EXTREMA},
-    **{f"{name}.default": reductions.extremum_of_all(largest=largest) for name, largest in _EXTREMA},
+    **{f"{a}{name}.default": reductions.extremum(largest=largest) for name, largest in _EXTREMA for a in ("", "a")},
     **{f"{name}.dim": reductions.extremum_with_position(largest=largest) for name, largest in _EXTREMA},
     **{f"arg{name}.default": reductions.position(largest=largest) for name, largest in _EXTREMA},
     **dict.fromkeys(("any.default", "any.dim", "any.dims"), reductions.any_true),
     **dict.fromkeys(("all.default", "all.dim", "all.dims"), reductions.all_true),
-    "linalg_vector_norm.default": reductions.vector_norm,
     **dict.fromkeys(("mean.default", "mean.dim"), reductions.mean),
     "var.correction": reductions.variance,
     "var_mean.correction": reductions.variance_and_mean,
@@ -108,7 +106,6 @@ CONVERTERS: Mapping[str, Converter] = {
     "expm1.default": arithmetic.expm1,
     "log1p.default": arithmetic.log1p,
     "sinh.default": arithmetic.sinh,
-    "elu.default": arithmetic.elu,
     "exp2.default": arithmetic.exp2,
 }
 """Converters by the operator's name in a graph, as TVM's importer spells it."""

@@ -95,7 +95,6 @@ class _Convertible(OperatorSupportBase):
         self._refused = set(refused)
 
     def is_node_supported(self, submodules: Mapping[str, torch.nn.Module], node: fx.Node) -> bool:
-        """Whether it may."""
         if node.op != "call_function" or node.target in self._refused:
             return False
         if node.target is operator.getitem:

@@ -6,8 +6,7 @@ one element.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -61,16 +60,9 @@ def _rank(node: fx.Node) -> int | None:
     return value.dim() if isinstance(value, torch.Tensor) else None
 
 
-@contextmanager
-def operands_with_an_axis(site: Site) -> Iterator[None]:
-    """While this lasts, the importer's values of the node's operands that have no axis have one, of one element."""
-    environment: dict[fx.Node, Any] = site.importer.env
-    before = {node: environment[node] for node in site.node.all_input_nodes if _rank(node) == 0}
-    try:
-        environment |= {node: site.emit(relax.op.reshape(value, [1])) for node, value in before.items()}
-        yield
-    finally:
-        environment |= before
+def operands_with_an_axis(site: Site) -> AbstractContextManager[None]:
+    """While this lasts, operands that have no axis have one, of one element."""
+    return site.operands(lambda node: _rank(node) == 0, lambda value: site.emit(relax.op.reshape(value, [1])))
 
 
 def without_axis(site: Site, found: Any) -> Any:

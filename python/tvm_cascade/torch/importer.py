@@ -46,7 +46,11 @@ DECOMPOSED: Mapping[Any, Callable[..., Any]] = {
     _ATEN.native_group_norm.default: group_norm,
     **{
         one: _RULES[one]
-        for one in (_ATEN._native_batch_norm_legit_functional.default, _ATEN._native_batch_norm_legit.no_stats)
+        for one in (
+            _ATEN._native_batch_norm_legit_functional.default,
+            _ATEN._native_batch_norm_legit.no_stats,
+            _ATEN.linalg_vector_norm.default,
+        )
     },
     **RULES,
 }
@@ -119,7 +123,6 @@ def _taken_apart(
 
 
 def translated(shown: ImportedGraph) -> tvm.IRModule:
-    """The Relax module of a graph."""
     _refuse_unknown(shown.graph)
     convert = {node.target.__name__: _converter(node.target.__name__) for node in _calls(shown.graph)}
     try:

@@ -80,16 +80,15 @@ def as_strided(site: Site) -> relax.Expr:
 
 
 def index_put(site: Site) -> relax.Expr:
-    """aten.index_put: what a mask selects, positions along one axis, or an index for each axis."""
+    """aten.index_put: positions along one axis, or an index for each axis."""
     data, indices, values = site["self"], list(site["indices"]), site["values"]
     given = [(axis, index) for axis, index in enumerate(indices) if index is not None]
     if not site["accumulate"] and len(given) == 1:
         axis, index = given[0]
-        if type_name(index) == "bool":
-            return _masked(site, data, index, values)
-        if len(shape_of(index) or ()) == 1:
+        if type_name(index) != "bool" and len(shape_of(index) or ()) == 1:
             return _along_axis(site, data, axis, index, values)
-    if len(given) != len(indices) or len(indices) != site.node.meta["val"].dim():
+    masked = any(type_name(index) == "bool" for _, index in given)
+    if masked or len(given) != len(indices) or len(indices) != site.node.meta["val"].dim():
         where, hint = "aten.index_put", "write along one axis at a time"
         raise ModelError("an index along one axis, or one for each", f"indices {site.given('indices')}", where, hint)
     return _one_by_one(site, data, indices, values)
@@ -113,20 +112,6 @@ def _one_by_one(site: Site, data: relax.Expr, indices: list[relax.Expr], values:
     flat = (site.emit(relax.op.reshape(one, [-1])) for one in (site.cast(data, dtype), places, rows))
     written = site.emit(relax.op.scatter_elements(*flat, 0, "add" if site["accumulate"] else "update"))
     return site.cast(site.emit(relax.op.reshape(written, shape_of(data))), type_name(data))
-
-
-def _masked(site: Site, data: relax.Expr, mask: relax.Expr, values: relax.Expr) -> relax.Expr:
-    """One value where a mask of the leading axes is true."""
-    if not all(is_one(extent) for extent in shape_of(values) or ()):
-        hint = "use torch.where"
-        raise ModelError("one value under a mask", f"{shape_of(values)} values", "aten.index_put", hint)
-    depth = len(shape_of(mask) or ())
-
-    def formula(x: te.Tensor, m: te.Tensor, v: te.Tensor) -> te.Tensor:
-        one = v(*[0] * len(v.shape))
-        return te.compute(x.shape, lambda *i: tirx.if_then_else(m(*i[:depth]), one, x(*i)), name="masked")
-
-    return site.compute(formula, data, mask, site.cast(values, type_name(data)), name="masked")
 
 
 def _along_axis(site: Site, data: relax.Expr, axis: int, index: relax.Expr, values: relax.Expr) -> relax.Expr:
@@ -239,7 +224,6 @@ def index(site: Site) -> relax.Expr:
 
 
 def index_select(site: Site) -> relax.Expr:
-    """aten.index_select."""
     return _picked(site, site["self"], {site["dim"] % _rank(site, "self"): site["index"]})
 
 

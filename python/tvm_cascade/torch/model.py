@@ -162,7 +162,6 @@ class OptimizedModel:
 
     @property
     def target(self) -> Target:
-        """What it was compiled for."""
         return self._program.code.target
 
     @property
@@ -293,5 +292,4 @@ def load(files: Files) -> OptimizedModel:
 
 
 def unpickled(data: bytes) -> OptimizedModel:
-    """The model of a bundle's bytes."""
     return load(unpacked(data))

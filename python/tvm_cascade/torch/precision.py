@@ -9,8 +9,7 @@ themselves (`products`, `attention`).
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -51,16 +50,9 @@ def _is_half(node: fx.Node) -> bool:
     return isinstance(value, torch.Tensor) and dtype_name(value.dtype) in HALVES
 
 
-@contextmanager
-def operands_in_float32(site: Site) -> Iterator[None]:
-    """While this lasts, the importer's values of the node's operands that are halves are their values in float32."""
-    environment: dict[fx.Node, Any] = site.importer.env
-    before = {operand: environment[operand] for operand in site.node.all_input_nodes if _is_half(operand)}
-    try:
-        environment |= {operand: site.cast(value, "float32") for operand, value in before.items()}
-        yield
-    finally:
-        environment |= before
+def operands_in_float32(site: Site) -> AbstractContextManager[None]:
+    """While this lasts, operands that are halves are their values in float32."""
+    return site.operands(_is_half, lambda value: site.cast(value, "float32"))
 
 
 def rounded(site: Site, value: Any) -> Any:

@@ -28,7 +28,6 @@ def mm(site: Site) -> relax.Var:
 
 
 def mv(site: Site) -> relax.Var:
-    """aten.mv."""
     return site.cast(_product(site, site["self"], site["vec"]), site.dtype)
 
 

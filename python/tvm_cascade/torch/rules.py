@@ -39,6 +39,12 @@ def _hypot(x: Tensor, y: Tensor) -> Tensor:
     return large * torch.sqrt(1 + share * share)
 
 
+def _elu(x: Tensor, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Tensor:
+    """TVM's converter ignores both scales."""
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    return (scale * torch.where(wide > 0, wide, alpha * ((wide * input_scale).exp() - 1))).to(x.dtype)
+
+
 _STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188)
 _SHIFT = 8
 
@@ -129,8 +135,12 @@ def _index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any
 
 
 def _index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Tensor:
-    """Rows at positions of several axes, or added up at those of one, by a position of every axis."""
+    """Under a mask; rows at positions of several axes, or added up at those of one, by a position of every axis."""
     given = {axis: one for axis, one in enumerate(indices) if one is not None}
+    if len(given) == 1 and not accumulate:
+        (axis, one), *_ = given.items()
+        if one.dtype == torch.bool and values.numel() == 1:
+            return torch.where(one.view(*one.shape, *[1] * (x.dim() - axis - one.dim())), values.reshape(()), x)
     if len(given) == x.dim() or any(one.dtype == torch.bool for one in given.values()):
         return NotImplemented
     if len(given) == 1 and not accumulate and next(iter(given.values())).dim() == 1:
@@ -207,6 +217,7 @@ RULES: Mapping[Any, Callable[..., Any]] = {
     _ATEN.hypot.default: _hypot,
     _ATEN.lgamma.default: _lgamma,
     _ATEN.erfc.default: _erfc,
+    _ATEN.elu.default: _elu,
     _ATEN._cdist_forward.default: _cdist,
     _ATEN.adaptive_max_pool2d.default: _adaptive_max_pool2d,
     _ATEN.kthvalue.default: _kth,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,7 +84,6 @@ class Site:
         return dtype_name(self.node.meta["val"].dtype)
 
     def emit(self, expression: relax.Expr) -> relax.Var:
-        """The expression under a name."""
         return self.importer.block_builder.emit(expression)
 
     def compute(self, formula: Callable[..., Any], *arguments: Any, name: str) -> relax.Var:
@@ -91,8 +91,17 @@ class Site:
         return self.importer.block_builder.emit_te(formula, *arguments, primfunc_name_hint=name)
 
     def cast(self, value: relax.Expr, dtype: str) -> relax.Expr:
-        """The value in a dtype."""
         return value if type_name(value) == dtype else self.emit(relax.op.astype(value, dtype))
+
+    @contextmanager
+    def operands(self, chosen: Callable[[fx.Node], bool], change: Callable[[Any], Any]) -> Iterator[None]:
+        """While this lasts, the importer's values of some of the node's operands are others."""
+        before = {node: self.importer.env[node] for node in self.node.all_input_nodes if chosen(node)}
+        try:
+            self.importer.env.update({node: change(value) for node, value in before.items()})
+            yield
+        finally:
+            self.importer.env.update(before)
 
 
 def origin(node: fx.Node) -> str:
@@ -116,7 +125,6 @@ def told(error: Exception) -> str:
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """TVM's name of a dtype of torch."""
     return str(dtype).removeprefix("torch.")
 
 

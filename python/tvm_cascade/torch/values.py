@@ -75,7 +75,6 @@ class Trial:
 
     @property
     def name(self) -> str:
-        """Of the operator."""
         return str(self.node.target._schema.name.removeprefix("aten::"))
 
     def given(self, name: str) -> Any:

@@ -14,7 +14,7 @@ from tvm_cascade.analysis.opaque import Opaque
 from tvm_cascade.analysis.order import access_of
 from tvm_cascade.analysis.program import Program, Stage
 from tvm_cascade.analysis.statements import replaced, with_block, with_nests
-from tvm_cascade.analysis.tir import dtype_of, loads_of, reached, reads_buffer, rebuilt
+from tvm_cascade.analysis.tir import dtype_of, in_turn, loads_of, reached, reads_buffer, rebuilt
 from tvm_cascade.errors import RewriteError
 from tvm_cascade.transform.nest import OPAQUE, ROLE
 
@@ -126,15 +126,12 @@ def _with_value(stage: Stage, value: ir.Expr) -> tirx.Stmt:
 
 def in_dependency_order(pieces: list[Piece]) -> list[Piece]:
     """The pieces in dependency order (RAW, WAR); otherwise in their original order."""
-    remaining, placed = sorted(pieces, key=lambda p: p.order), []
-    while remaining:
-        free = (piece for piece in remaining if not any(_before(p, piece) for p in remaining if p is not piece))
-        piece = next(free, None)
-        if piece is None:
-            raise RewriteError("pieces that have an order", "some that wait for each other", "the order of nests")
-        placed.append(piece)
-        remaining.remove(piece)
-    return placed
+    ordered = sorted(pieces, key=lambda p: p.order)
+    places = range(len(ordered))
+    found, stuck = in_turn({k: [j for j in places if j != k and _before(ordered[j], ordered[k])] for k in places})
+    if stuck:
+        raise RewriteError("pieces that have an order", "some that wait for each other", "the order of nests")
+    return [ordered[k] for k in found]
 
 
 def _before(earlier: Piece, later: Piece) -> bool:

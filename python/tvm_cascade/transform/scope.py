@@ -130,7 +130,6 @@ class Slots:
 
 
 def chosen(number: ir.Expr, values: Sequence[ir.Expr]) -> ir.Expr:
-    """The value of a number."""
     if isinstance(number, ir.prim.IntImm):
         return values[int(number)]
     found = values[-1]
@@ -215,7 +214,6 @@ class Scope(Mapping[sp.Symbol, ir.Expr]):
         return not isinstance(key, ir.Var) or key in self.slots.group.frame.extents
 
     def domain(self, key: object) -> Extent:
-        """Extent of a block iterator."""
         tiling = self.slots.tiling
         table: dict[str, Extent] = {SEGMENT: tiling.segments, TILE: tiling.tiles, INSIDE: tiling.tile}
         if key in ("lane", "strip"):
@@ -229,7 +227,6 @@ class Scope(Mapping[sp.Symbol, ir.Expr]):
 
 
 def cast_index(expression: ir.Expr, like: tirx.Var) -> ir.Expr:
-    """An index in the dtype of a variable."""
     return expression if dtype_of(expression) == dtype_of(like) else expression.astype(dtype_of(like))
 
 

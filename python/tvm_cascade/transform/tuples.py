@@ -11,7 +11,7 @@ from tvm import ir, tirx
 
 from tvm_cascade.algebra.reducer import Reducer, first, second
 from tvm_cascade.analysis.reducers import identity_of
-from tvm_cascade.analysis.tir import dtype_of
+from tvm_cascade.analysis.tir import dtype_of, in_turn
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, store
 from tvm_cascade.transform.printer import Printer
 
@@ -37,11 +37,9 @@ class Cell:
 
     @property
     def dtype(self) -> str:
-        """Of what is kept."""
         return dtype_of(self.buffer)
 
     def read(self) -> ir.Expr:
-        """What is kept."""
         return load(self.buffer, self.indices)
 
 
@@ -78,13 +76,14 @@ def combined(
     for k, c in parts.items():
         written = Printer(bindings, cells[c.symbol].dtype, {})(whole.combined[k].xreplace(fixed))
         new[k] = keep(written, cells[c.symbol].read())
-    order, mutual = _storing_order({k: whole.reads(k) & parts.keys() for k in parts})
+    last_first = sorted(parts, reverse=True)
+    order, mutual = in_turn({k: [o for o in parts if o != k and k in whole.reads(o)] for k in last_first})
     statements: list[tirx.Stmt] = []
-    for k in mutual:
+    for k in reversed(mutual):
         bound = tirx.Var(f"{parts[k].symbol}_new", cells[parts[k].symbol].dtype)
         statements.append(tirx.Bind(bound, new[k]))
         new[k] = bound
-    cells_in_order = [(k, cells[parts[k].symbol]) for k in (*order, *mutual)]
+    cells_in_order = [(k, cells[parts[k].symbol]) for k in (*order, *reversed(mutual))]
     return statements + [store(cell.buffer, new[k], cell.indices) for k, cell in cells_in_order]
 
 
@@ -105,12 +104,3 @@ def tuple_nest(
         return combined(unit, cells(at), values(at), constants, lambda new, old: keep(new, old, at))
 
     return nests.nest(name, role, iters, body, lambda at: started(unit, cells(at)))
-
-
-def _storing_order(reads: Mapping[int, frozenset[int]]) -> tuple[list[int], list[int]]:
-    """Parts such that each is stored after all others that read it; and those that read each other in a circle."""
-    remaining, order = set(reads), []
-    while free := sorted((k for k in remaining if not any(k in reads[o] for o in remaining if o != k)), reverse=True):
-        order += free
-        remaining -= set(free)
-    return order, sorted(remaining)

@@ -41,7 +41,6 @@ class TirValues:
         return tirx.And(tirx.Not(excluded), condition)
 
     def choose(self, condition: ir.Expr | bool, value: ir.Expr, otherwise: ir.Expr) -> ir.Expr:
-        """One of two values."""
         if isinstance(condition, bool):
             return value if condition else otherwise
         return tirx.Select(condition, value, otherwise)

@@ -45,9 +45,7 @@ class Builder(Protocol):
         """
         ...
 
-    def close(self) -> None:
-        """Ends what it started."""
-        ...
+    def close(self) -> None: ...
 
 
 def built_ahead(
@@ -110,7 +108,6 @@ class LocalBuilder:
             self._free.put(worker)
 
     def close(self) -> None:
-        """Ends its workers."""
         for worker in self._workers:
             worker.stop()
 
@@ -127,6 +124,5 @@ def build(task: Task, design: Design, path: Path, known: frozenset[int]) -> int:
 
 
 def lowered_module(task: Task, design: Design) -> tvm.IRModule:
-    """The module that code of a design is generated from."""
     _, lowered = space_for(task).lower(design)
     return tvm.IRModule({task.name: lowered.func, **lowered.steps})

@@ -14,6 +14,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tvm_cascade.driver.space import Design, Space, steps_over
+from tvm_cascade.tuning.records import Trial
+
+DEFAULT_TRIALS = 12
+"""Of a session, where the caller says nothing: a design takes seconds to build."""
 
 _PENALTY = 0.5
 """Of a weight, against the square of one residual."""
@@ -82,7 +86,6 @@ class Proposals:
         return least * math.exp(-_WIDTH * spread) < min(measured.values())
 
     def _left(self, tried: Sequence[Design]) -> list[Design]:
-        """The designs that were not tried."""
         done = set(tried)
         return [design for design in self.designs if design not in done]
 
@@ -102,3 +105,26 @@ class Proposals:
             row[start + place] = float(knob.is_used(design))
             start += len(knob.values)
         return row
+
+
+def within(proposals: Proposals, outcomes: Mapping[Design, Trial], trials: int) -> float | None:
+    """What a session of few trials would have found, told from one that tried every design; None without times.
+
+    It is the time of the best design of so many trials over that of the best of all.
+
+    Parameters
+    ----------
+    proposals : of the space.
+    outcomes : the trial of each design that was tried.
+    """
+    times = {design: trial.seconds for design, trial in outcomes.items() if trial.seconds is not None}
+    measured, tried, count = dict[Design, float](), list[Design](), 0
+    while count < trials and proposals.may_win(measured, tried, count):
+        (design,) = proposals.next(measured, tried, 1)
+        if design not in outcomes:
+            return None
+        tried.append(design)
+        count += not outcomes[design].same
+        if design in times:
+            measured[design] = times[design]
+    return min(measured.values()) / min(times.values()) if measured else None

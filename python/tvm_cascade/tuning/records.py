@@ -75,7 +75,6 @@ class Trial:
 
     @property
     def key(self) -> tuple[tuple[str, str], ...]:
-        """The design, for lookups."""
         return tuple(sorted(self.words.items()))
 
 
@@ -134,7 +133,6 @@ class Records:
         self._writes.commit_tuning_record(made)
 
     def groups(self) -> list[list[tuple[Any, Trial]]]:
-        """The records with their trials, by workload, in order."""
         found = list[list[tuple[Any, Trial]]]()
         for record in self._found:
             if (trial := _trial(record)) is None:

@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from tvm_cascade.tuning.exhaustion import DEFAULT_TRIALS
+from tvm_cascade.tuning.proposals import DEFAULT_TRIALS
 from tvm_cascade.tuning.records import Trial, best, sizes_text
 
 _ROWS = 12
@@ -48,7 +48,6 @@ class FunctionTuning:
 
     @property
     def label(self) -> str:
-        """The name, and the sizes."""
         return f"{self.name} at {sizes_text(self.sizes)}" if self.sizes else self.name
 
     @property
@@ -77,7 +76,6 @@ class FunctionTuning:
 
     @property
     def failures(self) -> tuple[Trial, ...]:
-        """What failed."""
         return tuple(trial for trial in self.trials if trial.failed)
 
     @property
@@ -107,7 +105,6 @@ class FunctionTuning:
         return "; ".join(f"{name}: {value}" for name, value in changed.items()) or "the default"
 
     def to_json(self) -> dict[str, Any]:
-        """As data for JSON."""
         chosen, default = self.best, self.default
         return {
             "function": self.name,
@@ -140,7 +137,6 @@ class TuningReport:
     functions: tuple[FunctionTuning, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """As data for JSON."""
         return {"functions": [one.to_json() for one in self.functions]}
 
     def __str__(self) -> str:

@@ -45,9 +45,7 @@ class Runner(Protocol):
         """Seconds of several designs, measured in turns."""
         ...
 
-    def close(self) -> None:
-        """Ends what it started."""
-        ...
+    def close(self) -> None: ...
 
 
 class LocalRunner:
@@ -76,7 +74,6 @@ class LocalRunner:
         return list(self._worker.call(f"{__name__}:in_turns", task, libraries, seconds=self.seconds * len(libraries)))
 
     def close(self) -> None:
-        """Ends its worker."""
         self._worker.stop()
 
 

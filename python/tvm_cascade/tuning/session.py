@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 
 from tvm_cascade.driver.space import Design
 from tvm_cascade.tuning.building import Builder, Built, built_ahead
-from tvm_cascade.tuning.exhaustion import DEFAULT_TRIALS, within
 from tvm_cascade.tuning.keys import kind_of
-from tvm_cascade.tuning.proposals import Proposals
+from tvm_cascade.tuning.proposals import DEFAULT_TRIALS, Proposals, within
 from tvm_cascade.tuning.records import Records, Trial, workload_of
 from tvm_cascade.tuning.report import FunctionTuning
 from tvm_cascade.tuning.running import Runner
@@ -87,7 +86,6 @@ class Session:
 
     @property
     def report(self) -> FunctionTuning:
-        """What is known by now."""
         default = self._space.words(self._space.default)
         seconds = time.monotonic() - self._start
         shown = tuple(self.trials), default, self.known, self.stopped, seconds, self._within

@@ -71,7 +71,6 @@ class Task:
 
     @property
     def goal(self) -> Goal:
-        """What it is lowered for."""
         return goal_of(tvm.ir.load_json(self.target), self.options)
 
     @property

@@ -21,7 +21,7 @@ from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import InputError, OptionError
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.tuning.building import Builder, LocalBuilder
-from tvm_cascade.tuning.exhaustion import DEFAULT_TRIALS
+from tvm_cascade.tuning.proposals import DEFAULT_TRIALS
 from tvm_cascade.tuning.records import Database, Records, check_database
 from tvm_cascade.tuning.report import FunctionTuning, TuningReport
 from tvm_cascade.tuning.running import LocalRunner, Runner, check_device

@@ -78,7 +78,6 @@ class Worker:
         return value
 
     def stop(self) -> None:
-        """Ends the process."""
         if self._pipe is not None:
             self._pipe.close()
         if self._process is not None:

@@ -118,7 +118,6 @@ class Definition:
 
     @property
     def shape(self) -> Mapping[str, int]:
-        """Its extents, by name."""
         return {"rows": self.rows, "length": self.length}
 
     def build(self) -> tirx.PrimFunc:

@@ -63,7 +63,6 @@ class _Logits:
         return reduced(te.sum, self.axes, element, name)
 
     def softmax(self, suffix: str = "") -> SoftmaxStages:
-        """The parts of the logits' softmax."""
         return softmax_stages(self.precision, self.at, self.axes, suffix)
 
     def log_sum(self, parts: SoftmaxStages) -> te.Tensor:

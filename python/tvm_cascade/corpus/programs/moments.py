@@ -52,7 +52,6 @@ def covariance(shape: Shape, precision: Precision) -> Program:
 
 
 def _mean(given: Inputs, axes: Axes, element: Element, flops: int) -> Program:
-    """The program of the mean of an element of each row."""
     moment, count = reduced(te.sum, axes, element, "moment"), given.precision.constant(axes["l"])
     out = output_stage(given.precision, rows_of(axes), lambda i: moment(i) / count, "out")
     return given.program(out, flops=flops)

@@ -127,7 +127,6 @@ class Normed:
 
     @property
     def weights(self) -> tuple[str, ...]:
-        """Names of the matrices."""
         return ("gate", "up") if self.gated else ("weight",)
 
 

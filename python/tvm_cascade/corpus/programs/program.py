@@ -30,11 +30,9 @@ class Precision:
     accumulate: str
 
     def widen(self, value: Expr) -> Expr:
-        """`value` in the accumulation dtype."""
         return value.astype(self.accumulate)
 
     def constant(self, value: float) -> Expr:
-        """A constant of the accumulation dtype."""
         return tirx.const(float(value), self.accumulate)
 
 
@@ -116,7 +114,6 @@ def _bytes_of(tensor: te.Tensor) -> int:
 
 
 def placeholder(axes: Axes, dtype: str, name: str) -> te.Tensor:
-    """An input tensor over the axes."""
     return te.placeholder(tuple(axes.values()), dtype, name=name)
 
 

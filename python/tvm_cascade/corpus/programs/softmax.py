@@ -31,7 +31,6 @@ class SoftmaxStages(NamedTuple):
     row_sum: te.Tensor
 
     def share(self, *at: Expr) -> Expr:
-        """An element of the softmax."""
         return self.weights(*at) / self.row_sum(*at[:-1])
 
     def log_sum(self, *at: Expr) -> Expr:
@@ -61,7 +60,6 @@ class _Rows:
         self.stages = softmax_stages(precision, self.x, self.axes)
 
     def program(self, element: Element, name: str = "out", flops: int = 4) -> Program:
-        """The program of a value for each row; `flops` for each element."""
         return self.of(output_stage(self.precision, rows_of(self.axes), element, name), flops=flops)
 
     def of(self, *outputs: te.Tensor, flops: int) -> Program:

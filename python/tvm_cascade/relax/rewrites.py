@@ -1,0 +1,238 @@
+"""What is written otherwise in a module before and after operators become functions: moves, top-k, extents.
+
+    transpose of [b, 1, h, d] to [b, h, 1, d]          →  reshape(x, [b, h, 1, d])
+    p = softmax(x);  v, i = topk(p, k)                 →  p = softmax(x);  v, i = call_tir(topk, p)
+    slice(x: [1 + n]) of concatenate(…) -> [n + 1]     →  slice(x: [n + 1]) of concatenate(…) -> [n + 1]
+
+Moves that keep the order of elements in memory are views: TVM's own rewriting knows reshapes alone, each by itself.
+
+TVM's top-k is a sort behind a packed call, which nothing fuses with. Ours counts −inf as absent where the operator
+returns it with its position. A softmax has none: a row of it is finite, or NaN throughout, and then the first position
+stands for all.
+
+Fusing compares extents as they are written. Relax infers them as operators add them up, TE simplifies them, and callers
+write them in an order of their own.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import ir, relax, s_tir, sym, tirx
+from tvm.ir import prim, transform
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from tvm_cascade.analysis.tir import dtype_of
+from tvm_cascade.relax.graph import CALL_TIR
+from tvm_cascade.schedule.inlining import inline_maps
+from tvm_cascade.schedule.nests import nests_in, plan_nest
+from tvm_cascade.te import topk
+
+
+@transform.module_pass(opt_level=0, name="RewriteMovesAsViews")
+class RewriteMovesAsViews:
+    """Calls of such PrimFuncs as `relax.reshape`, which TVM's virtual machine does without a copy."""
+
+    def transform_module(self, mod: tvm.IRModule, _: transform.PassContext) -> tvm.IRModule:
+        rewriter = _Moves(mod)
+        for var, func in mod.functions_items():
+            if isinstance(func, relax.Function) and not (func.attrs and "Primitive" in func.attrs):
+                mod.update_func(var, rewriter.visit_expr(func))
+        return mod
+
+
+@mutator
+class _Moves(PyExprMutator):
+    def __init__(self, mod: tvm.IRModule) -> None:
+        super().__init__(mod)
+        self.mod = mod
+        self.known: dict[ir.GlobalVar, bool] = {}
+
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        """A binding in a dataflow block; results that leave it keep memory of their own."""
+        value = binding.value
+        if isinstance(binding.var, relax.DataflowVar) and self._is_view(value):
+            (source,) = value.args[1].fields
+            viewed = relax.op.reshape(self.visit_expr(source), binding.var.ty.shape)
+            binding = relax.VarBinding(binding.var, viewed)
+        super().visit_var_binding_(binding)
+
+    def _is_view(self, value: relax.Expr) -> bool:
+        called = isinstance(value, relax.Call) and value.op == CALL_TIR and len(value.args) == 2
+        if not called or len(value.args[1].fields) != 1 or not isinstance(value.args[0], ir.GlobalVar):
+            return False
+        name = value.args[0]
+        if name not in self.known:
+            func = self.mod[name]
+            self.known[name] = isinstance(func, tirx.PrimFunc) and keeps_order(func)
+        return self.known[name]
+
+
+def keeps_order(func: tirx.PrimFunc) -> bool:
+    """Whether a function copies its one tensor to another one, element by element in the order of memory."""
+    if len(func.params) != 2 or not all(map(tirx.is_buffer_var, func.params)):
+        return False
+    func = inline_maps(func)
+    nests = nests_in(func.body.block.body)
+    if len(nests) != 1:
+        return False
+    plan = plan_nest(nests[0])
+    if plan.reduce or len(plan.stores) != 1 or len(plan.loads) != 1 or not plan.independent:
+        return False
+    (store,), (load,) = plan.stores, plan.loads
+    source, target = func.params
+    moved = isinstance(store.value, ir.TensorLoad) and load.buffer.same_as(source) and store.buffer.same_as(target)
+    if not moved or str(source.ty.dtype) != str(target.ty.dtype):
+        return False
+    analyzer = sym.Analyzer()
+    for iv in nests[0].block.iter_vars:
+        analyzer.bind(iv.var, iv.dom)
+    whole = analyzer.can_prove_equal(_product(source.ty.shape), _product(target.ty.shape))
+    here, there = _offset(target.ty.shape, store.indices), _offset(source.ty.shape, load.indices)
+    return whole and bool(analyzer.can_prove_equal(here, there))
+
+
+def _product(extents: Sequence[ir.Expr]) -> ir.Expr:
+    whole: ir.Expr = tirx.const(1, "int64")
+    for extent in extents:
+        whole = whole * extent.astype("int64")
+    return whole
+
+
+def _offset(shape: Sequence[ir.Expr], indices: Sequence[ir.Expr]) -> ir.Expr:
+    """Elements before an index, in a compact tensor."""
+    offset: ir.Expr = tirx.const(0, "int64")
+    for extent, index in zip(shape, indices, strict=True):
+        offset = offset * extent.astype("int64") + index.astype("int64")
+    return offset
+
+
+RANKS = 8
+"""Top-k up to which our reduction takes the place of the sort: its merge is written out, 2·k² selections."""
+
+_TOP_K, _SOFTMAX, _CAST = (ir.Op.get(f"relax.{name}") for name in ("topk", "nn.softmax", "astype"))
+
+
+@transform.module_pass(opt_level=0, name="TopOfSoftmax")
+class TopOfSoftmax:
+    """Top-k of a softmax along its own axis as `tvm_cascade.te.topk`; before LegalizeOps."""
+
+    def transform_module(self, mod: tvm.IRModule, _: transform.PassContext) -> tvm.IRModule:
+        """The module with such calls replaced."""
+        rewriter = _Tops(mod)
+        for var, func in mod.functions_items():
+            if isinstance(func, relax.Function):
+                found = rewriter.visit_expr(func)
+                if not found.same_as(func):
+                    rewriter.builder_.update_func(var, relax.analysis.remove_all_unused(found))
+        return rewriter.builder_.get()
+
+
+@relax.expr_functor.mutator
+class _Tops(relax.PyExprMutator):
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        call = super().visit_call_(call)
+        return self._best(call) if call.op == _TOP_K and self._is_of_a_softmax(call) else call
+
+    def _is_of_a_softmax(self, call: relax.Call) -> bool:
+        made = self._made(call.args[0])
+        while isinstance(made, relax.Call) and made.op == _CAST:
+            made = self._made(made.args[0])
+        if not isinstance(made, relax.Call) or made.op != _SOFTMAX:
+            return False
+        rank, attrs = call.args[0].ty.ndim, call.attrs
+        return 0 < attrs.k <= RANKS and attrs.largest and rank > 0 and made.attrs.axis % rank == attrs.axis % rank
+
+    def _made(self, value: relax.Expr) -> relax.Expr | None:
+        return self.lookup_binding(value) if isinstance(value, relax.Var) else None
+
+    def _best(self, call: relax.Call) -> relax.Expr:
+        """The values and indices, as the operator gives them."""
+        (x,), attrs, emit = call.args, call.attrs, self.builder_.emit
+        best = self.builder_.emit_te(lambda a: list(topk(a, attrs.k, attrs.axis)), x, primfunc_name_hint="topk")
+        values, indices = (emit(relax.TupleGetItem(best, part)) for part in range(2))
+        absent = emit(relax.op.less(indices, relax.const(0, "int32")))
+        values = emit(relax.op.where(absent, relax.const(math.nan, x.ty.dtype.dtype), values))
+        indices = emit(relax.op.astype(emit(relax.op.maximum(indices, relax.const(0, "int32"))), attrs.dtype))
+        return {"values": values, "indices": indices}.get(attrs.ret_type, relax.Tuple([values, indices]))
+
+
+@transform.module_pass(opt_level=0, name="WriteExtentsAlike")
+class WriteExtentsAlike:
+    """Extents of buffers of PrimFuncs and of what calls of them give, in canonical form."""
+
+    def transform_module(self, mod: tvm.IRModule, _: transform.PassContext) -> tvm.IRModule:
+        rewriter = _Extents(mod)
+        for var, func in mod.functions_items():
+            if isinstance(func, tirx.PrimFunc):
+                mod.update_func(var, _with_extents(func))
+            elif isinstance(func, relax.Function):
+                mod.update_func(var, rewriter.visit_expr(func))
+        return mod
+
+
+@mutator
+class _Extents(PyExprMutator):
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        """A binding; its variable has the type that the call is said to give."""
+        call = binding.value
+        if not isinstance(call, relax.Call) or call.op != CALL_TIR:
+            super().visit_var_binding_(binding)
+            return
+        renewed = self.visit_expr(relax.Call(call.op, call.args, call.attrs, [_type(one) for one in call.ty_args]))
+        inner = isinstance(binding.var, relax.DataflowVar) or not self.builder_.current_block_is_dataflow()
+        emitted = self.builder_.emit(renewed) if inner else self.builder_.emit_output(renewed)
+        self.set_var_remap(binding.var, emitted)
+
+
+def _type(given: Any) -> Any:
+    if isinstance(given, relax.TupleType):
+        return relax.TupleType([_type(one) for one in given.fields])
+    if not isinstance(given, relax.TensorType) or given.shape is None:
+        return given
+    return relax.TensorType([_written(extent) for extent in given.shape.values], str(given.dtype.dtype))
+
+
+def _with_extents(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    blocks: list[s_tir.SBlock] = []
+    tvm_ffi.structural_walk(func.body, (s_tir.SBlock, blocks.append))
+    known = dict[ir.Var, ir.Var]()
+    for buffer in [*filter(tirx.is_buffer_var, func.params), *(b for block in blocks for b in block.alloc_buffers)]:
+        shape = [_written(extent) for extent in buffer.ty.shape]
+        if not all(map(tvm_ffi.structural_equal, shape, buffer.ty.shape)):
+            known[buffer] = tirx.decl_buffer(shape, dtype_of(buffer), name=buffer.name, layout=None)
+    if not known:
+        return func
+    body = tvm_ffi.structural_map(func.body, (ir.Var, lambda var: known.get(var, var)))
+    return tirx.PrimFunc([known.get(param, param) for param in func.params], body, attrs=func.attrs)
+
+
+_JOINED: dict[type, Callable[[Any, Any], Any]] = {
+    prim.Add: operator.add,
+    prim.Mul: operator.mul,
+    prim.Max: tirx.max,
+    prim.Min: tirx.min,
+}
+
+
+def _written(extent: Any) -> Any:
+    """An extent with operands that may change places by their names, simplified."""
+
+    def ordered(one: ir.Expr) -> ir.Expr:
+        join = _JOINED.get(type(one))
+        return one if join is None else functools.reduce(join, sorted(_operands(one, type(one)), key=str))
+
+    if isinstance(extent, (int, prim.IntImm)):
+        return extent
+    analyzer = sym.Analyzer()
+    return analyzer.simplify(tvm_ffi.structural_map(analyzer.simplify(extent), (ir.Expr, ordered)))
+
+
+def _operands(one: Any, kind: Any) -> list[ir.Expr]:
+    return [*_operands(one.a, kind), *_operands(one.b, kind)] if isinstance(one, kind) else [one]
