@@ -19,7 +19,7 @@ from tvm_cascade.cli import tune
 from tvm_cascade.cli.arguments import console
 from tvm_cascade.corpus import workloads
 from tvm_cascade.corpus.workload import Workload
-from tvm_cascade.tuning.exhaustion import DEFAULT_TRIALS
+from tvm_cascade.tuning.proposals import DEFAULT_TRIALS
 from tvm_cascade.tuning.report import FunctionTuning
 
 _NEAR = (1.05, 1.1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from typing import Any
 
 import sympy as sp
 from tvm import ir, tirx
@@ -42,6 +43,7 @@ class GroupFold:
     ----------
     rows : the state and the steps of its rows.
     accumulators : registers of the components that are products.
+    row_values : registers of what has a value per row that are there already.
     has_rows : whether the warp has rows of the program's; None where all have.
     """
 
@@ -66,6 +68,7 @@ class GroupFold:
         count = GROUP_ROWS if left is not None else min(int(self.stream.extent(self.stream.row)), GROUP_ROWS)
         self.row_count, self.thread_rows = count, ROWS if count > WARP_ROWS // len(ROWS) else ROWS[:1]
         self.packing = Packing(self.program.accumulations, self.columns, threads.lane, self.thread_rows)
+        self.row_values: dict[sp.Symbol, Any] = {}
         self.optimistic = self.config.optimistic and self.program.optimistic is not None
         self._allocate(left)
         self.right_matrix = self.family.matrix(right.tiles[0].ptr_to([0, 0, 0, 0]), self.columns, False, threads)
@@ -110,7 +113,7 @@ class GroupFold:
         self.first_row = bind("first_own_row", work.first_row + self.own_rows)
         upper = bind("row", self.first_row + self.threads.warp * 16 + lane // 4)
         place = Place(work.batch, (upper, upper + 8), lane % 4 * 2, self.tiling.buffers)
-        self.rows = RowFold(self.program, place, self.scores, self.columns)
+        self.rows = RowFold(self.program, place, self.scores, self.columns, dict(self.row_values))
         self.rows.own = self.thread_rows
         self.masking = Masking(passes_of(self.masks, self.stream.position, self.columns), self.rows, lane)
         for array in self.accumulators.values():

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import sympy as sp
 from tvm import ir
 
 from tvm_cascade.analysis.tir import same
 from tvm_cascade.tile.attention.pieces import PieceWork
 from tvm_cascade.tile.attention.shape import Product, Stream
+from tvm_cascade.tile.fragment import ROWS
 from tvm_cascade.tile.hopper.copy import BOX_BYTES
+from tvm_cascade.tile.merge.places import FOUR
 from tvm_cascade.tile.operand import Operand, Unfit
 from tvm_cascade.tile.work import Work
 
@@ -67,6 +70,22 @@ def are_alike(stream: Stream) -> bool:
 
 def may_spread(product: Product, spread: int) -> bool:
     return spread == 1 or product.width % (spread * GROUPS * (BOX_BYTES // product.value.size)) == 0
+
+
+def sent_registers(stream: Stream, group: int, blocks: int) -> int:
+    """Registers of a thread that another block of a cluster gets: of its share of the columns, and scalars.
+
+    Those are of both rows, and followed by a count; in units of four.
+    """
+    vectors = sum(len(half_of(product, group)) // 2 // blocks for product in stream.products)
+    return vectors + -(-(len(ROWS) * len(sent_scalars(stream)) + 1) // FOUR) * FOUR
+
+
+def sent_scalars(stream: Stream) -> list[sp.Symbol]:
+    """What has a value per row: components, and where their references have moved to."""
+    wide = {product.component.symbol for product in stream.products}
+    components = [c.symbol for c in stream.fold.components if c.symbol not in wide]
+    return [*components, *(reference.moved for reference in stream.fold.references)]
 
 
 def parts_of(stream: Stream, spread: int) -> list[tuple[range, tuple[int, ...]]]:

@@ -11,22 +11,20 @@ from tvm_cascade.tile.attention.pieces import counted_bytes, most_pieces
 from tvm_cascade.tile.attention.program import TileProgram
 from tvm_cascade.tile.attention.shape import Product, Stream
 from tvm_cascade.tile.cost import Counts, seconds
+from tvm_cascade.tile.hopper.copy import BOX_BYTES
 from tvm_cascade.tile.merge.places import BYTES
 from tvm_cascade.tile.operand import STORED_BYTES, Unfit
 from tvm_cascade.tile.skeletons.stream.config import BUSY_SHARES, Tiles, boxed
-from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, are_alike, half_of, may_spread
+from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, are_alike, half_of, may_spread, sent_registers
 from tvm_cascade.tile.skeletons.stream.halves.sharing import shared_bytes
-from tvm_cascade.tile.skeletons.stream.pieces.config import is_ragged, items_of, met_bytes, sequences_of
-from tvm_cascade.tile.work import GROUP_ROWS, Registers
+from tvm_cascade.tile.skeletons.stream.pieces.config import is_ragged, items_of, sequences_of
+from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Registers
 
 _BARRIERS = 320
 """Bytes of barriers and of alignment."""
 
 _SPREADS, _CLUSTERS = (1, 2, 4), (2, 4, 8)
 """Blocks that the columns of the products are spread over, and those of a cluster."""
-
-_LEAST_SHARE = 64
-"""Columns of a half for each block of a chosen cluster, at least: clusters that leave fewer were not measured."""
 
 _FILLED = 3.0
 """Copies that nothing hides: of the left operand, of the first tile, and of the results."""
@@ -83,18 +81,24 @@ class HalvesConfig(Tiles):
         counted = 0 if sequences is None else counted_bytes(sequences)
         return operands + shared_bytes(program, self.columns) + _BARRIERS + counted
 
-    def _has_room(self, stream: Stream) -> bool:
-        """Whether the states that the blocks of a cluster leave to each other have room where tiles were."""
-        met = met_bytes(stream, self.cluster, [len(half_of(product, 0)) for product in stream.products])
-        alike = self.spread == 1 and are_alike(stream)
-        return alike and GROUPS * met <= self.stages * self.stage_bytes(stream)
+    def _has_shares(self, stream: Stream) -> bool:
+        """Whether each block of a cluster gets whole boxes of each half, and what is sent has room where tiles were.
+
+        Results wait for their stores where the left operand was, which so has as many boxes.
+        """
+        per_share = self.cluster * BOX_BYTES // STORED_BYTES
+        whole = all(len(half_of(product, 0)) % per_share == 0 for product in stream.products)
+        if self.spread > 1 or not are_alike(stream) or not whole or stream.left.size != STORED_BYTES:
+            return False
+        sent = GROUPS * sent_registers(stream, 0, self.cluster) * WARP_GROUP * BYTES
+        return (self.cluster - 1) * sent <= self.stages * self.stage_bytes(stream)
 
     def fits(self, program: TileProgram, gpu: Gpu) -> bool:
         """Also whether instructions have a half's columns, and blocks whole boxes of them."""
         products = program.stream.products
         if any(self._widest_half(p) > _WIDEST or not may_spread(p, self.spread) for p in products):
             return False
-        return (self.cluster == 1 or self._has_room(program.stream)) and super().fits(program, gpu)
+        return (self.cluster == 1 or self._has_shares(program.stream)) and super().fits(program, gpu)
 
     def counts(self, program: TileProgram, gpu: Gpu) -> Counts:
         """Tiles of the busiest block, a combination of states, and what fills the pipeline and is stored behind it."""
@@ -163,8 +167,7 @@ def cut_axes(config: HalvesConfig, program: TileProgram, gpu: Gpu) -> list[Halve
 def _clusters(config: HalvesConfig, program: TileProgram, gpu: Gpu) -> Iterator[HalvesConfig]:
     """The configurations with a cluster of blocks for each tile of rows that all run at once."""
     row_tiles, tiles = _sizes(config, program)
-    narrowest = min(len(half_of(product, 0)) for product in program.stream.products)
-    for cluster in (n for n in _CLUSTERS if n * _LEAST_SHARE <= narrowest):
+    for cluster in _CLUSTERS:
         blocks = row_tiles * cluster
         cut = dataclasses.replace(config, cluster=cluster, blocks=blocks, most_pieces=cluster)
         fits = cluster <= min(tiles, gpu.largest_cluster) and blocks <= min(config.blocks, gpu.reached_by(cluster))

@@ -30,9 +30,9 @@ from tvm_cascade.tile.skeletons.stream.consumer import GroupFold
 from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue
 from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, HalfColumns, are_alike, parts_of
 from tvm_cascade.tile.skeletons.stream.halves.config import HalvesConfig
+from tvm_cascade.tile.skeletons.stream.halves.shares import ClusterShares, Handed
 from tvm_cascade.tile.skeletons.stream.halves.sharing import READ, Shared
-from tvm_cascade.tile.skeletons.stream.pieces.blocks import ClusterMeeting, GridMeeting
-from tvm_cascade.tile.skeletons.stream.pieces.meeting import Meeting, Merger
+from tvm_cascade.tile.skeletons.stream.pieces.grid import GridMeeting
 from tvm_cascade.tile.skeletons.stream.producer import PagedProducer
 from tvm_cascade.tile.skeletons.stream.tiling import Places, Tiling
 from tvm_cascade.tile.work import WARP_GROUP, Registers, Threads, Work
@@ -96,15 +96,14 @@ class HalvesKernel(Driver):
             )
             for boxes, readers in parts
         )  # fmt: skip
-        for meeting in self.meetings:
-            meeting.add_barriers(pool)
+        for meeting in self._shares:
+            meeting.add_barrier(pool)
         self.left_feed, self.tiles = Feed([self.left], [left_tiles], left), Feed([self.right], [right_tiles], right)
 
     def barriers(self) -> list[Initialised]:
         left, right = self.left_feed.parts, self.tiles.parts
         of_parts = [*(p.full for p in left), *(b for p in right for b in (p.full, p.empty))]
-        own = self.meetings if self.config.cluster > 1 else []
-        return [*own, self.shared.barriers, left[0].empty, *of_parts]
+        return [*self._shares, self.shared.barriers, left[0].empty, *of_parts]
 
     def meet(self) -> None:
         self.places.cut.count(self.threads, self.config.threads)
@@ -113,46 +112,56 @@ class HalvesKernel(Driver):
     def registers(self) -> Registers:
         return self.config.shares(self.stream)
 
-    def _meetings_of(self) -> Sequence[Meeting]:
+    def _meetings_of(self) -> Sequence[GridMeeting | ClusterShares]:
         """That of each group: one of both where groups are alike, so that both run the same code.
 
         What runs once comes from the memory instruction by instruction: 3 µs for 14 KiB of it (measured).
         """
+        if self.config.cluster > 1:
+            return [ClusterShares(self.tiling, self.config.cluster, self.epilogue)]
         if are_alike(self.stream):
             return [self._meeting(bind("group_of_two", self.threads.group - 1))]
         return [self._meeting(group) for group in range(GROUPS)]
 
-    def _meeting(self, group: int | ir.Expr) -> Meeting:
-        merger = Merger(HalfColumns(group, self.config.spread), GROUPS, group, _HELD)
-        if self.config.cluster > 1:
-            return ClusterMeeting(self.tiling, self.config.cluster, merger, reused=True)
-        return GridMeeting(self.tiling, self.name, self.config.most_pieces, 1, merger=merger)
+    def _meeting(self, group: int | ir.Expr) -> GridMeeting:
+        columns = HalfColumns(group, self.config.spread)
+        return GridMeeting(self.tiling, self.name, self.config.most_pieces, 1, False, GROUPS, group, columns, _HELD)
 
     def _allocate_meetings(self, pool: Any) -> None:
         for one in self.meetings:
             one.allocate(pool, self.threads)
 
     def consume(self) -> None:
-        first, of_both = self.meetings[0], len(self.meetings) == 1
-        if of_both:
+        first, of_both, handed = self.meetings[0], len(self.meetings) == 1, None
+        if isinstance(first, ClusterShares):
+            handed = first.handed = Handed(self.tiling, self.threads, first.blocks, self._left_place)
+        elif of_both:
             first.begin(0)
         with branches(self.threads.group == 1) as halves:
             for group, half in enumerate(halves):
                 with half:
-                    self._group(group, None if of_both else self.meetings[group])
+                    self._group(group, None if of_both else self.meetings[group], handed)
         if of_both:
             first.settle(self._each_work)
 
-    def _group(self, group: int, own: Meeting | None) -> None:
+    def _group(self, group: int, own: GridMeeting | ClusterShares | None, handed: Handed | None) -> None:
+        meeting = own or self.meetings[0]
         half = Half(
             self.tiling, self.threads, self.left_feed, self.tiles, self.shared, self.epilogue,
-            own or self.meetings[0], group, self.config.spread,
+            meeting if isinstance(meeting, GridMeeting) else None, group, self.config.spread, handed,
         )  # fmt: skip
-        if own is not None:
+        if isinstance(own, GridMeeting):
             own.begin(0)
         half.run(self._each_work)
         if own is not None:
             own.settle(self._each_work)
+
+    @property
+    def _shares(self) -> list[ClusterShares]:
+        return [meeting for meeting in self.meetings if isinstance(meeting, ClusterShares)]
+
+    def _left_place(self, box: ir.Expr | int, row: ir.Expr, column: ir.Expr | int) -> ir.Expr:
+        return place_of(self.left_feed.tiles[0], T.int32(0), box, row, column)
 
     def _each_work(self) -> AbstractContextManager[PieceWork]:
         return self.places.each(self.threads.block)
@@ -202,11 +211,16 @@ class HalvesKernel(Driver):
 
 
 class Half(GroupFold):
-    """Emits it; the first group lifts the first tile."""
+    """Emits it; the first group lifts the first tile.
+
+    Parameters
+    ----------
+    handed : registers that both groups hand over, where they go on together.
+    """
 
     def __init__(
         self, tiling: Tiling, threads: Threads, left: Feed, tiles: Feed, shared: Shared, epilogue: Epilogue,
-        meeting: Meeting, group: int, spread: int,
+        meeting: GridMeeting | None, group: int, spread: int, handed: Handed | None = None,
     ) -> None:  # fmt: skip
         self.shared, self.parts, self.meeting, self.group = shared, tiles.parts, meeting, group
         shared.begin()
@@ -219,6 +233,8 @@ class Half(GroupFold):
         values = Feed([*tiles.copies] * products, [*tiles.tiles] * products, tiles.parts, own, own)
         super().__init__(tiling, threads, left, scores, values, HalfColumns(group, spread))
         self.epilogue = epilogue
+        if handed is not None:
+            self.accumulators, self.row_values = handed.all_accumulators, handed.values
         self.weights = [shared.matrix(one, self.family, threads) for one in self.program.accumulations]
 
     @property
@@ -226,9 +242,7 @@ class Half(GroupFold):
         return T.int32(0)
 
     def left_place(self, box: int, row: ir.Expr, column: ir.Expr | int) -> ir.Expr:
-        """Computed where it is used, once, so that no register is worth keeping it in."""
-        at = column if isinstance(column, int) else computed_here(column)
-        return self.left_feed.tiles[0].ptr_to([self.left.stage, box, computed_here(row), at])
+        return place_of(self.left_feed.tiles[0], self.left.stage, box, row, column)
 
     def left_is_read(self) -> None:
         self.left_feed.release(self.left.stage)
@@ -240,14 +254,13 @@ class Half(GroupFold):
         self.epilogue.drain(self.threads)
 
     def hand_over(self) -> None:
-        """Stores its half of a whole axis, or leaves the state of a part."""
-        assert isinstance(self.work, PieceWork)
+        """Stores its half of a whole axis, or leaves the state of a part; nothing where both groups go on together."""
+        if self.meeting is None:
+            return
         if not self.meeting.meets:
             self.epilogue.emit(self)
             return
-        if self.meeting.is_of_all:
-            self.meeting.leave(self, self.work)
-            return
+        assert isinstance(self.work, PieceWork)
         with branches(in_no_lane(self.work.piece.is_whole)) as (part, whole):
             with part:
                 self.meeting.leave(self, self.work)
@@ -402,3 +415,9 @@ def copying_shares(tiles: Feed) -> list[list[int]]:
     own = [number for number, part in enumerate(tiles.parts) if 0 in part.readers]
     others = [number for number in range(len(tiles.parts)) if number not in own]
     return [share for share in (others, own) if share]
+
+
+def place_of(tiles: Any, stage: ir.Expr, box: ir.Expr | int, row: ir.Expr, column: ir.Expr | int) -> ir.Expr:
+    """An address in a tile that is used once, so that no register is worth keeping it in."""
+    at = column if isinstance(column, int) else computed_here(column)
+    return tiles.ptr_to([stage, box, computed_here(row), at])

@@ -17,7 +17,7 @@ from tvm_cascade.tile.cost import Counts, seconds
 from tvm_cascade.tile.machine.family import Family
 from tvm_cascade.tile.machine.table import family_of
 from tvm_cascade.tile.machine.wgmma import WGMMA
-from tvm_cascade.tile.merge.places import BYTES, SPAN, Patches
+from tvm_cascade.tile.merge.places import SPAN, Patches
 from tvm_cascade.tile.operand import STEP_BYTES, Unfit
 from tvm_cascade.tile.output import member_at
 from tvm_cascade.tile.skeletons.stream.config import (
@@ -113,8 +113,15 @@ class PiecesConfig(Tiles):
         converted = WIDE_STAGES * sum(rows * boxed(columns, operand.size) for operand, rows, columns in wide)
         tiles = self.stages * self.stage_bytes(stream) + converted
         counted = 0 if sequences is None else origin_bytes(sequences)
-        met = met_bytes(stream, self.cluster, [p.width for p in stream.products])
-        return tiles + met + spread_bytes(stream, self.kept) + counted + 1024
+        return tiles + self._met_bytes(stream) + spread_bytes(stream, self.kept) + counted + 1024
+
+    def _met_bytes(self, stream: Stream) -> int:
+        """Bytes of shared memory for the states that the blocks of a cluster leave to each other."""
+        if self.cluster == 1:
+            return 0
+        widths = [p.width for p in stream.products]
+        scalars = len(stream.fold.components) - len(widths) + len(stream.fold.references) + 1
+        return Patches(min(int(stream.extent(stream.row)), GROUP_ROWS), self.cluster).words(widths, scalars) * 4
 
     def lacks(self, program: TileProgram, gpu: Gpu) -> str:
         """Also where not every block of a cluster is known to have a tile."""
@@ -186,14 +193,6 @@ class PiecesConfig(Tiles):
     def may_wait_late(self, stream: Stream) -> bool:
         """Where threads of all blocks merge whole items too."""
         return is_spread(stream)
-
-
-def met_bytes(stream: Stream, cluster: int, widths: list[int]) -> int:
-    """Bytes of shared memory for what the blocks of a cluster leave to each other, of products of some widths."""
-    if cluster == 1:
-        return 0
-    scalars = len(stream.fold.components) - len(widths) + len(stream.fold.references) + 1
-    return Patches(min(int(stream.extent(stream.row)), GROUP_ROWS), cluster).words(widths, scalars) * BYTES
 
 
 def is_crowded(blocks: int, gpu: Gpu) -> bool:

@@ -4,7 +4,7 @@ leave    scalars of rows, and spans of sixteen columns of which four lanes have 
 merge    a *unit* a thread, of some of one row's spans: the states of all pieces at it, some pieces at a time
 finish   the merged rows' results, and their stores
 
-Who merges which units is the meeting's own: blocks meet in global memory or in a cluster (`blocks`).
+Who merges which units is the meeting's own: blocks meet in global memory (`grid`) or in a cluster (`cluster`).
 """
 
 from __future__ import annotations
@@ -62,27 +62,6 @@ class Unit:
     lane: ir.Expr
 
 
-@dataclass(frozen=True)
-class Merger:
-    """Warp groups of a block that merge together, by themselves.
-
-    Attributes
-    ----------
-    columns : those whose states they merge.
-    parts, part : how many mergers there are of a block, alike, and which of them it is.
-    registers : of a thread, for elements of states while it merges, at most.
-    """
-
-    columns: Columns
-    parts: int = 1
-    part: ir.Expr | int = 0
-    registers: int = HELD
-
-
-ALL_CONSUMERS = Merger(AllColumns())
-"""All consumers of a block."""
-
-
 class MergedRow:
     """A row whose pieces are merged, in a thread; implements `finish.FinalRows`."""
 
@@ -106,11 +85,11 @@ class Meeting(ABC):
     Parameters
     ----------
     pieces : of an item at most; None where that is unknown.
+    own_columns : those whose states meet; all by default.
 
     Attributes
     ----------
     is_of_all : no piece is the whole of its item.
-    meets : some item has several pieces.
     spans : of a row.
     scalars : which parts of a state have one value a row.
     at_a_time : spans of a unit.
@@ -122,8 +101,8 @@ class Meeting(ABC):
     sharing = 1
     threads: Threads
 
-    def __init__(self, tiling: Tiling, pieces: int | None, merger: Merger = ALL_CONSUMERS) -> None:
-        self.merger, self.own_columns, self.meets = merger, merger.columns, pieces != 1
+    def __init__(self, tiling: Tiling, pieces: int | None, own_columns: Columns | None = None) -> None:
+        self.own_columns = own_columns or AllColumns()
         self.tiling, self.stream, self.config = tiling, tiling.stream, tiling.config
         self.widths = {p.component.symbol: -(-len(self.own_columns.of(p)) // SPAN) * SPAN for p in self.stream.products}
         self.spans = max(self.widths.values(), default=SPAN) // SPAN
@@ -141,9 +120,6 @@ class Meeting(ABC):
     @abstractmethod
     def allocate(self, pool: Any, threads: Threads) -> None:
         """Shared memory for it, of a block with those threads."""
-
-    def add_barriers(self, pool: Any) -> None:  # noqa: B027
-        """Shared memory for barriers that blocks of a cluster arrive at, if any."""
 
     def initialise(self) -> None:  # noqa: B027
         """Initialises barriers of its own, if any; called by one thread, before a block-wide barrier."""

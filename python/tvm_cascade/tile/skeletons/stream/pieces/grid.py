@@ -1,6 +1,4 @@
-"""Meetings of the pieces of several blocks: of any blocks in global memory, or of a cluster in its shared memory.
-
-In global memory, each of an item's blocks merges an equal share of its units.
+"""A meeting of pieces of any blocks, in global memory: each of an item's blocks merges an equal share of its units.
 
 A block leaves the states of its pieces as it comes to their ends, and merges after the last of them. All blocks fold
 about as long; so none waits for long, and what one has left is in the L2 cache.
@@ -26,28 +24,16 @@ from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.attention.pieces import SLOTS, EachWork, Piece, PieceWork
-from tvm_cascade.tile.emit import bind, named, ptx, put, registers, when
-from tvm_cascade.tile.fragment import DTYPE, QUAD
-from tvm_cascade.tile.hopper.barrier import Barriers, cluster_arrive, cluster_wait, fence_barriers
-from tvm_cascade.tile.launch.dependent import wait_for_others
-from tvm_cascade.tile.merge.cluster import send_four_to_rank
+from tvm_cascade.tile.emit import bind, named, put, registers, when
+from tvm_cascade.tile.fragment import QUAD
+from tvm_cascade.tile.hopper.barrier import Barriers
 from tvm_cascade.tile.merge.grid import ALL, SHARE, PieceStates
 from tvm_cascade.tile.merge.lanes import WARP, in_no_lane
-from tvm_cascade.tile.merge.places import (
-    BYTES,
-    FOUR,
-    OCTET,
-    SPAN,
-    Patches,
-    as_float,
-    from_float,
-    take_four,
-    whole_fours,
-)
-from tvm_cascade.tile.skeletons.stream.epilogue import Folded
-from tvm_cascade.tile.skeletons.stream.pieces.meeting import ALL_CONSUMERS, Meeting, Merger, Unit
+from tvm_cascade.tile.merge.places import FOUR
+from tvm_cascade.tile.skeletons.stream.epilogue import Columns, Folded
+from tvm_cascade.tile.skeletons.stream.pieces.meeting import HELD, Meeting, Unit
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
-from tvm_cascade.tile.work import WARP_GROUP, Threads, Work
+from tvm_cascade.tile.work import WARP_GROUP, Threads
 
 _UNKNOWN = -1
 """The number of the launch's set before the leader has obtained it."""
@@ -60,21 +46,22 @@ class GridMeeting(Meeting):
     ----------
     groups : warp groups of a block that merge together, each of which has rows of its own.
     apart : a warp of the producer's group does what concerns other blocks.
+    parts, part : groups that merge by themselves, and which of them it is.
+    most_registers : of a thread, which hold elements of states while it merges.
+
+    Attributes
+    ----------
+    meets : some item has several pieces.
     """
 
     def __init__(
-        self,
-        tiling: Tiling,
-        name: str,
-        pieces: int | None,
-        groups: int,
-        apart: bool = False,
-        merger: Merger = ALL_CONSUMERS,
-    ) -> None:
-        super().__init__(tiling, pieces, merger)
-        self.part, self.parts = merger.part, merger.parts
+        self, tiling: Tiling, name: str, pieces: int | None, groups: int, apart: bool = False, parts: int = 1,
+        part: ir.Expr | int = 0, own_columns: Columns | None = None, most_registers: int = HELD,
+    ) -> None:  # fmt: skip
+        self.meets, self.part, self.parts, self.most_registers = pieces != 1, part, parts, most_registers
+        super().__init__(tiling, pieces, own_columns)
         self.apart, blocks, self.count = apart and self.meets, tiling.config.blocks, groups * WARP_GROUP
-        self.states = PieceStates(name, SLOTS * blocks, blocks, self.most_rows, self.form, self.parts, self.part)
+        self.states = PieceStates(name, SLOTS * blocks, blocks, self.most_rows, self.form, parts, part)
         self.sharing = self._lanes_of_a_unit(pieces or 1)
         self.at_a_time = self._spans_of_a_unit(pieces or 1)
 
@@ -87,7 +74,7 @@ class GridMeeting(Meeting):
     def _spans_of_a_unit(self, pieces: int) -> int:
         """As many as registers hold, so that most loads are under way together, and all threads have some."""
         each = -(-self.spans * self.most_rows * QUAD // (self.count * pieces))
-        most = min(each, self.merger.registers // (FOUR * (self.at_once + 1)))
+        most = min(each, self.most_registers // (FOUR * (self.at_once + 1)))
         return max(n for n in range(1, self.spans + 1) if self.spans % n == 0 and n <= max(most, 1))
 
     def allocate(self, pool: Any, threads: Threads) -> None:
@@ -237,122 +224,3 @@ class GridMeeting(Meeting):
     def _get_four(self, unit: Unit, number: ir.Expr, part: int, span: ir.Expr, into: Any, first: int) -> None:
         place = T.address_of(into[first])
         self.states.get_four(unit.work.piece.slot(number), part, unit.row, span, unit.lane, place)
-
-
-# A meeting of the blocks of a cluster, all of which have a piece of one item, in distributed shared memory.
-#
-# Each sends to every other the patches that that one merges, and the scalars of their rows. Stores are asynchronous and
-# arrive at a barrier of their target, which knows how many bytes it gets. The memory of a block is written by none
-# before that block has started, or has read what was there; and none ends before all that others send to it is there.
-
-
-_WARPS = 4
-"""That merge."""
-
-
-class ClusterMeeting(Meeting):
-    """Emits it.
-
-    Parameters
-    ----------
-    reused : its memory is that of tiles, which all consumers of a block have read when they leave their states.
-    """
-
-    is_of_all = True
-
-    def __init__(self, tiling: Tiling, blocks: int, merger: Merger = ALL_CONSUMERS, reused: bool = False) -> None:
-        super().__init__(tiling, blocks, merger)
-        self.blocks, self.patches, self.reused = blocks, Patches(self.most_rows, blocks), reused
-        self.parts: tuple[int, ...] = () if merger.parts == 1 else (merger.parts,)
-        self.part: tuple[ir.Expr | int, ...] = () if merger.parts == 1 else (merger.part,)
-        if self.patches.stride == blocks:  # a block has all spans of the rows that it has any of
-            most = min(self.patches.most(self.spans * SPAN) // _WARPS, merger.registers // (FOUR * (blocks + 1)))
-            self.at_a_time = max(n for n in range(1, self.spans + 1) if self.spans % n == 0 and n <= max(most, 1))
-
-    def allocate(self, pool: Any, threads: Threads) -> None:
-        self.threads = threads
-        self.places: dict[int, Any] = {}
-        for k, part in enumerate(self.form):
-            if part.width > 1:
-                own = *self.parts, self.blocks, self.patches.most(part.width), OCTET, SPAN
-                self.places[k] = named("met", pool.alloc(own, part.dtype, align=16))
-        rows = self.patches.octets * OCTET
-        shape = *self.parts, self.blocks, rows, whole_fours(len(self.scalars))
-        self.met_scalars = named("met_scalars", pool.alloc(shape, DTYPE, align=16))
-
-    def add_barriers(self, pool: Any) -> None:
-        self.arrived = Barriers(pool, self.merger.parts, 1)
-
-    def initialise(self) -> None:
-        self.arrived.initialise()
-        fence_barriers()
-        ptx("fence.proxy.async.shared::cta")
-
-    def start(self) -> None:
-        if not self.reused:
-            cluster_arrive(relaxed=True)
-
-    def leave(self, fold: Folded, work: PieceWork) -> None:
-        self.rank = bind("own_rank", self.threads.block % self.blocks)
-        with when(self.threads.leads):
-            self.arrived.announce(self.merger.part, self._bytes())
-        if self.reused:
-            cluster_arrive(relaxed=True)
-        cluster_wait()
-        self._leave_state(fold)
-        self.arrived.wait(self.merger.part, 0)
-
-    def settle(self, each_work: EachWork) -> None:
-        self.rank = bind("own_rank", self.threads.block % self.blocks)
-        if self.tiling.late:
-            wait_for_others()
-        count = bind("own_patches", self.patches.count(self.spans // self.at_a_time, self.rank))
-        octets, lane = self.patches.octets, self.threads.lane
-        with each_work() as work:
-            rows = bind("merged_rows", self._rows(work))
-            with T.serial((count + (_WARPS - 1)) // _WARPS) as step:
-                patch = bind("patch", (step * _WARPS + self.threads.warp) * self.blocks + self.rank)
-                row = bind("unit_row", patch % octets * OCTET + lane // QUAD)
-                with when(tirx.And(step * _WARPS + self.threads.warp < count, row < rows)):
-                    first = bind("first_span", patch // octets * self.at_a_time)
-                    self._merge(Unit(work, row, [first + i for i in range(self.at_a_time)], lane % QUAD))
-
-    def _bytes(self) -> ir.Expr:
-        vectors = sum((self.patches.count(part.width // SPAN, self.rank) for part in self.form if part.width > 1),
-                      T.int32(0))  # fmt: skip
-        rows = self.patches.octets // self.patches.stride * OCTET
-        words = vectors * (OCTET * SPAN) + rows * whole_fours(len(self.scalars))
-        return T.cast(words * (BYTES * self.blocks), "uint32")
-
-    def _has_row(self, work: Work, row: ir.Expr) -> ir.Expr:
-        """Whole patches are sent, whatever rows they have."""
-        return row < self.patches.octets * OCTET
-
-    def _put_scalars(self, row: ir.Expr, values: list[ir.Expr]) -> None:
-        """To the blocks that have patches of the row, a lane to every fourth of those."""
-        stride, lane = self.patches.stride, self.threads.lane % QUAD
-        words = [as_float(value) for value in values]
-        words += [T.float32(0)] * (whole_fours(len(words)) - len(words))
-        for first in range(0, self.blocks // stride, QUAD):
-            with when(first + lane < self.blocks // stride):
-                rank = (first + lane) * stride + row // OCTET % stride
-                for k in range(0, len(words), FOUR):
-                    self._send(self.met_scalars.ptr_to([*self.part, self.rank, row, k]), rank, words[k : k + FOUR])
-
-    def _put_four(self, part: int, row: ir.Expr, span: ir.Expr | int, values: list[ir.Expr]) -> None:
-        patch, lane = bind("patch", self.patches.number(row, span)), self.threads.lane % QUAD
-        place = self.places[part].ptr_to([*self.part, self.rank, patch // self.blocks, row % OCTET, lane * FOUR])
-        self._send(place, patch % self.blocks, values)
-
-    def _send(self, place: ir.Expr, rank: ir.Expr, four: list[ir.Expr]) -> None:
-        send_four_to_rank(place, self.arrived.pointer(self.merger.part), rank, *four)
-
-    def _get(self, unit: Unit, number: ir.Expr, part: int) -> ir.Expr:
-        return from_float(
-            self.met_scalars[(*self.part, number, unit.row, self.scalars.index(part))], self.form[part].dtype
-        )
-
-    def _get_four(self, unit: Unit, number: ir.Expr, part: int, span: ir.Expr, into: Any, first: int) -> None:
-        own = self.patches.number(unit.row, span) // self.blocks
-        place = self.places[part].ptr_to([*self.part, number, own, unit.row % OCTET, unit.lane * FOUR])
-        take_four(place, T.address_of(into[first]))
