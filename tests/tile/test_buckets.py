@@ -65,3 +65,14 @@ def test_the_host_asks_for_the_length(dispatched: tuple[tirx.PrimFunc, dict[str,
         a, b = np.ones((rows, DEPTH), "float32"), np.ones((DEPTH, COLUMNS), "float32")
         (y,) = emulate(host, [a, b], called={**called, "second": idle})
         assert np.isnan(np.asarray(y)).all() if name == "second" else np.all(np.asarray(y) == DEPTH)
+
+
+def test_names_that_are_words_of_cpp() -> None:
+    """TVM writes names of variables into the text of kernels as they are."""
+    x, k = te.placeholder((5, 100), "float32", name="new"), te.reduce_axis((0, 100), "typename")
+    rows = te.compute((5,), lambda template: te.sum(te.exp(x[template, k]), axis=k), name="class")
+    func = te.create_prim_func([x, rows])
+    space = space_of(func, "main", goal_of(resolve_target({"kind": "cuda", "arch": "sm_90a"}), FuseOptions()))
+    given = np.random.default_rng(0).standard_normal((5, 100)).astype("float32")
+    (found,) = emulate(space.lower(space.default, "main")[1].func, [given])
+    np.testing.assert_allclose(np.asarray(found), np.exp(given.astype("float64")).sum(1), rtol=1e-6)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from tvm import s_tir, tirx
+import tvm_ffi
+from tvm import ir, s_tir, tirx
 
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.driver.backend import Goal, Lowered, is_scheduled
@@ -23,6 +24,17 @@ from tvm_cascade.tile.launch.fast_math import with_fast_math
 from tvm_cascade.tile.skeleton import Kernel, Setting
 from tvm_cascade.transform.fuse_function import AsItIs, Outcome
 from tvm_cascade.transform.handoff import carried_folds, is_fused
+
+_TEXT = (
+    "alignas alignof and asm auto bitand bitor bool break case catch char class compl const constexpr continue "
+    "decltype default delete do double else enum explicit export extern false float for friend goto if inline int "
+    "long mutable namespace new noexcept not nullptr operator or private protected public register return short "
+    "signed sizeof static struct switch template this throw true try typedef typeid typename union unsigned using "
+    "virtual void volatile wchar_t while xor"
+)
+
+_WORDS = frozenset(_TEXT.split())
+"""That no variable of C++ may have for a name."""
 
 SCHEDULED = "tirx.is_scheduled"
 """Function attribute: passes that schedule what nobody has, such as dlight's, leave the function as it is."""
@@ -94,8 +106,21 @@ def _is_readable(outcome: Outcome) -> bool:
 def _lowered(step: Step, name: str, gpu: Gpu) -> tuple[tirx.PrimFunc, Step]:
     """A step's function, scheduled, and the step with its kernel or why it has none."""
     func, chosen = _scheduled(step, name, gpu)
-    step = dataclasses.replace(step, chosen=chosen)
+    step, func = dataclasses.replace(step, chosen=chosen), _named_for_cuda(func)
     return with_fast_math(func) if step.fast_math else func, step
+
+
+def _named_for_cuda(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The function without variables whose names are words of C++, which TVM writes as they are."""
+    renamed: dict[ir.Var, ir.Var] = {}
+
+    def told(var: ir.Var) -> ir.Var:
+        if var.name not in _WORDS or tirx.is_buffer_var(var):  # names of buffers get an ending
+            return var
+        return renamed.setdefault(var, tirx.Var(f"{var.name}_", var.ty))
+
+    params, body = [told(param) for param in func.params], tvm_ffi.structural_map(func.body, (ir.Var, told))
+    return tirx.PrimFunc(params, body, func.ret_type, attrs=func.attrs) if renamed else func
 
 
 def _scheduled(step: Step, name: str, gpu: Gpu) -> tuple[tirx.PrimFunc, Kernel | AsItIs | str]:

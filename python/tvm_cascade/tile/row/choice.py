@@ -386,7 +386,8 @@ def _kept_by_a_block(case: _Case) -> RowConfig | None:
 
 
 def _kept_if_read_again(case: _Case) -> RowConfig | None:
-    return _kept_by_a_block(case) if case.row.position_outputs else None
+    kept = _kept_by_a_block(case) if case.row.position_outputs else None
+    return kept if kept is not None and kept.threads in _OPEN_THREADS else None
 
 
 def _kept_for_what_is_shared(case: _Case) -> RowConfig | None:
@@ -413,8 +414,11 @@ def _of_a_block(case: _Case) -> RowConfig:
     return _block(threads, case.vector, case.in_flight(-(-vectors // threads), case.is_few))
 
 
-_LENGTHS = (*(1 << power for power in range(7, 14)), 1 << 16)
+_LENGTHS = tuple(1 << power for power in range(7, 17))
 """For which configurations are offered where none is known."""
+
+_OPEN_THREADS = 128, 1024
+"""Of blocks that share such rows: few, of which a multiprocessor has many rows at once, or all that there may be."""
 
 Rule = Callable[[_Case], RowConfig | None]
 

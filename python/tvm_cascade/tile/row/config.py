@@ -14,8 +14,8 @@ from tvm_cascade.tile.row.shape import Row
 IN_FLIGHT_BYTES = 128
 """Bytes in flight per thread: more hides no more memory latency, and costs occupancy."""
 
-PIECE_VECTORS = 2
-"""Vectors of a thread that are folded together, of rows of any length."""
+PIECE_VECTORS, REST_VECTORS = 2, 4
+"""Of rows of any length, vectors of a thread that are folded together: of what registers keep, and of the rest."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class RowConfig:
     @property
     def of_the_rest(self) -> RowConfig:
         """For what they do not keep."""
-        return replace(self, kept=False, ahead=False, vectors=min(self.vectors, PIECE_VECTORS))
+        return replace(self, kept=False, ahead=False, vectors=min(self.vectors, REST_VECTORS))
 
     @property
     def is_alone(self) -> bool:
