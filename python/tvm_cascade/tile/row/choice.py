@@ -147,9 +147,9 @@ def _of_any_length(row: Row, gpu: Gpu) -> list[RowConfig]:
     vector, found = row.widest_vector if peel is None else peel.vector, list[RowConfig]()
     for length in (NOMINAL, *_LENGTHS):
         case = _Case(row, length, vector, gpu, None if peel is None else replace(peel, length=length))
-        fitting = (case.completed(config) for rule in OPEN if (config := rule(case)) is not None)
-        found += [one for one in fitting if case.may_take(one)][:1]
-    return list(dict.fromkeys(found))
+        if (chosen := _of_such_rows(case)) is not None:
+            found.append(case.completed(chosen))
+    return list(dict.fromkeys(one for one in found if case.may_take(one)))
 
 
 @dataclass(frozen=True)
@@ -385,11 +385,6 @@ def _kept_by_a_block(case: _Case) -> RowConfig | None:
     return case.kept(-(-case.length // case.vector), kind)
 
 
-def _kept_if_read_again(case: _Case) -> RowConfig | None:
-    kept = _kept_by_a_block(case) if case.row.position_outputs else None
-    return kept if kept is not None and kept.threads in _OPEN_THREADS else None
-
-
 def _kept_for_what_is_shared(case: _Case) -> RowConfig | None:
     """Rows that a cluster keeps, beside data that all rows share, which are read twice."""
     gpu = case.gpu
@@ -420,13 +415,21 @@ _LENGTHS = tuple(1 << power for power in range(7, 17))
 _OPEN_THREADS = 128, 1024
 """Of blocks that share such rows: few, of which a multiprocessor has many rows at once, or all that there may be."""
 
+
+def _of_such_rows(case: _Case) -> RowConfig | None:
+    """What rows whose length is not known before the launch may take."""
+    if (of_a_warp := _of_a_warp(case)) is not None:
+        return of_a_warp
+    if not case.row.position_outputs:
+        return _of_a_block(case)
+    kept = _kept_by_a_block(case)
+    return kept if kept is not None and kept.threads in _OPEN_THREADS else None
+
+
 Rule = Callable[[_Case], RowConfig | None]
 
 RULES: tuple[Rule, ...] = (_of_a_warp, _of_several_blocks, _with_position_outputs, _of_a_block)
 """All that apply are candidates, from the most preferred on."""
-
-OPEN: tuple[Rule, ...] = (_of_a_warp, _kept_if_read_again, _of_a_block)
-"""Of rows whose length is not known before the launch, the first that fits."""
 
 WAITING: tuple[Rule, ...] = (
     _narrowed, _shifted, _staged_if_many, _kept_by_a_block, _kept_for_what_is_shared, lambda case: case.staged,
