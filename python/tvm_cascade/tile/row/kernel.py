@@ -36,7 +36,7 @@ from tvm_cascade.tile.row.elements import Staging
 from tvm_cascade.tile.row.program import RowProgram, result_dtype
 from tvm_cascade.tile.row.segment import Segment, even_share, peel_of
 from tvm_cascade.tile.row.store import PositionOutputs, Store
-from tvm_cascade.tile.row.sweep import Point, Rim, Sweep
+from tvm_cascade.tile.row.sweep import Point, Rest, Rim, Sweep
 from tvm_cascade.tile.state import State
 from tvm_cascade.transform.printer import cast
 
@@ -204,17 +204,17 @@ class ContiguousKernel(RowKernel):
     def _bodies(self, point: Point) -> list[Sweep]:
         """The sweep over the block's share; of kept rows of any length, over what registers keep, and over the rest."""
 
-        def sweep(config: RowConfig, segment: Segment, piece: int | None = None) -> Sweep:
+        def sweep(kind: type[Sweep], config: RowConfig, segment: Segment, piece: int | None = None) -> Sweep:
             given = self.tensors, point, segment, self.member, self.staging, self.peel
-            return Sweep(self.program, config, *given, piece=piece)
+            return kind(self.program, config, *given, piece=piece)
 
         if not self.config.kept or self.segment.most is not None:
-            return [sweep(self.config, self.segment)]
+            return [sweep(Sweep, self.config, self.segment)]
         found, rest = [], self.segment
         for number, config in enumerate(self.config.pieces):
             piece, rest = rest.cut(config.chunk)
-            found.append(sweep(config, piece, number))
-        return [*found, sweep(self.config.of_the_rest, rest)]
+            found.append(sweep(Sweep, config, piece, number))
+        return [*found, sweep(Rest, self.config.of_the_rest, rest)]
 
     def _over_blocks(self, state: State, shared: SharedStates, grid: GridStates, index: ir.Expr, point: Point) -> None:
         segments = self.config.segments

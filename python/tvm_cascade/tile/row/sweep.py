@@ -296,6 +296,14 @@ class Sweep:
         )
 
 
+class Rest(Sweep):
+    """Emits the passes of one thread over what registers do not keep of a row, which most rows have nothing of."""
+
+    def each_chunk(self, emit: Callable[[ir.Expr, bool, bool | None], None]) -> None:
+        with when(self.segment.start < self.segment.end):
+            super().each_chunk(emit)
+
+
 class Rim(Sweep):
     """Emits the passes of one thread over its position of the rim, which is read before those of the body.
 
