@@ -277,6 +277,6 @@ def test_the_instructions_of_a_tile_are_those_that_a_processor_keeps() -> None:
         sums = 128 * kernel.config.tile.columns // 256
         return sums * instruction_bytes(kernel.program.row.position_inputs.values())
 
-    kept = H200.rates.cached_code_bytes
+    kept = H200.code_bytes
     assert kept / 2 < bytes_of("head_sample") <= kept
     assert bytes_of("head_cross_entropy") < kept / 8

@@ -141,7 +141,7 @@ def test_cuts_of_rows_of_any_length() -> None:
     found = kernel.skeleton.alternatives(kernel.program, Setting(H200, FuseOptions()))
     assert all(one.kept and one.peeled and one.segments == 1 and not one.staged for one in found)
     assert {one.is_of_warps for one in found} == {True, False}
-    assert max(one.chunk for one in found) >= 1 << 15
+    assert max(one.chunk for one in found) == 1 << 13
 
 
 def test_bodies_are_as_long_as_their_bounds_say() -> None:

@@ -93,6 +93,7 @@ class Gpu:
     schedule_threads : of the blocks that S-TIR schedules launch, where so many are allowed.
     accumulators : registers of a thread that results may stay in there; the rest is for operands and addresses.
     resident_threads : of a processor, at most.
+    code_bytes : of instructions that a processor keeps, whichever of its blocks run them.
     cluster_shares : (blocks, the share of the processors that clusters of so many reach), by their number.
     rates : what it takes for the parts of a kernel.
     """
@@ -121,6 +122,7 @@ class Gpu:
     schedule_threads: int = 256
     accumulators: int = 128
     resident_threads: int = 2048
+    code_bytes: int = 128 * 1024
     cluster_shares: tuple[tuple[int, float], ...] = ((2, 1.0), (3, 126 / 132), (16, 120 / 132))
     rates: Rates = field(default_factory=Rates)
 

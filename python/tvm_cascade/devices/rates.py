@@ -55,9 +55,8 @@ class Rates:
     gather_seconds, parts_seconds : until a block has its rows in shared memory; that each doubling of the parts adds.
     sum_seconds, swap_seconds, packed_swap_seconds, shuffle_seconds, function_seconds : of a thread, for a sum, an
         exchange of two selected elements, of two packed ones, a shuffle, and a function that is not approximated.
-    code_bytes_per_second, cached_code_bytes, usual_code_bytes : of instructions that a processor fetches, that it
-        keeps, and that every kernel has: 256 rows of samples took 55 µs a tile for 190 KB of instructions; the 32 best
-        of 128 took 15.9 µs where the cache was cold and 10.8 where it was warm.
+    code_bytes_per_second : of instructions that a processor fetches: 256 rows of samples took 55 µs a tile for 190 KB
+        of them; the 32 best of 128 took 15.9 µs where the cache was cold and 10.8 where it was warm.
     packing_seconds : for packing the elements of a row and reading the best again.
     tile_seconds, two_row_tile_seconds : of a tile by one consumer, whose latencies nothing hides, by rows of a thread.
     combine_seconds : of a combination through memory: to claim states, arrive, learn that all have, and merge a few.
@@ -114,8 +113,6 @@ class Rates:
     shuffle_seconds: float = 1.0e-7
     function_seconds: float = 2.5e-8
     code_bytes_per_second: float = 3.5e9
-    cached_code_bytes: float = 128 * 1024
-    usual_code_bytes: float = 10 * 1024
     packing_seconds: float = 0.6e-6
     tile_seconds: float = 0.19e-6
     two_row_tile_seconds: float = 0.27e-6

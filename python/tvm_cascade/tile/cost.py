@@ -94,7 +94,7 @@ def fetched_again(values: Iterable[ir.Expr], sums: int, tiles: float, gpu: Gpu) 
     values : what is computed of a sum.
     """
     code = sums * instruction_bytes(values)
-    return {"code_bytes_per_second": tiles * code} if code > gpu.rates.cached_code_bytes else {}
+    return {"code_bytes_per_second": tiles * code} if code > gpu.code_bytes else {}
 
 
 def in_turn(several: Sequence[Counts], times: float) -> Counts:

@@ -182,9 +182,6 @@ def _why(row: Row, config: RowConfig) -> str:
 _ISSUED = 2
 """Instructions for an operation of a merge."""
 
-_ALONE_TIMES = 1.8
-"""How many times as long the bytes of rows take that a block alone on its multiprocessor reads, and then writes."""
-
 _UNTIL_WRITTEN = 1.5
 """By how much longer a thread takes that writes a row after all threads have read it: 2.8 to 4.4 µs, whatever their
 number (measured on an H200, of rows whose blocks leave no room for others)."""
@@ -228,11 +225,8 @@ class RowSkeleton(Skeleton[RowProgram, RowConfig]):
         threads = -(-count // config.rows) * config.segments * config.threads / gpu.processors
         if config.strided:
             return Counts(work, threads=threads / gpu.resident_threads)
-        places, moved = min(gpu.resident_threads, resident_threads(row, config, gpu)), 0.0
-        threads /= places
-        if row.position_outputs:
-            threads *= _UNTIL_WRITTEN
-            moved = work.bytes * (_ALONE_TIMES if places < 2 * config.threads else 1.0)
+        places = min(gpu.resident_threads, resident_threads(row, config, gpu)) if config.kept else gpu.resident_threads
+        threads *= (_UNTIL_WRITTEN if row.position_outputs else 1.0) / places
         sharing = config.sharing * config.segments
         merges = -(-length // sharing) + math.log2(sharing)
         operations = merges * sum(merge_operations(stage) for stage in row.program.stages)
@@ -242,7 +236,7 @@ class RowSkeleton(Skeleton[RowProgram, RowConfig]):
             between["own_bytes_per_second"] = again
         work = work.live(computed=_slots(config, length) / length, read=1.0)
         issued = _ISSUED * operations * count * sharing
-        return Counts(work, moved, threads, issued, between=between)
+        return Counts(work, work.bytes if again else 0.0, threads, issued, between=between)
 
     def emit(self, program: RowProgram, config: RowConfig, name: str, _launch: Launch) -> tirx.PrimFunc:
         return (StridedKernel if config.strided else ContiguousKernel)(program, config).build(name)

@@ -133,8 +133,8 @@ copies for the next tiles do not hide (measured, of 16 tokens: tiles of 96 to 25
 _AT_ONCE = 6
 """Stretches that a thread reads at once."""
 
-_EXCHANGE_BYTES = 48
-"""Of the instructions of an exchange of packed elements."""
+_EXCHANGE_BYTES, _USUAL_BYTES = 48, 10 * 1024
+"""Of the instructions of an exchange of packed elements; and of those that the other rates cover."""
 
 _PART_OF_COMBINATION = 0.5
 """Of a combination through memory: the last block alone merges, and nobody waits for all."""
@@ -157,9 +157,7 @@ def _of_rows(program: FoldedProgram, config: FoldedConfig, gpu: Gpu) -> Counts:
     between |= {"gather_seconds": waves, "parts_seconds": waves * math.log2(tile.splits)}
     if packed:
         between["packing_seconds"] = waves * turns
-        between["code_bytes_per_second"] = max(
-            0.0, _EXCHANGE_BYTES * folded["packed_swap_seconds"] - gpu.rates.usual_code_bytes
-        )
+        between["code_bytes_per_second"] = max(0.0, _EXCHANGE_BYTES * folded["packed_swap_seconds"] - _USUAL_BYTES)
     if tile.splits > 1:
         between["block_seconds"] = waves - 1
     return alone.and_then(**between)
