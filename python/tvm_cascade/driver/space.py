@@ -22,7 +22,7 @@ ENDS = tuple(1 << k for k in range(13))
 """Of the buckets of a symbolic extent, but that of longer ones."""
 
 ENDS_ON_GPUS = (*ENDS, 1 << 13, 1 << 14)
-"""The same where registers keep rows of up to 32768 elements."""
+"""The same where what registers keep of a row, and whether that is all, depends on its length."""
 
 _MOST_DESIGNS = 4096
 """Of which a space tells the estimates: knobs of more values lose their last ones."""

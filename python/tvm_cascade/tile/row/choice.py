@@ -144,12 +144,12 @@ def ranked_configs(row: Row, gpu: Gpu) -> list[RowConfig]:
 def _of_any_length(row: Row, gpu: Gpu) -> list[RowConfig]:
     """What rows of some lengths take, as far as it needs to know none: that of `NOMINAL` positions first."""
     peel = peel_of(row, row.widest_load) if row.widest_load > row.widest_vector else None
-    vector, found = row.widest_vector if peel is None else peel.vector, list[RowConfig]()
-    for length in (NOMINAL, *_LENGTHS):
-        case = _Case(row, length, vector, gpu, None if peel is None else replace(peel, length=length))
-        if (chosen := _of_such_rows(case)) is not None:
-            found.append(case.completed(chosen))
-    return list(dict.fromkeys(one for one in found if case.may_take(one)))
+    vector = row.widest_vector if peel is None else peel.vector
+    peels = {length: None if peel is None else replace(peel, length=length) for length in (NOMINAL, *_LENGTHS)}
+    cases = [_Case(row, length, vector, gpu, one) for length, one in peels.items()]
+    found = [case.completed(config) for case in cases if (config := _of_such_rows(case)) is not None]
+    found = found or [cases[0].completed(_of_a_block(cases[0]))]  # positions are too wide for registers
+    return [one for one in dict.fromkeys(found) if not one.lacks(row, gpu)]
 
 
 @dataclass(frozen=True)
