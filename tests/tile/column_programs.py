@@ -25,7 +25,7 @@ def variance(dtype: str = "float32", rows: int = 40, length: int = 70) -> tirx.P
     return program(x, each("mean", lambda c: sums[c] / n, rows), each("variance", lambda c: squares[c] / n, rows))
 
 
-def softmax(dtype: str = "float32", rows: int = 40, length: int = 70, batch: int = 2) -> tirx.PrimFunc:
+def softmax(dtype: str = "float32", rows: int = 40, length: int | Expr = 70, batch: int = 2) -> tirx.PrimFunc:
     """x[b, l, c] -> its softmax over l, in x's dtype."""
     x = array("x", batch, length, rows, dtype=dtype)
     top = fold("top", lambda b, c, j: wide(x[b, j, c]), maximum, length, (batch, rows))

@@ -184,6 +184,13 @@ def test_a_cut_of_the_other_layout_is_refused() -> None:
         row_kernel(PROGRAMS["softmax"](), ONE)
 
 
+def test_registers_keep_no_columns_of_any_length() -> None:
+    func = softmax(length=tirx.Var("n", "int64"))
+    assert not config_of(row_kernel(func)).kept
+    with pytest.raises(Unfit, match="keep no columns whose length is not known before the launch"):
+        row_kernel(func, KEPT)
+
+
 def test_the_cut_gives_every_multiprocessor_work() -> None:
     few, many = config_of(row_kernel(variance(rows=512, length=2**17))), config_of(row_kernel(variance(rows=2**17)))
     assert few.segments > 1 and few.segments * 512 // few.rows >= 132

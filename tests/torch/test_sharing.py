@@ -15,9 +15,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+import tvm  # noqa: E402
 from torch import nn  # noqa: E402
 
 import tvm_cascade  # noqa: E402
+from tvm_cascade.driver.arguments import Entry, Parameter  # noqa: E402
 from tvm_cascade.errors import ModelError  # noqa: E402
 from tvm_cascade.evaluate.tolerance import assert_close  # noqa: E402
 from tvm_cascade.torch.backend import FallbackWarning  # noqa: E402
@@ -180,6 +182,23 @@ def test_positions_that_a_tensor_does_not_have_are_an_index_error(name: str) -> 
     for position in unknown:
         with pytest.raises(IndexError, match=rf"(?s)positions from \S+ to \d+ as `i`.*{position}"):
             optimized(x, torch.tensor([0, 1, position]))
+
+
+def test_tensors_of_torch_are_handed_over_themselves() -> None:
+    """TVM then takes torch's current stream; what is not contiguous is copied, and copied back."""
+    given = list[Any]()
+    parameters = (Parameter("x", "float32", (4, 4), False, False), Parameter("y", "float32", (4, 4), True, False))
+
+    def copied(x: Any, y: Any) -> None:
+        given.extend((x, y))
+        torch.from_dlpack(y).copy_(torch.from_dlpack(x) + 1)
+
+    entry, x = Entry(copied, "main", parameters, tvm.cpu()), torch.arange(16.0).reshape(4, 4)
+    for y in (torch.zeros(4, 4), torch.zeros(4, 4).T, torch.zeros(4, 8)[:, ::2]):
+        given.clear()
+        entry(x, y)
+        assert given[0] is x and (given[1] is y) == y.is_contiguous()
+        assert torch.equal(y, x + 1)
 
 
 def test_threads_call_one_model_and_compile_others() -> None:

@@ -179,7 +179,7 @@ def _why_not_read(row: Row, config: RowConfig, peel: Peel | None, gpu: Gpu) -> s
     if config.kept and share is not None and share > config.chunk:
         return f"registers keep {config.chunk} positions of a row, of which a block has {share}"
     if config.kept and config.strided and share is None:
-        return f"{config}: registers keep what no number is known of"
+        return f"{config}: registers keep no columns whose length is not known before the launch"
     if config.staged:
         even = even_share(length, config.segments, config.vector, peel) if isinstance(length, int) else None
         if even is None:
