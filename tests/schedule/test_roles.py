@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tvm
 import tvm_ffi
-from tvm import s_tir, tirx
+from tvm import s_tir, te, tirx
 
 import tvm_cascade
 from tvm_cascade.corpus import workloads
@@ -158,6 +158,12 @@ def test_a_fused_function_that_was_parsed_is_scheduled_for_a_gpu(stats: tirx.Pri
     tvm.ir.assert_structural_equal(found.func.body, scheduled_gpu(stats).body)
     changed = lowered_for_gpu(through_text(without_a_side(stats)))
     assert isinstance(changed.chosen, AsItIs) and "results and formulas of a fold" in str(changed.chosen)
+
+
+def test_a_block_called_as_the_one_around_all_others_is_scheduled() -> None:
+    x, k = te.placeholder((4, 64), "float32", name="x"), te.reduce_axis((0, 64), "k")
+    func = te.create_prim_func([x, te.compute((4,), lambda i: te.sum(x[i, k], axis=k), name="root")])
+    assert "root_1: rows in" in str(tvm_cascade.compile(func).report)
 
 
 CHANGED = {

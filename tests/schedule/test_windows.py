@@ -107,6 +107,7 @@ IMAGES = {
         (7, 7), (7, 7), channels=13, outputs=13, groups=13, padding=(3, 3), batch=2
     ),
     "long rows of each channel": Windows((9, 37), (5, 3), channels=3, outputs=3, groups=3, padding=(1, 2)),
+    "many outputs": Windows((15, 15), (3, 3), stride=2, channels=3, outputs=256, padding=(1, 1)),
     "two outputs of each channel": Windows((11, 9), (3, 3), stride=2, channels=5, outputs=10, groups=5),
 }
 IN_PLACE = {"long rows": Windows((66,), (3,)), "wide image": Windows((6, 66), (3, 3))}
@@ -154,6 +155,13 @@ def test_all_positions_of_an_image_are_lanes_in_whole_vectors(case: str) -> None
 def test_windows_that_several_outputs_share_are_multiplied_in_register_tiles(case: str) -> None:
     contraction = find_contraction(reduction_of(windows_as_offsets(IMAGES[case].function(), CPU)))
     assert contraction is not None and not contraction.packed
+
+
+def test_an_image_that_windows_reach_over_lies_in_one_piece() -> None:
+    """In panels, of which the tiles of many outputs would read each many times, vectors of windows cross their ends."""
+    lowered = compile_unfused(IMAGES["many outputs"].function(), TARGET).mod["main"]
+    (image,) = (one for one in lowered.body.block.alloc_buffers if "image" in one.name)
+    assert int(image.ty.shape[-1]) >= 8 * 9, "all positions of a row, each with what windows reach"
 
 
 @pytest.mark.parametrize("case", IN_PLACE)

@@ -99,13 +99,16 @@ def _reduces(nest: tirx.Stmt) -> bool:
     return realize is not None and any(iv.iter_type == REDUCTION for iv in realize.block.iter_vars)
 
 
+_ROOT = "root"
+"""The block around all nests."""
+
+
 def _named_apart(nests: list[tirx.Stmt]) -> list[tirx.Stmt]:
-    """The nests with a number behind the name of a block that an earlier one has: schedules go by names."""
-    names = [name for nest in nests for name in block_names(nest)]
-    taken = set(names)
+    """The nests with a number behind the name of a block that one before or around it has: schedules go by names."""
+    names = [_ROOT, *(name for nest in nests for name in block_names(nest))]
+    taken, seen = set(names), {_ROOT}
     if len(taken) == len(names):
         return nests
-    seen: set[str] = set()
 
     def rename(block: s_tir.SBlock) -> s_tir.SBlock:
         name = block.name_hint

@@ -8,7 +8,7 @@ is; the other axis is broadcast. The shape of the tile follows from the number o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -48,6 +48,10 @@ LOAD_CYCLES = 0.6
 
 LATENCY_CYCLES = 4.5
 """Least time of one step over k: a multiply-add waits that long for the one before, and some."""
+
+FAR_CYCLES = 1.2
+"""Of a vector that comes from a second-level cache at each step, as all of a panel do that a first-level one does not
+hold."""
 
 TASKS_OF_A_CORE = 2
 """Tasks that a nest is cut into for each core, at least, where it can be."""
@@ -140,7 +144,13 @@ def tile_of_unknown(plan: BlockPlan, contraction: Contraction, cpu: Cpu) -> tupl
 
 
 def register_tile(
-    lanes: int, rows: int, cpu: Cpu, dtype: str, whole: bool = False, most_rows: int | None = None
+    lanes: int,
+    rows: int,
+    cpu: Cpu,
+    dtype: str,
+    whole: bool = False,
+    most_rows: int | None = None,
+    terms: int = 0,
 ) -> tuple[int, int, int]:
     """Lanes of a vector, vectors and rows of the register tile for an output of `lanes` × `rows`.
 
@@ -150,20 +160,21 @@ def register_tile(
     ----------
     whole : whether the tile's rows have to divide those of the output; else the last tile may be smaller.
     most_rows : of a tile; as many as there are registers for by default.
+    terms : steps after which a tile is at the start of its panel again; 0 where a first-level cache holds that.
     """
-    return _cheapest_tile(lanes, rows, cpu, dtype, whole, most_rows)[1]
+    return _cheapest_tile(lanes, rows, cpu, dtype, whole, most_rows, terms)[1]
 
 
-def tile_cycles(lanes: int, rows: int, cpu: Cpu, dtype: str) -> float:
+def tile_cycles(lanes: int, rows: int, cpu: Cpu, dtype: str, terms: int = 0) -> float:
     """Cycles of one step over k on an output of `lanes` × `rows`, in register tiles that divide the rows."""
-    return _cheapest_tile(lanes, rows, cpu, dtype, True, None)[0]
+    return _cheapest_tile(lanes, rows, cpu, dtype, True, None, terms)[0]
 
 
 @cache
 def _cheapest_tile(
-    lanes: int, rows: int, cpu: Cpu, dtype: str, whole: bool, most_rows: int | None
+    lanes: int, rows: int, cpu: Cpu, dtype: str, whole: bool, most_rows: int | None, terms: int
 ) -> tuple[float, tuple[int, int, int]]:
-    width = power_of_two_divisor(lanes, cpu.lanes(dtype))
+    width, size = power_of_two_divisor(lanes, cpu.lanes(dtype)), tvm.DataType(dtype).itemsize
     best: tuple[float, tuple[int, int, int]] | None = None
     for vectors in (v for v in range(1, cpu.vector_registers) if (lanes // width) % v == 0):
         for tall in range(1, min(rows, most_rows or rows, cpu.vector_registers) + 1):
@@ -174,8 +185,9 @@ def _cheapest_tile(
                 continue
             columns = lanes // (width * vectors)
             steps = [tall] * (rows // tall) + ([rows % tall] if rows % tall else [])
+            far = FAR_CYCLES * vectors if width * vectors * size * terms > cpu.l1_bytes else 0.0
             cycles = sum(
-                max(m * vectors / 2, (m + vectors) * LOAD_CYCLES, LATENCY_CYCLES) + TILE_OVERHEAD for m in steps
+                max(m * vectors / 2, (m + vectors) * LOAD_CYCLES, LATENCY_CYCLES, far) + TILE_OVERHEAD for m in steps
             )
             cost = cycles * columns * (WRITTEN_OUT if rows % tall and rows * vectors > AT_HAND else 1.0)
             if best is None or cost < best[0] - 1e-9:
@@ -205,14 +217,22 @@ def _stride(access: Access, dim: int) -> Extent:
 def apart(plan: BlockPlan, contraction: Contraction) -> tuple[Access, ...]:
     """Operands along the lanes whose lanes are contiguous, but whose panels are not, where these are read repeatedly.
 
-    A panel is what the tiles of one column read; lines that lie apart come late from where they are.
+    A panel is what the tiles of one column read; lines that lie apart come late from where they are. Through windows,
+    vectors would cross the ends of panels.
     """
     rows = plan.extents[contraction.broadcast]
     if not isinstance(rows, int) or rows < REPEATED * row_block(rows):
         return ()
     operands = [access for access in plan.loads if plan.axes_of(access) & plan.reduce]
     alone = [access for access in operands if sum(access.buffer.same_as(other.buffer) for other in operands) == 1]
-    return tuple(access for access in alone if plan.step(access, contraction.lanes) == 1 and can_be_laid_out(access))
+    return tuple(
+        access
+        for access in alone
+        if plan.step(access, contraction.lanes) == 1
+        and can_be_laid_out(access)
+        and (dim := packed_dim(plan, access, contraction.lanes)) is not None
+        and plan.axis_at(access.indices[dim]) == contraction.lanes
+    )
 
 
 def schedule_contraction(nest: Nest, contraction: Contraction, rows_in_panels: bool = False) -> None:
@@ -240,8 +260,20 @@ def tile_alone(plan: BlockPlan, contraction: Contraction, cpu: Cpu) -> tuple[int
     """The register tile of a contraction as a separate nest, of known lanes and rows."""
     lanes, rows = int(plan.extents[contraction.lanes]), int(plan.extents[contraction.broadcast])
     # A tile is copied out whole, also past the end of its block: rows there are another task's.
-    whole = row_block(rows) < rows
-    return register_tile(lanes, row_block(rows), cpu, plan.dtype, whole, _rows_at_hand(plan, contraction.broadcast))
+    whole, most = row_block(rows) < rows, _rows_at_hand(plan, contraction.broadcast)
+    return register_tile(lanes, row_block(rows), cpu, plan.dtype, whole, most, terms_of(plan))
+
+
+def terms_of(plan: BlockPlan) -> int:
+    """Terms of a block of a sum (`blocked_sums`); 0 where their number is not known."""
+    terms = product(plan.extents[axis] for axis in plan.reduce)
+    return min(terms, BLOCK) if isinstance(terms, int) else 0
+
+
+def read_again(plan: BlockPlan, contraction: Contraction, access: Access) -> list[int]:
+    """Axes of the result beside those of register tiles at each of which the same of an operand is read."""
+    tile, along = (contraction.lanes, contraction.broadcast), plan.axes_of(access)
+    return [axis for axis in plan.spatial if axis not in tile and axis not in along]
 
 
 def reads_once(plan: BlockPlan, contraction: Contraction, access: Access, cpu: Cpu) -> bool:
@@ -249,26 +281,29 @@ def reads_once(plan: BlockPlan, contraction: Contraction, access: Access, cpu: C
 
     Of several blocks of rows it does where a near cache holds the other operand, and columns are tasks enough.
     """
-    lanes, rows, along = plan.extents[contraction.lanes], plan.extents[contraction.broadcast], plan.axes_of(access)
-    others = [axis for axis in plan.spatial if axis != contraction.broadcast]
-    alone = all(axis in along or plan.extents[axis] == 1 for axis in others)
+    lanes, rows = plan.extents[contraction.lanes], plan.extents[contraction.broadcast]
+    again = product(plan.extents[axis] for axis in read_again(plan, contraction, access))
     terms = product(plan.extents[axis] for axis in plan.reduce)
-    if not alone or not isinstance(lanes, int) or not isinstance(rows, int) or not isinstance(terms, int):
+    if not all(isinstance(extent, int) for extent in (lanes, rows, again, terms)):
         return False
-    near = rows * min(terms, BLOCK) * tvm.DataType(plan.dtype).itemsize * CACHE_SHARE <= cpu.l2_bytes
+    near = rows * again * min(terms, BLOCK) * tvm.DataType(plan.dtype).itemsize * CACHE_SHARE <= cpu.l2_bytes
     width, vectors, _ = tile_alone(plan, contraction, cpu)
     enough = lanes // (width * vectors) >= TASKS_OF_A_CORE * cpu.cores
-    return row_block(rows) == rows or (near and enough)
+    return rows * again == row_block(rows) or (near and enough)
 
 
 def schedule_contraction_alone(
-    nest: Nest, contraction: Contraction, per_column: Sequence[Callable[[Loop], None]] = ()
+    nest: Nest,
+    contraction: Contraction,
+    per_column: Sequence[Callable[[Loop], None]] = (),
+    in_columns: Collection[int] = (),
 ) -> None:
     """A contraction as a separate nest: parallel over row tiles, the reduction blocked for a cache.
 
     Parameters
     ----------
     per_column : what is to be done for each block of the sums of a column of register tiles: called with their loop.
+    in_columns : axes of the result whose loops are inside of a column then, with those over blocks of rows.
     """
     sch, extent = nest.sch, nest.plan.extents[contraction.broadcast]
     if not isinstance(extent, int) or not isinstance(nest.plan.extents[contraction.lanes], int):
@@ -278,8 +313,9 @@ def schedule_contraction_alone(
     block, rows = sch.split(nest.loops[contraction.broadcast], [None, height])
     tile = tile_alone(nest.plan, contraction, nest.cpu)
     far, near = _for_a_cache(nest, _reduced(nest), height + tile[0] * tile[1])
-    tasks = [*_others(nest, contraction), *([] if per_column else [block])]
-    before, panels = (tasks, [*far, block]) if per_column else ([*tasks, *far], [])
+    inside, others = [nest.loops[axis] for axis in in_columns], _others(nest, contraction, in_columns)
+    tasks = others if per_column else [*others, block]
+    before, panels = (tasks, [*far, *inside, block]) if per_column else ([*tasks, *far], [])
     outer = _tile_registers(nest, contraction, tile, _Order(before, panels, rows, near), height, tuple(far))
     number = product(extent_of(sch.get(loop).extent) for loop in tasks)
     short = isinstance(number, int) and number < TASKS_OF_A_CORE * nest.cpu.cores
@@ -352,8 +388,8 @@ class _Order:
     reduced: list[Loop]
 
 
-def _others(nest: Nest, contraction: Contraction) -> list[Loop]:
-    tile = (contraction.lanes, contraction.broadcast)
+def _others(nest: Nest, contraction: Contraction, inside: Collection[int] = ()) -> list[Loop]:
+    tile = (contraction.lanes, contraction.broadcast, *inside)
     return [nest.loops[a] for a in nest.plan.spatial if a in nest.loops and a not in tile]
 
 

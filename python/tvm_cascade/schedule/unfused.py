@@ -19,6 +19,7 @@ from tvm_cascade.schedule.microkernel import (
     apart,
     packed_dim,
     product_alone,
+    read_again,
     reads_once,
     schedule_contraction_alone,
     tile_alone,
@@ -166,23 +167,26 @@ def schedule_alone(
     if contraction is not None and all(
         can_be_laid_out(access) or operand_copy(func, access.buffer) is not None for access in contraction.packed
     ):
-        near = list[Callable[[Loop], None]]()
-        for access in (*contraction.packed, *apart(plan, contraction)):
+        near, contiguous = list[Callable[[Loop], None]](), apart(plan, contraction)
+        in_columns = list[list[int]]()
+        for access in (*contraction.packed, *contiguous):
             dim = packed_dim(plan, access, contraction.lanes)
             assert dim is not None
             panel, before = panel_of(cpu, nest.dtype), min(dim, *_reduced_dims(plan, access))
+            if (once := reads_once(plan, contraction, access, cpu)) or access in contiguous:
+                lanes, count, _ = tile_alone(plan, contraction, cpu)
+                panel = lanes * count
             if (copy := operand_copy(sch.mod["main"], access.buffer)) is not None:
                 lay_out(sch, sch.get_sblock(copy), access, dim, panel, before)
                 continue
-            if once := reads_once(plan, contraction, access, cpu):
-                lanes, count, _ = tile_alone(plan, contraction, cpu)
-                panel = lanes * count
             packed = pack_operand(nest, access, dim, panel, None, before)
             if once:
                 near.append(partial(_pack_near, nest, packed, dim, panel))
+                in_columns.append(read_again(plan, contraction, access))
             else:
                 schedule_panels(nest, packed, dim, panel)
-        schedule_contraction_alone(nest, contraction, near)
+        both = [axis for axis in plan.spatial if in_columns and all(axis in axes for axes in in_columns)]
+        schedule_contraction_alone(nest, contraction, near, both)
         return PRODUCT
     width = vector_width(nest)
     schedule_fold(nest)

@@ -21,6 +21,7 @@ from tvm_cascade.schedule.microkernel import (
     Contraction,
     product_alone,
     row_block,
+    terms_of,
     tile_cycles,
     tile_of_unknown,
 )
@@ -30,6 +31,9 @@ from tvm_cascade.schedule.padding import LongerBuffers, PaddedCopies, Wide, read
 
 GAIN = 1.1
 """How much faster whole register tiles must look: copies take time as well."""
+
+MORE_VECTORS = 3
+"""Of lanes beyond those that they need, at most, for a number of vectors that register tiles divide."""
 
 BLOCK_ROWS = 8
 """Rows whose time a block takes beyond that of its own: it reads the whole other operand."""
@@ -72,18 +76,20 @@ def _rounded(plan: BlockPlan, cpu: Cpu) -> dict[int, Extent]:
     if not all(isinstance(extent, int) for extent in extents):
         return _rounded_unknown(plan, contraction, cpu)
     written = [plan.axis_at(index) for index in plan.stores[0].indices]
-    lanes = cpu.lanes(str(plan.stores[0].buffer.ty.dtype))
+    lanes = cpu.lanes(plan.dtype)
     wide, rows = int(plan.extents[contraction.lanes]), int(plan.extents[contraction.broadcast])
     if wide < lanes or contraction.lanes not in written or contraction.broadcast not in written:
         return {}
-    whole = -(-wide // lanes) * lanes
-    blocks = _Blocks(rows, whole, cpu, str(plan.stores[0].buffer.ty.dtype))
-    rounded = {contraction.lanes: whole, contraction.broadcast: blocks.rounded()}
-    gains = {
-        contraction.lanes: lanes / power_of_two_divisor(wide, lanes) * wide / whole,
-        contraction.broadcast: blocks.cycles(row_block(rows)) / blocks.cycles(row_block(blocks.rounded())),
-    }
-    return {axis: extent for axis, extent in rounded.items() if gains[axis] > GAIN}
+    now, least = _Blocks(rows, wide, cpu, plan.dtype, terms_of(plan)), -(-wide // lanes)
+    whole = [replace(now, lanes=count * lanes) for count in range(least, least + MORE_VECTORS + 1)]
+    more = whole[0].rounded()
+    found: dict[int, Extent] = {}
+    if whole[0].cycles(row_block(rows)) > GAIN * whole[0].cycles(row_block(more)):
+        found[contraction.broadcast] = rows = more
+    best = min(whole, key=lambda one: one.cycles(row_block(rows)))
+    if now.cycles(row_block(rows)) > GAIN * best.cycles(row_block(rows)):
+        found[contraction.lanes] = best.lanes
+    return found
 
 
 def _rounded_unknown(plan: BlockPlan, contraction: Contraction, cpu: Cpu) -> dict[int, Extent]:
@@ -105,12 +111,13 @@ def _rounded_unknown(plan: BlockPlan, contraction: Contraction, cpu: Cpu) -> dic
 
 @dataclass(frozen=True)
 class _Blocks:
-    """The rows of a product, and how many `lanes` each has."""
+    """The rows of a product, how many `lanes` each has, and the terms of a block of their sums."""
 
     rows: int
     lanes: int
     cpu: Cpu
     dtype: str
+    terms: int
 
     def rounded(self) -> int:
         """The rows rounded up to blocks of the size at which they take the least time."""
@@ -119,8 +126,8 @@ class _Blocks:
 
     def cycles(self, size: int) -> float:
         """Cycles of one step over k with row tiles of this size."""
-        most = tile_cycles(self.lanes, MOST_ROWS, self.cpu, self.dtype) / MOST_ROWS
-        block = tile_cycles(self.lanes, size, self.cpu, self.dtype) + BLOCK_ROWS * most
+        most = tile_cycles(self.lanes, MOST_ROWS, self.cpu, self.dtype, self.terms) / MOST_ROWS
+        block = tile_cycles(self.lanes, size, self.cpu, self.dtype, self.terms) + BLOCK_ROWS * most
         return -(-self.rows // size) * block
 
 
