@@ -179,7 +179,7 @@ class Grid:
             selection.append(slice(self.starts[axis], self.stops[axis]))
             axes.append(axis)
         # The Ellipsis keeps a 0-d selection a view, so that it can be written through.
-        selected = array[(*selection, ...)].transpose(np.argsort(axes))
+        selected = array[(*selection, ...)].transpose(sorted(range(len(axes)), key=axes.__getitem__))
         return selected[tuple(slice(None) if k in axes else None for k in range(len(self.variables)))]
 
 
