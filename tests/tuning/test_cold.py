@@ -54,10 +54,20 @@ def test_a_function_runs_behind_the_reading_one_that_its_library_imports(tmp_pat
     assert np.all(largest.numpy() == 3.0) and np.all(y.numpy() == 2 * arrays[-1])
 
 
-def test_what_a_design_takes_is_beyond_the_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_design_takes_is_beyond_the_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data, asked = Data.__new__(Data), list[tuple[str, int]]()
+
+    class Library(dict[str, Any]):
+        def import_module(self, other: str) -> None:
+            assert other == "reading library"
+
+    design = Library(f_cold=lambda *arguments: asked.append(("warm", len(arguments))))
     vars(data).update(
-        _task=SimpleNamespace(name="f"), _arguments=["x"], _read=["read", "largest"], _reading="reading library"
+        _task=SimpleNamespace(name="f"),
+        _arguments=["x"],
+        _read=["read", "largest"],
+        _reading="reading library",
+        _load=lambda _path: design,
     )
 
     def timed(module: Any, name: str, arguments: list[str], how: dict[str, int]) -> list[float]:
@@ -65,8 +75,9 @@ def test_what_a_design_takes_is_beyond_the_reading(monkeypatch: pytest.MonkeyPat
         return [10.0] * how["repeat"] if name == cold.READ else [12.5] * how["repeat"]
 
     monkeypatch.setattr(data, "_timed", timed)
-    assert data.seconds({"f_cold": lambda *arguments: asked.append(("warm", len(arguments)))}) == 2.5
-    assert asked == [("warm", 3), *[(cold.READ, 2), ("f_cold", 3)] * (len(asked) // 2)] and len(asked) > 2 * 20
+    assert data.in_turns([tmp_path]) == [2.5]
+    turn = [("warm", 3), *[(cold.READ, 2), ("f_cold", 3)] * 5]
+    assert asked == turn * (len(asked) // len(turn)) and len(asked) > 2 * 20
 
 
 def test_the_reading_library_is_built_for_a_card_that_is_not_here() -> None:

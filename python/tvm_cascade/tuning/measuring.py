@@ -39,10 +39,6 @@ class Data:
     Parameters
     ----------
     load_library : how libraries are loaded there.
-
-    Attributes
-    ----------
-    has_exact : there are results of float64, so that the default design's are not needed.
     """
 
     def __init__(self, task: Task, device: tvm.runtime.Device, load_library: Callable[[Path], Any] = _loaded) -> None:
@@ -67,16 +63,40 @@ class Data:
         self._dtypes = [one.dtype for one in task.parameters if one.written]
         self._narrowest = _narrowest([one.dtype for one in task.parameters])
         self._length = max(int(extent) for one in task.parameters for extent in (1, *(one.shape or ())))
-        self.has_exact = bool(self._exact)
+        self._reference: list[Array] = []
 
-    def library(self, path: Path) -> Any:
+    def checked(self, library: Path, default: Path) -> float:
+        """The median seconds of a library whose results are right: as float64's, or else as the default design's.
+
+        Raises
+        ------
+        TrialError
+            Where a result is not within the project's tolerance.
+        """
+        module = self._library(library)
+        if not self._exact and not self._reference:
+            self._reference = self._results(self._library(default))
+        self._check(self._results(module))
+        return statistics.median(self._samples(module, _SAMPLES))
+
+    def in_turns(self, libraries: Sequence[Path]) -> list[float]:
+        """The median seconds of each library, measured in turns."""
+        modules = [self._library(library) for library in libraries]
+        found: list[list[float]] = [[] for _ in modules]
+        for turn in range(_ROUNDS):
+            order = list(range(len(modules)))
+            for number in order[::-1] if turn % 2 else order:
+                found[number] += self._samples(modules[number], _ROUND_SAMPLES)
+        return [statistics.median(seconds) for seconds in found]
+
+    def _library(self, path: Path) -> Any:
         """A design's library, loaded; on a GPU it imports what is read between its runs."""
         module = self._load(path)
         if self._reading is not None:
             module.import_module(self._reading)
         return module
 
-    def results(self, module: Any) -> list[Array]:
+    def _results(self, module: Any) -> list[Array]:
         """What a library's function writes into outputs that hold NaN before it, or the lowest number."""
         for tensor in self._outputs:
             tensor.copyfrom(_poison(tensor.shape, str(tensor.dtype)))
@@ -84,15 +104,8 @@ class Data:
         self._device.sync()
         return [tensor.numpy() for tensor in self._outputs]
 
-    def check(self, results: list[Array], reference: list[Array]) -> None:
-        """Compares results with the oracle; without one, with those of the default design.
-
-        Raises
-        ------
-        TrialError
-            Where a result is not within the project's tolerance.
-        """
-        for number, (result, other) in enumerate(zip(results, self._exact or reference, strict=True)):
+    def _check(self, results: list[Array]) -> None:
+        for number, (result, other) in enumerate(zip(results, self._exact or self._reference, strict=True)):
             if self._exact:
                 found = tolerance.check(
                     result, other, self._rounded[number], length=self._length, dtype=self._dtypes[number]
@@ -103,19 +116,6 @@ class Data:
             if not found.ok:
                 against = "float64" if self._exact else "the default design"
                 raise TrialError("check", f"output {number} against {against}: {found.message}")
-
-    def seconds(self, module: Any) -> float:
-        """The median time of a library's function."""
-        return statistics.median(self._samples(module, _SAMPLES))
-
-    def seconds_in_turns(self, modules: Sequence[Any]) -> list[float]:
-        """The median time of each library's function, measured in turns."""
-        found: list[list[float]] = [[] for _ in modules]
-        for turn in range(_ROUNDS):
-            order = list(range(len(modules)))
-            for number in order[::-1] if turn % 2 else order:
-                found[number] += self._samples(modules[number], _ROUND_SAMPLES)
-        return [statistics.median(seconds) for seconds in found]
 
     def _samples(self, module: Any, samples: int) -> list[float]:
         """Times of single runs with another content of the L2 cache on a GPU, of several runs on a CPU."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, Protocol
 
 import tvm
@@ -66,12 +65,14 @@ class LocalRunner:
         prepare(task, inputs)
 
     def run(self, task: Task, design: Design, built: Built, default: Built) -> float:
-        found = self._worker.call(f"{__name__}:checked", task, built.library, default.library, seconds=self.seconds)
-        return float(found)
+        return float(self._called("checked", self.seconds, task, built.library, default.library))
 
     def compare(self, task: Task, designs: Sequence[tuple[Design, Built]]) -> list[float]:
         libraries = [built.library for _, built in designs]
-        return list(self._worker.call(f"{__name__}:in_turns", task, libraries, seconds=self.seconds * len(libraries)))
+        return list(self._called("in_turns", self.seconds * len(libraries), task, libraries))
+
+    def _called(self, how: str, seconds: float, *arguments: Any) -> Any:
+        return self._worker.call(f"{__name__}:measured", how, *arguments, seconds=seconds)
 
     def close(self) -> None:
         self._worker.stop()
@@ -95,30 +96,6 @@ def _data(task: Task) -> Data:
     return Data(task, backend_of(task.goal.target).first_device)
 
 
-_references: dict[Task, list[Array]] = {}
-
-
-def _reference(task: Task, default: Path) -> list[Array]:
-    """The default design's results; where it was checked against float64, they are not needed."""
-    data = _data(task)
-    if data.has_exact:
-        return []
-    if task not in _references:
-        _references.clear()
-        _references[task] = data.results(data.library(default))
-    return _references[task]
-
-
-def checked(task: Task, library: Path, default: Path) -> float:
-    """The median seconds of a library whose results are right, in a worker."""
-    data = _data(task)
-    module = data.library(library)
-    reference = _reference(task, default)
-    data.check(data.results(module), reference)
-    return data.seconds(module)
-
-
-def in_turns(task: Task, libraries: Sequence[Path]) -> list[float]:
-    """The median seconds of each library, measured in turns, in a worker."""
-    data = _data(task)
-    return data.seconds_in_turns([data.library(library) for library in libraries])
+def measured(how: str, task: Task, *libraries: Any) -> Any:
+    """What a method of the task's `Data` finds of libraries, in a worker."""
+    return getattr(_data(task), how)(*libraries)

@@ -10,10 +10,10 @@ from __future__ import annotations
 import contextlib
 import gc
 import queue
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from numpy.typing import NDArray
 from tvm import rpc
@@ -27,7 +27,6 @@ from tvm_cascade.tuning.task import Task, prepare
 from tvm_cascade.tuning.worker import TrialError, Worker
 
 Array = NDArray[Any]
-T = TypeVar("T")
 
 _CLOSING_SECONDS = 5.0
 """That a server has, beyond what a design may take, before it ends the design's process itself."""
@@ -109,13 +108,13 @@ class TrackerRunner:
         finally:
             self._free.put(worker)
 
-    def _called(self, function: str, seconds: float, *arguments: Any) -> Any:
-        """What a function gives in a session; once more where the server is lost, on whichever is free then."""
+    def _called(self, how: str, seconds: float, *arguments: Any) -> Any:
+        """What is measured in a session; once more where the server is lost, on whichever is free then."""
         with self._worker() as worker:
             for last in (False, True):
                 self._asked(worker, "acquire", self.tracker, seconds + _CLOSING_SECONDS)
                 try:
-                    return worker.call(f"{__name__}:{function}", *arguments, seconds=seconds)
+                    return worker.call(f"{__name__}:measured", how, *arguments, seconds=seconds)
                 except TrialError as error:
                     if last or error.stage in ("check", "limit"):
                         raise
@@ -159,25 +158,8 @@ def acquire(tracker: Tracker, seconds: float) -> None:
     _session[:] = [rpc.connect_tracker(tracker.host, tracker.port).request(tracker.key, session_timeout=seconds)]
 
 
-def checked(task: Task, library: Path, default: Path) -> float:
-    """The median seconds of a library whose results are right, in a worker that has a session."""
-
-    def run(data: Data) -> float:
-        reference = [] if data.has_exact else data.results(data.library(default))
-        module = data.library(library)
-        data.check(data.results(module), reference)
-        return data.seconds(module)
-
-    return _in_session(task, run)
-
-
-def in_turns(task: Task, libraries: Sequence[Path]) -> list[float]:
-    """The median seconds of each library, measured in turns, in a worker that has a session."""
-    return _in_session(task, lambda data: data.seconds_in_turns([data.library(one) for one in libraries]))
-
-
-def _in_session(task: Task, run: Callable[[Data], T]) -> T:
-    """What a function of the data gives on a server.
+def measured(how: str, task: Task, *libraries: Any) -> Any:
+    """What a method of the task's `Data` finds of libraries on a server, in a worker that has a session.
 
     The session ends, and the server is free again, when nothing refers to it any more.
     """
@@ -187,4 +169,5 @@ def _in_session(task: Task, run: Callable[[Data], T]) -> T:
         session.upload(str(library))
         return session.load_module(library.name)
 
-    return run(Data(task, session.device(backend_of(task.goal.target).runtime, 0), loaded))
+    data = Data(task, session.device(backend_of(task.goal.target).runtime, 0), loaded)
+    return getattr(data, how)(*libraries)
