@@ -192,7 +192,7 @@ def _check_writable(parameter: Parameter, argument: Any) -> None:
 
 
 @dataclass(frozen=True)
-class _Place:
+class Place:
     """Where an array is, in bytes; its strides too."""
 
     start: int
@@ -201,12 +201,13 @@ class _Place:
     itemsize: int
 
     @classmethod
-    def of(cls, parameter: Parameter, array: Any) -> _Place:
+    def of(cls, array: Any, itemsize: int) -> Place:
+        """The place of an array of any library."""
         if isinstance(array, np.ndarray):
             return cls(array.ctypes.data, array.shape, array.strides, array.itemsize)
         tensor: Any = array if hasattr(array, "data_ptr") else tvm_ffi.from_dlpack(array)
-        strides, size = tensor.stride() if hasattr(tensor, "stride") else tensor.strides, on_cpus(parameter.dtype)
-        return cls(tensor.data_ptr(), tuple(tensor.shape), tuple(stride * size for stride in strides), size)
+        strides = tensor.stride() if hasattr(tensor, "stride") else tensor.strides
+        return cls(tensor.data_ptr(), tuple(tensor.shape), tuple(stride * itemsize for stride in strides), itemsize)
 
     @cached_property
     def bounds(self) -> tuple[int, int]:
@@ -217,18 +218,25 @@ class _Place:
         first = self.start + sum(end for end in ends if end < 0)
         return first, self.start + sum(end for end in ends if end > 0) + self.itemsize
 
-    def overlaps(self, other: _Place) -> bool:
-        """Whether both have a byte in common."""
+    def overlaps(self, other: Place, most_work: int | None = None) -> bool:
+        """Whether both have a byte in common; also where NumPy needs more work than that to find out."""
         (first, end), (from_, to) = self.bounds, other.bounds
         if min(end, to) <= max(first, from_):
             return False
-        return np.shares_memory(self._described(), other._described())  # columns beside each other do not
+        try:  # columns beside each other do not
+            return np.shares_memory(self._described(), other._described(), max_work=most_work)  # type: ignore[arg-type]
+        except np.exceptions.TooHardError:
+            return True
 
     def _described(self) -> np.ndarray[Any, Any]:
         """The array for NumPy, which is not to look at its elements: they may be a GPU's."""
         described = {"version": 3, "typestr": f"|V{self.itemsize}", "data": (self.start, False)}
         holder = SimpleNamespace(__array_interface__={**described, "shape": self.shape, "strides": self.strides})
         return np.asarray(holder)
+
+
+def _place(parameter: Parameter, array: Any) -> Place:
+    return Place.of(array, on_cpus(parameter.dtype))
 
 
 def _check_apart(
@@ -241,14 +249,14 @@ def _check_apart(
     spans: list[tuple[Parameter, Any, int, int]] = []
     for parameter, argument, (tensor, copy_back) in zip(parameters, arguments, passed, strict=True):
         if copy_back is not None:
-            spans.append((parameter, argument, *_Place.of(parameter, argument).bounds))
+            spans.append((parameter, argument, *_place(parameter, argument).bounds))
         elif parameter.shape is not None and hasattr(tensor, "data_ptr"):
             start = tensor.data_ptr()
             spans.append((parameter, argument, start, start + (parameter.size or parameter.size_of(tensor.shape))))
     for one, output, first, end in spans if len(spans) > 1 else ():
         for other, argument, start, to in spans if one.written and first < end else ():
             if start < end and first < to and start < to and other is not one:
-                if not _Place.of(one, output).overlaps(_Place.of(other, argument)):
+                if not _place(one, output).overlaps(_place(other, argument)):
                     continue  # columns beside each other
                 places = f"{other} at {start:#x} to {to:#x} and {one} at {first:#x} to {end:#x}"
                 hint = "pass memory of its own for each output: a copy of the input, if it is to be written over"

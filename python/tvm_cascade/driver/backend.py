@@ -119,8 +119,8 @@ extern "C" int (*tvm_cascade_needs)(void*, void*, int) = &TVMBackendParallelLaun
 and which are null where only `tvm_ffi` is there: by name, the library is refused in place of the call."""
 
 
-def export_library(built: tvm.runtime.Executable, path: Path) -> None:
-    """Write a shared library of what was built, which loads where TVM's runtime is."""
+def export_library(built: tvm.runtime.Executable, _mod: tvm.IRModule, _target: Target, path: Path) -> None:
+    """See `Backend.export`: a shared library of what was built, which loads where TVM's runtime is."""
     with tempfile.TemporaryDirectory() as folder:
         needed = Path(folder) / "needed.cc"
         needed.write_text(_NEEDED)

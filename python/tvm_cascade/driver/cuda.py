@@ -53,7 +53,7 @@ def export_cuda(built: tvm.runtime.Executable, mod: tvm.IRModule, target: Target
         Where there is no driver and the compiler, or the CUDA runtime, is missing or fails; nothing is written then.
     """
     if tvm.cuda(0).exist:
-        export_library(built, path)
+        export_library(built, mod, target, path)
         return
     with tempfile.TemporaryDirectory() as folder:
         lowered, made = Path(folder) / "module.json", Path(folder) / path.name
@@ -68,7 +68,7 @@ def export_cuda(built: tvm.runtime.Executable, mod: tvm.IRModule, target: Target
 def _export(lowered: str, target: str, path: str) -> None:
     """What the process with the stand-in does."""
     mod, goal = tvm.ir.load_json(Path(lowered).read_text()), tvm.ir.load_json(target)
-    export_library(generate_cuda(mod, goal), Path(path))
+    export_library(generate_cuda(mod, goal), mod, goal, Path(path))
 
 
 def _driver_without_device(folder: Path) -> Path:

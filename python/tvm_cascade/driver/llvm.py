@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import tvm
@@ -129,10 +128,6 @@ def _generate(mod: tvm.IRModule, target: Target) -> tvm.runtime.Executable:
     return tvm.compile(mod, target=target)
 
 
-def _export(built: tvm.runtime.Executable, _mod: tvm.IRModule, _target: Target, path: Path) -> None:
-    export_library(built, path)
-
-
 LLVM = Backend(
     kind="llvm",
     example='{"kind": "llvm", "mcpu": "znver4", "num-cores": 8}',
@@ -142,5 +137,5 @@ LLVM = Backend(
     lower=lower_cpu,
     plain=_as_written,
     generate=_generate,
-    export=_export,
+    export=export_library,
 )

@@ -7,7 +7,6 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import tvm
@@ -213,10 +212,6 @@ def _without_libraries(func: tirx.PrimFunc, name: str) -> tuple[tirx.PrimFunc, t
     return lower_amdgpu_math(lower_bfloat16(func) or func, name)
 
 
-def _export(built: tvm.runtime.Executable, _mod: tvm.IRModule, _target: Target, path: Path) -> None:
-    export_library(built, path)
-
-
 ROCM = Backend(
     kind="rocm",
     example=_EXAMPLE,
@@ -226,5 +221,5 @@ ROCM = Backend(
     lower=lower_rocm,
     plain=plain_rocm,
     generate=generate_rocm,
-    export=_export,
+    export=export_library,
 )

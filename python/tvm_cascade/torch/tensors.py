@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import torch
 import tvm
 import tvm_ffi
 
 from tvm_cascade.driver.alignment import ON_GPUS
+from tvm_cascade.driver.arguments import Place
+
+_MOST_WORK = 10_000
+"""Of NumPy, to find out whether strided tensors overlap."""
 
 
 def is_compact(tensor: torch.Tensor) -> bool:
@@ -53,23 +56,5 @@ def overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two tensors have an element in common; also where it takes too long to find out."""
     if any(tensor.layout is not torch.strided for tensor in (one, other)):
         return one is other
-    if one.untyped_storage().data_ptr() != other.untyped_storage().data_ptr() or not one.numel() or not other.numel():
-        return False
-    try:
-        return np.shares_memory(_Addresses(one), _Addresses(other), max_work=10_000)  # type: ignore[arg-type]
-    except np.exceptions.TooHardError:
-        return True
-
-
-class _Addresses:
-    """A tensor of any device as an array of NumPy, of which nothing but addresses may be read."""
-
-    def __init__(self, tensor: torch.Tensor) -> None:
-        size = tensor.element_size()
-        self.__array_interface__ = {
-            "version": 3,
-            "data": (tensor.data_ptr(), False),
-            "typestr": f"|V{size}",
-            "shape": tuple(tensor.shape),
-            "strides": tuple(size * stride for stride in tensor.stride()),
-        }
+    first, second = (Place.of(tensor, tensor.element_size()) for tensor in (one, other))
+    return first.overlaps(second, _MOST_WORK)
