@@ -32,7 +32,8 @@ rounding matters passes through integer bits (`_rounded`), which costs no instru
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 
 import tvm_ffi
 from tvm import ir, tirx
@@ -101,14 +102,8 @@ _LOG2_E = 1.4426950408889634
 _LN2_HIGH = 0.693359375  # nine significant bits, so n·_LN2_HIGH is exact for every exponent n
 _LN2_LOW = -2.12194440e-4
 
-_MANTISSA_BITS = 23
-_EXPONENT_BIAS = 127
-_LEAST_NORMAL = 2.0**-126
-_BITS_OF_SQRT_HALF = 0x3F3504F3
-_MANTISSA_MASK = 0x007FFFFF
-
 # Adding this to |x| < 2^22 rounds x to an integer n and leaves n + 126 in the low bits: the exponent field of 2^(n-1).
-_ROUND_TO_EXPONENT = 1.5 * 2.0**_MANTISSA_BITS + _EXPONENT_BIAS - 1
+_ROUND_TO_EXPONENT = 1.5 * 2.0**23 + 127 - 1
 # Arguments outside give the same result as these: n = -126 gives 2^-127, whose bits are those of 0; 128 gives inf.
 _EXP_LEAST, _EXP_GREATEST = -87.5, 89.0
 _EXP2_LEAST, _EXP2_GREATEST = -126.0, 128.0
@@ -142,98 +137,113 @@ Formula = Callable[[ir.Expr, Bindings], ir.Expr]
 """(argument, where to bind what is used more than once) -> the function's value."""
 
 
-def _f32(value: float) -> ir.Expr:
-    return tirx.const(value, "float32")
+@dataclass(frozen=True)
+class Format:
+    """The arithmetic of formulas in a binary format, by its bits.
+
+    Attributes
+    ----------
+    dtype, integer : dtypes of its numbers, and of their bits.
+    mantissa : bits of the mantissa.
+    least_normal : the least normal number; 2^`lift` takes all below to normal ones.
+    sqrt_half : the bits of √½.
+    """
+
+    dtype: str
+    integer: str
+    mantissa: int
+    least_normal: float
+    lift: int
+    sqrt_half: int
+
+    def __call__(self, value: float) -> ir.Expr:
+        return tirx.const(value, self.dtype)
+
+    def whole(self, value: int) -> ir.Expr:
+        return tirx.const(value, self.integer)
+
+    def bits(self, x: ir.Expr) -> ir.Expr:
+        return tirx.reinterpret(self.integer, x)
+
+    def of_bits(self, x: ir.Expr) -> ir.Expr:
+        return tirx.reinterpret(self.dtype, x)
+
+    def clamp(self, x: ir.Expr, least: float, greatest: float) -> ir.Expr:
+        """x limited to [least, greatest]; NaN stays NaN (constants first)."""
+        return tirx.max(self(least), tirx.min(self(greatest), x))
+
+    def polynomial(self, coefficients: Sequence[float], x: ir.Expr) -> ir.Expr:
+        value = self(coefficients[-1])
+        for coefficient in reversed(coefficients[:-1]):
+            value = value * x + self(coefficient)
+        return value
+
+    def split(self, x: ir.Expr, bind: Bindings) -> tuple[ir.Expr, ir.Expr]:
+        """(k, f) with x = 2^k·(1 + f) and 1 + f in [√½, √2), for finite x > 0, denormal or not."""
+        denormal, sqrt_half = x < self(self.least_normal), self.whole(self.sqrt_half)
+        bits = bind(self.bits(tirx.Select(denormal, x * self(2.0**self.lift), x)) - sqrt_half)
+        exponent = (bits >> self.whole(self.mantissa)).astype(self.dtype)
+        k = bind(exponent - tirx.Select(denormal, self(self.lift), self(0.0)))
+        f = bind(self.of_bits((bits & self.whole((1 << self.mantissa) - 1)) + sqrt_half) - self(1.0))
+        return k, f
+
+    def logarithm(self, x: ir.Expr, regular: ir.Expr) -> ir.Expr:
+        """`regular` for finite x > 0, and what C's log gives elsewhere: -inf at 0, NaN below, x at +inf and NaN."""
+        at_most_zero = tirx.Select(x == self(0.0), self(-math.inf), self(math.nan))
+        return tirx.Select(x < self(math.inf), tirx.Select(x > self(0.0), regular, at_most_zero), x)
 
 
-def _i32(value: int) -> ir.Expr:
-    return tirx.const(value, "int32")
-
-
-def _bits(x: ir.Expr) -> ir.Expr:
-    return tirx.reinterpret("int32", x)
-
-
-def _from_bits(x: ir.Expr) -> ir.Expr:
-    return tirx.reinterpret("float32", x)
+F32 = Format("float32", "int32", mantissa=23, least_normal=2.0**-126, lift=23, sqrt_half=0x3F3504F3)
 
 
 def _rounded(x: ir.Expr) -> ir.Expr:
     """x, opaque to TVM's simplifier, which would cancel (x + c) - c."""
-    return _from_bits(_bits(x))
-
-
-def _clamp(x: ir.Expr, least: float, greatest: float) -> ir.Expr:
-    """x limited to [least, greatest]; NaN stays NaN (constants first)."""
-    return tirx.max(_f32(least), tirx.min(_f32(greatest), x))
-
-
-def _horner(coefficients: tuple[float, ...], x: ir.Expr) -> ir.Expr:
-    value = _f32(coefficients[-1])
-    for coefficient in reversed(coefficients[:-1]):
-        value = value * x + _f32(coefficient)
-    return value
+    return F32.of_bits(F32.bits(x))
 
 
 def _half_power_of_two(shifted: ir.Expr) -> ir.Expr:
     """2^(n-1) from n + _ROUND_TO_EXPONENT, and 0 for n = -126."""
-    return _from_bits(_bits(shifted) << _i32(_MANTISSA_BITS))
+    return F32.of_bits(F32.bits(shifted) << F32.whole(F32.mantissa))
 
 
 def _exp(x: ir.Expr, bind: Bindings) -> ir.Expr:
-    x = bind(_clamp(x, _EXP_LEAST, _EXP_GREATEST))
-    shifted = bind(_rounded(x * _f32(_LOG2_E) + _f32(_ROUND_TO_EXPONENT)))
-    n = bind(shifted - _f32(_ROUND_TO_EXPONENT))
-    f = bind(x - n * _f32(_LN2_HIGH) - n * _f32(_LN2_LOW))
-    return _horner(_TWICE_EXP, f) * _half_power_of_two(shifted)
+    x = bind(F32.clamp(x, _EXP_LEAST, _EXP_GREATEST))
+    shifted = bind(_rounded(x * F32(_LOG2_E) + F32(_ROUND_TO_EXPONENT)))
+    n = bind(shifted - F32(_ROUND_TO_EXPONENT))
+    f = bind(x - n * F32(_LN2_HIGH) - n * F32(_LN2_LOW))
+    return F32.polynomial(_TWICE_EXP, f) * _half_power_of_two(shifted)
 
 
 def _exp2(x: ir.Expr, bind: Bindings) -> ir.Expr:
-    x = bind(_clamp(x, _EXP2_LEAST, _EXP2_GREATEST))
-    shifted = bind(_rounded(x + _f32(_ROUND_TO_EXPONENT)))
-    f = bind(x - (shifted - _f32(_ROUND_TO_EXPONENT)))
-    return _horner(_TWICE_EXP2, f) * _half_power_of_two(shifted)
+    x = bind(F32.clamp(x, _EXP2_LEAST, _EXP2_GREATEST))
+    shifted = bind(_rounded(x + F32(_ROUND_TO_EXPONENT)))
+    f = bind(x - (shifted - F32(_ROUND_TO_EXPONENT)))
+    return F32.polynomial(_TWICE_EXP2, f) * _half_power_of_two(shifted)
 
 
 def _sigmoid(x: ir.Expr, bind: Bindings) -> ir.Expr:
-    return _f32(1.0) / (_f32(1.0) + _exp(-x, bind))
-
-
-def _split_exponent(x: ir.Expr, bind: Bindings) -> tuple[ir.Expr, ir.Expr]:
-    """(k, f) with x = 2^k·(1 + f) and 1 + f in [√½, √2), for finite x > 0, denormal or not."""
-    denormal = x < _f32(_LEAST_NORMAL)
-    bits = bind(_bits(tirx.Select(denormal, x * _f32(2.0**_MANTISSA_BITS), x)) - _i32(_BITS_OF_SQRT_HALF))
-    exponent = (bits >> _i32(_MANTISSA_BITS)).astype("float32")
-    k = bind(exponent - tirx.Select(denormal, _f32(_MANTISSA_BITS), _f32(0.0)))
-    f = bind(_from_bits((bits & _i32(_MANTISSA_MASK)) + _i32(_BITS_OF_SQRT_HALF)) - _f32(1.0))
-    return k, f
-
-
-def _log_specials(x: ir.Expr, regular: ir.Expr) -> ir.Expr:
-    """`regular` for finite x > 0, and what C's log gives elsewhere: -inf at 0, NaN below, x at +inf and NaN."""
-    at_most_zero = tirx.Select(x == _f32(0.0), _f32(-math.inf), _f32(math.nan))
-    return tirx.Select(x < _f32(math.inf), tirx.Select(x > _f32(0.0), regular, at_most_zero), x)
+    return F32(1.0) / (F32(1.0) + _exp(-x, bind))
 
 
 def _log(x: ir.Expr, bind: Bindings) -> ir.Expr:
     x = bind(x)
-    k, f = _split_exponent(x, bind)
-    correction = f * f * (f * _horner(_LOG_TAIL, f) - _f32(0.5)) + k * _f32(_LN2_LOW)
-    return _log_specials(x, k * _f32(_LN2_HIGH) + (f + correction))
+    k, f = F32.split(x, bind)
+    correction = f * f * (f * F32.polynomial(_LOG_TAIL, f) - F32(0.5)) + k * F32(_LN2_LOW)
+    return F32.logarithm(x, k * F32(_LN2_HIGH) + (f + correction))
 
 
 def _log2(x: ir.Expr, bind: Bindings) -> ir.Expr:
     x = bind(x)
-    k, f = _split_exponent(x, bind)
-    log_of_mantissa = f + f * f * (f * _horner(_LOG_TAIL, f) - _f32(0.5))
-    return _log_specials(x, log_of_mantissa * _f32(_LOG2_E) + k)
+    k, f = F32.split(x, bind)
+    log_of_mantissa = f + f * f * (f * F32.polynomial(_LOG_TAIL, f) - F32(0.5))
+    return F32.logarithm(x, log_of_mantissa * F32(_LOG2_E) + k)
 
 
 def _odd_rational(numerator: tuple[float, ...], denominator: tuple[float, ...], saturates: float) -> Formula:
     def formula(x: ir.Expr, bind: Bindings) -> ir.Expr:
-        x = bind(_clamp(x, -saturates, saturates))
+        x = bind(F32.clamp(x, -saturates, saturates))
         square = bind(x * x)
-        return _clamp(x * _horner(numerator, square) / _horner(denominator, square), -1.0, 1.0)
+        return F32.clamp(x * F32.polynomial(numerator, square) / F32.polynomial(denominator, square), -1.0, 1.0)
 
     return formula
 
