@@ -20,7 +20,8 @@ from tvm import ir, tirx
 from tvm_cascade.analysis.expression import call_name, whole_exponent
 from tvm_cascade.analysis.tir import within
 from tvm_cascade.errors import InputError
-from tvm_cascade.schedule.vector_math import Bindings, Format, Formula, power_as_product, vectorise_math
+from tvm_cascade.schedule.float_bits import F64, Bindings
+from tvm_cascade.schedule.vector_math import Formula, power_as_product, vectorise_math
 
 _EVERYWHERE = frozenset(
     ["floor", "ceil", "trunc", "round", "nearbyint", "fabs", "abs", "sqrt", "rsqrt", "isnan", "isinf", "isfinite"]
@@ -98,7 +99,6 @@ def _lowered(call: ir.Call) -> ir.Expr:
 # Errors are below 4 units in the last place. Specials are those of C's libm, NaN included.
 
 
-_F64 = Format("float64", "int64", mantissa=52, least_normal=2.0**-1022, lift=54, sqrt_half=0x3FE6A09E667F3BCD)
 _BIAS = 1023
 
 _LOG2_E = math.log2(math.e)
@@ -117,34 +117,34 @@ _TANH_SATURATES = 44.0
 
 def _power_of_two(exponent: ir.Expr) -> ir.Expr:
     """2^exponent, for an int64 among those of normal numbers."""
-    return _F64.of_bits((exponent + _F64.whole(_BIAS)) << _F64.whole(_F64.mantissa))
+    return F64.of_bits((exponent + F64.whole(_BIAS)) << F64.whole(F64.mantissa))
 
 
 def _reduced(x: ir.Expr, bind: Bindings) -> tuple[ir.Expr, ir.Expr]:
     """(n, f) with x = n·ln2 + f, n the nearest integer to x/ln2, as an int64."""
     # By way of bits, as TVM's simplifier takes float addition to be associative.
-    shifted = bind(_F64.bits(x * _F64(_LOG2_E) + _F64(_ROUND)))
-    count = bind(_F64.of_bits(shifted) - _F64(_ROUND))
-    return bind(shifted - _F64.bits(_F64(_ROUND))), bind(x - count * _F64(_LN2_HIGH) - count * _F64(_LN2_LOW))
+    shifted = bind(F64.bits(x * F64(_LOG2_E) + F64(_ROUND)))
+    count = bind(F64.of_bits(shifted) - F64(_ROUND))
+    return bind(shifted - F64.bits(F64(_ROUND))), bind(x - count * F64(_LN2_HIGH) - count * F64(_LN2_LOW))
 
 
 def _without_one(f: ir.Expr) -> ir.Expr:
     """exp(f) − 1 for |f| ≤ ln2/2."""
-    return f * _F64.polynomial([1 / math.factorial(k) for k in range(1, _EXP_DEGREE + 1)], f)
+    return f * F64.polynomial([1 / math.factorial(k) for k in range(1, _EXP_DEGREE + 1)], f)
 
 
 def _exp(x: ir.Expr, bind: Bindings) -> ir.Expr:
-    exponent, f = _reduced(bind(_F64.clamp(x, _EXP_LEAST, _EXP_GREATEST)), bind)
-    half = bind(exponent >> _F64.whole(1))
-    return (_F64(1.0) + _without_one(f)) * _power_of_two(half) * _power_of_two(exponent - half)
+    exponent, f = _reduced(bind(F64.clamp(x, _EXP_LEAST, _EXP_GREATEST)), bind)
+    half = bind(exponent >> F64.whole(1))
+    return (F64(1.0) + _without_one(f)) * _power_of_two(half) * _power_of_two(exponent - half)
 
 
 def _exp2(x: ir.Expr, bind: Bindings) -> ir.Expr:
-    x = bind(_F64.clamp(x, _EXP_LEAST * _LOG2_E, _EXP_GREATEST * _LOG2_E))
-    shifted = bind(_F64.bits(x + _F64(_ROUND)))
-    exponent, f = bind(shifted - _F64.bits(_F64(_ROUND))), bind(x - (_F64.of_bits(shifted) - _F64(_ROUND)))
-    half = bind(exponent >> _F64.whole(1))
-    power = _F64(1.0) + _without_one(bind(f * _F64(math.log(2.0))))
+    x = bind(F64.clamp(x, _EXP_LEAST * _LOG2_E, _EXP_GREATEST * _LOG2_E))
+    shifted = bind(F64.bits(x + F64(_ROUND)))
+    exponent, f = bind(shifted - F64.bits(F64(_ROUND))), bind(x - (F64.of_bits(shifted) - F64(_ROUND)))
+    half = bind(exponent >> F64.whole(1))
+    power = F64(1.0) + _without_one(bind(f * F64(math.log(2.0))))
     return power * _power_of_two(half) * _power_of_two(exponent - half)
 
 
@@ -153,30 +153,30 @@ def _logarithm(base: float) -> Formula:
 
     def formula(x: ir.Expr, bind: Bindings) -> ir.Expr:
         x = bind(x)
-        k, f = _F64.split(x, bind)
-        s, half_square = bind(f / (_F64(2.0) + f)), bind(f * f * _F64(0.5))
+        k, f = F64.split(x, bind)
+        s, half_square = bind(f / (F64(2.0) + f)), bind(f * f * F64(0.5))
         z = bind(s * s)
-        series = z * _F64.polynomial([2 / (2 * j + 1) for j in range(1, _LOG_TERMS + 1)], z)
+        series = z * F64.polynomial([2 / (2 * j + 1) for j in range(1, _LOG_TERMS + 1)], z)
         low = bind(s * (half_square + series))
         if base == math.e:
-            regular = k * _F64(_LN2_HIGH) - ((half_square - (low + k * _F64(_LN2_LOW))) - f)
+            regular = k * F64(_LN2_HIGH) - ((half_square - (low + k * F64(_LN2_LOW))) - f)
         else:
-            regular = k * _F64(per_power) + (f - (half_square - low)) * _F64(per_unit)
-        return _F64.logarithm(x, regular)
+            regular = k * F64(per_power) + (f - (half_square - low)) * F64(per_unit)
+        return F64.logarithm(x, regular)
 
     return formula
 
 
 def _tanh(x: ir.Expr, bind: Bindings) -> ir.Expr:
-    twice = bind(_F64.clamp(x + x, -_TANH_SATURATES, _TANH_SATURATES))
+    twice = bind(F64.clamp(x + x, -_TANH_SATURATES, _TANH_SATURATES))
     exponent, f = _reduced(twice, bind)
     scale = bind(_power_of_two(exponent))
-    less_one = bind(scale * _without_one(f) + (scale - _F64(1.0)))
-    return less_one / (less_one + _F64(2.0))
+    less_one = bind(scale * _without_one(f) + (scale - F64(1.0)))
+    return less_one / (less_one + F64(2.0))
 
 
 def _sigmoid(x: ir.Expr, bind: Bindings) -> ir.Expr:
-    return _F64(1.0) / (_F64(1.0) + _exp(_F64(0.0) - x, bind))
+    return F64(1.0) / (F64(1.0) + _exp(F64(0.0) - x, bind))
 
 
 FLOAT64_FORMULAS: dict[str, Formula] = {

@@ -24,6 +24,7 @@ from tvm.ir import prim
 
 from tvm_cascade.analysis.expression import ARITHMETIC, RELATIONS, call_name, selection_of
 from tvm_cascade.analysis.tir import dtype_of, uses, within
+from tvm_cascade.schedule.float_bits import F32, F64
 from tvm_cascade.schedule.stack import serial
 from tvm_cascade.symbolic.rounding import FORMATS, Format, round_to
 
@@ -109,14 +110,14 @@ def _loaded(load: ir.TensorLoad) -> ir.Expr:
     """What stands in a buffer, in float32: in a parameter by its bits; a buffer of the function's own is that wide."""
     if load.source.ty.dtype != _BFLOAT16:
         return tirx.BufferLoad(load.source, list(load.indices))
-    return tirx.reinterpret("float32", tirx.reinterpret("uint16", load).astype("int32") << _i32(16))
+    return tirx.reinterpret("float32", tirx.reinterpret("uint16", load).astype("int32") << F32.whole(16))
 
 
 def _stored(store: tirx.BufferStore) -> tirx.Stmt:
     """A store of a value that has been lowered."""
     if store.buffer.ty.dtype != _BFLOAT16:
         return store
-    bits = tirx.reinterpret("int32", store.value) >> _i32(16)
+    bits = tirx.reinterpret("int32", store.value) >> F32.whole(16)
     return tirx.BufferStore(store.buffer, tirx.reinterpret(_BFLOAT16, bits.astype("uint16")), list(store.indices))
 
 
@@ -136,13 +137,9 @@ def _nearest(x: ir.Expr) -> ir.Expr:
     """A float32 rounded to bfloat16, ties to even, in float32."""
     value = tirx.Var("w", "float32")
     bits = tirx.reinterpret("int32", value)
-    nearest = (bits + ((bits >> _i32(16)) & _i32(1)) + _i32(0x7FFF)) & _i32(-(1 << 16))
-    number = (bits & _i32(0x7FFFFFFF)) <= _i32(_INFINITY)  # TVM folds value == value
-    return tirx.Let(value, x, tirx.reinterpret("float32", tirx.Select(number, nearest, bits | _i32(_QUIET))))
-
-
-def _i32(value: int) -> ir.Expr:
-    return tirx.const(value, "int32")
+    nearest = (bits + ((bits >> F32.whole(16)) & F32.whole(1)) + F32.whole(0x7FFF)) & F32.whole(-(1 << 16))
+    number = (bits & F32.whole(0x7FFFFFFF)) <= F32.whole(_INFINITY)  # TVM folds value == value
+    return tirx.Let(value, x, tirx.reinterpret("float32", tirx.Select(number, nearest, bits | F32.whole(_QUIET))))
 
 
 def _is_bfloat16(x: ir.Expr) -> bool:
@@ -160,8 +157,8 @@ def _is_bfloat16(x: ir.Expr) -> bool:
 # subnormal, as fast mathematics take such for zero.
 
 
-_EXPONENT_BITS = {"float32": ("int32", -(1 << 23)), "float64": ("int64", -(1 << 52))}
-"""The integer of a float's width, and its bits that are sign and exponent."""
+_COMPUTED = {"float32": F32, "float64": F64}
+"""Floats in which values are rounded."""
 
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 
@@ -170,16 +167,11 @@ FLOAT8: dict[str, Format] = {name: kind for name, kind in FORMATS.items() if nam
 
 def rounded(value: ir.Expr, kind: Format) -> ir.Expr:
     """A value of a wider float rounded to a float8 type, in float32."""
-    dtype = str(value.ty.dtype)
-    if dtype not in _EXPONENT_BITS:
+    constant = _COMPUTED.get(dtype := str(value.ty.dtype))
+    if constant is None:
         return rounded(value.astype("float32"), kind)
-
-    def constant(number: float) -> ir.Expr:
-        return tirx.const(number, dtype)
-
-    bits, mask = _EXPONENT_BITS[dtype]
-    exponent = tirx.bitwise_and(tirx.reinterpret(bits, value), tirx.const(mask, bits))
-    scale = tirx.abs(tirx.reinterpret(dtype, exponent))
+    exponent = tirx.bitwise_and(constant.bits(value), constant.whole(-(1 << constant.mantissa)))
+    scale = tirx.abs(constant.of_bits(exponent))
     step = tirx.max(prim.Mul(scale, constant(2.0 ** (1 - kind.bits))), constant(2.0**kind.smallest))
     nearest = prim.Mul(tirx.nearbyint(prim.Div(value, step)), step)
     beyond = tirx.Select(value > constant(0), constant(kind.overflow), constant(-kind.overflow))
@@ -191,29 +183,29 @@ def rounded(value: ir.Expr, kind: Format) -> ir.Expr:
 
 def encoded(value: ir.Expr, kind: Format) -> ir.Expr:
     """The bits of a float32 value that the type can represent, as uint8."""
-    sign = tirx.bitwise_and(prim.RShift(tirx.reinterpret("int32", value), _integer(24)), _integer(0x80))
+    sign = tirx.bitwise_and(prim.RShift(tirx.reinterpret("int32", value), F32.whole(24)), F32.whole(0x80))
     size = tirx.abs(value)
-    subnormal = prim.Mul(size, _constant(2.0**-kind.smallest)).astype("int32")
-    exponents = prim.RShift(tirx.reinterpret("int32", size), _integer(24 - kind.bits))
-    normal = prim.Sub(exponents, _integer(_rebias(kind) << (kind.bits - 1)))
-    bits = tirx.Select(size < _constant(2.0 ** (kind.smallest + kind.bits - 1)), subnormal, normal)
-    bits = tirx.Select(tirx.LE(tirx.abs(value), _constant(kind.largest)), bits, _integer(_special(kind)))
+    subnormal = prim.Mul(size, F32(2.0**-kind.smallest)).astype("int32")
+    exponents = prim.RShift(tirx.reinterpret("int32", size), F32.whole(24 - kind.bits))
+    normal = prim.Sub(exponents, F32.whole(_rebias(kind) << (kind.bits - 1)))
+    bits = tirx.Select(size < F32(2.0 ** (kind.smallest + kind.bits - 1)), subnormal, normal)
+    bits = tirx.Select(tirx.LE(tirx.abs(value), F32(kind.largest)), bits, F32.whole(_special(kind)))
     if _special(kind) != _NAN:
-        bits = tirx.Select(tirx.isnan(value), _integer(_NAN), bits)
+        bits = tirx.Select(tirx.isnan(value), F32.whole(_NAN), bits)
     return tirx.bitwise_or(bits, sign).astype("uint8")
 
 
 def decoded(bits: ir.Expr, kind: Format) -> ir.Expr:
     """The value of a float8's bits (uint8), in float32."""
     whole = bits.astype("int32")
-    size = tirx.bitwise_and(whole, _integer(0x7F))
-    subnormal = prim.Mul(size.astype("float32"), _constant(2.0**kind.smallest))
-    exponents = prim.Add(prim.LShift(size, _integer(24 - kind.bits)), _integer(_rebias(kind) << 23))
-    grown = tirx.Select(size < _integer(1 << (kind.bits - 1)), subnormal, tirx.reinterpret("float32", exponents))
-    value = tirx.Select(tirx.GE(size, _integer(_special(kind))), _constant(kind.overflow), grown)
+    size = tirx.bitwise_and(whole, F32.whole(0x7F))
+    subnormal = prim.Mul(size.astype("float32"), F32(2.0**kind.smallest))
+    exponents = prim.Add(prim.LShift(size, F32.whole(24 - kind.bits)), F32.whole(_rebias(kind) << 23))
+    grown = tirx.Select(size < F32.whole(1 << (kind.bits - 1)), subnormal, tirx.reinterpret("float32", exponents))
+    value = tirx.Select(tirx.GE(size, F32.whole(_special(kind))), F32(kind.overflow), grown)
     if _special(kind) != _NAN:
-        value = tirx.Select(size > _integer(_special(kind)), _constant(math.nan), value)
-    return tirx.Select(tirx.GE(whole, _integer(0x80)), prim.Mul(_constant(-1.0), value), value)
+        value = tirx.Select(size > F32.whole(_special(kind)), F32(math.nan), value)
+    return tirx.Select(tirx.GE(whole, F32.whole(0x80)), prim.Mul(F32(-1.0), value), value)
 
 
 def _special(kind: Format) -> int:
@@ -227,14 +219,6 @@ def _rebias(kind: Format) -> int:
 
 
 _NAN = 0x7F
-
-
-def _integer(value: int) -> ir.Expr:
-    return tirx.const(value, "int32")
-
-
-def _constant(value: float) -> ir.Expr:
-    return tirx.const(value, "float32")
 
 
 def round_float8(func: tirx.PrimFunc) -> tirx.PrimFunc:
