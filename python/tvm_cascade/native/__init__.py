@@ -3,7 +3,6 @@
 Nothing else in this package needs it. `python -m tvm_cascade build-native` builds it once, where nvcc and CMake are.
 """
 
-from tvm_cascade.native.builder import build, why_not_buildable
 from tvm_cascade.native.device import (
     DeviceProperties,
     Samples,
@@ -14,7 +13,7 @@ from tvm_cascade.native.device import (
     poison,
     time_function,
 )
-from tvm_cascade.native.library import library_path, load, why_absent
+from tvm_cascade.native.library import build, library_path, load, why_absent, why_not_buildable
 
 __all__ = [
     "DeviceProperties",

@@ -57,6 +57,9 @@ ALIKE = 1e-3
 HUGE = LARGEST**0.9
 """At rows of the lowest number, where products leave the range on either side, this counts as infinite."""
 
+_SEED = 1
+"""Of the finite data."""
+
 LARGE = 1e200
 """Data of this order are finite, and so are their sums; their squares are not."""
 
@@ -123,16 +126,15 @@ class Ends:
         return "; ".join(differs) or f"classes agree at {self.points} points"
 
 
-def at_infinities(fold: Fold, meaning: Mapping[sp.Symbol, sp.Expr] = {}, seed: int = 1) -> Ends:
+def at_infinities(fold: Fold, meaning: Mapping[sp.Symbol, sp.Expr] = {}) -> Ends:
     """The results of a fold that are of another class than their definition where data are infinite.
 
     Parameters
     ----------
     meaning : definitions of elements in terms of data, as far as they have one.
-    seed : of the finite data.
     """
     finish, deferred = tuple(fold.finish.items()), tuple(fold.deferred.items())
-    return _remembered(fold.cascade, fold.steps, finish, deferred, tuple(meaning.items()), seed)
+    return _remembered(fold.cascade, fold.steps, finish, deferred, tuple(meaning.items()))
 
 
 _Items = tuple[tuple[sp.Symbol, Any], ...]
@@ -140,15 +142,14 @@ _Items = tuple[tuple[sp.Symbol, Any], ...]
 
 @lru_cache(maxsize=256)
 def _remembered(
-    cascade: Cascade, steps: tuple[Component | Reference, ...], finish: _Items, deferred: _Items, meaning: _Items,
-    seed: int,
-) -> Ends:  # fmt: skip
+    cascade: Cascade, steps: tuple[Component | Reference, ...], finish: _Items, deferred: _Items, meaning: _Items
+) -> Ends:
     """`at_infinities`, once for each fold: every skeleton that a plan tries asks it of the same ones."""
-    return _found(Fold(cascade, steps, dict(finish), dict(deferred)), dict(meaning), seed)
+    return _found(Fold(cascade, steps, dict(finish), dict(deferred)), dict(meaning))
 
 
-def _found(fold: Fold, meaning: Mapping[sp.Symbol, sp.Expr], seed: int) -> Ends:
-    source, made = random.Random(seed), _made_of_data(fold.cascade, meaning)
+def _found(fold: Fold, meaning: Mapping[sp.Symbol, sp.Expr]) -> Ends:
+    source, made = random.Random(_SEED), _made_of_data(fold.cascade, meaning)
     cascade = _over_data(fold.cascade, made, meaning)
     points = list(_points(cascade, source))
     rows = [{e: np.array([row[k][e] for _, row in points]) for e in cascade.elements} for k in range(POSITIONS)]

@@ -9,7 +9,7 @@ A fused loop that no block of threads has room for, and every nest outside of fu
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import tvm
 from tvm import ir, s_tir, tirx
@@ -337,14 +337,10 @@ def _with_rows(
     summing = frozenset(family_of(plan, loop) for plan in sums)
     row = contracted_row(loop) if loop.rows else None
     plan = KernelPlan(row, rows, Threads(down, across), wide, summing, after)
-    written = [store.buffer for nest in (*loop.blocks, *after) for store in nest.stores]
-    for buffer in written:
-        if not among(buffer, params) and _can_hold(buffer, plan, loop):
-            plan.in_registers.append(buffer)
-    shared = [b for b in written if not among(b, [*plan.in_registers, *params])]
-    return KernelPlan(
-        row, rows, plan.threads, wide, summing, after, plan.in_registers, sum(_bytes(b, plan, loop) for b in shared)
-    )
+    own = [s.buffer for nest in (*loop.blocks, *after) for s in nest.stores if not among(s.buffer, params)]
+    in_registers = [buffer for buffer in own if _can_hold(buffer, plan, loop)]
+    shared = sum(_bytes(buffer, plan, loop) for buffer in own if not among(buffer, in_registers))
+    return replace(plan, in_registers=in_registers, shared=shared)
 
 
 def _elements(family: Family, loop: FusedLoop) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tvm import relax, te, tirx
 
-from tvm_cascade.torch.site import Site, accumulator, type_name
+from tvm_cascade.torch.site import Site, accumulator, of_each_axis, type_name
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Windows:
 def windows_of(site: Site, shape: Sequence[Any], axes: int) -> list[Windows]:
     """The windows of a pool along each of its last axes, for data of a shape."""
     size = site["kernel_size"]
-    given = [_of_each(one, axes) for one in (size, site["stride"] or size, site["padding"])]
+    given = [of_each_axis(one, axes) for one in (size, site["stride"] or size, site["padding"])]
     counts = site.node.meta["val"].shape[-axes:]
     found = []
     for extent, count, window, stride, padding in zip(shape[-axes:], counts, *given, strict=True):
@@ -60,10 +60,6 @@ def windows_of(site: Site, shape: Sequence[Any], axes: int) -> list[Windows]:
         number = count if isinstance(count, int) else (extent + 2 * padding - window + more) // stride + 1
         found.append(Windows(extent, number, window, stride, padding))
     return found
-
-
-def _of_each(given: Sequence[int], axes: int) -> list[int]:
-    return [*given] * axes if len(given) == 1 else [*given]
 
 
 def average(axes: int) -> Any:

@@ -14,7 +14,7 @@ from tvm import relax, te, tirx
 
 from tvm_cascade.errors import ModelError
 from tvm_cascade.torch.precision import operands_in_float32, rounded
-from tvm_cascade.torch.site import Site, accumulator, broadcast, is_one, shape_of, type_name
+from tvm_cascade.torch.site import Site, accumulator, broadcast, is_one, of_each_axis, shape_of, type_name
 
 
 def matmul(site: Site) -> relax.Var:
@@ -66,7 +66,7 @@ def convolution(site: Site) -> relax.Var:
             return rounded(site, site.importer.create_convert_map()["convolution.default"](site.node))
     x, weight, bias = site["input"], site["weight"], site["bias"]
     wide, axes = accumulator(type_name(x)), weight.ty.ndim - 2
-    strides, padding, dilation = (_of_each_axis(site[name], axes) for name in ("stride", "padding", "dilation"))
+    strides, padding, dilation = (of_each_axis(site[name], axes) for name in ("stride", "padding", "dilation"))
     convolve = (relax.op.nn.conv1d, relax.op.nn.conv2d, relax.op.nn.conv3d)[axes - 1]
     window, positions = shape_of(weight), shape_of(x)
     if window and positions and all(map(is_one, (*window[2:], *strides, site["groups"]))) and not any(padding):
@@ -87,11 +87,6 @@ def _of_one_position(
     matrix = site.emit(relax.op.reshape(weight, (made, channels)))
     rows = site.emit(relax.op.reshape(x, (batch, channels, math.prod(along))))
     return site.emit(relax.op.reshape(_product(site, matrix, rows), (batch, made, *along)))
-
-
-def _of_each_axis(given: Sequence[int], axes: int) -> list[int]:
-    """One number for each axis: torch takes one for all of them."""
-    return [*given] * axes if len(given) == 1 else [*given]
 
 
 def _product(site: Site, left: relax.Expr, right: relax.Expr) -> relax.Var:

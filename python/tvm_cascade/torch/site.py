@@ -159,3 +159,8 @@ def joined(tensors: list[te.Tensor]) -> list[Any]:
     rank = max(len(x.shape) for x in tensors)
     padded = [[1] * (rank - len(x.shape)) + list(x.shape) for x in tensors]
     return [next((e for e in extents if not is_one(e)), 1) for extents in zip(*padded, strict=True)]
+
+
+def of_each_axis(given: Sequence[int], axes: int) -> list[int]:
+    """One number for each axis: torch takes one for all of them."""
+    return [*given] * axes if len(given) == 1 else [*given]

@@ -99,23 +99,22 @@ class Records:
 
     def trials(self, workload: tvm.IRModule) -> list[Trial]:
         """What was tried of a workload, in order."""
-        mark = structural_hash(workload)
-        same = [(record, trial) for record, trial, own in self._trials if own == mark]
+        same = self._by_workload.get(structural_hash(workload), [])
         return [trial for record, trial in same if structural_equal(record.workload.mod, workload)]
 
     @cached_property
-    def _trials(self) -> list[tuple[Any, Trial, int]]:
-        """The records with their trials, and the hashes of their workloads: all buckets of lengths ask for them."""
-        told = [(record, _trial(record)) for record in self._found]
-        return [(record, trial, structural_hash(record.workload.mod)) for record, trial in told if trial is not None]
+    def _by_workload(self) -> dict[int, list[tuple[Any, Trial]]]:
+        """The records with their trials, in order, by the hashes of their workloads."""
+        found: dict[int, list[tuple[Any, Trial]]] = {}
+        for record in self._found:
+            if (trial := _trial(record)) is not None:
+                found.setdefault(structural_hash(record.workload.mod), []).append((record, trial))
+        return found
 
     def alike(self, signature: str) -> list[tuple[tvm.IRModule, list[Trial]]]:
         """Workloads of functions with a signature, and what was tried of each, in order."""
-        found: dict[int, tuple[tvm.IRModule, list[Trial]]] = {}
-        for record, trial, mark in self._trials:
-            if trial.kind.startswith(f"{signature}; "):
-                found.setdefault(mark, (record.workload.mod, []))[1].append(trial)
-        return list(found.values())
+        own = [[(r, trial) for r, trial in group if trial.kind.startswith(f"{signature}; ")] for group in self.groups()]
+        return [(group[0][0].workload.mod, [trial for _, trial in group]) for group in own if group]
 
     def add(self, workload: tvm.IRModule, space: Space, design: Design, trial: Trial, goal: Goal) -> None:
         """Writes a trial at once."""
@@ -133,15 +132,8 @@ class Records:
         self._writes.commit_tuning_record(made)
 
     def groups(self) -> list[list[tuple[Any, Trial]]]:
-        found = list[list[tuple[Any, Trial]]]()
-        for record in self._found:
-            if (trial := _trial(record)) is None:
-                continue
-            group = next((one for one in found if structural_equal(one[0][0].workload.mod, record.workload.mod)), None)
-            if group is None:
-                found.append(group := [])
-            group.append((record, trial))
-        return found
+        """The records of each workload with their trials."""
+        return list(self._by_workload.values())
 
     def absorb(self, other: Records) -> int:
         """Writes what another database has and this one has not; returns how many records that are."""
@@ -151,7 +143,7 @@ class Records:
         for record in fresh:
             files.commit(self._writes, record)
         self._found += fresh
-        self.__dict__.pop("_trials", None)
+        self.__dict__.pop("_by_workload", None)
         return len(fresh)
 
 

@@ -140,7 +140,7 @@ def sizes_of(
     return tuple(sizes.items())
 
 
-def prepare(task: Task, inputs: Sequence[Array] | None, seed: int = 0) -> None:
+def prepare(task: Task, inputs: Sequence[Array] | None) -> None:
     """Writes what a task runs on: its inputs and, where float64 in NumPy takes seconds, the exact results.
 
     For a GPU, also the library by which times are cold.
@@ -150,7 +150,7 @@ def prepare(task: Task, inputs: Sequence[Array] | None, seed: int = 0) -> None:
         task.reading.write_bytes(reading_library(task.goal.target))
     program = read_function(func)
     if inputs is None:
-        rng = np.random.default_rng(seed)
+        rng = np.random.default_rng(0)
         inputs = drawn(program, [], "normal", rng) if isinstance(program, Program) else _plain(func, rng)
         if any("int" in one.dtype for one in task.parameters if one.written):
             inputs = [_whole(array, rng) for array in inputs]
