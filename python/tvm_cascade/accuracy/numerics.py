@@ -18,8 +18,6 @@ from tvm_cascade.accuracy.draws import drawn
 from tvm_cascade.accuracy.losses import Loss, losses
 from tvm_cascade.accuracy.ranking import ranking_of
 from tvm_cascade.accuracy.table import InputRow, Numerics
-from tvm_cascade.algebra.verdict import Verdict
-from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.sizes import at_sizes
 from tvm_cascade.analysis.tir import dtype_of
@@ -31,10 +29,10 @@ from tvm_cascade.driver.functions import functions_of
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import DeviceError, InputError
 from tvm_cascade.evaluate import oracle
-from tvm_cascade.evaluate.inputs import INPUTS
+from tvm_cascade.evaluate.inputs import INPUTS, poisoned
 from tvm_cascade.obligations.derive import remembered
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.transform.fuse_function import fuse_function
+from tvm_cascade.transform.fuse_function import fuse_function, fused_groups
 from tvm_cascade.transform.tiling import Streams, choose_tiling
 
 Array = NDArray[Any]
@@ -157,8 +155,7 @@ class Subject:
             raise InputError("parameters that are buffers", f"the numbers {', '.join(numbers)}", self.name, hint)
         self.program, self.options, self.outcome = outcome.program, options, outcome
         self.reasons = tuple(str(decision.reason) for decision in outcome.decisions)
-        fused = [d.candidate.group for d in outcome.decisions if d.reason.verdict is Verdict.FUSED]
-        self.groups: list[Group] = [group for group in fused if group is not None]
+        self.groups = fused_groups(outcome.decisions)
         chosen = {name: getattr(options, name) for name in options.__dataclass_fields__}
         self.unfused: Compiled = compile_unfused(self.func, target, **chosen)
         self.fused: Compiled | None = compile_fused(self.func, target, options) if self.groups else None
@@ -213,16 +210,10 @@ class Subject:
         """The outputs by name, from buffers that started as NaN, or the least integer."""
         params = oracle.signature(self.func)
         given: dict[ir.Var, Array] = dict(zip(params.inputs, arrays, strict=True))
-        given |= {param: _poisoned(param) for param in params.outputs}
+        given |= {param: poisoned(map(int, param.ty.shape), dtype_of(param)) for param in params.outputs}
         compiled(*(given[param] for param in self.func.params))
         return {param.name: given[param] for param in params.outputs}
 
 
 def _some_nan(buffers: Mapping[ir.Var, Array]) -> bool:
     return any(bool(np.isnan(array).any()) for array in buffers.values() if array.dtype.kind == "f")
-
-
-def _poisoned(buffer: ir.Var) -> Array:
-    shape, dtype = tuple(int(extent) for extent in buffer.ty.shape), np.dtype(dtype_of(buffer))
-    poison = np.nan if dtype.kind not in "iub" else np.iinfo(dtype).min if dtype.kind in "iu" else True
-    return np.full(shape, poison, dtype)

@@ -16,6 +16,7 @@ from tvm_cascade.corpus.given import GivenFunction
 from tvm_cascade.corpus.workload import Workload
 from tvm_cascade.devices.read import device_of
 from tvm_cascade.evaluate import oracle
+from tvm_cascade.evaluate.inputs import poisoned
 from tvm_cascade.obligations.derive import remembered
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.fuse_function import Outcome, fuse_function
@@ -83,8 +84,4 @@ class Case:
 
     def output_tensors(self) -> list[tvm.runtime.Tensor]:
         """New tensors for the outputs, filled with NaN, or with the least integer."""
-        return [tvm.runtime.tensor(np.full(shape, _poison(dtype), dtype)) for shape, dtype in self._outputs]
-
-
-def _poison(dtype: np.dtype[Any]) -> float:
-    return np.iinfo(dtype).min if dtype.kind in "iu" else np.nan
+        return [tvm.runtime.tensor(poisoned(shape, dtype)) for shape, dtype in self._outputs]

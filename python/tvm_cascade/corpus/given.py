@@ -13,14 +13,13 @@ from numpy.typing import NDArray
 from tvm import tirx
 
 from tvm_cascade.accuracy.draws import drawn
-from tvm_cascade.algebra.verdict import Verdict
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.program import Program, is_static
 from tvm_cascade.analysis.tir import Extent, dtype_of, extent_of
 from tvm_cascade.errors import InputError
 from tvm_cascade.evaluate import oracle
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.transform.fuse_function import fuse_function
+from tvm_cascade.transform.fuse_function import fuse_function, fused_groups
 
 
 @dataclass(frozen=True)
@@ -65,8 +64,7 @@ class GivenFunction:
             found = str(outcome.decisions[0].reason) if outcome.decisions else "one that is fused already"
             where = f"function `{self.name}` of {self.source}"
             raise InputError("a function that can be read", found, where, "`explain` says more")
-        fused = [one.candidate.group for one in outcome.decisions if one.reason.verdict is Verdict.FUSED]
-        return outcome.program, tuple(group for group in fused if group is not None)
+        return outcome.program, tuple(fused_groups(outcome.decisions))
 
     @property
     def _extents(self) -> list[Extent]:

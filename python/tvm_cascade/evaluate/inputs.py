@@ -8,7 +8,7 @@ that an all −inf row is a row of False.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import Any, Protocol
 
@@ -185,6 +185,13 @@ def alternating_sign(rng: np.random.Generator, shape: tuple[int, ...], dtype: st
 
 def _signs(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
     return rng.choice(np.array([-1.0, 1.0]), shape)
+
+
+def poisoned(shape: Iterable[int], dtype: str | np.dtype[Any]) -> Array:
+    """What an output holds before a program is to write all of it: NaN, the least integer, or True."""
+    kind = np.dtype(dtype)
+    poison = np.nan if kind.kind not in "iub" else np.iinfo(kind).min if kind.kind in "iu" else True
+    return np.full(tuple(shape), poison, kind)
 
 
 def adversarial_lengths(tile: int) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ from typing import TypeAlias
 from tvm import tirx
 from tvm_ffi import structural_equal, structural_hash
 
-from tvm_cascade.algebra.verdict import Reason, Verdict
+from tvm_cascade.algebra.verdict import Reason
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.passes import passes_of
@@ -32,7 +32,7 @@ from tvm_cascade.tile.estimate import count_work
 from tvm_cascade.tile.factors import find_factors
 from tvm_cascade.tile.select import available, ranked_kernels
 from tvm_cascade.tile.skeleton import Kernel, Setting
-from tvm_cascade.transform.fuse_function import Outcome, fuse_function, fuse_read, read_function
+from tvm_cascade.transform.fuse_function import Outcome, fuse_function, fuse_read, fused_groups, read_function
 
 MOST_PLANS, MOST_TIMES = 4, 2.0
 """Plans that a tuner may choose from, and times of the least estimate that they take at most: estimates err by less."""
@@ -376,8 +376,7 @@ def _seconds(steps: Sequence[Step]) -> float:
 
 def _cascades(outcome: Outcome) -> dict[tuple[str, ...], list[tirx.Var]]:
     """The cascades of a function that have a fold: names of their results, and what one step has to compute."""
-    found = [d.candidate.group for d in outcome.found if d.reason.verdict is Verdict.FUSED]
-    return {group.names: _together(outcome.program, group) for group in found if group is not None}
+    return {group.names: _together(outcome.program, group) for group in fused_groups(outcome.found)}
 
 
 def _together(program: Program | None, group: Group) -> list[tirx.Var]:

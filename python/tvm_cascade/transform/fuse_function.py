@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -10,7 +10,7 @@ from tvm import tirx
 
 from tvm_cascade.algebra.verdict import Reason, Verdict
 from tvm_cascade.analysis.canonical import canonical
-from tvm_cascade.analysis.extract import Candidate, Reductions
+from tvm_cascade.analysis.extract import Candidate, Group, Reductions
 from tvm_cascade.analysis.program import Program, is_static
 from tvm_cascade.analysis.reading import read_program
 from tvm_cascade.devices.device import Cpu, Device, Gpu
@@ -40,6 +40,11 @@ class Decision:
     reason: Reason
     estimate: Estimate | None = None
     seconds: tuple[float, float] | None = None
+
+
+def fused_groups(decisions: Iterable[Decision]) -> list[Group]:
+    """The groups that were decided to be fused, in order."""
+    return [d.candidate.group for d in decisions if d.reason.verdict is Verdict.FUSED and d.candidate.group is not None]
 
 
 @dataclass(frozen=True)
@@ -156,9 +161,7 @@ def fuse_read(
         reductions = Reductions(program, options.rescalable_casts, options.reference)
         candidates = reductions.cascades(only)
         decisions = [_decide(candidate, program, options, device) for candidate in candidates]
-        groups = [
-            d.candidate.group for d in decisions if d.reason.verdict is Verdict.FUSED and d.candidate.group is not None
-        ]
+        groups = fused_groups(decisions)
         unread = [Decision(Candidate((), one.reason), one.reason) for one in program.opaque]
         if not groups:
             told = [d for d in decisions if not unread or d.reason.verdict is not Verdict.NOTHING]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any
 
 import tvm
-from tvm import ir, tirx
+from tvm import tirx
 from tvm.target import Target
 
-from tvm_cascade.driver.lowering import Designs, designed, fused, goal_of, lowered
+from tvm_cascade.driver.lowering import Designed, designed, fused, goal_of, lowered
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.relax.merged import Merged, merged
@@ -60,33 +59,15 @@ def explain(
 
 def explained(program: Merged, options: FuseOptions, target: Target | None, database: LookUp) -> Explanation:
     """As `explain`, of functions that were read."""
+    resolved = target or resolve_target("auto")
+    goal, known, origins = goal_of(resolved, options), dict[str, Designed](), dict[str, str]()
+    funcs = {name: func for name, func in program.functions.items() if isinstance(func, tirx.PrimFunc)}
     looked_up = target is not None or database is not None
-    designs = known_designs(database, target or resolve_target("auto")) if looked_up else None
-    found = explain_functions(program.functions, options, target, designs)
-    return dataclasses.replace(found, apart=program.apart)
-
-
-# What `compile` does with a program short of machine code, as text and formulas.
-
-
-def explain_functions(
-    functions: Mapping[str, ir.BaseFunc],
-    options: FuseOptions,
-    target: str | dict[str, Any] | Target | None = None,
-    designs: Designs | None = None,
-) -> Explanation:
-    """The explanation of several functions by name.
-
-    Parameters
-    ----------
-    target : what they are lowered to is told of, where it is named.
-    designs : what is known to be the best design of a function; the model's choice by default.
-    """
-    goal = goal_of(resolve_target("auto" if target is None else target), options)
-    funcs = {name: func for name, func in functions.items() if isinstance(func, tirx.PrimFunc)}
-    known, origins = designed(funcs, goal, designs) if designs is not None else ({}, {})
+    if looked_up and (designs := known_designs(database, resolved)) is not None:
+        known, origins = designed(funcs, goal, designs)
     outcomes = fused({name: func for name, func in funcs.items() if name not in known}, goal)
     made = ({} if target is None else lowered(outcomes, goal, funcs)) | known
     outcomes |= {name: outcome for name, (outcome, _) in made.items()}
     kernels = {name: one.chosen for name, (_, one) in made.items()}
-    return explain_outcomes(functions, outcomes, kernels, origins)
+    found = explain_outcomes(program.functions, outcomes, kernels, origins)
+    return dataclasses.replace(found, apart=program.apart)

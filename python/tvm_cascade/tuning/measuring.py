@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.evaluate import tolerance
+from tvm_cascade.evaluate.inputs import poisoned
 from tvm_cascade.tuning import cold
 from tvm_cascade.tuning.task import Task, load
 from tvm_cascade.tuning.worker import TrialError
@@ -97,9 +98,9 @@ class Data:
         return module
 
     def _results(self, module: Any) -> list[Array]:
-        """What a library's function writes into outputs that hold NaN before it, or the lowest number."""
+        """What a library's function writes into outputs that hold NaN before it, or the least integer."""
         for tensor in self._outputs:
-            tensor.copyfrom(_poison(tensor.shape, str(tensor.dtype)))
+            tensor.copyfrom(poisoned(map(int, tensor.shape), str(tensor.dtype)))
         module[self._task.name](*self._arguments)
         self._device.sync()
         return [tensor.numpy() for tensor in self._outputs]
@@ -139,10 +140,6 @@ class Data:
 def _narrowest(dtypes: list[str]) -> str:
     floats = [dtype for dtype in dtypes if "float" in dtype]
     return min(floats, key=lambda dtype: tvm.DataType(dtype).bits, default="float32")
-
-
-def _poison(shape: Sequence[int], dtype: str) -> Array:
-    return np.full(tuple(int(e) for e in shape), np.nan if "float" in dtype else 1, np.dtype(dtype))
 
 
 def _rows(array: Array) -> Array:
