@@ -155,7 +155,6 @@ class Columns:
         return self.count
 
     def cut(self, start: int, stop: int) -> Columns:
-        """Some of the positions."""
         return Columns({s: v[start:stop] if v.ndim else v for s, v in self.values.items()}, stop - start)
 
 
@@ -183,7 +182,6 @@ class Arrays(Arithmetic):
         return self.dtype(value)
 
     def finite(self, value: Any) -> bool:
-        """Whether a number is neither NaN nor infinite."""
         return bool(np.isfinite(value))
 
     def combine(self, reducer: Reducer, left: Any, right: Any) -> Any:
@@ -193,11 +191,9 @@ class Arrays(Arithmetic):
         return np.broadcast_to(self.value(lift, {**scope, **positions.values}), (len(positions),))
 
     def extended(self, positions: Columns, symbol: sp.Symbol, element: sp.Expr, scope: Values) -> Columns:
-        """Positions with one more value each."""
         return Columns({**positions.values, symbol: self.lifts(element, positions, scope)}, len(positions))
 
     def total(self, reducer: Reducer, values: Iterable[Any]) -> Any:
-        """⊕ of at least one value."""
         return self.dtype(getattr(np, reducer.numpy).reduce(np.asarray(values)))
 
 

@@ -137,7 +137,6 @@ class Cascade:
 
     @property
     def results(self) -> tuple[sp.Symbol, ...]:
-        """The symbols of the results, in order."""
         return tuple(reduction.result for reduction in self.reductions)
 
     def __str__(self) -> str:

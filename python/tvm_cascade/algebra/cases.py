@@ -51,7 +51,6 @@ class Union:
 
     @property
     def terms(self) -> tuple[sp.Expr, ...]:
-        """The terms, in order."""
         return tuple(case.term for case in self.cases)
 
 

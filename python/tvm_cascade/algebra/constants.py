@@ -30,7 +30,6 @@ class NamedConstants:
         self.values: dict[sp.Symbol, sp.Expr] = {}
 
     def named(self, cascade: Cascade) -> Cascade:
-        """The cascade with symbols for constants."""
         names: dict[sp.Expr, sp.Expr] = {}
         for reduction in cascade.reductions:
             whole = reduction.element.has(sp.log, sp.sin, sp.cos)

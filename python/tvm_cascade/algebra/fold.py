@@ -121,12 +121,10 @@ class Fold:
 
     @property
     def components(self) -> tuple[Component, ...]:
-        """The components, in order."""
         return tuple(step for step in self.steps if isinstance(step, Component))
 
     @property
     def references(self) -> tuple[Reference, ...]:
-        """The references, in order."""
         return tuple(step for step in self.steps if isinstance(step, Reference))
 
     def restricted_to(self, results: Iterable[sp.Symbol]) -> Fold:

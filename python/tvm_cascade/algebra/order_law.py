@@ -120,7 +120,6 @@ class Case:
 
     @property
     def holds(self) -> sp.Basic:
-        """The condition of this case."""
         return sp.And(*(mask > 0 if holds else sp.Le(mask, 0) for mask, holds in self.where))
 
     def met(self) -> sp.Basic:

@@ -102,7 +102,6 @@ def find_cascades(
     rescalable_casts: Sequence[str] = RESCALABLE_CASTS,
     only: Sequence[str] | None = None,
     reference: str = "exact",
-    beside: bool = True,
 ) -> list[Candidate]:
     """Every cascade of a program, and every refusal with its reason.
 
@@ -112,9 +111,8 @@ def find_cascades(
     rescalable_casts : see `FuseOptions`.
     only : names of blocks to consider; all by default.
     reference : see `FuseOptions`.
-    beside : those that merely read one tensor alike, or fold a product's rows, are cascades too.
     """
-    return Reductions(program, rescalable_casts, reference).cascades(only, beside)
+    return Reductions(program, rescalable_casts, reference).cascades(only)
 
 
 class Reductions:
@@ -139,6 +137,7 @@ class Reductions:
         self._refused: list[tuple[list[object], Refusal]] = []
 
     def cascades(self, only: Sequence[str] | None = None, beside: bool = True) -> list[Candidate]:
+        """See `find_cascades`; `beside`: those that merely read one tensor alike, or fold a product's rows, are too."""
         return _Search(self, only).run(beside)
 
     @cached_property
@@ -338,11 +337,7 @@ class _Search:
     def _chained(self, later: int) -> list[int]:
         """Earlier reductions whose results the element reads off the axis: links of a chain, not producers."""
         axis = self.reductions[later].stage.reduce
-        return [
-            k
-            for k, loads in self.reads[later].items()
-            if not any(uses(index, axis) for load in loads for index in load.indices)
-        ]
+        return [k for k, loads in self.reads[later].items() if not any(uses(load, axis) for load in loads)]
 
     def _considered_links(self, later: int) -> list[int]:
         return [k for k in self._chained(later) if self.considered[k] and self.considered[later]]

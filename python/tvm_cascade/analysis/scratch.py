@@ -155,7 +155,6 @@ def _reads_from_outside(leaf: Leaf, buffer: tirx.Var, fixed: list[tirx.Var]) -> 
 
 
 def _starts(init: tirx.Stmt | None, buffer: tirx.Var) -> bool:
-    """Whether an init stores into a buffer."""
     return any(isinstance(one, tirx.BufferStore) and one.buffer.same_as(buffer) for one in statements_of(init))
 
 

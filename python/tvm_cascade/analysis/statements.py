@@ -198,7 +198,6 @@ def hands_over(nest: tirx.Stmt) -> bool:
 
 
 def mentions(nest: tirx.Stmt, buffer: tirx.Var) -> bool:
-    """Whether a nest names a buffer at all."""
     stored = (store.buffer for store in within(nest, tirx.BufferStore))
     return buffer in {*within(nest, ir.Var), *stored, *(load.source for load in loads_of(nest))}
 

@@ -149,7 +149,7 @@ def _tiles(part: Cut) -> int | None:
         rows = [v for v in reader.stage.spatial if not v.same_as(reader.axis)]
         extents = [reader.stage.extents[v] for v in rows]
         expression = part.rewritten(reader.expression, reader.axis)
-        read = [load for load in loads_of(expression) if _runs(load, reader.axis)]
+        read = [load for load in loads_of(expression) if uses(load, [reader.axis])]
         if not read or not all(isinstance(extent, int) for extent in extents):
             return None
         places = max(_places(load, rows, reader.stage) for load in read)
@@ -158,10 +158,6 @@ def _tiles(part: Cut) -> int | None:
             return None
         found.append(places * -(-shared // _TILE_ROWS))
     return max(found, default=None)
-
-
-def _runs(load: ir.TensorLoad, axis: tirx.Var) -> bool:
-    return any(uses(index, [axis]) for index in load.indices)
 
 
 def _places(load: ir.TensorLoad, rows: list[tirx.Var], stage: Stage) -> int:

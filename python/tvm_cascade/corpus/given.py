@@ -72,7 +72,6 @@ class GivenFunction:
 
     @property
     def family(self) -> str:
-        """The program family: unknown."""
         return "given"
 
     @property
@@ -82,7 +81,6 @@ class GivenFunction:
 
     @property
     def label(self) -> str:
-        """The title of its table."""
         return self.name
 
     @property
@@ -92,7 +90,6 @@ class GivenFunction:
 
     @property
     def outputs(self) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
-        """Shape and dtype of each."""
         written = oracle.signature(self.func).outputs
         return [(tuple(map(int, one.ty.shape)), np.dtype(dtype_of(one))) for one in written]
 

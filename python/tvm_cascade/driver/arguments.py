@@ -202,7 +202,6 @@ class Place:
 
     @classmethod
     def of(cls, array: Any, itemsize: int) -> Place:
-        """The place of an array of any library."""
         if isinstance(array, np.ndarray):
             return cls(array.ctypes.data, array.shape, array.strides, array.itemsize)
         tensor: Any = array if hasattr(array, "data_ptr") else tvm_ffi.from_dlpack(array)

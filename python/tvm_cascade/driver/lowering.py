@@ -53,7 +53,6 @@ class Known:
         return f"the one on record, {words}, is no design of this release"
 
     def design(self, space: Space) -> Design | None:
-        """The design in a space; None where it is not there."""
         return space.find(self.words)
 
 

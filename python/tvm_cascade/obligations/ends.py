@@ -349,7 +349,6 @@ class _Trial:
         return {symbol for one in block for symbol in one.element.free_symbols}
 
     def _fault(self, reduction: Reduction, asked: _Asked, found: list[tuple[Numbers, Numbers]]) -> Fault | None:
-        """The fault of one result; None where it has none."""
         read = self.fold.finish[reduction.result].free_symbols
         results = (read | self._read_by(reduction)) & set(self.fold.cascade.results)
         shown, differs, seen, told = None, np.zeros(len(self.names), bool), True, True

@@ -219,5 +219,4 @@ def _reached(start: Iterable[Node], along: str, within: range) -> set[Node]:
 
 
 def in_order(nodes: Iterable[Node]) -> list[Node]:
-    """Nodes in the order of the block."""
     return sorted(nodes, key=lambda node: node.place)

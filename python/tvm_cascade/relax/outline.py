@@ -117,7 +117,6 @@ class Merger:
         self._known: dict[Hashable, tirx.PrimFunc] = {}
 
     def of(self, one: Outline) -> tirx.PrimFunc:
-        """The function of an outline."""
         structure = one.structure
         if structure not in self._known:
             self._known[structure] = _merged(self._mod, one)

@@ -126,8 +126,6 @@ class LongerBuffers:
         return list(self._long)
 
     def moved(self, block: s_tir.SBlock) -> s_tir.SBlock:
-        """The block with the longer buffers substituted."""
-
         def moved(node: object) -> object:
             return in_buffers(node, self._long) if isinstance(node, (ir.Expr, tirx.Stmt)) else node
 

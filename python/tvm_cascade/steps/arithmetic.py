@@ -122,7 +122,6 @@ class Arithmetic(ABC):
         return condition and not excluded
 
     def choose(self, condition: bool, value: Number, otherwise: Number) -> Number:
-        """One of two values."""
         return value if condition else otherwise
 
     def difference(self, new: Number, old: Number, decay: float | None) -> Number:

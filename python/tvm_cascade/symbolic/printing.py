@@ -44,7 +44,6 @@ class _LatexPrinter(_AddedFirst, LatexPrinter):
 
 
 def formula(expression: sp.Expr) -> str:
-    """An expression as text."""
     return str(_FormulaPrinter().doprint(expression))
 
 

@@ -32,6 +32,7 @@ from tvm_cascade.steps.program import Element, Scale, StepProgram
 from tvm_cascade.symbolic.elementary import COSTLY
 from tvm_cascade.symbolic.functions import Round
 from tvm_cascade.symbolic.masks import Condition
+from tvm_cascade.transform.nest import unused
 
 
 @dataclass(frozen=True)
@@ -121,21 +122,16 @@ class _Plan:
 
     def keep(self, expression: sp.Expr) -> None:
         name = "weights" if isinstance(expression, sp.exp) else "rounded" if isinstance(expression, Round) else "factor"
-        symbol = sp.Symbol(self._unused(name), real=True)
-        self._replace(expression, symbol)
+        self._replace(expression, name)
 
     def keep_atom(self, atom: Atom) -> None:
-        symbol = sp.Symbol(self._unused(f"{atom.symbol}_element"), real=True)
-        self._replace(atom.symbol, symbol)
+        self._replace(atom.symbol, f"{atom.symbol}_element")
 
-    def _replace(self, expression: sp.Expr, symbol: sp.Symbol) -> None:
+    def _replace(self, expression: sp.Expr, name: str) -> None:
+        symbol = sp.Symbol(unused(name, {str(t.symbol) for t in self.temporaries}), real=True)
         self.temporaries.append(Element(symbol, expression))
         self.dims.define(symbol, self.dims.of(expression), self.dims.varies(expression))
         self.lifts = {s: replaced(lift, expression, symbol) for s, lift in self.lifts.items()}
-
-    def _unused(self, name: str) -> str:
-        taken = {str(t.symbol) for t in self.temporaries}
-        return next(n for k in range(len(taken) + 1) if (n := name + (f"_{k}" if k else "")) not in taken)
 
 
 def replaced(lift: sp.Expr, part: sp.Expr, symbol: sp.Symbol) -> sp.Expr:

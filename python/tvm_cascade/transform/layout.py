@@ -170,7 +170,7 @@ def find_producers(program: Program, group: Group, keep: set[str]) -> list[Produ
         stage = program.writer(load.source)
         if stage is None or stage.reducer is None or stage.name in keep or stage in seen:
             continue
-        if stage.is_part or any(stage is member.stage for member in group.members) or not _varies(load, group):
+        if stage.is_part or any(stage is member.stage for member in group.members) or not uses(load, group.frame.axis):
             continue
         variables = _plain_read(stage, load, group)
         if variables is None or not _always_read_so(stage, load, group):
@@ -179,10 +179,6 @@ def find_producers(program: Program, group: Group, keep: set[str]) -> list[Produ
         element = inline.of(stage)
         found.insert(0, Producer(stage, element, variables))
     return found
-
-
-def _varies(load: ir.TensorLoad, group: Group) -> bool:
-    return any(uses(index, group.frame.axis) for index in load.indices)
 
 
 def _plain_read(stage: Stage, load: ir.TensorLoad, group: Group) -> dict[tirx.Var, tirx.Var] | None:

@@ -124,8 +124,8 @@ class NestBuilder:
         return self.nest(name, role, iters, body, lambda at: [store(buffer, identity, where(at))])
 
     def unique(self, name: str) -> str:
-        """The name, or the name with the first number that makes it unused, for a block."""
-        chosen = _unused(name, self.names)
+        """A name for a block."""
+        chosen = unused(name, self.names)
         self.names.add(chosen)
         return chosen
 
@@ -136,11 +136,12 @@ class NestBuilder:
             return var if isinstance(var, str) else it.name
         if var not in self._axes:
             plain = str(it.name) if str(it.name).isascii() and str(it.name).isprintable() else "axis"
-            self._axes[var] = _unused(plain, {*MARKERS, *self._axes.values()})
+            self._axes[var] = unused(plain, {*MARKERS, *self._axes.values()})
         return self._axes[var]
 
 
-def _unused(name: str, taken: set[str]) -> str:
+def unused(name: str, taken: set[str]) -> str:
+    """The name, or the name with the first number that makes it unused."""
     return next(n for k in range(len(taken) + 1) if (n := name + (f"_{k}" if k else "")) not in taken)
 
 
