@@ -139,7 +139,7 @@ def why_not_plain(nest: tirx.Stmt) -> Reason | None:
     loops, realize = loops_of(nest), in_its_loops(nest)
     block = realize.block
     name = block.name_hint
-    if any(loop.kind != tirx.ForKind.SERIAL or loop.thread_binding is not None or loop.annotations for loop in loops):
+    if not all(map(is_serial, loops)):
         return Reason("scheduled", f"a loop of block {name} is parallel, vectorised, unrolled, bound or annotated")
     inner = [loop.loop_var for loop in loops]
     lengths = [iv.dom.extent for iv in block.iter_vars] + [e for loop in loops for e in (loop.min, loop.extent)]

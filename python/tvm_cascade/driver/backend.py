@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import tvm
-import tvm_ffi
 from tvm import tirx
 from tvm.target import Target
 
 from tvm_cascade.analysis.program import Program
+from tvm_cascade.analysis.statements import is_serial
+from tvm_cascade.analysis.tir import within
 from tvm_cascade.devices.device import Device
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.plan.plan import Plan
@@ -101,14 +102,7 @@ def as_it_is(func: tirx.PrimFunc) -> Outcome:
 
 def is_scheduled(func: tirx.PrimFunc) -> bool:
     """Whether a function is scheduled already: some loop of it is not serial."""
-    marked: list[tirx.For] = []
-
-    def note(loop: tirx.For) -> None:
-        if loop.kind != tirx.ForKind.SERIAL or loop.thread_binding is not None or loop.annotations:
-            marked.append(loop)
-
-    tvm_ffi.structural_walk(func.body, (tirx.For, note))
-    return bool(marked)
+    return not all(map(is_serial, within(func.body, tirx.For)))
 
 
 _NEEDED = """
