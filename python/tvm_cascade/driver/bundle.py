@@ -61,6 +61,15 @@ def unpacked(data: bytes) -> dict[str, bytes]:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
+def unpickled(kind: str, data: bytes) -> Any:
+    """What was packed of a kind of bundle."""
+    return _loaded(kind, unpacked(data))
+
+
+def _loaded(kind: str, files: Files) -> Any:
+    return importlib.import_module(_KINDS[kind]).load(files)
+
+
 def write_whole(path: Path, data: bytes) -> None:
     """Write a file that other processes see whole, or not at all."""
     own = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
@@ -115,7 +124,7 @@ def load(path: str | Path) -> Any:
         raise InputError("a file of tvm_cascade.save", f"{path}: {error}", "tvm_cascade.load", hint) from error
     if versions != _versions():
         raise InputError(f"a file of {_versions()}", f"one of {versions}", str(path), hint)
-    return importlib.import_module(_KINDS[kind]).load(files)
+    return _loaded(kind, files)
 
 
 def _versions() -> str:

@@ -15,7 +15,7 @@ from tvm.target import Target
 from tvm_cascade.driver.arguments import Entry, Parameter
 from tvm_cascade.driver.as_json import from_json, to_json
 from tvm_cascade.driver.backends import backend_of
-from tvm_cascade.driver.bundle import LIBRARY, TARGET, Files, library_of, loaded, packed, unpacked, with_library
+from tvm_cascade.driver.bundle import LIBRARY, TARGET, Files, library_of, loaded, packed, unpickled, with_library
 from tvm_cascade.driver.generation import generate
 from tvm_cascade.driver.targets import check_runs_here
 from tvm_cascade.errors import InputError
@@ -93,8 +93,8 @@ class Compiled:
             self.export_library(Path(folder) / LIBRARY)
             return (Path(folder) / LIBRARY).read_bytes()
 
-    def __reduce__(self) -> tuple[Callable[[bytes], Compiled], tuple[bytes]]:
-        return unpickled, (packed(self.bundle()),)
+    def __reduce__(self) -> tuple[Callable[[str, bytes], Any], tuple[str, bytes]]:
+        return unpickled, (self.KIND, packed(self.bundle()))
 
     def __copy__(self) -> Compiled:
         return self
@@ -169,8 +169,3 @@ def load(files: Files) -> Compiled:
     parameters, report, replaced = from_json(files[_RECORD])
     built = with_library(_Loaded(loaded(files[LIBRARY]), lowered, target), files[LIBRARY])
     return Compiled(built, lowered, parameters, lambda: report, target, replaced)
-
-
-def unpickled(data: bytes) -> Compiled:
-    """The compiled program of a bundle's bytes."""
-    return load(unpacked(data))

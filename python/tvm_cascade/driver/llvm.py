@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
 
 import tvm
 from tvm import s_tir, tirx
-from tvm.target import Target
 
 from tvm_cascade.analysis.index_width import counted_in_64_bits
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.driver.alignment import of_any_address
 from tvm_cascade.driver.backend import Backend, Goal, Lowered, export_library, is_scheduled
-from tvm_cascade.options import FuseOptions
 from tvm_cascade.schedule.bfloat16 import lower_bfloat16, round_float8
 from tvm_cascade.schedule.blocked_sums import blocked_sums
 from tvm_cascade.schedule.cpu import schedule_cpu
@@ -112,30 +108,14 @@ def _under_schedule_of_unfused(func: tirx.PrimFunc, cpu: Cpu) -> tuple[tirx.Prim
     return products_in_runs(schedule.mod["main"], cpu), made
 
 
-def _as_stated(target: Target, _stated: Mapping[str, Any]) -> Target:
-    return target
-
-
-def _same_options(options: FuseOptions) -> FuseOptions:
-    return options
-
-
-def _as_written(_outcome: Outcome, func: tirx.PrimFunc) -> tirx.PrimFunc:
-    return of_any_address(func)
-
-
-def _generate(mod: tvm.IRModule, target: Target) -> tvm.runtime.Executable:
-    return tvm.compile(mod, target=target)
-
-
 LLVM = Backend(
     kind="llvm",
     example='{"kind": "llvm", "mcpu": "znver4", "num-cores": 8}',
     runtime="cpu",
-    resolve=_as_stated,
-    options=_same_options,
+    resolve=lambda target, _stated: target,
+    options=lambda options: options,
     lower=lower_cpu,
-    plain=_as_written,
-    generate=_generate,
+    plain=lambda _outcome, func: of_any_address(func),
+    generate=lambda mod, target: tvm.compile(mod, target=target),
     export=export_library,
 )

@@ -13,7 +13,8 @@ from tvm import relax, te, tirx
 
 from tvm_cascade.torch.site import Site, broadcast, joined, names_of, shape_of
 
-_LITERALS = ("scalar_tensor.default", "full.default")
+LITERALS = ("scalar_tensor.default", "full.default")
+"""Operators whose number conversions of other operators look for."""
 
 
 def full(site: Site) -> relax.Expr:
@@ -82,7 +83,7 @@ def where(site: Site) -> relax.Expr:
 
 def _literal(node: Any, dtype: str) -> Any | None:
     """The number that a node of one element was made of."""
-    if not isinstance(node, fx.Node) or getattr(node.target, "__name__", "") not in _LITERALS:
+    if not isinstance(node, fx.Node) or getattr(node.target, "__name__", "") not in LITERALS:
         return None
     if node.meta["val"].dim():
         return None

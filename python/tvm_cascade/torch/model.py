@@ -19,7 +19,7 @@ from torch.utils import _pytree as pytree
 from tvm.target import Target
 
 from tvm_cascade.driver.as_json import from_json, to_json
-from tvm_cascade.driver.bundle import TARGET, Files, packed, unpacked
+from tvm_cascade.driver.bundle import TARGET, Files, packed, unpickled
 from tvm_cascade.driver.targets import check_runs_here
 from tvm_cascade.errors import ModelError
 from tvm_cascade.report.explanation import Explanation
@@ -212,8 +212,8 @@ class OptimizedModel:
         parameters = [(one.name, int(one.kind), _default(one)) for one in self._signature.parameters.values()]
         return {_MODEL: to_json([self._name, parameters, specs]), **self._program.bundle()}
 
-    def __reduce__(self) -> tuple[Callable[[bytes], OptimizedModel], tuple[bytes]]:
-        return unpickled, (packed(self.bundle()),)
+    def __reduce__(self) -> tuple[Callable[[str, bytes], Any], tuple[str, bytes]]:
+        return unpickled, (self.KIND, packed(self.bundle()))
 
     def __copy__(self) -> OptimizedModel:
         return self._with(self._program)
@@ -289,7 +289,3 @@ def load(files: Files) -> OptimizedModel:
         ]
     )
     return OptimizedModel(name, signature, program, SimpleNamespace(in_spec=in_spec, out_spec=out_spec))
-
-
-def unpickled(data: bytes) -> OptimizedModel:
-    return load(unpacked(data))

@@ -22,6 +22,7 @@ from tvm.target import Target
 
 from tvm_cascade.evaluate.tolerance import Comparison, check
 from tvm_cascade.relax.pipeline import unfused
+from tvm_cascade.torch.constants import LITERALS
 from tvm_cascade.torch.degenerate import has_nothing
 from tvm_cascade.torch.graph import ImportedGraph, graph_of
 from tvm_cascade.torch.precision import PRODUCTS
@@ -45,9 +46,6 @@ _UP_TO = {"_grouped_mm": "offs"}
 
 _ASCENDING = {"bucketize": "boundaries"}
 """Operators that take for granted that an argument ascends."""
-
-_FILLED = ("scalar_tensor.default", "full.default")
-"""Operators whose number conversions of other operators look for."""
 
 _FIRST_INTEGERS = (0, 1)
 """What integers are counted from; in the second try there is no 0, which nothing can be divided by."""
@@ -153,7 +151,7 @@ def _kind(argument: Any) -> Any:
 
 
 def _is_filled(node: object) -> bool:
-    return isinstance(node, fx.Node) and getattr(node.target, "__name__", "") in _FILLED and not node.all_input_nodes
+    return isinstance(node, fx.Node) and getattr(node.target, "__name__", "") in LITERALS and not node.all_input_nodes
 
 
 def _evaluated(argument: Any) -> Any:
