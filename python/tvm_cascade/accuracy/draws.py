@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from tvm import ir, tirx
 
 from tvm_cascade.analysis.extract import Group
+from tvm_cascade.analysis.passes import along_axis
 from tvm_cascade.analysis.program import Program
-from tvm_cascade.analysis.tir import dtype_of, loads_of, uses
+from tvm_cascade.analysis.tir import dtype_of, loads_of
 from tvm_cascade.evaluate.inputs import INPUTS
 from tvm_cascade.evaluate.oracle import signature
 
@@ -28,7 +29,7 @@ def drawn(program: Program, groups: Sequence[Group], kind: str, rng: np.random.G
     groups : its cascades; without any, the pattern runs along the last axis of every float input.
     kind : a name of `evaluate.inputs.INPUTS`. Integers that serve as indices stay in range whatever the kind.
     """
-    followed = [pair for group in groups for pair in _read_along_axis(program, group)]
+    followed = [pair for group in groups for pair in along_axis(program, group.members[:1])]
     arrays = []
     for param in signature(program.func).inputs:
         shape, dtype = tuple(int(extent) for extent in param.ty.shape), dtype_of(param)
@@ -49,24 +50,6 @@ def drawn(program: Program, groups: Sequence[Group], kind: str, rng: np.random.G
 
 def _scalar(dtype: str) -> Array:
     return np.ones((), dtype)
-
-
-def _read_along_axis(program: Program, group: Group) -> list[tuple[ir.Var, int]]:
-    """(parameter, dimension) pairs that the first reduction of a chain reads along the axis, producers seen through."""
-    found: list[tuple[ir.Var, int]] = []
-    pending: list[tuple[ir.Expr, tuple[tirx.Var, ...]]] = [(group.members[0].element, group.frame.axis)]
-    while pending:
-        element, axis = pending.pop()
-        for load in loads_of(element):
-            for k, index in enumerate(load.indices):
-                if not uses(index, axis):
-                    continue
-                stage = program.writer(load.source)
-                if stage is None:
-                    found.append((load.source, k))
-                elif isinstance(stage.indices[k], ir.Var):
-                    pending.append((stage.value, (stage.indices[k],)))
-    return found
 
 
 def _index_limit(program: Program, param: tirx.Var) -> int | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tvm import ir, tirx
 
-from tvm_cascade.analysis.extract import Group
+from tvm_cascade.analysis.extract import Group, Member
 from tvm_cascade.analysis.program import Program, Stage
 from tvm_cascade.analysis.tir import loads_of, reads_buffer, uses
 
@@ -48,10 +48,10 @@ def passes_for(program: Program, members: Sequence[Stage]) -> Passes:
     return Passes(tuple(inside), tuple(after))
 
 
-def along_axis(program: Program, group: Group) -> list[tuple[tirx.Var, int]]:
-    """(buffer, dimension) pairs at which a group reads along its axis, as the program is written."""
+def along_axis(program: Program, members: Sequence[Member]) -> list[tuple[tirx.Var, int]]:
+    """(buffer, dimension) pairs at which members of a group read along its axis, as the program is written."""
     search = _Along(program)
-    for member in group.members:
+    for member in members:
         search.follow(member.stage, member.stage.reduce)
     return search.positions
 

@@ -249,7 +249,7 @@ def loops_along(subject: Subject) -> int | None:
 
 
 def _nests_along(subject: Subject) -> list[tirx.Stmt]:
-    read = [pair for group in subject.groups for pair in along_axis(subject.program, group)]
+    read = [pair for group in subject.groups for pair in along_axis(subject.program, group.members)]
     inputs = [(buffer, dim) for buffer, dim in read if subject.program.writer(buffer) is None]
 
     def is_along(load: ir.TensorLoad) -> bool:
