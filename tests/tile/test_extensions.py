@@ -24,7 +24,7 @@ from tvm_cascade.tile.skeletons.product.config import ProductConfig
 from tvm_cascade.tile.skeletons.product.consumer import PlainSumming
 from tvm_cascade.tile.skeletons.product.epilogue import Epilogue, MapEpilogue
 from tvm_cascade.tile.skeletons.product.kernel import ProductKernel, Roles
-from tvm_cascade.tile.skeletons.product.raster import Tile
+from tvm_cascade.tile.skeletons.product.raster import Tile, TileOrder
 
 from .emulator.run import Array, compiler, emulate
 from .product_programs import Product, inputs_of
@@ -44,22 +44,25 @@ def _run(roles: Callable[[MatrixProduct], Roles]) -> tuple[Array, Array]:
     return got, a @ b.T
 
 
-class LastFirst:
+class LastFirst(TileOrder):
     """Tiles column by column, from the last one on; blocks take them in turn."""
 
     def __init__(self, shape: MatrixProduct, config: ProductConfig) -> None:
         self.config = config
         self.down = -(-kernel_extent(shape.left.line.extent) // config.rows)
         self.across = -(-kernel_extent(shape.right.line.extent) // config.columns)
-        self.grid: ir.Expr = tirx.const(config.blocks, "int32")
+
+    @property
+    def grid(self) -> ir.Expr:
+        return tirx.const(self.config.blocks, "int32")
 
     @contextmanager
-    def each(self, block: ir.Expr, rank: ir.Expr | int) -> Iterator[Tile]:
+    def each(self, block: ir.Expr) -> Iterator[Tile]:
         total = self.down * self.across
         with T.serial((total - block + self.grid - 1) // self.grid) as turn:
             yield self._tile(bind("number", total - 1 - block - turn * self.grid))
 
-    def first(self, block: ir.Expr, rank: ir.Expr | int) -> Tile:
+    def first(self, block: ir.Expr) -> Tile:
         return self._tile(self.down * self.across - 1 - block)
 
     def _tile(self, number: ir.Expr) -> Tile:

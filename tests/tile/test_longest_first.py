@@ -10,6 +10,7 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.attention.tile_schedule import LongestFirst
 from tvm_cascade.tile.emit import named, parameter, put, when
+from tvm_cascade.tile.work import Threads
 
 from .emulator.run import compiler, emulate
 
@@ -28,13 +29,13 @@ def taken(most: int) -> np.ndarray:
         T.func_attr({"global_symbol": "main"})
         own, by, order = (parameter(one) for one in (costs, blocks, turns))
         T.device_entry()
-        scheduler = LongestFirst(T.int32(len(COSTS)), T.int32(PLACES), BLOCKS, most)
+        scheduler = LongestFirst(T.int32(len(COSTS)), T.int32(PLACES), BLOCKS, most, lambda row_tile: own[row_tile])
         block = named("block", T.cta_id([BLOCKS]))
         thread = named("thread", T.thread_id([THREADS]))
         pool = T.SMEMPool()
         scheduler.allocate(pool)
         pool.commit()
-        scheduler.sort(thread, lambda row_tile: own[row_tile])
+        scheduler.find(Threads(block, *[T.int32(0)] * 3, thread, THREADS))
         T.evaluate(T.cuda.cta_sync())
         count = named("count", T.alloc_local((1,), "int32"))
         put(count, 0, T.int32(0))

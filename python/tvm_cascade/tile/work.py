@@ -1,8 +1,11 @@
-"""A work item of a block: one tile of rows."""
+"""What blocks do: units of work, such as tiles of rows, in some order; and the threads and registers that do it."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
 
 from tvm import ir, tirx
 
@@ -44,6 +47,7 @@ class Threads:
     group : its warp group in the block.
     warp : in the group.
     lane : in the warp.
+    thread, count : in the block, and how many that has.
     named : the named barriers of the kernel.
     """
 
@@ -52,12 +56,35 @@ class Threads:
     warp: ir.Expr
     lane: ir.Expr
     thread: ir.Expr
+    count: int
     named: NamedBarriers = field(default_factory=NamedBarriers, compare=False)
 
     @property
     def leads(self) -> ir.Expr:
         """Whether it is the elected thread of its group, which arrives for all."""
         return tirx.And(self.lane == 0, self.warp == 0)
+
+
+Unit = TypeVar("Unit", covariant=True)
+
+
+class Order(ABC, Generic[Unit]):
+    """Which units of work each block has, one after the other."""
+
+    @property
+    @abstractmethod
+    def grid(self) -> ir.Expr:
+        """Blocks that are launched."""
+
+    @abstractmethod
+    def each(self, block: ir.Expr) -> AbstractContextManager[Unit]:
+        """A loop over a block's units around the statements of the block."""
+
+    def allocate(self, pool: Any) -> None:
+        """Takes the shared memory that the order is found in, if any."""
+
+    def find(self, threads: Threads) -> None:
+        """Finds it, if that takes anything, with all threads of a block, before a barrier of it."""
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.emit import bind, in_register, put, registers, when
 from tvm_cascade.tile.merge.lanes import WARP, from_lane, from_lane_at
-from tvm_cascade.tile.work import Threads, Work
+from tvm_cascade.tile.work import Order, Threads, Work
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def most_pieces(items: int, tiles: int, blocks: int) -> int:
     return 1 + max(Counter(inner).values(), default=0)
 
 
-class Cut:
+class Cut(Order[Piece]):
     """Shares of equal numbers of tiles.
 
     Parameters
@@ -102,14 +102,8 @@ class Cut:
 
     @property
     def grid(self) -> ir.Expr:
-        """Blocks that are launched: no more than the longest share asks for."""
+        """No more blocks than the longest share asks for."""
         return (self.total + (self.longest - 1)) // self.longest
-
-    def allocate(self, pool: Any) -> None:
-        """Takes the shared memory that shares are computed in, if any."""
-
-    def count(self, threads: Threads, block_threads: int) -> None:
-        """Counts what shares are computed from, if anything, with all threads of a block, before a barrier of it."""
 
     def apart(self, item: ir.Expr) -> tuple[ir.Expr, ir.Expr]:
         """The sequence of an item, and its number among the sequence's: here all are of one."""
@@ -229,16 +223,16 @@ class RaggedCut(Cut):
     def allocate(self, pool: Any) -> None:
         self.origins = pool.alloc((self.sequences + 1,), "int32", align=16)
 
-    def count(self, threads: Threads, block_threads: int) -> None:
-        """Counts tiles and adds them up, with all threads of a block; a barrier of the block has to follow."""
-        self._count_tiles(threads, block_threads, self.origins, 1)
+    def find(self, threads: Threads) -> None:
+        """Counts tiles and adds them up."""
+        self._count_tiles(threads, self.origins, 1)
         with when(threads.thread < WARP):
             self._add_up(threads.lane)
 
-    def _count_tiles(self, threads: Threads, block_threads: int, into: Any, first: int) -> None:
+    def _count_tiles(self, threads: Threads, into: Any, first: int) -> None:
         """Counts the tiles of every sequence into shared memory from a place on, and waits for all threads."""
-        with T.serial(-(-self.sequences // block_threads)) as turn:
-            sequence = bind("sequence", turn * block_threads + threads.thread)
+        with T.serial(-(-self.sequences // threads.count)) as turn:
+            sequence = bind("sequence", turn * threads.count + threads.thread)
             with when(sequence < self.sequences):
                 put(into, sequence + first, self.tiles_of(sequence))
         T.evaluate(T.cuda.cta_sync())
@@ -310,9 +304,9 @@ class OneEach(RaggedCut):
         super().allocate(pool)
         self.counted = pool.alloc((self.sequences,), "int32", align=16)
 
-    def count(self, threads: Threads, block_threads: int) -> None:
-        """Counts tiles, and then blocks, with all threads of a block; a barrier of the block has to follow."""
-        self._count_tiles(threads, block_threads, self.counted, 0)
+    def find(self, threads: Threads) -> None:
+        """Counts tiles, and then blocks."""
+        self._count_tiles(threads, self.counted, 0)
         with when(threads.thread < WARP):
             share = self._least_share(threads.lane)
             with T.serial(-(-self.sequences // WARP)) as turn:

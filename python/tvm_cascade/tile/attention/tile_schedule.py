@@ -27,6 +27,7 @@ from tvm_cascade.analysis.tir import substitute
 from tvm_cascade.tile.attention.program import TileProgram
 from tvm_cascade.tile.emit import bind, in_register, put, registers, when
 from tvm_cascade.tile.live import Rows, live_tiles
+from tvm_cascade.tile.work import Order, Threads
 
 MOST_SCHEDULED = 32768
 """Tiles of rows that a list may have; it is part of the kernel."""
@@ -146,7 +147,7 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Scheduler:
+class Scheduler(Order[Item]):
     """Assigns tiles of rows to blocks.
 
     Attributes
@@ -235,18 +236,24 @@ _STORED, _LARGEST = "uint16", 0xFFFF
 """What costs and numbers are kept in, and the largest of those."""
 
 
-class LongestFirst:
+class LongestFirst(Order[Item]):
     """Assigns tiles of rows to blocks.
 
     Parameters
     ----------
     most : tiles of rows that are sorted, one by each thread of a block; of more, the last come first.
+    cost_of : a tile of rows -> its cost.
     """
 
-    def __init__(self, row_tiles: ir.Expr, places: ir.Expr, blocks: int, most: int) -> None:
-        self.row_tiles, self.places = row_tiles, places
+    def __init__(
+        self, row_tiles: ir.Expr, places: ir.Expr, blocks: int, most: int, cost_of: Callable[[ir.Expr], ir.Expr]
+    ) -> None:
+        self.row_tiles, self.places, self.blocks, self.cost_of = row_tiles, places, blocks, cost_of
         self.most = min(int(row_tiles), most) if isinstance(row_tiles, prim.IntImm) else most
-        self.grid = tirx.min(row_tiles * places, blocks)
+
+    @property
+    def grid(self) -> ir.Expr:
+        return tirx.min(self.row_tiles * self.places, self.blocks)
 
     @property
     def is_sorted(self) -> ir.Expr:
@@ -255,11 +262,11 @@ class LongestFirst:
     def allocate(self, pool: Any) -> None:
         self.costs, self.order = (pool.alloc((self.most,), _STORED, align=16) for _ in range(2))
 
-    def sort(self, thread: ir.Expr, cost_of: Callable[[ir.Expr], ir.Expr]) -> None:
-        """Sorts tiles of rows by their costs, with all threads of a block; a barrier of the block has to follow."""
-        own = registers("own_cost", 1, "int32")
+    def find(self, threads: Threads) -> None:
+        """Sorts tiles of rows by their costs."""
+        thread, own = threads.thread, registers("own_cost", 1, "int32")
         with when(tirx.And(self.is_sorted, thread < self.row_tiles)):
-            put(own, 0, tirx.min(cost_of(thread), _LARGEST))
+            put(own, 0, tirx.min(self.cost_of(thread), _LARGEST))
             put(self.costs, thread, T.cast(own[0], _STORED))
         T.evaluate(T.cuda.cta_sync())
         with when(tirx.And(self.is_sorted, thread < self.row_tiles)):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from tvm import ir, tirx
@@ -21,7 +22,7 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.emit import branches, named, parameter, ptx, shared_pool, when
 from tvm_cascade.tile.launch.dependent import let_others_start, wait_for_others
-from tvm_cascade.tile.work import Registers, Threads
+from tvm_cascade.tile.work import WARP_GROUP, Order, Registers, Threads
 
 
 class Initialised(Protocol):
@@ -39,12 +40,13 @@ class Driver(ABC):
     resident : blocks of a multiprocessor.
     early : the next kernel is started with it.
     consumers : how many of them compute; the first of them is number 1.
-    threads : the coordinates of a thread, once `place` has told them.
+    order, threads : of units of work, and the coordinates of a thread, once `place` has told them.
     """
 
     resident = 1
     early = False
     threads: Threads
+    order: Order[Any]
 
     def __init__(self, params: Iterable[tirx.Var], consumers: int, converters: int = 0) -> None:
         self.params, self.consumers, self.groups = params, consumers, 1 + consumers + converters
@@ -78,8 +80,13 @@ class Driver(ABC):
             named("group", T.warpgroup_id([self.groups])),
             named("warp", T.warp_id_in_wg([4])),
             named("lane", T.lane_id([32])),
-            named("thread", T.thread_id([self.groups * 128])),
+            named("thread", T.thread_id([self.groups * WARP_GROUP])),
+            self.groups * WARP_GROUP,
         )
+
+    def each_work(self) -> AbstractContextManager[Any]:
+        """What is written within is done for every unit of work that the block has."""
+        return self.order.each(self.threads.block)
 
     def roles(self) -> None:
         shares = self.registers()
@@ -115,7 +122,7 @@ class Driver(ABC):
 
     @abstractmethod
     def place(self) -> None:
-        """The grid, and with `place_threads` the coordinates of a thread."""
+        """The order, the grid, and with `place_threads` the coordinates of a thread."""
 
     @abstractmethod
     def allocate(self, pool: Any) -> None:
@@ -133,7 +140,8 @@ class Driver(ABC):
         """What is initialised."""
 
     def meet(self) -> None:
-        """All threads of the block wait for each other."""
+        """All threads of the block find the order, and wait for each other."""
+        self.order.find(self.threads)
         T.evaluate(T.cuda.cta_sync())
 
     @abstractmethod

@@ -11,8 +11,7 @@ kernels for Hopper (2023).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +27,7 @@ from tvm_cascade.tile.skeletons.product.config import ProductConfig, steps_of
 from tvm_cascade.tile.skeletons.product.consumer import PlainSumming, PromotedSumming, Steps, Summing
 from tvm_cascade.tile.skeletons.product.epilogue import Epilogue, MapEpilogue
 from tvm_cascade.tile.skeletons.product.feed import ProductFeed
-from tvm_cascade.tile.skeletons.product.raster import Order, Raster, Tile
+from tvm_cascade.tile.skeletons.product.raster import Raster, Tile, TileOrder
 from tvm_cascade.tile.work import Registers
 
 Feeds = Sequence[ProductFeed]
@@ -48,7 +47,7 @@ class Roles:
     epilogue: Callable[[Feeds, str], Epilogue]
     summing: Callable[[Steps], Summing]
     left_shared: bool = True
-    order: Callable[[MatrixProduct, ProductConfig], Order] = Raster
+    order: Callable[[MatrixProduct, ProductConfig], TileOrder] = Raster
 
 
 def product_kernel(shape: MatrixProduct, config: ProductConfig, launch: Launch) -> ProductKernel:
@@ -58,6 +57,8 @@ def product_kernel(shape: MatrixProduct, config: ProductConfig, launch: Launch) 
 
 class ProductKernel(Driver):
     """Emits the kernel of a product; of several in the same tiles, one after the other through one ring."""
+
+    order: TileOrder
 
     def __init__(self, shapes: Sequence[MatrixProduct], config: ProductConfig, own: Roles, given: bool = False) -> None:
         super().__init__(shapes[0].fold.program.params, config.consumers)
@@ -73,6 +74,7 @@ class ProductKernel(Driver):
         self.order = self.own.order(self.shapes[0], self.config)
         block = named("block", T.cta_id([self.order.grid]))
         self.rank: ir.Expr | int = named("rank", T.cta_id_in_cluster([together])) if together > 1 else 0
+        self.order.rank = self.rank if self.config.cluster > 1 else 0
         self.place_threads(block)
 
     def allocate(self, pool: Any) -> None:
@@ -108,20 +110,13 @@ class ProductKernel(Driver):
         if self.config.cluster > 1:
             cluster_sync()
 
-    @contextmanager
-    def _each_tile(self) -> Iterator[Tile]:
-        """What is written within is done for every tile that the block has."""
-        neighbour = self.rank if self.config.cluster > 1 else 0
-        with self.order.each(self.threads.block, neighbour) as tile:
-            yield tile
-
     def consume(self) -> None:
         """A warp group's loop over the block's tiles, whose sums are 0 where there are no steps."""
         steps = Steps(self.feeds, self.threads, self.rank, self.own.left_shared)
         summing, index = self.own.summing(steps), steps.index
         with summing.turns():
             self.epilogue.start(index, self.threads)
-            with self._each_tile() as tile:
+            with self.each_work() as tile:
                 if isinstance(steps_of(self.feed.shape), int):
                     summing.sum(tile)
                 else:
@@ -148,9 +143,9 @@ class ProductKernel(Driver):
     def _fill(self) -> None:
         ring = self.feed.start()
         if self.begins_early:
-            self.feed.begin(self.order.first(self.threads.block, 0), self.rank)
+            self.feed.begin(self.order.first(self.threads.block), self.rank)
             wait_for_others()
-        with self._each_tile() as tile:
+        with self.each_work() as tile:
             for feed in self.feeds:
                 self._fill_tile(feed, ring, tile)
         self.feed.finish()

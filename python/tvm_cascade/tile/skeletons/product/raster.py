@@ -11,10 +11,10 @@ The last tiles of rows and of columns end where the result does.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
 
 from tvm import ir, sym, tirx
 from tvm.tirx.script import builder as T
@@ -23,6 +23,7 @@ from tvm_cascade.analysis.tir import product
 from tvm_cascade.tile.emit import bind, digits, in_register, kernel_extent
 from tvm_cascade.tile.product.matrix import MatrixProduct, Side
 from tvm_cascade.tile.skeletons.product.config import ProductConfig
+from tvm_cascade.tile.work import Order
 
 
 @dataclass(frozen=True)
@@ -38,30 +39,22 @@ BAND = 8
 """Tiles of rows that are done column by column."""
 
 
-class Order(Protocol):
-    """Which tiles a block does, one after the other.
+class TileOrder(Order[Tile]):
+    """An order of tiles.
 
     Attributes
     ----------
-    grid : blocks that are launched.
+    rank : of a block among those whose tiles are neighbours in a column.
     """
 
-    @property
-    def grid(self) -> ir.Expr: ...
+    rank: ir.Expr | int = 0
 
-    def each(self, block: ir.Expr, rank: ir.Expr | int) -> AbstractContextManager[Tile]:
-        """A loop over a block's tiles around the statements of the block.
-
-        Parameters
-        ----------
-        rank : of the block among those whose tiles are neighbours.
-        """
-
-    def first(self, block: ir.Expr, rank: ir.Expr | int) -> Tile:
-        """The first of them, for kernels that copy from it before all else."""
+    @abstractmethod
+    def first(self, block: ir.Expr) -> Tile:
+        """The first of a block's, for kernels that copy from it before all else."""
 
 
-class Raster:
+class Raster(TileOrder):
     """Assigns tiles to the blocks of a launch; those of a cluster are neighbours in a column."""
 
     def __init__(self, shape: MatrixProduct, config: ProductConfig) -> None:
@@ -88,9 +81,9 @@ class Raster:
         return self.clusters * self.config.blocks_together
 
     @contextmanager
-    def each(self, block: ir.Expr, rank: ir.Expr | int) -> Iterator[Tile]:
+    def each(self, block: ir.Expr) -> Iterator[Tile]:
         with self.each_share(block) as share:
-            yield self._tile(share, rank)
+            yield self._tile(share)
 
     @contextmanager
     def each_share(self, block: ir.Expr) -> Iterator[ir.Expr]:
@@ -98,18 +91,18 @@ class Raster:
         with T.serial((self.shares - first + (self.clusters - 1)) // self.clusters) as turn:
             yield bind("share", first + turn * self.clusters)
 
-    def first(self, block: ir.Expr, rank: ir.Expr | int) -> Tile:
-        return self._tile(block // self.config.blocks_together, rank)
+    def first(self, block: ir.Expr) -> Tile:
+        return self._tile(block // self.config.blocks_together)
 
-    def _tile(self, share: ir.Expr, rank: ir.Expr | int) -> Tile:
-        row, column, batch = self.place(share, rank)
+    def _tile(self, share: ir.Expr) -> Tile:
+        row, column, batch = self.place(share)
         return Tile(
             self._computed("first_row", _first(row * self.config.rows, self.shape.left, self.config.rows)),
             self._computed("first_column", _first(column * self.config.columns, self.shape.right, self.config.columns)),
             batch,
         )
 
-    def place(self, share: ir.Expr, rank: ir.Expr | int) -> tuple[ir.Expr, ir.Expr, dict[tirx.Var, ir.Expr]]:
+    def place(self, share: ir.Expr) -> tuple[ir.Expr, ir.Expr, dict[tirx.Var, ir.Expr]]:
         """The number of a share's tile of rows, its number across, and where it is in the batch."""
         config, down = self.config, self.down * self.places if self.joined else self.down
         index, rest = bind("index", share % (down * self.across)), share // (down * self.across)
@@ -119,7 +112,7 @@ class Raster:
         place = band * BAND + inside % height
         if self.joined:
             rest, place = place // self.down, place % self.down
-        row = place * config.cluster + rank
+        row = place * config.cluster + self.rank
         return row, inside // height, digits(rest, self.shape.batch, self.shape.extent, self._computed)
 
     def _computed(self, name: str, value: ir.Expr) -> ir.Expr:

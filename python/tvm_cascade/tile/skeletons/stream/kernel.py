@@ -25,7 +25,7 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.analysis.tir import product
 from tvm_cascade.tile.attention.operands.feed import Feed, StagedPart, arrivals_of, staged_tiles
 from tvm_cascade.tile.attention.program import TileProgram
-from tvm_cascade.tile.attention.tile_schedule import LongestFirst, Scheduler, visited_tiles
+from tvm_cascade.tile.attention.tile_schedule import Item, LongestFirst, Scheduler, visited_tiles
 from tvm_cascade.tile.emit import bind, in_register, kernel_extent, named, when
 from tvm_cascade.tile.hopper.barrier import Barriers, Ring
 from tvm_cascade.tile.hopper.driver import Driver, Initialised
@@ -36,7 +36,7 @@ from tvm_cascade.tile.skeletons.stream.consumer import Consumer
 from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue
 from tvm_cascade.tile.skeletons.stream.producer import PagedProducer
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
-from tvm_cascade.tile.work import GROUP_ROWS, Registers, Threads, Work
+from tvm_cascade.tile.work import GROUP_ROWS, Order, Registers, Threads, Work
 
 
 class StreamKernel(Driver):
@@ -69,29 +69,30 @@ class StreamKernel(Driver):
         stream, config = self.stream, self.config
         row_tiles = kernel_extent((stream.extent(stream.row) + (config.rows - 1)) // config.rows)
         places = kernel_extent(product(stream.extent(var) for var in stream.batch))
-        self.scheduler = self._scheduler(row_tiles, places)
-        self.place_threads(named("block", T.cta_id([self.scheduler.grid])))
+        self.order = self._order(row_tiles, places)
+        self.place_threads(named("block", T.cta_id([self.order.grid])))
         if self.tiling.loads_bounds:
             self.tiling.lane = self.threads.lane
-        if isinstance(self.scheduler, LongestFirst):
-            self.finder = TileFinder(self.tiling, self.threads, self.scheduler)
+            if not self.stream.paged:
+                self.finder = TileFinder(self.tiling, self.threads, self.order)
 
-    def _scheduler(self, row_tiles: ir.Expr, places: ir.Expr) -> Scheduler | LongestFirst:
+    def _order(self, row_tiles: ir.Expr, places: ir.Expr) -> Order[Item]:
         """By what is known of the tiles of rows: their costs, or where to load what bounds them."""
         if self.tiling.loads_bounds and not self.stream.paged:
-            return LongestFirst(row_tiles, places, self.config.blocks, self.config.threads)
+            sizes = row_tiles, places, self.config.blocks, self.config.threads
+            return LongestFirst(*sizes, self.tiling.likely_tiles)
         shared_out = tile_schedule(self.config, self.program)
         items = None if shared_out is None else shared_out.items
         return Scheduler(row_tiles, places, self.config.blocks, self.program.uneven, items, self.name)
 
     @contextmanager
     def each_work(self) -> Iterator[Work]:
-        """What is written within is done for every tile of rows that the block has, by those that copy."""
+        """For every tile of rows that the block has, by those that copy."""
         if self.finder is not None:
             with self.finder.each_work() as work:
                 yield work
             return
-        with self.scheduler.each(self.threads.block) as item:
+        with self.order.each(self.threads.block) as item:
             yield self.tiling.work(item)
 
     def allocate(self, pool: Any) -> None:
@@ -117,11 +118,6 @@ class StreamKernel(Driver):
         parts = [part for feed in (self.left_feed, self.right_feed, self.value_feed) for part in feed.parts]
         own: list[Initialised] = [*(part.full for part in parts), *(part.empty for part in parts)]
         return own if self.finder is None else [self.finder, *own]
-
-    def meet(self) -> None:
-        if self.finder is not None:
-            self.finder.sort()
-        super().meet()
 
     def registers(self) -> Registers:
         return self.config.shares(self.stream, finds=self.finder is not None)
@@ -165,7 +161,7 @@ class StreamKernel(Driver):
     def _fetching(self) -> Fetching | None:
         """What fetches for a later kernel, a part with every tile of a block's first tile of rows."""
         ahead, visited = self.ahead, visited_tiles(self.program, self.config.rows, self.config.columns)
-        grid = sym.Analyzer().simplify(self.scheduler.grid)
+        grid = sym.Analyzer().simplify(self.order.grid)
         if ahead is None or visited is None or not isinstance(grid, ir.prim.IntImm):
             return None
         tensors = [self.tiling.own(tensor) for tensor in ahead.tensors]
@@ -195,11 +191,11 @@ class TileFinder:
 
     Parameters
     ----------
-    scheduler : of the tiles of rows, by about how many tiles each visits.
+    order : of the tiles of rows.
     """
 
-    def __init__(self, tiling: Tiling, threads: Threads, scheduler: LongestFirst) -> None:
-        self.tiling, self.threads, self.scheduler = tiling, threads, scheduler
+    def __init__(self, tiling: Tiling, threads: Threads, order: Order[Item]) -> None:
+        self.tiling, self.threads, self.order = tiling, threads, order
         self.groups = tiling.config.row_groups
 
     def allocate(self, pool: Any) -> None:
@@ -207,19 +203,15 @@ class TileFinder:
         self.slots = pool.alloc((_SLOTS, self.groups, 2 * _RANGES), "int32", align=16)
         self.full = Barriers(pool, _SLOTS, 1)
         self.empty = Barriers(pool, _SLOTS, 1 + _WARPS * self.groups)
-        self.scheduler.allocate(pool)
+        self.order.allocate(pool)
 
     def initialise(self) -> None:
         self.full.initialise()
         self.empty.initialise()
 
-    def sort(self) -> None:
-        """Sorts tiles of rows, with all threads; a barrier of the block has to follow."""
-        self.scheduler.sort(self.threads.thread, self.tiling.likely_tiles)
-
     def find(self) -> None:
         ring = Ring("found", _SLOTS, 1)
-        with self.scheduler.each(self.threads.block) as item:
+        with self.order.each(self.threads.block) as item:
             first_row, batch = bind("first_row", item.row_tile * self.tiling.config.rows), self.tiling.batch(item.place)
             self.empty.wait(ring.stage, ring.parity)
             for group in range(self.groups):
@@ -243,7 +235,7 @@ class TileFinder:
         group : the number of the consumer that reads them, by all of its threads; None for one thread that copies.
         """
         ring = Ring("reading", _SLOTS, 0)
-        with self.scheduler.each(self.threads.block) as item:
+        with self.order.each(self.threads.block) as item:
             first_row, batch = bind("first_row", item.row_tile * self.tiling.config.rows), self.tiling.batch(item.place)
             self.full.wait(ring.stage, ring.parity)
             visited = self._hull(ring)

@@ -22,7 +22,7 @@ from tvm_cascade.tile.merge.lanes import ALL_LANES, WARP
 from tvm_cascade.tile.operand import Operand
 from tvm_cascade.tile.skeletons.stream.config import Tiles
 from tvm_cascade.tile.skeletons.stream.pieces.config import is_of_place, sequences_of
-from tvm_cascade.tile.work import Work
+from tvm_cascade.tile.work import Order, Threads, Work
 from tvm_cascade.transform.printer import cast
 
 
@@ -164,7 +164,7 @@ class Tiling:
 # sequence follow one another.
 
 
-class Places:
+class Places(Order[PieceWork]):
     """The items of a program in a configuration.
 
     Parameters
@@ -196,6 +196,16 @@ class Places:
             self.cut = SharedItems(items, tiles, sharing)
         else:
             self.cut = (WholeItems if self.config.kept > 1 else Cut)(items, tiles, self.config.blocks)
+
+    @property
+    def grid(self) -> ir.Expr:
+        return self.cut.grid
+
+    def allocate(self, pool: Any) -> None:
+        self.cut.allocate(pool)
+
+    def find(self, threads: Threads) -> None:
+        self.cut.find(threads)
 
     @contextmanager
     def each(self, block: ir.Expr) -> Iterator[PieceWork]:

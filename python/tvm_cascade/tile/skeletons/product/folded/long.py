@@ -234,9 +234,9 @@ class Walk(Raster):
         self.columns, self.across = self.across, kernel_extent(stretches)
 
     @contextmanager
-    def each(self, block: ir.Expr, rank: ir.Expr | int) -> Iterator[Tile]:
+    def each(self, block: ir.Expr) -> Iterator[Tile]:
         with self.each_share(block) as share:
-            row, across, batch = self.place(share, rank)
+            row, across, batch = self.place(share)
             first_row, stretch = bind("first_row", row * self.config.rows), bind("stretch", across)
             place = share // (self.down * self.across)
             row_tile = bind("row_tile", place * (self.down * self.config.cluster) + row)

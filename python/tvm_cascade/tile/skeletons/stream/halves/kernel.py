@@ -63,8 +63,8 @@ class HalvesKernel(Driver):
         """
         config = self.config
         by_length, sharing = OneEach if config.by_length else None, config.cluster if config.cluster > 1 else None
-        self.places = Places(self.tiling, sharing, by_length)
-        self.place_threads(named("block", T.cta_id([self.places.cut.grid])))
+        self.order = Places(self.tiling, sharing, by_length)
+        self.place_threads(named("block", T.cta_id([self.order.grid])))
         if config.cluster > 1:
             named("rank", T.cta_id_in_cluster([config.cluster]))
 
@@ -84,7 +84,7 @@ class HalvesKernel(Driver):
         self.epilogue.allocate(pool, self.left.boxes)
         if config.cluster == 1:
             self._allocate_meetings(pool)
-        self.places.cut.allocate(pool)
+        self.order.allocate(pool)
         left_empty = Barriers(pool, config.left_stages, config.consumers)
         parts = parts_of(self.stream, config.spread)
         left = tuple(StagedPart(Barriers(pool, config.left_stages, 1), left_empty, *part) for part in parts)
@@ -104,10 +104,6 @@ class HalvesKernel(Driver):
         left, right = self.left_feed.parts, self.tiles.parts
         of_parts = [*(p.full for p in left), *(b for p in right for b in (p.full, p.empty))]
         return [*self._shares, self.shared.barriers, left[0].empty, *of_parts]
-
-    def meet(self) -> None:
-        self.places.cut.count(self.threads, self.config.threads)
-        super().meet()
 
     def registers(self) -> Registers:
         return self.config.shares(self.stream)
@@ -142,7 +138,7 @@ class HalvesKernel(Driver):
                 with half:
                     self._group(group, None if of_both else self.meetings[group], handed)
         if of_both:
-            first.settle(self._each_work)
+            first.settle(self.each_work)
 
     def _group(self, group: int, own: GridMeeting | ClusterShares | None, handed: Handed | None) -> None:
         meeting = own or self.meetings[0]
@@ -152,9 +148,9 @@ class HalvesKernel(Driver):
         )  # fmt: skip
         if isinstance(own, GridMeeting):
             own.begin(0)
-        half.run(self._each_work)
+        half.run(self.each_work)
         if own is not None:
-            own.settle(self._each_work)
+            own.settle(self.each_work)
 
     @property
     def _shares(self) -> list[ClusterShares]:
@@ -163,13 +159,10 @@ class HalvesKernel(Driver):
     def _left_place(self, box: ir.Expr | int, row: ir.Expr, column: ir.Expr | int) -> ir.Expr:
         return place_of(self.left_feed.tiles[0], T.int32(0), box, row, column)
 
-    def _each_work(self) -> AbstractContextManager[PieceWork]:
-        return self.places.each(self.threads.block)
-
     def produce(self) -> None:
         """One thread copies the parts that group 0 reads, and one the others; of pages, all warps all parts."""
         if self.stream.paged:
-            PagedProducer(self.tiling, self.threads, [self.tiles], self.left_feed).run(self._each_work)
+            PagedProducer(self.tiling, self.threads, [self.tiles], self.left_feed).run(self.each_work)
             return
         for warp, share in enumerate(copying_shares(self.tiles)):
             with when(self.threads.warp == warp), when(T.cuda.elect_sync()):
@@ -183,7 +176,7 @@ class HalvesKernel(Driver):
         for copies in (self.left, self.right):
             copies.prefetch()
         ring, left = self.tiles.filling("produced"), self.left_feed.filling("produced_left")
-        with self._each_work() as work:
+        with self.each_work() as work:
             rows, places = self.tiling.fixed_of([self.left], work), self.tiling.fixed_of([self.right], work)
             last = (work.tiles.end - 1) * self.config.columns
             for number in numbers:

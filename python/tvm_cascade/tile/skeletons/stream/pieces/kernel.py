@@ -8,7 +8,7 @@ a part of it: leave the state; after all pieces, merge a share of what meets, in
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from typing import Any
 
 from tvm import ir, tirx
@@ -95,13 +95,10 @@ class PiecesKernel(Driver):
 
     def place(self) -> None:
         config = self.config
-        self.places = Places(self.tiling, self.sharing)
-        self.place_threads(named("block", T.cta_id([self.places.cut.grid])))
+        self.order = self.places = Places(self.tiling, self.sharing)
+        self.place_threads(named("block", T.cta_id([self.order.grid])))
         if config.cluster > 1:
             named("rank", T.cta_id_in_cluster([config.cluster]))
-
-    def _each_work(self) -> AbstractContextManager[PieceWork]:
-        return self.places.each(self.threads.block)
 
     def allocate(self, pool: Any) -> None:
         """Tiles, as they are copied and as products read them, and what meetings leave; then barriers."""
@@ -110,7 +107,7 @@ class PiecesKernel(Driver):
         self.meeting.allocate(pool, self.threads)
         if self.spread_finish is not None:
             self.spread_finish.allocate(pool, self.threads)
-        self.places.cut.allocate(pool)
+        self.order.allocate(pool)
         readers = self.consumers * self.config.family.arrivals
         for pair in (self.right_feed, self.value_feed):
             pair.add_barriers(pool, readers)
@@ -142,7 +139,6 @@ class PiecesKernel(Driver):
             self.meeting.initialise()
 
     def meet(self) -> None:
-        self.places.cut.count(self.threads, self.config.threads)
         super().meet()
         self.meeting.start()
 
@@ -158,7 +154,7 @@ class PiecesKernel(Driver):
         """One thread copies, or warps for each feed of pages; another sees to meetings."""
         if self.stream.paged:
             shared = [pair.stored for pair in self._filled]
-            PagedProducer(self.tiling, self.threads, shared).run(self._each_work)
+            PagedProducer(self.tiling, self.threads, shared).run(self.each_work)
         else:
             with when(self.threads.warp == 0), when(T.cuda.elect_sync()):
                 self._produce_rows()
@@ -166,7 +162,7 @@ class PiecesKernel(Driver):
             with when(self.threads.warp == _MEETING_WARP), when(T.cuda.elect_sync()):
                 if self.begins_early:
                     wait_for_others()
-                self.meeting_apart.run_apart(self._each_work)
+                self.meeting_apart.run_apart(self.each_work)
 
     def convert(self) -> None:
         """Each warp group converts a feed, or one converts both, a tile of each in turn."""
@@ -174,14 +170,14 @@ class PiecesKernel(Driver):
         for number in range(self.config.widening):
             with when(self.threads.group == self.consumers + 1 + number):
                 own = [Widener(pair, self.threads) for pair in widened[number :: self.config.widening]]
-                with self._each_work() as work, T.serial(work.tiles.end - work.tiles.first):
+                with self.each_work() as work, T.serial(work.tiles.end - work.tiles.first):
                     for widener in own:
                         widener.tile()
 
     def consume(self) -> None:
         right, value = self.right_feed.wide, self.value_feed.wide
         consumer = PiecesConsumer(self.tiling, self.threads, right, value, self.meeting, self.spread_finish)
-        consumer.run(self._each_work)
+        consumer.run(self.each_work)
 
     @property
     def _starts_at_once(self) -> bool:
@@ -193,7 +189,7 @@ class PiecesKernel(Driver):
         return [self.right_feed, *([self.value_feed] if self.values else [])]
 
     def _produce_first(self) -> None:
-        with self._each_work() as work:
+        with self.each_work() as work:
             for pair in self._filled:
                 places = self.tiling.fixed_of(pair.copies, work)
                 (part,) = pair.stored.parts
@@ -201,7 +197,7 @@ class PiecesKernel(Driver):
 
     def _produce_rows(self) -> None:
         ring = self.right_feed.stored.filling("produced")
-        with self._each_work() as work, T.serial(work.tiles.end - work.tiles.first) as step:
+        with self.each_work() as work, T.serial(work.tiles.end - work.tiles.first) as step:
             row = (work.tiles.end - 1 - step) * self.config.columns
             with when(step > 0) if self._starts_at_once else nullcontext():
                 for pair in self._filled:
