@@ -28,7 +28,7 @@ CHUNK = 16
 """Bytes that are swizzled together."""
 
 Value = Callable[[int, int, int], ir.Expr]
-"""(eight columns, row of the thread's two, neighbour) -> the element there, in float32."""
+"""(eight columns, row of the thread's two, neighbour) -> the element there."""
 
 Place = Callable[[int, ir.Expr], ir.Expr]
 """(box, chunk) -> an address in the lane's own row."""
@@ -47,7 +47,7 @@ class MatrixStore:
             for q in range(4):
                 j, r = first // COLUMNS_PER_STEP + step * 2 + q // 2, q % 2
                 if j * COLUMNS_PER_STEP < count:
-                    pair = [value(j, r, e) for e in reversed(NEIGHBOURS)]
+                    pair = [_wide(value(j, r, e)) for e in reversed(NEIGHBOURS)]
                     ptx(f"cvt.rn.{self.kind}x2.f32", self.words[q], *pair)
             chunk = step % (_BOX_CHUNKS // 2) * 2 + self.lane // _AT_ONCE
             target = place(step // (_BOX_CHUNKS // 2), chunk ^ (self.lane % _BOX_CHUNKS))

@@ -9,13 +9,15 @@ tensor cores or threads, is of no concern here.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import sympy as sp
+import tvm_ffi
 from tvm import ir, tirx
 
+from tvm_cascade.analysis.extract import Member
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.tir import (
     Extent,
@@ -164,6 +166,37 @@ class MatrixProduct:
     @property
     def dtypes(self) -> tuple[str, str]:
         return self.left.dtype, self.right.dtype
+
+    @cached_property
+    def finishes(self) -> dict[sp.Symbol, sp.Expr]:
+        """The results as formulas of the states, each a sum of products without its number."""
+        lifted = {one.state: one.number * one.state for one in self.sums}
+        found: dict[sp.Symbol, sp.Expr] = {}
+        for result, formula in self.fold.group.fold.finish.items():
+            found[result] = formula.xreplace(found).xreplace(lifted)
+        return found
+
+    @cached_property
+    def _read(self) -> dict[ir.TensorLoad, tuple[Member | None, int]]:
+        """By loads of outputs, the member whose result each reads, and how many columns beyond."""
+        return {}
+
+    def finished(self, output: Output, finish: Callable[[sp.Symbol, int], ir.Expr]) -> ir.Expr:
+        """The value of an output with results in place of loads of them.
+
+        Parameters
+        ----------
+        finish : (result, columns beyond the element's own) -> its value.
+        """
+
+        def result(load: ir.TensorLoad) -> ir.Expr:
+            if load not in self._read:
+                member = member_at(self.fold.group, load)
+                self._read[load] = member, 0 if member is None else columns_beyond(member, load) or 0
+            member, beyond = self._read[load]
+            return load if member is None else cast(finish(member.result, beyond), dtype_of(load))
+
+        return tvm_ffi.structural_map(output.value, (ir.TensorLoad, result))
 
     @cached_property
     def tiled(self) -> dict[tirx.Var, Operand]:

@@ -18,6 +18,9 @@ from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Registers
 SUM_BYTES = 4
 """Of an accumulated sum."""
 
+_FLAGS = 1024
+"""Bytes of barriers and flags."""
+
 _GATHERED = 16
 """Rows of 128 bytes that a warp group copies at once."""
 
@@ -102,14 +105,23 @@ class ProductConfig:
     def threads(self) -> int:
         return WARP_GROUP * (self.consumers + 1)
 
+    @property
+    def computing(self) -> int:
+        """Threads of the consumers."""
+        return WARP_GROUP * self.consumers
+
     def stage_bytes(self, shape: MatrixProduct) -> int:
         return (self.rows + self.columns * len(shape.rights)) * DEPTH_BYTES
+
+    def ring_bytes(self, shape: MatrixProduct) -> int:
+        """Of the stages, and of barriers and flags."""
+        return self.stages * self.stage_bytes(shape) + _FLAGS
 
     def shared_bytes(self, shape: MatrixProduct) -> int:
         boxes = any(self.stores_boxes(output) for output in shape.tiled.values())
         staging = self.rows * DEPTH_BYTES * self.staged if boxes else 0
         partial = self.rows * self.columns * len(shape.rights) * SUM_BYTES if self.splits > 1 else 0
-        return self.stages * self.stage_bytes(shape) + staging + partial + 1024
+        return self.ring_bytes(shape) + staging + partial
 
     def lacks(self, shape: MatrixProduct, gpu: Gpu) -> str:
         """What of a GPU or of the shape it does not fit, in words; empty where it fits."""

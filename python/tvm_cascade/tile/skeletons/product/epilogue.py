@@ -9,11 +9,9 @@ from types import MappingProxyType
 from typing import Any
 
 import sympy as sp
-import tvm_ffi
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.analysis.extract import Member
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.tile.emit import bind, branches, kernel_extent, ptx, put, when
 from tvm_cascade.tile.fragment import COLUMNS_PER_STEP, DTYPE, NEIGHBOURS, QUAD, ROWS, TilePrinter, placed
@@ -23,12 +21,11 @@ from tvm_cascade.tile.hopper.driver import Initialised
 from tvm_cascade.tile.hopper.stores import CHUNK, BulkStores, MatrixStore, store_pair
 from tvm_cascade.tile.merge.cluster import COPY, PartsOfSums
 from tvm_cascade.tile.operand import STORED_BYTES
-from tvm_cascade.tile.output import Output, columns_beyond, member_at
+from tvm_cascade.tile.output import Output
 from tvm_cascade.tile.skeletons.product.config import SUM_BYTES, ProductConfig
 from tvm_cascade.tile.skeletons.product.feed import ProductFeed
 from tvm_cascade.tile.skeletons.product.raster import Tile, ends_with
 from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Threads
-from tvm_cascade.transform.printer import cast
 
 
 class Epilogue:
@@ -86,7 +83,6 @@ class MapEpilogue(Epilogue):
     ) -> None:
         self.feed, self.shape, self.config, self.buffers = feed, feed.shape, feed.config, feed.buffers
         self.finished, self.allocate_own = finished or self._of_sums, allocate_own
-        self.read: dict[ir.TensorLoad, tuple[Member | None, int]] = {}
         self.copies = {
             buffer: TensorMap(operand, self._own(buffer), GROUP_ROWS, BOX_BYTES // operand.size)
             for buffer, operand in self.shape.tiled.items()
@@ -149,27 +145,15 @@ class MapEpilogue(Epilogue):
     def _value(self, output: Output, row: int, column: ir.Expr, index: ir.Expr) -> ir.Expr:
         """What is stored at a row and a column, from a register of the sums."""
 
-        def result(load: ir.TensorLoad) -> ir.Expr:
-            member, beyond = self._read_by(load)
-            return load if member is None else cast(self._finished(member, row, index + beyond), dtype_of(load))
+        def finished(result: sp.Symbol, beyond: int) -> ir.Expr:
+            states = zip(self.shape.sums, self.sums, strict=True)
+            return self.finished(result, row, {one.state: sums[index + beyond] for one, sums in states})
 
-        value = tvm_ffi.structural_map(output.value, (ir.TensorLoad, result))
+        value = self.shape.finished(output, finished)
         return placed(value, self._places(self.inside[row], self._column(column)), self.buffers)
 
-    def _read_by(self, load: ir.TensorLoad) -> tuple[Member | None, int]:
-        """The member whose result a load of an output reads, and how many columns beyond; the same for all elements."""
-        if load not in self.read:
-            member = member_at(self.shape.fold.group, load)
-            self.read[load] = member, 0 if member is None else columns_beyond(member, load) or 0
-        return self.read[load]
-
-    def _finished(self, member: Member, row: int, index: ir.Expr) -> ir.Expr:
-        symbols = {one.state: sums[index] for one, sums in zip(self.shape.sums, self.sums, strict=True)}
-        return self.finished(member.result, row, symbols)
-
     def _of_sums(self, result: sp.Symbol, _: int, symbols: Mapping[sp.Symbol, ir.Expr]) -> ir.Expr:
-        lifted = {one.state: one.number * one.state for one in self.shape.sums}
-        return TilePrinter(symbols, DTYPE, {})(self.shape.fold.group.fold.finish[result].xreplace(lifted))
+        return TilePrinter(symbols, DTYPE, {})(self.shape.finishes[result])
 
     def _column(self, column: ir.Expr) -> ir.Expr:
         right, columns = self.shape.right, self.config.columns
@@ -192,7 +176,7 @@ class MapEpilogue(Epilogue):
                 if paired:
                     with when(self._has(output, r, first, columns)):
                         target = self._own(output.buffer).ptr_to(self._indices(output, r, first))
-                        pair = [self._narrow(output, r, first + e, j * 4 + 2 * r + e) for e in NEIGHBOURS]
+                        pair = [self._value(output, r, first + e, j * 4 + 2 * r + e) for e in NEIGHBOURS]
                         store_pair(target, pair, dtype_of(output.buffer), "stored_pair")
                     continue
                 for e in NEIGHBOURS[:: output.every]:
@@ -263,12 +247,7 @@ class MapEpilogue(Epilogue):
 
     def _element(self, output: Output, j: int, row: int, e: int) -> ir.Expr:
         column = self.tile.first_column + j * 8 + self.lane_column + e
-        return self._narrow(output, row, column, tirx.const(j * 4 + 2 * row + e, "int32"))
-
-    def _narrow(self, output: Output, row: int, column: ir.Expr, index: ir.Expr) -> ir.Expr:
-        """A stored value in float32: the store itself rounds it."""
-        value = self._value(output, row, column, index)
-        return cast(value.value if isinstance(value, ir.prim.Cast) else value, DTYPE)
+        return self._value(output, row, column, tirx.const(j * 4 + 2 * row + e, "int32"))
 
 
 # Partial sums over parts of k, one part for each block of a cluster.
@@ -300,7 +279,7 @@ class PartialSums(PartsOfSums):
         config = self.config
         thread = bind("thread_of_consumer", threads.warp * 32 + threads.lane)
         share = config.columns // 2 // config.splits
-        threads.named.take("all consumers").sync(WARP_GROUP * config.consumers)  # all have read their operands
+        threads.named.take("all consumers").sync(config.computing)  # all have read their operands
         for owner in range(config.splits):
             for part, array in enumerate(sums):
                 for k in range(0, share, _VECTOR):

@@ -19,7 +19,7 @@ from tvm_cascade.tile.emit import bind, in_register, kernel_extent, named, ptx, 
 from tvm_cascade.tile.fragment import placed
 from tvm_cascade.tile.hopper.barrier import Barriers, Ring
 from tvm_cascade.tile.hopper.copy import BOX_BYTES
-from tvm_cascade.tile.merge.lanes import ALL_LANES, WARP
+from tvm_cascade.tile.merge.lanes import WARP, from_lane
 from tvm_cascade.tile.product.lines import Line
 from tvm_cascade.tile.product.matrix import Side
 from tvm_cascade.tile.work import WARP_GROUP
@@ -153,8 +153,8 @@ class Realigned(Gather):
             for k, row in enumerate(rows):
                 self._load(memory, end, words, k, row.word + lane)
             for k, row in enumerate(rows):
-                following = in_register("following", _from(words[k], (lane + 1) % WARP))
-                beyond = in_register("beyond", _from(last[0], k))
+                following = in_register("following", from_lane((lane + 1) % WARP, words[k]))
+                beyond = in_register("beyond", from_lane(k, last[0]))
                 upper = T.cast(tirx.Select(lane == WARP - 1, beyond, following), "uint64") << T.uint64(8 * _WORD)
                 both = upper | T.cast(words[k], "uint64")
                 found = T.cast(both >> T.cast(row.skipped * 8, "uint64"), "uint32")
@@ -219,10 +219,6 @@ class _Row:
     word: ir.Expr
     skipped: ir.Expr
     bytes: ir.Expr
-
-
-def _from(value: ir.Expr, lane: ir.Expr | int) -> ir.Expr:
-    return T.tvm_warp_shuffle(T.uint32(ALL_LANES), value, lane, WARP, WARP)
 
 
 def _low_bytes(count: ir.Expr) -> ir.Expr:

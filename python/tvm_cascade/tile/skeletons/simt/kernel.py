@@ -16,7 +16,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import Any
 
-import tvm_ffi
+import sympy as sp
 from tvm import ir, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
@@ -26,7 +26,7 @@ from tvm_cascade.tile.emit import bind, digits, kernel_extent, named, ptx, put, 
 from tvm_cascade.tile.fragment import TilePrinter
 from tvm_cascade.tile.memory import VECTOR_BYTES, Tensors, itemsize
 from tvm_cascade.tile.merge.lanes import WARP
-from tvm_cascade.tile.output import Output, columns_beyond, member_at
+from tvm_cascade.tile.output import Output
 from tvm_cascade.tile.product.matrix import MatrixProduct, in_vectors
 from tvm_cascade.tile.skeletons.simt.config import CoreConfig
 from tvm_cascade.tile.skeletons.simt.tiles import Copies, Fragment
@@ -247,20 +247,12 @@ class CoreKernel:
         return [self._at(index, row, column) for index in output.indices]
 
     def _value(self, output: Output, i: int, j: int, row: ir.Expr, column: ir.Expr) -> ir.Expr:
-        group, number = self.shape.fold.group, self.shape.sums[0].number
-        (component,), finishes = group.fold.components, group.fold.finish
-        first = i * self.config.columns.own + j
+        shape, (only,), first = self.shape, self.shape.sums, i * self.config.columns.own + j
 
-        def result(load: ir.TensorLoad) -> ir.Expr:
-            member = member_at(group, load)
-            if member is None:
-                return load
-            finish = finishes[member.result].xreplace({component.symbol: number * component.symbol})
-            symbols = {component.symbol: self.sums[first + (columns_beyond(member, load) or 0)]}
-            return cast(TilePrinter(symbols, self.shape.dtype, {})(finish), dtype_of(load))
+        def finished(result: sp.Symbol, beyond: int) -> ir.Expr:
+            return TilePrinter({only.state: self.sums[first + beyond]}, shape.dtype, {})(shape.finishes[result])
 
-        value = tvm_ffi.structural_map(output.value, (ir.TensorLoad, result))
-        return cast(self._at(value, row, column), dtype_of(output.buffer))
+        return cast(self._at(shape.finished(output, finished), row, column), dtype_of(output.buffer))
 
 
 def _inside(place: ir.Expr, extent: Any, block: int) -> Any:

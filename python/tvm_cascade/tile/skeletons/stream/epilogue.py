@@ -14,7 +14,7 @@ from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.tile.attention.rows import RowFold
 from tvm_cascade.tile.attention.shape import Product, Stream, product_along
 from tvm_cascade.tile.emit import bind, ptx, when
-from tvm_cascade.tile.fragment import DTYPE, NEIGHBOURS, QUAD, ROWS, placed, register_index
+from tvm_cascade.tile.fragment import NEIGHBOURS, QUAD, ROWS, placed, register_index
 from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
 from tvm_cascade.tile.hopper.stores import CHUNK, BulkStores, MatrixStore, are_stored_at_once, store_pair
 from tvm_cascade.tile.operand import STORED_BYTES
@@ -200,7 +200,7 @@ class Epilogue:
             self.finish.start_row(output, r, self._places(r))
         matrices = MatrixStore(copies.operand.dtype, self.threads.lane)
         row = bind("stored_row", first + self.threads.warp * 16 + self.threads.lane % 16)
-        value = partial(self._narrow, output, right + columns.start)
+        value = partial(self._element, output, right + columns.start)
         matrices.columns(len(columns), value, lambda box, chunk: self._staged(boxes.start + box, row, chunk))
         with stores.copies():
             copies.store(
@@ -208,10 +208,9 @@ class Epilogue:
                 self.tiling.fixed(copies.operand, self.staged.work.batch), boxes, right,
             )  # fmt: skip
 
-    def _narrow(self, output: Output, first: ir.Expr | int, j: int, row: int, e: int) -> ir.Expr:
+    def _element(self, output: Output, first: ir.Expr | int, j: int, row: int, e: int) -> ir.Expr:
         column = first + j * 8 + self.rows.place.lane_column + e
-        value = self._value(output, row, column, tirx.const(j * 4 + 2 * row + e, "int32"))
-        return value.value if isinstance(value, ir.prim.Cast) else tirx.Cast(DTYPE, value)
+        return self._value(output, row, column, tirx.const(j * 4 + 2 * row + e, "int32"))
 
 
 # Row states of a warp group for the merge levels: two rows a thread, and a fragment of their products.

@@ -9,13 +9,10 @@ from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.row.config import RowConfig
 from tvm_cascade.tile.skeletons.product.config import SUM_BYTES, ProductConfig, lacks_memory, lacks_steps
 from tvm_cascade.tile.skeletons.product.folded.shape import FoldedProduct
-from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP
+from tvm_cascade.tile.work import GROUP_ROWS
 
 _SKEW = 8
 """Sums beyond a multiple of 16 from one row to the next, so that pairs of eight rows lie in different banks."""
-
-_FLAGS = 1024
-"""Bytes of barriers and flags."""
 
 _KEPT, _WIDEST_LOAD = 32, 4
 """Positions that a thread folds together, and sums that it reads at once."""
@@ -33,16 +30,11 @@ class FoldedConfig:
     tile: ProductConfig
     sharing: int
 
-    @property
-    def threads(self) -> int:
-        """That fold: those of the consumers."""
-        return self.tile.consumers * WARP_GROUP
-
     def row(self, shape: FoldedProduct) -> RowConfig:
         """The cut of a row, whose sums are read again for outputs that have an element a position."""
         vector = min(shape.row.widest_vector, _WIDEST_LOAD)
         vectors = max(1, min(shape.columns // (self.sharing * vector), _KEPT // vector))
-        return RowConfig(self.threads, self.sharing, vector, vectors)
+        return RowConfig(self.tile.computing, self.sharing, vector, vectors)
 
     @property
     def rows(self) -> int:
@@ -50,7 +42,7 @@ class FoldedConfig:
 
     @property
     def rows_at_once(self) -> int:
-        return self.threads // self.sharing
+        return self.tile.computing // self.sharing
 
     @property
     def pitch(self) -> int:
@@ -61,7 +53,7 @@ class FoldedConfig:
         return self.rows * self.tile.splits * self.pitch * SUM_BYTES
 
     def shared_bytes(self, shape: FoldedProduct) -> int:
-        return self.tile.stages * self.tile.stage_bytes(shape.product) + self.sums_bytes + 1024
+        return self.tile.ring_bytes(shape.product) + self.sums_bytes
 
     def lacks(self, shape: FoldedProduct, gpu: Gpu) -> str:
         """What of a GPU or of the shape it does not fit, in words; empty where it fits."""
@@ -110,13 +102,8 @@ class LongConfig:
         return self.tile.own_rows // GROUP_ROWS
 
     @property
-    def threads(self) -> int:
-        """That fold: those of the consumers."""
-        return self.tile.consumers * WARP_GROUP
-
-    @property
     def sharing(self) -> int:
-        most = min(WARP, max(1, self.threads // self.rows))
+        most = min(WARP, max(1, self.tile.computing // self.rows))
         return 1 << most.bit_length() - 1
 
     def lacks(self, shape: FoldedProduct, gpu: Gpu) -> str:
@@ -130,8 +117,7 @@ class LongConfig:
         if self.stretches > (tiles := -(-shape.columns // self.tile.columns)):
             return f"{self.stretches} stretches of {tiles} tiles"
         waiting = (len(shape.products) - 1) * self.tile.rows * self.tile.columns * SUM_BYTES
-        needed = self.tile.stages * self.tile.stage_bytes(shape.product) + waiting + _FLAGS
-        return self.tile.lacks(shape.product, gpu) or lacks_memory(needed, gpu)
+        return self.tile.lacks(shape.product, gpu) or lacks_memory(self.tile.ring_bytes(shape.product) + waiting, gpu)
 
 
 Config = FoldedConfig | LongConfig

@@ -195,7 +195,7 @@ class RowSums(PartsOfSums):
         ----------
         memory : a pointer to shared memory that is free once all operands of a tile have been read.
         """
-        sync = partial(threads.named.take("all consumers").sync, self.config.threads)
+        sync = partial(threads.named.take("all consumers").sync, self.config.tile.computing)
         if self.blocks == 1:
             self._leave(sums, consumer, rank, self.parts.ptr_to([0]), threads)
             sync()

@@ -89,7 +89,7 @@ class LongEpilogue(Epilogue):
             self.waiting.start(index, threads)
         self.states = [self._state(f"_of_{part}_{row}") for part in range(self.config.parts) for row in ROWS]
         self.leads = tirx.And(index == 0, threads.leads)
-        self._sync = partial(threads.named.take("all consumers").sync, self.config.threads)
+        self._sync = partial(threads.named.take("all consumers").sync, self.config.tile.computing)
         if self.config.stretches > 1:
             self.grid = self._grid()
             self.grid.start(self.leads)
@@ -104,16 +104,20 @@ class LongEpilogue(Epilogue):
         with when(tile.is_first):
             for state in self.states:
                 state.clear()
-        for number, state in enumerate(self.states):
-            part, row = divmod(number, len(ROWS))
-            point = self._point(tile, own + part * GROUP_ROWS + row * 8)
+        for state, part, row, place in self._rows(own):
+            point = self._point(tile, place)
             fold = ChunkFold(self.program, state, point.values)
             fold.fold(self._chunk(part, sums[part][0], row, point))
         with when(tile.is_last):
-            for number, state in enumerate(self.states):
-                part, row = divmod(number, len(ROWS))
-                self._merge(state, Lanes(lane, QUAD), self._point(tile, own + part * GROUP_ROWS + row * 8))
+            for state, _, _, place in self._rows(own):
+                self._merge(state, Lanes(lane, QUAD), self._point(tile, place))
             self._meet(tile, own, index, threads)
+
+    def _rows(self, first: ir.Expr) -> Iterator[tuple[State, int, int, ir.Expr]]:
+        """Of each row of a thread: its state, its part of 64 rows, which of two it is there, and its place."""
+        for number, state in enumerate(self.states):
+            part, row = divmod(number, len(ROWS))
+            yield state, part, row, first + part * GROUP_ROWS + row * 8
 
     def _point(self, tile: WalkedTile, own: ir.Expr) -> Point:
         line = self.shape.product.left.line
@@ -157,17 +161,14 @@ class LongEpilogue(Epilogue):
         config, lane = self.config, threads.lane
         last = kernel_extent(self.shape.product.left.line.extent) - 1
         if config.stretches == 1:
-            for number, state in enumerate(self.states):
-                part, row = divmod(number, len(ROWS))
-                place = own + part * GROUP_ROWS + row * 8
+            for state, _, _, place in self._rows(own):
                 self._store(state, self._point(tile, place), QUAD, lane % QUAD, tile.first_row + place <= last)
             return
         self.grid.tell(self.leads, self.set, self._sync)
         first_row = bind("first_row_of_all", tile.row_tile * config.tile.rows)
         with when(tirx.EQ(lane % QUAD, 0)):
-            for number, state in enumerate(self.states):
-                part, row = divmod(number, len(ROWS))
-                self.grid.put(state, tile.stretch, first_row + own + part * GROUP_ROWS + row * 8)
+            for state, _, _, place in self._rows(first_row + own):
+                self.grid.put(state, tile.stretch, place)
         with self.grid.last(tile.row_tile, self.leads, self.flag, self._sync, ends=False):
             self._merge_all(self.grid, tile, index, threads, last)
 
@@ -183,7 +184,7 @@ class LongEpilogue(Epilogue):
         config = self.config
         sharing, thread = config.sharing, bind("thread_of_all", index * WARP_GROUP + threads.warp * 32 + threads.lane)
         member = bind("member", thread % sharing)
-        at_once = config.threads // sharing
+        at_once = config.tile.computing // sharing
         with T.serial(-(-config.rows // at_once)) as turn:
             place = bind("merged_row", turn * at_once + thread // sharing)
             point = self._point(tile, place)
@@ -255,7 +256,7 @@ class WaitingSums:
 
     def allocate(self, pool: Any) -> None:
         config = self.config
-        shape = (self.further, config.parts * config.tile.columns // 2, config.threads)
+        shape = (self.further, config.parts * config.tile.columns // 2, config.tile.computing)
         self.memory = named("waiting_sums", pool.alloc(shape, "float32", align=16))
 
     def start(self, index: ir.Expr, threads: Threads) -> None:

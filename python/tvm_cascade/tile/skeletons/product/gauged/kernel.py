@@ -23,7 +23,6 @@ from tvm_cascade.tile.skeletons.product.gauged.registers import LeftRegisters, R
 from tvm_cascade.tile.skeletons.product.gauged.shape import GaugedProduct
 from tvm_cascade.tile.skeletons.product.kernel import ProductKernel, Roles
 from tvm_cascade.tile.skeletons.product.raster import Tile
-from tvm_cascade.tile.work import WARP_GROUP
 
 _SETS = 2
 """Of registers of the left operand."""
@@ -57,19 +56,15 @@ class LiftedSumming(Summing):
             yield
             return
         with when(self.steps.index == 1):
-            self._turns.arrive(self._both, self._turns.first)
+            self._turns.arrive(self.config.computing, self._turns.first)
         yield
         with when(self.steps.index == 0):
-            self._turns.sync(self._both, self._turns.first)
+            self._turns.sync(self.config.computing, self._turns.first)
 
     @property
     def _takes_turns(self) -> bool:
         """Whether two consumers multiply in turn: one lifts while the other's products run."""
         return self.gauged.is_lifted and self.config.consumers > 1
-
-    @property
-    def _both(self) -> int:
-        return WARP_GROUP * self.config.consumers
 
     @property
     def _turns(self) -> NamedBarrier:
@@ -136,7 +131,7 @@ class LiftedSumming(Summing):
     def _multiply(self, which: int, first: bool) -> None:
         feed, left = self.feed, self.left_registers
         if self._takes_turns:
-            self._turns.sync(self._both, self._turns.first + self.steps.index)
+            self._turns.sync(self.config.computing, self._turns.first + self.steps.index)
         self.family.fence()
         (arrays,) = self.steps.sums
         for sums, right, operand in zip(arrays, self.steps.rights, feed.rights, strict=True):
@@ -146,4 +141,4 @@ class LiftedSumming(Summing):
             )  # fmt: skip
         self.family.commit()
         if self._takes_turns:
-            self._turns.arrive(self._both, self._turns.first + (1 - self.steps.index))
+            self._turns.arrive(self.config.computing, self._turns.first + (1 - self.steps.index))

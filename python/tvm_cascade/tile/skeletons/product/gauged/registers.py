@@ -246,16 +246,9 @@ class RowValues:
 
     @cached_property
     def finishes(self) -> dict[sp.Symbol, Hoisted]:
-        shape = self.shape
-        fold = shape.product.fold.group.fold
-        lifted = {one.state: one.number * one.state for one in shape.product.sums}
-        rows = [component.symbol for component in shape.statistics]
-        found: dict[sp.Symbol, Hoisted] = {}
-        plain: dict[sp.Symbol, sp.Expr] = {}
-        for number, (result, formula) in enumerate(fold.finish.items()):
-            plain[result] = formula.xreplace(plain).xreplace(lifted)
-            found[result] = hoist(plain[result], rows, f"gauge_{number}")
-        return found
+        rows = [component.symbol for component in self.shape.statistics]
+        formulas = enumerate(self.shape.product.finishes.items())
+        return {result: hoist(formula, rows, f"gauge_{number}") for number, (result, formula) in formulas}
 
     def allocate_shared(self, pool: Any) -> None:
         self.pinned = named("pinned", pool.alloc((self.threads,), "uint32", align=16))
