@@ -113,7 +113,6 @@ class State:
         suffix: str = "",
         widths: Mapping[sp.Symbol, int] | None = None,
     ) -> State:
-        """A state in new registers."""
         components, references = _registers(fold, dtypes, reference_dtype, suffix, widths or {})
         return cls(fold, components, references, _counter(suffix))
 

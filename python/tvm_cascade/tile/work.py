@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -36,6 +37,10 @@ class Work:
     tiles: TileRange
     own: TileRange | None = field(default=None, kw_only=True)
     whole: TileRange | None = field(default=None, kw_only=True)
+
+
+EachWork = Callable[[], AbstractContextManager[Work]]
+"""A loop over the tiles of rows that a block has."""
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,6 @@ class RowKernel(ABC):
         self.grid: GridStates | None = None
 
     def build(self, name: str) -> tirx.PrimFunc:
-        """The kernel with its launch, over the parameters of the unfused function."""
         self.name = "".join(c if c.isalnum() else "_" for c in name)
         with IRBuilder() as builder, T.prim_func():
             T.func_name(name)

@@ -143,8 +143,6 @@ class MapEpilogue(Epilogue):
         return tirx.min(place, kernel_extent(extent) - 1)
 
     def _value(self, output: Output, row: int, column: ir.Expr, index: ir.Expr) -> ir.Expr:
-        """What is stored at a row and a column, from a register of the sums."""
-
         def finished(result: sp.Symbol, beyond: int) -> ir.Expr:
             states = zip(self.shape.sums, self.sums, strict=True)
             return self.finished(result, row, {one.state: sums[index + beyond] for one, sums in states})

@@ -164,7 +164,6 @@ class ProductSkeleton(Skeleton[MatrixProduct, ProductConfig | Variants]):
         return (side.operand for side in program.sides)
 
     def counts(self, program: MatrixProduct, config: ProductConfig | Variants, work: Work, setting: Setting) -> Counts:
-        """See `counts_of`; other inputs of maps than the operands count as bytes."""
         sizes = sizes_of(program)
         one = config_for(config, sizes.rows)
         return counts_of(program, sizes, one, setting.gpu)._replace(work=Work(work.bytes))

@@ -25,7 +25,7 @@ from tvm_cascade.tile.merge.lanes import in_no_lane
 from tvm_cascade.tile.skeletons.stream.epilogue import AllColumns, Columns, Epilogue
 from tvm_cascade.tile.skeletons.stream.pieces.config import left_words
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
-from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Threads, Work
+from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, EachWork, Threads, Work
 
 WARP_ROWS = 16
 """Rows of an accumulator that a warp holds."""
@@ -338,7 +338,7 @@ class Consumer(GroupFold):
         super().__init__(tiling, threads, left, right, value)
         self.epilogue = epilogue
 
-    def run(self, each_work: Callable[[], AbstractContextManager[Work]]) -> None:
+    def run(self, each_work: EachWork) -> None:
         if self.config.ping_pong:
             with when(self.index == 0):
                 self._turns.arrive(2 * WARP_GROUP)
@@ -359,7 +359,6 @@ class Consumer(GroupFold):
         self.left.advance()
 
     def hand_over(self) -> None:
-        """Hands the folded rows of the group to the epilogue or the merge."""
         self.epilogue.emit(self)
 
     @property

@@ -6,8 +6,7 @@ for work:   look up the pages of the last tile
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from functools import partial
 
 from tvm import ir, tirx
@@ -18,7 +17,7 @@ from tvm_cascade.tile.attention.operands.paged import PageNumbers, warps_of
 from tvm_cascade.tile.emit import bind, when
 from tvm_cascade.tile.operand import Pages
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
-from tvm_cascade.tile.work import Threads, Work
+from tvm_cascade.tile.work import EachWork, Threads, Work
 
 
 class PagedProducer:
@@ -33,7 +32,7 @@ class PagedProducer:
     def __init__(self, tiling: Tiling, threads: Threads, feeds: Sequence[Feed], left: Feed | None = None) -> None:
         self.tiling, self.threads, self.feeds, self.left = tiling, threads, feeds, left
 
-    def run(self, each_work: Callable[[], AbstractContextManager[Work]]) -> None:
+    def run(self, each_work: EachWork) -> None:
         first, own = 0, self.threads.warp
         for number, feed in enumerate(self.feeds):
             count = warps_of(feed.copies)
@@ -43,13 +42,7 @@ class PagedProducer:
                 self._serve(feed, self.left if number == 0 else None, numbers, each_work)
             first += count
 
-    def _serve(
-        self,
-        feed: Feed,
-        left: Feed | None,
-        numbers: PageNumbers,
-        each_work: Callable[[], AbstractContextManager[Work]],
-    ) -> None:
+    def _serve(self, feed: Feed, left: Feed | None, numbers: PageNumbers, each_work: EachWork) -> None:
         columns, ring = self.tiling.config.columns, feed.filling("produced")
         left_ring = None if left is None else left.filling("produced_left")
         with each_work() as work:

@@ -120,7 +120,6 @@ class LiftedSumming(Summing):
         self.steps.ring.advance()
 
     def _lift(self, which: int) -> None:
-        """What is multiplied of the left operand, and statistics of it."""
         left = self.left_registers
         for word, row, pair in left.places:
             left.values(which, word)

@@ -47,7 +47,6 @@ class GaugedSkeleton(Skeleton[GaugedProduct, ProductConfig]):
         return (side.operand for side in program.product.sides)
 
     def counts(self, program: GaugedProduct, config: ProductConfig, work: Work, setting: Setting) -> Counts:
-        """See `counts_of`; other inputs than the operands count as bytes."""
         return counts_of(program, config, setting.gpu)._replace(work=Work(work.bytes))
 
     def emit(self, program: GaugedProduct, config: ProductConfig, name: str, _launch: Launch) -> tirx.PrimFunc:

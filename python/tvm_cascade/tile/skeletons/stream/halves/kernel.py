@@ -8,8 +8,7 @@ The right operand's tile is the values too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -35,7 +34,7 @@ from tvm_cascade.tile.skeletons.stream.halves.sharing import READ, Shared
 from tvm_cascade.tile.skeletons.stream.pieces.grid import GridMeeting
 from tvm_cascade.tile.skeletons.stream.producer import PagedProducer
 from tvm_cascade.tile.skeletons.stream.tiling import Places, Tiling
-from tvm_cascade.tile.work import WARP_GROUP, Registers, Threads, Work
+from tvm_cascade.tile.work import WARP_GROUP, EachWork, Registers, Threads, Work
 
 _HELD = 80
 """Registers that hold elements of states while a thread merges: with twice as many the code, which runs once and so
@@ -240,7 +239,7 @@ class Half(GroupFold):
     def left_is_read(self) -> None:
         self.left_feed.release(self.left.stage)
 
-    def run(self, each_work: Callable[[], AbstractContextManager[PieceWork]]) -> None:
+    def run(self, each_work: EachWork) -> None:
         with each_work() as work:
             self._place(work)
             self._stream(work)
