@@ -28,10 +28,9 @@ from tvm_cascade.analysis.reducers import combiner_of, identity_of
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.tile.emit import bind, in_register, kernel_extent, put, registers, when
 from tvm_cascade.tile.fragment import Symbols, TilePrinter
-from tvm_cascade.tile.memory import Tensors
 from tvm_cascade.tile.merge.combine import Alone, Reducing
 from tvm_cascade.tile.merge.lanes import in_no_lane
-from tvm_cascade.tile.row.program import RowProgram, of_results, result_dtype
+from tvm_cascade.tile.row.program import of_results, result_dtype
 from tvm_cascade.tile.row.shape import Row
 from tvm_cascade.tile.row.sweep import Point
 from tvm_cascade.tile.state import State
@@ -73,9 +72,9 @@ class Sharing:
 class Guards:
     """Emits the guards of a row, and what the row's threads do where one fails."""
 
-    def __init__(self, program: RowProgram, tensors: Tensors, point: Point, sharing: Sharing) -> None:
-        self.program, self.tensors, self.point, self.sharing = program, tensors, point, sharing
-        self.row, self.guarded = program.row, program.row.guarded
+    def __init__(self, point: Point, sharing: Sharing) -> None:
+        self.program, self.tensors, self.point, self.sharing = point.program, point.tensors, point, sharing
+        self.row, self.guarded = self.program.row, self.program.row.guarded
         self.members = self.row.folded_again
         units = [[m for m in self.members if m.stage.block.same_as(own.stage.block)] for own in self.members]
         self.units = [unit for own, unit in zip(self.members, units, strict=True) if own is unit[0]]

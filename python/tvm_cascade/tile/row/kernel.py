@@ -26,7 +26,7 @@ from tvm_cascade.tile.emit import bind, kernel_extent, named, put, shared_pool, 
 from tvm_cascade.tile.memory import Tensors
 from tvm_cascade.tile.merge.block import ColumnStates, SharedStates, SharedValues, ThreadStates
 from tvm_cascade.tile.merge.cluster import ClusterStates
-from tvm_cascade.tile.merge.combine import Exchange, Reducing, merge
+from tvm_cascade.tile.merge.combine import Reducing
 from tvm_cascade.tile.merge.grid import GridStates
 from tvm_cascade.tile.merge.lanes import WARP, Lanes
 from tvm_cascade.tile.output import member_at
@@ -114,13 +114,10 @@ class RowKernel(ABC):
         assert isinstance(length, int)
         return Segment.share(length, self.block % config.segments, config.segments, config.positions)
 
-    def _merge(self, state: State, exchange: Exchange, point: Point) -> None:
-        merge(self.program.body, state, exchange, point.values, self.program.offsets)
-
     def _finished(self, state: State, point: Point, sharing: Sharing) -> Store:
         """The stores of a row; guarded results are finished here, where all threads still take part."""
-        guards = Guards(self.program, self.tensors, point, sharing) if self.row.folded_again else None
-        store = Store(self.program, self.tensors, point, sharing.count, guards)
+        guards = Guards(point, sharing) if self.row.folded_again else None
+        store = Store(point, sharing.count, guards)
         if guards is not None:
             store.finish(state)
         return store
@@ -186,26 +183,25 @@ class ContiguousKernel(RowKernel):
         rims = []
         if self.peel is not None:
             member = self.block % config.segments * config.threads + self.member
-            rims = [Rim(self.program, config, self.tensors, point, self.peel, self.head, self.end, member)]
+            rims = [Rim(config, point, self.peel, self.head, self.end, member)]
         self.sweeps = [*self._bodies(point), *rims]
         for sweep in self.sweeps:
             sweep.fold(state)
-        self._merge(state, self.lanes, point)
+        point.merge(state, self.lanes)
         if self.shared is not None:
-            self._merge(state, self.shared.exchange(state, self.warp, self.lane), point)
+            point.merge(state, self.shared.exchange(state, self.warp, self.lane))
             if self.grid is not None:
                 self._over_blocks(state, self.shared, self.grid, index, point)
                 return
         if self.cluster is not None:
-            self._merge(state, self.cluster.exchange(state, self.part, self.thread, self.lane), point)
+            point.merge(state, self.cluster.exchange(state, self.part, self.thread, self.lane))
         self._store(state, point)
 
     def _bodies(self, point: Point) -> list[Sweep]:
         """The sweep over the block's share; of kept rows of any length, over what registers keep, and over the rest."""
 
         def sweep(kind: type[Sweep], config: RowConfig, segment: Segment, piece: int | None = None) -> Sweep:
-            given = self.tensors, point, segment, self.member, self.staging, self.peel
-            return kind(self.program, config, *given, piece=piece)
+            return kind(config, point, segment, self.member, self.staging, self.peel, piece=piece)
 
         if not self.config.kept or self.segment.most is not None:
             return [sweep(Sweep, self.config, self.segment)]
@@ -227,9 +223,9 @@ class ContiguousKernel(RowKernel):
         with when(self.flag[0] >= 0):
             grid.set = bind("set_of_all", self.flag[0])
             grid.get(state, self.lane if segments <= WARP else self.thread, index)
-            self._merge(state, self.lanes, point)
+            point.merge(state, self.lanes)
             if segments > WARP:
-                self._merge(state, shared.exchange(state, self.warp, self.lane), point)
+                point.merge(state, shared.exchange(state, self.warp, self.lane))
             self._store(state, point)
             sync_block()
             with when(self.thread == 0):
@@ -272,7 +268,7 @@ class StridedKernel(RowKernel):
         first = bind("first_row", tirx.min(self._row(lane, 0), (self.rows // vector - 1) * vector))
         place = bind("place", first % kernel_extent(product(self.row.lanes.extents)))
         point, segment = self._point(first), self._segment()
-        return first, Sweep(self.program, self.config, self.tensors, point, segment, group, place=place)
+        return first, Sweep(self.config, point, segment, group, place=place)
 
     def _together(self, state: State) -> None:
         """Groups of threads, and blocks, have parts of the axis, and merge their states."""
@@ -319,7 +315,7 @@ class StridedKernel(RowKernel):
         with T.serial(config.vector) as number:
             row = bind("row_index", self._row(lane, number))
             point = self._point(tirx.min(row, self.rows - 1))
-            self._merge(state, shared.exchange(state, number, lane, member), point)
+            point.merge(state, shared.exchange(state, number, lane, member))
             if self.cluster is not None:
                 self.cluster.leave(state, self.part, member, number * config.lanes + lane)
             elif self.grid is not None:
@@ -340,7 +336,7 @@ class StridedKernel(RowKernel):
             number, lane = bind("number", known // config.lanes), bind("lane_of_place", known % config.lanes)
             row = bind("row_index", self._row(lane, number))
             point = self._point(tirx.min(row, self.rows - 1))
-            self._merge(state, cluster.take(state, member, known), point)
+            point.merge(state, cluster.take(state, member, known))
             exists = tirx.And(place < config.rows, row < self.rows)
             self._store(state, point, member, blocks, exists, number * config.lanes + lane)
 
@@ -356,7 +352,7 @@ class StridedKernel(RowKernel):
                 known = bind("known_row", tirx.min(row, self.rows - 1))
                 point = self._point(known)
                 grid.get(state, member, known)
-                self._merge(state, Lanes(member, members), point)
+                point.merge(state, Lanes(member, members))
                 self._store(state, point, member, members, tirx.And(number < config.rows, row < self.rows), number)
 
     def _store(self, state: State, point: Point, member: ir.Expr, count: int, exists: ir.Expr, place: ir.Expr) -> None:

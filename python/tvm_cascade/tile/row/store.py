@@ -23,14 +23,14 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.analysis.tir import dtype_of, product, uses
 from tvm_cascade.tile.emit import bind, kernel_extent, ptx, put, registers, when
 from tvm_cascade.tile.fragment import Symbols, TilePrinter
-from tvm_cascade.tile.memory import INDEX, Tensors, as_multiple, copy_vector
+from tvm_cascade.tile.memory import INDEX, as_multiple, copy_vector
 from tvm_cascade.tile.operand import MATRIX_DTYPES
 from tvm_cascade.tile.output import Output
 from tvm_cascade.tile.product.lines import places_of
 from tvm_cascade.tile.row.again import Guards
 from tvm_cascade.tile.row.elements import STAGED_REGISTERS, Vectors, registers_of
 from tvm_cascade.tile.row.linear import access_of, load_width
-from tvm_cascade.tile.row.program import RowProgram, of_results, result_dtype
+from tvm_cascade.tile.row.program import of_results, result_dtype
 from tvm_cascade.tile.row.shape import rows_alike
 from tvm_cascade.tile.row.sweep import Point, Sweep
 from tvm_cascade.tile.state import State
@@ -51,12 +51,9 @@ class Store:
     guards : of its results; None where none is guarded.
     """
 
-    def __init__(
-        self, program: RowProgram, tensors: Tensors, point: Point, sharing: int, guards: Guards | None = None
-    ) -> None:
-        self.program, self.tensors, self.point, self.sharing = program, tensors, point, sharing
-        self.guards = guards
-        self.row = program.row
+    def __init__(self, point: Point, sharing: int, guards: Guards | None = None) -> None:
+        self.program, self.tensors, self.point, self.sharing = point.program, point.tensors, point, sharing
+        self.guards, self.row = guards, point.program.row
         self.results: dict[sp.Symbol, ir.Expr] = {}
 
     def emit(self, state: State, member: ir.Expr) -> None:

@@ -7,7 +7,7 @@ strided rows       a vector is of neighbouring rows at one position, each of whi
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -21,6 +21,7 @@ from tvm_cascade.analysis.tir import dtype_of, extent_of, loads_of, same_extent
 from tvm_cascade.tile.emit import bind, in_register, put, registers, when
 from tvm_cascade.tile.memory import Tensors, moved_dtype
 from tvm_cascade.tile.merge.block import ThreadStates
+from tvm_cascade.tile.merge.combine import Exchange, merge
 from tvm_cascade.tile.product.lines import runs
 from tvm_cascade.tile.row.chunk import Chunk, ChunkFold
 from tvm_cascade.tile.row.config import RowConfig
@@ -33,15 +34,19 @@ from tvm_cascade.transform.printer import cast
 
 
 class Point:
-    """One row: its variables, and by symbol what has one value a row, N among it."""
+    """One row of a program: its variables, and by symbol what has one value a row, N among it."""
 
     def __init__(self, program: RowProgram, tensors: Tensors, at: Mapping[tirx.Var, ir.Expr]) -> None:
-        self.at = dict(at)
+        self.program, self.tensors, self.at = program, tensors, dict(at)
         self.values: dict[sp.Symbol, Any] = {
             s: bind(str(s), tensors.place(expression, self.at)) for s, expression in program.row_inputs.items()
         }
         extent, dtype = program.row.length, program.reference_dtype
         self.values[LENGTH] = tirx.const(extent, dtype) if isinstance(extent, int) else extent.astype(dtype)
+
+    def merge(self, state: State, exchange: Exchange, others: Sequence[State] = ()) -> None:
+        """See `combine.merge`."""
+        merge(self.program.body, state, exchange, self.values, self.program.offsets, others)
 
 
 class Sweep:
@@ -63,9 +68,7 @@ class Sweep:
 
     def __init__(
         self,
-        program: RowProgram,
         config: RowConfig,
-        tensors: Tensors,
         point: Point,
         segment: Segment,
         member: ir.Expr,
@@ -74,8 +77,8 @@ class Sweep:
         place: ir.Expr | None = None,
         piece: int | None = None,
     ) -> None:
-        self.program, self.config, self.tensors, self.at = program, config, tensors, point.at
-        self.segment, self.member, self.row, self.row_values = segment, member, program.row, point.values
+        self.program, self.config, self.tensors, self.at = point.program, config, point.tensors, point.at
+        self.segment, self.member, self.row, self.row_values = segment, member, point.program.row, point.values
         self.staging, self.peel, self.first, self.piece = staging, peel, place, piece
         self.vectors = self.registers_for(self.row.folded, config.vectors)
         self.beside_kept = self.registers_for(self.fresh(), config.vectors) if config.ahead else None
@@ -316,18 +319,10 @@ class Rim(Sweep):
     """
 
     def __init__(
-        self,
-        program: RowProgram,
-        config: RowConfig,
-        tensors: Tensors,
-        point: Point,
-        peel: Peel,
-        head: ir.Expr,
-        end: ir.Expr,
-        member: ir.Expr,
+        self, config: RowConfig, point: Point, peel: Peel, head: ir.Expr, end: ir.Expr, member: ir.Expr
     ) -> None:
         alone = dataclasses.replace(config, vector=1, vectors=1, kept=True, staged=False)
-        super().__init__(program, alone, tensors, point, Segment.whole(peel.length), member)
+        super().__init__(alone, point, Segment.whole(peel.length), member)
         beyond = end + (member - head)
         self.own = in_register("rim", tirx.Select(member < head, member, beyond))
         self.vectors.load(tirx.const(0, "int32"), self.own, self.at, self.own < self.segment.end)

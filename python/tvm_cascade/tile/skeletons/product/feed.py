@@ -35,13 +35,9 @@ class ProductFeed:
         self.shape, self.config, self.buffers = shape, config, buffers
         self.landing: Landing | None = None
         self.copied: Any = None
-
-        def operand(side: Side, extent: Extent, length: int, shares: int) -> TileOperand:
-            own = buffers[side.operand.buffer]
-            return TileOperand(side, shape.inner, own, extent, length, shares, buffers)
-
-        self.left = operand(shape.left, shape.left.line.extent, config.rows, 1)
-        self.rights = [operand(side, side.line.extent, config.columns, config.cluster) for side in shape.rights]
+        self.left = TileOperand(shape.left, shape.inner, config.rows, 1, buffers)
+        across = config.columns, config.cluster
+        self.rights = [TileOperand(side, shape.inner, *across, buffers) for side in shape.rights]
 
     def allocate(self, pool: Any) -> None:
         config = self.config
@@ -175,7 +171,6 @@ class TileOperand:
 
     Parameters
     ----------
-    extent : of its own line.
     shares : blocks of a cluster that copy a part each, for all of them.
 
     Attributes
@@ -183,21 +178,12 @@ class TileOperand:
     copies : its bulk copies; None where threads copy it.
     """
 
-    def __init__(
-        self,
-        side: Side,
-        inner: Line,
-        own: Any,
-        extent: Extent,
-        length: int,
-        shares: int,
-        buffers: Mapping[tirx.Var, Any],
-    ) -> None:
+    def __init__(self, side: Side, inner: Line, length: int, shares: int, buffers: Mapping[tirx.Var, Any]) -> None:
         self.side, self.inner, self.length, self.shares, self.buffers = side, inner, length, shares, buffers
-        self.extent, self.depth = extent, BOX_BYTES // side.operand.size
+        self.extent, self.depth = side.line.extent, BOX_BYTES // side.operand.size
         self.copies: TensorMap | None = None
-        others = list(buffers.values())
-        self.there = length if shares > 1 or side.across else _at_most(length, extent)
+        own, others = buffers[side.operand.buffer], list(buffers.values())
+        self.there = length if shares > 1 or side.across else _at_most(length, self.extent)
         if side.bulk and side.across:
             self.copies = TensorMap(side.operand, own, self.depth, self._columns() // shares, others=others)
         elif side.bulk and isinstance(self.there, int):

@@ -20,7 +20,6 @@ from tvm_cascade.tile.hopper.barrier import cluster_arrive, cluster_wait, in_blo
 from tvm_cascade.tile.hopper.driver import Initialised
 from tvm_cascade.tile.memory import Tensors, copy_vector
 from tvm_cascade.tile.merge.cluster import COPY, PartsOfSums
-from tvm_cascade.tile.merge.combine import merge
 from tvm_cascade.tile.merge.lanes import Lanes
 from tvm_cascade.tile.row.elements import Vectors
 from tvm_cascade.tile.row.linear import Access
@@ -97,7 +96,7 @@ class _Store(Store):
     """Emits the stores of a row of sums, which may pick elements of it."""
 
     def __init__(self, sweep: _Sweep, point: Point) -> None:
-        super().__init__(sweep.program, sweep.tensors, point, sweep.config.sharing)
+        super().__init__(point, sweep.config.sharing)
         self.sweep = sweep
 
     def _placed(self, value: ir.Expr, at: Mapping[tirx.Var, ir.Expr]) -> ir.Expr:
@@ -156,12 +155,12 @@ class RowEpilogue(Epilogue):
         point = Point(program, self.tensors, {**product.left.line.places(row), **batch})
         segment, start = Segment.whole(self.shape.columns), bind("row_start", own_row * config.pitch)
         row_of_sums = self.shape.tensors[0], self.sums, start
-        sweep = _Sweep(*row_of_sums, program, config.row(self.shape), self.tensors, point, segment, member)
+        sweep = _Sweep(*row_of_sums, config.row(self.shape), point, segment, member)
         state = State.in_registers(program.row.fold, program.dtypes, program.reference_dtype)
         state.clear()
         sweep.fold(state)
         lanes = Lanes(threads.lane, config.sharing)
-        merge(program.body, state, lanes, point.values, program.offsets)
+        point.merge(state, lanes)
         if self.selection is not None:
             sweep.select(self.selection, state, lanes)
         with when(exists):

@@ -26,7 +26,7 @@ from tvm_cascade.analysis.tir import dtype_of, product
 from tvm_cascade.tile.emit import bind, in_register, kernel_extent, named, when
 from tvm_cascade.tile.fragment import QUAD, ROWS, register_index
 from tvm_cascade.tile.memory import Tensors
-from tvm_cascade.tile.merge.combine import Alone, merge
+from tvm_cascade.tile.merge.combine import Alone
 from tvm_cascade.tile.merge.grid import GridStates
 from tvm_cascade.tile.merge.lanes import Lanes
 from tvm_cascade.tile.product.matrix import MatrixProduct
@@ -110,7 +110,7 @@ class LongEpilogue(Epilogue):
             fold.fold(self._chunk(part, sums[part][0], row, point))
         with when(tile.is_last):
             for state, _, _, place in self._rows(own):
-                self._merge(state, Lanes(lane, QUAD), self._point(tile, place))
+                self._point(tile, place).merge(state, Lanes(lane, QUAD))
             self._meet(tile, own, index, threads)
 
     def _rows(self, first: ir.Expr) -> Iterator[tuple[State, int, int, ir.Expr]]:
@@ -123,9 +123,6 @@ class LongEpilogue(Epilogue):
         line = self.shape.product.left.line
         row = bind("row", tirx.min(tile.first_row + own, kernel_extent(line.extent) - 1))
         return Point(self.program, self.tensors, {**line.places(row), **tile.batch})
-
-    def _merge(self, state: State, exchange: Any, point: Point, others: Sequence[State] = ()) -> None:
-        merge(self.program.body, state, exchange, point.values, self.program.offsets, others)
 
     def _chunk(self, part: int, sums: Any, row: int, point: Point) -> Chunk:
         """The sums of a row that a thread has; those of all products but the last wait in shared memory."""
@@ -196,13 +193,13 @@ class LongEpilogue(Epilogue):
                 numbers = [bind("number", (step * batch + k) * sharing + member) for k in range(batch)]
                 for other, number in zip(others, numbers, strict=True):
                     states.get(other, number, tile.row_tile * config.tile.rows + place)
-                self._merge(state, Alone(), point, others)
-            self._merge(state, Lanes(threads.lane, sharing), point)
+                point.merge(state, Alone(), others)
+            point.merge(state, Lanes(threads.lane, sharing))
             self._store(state, point, sharing, member, tile.first_row + place <= last)
 
     def _store(self, state: State, point: Point, sharing: int, member: ir.Expr, exists: ir.Expr) -> None:
         with when(exists):
-            Store(self.program, self.tensors, point, sharing).emit(state, member)
+            Store(point, sharing).emit(state, member)
 
     def drain(self, threads: Threads) -> None:
         if self.config.stretches > 1:
