@@ -254,12 +254,12 @@ def product_unfused(rows: int, columns: int, depth: int) -> tirx.PrimFunc:
 
 
 @pytest.mark.parametrize("shape", [(64, 512), (3, 100), (1, 33), (17, 1)])
-def test_an_unfused_softmax_is_right_and_parallel(shape: tuple[int, int]) -> None:
+def test_an_unfused_softmax_is_right_and_shared_out_where_it_is_long(shape: tuple[int, int]) -> None:
     x = np.random.default_rng(0).standard_normal(shape).astype("float32")
     weights = np.exp(x.astype("f8") - x.max(1, keepdims=True))
     func = scheduled(softmax_unfused(*shape), schedule_unfused_cpu)
     assert_right(run(func, [x], shape), weights / weights.sum(1, keepdims=True), shape[1])
-    assert parallel_extents(func)
+    assert bool(parallel_extents(func)) == (shape[0] * shape[1] > 2**13)
 
 
 @pytest.mark.parametrize("shape", [(64, 64, 64), (50, 70, 30), (37, 41, 13), (96, 32, 1024), (1, 8, 16)])

@@ -11,6 +11,7 @@ from tvm.script import tirx as T
 import tvm_cascade
 from tvm_cascade.analysis.order import independent
 from tvm_cascade.driver.compilation import compile_unfused
+from tvm_cascade.schedule import nest_schedule
 
 from ..transform.running import after, assert_same_after, drawn
 
@@ -123,6 +124,13 @@ def kinds_of_loops(func: tirx.PrimFunc) -> set[tirx.ForKind]:
     return {loop.kind for loop in found}
 
 
+@pytest.fixture
+def shared_however_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loops are tasks however little they do."""
+    monkeypatch.setattr(nest_schedule, "TASKS_FROM", 0)
+
+
+@pytest.mark.usefixtures("shared_however_short")
 @pytest.mark.parametrize("func", DEPENDENT, ids=name_of)
 def test_what_is_not_shown_to_be_independent_stays_serial(func: tirx.PrimFunc) -> None:
     assert not independent(the_block(func))
@@ -132,6 +140,7 @@ def test_what_is_not_shown_to_be_independent_stays_serial(func: tirx.PrimFunc) -
     assert_same_after(compiled[name_of(func)], func, given, 64)
 
 
+@pytest.mark.usefixtures("shared_however_short")
 @pytest.mark.parametrize("func", INDEPENDENT, ids=name_of)
 def test_what_stores_to_elements_of_its_own_is_parallel(func: tirx.PrimFunc) -> None:
     assert independent(the_block(func))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from tvm import s_tir, sym, tirx
+from tvm import ir, s_tir, sym, tirx
 
-from tvm_cascade.analysis.tir import REDUCTION, Extent, extent_of, uses, within
+from tvm_cascade.analysis.tir import REDUCTION, Extent, extent_of, loads_of, reads_buffer, uses, within
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.nests import BlockPlan
 from tvm_cascade.schedule.roles import FusedLoop
@@ -51,12 +52,39 @@ class Deferred:
             sch.annotate(loop, "pragma_auto_unroll_max_step", _UNROLLED)
             sch.annotate(loop, "pragma_unroll_explicit", 0)
         for loop in self.parallel:
-            sch.parallel(loop)
+            if steps_of(sch.get(loop)) > TASKS_FROM:
+                sch.parallel(loop)
         for loop in self.guarded:
             sch.annotate(loop, PARTITION_HINT, 1)
         for block, loop in self.decomposed:
             sch.decompose_reduction(block, loop)
         start_of_none(sch)
+
+
+TASKS_FROM = 2**13
+"""Steps of a loop that is worth sharing out: 1 to 4 µs of one core. Starting and awaiting tasks takes 2 to 3 on the
+threads of OpenMP, and 20 to 40 on TVM's own where these do not spin (measured)."""
+
+_TOGETHER, _CALL = 8, 4
+"""Elements in lanes that are one step, and steps that a function takes."""
+
+
+def steps_of(statement: tirx.Stmt) -> float:
+    """Loads, stores and functions of a nest but those of its sums; infinitely many of a loop of unknown length."""
+    if isinstance(statement, tirx.For):
+        extent = extent_of(statement.extent)
+        count = extent if isinstance(extent, int) else math.inf
+        steps = max(count / _TOGETHER, 1.0) if statement.kind == tirx.ForKind.VECTORIZED else count
+        return steps * steps_of(statement.body) if count else 0.0
+    if isinstance(statement, tirx.SeqStmt):
+        return sum(map(steps_of, statement.seq))
+    if isinstance(statement, s_tir.SBlockRealize):
+        return steps_of(statement.block.body)
+    places = within(statement, tirx.BufferStore)
+    own = [place.buffer for place in places]
+    read = [load for load in loads_of(statement) if not any(load.source.same_as(buffer) for buffer in own)]
+    summed = any(reads_buffer(place.value, place.buffer) for place in places)
+    return len(read) + (0 if summed else len(places)) + _CALL * len(within(statement, ir.Call))
 
 
 def start_of_none(sch: s_tir.Schedule) -> None:
