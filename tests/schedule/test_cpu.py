@@ -17,6 +17,7 @@ from tvm_cascade.devices.read import cpu_of
 from tvm_cascade.evaluate import tolerance
 from tvm_cascade.schedule.cpu import schedule_cpu
 from tvm_cascade.schedule.microkernel import register_tile
+from tvm_cascade.schedule.nest_schedule import steps_of
 from tvm_cascade.schedule.packing import lines_at_hand
 from tvm_cascade.schedule.unfused import schedule_unfused_cpu
 
@@ -336,3 +337,12 @@ def test_rows_of_a_tile_are_no_more_than_a_cache_holds_lines_of() -> None:
 @pytest.mark.parametrize(("rows", "tasks"), [(64, 2), (256, 4)])
 def test_columns_are_tasks_too_where_blocks_of_rows_are_few(rows: int, tasks: int) -> None:
     assert tasks in parallel_extents(scheduled(product_in_rows(rows, 16, 40), schedule_unfused_cpu))
+
+
+def test_loops_under_a_condition_count_as_long() -> None:
+    i, j = tirx.Var("i", "int32"), tirx.Var("j", "int32")
+    x = tirx.decl_buffer((4, 8), "float32", name="x")
+    body: tirx.Stmt = tirx.For(j, 0, 8, tirx.ForKind.SERIAL, tirx.BufferStore(x, tirx.const(1.0, "float32"), [i, j]))
+    assert steps_of(tirx.For(i, 0, 4, tirx.ForKind.SERIAL, body)) == 32
+    guarded = tirx.IfThenElse(i < 2, body, None)
+    assert steps_of(tirx.For(i, 0, 4, tirx.ForKind.SERIAL, guarded)) == float("inf")

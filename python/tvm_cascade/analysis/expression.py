@@ -183,7 +183,7 @@ class AtomTable:
 
     def _is_position(self, expression: ir.Expr) -> bool:
         """Whether the expression is the position on the axis, in an integer dtype of whatever width."""
-        while isinstance(expression, prim.Cast) and is_wider(dtype_of(expression), dtype_of(expression.value)):
+        while isinstance(expression, prim.Cast) and widens_integer(expression):
             expression = expression.value
         return len(self.axis) == 1 and isinstance(expression, ir.Var) and expression.same_as(self.axis[0])
 
@@ -318,8 +318,9 @@ def widens(cast: prim.Cast) -> bool:
     return _FLOAT_ORDER.index(source) <= _FLOAT_ORDER.index(target) and (source, target) not in lossy
 
 
-def is_wider(dtype: str, source: str) -> bool:
-    """Whether a signed integer dtype has every value of another integer dtype."""
+def widens_integer(cast: prim.Cast) -> bool:
+    """Whether a cast keeps every value of an integer: in a signed integer dtype."""
+    source, dtype = dtype_of(cast.value), dtype_of(cast)
     if not (dtype.startswith("int") and source.startswith(("int", "uint"))):
         return False
     return bool(tvm.DataType(dtype).bits >= tvm.DataType(source).bits + source.startswith("uint"))
@@ -374,7 +375,7 @@ class ElementReader:
             return ARITHMETIC[kind](self(expression.a), self(expression.b))
         if isinstance(expression, prim.Cast):
             inner = self(expression.value)
-            exact = widens(expression) or is_wider(dtype_of(expression), dtype_of(expression.value))
+            exact = widens(expression) or widens_integer(expression)
             return inner if exact else Round(inner, sp.Symbol(dtype_of(expression)))
         if condition := selection_of(expression):
             return self._selected(*condition)
@@ -492,7 +493,7 @@ class ElementReader:
 
     def _whole(self, expression: ir.Expr) -> sp.Expr:
         """A whole number that a condition reads: an integer of whatever width, or a constant."""
-        while isinstance(expression, prim.Cast) and is_wider(dtype_of(expression), dtype_of(expression.value)):
+        while isinstance(expression, prim.Cast) and widens_integer(expression):
             expression = expression.value
         if not dtype_of(expression).startswith(("int", "uint", "bool")):
             raise NotExpressible("logical_dependence", str(expression))

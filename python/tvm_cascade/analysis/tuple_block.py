@@ -28,10 +28,10 @@ from tvm_cascade.analysis.expression import (
     NotExpressible,
     applied,
     function_name,
-    is_wider,
     number,
     selection_of,
     widens,
+    widens_integer,
 )
 from tvm_cascade.analysis.meaning import CONNECTIVES
 from tvm_cascade.analysis.program import Stage
@@ -369,7 +369,7 @@ class TupleForm:
             return CONDITIONS[kind](self.form(expression.a, named), self.form(expression.b, named))
         if isinstance(expression, prim.Not):
             return sp.Not(self.form(expression.a, named))
-        if isinstance(expression, prim.Cast) and (widens(expression) or _widens_integer(expression)):
+        if isinstance(expression, prim.Cast) and (widens(expression) or widens_integer(expression)):
             return self.form(expression.value, named)
         if parts := selection_of(expression):
             condition, chosen, other = (self.form(part, named) for part in parts)
@@ -400,10 +400,6 @@ def index_of(expression: ir.Expr) -> ir.Expr:
 
 def _alike(one: ir.Expr, other: ir.Expr) -> bool:
     return same(index_of(one), index_of(other))
-
-
-def _widens_integer(cast: prim.Cast) -> bool:
-    return is_wider(dtype_of(cast), dtype_of(cast.value))
 
 
 def _unnamed(_expression: ir.Expr) -> None:

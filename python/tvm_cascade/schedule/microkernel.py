@@ -220,8 +220,8 @@ def apart(plan: BlockPlan, contraction: Contraction) -> tuple[Access, ...]:
     A panel is what the tiles of one column read; lines that lie apart come late from where they are. Through windows,
     vectors would cross the ends of panels.
     """
-    rows = plan.extents[contraction.broadcast]
-    if not isinstance(rows, int) or rows < REPEATED * row_block(rows):
+    lanes, rows = plan.extents[contraction.lanes], plan.extents[contraction.broadcast]
+    if not isinstance(lanes, int) or not isinstance(rows, int) or rows < REPEATED * row_block(rows):
         return ()
     operands = [access for access in plan.loads if plan.axes_of(access) & plan.reduce]
     alone = [access for access in operands if sum(access.buffer.same_as(other.buffer) for other in operands) == 1]

@@ -70,7 +70,7 @@ _TOGETHER, _CALL = 8, 4
 
 
 def steps_of(statement: tirx.Stmt) -> float:
-    """Loads, stores and functions of a nest but those of its sums; infinitely many of a loop of unknown length."""
+    """Loads, stores and functions of a nest but those of its sums; infinitely many where no number is known."""
     if isinstance(statement, tirx.For):
         extent = extent_of(statement.extent)
         count = extent if isinstance(extent, int) else math.inf
@@ -80,6 +80,8 @@ def steps_of(statement: tirx.Stmt) -> float:
         return sum(map(steps_of, statement.seq))
     if isinstance(statement, s_tir.SBlockRealize):
         return steps_of(statement.block.body)
+    if within(statement, tirx.For):
+        return math.inf  # loops under a condition
     places = within(statement, tirx.BufferStore)
     own = [place.buffer for place in places]
     read = [load for load in loads_of(statement) if not any(load.source.same_as(buffer) for buffer in own)]

@@ -16,6 +16,7 @@ from tvm_cascade.analysis.tir import uses
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.microkernel import (
     TASKS_OF_A_CORE,
+    Contraction,
     apart,
     packed_dim,
     product_alone,
@@ -167,26 +168,7 @@ def schedule_alone(
     if contraction is not None and all(
         can_be_laid_out(access) or operand_copy(func, access.buffer) is not None for access in contraction.packed
     ):
-        near, contiguous = list[Callable[[Loop], None]](), apart(plan, contraction)
-        in_columns = list[list[int]]()
-        for access in (*contraction.packed, *contiguous):
-            dim = packed_dim(plan, access, contraction.lanes)
-            assert dim is not None
-            panel, before = panel_of(cpu, nest.dtype), min(dim, *_reduced_dims(plan, access))
-            if (once := reads_once(plan, contraction, access, cpu)) or access in contiguous:
-                lanes, count, _ = tile_alone(plan, contraction, cpu)
-                panel = lanes * count
-            if (copy := operand_copy(sch.mod["main"], access.buffer)) is not None:
-                lay_out(sch, sch.get_sblock(copy), access, dim, panel, before)
-                continue
-            packed = pack_operand(nest, access, dim, panel, None, before)
-            if once:
-                near.append(partial(_pack_near, nest, packed, dim, panel))
-                in_columns.append(read_again(plan, contraction, access))
-            else:
-                schedule_panels(nest, packed, dim, panel)
-        both = [axis for axis in plan.spatial if in_columns and all(axis in axes for axes in in_columns)]
-        schedule_contraction_alone(nest, contraction, near, both)
+        _schedule_product(nest, contraction)
         return PRODUCT
     width = vector_width(nest)
     schedule_fold(nest)
@@ -196,6 +178,31 @@ def schedule_alone(
     else:
         nest.go_parallel(spatial[:-1])
     return vectors(width) if width > 1 else SCALAR
+
+
+def _schedule_product(nest: Nest, contraction: Contraction) -> None:
+    """A product in register tiles: operands are packed by themselves, or where the one column that reads them is."""
+    sch, cpu, plan = nest.sch, nest.cpu, nest.plan
+    near, contiguous = list[Callable[[Loop], None]](), apart(plan, contraction)
+    again = list[list[int]]()
+    for access in (*contraction.packed, *contiguous):
+        dim = packed_dim(plan, access, contraction.lanes)
+        assert dim is not None
+        panel, before = panel_of(cpu, nest.dtype), min(dim, *_reduced_dims(plan, access))
+        if (once := reads_once(plan, contraction, access, cpu)) or any(access is one for one in contiguous):
+            lanes, count, _ = tile_alone(plan, contraction, cpu)
+            panel = lanes * count
+        if (copy := operand_copy(sch.mod["main"], access.buffer)) is not None:
+            lay_out(sch, sch.get_sblock(copy), access, dim, panel, before)
+            continue
+        packed = pack_operand(nest, access, dim, panel, None, before)
+        if once:
+            near.append(partial(_pack_near, nest, packed, dim, panel))
+            again.append(read_again(plan, contraction, access))
+        else:
+            schedule_panels(nest, packed, dim, panel)
+    in_columns = [axis for axis in plan.spatial if again and all(axis in axes for axes in again)]
+    schedule_contraction_alone(nest, contraction, near, in_columns)
 
 
 def _pack_near(nest: Nest, packed: Block, dim: int, panel: int, column: Loop) -> None:

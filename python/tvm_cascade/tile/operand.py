@@ -12,7 +12,7 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.expression import is_wider, widens
+from tvm_cascade.analysis.expression import widens, widens_integer
 from tvm_cascade.analysis.program import RECENT_PROGRAMS
 from tvm_cascade.analysis.tir import dtype_of, loads_of, same, substitute, uses
 from tvm_cascade.options import FuseOptions
@@ -387,10 +387,6 @@ def dtypes_text(one: str, other: str) -> str:
 
 def plain_value(expression: ir.Expr) -> ir.TensorLoad | None:
     """The load whose value an expression is, up to widening."""
-    while isinstance(expression, prim.Cast) and (widens(expression) or _widens_integer(expression)):
+    while isinstance(expression, prim.Cast) and (widens(expression) or widens_integer(expression)):
         expression = expression.value
     return expression if isinstance(expression, ir.TensorLoad) else None
-
-
-def _widens_integer(cast: prim.Cast) -> bool:
-    return is_wider(dtype_of(cast), dtype_of(cast.value))

@@ -17,7 +17,7 @@ from tvm_cascade.tile.factors import find_factors
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.skeleton import Kernel, Setting, Skeleton, build_kernel
 from tvm_cascade.tile.skeletons import table
-from tvm_cascade.transform.fuse_function import Outcome
+from tvm_cascade.transform.fuse_function import Outcome, fused_groups
 from tvm_cascade.transform.guarding import group_guarding
 
 _JOINT = "all reductions as one"
@@ -64,11 +64,7 @@ def _doubt(program: Program, group: Group, options: FuseOptions) -> str:
 
 def _groups(outcome: Outcome, program: Program, options: FuseOptions) -> list[Group]:
     """What a kernel may be generated from: the cascades of the function, or else one of its lone reductions."""
-    fused = [d.candidate.group for d in outcome.found if d.reason.verdict is Verdict.FUSED]
-    found = [group for group in fused if group is not None]
-    if found:
-        return found
-    return list(reversed(_reductions(outcome, program, options).lone))
+    return fused_groups(outcome.found) or list(reversed(_reductions(outcome, program, options).lone))
 
 
 def _reductions(outcome: Outcome, program: Program, options: FuseOptions) -> Reductions:
