@@ -18,14 +18,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import sympy as sp
-from tvm import ir
+from tvm import ir, tirx
 
 from tvm_cascade.algebra.facts.extent import UNIT, Extent, Extents
 from tvm_cascade.algebra.facts.weight import Offsets, offsets_of
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.gauge import LAZY_DISTANCE, Gauge, Move
 from tvm_cascade.algebra.reducer import MAX, MIN, SUM
-from tvm_cascade.analysis.tir import loads_of
+from tvm_cascade.analysis.tir import dtype_of, loads_of, substitute
 from tvm_cascade.steps.program import (
     Combine,
     Element,
@@ -229,7 +229,8 @@ class _Refinement:
         dead = dead_positions(self.stream.group)
         if dead is None or any(c.left != extreme or c.relation is Relation.VANISHES for c in dead.absorbed):
             return ()
-        return dead.slacks
+        only = {var: tirx.const(0, dtype_of(var)) for var in self.stream.batch if self.stream.extent(var) == 1}
+        return tuple(substitute(slack, only) for slack in dead.slacks)
 
     def _check_range(self, product: Product, dtype: str) -> None:
         weight = product.component.lift.xreplace({product.symbol: sp.S.One}).xreplace(self.element.values)

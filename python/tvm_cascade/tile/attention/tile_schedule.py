@@ -23,7 +23,7 @@ from tvm import ir, sym, tirx
 from tvm.ir import prim
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.analysis.tir import substitute
+from tvm_cascade.analysis.tir import loads_of, substitute
 from tvm_cascade.tile.attention.program import TileProgram
 from tvm_cascade.tile.emit import bind, in_register, put, registers, when
 from tvm_cascade.tile.live import Rows, live_tiles
@@ -82,8 +82,13 @@ def live_shares(program: TileProgram, rows: int, columns: int) -> tuple[float, f
     visited, length = visited_tiles(program, rows, columns), program.stream.extent(program.stream.position)
     if visited is None or not isinstance(length, int) or not length:
         return 1.0, 1.0
-    tiles = -(-length // columns)
-    return float(visited.mean()) / tiles, float(visited.max()) / tiles
+    share = share_of_lengths(program) / -(-length // columns)
+    return float(visited.mean()) * share, float(visited.max()) * share
+
+
+def share_of_lengths(program: TileProgram) -> float:
+    """The share of the longest that is guessed of lengths: of those that are data a half."""
+    return 0.5 if any(map(loads_of, program.skip)) else 1.0
 
 
 def schedule_tiles(costs: NDArray[np.float64], places: int, blocks: int, uneven: bool) -> TileSchedule:

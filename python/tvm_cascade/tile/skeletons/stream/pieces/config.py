@@ -12,7 +12,7 @@ from tvm_cascade.tile.attention.operands.widen import WIDE_STAGES
 from tvm_cascade.tile.attention.pieces import MOST_SEQUENCES, most_pieces, origin_bytes
 from tvm_cascade.tile.attention.program import TileProgram
 from tvm_cascade.tile.attention.shape import Stream, product_along
-from tvm_cascade.tile.attention.tile_schedule import visited_tiles
+from tvm_cascade.tile.attention.tile_schedule import share_of_lengths, visited_tiles
 from tvm_cascade.tile.cost import Counts, seconds
 from tvm_cascade.tile.machine.family import Family
 from tvm_cascade.tile.machine.table import family_of
@@ -142,6 +142,7 @@ class PiecesConfig(Tiles):
         items, rows = items_of(self, stream), stream.extent(stream.row)
         if tiles is None or items is None or not isinstance(rows, int):
             return Counts()
+        tiles = max(int(tiles * share_of_lengths(program)), 1)
         longest = -(-items * tiles // self.blocks) if self.cluster == 1 else -(-tiles // self.cluster)
         if self.kept > 1:
             longest = self.kept * tiles
