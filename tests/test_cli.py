@@ -17,6 +17,7 @@ import tvm
 import tvm_cascade
 from tvm_cascade import cli
 from tvm_cascade.__main__ import script
+from tvm_cascade.cli.timing import Plan
 from tvm_cascade.codes import CODES
 from tvm_cascade.corpus import workloads
 from tvm_cascade.corpus.audit import Audit, audit
@@ -87,6 +88,13 @@ def test_run_explains_checks_and_times_every_form() -> None:
     assert "fusing alone:" in done.stdout and "temporaries:" in done.stdout and "exp (at most" in done.stdout
 
 
+@pytest.fixture
+def few_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forms are measured twice and not for long; what `run` measures by default is in a process of its own above."""
+    monkeypatch.setattr("tvm_cascade.cli.run._PLAN", Plan(repeats=2, max_seconds=0.1))
+
+
+@pytest.mark.usefixtures("few_samples")
 def test_run_takes_shape_dtype_tile_segments_seed_and_target(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--shape", "rows=3", "length=101", "--dtype", "float16", "--tile", "16", "--segments", "2"]
     assert cli.main(["run", "softmax_stats", *arguments, "--seed", "7", "--target", "llvm", "--force"]) == 0
@@ -94,6 +102,7 @@ def test_run_takes_shape_dtype_tile_segments_seed_and_target(capsys: pytest.Capt
     assert "softmax_stats (float16): rows=3 length=101" in printed and "ours, fused" in printed
 
 
+@pytest.mark.usefixtures("few_samples")
 def test_run_returns_one_when_a_check_fails(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
