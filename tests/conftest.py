@@ -30,6 +30,47 @@ if XDIST is not None and XDIST.origin:  # a worker runs this file, which `inspec
     inspect.modulesbyfile.setdefault(str(Path(XDIST.origin).with_name("remote.py")), "xdist.remote")
 
 
+_BUILD = "target.build.llvm"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    told = "LLVM optimises in all tests, as it does for users; without it, in those alone that ask for `optimised`"
+    parser.addoption("--optimised", action="store_true", help=told)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _unoptimised(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """LLVM does not optimise: what tests of results would gain by it is a fraction of what it takes.
+
+    It changes no bit of them, which a test of `transform` shows.
+    """
+    import tvm
+    from tvm.target import Target
+
+    build = tvm.get_global_func(_BUILD)
+    if not request.config.getoption("optimised"):
+        _register(lambda mod, target: build(mod, Target({**target.export(), "opt-level": 0})))
+    yield build
+    _register(build)
+
+
+@pytest.fixture
+def optimised(_unoptimised: Any) -> Iterator[None]:
+    """For tests of the code that LLVM makes, or of its speed."""
+    import tvm
+
+    usual = tvm.get_global_func(_BUILD)
+    _register(_unoptimised)
+    yield
+    _register(usual)
+
+
+def _register(build: Any) -> None:
+    import tvm
+
+    tvm.register_global_func(_BUILD, build, override=True)
+
+
 def pytest_collection_finish() -> None:
     """Collects garbage rarely: what imports and SymPy's caches hold is long-lived."""
     gc.freeze()

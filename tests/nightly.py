@@ -1,4 +1,4 @@
-"""What is too slow for every commit: mutants, sanitizers, slow tests, and suites against what is stored of them.
+"""What is too slow for every commit: mutants, sanitizers, all tests with code optimised, and suites beside stored ones.
 
 `python tests/nightly.py [PART ...]` runs all parts or those that are named, each in a process of its own, and ends with
 what failed and which workloads became slower by more than three percent; it exits with 1 where there is anything. Of
@@ -25,12 +25,12 @@ if (_BESIDE := str(Path(__file__).resolve().parent)) in sys.path:  # as for a sc
 from benchmarks import suites  # noqa: E402
 from benchmarks.record import RESULTS, load, slower  # noqa: E402
 
-PYTEST = ("-m", "pytest", "-q", "-m", "slow")
+PYTEST = ("-m", "pytest", "-q", "--optimised", "-m", "")
 BENCHMARKS = ("-m", "benchmarks", "--results", str(FOUND), "--suite")
 PARTS: dict[str, list[tuple[str, ...]]] = {
     "mutants": [("tests/mutate.py",)],
     "sanitizers": [("tests/sanitize.py",)] if GPU else [],
-    "slow": [PYTEST],
+    "tests": [PYTEST],
     "suites": [
         (*BENCHMARKS, "cpu"),
         *((*BENCHMARKS, name, "--device", "cuda", "--jobs", str(os.cpu_count())) for name in suites.ON_GPU if GPU),

@@ -34,6 +34,9 @@ from ..tiers import slow_but
 Array = NDArray[Any]
 
 
+pytestmark = pytest.mark.usefixtures("optimised")
+
+
 def outputs_of(compiled: Any, func: tirx.PrimFunc, inputs: list[Array]) -> dict[str, Array]:
     """What a compiled program writes into outputs that hold NaN beforehand."""
     tensors = [tvm.runtime.tensor(array) for array in inputs]

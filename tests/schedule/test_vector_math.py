@@ -20,6 +20,8 @@ from tvm_cascade.schedule.vector_math import ULP_BOUNDS, VectorMath, powers_as_p
 
 from ..tiers import slow_but
 
+pytestmark = pytest.mark.usefixtures("optimised")
+
 LENGTH = 1 << 16
 GENERIC = ""  # the least CPU of this architecture: on x86-64 it has no fused multiply-add
 CPUS = (GENERIC, llvm_get_system_cpu())

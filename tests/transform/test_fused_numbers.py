@@ -127,6 +127,7 @@ def test_a_rerun_gives_the_same_bits(name: str) -> None:
             np.testing.assert_array_equal(values.view(np.uint8), again[output].view(np.uint8))
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [("attention", "float32"), ("variance", "float16"), ("kl_divergence", "float64"), ("layernorm_gemm", "float16")],

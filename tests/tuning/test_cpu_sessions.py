@@ -51,6 +51,7 @@ def without_addresses(code: str) -> str:
     return re.sub(r"0x[0-9a-f]+", "", code)
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.parametrize("name", slow_but(["softmax"], SHAPES))
 def test_another_process_builds_the_same_kernel_from_the_database(
     name: str, tmp_path: Path, builder: LocalBuilder, runner: LocalRunner
