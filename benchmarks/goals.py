@@ -257,6 +257,18 @@ GOALS: Mapping[str, tuple[Goal, ...]] = {
         ratio(served.HALF, CUBLAS, at_least=0.95),
         *(ratio(group, CUBLAS, at_least=0.85, each=True) for group in (served.HALF, served.FLOAT32)),
     ),
+    "skinny": (
+        ratio(served.SKINNY, CUBLAS, at_least=1.0, each=True),
+        share(served.SKINNY, 0.9),
+    ),
+    **dict.fromkeys(
+        ("chain", "ffn"),
+        (
+            ratio(served.CHAINS, BEST, at_least=1.35),
+            ratio(served.CHAINS, BEST, at_least=1.05, each=True),
+            ratio(served.MANY_ROWS, BEST, at_least=1.0, each=True),
+        ),
+    ),
     "loss": (
         *(rate(served.head_label(tokens), 740) for tokens in (4096, 8192)),
         ratio(served.MANY_TOKENS, INDUCTOR, at_least=1.2, each=True),

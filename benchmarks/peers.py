@@ -92,7 +92,8 @@ CPU_PEERS: Mapping[str, Form] = {
 }
 """Every row of a table of a CPU, in its order."""
 
-INDUCTOR, FLASHINFER, FLASHINFER_FA3, CUBLAS = "inductor", "flashinfer", "flashinfer-fa3", "cublas"
+INDUCTOR, MAX_AUTOTUNE, CUBLAS = "inductor", "max-autotune", "cublas"
+FLASHINFER, FLASHINFER_FA3 = "flashinfer", "flashinfer-fa3"
 GEMM_ALONE = "gemm-alone"
 
 _TVM: Mapping[str, Prepare] = {
@@ -141,6 +142,14 @@ PRODUCT_PEERS: Mapping[str, Prepare] = {CUBLAS: torch_peers.eager, INDUCTOR: tor
 HEAD_PEERS: Mapping[str, Prepare] = {"eager": torch_peers.eager, INDUCTOR: torch_peers.inductor, **_TVM}
 """The same of statistics of logits."""
 
+CHAIN_PEERS: Mapping[str, Prepare] = {
+    "eager": torch_peers.eager,
+    INDUCTOR: torch_peers.inductor,
+    MAX_AUTOTUNE: partial(torch_peers.inductor, mode={"max_autotune": True}),
+    **_TVM,
+}
+"""The same of chains of products; what is eager calls cuBLAS."""
+
 NORMED_PEERS: Mapping[str, Prepare] = {"eager": torch_peers.eager, CUBLAS: torch_peers.cublas, **HEAD_PEERS}
 """The same of linear layers behind a normalisation, and of their products alone."""
 
@@ -156,7 +165,8 @@ _BY_SUITE: Mapping[str, Mapping[str, Prepare]] = {
     **dict.fromkeys(suites.OF_ROWS, ROW_PEERS),
     **dict.fromkeys(("decode", "paged", "prefix"), SERVED_PEERS),
     "mla": LATENT_PEERS,
-    "gemm": PRODUCT_PEERS,
+    **dict.fromkeys(("gemm", "skinny"), PRODUCT_PEERS),
+    **dict.fromkeys(("chain", "ffn"), CHAIN_PEERS),
     "loss": HEAD_PEERS,
     "normgemm": NORMED_PEERS,
     "moe": ROUTER_PEERS,

@@ -12,7 +12,7 @@ from benchmarks.gpu.head_formula import formula_of
 from benchmarks.gpu.quantised_formula import multiply_exact, multiply_quantised
 from benchmarks.gpu.routing_formula import route
 from benchmarks.gpu.row_formula import FORMULAS, OF_ALL_ROWS
-from tvm_cascade.corpus.programs import attention, head, latent, normalisation, product, quantised, routing
+from tvm_cascade.corpus.programs import attention, chain, head, latent, normalisation, product, quantised, routing
 from tvm_cascade.corpus.workload import Workload
 
 _COMPARED_ROWS = 16
@@ -123,6 +123,16 @@ def of_normed(torch: Any, form: normalisation.Normed, named: Named) -> Any:
     return products[0] if not form.gated else functional.silu(products[0]) * products[1]
 
 
+def of_chain(torch: Any, form: chain.Chain, named: Named) -> Any:
+    """A feed-forward layer as torch's users compute it."""
+    linear = torch.nn.functional.linear
+    first, *others = (linear(named["x"], named[weight]) for weight in form.weights)
+    hidden = _ACTIVATIONS[form.activation](torch, first)
+    for other in others:
+        hidden = hidden * other
+    return linear(hidden, named["down"])
+
+
 _ACTIVATIONS: Mapping[str, Callable[[Any, Any], Any]] = {
     "relu": lambda torch, x: torch.nn.functional.relu(x),
     "silu": lambda torch, x: torch.nn.functional.silu(x),
@@ -152,6 +162,9 @@ def served(workload: Workload, dtype: Any) -> Served | None:
         (asked,) = builder.args
         tokens = ("x", "teacher_x", "target", "seed", "temperature")
         return Served(formula_of(asked, workload.shape), 0, dict.fromkeys(tokens, 0))
+    if builder.func is chain.chain_of:
+        (layers,) = builder.args
+        return Served(lambda torch, named: of_chain(torch, layers, named), 0, {"x": 0})
     if builder.func is normalisation.normed_of:
         (norm,) = builder.args
         return Served(lambda torch, named: of_normed(torch, norm, named), 0, {"x": 0})

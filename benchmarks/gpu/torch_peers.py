@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from benchmarks.gpu import formula
@@ -56,11 +58,16 @@ _INTO_RANGE = 2.0**-10
 """What sums of products of the largest float8 numbers are multiplied by, to be in the range of float16."""
 
 
-def inductor(problem: Problem) -> Prepared | Absent:
-    """`torch.compile` of the same; it knows some forms of attention, and stores the scores of others."""
+def inductor(problem: Problem, mode: Mapping[str, bool] = MappingProxyType({})) -> Prepared | Absent:
+    """`torch.compile` of the same; it knows some forms of attention, and stores the scores of others.
+
+    Parameters
+    ----------
+    mode : further options of Inductor.
+    """
     torch = problem.torch
     # Configurations that another process has found best, beside others on the same GPU, are not taken over.
-    options = {"autotune_local_cache": False}
+    options = {"autotune_local_cache": False, **mode}
     if not isinstance(problem, SelfAttention):
         compute = torch.compile(partial(problem.formula.compute, torch), dynamic=False, options=options)
         return allocating(problem, lambda: compute(problem.named))

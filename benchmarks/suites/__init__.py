@@ -34,6 +34,9 @@ _GPU: Mapping[str, Callable[[], list[Entry]]] = {
     "paged": served.paged,
     "prefix": served.prefix,
     "gemm": served.gemm,
+    "skinny": served.skinny,
+    "chain": served.chain,
+    "ffn": served.ffn,
     "loss": served.loss,
     "normgemm": served.normgemm,
     "moe": served.moe,
@@ -51,10 +54,10 @@ KERNELS = tuple(_GPU)
 OF_ROWS = ("variance", "inertia", "row")
 """The suites of folds along rows."""
 
-SERVED = ("decode", "mla", "paged", "prefix", "gemm", "loss", "normgemm", "moe", "quant")
+SERVED = ("decode", "mla", "paged", "prefix", "gemm", "skinny", "chain", "ffn", "loss", "normgemm", "moe", "quant")
 """The suites of what a server runs between prefills, and of plain products."""
 
-MOVING = (*OF_ROWS, "decode", "mla", "paged", "prefix", "loss")
+MOVING = (*OF_ROWS, "decode", "mla", "paged", "prefix", "skinny", "chain", "ffn", "loss")
 """The suites whose times are compared with that of the compulsory traffic."""
 
 

@@ -180,6 +180,63 @@ def _of_head(asked: str, tokens: int, *groups: str) -> Entry:
     return _entry(f"{asked.replace('_', ' ')} {tokens}", job, *groups)
 
 
+_GEMM_CHAINS = {
+    "G1": (512, 32, 256),
+    "G2": (256, 512, 64),
+    "G3": (512, 416, 256),
+    "G4": (3072, 768, 768),
+    "G5": (16384, 4096, 4096),
+    "G6": (4096, 1024, 1024),
+    "G7": (768, 768, 768),
+    "G8": (8192, 2048, 2048),
+    "G9": (2048, 512, 512),
+    "G10": (1536, 384, 384),
+}
+_GATED_CHAINS = {
+    "S1": (8192, 3072),
+    "S2": (5632, 2048),
+    "S3": (11008, 4096),
+    "S4": (8192, 2048),
+    "S5": (11008, 2048),
+    "S6": (8960, 1536),
+    "S7": (9728, 2560),
+    "S8": (3072, 1024),
+}
+"""FlashFuser's chains of products, by n, k and l, and its gated layers, whose k and l are alike; 128 rows each."""
+
+CHAINS, MANY_ROWS, SKINNY = "128 rows", "256 to 1024 rows", "few rows"
+"""The groups of the suites `chain`, `ffn` and `skinny`."""
+
+
+def chain() -> list[Entry]:
+    """FlashFuser's G1 to G10: GEMM, ReLU, GEMM; the largest with more rows too."""
+    return _chains("chain", {label: (n, k, out) for label, (n, k, out) in _GEMM_CHAINS.items()}, "G5")
+
+
+def ffn() -> list[Entry]:
+    """FlashFuser's S1 to S8: gated feed-forward layers of models; that of Llama 2 with more rows too."""
+    return _chains("chain_gated", {label: (n, k, k) for label, (n, k) in _GATED_CHAINS.items()}, "S3")
+
+
+def _chains(name: str, sizes: dict[str, tuple[int, int, int]], longer: str) -> list[Entry]:
+    def entry(label: str, rows: int, group: str) -> Entry:
+        n, k, out = sizes[label.split()[0]]
+        return _entry(label, workloads.get(name).with_shape(m=rows, n=n, k=k, l=out), group)
+
+    found = [entry(label, 128, CHAINS) for label in sizes]
+    return [*found, *(entry(f"{longer} {rows} rows", rows, MANY_ROWS) for rows in (256, 512, 1024))]
+
+
+def skinny() -> list[Entry]:
+    """Linear layers of models with few rows, which read their weights."""
+    plain, sizes = workloads.get("product_nt"), ((4096, 4096), (14336, 4096), (28672, 8192))
+    return [
+        _entry(f"{rows}x{n}x{k}", plain.with_shape(m=rows, n=n, k=k), SKINNY)
+        for n, k in sizes
+        for rows in (1, 8, 16, 64, 128)
+    ]
+
+
 NORMED, ALONE = "behind a normalisation", "product alone"
 """The groups of the suite `normgemm`: linear layers behind a normalisation, and their products by themselves."""
 

@@ -215,6 +215,14 @@ def normed(
     return first / (1.0 + np.exp(-first)) * others[0] if others else first
 
 
+def chain(job: Workload, arrays: list[Array], inner: int | None = None, swapped: bool = False) -> Array:
+    """Two linear layers, over so many of the hidden features."""
+    x, *weights, down = arrays
+    first, *others = [x @ weight.T for weight in (weights[::-1] if swapped else weights)]
+    hidden = first / (1.0 + np.exp(-first)) * others[0] if others else np.maximum(first, 0.0)
+    return hidden[:, :inner] @ down[:, :inner].T
+
+
 def without_last(definition: Answer) -> Answer:
     return lambda job, arrays: definition(job, [arrays[0][..., :-1], arrays[1][..., :-1, :], *arrays[2:]])
 
@@ -249,6 +257,8 @@ DEFINITIONS: dict[str, tuple[Answer, Answer]] = {
     "normed_rms_plain": (normed, partial(normed, shift=0.1)),
     "normed_layer": (partial(normed, gain=1.0, bias=1.0), partial(normed, gain=1.0)),
     "normed_gated": (partial(normed, gain=1.0), partial(normed, gain=1.0, swapped=True)),
+    "chain": (chain, partial(chain, inner=-1)),
+    "chain_gated": (chain, partial(chain, swapped=True)),
     "product": (product, without_last(product)),
     "product_nt": (partial(product, turned="b"), lambda job, x: product(job, [x[0], x[1][::-1]], turned="b")),
     "product_tn": (partial(product, turned="a"), lambda job, x: product(job, [x[0][:, ::-1], x[1]], turned="a")),

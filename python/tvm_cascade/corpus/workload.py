@@ -43,6 +43,7 @@ _CPU_LIMITS: Mapping[str, int] = {
     "m": 40,
     "n": 48,
     "k": 72,
+    "l": 56,
 }
 # (extent, extent that bounds it, whether it must also divide it)
 _RELATIONS = (

@@ -20,6 +20,7 @@ from functools import cache
 from tvm_cascade.corpus.programs import (
     attention,
     caches,
+    chain,
     head,
     latent,
     moments,
@@ -226,6 +227,7 @@ _MLA = {"batch": 32, "heads": 128, "keys": 4096, "latent_dim": 512, "rope_dim": 
 _EXPANDED = {"batch": 1, "heads": 128, "queries": 4096, "keys": 4096, "head_dim": 192, "value_dim": 128}
 _FLOAT8 = product.Product(b_transposed=True, operands="float8_e4m3fn")
 _CUBE = {"m": 4096, "n": 4096, "k": 4096}
+_CHAIN = {"m": 128, "n": 2048, "k": 512, "l": 512}
 _NORMED_SHAPE = {"tokens": 4096, "features": 4096, "columns": 4096}
 _HEAD = {"tokens": 4096, "hidden": 4096, "classes": 128256}
 _SERVED = (
@@ -259,6 +261,8 @@ _SERVED = (
             ("normed_gated", normalisation.Normed(gated=True)),
         )
     ),
+    _served("chain", "chain", chain.chain(chain.Chain("relu")), "k", "float16", **_CHAIN),
+    _served("chain", "chain_gated", chain.chain(chain.Chain("silu", gated=True)), "k", "float16", **_CHAIN),
     _served("product", "product", product.product(product.Product()), "k", "bfloat16", **_CUBE),
     _served("product", "product_nt", product.product(product.Product(b_transposed=True)), "k", "bfloat16", **_CUBE),
     _served("product", "product_tn", product.product(product.Product(a_transposed=True)), "k", "bfloat16", **_CUBE),

@@ -1,0 +1,79 @@
+"""Chains of matrix products with a map between, as feed-forward layers have them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from tvm import te
+from tvm.ir import Expr
+
+from tvm_cascade.corpus.programs.draws import folded, steady
+from tvm_cascade.corpus.programs.product import ACTIVATIONS
+from tvm_cascade.corpus.programs.program import (
+    Builder,
+    Element,
+    Inputs,
+    Precision,
+    Program,
+    Shape,
+    output_stage,
+    reduced,
+    stage,
+)
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Two products in a row.
+
+    Attributes
+    ----------
+    activation : one of `ACTIVATIONS`, of what the first product gives, which is rounded to the dtype of storage.
+    gated : a further product of the same rows multiplies the activation of the first.
+    """
+
+    activation: str
+    gated: bool = False
+
+    @property
+    def weights(self) -> tuple[str, ...]:
+        """Of the products that read x."""
+        return ("gate", "up") if self.gated else ("up",)
+
+
+def chain(form: Chain) -> Builder:
+    """The builder of out[m, l] = Σ_n activation(Σ_k x[m, k]·gate[n, k])·(Σ_k x[m, k]·up[n, k])·down[l, n].
+
+    Extents: m, k, n and l. Weights stand as PyTorch's linear layers have them, and are as small as theirs.
+    """
+    return partial(chain_of, form)
+
+
+def chain_of(form: Chain, shape: Shape, precision: Precision) -> Program:
+    m, k, n, last = (shape[extent] for extent in "mknl")
+    given = Inputs(precision)
+    x, products = given({"m": m, "k": k}, "x", folded()), list[te.Tensor]()
+    for name in form.weights:
+        weight = given({"n": n, "k": k}, name, steady, deviation=k**-0.5)
+
+        def element(i: Expr, j: Expr, c: Expr, weight: Element = weight) -> Expr:
+            return x(i, c) * weight(j, c)
+
+        products.append(reduced(te.sum, {"m": m, "n": n, "k": k}, element, f"by_{name}"))
+    down = given({"l": last, "n": n}, "down", steady, deviation=n**-0.5)
+
+    def mapped(i: Expr, j: Expr) -> Expr:
+        first, *others = (one(i, j) for one in products)
+        value = ACTIVATIONS[form.activation](first, precision)
+        for other in others:
+            value = value * other
+        return value.astype(precision.storage)
+
+    hidden = stage({"m": m, "n": n}, mapped, "hidden")
+
+    def second(i: Expr, o: Expr, j: Expr) -> Expr:
+        return precision.widen(hidden(i, j)) * down(o, j)
+
+    out = output_stage(precision, {"m": m, "l": last, "n": n}, second, "out", te.sum)
+    return given.program(out, flops=2 * m * n * (k * len(form.weights) + last))
