@@ -60,7 +60,7 @@ def test_labels_are_distinct_and_some_entry_is_the_smallest(suite: str) -> None:
     assert len({entry.label for entry in found}) == len(found)
     smallest = sum(entry.smallest for entry in found)
     assert smallest == len(found) if suite in suites.OF_ROWS else smallest < len(found)
-    assert smallest or suite in ("paged", "prefix", "loss", "normgemm", "quant")
+    assert smallest or suite in ("paged", "prefix", "ffn", "loss", "normgemm", "quant")
 
 
 def test_suites_of_rows_are_redfusers_and_those_of_models() -> None:
