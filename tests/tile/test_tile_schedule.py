@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tvm_cascade.corpus import workloads
 from tvm_cascade.tile.attention.tile_schedule import NOTHING, live_shares, schedule_tiles, visited_tiles
+from tvm_cascade.tile.skeletons.stream.pieces.config import is_ragged
 
 from .test_masks import program_of
 from .test_tile_program import attention_of, tile_program
@@ -59,6 +61,18 @@ def test_the_shares_of_the_axis_that_are_computed_and_read(variant: str, shares:
     shape = {"window": 192} if variant == "window" else {}
     found = live_shares(tile_program(attention_of(variant, queries=768, keys=768, **shape)), 128, 64)
     assert found == shares
+
+
+def test_queries_at_one_position_visit_the_window_and_are_not_ragged() -> None:
+    program = tile_program(workloads.get("decode_window").build(keys=1024, window=256))
+    assert not is_ragged(program)
+    assert live_shares(program, 64, 128) == (2 / 8, 2 / 8)
+
+
+def test_of_lengths_that_are_data_half_of_the_longest_is_guessed() -> None:
+    program = tile_program(workloads.get("decode_lengths").build(keys=1024))
+    assert is_ragged(program)
+    assert live_shares(program, 64, 128) == (0.5, 0.5)
 
 
 def test_documents_are_visited_by_their_own_rows_alone() -> None:

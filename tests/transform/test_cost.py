@@ -52,7 +52,7 @@ REFUSED = {
     "normed_layer 32x192x48": "a rounding that a shift by the mean does not commute with; the norm itself is fused",
 }
 
-SINGLE = ("product",)
+SINGLE = ("product", "chain")
 """Labels of workloads that have one reduction an axis start so: nothing to fuse."""
 
 

@@ -29,8 +29,11 @@ class Chain:
 
     Attributes
     ----------
-    activation : one of `ACTIVATIONS`, of what the first product gives, which is rounded to the dtype of storage.
+    activation : one of `ACTIVATIONS`, of what the first product gives.
     gated : a further product of the same rows multiplies the activation of the first.
+
+    What the second product reads is rounded to the dtype of storage, once: PyTorch also rounds each sum and the
+    activation.
     """
 
     activation: str

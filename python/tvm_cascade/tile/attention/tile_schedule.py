@@ -82,8 +82,8 @@ def live_shares(program: TileProgram, rows: int, columns: int) -> tuple[float, f
     visited, length = visited_tiles(program, rows, columns), program.stream.extent(program.stream.position)
     if visited is None or not isinstance(length, int) or not length:
         return 1.0, 1.0
-    share = share_of_lengths(program) / -(-length // columns)
-    return float(visited.mean()) * share, float(visited.max()) * share
+    tiles, share = -(-length // columns), share_of_lengths(program)
+    return share * float(visited.mean()) / tiles, share * float(visited.max()) / tiles
 
 
 def share_of_lengths(program: TileProgram) -> float:
