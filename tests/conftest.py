@@ -42,7 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def _unoptimised(request: pytest.FixtureRequest) -> Iterator[Any]:
     """LLVM does not optimise: what tests of results would gain by it is a fraction of what it takes.
 
-    It changes no bit of them, which a test of `transform` shows.
+    It changes no bit of fused loops for a plain CPU, which a test of `transform` shows.
     """
     import tvm
     from tvm.target import Target
