@@ -57,18 +57,18 @@ def _unoptimised(request: pytest.FixtureRequest) -> Iterator[Any]:
 @pytest.fixture
 def optimised(_unoptimised: Any) -> Iterator[None]:
     """For tests of the code that LLVM makes, or of its speed."""
-    import tvm
-
-    usual = tvm.get_global_func(_BUILD)
-    _register(_unoptimised)
+    usual = _register(_unoptimised)
     yield
     _register(usual)
 
 
-def _register(build: Any) -> None:
+def _register(build: Any) -> Any:
+    """Let it build what LLVM compiles; returns what did so."""
     import tvm
 
+    before = tvm.get_global_func(_BUILD)
     tvm.register_global_func(_BUILD, build, override=True)
+    return before
 
 
 def pytest_collection_finish() -> None:

@@ -210,7 +210,7 @@ CHAINS, MANY_ROWS, SKINNY = "128 rows", "256 to 1024 rows", "few rows"
 
 def chain() -> list[Entry]:
     """FlashFuser's G1 to G10 with ReLU, which it does not name, between; the largest with more rows too."""
-    return _chains("chain", {label: (n, k, out) for label, (n, k, out) in _GEMM_CHAINS.items()}, "G5")
+    return _chains("chain", _GEMM_CHAINS, "G5")
 
 
 def ffn() -> list[Entry]:

@@ -8,19 +8,9 @@ from functools import partial
 from tvm import te
 from tvm.ir import Expr
 
-from tvm_cascade.corpus.programs.draws import folded, steady
-from tvm_cascade.corpus.programs.product import ACTIVATIONS
-from tvm_cascade.corpus.programs.program import (
-    Builder,
-    Element,
-    Inputs,
-    Precision,
-    Program,
-    Shape,
-    output_stage,
-    reduced,
-    stage,
-)
+from tvm_cascade.corpus.programs.draws import folded
+from tvm_cascade.corpus.programs.product import gated, linear
+from tvm_cascade.corpus.programs.program import Builder, Inputs, Precision, Program, Shape, output_stage, stage
 
 
 @dataclass(frozen=True)
@@ -56,24 +46,10 @@ def chain(form: Chain) -> Builder:
 def chain_of(form: Chain, shape: Shape, precision: Precision) -> Program:
     m, k, n, last = (shape[extent] for extent in "mknl")
     given = Inputs(precision)
-    x, products = given({"m": m, "k": k}, "x", folded()), list[te.Tensor]()
-    for name in form.weights:
-        weight = given({"n": n, "k": k}, name, steady, deviation=k**-0.5)
-
-        def element(i: Expr, j: Expr, c: Expr, weight: Element = weight) -> Expr:
-            return x(i, c) * weight(j, c)
-
-        products.append(reduced(te.sum, {"m": m, "n": n, "k": k}, element, f"by_{name}"))
-    down = given({"l": last, "n": n}, "down", steady, deviation=n**-0.5)
-
-    def mapped(i: Expr, j: Expr) -> Expr:
-        first, *others = (one(i, j) for one in products)
-        value = ACTIVATIONS[form.activation](first, precision)
-        for other in others:
-            value = value * other
-        return value.astype(precision.storage)
-
-    hidden = stage({"m": m, "n": n}, mapped, "hidden")
+    x = given({"m": m, "k": k}, "x", folded())
+    products = linear(given, x, {"m": m, "n": n, "k": k}, form.weights, k**-0.5)
+    hidden = stage({"m": m, "n": n}, gated(products, form.activation, precision), "hidden")
+    down = given({"l": last, "n": n}, "down", deviation=n**-0.5)
 
     def second(i: Expr, o: Expr, j: Expr) -> Expr:
         return precision.widen(hidden(i, j)) * down(o, j)

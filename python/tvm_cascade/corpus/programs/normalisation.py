@@ -10,6 +10,7 @@ from tvm.ir import Expr
 
 from tvm_cascade.corpus.programs.draws import folded
 from tvm_cascade.corpus.programs.moments import centred, row_axes
+from tvm_cascade.corpus.programs.product import gated, linear
 from tvm_cascade.corpus.programs.program import (
     Axes,
     Builder,
@@ -146,22 +147,10 @@ def normed_of(form: Normed, shape: Shape, precision: Precision) -> Program:
         value = value if bias is None else value + bias(c)
         return value.astype(precision.storage)
 
-    normalised, products = stage(axes, element, "normalised"), list[te.Tensor]()
-    for name in form.weights:
-        weight = given({"column": columns, "k": features}, name)
-
-        def product(i: Expr, n: Expr, k: Expr, weight: Element = weight) -> Expr:
-            return precision.widen(normalised(i, k)) * weight(n, k)
-
-        of_products = {"token": tokens, "column": columns, "k": features}
-        products.append(reduced(te.sum, of_products, product, f"by_{name}"))
-
-    def result(i: Expr, n: Expr) -> Expr:
-        first, *others = (one(i, n) for one in products)
-        for other in others:
-            first = first / (precision.constant(1.0) + te.exp(-first)) * other
-        return first.astype(precision.storage)
-
+    normalised = stage(axes, element, "normalised")
+    of_products = {"token": tokens, "column": columns, "k": features}
+    products = linear(given, lambda i, c: precision.widen(normalised(i, c)), of_products, form.weights)
+    result = gated(products, "silu" if form.gated else "", precision)
     out = stage({"token": tokens, "column": columns}, result, "out")
     return given.program(out, flops=2 * tokens * features * columns * len(form.weights))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,6 +14,7 @@ from tvm_cascade.corpus.programs.draws import folded
 from tvm_cascade.corpus.programs.program import (
     Axes,
     Builder,
+    Element,
     Inputs,
     Precision,
     Program,
@@ -40,6 +41,32 @@ def _gelu(x: Expr, precision: Precision) -> Expr:
 
 
 ACTIVATIONS: Mapping[str, Activation] = {"relu": _relu, "silu": _silu, "gelu": _gelu}
+
+
+def linear(given: Inputs, rows: Element, axes: Axes, names: Sequence[str], deviation: float = 1.0) -> list[te.Tensor]:
+    """Products of the same rows with weights[column, k], an input of each name; axes are rows, columns and k."""
+    products, (_, columns, depth) = list[te.Tensor](), axes
+    for name in names:
+        weight = given({columns: axes[columns], depth: axes[depth]}, name, deviation=deviation)
+
+        def element(i: Expr, n: Expr, k: Expr, weight: Element = weight) -> Expr:
+            return rows(i, k) * weight(n, k)
+
+        products.append(reduced(te.sum, axes, element, f"by_{name}"))
+    return products
+
+
+def gated(products: Sequence[te.Tensor], activation: str, precision: Precision) -> Element:
+    """The activation of the first product, times the others, in the dtype of storage."""
+
+    def element(*at: Expr) -> Expr:
+        value, *others = (one(*at) for one in products)
+        value = ACTIVATIONS[activation](value, precision) if activation else value
+        for other in others:
+            value = value * other
+        return value.astype(precision.storage)
+
+    return element
 
 
 @dataclass(frozen=True)
