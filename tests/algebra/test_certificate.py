@@ -68,8 +68,9 @@ DEVIATIONS = {
     "asymmetric loss": (Reduction(s, SUM, x), sp.exp(x - mean) - (x - mean) - 1),
     "change from the largest": (Reduction(s, MAX, x), v * (sp.exp(x - s) - 1)),
     "angle": (Reduction(s, SUM, x), 1 - sp.cos(x - mean)),
+    "product of differences": (Reduction(s, SUM, x), (x - s) * (v - s)),
 }
-"""A location, and an element that is zero where all data are equal, though its terms are not."""
+"""A location, and an element that is zero where the location is at the data, though its terms are not."""
 
 
 @pytest.mark.parametrize("name", DEVIATIONS)

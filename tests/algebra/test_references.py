@@ -206,7 +206,7 @@ def test_a_product_of_differences_is_taken_at_the_mean_of_its_zeros(polynomial: 
     fold = derive(Cascade([Reduction(a, SUM, x), Reduction(b, SUM, polynomial)], [x, y, w]))
     assert isinstance(fold, Fold)
     (reference,) = fold.references
-    assert reference.range is Range.MEAN
+    assert reference.range is Range.BETWEEN
     lifts = {component.symbol: component.lift for component in fold.components}
     assert sp.expand(reference.value.subs(lifts).subs(COUNT, 1) - zeros) == 0
 

@@ -195,7 +195,7 @@ CASCADES: dict[str, tuple[Callable[[], tirx.PrimFunc], Range | None]] = {
     "differences from an exponential of a total": (differences_from_an_exponential_of_a_total, Range.NEAR),
     "fourth powers in another unit": (fourth_powers_in_another_unit, Range.MEAN),
     "residues of a line": (residues_of_a_line, Range.MEAN),
-    "products of two differences from a total": (products_of_two_differences_from_a_total, Range.MEAN),
+    "products of two differences from a total": (products_of_two_differences_from_a_total, Range.BETWEEN),
     "points of a line": (points_of_a_line, None),
     "softmax-weighted squares about a total": (softmax_weighted_squares_about_a_total, Range.MEAN),
     "differences from a softmax moment": (differences_from_a_softmax_moment, Range.MEAN),
@@ -291,6 +291,17 @@ def test_positions_of_weight_zero_do_not_move_the_reference_away() -> None:
     weights[:, ::3], values[:, ::3] = 0.0, 1e6
     for tile, segments in TILINGS:
         func.check([values, weights], tile=tile, segments=segments)
+
+
+def test_a_product_of_differences_keeps_its_digits_where_one_is_near_and_the_other_far() -> None:
+    """Half way between data near zero and data near 10 000, what is summed is of 5 000² and ends in a few thousand."""
+    x, y, z = array("x"), array("y"), array("z")
+    s = fold("s", lambda i, j: z[i, j])
+    func = read(program(x, y, z, fold("out", lambda i, j: (x[i, j] - s[i]) * (y[i, j] - s[i]))))
+    near, far, level = (INPUTS["normal"](np.random.default_rng(k), (ROWS, LENGTH), "float32") for k in range(3))
+    far = np.where(far > 0, np.float32(10_000), far)
+    for tile, segments in TILINGS:
+        func.check([near, far, level / 64], tile=tile, segments=segments)
 
 
 def test_a_softmax_moment_divided_by_a_parameter_takes_the_maximum_as_reference() -> None:

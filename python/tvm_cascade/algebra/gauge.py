@@ -74,6 +74,7 @@ class Range(str, Enum):
     LOCATION = "x − c is no larger than the spread of x about its centre, since c is a location of the data"
     SPREAD = "exp(x − c) is in range where the spread of x about its centre is, since c is a location of the data"
     MEAN = "x − c and u − c are no larger than x − u, since c is the mean of x; u need not be near the data"
+    BETWEEN = "c is the mean of a and b; sums about it may be far larger than those of (a − u)·(b − u), and cancel"
     EXTREME = "c is the extremum so far, and [x = c] is 0 or 1"
     GEOMETRIC = "Π G(x)·2^c is near 1, since c is the mean of −log₂ |G(x)|"
     NEAR = "x − c is no larger than the spread of x, since c is its mean, for any results"

@@ -122,6 +122,18 @@ class Reading:
         return (before, degree * last) if degree > 1 and before != 0 and not read else None
 
     @cached_property
+    def zeros_differ(self) -> bool:
+        """Whether the handle stands between several, as in (a − u)·(b − u), and not at one, as in (p + q·u)ⁿ.
+
+        All n zeros are one where n·F = (u + p/q)·∂F/∂u.
+        """
+        if self.part is not None or self.line is not None or self.between is None:
+            return False
+        (p, q), function, symbol = self.between, self.function, self.handle.symbol
+        degree = sp.degree(function, symbol)
+        return bool(expanded(degree * q * function - (p + q * symbol) * sp.diff(function, symbol)) != 0)
+
+    @cached_property
     def lines(self) -> tuple[sp.Expr, sp.Expr] | None:
         """p(x) and q(x) of the line p + q·u that tells where the handle stands, where it is not a(x) − u."""
         return self.line or self.between
@@ -315,7 +327,7 @@ def _at_the_mean(reading: Reading) -> Reference | None:
         mean,
         auxiliary=True,
         guarded=weighted or extremum or lost,
-        range=Range.MEAN,
+        range=Range.BETWEEN if reading.zeros_differ else Range.MEAN,
     )
 
 

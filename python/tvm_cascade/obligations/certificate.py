@@ -52,6 +52,7 @@ _BEARING = frozenset(
         Range.POWER_OF_TWO,
         Range.LOCATION,
         Range.MEAN,
+        Range.BETWEEN,
         Range.EXTREME,
         Range.NEAR,
         Range.WEIGHED,
@@ -63,8 +64,8 @@ _BEARING = frozenset(
 _SCALES = frozenset({Range.SCALE, Range.POWER_OF_TWO})
 """Of references that elements are divided by, so that none is larger than 1."""
 
-_BESIDE = frozenset({Range.LARGEST, Range.LAZY})
-"""Of references that bound exponentials, and from which steps may be larger than what they end in."""
+_BESIDE = frozenset({Range.LARGEST, Range.LAZY, Range.BETWEEN})
+"""Of references from which steps may be larger than what they end in: they bound exponentials, or lie between data."""
 
 PREMISE = "for data whose sums, powers and products of two values are in range"
 """Of what is bounded; named wherever that is told."""
