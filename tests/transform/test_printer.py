@@ -54,6 +54,12 @@ def test_a_common_factor_is_applied_to_the_difference_and_not_to_a_constant() ->
     assert "T.float32(10.0)" not in text
 
 
+def test_the_exponent_of_a_square_of_a_difference_is_not_multiplied_out() -> None:
+    """exp(x/((x − 1)² + 1)): x² − 2·x + 2 has lost the digits that (x − 1)² has near 1."""
+    text = written(sp.exp(X / ((X - 1) ** 2 + 1)), "float32").script()
+    assert "T.exp(" in text and "T.float32(2.0)" not in text
+
+
 def test_a_mean_of_two_large_numbers_is_in_range() -> None:
     """x/2 + |x|/2 as it is: halves are exact, and x + |x| is infinite beyond half of the largest number."""
     func = written(X / 2 + sp.Abs(X) / 2, "float32")

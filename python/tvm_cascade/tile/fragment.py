@@ -55,16 +55,25 @@ def in_base_two(
     """
 
     def convert(exponential: sp.Expr) -> sp.Expr:
-        exponent = sp.expand(exponential.args[0])
+        exponent = _distributed(exponential.args[0])
         if not varies(exponent) or not safe:  # SymPy would take (r − c)·log₂e apart, and both products may overflow
             return exponential
         terms = sp.Add.make_args(exponent)
         moving = sp.Add(*(t for t in terms if varies(t)))
         fixed = sp.Add(*(t for t in terms if not varies(t)))
-        scaled = sp.expand(moving * LOG2_E)
-        return Exp2(scaled if fixed == 0 else scaled + hoist(Clamped(sp.expand(fixed * LOG2_E))))
+        scaled = _distributed(moving * LOG2_E)
+        return Exp2(scaled if fixed == 0 else scaled + hoist(Clamped(_distributed(fixed * LOG2_E))))
 
     return expression.replace(lambda e: isinstance(e, sp.exp), convert)
+
+
+def _distributed(expression: sp.Expr) -> sp.Expr:
+    """k·(r − c) as k·r − k·c; neither (r − c)² nor products of sums, of which the terms may cancel."""
+    return sp.Add(*(sp.expand_mul(term) if _has_one_sum(term) else term for term in sp.Add.make_args(expression)))
+
+
+def _has_one_sum(term: sp.Expr) -> bool:
+    return sum(factor.is_Add for factor in sp.Mul.make_args(term)) == 1
 
 
 DTYPE = "float32"

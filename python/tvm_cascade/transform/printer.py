@@ -355,9 +355,9 @@ def _in_range(number: sp.Expr, dtype: str) -> bool:
 
 def _in_powers_of_two(exponent: sp.Expr) -> sp.Expr | None:
     """y where the exponent is y·ln 2 term by term, as it is when the program said exp2(y)."""
-    terms = [sp.expand(term / LN2) for term in sp.Add.make_args(exponent)]
-    plain = all(term.as_coeff_Mul()[0].q < 2**30 for term in terms if term.as_coeff_Mul()[0].is_Rational)
-    return sp.Add(*terms) if plain else None
+    parts = [term.as_coeff_Mul() for term in sp.Add.make_args(exponent)]
+    plain = all(not number.is_Rational or (number / LN2).q < 2**30 for number, _ in parts)
+    return sp.Add(*(number / LN2 * rest for number, rest in parts)) if plain else None
 
 
 def _is_reciprocal(factor: sp.Expr) -> bool:
