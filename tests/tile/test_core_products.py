@@ -14,7 +14,7 @@ from tvm import te, tirx
 from tvm.ir import Expr
 
 import tvm_cascade
-from tvm_cascade.analysis.extract import Reductions
+from tvm_cascade.analysis.extract import Group, Reductions
 from tvm_cascade.analysis.reading import read_program
 from tvm_cascade.devices.cards import H200
 from tvm_cascade.evaluate.oracle import evaluate
@@ -209,6 +209,26 @@ def with_maps(rows: int, columns: int, depth: int) -> tirx.PrimFunc:
 def test_outputs_are_maps_of_the_sums(extents: tuple[int, int, int], config: CoreConfig) -> None:
     func = with_maps(*extents)
     assert_right(func, inputs_of(func, 4), extents[2], config)
+
+
+@emulated
+def test_a_result_may_count_the_positions_of_its_axis() -> None:
+    """Σ exp(−s) over an axis that s does not have is N·exp(−s)."""
+    a, b = te.placeholder((33, 31), name="a"), te.placeholder((31, 40), name="b")
+    k, j = (te.reduce_axis((0, 31), name) for name in "kj")
+    s = te.compute((33, 40), lambda i, n: te.sum(a[i, k] * b[k, n], axis=k), name="s")
+    out = te.compute((33, 40), lambda i, n: te.sum(te.exp(-s[i, n]), axis=j), name="out")
+    func = te.create_prim_func([a, b, out])
+    program = read_program(func)
+    ((found,),) = (Reductions(program).cascades(),)
+    assert isinstance(found.group, Group)
+    setting = Setting(H200, FuseOptions(tensor_cores=False))
+    kernel = build_kernel(CoreSkeleton(), program, found.group, "main", setting, SMALL)
+    inputs = inputs_of(func, 2)
+    (got,) = emulate(kernel.func, inputs)
+    exact, usual = evaluate(func, inputs)["out"], evaluate(func, inputs, rounding=True)["out"]
+    result = check(got, exact, usual, length=31, dtype="float32")
+    assert result.ok, result.message
 
 
 @emulated

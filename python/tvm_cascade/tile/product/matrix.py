@@ -17,6 +17,7 @@ import sympy as sp
 import tvm_ffi
 from tvm import ir, tirx
 
+from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.analysis.extract import Member
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.tir import (
@@ -171,6 +172,8 @@ class MatrixProduct:
     def finishes(self) -> dict[sp.Symbol, sp.Expr]:
         """The results as formulas of the states, each a sum of products without its number."""
         lifted = {one.state: one.number * one.state for one in self.sums}
+        if isinstance(length := self.extent(*self.sums[0].axis), int):
+            lifted[LENGTH] = sp.Integer(length)
         found: dict[sp.Symbol, sp.Expr] = {}
         for result, formula in self.fold.group.fold.finish.items():
             found[result] = formula.xreplace(found).xreplace(lifted)
@@ -257,7 +260,11 @@ def matrix_product(
     lines = rows, *(columns for _ in sums)
     sides = [_side(load, view, line, inner) for load, view, line in zip(loads, views, lines, strict=True)]
     scales = scales_of(sums[0].scales, fold.name, rows, columns)
-    return MatrixProduct(fold, sums, outputs, sides[0], tuple(sides[1:]), inner, scales)
+    found = MatrixProduct(fold, sums, outputs, sides[0], tuple(sides[1:]), inner, scales)
+    for result, formula in found.finishes.items():
+        if formula.has(LENGTH):
+            raise Unfit(f"{result} counts the positions of an axis of symbolic extent")
+    return found
 
 
 def _are_boxed(outputs: Sequence[Output], rows: Line, columns: Line) -> bool:
