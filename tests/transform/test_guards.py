@@ -95,6 +95,17 @@ def test_sums_that_vanish_before_they_are_divided_are_folded_again() -> None:
     assert on[PLAIN_ROW] == plain[PLAIN_ROW]
 
 
+def test_a_factor_that_vanishes_before_it_is_applied_is_folded_again() -> None:
+    """y/s/s where s² is infinite, and neither quotient is zero."""
+    one = read(Definition("twice divided", "total = sum x; out = sum y/total/total").build())
+    x, y = (np.random.default_rng(k).uniform(0.5, 1, (5, 37)).astype("float32") for k in range(2))
+    x[PLAIN_ROW], y[PLAIN_ROW] = np.float32(1e20), np.float32(1e15)
+    total = x.astype("float64").sum(axis=1)
+    exact = (y.astype("float64").sum(axis=1) / total / total)[[PLAIN_ROW]]
+    found = one.fused_results([x, y], tile=5)["out"][[PLAIN_ROW]]
+    assert_close(found, exact, length=37, dtype="float32")
+
+
 @pytest.mark.parametrize("guards", ["auto", "always"])
 def test_truth_values_are_decided_upon_by_the_results_that_they_read(guards: str) -> None:
     x = np.zeros((5, 37), "float32")

@@ -225,17 +225,17 @@ def _cell(name: str, dtype: str) -> tirx.Var:
 #     failed_d = d_fused may not be used, or a result that d reads has failed
 #
 # A value may not be used where it, what it is finished from, or a result that its elements read, is infinite or NaN;
-# where a sum that it is finished from is so small that its terms may have vanished; and where the terms of its finish
-# cancel all but a few of their digits, or are exponentials of large exponents. Nor may it where a result that cancels
-# in its element is zero or not finite. Of a result that is bounded, but of another class than the program's at
-# infinities (`obligations.ends`), the first is all that decides.
+# where a sum that it is finished from, or a factor that is applied to it at the end, is so small that terms may have
+# vanished; and where the terms of its finish cancel all but a few of their digits, or are exponentials of large
+# exponents. Nor may it where a result that cancels in its element is zero or not finite. Of a result that is bounded,
+# but of another class than the program's at infinities (`obligations.ends`), the first is all that decides.
 
 
 CANCELLED = 16.0
 """How many times smaller than its terms a sum of them may be, beyond the digits that its result does not keep."""
 
 VANISHED = {"float32": 2.0**-100, "float64": 2.0**-960}
-"""Below this a sum may have lost terms: the products of two that large are normal numbers of the dtype."""
+"""Below this a sum may have lost terms, and a factor digits: products of two that large are normal numbers."""
 
 
 def fails(
@@ -271,6 +271,8 @@ def fails(
         failed, kept = tirx.Or(failed, _leaves_range(value)), dtype_of(value)
         if reducer is PROD or member.result in fold.deferred:
             failed = tirx.Or(failed, tirx.LT(tirx.abs(value), tirx.const(VANISHED[kept], kept)))
+    for factor in fold.deferred.get(member.result, ()):
+        failed = tirx.Or(failed, tirx.LT(tirx.abs(printer(dtype)(factor)), tirx.const(VANISHED[dtype], dtype)))
     if expression.has(sp.Add, sp.exp) and own:
         digits = float(ml_dtypes.finfo(dtype_of(fused)).eps) / float(ml_dtypes.finfo(dtype).eps)
         ends = {one.symbol: one.tracks for one in fold.references if one.tracks.as_coeff_Mul()[1].is_Symbol}
