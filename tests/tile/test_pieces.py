@@ -249,6 +249,21 @@ def test_features_that_fill_no_box_are_read_as_they_are() -> None:
     assert kernel.seconds < 1.4 * kernel.work.bytes / H200.memory_bytes_per_second
 
 
+@emulated
+@pytest.mark.parametrize("rows", [128, 67])
+def test_two_products_with_a_map_between_are_folded_by_a_cluster(rows: int) -> None:
+    """The positions of the fold are the hidden columns: no one of them goes to memory, and the merge is its sum."""
+    case = workloads.get("chain").with_shape(m=rows, n=256, k=32, l=64)
+    inputs: list[Any] = case.inputs(np.random.default_rng(0), "normal")
+    assert_right(case.build(), inputs, pieces(8, cluster=4), length=256)
+
+
+def test_a_small_chain_is_one_launch() -> None:
+    func = workloads.get("chain").with_shape(m=128, n=512, k=32, l=256).build()
+    told = tvm_cascade.explain(func, target={"kind": "cuda", "arch": "sm_90a"}).functions[0].lowering
+    assert told.startswith("the tensor-core kernel `stream`, PiecesConfig(") and "cluster=8" in told
+
+
 def test_short_axes_are_for_clusters_and_long_ones_of_many_rows_for_the_grid() -> None:
     short, long = (kernel_of(workloads.get("DC_GQA").with_length(n).build()).config for n in (512, 1 << 20))
     assert short.cluster > 1 and long.cluster == 1

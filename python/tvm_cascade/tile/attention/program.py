@@ -235,6 +235,9 @@ class _Refinement:
     def _check_range(self, product: Product, dtype: str) -> None:
         weight = product.component.lift.xreplace({product.symbol: sp.S.One}).xreplace(self.element.values)
         weight = weight.xreplace({REGISTER: self.element.map})
+        references = {reference.symbol for reference in self.stream.fold.references}
+        if isinstance(weight, Round) and str(weight.args[1]) == dtype and not weight.free_symbols & references:
+            return  # the program itself rounds it so
         if dtype in NARROW_RANGE and not is_bounded(weight, FORMATS[dtype].largest, self.stream.fold, self.conditions):
             raise Unfit(f"{product.component.owner}: the weight {weight} may leave the range of {dtype}")
 

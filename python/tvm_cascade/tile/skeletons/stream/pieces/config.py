@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field, replace
 
 from tvm import ir, tirx
@@ -296,11 +297,10 @@ def ranked_pieces(program: TileProgram, gpu: Gpu, rows: int) -> list[PiecesConfi
     """The configurations for few rows, from the most to the least preferred; Unfit where none fits."""
     stream = program.stream
     check_widths(stream)
-    consumers = 1 if rows <= GROUP_ROWS else 2
     family = family_of(gpu)
-    widening = min(_widened_feeds(stream), _GROUPS[family.moves_registers] - consumers)
     found = []
-    for columns in (128, 64, 32):
+    for consumers, columns in itertools.product((1,) if rows <= GROUP_ROWS else (2, 1), (128, 64, 32)):
+        widening = min(_widened_feeds(stream), _GROUPS[family.moves_registers] - consumers)
         one = PiecesConfig(columns, consumers, 0, gpu.processors, widening=widening, family=family)
         room = min(_STAGED_BYTES, gpu.block_shared_bytes - 1024 - one.shared_bytes(program))
         config = replace(one, stages=room // one.stage_bytes(stream))
