@@ -51,6 +51,7 @@ WHAT = {
     "skinny": "linear layers of 1 to 128 rows",
     "chain": "product, ReLU, product: FlashFuser's shapes",
     "ffn": "gated feed-forward layers: FlashFuser's shapes",
+    "conv": "convolution, ReLU, convolution: FlashFuser's shapes",
     "moe": "routers; the best peer is the matrix product alone",
     "quant": "quantised products; a peer is the product alone",
     "normgemm": "norms into linear layers",

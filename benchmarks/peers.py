@@ -148,7 +148,7 @@ CHAIN_PEERS: Mapping[str, Prepare] = {
     MAX_AUTOTUNE: partial(torch_peers.inductor, mode={"max_autotune": True}),
     **_TVM,
 }
-"""The same of chains of products; what is eager calls cuBLAS."""
+"""The same of chains of products, of which eager calls cuBLAS, and of convolutions, of which it calls cuDNN."""
 
 NORMED_PEERS: Mapping[str, Prepare] = {"eager": torch_peers.eager, CUBLAS: torch_peers.cublas, **HEAD_PEERS}
 """The same of linear layers behind a normalisation, and of their products alone."""
@@ -166,7 +166,7 @@ _BY_SUITE: Mapping[str, Mapping[str, Prepare]] = {
     **dict.fromkeys(("decode", "paged", "prefix"), SERVED_PEERS),
     "mla": LATENT_PEERS,
     **dict.fromkeys(("gemm", "skinny"), PRODUCT_PEERS),
-    **dict.fromkeys(("chain", "ffn"), CHAIN_PEERS),
+    **dict.fromkeys(("chain", "ffn", "conv"), CHAIN_PEERS),
     "loss": HEAD_PEERS,
     "normgemm": NORMED_PEERS,
     "moe": ROUTER_PEERS,

@@ -39,6 +39,8 @@ _TWIN_LIMITS: Mapping[str, int] = {
     "m": 333,
     "n": 328,  # multiples of a vector, and of no tile
     "k": 264,
+    "height": 13,
+    "width": 15,
 }
 _OF_A_TILE = ("latent_dim",)
 """Extents of programs whose heads are the rows of a tile, which a kernel is chosen by."""

@@ -133,6 +133,17 @@ def of_chain(torch: Any, form: chain.Chain, named: Named) -> Any:
     return linear(hidden, named["down"])
 
 
+def of_convolved(torch: Any, activation: str, named: Named) -> Any:
+    """Two convolutions of images whose channels are last in memory, as cuDNN reads them best."""
+
+    def convolved(image: Any, weight: Any) -> Any:
+        windows = weight.permute(0, 3, 1, 2) if weight.ndim == 4 else weight[..., None, None]
+        return torch.nn.functional.conv2d(image, windows, padding=windows.shape[-1] // 2)
+
+    hidden = _ACTIVATIONS[activation](torch, convolved(named["x"].permute(0, 3, 1, 2), named["up"]))
+    return convolved(hidden, named["down"]).permute(0, 2, 3, 1)
+
+
 _ACTIVATIONS: Mapping[str, Callable[[Any, Any], Any]] = {
     "relu": lambda torch, x: torch.nn.functional.relu(x),
     "silu": lambda torch, x: torch.nn.functional.silu(x),
@@ -165,6 +176,9 @@ def served(workload: Workload, dtype: Any) -> Served | None:
     if builder.func is chain.chain_of:
         (layers,) = builder.args
         return Served(lambda torch, named: of_chain(torch, layers, named), 0, {"x": 0})
+    if builder.func is chain.chain_convolved_of:
+        (activation,) = builder.args
+        return Served(lambda torch, named: of_convolved(torch, activation, named), 0, {})
     if builder.func is normalisation.normed_of:
         (norm,) = builder.args
         return Served(lambda torch, named: of_normed(torch, norm, named), 0, {"x": 0})

@@ -37,6 +37,7 @@ _GPU: Mapping[str, Callable[[], list[Entry]]] = {
     "skinny": served.skinny,
     "chain": served.chain,
     "ffn": served.ffn,
+    "conv": served.conv,
     "loss": served.loss,
     "normgemm": served.normgemm,
     "moe": served.moe,
@@ -54,10 +55,13 @@ KERNELS = tuple(_GPU)
 OF_ROWS = ("variance", "inertia", "row")
 """The suites of folds along rows."""
 
-SERVED = ("decode", "mla", "paged", "prefix", "gemm", "skinny", "chain", "ffn", "loss", "normgemm", "moe", "quant")
+CHAINED = ("skinny", "chain", "ffn", "conv")
+"""The suites of linear layers of few rows, and of chains."""
+
+SERVED = ("decode", "mla", "paged", "prefix", "gemm", *CHAINED, "loss", "normgemm", "moe", "quant")
 """The suites of what a server runs between prefills, and of plain products."""
 
-MOVING = (*OF_ROWS, "decode", "mla", "paged", "prefix", "skinny", "chain", "ffn", "loss")
+MOVING = (*OF_ROWS, "decode", "mla", "paged", "prefix", *CHAINED, "loss")
 """The suites whose times are compared with that of the compulsory traffic."""
 
 

@@ -205,7 +205,8 @@ _GATED_CHAINS = {
 """FlashFuser's chains of products, by n, k and l, and its gated layers, whose k and l are alike; 128 rows each."""
 
 CHAINS, MANY_ROWS, SKINNY = "128 rows", "256 to 1024 rows", "few rows"
-"""The groups of the suites `chain`, `ffn` and `skinny`."""
+POINTWISE, WINDOWED = "windows of 1", "windows of 3 x 3"
+"""The groups of the suites `chain`, `ffn`, `skinny` and `conv`."""
 
 
 def chain() -> list[Entry]:
@@ -225,6 +226,32 @@ def _chains(name: str, sizes: dict[str, tuple[int, int, int]], longer: str) -> l
 
     found = [entry(label, 128, CHAINS) for label in sizes]
     return [*found, *(entry(f"{longer} {rows} rows", rows, MANY_ROWS) for rows in (256, 512, 1024))]
+
+
+_CONVOLVED_CHAINS = {
+    "C1": (64, 56, 256, 64, 1),
+    "C2": (128, 28, 512, 128, 1),
+    "C3": (256, 14, 1024, 256, 1),
+    "C4": (512, 7, 2048, 512, 1),
+    "C5": (64, 56, 64, 256, 3),
+    "C6": (128, 28, 128, 512, 3),
+    "C7": (256, 14, 256, 1024, 3),
+    "C8": (512, 7, 512, 2048, 3),
+}
+"""FlashFuser's, by k, height and width, n, l, and the side of the first windows; the second are of one place."""
+
+
+def conv() -> list[Entry]:
+    """FlashFuser's C1 to C8: one image, and ReLU, which it does not name, between two convolutions."""
+    plain = workloads.get("chain_convolved")
+    return [
+        _entry(
+            label,
+            plain.with_shape(height=side, width=side, k=k, n=n, l=last, first=first),
+            POINTWISE if first == 1 else WINDOWED,
+        )
+        for label, (k, side, n, last, first) in _CONVOLVED_CHAINS.items()
+    ]
 
 
 def skinny() -> list[Entry]:

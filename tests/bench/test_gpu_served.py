@@ -31,7 +31,7 @@ torch = pytest.importorskip("torch")
 from .fakes import fake_device, timed  # noqa: E402  (which torch is needed for too)
 
 NAMES = [*workloads.names(source=workloads.SERVING), "DC_CAUSAL", "DC_ALIBI", "DC_GQA", "DC_SOFTCAP", "H7", "L7"]
-ATTENTIONS = [name for name in NAMES if not name.startswith(("product", "head", "normed", "mla_paged", "L7"))]
+ATTENTIONS = [name for name in NAMES if not name.startswith(("product", "head", "normed", "chain", "mla_paged", "L7"))]
 
 
 def problem(name: str) -> Problem:
@@ -234,6 +234,9 @@ def test_the_other_suites_of_servers_are_the_tables() -> None:
     flops = {entry.label: entry.workload.flops() for entry in suites.entries("gemm")}
     assert flops["2048x14336x4096"] == 2 * 2048 * 14336 * 4096 and flops["64x512"] == 2 * 64 * 512**3
     assert {e.workload.dtype for e in suites.entries("gemm", [served.HALF])} == {"bfloat16"}
+    assert labels("conv") == [f"C{k}" for k in range(1, 9)]
+    convolved = {e.label: e.workload.flops() for e in suites.entries("conv", [served.WINDOWED])}
+    assert convolved["C8"] == 2 * 7 * 7 * 512 * (9 * 512 + 2048) and len(convolved) == 4
 
 
 @pytest.mark.parametrize("suite", suites.SERVED)

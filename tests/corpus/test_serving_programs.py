@@ -223,6 +223,20 @@ def chain(job: Workload, arrays: list[Array], inner: int | None = None, swapped:
     return hidden[:, :inner] @ down[:, :inner].T
 
 
+def convolved(job: Workload, arrays: list[Array], further: int = 0) -> Array:
+    """Two convolutions, place by place of the first one's windows, which begin so much further on."""
+    image, up, down = arrays
+    _, height, width, _ = image.shape
+    side = up.shape[1]
+    around = np.pad(image, ((0, 0), (side, side), (side, side), (0, 0)))
+    first = side - side // 2 + further
+    hidden = sum(
+        around[:, first + p : first + p + height, first + q : first + q + width] @ up[:, p, q].T
+        for p, q in np.ndindex(side, side)
+    )
+    return np.maximum(hidden, 0.0) @ down.T
+
+
 def without_last(definition: Answer) -> Answer:
     return lambda job, arrays: definition(job, [arrays[0][..., :-1], arrays[1][..., :-1, :], *arrays[2:]])
 
@@ -259,6 +273,7 @@ DEFINITIONS: dict[str, tuple[Answer, Answer]] = {
     "normed_gated": (partial(normed, gain=1.0), partial(normed, gain=1.0, swapped=True)),
     "chain": (chain, partial(chain, inner=-1)),
     "chain_gated": (chain, partial(chain, swapped=True)),
+    "chain_convolved": (convolved, partial(convolved, further=1)),
     "product": (product, without_last(product)),
     "product_nt": (partial(product, turned="b"), lambda job, x: product(job, [x[0], x[1][::-1]], turned="b")),
     "product_tn": (partial(product, turned="a"), lambda job, x: product(job, [x[0][:, ::-1], x[1]], turned="a")),

@@ -44,6 +44,8 @@ _CPU_LIMITS: Mapping[str, int] = {
     "n": 48,
     "k": 72,
     "l": 56,
+    "height": 6,
+    "width": 7,
 }
 # (extent, extent that bounds it, whether it must also divide it)
 _RELATIONS = (

@@ -228,6 +228,7 @@ _EXPANDED = {"batch": 1, "heads": 128, "queries": 4096, "keys": 4096, "head_dim"
 _FLOAT8 = product.Product(b_transposed=True, operands="float8_e4m3fn")
 _CUBE = {"m": 4096, "n": 4096, "k": 4096}
 _CHAIN = {"m": 128, "n": 2048, "k": 512, "l": 512}
+_CONVOLVED = {"batch": 1, "height": 56, "width": 56, "k": 64, "n": 64, "l": 256, "first": 3, "second": 1}
 _NORMED_SHAPE = {"tokens": 4096, "features": 4096, "columns": 4096}
 _HEAD = {"tokens": 4096, "hidden": 4096, "classes": 128256}
 _SERVED = (
@@ -263,6 +264,7 @@ _SERVED = (
     ),
     _served("chain", "chain", chain.chain(chain.Chain("relu")), "k", "float16", **_CHAIN),
     _served("chain", "chain_gated", chain.chain(chain.Chain("silu", gated=True)), "k", "float16", **_CHAIN),
+    _served("chain", "chain_convolved", chain.chain_convolved("relu"), "k", "float16", **_CONVOLVED),
     _served("product", "product", product.product(product.Product()), "k", "bfloat16", **_CUBE),
     _served("product", "product_nt", product.product(product.Product(b_transposed=True)), "k", "bfloat16", **_CUBE),
     _served("product", "product_tn", product.product(product.Product(a_transposed=True)), "k", "bfloat16", **_CUBE),

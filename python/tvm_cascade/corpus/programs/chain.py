@@ -1,16 +1,26 @@
-"""Chains of matrix products with a map between, as feed-forward layers have them."""
+"""Chains of products, as feed-forward layers have them, and of convolutions, with a map between."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import partial
 
-from tvm import te
+from tvm import te, tirx
 from tvm.ir import Expr
 
 from tvm_cascade.corpus.programs.draws import folded
 from tvm_cascade.corpus.programs.product import gated, linear
-from tvm_cascade.corpus.programs.program import Builder, Inputs, Precision, Program, Shape, output_stage, stage
+from tvm_cascade.corpus.programs.program import (
+    Axes,
+    Builder,
+    Inputs,
+    Precision,
+    Program,
+    Shape,
+    output_stage,
+    stage,
+)
 
 
 @dataclass(frozen=True)
@@ -56,3 +66,51 @@ def chain_of(form: Chain, shape: Shape, precision: Precision) -> Program:
 
     out = output_stage(precision, {"m": m, "l": last, "n": n}, second, "out", te.sum)
     return given.program(out, flops=2 * m * n * (k * len(form.weights) + last))
+
+
+def chain_convolved(activation: str) -> Builder:
+    """The builder of out = down ∗ activation(up ∗ x), convolutions of as many places as their image has.
+
+    Extents: batch, height, width, the channels k, n and l, and the sides of windows, first and second. Channels are
+    last, so that a window of one place is a row of a matrix: x[batch, height, width, k], up[n, first, first, k], and
+    up[n, k] where first is 1.
+    """
+    return partial(chain_convolved_of, activation)
+
+
+def chain_convolved_of(activation: str, shape: Shape, precision: Precision) -> Program:
+    places: Axes = {axis: shape[axis] for axis in ("batch", "height", "width")}
+    k, n, last, first, second = (shape[extent] for extent in ("k", "n", "l", "first", "second"))
+    given = Inputs(precision)
+    x = given.stored({**places, "k": k}, "x", folded())
+    up = _convolved(given, x, {**places, "n": n, "k": k}, first, "up")
+    hidden = stage({**places, "n": n}, gated([up], activation, precision), "hidden")
+    down = _convolved(given, hidden, {**places, "l": last, "n": n}, second, "down")
+    out = output_stage(precision, {**places, "l": last}, lambda *at: down(*at), "out")
+    flops = 2 * math.prod(places.values()) * n * (k * first**2 + last * second**2)
+    return given.program(out, flops=flops)
+
+
+def _convolved(given: Inputs, image: te.Tensor, axes: Axes, side: int, name: str) -> te.Tensor:
+    """Sums over windows around each place, of which what is beyond the image is 0; axes end in columns and channels."""
+    batch, height, width, columns, depth = axes
+    precision, deviation = given.precision, (side * side * axes[depth]) ** -0.5
+    if side == 1:
+        (product,) = linear(given, lambda *at: precision.widen(image(*at)), axes, (name,), deviation)
+        return product
+    before, (rows, across, channels) = side // 2, (axes[axis] for axis in (height, width, depth))
+
+    def bordered(b: Expr, p: Expr, q: Expr, c: Expr) -> Expr:
+        inside = tirx.all(p >= before, p < rows + before, q >= before, q < across + before)
+        return tirx.if_then_else(inside, image(b, p - before, q - before, c), tirx.const(0.0, precision.storage))
+
+    around = {batch: axes[batch], height: rows + side - 1, width: across + side - 1, depth: channels}
+    padded = stage(around, bordered, f"{name}_padded")
+    weight = given({columns: axes[columns], "dp": side, "dq": side, depth: channels}, name, deviation=deviation)
+    window = [te.reduce_axis((0, extent), axis) for axis, extent in (("dp", side), ("dq", side), (depth, channels))]
+
+    def element(b: Expr, p: Expr, q: Expr, o: Expr) -> Expr:
+        dp, dq, c = window
+        return te.sum(precision.widen(padded(b, p + dp, q + dq, c)) * weight(o, dp, dq, c), axis=window)
+
+    return stage({axis: axes[axis] for axis in (batch, height, width, columns)}, element, f"by_{name}")

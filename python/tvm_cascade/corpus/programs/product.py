@@ -44,13 +44,14 @@ ACTIVATIONS: Mapping[str, Activation] = {"relu": _relu, "silu": _silu, "gelu": _
 
 
 def linear(given: Inputs, rows: Element, axes: Axes, names: Sequence[str], deviation: float = 1.0) -> list[te.Tensor]:
-    """Products of the same rows with weights[column, k], an input of each name; axes are rows, columns and k."""
-    products, (_, columns, depth) = list[te.Tensor](), axes
+    """Products of the same rows with weights[column, k], an input of each name; axes are those of rows, columns, k."""
+    products, (*_, columns, depth) = list[te.Tensor](), axes
     for name in names:
         weight = given({columns: axes[columns], depth: axes[depth]}, name, deviation=deviation)
 
-        def element(i: Expr, n: Expr, k: Expr, weight: Element = weight) -> Expr:
-            return rows(i, k) * weight(n, k)
+        def element(*at: Expr, weight: Element = weight) -> Expr:
+            *row, n, k = at
+            return rows(*row, k) * weight(n, k)
 
         products.append(reduced(te.sum, axes, element, f"by_{name}"))
     return products
