@@ -297,6 +297,8 @@ class Evaluator:
 
     def _choose(self, condition: ir.Expr, taken: ir.Expr, otherwise: ir.Expr) -> Array:
         chosen = np.asarray(self(condition), dtype=bool)
+        if chosen.all() or not chosen.any():  # most elements of a row are none of its best few
+            return self(taken if chosen.all() else otherwise)
         return np.where(chosen, self._where(chosen, taken), self._where(~chosen, otherwise))
 
     def _where(self, condition: Array, expr: ir.Expr) -> Array:
