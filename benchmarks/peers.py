@@ -34,7 +34,7 @@ TVM_DLIGHT = "tvm dlight"
 _SERIES = {"V": "variance", "I": "inertia", "H": "attention"}
 """The formulas of RedFuser's rows, by the letter that their names begin with."""
 
-_PLAIN_ATTENTION = ("PF_GLOBAL", "DC_CAUSAL", "DC_GQA", "attention", "attention_gqa")
+_PLAIN_ATTENTION = ("PF_GLOBAL", "DC_CAUSAL", "DC_GQA", "flashdecoding", "attention", "attention_gqa")
 """Attention without maps or masks, the only kind that NumPy and torch forms are written for."""
 
 

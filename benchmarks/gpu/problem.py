@@ -13,7 +13,7 @@ from tvm import tirx
 from benchmarks.gpu.formula import ScoreForm, eager, form_of, reference
 from benchmarks.gpu.served import Served, dense, served
 from tvm_cascade.corpus.programs.attention import attention_over
-from tvm_cascade.corpus.programs.draws import positive
+from tvm_cascade.corpus.programs.draws import Draw, positive, ranked
 from tvm_cascade.corpus.programs.product import product_of
 from tvm_cascade.corpus.programs.program import dtype_of, extents
 from tvm_cascade.corpus.workload import Workload
@@ -40,6 +40,15 @@ def as_array(tensor: Any) -> NDArray[Any]:
     """The tensor in float64, which holds every value of a narrower float exactly; integers as they are."""
     values = tensor.double() if tensor.is_floating_point() else tensor
     return np.asarray(values.cpu().numpy())
+
+
+def _drawn(torch: Any, draw: Draw, normal: Any) -> Any:
+    """What a draw gives of normal data, up to its own numbers."""
+    if draw is positive:
+        return normal.abs() + 0.5
+    if draw is ranked:
+        return torch.linspace(-4.0, 4.0, normal.shape[-1], device=normal.device)[normal.argsort(-1)]
+    return normal
 
 
 class Problem:
@@ -80,8 +89,8 @@ class Problem:
         for argument in workload.program.arguments:
             shape, dtype = extents(argument.tensor), dtype_of(argument.tensor)
             if len(shape) > 1 and np.issubdtype(np.dtype("float32") if dtype.kind == "V" else dtype, np.floating):
-                values = torch.randn(shape, generator=generator, device=device) * argument.deviation
-                values = values.abs() + 0.5 if argument.draw is positive else values
+                values = _drawn(torch, argument.draw, torch.randn(shape, generator=generator, device=device))
+                values = values * argument.deviation
                 inputs.append(values.to(getattr(torch, dtype.name)))
             else:
                 inputs.append(as_tensor(torch, argument.values(rng, "normal"), device))

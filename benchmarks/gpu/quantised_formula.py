@@ -20,6 +20,8 @@ def quantise(torch: Any, form: Quantised, x: Any) -> tuple[Any, Any]:
 def multiply_exact(form: Quantised, named: Named) -> Any:
     """The product without any rounding: in float64, where the tensors are."""
     weight = named["weight"]
+    if form.columns:
+        weight = weight * named["weight_scale"][:, None]
     if form.blocks:
         weight = weight * named["weight_scale"].repeat_interleave(BLOCK, 0).repeat_interleave(BLOCK, 1)
     return named["x"] @ weight.t()
@@ -34,8 +36,8 @@ def multiply_quantised(torch: Any, form: Quantised, dtype: Any, named: Named) ->
     narrow, scale = quantise(torch, form, x)
     if weight.dtype.itemsize > 1 or form.blocks:
         return _widened(torch, form, narrow, scale, weight, named.get("weight_scale"), dtype)
-    ones = torch.ones(1, len(weight), device=x.device)
-    multiplied = torch._scaled_mm(narrow, weight.t(), scale, ones, out_dtype=torch.bfloat16, use_fast_accum=True)
+    own = named["weight_scale"][None] if form.columns else torch.ones(1, len(weight), device=x.device)
+    multiplied = torch._scaled_mm(narrow, weight.t(), scale, own, out_dtype=torch.bfloat16, use_fast_accum=True)
     return multiplied.to(dtype)
 
 
@@ -43,7 +45,7 @@ def _widened(torch: Any, form: Quantised, narrow: Any, scale: Any, weight: Any, 
     """By products of what float8 values and their scales are in the output's dtype, or in float64."""
     wide = weight.dtype if weight.dtype.itemsize > 1 else dtype
     if not form.blocks:
-        return narrow.to(wide) @ weight.t() * scale
+        return narrow.to(wide) @ weight.t() * (scale if own is None else scale * own)
     exact = torch.promote_types(wide, torch.float32)
     left = (narrow.to(exact).unflatten(1, (-1, BLOCK)) * scale[..., None]).flatten(1)
     own = own.to(exact).repeat_interleave(BLOCK, 0).repeat_interleave(BLOCK, 1)

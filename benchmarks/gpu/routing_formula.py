@@ -25,6 +25,8 @@ def route(torch: Any, router: Router, best: int, named: Named) -> Any:
 
 def _logits(torch: Any, named: Named) -> Any:
     """In float32 at least: rounded to half precision, experts would be equal that are not."""
+    if "logits" in named:
+        return named["logits"].to(torch.promote_types(named["logits"].dtype, torch.float32))
     x, gate = named["x"], named["gate"]
     if x.element_size() > 2:
         return x @ gate

@@ -37,7 +37,7 @@ def product_alone(problem: Problem) -> Prepared | Absent:
 
 
 def float8_alone(problem: Problem) -> Prepared | Absent:
-    """The product of activations that are float8 already; scales of tokens are undone outside of what is timed."""
+    """The product of activations that are float8 already; scales are undone outside of what is timed."""
     builder: Any = problem.workload.builder
     (form,) = builder.args
     if form.blocks:
@@ -45,7 +45,7 @@ def float8_alone(problem: Problem) -> Prepared | Absent:
     torch, weight = problem.torch, problem.named["weight"].t()
     narrow, scale = quantise(torch, form, problem.named["x"])
     down, one = (torch.full((), value, device=weight.device) for value in (_INTO_RANGE, 1.0))
-    dtype, back = problem.output_dtype, scale / _INTO_RANGE
+    dtype, back = problem.output_dtype, scale / _INTO_RANGE * problem.named.get("weight_scale", 1.0)
 
     def run() -> Any:
         return torch._scaled_mm(narrow, weight, down, one, out_dtype=dtype, use_fast_accum=True)

@@ -51,7 +51,8 @@ def _prefill_entry(
 
 def mha() -> list[Entry]:
     """RedFuser's attentions of many queries, at their published shapes; the slow programs run on the smallest."""
-    return [Entry(name, workloads.get(name), (), name == "H4") for name in ("H1", "H2", "H3", "H4", "H5", "H6")]
+    names = ("H1", "H2", "H3", "H4", "H5", "H6", "flashdecoding")
+    return [Entry(name, workloads.get(name), (), name == "H4") for name in names]
 
 
 _NEPTUNE_LENGTHS = (2048, 8192, 32768)

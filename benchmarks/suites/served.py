@@ -296,7 +296,7 @@ def normgemm() -> list[Entry]:
     return [*found, _entry(normed_label("normed_gated", 4096, 14336), gated, NORMED)]
 
 
-TABLE_OF_ROUTERS, FEW_ROUTED, MODELS_ROUTERS = "R1 to R8", "1 to 64 tokens", "models"
+TABLE_OF_ROUTERS, FEW_ROUTED, MODELS_ROUTERS, LOGITS = "R1 to R8", "1 to 64 tokens", "models", "logits alone"
 """The groups of the suite `moe`."""
 
 _MODELS = {
@@ -314,7 +314,10 @@ _MODELS = {
 
 
 def moe() -> list[Entry]:
-    """RedFuser's routers in bfloat16, a larger one with few tokens, and those of models with many and few."""
+    """RedFuser's routers in bfloat16, a larger one with few tokens, those of models with many and few, and its example.
+
+    The example starts from logits of float16, among which bfloat16 would have many that are equal.
+    """
     table = [_router(f"R{k}", *_extents(f"R{k}"), Router(), TABLE_OF_ROUTERS) for k in range(1, 9)]
     few = [_router(f"{n} tokens", n, 4096, 256, 8, Router(), FEW_ROUTED) for n in (1, 8, 64)]
     models = [
@@ -322,7 +325,8 @@ def moe() -> list[Entry]:
         for name, extents in _MODELS.items()
         for tokens in (4096, 16)
     ]
-    return [*table, *few, *models]
+    example = replace(workloads.get("moe_routing"), builder=partial(routed_by, Router()))
+    return [*table, *few, *models, _entry("moe_routing", example, LOGITS)]
 
 
 def _extents(name: str) -> tuple[int, int, int, int]:
@@ -338,14 +342,14 @@ def _router(label: str, tokens: int, hidden: int, experts: int, best: int, how: 
     )
 
 
-PER_TOKEN, PER_BLOCK, OTHER_FLOAT8 = "Q1 to Q10", "blocks of 128", "float8_e5m2"
+PER_TOKEN, PER_COLUMN, PER_BLOCK, OTHER_FLOAT8 = "Q1 to Q10", "columns too", "blocks of 128", "float8_e5m2"
 """The groups of the suite `quant`, by what has a scale, and what activations are rounded to."""
 
 _BLOCKED_SIZES = ((7168, 2048), (2048, 7168), (4096, 1536))
 
 
 def quant() -> list[Entry]:
-    """RedFuser's quantised products, with weights as libraries want them; the same with blocks, and in another float8.
+    """RedFuser's quantised products, with weights as libraries want them; with other scales, and in another float8.
 
     Sums of float8 products are narrow, and outputs bfloat16, as those of the libraries that it is measured against.
     """
@@ -353,6 +357,7 @@ def quant() -> list[Entry]:
     for name in workloads.names("quantised", source="RedFuser table 2d"):
         own = workloads.get(name).shape
         found.append(_quantised(name, Quantised(), own["hidden"], PER_TOKEN, columns=own["columns"]))
+    found.append(_quantised("ptpc_gemm", Quantised(columns=True), 4096, PER_COLUMN, columns=4096))
     found.append(_quantised("e5m2 2048x7168", Quantised("float8_e5m2"), 2048, OTHER_FLOAT8, columns=7168))
     for features, columns in _BLOCKED_SIZES:
         across = {"column_blocks": columns // BLOCK}

@@ -26,7 +26,9 @@ def fold_of(*reductions: Reduction) -> Fold:
     return fold
 
 
-ONE_OF_EACH_PROGRAM = list({workloads.get(name).builder: name for name in workloads.names()}.values())
+ONE_OF_EACH_PROGRAM = list(
+    {(job.builder, *job.shape): name for name in workloads.names() for job in [workloads.get(name)]}.values()
+)
 
 
 @pytest.mark.parametrize("name", ONE_OF_EACH_PROGRAM)

@@ -292,7 +292,7 @@ def test_a_plan_tells_the_skeleton_of_each_kernel() -> None:
     assert told == "a plan of 3 kernels: row, S-TIR schedule on CUDA cores, product"
 
 
-@pytest.mark.parametrize("label", ["Q7", "e5m2 2048x7168", "blocks 2048x7168"])
+@pytest.mark.parametrize("label", ["Q7", "ptpc_gemm", "e5m2 2048x7168", "blocks 2048x7168"])
 def test_quantised_products_are_the_oracles_with_and_without_their_rounding(label: str) -> None:
     (entry,) = suites.entries("quant", [label])
     workload = check.twin(entry.workload).with_shape(tokens=24)

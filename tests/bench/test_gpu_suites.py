@@ -42,7 +42,7 @@ def test_float8_is_prefill_with_scores_of_float8() -> None:
 
 
 def test_mha_is_redfusers_table() -> None:
-    assert list(sizes("mha")) == ["H1", "H2", "H3", "H4", "H5", "H6"]
+    assert list(sizes("mha")) == ["H1", "H2", "H3", "H4", "H5", "H6", "flashdecoding"]
     assert {entry.workload.dtype for entry in suites.entries("mha")} == {"float16"}
 
 

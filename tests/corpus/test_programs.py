@@ -193,19 +193,22 @@ def test_one_decoded_query_sees_every_key() -> None:
     assert agrees(job, run(job, arrays)[0], expected)
 
 
-def test_routing_gives_the_largest_shares_in_order() -> None:
-    job = workloads.get("R5").cpu
-    x, gate = as_float64(arrays := job.inputs(np.random.default_rng(7)))
-    shares = np.exp(log_softmax(x @ gate))
+@pytest.mark.parametrize("name", ["R5", "moe_routing"])
+def test_routing_gives_the_largest_shares_in_order(name: str) -> None:
+    job = workloads.get(name).cpu
+    given = as_float64(arrays := job.inputs(np.random.default_rng(7)))
+    shares = np.exp(log_softmax(given[0] @ given[1] if len(given) == 2 else given[0]))
     order = np.argsort(-shares, axis=-1)[:, : job.shape["topk"]]
     weights, ids = run(job, arrays)
     assert np.array_equal(ids, order)
     assert agrees(job, weights, np.take_along_axis(shares, order, axis=-1))
 
 
-def test_quantised_gemm_is_the_product_up_to_float8_rounding() -> None:
-    job = workloads.get("Q1").cpu
-    x, weight = as_float64(arrays := job.inputs(np.random.default_rng(7)))
+@pytest.mark.parametrize("name", ["Q1", "ptpc_gemm"])
+def test_quantised_gemm_is_the_product_up_to_float8_rounding(name: str) -> None:
+    job = workloads.get(name).cpu
+    x, weight, *scales = as_float64(arrays := job.inputs(np.random.default_rng(7)))
+    weight = (weight * scales[0][:, None]).T if scales else weight
     found = run(job, arrays)[0].astype(np.float64)
 
     def within_rounding(expected: Array) -> bool:

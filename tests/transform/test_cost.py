@@ -49,6 +49,7 @@ DECLINED = {
 
 REFUSED = {
     "Q1 32x48x192": "a rounding to float8 that is not allowed to move",
+    "ptpc_gemm 32x48x192": "the same",
     "normed_layer 32x192x48": "a rounding that a shift by the mean does not commute with; the norm itself is fused",
 }
 

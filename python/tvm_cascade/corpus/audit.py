@@ -60,7 +60,10 @@ _LIMITS: Mapping[str, int] = {
     "columns": 64,
     "rows": 4,
 }
-_LENGTHS = {"PF_WINDOWED": 8192}  # Neptune's lengths are 2^8 to 2^15, and a window of 4096 masks nothing at 4096
+_LENGTHS = {
+    "PF_WINDOWED": 8192,  # Neptune's lengths are 2^8 to 2^15, and a window of 4096 masks nothing at 4096
+    "moe_routing": 512,  # the oracle takes what is chosen among position by position
+}
 
 
 @dataclass(frozen=True)

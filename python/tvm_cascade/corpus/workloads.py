@@ -1,4 +1,4 @@
-"""The workloads as data: RedFuser's 52 rows, Neptune's ten operators, our own, and those of servers.
+"""The workloads as data: RedFuser's 52 rows and 3 examples, Neptune's ten operators, our own, and those of servers.
 
     import numpy as np
     from tvm_cascade.corpus import workloads
@@ -147,6 +147,26 @@ _REDFUSER = (
     _Table("moments", "RedFuser table 3", moments.inertia, "float32", _ROWS, _grid("I"), length=("length",)),
 )  # fmt: skip
 
+# What the programs compute that RedFuser's repository writes by hand, in python/tvm/redfuser/example.
+_EXAMPLES = (
+    _Table(
+        "attention", "alibaba/redfuser tir_flashdecoding.py", _variant("full"), "float16", _HEADS,
+        {"flashdecoding": (128, 16, 512, 512, 64)},
+        length=("queries", "keys"),
+    ),
+    _Table(
+        "routing", "alibaba/redfuser tir_moe_routing.py", routing.routing, "float16", ("tokens", "experts", "topk"),
+        {"moe_routing": (4096, 4096, 8)},
+        length=("experts",),
+    ),
+    _Table(
+        "quantised", "alibaba/redfuser tir_ptpc_gemm.py", quantised.quantised(quantised.Quantised(columns=True)),
+        "float16", ("tokens", "columns", "features"),
+        {"ptpc_gemm": (4096, 4096, 4096)},
+        length=("features",),
+    ),
+)  # fmt: skip
+
 _PREFILL = {
     # name: (variant, heads, kv_heads)
     "PF_GLOBAL": ("full", 32, 32),
@@ -286,7 +306,7 @@ _SERVED = (
 
 @cache
 def _registry() -> Mapping[str, Workload]:
-    rows = [row for table in (*_REDFUSER, *_neptune(), *_OURS, *_SERVED) for row in table.workloads()]
+    rows = [row for table in (*_REDFUSER, *_neptune(), *_EXAMPLES, *_OURS, *_SERVED) for row in table.workloads()]
     return {row.name: row for row in rows}
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from tvm import te
 from tvm.ir import Expr
 
-from tvm_cascade.corpus.programs.draws import folded
+from tvm_cascade.corpus.programs.draws import folded, positive
 from tvm_cascade.corpus.programs.program import (
     Axes,
     Builder,
@@ -41,10 +41,12 @@ class Quantised:
     ----------
     dtype : that they are rounded to; weights are float8_e4m3fn.
     blocks : each block of a token has a scale, and each square of weights; otherwise the token has one.
+    columns : each column of weights has a scale too, where there are no blocks.
     """
 
     dtype: str = _FLOAT8
     blocks: bool = False
+    columns: bool = False
 
 
 def quantised_gemm(shape: Shape, precision: Precision) -> Program:
@@ -56,7 +58,7 @@ def quantised_gemm(shape: Shape, precision: Precision) -> Program:
 
 
 def quantised_of(form: Quantised, shape: Shape, precision: Precision) -> Program:
-    """x[token, k], weight[column, k] as libraries want it -> out[token, column]."""
+    """x[token, k], weight[column, k] as libraries want it, weight_scale where there is one -> out[token, column]."""
     return _by_block(form, shape, precision) if form.blocks else _by_token(form, shape, precision)
 
 
@@ -79,6 +81,7 @@ def _by_token(form: Quantised, shape: Shape, precision: Precision, k_first: bool
     x = given(of_x, "x", folded())
     of_weight = {"k": features, "column": columns} if k_first else {"column": columns, "k": features}
     weight = given(of_weight, "weight", dtype=_FLOAT8)
+    own = given({"column": columns}, "weight_scale", positive, "float32") if form.columns else None
     scale, narrow = _narrowed(precision, form, of_x, x)
     of_out = {"token": tokens, "column": columns}
 
@@ -86,7 +89,12 @@ def _by_token(form: Quantised, shape: Shape, precision: Precision, k_first: bool
         return narrow(i, k) * weight(*((k, n) if k_first else (n, k)))
 
     product = reduced(te.sum, {**of_out, "k" if k_first else "r": features}, element, "product")
-    out = output_stage(precision, of_out, lambda i, n: product(i, n) * scale(i), "out")
+
+    def unscaled(i: Expr, n: Expr) -> Expr:
+        by_token = product(i, n) * scale(i)
+        return by_token if own is None else by_token * own(n)
+
+    out = output_stage(precision, of_out, unscaled, "out")
     return given.program(out, flops=2 * tokens * features * columns)
 
 

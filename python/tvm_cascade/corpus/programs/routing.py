@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from tvm import te, tirx
 from tvm.ir import Expr
 
-from tvm_cascade.corpus.programs.draws import folded
-from tvm_cascade.corpus.programs.program import Axes, Inputs, Precision, Program, Shape, reduced, stage
+from tvm_cascade.corpus.programs.draws import folded, ranked
+from tvm_cascade.corpus.programs.program import Axes, Element, Inputs, Precision, Program, Shape, reduced, stage
 from tvm_cascade.corpus.programs.softmax import softmax_stages
 from tvm_cascade.te import topk
 
@@ -18,7 +18,8 @@ def routing(shape: Shape, precision: Precision) -> Program:
     """Router of a mixture of experts.
 
     x[token, hidden], gate[hidden, expert] -> expert_weights[token, topk] (a share of the softmax over all experts),
-    expert_ids[token, topk] (int32), both in descending order of weight, equal weights in that of the experts.
+    expert_ids[token, topk] (int32), both in descending order of weight, equal weights in that of the experts. Of a
+    shape without hidden, logits[token, expert] are the input.
     """
     given = Inputs(precision)
     logits, axes, flops = _logits(given, shape)
@@ -30,12 +31,18 @@ def routing(shape: Shape, precision: Precision) -> Program:
     return given.program(expert_weights, expert_ids, flops=flops)
 
 
-def _logits(given: Inputs, shape: Shape, deviation: float = 1.0) -> tuple[te.Tensor, Axes, int]:
-    """(x[token, hidden]·gate[hidden, expert], its axes, its operations); `deviation` of the gate."""
-    tokens, hidden, experts = shape["tokens"], shape["hidden"], shape["experts"]
+def _logits(given: Inputs, shape: Shape, deviation: float = 1.0) -> tuple[Element, Axes, int]:
+    """(x[token, hidden]·gate[hidden, expert], its axes, its operations); `deviation` of the gate.
+
+    Where they are an input, the operations are those of their softmax.
+    """
+    tokens, experts = shape["tokens"], shape["experts"]
+    axes = {"token": tokens, "expert": experts}
+    if "hidden" not in shape:
+        return given(axes, "logits", ranked), axes, 4 * tokens * experts
+    hidden = shape["hidden"]
     x = given({"token": tokens, "k": hidden}, "x")
     gate = given({"k": hidden, "expert": experts}, "gate", folded(), deviation=deviation)
-    axes = {"token": tokens, "expert": experts}
     logits = reduced(te.sum, {**axes, "k": hidden}, lambda i, e, k: x(i, k) * gate(k, e), "logits")
     return logits, axes, 2 * tokens * hidden * experts
 
@@ -67,10 +74,10 @@ def routed_by(router: Router, shape: Shape, precision: Precision) -> Program:
     """Router of a mixture of experts, with one output for both of its results.
 
     x[token, hidden], gate[hidden, expert], bias[expert] where there is one -> routed[token, 2, topk] (float32): the
-    weights of the best experts, then their numbers, equal ones in the order of the experts.
+    weights of the best experts, then their numbers, equal ones in the order of the experts. Logits as of `routing`.
     """
     tokens, best, given = shape["tokens"], shape["topk"], Inputs(precision)
-    logits, axes, flops = _logits(given, shape, shape["hidden"] ** -0.5)
+    logits, axes, flops = _logits(given, shape, shape.get("hidden", 1) ** -0.5)
     choice = scores = _scores(router, logits, axes, precision)
     if router.biased:
         bias = given({"expert": shape["experts"]}, "bias", dtype=precision.accumulate, deviation=0.1)
@@ -91,7 +98,7 @@ def routed_by(router: Router, shape: Shape, precision: Precision) -> Program:
     return given.program(stage({"token": tokens, "part": 2, "rank": best}, routed, "routed"), flops=flops)
 
 
-def _scores(router: Router, logits: te.Tensor, axes: Axes, precision: Precision) -> te.Tensor:
+def _scores(router: Router, logits: Element, axes: Axes, precision: Precision) -> te.Tensor:
     zero, one = precision.constant(0.0), precision.constant(1.0)
     maps: dict[str, Callable[[Expr], Expr]] = {
         SIGMOID: te.sigmoid,
