@@ -167,11 +167,11 @@ def main(arguments: list[str] | None = None, say: Callable[[str], None] = print,
 
     names = [name for group in _groups(args.words) for name in programs(group) if asked(name)]
     recorded, found, differ = read(path), Ledger(), Counter[str]()
-    gone = {_program(key): dict[str, Function]() for key in recorded if asked(_program(key))}
+    gone = {program_of(key): dict[str, Function]() for key in recorded if asked(program_of(key))}
     for name in names:
         gone.pop(name, None)
     for name, functions in itertools.chain(_all_emitted(names, args.jobs), gone.items()):
-        before = {key: entry for key, entry in recorded.items() if _program(key) == name}
+        before = {key: entry for key, entry in recorded.items() if program_of(key) == name}
         for key in dict.fromkeys((*before, *functions)):
             if told := differences(key, before.get(key), functions.get(key), path):
                 differ.update(told.keys())
@@ -179,7 +179,7 @@ def main(arguments: list[str] | None = None, say: Callable[[str], None] = print,
         found |= {key: entry for key, (entry, _, _) in functions.items()}
         _write_texts(functions, args.write, args.texts, path)
     if args.write:
-        write({key: entry for key, entry in recorded.items() if not asked(_program(key))} | found, path)
+        write({key: entry for key, entry in recorded.items() if not asked(program_of(key))} | found, path)
     counts = ", ".join(f"{what} of {count}" for what, count in differ.items()) or "nothing"
     say(f"{len(found)} entries of {len(names)} programs; what differs: {counts}")
     return 0 if names and (args.write or not differ) else 1
@@ -192,7 +192,7 @@ def _groups(words: Sequence[str]) -> Sequence[str]:
     return tuple(dict.fromkeys(own.values())) if named else GROUPS
 
 
-def _program(key: str) -> str:
+def program_of(key: str) -> str:
     return re.sub(r"( #\d+)?( ~\d+)?$", "", key)
 
 

@@ -22,7 +22,7 @@ WHOLE = [name for name in RECORDED if kernels.kept(name).exists()]
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_a_kernel_is_as_recorded(name: str) -> None:
-    told = kernels.differences(name, RECORDED[name], kernels.emitted(name)[name])
+    told = kernels.differences(name, RECORDED[name], kernels.emitted(kernels.program_of(name))[name])
     assert not told, "\n".join((f"{', '.join(told)}; `python -m tests.kernels` tells of all kernels", *told.values()))
 
 
