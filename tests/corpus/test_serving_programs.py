@@ -223,18 +223,20 @@ def chain(job: Workload, arrays: list[Array], inner: int | None = None, swapped:
     return hidden[:, :inner] @ down[:, :inner].T
 
 
-def convolved(job: Workload, arrays: list[Array], further: int = 0) -> Array:
-    """Two convolutions, place by place of the first one's windows, which begin so much further on."""
-    image, up, down = arrays
-    _, height, width, _ = image.shape
-    side = up.shape[1]
+def convolve(image: Array, weight: Array, further: int = 0) -> Array:
+    """A convolution, place by place of its windows, which begin so much further on."""
+    weight = weight if weight.ndim == 4 else weight[:, None, None]
+    (_, height, width, _), side = image.shape, weight.shape[1]
     around = np.pad(image, ((0, 0), (side, side), (side, side), (0, 0)))
-    first = side - side // 2 + further
-    hidden = sum(
-        around[:, first + p : first + p + height, first + q : first + q + width] @ up[:, p, q].T
-        for p, q in np.ndindex(side, side)
-    )
-    return np.maximum(hidden, 0.0) @ down.T
+    first, found = side - side // 2 + further, np.zeros((*image.shape[:3], len(weight)))
+    for p, q in np.ndindex(side, side):
+        found += around[:, first + p : first + p + height, first + q : first + q + width] @ weight[:, p, q].T
+    return found
+
+
+def convolved(job: Workload, arrays: list[Array], further: int = 0) -> Array:
+    image, up, down = arrays
+    return convolve(np.maximum(convolve(image, up, further), 0.0), down)
 
 
 def without_last(definition: Answer) -> Answer:
@@ -302,6 +304,14 @@ def test_program_computes_its_definition(name: str) -> None:
     (found,) = run(job, arrays)
     assert agrees(job, found, definition(job, as_float64(arrays)))
     assert not agrees(job, found, near_miss(job, as_float64(arrays)))
+
+
+def test_both_convolutions_of_a_chain_may_have_windows_and_images_be_several() -> None:
+    job = workloads.get("chain_convolved").cpu.with_dtype("float32").with_shape(batch=2, first=1, second=3)
+    arrays = job.inputs(np.random.default_rng(7))
+    (found,) = run(job, arrays)
+    assert agrees(job, found, convolved(job, as_float64(arrays)))
+    assert job.flops() == 2 * 2 * 6 * 7 * 48 * (64 + 9 * 56)
 
 
 def test_lengths_go_from_the_shortest_to_the_longest_and_pages_hold_them() -> None:

@@ -19,6 +19,7 @@ from tvm_cascade.corpus.programs.program import (
     Program,
     Shape,
     output_stage,
+    rows_of,
     stage,
 )
 
@@ -86,19 +87,18 @@ def chain_convolved_of(activation: str, shape: Shape, precision: Precision) -> P
     up = _convolved(given, x, {**places, "n": n, "k": k}, first, "up")
     hidden = stage({**places, "n": n}, gated([up], activation, precision), "hidden")
     down = _convolved(given, hidden, {**places, "l": last, "n": n}, second, "down")
-    out = output_stage(precision, {**places, "l": last}, lambda *at: down(*at), "out")
-    flops = 2 * math.prod(places.values()) * n * (k * first**2 + last * second**2)
-    return given.program(out, flops=flops)
+    out = output_stage(precision, {**places, "l": last}, down, "out")
+    return given.program(out, flops=2 * math.prod(places.values()) * n * (k * first**2 + last * second**2))
 
 
 def _convolved(given: Inputs, image: te.Tensor, axes: Axes, side: int, name: str) -> te.Tensor:
-    """Sums over windows around each place, of which what is beyond the image is 0; axes end in columns and channels."""
+    """Sums over windows around each place, 0 beyond the image; axes are those of places, columns and channels."""
     batch, height, width, columns, depth = axes
-    precision, deviation = given.precision, (side * side * axes[depth]) ** -0.5
+    _, rows, across, _, channels = axes.values()
+    precision, before, deviation = given.precision, side // 2, (side * side * channels) ** -0.5
     if side == 1:
         (product,) = linear(given, lambda *at: precision.widen(image(*at)), axes, (name,), deviation)
         return product
-    before, (rows, across, channels) = side // 2, (axes[axis] for axis in (height, width, depth))
 
     def bordered(b: Expr, p: Expr, q: Expr, c: Expr) -> Expr:
         inside = tirx.all(p >= before, p < rows + before, q >= before, q < across + before)
@@ -113,4 +113,4 @@ def _convolved(given: Inputs, image: te.Tensor, axes: Axes, side: int, name: str
         dp, dq, c = window
         return te.sum(precision.widen(padded(b, p + dp, q + dq, c)) * weight(o, dp, dq, c), axis=window)
 
-    return stage({axis: axes[axis] for axis in (batch, height, width, columns)}, element, f"by_{name}")
+    return stage(rows_of(axes), element, f"by_{name}")
