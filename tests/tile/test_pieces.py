@@ -250,16 +250,17 @@ def test_features_that_fill_no_box_are_read_as_they_are() -> None:
 
 
 @emulated
-@pytest.mark.parametrize("rows", [128, 67])
-def test_two_products_with_a_map_between_are_folded_by_a_cluster(rows: int) -> None:
+@pytest.mark.parametrize(("rows", "depth"), [(128, 32), (67, 512)])
+def test_two_products_with_a_map_between_are_folded_by_a_cluster(rows: int, depth: int) -> None:
     """The positions of the fold are the hidden columns: no one of them goes to memory, and the merge is its sum."""
-    case = workloads.get("chain").with_shape(m=rows, n=256, k=32, l=64)
+    case = workloads.get("chain").with_shape(m=rows, n=256, k=depth, l=64)
     inputs: list[Any] = case.inputs(np.random.default_rng(0), "normal")
     assert_right(case.build(), inputs, pieces(8, cluster=4), length=256)
 
 
-def test_a_small_chain_is_one_launch() -> None:
-    func = workloads.get("chain").with_shape(m=128, n=512, k=32, l=256).build()
+@pytest.mark.parametrize(("hidden", "depth", "columns"), [(512, 32, 256), (256, 512, 64)], ids=["G1", "G2"])
+def test_a_small_chain_is_one_launch(hidden: int, depth: int, columns: int) -> None:
+    func = workloads.get("chain").with_shape(m=128, n=hidden, k=depth, l=columns).build()
     told = tvm_cascade.explain(func, target={"kind": "cuda", "arch": "sm_90a"}).functions[0].lowering
     assert told.startswith("the tensor-core kernel `stream`, PiecesConfig(") and "cluster=8" in told
 

@@ -255,8 +255,8 @@ def ranked_configs(program: TileProgram, gpu: Gpu) -> list[StreamConfig]:
 def check_widths(stream: Stream) -> None:
     """Checks that a warp group holds rows of the operands' widths; Unfit where it does not."""
     widest = max((p.width for p in stream.products), default=0)
-    if widest > 256 or stream.depth > 256:
-        raise Unfit(f"rows of {max(widest, stream.depth)} elements; a warp group's accumulators hold 256")
+    if widest > 256:
+        raise Unfit(f"rows of {widest} elements; a warp group's accumulators hold 256")
     if any(p.width % 8 for p in stream.products) or stream.depth % 8:
         raise Unfit("the operands' rows are no multiple of 8 elements")
 

@@ -32,6 +32,7 @@ from tvm_cascade.tile.skeletons.stream.halves.kernel import HalvesKernel
 from tvm_cascade.tile.skeletons.stream.kernel import StreamKernel
 from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, items_of, ranked_pieces
 from tvm_cascade.tile.skeletons.stream.pieces.kernel import PiecesKernel
+from tvm_cascade.tile.work import GROUP_ROWS
 
 KERNELS: dict[type[Tiles], Callable[[TileProgram, Any, Launch], Driver]] = {
     StreamConfig: StreamKernel, PiecesConfig: PiecesKernel, HalvesConfig: HalvesKernel,
@@ -107,7 +108,10 @@ class StreamSkeleton(Attention):
             few = int(rows)
         if few is not None:
             return list[Tiles](ranked_pieces(program, gpu, few))
-        found = list[Tiles](ranked_configs(program, gpu))
+        try:
+            found = list[Tiles](ranked_configs(program, gpu))
+        except Unfit:
+            return list[Tiles](ranked_pieces(program, gpu, GROUP_ROWS))  # whose left operand is in registers
         items = items_of(found[0], stream)
         if items is None or items >= gpu.processors or (program.skip and rows > found[0].rows):
             return found  # in pieces, what is alive is asked of all rows of a place at once
