@@ -211,6 +211,21 @@ CODES: dict[str, tuple[Verdict, str, str]] = {
         "the rewrite has no form for the way these axes are laid out",
         "report the program",
     ),
+    "not_smooth": (
+        Verdict.REFUSED,
+        "no gradient passes through a rounding, a condition on results, or a function that is not known",
+        "leave what is rounded out of `wrt`, or write it with arithmetic, selections by inputs and elementary functions",
+    ),
+    "no_adjoint": (
+        Verdict.UNKNOWN,
+        "a product, and a reducer of your own, have no gradient here",
+        "write a product as the exponential of a sum of logarithms, and a reducer of tuples as reductions of numbers",
+    ),
+    "not_invertible": (
+        Verdict.UNKNOWN,
+        "there is no formula for where an element is read, as behind a table of rows",
+        "leave that input out of `wrt`, or read it at sums, multiples, quotients and remainders of loop variables",
+    ),
     "unguarded": (
         Verdict.DECLINED,
         "the certificate does not bound a result, and the unfused reduction cannot be run again where it fails",

@@ -48,6 +48,10 @@ class SplitError(CascadeError, ValueError):
     """A function cannot be split into one that leaves partial states and one that merges them."""
 
 
+class GradientError(CascadeError, ValueError):
+    """A function has no gradient, or none that can be written as a function of its own."""
+
+
 class FoldError(CascadeError, RuntimeError):
     """A derived fold failed one of its obligations: a defect of ours, never of the program."""
 

@@ -47,6 +47,9 @@ EXAMPLES: dict[str, str] = {
     "overwritten": "softmax in place",
     "extern": "`topi.sort`, or a call into a library",
     "unsupported_shape": "results stored at `o[(v + 1) // 2, (v + 1) % 2]`, a layout that is no box",
+    "not_smooth": "`gradient` of x cast to int8, of floor(x), or of what is summed where x == max x",
+    "no_adjoint": "`gradient` of out = prod x",
+    "not_invertible": "`gradient` by the rows of a table, of which a tensor of indices tells which are read",
     "unguarded": "on a GPU: the sum of v/s[1], where the other part of s is not read",
     "cost": "LayerNorm before a matrix product on a CPU, where every column of the product has a state to move",
 }
