@@ -142,40 +142,52 @@ def total(summand: sp.Expr, reductions: Sequence[Reduction], elements: Collectio
     sums = [one for one in reductions if one.reducer.plain is SUM]
     basis = {one.result: one.element for one in sums} | {LENGTH: sp.S.One}
     for result, element in basis.items():
-        ratio = summand / element
+        ratio = sp.Add(*(_quotient(term, element) for term in sp.Add.make_args(summand)))
         if not ratio.has(*elements) and _divides_alike(ratio, [summand, element]):
             return ratio * result
-    coefficients = _coefficients(summand, list(basis.values()), elements)
+    results = [one.result for one in reductions]
+    coefficients = _coefficients([summand, *basis.values()], results, elements)
     if coefficients is None:
         return None
     found = sp.Add(*(c * result for c, result in zip(coefficients, basis, strict=True)))
     return simplified(found) if _divides_alike(found, [summand, *basis.values()]) else None
 
 
+def _quotient(one: sp.Expr, other: sp.Expr) -> sp.Expr:
+    return _exponentials_joined(*sp.Mul.make_args(one / other))
+
+
 def _coefficients(
-    summand: sp.Expr, basis: Sequence[sp.Expr], elements: Collection[sp.Symbol]
+    whole: Sequence[sp.Expr], results: Sequence[sp.Symbol], elements: Collection[sp.Symbol]
 ) -> list[sp.Expr] | None:
-    """Of the summand in a basis, without elements; None where it is not in its span, or no separation is found."""
-    whole = sp.Tuple(summand, *basis)
-    still = whole.free_symbols - {*elements}
-    masked = [part for part in whole.atoms(sp.Piecewise, sp.Function) if not part.has(*still) and part.has(*elements)]
-    outermost = [part for part in masked if not any(part is not other and other.has(part) for other in masked)]
-    kept = [part for part in outermost if not isinstance(part, (sp.exp, sp.log))]
-    atoms = {part: sp.Dummy(real=True) for part in kept}
+    """Of the first expression in the others, without elements; None where there are none, or none are found."""
+    atoms = {part: sp.Dummy(real=True) for one in whole for part in _atoms(one, results, elements)}
+    over = [one.xreplace(atoms) for one in whole]
     varying = [*elements, *atoms.values()]
-    apart = [separate(part.xreplace(atoms), varying, sorted(still, key=str)) for part in whole]
+    still = sorted(sp.Tuple(*over).free_symbols - {*varying}, key=str)
+    apart = [separate(one, varying, still) for one in over]
     if any(products is None for products in apart):
         return None
     target, *rows = apart
     generators = list(dict.fromkeys(g for products in apart for g in products))
     matrix = sp.Matrix([[column.get(g, sp.S.Zero) for column in (*rows, target)] for g in generators])
     reduced, pivots = matrix.rref(simplify=simplified, iszerofunc=lambda value: simplified(value) == 0)
-    if len(basis) in pivots:
+    if len(rows) in pivots:
         return None
-    found = [sp.S.Zero] * len(basis)
+    found = [sp.S.Zero] * len(rows)
     for row, pivot in enumerate(pivots):
-        found[pivot] = reduced[row, len(basis)]
+        found[pivot] = reduced[row, len(rows)]
     return found
+
+
+def _atoms(expression: sp.Expr, results: Sequence[sp.Symbol], elements: Collection[sp.Symbol]) -> list[sp.Expr]:
+    """Parts that read no result, and mix elements with parameters or choose among them: the data of a position."""
+    if expression.is_Symbol or not expression.has(*elements):
+        return []
+    others = expression.free_symbols - {*elements}
+    if others.isdisjoint(results) and (others or isinstance(expression, sp.Piecewise)):
+        return [expression]
+    return [atom for part in expression.args for atom in _atoms(part, results, elements)]
 
 
 def _divides_alike(coefficients: sp.Expr, others: Sequence[sp.Expr]) -> bool:

@@ -30,6 +30,7 @@ from tvm_cascade.errors import GradientError
 from tvm_cascade.obligations.adjoint import summed_derivative
 from tvm_cascade.reverse.indices import points_of
 from tvm_cascade.reverse.terms import Terms
+from tvm_cascade.symbolic.sampling import vanishes
 from tvm_cascade.symbolic.work import WORK, ExhaustedError, budget, simplified
 from tvm_cascade.transform.nest import unused
 
@@ -97,7 +98,7 @@ class Sweep:
         """A variable for each dimension of a buffer."""
         if buffer not in self._places:
             extents = [extent_of(extent) for extent in buffer.ty.shape]
-            found = [tirx.Var(f"{buffer.name}_{k}", _index_dtype(self.program)) for k in range(len(extents))]
+            found = [tirx.Var(f"i{k}", _index_dtype(self.program)) for k in range(len(extents))]
             self.terms.extents.update(zip(found, extents, strict=True))
             self._places[buffer] = found
         return self._places[buffer]
@@ -145,7 +146,8 @@ class Sweep:
             for symbol, made in maps:
                 values = dict(zip(made.rows, self.terms.leaves[symbol].indices, strict=True))
                 total = total.xreplace({symbol: self.terms.at(made.value, values)})
-        return bool(simplified(sp.expand(total)) == 0)
+        choices = {choice: sp.Dummy(real=True) for choice in total.atoms(sp.Piecewise)}
+        return bool(vanishes(sp.expand(total.xreplace(choices))))
 
     def _map_of(self, load: ir.TensorLoad) -> Made | None:
         return next((one for one in self.made if one.buffer.same_as(load.source) and not one.summed), None)
@@ -194,7 +196,7 @@ class Sweep:
         self.again.add(stage.buffer)
         own = self.terms.symbol(tirx.BufferLoad(stage.buffer, list(stage.indices)))
         hit = sp.Piecewise((1, sp.Eq(self.element(stage), own)), (0, True))
-        return adjoint * hit / self._summed(hit, stage.reduce)
+        return adjoint * hit / self._summed(hit, stage.reduce, f"{stage.buffer.name}_count")
 
     def _selected(self, stage: Stage, adjoint: sp.Expr) -> tuple[sp.Expr, sp.Expr]:
         """The element that a part of a selection selects, and its adjoint at each position."""
@@ -216,7 +218,9 @@ class Sweep:
                 found = summed_derivative(cascade, symbol)
         except ExhaustedError:
             return None
-        return None if found is None else simplified(found.subs(LENGTH, self._number(stage.reduce)))
+        if found is None or not found.has(LENGTH):
+            return found
+        return simplified(found.xreplace({LENGTH: self._number(stage.reduce)}))
 
     def _number(self, variables: Sequence[tirx.Var]) -> sp.Expr:
         """How many points some variables have."""
@@ -275,14 +279,18 @@ class Sweep:
         read = [var for value in found.values.values() for var in found.free if uses(value, (var,))]
         read += [var for var in found.free if found.condition is not None and uses(found.condition, (var,))]
         apart = [var for var in found.free if var not in read]
-        contribution = self.terms.at(self._summed(contribution, apart), found.values)
+        name = f"d_{load.source.name}_sum"
+        first = [v for y in places for v, value in found.values.items() if value.same_as(y)]
+        contribution = self.terms.at(self._summed(contribution, apart, name, first), found.values)
         if found.condition is not None:
             contribution = self.terms.where(found.condition, contribution)
-        contribution = self._summed(contribution, [var for var in found.free if var in read])
+        contribution = self._summed(contribution, [var for var in found.free if var in read], name, places)
         self._parts.setdefault(load.source, []).append(contribution)
 
-    def _summed(self, value: sp.Expr, variables: Sequence[tirx.Var]) -> sp.Expr:
-        """Σ over some variables, with the factors that none of them is in taken out."""
+    def _summed(
+        self, value: sp.Expr, variables: Sequence[tirx.Var], name: str, order: Sequence[tirx.Var] = ()
+    ) -> sp.Expr:
+        """Σ over some variables, with the factors that none of them is in taken out; `order` is that of its rows."""
         if not variables or value == 0:
             return value
         varying = self.terms.symbols_of(value, variables)
@@ -293,7 +301,8 @@ class Sweep:
             return value * count
         if (inside, over) not in self._sums:
             rows = [v for v in self.terms.variables(inside) if v not in over]
-            self._sums[inside, over] = self._make("sum", rows, over, inside)
+            rows.sort(key=lambda v: order.index(v) if v in order else len(order))
+            self._sums[inside, over] = self._make(name, rows, over, inside)
         made = self._sums[inside, over]
         return outside * count * self.terms.symbol(tirx.BufferLoad(made.buffer, list(made.rows)))
 
