@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,7 +20,7 @@ from tvm_cascade.errors import GradientError, InputError, OptionError
 from tvm_cascade.reverse.sweep import Made, Sweep
 from tvm_cascade.transform.assemble import index_dtype
 from tvm_cascade.transform.fuse_function import read_function
-from tvm_cascade.transform.nest import Iter, NestBuilder, Values, store
+from tvm_cascade.transform.nest import Iter, NestBuilder, Values, store, unused
 from tvm_cascade.transform.printer import cast
 from tvm_cascade.transform.scope import accumulator_dtype, widest_float
 
@@ -89,7 +90,7 @@ def gradient(
     """
     if not isinstance(func, tirx.PrimFunc):
         raise InputError("a tirx.PrimFunc", type(func).__name__, "gradient", "take one function out of the module")
-    program = read_function(func)
+    program = read_function(_with_own_names(func))
     if isinstance(program, Reason) or program.opaque:
         reason = program if isinstance(program, Reason) else program.opaque[0].reason
         raise GradientError("a function that can be read whole", str(reason), "gradient", reason.hint)
@@ -98,6 +99,18 @@ def gradient(
     inputs = [b for b in floats if b not in written and not dtype_of(b).startswith("float8")]
     outputs = _named(of, [b for b in floats if b in written], "of")
     return _Assembly(program, outputs, _named(wrt, inputs, "wrt"), saved).run()
+
+
+def _with_own_names(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The function with a name of its own for each buffer: temporaries may have to be passed."""
+    if not isinstance(func.body, s_tir.SBlockRealize):
+        return func
+    taken, renamed = {param.name for param in func.params}, dict[tirx.Var, tirx.Var]()
+    for buffer in func.body.block.alloc_buffers:
+        if (name := unused(buffer.name, taken)) != buffer.name:
+            renamed[buffer] = tirx.Var(name, buffer.ty)
+        taken.add(name)
+    return func.with_body(substitute(func.body, renamed)) if renamed else func
 
 
 def _named(names: str | Sequence[str] | None, known: Sequence[tirx.Var], option: str) -> list[tirx.Var]:
@@ -120,7 +133,7 @@ class _Assembly:
 
     def run(self) -> Gradient:
         adjoints, sweep = self.sweep.run(), self.sweep
-        results = [Made(self._like(b), tuple(sweep.places(b)), (), adjoints[b]) for b in self.wrt]
+        results = [self._result(b, adjoints) for b in self.wrt]
         made = self._live(results)
         nests = NestBuilder(index_dtype(self.program), annotated=False)
         read = dict.fromkeys(b for one in made for b in self._read(one))
@@ -142,6 +155,18 @@ class _Assembly:
         buffers = [*self.program.params, *self.program.root.alloc_buffers]
         dtype = accumulator_dtype(widest_float(dtype_of(b) for b in buffers if tirx.is_buffer_var(b)))
         return Sweep(self.program, {b: self._like(b) for b in self.of}, self.wrt, dtype)
+
+    def _result(self, buffer: tirx.Var, adjoints: dict[tirx.Var, sp.Expr]) -> Made:
+        """The stage of an input's adjoint: the sum that it is, where nothing else reads that, or a map."""
+        value, places = adjoints[buffer], self.sweep.places(buffer)
+        read = [symbol for one in self.sweep.made for symbol in one.value.free_symbols]
+        read += [symbol for adjoint in adjoints.values() for symbol in adjoint.free_symbols]
+        for made in self.sweep.made:
+            load = self.sweep.terms.leaves.get(value) if made.summed and dtype_of(made.buffer) == dtype_of(buffer) else None
+            alone = isinstance(load, ir.TensorLoad) and load.source.same_as(made.buffer) and read.count(value) == 1
+            if alone and same(list(load.indices), places):
+                return dataclasses.replace(made, buffer=self._like(buffer))
+        return Made(self._like(buffer), tuple(places), (), value)
 
     def _like(self, buffer: tirx.Var) -> tirx.Var:
         """A buffer for the adjoint of another one."""

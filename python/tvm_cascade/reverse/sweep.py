@@ -112,7 +112,8 @@ class Sweep:
         """The buffers of floats that depend on what is asked for."""
         found = {*self.wrt}
         for stage in self.program.stages:
-            if not {*found}.isdisjoint(stage.reads) and _is_float(stage.buffer):
+            read = [buffer for part in self.program.together(stage) for buffer in part.reads]
+            if not found.isdisjoint(read) and _is_float(stage.buffer):
                 found.add(stage.buffer)
         return found
 
