@@ -10,6 +10,7 @@
 | `Compiled`               | what both return: call it, or export it as a library                           |
 | `save`, `load`           | what `compile` and `optimize` return, as a file                                |
 | `split`                  | a function's fold as one that leaves partial states and one that merges them   |
+| `gradient`               | a function's gradient as two functions, forward and backward                   |
 | `derive`                 | the algebra alone: a cascade in, a fold or a refusal out                       |
 | `Cascade`, `Reduction`   | what `derive` takes, over symbols made by `element` and `result`               |
 | `SUM`, `MAX`, …          | the reducers of a `Reduction`: SUM, PROD, MAX, MIN, AND, OR                    |
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from tvm_cascade.driver.compiled import Compiled
     from tvm_cascade.obligations.derive import derive
     from tvm_cascade.options import FuseOptions
+    from tvm_cascade.reverse.gradient import Gradient, gradient
     from tvm_cascade.transform.fuse_cascaded_reductions import FuseCascadedReductions, fuse_cascade
     from tvm_cascade.tuning.compilation import compile
     from tvm_cascade.tuning.explanation import explain
@@ -67,6 +69,7 @@ __all__ = [
     "Compiled",
     "FuseCascadedReductions",
     "FuseOptions",
+    "Gradient",
     "Reduction",
     "Split",
     "compile",
@@ -75,6 +78,7 @@ __all__ = [
     "element",
     "explain",
     "fuse_cascade",
+    "gradient",
     "load",
     "numerics",
     "result",
@@ -91,12 +95,14 @@ _HOMES = {
     "Compiled": "tvm_cascade.driver.compiled",
     "FuseCascadedReductions": "tvm_cascade.transform.fuse_cascaded_reductions",
     "FuseOptions": "tvm_cascade.options",
+    "Gradient": "tvm_cascade.reverse.gradient",
     "Split": "tvm_cascade.chunks.split",
     "compile": "tvm_cascade.tuning.compilation",
     "compile_unfused": "tvm_cascade.driver.compilation",
     "derive": "tvm_cascade.obligations.derive",
     "explain": "tvm_cascade.tuning.explanation",
     "fuse_cascade": "tvm_cascade.transform.fuse_cascaded_reductions",
+    "gradient": "tvm_cascade.reverse.gradient",
     "load": "tvm_cascade.driver.bundle",
     "numerics": "tvm_cascade.accuracy.numerics",
     "optimize": "tvm_cascade.torch.optimization",

@@ -214,7 +214,7 @@ CODES: dict[str, tuple[Verdict, str, str]] = {
     "not_smooth": (
         Verdict.REFUSED,
         "no gradient passes through a rounding, a condition on results, or a function that is not known",
-        "leave what is rounded out of `wrt`, or write it with arithmetic, selections by inputs and elementary functions",
+        "leave what it reads out of `wrt`, or write it with arithmetic, selections by inputs and elementary functions",
     ),
     "no_adjoint": (
         Verdict.UNKNOWN,

@@ -165,8 +165,8 @@ def _coefficients(
     over = [one.xreplace(atoms) for one in whole]
     varying = [*elements, *atoms.values()]
     still = sorted(sp.Tuple(*over).free_symbols - {*varying}, key=str)
-    apart = [separate(one, varying, still) for one in over]
-    if any(products is None for products in apart):
+    apart = [products for one in over if (products := separate(one, varying, still)) is not None]
+    if len(apart) < len(over):
         return None
     target, *rows = apart
     generators = list(dict.fromkeys(g for products in apart for g in products))

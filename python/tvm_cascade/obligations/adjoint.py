@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import random
+
 import mpmath
 import sympy as sp
 

@@ -12,12 +12,13 @@ from tvm import ir, s_tir, tirx
 
 from tvm_cascade.algebra.verdict import Reason
 from tvm_cascade.analysis.order import among
-from tvm_cascade.analysis.program import Program, Stage
+from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.statements import completed, with_root
-from tvm_cascade.analysis.tir import dtype_of, extent_of, loads_of, reached, same, substitute, uses, without_casts
+from tvm_cascade.analysis.tir import dtype_of, loads_of, reached, same, substitute, uses, without_casts
 from tvm_cascade.chunks.partial import build
 from tvm_cascade.errors import GradientError, InputError, OptionError
-from tvm_cascade.reverse.sweep import Made, Sweep
+from tvm_cascade.reverse.stages import Made
+from tvm_cascade.reverse.sweep import Sweep
 from tvm_cascade.transform.assemble import index_dtype
 from tvm_cascade.transform.fuse_function import read_function
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, store, unused
@@ -56,7 +57,8 @@ def gradient(
     keys of a group of heads are over its heads.
 
     rewrite: m = max_j s[j];  t = Σ_j exp(s[j] − m);  o[f] = Σ_j exp(s[j] − m)/t·v[j, f]
-          →  δ = Σ_f d_o[f]·o[f];  d_s[j] = exp(s[j] − m)/t·(Σ_f d_o[f]·v[j, f] − δ);  d_v[j, f] = exp(s[j] − m)/t·d_o[f]
+          →  δ = Σ_f d_o[f]·o[f];  p[j] = exp(s[j] − m)/t;
+             d_v[j, f] = p[j]·d_o[f];  d_s[j] = p[j]·(Σ_f d_o[f]·v[j, f] − δ)
 
     Where |x| or an extremum of two values has no derivative, it is halfway between both sides; positions that attain
     the maximum or minimum of an axis share its adjoint equally. Values of a top-k go to the positions selected.
@@ -141,13 +143,15 @@ class _Assembly:
         again = [s for s in self.program.stages if s.buffer in self._behind(read, kept)]
         statements = [stage.nest for stage in again if stage is self.program.together(stage)[0]]
         nests.names.update(stage.name for stage in again)
-        homes = {result: out for result, out in self._held.items() if out in kept}
+        homes = {result: out for result, out in self._stand_ins.items() if out in kept}
         statements += [self._nest(nests, one, homes) for one in made]
         loaded = {*read, *(b for stage in again for b in stage.reads)}
         inputs = [p for p in self.program.params if p in loaded and self.program.writer(p) is None]
         given = [*inputs, *kept, *sweep.of.values()]
         own = [one.buffer for one in made] + [part.buffer for stage in again for part in self.program.together(stage)]
-        backward = build(self.program, "backward", statements, given, [one.buffer for one in results], dict.fromkeys(own))
+        backward = build(
+            self.program, "backward", statements, given, [one.buffer for one in results], dict.fromkeys(own)
+        )
         return Gradient(self._forward(kept), backward, tuple(b.name for b in kept))
 
     @cached_property
@@ -159,13 +163,13 @@ class _Assembly:
     def _result(self, buffer: tirx.Var, adjoints: dict[tirx.Var, sp.Expr]) -> Made:
         """The stage of an input's adjoint: the sum that it is, where nothing else reads that, or a map."""
         value, places = adjoints[buffer], self.sweep.places(buffer)
-        read = [symbol for one in self.sweep.made for symbol in one.value.free_symbols]
+        read = [symbol for one in self.sweep.stages.made for symbol in one.value.free_symbols]
         read += [symbol for adjoint in adjoints.values() for symbol in adjoint.free_symbols]
-        for made in self.sweep.made:
-            load = self.sweep.terms.leaves.get(value) if made.summed and dtype_of(made.buffer) == dtype_of(buffer) else None
-            alone = isinstance(load, ir.TensorLoad) and load.source.same_as(made.buffer) and read.count(value) == 1
-            if alone and same(list(load.indices), places):
-                return dataclasses.replace(made, buffer=self._like(buffer))
+        load = self.sweep.terms.leaves.get(value)
+        if isinstance(load, ir.TensorLoad) and read.count(value) == 1 and same(list(load.indices), places):
+            for made in self.sweep.stages.made:
+                if made.summed and load.source.same_as(made.buffer) and dtype_of(made.buffer) == dtype_of(buffer):
+                    return dataclasses.replace(made, buffer=self._like(buffer))
         return Made(self._like(buffer), tuple(places), (), value)
 
     def _like(self, buffer: tirx.Var) -> tirx.Var:
@@ -178,16 +182,14 @@ class _Assembly:
 
     def _live(self, results: Sequence[Made]) -> list[Made]:
         """The stages that some results need, in order."""
-        by_buffer = {one.buffer: one for one in (*self.sweep.made, *results)}
-        needed = reached(
-            [one.buffer for one in results], lambda b: self._read(by_buffer[b]) if b in by_buffer else []
-        )
+        by_buffer = {one.buffer: one for one in (*self.sweep.stages.made, *results)}
+        needed = reached([one.buffer for one in results], lambda b: self._read(by_buffer[b]) if b in by_buffer else [])
         return [one for one in by_buffer.values() if one.buffer in {*needed}]
 
     # What the backward function has of the forward one.
 
     @cached_property
-    def _held(self) -> dict[tirx.Var, tirx.Var]:
+    def _stand_ins(self) -> dict[tirx.Var, tirx.Var]:
         """Results that an output holds, each at the same place, and that output."""
         found: dict[tirx.Var, tirx.Var] = {}
         for stage in self.program.stages:
@@ -212,7 +214,7 @@ class _Assembly:
             if (buffer := pending.pop(0)) in seen or buffer not in known:
                 continue
             seen.add(buffer)
-            home = self._held.get(buffer, buffer)
+            home = self._stand_ins.get(buffer, buffer)
             if buffer in self.sweep.again:
                 home = buffer
             if buffer not in self.sweep.again and (keeps(home) or keeps(buffer)):
@@ -234,7 +236,7 @@ class _Assembly:
     def _behind(self, read: Iterable[tirx.Var], kept: Sequence[tirx.Var]) -> set[tirx.Var]:
         """The buffers of the forward function that are computed again."""
         known = {stage.buffer: stage for stage in self.program.stages}
-        homes = {result for result, out in self._held.items() if out in kept and result not in self.sweep.again}
+        homes = {result for result, out in self._stand_ins.items() if out in kept and result not in self.sweep.again}
 
         def sources(buffer: tirx.Var) -> list[tirx.Var]:
             parts = self.program.together(known[buffer])

@@ -29,9 +29,12 @@ from tvm_cascade.analysis.tir import (
     as_index,
     dtype_of,
     loads_of,
+    more_than_one,
+    simplify_index,
     substitute,
     uses,
     variables_of,
+    zero_of,
 )
 
 
@@ -78,7 +81,7 @@ class _Search:
 
     def solve(self, index: ir.Expr, y: ir.Expr) -> bool:
         """Notes what follows from index = y; whether that could be told."""
-        index = self._analyzer.simplify(substitute(index, self.values))
+        index = simplify_index(substitute(index, self.values), {**self.element, **self.open})
         unknown = self._unknown(index)
         if not unknown:
             self._require(tirx.EQ(index, _as(y, index)))
@@ -152,8 +155,10 @@ class _Search:
         return analyzer_of({**self.element, **self.open})
 
     def found(self) -> Points:
+        for var in [var for var, extent in self.open.items() if not more_than_one(extent)]:
+            self._bind(var, zero_of(var))
         analyzer = self._analyzer
-        values = {var: analyzer.simplify(value) for var, value in self.values.items()}
+        values = {var: simplify_index(value, {**self.element, **self.open}) for var, value in self.values.items()}
         conditions = [c for c in map(analyzer.simplify, self.conditions) if not analyzer.can_prove(c)]
         return Points(values, dict(self.open), reduce(tirx.And, conditions) if conditions else None)
 

@@ -15,7 +15,7 @@ from tvm import ir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.expression import ARITHMETIC, applied, function_name, number, selection_of
-from tvm_cascade.analysis.tir import Extent, analyzer_of, dtype_of, loads_of, substitute, variables_of
+from tvm_cascade.analysis.tir import Extent, analyzer_of, dtype_of, loads_of, simplify_index, substitute, variables_of
 from tvm_cascade.symbolic.masks import TRUTH, Condition
 from tvm_cascade.transform.printer import Printer, eager_selects
 
@@ -50,12 +50,12 @@ class Terms:
         kind, dtype = type(expression), dtype_of(expression)
         if isinstance(expression, (prim.FloatImm, prim.IntImm)):
             return number(expression)
-        if kind in ARITHMETIC and _is_float(dtype):
+        if kind in ARITHMETIC and is_float(dtype):
             return ARITHMETIC[kind](self.read(expression.a), self.read(expression.b))
-        if isinstance(expression, prim.Cast) and _is_float(dtype) and _is_float(dtype_of(expression.value)):
+        if isinstance(expression, prim.Cast) and is_float(dtype) and is_float(dtype_of(expression.value)):
             narrowed = dtype.startswith("float8")
             return self.symbol(expression) if narrowed else self.read(expression.value)
-        if _is_float(dtype) and (parts := selection_of(expression)) is not None:
+        if is_float(dtype) and (parts := selection_of(expression)) is not None:
             return self.where(parts[0], self.read(parts[1]), self.read(parts[2]))
         if name := function_name(expression):
             return applied(name, expression.args, self.read)
@@ -91,10 +91,9 @@ class Terms:
         return expression.xreplace(moved)
 
     def _simplified(self, leaf: ir.Expr) -> ir.Expr:
-        analyzer = analyzer_of(self.extents)
         if isinstance(leaf, ir.TensorLoad):
-            return tirx.BufferLoad(leaf.source, [analyzer.simplify(index) for index in leaf.indices])
-        return analyzer.simplify(leaf)
+            return tirx.BufferLoad(leaf.source, [simplify_index(index, self.extents) for index in leaf.indices])
+        return simplify_index(leaf, self.extents)
 
     def printed(self, expression: sp.Expr, dtype: str, homes: Mapping[tirx.Var, tirx.Var]) -> ir.Expr:
         """The expression in TensorIR, computed in a dtype; a branch that reads out of range is not taken.
@@ -122,5 +121,5 @@ class Terms:
         return all(analyzer.can_prove(index >= 0) and analyzer.can_prove(index < n) for index, n in pairs)
 
 
-def _is_float(dtype: str) -> bool:
+def is_float(dtype: str) -> bool:
     return dtype.startswith(("float", "bfloat"))
