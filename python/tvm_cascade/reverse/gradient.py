@@ -258,10 +258,9 @@ class _Assembly:
         """The loops of a stage of the backward function."""
         sweep, dtype = self.sweep, dtype_of(made.buffer)
         value = cast(sweep.terms.printed(made.value, sweep.dtype, homes), dtype)
-        iters = [
-            Iter(v, v.name.removeprefix("v_"), sweep.terms.extents[v], v in made.summed)
-            for v in (*made.rows, *made.summed)
-        ]
+        iters = [Iter(v, v.name.removeprefix("v_"), sweep.terms.extents[v]) for v in made.rows]
+        iters += [Iter(v, v.name.removeprefix("v_"), sweep.terms.extents[v], reduce=True) for v in made.summed]
+        iters = iters or [Iter("unit", "unit", 1)]
 
         def at(values: Values, expression: ir.Expr) -> ir.Expr:
             return substitute(expression, dict(values))
