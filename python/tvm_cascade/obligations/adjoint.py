@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import mpmath
 import sympy as sp
@@ -24,8 +25,32 @@ TOLERANCE = mpmath.mpf(10) ** -25
 ROWS, TRIALS, ATTEMPTS = 5, 3, 24
 
 
+def checked_derivative(element: sp.Expr, by: sp.Symbol) -> sp.Expr:
+    """The derivative of an element by one of its symbols.
+
+    Raises
+    ------
+    NotSmooth
+        Where there is none.
+    FoldError
+        Where it is no derivative, which is a defect of this package.
+    """
+    slope, arithmetic, source = derivative(element, by), Digits(), random.Random(7)
+    symbols = sorted(element.free_symbols, key=str)
+
+    def check() -> None:
+        at = {symbol: _number(symbol, source) for symbol in symbols}
+        up, down = (arithmetic.value(element, {**at, by: at[by] + side * STEP}) for side in (1, -1))
+        expected, found = (up - down) / (2 * STEP), arithmetic.value(slope, at)
+        if abs(found - expected) > TOLERANCE * max(1, abs(expected)):
+            raise _error(f"{slope} for that of {element} by {by}")
+
+    _tried(check)
+    return slope
+
+
 def summed_derivative(cascade: Cascade, by: sp.Symbol) -> sp.Expr | None:
-    """Σ over positions of the last element's derivative by what is constant along them, in results; checked.
+    """Σ over positions of the last element's derivative by what is constant along them, in results.
 
     None where the results do not give that sum, or it has no value at any point that was tried.
 
@@ -36,36 +61,32 @@ def summed_derivative(cascade: Cascade, by: sp.Symbol) -> sp.Expr | None:
     FoldError
         Where an obligation fails, which is a defect of this package.
     """
-    element = cascade.reductions[-1].element
-    slope = derivative(element, by)
+    slope = checked_derivative(cascade.reductions[-1].element, by)
     found = total(slope, cascade.reductions, cascade.elements)
-    return found if found is not None and _holds(cascade, by, slope, found) else None
+    if found is None:
+        return None
+    arithmetic, source = Digits(), random.Random(7)
+
+    def check() -> None:
+        rows, known = _drawn(cascade, source)
+        at = {**known, **definition(cascade, rows, arithmetic, known), LENGTH: mpmath.mpf(ROWS)}
+        slopes = [arithmetic.value(slope, {**at, **row}) for row in rows]
+        if abs(mpmath.fsum(slopes) - arithmetic.value(found, at)) > TOLERANCE * max(1, *map(abs, slopes)):
+            raise _error(f"{found} for Σ {slope}")
+
+    return found if _tried(check) else None
 
 
-def _holds(cascade: Cascade, by: sp.Symbol, slope: sp.Expr, found: sp.Expr) -> bool:
-    """Whether the obligations hold at some points; False where there is no value at any."""
-    source, arithmetic, met = random.Random(7), Digits(), 0
-    element = cascade.reductions[-1].element
+def _tried(check: Callable[[], None]) -> bool:
+    """Whether a check has values at some of the points that it draws; it raises where it fails at one."""
+    met = 0
     with mpmath.workdps(DIGITS):
         for _ in range(ATTEMPTS):
             try:
-                rows, known = _drawn(cascade, source)
-                at = {**known, **definition(cascade, rows, arithmetic, known), LENGTH: mpmath.mpf(ROWS)}
-                slopes = [arithmetic.value(slope, {**at, **row}) for row in rows]
-                ends = [
-                    [arithmetic.value(element, {**at, **row, by: at[by] + side * STEP}) for row in rows]
-                    for side in (1, -1)
-                ]
-                differences = [(up - down) / (2 * STEP) for up, down in zip(*ends, strict=True)]
-                claimed = arithmetic.value(found, at)
+                check()
+                met += 1
             except NO_VALUE:
                 continue
-            scale = TOLERANCE * max(1, *(abs(value) for value in slopes))
-            if any(abs(one - other) > scale for one, other in zip(slopes, differences, strict=True)):
-                raise _error(cascade, f"the derivative {slope} by {by}")
-            if abs(mpmath.fsum(slopes) - claimed) > scale * ROWS:
-                raise _error(cascade, f"Σ {slope} as {found}")
-            met += 1
             if met == TRIALS:
                 break
     return met > 0
@@ -85,6 +106,5 @@ def _number(symbol: sp.Symbol, source: random.Random) -> mpmath.mpf:
     return mpmath.mpf(source.uniform(0.1 if symbol.is_nonnegative else -2.0, 2.0))
 
 
-def _error(cascade: Cascade, found: str) -> FoldError:
-    names = ", ".join(map(str, cascade.results))
-    return FoldError("an adjoint as the definition has it", found, f"cascade of {names}", "please report the program")
+def _error(found: str) -> FoldError:
+    return FoldError("an adjoint as the definition has it", found, "gradient", "please report the program")

@@ -17,7 +17,7 @@ from functools import cached_property
 import sympy as sp
 from tvm import ir, tirx
 
-from tvm_cascade.algebra.adjoint import NotSmooth, derivative
+from tvm_cascade.algebra.adjoint import NotSmooth
 from tvm_cascade.algebra.cascade import LENGTH, Cascade, Reduction
 from tvm_cascade.algebra.reducer import MAX, MIN, SUM, Reducer
 from tvm_cascade.algebra.verdict import Reason
@@ -26,7 +26,7 @@ from tvm_cascade.analysis.inline import inliner_of, plain_indices
 from tvm_cascade.analysis.program import Program, Stage
 from tvm_cascade.analysis.tir import Extent, dtype_of, extent_of, loads_of, same_extent, uses, zero_of
 from tvm_cascade.errors import GradientError
-from tvm_cascade.obligations.adjoint import summed_derivative
+from tvm_cascade.obligations.adjoint import checked_derivative, summed_derivative
 from tvm_cascade.reverse.indices import points_of
 from tvm_cascade.reverse.stages import Stages
 from tvm_cascade.reverse.terms import Terms, is_float
@@ -163,7 +163,7 @@ class Sweep:
                 continue
             try:
                 known = None if uses(load, stage.reduce) else self._from_results(stage, symbol)
-                contribution = adjoint * (derivative(element, symbol) if known is None else known)
+                contribution = adjoint * (checked_derivative(element, symbol) if known is None else known)
             except NotSmooth as rounding:
                 raise refused("not_smooth", f"{stage.buffer.name}: {rounding}") from rounding
             points = stage.extents if known is None else {v: stage.extents[v] for v in stage.spatial}
