@@ -62,6 +62,7 @@ class Stages:
         """
         if not variables or value == 0:
             return value
+        value = sp.factor_terms(value)
         outside, inside = value.as_independent(*self.terms.symbols_of(value, variables), as_Add=False)
         over = [v for v in variables if self.terms.symbols_of(inside, [v])]
         outside *= self.count([v for v in variables if v not in over])
