@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -14,9 +14,10 @@ from tvm_cascade.algebra.verdict import Reason
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.statements import completed, with_root
-from tvm_cascade.analysis.tir import dtype_of, loads_of, reached, same, substitute, uses, without_casts
+from tvm_cascade.analysis.tir import dtype_of, loads_of, reached, same, substitute
 from tvm_cascade.chunks.partial import build
 from tvm_cascade.errors import GradientError, InputError, OptionError
+from tvm_cascade.reverse.saved import forward_values, is_worth_saving
 from tvm_cascade.reverse.stages import Made
 from tvm_cascade.reverse.sweep import Sweep
 from tvm_cascade.transform.assemble import index_dtype
@@ -47,7 +48,7 @@ def gradient(
     func: tirx.PrimFunc,
     of: str | Sequence[str] | None = None,
     wrt: str | Sequence[str] | None = None,
-    saved: Sequence[str] | None = None,
+    saved: str | Sequence[str] | None = None,
 ) -> Gradient:
     """The gradient of a function: what it saves, and the function from adjoints of its outputs to those of its inputs.
 
@@ -77,7 +78,7 @@ def gradient(
     InputError
         When `func` is not a PrimFunc.
     OptionError
-        When there is no output, input or result of a name.
+        When there is nothing of a name.
     GradientError
         When the function cannot be read whole, or has no gradient; the message has a reason code: `not_smooth`,
         `no_adjoint`, `not_invertible`.
@@ -92,15 +93,23 @@ def gradient(
     """
     if not isinstance(func, tirx.PrimFunc):
         raise InputError("a tirx.PrimFunc", type(func).__name__, "gradient", "take one function out of the module")
-    program = read_function(_with_own_names(func))
-    if isinstance(program, Reason) or program.opaque:
-        reason = program if isinstance(program, Reason) else program.opaque[0].reason
-        raise GradientError("a function that can be read whole", str(reason), "gradient", reason.hint)
+    program = _program_of(func)
     written = {stage.buffer for stage in program.stages}
     floats = [b for b in program.params if tirx.is_buffer_var(b) and dtype_of(b).startswith(("float", "bfloat"))]
     inputs = [b for b in floats if b not in written and not dtype_of(b).startswith("float8")]
     outputs = _named(of, [b for b in floats if b in written], "of")
-    return _Assembly(program, outputs, _named(wrt, inputs, "wrt"), saved).run()
+    if saved:
+        _named(saved, [stage.buffer for stage in program.stages], "saved")
+    names = [saved] if isinstance(saved, str) else saved
+    return _Assembly(program, outputs, _named(wrt, inputs, "wrt"), names).run()
+
+
+def _program_of(func: tirx.PrimFunc) -> Program:
+    program = read_function(_with_own_names(func))
+    if isinstance(program, Reason) or program.opaque:
+        reason = program if isinstance(program, Reason) else program.opaque[0].reason
+        raise GradientError("a function that can be read whole", str(reason), "gradient", reason.hint)
+    return program
 
 
 def _with_own_names(func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -135,24 +144,22 @@ class _Assembly:
 
     def run(self) -> Gradient:
         adjoints, sweep = self.sweep.run(), self.sweep
-        results = [self._result(b, adjoints) for b in self.wrt]
+        results = [self._result(buffer, adjoints) for buffer in self.wrt]
         made = self._live(results)
-        nests = NestBuilder(index_dtype(self.program), annotated=False)
-        read = dict.fromkeys(b for one in made for b in self._read(one))
-        kept = self._kept(read)
-        again = [s for s in self.program.stages if s.buffer in self._behind(read, kept)]
-        statements = [stage.nest for stage in again if stage is self.program.together(stage)[0]]
-        nests.names.update(stage.name for stage in again)
-        homes = {result: out for result, out in self._stand_ins.items() if out in kept}
-        statements += [self._nest(nests, one, homes) for one in made]
-        loaded = {*read, *(b for stage in again for b in stage.reads)}
-        inputs = [p for p in self.program.params if p in loaded and self.program.writer(p) is None]
-        given = [*inputs, *kept, *sweep.of.values()]
-        own = [one.buffer for one in made] + [part.buffer for stage in again for part in self.program.together(stage)]
-        backward = build(
-            self.program, "backward", statements, given, [one.buffer for one in results], dict.fromkeys(own)
-        )
-        return Gradient(self._forward(kept), backward, tuple(b.name for b in kept))
+        read = list(dict.fromkeys(buffer for one in made for buffer in self._read(one)))
+        values = forward_values(self.program, read, self._keeps, sweep.again)
+        nests = NestBuilder(index_dtype(self.program), {stage.name for stage in values.again}, annotated=False)
+        statements = [stage.nest for stage in values.again if stage is self.program.together(stage)[0]]
+        statements += [self._nest(nests, one, values.homes) for one in made]
+        loaded = {*read, *(buffer for stage in values.again for buffer in stage.reads)}
+        inputs = [param for param in self.program.params if param in loaded and self.program.writer(param) is None]
+        given, outputs = [*inputs, *values.saved, *sweep.of.values()], [one.buffer for one in results]
+        own = dict.fromkeys([*(stage.buffer for stage in values.again), *(one.buffer for one in made)])
+        backward = build(self.program, "backward", statements, given, outputs, own)
+        return Gradient(self._forward(values.saved), backward, tuple(buffer.name for buffer in values.saved))
+
+    def _keeps(self, buffer: tirx.Var) -> bool:
+        return is_worth_saving(self.program, buffer) if self.saved is None else buffer.name in self.saved
 
     @cached_property
     def sweep(self) -> Sweep:
@@ -185,65 +192,6 @@ class _Assembly:
         by_buffer = {one.buffer: one for one in (*self.sweep.stages.made, *results)}
         needed = reached([one.buffer for one in results], lambda b: self._read(by_buffer[b]) if b in by_buffer else [])
         return [one for one in by_buffer.values() if one.buffer in {*needed}]
-
-    # What the backward function has of the forward one.
-
-    @cached_property
-    def _stand_ins(self) -> dict[tirx.Var, tirx.Var]:
-        """Results that an output holds, each at the same place, and that output."""
-        found: dict[tirx.Var, tirx.Var] = {}
-        for stage in self.program.stages:
-            value = without_casts(stage.value)
-            if stage.reducer is None and self.program.is_param(stage.buffer) and isinstance(value, ir.TensorLoad):
-                floats = dtype_of(stage.value).startswith(("float16", "bfloat16", "float32", "float64"))
-                if floats and same(list(value.indices), list(stage.indices)):
-                    found[value.source] = stage.buffer
-        return found
-
-    def _kept(self, read: Iterable[tirx.Var]) -> list[tirx.Var]:
-        """The buffers that the forward function saves: those that are read, as they are or as an output holds them."""
-        known = {stage.buffer: stage for stage in self.program.stages}
-        if self.saved is not None:
-            _named(self.saved, [*known], "saved") if self.saved else None
-        keeps: Callable[[tirx.Var], bool] = (
-            self._worth_keeping if self.saved is None else lambda b: b.name in (self.saved or ())
-        )
-        found, pending = dict[tirx.Var, None](), list(read)
-        seen: set[tirx.Var] = set()
-        while pending:
-            if (buffer := pending.pop(0)) in seen or buffer not in known:
-                continue
-            seen.add(buffer)
-            home = self._stand_ins.get(buffer, buffer)
-            if buffer in self.sweep.again:
-                home = buffer
-            if buffer not in self.sweep.again and (keeps(home) or keeps(buffer)):
-                found[home if keeps(home) else buffer] = None
-            else:
-                pending += [b for part in self.program.together(known[buffer]) for b in part.reads]
-        return sorted(found, key=[*known].index)
-
-    def _worth_keeping(self, buffer: tirx.Var) -> bool:
-        """Whether it is an output, or a result that no reduction reduces in turn."""
-        stage = self.program.writer(buffer)
-        reduced = any(
-            load.source.same_as(buffer) and uses(load, other.reduce)
-            for other in self.program.stages
-            for load in loads_of(self.sweep.inlined(other))
-        )
-        return self.program.is_param(buffer) or (stage is not None and stage.reducer is not None and not reduced)
-
-    def _behind(self, read: Iterable[tirx.Var], kept: Sequence[tirx.Var]) -> set[tirx.Var]:
-        """The buffers of the forward function that are computed again."""
-        known = {stage.buffer: stage for stage in self.program.stages}
-        homes = {result for result, out in self._stand_ins.items() if out in kept and result not in self.sweep.again}
-
-        def sources(buffer: tirx.Var) -> list[tirx.Var]:
-            parts = self.program.together(known[buffer])
-            return [b for part in parts for b in part.reads if b in known and b not in kept]
-
-        first = [b for b in read if b in known and b not in kept and b not in homes]
-        return {*reached(first, sources)}
 
     def _forward(self, kept: Sequence[tirx.Var]) -> tirx.PrimFunc:
         func, root = self.program.func, self.program.root
