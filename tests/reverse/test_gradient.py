@@ -21,7 +21,7 @@ from tvm_cascade.evaluate import oracle
 from tvm_cascade.te import topk
 from tvm_cascade.transform.fuse_function import read_function
 
-from ..analysis.programs import array, each, fold, maximum, number, program
+from ..analysis.programs import array, each, fold, maximum, minimum, number, program, total
 from ..tiers import slow_but
 from ..transform.running import assert_close, build, numpy_dtype, run
 from .differences import Array, adjoints, assert_gradient, drawn, evaluated, sums_of
@@ -212,11 +212,27 @@ def test_of_products_the_largest() -> None:
     assert assert_gradient(func).saved == ()
 
 
+def test_of_kept_positions_the_smallest() -> None:
+    x, kept = array("x", 4, 5), array("kept", 4, 5, dtype="bool")
+    least = fold("least", lambda i, j: te.if_then_else(kept[i, j], te.exp(x[i, j]), number(np.inf)), minimum, 5, (4,))
+    assert_gradient(program(x, kept, each("out", lambda i: least[i] * least[i], 4)))
+
+
+def test_results_of_several_shapes_whose_adjoints_are_one_number() -> None:
+    x, y, w = array("x", 3, 6), array("y", 4, 5, 6), te.placeholder((), "float32", name="w")
+    rows = fold("rows", lambda i, j: te.exp(x[i, j]), total, 6, (3,))
+    cubes = fold("cubes", lambda h, i, j: te.sin(y[h, i, j]), total, 6, (4, 5))
+    by_head = fold("by_head", lambda h, i: number(2) * cubes[h, i], total, 5, (4,))
+    of_rows = fold("of_rows", lambda i: number(2) * rows[i], total, 3, ())
+    of_heads = fold("of_heads", lambda h: number(2) * by_head[h], total, 4, ())
+    assert_gradient(program(x, y, w, te.compute((), lambda: (of_rows() + of_heads()) * w(), name="out")))
+
+
 def test_values_of_a_selection_go_where_they_were() -> None:
     x = array("x", 3, 6)
     values, indices = topk(x, 2)
-    total = fold("total", lambda i, k: te.exp(values[i, k]), te.sum, 2, (3,))
-    found = assert_gradient(program(x, each("out", lambda i, k: te.exp(values[i, k]) / total[i], 3, 2), indices))
+    weights = fold("weights", lambda i, k: te.exp(values[i, k]), total, 2, (3,))
+    found = assert_gradient(program(x, each("out", lambda i, k: te.exp(values[i, k]) / weights[i], 3, 2), indices))
     assert {"topk.v1", "topk.v3"} <= {*found.saved}
 
 

@@ -43,7 +43,7 @@ class Stages:
 
     def stage(self, name: str, rows: Sequence[tirx.Var], value: sp.Expr, summed: Sequence[tirx.Var] = ()) -> sp.Expr:
         """What a stage of a value, or of its sum, has at its rows; a new one, where there is none that is equal."""
-        key = (value, frozenset(summed))
+        key = (value, frozenset(rows), frozenset(summed))
         if key not in self._known:
             shape = [as_index(self.terms.extents[v], dtype_of(v)) for v in rows]
             buffer = tirx.decl_buffer(shape, self.dtype, name=unused(name, self.names), layout=None)

@@ -183,8 +183,8 @@ class Sweep:
     def _shared(self, stage: Stage, adjoint: sp.Expr) -> sp.Expr:
         """The share of each position in the adjoint of an extremum."""
         self.again.add(stage.buffer)
-        own = self.terms.symbol(tirx.BufferLoad(stage.buffer, list(stage.indices)))
-        hit = sp.Piecewise((1, sp.Eq(self.element(stage), own)), (0, True))
+        own = tirx.BufferLoad(stage.buffer, list(stage.indices))
+        hit = self.terms.where(tirx.EQ(self.inlined(stage), own), sp.S.One)
         return adjoint * hit / self.stages.sum(hit, stage.reduce, f"{stage.buffer.name}_count", stage.spatial)
 
     def _selected(self, stage: Stage, reducer: Reducer, adjoint: sp.Expr) -> tuple[sp.Expr, sp.Expr]:
