@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 from tvm import te
 
+import tvm_cascade
 from benchmarks.products.grammar import draw
 from benchmarks.products.program import program
+from tvm_cascade.corpus.programs.chain import Chain, chain
+from tvm_cascade.corpus.programs.program import Precision
 from tvm_cascade.tile.skeleton import Kernel
 from tvm_cascade.transform import fuse_function
 
@@ -149,3 +152,14 @@ def test_loops_that_no_kernel_needs_are_not_written(monkeypatch: pytest.MonkeyPa
 def test_one_row_of_a_norm_goes_into_a_product() -> None:
     plan = plan_of(functions.first_row_of_a_norm())
     assert skeletons(plan) == ["cores", "row", "cores"]
+
+
+def test_what_two_products_of_a_gradient_read_is_stored_once() -> None:
+    """Adjoints of hidden layers are rounded once, for weights and for what stands before these."""
+    form, shape = Chain("silu", gated=True), {"m": 64, "k": 64, "n": 64, "l": 64}
+    func = tvm_cascade.gradient(chain(form)(shape, Precision("float16", "float32")).prim_func()).backward
+    plan = plan_of(func)
+    stored = [buffer.name for step in plan.steps for buffer in step.written]
+    assert set(skeletons(plan)) == {"product"} and len(stored) == len({*stored})
+    assert [name for name in stored if name.startswith("d_by_")] == ["d_by_up_float16", "d_by_gate_float16"]
+    assert_plan_right(func, plan, as_written, length=64)

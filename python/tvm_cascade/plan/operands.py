@@ -19,7 +19,7 @@ from tvm_cascade.analysis.expression import widens
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program, Stage
 from tvm_cascade.analysis.statements import replaced, statements_of, with_block
-from tvm_cascade.analysis.tir import as_index, dtype_of, more_than_one, substitute, uses, variables_of
+from tvm_cascade.analysis.tir import as_index, dtype_of, more_than_one, same, substitute, uses, variables_of
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.plan.parts import map_nest, with_nests
 from tvm_cascade.tile.factors import find_factors
@@ -74,13 +74,13 @@ def with_plain_operands(
         not indexed by plain variables, such as the windows of a convolution.
     """
     statements = statements_of(program.root)
-    nests, buffers = list(statements), list(program.root.alloc_buffers)
-    for stage, stays in stages if options.tensor_cores else ():
+    nests, buffers, known = list(statements), list(program.root.alloc_buffers), list[_Stored]()
+    for stage, stays in sorted(stages, key=lambda one: program.position(one[0])) if options.tensor_cores else ():
         factors = find_factors(stage)
         sides = [] if factors is None else [_Side(side) for side in (factors.left, factors.right)]
         if factors is None or (stays and any(side.load is None or not _is_given(program, side.load) for side in sides)):
             continue
-        if (found := _plain(program, stage, sides, factors.rest, options, gathered)) is not None:
+        if (found := _plain(program, stage, sides, factors.rest, options, gathered, known)) is not None:
             maps, product, made = found
             at = next(k for k, nest in enumerate(nests) if nest.same_as(stage.nest))
             nests[at : at + 1] = [*maps, product]
@@ -97,8 +97,12 @@ def _plain(
     rest: Sequence[ir.Expr],
     options: FuseOptions,
     gathered: bool,
+    known: list[_Stored],
 ) -> tuple[list[tirx.Stmt], tirx.Stmt, list[tirx.Var]] | None:
-    """(maps, the product over what they store, their buffers); None where operands are plain, or cannot be."""
+    """(maps, the product over what they store, their buffers); None where operands are plain, or cannot be.
+
+    Operands that products before it have stored are `known`, and not stored again.
+    """
     wanted = _dtypes(program, sides, options)
     if not wanted:
         return None
@@ -118,10 +122,12 @@ def _plain(
             continue
         source = "" if side.load is None else side.load.source.name
         name = f"{source}_{dtype}" if source and side.dtype != dtype else f"{stage.buffer.name}_{suffix}"
-        nest, buffer, load = _stored(stage, side, dtype, name, moved)
-        maps.append(nest)
-        made.append(buffer)
-        operands.append(load)
+        new = _stored(stage, side, dtype, name, moved)
+        if (other := next((one for one in known if one.is_same(new)), None)) is None:
+            maps.append(new.nest)
+            made.append(new.buffer)
+            known.append(new)
+        operands.append(tirx.BufferLoad((other or new).buffer, list(new.variables)))
     dtype = dtype_of(stage.value)
     product = operands[0].astype(dtype) * operands[1].astype(dtype)
     for factor in rest:
@@ -162,8 +168,24 @@ def _is_given(program: Program, load: ir.TensorLoad) -> bool:
     return program.is_param(load.source) and program.writer(load.source) is None
 
 
-def _stored(stage: Stage, side: _Side, dtype: str, name: str, moved: bool) -> tuple[tirx.Stmt, tirx.Var, ir.TensorLoad]:
-    """(a map that stores an operand, its buffer, the load of it at the product's own variables).
+@dataclass(frozen=True)
+class _Stored:
+    """A map that stores an operand: buffer[variables] = value, in the product's own variables."""
+
+    nest: tirx.Stmt
+    buffer: tirx.Var
+    variables: tuple[tirx.Var, ...]
+    value: ir.Expr
+
+    def is_same(self, other: _Stored) -> bool:
+        """Whether another map stores the same values at the same places."""
+        if dtype_of(self.buffer) != dtype_of(other.buffer) or not same(self.buffer.ty.shape, other.buffer.ty.shape):
+            return False
+        return same(substitute(self.value, dict(zip(self.variables, other.variables, strict=True))), other.value)
+
+
+def _stored(stage: Stage, side: _Side, dtype: str, name: str, moved: bool) -> _Stored:
+    """The map that stores an operand.
 
     Parameters
     ----------
@@ -183,4 +205,4 @@ def _stored(stage: Stage, side: _Side, dtype: str, name: str, moved: bool) -> tu
     def at(own: Sequence[tirx.Var]) -> ir.Expr:
         return substitute(value, dict(zip(variables, own, strict=True))).astype(dtype)
 
-    return map_nest(name, buffer, extents, at), buffer, tirx.BufferLoad(buffer, list(variables))
+    return _Stored(map_nest(name, buffer, extents, at), buffer, tuple(variables), value)
