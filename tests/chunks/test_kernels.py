@@ -103,18 +103,24 @@ def assert_right(func: tirx.PrimFunc, kernel: Kernel, length: int, **numbers: in
         assert found.ok, f"{name}: {found.message}"
 
 
-def test_a_log_sum_exp_beside_the_output_is_of_the_same_kernel() -> None:
+WAYS = {"whole rows": StreamConfig(columns=64, blocks=132), "in clusters": None}
+"""Configurations; three tiles of rows alone are cut into pieces by default."""
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_log_sum_exp_beside_the_output_is_of_the_same_kernel(way: str) -> None:
     func = attention(1, 1, 130, 200, 1)
-    kernel = kernel_of(func, StreamSkeleton())
-    assert type(kernel.config) is StreamConfig
+    kernel = kernel_of(func, StreamSkeleton(), WAYS[way])
+    assert type(kernel.config) is (StreamConfig if WAYS[way] else PiecesConfig)
     assert_right(func, kernel, 200)
 
 
-def test_the_state_of_a_chunk_leaves_the_attention_kernel() -> None:
+@pytest.mark.parametrize("way", WAYS)
+def test_the_state_of_a_chunk_leaves_the_attention_kernel(way: str) -> None:
     parts = tvm_cascade.split(attention(1, 1, 130, 200, 1), lengths=(120, 80))
     for func, length in zip(parts.partials, parts.lengths, strict=True):
-        kernel = kernel_of(func, StreamSkeleton())
-        assert type(kernel.config) is StreamConfig
+        kernel = kernel_of(func, StreamSkeleton(), WAYS[way])
+        assert type(kernel.config) is (StreamConfig if WAYS[way] else PiecesConfig)
         assert_right(func, kernel, length)
 
 

@@ -55,12 +55,12 @@ def lowering(variant: str, **extents: int) -> str:
 
 @pytest.mark.usefixtures("one_more")
 def test_a_skeleton_is_a_module_and_a_row() -> None:
-    assert lowering("full").startswith("the tensor-core kernel `split stream`, SplitConfig(")
-    assert lowering("full", keys=64).startswith("the tensor-core kernel `stream`, StreamConfig(")
+    assert lowering("full", heads=80).startswith("the tensor-core kernel `split stream`, SplitConfig(")
+    assert lowering("full", heads=80, keys=64).startswith("the tensor-core kernel `stream`, StreamConfig(")
     told = lowering("full", head_dim=20)
     assert "no `split stream` (folds of a matrix product with a long axis)" in told
     assert "no `row` (folds along rows or columns of memory)" in told
-    compiled = tvm_cascade.compile(attention_case("full").build(), target=TARGET)
+    compiled = tvm_cascade.compile(attention_case("full", heads=80).build(), target=TARGET)
     assert "`split stream`" in compiled.report.functions[0].lowering and "wgmma" in compiled.mod.script()
 
 
