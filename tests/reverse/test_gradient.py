@@ -265,7 +265,7 @@ def test_compiled_for_any_number_of_rows() -> None:
 
 SMALL = {"keys": 6, "queries": 6, "heads": 2, "kv_heads": 1, "experts": 8, "classes": 5, "window": 3, "length": 6}
 REFUSED = {
-    **{f"Q{k}": "[not_smooth]" for k in range(1, 11)},
+    **dict.fromkeys((*(f"Q{k}" for k in range(1, 11)), "ptpc_gemm"), "[not_smooth]"),
     **dict.fromkeys(("decode_paged", "mla_paged"), "[not_invertible]"),
     **dict.fromkeys(("head_best", "head_sample", "product_float8"), "it has no floats there"),
 }
