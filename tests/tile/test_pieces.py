@@ -102,6 +102,7 @@ def test_pieces_that_cut_rows_in_many_ways(blocks: int) -> None:
         ("window_softcap", {"heads": 4, "kv_heads": 2, "queries": 3, "keys": 300, "window": 100}),
         ("softcap", {"heads": 16, "kv_heads": 1, "queries": 7, "head_dim": 40}),
         ("causal", {"queries": 7, "keys": 5}),
+        ("causal", {"queries": 100, "keys": 300}),  # two tiles of rows, of one consumer each
     ],
 )
 def test_masks_and_score_maps_of_packed_rows(variant: str, extents: dict[str, int]) -> None:
