@@ -211,6 +211,15 @@ def test_a_product_of_differences_is_taken_at_the_mean_of_its_zeros(polynomial: 
     assert sp.expand(reference.value.subs(lifts).subs(COUNT, 1) - zeros) == 0
 
 
+def test_what_no_element_stands_in_is_counted_at_the_results() -> None:
+    """Of w + 1/m, m a maximum over a divisor that is an extremum with a number."""
+    largest = Reduction(b, MAX, (x**2 + 1) / sp.Max(1, a))
+    total = result("total")
+    fold = derive(Cascade([Reduction(a, SUM, x), largest, Reduction(total, SUM, w + 1 / b)], [x, w]))
+    assert isinstance(fold, Fold)
+    assert fold.finish[total].coeff(LENGTH) == 1 / b
+
+
 def test_a_sum_of_lines_moves_nothing() -> None:
     fold = derive(Cascade([Reduction(a, SUM, w), Reduction(b, SUM, weight * (y - a * x))], [x, y, w, weight]))
     assert isinstance(fold, Fold)

@@ -25,10 +25,10 @@ from tvm_cascade.symbolic.separate import RANK_LIMIT, Step, separate, strip_roun
 from tvm_cascade.symbolic.work import expanded
 
 
-def sum_law(derivation: Derivation, reduction: Reduction, element: sp.Expr, used: list[Handle]) -> sp.Expr:
+def sum_law(derivation: Derivation, reduction: Reduction, element: sp.Expr, _used: list[Handle]) -> sp.Expr:
     """The sum over components that this law adds, term by term."""
     element = _over_extrema(derivation, element)
-    return sp.Add(*(_term(derivation, reduction, term, used) for term in independent_terms(element, derivation)))
+    return sp.Add(*(_term(derivation, reduction, term) for term in independent_terms(element, derivation)))
 
 
 def _over_extrema(derivation: Derivation, element: sp.Expr) -> sp.Expr:
@@ -77,10 +77,10 @@ def _is_linear(term: sp.Expr, handles: list[sp.Symbol]) -> bool:
     return all(sp.diff(term, a, b) == 0 for a in handles for b in handles)
 
 
-def _term(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: list[Handle]) -> sp.Expr:
+def _term(derivation: Derivation, reduction: Reduction, term: sp.Expr) -> sp.Expr:
     elements = derivation.elements
     if not term.has(*elements):
-        return LENGTH * term.xreplace({h.symbol: h.value for h in used})
+        return LENGTH * term.xreplace(derivation.handles.values)
     term = _joined_exponentials(derivation, term)
     summand = deferred(derivation, reduction, term, [h for h in derivation.handles if h.symbol in term.free_symbols])
     if not summand.tracked:
@@ -217,9 +217,7 @@ def _by_mask(derivation: Derivation, reduction: Reduction, summand: Summand) -> 
     """exp(x − (keep ? u : v)) as keep·exp(x − u) + (1 − keep)·exp(x − v)."""
     mask = _deciding_masks(derivation, summand)[0]
     sides = ((mask, summand.lift.subs(mask, 1)), (1 - mask, summand.lift.subs(mask, 0)))
-    return sp.Add(
-        *(_term(derivation, reduction, weight * side, summand.tracked) for weight, side in sides if side != 0)
-    )
+    return sp.Add(*(_term(derivation, reduction, weight * side) for weight, side in sides if side != 0))
 
 
 def _deciding_masks(derivation: Derivation, summand: Summand) -> list[sp.Symbol]:
@@ -234,7 +232,7 @@ def _apart(derivation: Derivation, reduction: Reduction, summand: Summand) -> sp
     if len(terms) == 1 or summand.lift != summand.function:
         code = "separation_unknown" if summand.lift == summand.function else "rounding_rank"
         raise derivation.refuse(reduction, code, summand.function)
-    return sp.Add(*(_term(derivation, reduction, term, summand.tracked) for term in terms))
+    return sp.Add(*(_term(derivation, reduction, term) for term in terms))
 
 
 def _guarded_product(derivation: Derivation, summand: Summand, state: list[sp.Expr], final: sp.Expr) -> sp.Expr:
