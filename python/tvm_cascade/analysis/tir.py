@@ -38,6 +38,10 @@ def same(left: ir.Expr, right: ir.Expr) -> bool:
     return bool(tvm_ffi.structural_equal(left, right))
 
 
+def is_float(dtype: str) -> bool:
+    return dtype.startswith(("float", "bfloat"))
+
+
 def dtype_of(expression: ir.Expr) -> str:
     """The dtype of a scalar expression or of a buffer's elements."""
     ty = expression.ty

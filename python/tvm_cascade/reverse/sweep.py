@@ -24,12 +24,12 @@ from tvm_cascade.algebra.verdict import Reason
 from tvm_cascade.analysis.frame import matching_axis
 from tvm_cascade.analysis.inline import inliner_of, plain_indices
 from tvm_cascade.analysis.program import Program, Stage
-from tvm_cascade.analysis.tir import Extent, dtype_of, extent_of, loads_of, same_extent, uses, zero_of
+from tvm_cascade.analysis.tir import Extent, dtype_of, extent_of, is_float, loads_of, same_extent, uses, zero_of
 from tvm_cascade.errors import GradientError
 from tvm_cascade.obligations.adjoint import checked_derivative, summed_derivative
 from tvm_cascade.reverse.indices import points_of
 from tvm_cascade.reverse.stages import Stages
-from tvm_cascade.reverse.terms import Terms, is_float
+from tvm_cascade.reverse.terms import Terms
 from tvm_cascade.symbolic.sampling import vanishes
 from tvm_cascade.symbolic.work import WORK, ExhaustedError, budget, simplified
 from tvm_cascade.transform.assemble import index_dtype

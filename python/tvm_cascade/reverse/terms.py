@@ -15,7 +15,16 @@ from tvm import ir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.expression import ARITHMETIC, applied, function_name, number, selection_of
-from tvm_cascade.analysis.tir import Extent, analyzer_of, dtype_of, loads_of, simplify_index, substitute, variables_of
+from tvm_cascade.analysis.tir import (
+    Extent,
+    analyzer_of,
+    dtype_of,
+    is_float,
+    loads_of,
+    simplify_index,
+    substitute,
+    variables_of,
+)
 from tvm_cascade.symbolic.masks import TRUTH, Condition
 from tvm_cascade.transform.printer import Printer, eager_selects
 
@@ -119,7 +128,3 @@ class Terms:
         if any(loads_of(index) for index, _ in pairs):
             return False
         return all(analyzer.can_prove(index >= 0) and analyzer.can_prove(index < n) for index, n in pairs)
-
-
-def is_float(dtype: str) -> bool:
-    return dtype.startswith(("float", "bfloat"))

@@ -32,6 +32,7 @@ from tvm_cascade.analysis.tir import (
     bound_by,
     dtype_of,
     extent_of,
+    is_float,
     loads_of,
     product,
     same,
@@ -170,7 +171,7 @@ class _Writer:
             return self._selection(expression, *chosen)
         if operands := operands_of(expression):
             return with_operands(expression, [self.value(operand) for operand in operands])
-        if not dtype_of(expression).startswith(("float", "bfloat")):  # a condition or an index
+        if not is_float(dtype_of(expression)):  # a condition or an index
             expression = self.analyzer.simplify(expression)
         if not uses(expression, [self.lane]):
             return expression

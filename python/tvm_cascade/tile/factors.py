@@ -20,7 +20,7 @@ from tvm_cascade.analysis.expression import widens
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Stage
 from tvm_cascade.analysis.statements import RECENT
-from tvm_cascade.analysis.tir import dtype_of, loads_of, more_than_one, uses, variables_of
+from tvm_cascade.analysis.tir import dtype_of, is_float, loads_of, more_than_one, uses, variables_of
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def _factors(value: ir.Expr) -> list[ir.Expr]:
         inner = inner.value
     if isinstance(inner, prim.Mul):
         return [*_factors(inner.a), *_factors(inner.b)]
-    if isinstance(inner, prim.Div) and dtype_of(inner).startswith(("float", "bfloat")):
+    if isinstance(inner, prim.Div) and is_float(dtype_of(inner)):
         return [*_factors(inner.a), tirx.const(1.0, dtype_of(inner)) / inner.b]
     return [value]
 

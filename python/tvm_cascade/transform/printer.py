@@ -18,7 +18,7 @@ from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.algebra.facts.weight import Offsets, by_offset
 from tvm_cascade.analysis.expression import MOST_FACTORS, call_name
 from tvm_cascade.analysis.reducers import extreme
-from tvm_cascade.analysis.tir import dtype_of, loads_of
+from tvm_cascade.analysis.tir import dtype_of, is_float, loads_of
 from tvm_cascade.errors import RewriteError
 from tvm_cascade.symbolic.elementary import NAMED
 from tvm_cascade.symbolic.functions import (
@@ -152,14 +152,14 @@ class Printer:
         if type(condition) not in _RELATIONS:
             raise RewriteError("a condition with a TIR form", str(condition), "transform/printer.py")
         read = [dtype_of(self.bindings[s]) for s in condition.free_symbols if s in self.bindings]
-        floats = [dtype for dtype in read if dtype.startswith(("float", "bfloat"))]
+        floats = [dtype for dtype in read if is_float(dtype)]
         numbers = floats or [dtype for dtype in read if dtype != "bool"]  # LLVM compares no truth values
         dtype = max(numbers or [self.dtype], key=lambda d: tvm.DataType(d).bits)
         inner = Printer(self.bindings, dtype, self.indicators, self.offsets)
         return _RELATIONS[type(condition)](inner(condition.lhs), inner(condition.rhs))
 
     def _constant(self, value: sp.Expr | int) -> ir.Expr:
-        if not self.dtype.startswith(("float", "bfloat")):
+        if not is_float(self.dtype):
             return tirx.const(int(value), self.dtype)
         number = float(value)
         with np.errstate(over="ignore"):
@@ -347,7 +347,7 @@ def _common_factor(total: sp.Expr, dtype: str) -> sp.Expr:
 
 def _in_range(number: sp.Expr, dtype: str) -> bool:
     """Whether a positive number is neither infinite nor lost in a dtype."""
-    if not dtype.startswith(("float", "bfloat")):
+    if not is_float(dtype):
         return True
     limits = ml_dtypes.finfo(dtype)
     return bool(float(limits.tiny) <= float(number) <= float(limits.max))

@@ -14,7 +14,7 @@ from tvm import ir, tirx
 from tvm_cascade.algebra.facts.weight import Offsets, offsets_of
 from tvm_cascade.algebra.fold import Component, Reference
 from tvm_cascade.analysis.extract import Group
-from tvm_cascade.analysis.tir import Extent, as_index, dtype_of, substitute, zero_of
+from tvm_cascade.analysis.tir import Extent, as_index, dtype_of, is_float, substitute, zero_of
 from tvm_cascade.transform.elements import Dims
 from tvm_cascade.transform.nest import Iter, Values, load
 from tvm_cascade.transform.printer import Printer, eager_selects
@@ -232,7 +232,7 @@ def cast_index(expression: ir.Expr, like: tirx.Var) -> ir.Expr:
 
 def widest_float(dtypes: Iterable[str]) -> str:
     """The widest of the floats among the dtypes; float32 where there is none."""
-    floats = [dtype for dtype in dtypes if dtype.startswith(("float", "bfloat"))]
+    floats = [dtype for dtype in dtypes if is_float(dtype)]
     return max(floats, key=lambda dtype: tvm.DataType(dtype).bits, default="float32")
 
 

@@ -14,7 +14,7 @@ from tvm.ir import prim
 from tvm_cascade.analysis.expression import function_name
 from tvm_cascade.analysis.extract import Member
 from tvm_cascade.analysis.order import among
-from tvm_cascade.analysis.tir import dtype_of, loads_of, same, substitute, uses, variables_of
+from tvm_cascade.analysis.tir import dtype_of, is_float, loads_of, same, substitute, uses, variables_of
 from tvm_cascade.tile.attention.shape import Stream, product_along
 from tvm_cascade.tile.emit import put, registers
 from tvm_cascade.tile.fragment import DTYPE, Symbols, TilePrinter, placed
@@ -207,7 +207,7 @@ def with_rows_apart(value: ir.Expr, free: tirx.Var, is_wide: Callable[[ir.Tensor
 
     def apart(node: ir.Expr) -> ir.Expr:
         dtype = dtype_of(node)
-        if not dtype.startswith(("float", "bfloat")) or uses(node, [free]) or any(map(is_wide, loads_of(node))):
+        if not is_float(dtype) or uses(node, [free]) or any(map(is_wide, loads_of(node))):
             return node
         known = next((var for var, part in parts if same(part, node)), None)
         if known is None:
