@@ -77,7 +77,7 @@ def test_lanes_exchange_only_what_a_reference_reads() -> None:
 def test_a_factor_of_the_score_is_left_to_the_exponent_and_to_the_end_of_the_maximum() -> None:
     program = tile_program(attention_of("full"))
     maximum = next(step for step in program.body.steps if isinstance(step, TileReduce))
-    assert str(program.element.map) == "score" and str(maximum.lift) == "r" and str(maximum.outer) == "p/8"
+    assert str(program.element.maps[0]) == "score" and str(maximum.lift) == "r" and str(maximum.outer) == "p/8"
 
 
 def test_a_negative_factor_turns_a_maximum_into_a_minimum() -> None:

@@ -149,6 +149,13 @@ class Reductions:
         found = map(self.group, dict.fromkeys(map(self.parts, range(len(self.reductions)))))
         return [group for group in found if isinstance(group, Group)]
 
+    @cached_property
+    def inside(self) -> list[Stage]:
+        """The reductions whose results others read along the axes that they reduce: loops may compute them inside."""
+        search = _Search(self)
+        found = set[int]().union(*(search.inside_of(k) for k in range(len(self.reductions))))
+        return [self.reductions[k].stage for k in sorted(found)]
+
     def joint(self, but: Sequence[Stage] = ()) -> Group | None:
         """All reductions as one cascade, those that read each other and those that share their loops alone.
 
@@ -359,7 +366,7 @@ class _Search:
         the loop of a group computes inside is in none.
         """
         sets: list[tuple[int, ...]] = []
-        inside = {k for indices in self.groups for member in indices for k in self._inside_of(member)}
+        inside = {k for indices in self.groups for member in indices for k in self.inside_of(member)}
         for parts in dict.fromkeys(self.group_of.values()):
             if parts in self.groups or not all(self.considered[k] and k not in inside for k in parts):
                 continue
@@ -371,14 +378,14 @@ class _Search:
         alone = set(self.group_of.values())
         return [indices for indices in sets if indices not in alone or self._folds_a_product(indices)]
 
-    def _inside_of(self, k: int) -> set[int]:
+    def inside_of(self, k: int) -> set[int]:
         """Reductions whose results an element reads along the axis, and those that these are computed from."""
         along = set(self.reads[k]) - set(self._chained(k))
-        return along.union(*map(self._inside_of, along))
+        return along.union(*map(self.inside_of, along))
 
     def _folds_a_product(self, parts: tuple[int, ...]) -> bool:
         """Whether a reduction reads all of a product, each value once, and the function computes it for that alone."""
-        if any(set(parts) & self._inside_of(k) for k in range(len(self.reductions))):
+        if any(set(parts) & self.inside_of(k) for k in range(len(self.reductions))):
             return False
         return any(
             _is_product(self.reductions[other])

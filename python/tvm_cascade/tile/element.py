@@ -5,11 +5,16 @@
     s·k + slope·(j − i)                 r is the whole, gain 1
 
 The element is gain·r + offset: both are left to the lifts, where they fold into multiplications that are there anyway.
+
+Of two products, s and s′, there are two registers, and each is an element as a whole:
+
+    exp(s·k − m), exp(s·k − m)·(s′ − δ)          r = exp(s·k − m), r′ = exp(s·k − m)·(s′ − δ)
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,40 +25,48 @@ from tvm.ir import prim
 
 from tvm_cascade.algebra.reducer import HIGHEST, LOWEST
 from tvm_cascade.analysis.expression import RELATIONS, Atom, AtomTable, compared, selection_of, widens
-from tvm_cascade.analysis.tir import dtype_of, loads_of, uses
+from tvm_cascade.analysis.tir import dtype_of, loads_of, same, uses
 from tvm_cascade.symbolic.functions import Round
 from tvm_cascade.symbolic.masks import choice
+from tvm_cascade.tile.fragment import in_base_two
 from tvm_cascade.tile.operand import Unfit
 
-REGISTER = sp.Symbol("r", real=True)
-"""The register of a position."""
+REGISTERS = REGISTER, _ = sp.symbols("r r_1", real=True)
+"""The registers of a position: one, or two of two products."""
 
-SCORE = sp.Symbol("score", real=True)
-"""The product of the two operands, as the tensor cores leave it."""
+SCORES = SCORE, _ = sp.symbols("score score_1", real=True)
+"""The products of two operands, as the tensor cores leave them in these registers."""
 
 
 @dataclass(frozen=True)
 class Mask:
-    """Positions whose element is a constant: where `condition` is not as `keeps` says, r = `value`."""
+    """Positions whose elements are constants: where `condition` is not as `keeps` says, registers are `values`.
+
+    None in these stands for a register that stays as it is.
+    """
 
     condition: ir.Expr
     keeps: bool
-    value: sp.Expr
+    values: tuple[sp.Expr | None, ...]
+
+    def __str__(self) -> str:
+        set_to = ", ".join(f"{r} = {v}" for r, v in zip(REGISTERS, self.values, strict=False) if v is not None)
+        return f"mask      {set_to} unless {'' if self.keeps else 'not '}{self.condition}"
 
 
 @dataclass(frozen=True)
 class Element:
-    """The fold's elements as maps of a register.
+    """The fold's elements as maps of registers.
 
     Attributes
     ----------
-    map : r in terms of `SCORE` and the leaves; `SCORE` itself where nothing is to be done.
-    values : what the elements in the fold's lifts are in terms of r.
-    masks : applied to r in order.
-    leaves : the TIR expressions of the other symbols of `map` and `values`, over the frame's variables.
+    maps : each register in terms of `SCORES` and the leaves; `SCORES` themselves where nothing is to be done.
+    values : what the elements in the fold's lifts are in terms of the registers.
+    masks : applied to the registers in order.
+    leaves : the TIR expressions of the other symbols of `maps` and `values`, over the frame's variables.
     """
 
-    map: sp.Expr
+    maps: tuple[sp.Expr, ...]
     values: dict[sp.Symbol, sp.Expr]
     masks: tuple[Mask, ...]
     leaves: dict[sp.Symbol, ir.Expr]
@@ -61,27 +74,36 @@ class Element:
     @property
     def masked_values(self) -> list[sp.Expr]:
         """Every constant that an element takes where it is masked, in numbers and parameters of the program."""
-        return [value.subs(REGISTER, m.value) for m in self.masks for value in self.values.values()]
+        at = [dict(zip(REGISTERS, mask.values, strict=False)) for mask in self.masks]
+        masked = [{r: value for r, value in values.items() if value is not None} for values in at]
+        return [value.subs(known) for known in masked for value in self.values.values()]
 
 
-def read_element(
-    atoms: list[Atom],
-    score: tirx.Var,
-    axis: tuple[tirx.Var, ...],
-    factor: sp.Expr,
-    scales: tuple[ir.Expr, ...] = (),
-) -> Element:
-    """The elements that are computed from a score; Unfit where no register serves them all.
+@dataclass(frozen=True)
+class Read:
+    """A product that elements are computed from.
 
-    Parameters
+    Attributes
     ----------
-    factor, scales : the number and the inputs that every score is multiplied by before anything else.
+    factor, scales : the number and the inputs that it is multiplied by before anything else.
     """
-    reading = [a for a in atoms if any(load.source.same_as(score) for load in loads_of(a.expression))]
+
+    tensor: tirx.Var
+    factor: sp.Expr
+    scales: tuple[ir.Expr, ...] = ()
+
+
+def read_element(atoms: list[Atom], products: Sequence[Read], axis: tuple[tirx.Var, ...]) -> Element:
+    """The elements that are computed from products; Unfit where their registers do not serve them all."""
+    score = products[0].tensor
+    reading = [a for a in atoms if any(_reads(a.expression, one.tensor) for one in products)]
     if any(atom.indicator for atom in reading):
         raise Unfit(f"a condition on {score.name}")
     taken = {str(a.symbol) for a in atoms if not any(a is other for other in reading)}
-    found = _of_one_register([a for a in reading if not _base_of(a, reading)], score, axis, (factor, scales), taken)
+    if len(products) > 1:
+        return _of_several_registers(reading, products, axis, taken)
+    own = [a for a in reading if not _base_of(a, reading)]
+    found = _of_one_register(own, score, axis, (products[0].factor, products[0].scales), taken)
     for atom in reading:
         if base := _base_of(atom, reading):
             value = _RoundingTable(axis).over(atom.expression, base.expression, found.values[base.symbol])
@@ -100,27 +122,61 @@ def _of_one_register(
     factor = sp.Mul(factors[0], *map(table.form, factors[1]))
     forms, dropped = {}, []
     for atom in atoms:
-        selections, kept = _without_masks(atom.expression, score)
+        selections, kept = _without_masks(atom.expression, [score])
         dropped += selections
-        forms[atom.symbol] = _form(kept, table, score, factor)
+        forms[atom.symbol] = _form(kept, table, {score: factor * SCORE})
     if dropped and len(atoms) > 1:
         raise Unfit(f"{len(atoms)} different elements are computed from a masked {score.name}; a register holds one")
-    constants = [_constant(value, table, score) for *_, value in dropped]
+    constants = [_constant(value, table) for *_, value in dropped]
     read = set().union(*(form.free_symbols for form in (*forms.values(), *constants))) - {SCORE}
     names = _readable({s: e for s, e in table.sources.items() if s in read}, taken)
     forms = {symbol: form.xreplace(names) for symbol, form in forms.items()}
     leaves = {names[s]: e for s, e in table.sources.items() if s in read}
     if len(forms) != 1:
-        return Element(SCORE, {s: form.xreplace({SCORE: REGISTER}) for s, form in forms.items()}, (), leaves)
+        return Element((SCORE,), {s: form.xreplace({SCORE: REGISTER}) for s, form in forms.items()}, (), leaves)
     ((symbol, form),) = forms.items()
     gain, offset, inner = _affine(form)
     constants = [value.xreplace(names) for value in constants]
     if any(_may_overflow((value - offset) / gain) for value in constants):
         gain, offset, inner = sp.S.One, sp.S.Zero, form
     masks = tuple(
-        Mask(c, keeps, (value - offset) / gain) for (c, keeps, _), value in zip(dropped, constants, strict=True)
+        Mask(c, keeps, ((value - offset) / gain,)) for (c, keeps, _), value in zip(dropped, constants, strict=True)
     )
-    return Element(inner, {symbol: gain * REGISTER + offset}, masks, leaves)
+    return Element((inner,), {symbol: gain * REGISTER + offset}, masks, leaves)
+
+
+def _of_several_registers(
+    atoms: list[Atom], products: Sequence[Read], axis: tuple[tirx.Var, ...], taken: set[str]
+) -> Element:
+    """Each element as a register by itself, with what it is where it is masked."""
+    tensors = [one.tensor for one in products]
+    if len(atoms) > len(products):
+        raise Unfit(f"{len(atoms)} elements are computed from {len(products)} products; a register holds one")
+    table = _RoundingTable(axis)
+    scores = {
+        one.tensor: sp.Mul(one.factor, *map(table.form, one.scales), score)
+        for one, score in zip(products, SCORES, strict=True)
+    }
+    maps, masked = list[sp.Expr](), list[tuple[ir.Expr, bool, dict[int, sp.Expr]]]()
+    for k, atom in enumerate(atoms):
+        dropped, kept = _without_masks(atom.expression, tensors)
+        maps.append(_form(kept, table, scores))
+        for condition, keeps, value in dropped:
+            known = next((one for one in masked if same(one[0], condition) and one[1] == keeps), None)
+            if known is None:
+                masked.append(known := (condition, keeps, {}))
+            known[2][k] = _constant(value, table)
+    read = set().union(
+        *(form.free_symbols for form in maps), *(v.free_symbols for *_, at in masked for v in at.values())
+    )
+    names = _readable({s: e for s, e in table.sources.items() if s in read}, taken)
+    numbers = range(len(maps))
+    masks = tuple(
+        Mask(c, keeps, tuple(at[k].xreplace(names) if k in at else None for k in numbers)) for c, keeps, at in masked
+    )
+    leaves = {names[s]: e for s, e in table.sources.items() if s in names}
+    found = tuple(in_base_two(form.xreplace(names), lambda e: True, _whole) for form in maps)
+    return Element(found, {atom.symbol: REGISTERS[k] for k, atom in enumerate(atoms)}, masks, leaves)
 
 
 def _base_of(atom: Atom, atoms: list[Atom]) -> Atom | None:
@@ -177,15 +233,15 @@ def _readable(leaves: dict[sp.Symbol, ir.Expr], others: set[str]) -> dict[sp.Sym
     return found
 
 
-def _form(expression: ir.Expr, table: AtomTable, score: tirx.Var, factor: sp.Expr) -> sp.Expr:
-    """An element in terms of `SCORE` and leaves that do not read the score."""
+def _form(expression: ir.Expr, table: AtomTable, products: Mapping[tirx.Var, sp.Expr]) -> sp.Expr:
+    """An element in terms of products, as these are given, and leaves that do not read them."""
     form = table.form(expression)
     read = {s: e for s, e in table.sources.items() if s in form.free_symbols}
-    scores = [s for s, e in read.items() if isinstance(e, ir.TensorLoad) and e.source.same_as(score)]
-    others = [e for s, e in read.items() if s not in scores]
-    if len(scores) != 1 or any(load.source.same_as(score) for e in others for load in loads_of(e)):
-        raise Unfit(f"{expression} is no elementary function of {score.name}")
-    return form.xreplace({scores[0]: factor * SCORE})
+    scores = {s: e.source for s, e in read.items() if isinstance(e, ir.TensorLoad) and e.source in products}
+    others = [load for s, e in read.items() if s not in scores for load in loads_of(e)]
+    if not scores or len({*scores.values()}) < len(scores) or any(load.source in products for load in others):
+        raise Unfit(f"{expression} is no elementary function of {', '.join(tensor.name for tensor in products)}")
+    return form.xreplace({s: products[tensor] for s, tensor in scores.items()})
 
 
 def _affine(form: sp.Expr) -> tuple[sp.Expr, sp.Expr, sp.Expr]:
@@ -207,25 +263,37 @@ def _may_overflow(value: sp.Expr) -> bool:
         return bool(value.is_finite and np.isinf(np.float32(float(value))))
 
 
-def _without_masks(expression: ir.Expr, score: tirx.Var) -> tuple[list[tuple[ir.Expr, bool, ir.Expr]], ir.Expr]:
-    """Selections between the score and something else, taken outward: f(select(c, s, m)) is f(s) or f(m)."""
+def _without_masks(
+    expression: ir.Expr, scores: Sequence[tirx.Var]
+) -> tuple[list[tuple[ir.Expr, bool, ir.Expr]], ir.Expr]:
+    """Selections between a score and something else, taken outward: f(select(c, s, m)) is f(s) or f(m)."""
     dropped: list[tuple[ir.Expr, bool, ir.Expr]] = []
-    while (found := _selection(expression, score)) is not None:
+    while (found := _selection(expression, scores)) is not None:
         condition, chosen, other = _parts(found)
-        keeps = _reads(chosen, score)
-        if keeps and _reads(other, score):
+        keeps = _reads(chosen, *scores)
+        if keeps and _reads(other, *scores):
             raise Unfit(f"{found} maps the score in two ways")
-        dropped.append((condition, keeps, _replaced(expression, found, other if keeps else chosen)))
-        expression = _replaced(expression, found, chosen if keeps else other)
+        dropped.append((condition, keeps, _decided(expression, condition, not keeps)))
+        expression = _decided(expression, condition, keeps)
     return dropped, expression
 
 
-def _selection(expression: ir.Expr, score: tirx.Var) -> ir.Expr | None:
+def _decided(expression: ir.Expr, condition: ir.Expr, holds: bool) -> ir.Expr:
+    """The expression where a condition holds, or does not, in all selections by it."""
+
+    def choose(node: ir.Expr) -> ir.Expr:
+        parts = selection_of(node)
+        return parts[1 if holds else 2] if parts and same(parts[0], condition) else node
+
+    return tvm_ffi.structural_map(expression, [(ir.Call, choose), (prim.Select, choose)])
+
+
+def _selection(expression: ir.Expr, scores: Sequence[tirx.Var]) -> ir.Expr | None:
     found: list[ir.Expr] = []
 
     def note(node: ir.Expr) -> None:
         parts = selection_of(node)
-        if parts and any(_reads(part, score) for part in parts[1:]):
+        if parts and any(_reads(part, *scores) for part in parts[1:]):
             found.append(node)
 
     tvm_ffi.structural_walk(expression, [(ir.Call, note), (prim.Select, note)], order="pre")
@@ -243,17 +311,21 @@ def _replaced(expression: ir.Expr, old: ir.Expr, new: ir.Expr) -> ir.Expr:
     return tvm_ffi.structural_map(expression, (kind, lambda node: new if tvm_ffi.structural_equal(node, old) else node))
 
 
-def _reads(expression: ir.Expr, buffer: tirx.Var) -> bool:
-    return any(load.source.same_as(buffer) for load in loads_of(expression))
+def _reads(expression: ir.Expr, *buffers: tirx.Var) -> bool:
+    return any(load.source in buffers for load in loads_of(expression))
 
 
-def _constant(expression: ir.Expr, table: AtomTable, score: tirx.Var) -> sp.Expr:
+def _whole(term: sp.Expr) -> sp.Symbol:
+    raise AssertionError(f"{term} is no part of a register's map that is the same all along a row")
+
+
+def _constant(expression: ir.Expr, table: AtomTable) -> sp.Expr:
     """The constant that an expression is: a number, or over parameters of the program that are numbers."""
     form = table.form(expression)
     if form.free_symbols and form.has(sp.oo, -sp.oo):
         form = form.subs({s: 0 for s in form.free_symbols})  # an infinity plus anything finite
     read = [table.sources[s] for s in form.free_symbols if s in table.sources]
-    if form is sp.nan or _reads(expression, score) or not all(map(_is_scalar, read)):
+    if form is sp.nan or not all(map(_is_scalar, read)):
         raise Unfit(f"masked positions have the value {expression}, which is no constant")
     return form
 

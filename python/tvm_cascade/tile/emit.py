@@ -39,6 +39,11 @@ def bind(name: str, value: ir.Expr) -> tirx.Var:
     return named(name, T.Bind(value))
 
 
+def numbered(name: str, number: int) -> str:
+    """The name of one of several of a kind; of the first, that of the kind."""
+    return f"{name}_{number}" if number else name
+
+
 def parameter(param: tirx.Var) -> Any:
     """Declares a parameter of the program as the kernel's: a tensor of its own, or the same number."""
     if not tirx.is_buffer_var(param):

@@ -46,10 +46,8 @@ def _joint(outcome: Outcome, program: Program, options: FuseOptions) -> Group | 
     """All reductions of the function as one, without products that others fold, where none has no fold."""
     if any(d.reason.verdict not in (Verdict.FUSED, Verdict.NOTHING) for d in outcome.found):
         return None
-    reductions = [stage for stage in program.stages if stage.reducer is not None]
-    products = [stage for stage in reductions if find_factors(stage, vectors=True) is not None]
-    folded = products if len(products) < len(reductions) else []
-    return _reductions(outcome, program, options).joint(folded)
+    reductions = _reductions(outcome, program, options)
+    return reductions.joint([stage for stage in reductions.inside if find_factors(stage, vectors=True) is not None])
 
 
 def _doubt(program: Program, group: Group, options: FuseOptions) -> str:

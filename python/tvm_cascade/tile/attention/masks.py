@@ -66,7 +66,7 @@ def passes_of(masks: tuple[Mask, ...], position: tirx.Var, columns: int) -> list
     found: list[Pass] = []
     for mask in chain.from_iterable(map(_parts, masks)):
         one, last = _pass_of(mask, position, columns), found[-1] if found else None
-        if last is not None and last.as_bits and one.as_bits and last.masks[0].value == mask.value:
+        if last is not None and last.as_bits and one.as_bits and last.masks[0].values == mask.values:
             found[-1] = Pass((*last.masks, mask), last.bounds + one.bounds, last.loads + one.loads)
         else:
             found.append(one)

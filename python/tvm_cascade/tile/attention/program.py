@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -25,7 +26,7 @@ from tvm_cascade.algebra.facts.weight import Offsets, offsets_of
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.gauge import LAZY_DISTANCE, Gauge, Move
 from tvm_cascade.algebra.reducer import MAX, MIN, SUM
-from tvm_cascade.analysis.tir import dtype_of, loads_of, substitute
+from tvm_cascade.analysis.tir import dtype_of, loads_of, substitute, uses
 from tvm_cascade.steps.program import (
     Combine,
     Element,
@@ -45,10 +46,11 @@ from tvm_cascade.tile.attention.near_zero import NearZero, find_near_zero
 from tvm_cascade.tile.attention.optimistic import Optimistic, find_optimistic, free_extreme
 from tvm_cascade.tile.attention.shape import Product, Stream
 from tvm_cascade.tile.attention.steps import PARTIAL, Accumulate, Hoisted, RegisterElement, TileReduce
-from tvm_cascade.tile.element import REGISTER, read_element, varies
+from tvm_cascade.tile.element import REGISTER, REGISTERS, SCORES, Read, read_element, varies
 from tvm_cascade.tile.element import Element as ScoreElement
 from tvm_cascade.tile.fragment import DTYPE, in_base_two
-from tvm_cascade.tile.operand import MATRIX_DTYPES, Unfit, dtypes_text
+from tvm_cascade.tile.operand import COPY_ALIGNMENT, MATRIX_DTYPES, Operand, Unfit, dtypes_text, read_operand
+from tvm_cascade.tile.product.lines import line_of
 from tvm_cascade.transform.dead_tiles import Relation, dead_positions
 from tvm_cascade.transform.elements import plan_elements
 
@@ -94,9 +96,21 @@ class TileProgram:
         inputs = [*self.row_inputs.values(), *self.position_inputs.values(), *self.conditions.values()]
         element = [*self.element.leaves.values(), *(mask.condition for mask in self.element.masks)]
         stored = [output.value for output in self.stream.outputs]
-        return [
-            load for e in (*inputs, *element, *self.stream.score.scales, *self.skip, *stored) for load in loads_of(e)
-        ]
+        scales = [scale for score in self.stream.scores for scale in score.sum.scales]
+        return [load for e in (*inputs, *element, *scales, *self.skip, *stored) for load in loads_of(e)]
+
+    @cached_property
+    def rows_along(self) -> dict[sp.Symbol, Operand]:
+        """Inputs of positions that are rows of a tensor, whose parts come with tiles that are kept until the end."""
+        found = dict[sp.Symbol, Operand]()
+        along = line_of([self.stream.position], self.stream.group.frame.extents)
+        for symbol, load in self.position_inputs.items() if self.stream.shares_tiles else ():
+            if isinstance(load, ir.TensorLoad) and dtype_of(load) == DTYPE and not uses(load, [self.stream.row]):
+                with suppress(Unfit):
+                    operand = read_operand(load, None, along)
+                    if operand.width * operand.stored_size % COPY_ALIGNMENT == 0:
+                        found[symbol] = operand
+        return found
 
     @property
     def uneven(self) -> bool:
@@ -104,10 +118,13 @@ class TileProgram:
 
     def __str__(self) -> str:
         stream, element = self.stream, self.element
-        dtypes = dtypes_text(stream.left.dtype, stream.right.dtype)
-        lines = [f"score     {stream.left} @ {stream.right}ᵀ {dtypes}", f"registers r = {formula(element.map)}"]
+        lines = list[str]()
+        for name, score in zip(SCORES, stream.scores, strict=False):
+            dtypes = dtypes_text(score.left.dtype, score.right.dtype)
+            lines.append(f"{name!s:<9} {score.left} @ {score.right}ᵀ {dtypes}")
+        lines += [f"registers {r} = {formula(of)}" for r, of in zip(REGISTERS, element.maps, strict=False)]
         lines += [str(self.near_zero)] if self.near_zero else []
-        lines += [f"mask      r = {m.value} unless {'' if m.keeps else 'not '}{m.condition}" for m in element.masks]
+        lines += map(str, element.masks)
         lines += map(str, (*self.body.steps, *self.accumulations, *([self.optimistic] if self.optimistic else [])))
         lines += map(str, self.body.finish)
         lines += [f"store     {o.buffer.name}[{', '.join(map(str, o.indices))}] = {o.value}" for o in stream.outputs]
@@ -120,8 +137,8 @@ def build_program(stream: Stream) -> TileProgram:
     Unfit where its elements or shifts are not of a form that tiles in registers take.
     """
     atoms = list(stream.group.atoms.atoms.values())
-    score = stream.score
-    element = read_element(atoms, score.tensor, stream.group.frame.axis, score.number, score.scales)
+    products = [Read(score.sum.tensor, score.sum.number, score.sum.scales) for score in stream.scores]
+    element = read_element(atoms, products, stream.group.frame.axis)
     return _Refinement(stream, element).run()
 
 
@@ -141,7 +158,7 @@ class _Refinement:
         self.position_inputs = {s: e for s, e in inputs.items() if varies(e, stream.position)}
         self.row_inputs = {s: e for s, e in inputs.items() if s not in self.position_inputs}
         self.conditions = {a.symbol: a.expression for a in atoms if a.indicator}
-        self.moving: set[sp.Symbol] = {REGISTER, *self.position_inputs, *self.conditions}
+        self.moving: set[sp.Symbol] = {*REGISTERS, *self.position_inputs, *self.conditions}
         self.waiting: dict[sp.Symbol, sp.Expr] = {}
         self.steps: list[Step] = []
         self.across = self._across_lanes()
@@ -157,9 +174,10 @@ class _Refinement:
         self._reuse_registers()
         extreme = free_extreme(self.stream, self.steps, accumulations)
         optimistic = find_optimistic(extreme, self.steps, accumulations)
+        near_zero = find_near_zero(self.element.maps[0]) if len(self.element.maps) == 1 else None
         return TileProgram(
             self.stream, self.element, self._body(), accumulations, self.row_inputs, self.position_inputs,
-            self.conditions, frozenset(self.across), self._skip(extreme), optimistic, find_near_zero(self.element.map),
+            self.conditions, frozenset(self.across), self._skip(extreme), optimistic, near_zero,
         )  # fmt: skip
 
     def _refine(self, step: Step) -> None:
@@ -199,7 +217,7 @@ class _Refinement:
         dtype = self._dtype_of(lift, product)
         self._check_range(product, dtype)
         weight = self._lowered(self._unrounded(lift, dtype))
-        if not weight.is_Symbol or weight == REGISTER:
+        if not weight.is_Symbol or (weight == REGISTER and len(self.element.maps) == 1):
             weight = self._computed(sp.Symbol(f"weight_{product.component.symbol}", real=True), weight)
         shift = self.program.shifts[product.component.symbol]
         if shift.free_symbols & {c.symbol for c in self.stream.row_components}:
@@ -234,7 +252,7 @@ class _Refinement:
 
     def _check_range(self, product: Product, dtype: str) -> None:
         weight = product.component.lift.xreplace({product.symbol: sp.S.One}).xreplace(self.element.values)
-        weight = weight.xreplace({REGISTER: self.element.map})
+        weight = weight.xreplace(dict(zip(REGISTERS, self.element.maps, strict=False)))
         references = {reference.symbol for reference in self.stream.fold.references}
         if isinstance(weight, Round) and str(weight.args[1]) == dtype and not weight.free_symbols & references:
             return  # the program itself rounds it so
@@ -291,6 +309,8 @@ class _Refinement:
 
     def _reuse_registers(self) -> None:
         """The last value per register takes the register's place, where nothing reads the register after it."""
+        if len(self.element.maps) > 1:
+            return
         last = max((k for k, step in enumerate(self.steps) if isinstance(step, RegisterElement)), default=0)
         step, later = self.steps[last], self.steps[last + 1 :]
         free = not any(isinstance(s, Reduce) and s.lift.has(REGISTER) for s in later)

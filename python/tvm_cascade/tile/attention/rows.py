@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -21,7 +21,7 @@ from tvm_cascade.tile.attention.near_zero import NEAR, NearZero, bits_of
 from tvm_cascade.tile.attention.optimistic import Optimistic
 from tvm_cascade.tile.attention.program import TileProgram
 from tvm_cascade.tile.attention.steps import PARTIAL, Hoisted, RegisterElement, TileReduce
-from tvm_cascade.tile.element import REGISTER, SCORE, Mask
+from tvm_cascade.tile.element import REGISTERS, SCORES, Mask
 from tvm_cascade.tile.emit import bind, kernel_extent, ptx, put, registers
 from tvm_cascade.tile.fragment import (
     COLUMNS_PER_STEP,
@@ -79,21 +79,24 @@ class RowFold:
 
     Attributes
     ----------
-    scores : the registers of a tile's scores, which become weights in place.
+    scores : the registers of each of a tile's scores, which become weights in place.
     values : registers of everything that has a value per row, two each.
     elements : registers of what has a value per position beside the scores.
     shifted : the components of each row at the references of the tile that is folded in.
+    rows_along : parts of rows of tensors in shared memory, by the inputs that they are: a position's value by its place
+        in the tile.
     end : the position before which the first of the tiles ends, where that is not the end of the axis.
     own : which of a thread's two rows the program has; others are not folded.
     """
 
     program: TileProgram
     place: Place
-    scores: Any
+    scores: Sequence[Any]
     columns: int
     values: dict[sp.Symbol, Any] = field(default_factory=dict)
     elements: dict[sp.Symbol, Any] = field(default_factory=dict)
     shifted: dict[tuple[sp.Symbol, int], ir.Expr] = field(default_factory=dict)
+    rows_along: Mapping[sp.Symbol, Callable[[ir.Expr], ir.Expr]] = field(default_factory=dict)
     end: ir.Expr | None = None
     own: tuple[int, ...] = ROWS
 
@@ -127,9 +130,9 @@ class RowFold:
             self._array(symbol, len(ROWS))
 
     def map_scores(self, tile: ir.Expr, near: NearZero | None = None) -> None:
-        of_score = self.program.element.map if near is None else near.map
-        if of_score != SCORE:
-            self._map(tile, of_score)
+        maps = self.program.element.maps if near is None else (near.map,)
+        if maps != SCORES[: len(maps)]:
+            self._map(tile, maps)
 
     def all_near(self, near_zero: NearZero) -> ir.Expr:
         """Whether all pairs of neighbouring scores of the warp are small."""
@@ -137,22 +140,29 @@ class RowFold:
         for k in range(2):
             put(largest, k, T.int32(0))
         with T.unroll(self.columns // COLUMNS_PER_STEP) as j:
-            pairs = [[tirx.abs(self.scores[register_index(j, r, e)]) for e in NEIGHBOURS] for r in self.own]
+            pairs = [[tirx.abs(self.scores[0][register_index(j, r, e)]) for e in NEIGHBOURS] for r in self.own]
             found = largest[j % 2]
             for one, other in pairs:  # one instruction of three operands
                 found = tirx.max(found, bits_of(one + other))
             put(largest, j % 2, found)
         return in_no_lane(tirx.max(largest[0], largest[1]) > T.int32(near_zero.largest_bits))
 
-    def _map(self, tile: ir.Expr, of_score: sp.Expr) -> None:
-        rest, lines = self._lines(tile, of_score)
-        self._each(lambda j, r, e: put(
-            self.scores, register_index(j, r, e),
-            sum(
-                (line.at(j, r, e) for line in lines),
-                self.write(rest, self._at(tile, j, r, e, SCORE), self._conditions(tile, j, r, e)),
-            ),
-        ))  # fmt: skip
+    def _map(self, tile: ir.Expr, maps: Sequence[sp.Expr]) -> None:
+        """All registers of a position at once: each map may read every score."""
+        apart = [self._lines(tile, one) for one in maps]
+
+        def one(j: ir.Expr, r: int, e: int) -> None:
+            symbols, conditions = self._at(tile, j, r, e, SCORES), self._conditions(tile, j, r, e)
+            found = [
+                sum((line.at(j, r, e) for line in lines), self.write(rest, symbols, conditions))
+                for rest, lines in apart
+            ]
+            for register, value in zip(
+                self.scores, found if len(found) == 1 else [T.Bind(value) for value in found], strict=False
+            ):
+                put(register, register_index(j, r, e), value)
+
+        self._each(one)
 
     def _lines(self, tile: ir.Expr, of_score: sp.Expr) -> tuple[sp.Expr, list[_Line]]:
         """Splits the map of a score into a term linear in the position, a(row)·(base + c·offset), and the rest."""
@@ -161,7 +171,7 @@ class RowFold:
         for symbol, expression in self.program.position_inputs.items():
             slope = rest.diff(symbol)
             apart = integer_line(expression, axis)
-            if apart is None or slope == 0 or slope.free_symbols & {SCORE, *self.program.position_inputs}:
+            if apart is None or slope == 0 or slope.free_symbols & {*SCORES, *self.program.position_inputs}:
                 continue
             rest = sp.expand(rest - slope * symbol)
             rates = [self.write(slope, self._row(r, tile, before=False)) for r in ROWS]
@@ -174,17 +184,20 @@ class RowFold:
 
     def mask(self, tile: ir.Expr, mask: Mask, bit: Callable[[ir.Expr, int, int], ir.Expr] | None) -> None:
         """r = value wherever the condition is not as the mask keeps it; `bit`, if given, is not 0 where it keeps r."""
-        constants = [self._constant(mask.value, r) for r in ROWS]
+        masked = [(own, value) for own, value in zip(self.scores, mask.values, strict=False) if value is not None]
+        constants = [(own, [self._constant(value, r) for r in ROWS]) for own, value in masked]
 
         def one(j: ir.Expr, r: int, e: int) -> None:
             where = register_index(j, r, e)
-            if bit is not None:
-                # An instruction of its own: a selection would be taken apart by what follows, and cost it its fusion.
-                ptx("selp.f32", self.scores[where], self.scores[where], constants[r], T.ptx.pred(bit(j, r, e)))
-                return
-            holds = self._position_input(mask.condition, tile, j, r, e)
-            kept = (self.scores[where], constants[r]) if mask.keeps else (constants[r], self.scores[where])
-            put(self.scores, where, tirx.Select(holds, *kept))
+            holds = self._position_input(mask.condition, tile, j, r, e) if bit is None else T.ptx.pred(bit(j, r, e))
+            for own, values in constants:
+                if bit is not None:
+                    # An instruction of its own: a selection would be taken apart by what follows, and cost it its
+                    # fusion.
+                    ptx("selp.f32", own[where], own[where], values[r], holds)
+                    continue
+                kept = (own[where], values[r]) if mask.keeps else (values[r], own[where])
+                put(own, where, tirx.Select(holds, *kept))
 
         self._each(one)
 
@@ -271,7 +284,8 @@ class RowFold:
                     self.set(component.symbol, r, whole)
 
     def weight(self, symbol: sp.Symbol, ragged: ir.Expr | None, j: ir.Expr, r: int, e: int) -> ir.Expr:
-        value = self.elements[symbol][register_index(j, r, e)]
+        own = self.elements[symbol] if symbol in self.elements else self.scores[REGISTERS.index(symbol)]
+        value = own[register_index(j, r, e)]
         return value if ragged is None else tirx.Select(self._exists(ragged, j, e), value, tirx.const(0, DTYPE))
 
     def row_symbols(self, row: int) -> Symbols:
@@ -303,7 +317,7 @@ class RowFold:
             put(parts, k, identity_of(step.reducer, DTYPE))
 
         def one(j: ir.Expr, r: int, e: int) -> None:
-            lift = self.write(step.lift, self._at(tile, j, r, e, REGISTER), self._conditions(tile, j, r, e))
+            lift = self.write(step.lift, self._at(tile, j, r, e, REGISTERS), self._conditions(tile, j, r, e))
             if guarded:
                 lift = tirx.Select(self._exists(tile, j, e), lift, identity_of(step.reducer, DTYPE))
             put(parts, 2 * r + e, combine(parts[2 * r + e], lift))
@@ -330,10 +344,10 @@ class RowFold:
             self.set(step.moved, r, new)
 
     def _element(self, step: RegisterElement, tile: ir.Expr) -> None:
-        target = self.scores if step.in_place else self._array(step.symbol, self.columns // 2, self.elements)
+        target = self.scores[0] if step.in_place else self._array(step.symbol, self.columns // 2, self.elements)
 
         def one(j: ir.Expr, r: int, e: int) -> None:
-            value = self.write(step.expression, self._at(tile, j, r, e, REGISTER), self._conditions(tile, j, r, e))
+            value = self.write(step.expression, self._at(tile, j, r, e, REGISTERS), self._conditions(tile, j, r, e))
             put(target, register_index(j, r, e), value)
 
         self._each(one)
@@ -364,14 +378,17 @@ class RowFold:
     def _length(self) -> ir.Expr:
         return kernel_extent(self.program.stream.extent(self.program.stream.position))
 
-    def _at(self, tile: ir.Expr, j: ir.Expr, r: int, e: int, register: sp.Symbol) -> Symbols:
+    def _at(self, tile: ir.Expr, j: ir.Expr, r: int, e: int, names: Sequence[sp.Symbol]) -> Symbols:
+        """Symbols at a position, with names for what is in the registers of scores."""
         index = register_index(j, r, e)
-        here: dict[sp.Symbol, Any] = {register: self.scores[index]}
+        here: dict[sp.Symbol, Any] = {name: own[index] for name, own in zip(names, self.scores, strict=False)}
         if self.program.near_zero is not None:
-            here[NEAR] = partial(self.program.near_zero.value, self.scores[index])
+            here[NEAR] = partial(self.program.near_zero.value, self.scores[0][index])
         here.update({s: (lambda a=array: a[index]) for s, array in self.elements.items()})
         for symbol, expression in self.program.position_inputs.items():
             here[symbol] = lambda x=expression: self._position_input(x, tile, j, r, e)
+        place = self.place.lane_column + j * COLUMNS_PER_STEP + e
+        here.update({s: partial(value, place) for s, value in self.rows_along.items()})
         return Symbols(here, self._row(r, tile, before=False))
 
     def _conditions(self, tile: ir.Expr, j: ir.Expr, r: int, e: int) -> dict[sp.Symbol, ir.Expr]:

@@ -1,4 +1,4 @@
-"""Reads the stream shape: a matrix product folded along its columns, with products as components.
+"""Reads the stream shape: a matrix product, or two, folded along its columns, with products as components.
 
     score[i, l] = Σ_d A[i, d]·B[l, d]
     T = ⊕ over l of lift(score[i, l], …)              a row component, one value a row
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import sympy as sp
@@ -21,9 +22,10 @@ from tvm_cascade.algebra.reducer import SUM
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program
-from tvm_cascade.analysis.tir import Extent, dtype_of, loads_of, more_than_one, uses, variables_of
+from tvm_cascade.analysis.tir import Extent, dtype_of, loads_of, more_than_one, same, uses, variables_of
 from tvm_cascade.analysis.tir import product as product_of
 from tvm_cascade.tile.attention.packed import Digit, PackedRows, digits_of, pack
+from tvm_cascade.tile.element import SCORES
 from tvm_cascade.tile.operand import (
     Operand,
     Unfit,
@@ -60,6 +62,7 @@ class Product:
     free : the frame's variable f.
     width : how many f there are.
     is_transposed : the tensor has l in its contiguous dimension.
+    tile : the score whose right operand V is, of several scores: one copy serves both; None where V is another.
     """
 
     component: Component
@@ -68,6 +71,26 @@ class Product:
     free: tirx.Var
     width: int
     is_transposed: bool
+    tile: int | None = None
+
+
+@dataclass(frozen=True)
+class Score:
+    """A product of two matrices that is folded.
+
+    Attributes
+    ----------
+    sum : A·B, whose number and scales multiply every element of it.
+    left, right : the operands A and B.
+    """
+
+    sum: Sum
+    left: Operand
+    right: Operand
+
+    @property
+    def depth(self) -> int:
+        return self.left.width
 
 
 @dataclass(frozen=True)
@@ -78,8 +101,7 @@ class Stream:
     ----------
     row, position : variables of rows and of the cascade axis.
     batch : the other variables that rows are indexed by, in order.
-    score : A·B, whose number and scales multiply every element of it.
-    left, right : the operands A and B.
+    scores : the products that are folded, of the same rows and positions; most kernels take one.
     products : the components that are matrix products.
     tiled : the outputs that bulk copies store, by their buffers.
     """
@@ -90,9 +112,7 @@ class Stream:
     row: tirx.Var
     position: tirx.Var
     batch: tuple[tirx.Var, ...]
-    score: Sum
-    left: Operand
-    right: Operand
+    scores: tuple[Score, ...]
     products: tuple[Product, ...]
     outputs: tuple[Output, ...]
     tiled: dict[tirx.Var, Operand]
@@ -105,8 +125,40 @@ class Stream:
         return self.group.frame.extents[var]
 
     @property
+    def score(self) -> Sum:
+        return self.scores[0].sum
+
+    @property
+    def left(self) -> Operand:
+        return self.scores[0].left
+
+    @property
+    def right(self) -> Operand:
+        return self.scores[0].right
+
+    @property
     def depth(self) -> int:
-        return self.left.width
+        return self.scores[0].depth
+
+    @property
+    def lefts(self) -> tuple[Operand, ...]:
+        """The left operands, each tile once."""
+        return distinct_tiles([score.left for score in self.scores])
+
+    @property
+    def left_numbers(self) -> tuple[int, ...]:
+        """Which of `lefts` each score has."""
+        own = (score.left for score in self.scores)
+        return tuple(next(k for k, one in enumerate(self.lefts) if same_tile(left, one)) for left in own)
+
+    @property
+    def rights(self) -> tuple[Operand, ...]:
+        return tuple(score.right for score in self.scores)
+
+    @property
+    def shares_tiles(self) -> bool:
+        """Whether one copy of a tile serves a score and a product."""
+        return any(product.tile is not None for product in self.products)
 
     @property
     def few_rows(self) -> int | None:
@@ -124,8 +176,13 @@ class Stream:
         return count // TILE_ROWS * places >= ENOUGH_TILES // 2
 
     @property
+    def summed(self) -> int:
+        """The depths of all scores together."""
+        return sum(score.depth for score in self.scores)
+
+    @property
     def operands(self) -> tuple[Operand, ...]:
-        return self.left, self.right, *(product.value for product in self.products)
+        return *self.lefts, *self.rights, *(product.value for product in self.products if product.tile is None)
 
     @property
     def paged(self) -> bool:
@@ -150,39 +207,59 @@ def read_stream(program: Program, group: Group) -> Stream:
         raise Unfit("a reduction of tuples keeps its tuples in order")
     if len(fold.axis) != 1:
         raise Unfit("the cascade axis is more than one loop")
-    if len(fold.producers) != 1:
-        raise Unfit(f"{len(fold.producers)} inner reductions feed the fold; the shape has one")
-    score, (position,) = _score(fold), fold.axis
+    sums, (position,) = _sums(fold), fold.axis
+    score = sums[0]
     group, rows = _with_tensors_apart(group, score), [v for v in score.rows if not v.same_as(position)]
-    row, packed, digits = _row_variable(score, rows, group), None, None
+    row, packed, digits = _row_variable(sums, rows, group), None, None
     if isinstance(row, PackedRows):
+        if len(sums) > 1:
+            raise Unfit(f"{len(sums)} inner reductions feed the fold, and rows of several variables take one")
         packed, row, rows = row, row.row, [*row.batch, row.row]
         group, outputs = packed.of_group(group), tuple(map(packed.of_output, outputs))
-        digits, score = packed.apart(score.left), packed.of_sum(score)
+        digits, sums = packed.apart(score.left), (packed.of_sum(score),)
     dims = Dims(group)
     products = tuple(p for c in group.fold.components if (p := _product(c, group, dims, rows)) is not None)
     extents = {**fold.extents, **group.frame.extents}
-    line, *lines = (line_of([var], extents) for var in (row, position, *score.axis))
-    left, right = read_operand(score.left, None if packed else line, lines[1]), read_operand(score.right, *lines)
-    if packed is not None and digits is not None:
-        left = with_digits(left, digits, [line_of([var], dict(packed.digits)) for var, _ in packed.digits], lines[1])
-    right = widened_to(right, left)
-    products = tuple(_widened(product, left) for product in products)
-    _check_operands((left, right), products, position, group)
+    line, along = line_of([row], extents), line_of([position], extents)
+    scores = list[Score]()
+    for own in sums:
+        deep = line_of(own.axis, extents)
+        left = read_operand(own.left, None if packed else line, deep)
+        if packed is not None and digits is not None:
+            left = with_digits(left, digits, [line_of([var], dict(packed.digits)) for var, _ in packed.digits], deep)
+        scores.append(Score(own, left, widened_to(read_operand(own.right, along, deep), left)))
+    if len(scores) > 1 and any(one.right.pages is not None for one in scores):
+        raise Unfit(f"{len(scores)} inner reductions feed the fold, and operands in pages take one")
+    products = tuple(_multiplied(product, scores) for product in products)
+    for one in scores:
+        _check_operands(one, products, position)
+    _check_read_once(products, scores, group)
     tiled = {} if packed else _tiled(outputs, products, line, extents)
     batch = tuple(v for v in rows if not v.same_as(row))
-    return Stream(program, group, dims, row, position, batch, score, left, right, products, outputs, tiled)
+    return Stream(program, group, dims, row, position, batch, tuple(scores), products, outputs, tiled)
 
 
-def _score(fold: ProductFold) -> Sum:
-    """The product that is folded, with scales that are the same all along its sum."""
-    (producer,) = fold.producers
-    if len(producer.stage.reduce) != 1:
-        raise Unfit(f"{producer.stage.buffer.name} is no sum over one loop")
-    score = fold.produced(producer)
-    if any(uses(scale, score.axis) for scale in score.scales):
-        raise Unfit(f"{score.tensor.name} sums {producer.element}, which is no product of two tensors")
-    return score
+def _sums(fold: ProductFold) -> tuple[Sum, ...]:
+    """The products that are folded, with scales that are the same all along their sums."""
+    if not 1 <= len(fold.producers) <= len(SCORES):
+        raise Unfit(f"{len(fold.producers)} inner reductions feed the fold; the shape has one or {len(SCORES)}")
+    found = list[Sum]()
+    for producer in fold.producers:
+        if len(producer.stage.reduce) != 1:
+            raise Unfit(f"{producer.stage.buffer.name} is no sum over one loop")
+        score = fold.produced(producer)
+        if any(uses(scale, score.axis) for scale in score.scales):
+            raise Unfit(f"{score.tensor.name} sums {producer.element}, which is no product of two tensors")
+        if found and {*score.rows} != {*found[0].rows}:
+            raise Unfit(f"{score.tensor.name} and {found[0].tensor.name} do not have the same rows")
+        found.append(score)
+    return tuple(found)
+
+
+def check_one_score(stream: Stream) -> None:
+    """Checks that one product is folded; Unfit where it is not."""
+    if len(stream.scores) > 1:
+        raise Unfit(f"{len(stream.scores)} inner reductions feed the fold; these kernels take one")
 
 
 def product_along(output: Output, products: tuple[Product, ...]) -> Product | None:
@@ -226,11 +303,30 @@ def _product_with_tensor(expression: ir.Expr, score: Sum) -> tuple[ir.Expr, ir.E
     return None
 
 
-def _widened(product: Product, left: Operand) -> Product:
+def _multiplied(product: Product, scores: Sequence[Score]) -> Product:
     """A product of values as they are multiplied: those along the axis with weights that the program rounds alike."""
     if product.is_transposed:
         return product
-    return dataclasses.replace(product, value=widened_to(product.value, left))
+    own = (k for k, score in enumerate(scores) if len(scores) > 1 and same_tile(product.value, score.right))
+    return dataclasses.replace(product, value=widened_to(product.value, scores[0].left), tile=next(own, None))
+
+
+def same_tile(one: Operand, other: Operand) -> bool:
+    """Whether rows of two operands are of one tensor, at the same places, so that one copy of a tile serves both."""
+    if not one.buffer.same_as(other.buffer) or one.row != other.row or len(one.shape) != len(other.shape):
+        return False
+    alike = zip(one.shape, other.shape, strict=True)
+    places = ((one.indices[d], other.indices[d]) for d in range(len(other.indices) - 1))
+    return all(same(a, b) for a, b in alike) and all(same(a, b) for a, b in places)
+
+
+def distinct_tiles(operands: Sequence[Operand]) -> tuple[Operand, ...]:
+    """Operands without those whose tiles are those of one before."""
+    found = list[Operand]()
+    for operand in operands:
+        if not any(same_tile(operand, other) for other in found):
+            found.append(operand)
+    return tuple(found)
 
 
 def _product(component: Component, group: Group, dims: Dims, rows: list[tirx.Var]) -> Product | None:
@@ -255,21 +351,21 @@ def _product(component: Component, group: Group, dims: Dims, rows: list[tirx.Var
     return Product(component, atom.symbol, value, free[0], width, is_transposed)
 
 
-def _shared_indices(group: Group, right: ir.TensorLoad, rows: list[tirx.Var]) -> list[ir.Expr]:
-    """The indices of every operand but the left one: what runs along an axis that neither rows nor positions have."""
+def _shared_indices(group: Group, rights: Sequence[ir.TensorLoad], rows: list[tirx.Var]) -> list[ir.Expr]:
+    """The indices of every operand but left ones: what runs along an axis that neither rows nor positions have."""
     known = [*rows, *group.frame.axis]
     free = [v for v in group.frame.extents if not any(v.same_as(other) for other in known)]
     atoms = [a.expression for a in group.atoms.atoms.values() if uses(a.expression, free)]
-    return [index for load in (right, *(load for atom in atoms for load in loads_of(atom))) for index in load.indices]
+    return [index for load in (*rights, *(load for atom in atoms for load in loads_of(atom))) for index in load.indices]
 
 
-def _row_variable(score: Sum, rows: list[tirx.Var], group: Group) -> tirx.Var | PackedRows:
-    """The longest variable that the left operand alone runs along; several, or parts of some, where that is short.
+def _row_variable(sums: Sequence[Sum], rows: list[tirx.Var], group: Group) -> tirx.Var | PackedRows:
+    """The longest variable that left operands alone run along; several, or parts of some, where that is short.
 
     Also where tiles are converted, which kernels of packed rows do.
     """
-    extents, shared = group.frame.extents, _shared_indices(group, score.right, rows)
-    own = [v for v in rows if runs(score.left, v)]
+    extents, shared = group.frame.extents, _shared_indices(group, [score.right for score in sums], rows)
+    own = [v for v in rows if all(runs(score.left, v) for score in sums)]
     alone = [v for v in own if not any(uses(index, [v]) for index in shared) and more_than_one(extents[v])]
 
     def length(var: tirx.Var) -> float:
@@ -278,7 +374,7 @@ def _row_variable(score: Sum, rows: list[tirx.Var], group: Group) -> tirx.Var | 
 
     longest = max(alone, key=length, default=None)
     digits = digits_of(own, extents, shared)
-    if (longest is None or length(longest) < float("inf")) and _is_converted(group, score):
+    if (longest is None or length(longest) < float("inf")) and _is_converted(group, sums[0]):
         return pack(digits, rows, extents)
     if longest is not None and length(longest) >= (FULL_ROWS if len(digits) == 1 else ENOUGH_ROWS):
         return longest
@@ -305,23 +401,23 @@ def _is_converted(group: Group, score: Sum) -> bool:
     return any(is_widened(dtype_of(load.source), dtype_of(score.left.source)) for load in (score.right, *others))
 
 
-def _check_operands(
-    operands: tuple[Operand, Operand], products: tuple[Product, ...], position: tirx.Var, group: Group
-) -> None:
-    every = [*operands, *(product.value for product in products)]
-    for operand in every:
+def _check_operands(score: Score, products: tuple[Product, ...], position: tirx.Var) -> None:
+    for operand in (score.left, score.right, *(product.value for product in products)):
         check_matrix_input(operand)
-    check_partners(*operands)
+    check_partners(score.left, score.right)
     for product in products:
         if product.value.size == 1 and not product.is_transposed:
             raise Unfit(
                 f"{product.value}: {product.free.name} is contiguous; the tensor cores multiply {product.value.dtype} "
                 f"where {position.name} is"
             )
-    if operands[0].width != operands[1].width:
-        raise Unfit(f"{operands[0]} and {operands[1]} have rows of different length")
+    if score.left.width != score.right.width:
+        raise Unfit(f"{score.left} and {score.right} have rows of different length")
+
+
+def _check_read_once(products: Sequence[Product], scores: Sequence[Score], group: Group) -> None:
     inputs = [load for a in group.atoms.atoms.values() for load in loads_of(a.expression)]
     for product in products:
         count = sum(load.source.same_as(product.value.buffer) for load in inputs)
-        if count > 1 and not product.value.buffer.same_as(operands[1].buffer):
+        if count > 1 and not any(product.value.buffer.same_as(score.right.buffer) for score in scores):
             raise Unfit(f"{product.value.buffer.name} is read in two ways")

@@ -32,6 +32,38 @@ _SWIZZLE_128B = 3
 _PROMOTE_TO_L2_128B = 2
 
 
+COPY = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+
+
+class RowParts:
+    """Copies of parts of a row of a tensor: of so many columns each, or up to the row's end.
+
+    Parameters
+    ----------
+    buffer : the tensor in the kernel's own parameters.
+    """
+
+    by_threads = False
+
+    def __init__(self, operand: Operand, buffer: Any, columns: int) -> None:
+        self.operand, self.buffer, self.columns = operand, buffer, columns
+
+    def prefetch(self) -> None:
+        """There is no descriptor."""
+
+    def bytes_from(self, first: ir.Expr, boxes: range | None = None) -> ir.Expr | int:
+        """Bytes of the part that starts at a column."""
+        width, size = self.operand.width, self.operand.stored_size
+        return tirx.min(width - first, self.columns) * size if width % self.columns else self.columns * size
+
+    def load(
+        self, target: Any, first: ir.Expr, fixed: dict[int, ir.Expr], barrier: ir.Expr, boxes: range | None = None
+    ) -> None:
+        places = [fixed[dimension] for dimension in range(len(self.operand.shape) - 1)]
+        size = T.cast(self.bytes_from(first), "uint32")
+        ptx(COPY, target(0), self.buffer.ptr_to([*places, first]), size, barrier)
+
+
 class TensorMap:
     """The descriptor of a tensor for copies of boxes [rows, 128 bytes]. Dimensions are counted from the innermost.
 
@@ -134,6 +166,10 @@ class TensorMap:
     @property
     def tile_bytes(self) -> int:
         return self.boxes * self.box_bytes
+
+    def bytes_from(self, first: ir.Expr, boxes: range | None = None) -> ir.Expr | int:
+        """Bytes of boxes, all by default, of any tile."""
+        return self.box_bytes * (self.boxes if boxes is None else len(boxes))
 
     def prefetch(self) -> None:
         if not self.by_threads:

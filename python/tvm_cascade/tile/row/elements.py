@@ -18,6 +18,7 @@ from tvm_cascade.analysis.tir import dtype_of, loads_of
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.emit import bind, named, ptx, put, registers, when
 from tvm_cascade.tile.hopper.barrier import Barriers
+from tvm_cascade.tile.hopper.copy import COPY
 from tvm_cascade.tile.memory import INDEX, VECTOR_BYTES, Tensors, as_multiple, copy_shifted, copy_vector, itemsize
 from tvm_cascade.tile.product.lines import Line
 from tvm_cascade.tile.row.linear import Access, access_of, is_shifted, load_width
@@ -29,8 +30,6 @@ _REGISTER_BYTES = 4
 
 _UNIT_BYTES = 16
 """Bulk copies start at multiples of this, and have multiples of it."""
-
-_COPY = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
 
 _STATE_BYTES = 2 * 1024
 """Of a block, beside shares: states of its warps and of other blocks, and barriers."""
@@ -113,7 +112,7 @@ class Staging:
             start = tensors.place(stream.base, at) + cast(self.first, INDEX) * stream.stride + place
             source = tensors.flat_of(stream.buffer).ptr_to([bind("piece", start)])
             with nullcontext() if isinstance(count, int) else when(count > 0):
-                ptx(_COPY, buffer.ptr_to([place]), source, T.uint32(size), self.barriers.pointer(number))
+                ptx(COPY, buffer.ptr_to([place]), source, T.uint32(size), self.barriers.pointer(number))
 
     def wait(self, start: ir.Expr) -> None:
         self.barriers.wait(bind("number", (start - self.first) // self.piece), 0)

@@ -16,6 +16,7 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.tile.attention.operands.paged import PageNumbers, RowCopies, target_of, warps_of
 from tvm_cascade.tile.emit import named, ptx, when
 from tvm_cascade.tile.hopper.barrier import Barriers, Ring
+from tvm_cascade.tile.hopper.copy import BOX_BYTES, RowParts
 from tvm_cascade.tile.merge.lanes import WARP
 
 Fixed = Sequence[Mapping[int, ir.Expr]]
@@ -89,7 +90,7 @@ class Feed:
 
     def copy_to(self, stage: ir.Expr | int, part: StagedPart, at: ir.Expr, fixed: Fixed) -> None:
         """As `copy_part`, into a stage that is known to be empty."""
-        part.full.announce(stage, _bytes(self.copies, part))
+        part.full.announce(stage, _bytes(self.copies, part, at))
         for copies, tiles, places in zip(self.copies, self.tiles, fixed, strict=True):
             copies.load(target_of(tiles, stage), at, dict(places), part.full.pointer(stage), part.boxes)
 
@@ -103,7 +104,7 @@ class Feed:
         for part in self.parts:
             part.empty.wait(ring.stage, ring.parity)
             with when(leads):
-                part.full.announce(ring.stage, _bytes([one for one in self.copies if not one.by_threads], part))
+                part.full.announce(ring.stage, _bytes([one for one in self.copies if not one.by_threads], part, at))
             T.evaluate(T.cuda.warp_sync())
             for copies, tiles, places in zip(self.copies, self.tiles, fixed, strict=True):
                 target, barrier, own = target_of(tiles, ring.stage), part.full.pointer(ring.stage), pages.of(copies)
@@ -119,8 +120,8 @@ class Feed:
             ptx("cp.async.mbarrier.arrive.noinc.shared.b64", part.full.pointer(ring.stage))
 
 
-def _bytes(copies: Sequence[Any], part: StagedPart) -> int:
-    return sum(one.box_bytes * (one.boxes if part.boxes is None else len(part.boxes)) for one in copies)
+def _bytes(copies: Sequence[Any], part: StagedPart, at: ir.Expr) -> ir.Expr | int:
+    return sum(one.bytes_from(at, part.boxes) for one in copies)
 
 
 def by_threads(copies: Sequence[Any]) -> bool:
@@ -130,6 +131,10 @@ def by_threads(copies: Sequence[Any]) -> bool:
 def arrivals_of(copies: Sequence[Any]) -> int:
     """Arrivals that fill a stage of operands: of who announces bulk copies, and of all threads that copy rows."""
     return 1 + (WARP * warps_of(copies) if by_threads(copies) else 0)
+
+
+def staged_parts(name: str, pool: Any, stages: int, copies: RowParts) -> Any:
+    return named(name, pool.alloc((stages, 1, 1, copies.columns), copies.operand.stored, align=BOX_BYTES))
 
 
 def staged_tiles(name: str, pool: Any, stages: int, copies: Any) -> Any:

@@ -43,6 +43,10 @@ _ROW_TILE_OVERHEAD = {(2, True): 64, (1, True): 180, (2, False): 180, (1, False)
 stages of the left operand, and whether stores have memory of their own (measured at 128 columns; two stages without
 such memory, which are not listed, count as memory without the stages)."""
 
+_OVERHEAD_OF_TWO = 32
+"""The same of two scores, of whose products each position has about twice as many: with one stage of the left operands
+and with two, dK and dV of 4096 positions take 443 and 433 µs, causal 236 and 235 (measured)."""
+
 _STARVED = 1.5
 """Time where short rows have fewer than four stages: copies for the next rows then wait for these (measured)."""
 
@@ -53,6 +57,9 @@ _LOADED_REGISTERS = 16
 
 _BOX = 128
 """Bytes of a row of a swizzle box."""
+
+_ROW_BYTES = 4
+"""Of an element of a row that comes with tiles."""
 
 _NARROW = 64
 """Columns of operands up to which three consumers are tried."""
@@ -106,10 +113,13 @@ class Tiles:
         return WARP_GROUP * (1 + self.consumers + self.widening)
 
     def registers(self, stream: Stream) -> int:
-        widths = sum(p.width for p in stream.products)
+        widths, scores = sum(p.width for p in stream.products), len(stream.scores)
         weights = len({str(p.component.lift / p.symbol) for p in stream.products})
+        if scores > 1:  # which hold the weights
+            weights = 0
         loaded = self.family.through_registers * _LOADED_REGISTERS
-        return self.columns // 2 + weights * self.columns // 4 + widths // 2 + _OVERHEAD_REGISTERS + loaded
+        own = scores * self.columns // 2 + weights * self.columns // 4
+        return own + widths // 2 + _OVERHEAD_REGISTERS + loaded
 
     def stage_bytes(self, stream: Stream) -> int:
         """Bytes of shared memory for a tile of each right operand, as copies bring it."""
@@ -119,8 +129,8 @@ class Tiles:
         return sum(rows * columns * operand.stored_size for operand, rows, columns in self.right_tiles(stream))
 
     def right_tiles(self, stream: Stream) -> list[tuple[Operand, int, int]]:
-        found = [(stream.right, self.columns, stream.depth)]
-        for p in stream.products:
+        found = [(score.right, self.columns, score.depth) for score in stream.scores]
+        for p in (p for p in stream.products if p.tile is None):
             found.append((p.value, p.width, self.columns) if p.is_transposed else (p.value, self.columns, p.width))
         return found
 
@@ -197,9 +207,11 @@ class StreamConfig(Tiles):
     def shared_bytes(self, program: TileProgram) -> int:
         stream = program.stream
         left = boxed(stream.depth, stream.left.size)
+        lefts = sum(boxed(one.width, one.size) for one in stream.lefts)
         staged = max((boxed(p.width, STORED_BYTES) for p in stream.products), default=0)
         staging = staged if self.own_staging or staged > left else 0
-        return self.rows * (self.left_stages * left + staging) + self.stages * self.stage_bytes(stream) + 1024
+        stage = self.stage_bytes(stream) + len(program.rows_along) * boxed(self.columns, _ROW_BYTES)
+        return self.rows * (self.left_stages * lefts + staging) + self.stages * stage + 1024
 
     def shares(self, stream: Stream, finds: bool = False) -> Registers:
         moved = BUSY_SHARES if self.consumers == 2 and (stream.paged or finds) else Registers(24, REGISTERS)
@@ -257,7 +269,7 @@ def check_widths(stream: Stream) -> None:
     widest = max((p.width for p in stream.products), default=0)
     if widest > 256:
         raise Unfit(f"rows of {widest} elements; a warp group's accumulators hold 256")
-    if any(p.width % 8 for p in stream.products) or stream.depth % 8:
+    if any(p.width % 8 for p in stream.products) or any(score.depth % 8 for score in stream.scores):
         raise Unfit("the operands' rows are no multiple of 8 elements")
 
 
@@ -269,7 +281,8 @@ def tile_schedule(config: StreamConfig, program: TileProgram) -> TileSchedule | 
     if own is None or not isinstance(places, int):
         return None
     visited = np.pad(own, (0, -len(own) % config.row_groups), mode="edge").reshape(-1, config.row_groups).mean(axis=1)
-    overhead = _ROW_TILE_OVERHEAD[min(config.left_stages, 2), config.own_staging]
+    staged = min(config.left_stages, 2), config.own_staging
+    overhead = _ROW_TILE_OVERHEAD[staged] if len(stream.scores) == 1 else _OVERHEAD_OF_TWO
     costs = visited * _tile_cost(config, stream) + config.consumers * overhead
     return schedule_tiles(costs, places, config.blocks, program.uneven)
 
@@ -280,7 +293,7 @@ def tile_flops(config: Tiles, stream: Stream) -> float:
 
 
 def position_flops(stream: Stream) -> float:
-    return 2.0 * GROUP_ROWS * (stream.depth + sum(p.width for p in stream.products))
+    return 2.0 * GROUP_ROWS * (stream.summed + sum(p.width for p in stream.products))
 
 
 def products_rate(stream: Stream) -> str:
@@ -289,7 +302,7 @@ def products_rate(stream: Stream) -> str:
 
 
 def _candidates(program: TileProgram, gpu: Gpu) -> list[StreamConfig]:
-    """Configurations from the most to the least preferred of those that waste alike.
+    """Configurations from the most to the least preferred of those that waste alike; of several scores narrow ones too.
 
     Two consumers of narrow tiles take turns with the tensor cores on their own (measured: 3 % less than by barriers).
     """
@@ -297,7 +310,7 @@ def _candidates(program: TileProgram, gpu: Gpu) -> list[StreamConfig]:
     length = stream.extent(stream.position)
     narrow = _is_narrow(stream)
     found = []
-    for columns in (_COLUMNS, 112, 96, 80, 64):
+    for columns in (_COLUMNS, 112, 96, 80, 64, *((48, 32) if len(stream.scores) > 1 else ())):
         few = isinstance(length, int) and length <= 2 * columns
         for consumers in (3, 2) if (narrow or not family.deferred) and not few else (2,):
             turns = family.deferred and not few and (consumers == 3 or not narrow)
@@ -310,13 +323,23 @@ def _candidates(program: TileProgram, gpu: Gpu) -> list[StreamConfig]:
 
 
 def _is_narrow(stream: Stream) -> bool:
-    return max(stream.depth, *(p.width for p in stream.products), 0) <= _NARROW
+    return max([score.depth for score in stream.scores] + [p.width for p in stream.products]) <= _NARROW
 
 
 def _tile_cost(config: Tiles, stream: Stream) -> float:
-    halves = stream.depth * stream.right.size + sum(p.width * p.value.size for p in stream.products)
-    overhead = _TILE_OVERHEAD / (halves / 2)
-    return config.consumers * (config.columns + overhead) * _HIDING[config.consumers]
+    """Positions whose products take as long as a block's tile.
+
+    Of two scores, one of few columns takes as long as its left rows are read from shared memory, at half the rate of
+    products; and maps have no products of their own group beside them, so that the fixed part is twice as long.
+    """
+    scores = sum(score.depth * score.right.size for score in stream.scores)
+    products = sum(p.width * p.value.size for p in stream.products)
+    least = config.columns
+    if len(stream.scores) > 1:
+        least = max(config.columns, GROUP_ROWS // 2 + config.columns // 2)
+    mean = (products * config.columns + scores * least) / (products + scores)
+    overhead = _TILE_OVERHEAD * len(stream.scores) / ((products + scores) / 2)
+    return config.consumers * (mean + overhead) * _HIDING[config.consumers]
 
 
 def _is_starved(config: StreamConfig, stream: Stream) -> bool:

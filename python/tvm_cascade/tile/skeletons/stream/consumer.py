@@ -16,7 +16,7 @@ from tvm_cascade.tile.attention.operands.feed import Feed
 from tvm_cascade.tile.attention.operands.packing import Packing
 from tvm_cascade.tile.attention.rows import Place, RowFold
 from tvm_cascade.tile.attention.shape import Product
-from tvm_cascade.tile.emit import bind, branches, ptx, put, registers, when
+from tvm_cascade.tile.emit import bind, branches, numbered, ptx, put, registers, when
 from tvm_cascade.tile.fragment import NEIGHBOURS, ROWS
 from tvm_cascade.tile.hopper.barrier import NamedBarrier, Ring
 from tvm_cascade.tile.hopper.copy import TensorMap
@@ -60,7 +60,7 @@ class GroupFold:
         self.family = tiling.config.family
         self.masks, self.columns = self.program.element.masks, self.config.columns
         self.index = bind("consumer", threads.group - 1)
-        self.scores = registers("scores", self.columns // 2)
+        self.scores = [registers(numbered("scores", k), self.columns // 2) for k in range(len(self.stream.scores))]
         self.accumulators = {
             p.component.symbol: registers(f"{p.component.symbol}", len(self.own_columns.of(p)) // 2)
             for p in self.stream.products
@@ -71,13 +71,16 @@ class GroupFold:
         self.row_values: dict[sp.Symbol, Any] = {}
         self.optimistic = self.config.optimistic and self.program.optimistic is not None
         self._allocate(left)
-        self.right_matrix = self.family.matrix(right.tiles[0].ptr_to([0, 0, 0, 0]), self.columns, False, threads)
+        self.right_matrices = [
+            self.family.matrix(tiles.ptr_to([0, 0, 0, 0]), self.columns, False, threads)
+            for tiles in right.tiles[: len(self.scores)]
+        ]
         self.value_matrices = [
             self.family.matrix(
                 tiles.ptr_to([0, self.own_columns.of(product).start // copies.per_box, 0, 0]), copies.rows,
                 not product.is_transposed, threads,
             )
-            for product, copies, tiles in zip(self.stream.products, value.copies, value.tiles, strict=True)
+            for product, copies, tiles in zip(self.stream.products, value.copies, value.tiles, strict=False)
         ]  # fmt: skip
         if left is not None:
             self.left_feed, self.left = left, left.reading("left")
@@ -87,8 +90,9 @@ class GroupFold:
         if self.optimistic and self.family.threads == WARP_GROUP:
             self.votes = registers("votes", 1, "uint32")
         if left is not None:
-            own = left.tiles[0].ptr_to([0, 0, self.own_rows, 0])
-            self.left_matrix = self.family.matrix(own, self.config.rows, False, self.threads, left=True)
+            own = [tiles.ptr_to([0, 0, self.own_rows, 0]) for tiles in left.tiles]
+            found = [self.family.matrix(one, self.config.rows, False, self.threads, left=True) for one in own]
+            self.left_matrices = [found[number] for number in self.stream.left_numbers]
             return
         self.left_words = registers("left_words", left_words(self.stream), "uint32")
         for packed in self.packing.packed.values():  # warps without rows multiply what is there
@@ -115,6 +119,10 @@ class GroupFold:
         place = Place(work.batch, (upper, upper + 8), lane % 4 * 2, self.tiling.buffers)
         self.rows = RowFold(self.program, place, self.scores, self.columns, dict(self.row_values))
         self.rows.own = self.thread_rows
+        along = self.value_feed.tiles[len(self.stream.products) :]
+        self.rows.rows_along = {
+            symbol: partial(self._along, tiles) for symbol, tiles in zip(self.program.rows_along, along, strict=False)
+        }
         self.masking = Masking(passes_of(self.masks, self.stream.position, self.columns), self.rows, lane)
         for array in self.accumulators.values():
             with T.unroll(int(array.ty.shape[0])) as k:
@@ -125,6 +133,9 @@ class GroupFold:
             self.whole = self.tiling.whole(work.batch, self.first_row, self.row_count)
             if self.whole is not None and self.masks:
                 self.whole = TileRange(bind("whole_first", self.whole.first), bind("whole_end", self.whole.end))
+
+    def _along(self, tiles: Any, place: ir.Expr) -> ir.Expr:
+        return tiles[self.value.stage, 0, 0, place]
 
     def _fold_tiles(self, tiles: TileRange) -> None:
         """From the first score to the last product; tiles are visited from the last on."""
@@ -156,7 +167,7 @@ class GroupFold:
             self._start_products()
         self._pass_turn()
         self.masking.prepare(tile)
-        self.family.wait(1 if self.accumulators else 0)
+        self.family.wait(1 if self.overlaps else 0)
         self._fold_meanwhile(tile)
         self._multiply_at_once()
 
@@ -175,18 +186,21 @@ class GroupFold:
             self._pack(None)
 
     def _start_scores(self) -> None:
-        depth, dtypes = self.stream.depth, (self.stream.left.dtype, self.stream.right.dtype)
-        right = self.family.offset(self.right.stage, self.right_feed.copies[0].tile_bytes)
         self.family.fence()
-        if self.in_registers:
-            self.family.multiply_registers(
-                self.scores, self.columns, self.left_words, self.right_matrix, depth, dtypes, right, add=False
-            )
-        else:
-            left = self.family.offset(self.left.stage, self.left_feed.copies[0].tile_bytes)
+        for k, score in enumerate(self.stream.scores):
+            depth, dtypes = score.depth, (score.left.dtype, score.right.dtype)
+            right = self.family.offset(self.right.stage, self.right_feed.copies[k].tile_bytes)
+            if self.in_registers:
+                self.family.multiply_registers(
+                    self.scores[k], self.columns, self.left_words, self.right_matrices[k], depth, dtypes, right,
+                    add=False,
+                )  # fmt: skip
+                continue
+            left = self.family.offset(self.left.stage, self.left_feed.copies[self.stream.left_numbers[k]].tile_bytes)
             self.family.multiply_shared(
-                [[self.scores]], self.columns, self.left_matrix, [self.right_matrix], depth, dtypes, [left], [right]
-            )
+                [[self.scores[k]]], self.columns, self.left_matrices[k], [self.right_matrices[k]], depth, dtypes,
+                [left], [right],
+            )  # fmt: skip
         self.family.commit()
 
     def _fold_optimistic(self, tile: ir.Expr) -> None:
@@ -234,8 +248,11 @@ class GroupFold:
 
     @property
     def overlaps(self) -> bool:
-        """Whether products with the weights of a tile are under way while the next tile is folded."""
-        return bool(self.accumulators) and self.family.deferred
+        """Whether products with the weights of a tile are under way while the next tile is folded.
+
+        Of several scores, the weights are in the registers of scores.
+        """
+        return bool(self.accumulators) and self.family.deferred and len(self.scores) == 1
 
     def _finish_products(self) -> None:
         if self.overlaps:
@@ -247,12 +264,13 @@ class GroupFold:
         if self.accumulators and not self.overlaps:
             self.value_feed.wait(self.value)
             self._start_products()
+            self.family.wait(0)
             self._release(self.value_feed, self.value)
 
     def _start_products(self) -> None:
         self.family.fence()
         for accumulation, copies, matrix in zip(
-            self.program.accumulations, self.value_feed.copies, self.value_matrices, strict=True
+            self.program.accumulations, self.value_feed.copies, self.value_matrices, strict=False
         ):
             product = accumulation.product
             self.family.multiply_registers(

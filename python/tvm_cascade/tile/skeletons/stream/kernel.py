@@ -16,18 +16,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial, reduce
+from itertools import count
 from typing import Any
 
 from tvm import ir, sym, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.tir import product
-from tvm_cascade.tile.attention.operands.feed import Feed, StagedPart, arrivals_of, staged_tiles
+from tvm_cascade.tile.attention.operands.feed import Feed, StagedPart, arrivals_of, staged_parts, staged_tiles
 from tvm_cascade.tile.attention.program import TileProgram
 from tvm_cascade.tile.attention.tile_schedule import Item, LongestFirst, Scheduler, visited_tiles
-from tvm_cascade.tile.emit import bind, in_register, kernel_extent, named, when
+from tvm_cascade.tile.emit import bind, in_register, kernel_extent, named, numbered, when
 from tvm_cascade.tile.hopper.barrier import Barriers, Ring
+from tvm_cascade.tile.hopper.copy import RowParts
 from tvm_cascade.tile.hopper.driver import Driver, Initialised
 from tvm_cascade.tile.launch.dependent import Fetching, Launch
 from tvm_cascade.tile.live import TileRange
@@ -58,8 +61,14 @@ class StreamKernel(Driver):
 
     def describe(self) -> None:
         config, stream, tiling = self.config, self.stream, self.tiling
-        self.left, self.right = tiling.copies(stream.left, config.rows), tiling.copies(stream.right, config.columns)
-        self.values = [tiling.value_copies(product) for product in stream.products]
+        self.lefts = [tiling.copies(left, config.rows) for left in stream.lefts]
+        self.rights = [tiling.copies(right, config.columns) for right in stream.rights]
+        apart = [tiling.value_copies(product) for product in stream.products if product.tile is None]
+        if stream.shares_tiles:
+            self.rights += apart
+        self.values = [] if stream.shares_tiles else apart
+        along = self.program.rows_along.values()
+        self.along = [RowParts(row, tiling.own(row.buffer), config.columns) for row in along]
         self.epilogue = self._epilogue()
 
     def _epilogue(self) -> Epilogue:
@@ -97,22 +106,33 @@ class StreamKernel(Driver):
 
     def allocate(self, pool: Any) -> None:
         config = self.config
-        left_tiles = staged_tiles("left_tiles", pool, config.left_stages, self.left)
-        right_tiles = staged_tiles("right_tiles", pool, config.stages, self.right)
+        left_tiles = [
+            staged_tiles(numbered("left_tiles", k), pool, config.left_stages, copies)
+            for k, copies in enumerate(self.lefts)
+        ]
+        right_tiles = [
+            staged_tiles(numbered("right_tiles", k), pool, config.stages, copies)
+            for k, copies in enumerate(self.rights)
+        ]
         value_tiles = [staged_tiles("value_tiles", pool, config.stages, copies) for copies in self.values]
-        self.epilogue.allocate(pool, self.left.boxes)
+        self.epilogue.allocate(pool, self.lefts[0].boxes)
         left_full = Barriers(pool, config.left_stages, 1)
         readers = config.consumers * config.family.arrivals
         left_empty = Barriers(pool, config.left_stages, readers if self.epilogue.own_staging else config.consumers)
-        right_full, value_full = (
-            Barriers(pool, config.stages, arrivals_of(copies)) for copies in ([self.right], self.values)
-        )
-        right_empty, value_empty = (Barriers(pool, config.stages, readers) for _ in range(2))
+        along = [staged_parts(copies.operand.buffer.name, pool, config.stages, copies) for copies in self.along]
+        full = [Barriers(pool, config.stages, arrivals_of(copies)) for copies in (self.rights, self.values)]
+        empty = [Barriers(pool, config.stages, readers) for _ in full]
         if self.finder is not None:
             self.finder.allocate(pool)
-        self.left_feed = Feed([self.left], [left_tiles], (StagedPart(left_full, left_empty),))
-        self.right_feed = Feed([self.right], [right_tiles], (StagedPart(right_full, right_empty),))
-        self.value_feed = Feed(self.values, value_tiles, (StagedPart(value_full, value_empty),))
+        right, value = (StagedPart(*pair) for pair in zip(full, empty, strict=True))
+        self.left_feed = Feed(self.lefts, left_tiles, (StagedPart(left_full, left_empty),))
+        self.right_feed = Feed([*self.rights, *self.along], [*right_tiles, *along], (right,))
+        self.value_feed = Feed(self.values, value_tiles, (value,))
+
+    @property
+    def filled(self) -> list[Feed]:
+        """The feeds of right operands that the producer fills."""
+        return [self.right_feed, *([self.value_feed] if self.values else [])]
 
     def barriers(self) -> list[Initialised]:
         parts = [part for feed in (self.left_feed, self.right_feed, self.value_feed) for part in feed.parts]
@@ -125,14 +145,23 @@ class StreamKernel(Driver):
     def consume(self) -> None:
         finder = self.finder
         each_work = self.each_work if finder is None else partial(finder.each_work, self.threads.group - 1)
-        feeds = self.left_feed, self.right_feed, self.value_feed
+        feeds = self.left_feed, *self._read()
         Consumer(self.tiling, self.threads, *feeds, self.epilogue).run(each_work)
+
+    def _read(self) -> tuple[Feed, Feed]:
+        """The feeds of scores and of products; of tiles that both read, products are the last to do so."""
+        right, further = self.right_feed, count(len(self.stream.scores))
+        if not self.stream.shares_tiles:
+            return right, self.value_feed
+        own = [next(further) if product.tile is None else product.tile for product in self.stream.products]
+        own += range(len(self.rights), len(right.tiles))
+        values = Feed([right.copies[k] for k in own], [right.tiles[k] for k in own], right.parts)
+        return replace(right, released=()), values
 
     def produce(self) -> None:
         """One thread copies, and a warp finds tiles; of operands in pages, warps for each feed."""
         if self.stream.paged:
-            shared = [self.right_feed, *([self.value_feed] if self.values else [])]
-            PagedProducer(self.tiling, self.threads, shared, self.left_feed).run(self.each_work)
+            PagedProducer(self.tiling, self.threads, self.filled, self.left_feed).run(self.each_work)
             return
         with when(self.threads.warp == 0), when(T.cuda.elect_sync()):
             self._produce_rows()
@@ -142,18 +171,17 @@ class StreamKernel(Driver):
 
     def _produce_rows(self) -> None:
         tiling = self.tiling
-        for copies in (self.left, self.right, *self.values):
+        for copies in (*self.lefts, *self.rights, *self.values):
             copies.prefetch()
         ring, left = self.right_feed.filling("produced"), self.left_feed.filling("produced_left")
         fetching = self._fetching()
         with self.each_work() as work:
-            self.left_feed.copy(left, work.first_row, tiling.fixed_of([self.left], work))
+            self.left_feed.copy(left, work.first_row, tiling.fixed_of(self.lefts, work))
             left.advance()
             with T.serial(work.tiles.end - work.tiles.first) as step:
                 row = (work.tiles.end - 1 - step) * self.config.columns
-                self.right_feed.copy(ring, row, tiling.fixed_of([self.right], work))
-                if self.values:
-                    self.value_feed.copy(ring, row, tiling.fixed_of(self.values, work))
+                for feed in self.filled:
+                    feed.copy(ring, row, tiling.fixed_of(feed.copies, work))
                 ring.advance()
                 if fetching is not None:
                     fetching.step()

@@ -95,7 +95,7 @@ class Attention(Skeleton[TileProgram, Tiles]):
 class StreamSkeleton(Attention):
     """Kernels whose warp groups have rows of their own."""
 
-    name, covers = "stream", "folds of a matrix product"
+    name, covers, joint = "stream", "folds of a matrix product", True
 
     def read(self, program: Program, group: Group, options: FuseOptions) -> TileProgram:
         return build_program(read_stream(program, group))

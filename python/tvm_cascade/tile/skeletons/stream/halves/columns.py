@@ -11,13 +11,12 @@ from dataclasses import dataclass
 import sympy as sp
 from tvm import ir
 
-from tvm_cascade.analysis.tir import same
 from tvm_cascade.tile.attention.pieces import PieceWork
-from tvm_cascade.tile.attention.shape import Product, Stream
+from tvm_cascade.tile.attention.shape import Product, Stream, check_one_score, same_tile
 from tvm_cascade.tile.fragment import ROWS
 from tvm_cascade.tile.hopper.copy import BOX_BYTES
 from tvm_cascade.tile.merge.places import FOUR
-from tvm_cascade.tile.operand import Operand, Unfit
+from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.work import Work
 
 GROUPS = 2
@@ -114,22 +113,14 @@ def parts_of(stream: Stream, spread: int) -> list[tuple[range, tuple[int, ...]]]
 
 def check_shared(stream: Stream) -> None:
     """Checks that every value is the right operand's own tile, so that one copy serves both; Unfit where it is not."""
+    check_one_score(stream)
     if not stream.products:
         raise Unfit("no product has columns to halve")
     if stream.right.widened is not None:
         raise Unfit(f"{stream.right} is {stream.right.stored}, which no warps of these kernels convert")
     for product in stream.products:
-        if product.is_transposed or not _same_rows(product.value, stream.right):
+        if product.is_transposed or not same_tile(product.value, stream.right):
             raise Unfit(f"{product.value} is not the tile of {stream.right}")
-
-
-def _same_rows(value: Operand, right: Operand) -> bool:
-    if not value.buffer.same_as(right.buffer) or value.row != right.row or len(value.shape) != len(right.shape):
-        return False
-    alike = zip(value.shape, right.shape, strict=True)
-    return all(same(one, other) for one, other in alike) and all(
-        same(value.indices[d], right.indices[d]) for d in range(len(right.indices) - 1)
-    )
 
 
 def _read_by(product: Product, group: int, spread: int) -> range:

@@ -327,8 +327,8 @@ class Half(GroupFold):
         add : to what earlier parts gave.
         """
         stream, per_box = self.stream, self.right_feed.copies[0].per_box
-        left = self.left_matrix.anew(self.family.offset(self.left.stage, self.left_feed.copies[0].tile_bytes))
-        right = self.right_matrix.anew(self.family.offset(self.right.stage, self.right_feed.copies[0].tile_bytes))
+        left = self.left_matrices[0].anew(self.family.offset(self.left.stage, self.left_feed.copies[0].tile_bytes))
+        right = self.right_matrices[0].anew(self.family.offset(self.right.stage, self.right_feed.copies[0].tile_bytes))
         for staged in self.order if parts is None else parts:
             if rows is not None:
                 rows.wait_part(rows.parts[self.parts.index(staged)], self.left)
@@ -339,7 +339,7 @@ class Half(GroupFold):
             first, end = (steps_of(min(b * per_box, stream.depth), stream.left.dtype)
                           for b in (boxes.start, boxes.stop))  # fmt: skip
             self.family.multiply_shared(
-                [[self.scores]], self.columns, left, [right], stream.depth,
+                [[self.scores[0]]], self.columns, left, [right], stream.depth,
                 (stream.left.dtype, stream.right.dtype), [T.uint64(0)], [T.uint64(0)],
                 range(first, end), add=add,
             )  # fmt: skip

@@ -80,7 +80,7 @@ class Handed:
         lane = self.threads.lane
         upper = bind("row", self.first_row + self.threads.warp * 16 + lane // QUAD)
         place = Place(work.batch, (upper, upper + 8), lane % QUAD * 2, self.tiling.buffers)
-        self.rows = RowFold(self.tiling.program, place, None, self.tiling.config.columns, values=dict(self.values))
+        self.rows = RowFold(self.tiling.program, place, (), self.tiling.config.columns, values=dict(self.values))
         self.rows.end = self.tiling.end_position(work)
         self.accumulators = {s: registers(f"{s}_kept", width // 2 // self.blocks) for s, width in self.halves.items()}
 

@@ -12,7 +12,7 @@ from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.attention.operands.widen import WIDE_STAGES
 from tvm_cascade.tile.attention.pieces import MOST_SEQUENCES, most_pieces, origin_bytes
 from tvm_cascade.tile.attention.program import TileProgram
-from tvm_cascade.tile.attention.shape import Stream, product_along
+from tvm_cascade.tile.attention.shape import Stream, check_one_score, product_along
 from tvm_cascade.tile.attention.tile_schedule import share_of_lengths, visited_tiles
 from tvm_cascade.tile.cost import Counts, seconds
 from tvm_cascade.tile.machine.family import Family
@@ -296,6 +296,7 @@ half as many positions, of 32 rows of 32768 positions)."""
 def ranked_pieces(program: TileProgram, gpu: Gpu, rows: int) -> list[PiecesConfig]:
     """The configurations for few rows, from the most to the least preferred; Unfit where none fits."""
     stream = program.stream
+    check_one_score(stream)
     check_widths(stream)
     family = family_of(gpu)
     found = []
