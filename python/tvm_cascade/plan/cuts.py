@@ -103,6 +103,23 @@ class Nests:
         return found
 
     @cached_property
+    def recomputed(self) -> set[Position]:
+        """Matrix products of inputs that other reductions fold, which each of these may compute for itself."""
+        found = {k for k in self.producers if self.is_product(k)}
+        return {k for k in found if not {*self.folds} & behind(self, {k}) - {k}}
+
+    def folded_dims(self, position: Position) -> set[tuple[Position, tuple[int, ...]]]:
+        """The products that may be recomputed and a reduction folds, with the dimensions that it folds them along."""
+        found = set()
+        for stage in self.stages(position):
+            for load in loads_of(self._inline.of(stage)):
+                writer = self.program.writer(load.source)
+                dims = tuple(d for d, index in enumerate(load.indices) if uses(index, stage.reduce))
+                if writer is not None and dims and (at := self.program.position(writer)) in self.recomputed:
+                    found.add((at, dims))
+        return found
+
+    @cached_property
     def _inline(self) -> Inliner:
         return inliner_of(self.program)
 
@@ -212,6 +229,29 @@ def by_products(nests: Nests, outcome: Outcome) -> list[Unit]:
     return [Unit(one) for one in together.values()]
 
 
+def by_folds(nests: Nests) -> list[Unit]:
+    """Reductions that fold products of inputs, alike ones together; every unit computes the products that it reads.
+
+    None where each product is folded by one unit; where all are alike, one is cut by reductions.
+    """
+    again = nests.recomputed
+    found: list[list[Position]] = []
+    for k in (k for k in nests.folds if k not in again):
+        unit = next((unit for unit in found if _fold_alike(nests, unit[0], k)), None)
+        if unit is None:
+            found.append([k])
+        else:
+            unit.append(k)
+    units = [Unit(unit) for unit in found] if len(found) > 1 else [Unit({k}) for unit in found for k in unit]
+    return units if any(sum(k in behind(nests, {*unit}) for unit in units) > 1 for k in again) else []
+
+
+def _fold_alike(nests: Nests, one: Position, other: Position) -> bool:
+    """Whether reductions over the same loops fold a product in common along the same of its dimensions."""
+    folded = [nests.folded_dims(k) for k in (one, other)]
+    return bool(folded[0] & folded[1]) and nests.loops(one) == nests.loops(other)
+
+
 def one_by_one(nests: Nests, outcome: Outcome) -> list[Unit]:
     """Every reduction apart."""
     return [Unit({k}) for k in nests.folds]
@@ -235,6 +275,8 @@ def cut(
 ) -> list[list[Position]] | None:
     """Positions of nests of each kernel, in an order in which they may run; None where there is none.
 
+    Reductions of no unit are computed again wherever they are read, and so are maps of them, which are no outputs.
+
     Parameters
     ----------
     maps_apart : every map is a kernel of its own.
@@ -248,8 +290,11 @@ def cut(
     if order is None or (stored and not any(nests.is_folded_by(k, unit) for k in nests.maps for unit in units)):
         return None
     rank = {u: place for place, u in enumerate(order)}
+    again = {k for k in nests.folds if k not in owner}
     for k in nests.maps:
-        if lifted and nests.is_operand(k):
+        if nests.needs[k] & again:
+            again.add(k)
+        if k in again or (lifted and nests.is_operand(k)):
             continue
         read = [owner[j] for j in nests.needs[k] if j in owner]
         if stored and not read:
@@ -261,7 +306,9 @@ def cut(
         elif read:
             owner[k] = max(read, key=lambda u: rank[u])
             members[owner[k]].add(k)
-    for k in reversed([k for k in nests.maps if k not in owner]):
+    if any(nests.program.is_param(stage.buffer) for k in again for stage in nests.stages(k)):
+        return None
+    for k in sorted({*nests.maps, *again} - {*owner}, reverse=True):
         for one in members:  # what reads inputs alone, or is lifted, is computed wherever it is read
             if any(k in nests.needs[j] for j in one):
                 one.add(k)

@@ -24,7 +24,7 @@ from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.statements import statements_of, undefined
 from tvm_cascade.chunks.conditions import apart_at_conditions
 from tvm_cascade.plan.ahead import overlapping
-from tvm_cascade.plan.cuts import KEEP_CASCADES, RULES, Rule, cascades_of, cut, nests_of
+from tvm_cascade.plan.cuts import KEEP_CASCADES, RULES, Rule, by_folds, cascades_of, cut, nests_of
 from tvm_cascade.plan.operands import with_plain_operands
 from tvm_cascade.plan.parts import Position, distinct, parts_of, with_nests
 from tvm_cascade.plan.plan import Declined, Plan, Step, read_in_part, scheduled, temporaries
@@ -292,7 +292,7 @@ class Search:
         if first is None:
             return []
         apart = [rule for rule in rules if rule not in KEEP_CASCADES]
-        others = [self.lifted(whole, apart), self.cut(whole, apart, stored=True)]
+        others = [self.lifted(whole, apart), self.cut(whole, apart, stored=True), self.recomputed(whole)]
         if first.rules[0] in KEEP_CASCADES:
             others.append(self.cut(whole, apart))
         return [first, *(other for other in others if other is not None)]
@@ -307,6 +307,15 @@ class Search:
         if cuts is None or len(cuts) < 2:
             return None
         return _Cut(self.parts_of(program, cuts), tuple(rules))
+
+    def recomputed(self, whole: Step) -> _Cut | None:
+        """The parts of a function whose folds each compute the products that they read."""
+        program = read_in_part(whole.outcome)
+        units = [] if program is None else by_folds(nests_of(program))
+        cuts = None if program is None or not units else cut(nests_of(program), units)
+        if program is None or cuts is None or len(cuts) < 2:
+            return None
+        return _Cut(self.parts_of(program, cuts), RULES)
 
     def cut(self, whole: Step, rules: Sequence[Rule], stored: bool = False) -> _Cut | None:
         """The parts of a function by the first rule that gives several, with the rules that are left for them.
