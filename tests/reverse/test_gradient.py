@@ -123,7 +123,7 @@ def test_of_attention_one_number_a_row_stands_for_a_pass(variant: str) -> None:
     found = gradient(func, wrt=["q", "k", "v"])
     over = sorted(sums_of(found.backward).values())
     assert over == [[3], [3], [3], [5], [5], [6]]  # δ, scores and d_out·v over features; d_k and d_v; d_q
-    assert "scores" not in found.saved and {"row_sum", "out"} < {*found.saved} and len(found.saved) == 3
+    assert found.saved == ("out", "log_row_sum")
 
 
 # What is saved.
@@ -144,10 +144,29 @@ def test_an_output_is_read_for_what_it_holds_in_a_narrower_dtype() -> None:
     precision = Precision("bfloat16", "float32")
     func = attention.attention(attention.VARIANTS["full"])(SQUARE, precision).prim_func()
     found = gradient(func)
-    assert found.saved == ("row_max", "row_sum", "out")
+    assert found.saved == ("out", "log_row_sum")
     dtypes = {param.name: str(param.ty.dtype) for param in found.backward.params}
-    assert {dtypes[f"d_{name}"] for name in ("q", "k", "v", "out")} == {"bfloat16"} and dtypes["row_sum"] == "float32"
+    assert {dtypes[f"d_{name}"] for name in ("q", "k", "v", "out")} == {"bfloat16"}
+    assert dtypes["log_row_sum"] == "float32"
     assert_gradient(func)
+
+
+@pytest.mark.parametrize("variant", ["full", "sink"])
+def test_a_sum_that_divides_exponentials_is_saved_as_its_logarithm(variant: str) -> None:
+    """Of p = exp(s − m)/t, m + log t is one number a row; chosen names are saved as they are."""
+    func = attention.attention(attention.VARIANTS[variant])(SQUARE, WIDE).prim_func()
+    names = "row_max" if variant == "full" else "largest", "row_sum"
+    inputs = ["q", "k", "v"]
+    found, chosen = gradient(func, wrt=inputs), gradient(func, wrt=inputs, saved=[*names, "out"])
+    assert (found.saved, chosen.saved) == (("out", "log_row_sum"), (*names, "out"))
+    values = drawn(func)
+    ours, theirs = (adjoints(one, values)[1] for one in (found, chosen))
+    for name, expected in theirs.items():
+        assert np.abs(ours[name] - expected).max() < 1e-12 < np.abs(expected).max()
+    if variant == "full":
+        scores = np.einsum("hif,hjf->hij", values["q"], values["k"]) / np.sqrt(SQUARE["head_dim"])
+        expected = np.log(np.exp(scores).sum(axis=-1))
+        assert np.abs(evaluated(found.forward, values)["log_row_sum"] - expected).max() < 1e-12
 
 
 def test_results_that_have_one_name_are_saved_under_two() -> None:

@@ -11,6 +11,8 @@ import sympy as sp
 from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 
+from tvm_cascade.algebra.facts.extent import Extents
+from tvm_cascade.algebra.reducer import SUM
 from tvm_cascade.algebra.verdict import Reason
 from tvm_cascade.analysis.inline import inliner_of
 from tvm_cascade.analysis.order import among
@@ -19,6 +21,7 @@ from tvm_cascade.analysis.statements import completed, with_root
 from tvm_cascade.analysis.tir import dtype_of, is_float, loads_of, reached, same, substitute, uses
 from tvm_cascade.chunks.partial import build
 from tvm_cascade.errors import GradientError, InputError, OptionError
+from tvm_cascade.reverse.normaliser import Normalisers
 from tvm_cascade.reverse.stages import Made
 from tvm_cascade.reverse.sweep import Sweep
 from tvm_cascade.transform.assemble import index_dtype
@@ -59,7 +62,7 @@ def gradient(
     keys of a group of heads are over its heads.
 
     rewrite: m = max_j s[j];  t = Σ_j exp(s[j] − m);  o[f] = Σ_j exp(s[j] − m)/t·v[j, f]
-          →  δ = Σ_f d_o[f]·o[f];  p[j] = exp(s[j] − m)/t;
+          →  l = m + log t, of the forward function;  δ = Σ_f d_o[f]·o[f];  p[j] = exp(s[j] − l);
              d_v[j, f] = p[j]·d_o[f];  d_s[j] = p[j]·(Σ_f d_o[f]·v[j, f] − δ)
 
     Where |x| or an extremum of two values has no derivative, it is halfway between both sides; positions that attain
@@ -72,7 +75,8 @@ def gradient(
     wrt : names of inputs whose adjoint is asked for; all of floats, but float8, by default.
     saved : names of results and outputs that the forward function leaves to the backward one, which computes all others
         again. By default those that it reads, but results that others reduce in turn, as scores are: a fused loop has
-        them position by position. Where an output holds a result in a narrower dtype, the output is read.
+        them position by position. Where an output holds a result in a narrower dtype, the output is read. Of a
+        sum t that divides exponentials, `log_t`: with what these refer to, the logarithm of the sum of all of them.
 
     Raises
     ------
@@ -146,7 +150,7 @@ class _Assembly:
     def run(self) -> Gradient:
         adjoints, sweep = self.sweep.run(), self.sweep
         results = [self._result(buffer, adjoints) for buffer in self.wrt]
-        made = self._live(results)
+        made, kept = self._normalised(self._live([*sweep.stages.made, *results], results), results)
         read = list(dict.fromkeys(buffer for one in made for buffer in self._read(one)))
         values = forward_values(self.program, read, self._keeps, sweep.again)
         nests = NestBuilder(index_dtype(self.program), {stage.name for stage in values.again}, annotated=False)
@@ -154,10 +158,11 @@ class _Assembly:
         statements += [self._nest(nests, one, values.homes) for one in made]
         loaded = {*read, *(buffer for stage in values.again for buffer in stage.reads)}
         inputs = [param for param in self.program.params if param in loaded and self.program.writer(param) is None]
-        given, outputs = [*inputs, *values.saved, *sweep.of.values()], [one.buffer for one in results]
+        saved = [*values.saved, *(one.buffer for one in kept)]
+        given, outputs = [*inputs, *saved, *sweep.of.values()], [one.buffer for one in results]
         own = dict.fromkeys([*(stage.buffer for stage in values.again), *(one.buffer for one in made)])
         backward = build(self.program, "backward", statements, given, outputs, own)
-        return Gradient(self._forward(values.saved), backward, tuple(buffer.name for buffer in values.saved))
+        return Gradient(self._forward(values.saved, kept), backward, tuple(buffer.name for buffer in saved))
 
     def _keeps(self, buffer: tirx.Var) -> bool:
         return is_worth_saving(self.program, buffer) if self.saved is None else buffer.name in self.saved
@@ -188,19 +193,37 @@ class _Assembly:
         leaves = (self.sweep.terms.leaves[symbol] for symbol in sorted(made.value.free_symbols, key=str))
         return [load.source for leaf in leaves for load in loads_of(leaf)]
 
-    def _live(self, results: Sequence[Made]) -> list[Made]:
+    def _normalised(self, made: Sequence[Made], results: Sequence[Made]) -> tuple[list[Made], list[Made]]:
+        """Stages with logarithms of sums in place of sums that divide, and those that the forward function stores."""
+        if self.saved is not None:
+            return list(made), []
+        sweep = self.sweep
+        normalisers = Normalisers(sweep.terms, sweep.stages, self._keeps, self._is_positive, sweep.places)
+        found = [normalisers.of(one) for one in made]
+        live = self._live([*normalisers.kept, *found], results)
+        return [one for one in live if one not in normalisers.kept], [one for one in live if one in normalisers.kept]
+
+    def _is_positive(self, buffer: tirx.Var) -> bool:
+        stage = self.program.writer(buffer)
+        if stage is None or stage.reducer is None or stage.reducer.plain is not SUM:
+            return False
+        return Extents().of(self.sweep.element(stage)).low >= 0
+
+    def _live(self, made: Sequence[Made], results: Sequence[Made]) -> list[Made]:
         """The stages that some results need, in order."""
-        by_buffer = {one.buffer: one for one in (*self.sweep.stages.made, *results)}
+        by_buffer = {one.buffer: one for one in made}
         needed = reached([one.buffer for one in results], lambda b: self._read(by_buffer[b]) if b in by_buffer else [])
         return [one for one in by_buffer.values() if one.buffer in {*needed}]
 
-    def _forward(self, kept: Sequence[tirx.Var]) -> tirx.PrimFunc:
+    def _forward(self, saved: Sequence[tirx.Var], kept: Sequence[Made]) -> tirx.PrimFunc:
         func, root = self.program.func, self.program.root
-        further = [b for b in kept if not self.program.is_param(b)]
+        further = [b for b in saved if not self.program.is_param(b)] + [one.buffer for one in kept]
         if not further:
             return func
+        nests = NestBuilder(index_dtype(self.program), {stage.name for stage in self.program.stages}, annotated=False)
         left = [b for b in root.alloc_buffers if not among(b, further)]
-        body = with_root(func, [root.body], alloc_buffers=left).body
+        statements = [root.body, *(self._nest(nests, one, {}) for one in kept)]
+        body = with_root(func, statements, alloc_buffers=left).body
         return completed(tirx.PrimFunc([*func.params, *further], body, func.ret_type, func.attrs))
 
     def _nest(self, nests: NestBuilder, made: Made, homes: dict[tirx.Var, tirx.Var]) -> tirx.Stmt:

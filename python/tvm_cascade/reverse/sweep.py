@@ -266,7 +266,7 @@ class Sweep:
         decided = [*found.values.values(), *([] if found.condition is None else [found.condition])]
         read = [v for v in found.free if any(uses(value, (v,)) for value in decided)]
         apart = [v for v in found.free if v not in read]
-        rows = [v for y in places for v, value in found.values.items() if value.same_as(y)]
+        rows = [v for y in places for v, value in found.values.items() if uses(value, (y,))]
         contribution = self.terms.at(self.stages.sum(contribution, apart, name, rows), found.values)
         if found.condition is not None:
             contribution = self.terms.where(found.condition, contribution)

@@ -1,0 +1,229 @@
+"""Folds of two products of the same rows and positions: gradients of attention, and feed-forward layers with gates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache, partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tvm import te, tirx
+from tvm.ir import Expr
+
+import tvm_cascade
+from tvm_cascade.analysis.reading import read_program
+from tvm_cascade.corpus.programs.attention import VARIANTS, attention
+from tvm_cascade.corpus.programs.chain import Chain, chain
+from tvm_cascade.corpus.programs.program import Precision
+from tvm_cascade.devices.cards import H200, RTX5090
+from tvm_cascade.devices.device import Gpu
+from tvm_cascade.evaluate.oracle import evaluate
+from tvm_cascade.evaluate.tolerance import check
+from tvm_cascade.options import FuseOptions
+from tvm_cascade.plan.cuts import by_folds, cut, nests_of
+from tvm_cascade.plan.parts import parts_of
+from tvm_cascade.plan.plan import Plan
+from tvm_cascade.plan.search import find_plan
+from tvm_cascade.tile.select import ranked_kernels
+from tvm_cascade.tile.skeleton import Kernel, Setting
+from tvm_cascade.transform.fuse_function import fuse_function
+
+from ..analysis.programs import array, each, fold, number, program, total
+from ..tiers import slow_but
+from ..transform.running import numpy_dtype
+from .checked import assert_right, kernel_of
+from .emulator.run import Array, compiler, emulate
+from .fold_programs import wide
+from .test_compiled_kernels import instructions_of, text_of
+
+OPTIONS = FuseOptions()
+LONG = {"heads": 16, "queries": 4096, "keys": 4096}
+
+emulated = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
+
+
+@cache
+def gradient_of(variant: str, dtype: str = "bfloat16", **sizes: int) -> tvm_cascade.Gradient:
+    """The gradient of an attention by its queries, keys and values."""
+    shape = {"batch": 1, "heads": 1, "head_dim": 64, "window": 64, **sizes}
+    func = attention(VARIANTS[variant])(shape, Precision(dtype, "float32")).prim_func()
+    return tvm_cascade.gradient(func, wrt=("q", "k", "v"))
+
+
+def plan_of(func: tirx.PrimFunc, gpu: Gpu = H200) -> Plan:
+    return find_plan(fuse_function(func, OPTIONS, gpu), "main", Setting(gpu, OPTIONS))
+
+
+def folds_of(plan: Plan) -> list[Kernel]:
+    """The kernels that fold two products."""
+    found = [step.chosen for step in plan.steps if isinstance(step.chosen, Kernel)]
+    return [kernel for kernel in found if kernel.skeleton.name == "stream" and len(kernel.program.stream.scores) == 2]
+
+
+def test_a_gradient_of_attention_is_three_kernels_without_large_temporaries() -> None:
+    plan = plan_of(gradient_of("causal", **LONG, head_dim=128).backward)
+    assert [step.chosen.skeleton.name for step in plan.steps] == ["row", "stream", "stream"]
+    stored = [sum(output.buffer.name.startswith("d_") for output in k.program.stream.outputs) for k in folds_of(plan)]
+    assert stored == [2, 1] and [buffer.name for buffer in plan.temporaries] == ["d_row_max_sum"]
+
+
+def test_a_tile_of_keys_is_a_score_and_a_value() -> None:
+    """Of d_k and d_v, queries and d_out come once; numbers of rows come with them, where rows are keys."""
+    first, second = (kernel.program for kernel in folds_of(plan_of(gradient_of("causal", **LONG).backward)))
+    assert [product.tile for product in first.stream.products] == [0, 1]
+    assert [product.tile for product in second.stream.products] == [0]
+    assert sorted(map(str, first.rows_along)) == ["d_row_max_sum", "log_row_sum"] and not second.rows_along
+    text = str(first)
+    assert "mask      r = 0, r_1 = 0 unless j <= i" in text and first.uneven
+    assert "accumulate d_v_sum_0 = d_v_sum_0 + r @ d_out[b, h, i, d] of bfloat16" in text
+
+
+def test_wide_heads_have_a_kernel_for_each_gradient() -> None:
+    plan = plan_of(gradient_of("causal", **LONG, head_dim=192).backward)
+    assert [step.chosen.skeleton.name for step in plan.steps] == ["row", "stream", "stream", "stream"]
+
+
+def test_heads_that_share_keys_are_summed_by_rows_of_memory() -> None:
+    plan = plan_of(gradient_of("causal", **LONG, kv_heads=4).backward)
+    assert [step.chosen.skeleton.name for step in plan.steps] == ["row", "stream", "stream", "row", "row"]
+    assert all("a thread for 4 neighbouring rows" in str(step.chosen) for step in plan.steps[3:])
+
+
+EMULATED = {
+    "fewer queries than keys": ("full", {"queries": 130, "keys": 200}),
+    "causal, with a soft cap": ("causal_softcap", {"queries": 128, "keys": 128}),
+    "rows of no whole copies": ("causal_alibi", {"queries": 99, "keys": 99}),
+    "a window": ("window", {"queries": 200, "keys": 200}),
+    "two heads of 128": ("causal", {"heads": 2, "queries": 192, "keys": 192, "head_dim": 128}),
+    "heads of 72": ("mask", {"queries": 130, "keys": 130, "head_dim": 72}),
+}
+
+
+@emulated
+@pytest.mark.parametrize("name", slow_but(list(EMULATED)[:3], EMULATED))
+def test_gradients_of_attention(name: str) -> None:
+    variant, sizes = EMULATED[name]
+    _assert_right(gradient_of(variant, **sizes))
+
+
+def _assert_right(found: tvm_cascade.Gradient, gpu: Gpu = H200) -> None:
+    """Both kernels of a gradient are as near to the oracle's results as tolerance.py asks."""
+    values, kernels = _values(found), 0
+    for part in _parts(found.backward):
+        given = [values[param.name] for param in part.params if param.name in values]
+        exact, usual = evaluate(part, given), evaluate(part, given, rounding=True)
+        for kernel in _joint(part, gpu):
+            kernels += 1
+            for got, (result, expected) in zip(emulate(kernel.func, given), exact.items(), strict=True):
+                told = check(got, expected, usual[result], length=len(values["q"][0, 0]), dtype="bfloat16")
+                assert told.ok, f"{result}: {told.message}"
+        values |= {result: np.asarray(value, _numpy(part, result)) for result, value in usual.items()}
+    assert kernels == 2
+
+
+def _parts(func: tirx.PrimFunc) -> list[tirx.PrimFunc]:
+    """The folds of a backward function, each with the products that it reads."""
+    program = read_program(func)
+    found = cut(nests_of(program), by_folds(nests_of(program)))
+    assert found is not None
+    return parts_of(program, found)
+
+
+def _joint(func: tirx.PrimFunc, gpu: Gpu) -> list[Kernel]:
+    """The kernel that folds the two products of a function, if it has any."""
+    kernels = ranked_kernels(fuse_function(func, OPTIONS, gpu), "main", gpu, OPTIONS)
+    assert not isinstance(kernels, str), kernels
+    return [kernel for kernel in kernels[:1] if kernel.skeleton.name == "stream"]
+
+
+def _numpy(func: tirx.PrimFunc, name: str) -> np.dtype:
+    return numpy_dtype(next(str(param.ty.dtype) for param in func.params if param.name == name))
+
+
+def _values(found: tvm_cascade.Gradient) -> dict[str, Array]:
+    """Inputs, what the forward function makes of them, and an adjoint of the output."""
+    generator, shapes = np.random.default_rng(0), [*found.forward.params, *found.backward.params]
+    drawn = {
+        param.name: generator.standard_normal([int(extent) for extent in param.ty.shape]).astype(
+            numpy_dtype(str(param.ty.dtype))
+        )
+        for param in shapes
+    }
+    given = [param for param in found.forward.params if param.name not in (*found.saved, "out")]
+    made = evaluate(found.forward, [drawn[param.name] for param in given], rounding=True)
+    results = {f"d_{name}" for name in "qkv"}
+    values = {name: value for name, value in drawn.items() if name not in results}
+    return values | {name: np.asarray(value, drawn[name].dtype) for name, value in made.items()}
+
+
+@emulated
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_gated_layer_reads_its_rows_once(dtype: str) -> None:
+    """out = (silu(x·gate)·(x·up))·down of many rows: x is the left operand of both, no hidden value is stored."""
+    sizes = {"m": 100, "k": 64, "n": 200, "l": 64}
+    func = chain(Chain("silu", gated=True))(sizes, Precision(dtype, "float32")).prim_func()
+    stream = kernel_of(func).program.stream
+    assert len(stream.scores) == 2 and [left.buffer.name for left in stream.lefts] == ["x"]
+    assert not stream.shares_tiles
+    generator = np.random.default_rng(0)
+    inputs = [
+        (generator.standard_normal([int(extent) for extent in param.ty.shape]) / 4).astype(numpy_dtype(dtype))
+        for param in func.params[:-1]
+    ]
+    assert_right(func, inputs, length=sizes["n"])
+
+
+REFUSED = {
+    "as many registers as products": (3, 1, "3 elements are computed from 2 products"),
+    "three products": (1, 3, "3 inner reductions feed the fold; the shape has one or 2"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_does_not_fit_is_refused(name: str) -> None:
+    results, products, reason = REFUSED[name]
+    kernels = ranked_kernels(fuse_function(_products(results, products), OPTIONS, H200), "main", H200, OPTIONS)
+    assert isinstance(kernels, str) and reason in kernels
+
+
+def _products(results: int, products: int) -> tirx.PrimFunc:
+    """Sums over columns of maps of several products with one left operand, times as many values."""
+    rows, columns, depth = 256, 256, 64
+    x = array("x", rows, depth, dtype="bfloat16")
+    weights = [array(f"w{k}", columns, depth, dtype="bfloat16") for k in range(max(products, 2))]
+    values = [array(f"v{k}", columns, depth, dtype="bfloat16") for k in range(results)]
+
+    scores = [fold(f"s{k}", partial(_score, x, w), total, depth, (rows, columns)) for k, w in enumerate(weights)]
+    sums = [
+        fold(f"o{k}", partial(_share, scores, k + 1, v), total, columns, (rows, depth)) for k, v in enumerate(values)
+    ]
+    stored = [each(f"out{k}", partial(_rounded, one), rows, depth) for k, one in enumerate(sums)]
+    return program(x, *weights, *values, *stored)
+
+
+def _score(x: te.Tensor, w: te.Tensor, i: Expr, j: Expr, d: Expr) -> Expr:
+    return wide(x[i, d]) * wide(w[j, d])
+
+
+def _share(scores: Sequence[te.Tensor], rate: int, value: te.Tensor, i: Expr, f: Expr, j: Expr) -> Expr:
+    found = te.exp(scores[0][i, j] * number(rate))
+    for score in scores[1:]:
+        found = found * score[i, j]
+    return found * wide(value[j, f])
+
+
+def _rounded(x: te.Tensor, i: Expr, f: Expr) -> Expr:
+    return x[i, f].astype("bfloat16")
+
+
+@pytest.mark.parametrize("head_dim", slow_but([128], [64, 128]))
+def test_a_gradient_compiles_without_spills(head_dim: int, tmp_path: Path) -> None:
+    for kernel in folds_of(plan_of(gradient_of("full", **LONG, head_dim=head_dim).backward)):
+        assert "HGMMA" in {name.split(".")[0] for name in instructions_of(text_of(kernel), tmp_path)}
+
+
+@emulated
+def test_another_family_multiplies_as_well() -> None:
+    """By mma.sync, whose products are done where they stand."""
+    _assert_right(gradient_of("causal", queries=128, keys=128), RTX5090)
