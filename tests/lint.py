@@ -88,7 +88,10 @@ ALLOWED: dict[str, set[str]] = {
 # What may be imported when a module loads. The peers of the benchmarks and the tuner's needs are imported in functions.
 THIRD_PARTY = {"tvm", "tvm_ffi", "numpy", "sympy", "mpmath", "ml_dtypes", "rich"}
 # Packages that are for an optional dependency, which they load: the others import them in functions.
-FOR_AN_OPTION = {f"{NAME}.torch": {"torch"}, "benchmarks.torch_models": {"torch"}, "benchmarks.experts": {"torch"}}
+FOR_AN_OPTION = {
+    f"{NAME}.torch": {"torch"},
+    **{f"benchmarks.{name}": {"torch"} for name in ("torch_models", "experts", "backward")},
+}
 ALGEBRA_THIRD_PARTY = {"sympy", "mpmath"}  # mpmath holds SymPy's numbers
 
 # Where skeletons of kernels are, and what a module imports that writes statements of kernels.
