@@ -1,4 +1,4 @@
-"""What pyproject.toml cannot say: where wheels are built, the native library's sources in them, links of the README."""
+"""What pyproject.toml cannot say: where wheels are built, and links of the README."""
 
 import atexit
 import re
@@ -8,19 +8,8 @@ import tempfile
 from pathlib import Path
 
 from setuptools import setup
-from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
-
-
-class BuildWithNativeSources(build_py):
-    def run(self) -> None:
-        super().run()
-        if self.editable_mode:  # the checkout has them
-            return
-        target = Path(self.build_lib) / "tvm_cascade" / "native" / "sources"
-        shutil.copytree(ROOT / "src_cuda", target / "src_cuda", dirs_exist_ok=True)
-        shutil.copy(ROOT / "CMakeLists.txt", target)
 
 
 def folders() -> dict[str, dict[str, str]]:
@@ -40,7 +29,6 @@ def description() -> str:
 
 
 setup(
-    cmdclass={"build_py": BuildWithNativeSources},
     options=folders(),
     long_description=description(),
     long_description_content_type="text/markdown",

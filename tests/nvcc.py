@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tvm_cascade.native.toolkit import find_nvcc
+from tvm_cascade.driver.toolkit import find_nvcc
 
 
 def nvcc(*arguments: str | Path, arch: str = "sm_90a") -> str:

@@ -57,7 +57,7 @@ def _pretend_installed(folder: Path, distribution: str, version: str) -> None:
     (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n")
 
 
-_SOURCES = ("python", "src_cuda", "pyproject.toml", "setup.py", "README.md", "LICENSE", "MANIFEST.in", "CMakeLists.txt")
+_SOURCES = ("python", "pyproject.toml", "setup.py", "README.md", "LICENSE")
 
 
 def test_a_wheel_holds_the_tree_as_it_is_and_leaves_nothing_in_it(tmp_path: Path) -> None:

@@ -64,10 +64,6 @@ class OracleError(CascadeError, ValueError):
     """The float64 oracle cannot evaluate a program."""
 
 
-class NativeLibraryError(CascadeError, RuntimeError):
-    """The optional native library is not there, was not built, or is not of this version."""
-
-
 class DeviceError(CascadeError, RuntimeError):
     """A GPU cannot run what was asked of it: no driver, no device, or a failure of the device."""
 

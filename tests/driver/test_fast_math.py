@@ -13,7 +13,7 @@ from tvm.target import Target
 
 import tvm_cascade
 from tvm_cascade.driver import cuda_compiler
-from tvm_cascade.native.toolkit import find_nvcc
+from tvm_cascade.driver.toolkit import find_nvcc
 
 from ..plan import functions
 

@@ -21,8 +21,8 @@ from tvm.target import Target
 import tvm_cascade
 from tvm_cascade.corpus import workloads
 from tvm_cascade.driver import cuda, cuda_compiler
+from tvm_cascade.driver.toolkit import find_nvcc
 from tvm_cascade.errors import CompilerError, InputError
-from tvm_cascade.native.toolkit import find_nvcc
 
 from ..tile.checked import attention_case
 from .test_compilation import outputs_of

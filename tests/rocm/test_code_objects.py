@@ -15,10 +15,10 @@ from tvm import s_tir, te, tirx
 
 import tvm_cascade
 from tvm_cascade.corpus import workloads
+from tvm_cascade.driver import linker
 from tvm_cascade.driver.compilation import compile_unfused
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import CompilerError, DeviceError, InputError
-from tvm_cascade.native import linker
 
 from .emulator.run import Kernels
 from .programs import lowered, target_of

@@ -23,8 +23,8 @@ from torch.nn import functional as F  # noqa: E402
 import tvm_cascade  # noqa: E402
 from benchmarks.torch_models.parts import GatedFeedForward, join_heads, split_heads  # noqa: E402
 from benchmarks.torch_models.sizes import Sizes  # noqa: E402
+from tvm_cascade.driver.toolkit import find_nvcc  # noqa: E402
 from tvm_cascade.errors import CascadeError, InputError, ModelError  # noqa: E402
-from tvm_cascade.native.toolkit import find_nvcc  # noqa: E402
 from tvm_cascade.torch.devices import ModelDevice  # noqa: E402
 from tvm_cascade.torch.optimization import Code, compiled, exported  # noqa: E402
 

@@ -15,7 +15,7 @@ from tvm import te
 from tvm_cascade.devices.cards import H200
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.driver.targets import resolve_target
-from tvm_cascade.native.toolkit import find_nvcc
+from tvm_cascade.driver.toolkit import find_nvcc
 from tvm_cascade.tuning import cold
 from tvm_cascade.tuning.measuring import Data
 

@@ -13,8 +13,8 @@ import tvm
 import tvm_cascade
 from tvm_cascade.corpus import workloads
 from tvm_cascade.driver.space import Design
+from tvm_cascade.driver.toolkit import find_nvcc
 from tvm_cascade.errors import InputError, OptionError
-from tvm_cascade.native.toolkit import find_nvcc
 from tvm_cascade.tuning.report import FunctionTuning
 from tvm_cascade.tuning.worker import TrialError
 

@@ -15,7 +15,7 @@ from tvm_cascade.driver.lowering import goal_of
 from tvm_cascade.driver.space import Design, Knob, Space
 from tvm_cascade.driver.spaces import space_of
 from tvm_cascade.driver.targets import resolve_target
-from tvm_cascade.native.toolkit import find_nvcc
+from tvm_cascade.driver.toolkit import find_nvcc
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.plan import search
 from tvm_cascade.plan.plan import Plan

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from tvm_cascade import __version__
-from tvm_cascade.cli import calibrate, check, env, explain, lists, native, numerics, run, tune
+from tvm_cascade.cli import calibrate, check, env, explain, lists, numerics, run, tune
 from tvm_cascade.driver.cache import turned_off
 from tvm_cascade.errors import CascadeError, InputError
 
@@ -34,7 +34,6 @@ _COMMANDS = (
     ("options", "the options of the pass: flag, variable, value in force, meaning", lists.Options),
     ("reasons", "every reason code of a verdict: the law or limit, and what would make it fuse", lists.Reasons),
     ("env", "versions, target, processor, threads and options in force", env),
-    ("build-native", "build the optional native library for NVIDIA GPUs, where nvcc and cmake are", native),
 )
 
 _ANEW = ("check",)

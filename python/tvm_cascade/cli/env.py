@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import platform
 from importlib import metadata
@@ -11,11 +12,10 @@ import tvm
 from rich.table import Table
 from tvm.target import codegen
 
-from tvm_cascade import __version__, native
+from tvm_cascade import __version__
 from tvm_cascade.cli.arguments import console
 from tvm_cascade.cli.lists import options_in_force
 from tvm_cascade.devices.host import core_count, host_target
-from tvm_cascade.errors import CascadeError
 
 _DISTRIBUTIONS = ("apache-tvm", "apache-tvm-ffi", "numpy", "sympy", "rich")
 _EXTRAS = {"torch": "bench", "xgboost": "tune", "psutil": "tune", "cloudpickle": "tune", "ziglang": "rocm"}
@@ -36,7 +36,7 @@ def run(_args: argparse.Namespace) -> int:
     rows += [(f"{name} (extra `{extra}`)", _version(name)) for name, extra in _EXTRAS.items()]
     rows += [("llvm", str(codegen.llvm_version_major(allow_none=True))), ("target", str(target))]
     rows += [("cpu features", _features(target)), ("threads", _threads())]
-    rows += [("native library", native.why_absent() or str(native.library_path())), ("gpus", _gpus())]
+    rows += [("gpus", _gpus())]
     rows += [(f"option {name}", value) for name, value in options.items()]
     table = Table(show_header=False, box=None)
     for row in rows:
@@ -58,11 +58,9 @@ def _features(target: tvm.target.Target) -> str:
 
 
 def _gpus() -> str:
-    try:
-        found = [native.device_properties(device) for device in range(native.device_count())]
-    except CascadeError as error:
-        return f"unknown: {error.found}" if native.library_path() else "unknown without the native library"
-    return ", ".join(f"{gpu.name} ({gpu.arch}, {gpu.multiprocessors} multiprocessors)" for gpu in found) or "none"
+    devices = itertools.takewhile(lambda gpu: gpu.exist, map(tvm.cuda, itertools.count()))
+    found = [f"{gpu.device_name} ({gpu.compute_version}, {gpu.multi_processor_count} processors)" for gpu in devices]
+    return ", ".join(found) or "none"
 
 
 def _threads() -> str:

@@ -27,7 +27,6 @@ from tvm_cascade.devices.read import device_of
 from tvm_cascade.driver.bundle import Files, packed, unpacked, write_whole
 from tvm_cascade.driver.targets import lacking
 from tvm_cascade.errors import OptionError
-from tvm_cascade.native.library import cache_folder
 from tvm_cascade.options import FuseOptions
 
 T = TypeVar("T")
@@ -152,7 +151,7 @@ def turned_off() -> Iterator[None]:
 
 
 def _folder() -> Path:
-    return cache_folder() / "code"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tvm-cascade" / "code"
 
 
 def _limit_bytes() -> int:

@@ -17,8 +17,8 @@ from tvm_cascade.devices.host import host_target
 from tvm_cascade.driver.backend import Backend, export_library
 from tvm_cascade.driver.cuda_compiler import generate_cuda
 from tvm_cascade.driver.gpu import gpu_options, lower_gpu, plain_gpu
+from tvm_cascade.driver.toolkit import run_tool, toolkit_homes
 from tvm_cascade.errors import CompilerError, InputError
-from tvm_cascade.native.toolkit import run_tool, toolkit_homes
 
 _DRIVER_FUNCTIONS = (
     "cuDeviceGetName",

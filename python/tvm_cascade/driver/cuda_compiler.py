@@ -27,8 +27,8 @@ from tvm.tirx.transform import BindTarget
 
 from tvm_cascade.devices.host import core_count
 from tvm_cascade.driver.progress import tell
+from tvm_cascade.driver.toolkit import find_nvcc, run_tool, toolkit_homes
 from tvm_cascade.errors import CompilerError
-from tvm_cascade.native.toolkit import find_nvcc, run_tool, toolkit_homes
 from tvm_cascade.tile.launch.fast_math import is_fast
 from tvm_cascade.tile.launch.pipeline import for_a_thread, register_mixed_pipeline
 

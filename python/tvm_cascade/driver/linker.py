@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from tvm_cascade.driver.toolkit import run_tool
 from tvm_cascade.errors import CompilerError
-from tvm_cascade.native.toolkit import run_tool
 
 OLDEST_LLD = 19
 """The first LLD that knows version 6 of AMD's code objects, as LLVM in TVM 0.27 writes them."""
