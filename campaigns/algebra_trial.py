@@ -18,9 +18,8 @@ from campaigns.numeric_fold import NumericFold
 from campaigns.trial import Record, first_line
 from tvm_cascade.algebra.cascade import COUNT, LENGTH, POSITION, Cascade
 from tvm_cascade.algebra.fold import Fold
-from tvm_cascade.obligations.definition import definition
+from tvm_cascade.obligations.definition import as_named, definition
 from tvm_cascade.obligations.derive import derive
-from tvm_cascade.obligations.positions import as_named
 from tvm_cascade.steps.arithmetic import NO_VALUE, Digits, Number, Numbers
 
 DIGITS = 50

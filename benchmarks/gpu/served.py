@@ -12,7 +12,7 @@ from benchmarks.gpu.head_formula import formula_of
 from benchmarks.gpu.quantised_formula import multiply_exact, multiply_quantised
 from benchmarks.gpu.routing_formula import route
 from benchmarks.gpu.row_formula import FORMULAS, OF_ALL_ROWS
-from tvm_cascade.corpus.programs import attention, chain, head, latent, normalisation, product, quantised, routing
+from tvm_cascade.corpus.programs import attention, caches, chain, head, normalisation, product, quantised, routing
 from tvm_cascade.corpus.workload import Workload
 
 _COMPARED_ROWS = 16
@@ -190,7 +190,7 @@ def served(workload: Workload, dtype: Any) -> Served | None:
         (rounded,) = builder.args
         exact = functools.partial(multiply_exact, rounded)
         return Served(lambda torch, named: multiply_quantised(torch, rounded, dtype, named), 0, {"x": 0}, exact)
-    if builder.func is latent.latent_attention_over:
+    if builder.func is caches.latent_attention_over:
         width, own = workload.shape["latent_dim"], ("q", "kv", "table", "lengths")
         return Served(lambda torch, named: attend_latent(torch, width, named), 0, dict.fromkeys(own, 0))
     if builder.func is attention.attention_over:

@@ -15,7 +15,7 @@ from benchmarks.gpu.prepared import Prepared
 from benchmarks.gpu.problem import Problem, unwritten
 from benchmarks.record import OURS, OURS_CUDA_CORES
 from tvm_cascade.corpus.forms import Absent
-from tvm_cascade.driver.cuda_compiler import cuda_compiler
+from tvm_cascade.driver.cuda import cuda_compiler
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.report.group import FunctionReport
 from tvm_cascade.schedule.stack import private_copy

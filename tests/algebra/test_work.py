@@ -14,8 +14,7 @@ import tvm_cascade.analysis.extract as extract
 import tvm_cascade.obligations.derive as derivation
 from campaigns.grammar import draw
 from tvm_cascade.algebra.cascade import LENGTH, Cascade, Reduction, element, result
-from tvm_cascade.algebra.constants import NamedConstants
-from tvm_cascade.algebra.derive import derived
+from tvm_cascade.algebra.derive import NamedConstants, derived
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.gauge import Move
 from tvm_cascade.algebra.reducer import MAX, SUM

@@ -13,8 +13,7 @@ from tvm import te, tirx
 
 import tvm_cascade
 from tvm_cascade.analysis.sizes import at_sizes
-from tvm_cascade.driver.buckets import choose, symbolic_extents
-from tvm_cascade.driver.lowering import fused, goal_of, lowered
+from tvm_cascade.driver.lowering import choose, fused, goal_of, lowered, symbolic_extents
 from tvm_cascade.driver.space import ENDS, Design, Knob, Sizes, Space
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.evaluate import oracle, tolerance

@@ -19,7 +19,7 @@ from tvm_cascade.corpus.workload import Workload
 from tvm_cascade.devices import host
 from tvm_cascade.devices.host import host_target
 from tvm_cascade.driver import compilation, gpu, llvm
-from tvm_cascade.driver.alignment import of_any_address
+from tvm_cascade.driver.arguments import of_any_address
 from tvm_cascade.driver.compilation import compile_unfused
 from tvm_cascade.driver.compiled import Compiled
 from tvm_cascade.errors import InputError, OptionError

@@ -12,7 +12,7 @@ from tvm import te, tirx
 from tvm.target import Target
 
 import tvm_cascade
-from tvm_cascade.driver import cuda_compiler
+from tvm_cascade.driver import cuda
 from tvm_cascade.driver.toolkit import find_nvcc
 
 from ..plan import functions
@@ -23,15 +23,15 @@ CUDA = {"kind": "cuda", "arch": "sm_90a"}
 def approximated(mod: tvm.IRModule, monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
     """The kernels of a module, with whether the compiler is told that it may approximate them."""
     told: dict[str, bool] = {}
-    generated = cuda_compiler.codegen_build
+    generated = cuda.codegen_build
 
     def record(part: tvm.IRModule, target: Target) -> Any:
         if target.kind.name == "cuda":
-            _, options = cuda_compiler._THREAD.asked
+            _, options = cuda._THREAD.asked
             told.update({variable.name_hint: "--use_fast_math" in options for variable in part.get_global_vars()})
         return generated(part, target)
 
-    monkeypatch.setattr(cuda_compiler, "codegen_build", record)
+    monkeypatch.setattr(cuda, "codegen_build", record)
     tvm_cascade.compile(mod, CUDA)
     return told
 
@@ -79,7 +79,7 @@ extern "C" __global__ void kernel(float* x) { x[0] = sinf(x[0]); }
 
 
 def size_of_code(fast_math: bool) -> int:
-    with cuda_compiler.cuda_compiler(Target(CUDA), fast_math):
+    with cuda.cuda_compiler(Target(CUDA), fast_math):
         return len(tvm_ffi.get_global_func("tvm_callback_cuda_compile")(_CODE))
 
 
@@ -94,8 +94,8 @@ def test_the_compiler_approximates_where_it_may(monkeypatch: pytest.MonkeyPatch)
 
 def test_what_others_compile_is_compiled_as_tvm_does(monkeypatch: pytest.MonkeyPatch) -> None:
     """In this thread outside of our compilation, and in another one meanwhile."""
-    monkeypatch.setattr(cuda_compiler, "_BY_TVM", lambda code: code.encode())
+    monkeypatch.setattr(cuda, "_BY_TVM", lambda code: code.encode())
     compile_cuda = tvm_ffi.get_global_func("tvm_callback_cuda_compile")
-    with cuda_compiler.cuda_compiler(Target(CUDA), fast_math=False), ThreadPoolExecutor(1) as pool:
+    with cuda.cuda_compiler(Target(CUDA), fast_math=False), ThreadPoolExecutor(1) as pool:
         assert bytes(pool.submit(compile_cuda, _CODE).result()) == _CODE.encode()
     assert bytes(compile_cuda(_CODE)) == _CODE.encode()

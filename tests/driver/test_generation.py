@@ -20,7 +20,7 @@ from tvm.target import Target
 
 import tvm_cascade
 from tvm_cascade.corpus import workloads
-from tvm_cascade.driver import cuda, cuda_compiler
+from tvm_cascade.driver import cuda
 from tvm_cascade.driver.toolkit import find_nvcc
 from tvm_cascade.errors import CompilerError, InputError
 
@@ -129,9 +129,9 @@ def test_kernels_are_compiled_side_by_side(monkeypatch: pytest.MonkeyPatch) -> N
             told.append(({v.name_hint for v in part.get_global_vars()}, str(Target.current().arch), context.opt_level))
         return generated(part, target)
 
-    generated = cuda_compiler.codegen_build
-    monkeypatch.setattr(cuda_compiler, "codegen_build", compiled)
-    monkeypatch.setattr(cuda_compiler, "core_count", lambda: 4)
+    generated = cuda.codegen_build
+    monkeypatch.setattr(cuda, "codegen_build", compiled)
+    monkeypatch.setattr(cuda, "core_count", lambda: 4)
     functions = {f"f{k}": doubled(("float32", "float16")[k % 2]) for k in range(4)}
     with tvm.transform.PassContext(opt_level=1):
         tvm_cascade.compile(tvm.IRModule(functions), {"kind": "cuda", "arch": "sm_90a"}, cache=False)
@@ -142,4 +142,4 @@ def test_kernels_are_compiled_side_by_side(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_there_are_no_more_texts_of_a_kind_than_cores() -> None:
     kernels = tvm.IRModule({f"f{k}": doubled() for k in range(5)})
-    assert sorted(len(part.functions) for part in cuda_compiler._shared_out(kernels, 2)) == [2, 3]
+    assert sorted(len(part.functions) for part in cuda._shared_out(kernels, 2)) == [2, 3]

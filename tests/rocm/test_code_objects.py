@@ -15,7 +15,7 @@ from tvm import s_tir, te, tirx
 
 import tvm_cascade
 from tvm_cascade.corpus import workloads
-from tvm_cascade.driver import linker
+from tvm_cascade.driver import toolkit
 from tvm_cascade.driver.compilation import compile_unfused
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import CompilerError, DeviceError, InputError
@@ -28,7 +28,7 @@ _AMDGPU = 224
 _MACHINE = {"gfx942": 0x4C, "gfx90a": 0x3F}
 """By architecture, the lowest byte of an AMD GPU's e_flags."""
 
-needs_lld = pytest.mark.skipif(linker.find_lld() is None, reason="no LLD: python -m pip install 'tvm-cascade[rocm]'")
+needs_lld = pytest.mark.skipif(toolkit.find_lld() is None, reason="no LLD: python -m pip install 'tvm-cascade[rocm]'")
 
 
 def code_object(compiled: tvm_cascade.Compiled, folder: Path) -> bytes:
@@ -80,16 +80,16 @@ def test_build_leaves_the_callbacks_of_tvm_as_they_were() -> None:
 
 
 def test_error_without_a_linker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linker, "_candidates", lambda: iter(()))
+    monkeypatch.setattr(toolkit, "_candidates", lambda: iter(()))
     with pytest.raises(CompilerError, match=r"ld\.lld, 19 or newer\n  found none(.|\n)*tvm-cascade\[rocm\]"):
         tvm_cascade.compile(workloads.get("sum_sum").cpu.build(), target=target_of())
 
 
 def test_linker_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
     old = (sys.executable, "-c", "print('LLD 14.0.6 (compatible with GNU linkers)')")
-    monkeypatch.setattr(linker, "_candidates", lambda: iter([old]))
+    monkeypatch.setattr(toolkit, "_candidates", lambda: iter([old]))
     with pytest.raises(CompilerError, match="of version 14"):
-        linker.link_code_object(b"")
+        toolkit.link_code_object(b"")
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,7 @@ from tvm_cascade.evaluate import tolerance
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.schedule.stack import private_copy
 from tvm_cascade.schedule.tile_skip import hoist_guards
-from tvm_cascade.schedule.whole_products import whole_products
-from tvm_cascade.schedule.whole_tiles import whole_tiles
+from tvm_cascade.schedule.whole_tiles import whole_products, whole_tiles
 from tvm_cascade.transform.fuse_function import fuse_function
 from tvm_cascade.transform.nest import ROLE
 

@@ -15,8 +15,7 @@ from tvm import ir, te, tirx
 
 import tvm_cascade
 from tvm_cascade.corpus import workloads
-from tvm_cascade.corpus.programs.caches import CONTIGUOUS, Store
-from tvm_cascade.corpus.programs.latent import latent_attention, latent_attention_over
+from tvm_cascade.corpus.programs.caches import CONTIGUOUS, Store, latent_attention, latent_attention_over
 from tvm_cascade.corpus.workload import Workload
 from tvm_cascade.devices.cards import H200
 from tvm_cascade.options import FuseOptions

@@ -18,7 +18,7 @@ from tvm_cascade.analysis.reading import read_program
 from tvm_cascade.devices.read import ANY_CPU
 from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.transform.rewrite import rewrite
+from tvm_cascade.transform.fuse_function import rewrite
 
 Array = NDArray[Any]
 Arrays = Sequence[Array]

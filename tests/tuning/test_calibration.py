@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from tvm.target import Target
 
+from tvm_cascade.cli.calibrate import Calibration, Measured, fitted, write
 from tvm_cascade.devices.cards import H200
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.devices.rates import VARIABLE, Rates
@@ -17,7 +18,6 @@ from tvm_cascade.devices.read import device_of
 from tvm_cascade.errors import InputError
 from tvm_cascade.tile.cost import Counts, seconds
 from tvm_cascade.tile.estimate import Work
-from tvm_cascade.tuning.calibration import Calibration, Measured, fitted, write
 
 NAMES = [field.name for field in dataclasses.fields(Rates)]
 APART = {"scheduled_memory_share", "scheduled_compute_share", "beside_share"}

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import Cascade, Reduction
+from tvm_cascade.algebra.cascade import LENGTH, Cascade, Reduction
 from tvm_cascade.algebra.cases import truth_of
 from tvm_cascade.algebra.comparisons import folded_choice, truth_of_all
-from tvm_cascade.algebra.constants import NamedConstants
 from tvm_cascade.algebra.derivation import Derivation, Refused
-from tvm_cascade.algebra.fold import Fold
+from tvm_cascade.algebra.fold import Component, Fold, Reference
 from tvm_cascade.algebra.gauge import Move
 from tvm_cascade.algebra.handles import Handle
 from tvm_cascade.algebra.order_law import order_law
 from tvm_cascade.algebra.product_law import Law, product_law
-from tvm_cascade.algebra.reducer import AND, MAX, MIN, OR, SUM
+from tvm_cascade.algebra.reducer import AND, EXTREMES, HIGHEST, LOWEST, MAX, MIN, OR, PROD, SUM
 from tvm_cascade.algebra.selection_law import selection_law
-from tvm_cascade.algebra.starts import from_their_starts, plain
 from tvm_cascade.algebra.sum_law import sum_law
 from tvm_cascade.algebra.tuple_law import note_tuple, tuple_law
 from tvm_cascade.algebra.verdict import Reason, Refusal, Search
 from tvm_cascade.symbolic.masks import indicator, masks_that_keep
+from tvm_cascade.symbolic.separate import strip_rounding
 from tvm_cascade.symbolic.work import ExhaustedError
 
 MOST_CASES = 8
@@ -200,3 +200,211 @@ def _where_real(
         )
         total = sp.Piecewise((total, real), (sp.nan, True))
     return total
+
+
+# Floating-point constants as symbols, since SymPy takes exp(1.4427·x) for a power of exp(x/10000).
+#
+# So too in N**1.4427, whose roots of numbers take minutes, and beside logarithms and under waves: 10000·log N for the
+# log of a power, sin(10000·x) for a polynomial in sin x.
+
+
+LARGEST_PLAIN = 16
+"""Numerators and denominators up to this stay numbers."""
+
+
+class NamedConstants:
+    """Positive symbols for floating-point constants of exponents, logarithms and waves; real ones for fixed logarithms.
+
+    Attributes
+    ----------
+    values : what each symbol stands for.
+    """
+
+    def __init__(self) -> None:
+        self.values: dict[sp.Symbol, sp.Expr] = {}
+
+    def named(self, cascade: Cascade) -> Cascade:
+        names: dict[sp.Expr, sp.Expr] = {}
+        for reduction in cascade.reductions:
+            whole = reduction.element.has(sp.log, sp.sin, sp.cos)
+            read = [reduction.element] if whole else list(_exponents(reduction.element))
+            names.update(self._logarithms(reduction.element, {*cascade.elements, *cascade.results, LENGTH}))
+            for expression in read:
+                names.update(self._names(expression))
+        # Everywhere, not under exponentials alone: max x·k must still be seen to bound exp(x·k − max).
+        reductions = [Reduction(r.result, r.reducer, r.element.xreplace(names)) for r in cascade.reductions]
+        return Cascade(reductions, cascade.elements)
+
+    def numbered(self, fold: Fold, cascade: Cascade) -> Fold:
+        """The fold of the original cascade, with numbers for those symbols."""
+
+        def back(expression: sp.Expr) -> sp.Expr:
+            return expression.xreplace(self.values)
+
+        steps = tuple(self._step(step) for step in fold.steps)
+        finish = {result: back(value) for result, value in fold.finish.items()}
+        deferred = {result: tuple(map(back, quantities)) for result, quantities in fold.deferred.items()}
+        return Fold(cascade, steps, finish, deferred)
+
+    def _step(self, step: Component | Reference) -> Component | Reference:
+        if isinstance(step, Component):
+            lift, shift = step.lift.xreplace(self.values), step.shift.xreplace(self.values)
+            return dataclasses.replace(step, lift=lift, shift=shift)
+        tracks, value = step.tracks.xreplace(self.values), step.value.xreplace(self.values)
+        return dataclasses.replace(step, tracks=tracks, value=value)
+
+    def _logarithms(self, element: sp.Expr, varying: set[sp.Symbol]) -> dict[sp.Expr, sp.Expr]:
+        """Symbols for logarithms of parameters: SymPy takes a fourth power of a sum of them apart for minutes."""
+        fixed = (e for e in element.atoms(sp.log) if e.is_real and e.free_symbols and not e.free_symbols & varying)
+        return {e: self._symbol(e, real=True) for e in sorted(fixed, key=str)}
+
+    def _symbol(self, value: sp.Expr, **facts: bool) -> sp.Symbol:
+        """The symbol of a value, made on first use."""
+        known = next((symbol for symbol, meant in self.values.items() if meant == value), None)
+        symbol = known or sp.Symbol(f"_k{len(self.values)}", **facts)
+        self.values[symbol] = value
+        return symbol
+
+    def _names(self, argument: sp.Expr) -> dict[sp.Expr, sp.Expr]:
+        names: dict[sp.Expr, sp.Expr] = {}
+        for number in argument.atoms(sp.Rational):
+            if max(abs(number.p), number.q) > LARGEST_PLAIN:
+                symbol = self._symbol(abs(number), positive=True)
+                names[number] = symbol if number > 0 else -symbol
+        return names
+
+
+def _exponents(expression: sp.Expr) -> Iterator[sp.Expr]:
+    """Of exponentials, and those of powers that are no whole numbers: x**32 stays a polynomial."""
+    yield from (e.args[0] for e in expression.atoms(sp.exp))
+    yield from (p.exp for p in expression.atoms(sp.Pow) if not p.exp.is_integer)
+
+
+# Reductions initialised with ±∞: where no element is finite, the result is that infinity.
+#
+# A fold is derived as if every extremum started at the dtype's own lowest or highest number. A row of −∞ then has
+# finite references, which what is met later may still move. For those d that start at −∞ four things change:
+#
+#     component    starts at −∞; everything else in the state reads max(component, lowest)
+#     [a = c]      [max(a, lowest) = c]
+#     finish of d  reads the component as it is
+#     finish of Σ  NaN where d = −∞ and some position counts, as exp(−∞ − (−∞)) is
+#
+# Where an element has a value beside d = −∞, as w/d has, NaN tells a guard that it is needed (`obligations.ends`).
+
+
+Bounds = Mapping[sp.Symbol, sp.Expr]
+"""Extrema, each no further than the dtype's own lowest or highest number."""
+
+
+def plain(cascade: Cascade) -> Cascade:
+    """The cascade with the dtype's lowest or highest number as the init of every extremum."""
+    return Cascade([replace(r, reducer=r.reducer.plain) for r in cascade.reductions], cascade.elements)
+
+
+def from_their_starts(fold: Fold, cascade: Cascade) -> Fold:
+    """The fold of a cascade from that of its `plain` one."""
+    starting = {r.result: r for r in cascade.reductions if r.reducer.infinite}
+    if not starting:
+        return fold
+    read = set().union(*(fold.finish[result].free_symbols for result in starting))
+    kept = {c.symbol: c for c in fold.components if c.symbol in read and c.reducer.ordered}
+    bounds = {symbol: _bounded(symbol, component) for symbol, component in kept.items()}
+    tracked = {r.symbol: r.tracks.free_symbols & starting.keys() for r in fold.references}
+    compared = {symbol: starting[next(iter(results))] for symbol, results in tracked.items() if results}
+    steps: list[Component | Reference] = []
+    for step in fold.steps:
+        if isinstance(step, Reference):
+            steps.append(replace(step, value=step.value.xreplace(bounds)))
+        else:
+            steps.append(_comparing(_from_infinity(step) if step.symbol in kept else _reading(step, bounds), compared))
+    finish = dict(fold.finish)
+    for reduction in cascade.reductions:
+        result, reducer = reduction.result, reduction.reducer
+        if reducer.infinite:
+            finish[result] = _without_element(finish[result])
+        elif reducer in (SUM, PROD) and reduction.element.free_symbols & starting.keys():
+            finish[result] = _finished(reduction, starting, finish[result], cascade.elements, bounds, steps)
+        else:
+            finish[result] = finish[result].xreplace(bounds)
+    return Fold(cascade, tuple(steps), finish, fold.deferred)
+
+
+def _bounded(symbol: sp.Symbol, started: Component | Reduction) -> sp.Expr:
+    reducer = started.reducer.plain
+    return reducer.combine(symbol, reducer.neutral)
+
+
+def _from_infinity(component: Component) -> Component:
+    """The component, where no element is −∞ rather than the lowest number."""
+    lift, shift = (_without_element(e) for e in (component.lift, component.shift))
+    return replace(component, reducer=component.reducer.from_infinity, lift=lift, shift=shift)
+
+
+def _without_element(expression: sp.Expr) -> sp.Expr:
+    """The expression with −∞ in place of the lowest number wherever it may have that value."""
+    if expression in (LOWEST, HIGHEST):
+        return EXTREMES[expression]
+    if isinstance(expression, sp.Piecewise):
+        return sp.Piecewise(*((_without_element(value), condition) for value, condition in expression.args))
+    if isinstance(expression, (sp.Max, sp.Min)):
+        return expression.func(*(_without_element(value) for value in expression.args))
+    return expression
+
+
+def _reading(component: Component, bounds: Bounds) -> Component:
+    return replace(component, lift=component.lift.xreplace(bounds), shift=component.shift.xreplace(bounds))
+
+
+def _comparing(component: Component, compared: Mapping[sp.Symbol, Reduction]) -> Component:
+    """[a = c] as [max(a, lowest) = c], since c is no lower than that."""
+    lift = component.lift
+    for equation in lift.atoms(sp.Eq):
+        for element, reference in (equation.args, equation.args[::-1]):
+            if reference in compared:
+                lift = lift.xreplace({equation: sp.Eq(_bounded(element, compared[reference]), reference)})
+    return replace(component, lift=lift)
+
+
+def _finished(
+    reduction: Reduction,
+    starting: Mapping[sp.Symbol, Reduction],
+    finish: sp.Expr,
+    elements: Sequence[sp.Symbol],
+    bounds: Bounds,
+    steps: list[Component | Reference],
+) -> sp.Expr:
+    """The finish of a sum or product that reads extrema; what counts positions is added to the steps."""
+    results = sorted(reduction.element.free_symbols & starting.keys(), key=str)
+    read = [(_beside_its_start(result, reduction.element, elements), starting[result]) for result in results]
+    terms = [term for term in sp.Add.make_args(strip_rounding(reduction.element)) if term.has(*results)]
+    where = indicator(masks_that_keep(sp.Add(*terms), elements))
+    infinite = sp.Or(*(_is_infinite(value, start) for value, start in read))
+    met = sp.true if where == 1 else _count(reduction, where, steps) > 0
+    finite = finish.xreplace({**bounds, **{result: _bounded(result, starting[result]) for result in results}})
+    return sp.Piecewise((sp.nan, sp.And(infinite, met)), (finite, True))
+
+
+def _beside_its_start(result: sp.Symbol, element: sp.Expr, elements: Collection[sp.Symbol]) -> sp.Expr:
+    """What an element reads of an extremum: max(b, d) where the program starts it at some b of its data."""
+    read = [e for e in element.atoms(sp.Max, sp.Min) if result in e.args and not e.has(*elements)]
+    return max(read, key=sp.count_ops, default=result)
+
+
+def _is_infinite(read: sp.Expr, start: Reduction) -> sp.Basic:
+    """Whether an extremum is what it started at."""
+    reducer = start.reducer.plain
+    return read < reducer.neutral if reducer.identity < 0 else read > reducer.neutral
+
+
+def _count(reduction: Reduction, where: sp.Expr, steps: list[Component | Reference]) -> sp.Symbol:
+    """The component that counts positions: one that is there already, or a new one."""
+    known = (s for s in steps if isinstance(s, Component) and s.reducer == SUM and s.lift == where)
+    if (same := next(known, None)) is not None:
+        return same.symbol
+    own = sum(isinstance(s, Component) and s.owner == reduction.result for s in steps)
+    taken = {str(s.symbol) for s in steps}
+    name = next(n for k in range(len(taken) + 1) if (n := f"{reduction.result}_{own + k}") not in taken)
+    symbol = sp.Symbol(name, real=True)
+    steps.append(Component(symbol, reduction.result, SUM, where, symbol))
+    return symbol

@@ -10,7 +10,7 @@ from tvm import s_tir, tirx
 
 from tvm_cascade.analysis.index_width import counted_in_64_bits
 from tvm_cascade.devices.device import Cpu
-from tvm_cascade.driver.alignment import of_any_address
+from tvm_cascade.driver.arguments import of_any_address
 from tvm_cascade.driver.backend import Backend, Goal, Lowered, export_library, is_scheduled
 from tvm_cascade.schedule.bfloat16 import lower_bfloat16, round_float8
 from tvm_cascade.schedule.blocked_sums import blocked_sums
@@ -25,8 +25,7 @@ from tvm_cascade.schedule.stack import cells_on_the_stack, divisions_apart, lets
 from tvm_cascade.schedule.tile_skip import hoist_guards, skip_dead_tiles
 from tvm_cascade.schedule.unfused import schedule_unfused_cpu
 from tvm_cascade.schedule.vector_math import powers_as_products, vectorise_math
-from tvm_cascade.schedule.whole_products import whole_products
-from tvm_cascade.schedule.whole_tiles import whole_tiles
+from tvm_cascade.schedule.whole_tiles import whole_products, whole_tiles
 from tvm_cascade.schedule.windows import windows_as_offsets
 from tvm_cascade.transform.fuse_function import AsItIs, Outcome, Unfused
 from tvm_cascade.transform.handoff import carried_folds, is_fused

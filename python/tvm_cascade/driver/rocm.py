@@ -19,7 +19,7 @@ from tvm_cascade.devices.cards import CARDS
 from tvm_cascade.devices.host import host_target
 from tvm_cascade.driver.backend import Backend, Goal, Lowered, export_library
 from tvm_cascade.driver.gpu import gpu_options, lower_gpu, plain_gpu
-from tvm_cascade.driver.linker import link_code_object, required_lld
+from tvm_cascade.driver.toolkit import link_code_object, required_lld
 from tvm_cascade.errors import CascadeError, CompilerError, InputError, RewriteError
 from tvm_cascade.schedule.amdgpu_math import lower_amdgpu_math
 from tvm_cascade.schedule.bfloat16 import lower_bfloat16, round_float8

@@ -15,8 +15,8 @@ import sympy as sp
 from tvm_cascade.algebra.adjoint import derivative, total
 from tvm_cascade.algebra.cascade import LENGTH, Cascade
 from tvm_cascade.errors import FoldError
-from tvm_cascade.obligations.definition import Numbers, definition
-from tvm_cascade.steps.arithmetic import NO_VALUE, Digits
+from tvm_cascade.obligations.definition import definition
+from tvm_cascade.steps.arithmetic import NO_VALUE, Digits, Numbers
 from tvm_cascade.symbolic.masks import is_truth
 
 DIGITS = 60

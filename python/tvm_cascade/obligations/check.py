@@ -26,8 +26,7 @@ from tvm_cascade.algebra.fold import Component, Fold, Reference
 from tvm_cascade.algebra.reducer import EXTREMES, Reducer, Selection
 from tvm_cascade.algebra.tuple_law import TIES
 from tvm_cascade.errors import FoldError
-from tvm_cascade.obligations.definition import definition
-from tvm_cascade.obligations.positions import as_named
+from tvm_cascade.obligations.definition import as_named, definition
 from tvm_cascade.steps.arithmetic import NO_VALUE, Digits
 from tvm_cascade.steps.numbers import EMPTY, NumericSteps, State
 from tvm_cascade.steps.program import Move, Reduce, Scale, StepProgram, Tuple, program_of

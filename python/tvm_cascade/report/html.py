@@ -10,8 +10,7 @@ from html import escape
 
 from tvm_cascade.algebra.verdict import Verdict
 from tvm_cascade.codes import CODES
-from tvm_cascade.report.dependences import PassReport
-from tvm_cascade.report.group import Apart, Formula, FunctionReport, GroupReport, StepReport, bytes_text
+from tvm_cascade.report.group import Apart, Formula, FunctionReport, GroupReport, PassReport, StepReport, bytes_text
 from tvm_cascade.report.reference import example_of
 
 _COLOURS = {

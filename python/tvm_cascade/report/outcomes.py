@@ -24,9 +24,8 @@ from tvm_cascade.obligations.check import check
 from tvm_cascade.obligations.ends import at_infinities
 from tvm_cascade.plan.buckets import Buckets
 from tvm_cascade.plan.plan import Plan, Step, bytes_of
-from tvm_cascade.report.dependences import dependences
 from tvm_cascade.report.explanation import Explanation
-from tvm_cascade.report.group import Formula, FunctionReport, GroupReport, StepReport, bytes_text
+from tvm_cascade.report.group import Formula, FunctionReport, GroupReport, StepReport, bytes_text, dependences
 from tvm_cascade.schedule.nest_schedule import CpuSchedule
 from tvm_cascade.symbolic.printing import Row, aligned, equation, formula, shortened
 from tvm_cascade.tile.skeleton import Kernel

@@ -11,8 +11,7 @@ import torch
 import tvm
 import tvm_ffi
 
-from tvm_cascade.driver.alignment import ON_GPUS
-from tvm_cascade.driver.arguments import Place
+from tvm_cascade.driver.arguments import ON_GPUS, Place
 
 _MOST_WORK = 10_000
 """Of NumPy, to find out whether strided tensors overlap."""

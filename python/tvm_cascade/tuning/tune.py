@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,16 +22,18 @@ from tvm import tirx
 from tvm.target import Target
 
 from tvm_cascade.driver.functions import functions_of
+from tvm_cascade.driver.space import Design
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import InputError, OptionError
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.tuning.building import Builder, LocalBuilder
-from tvm_cascade.tuning.proposals import DEFAULT_TRIALS
-from tvm_cascade.tuning.records import Database, Records, check_database
+from tvm_cascade.tuning.building import Builder, Built, LocalBuilder, built_ahead
+from tvm_cascade.tuning.keys import kind_of
+from tvm_cascade.tuning.proposals import DEFAULT_TRIALS, Proposals, within
+from tvm_cascade.tuning.records import Database, Records, Trial, check_database, workload_of
 from tvm_cascade.tuning.report import FunctionTuning, TuningReport
 from tvm_cascade.tuning.running import LocalRunner, Runner, check_device
-from tvm_cascade.tuning.session import Budget, Session
-from tvm_cascade.tuning.task import sizes_of, task_of
+from tvm_cascade.tuning.task import Task, sizes_of, space_for, task_of
+from tvm_cascade.tuning.worker import TrialError
 
 Array = NDArray[Any]
 
@@ -149,3 +156,227 @@ def _check_budget(trials: object, seconds: object) -> None:
         raise OptionError(f'a number of trials, 1 or more, or "{EVERY}"', repr(trials), "trials")
     if seconds is not None and not (isinstance(seconds, (int, float)) and seconds > 0):
         raise OptionError("a number of seconds above 0", repr(seconds), "seconds")
+
+
+# A tuning session of one function: the default first, then what may take less, until the budget ends.
+
+
+_FINALISTS = 3
+"""That are measured once more, in turns with the default."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """When a session ends.
+
+    Attributes
+    ----------
+    trials : designs that are tried in all, also by sessions before this one with the same database; None for every
+        design, also those whose estimates are far from the best.
+    seconds : after which no further design is tried; None for no such limit.
+    """
+
+    trials: int | None
+    seconds: float | None = None
+
+    def left(self, tried: int) -> int:
+        """How many designs may be tried after so many."""
+        return sys.maxsize if self.trials is None else self.trials - tried
+
+
+Watch = Callable[["Session"], None]
+
+
+class Session:
+    """The search for the best design of a task.
+
+    Attributes
+    ----------
+    trials : what was tried, in order, also by earlier sessions.
+    stopped : why it ended, in words.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        inputs: Sequence[Array] | None,
+        budget: Budget,
+        records: Records,
+        builder: Builder,
+        runner: Runner,
+    ) -> None:
+        self.task, self.budget, self._inputs = task, budget, inputs
+        self._records, self._builder, self._runner = records, builder, runner
+        self._space, self._goal = space_for(task), task.goal
+        self._proposals = Proposals(self._space)
+        self._workload = workload_of(task.function, self._goal)
+        self._sizes = dict(task.sizes)
+        self.trials = [trial for trial in records.trials(self._workload) if trial.sizes == self._sizes]
+        self.known = len(self.trials)
+        self.stopped = "interrupted"
+        self._start, self._marks = time.monotonic(), dict[int, Trial]()
+        self._one_default = threading.Lock()
+        self._built: dict[Design, Built] = {}
+        self._kind = kind_of(task.function, self._goal)
+        self._within: float | None = None
+
+    @property
+    def report(self) -> FunctionTuning:
+        default = self._space.words(self._space.default)
+        seconds = time.monotonic() - self._start
+        shown = tuple(self.trials), default, self.known, self.stopped, seconds, self._within
+        return FunctionTuning(self.task.name, *shown, sizes=self._sizes)
+
+    @property
+    def count(self) -> int:
+        """Designs that it tries at most."""
+        return len(self._proposals.designs) if self.budget.trials is None else self.budget.trials
+
+    @property
+    def tried(self) -> int:
+        """Designs that were tried, of different programs."""
+        return len({trial.key for trial in self.trials if not trial.same})
+
+    def run(self, watch: Watch = lambda _session: None) -> None:
+        """Tries designs; every trial is on record when the next one starts.
+
+        Parameters
+        ----------
+        watch : is called after each trial.
+        """
+        spare, new = self.budget.left(self.tried), False
+        for batch, built in self._built_batches():
+            if not new:
+                self._runner.prepare(self.task, self._inputs)
+            new = True
+            self._try(batch, built, watch)
+        if new and spare > 0 and (self.budget.seconds is None or self._left() > 0):
+            self._measure_in_turns()
+            watch(self)
+        if self.budget.trials is None:
+            self._within = within(self._proposals, self._outcomes(), DEFAULT_TRIALS)
+
+    def _built_batches(self) -> Iterator[tuple[Sequence[Design], list[Built | TrialError]]]:
+        """Designs with their libraries; where all are tried, so that order is of no matter, some are built ahead."""
+        if self.budget.trials is None:
+            yield from built_ahead(self._builder, self.task, self._batches(), self._marks.keys())
+            return
+        for batch in self._batches():
+            yield batch, self._builder.build(self.task, batch, self._marks)
+
+    def _batches(self) -> Iterator[list[Design]]:
+        """Designs to build together, until the session is over."""
+        started, size = list[Design](), max(self._builder.batch, self._runner.batch)
+        while True:
+            times, done = self._times(), [*self._done(), *started]
+            batch = self._proposals.next(times, done, min(size, self.budget.left(self.tried)))
+            if why := self._over(times, done, batch):
+                self.stopped = why
+                return
+            started += batch
+            yield batch
+
+    def _over(self, times: dict[Design, float], done: list[Design], batch: list[Design]) -> str:
+        """Why the session is over, in words; empty where it is not."""
+        if not batch:
+            return "all trials" if self.budget.left(self.tried) <= 0 else "no design is left"
+        if self._left() <= 0:
+            return f"{self.budget.seconds:.0f} s"
+        if self._space.default in self._done() and self._space.default not in times:
+            return "the default design failed, so that nothing can be compared"
+        if self.budget.trials is not None and not self._proposals.may_win(times, done, self.tried):
+            return "no estimate that is left is near the best"
+        return ""
+
+    def _left(self) -> float:
+        if self.budget.seconds is None:
+            return float("inf")
+        return self.budget.seconds - (time.monotonic() - self._start)
+
+    def _times(self) -> dict[Design, float]:
+        """The last measured seconds of designs of this space."""
+        found = {self._space.find(trial.words): trial.seconds for trial in self.trials}
+        return {design: seconds for design, seconds in found.items() if design is not None and seconds is not None}
+
+    def _outcomes(self) -> dict[Design, Trial]:
+        """The first trial of each design of this space."""
+        found = [(self._space.find(trial.words), trial) for trial in reversed(self.trials) if not trial.in_turns]
+        return {design: trial for design, trial in found if design is not None}
+
+    def _done(self) -> list[Design]:
+        """Designs that are not tried again: a default that failed in an earlier session is, without it nothing goes."""
+        default = self._space.words(self._space.default)
+        again = [one for one in self.trials[: self.known] if one.failed and one.words == default]
+        found = (self._space.find(trial.words) for trial in self.trials if trial not in again)
+        return [design for design in found if design is not None]
+
+    def _try(self, designs: Sequence[Design], built: Sequence[Built | TrialError], watch: Watch) -> None:
+        """Runs those that are other programs than before, as many at a time as the runner does, and keeps all."""
+        fresh: dict[int, Design] = {}
+        for design, one in zip(designs, built, strict=True):
+            if isinstance(one, Built) and one.mark not in self._marks and fresh.setdefault(one.mark, design) == design:
+                self._built[design] = one
+        with ThreadPoolExecutor(self._runner.batch) as pool:
+            try:
+                running = {design: pool.submit(self._run, design) for design in fresh.values()}
+                for design, one in zip(designs, built, strict=True):
+                    self._keep(design, self._outcome(design, one, running.get(design)))
+                    watch(self)
+            except BaseException:  # an interrupt, or no device is left: what has not begun is not waited for
+                pool.shutdown(wait=False, cancel_futures=True)
+                self._runner.close()
+                raise
+
+    def _outcome(self, design: Design, built: Built | TrialError, running: Future[float] | None) -> Trial:
+        """What became of a design, once that is known."""
+        words, estimate = self._space.words(design), self._space.seconds(design)
+        if isinstance(built, TrialError):
+            return Trial(words, None, estimate, built.stage, built.reason)
+        if running is None:
+            same = self._marks[built.mark]
+            return Trial(words, same.seconds, estimate, same.failed, same.reason, same=True)
+        try:
+            trial = Trial(words, running.result(), estimate)
+        except TrialError as error:
+            trial = Trial(words, None, estimate, error.stage, error.reason)
+        self._marks[built.mark] = trial
+        return trial
+
+    def _run(self, design: Design) -> float:
+        """Seconds of a design whose library there is."""
+        with self._one_default:
+            default = self._default()
+        return self._runner.run(self.task, design, self._built[design], default)
+
+    def _default(self) -> Built:
+        """The default's library, which a session that goes on builds again."""
+        default = self._space.default
+        if default not in self._built:
+            (again,) = self._builder.build(self.task, [default])
+            if isinstance(again, TrialError):
+                raise again
+            self._built[default] = again
+        return self._built[default]
+
+    def _measure_in_turns(self) -> None:
+        """Measures the best few and the default again; those are compared at the end."""
+        times, default = self._times(), self._space.default
+        different = [design for design in times if design in self._built]  # those of the same program have its time
+        best = sorted(different, key=lambda design: times[design])[:_FINALISTS]
+        chosen = list(dict.fromkeys([default, *best]))
+        marks = {self._built[design].mark: design for design in reversed(chosen) if design in self._built}
+        last = [design for design in chosen if design in marks.values()]
+        if default not in last or len(last) < 2:
+            return
+        try:
+            seconds = self._runner.compare(self.task, [(design, self._built[design]) for design in last])
+        except TrialError:
+            return
+        for design, measured in zip(last, seconds, strict=True):
+            estimate = self._space.seconds(design)
+            self._keep(design, Trial(self._space.words(design), measured, estimate, in_turns=True))
+
+    def _keep(self, design: Design, trial: Trial) -> None:
+        kept = dataclasses.replace(trial, kind=self._kind, sizes=self._sizes)
+        self.trials.append(kept)
+        self._records.add(self._workload, self._space, design, kept, self._goal)

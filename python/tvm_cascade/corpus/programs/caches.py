@@ -5,15 +5,29 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
-from tvm import tirx
+from tvm import te, tirx
 from tvm.ir import Expr
 
 from tvm_cascade.corpus.programs.draws import Extents, Values, folded
-from tvm_cascade.corpus.programs.program import Argument, Axes, Shape, dtype_of, placeholder
+from tvm_cascade.corpus.programs.program import (
+    Argument,
+    Axes,
+    Inputs,
+    Precision,
+    Program,
+    Shape,
+    dtype_of,
+    output_stage,
+    placeholder,
+    reduced,
+    stage,
+)
+from tvm_cascade.corpus.programs.softmax import softmax_stages
 
 Index = tuple[Expr, ...]
 Tables = Mapping[str, Argument]
@@ -129,3 +143,47 @@ Extents: page, shortest. The pool holds the pages that the lengths take, and no 
 
 PREFIXED = Cache(lambda shape: {}, _prefixed_store)
 """The first `prefix` of the `keys` positions are the same for all sequences, [h, j, d]; the others are [b, h, j, d]."""
+
+
+# Latent attention (MLA): all heads share one cached row of features, of which the first are also the values.
+
+
+_MASKED = float("-inf")
+
+
+def latent_attention_over(cache: Cache, shape: Shape, precision: Precision) -> Program:
+    """One decoded query of latent attention.
+
+    q[b, h, latent + rope], kv[b, j, latent + rope] or its pages -> out[b, h, latent].
+    """
+    features, latent = shape["latent_dim"] + shape["rope_dim"], shape["latent_dim"]
+    of_queries, given = {"b": shape["batch"], "h": shape["heads"]}, Inputs(precision)
+    of_scores, tables = {**of_queries, "j": shape["keys"]}, cache.tables(shape)
+    q = given({**of_queries, "d": features}, "q")
+    kv = cache.store(shape, tables, {}, "kv", precision.storage, features)
+    given.arguments += (*kv.arguments, *tables.values())
+
+    def cached(b: Expr, j: Expr, d: Expr) -> Expr:
+        return precision.widen(kv.read((b,), (), j, d))
+
+    scores = reduced(te.sum, {**of_scores, "d": features}, lambda b, h, j, d: q(b, h, d) * cached(b, j, d), "scores")
+    scale = precision.constant(1.0 / math.sqrt(features))
+
+    def logit(b: Expr, h: Expr, j: Expr) -> Expr:
+        scaled = scores(b, h, j) * scale
+        if "lengths" not in tables:
+            return scaled
+        return te.if_then_else(j < tables["lengths"].tensor(b), scaled, precision.constant(_MASKED))
+
+    shares = stage(of_scores, softmax_stages(precision, stage(of_scores, logit, "logits"), of_scores).share, "probs")
+    of_values = {**of_queries, "d": latent, "j": shape["keys"]}
+    out = output_stage(precision, of_values, lambda b, h, c, j: shares(b, h, j) * cached(b, j, c), "out", te.sum)
+    pairs = shape["heads"] * int(lengths_of(shape).sum())
+    return given.program(out, flops=2 * pairs * (features + latent))
+
+
+latent_attention = partial(latent_attention_over, CONTIGUOUS)
+"""Extents: batch, heads, keys, latent_dim, rope_dim."""
+
+paged_latent_attention = partial(latent_attention_over, PAGED)
+"""The same, each sequence of its own length, through a page table. Extents: page, shortest besides."""
