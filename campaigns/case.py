@@ -9,7 +9,7 @@ import sympy as sp
 from campaigns.term import Term, to_algebra
 from tvm_cascade.algebra.cascade import POSITION, Cascade, Reduction
 from tvm_cascade.algebra.reducer import HIGHEST, LOWEST, REDUCERS, Selection
-from tvm_cascade.algebra.selection import bottom, selecting
+from tvm_cascade.algebra.selection_law import bottom, selecting
 from tvm_cascade.symbolic.masks import TRUTH
 
 

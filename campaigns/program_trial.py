@@ -25,7 +25,7 @@ from tvm.target import Target
 from campaigns.case import Case
 from campaigns.program import Array, data, program, reordered, sorted_orders
 from campaigns.trial import Record, first_line
-from tvm_cascade.accuracy.ranking import Ranking
+from tvm_cascade.accuracy.comparison import Ranking
 from tvm_cascade.devices.host import host_target
 from tvm_cascade.devices.read import cpu_of
 from tvm_cascade.evaluate import oracle, tolerance

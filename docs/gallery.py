@@ -12,8 +12,8 @@ from pathlib import Path
 
 import tvm_cascade
 from tvm_cascade.accuracy.catalogue.table import CATALOGUE
+from tvm_cascade.report.explanation import picture
 from tvm_cascade.report.group import GroupReport
-from tvm_cascade.report.html import picture
 
 DOCS = Path(__file__).parent
 PAGE, PICTURES = "gallery.md", "pictures/gallery"

@@ -11,7 +11,7 @@ from tvm import te, tirx
 from tvm.ir import Expr
 
 from tvm_cascade.algebra.reducer import HIGHEST, LOWEST, Selection, first, second
-from tvm_cascade.algebra.selection import selecting
+from tvm_cascade.algebra.selection_law import selecting
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.errors import InputError
 from tvm_cascade.transform.printer import Printer

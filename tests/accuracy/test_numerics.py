@@ -19,8 +19,8 @@ from tvm_cascade.algebra.cascade import LENGTH as N
 from tvm_cascade.algebra.fold import Component, Fold
 from tvm_cascade.algebra.reducer import SUM
 from tvm_cascade.analysis.extract import Group, find_cascades
+from tvm_cascade.analysis.program import at_sizes
 from tvm_cascade.analysis.reading import read_program
-from tvm_cascade.analysis.sizes import at_sizes
 from tvm_cascade.errors import DeviceError, InputError
 from tvm_cascade.evaluate import oracle
 from tvm_cascade.evaluate.inputs import INPUTS

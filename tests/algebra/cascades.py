@@ -25,7 +25,7 @@ from tvm_cascade.algebra.reducer import (
     first,
     second,
 )
-from tvm_cascade.algebra.selection import bottom, selecting
+from tvm_cascade.algebra.selection_law import bottom, selecting
 from tvm_cascade.obligations.derive import derive
 from tvm_cascade.symbolic.functions import Round
 from tvm_cascade.symbolic.masks import truth

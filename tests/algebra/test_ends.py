@@ -14,7 +14,7 @@ from tvm_cascade.algebra.reducer import HIGHEST, LOWEST, MAX, MIN, SUM
 from tvm_cascade.obligations import ends
 from tvm_cascade.obligations.derive import derive
 from tvm_cascade.obligations.ends import Ends, at_infinities
-from tvm_cascade.steps.extended import LARGEST, Extended
+from tvm_cascade.steps.arithmetic import LARGEST, Extended
 from tvm_cascade.symbolic.functions import GuardedProduct, StickyInfinity
 
 from .cascades import FUSABLE, cascade, d, exp, fold_of, i, keep, m, o, p, r, s, selected, t, v, w, x, y

@@ -12,7 +12,7 @@ from tvm_cascade.algebra.cascade import LENGTH as N
 from tvm_cascade.algebra.cascade import POSITION, Cascade
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.reducer import LOWEST, MAX, MIN, SUM, Selection
-from tvm_cascade.algebra.selection import selecting
+from tvm_cascade.algebra.selection_law import selecting
 from tvm_cascade.algebra.verdict import Refusal, Verdict
 from tvm_cascade.obligations.derive import derive
 from tvm_cascade.symbolic.masks import is_truth

@@ -10,7 +10,7 @@ from tvm.script import tirx as T
 
 import tvm_cascade
 from tvm_cascade.analysis.index_width import counted_in_64_bits
-from tvm_cascade.analysis.sizes import at_sizes
+from tvm_cascade.analysis.program import at_sizes
 from tvm_cascade.analysis.tir import dtype_of, within
 
 HASWELL = {"kind": "llvm", "mcpu": "haswell", "num-cores": 2}

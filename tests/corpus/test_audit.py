@@ -19,7 +19,7 @@ from tvm_cascade import cli
 from tvm_cascade.cli.check import published
 from tvm_cascade.corpus import workloads
 from tvm_cascade.corpus.audit import Audit, audit, audits, checkable
-from tvm_cascade.corpus.given import GivenFunction
+from tvm_cascade.corpus.case import GivenFunction
 from tvm_cascade.evaluate import oracle
 
 from ..tiers import slow_but

@@ -12,7 +12,7 @@ import tvm
 from tvm import te, tirx
 
 import tvm_cascade
-from tvm_cascade.analysis.sizes import at_sizes
+from tvm_cascade.analysis.program import at_sizes
 from tvm_cascade.driver.lowering import choose, fused, goal_of, lowered, symbolic_extents
 from tvm_cascade.driver.space import ENDS, Design, Knob, Sizes, Space
 from tvm_cascade.driver.targets import resolve_target

@@ -6,9 +6,9 @@ import pytest
 from tvm.target import Target
 
 from tvm_cascade.corpus import workloads
+from tvm_cascade.driver.gpu_space import space_of
 from tvm_cascade.driver.lowering import goal_of
 from tvm_cascade.driver.space import Space
-from tvm_cascade.driver.spaces import space_of
 from tvm_cascade.options import FuseOptions
 
 CORE = Target({"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": "znver4", "num-cores": 1})

@@ -9,9 +9,8 @@ import pytest
 
 import tvm_cascade
 from tvm_cascade.accuracy.catalogue.definition import Definition
-from tvm_cascade.report.explanation import Explanation
+from tvm_cascade.report.explanation import Explanation, fragment, picture
 from tvm_cascade.report.group import FunctionReport, GroupReport, PassReport, StepReport
-from tvm_cascade.report.html import fragment, picture
 
 SVG = "{http://www.w3.org/2000/svg}"
 PROGRAMS = {

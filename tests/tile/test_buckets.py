@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from tvm import te, tirx
 
+from tvm_cascade.driver.gpu_space import space_of
 from tvm_cascade.driver.lowering import goal_of, symbolic_extents
-from tvm_cascade.driver.spaces import space_of
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.evaluate.oracle import evaluate
 from tvm_cascade.evaluate.tolerance import check

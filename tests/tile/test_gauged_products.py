@@ -20,8 +20,7 @@ from tvm_cascade.corpus.programs.normalisation import Normed, normed
 from tvm_cascade.devices.cards import H200
 from tvm_cascade.evaluate.oracle import evaluate, signature
 from tvm_cascade.evaluate.tolerance import check
-from tvm_cascade.plan.cuts import Nests, by_products, cut
-from tvm_cascade.plan.parts import parts_of
+from tvm_cascade.plan.cuts import Nests, by_products, cut, parts_of
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.skeleton import Kernel, Setting, build_kernel
 from tvm_cascade.tile.skeletons.product.config import ProductConfig

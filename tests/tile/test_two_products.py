@@ -21,8 +21,7 @@ from tvm_cascade.devices.device import Gpu
 from tvm_cascade.evaluate.oracle import evaluate
 from tvm_cascade.evaluate.tolerance import check
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.plan.cuts import by_folds, cut, nests_of
-from tvm_cascade.plan.parts import parts_of
+from tvm_cascade.plan.cuts import by_folds, cut, nests_of, parts_of
 from tvm_cascade.plan.plan import Plan
 from tvm_cascade.plan.search import find_plan
 from tvm_cascade.tile.select import ranked_kernels

@@ -12,9 +12,9 @@ from tvm_ffi import structural_equal
 import tvm_cascade
 from tvm_cascade.corpus import workloads
 from tvm_cascade.driver.backend import Goal
+from tvm_cascade.driver.gpu_space import space_of
 from tvm_cascade.driver.lowering import goal_of
 from tvm_cascade.driver.space import Knob, Space
-from tvm_cascade.driver.spaces import space_of
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.tuning.keys import bucket, kind_of

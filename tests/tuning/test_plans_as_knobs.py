@@ -10,10 +10,9 @@ from tvm_ffi import structural_equal
 
 import tvm_cascade
 from tvm_cascade.corpus import workloads
-from tvm_cascade.driver.gpu_space import SCHEDULED, UNFUSED
+from tvm_cascade.driver.gpu_space import SCHEDULED, UNFUSED, space_of
 from tvm_cascade.driver.lowering import goal_of
 from tvm_cascade.driver.space import Design, Knob, Space
-from tvm_cascade.driver.spaces import space_of
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.driver.toolkit import find_nvcc
 from tvm_cascade.options import FuseOptions

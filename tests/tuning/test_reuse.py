@@ -11,9 +11,9 @@ import tvm
 import tvm_cascade
 from tvm_cascade import cli
 from tvm_cascade.corpus import workloads
+from tvm_cascade.driver.gpu_space import space_of
 from tvm_cascade.driver.lowering import goal_of
 from tvm_cascade.driver.space import Design
-from tvm_cascade.driver.spaces import space_of
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.tuning import shipping

@@ -10,9 +10,9 @@ import tvm
 from tvm import te, tirx
 
 import tvm_cascade
-from tvm_cascade.analysis.sizes import at_sizes
+from tvm_cascade.analysis.program import at_sizes
+from tvm_cascade.driver.gpu_space import space_of
 from tvm_cascade.driver.lowering import Known, goal_of
-from tvm_cascade.driver.spaces import space_of
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import InputError
 from tvm_cascade.options import FuseOptions

@@ -13,13 +13,11 @@ from numpy.typing import NDArray
 from tvm import ir, tirx
 from tvm.target import Target
 
-from tvm_cascade.accuracy.comparison import Compared
+from tvm_cascade.accuracy.comparison import Compared, ranking_of
 from tvm_cascade.accuracy.draws import drawn
 from tvm_cascade.accuracy.losses import Loss, losses
-from tvm_cascade.accuracy.ranking import ranking_of
 from tvm_cascade.accuracy.table import InputRow, Numerics
-from tvm_cascade.analysis.program import Program
-from tvm_cascade.analysis.sizes import at_sizes
+from tvm_cascade.analysis.program import Program, at_sizes
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.devices.read import device_of
 from tvm_cascade.driver.backends import backend_of

@@ -19,7 +19,7 @@ from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.algebra.reducer import HIGHEST, LOWEST, Reducer, Selection, TupleReducer, first, second
-from tvm_cascade.algebra.selection import selecting
+from tvm_cascade.algebra.selection_law import selecting
 from tvm_cascade.algebra.tuple_law import broken_law
 from tvm_cascade.algebra.verdict import Reason
 from tvm_cascade.analysis.expression import (

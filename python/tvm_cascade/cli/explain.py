@@ -17,7 +17,7 @@ from tvm_cascade.cli.programs import TOLD, chosen_workload, functions_of_file, i
 from tvm_cascade.driver.progress import waiting
 from tvm_cascade.errors import InputError
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.relax.merged import Merged
+from tvm_cascade.relax.pipeline import Merged
 from tvm_cascade.tuning.explanation import explained
 
 

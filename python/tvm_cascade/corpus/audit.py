@@ -39,7 +39,7 @@ from tvm_cascade.analysis.passes import along_axis
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.tir import loads_of
 from tvm_cascade.corpus import workloads as registry
-from tvm_cascade.corpus.given import GivenFunction
+from tvm_cascade.corpus.case import GivenFunction
 from tvm_cascade.corpus.workload import Workload
 from tvm_cascade.evaluate import oracle
 from tvm_cascade.options import FuseOptions

@@ -13,8 +13,7 @@ from tvm import ir, tirx
 from tvm_cascade.algebra.verdict import Verdict
 from tvm_cascade.analysis.extract import Group, find_cascades
 from tvm_cascade.analysis.passes import passes_of
-from tvm_cascade.analysis.program import Program, Stage, is_static
-from tvm_cascade.analysis.sizes import at_sizes
+from tvm_cascade.analysis.program import Program, Stage, at_sizes, is_static
 from tvm_cascade.analysis.tir import product
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.driver.backend import Goal, Lowered, as_it_is

@@ -11,9 +11,11 @@ from typing import Any, TypeAlias
 
 from tvm import tirx
 
-from tvm_cascade.analysis.sizes import at_sizes
+from tvm_cascade.analysis.program import at_sizes
 from tvm_cascade.driver.backend import Goal, Lowered, as_it_is
+from tvm_cascade.driver.cpu_space import cpu_space
 from tvm_cascade.driver.gpu import beginning_early, is_planned, lower_gpu, lower_plan, setting_of
+from tvm_cascade.driver.rocm import finish_rocm
 from tvm_cascade.driver.space import ENDS_ON_GPUS, Design, Knob, Sizes, Space
 from tvm_cascade.plan.plan import Plan, Step, scheduled
 from tvm_cascade.plan.search import MOST_TIMES, find_plans
@@ -275,3 +277,24 @@ def mixed(configs: Sequence[Any], rng: random.Random) -> Iterator[Any]:
 
 def _names(config: Any) -> list[str]:
     return [one.name for one in dataclasses.fields(config) if one.init]
+
+
+# The space of designs of a function, by the kind of its target.
+
+
+_SPACES: dict[str, Callable[[tirx.PrimFunc, str, Goal, int | None, Replayed], Space]] = {
+    "llvm": lambda func, name, goal, _mixing, _replayed: cpu_space(func, name, goal),  # lists all values of its knobs
+    "rocm": lambda func, name, goal, mixing, replayed: gpu_space(func, name, goal, mixing, replayed, finish_rocm),
+}
+"""By kind of target; other kinds are GPUs whose code is finished as it was lowered."""
+
+
+def space_of(func: tirx.PrimFunc, name: str, goal: Goal, mixing: int | None = None, replayed: Replayed = None) -> Space:
+    """What a function of that name may be lowered to for a goal.
+
+    Parameters
+    ----------
+    mixing : seed of configurations that no skeleton lists, which need not fit; None for none of them.
+    replayed : designs in words, where only these and the default are looked for: others need not be in the space.
+    """
+    return _SPACES.get(goal.target.kind.name, gpu_space)(func, name, goal, mixing, replayed)

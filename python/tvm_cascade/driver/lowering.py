@@ -18,9 +18,9 @@ from tvm_cascade.algebra.verdict import Reason, Verdict
 from tvm_cascade.devices.read import device_of
 from tvm_cascade.driver.backend import Goal, Lowered, as_it_is
 from tvm_cascade.driver.backends import backend_of
+from tvm_cascade.driver.gpu_space import space_of
 from tvm_cascade.driver.progress import tell
 from tvm_cascade.driver.space import TOLD_APART, Design, Sizes, Space
-from tvm_cascade.driver.spaces import space_of
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.plan.buckets import Bucket, Buckets, Cell, dispatching, lengths_of, tree_of
 from tvm_cascade.plan.plan import names_beside

@@ -41,8 +41,7 @@ from tvm_cascade.algebra.cascade import LENGTH, POSITION, Cascade, Reduction
 from tvm_cascade.algebra.fold import Component, Fold, Reference
 from tvm_cascade.obligations.check import number_for, parameters_of
 from tvm_cascade.obligations.definition import definition
-from tvm_cascade.steps.arithmetic import Number, Numbers
-from tvm_cascade.steps.extended import LARGEST, Extended
+from tvm_cascade.steps.arithmetic import LARGEST, Extended, Number, Numbers
 from tvm_cascade.steps.numbers import EMPTY, NumericSteps, State
 from tvm_cascade.steps.program import program_of
 from tvm_cascade.symbolic.masks import is_truth

@@ -21,7 +21,7 @@ from tvm_cascade.analysis.program import Program, Stage
 from tvm_cascade.analysis.statements import replaced, statements_of, with_block
 from tvm_cascade.analysis.tir import as_index, dtype_of, more_than_one, same, substitute, uses, variables_of
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.plan.parts import map_nest, with_nests
+from tvm_cascade.plan.cuts import map_nest, with_nests
 from tvm_cascade.tile.factors import find_factors
 from tvm_cascade.tile.operand import MATRIX_DTYPES, PACKED_DTYPES, plain_value
 

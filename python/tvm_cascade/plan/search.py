@@ -23,11 +23,21 @@ from tvm_cascade.analysis.passes import passes_of
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.statements import statements_of, undefined
 from tvm_cascade.chunks.conditions import apart_at_conditions
-from tvm_cascade.plan.ahead import overlapping
-from tvm_cascade.plan.cuts import KEEP_CASCADES, RULES, Rule, by_folds, cascades_of, cut, nests_of
+from tvm_cascade.plan.cuts import (
+    KEEP_CASCADES,
+    RULES,
+    Position,
+    Rule,
+    by_folds,
+    cascades_of,
+    cut,
+    distinct,
+    nests_of,
+    parts_of,
+    with_nests,
+)
 from tvm_cascade.plan.operands import with_plain_operands
-from tvm_cascade.plan.parts import Position, distinct, parts_of, with_nests
-from tvm_cascade.plan.plan import Declined, Plan, Step, read_in_part, scheduled, temporaries
+from tvm_cascade.plan.plan import Declined, Plan, Step, overlapping, read_in_part, scheduled, temporaries
 from tvm_cascade.tile.estimate import count_work
 from tvm_cascade.tile.factors import find_factors
 from tvm_cascade.tile.select import available, ranked_kernels

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 import tvm
+import tvm_ffi
 from tvm import ir, relax, tirx
 
 from tvm_cascade.relax.kinds import Kind, Operator, operator_of
@@ -220,3 +222,34 @@ def _reached(start: Iterable[Node], along: str, within: range) -> set[Node]:
 
 def in_order(nodes: Iterable[Node]) -> list[Node]:
     return sorted(nodes, key=lambda node: node.place)
+
+
+# What is found out about PrimFuncs, remembered by structure: equal layers of a model are looked at once.
+
+
+T = TypeVar("T")
+
+
+class Remembered(Generic[T]):
+    """A function of PrimFuncs, computed once for those that are equal in structure.
+
+    Parameters
+    ----------
+    find : that function.
+    """
+
+    def __init__(self, find: Callable[[tirx.PrimFunc], T]) -> None:
+        self.find = find
+        self._known: dict[int, list[tuple[tirx.PrimFunc, T]]] = {}
+
+    def values(self) -> Iterator[T]:
+        """Those of the functions that were asked for so far."""
+        return (value for alike in self._known.values() for _, value in alike)
+
+    def of(self, func: tirx.PrimFunc) -> T:
+        alike = self._known.setdefault(tvm_ffi.structural_hash(func), [])
+        for known, value in alike:
+            if tvm_ffi.structural_equal(known, func):
+                return value
+        alike.append((func, value := self.find(func)))
+        return value

@@ -18,15 +18,13 @@ from tvm import ir, tirx
 from tvm_cascade.algebra.verdict import Reason, Verdict
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.passes import passes_of
-from tvm_cascade.analysis.program import Program, Stage
-from tvm_cascade.analysis.sizes import at_sizes
+from tvm_cascade.analysis.program import Program, Stage, at_sizes
 from tvm_cascade.devices.device import Cpu, Device
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.relax.graph import Graph, Node, in_order
+from tvm_cascade.relax.graph import Graph, Node, Remembered, in_order
 from tvm_cascade.relax.kinds import Kind
 from tvm_cascade.relax.narrowing import narrowed
 from tvm_cascade.relax.outline import Merger, outline
-from tvm_cascade.relax.remembered import Remembered
 from tvm_cascade.report.group import Apart
 from tvm_cascade.tile.estimate import NOMINAL
 from tvm_cascade.transform.fuse_function import Decision, Outcome, fuse_function

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from html import escape
 
 from tvm_cascade.algebra.verdict import Verdict
-from tvm_cascade.report.group import Apart, FunctionReport, GroupReport
-from tvm_cascade.report.html import fragment, page
+from tvm_cascade.codes import CODES
+from tvm_cascade.report.group import Apart, Formula, FunctionReport, GroupReport, PassReport, StepReport, bytes_text
+from tvm_cascade.report.reference import example_of
 
 SCHEMA = 1
 """Version of the JSON form; it changes when a key is renamed or removed."""
@@ -65,3 +68,232 @@ class Explanation:
 
     def _repr_html_(self) -> str:
         return fragment(self.groups, self.functions, self.apart)
+
+
+# Reports as HTML: a fragment for notebooks, a page for files; every text is escaped, and nothing is loaded.
+#
+# Pictures are SVG and formulas MathML, both in place; the code of a reason leads to its section at the end.
+
+
+_COLOURS = {
+    Verdict.FUSED: "#1a7f37",
+    Verdict.REFUSED: "#b35900",
+    Verdict.UNKNOWN: "#6e7781",
+    Verdict.DECLINED: "#0969da",
+    Verdict.NOTHING: "inherit",
+}
+_BYTES, _TIME = "#54aeff", "#d4a72c"
+_BAR = 120  # pixels of the longest
+_CELL = 'style="text-align:left;vertical-align:top;padding:1px 12px 1px 0"'
+
+
+def page(shown: str, title: str) -> str:
+    """A whole document around a fragment."""
+    return (
+        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"/><title>{escape(title)}</title></head>\n'
+        f'<body style="font-family:sans-serif">\n<h1>{escape(title)}</h1>\n{shown}\n</body></html>\n'
+    )
+
+
+def fragment(groups: Sequence[GroupReport], functions: Sequence[FunctionReport], apart: Sequence[Apart] = ()) -> str:
+    """The HTML that a notebook shows: groups; functions without groups, or lowered; operators left apart; reasons."""
+    told = {group.function for group in groups}
+    rest = [_function(function) for function in functions if function.name not in told or function.lowering_lines]
+    rest += [f"<p>{escape(one.heading)}</p>{_table([('why', escape(one.why))])}" for one in apart]
+    reasons = dict.fromkeys(group.reason.code for group in groups)
+    parts = [_group(group) for group in groups] + rest + [_reason(code) for code in reasons]
+    return f'<div class="tvm-cascade">{"".join(parts) or "<p>no functions</p>"}</div>'
+
+
+def _function(function: FunctionReport) -> str:
+    """What became of a function, and its kernels in order."""
+    told = [f"{function.name}: {function.status} ({function.note})"]
+    told += [f"lowered to {function.lowering}"] if function.lowering else []
+    told += [f"chosen by {function.design}"] if function.design else []
+    told += function.buckets
+    told += [f"not as one kernel: {function.whole}"] if function.whole else []
+    most_bytes = max((step.bytes for step in function.plan), default=0)
+    most_time = max((step.microseconds for step in function.plan), default=0)
+    steps = [
+        (
+            str(position),
+            f"<code>{escape(step.computes)}</code>",
+            escape(step.amounts) + _bars(step, most_bytes, most_time),
+            escape(step.kernel),
+        )
+        for position, step in enumerate(function.plan, 1)
+    ]
+    return "".join(f"<p>{escape(line)}</p>" for line in told) + _table(steps)
+
+
+def _bars(step: StepReport, most_bytes: float, most_time: float) -> str:
+    """Bytes and estimated time of a kernel, each relative to the largest of the plan."""
+    shown = _bar("bytes", _BYTES, step.bytes, most_bytes)
+    return shown + _bar("estimated time", _TIME, step.microseconds, most_time)
+
+
+def _bar(title: str, colour: str, value: float, most: float) -> str:
+    if not most:
+        return ""
+    return f'<div title="{title}" style="background:{colour};height:5px;width:{_BAR * value / most:.0f}px"></div>'
+
+
+def _table(rows: Iterable[Sequence[str]]) -> str:
+    """A table of cells that are HTML already; nothing where there are no rows."""
+    lines = ["".join(f"<td {_CELL}>{cell}</td>" for cell in row) for row in rows]
+    return f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>" if lines else ""
+
+
+def _group(group: GroupReport) -> str:
+    verdict, colour = escape(str(group.verdict)), _COLOURS[group.verdict]
+    buffers = ", ".join(f"<code>{escape(name)}</code>" for name in group.buffers)
+    heading = (
+        f'<h4>{escape(group.function)}: <span style="color:{colour}">{verdict}</span>'
+        f"{': ' if buffers else ''}{buffers}</h4>"
+    )
+    code = escape(group.reason.code)
+    link = f'<p>reason: <a href="#reason-{code}"><code>{code}</code></a></p>'
+    drawn = f'<div style="overflow-x:auto">{picture(group.passes, group.state)}</div>' if group.passes else ""
+    facts = _table((escape(label), escape(sentence)) for label, sentence in group.facts)
+    formulas = _table((escape(formula.section), _typeset(formula)) for formula in group.formulas)
+    return f"<section>{heading}{link}{drawn}{_savings(group)}{facts}{formulas}</section>"
+
+
+def _typeset(formula: Formula) -> str:
+    return formula.mathml or f"<code>{escape(formula.left)} = {escape(formula.right)}</code>"
+
+
+def _savings(group: GroupReport) -> str:
+    """Bytes of intermediates and estimated time, unfused and fused, as bars of one scale."""
+    scales = (
+        ("intermediates", _BYTES, group.bytes_before, group.bytes_after, lambda size: bytes_text(int(size))),
+        ("estimated time", _TIME, group.us_before, group.us_after, lambda time: f"{time:.1f} us"),
+    )
+    rows = []
+    for title, colour, before, after, told in scales:
+        if before is None or after is None:
+            continue
+        for when, value in (("unfused", before), ("fused", after)):
+            bar = _bar(f"{title}, {when}", colour, value, max(before, after))
+            rows.append((f"{title}, {when}", told(value) + bar))
+    return _table(rows)
+
+
+def _reason(code: str) -> str:
+    """What the reference page says of a code, below the anchor that headings lead to."""
+    verdict, law, hint = CODES[code]
+    lines = [f"{verdict}: {law}.", f"Example: {example_of(code)}.", *([f"To make it fuse: {hint}."] if hint else [])]
+    told = "".join(f"<p>{escape(line)}</p>" for line in lines)
+    more = f"<p>More: <code>python -m tvm_cascade reasons {code}</code>, <code>docs/reasons.md</code></p>"
+    return f'<section id="reason-{code}"><h5><code>{code}</code></h5>{told}{more}</section>'
+
+
+_GLYPH = 7.3  # width of a letter of the 12-pixel monospaced font, at most
+_ROW, _GAP, _MARGIN, _ARC = 24, 10, 12, 14
+_LONGEST = 44  # letters of a label
+_PASS = ("#ddf4ff", "#54aeff", "#0550ae")  # fill, stroke and text
+_LOOP = ("#dafbe1", "#4ac26b", "#116329")
+_TITLE = "#24292f"
+
+
+def picture(passes: Sequence[PassReport], state: Sequence[str]) -> str:
+    """The picture; the fused side is left out where there is no state.
+
+    Parameters
+    ----------
+    passes : over the cascade axis, in order.
+    state : the names of the fold's components and references.
+    """
+    written = _Side(_MARGIN, "as written")
+    for one in passes:
+        written.box([_label(one)], _PASS, one.waits_for)
+    sides, told = [written], f"As written: {len(passes)} passes over the axis"
+    if state:
+        behind = [(k, one) for k, one in enumerate(passes) if one.after]
+        fused = _Side(_MARGIN + written.width + 2 * _MARGIN, "fused")
+        inputs = dict.fromkeys(name for one in passes if not one.after for name in one.reads)
+        fused.box(_lines("one loop over ", list(inputs)) + _lines("state ", state), _LOOP, ())
+        places = {k: place for place, (k, _) in enumerate(behind, 1)}
+        for _, one in behind:
+            fused.box([_label(one)], _PASS, sorted({places.get(k, 0) for k in one.waits_for}))
+        sides.append(fused)
+        told += f"; fused: {1 + len(behind)}"
+    width = sides[-1].left + sides[-1].width + _MARGIN
+    height = max(side.bottom for side in sides) + _MARGIN
+    shown = "\n".join(line for side in sides for line in side.lines())
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+        f'font-family="monospace" font-size="12" role="img" aria-label="{escape(told)}">\n'
+        f'<rect width="{width}" height="{height}" rx="6" fill="#ffffff"/>\n{shown}\n</svg>'
+    )
+
+
+class _Side:
+    """A column of boxes under a title, with an arc from each box to those that wait for it."""
+
+    def __init__(self, left: int, title: str) -> None:
+        self.left, self.title = left, title
+        self.bottom = _MARGIN + _ROW
+        self.boxes: list[tuple[int, int, Sequence[str], tuple[str, str, str]]] = []
+        self.arcs: list[tuple[int, int]] = []
+
+    def box(self, lines: Sequence[str], colours: tuple[str, str, str], waits_for: Sequence[int]) -> None:
+        """Add a box below the others."""
+        height = _ROW + (len(lines) - 1) * 16
+        self.arcs += [(place, len(self.boxes)) for place in waits_for]
+        self.boxes.append((self.bottom, height, lines, colours))
+        self.bottom += height + _GAP
+
+    @property
+    def _inner(self) -> int:
+        longest = max([len(self.title), *(len(line) for _, _, lines, _ in self.boxes for line in lines)])
+        return round(longest * _GLYPH) + 2 * _GAP
+
+    @property
+    def width(self) -> int:
+        """Of the boxes and of the widest arc."""
+        return self._inner + _ARC * (1 + max((to - start for start, to in self.arcs), default=0))
+
+    def lines(self) -> list[str]:
+        found = [f'<text x="{self.left}" y="{_MARGIN + 14}" fill="{_TITLE}" font-weight="bold">{self.title}</text>']
+        for top, height, lines, (fill, stroke, ink) in self.boxes:
+            found.append(
+                f'<rect x="{self.left}" y="{top}" width="{self._inner}" height="{height}" rx="4" '
+                f'fill="{fill}" stroke="{stroke}"/>'
+            )
+            found += [
+                f'<text x="{self.left + _GAP}" y="{top + 16 + 16 * k}" fill="{ink}">{escape(line)}</text>'
+                for k, line in enumerate(lines)
+            ]
+        return found + [self._arc(start, to) for start, to in self.arcs]
+
+    def _arc(self, start: int, to: int) -> str:
+        """From the lower half of one box's right edge to the upper half of another's, with a head."""
+        (top, height, _, _), (below, *_) = self.boxes[start], self.boxes[to]
+        x, y, end, out = self.left + self._inner, top + height - 8, below + 8, _ARC * (to - start)
+        return (
+            f'<path d="M{x} {y}C{x + out} {y} {x + out} {end} {x + 6} {end}" fill="none" stroke="#57606a"/>'
+            f'<path d="M{x} {end}l7 -4v8z" fill="#57606a"/>'
+        )
+
+
+def _label(one: PassReport) -> str:
+    """`mass = sum over x`."""
+    computed = f"{one.reducer} over" if one.reducer else "map of"
+    read = ", ".join(one.reads) or "it"
+    return _clipped(f"{', '.join(one.writes)} = {computed} {read}", _LONGEST)
+
+
+def _clipped(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
+def _lines(start: str, names: Sequence[str]) -> list[str]:
+    """`start` and the names, broken into lines."""
+    lines = [start]
+    for k, name in enumerate(names):
+        word = _clipped(name, _LONGEST - 4) + (", " if k + 1 < len(names) else "")
+        if len(lines[-1]) + len(word) > _LONGEST:
+            lines.append("  ")
+        lines[-1] += word
+    return [line.rstrip() for line in lines]

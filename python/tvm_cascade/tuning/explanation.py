@@ -12,7 +12,7 @@ from tvm.target import Target
 from tvm_cascade.driver.lowering import Designed, designed, fused, goal_of, lowered
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.relax.merged import Merged, merged
+from tvm_cascade.relax.pipeline import Merged, merged
 from tvm_cascade.report.explanation import Explanation
 from tvm_cascade.report.outcomes import explain_outcomes
 from tvm_cascade.tuning.known import LookUp, known_designs

@@ -22,7 +22,7 @@ from tvm import tirx
 from tvm.ir import prim
 from tvm.target import Target
 
-from tvm_cascade.analysis.sizes import at_sizes
+from tvm_cascade.analysis.program import at_sizes
 from tvm_cascade.devices.read import device_of
 from tvm_cascade.driver.backend import Goal
 from tvm_cascade.driver.lowering import Designs, Known

@@ -16,14 +16,13 @@ from tvm import ir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.accuracy.draws import drawn
-from tvm_cascade.analysis.program import Program
-from tvm_cascade.analysis.sizes import at_sizes
+from tvm_cascade.analysis.program import Program, at_sizes
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.driver.arguments import Parameter, parameters_of
 from tvm_cascade.driver.backend import Goal
+from tvm_cascade.driver.gpu_space import space_of
 from tvm_cascade.driver.lowering import goal_of
 from tvm_cascade.driver.space import Space
-from tvm_cascade.driver.spaces import space_of
 from tvm_cascade.errors import InputError, OracleError
 from tvm_cascade.evaluate import oracle
 from tvm_cascade.options import FuseOptions

@@ -18,7 +18,7 @@ import sympy as sp
 from tvm import ir, tirx
 
 from tvm_cascade.algebra.reducer import Selection
-from tvm_cascade.algebra.selection import better, bottom
+from tvm_cascade.algebra.selection_law import better, bottom
 from tvm_cascade.steps.program import Tuple
 from tvm_cascade.tile.emit import in_register
 from tvm_cascade.tile.fragment import TilePrinter
