@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from tvm_cascade import cli
-from tvm_cascade.accuracy.catalogue.definition import LETTERS, Definition
-from tvm_cascade.accuracy.catalogue.hard import HARD
+from tvm_cascade.accuracy.catalogue.definition import HARD, LETTERS, Definition
 from tvm_cascade.accuracy.catalogue.table import CATALOGUE
 from tvm_cascade.accuracy.numerics import Subject
 from tvm_cascade.corpus.audit import audit

@@ -12,7 +12,7 @@ from tvm import te, topi
 import tvm_cascade
 from tvm_cascade.algebra.verdict import Verdict
 from tvm_cascade.codes import CODES
-from tvm_cascade.driver import as_json
+from tvm_cascade.driver import bundle as as_json
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.fuse_cascaded_reductions import FuseCascadedReductions
 from tvm_cascade.transform.fuse_function import fuse_function

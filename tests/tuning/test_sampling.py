@@ -11,6 +11,7 @@ import pytest
 
 from tvm_cascade import cli
 from tvm_cascade.cli import designs
+from tvm_cascade.cli.designs import Sample, samples
 from tvm_cascade.corpus import workloads
 from tvm_cascade.driver.space import Design, Knob, Space
 from tvm_cascade.driver.targets import resolve_target
@@ -18,7 +19,6 @@ from tvm_cascade.errors import InputError
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.tuning.building import Built, LocalBuilder
 from tvm_cascade.tuning.running import LocalRunner
-from tvm_cascade.tuning.sampling import Sample, samples
 from tvm_cascade.tuning.task import Task, task_of
 from tvm_cascade.tuning.worker import TrialError
 

@@ -23,10 +23,10 @@ from tvm_cascade.corpus import workloads
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import InputError
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.tuning import tracker
+from tvm_cascade.tuning import running as tracker
 from tvm_cascade.tuning.building import Built, LocalBuilder, build
+from tvm_cascade.tuning.running import Tracker, TrackerRunner, servers
 from tvm_cascade.tuning.task import Task, space_for, task_of
-from tvm_cascade.tuning.tracker import Tracker, TrackerRunner, servers
 from tvm_cascade.tuning.worker import TrialError
 
 from .fakes import FakeBuilder

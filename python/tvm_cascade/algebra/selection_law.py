@@ -127,7 +127,6 @@ Beats = Callable[[Side, int, Side, int], sp.Basic]
 
 @cache
 def selecting(selection: Selection) -> TupleReducer:
-    """The reducer of tuples that selects so."""
     if selection.count == 1:
         name = "argmax" if selection.largest else "argmin"
     else:

@@ -213,7 +213,6 @@ class AtomTable:
         return self.leaf(expression)
 
     def leaf(self, expression: ir.Expr) -> sp.Symbol:
-        """The symbol of an expression that has no algebra of its own."""
         key = tvm_ffi.StructuralKey(expression)  # type: ignore[call-arg]
         if key not in self._leaves:
             facts = self._facts(expression)
@@ -537,7 +536,6 @@ def operands_of(expression: ir.Expr) -> list[ir.Expr]:
 
 
 def with_operands(expression: ir.Expr, operands: list[ir.Expr]) -> ir.Expr:
-    """The same operation on other operands."""
     if type(expression) in ARITHMETIC:
         return type(expression)(*operands)
     if isinstance(expression, prim.Cast):

@@ -60,7 +60,6 @@ def without_predicates(nests: Sequence[tirx.Stmt], own: Sequence[tirx.Var]) -> l
 
 
 def _written(nest: tirx.Stmt, own: Sequence[tirx.Var]) -> list[tirx.Var]:
-    """The buffers that a nest may write."""
     if realized_block(nest) is None:
         return [buffer for buffer in own if mentions(nest, buffer)]
     written = {store.buffer for store in within(nest, tirx.BufferStore)}

@@ -120,7 +120,6 @@ def _by_value(block: s_tir.SBlock) -> Parts | None:
 
 
 def _init(store: tirx.BufferStore, value: ir.Expr, reduced: list[tirx.Var]) -> tirx.BufferStore:
-    """The store of a value at the first position."""
     first = substitute(value, {var: zero_of(var) for var in reduced})
     return tirx.BufferStore(store.buffer, first, list(store.indices))
 

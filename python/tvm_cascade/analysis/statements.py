@@ -114,7 +114,6 @@ def realized_block(nest: tirx.Stmt) -> s_tir.SBlockRealize | None:
 
 
 def loops_of(nest: tirx.Stmt) -> list[tirx.For]:
-    """The loops of a nest, outermost first."""
     found = []
     while isinstance(nest, tirx.For):
         found.append(nest)

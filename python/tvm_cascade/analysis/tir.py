@@ -126,7 +126,6 @@ def in_buffers(
 
 
 def without_casts(expression: ir.Expr) -> ir.Expr:
-    """What is cast, if the expression is a cast."""
     while isinstance(expression, prim.Cast):
         expression = expression.value
     return expression
@@ -137,7 +136,6 @@ def reads_buffer(expression: ir.Expr, buffer: tirx.Var) -> bool:
 
 
 def variables_of(expression: ir.Expr) -> list[tirx.Var]:
-    """The scalar variables of an expression."""
     if isinstance(expression, _LEAVES):
         return [expression] if isinstance(expression, ir.Var) and not tirx.is_buffer_var(expression) else []
     found: dict[tirx.Var, None] = {}
@@ -151,7 +149,6 @@ def variables_of(expression: ir.Expr) -> list[tirx.Var]:
 
 
 def uses(expression: ir.Expr, variables: Sequence[tirx.Var]) -> bool:
-    """Whether any of the variables occurs in the expression."""
     return not {*variables}.isdisjoint(variables_of(expression))
 
 
@@ -215,5 +212,4 @@ def product(extents: Iterable[Extent]) -> Extent:
 
 
 def more_than_one(extent: Extent) -> bool:
-    """Whether an extent may be more than 1."""
     return not isinstance(extent, int) or extent > 1

@@ -98,7 +98,6 @@ def _read_parts(block: s_tir.SBlock) -> tuple[_Part, ...] | Reason:
 
 
 def _reduction_variable(block: s_tir.SBlock) -> tirx.Var | None:
-    """The one reduction variable: the position on the axis."""
     reduced = [iv.var for iv in block.iter_vars if iv.iter_type == REDUCTION]
     return reduced[0] if len(reduced) == 1 else None
 

@@ -151,7 +151,6 @@ def _after(fold: SingleFold, source: Source, nests: NestBuilder) -> _After:
 
 
 def _nests(fold: SingleFold) -> NestBuilder:
-    """A builder of nests that are not called as those that stay are."""
     replaced = [member.stage.name for member in fold.group.members]
     kept = {stage.name for stage in fold.program.stages if stage.name not in replaced}
     return NestBuilder(index_dtype(fold.program), kept, annotated=False)

@@ -13,8 +13,7 @@ from pathlib import Path
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from tvm_cascade.accuracy.catalogue.definition import Definition
-from tvm_cascade.accuracy.catalogue.hard import HARD
+from tvm_cascade.accuracy.catalogue.definition import HARD, Definition
 from tvm_cascade.accuracy.catalogue.table import CATALOGUE
 from tvm_cascade.cli import designs
 from tvm_cascade.cli.arguments import add_input_arguments, add_only_argument, check_inputs, check_writable, console

@@ -11,10 +11,13 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import tvm
 import tvm_ffi
+from numpy.typing import NDArray
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
@@ -24,12 +27,13 @@ from tvm_cascade.corpus.audit import checkable
 from tvm_cascade.corpus.case import Job
 from tvm_cascade.corpus.workload import Workload
 from tvm_cascade.driver.backends import backend_of
+from tvm_cascade.driver.space import Design, Space
 from tvm_cascade.errors import InputError
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.tuning.building import Builder, LocalBuilder
+from tvm_cascade.tuning.building import Builder, Built, LocalBuilder, built_ahead
 from tvm_cascade.tuning.running import LocalRunner, Runner
-from tvm_cascade.tuning.sampling import BUILT, WRONG, Sample, samples
-from tvm_cascade.tuning.task import takes_seconds, task_of
+from tvm_cascade.tuning.task import Task, has_exact, space_for, takes_seconds, task_of
+from tvm_cascade.tuning.worker import TrialError
 
 JSON_FORMAT = 1
 """Version of what `--json` writes; a field that changes its meaning raises it."""
@@ -138,3 +142,95 @@ def _table(found: Sequence[Sample]) -> Table:
 
 def _design(one: Sample) -> str:
     return "; ".join(f"{knob}: {value}" for knob, value in one.words.items()) or "its only design"
+
+
+# Designs drawn at random from a function's space, each checked against float64: right, discarded, or wrong.
+
+
+Array = NDArray[Any]
+
+RIGHT, BUILT, DISCARDED, WRONG = "right", "built", "discarded", "wrong"
+"""What may become of a design; one that is built alone has no device here to run on."""
+
+_ATTEMPTS = 20
+"""Draws for each design that is asked for, of which most may be there already in a small space."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One design that was drawn.
+
+    Attributes
+    ----------
+    program : the name of its function.
+    words : the values of its knobs.
+    outcome : one of those above: wrong where it runs and its result, or its end, is not that of the function.
+    stage, reason : where and why it was discarded or is wrong; see `Trial`.
+    same : it gives the program of a design before it, whose outcome it has.
+    """
+
+    program: str
+    words: dict[str, str]
+    outcome: str
+    stage: str = ""
+    reason: str = ""
+    same: bool = False
+
+
+def samples(
+    task: Task,
+    count: int,
+    rng: random.Random,
+    builder: Builder,
+    runner: Runner | None,
+    inputs: Sequence[Array] | None = None,
+) -> Iterator[Sample]:
+    """Different designs of a task, at most so many, each built and checked.
+
+    Parameters
+    ----------
+    runner : what runs them; None where there is no device, and building is all.
+    inputs : of the function; as `tune` draws them by default.
+
+    Raises
+    ------
+    InputError
+        Where the function is too large for float64 in NumPy, so that nothing says what is right.
+    """
+    space = space_for(task)
+    designs = _designs_of(space, count, rng)
+    if runner is not None:
+        runner.prepare(task, inputs)
+        if not has_exact(task):
+            hint = "a smaller shape"
+            raise InputError("a function that float64 in NumPy computes in seconds", "a larger one", task.name, hint)
+    known: dict[int, Sample] = {}
+    batches = (designs[start : start + builder.batch] for start in range(0, len(designs), builder.batch))
+    for batch, several in built_ahead(builder, task, batches, known.keys()):
+        for design, built in zip(batch, several, strict=True):
+            words = space.words(design)
+            if isinstance(built, TrialError):
+                yield Sample(task.name, words, DISCARDED, built.stage, built.reason)
+            elif built.mark in known:
+                yield replace(known[built.mark], words=words, same=True)
+            else:
+                known[built.mark] = _run(task, design, built, runner, words)
+                yield known[built.mark]
+
+
+def _designs_of(space: Space, count: int, rng: random.Random) -> list[Design]:
+    found: dict[Design, None] = {}
+    for _ in range(_ATTEMPTS * count):
+        if len(found) < count:
+            found[space.drawn(rng)] = None
+    return list(found)
+
+
+def _run(task: Task, design: Design, built: Built, runner: Runner | None, words: dict[str, str]) -> Sample:
+    if runner is None:
+        return Sample(task.name, words, BUILT)
+    try:
+        runner.run(task, design, built, built)
+    except TrialError as error:
+        return Sample(task.name, words, WRONG, error.stage, error.reason)
+    return Sample(task.name, words, RIGHT)

@@ -28,8 +28,7 @@ from tvm_cascade.tuning.building import Builder, LocalBuilder
 from tvm_cascade.tuning.proposals import DEFAULT_TRIALS
 from tvm_cascade.tuning.records import Records
 from tvm_cascade.tuning.report import FunctionTuning
-from tvm_cascade.tuning.running import LocalRunner, Runner
-from tvm_cascade.tuning.tracker import TrackerRunner
+from tvm_cascade.tuning.running import LocalRunner, Runner, TrackerRunner
 from tvm_cascade.tuning.tune import EVERY, tune
 
 

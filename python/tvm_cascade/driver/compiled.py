@@ -13,9 +13,19 @@ import tvm
 from tvm.target import Target
 
 from tvm_cascade.driver.arguments import Entry, Parameter
-from tvm_cascade.driver.as_json import from_json, to_json
 from tvm_cascade.driver.backends import backend_of
-from tvm_cascade.driver.bundle import LIBRARY, TARGET, Files, library_of, loaded, packed, unpickled, with_library
+from tvm_cascade.driver.bundle import (
+    LIBRARY,
+    TARGET,
+    Files,
+    from_json,
+    library_of,
+    loaded,
+    packed,
+    to_json,
+    unpickled,
+    with_library,
+)
 from tvm_cascade.driver.generation import generate
 from tvm_cascade.driver.targets import check_runs_here
 from tvm_cascade.errors import InputError

@@ -231,7 +231,6 @@ def _shared_out(kernels: tvm.IRModule, count: int) -> list[tvm.IRModule]:
 
 
 def _length(kernel: tirx.PrimFunc) -> int:
-    """The statements of a kernel."""
     found: list[tirx.Stmt] = []
     tvm_ffi.structural_walk(kernel.body, (tirx.Stmt, found.append))
     return len(found)

@@ -82,7 +82,6 @@ def setting_of(goal: Goal) -> Setting:
 
 
 def lower_plan(plan: Plan, name: str, goal: Goal) -> Lowered:
-    """The functions of a plan, and how each was lowered."""
     gpu = goal.device
     assert isinstance(gpu, Gpu)
     if len(plan.steps) == 1:

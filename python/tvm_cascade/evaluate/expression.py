@@ -139,7 +139,6 @@ class Grid:
         return tuple(stop - start for start, stop in zip(self.starts, self.stops, strict=True))
 
     def axis(self, variable: ir.Expr) -> int | None:
-        """The axis of an iteration variable; None for every other expression."""
         return next((k for k, known in enumerate(self.variables) if known.same_as(variable)), None)
 
     def with_range(self, axis: int, start: int, stop: int) -> Grid:

@@ -392,7 +392,6 @@ class _Block:
             self._execute(self._block.body, self._at(grid, point))
 
     def _at(self, grid: Grid, point: Sequence[int]) -> Grid:
-        """The spatial points at one reduction point."""
         for axis, offset in zip(self._reduce, point, strict=True):
             start = grid.starts[axis] + offset
             grid = grid.with_range(axis, start, start + 1)

@@ -139,7 +139,6 @@ def _own(fold: Fold, result: sp.Symbol) -> list[Component]:
 
 
 def _references(fold: Fold, result: sp.Symbol) -> list[Reference]:
-    """The references that the lifts of a result read."""
     read = {symbol for component in _own(fold, result) for symbol in component.lift.free_symbols}
     return [reference for reference in fold.references if reference.symbol in read]
 
@@ -183,7 +182,6 @@ def _bears(fold: Fold, result: sp.Symbol, scale: Reference, meaning: Meaning) ->
 
 
 def _scales(lift: sp.Expr, element: sp.Expr, meaning: Meaning) -> bool:
-    """Whether an element, or its magnitude, is what a lift is a multiple of."""
     bases = [factor.as_base_exp()[0] for factor in sp.Mul.make_args(strip_rounding(lift))]
     return any(((base / element) ** 2).xreplace(meaning).is_number for base in bases)
 

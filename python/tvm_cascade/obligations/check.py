@@ -311,7 +311,6 @@ def _passes(program: StepProgram) -> list[Reduce | Tuple]:
 
 
 def _read_by_lifts(fold: Fold) -> list[Reference]:
-    """The references that lifts are compared with."""
     sides = {symbol for c in fold.components for equal in c.lift.atoms(sp.Eq) for symbol in equal.free_symbols}
     return [reference for reference in fold.references if reference.symbol in sides]
 

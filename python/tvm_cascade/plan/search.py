@@ -256,7 +256,6 @@ class Search:
         return found if _seconds(found) < below else []
 
     def part(self, func: tirx.PrimFunc) -> Step:
-        """A part as one step; cuts have parts in common."""
         if (mark := _part(func)) not in self.known:
             outcome = self.fuse(func)
             self.known[mark] = self.step(outcome, self.ranked(outcome))

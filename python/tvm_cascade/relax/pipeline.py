@@ -16,10 +16,9 @@ from tvm.target import Target
 
 from tvm_cascade.devices.device import Device, Gpu
 from tvm_cascade.devices.read import device_of
-from tvm_cascade.driver.as_json import from_json, to_json
 from tvm_cascade.driver.backend import Lowered
 from tvm_cascade.driver.backends import backend_of
-from tvm_cascade.driver.bundle import LIBRARY, Files, library_of, loaded, with_library
+from tvm_cascade.driver.bundle import LIBRARY, Files, from_json, library_of, loaded, to_json, with_library
 from tvm_cascade.driver.cache import kept, key_of, texts_of
 from tvm_cascade.driver.functions import functions_of
 from tvm_cascade.driver.generation import generate

@@ -147,7 +147,6 @@ class Nest:
 
 
 def read_index(sch: s_tir.Schedule, block: Block, buffer: tirx.Var) -> int:
-    """The position of a buffer among the reads of a block."""
     return [region.source for region in sch.get(block).reads].index(buffer)
 
 

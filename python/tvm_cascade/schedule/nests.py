@@ -63,7 +63,6 @@ class BlockPlan:
         return tuple(axis for axis in self.own if axis not in self.reduce)
 
     def axis_at(self, index: ir.Expr) -> int | None:
-        """The axis that an index is, where it is a plain one."""
         return next((a for a, v in self.variables.items() if v.same_as(index)), None)
 
     def last_axis(self) -> int | None:

@@ -186,7 +186,6 @@ def copy_of(builder: NestBuilder, source: tirx.Var, buffer: tirx.Var, name: str,
 
 
 def longer_loops(nest: tirx.Stmt, extents: Mapping[tirx.Var, Extent]) -> tirx.Stmt:
-    """The nest with other extents of some loops, by variable."""
 
     def renew(loop: tirx.For) -> tirx.For:
         extent = extents.get(loop.loop_var)
@@ -196,7 +195,6 @@ def longer_loops(nest: tirx.Stmt, extents: Mapping[tirx.Var, Extent]) -> tirx.St
 
 
 def longer_iter(iv: tirx.IterVar, extent: Extent) -> tirx.IterVar:
-    """The iterator over another extent."""
     return tirx.IterVar(domain_of(iv.var, extent), iv.var, iv.iter_type)
 
 

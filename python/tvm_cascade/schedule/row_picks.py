@@ -62,7 +62,6 @@ class Picking:
 
 
 def picking_product(nest: tirx.Stmt) -> Picking | None:
-    """A nest as such a product; None of any other."""
     realize = realized_block(nest)
     if realize is None or len(nests := nests_in(nest)) != 1:
         return None

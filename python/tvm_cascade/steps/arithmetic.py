@@ -109,7 +109,6 @@ class Arithmetic(ABC):
         return [{**row, symbol: self.value(element, {**scope, **row})} for row in positions]
 
     def total(self, reducer: Reducer, values: Iterable[Number]) -> Number:
-        """⊕ of at least one value."""
         return reduce(lambda left, right: self.combine(reducer, left, right), values)
 
     def usable(self, value: Number, scale: bool) -> bool:

@@ -53,7 +53,6 @@ class NumericSteps:
         return _Run(self, self.program.steps, [state], positions).state()
 
     def merge(self, *states: State) -> State:
-        """The merge of all states, as one level of a machine does it."""
         return _Run(self, self.program.merge, states, None).state()
 
     def finish(self, state: State) -> Numbers:

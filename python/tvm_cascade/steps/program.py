@@ -171,7 +171,6 @@ class Combine:
 
     @property
     def combined(self) -> tuple[tuple[sp.Symbol, Reducer], ...]:
-        """Each component with its ⊕."""
         return tuple(zip(self.components, self.reducers, strict=True))
 
     def __str__(self) -> str:
@@ -228,7 +227,6 @@ class StepProgram:
 
     @cached_property
     def merge(self) -> tuple[Step, ...]:
-        """The steps that merging states runs."""
         return tuple(step for step in self.steps if not isinstance(step, (Element, Reduce)))
 
     def __str__(self) -> str:

@@ -13,5 +13,4 @@ def sign_of(expression: sp.Expr) -> dict[str, bool]:
 
 
 def stand_in(part: sp.Expr, name: str) -> sp.Symbol:
-    """A symbol for a part, with its sign."""
     return sp.Symbol(name, real=True, **sign_of(part))

@@ -15,8 +15,7 @@ from torch.fx.node import map_arg
 from tvm import relax
 from tvm.target import Target
 
-from tvm_cascade.driver.as_json import as_value, from_json, to_json
-from tvm_cascade.driver.bundle import Files
+from tvm_cascade.driver.bundle import Files, as_value, from_json, to_json
 from tvm_cascade.errors import ModelError
 from tvm_cascade.relax import pipeline
 from tvm_cascade.report.explanation import Explanation

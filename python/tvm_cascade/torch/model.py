@@ -18,8 +18,7 @@ import tvm
 from torch.utils import _pytree as pytree
 from tvm.target import Target
 
-from tvm_cascade.driver.as_json import from_json, to_json
-from tvm_cascade.driver.bundle import TARGET, Files, packed, unpickled
+from tvm_cascade.driver.bundle import TARGET, Files, from_json, packed, to_json, unpickled
 from tvm_cascade.driver.targets import check_runs_here
 from tvm_cascade.errors import ModelError
 from tvm_cascade.report.explanation import Explanation

@@ -87,7 +87,6 @@ def absorbed(program: Program, stages: list[Stage], reads: list[tirx.Var]) -> li
 
 
 def stage_piece(program: Program, stage: Stage, inlined: list[Stage], order: int) -> Piece:
-    """A kept stage, with the stages that it absorbs inlined."""
     value = stage.value
     if any(reads_buffer(value, other.buffer) for other in inlined):
         value = Inliner(Program(program.func, program.root, tuple(inlined)))(value, stage.extents)

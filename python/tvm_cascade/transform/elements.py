@@ -214,7 +214,6 @@ class Dims:
                 self.define(step.symbol, self.of(step.expression), varies=False)
 
     def define(self, symbol: sp.Symbol, dims: tuple[tirx.Var, ...], varies: bool) -> None:
-        """Records the dims of a symbol of the rewrite."""
         self._known[symbol] = dims
         if varies:
             self._varying.add(symbol)

@@ -66,7 +66,6 @@ class Decision:
 
 
 def fused_groups(decisions: Iterable[Decision]) -> list[Group]:
-    """The groups that were decided to be fused, in order."""
     return [d.candidate.group for d in decisions if d.reason.verdict is Verdict.FUSED and d.candidate.group is not None]
 
 

@@ -174,7 +174,6 @@ class SecondWay:
         return [*(_started(m.stage, self.own[m.result]) for m in self.members), statement]
 
     def _added(self, elements: dict[sp.Symbol, ir.Expr]) -> list[tirx.Stmt]:
-        """own = own ∘ elements."""
         parts = [_Part(m.result, m.stage.reducer) for m in self.members if m.stage.reducer is not None]
         cells = {part.symbol: Cell(self.own[part.symbol], _ZERO) for part in parts}
         values = {result: cast(element, cells[result].dtype) for result, element in elements.items()}

@@ -76,7 +76,6 @@ def carried_folds(func: tirx.PrimFunc) -> tuple[CarriedFold, ...]:
 
 
 def is_fused(func: tirx.PrimFunc) -> bool:
-    """Whether anything of a function was fused."""
     return bool(_attribute(func))
 
 

@@ -124,7 +124,6 @@ class NestBuilder:
         return self.nest(name, role, iters, body, lambda at: [store(buffer, identity, where(at))])
 
     def unique(self, name: str) -> str:
-        """A name for a block."""
         chosen = unused(name, self.names)
         self.names.add(chosen)
         return chosen
@@ -161,10 +160,8 @@ def binding(values: Sequence[tuple[tirx.Var, ir.Expr]], then: Sequence[tirx.Stmt
 
 
 def store(buffer: tirx.Var, value: ir.Expr, indices: Sequence[ir.Expr]) -> tirx.Stmt:
-    """buffer[indices] = value."""
     return tirx.BufferStore(buffer, value, list(indices))
 
 
 def load(buffer: tirx.Var, indices: Sequence[ir.Expr]) -> ir.Expr:
-    """buffer[indices]."""
     return tirx.BufferLoad(buffer, list(indices))

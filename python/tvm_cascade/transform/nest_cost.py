@@ -85,7 +85,6 @@ def traffic_ns(sizes: Sequence[int], cpu: Cpu) -> float:
 
 
 def overlapped_ns(arithmetic: float, traffic: float) -> float:
-    """Time of arithmetic and memory traffic that overlap."""
     return max(arithmetic, traffic) + OVERLAP * min(arithmetic, traffic)
 
 
@@ -219,7 +218,6 @@ def is_contiguous(load: ir.TensorLoad, var: tirx.Var) -> bool:
 
 
 def size_of(buffer: tirx.Var) -> int:
-    """Bytes of a buffer."""
     return math.prod(int(extent) for extent in buffer.ty.shape) * tvm.DataType(dtype_of(buffer)).itemsize
 
 

@@ -66,7 +66,6 @@ _EXPONENTS = {
 
 
 def cast(expression: ir.Expr, dtype: str) -> ir.Expr:
-    """The expression in a dtype; itself where it has that dtype already."""
     return expression if dtype_of(expression) == dtype else expression.astype(dtype)
 
 

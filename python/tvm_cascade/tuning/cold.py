@@ -61,7 +61,6 @@ def with_cold(mod: tvm.IRModule, name: str, gpu: Gpu) -> tvm.IRModule:
 
 @lru_cache(maxsize=4)
 def reading_library(target: Target) -> bytes:
-    """The library of the reading function."""
     goal = goal_of(target, FuseOptions())
     assert isinstance(goal.device, Gpu)
     read = te.placeholder(shape_of(goal.device), "float32", "read")

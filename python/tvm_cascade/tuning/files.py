@@ -65,7 +65,6 @@ def write(folder: Path, records: Sequence[Any]) -> None:
 
 
 def commit(database: Any, record: Any) -> None:
-    """Writes a record of another database."""
     kept = database.commit_workload(record.workload.mod)
     made = s_tir.meta_schedule.database.TuningRecord(
         record.trace, kept, record.run_secs or None, record.target, record.args_info

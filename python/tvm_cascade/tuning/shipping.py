@@ -37,7 +37,6 @@ def trials(func: tirx.PrimFunc, goal: Goal, root: Path | None = None) -> list[Tr
 
 @lru_cache(maxsize=8)
 def read(folder: Path) -> Records:
-    """The records of a folder; read once in each process."""
     return Records(folder)
 
 

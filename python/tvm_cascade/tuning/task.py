@@ -97,7 +97,6 @@ def task_of(
     sizes: tuple[tuple[str, int], ...] = (),
     mixing: int | None = None,
 ) -> Task:
-    """The task of a function, in a new folder; see `Task`."""
     folder.mkdir()
     told, goal = map(tvm.ir.save_json, (func.with_attr("global_symbol", name), target))
     return Task(name, told, goal, options, folder, sizes, mixing)

@@ -40,7 +40,6 @@ class Offsets:
             self._known[reduction.result] = self._folded(reduction.reducer, reduction.element, self.length)
 
     def add_component(self, symbol: sp.Symbol, reducer: Reducer, lift: sp.Expr) -> None:
-        """Adds a component of the positions so far."""
         self._known[symbol] = self._folded(reducer, lift, COUNT)
 
     def add_reference(self, symbol: sp.Symbol, moved: sp.Symbol, step: sp.Symbol, value: sp.Expr) -> None:

@@ -81,7 +81,6 @@ class Program:
 
     @property
     def bytes_written(self) -> int:
-        """Bytes of all outputs."""
         return sum(map(_bytes_of, self.outputs))
 
     @property
