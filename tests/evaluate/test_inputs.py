@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tvm_cascade.errors import InputError
-from tvm_cascade.evaluate.inputs import INPUTS, adversarial_lengths
+from tvm_cascade.evaluate.inputs import INPUTS
 
 FLOATS = ["float16", "bfloat16", "float32", "float64"]
 NAMES = [
@@ -150,15 +150,3 @@ def test_an_unknown_dtype_is_an_input_error(dtype):
 def test_a_missing_axis_is_an_input_error():
     with pytest.raises(InputError, match="axis 2"):
         _make("normal", (3, 4), axis=2)
-
-
-@pytest.mark.parametrize(
-    ("tile", "lengths"), [(1, (1, 2, 3, 5)), (2, (1, 2, 3, 5, 7)), (64, (1, 63, 64, 65, 129, 131))]
-)
-def test_adversarial_lengths(tile, lengths):
-    assert adversarial_lengths(tile) == lengths
-
-
-def test_a_tile_has_to_be_positive():
-    with pytest.raises(InputError):
-        adversarial_lengths(0)

@@ -1,4 +1,4 @@
-"""Named adversarial inputs, and the lengths at which tiled loops fail.
+"""Named adversarial inputs.
 
 A generator is called as `INPUTS[name](rng, shape, dtype)`, optionally with `axis=`, the cascade axis (the last by
 default); a *row* is what runs along it. Float values are drawn in float64 and rounded to `dtype` once. Integers get
@@ -192,21 +192,3 @@ def poisoned(shape: Iterable[int], dtype: str | np.dtype[Any]) -> Array:
     kind = np.dtype(dtype)
     poison = np.nan if kind.kind not in "iub" else np.iinfo(kind).min if kind.kind in "iu" else True
     return np.full(tuple(shape), poison, kind)
-
-
-def adversarial_lengths(tile: int) -> tuple[int, ...]:
-    """Lengths of the cascade axis at which loops over tiles of `tile` positions fail, in rising order.
-
-    They are 1, B−1, B, B+1, 2B+1 and the first prime above 2B+1, for B = `tile`; only the positive ones, each once.
-
-    Raises
-    ------
-    InputError
-        When `tile` is not a positive integer.
-    """
-    if not isinstance(tile, int) or tile < 1:
-        raise InputError("a positive integer", repr(tile), "tile of adversarial_lengths")
-    prime = 2 * tile + 2
-    while any(prime % divisor == 0 for divisor in range(2, int(prime**0.5) + 1)):
-        prime += 1
-    return tuple(sorted({1, tile - 1, tile, tile + 1, 2 * tile + 1, prime} - {0}))

@@ -16,7 +16,7 @@ Positions that are selected may be others of equal keys. What a program makes of
 before any result is read, such as x·w, is computed from data, and left apart in the definition: a program that divides
 x by a norm before it multiplies with w stays in range where x·w does not. Functions of data, such as exp(x), are drawn
 as data are, and computed from them as well where both are read: x²·exp(x) is NaN where x is −∞. Both sides are
-computed in float64 as programs are written (`steps.extended`), the fold's in one tile, one by one, and merged with an
+computed in float64 as programs are written (`steps.arithmetic`), the fold's in one tile, one by one, and merged with an
 empty state.
 
 This is a check at these points, no proof. A result that fails it is no defect: the algebra is of real numbers. It is

@@ -17,9 +17,8 @@ from tvm_cascade.devices.read import ANY_CPU, device_of
 from tvm_cascade.driver.backends import backend_of
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.relax.graph import Graph, Node, variables_in
+from tvm_cascade.relax.graph import Graph, Kind, Node, variables_in
 from tvm_cascade.relax.grouping import MOST_NODES, Cluster, Trials, cascades_of, outcomes_of
-from tvm_cascade.relax.kinds import Kind
 from tvm_cascade.relax.outline import Merger, Outline, emit, outline
 from tvm_cascade.relax.surroundings import Plans, following, with_surroundings
 from tvm_cascade.report.group import Apart

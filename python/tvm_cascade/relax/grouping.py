@@ -21,8 +21,7 @@ from tvm_cascade.analysis.passes import passes_of
 from tvm_cascade.analysis.program import Program, Stage, at_sizes
 from tvm_cascade.devices.device import Cpu, Device
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.relax.graph import Graph, Node, Remembered, in_order
-from tvm_cascade.relax.kinds import Kind
+from tvm_cascade.relax.graph import Graph, Kind, Node, Remembered, in_order
 from tvm_cascade.relax.narrowing import narrowed
 from tvm_cascade.relax.outline import Merger, outline
 from tvm_cascade.report.group import Apart

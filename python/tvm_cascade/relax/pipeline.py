@@ -30,8 +30,7 @@ from tvm_cascade.options import FuseOptions
 from tvm_cascade.plan.buckets import Buckets
 from tvm_cascade.plan.plan import Plan
 from tvm_cascade.relax.fuse_cascades import cascades_fused, plans_for
-from tvm_cascade.relax.graph import CALL_TIR, is_tensor, variables_in
-from tvm_cascade.relax.kinds import AnnotateGathers
+from tvm_cascade.relax.graph import CALL_TIR, AnnotateGathers, is_tensor, variables_in
 from tvm_cascade.relax.narrowing import narrowed
 from tvm_cascade.relax.rewrites import RewriteMovesAsViews, TopOfSoftmax, WriteExtentsAlike
 from tvm_cascade.relax.surroundings import Plans

@@ -18,9 +18,8 @@ from tvm_cascade.analysis.tir import Extent, as_index, extent_of, product, same_
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.plan.search import Search
-from tvm_cascade.relax.graph import Graph, Node, Remembered, in_order
+from tvm_cascade.relax.graph import Graph, Kind, Node, Remembered, in_order
 from tvm_cascade.relax.grouping import outcomes_of
-from tvm_cascade.relax.kinds import Kind
 from tvm_cascade.relax.outline import Merger, outline
 from tvm_cascade.tile.skeleton import Setting
 

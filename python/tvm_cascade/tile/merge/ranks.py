@@ -3,8 +3,8 @@
     merge       the better of a_i and b_{k−1−i}, for every i, are the k best; a bitonic network sorts them
     elements    are sorted by merging halves, of which no more is kept than there are ranks
 
-What a comparison is comes from the selection's order (`algebra.selection`). Source of the network: Batcher, "Sorting
-networks and their applications" (1968).
+What a comparison is comes from the selection's order (`algebra.selection_law`). Source of the network: Batcher,
+"Sorting networks and their applications" (1968).
 """
 
 from __future__ import annotations
