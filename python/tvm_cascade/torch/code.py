@@ -20,7 +20,7 @@ from tvm_cascade.errors import ModelError
 from tvm_cascade.relax import pipeline
 from tvm_cascade.report.explanation import Explanation
 from tvm_cascade.torch.devices import ModelDevice
-from tvm_cascade.torch.graph import Interface
+from tvm_cascade.torch.graph import Interface, Traced
 from tvm_cascade.torch.site import told
 from tvm_cascade.torch.tensors import compact
 
@@ -63,7 +63,7 @@ class Code:
         except Exception as error:
             raise ModelError("a model whose code TVM loads", told(error), "tvm_cascade.optimize") from error
 
-    def bundle(self, program: torch.export.ExportedProgram | None = None) -> Files:
+    def bundle(self, program: Traced | None = None) -> Files:
         """The parts of a bundle of it, for any program that is like the one, if one is given."""
         interface = self.interface if program is None else _by_place(self.interface, program)
         return {**pipeline.saved((self.executable, self.report)), _INTERFACE: to_json(interface)}
@@ -74,7 +74,7 @@ class Code:
         files: Files,
         target: Target,
         device: ModelDevice,
-        program: torch.export.ExportedProgram | None = None,
+        program: Traced | None = None,
     ) -> Code:
         """The code of a bundle, for a program like the one that it was of, if one is given."""
         executable, report = pipeline.load(files)
@@ -87,7 +87,7 @@ _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 """What objects without a text of their own are told by, which tells nothing to another process."""
 
 
-def texts_of(program: torch.export.ExportedProgram, device: torch.device, by_name: bool) -> list[str] | None:
+def texts_of(program: Traced, device: torch.device, by_name: bool) -> list[str] | None:
     """What tells an exported program from all others; None where that is not known.
 
     The values of parameters and buffers, which are passed at each call, are none of it.
@@ -133,7 +133,7 @@ def _content(constant: torch.Tensor) -> list[str]:
     return [str(constant.dtype), str(tuple(constant.shape)), hashlib.sha256(content).hexdigest()]
 
 
-def _by_place(interface: Interface, program: torch.export.ExportedProgram) -> Interface:
+def _by_place(interface: Interface, program: Traced) -> Interface:
     """The interface with places among a program's inputs in place of their names."""
     specs = program.graph_signature.input_specs
     state = {str(spec.target): str(place) for place, spec in enumerate(specs)}
@@ -141,7 +141,7 @@ def _by_place(interface: Interface, program: torch.export.ExportedProgram) -> In
     return _renamed(interface, state.__getitem__, inputs.__getitem__)
 
 
-def _by_name(interface: Interface, program: torch.export.ExportedProgram) -> Interface:
+def _by_name(interface: Interface, program: Traced) -> Interface:
     """The interface with the names of a program's inputs in place of their places."""
     specs = program.graph_signature.input_specs
     return _renamed(interface, lambda place: str(specs[int(place)].target), lambda place: specs[int(place)].arg.name)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import torch
-from torch import fx
 from tvm.target import Target
 
 from tvm_cascade.driver.cache import kept, key_of
@@ -15,22 +14,23 @@ from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import CascadeError, ModelError
 from tvm_cascade.relax import get_pipeline
 from tvm_cascade.torch.code import Code, texts_of
-from tvm_cascade.torch.cutting import CutCode, Part, cut
+from tvm_cascade.torch.cutting import CutCode
 from tvm_cascade.torch.devices import asked_for, placed
-from tvm_cascade.torch.importer import functional, import_program
+from tvm_cascade.torch.graph import Traced
+from tvm_cascade.torch.importer import import_program
 from tvm_cascade.torch.leaves import leaves_of, named, ranges_of
 from tvm_cascade.torch.model import Program
-from tvm_cascade.torch.site import ConversionError, told
+from tvm_cascade.torch.site import told
 from tvm_cascade.torch.state import shared_state
 
 
 def compiled(
-    program: torch.export.ExportedProgram,
+    program: Traced,
     target: str | dict[str, Any] | Target,
     device: torch.device,
     by_name: bool = True,
 ) -> Code:
-    """The code of an exported module for the device that its tensors are on.
+    """The code of an exported module, or a captured graph, for the device that its tensors are on.
 
     Parameters
     ----------
@@ -59,36 +59,20 @@ def compiled(
     return kept(key, made, partial(Code.bundle, program=program), load)
 
 
-def in_parts(
-    program: torch.export.ExportedProgram,
-    refusal: ConversionError,
-    target: str | dict[str, Any] | Target,
-    device: torch.device,
-    part: Callable[[fx.GraphModule], Part],
-) -> CutCode:
-    """The code of an exported module that has operators which are refused; see `cut`.
-
-    Parameters
-    ----------
-    refusal : of this program, or of one of the same graph for other shapes; it gives up the program that it has.
-    """
-    resolved = resolve_target(asked_for(device, target))
-    whole, refusal.program = refusal.program or functional(program), None
-    return cut(whole, refusal, resolved, placed(device, resolved), part)
-
-
 def runnable(
     code: Code | CutCode,
-    program: torch.export.ExportedProgram,
+    program: Traced,
     module: torch.nn.Module | None,
     extents: Sequence[Mapping[int, str]] = (),
+    keeps_apart: bool = False,
 ) -> Program:
     """The code with the parameters and buffers of its module, or with the program's own.
 
     Parameters
     ----------
     extents : names of extents for messages, per leaf of the arguments and axis; torch's by default.
+    keeps_apart : as of `Program`.
     """
     state = shared_state(program, module, code.interface.state, code.device.tvm)
     leaves, ranges = named(leaves_of(program, code.interface.inputs), extents, ranges_of(program))
-    return Program(code, leaves, ranges, state)
+    return Program(code, leaves, ranges, state, keeps_apart)

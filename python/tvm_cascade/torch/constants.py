@@ -46,7 +46,7 @@ def arange(site: Site) -> relax.Expr:
 
 
 def scalar_tensor(site: Site) -> relax.Expr:
-    return relax.const(site["s"], site.dtype)
+    return filled(site, [], site["s"])
 
 
 def filled(site: Site, shape: list[Any], value: Any, dtype: str | None = None) -> relax.Expr:

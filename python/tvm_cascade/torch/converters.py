@@ -10,6 +10,7 @@ from tvm import relax, tirx
 
 from tvm_cascade.torch import (
     arithmetic,
+    attention,
     constants,
     experts,
     indices,
@@ -21,6 +22,7 @@ from tvm_cascade.torch.site import Site
 
 Converter = Callable[[Site], Any]
 
+_ATTENTIONS = ("flash_attention_for_cpu", "flash_attention", "efficient_attention", "cudnn_attention")
 _FORMS = ("Tensor", "Scalar")
 _ARITHMETIC = {"add": relax.op.add, "sub": relax.op.subtract, "mul": relax.op.multiply, "div": relax.op.divide}
 _OF_SIZES = {"sum": operator.add, "max": tirx.max, "min": tirx.min}
@@ -41,7 +43,9 @@ _COMPARISONS = {
 }
 
 CONVERTERS: Mapping[str, Converter] = {
-    "scaled_dot_product_attention.default": products.scaled_dot_product_attention,
+    "scaled_dot_product_attention.default": attention.scaled_dot_product_attention,
+    **{f"_scaled_dot_product_{kind}.default": attention.fused_attention for kind in _ATTENTIONS},
+    **{f"_scaled_dot_product_{kind}_backward.default": attention.fused_attention_backward for kind in _ATTENTIONS},
     "matmul.default": products.matmul,
     "mm.default": products.mm,
     "bmm.default": products.mm,

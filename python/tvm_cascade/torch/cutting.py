@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import fx
@@ -20,20 +20,14 @@ from tvm_cascade.report.explanation import Explanation
 from tvm_cascade.torch.devices import ModelDevice
 from tvm_cascade.torch.graph import Interface, prepared
 from tvm_cascade.torch.site import ConversionError
+from tvm_cascade.torch.views import computes
 
 FEWEST_OPERATORS = 3
 """Of a part that is compiled, without views and elements of tuples: a call of one costs as much as one or two do."""
 
 
-class Part(Protocol):
-    """A part of a program, compiled when it is called first."""
-
-    def __call__(self, *arguments: Any) -> Sequence[Any]:
-        """Its results."""
-
-    @property
-    def reports(self) -> list[Explanation]:
-        """Of what it was compiled to."""
+Part = Callable[..., Sequence[Any]]
+"""A part of a graph: from its arguments to its results."""
 
 
 @dataclass(frozen=True)
@@ -44,22 +38,20 @@ class CutCode:
     ----------
     graph : which calls the parts; its results are tensors alone.
     bound : per input of the graph, its value, if that is not passed.
-    parts : of the graph.
+    reports : of its parts.
     interface, target, device : as of `Code`.
     """
 
     graph: fx.GraphModule
     bound: tuple[Any, ...]
-    parts: tuple[Part, ...]
+    reports: Sequence[Explanation]
     interface: Interface
     target: Target
     device: ModelDevice
 
     @property
     def report(self) -> Explanation:
-        """Of the parts that were called."""
-        reports = [report for part in self.parts for report in part.reports]
-        joined = (sum((getattr(one, name) for one in reports), ()) for name in ("groups", "functions", "apart"))
+        joined = (sum((getattr(one, name) for one in self.reports), ()) for name in ("groups", "functions", "apart"))
         return Explanation(*joined)
 
     def function(self) -> Callable[..., Any]:
@@ -116,17 +108,43 @@ class _Called(torch.nn.Module):
 
 
 def cut(
+    module: fx.GraphModule, refused: Sequence[Any], part: Callable[[fx.GraphModule], Part]
+) -> fx.GraphModule | None:
+    """A graph that writes to nothing, cut at operators that are refused; None where no part is worth it.
+
+    Parameters
+    ----------
+    part : makes one of a graph, whose results are a tuple.
+    """
+    partitioner = CapabilityBasedPartitioner(module, _Convertible(refused))
+    found = [one for one in partitioner.propose_partitions() if sum(map(computes, one.nodes)) >= FEWEST_OPERATORS]
+    if not found:
+        return None
+    graph = partitioner.fuse_partitions(found)
+    for node in graph.graph.find_nodes(op="call_module"):
+        inner = graph.get_submodule(node.target)
+        (output,) = inner.graph.find_nodes(op="output")
+        several = isinstance(output.args[0], (tuple, list))
+        if not several:
+            output.args = (output.args,)
+            inner.recompile()
+        setattr(graph, node.target, _Called(part(inner), several))
+    return graph
+
+
+def cut_program(
     program: torch.export.ExportedProgram,
     refusal: ConversionError,
     target: Target,
     device: ModelDevice,
     part: Callable[[fx.GraphModule], Part],
+    reports: Sequence[Explanation],
 ) -> CutCode:
     """A program that writes to nothing but its results, cut at operators that are refused.
 
     Parameters
     ----------
-    part : makes one of a graph, whose results are a tuple.
+    reports : to which those of parts are added as they are made.
 
     Raises
     ------
@@ -136,27 +154,11 @@ def cut(
         Where the program takes or gives what no tensor is.
     """
     shown, interface = prepared(program, device.torch)
-    partitioner = CapabilityBasedPartitioner(shown.graph_module, _Convertible(refusal.operators))
-    found = [one for one in partitioner.propose_partitions() if sum(map(_computes, one.nodes)) >= FEWEST_OPERATORS]
-    if not found:
+    graph = cut(shown.graph_module, refusal.operators, part)
+    if graph is None:
         raise refusal
-    graph, parts = partitioner.fuse_partitions(found), []
-    for node in graph.graph.find_nodes(op="call_module"):
-        inner = graph.get_submodule(node.target)
-        (output,) = inner.graph.find_nodes(op="output")
-        several = isinstance(output.args[0], (tuple, list))
-        if not several:
-            output.args = (output.args,)
-            inner.recompile()
-        parts.append(part(inner))
-        setattr(graph, node.target, _Called(parts[-1], several))
     bound = tuple(_bound(spec, program) for spec in program.graph_signature.input_specs)
-    return CutCode(graph, bound, tuple(parts), interface, target, device)
-
-
-def _computes(node: fx.Node) -> bool:
-    schema = getattr(node.target, "_schema", None)
-    return schema is not None and not any(argument.alias_info for argument in schema.arguments)
+    return CutCode(graph, bound, reports, interface, target, device)
 
 
 def _bound(spec: Any, program: torch.export.ExportedProgram) -> Any:

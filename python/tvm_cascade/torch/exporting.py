@@ -7,12 +7,19 @@ import re
 import threading
 import traceback
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import fx
+from torch._dispatch.python import enable_python_dispatcher
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.export import exported_program
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.traceback import preserve_node_meta as traceback_of_nodes
 from torch.utils import _pytree as pytree
 
 from tvm_cascade.errors import InputError, ModelError
@@ -106,6 +113,42 @@ def _takes_state_for_constants(program: torch.export.ExportedProgram) -> bool:
     known, buffers = {**program.constants, **program.state_dict}, program.graph_signature.buffers
     own = {id(known[name]) for name in buffers}
     return any(id(one) in own for name, one in program.constants.items() if name not in buffers)
+
+
+@contextmanager
+def kept_whole(kept: Sequence[Any], table: Mapping[Any, Any]) -> Iterator[None]:
+    """While this lasts, graphs have these operators, which torch makes of others before a graph sees them.
+
+    Parameters
+    ----------
+    table : what some others of that kind are made of instead.
+    """
+    composite = torch._C.DispatchKey.CompositeImplicitAutograd
+    rules = {one: rule for one, rule in table.items() if one.has_kernel_for_dispatch_key(composite)}
+    with exported_program._override_composite_implicit_decomp({**rules, **dict.fromkeys(kept, _as_it_is)}):
+        yield
+
+
+def _as_it_is(*_: Any, **__: Any) -> Any:
+    return NotImplemented
+
+
+def retraced(module: fx.GraphModule, inputs: Sequence[Any], table: Mapping[Any, Any]) -> fx.GraphModule:
+    """A graph made again by running it on fake tensors, its nodes named anew, its inputs not.
+
+    Parameters
+    ----------
+    inputs : fake tensors, and sizes.
+    table : what operators are made of; those of `kept_whole` are left where that lasts.
+    """
+    mode = next(one.fake_mode for one in inputs if isinstance(one, FakeTensor))
+    with mode, enable_python_dispatcher(), traceback_of_nodes(), torch.no_grad():
+        made = make_fx(fx.Interpreter(module).run, decomposition_table=dict(table))(*inputs)
+    pairs = zip(module.graph.find_nodes(op="placeholder"), made.graph.find_nodes(op="placeholder"), strict=True)
+    for given, one in pairs:
+        one.name, one.target = given.name, given.target
+    made.recompile()
+    return made
 
 
 def decomposed(program: torch.export.ExportedProgram, table: Mapping[Any, Any]) -> torch.export.ExportedProgram:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, OutputKind, TensorArgument
+from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, OutputKind, OutputSpec, TensorArgument
 from torch.fx.node import map_aggregate
 
 from tvm_cascade.errors import ModelError
@@ -26,7 +26,7 @@ class Signature:
     """What the importer reads of a graph signature."""
 
     input_specs: list[InputSpec]
-    output_specs: tuple[()] = ()
+    output_specs: Sequence[OutputSpec] = ()
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,10 @@ class ImportedGraph:
         return iter(())
 
 
+Traced = torch.export.ExportedProgram | ImportedGraph
+"""What a module, or a captured graph, is before it is imported."""
+
+
 @dataclass(frozen=True)
 class Interface:
     """How a call of the imported function is made of a call of the model.
@@ -95,7 +99,7 @@ class Interface:
         return [constant if k is None else read[k] for k, constant in constants]
 
 
-def prepared(program: torch.export.ExportedProgram, device: torch.device) -> tuple[ImportedGraph, Interface]:
+def prepared(program: Traced, device: torch.device) -> tuple[ImportedGraph, Interface]:
     """A decomposed program for TVM's importer, and how it is called.
 
     Raises
@@ -152,9 +156,7 @@ def _giving(module: fx.GraphModule, results: Sequence[fx.Node]) -> fx.GraphModul
 _Results = tuple[tuple[str | int, ...], tuple[int | None, ...], tuple[object, ...]]
 
 
-def _results(
-    program: torch.export.ExportedProgram, inputs: list[str | None], device: torch.device
-) -> tuple[_Results, list[fx.Node]]:
+def _results(program: Traced, inputs: list[str | None], device: torch.device) -> tuple[_Results, list[fx.Node]]:
     """(mutated, outputs, returned) of `Interface`, and the results that are tensors."""
     (output,) = (node for node in program.graph.nodes if node.op == "output")
     mutated, outputs, returned = list[str | int](), list[int | None](), list[object]()
@@ -195,6 +197,103 @@ _WRITTEN: Mapping[OutputKind, Callable[[str, list[str | None]], str | int]] = {
     OutputKind.USER_INPUT_MUTATION: lambda target, inputs: inputs.index(target),
 }
 """What a program writes to: a buffer by its name, an argument by its position."""
+
+
+# Graphs that AOTAutograd, or a cut, makes: of operators of ATen on fake tensors.
+
+
+@dataclass(frozen=True)
+class Passed:
+    """What the code of a captured graph is given of the graph's arguments.
+
+    Attributes
+    ----------
+    places : of the arguments that it takes.
+    sizes : of those that are sizes, for which tensors of as many rows, without elements, are passed.
+    device : of these.
+    """
+
+    places: tuple[int, ...]
+    sizes: frozenset[int]
+    device: torch.device
+
+    def of(self, arguments: Sequence[Any]) -> list[Any]:
+        return [self._sized(arguments[k]) if k in self.sizes else arguments[k] for k in self.places]
+
+    def _sized(self, size: int) -> torch.Tensor:
+        return torch.empty((size, 0), dtype=torch.bool, device=self.device)
+
+
+def captured(module: fx.GraphModule, device: torch.device) -> tuple[ImportedGraph, Passed]:
+    """A graph as the program that `torch.export` could have made of it, and what that takes of its arguments.
+
+    Sizes that are arguments are read off tensors that have them, or off one that is made for it.
+
+    Parameters
+    ----------
+    device : that its tensors are on.
+    """
+    graph, copies, specs = fx.Graph(), dict[fx.Node, fx.Node](), list[InputSpec]()
+    known = dict[str, torch.Tensor]()
+    for node in module.graph.find_nodes(op="get_attr"):
+        if str(node.target) not in known:
+            known[str(node.target)] = constant = getattr(module, node.target)
+            first = graph.placeholder(node.name)
+            first.meta = {"val": node.meta.get("val", constant)}
+            specs.append(InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(node.name), node.target))
+        copies[node] = next(one for one in graph.nodes if one.op == "placeholder" and one.name == specs[-1].arg.name)
+    inputs = [(k, node) for k, node in enumerate(module.graph.find_nodes(op="placeholder")) if node.users]
+    holders = _holders_of_sizes(inputs)
+    passed = [(k, node) for k, node in inputs if node not in holders]
+    for _, node in passed:
+        copies[node] = graph.node_copy(node)
+        specs.append(InputSpec(InputKind.USER_INPUT, TensorArgument(node.name), None))
+    sizes = {k: node for k, node in inputs if not _is_tensor(node)}
+    for node in sizes.values():
+        holder, axis = holders.get(node, (node, 0))
+        if holder is node:
+            copies[node].meta["val"] = _some(inputs).new_empty((node.meta["val"], 0), dtype=torch.bool)
+        copies[node] = graph.call_function(torch.ops.aten.sym_size.int, (copies[holder], axis))
+        copies[node].meta["val"] = node.meta["val"]
+    output = graph.graph_copy(module.graph, copies)
+    graph.output(output)
+    given = [OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(""), None) for _ in output]
+    shown = ImportedGraph(fx.GraphModule(module, graph), Signature(specs, given), known, _ranges(inputs))
+    places = tuple(k for k, _ in passed)
+    return shown, Passed(places, frozenset(places) & frozenset(sizes), device)
+
+
+_Inputs = Sequence[tuple[int, fx.Node]]
+
+
+def _some(inputs: _Inputs) -> torch.Tensor:
+    return next(node.meta["val"] for _, node in inputs if isinstance(node.meta["val"], torch.Tensor))
+
+
+def _holders_of_sizes(inputs: _Inputs) -> dict[fx.Node, tuple[fx.Node, int]]:
+    """Of inputs that are sizes, a tensor among the inputs that has it and along which axis, where there is one."""
+    tensors = [(node, [str(one) for one in node.meta["val"].shape]) for _, node in inputs if _is_tensor(node)]
+    found = {}
+    for _, node in inputs:
+        if isinstance(size := node.meta["val"], torch.SymInt):
+            having = [(one, shape.index(str(size))) for one, shape in tensors if str(size) in shape]
+            found |= {node: having[0]} if having else {}
+    return found
+
+
+def _is_tensor(node: fx.Node) -> bool:
+    return isinstance(node.meta["val"], torch.Tensor)
+
+
+def _ranges(inputs: _Inputs) -> dict[Any, Any]:
+    """The ranges of the symbols of the inputs' sizes."""
+    sizes = [one for _, node in inputs if _is_tensor(node) for one in node.meta["val"].shape]
+    symbolic = [one.node for one in sizes if isinstance(one, torch.SymInt)]
+    return {
+        symbol: node.shape_env.var_to_range[symbol]
+        for node in symbolic
+        for symbol in sorted(node.expr.free_symbols, key=str)
+    }
 
 
 def graph_of(

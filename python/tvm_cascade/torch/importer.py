@@ -1,10 +1,12 @@
-"""From an exported PyTorch program to a Relax module, each operator's result checked against what PyTorch gives."""
+"""From an exported program, or a captured graph, to a Relax module; each operator gives what PyTorch gives."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
-from typing import Any
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
+from functools import cache
+from typing import Any, TypeVar
 
 import torch
 import tvm
@@ -23,8 +25,8 @@ from tvm_cascade.torch.degenerate import (
     operands_with_an_axis,
     without_axis,
 )
-from tvm_cascade.torch.exporting import decomposed
-from tvm_cascade.torch.graph import ImportedGraph, Interface, prepared
+from tvm_cascade.torch.exporting import decomposed, kept_whole, retraced
+from tvm_cascade.torch.graph import ImportedGraph, Interface, Traced, prepared
 from tvm_cascade.torch.precision import computes_on_halves, operands_in_float32, rounded
 from tvm_cascade.torch.results import checked
 from tvm_cascade.torch.rules import RULES, group_norm, of_float64, rms_norm
@@ -57,7 +59,21 @@ DECOMPOSED: Mapping[Any, Callable[..., Any]] = {
 """Decomposed here: what torch makes of them depends on the device, or TVM's converters take them in part."""
 
 
-def import_program(program: torch.export.ExportedProgram, device: torch.device) -> tuple[tvm.IRModule, Interface]:
+ATTENTION = (
+    _ATEN._scaled_dot_product_flash_attention_for_cpu.default,
+    _ATEN._scaled_dot_product_flash_attention.default,
+    _ATEN._scaled_dot_product_efficient_attention.default,
+    _ATEN._scaled_dot_product_cudnn_attention.default,
+)
+"""Never decomposed: torch's rule gives the weights where the backward operator reads their logarithms' sums."""
+
+
+def whole() -> AbstractContextManager[None]:
+    """While this lasts, graphs without gradients keep products and attention whole."""
+    return kept_whole(KEPT_WHOLE, DECOMPOSED)
+
+
+def import_program(program: Traced, device: torch.device) -> tuple[tvm.IRModule, Interface]:
     """A module whose function `main` takes the program's state and its inputs, and how that is called.
 
     Parameters
@@ -69,7 +85,9 @@ def import_program(program: torch.export.ExportedProgram, device: torch.device) 
     ModelError
         Where it has an operator that cannot be converted, or that is converted to something else.
     """
-    program = whole = functional(program)
+    if isinstance(program, torch.export.ExportedProgram):
+        program = functional(program)
+    before = program
     known, first = {node.target for node in _calls(program.graph)}, None
     apart = set[Any]()
     while True:
@@ -80,7 +98,7 @@ def import_program(program: torch.export.ExportedProgram, device: torch.device) 
             return module, interface
         except ConversionError as error:
             first = error if first is None or known.issuperset(error.operators) else first
-            first.program = whole
+            first.program = before
             if not apart.isdisjoint(error.operators):  # a rule that leaves its operator
                 raise first from None
             apart.update(error.operators)
@@ -95,18 +113,20 @@ def functional(program: torch.export.ExportedProgram) -> torch.export.ExportedPr
     ModelError
         When torch cannot decompose it.
     """
-    return decomposed(program, _table())
+    return decomposed(program, table())
 
 
-def _table() -> dict[Any, Callable[..., Any]]:
+@cache
+def table() -> Mapping[Any, Callable[..., Any]]:
     """What operators that have no converter are made of."""
     known = dict(torch.export.default_decompositions().items())
-    return {one: rule for one, rule in known.items() if one not in KEPT_WHOLE} | dict(DECOMPOSED)
+    return {one: rule for one, rule in known.items() if one not in (*KEPT_WHOLE, *ATTENTION)} | dict(DECOMPOSED)
 
 
-def _taken_apart(
-    program: torch.export.ExportedProgram, operators: Sequence[Any], refusal: ConversionError
-) -> torch.export.ExportedProgram:
+_Program = TypeVar("_Program", torch.export.ExportedProgram, ImportedGraph)
+
+
+def _taken_apart(program: _Program, operators: Sequence[Any], refusal: ConversionError) -> _Program:
     """The program with operators that are not converted rightly replaced by what torch makes of them.
 
     Raises
@@ -114,10 +134,15 @@ def _taken_apart(
     ConversionError
         The refusal, where torch has no rule for them.
     """
-    if not all(one in _RULES for one in operators):
+    if not all(one in _RULES and one not in ATTENTION for one in operators):
         raise refusal
+    rules = {**table(), **{one: _RULES[one] for one in operators}}
     try:
-        return decomposed(program, _table() | {one: _RULES[one] for one in operators})
+        if isinstance(program, torch.export.ExportedProgram):
+            return decomposed(program, rules)
+        inputs = [node.meta["val"] for node in program.graph.find_nodes(op="placeholder")]
+        with whole():
+            return replace(program, graph_module=retraced(program.graph_module, inputs, rules))
     except ModelError:
         raise refusal from None
 
@@ -195,10 +220,8 @@ def _converter(name: str) -> Callable[[fx.Node, Any], Any]:
             return checked(site, rounded(site, without_axis(site, found) if is_along_no_axis(node) else found))
         except ConversionError:
             raise
-        except ModelError as error:
+        except CascadeError as error:
             raise ConversionError([node.target], error.expected, error.found, error.where, error.hint) from error
-        except CascadeError:
-            raise
         except Exception as error:
             expected = f"a use of {node.target} that can be converted"
             raise ConversionError([node.target], expected, told(error), origin(node), _HINT) from error

@@ -10,6 +10,7 @@ import torch
 from torch import fx
 
 from tvm_cascade.errors import ModelError, PositionError
+from tvm_cascade.torch.graph import Traced
 from tvm_cascade.torch.site import Site, names_of
 
 Extent = int | str
@@ -36,7 +37,7 @@ class Leaf:
         return f"`{self.name}`: {str(self.dtype).removeprefix('torch.')} [{', '.join(map(str, self.shape))}]"
 
 
-def leaves_of(program: torch.export.ExportedProgram, names: Sequence[str | None]) -> tuple[Leaf | None, ...]:
+def leaves_of(program: Traced, names: Sequence[str | None]) -> tuple[Leaf | None, ...]:
     """The tensor arguments of a program by position; None of a constant."""
     values = {node.name: node.meta["val"] for node in program.graph.find_nodes(op="placeholder")}
     positions = _positions(program.graph)
@@ -122,7 +123,7 @@ def named(
     return tuple(None if leaf is None else told(leaf) for leaf in leaves), of_caller
 
 
-def ranges_of(program: torch.export.ExportedProgram) -> dict[str, tuple[int, int | None]]:
+def ranges_of(program: Traced) -> dict[str, tuple[int, int | None]]:
     """The least and the largest value of each symbolic extent; None where there is none."""
     found: dict[str, tuple[int, int | None]] = {}
     for symbol, limits in program.range_constraints.items():

@@ -41,6 +41,7 @@ class Program:
     leaves : what was promised of the arguments.
     ranges : of symbolic extents.
     state : the model's parameters and buffers.
+    keeps_apart : a result has memory of its own, also where TVM takes a copy for what it copies.
     """
 
     def __init__(
@@ -49,7 +50,9 @@ class Program:
         leaves: Sequence[Leaf | None],
         ranges: dict[str, tuple[int, int | None]],
         state: dict[str, SharedTensor],
+        keeps_apart: bool = False,
     ) -> None:
+        self._keeps_apart = keeps_apart or bool(code.interface.mutated)
         self.code, self._interface, self._device = code, code.interface, code.device
         self._function = code.function()
         self._leaves, self._ranges, self._state = leaves, ranges, state
@@ -106,8 +109,7 @@ class Program:
             hint = "pass a copy of one of them, .clone()"
             raise ModelError("tensors that share no memory where one is written to", shared, "call of the model", hint)
         found = self._function(*passed) if in_torch else self._run(passed)
-        places = {*map(address, passed)} if self._interface.mutated else ()
-        return [one.clone() if address(one) in places else one for one in found]
+        return [*_apart(found, passed)] if self._keeps_apart else list(found)
 
     def _run(self, passed: Sequence[Any]) -> list[torch.Tensor]:
         try:
@@ -128,6 +130,15 @@ class Program:
             checked = check(leaf, argument, self._device.torch, self._ranges, sizes)
             check_positions(leaf, checked)
             yield checked
+
+
+def _apart(found: Sequence[torch.Tensor], passed: Sequence[Any]) -> Iterator[torch.Tensor]:
+    """The results, copies of those that share memory with arguments, or with results before them."""
+    places = {*map(address, passed)}
+    for one in found:
+        place = address(one)
+        yield one.clone() if place in places else one
+        places.add(place)
 
 
 _PROGRAM, _STATE, _MODEL = "program.json", "state.pt", "model.json"

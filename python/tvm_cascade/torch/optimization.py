@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import inspect
-import warnings
+from functools import partial
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 from tvm.target import Target
 
+from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import InputError
-from tvm_cascade.torch.backend import CapturedGraph, FallbackWarning, told_of_cut
+from tvm_cascade.torch.backend import Account, compiled_graph, told_of_cut
 from tvm_cascade.torch.calls import names_of_extents
 from tvm_cascade.torch.code import Code
-from tvm_cascade.torch.compilation import compiled, in_parts, runnable
-from tvm_cascade.torch.cutting import CutCode
-from tvm_cascade.torch.devices import device_of
+from tvm_cascade.torch.compilation import compiled, runnable
+from tvm_cascade.torch.cutting import CutCode, cut_program
+from tvm_cascade.torch.devices import asked_for, device_of, placed
 from tvm_cascade.torch.exporting import ONE_AT_A_TIME, Dynamic, arguments_of, exported
+from tvm_cascade.torch.importer import functional
 from tvm_cascade.torch.model import OptimizedModel
 from tvm_cascade.torch.site import ConversionError
 
@@ -75,10 +76,11 @@ def optimize(
         except ConversionError as refusal:
             if not cut:
                 raise
-            code = in_parts(program, refusal, target, device, CapturedGraph.part)
-            warnings.warn(told_of_cut(refusal), FallbackWarning, stacklevel=2)
+            account = Account()
+            whole, refusal.program = refusal.program or functional(program), None
+            resolved, part = resolve_target(asked_for(device, target)), partial(compiled_graph, account=account)
+            code = cut_program(whole, refusal, resolved, placed(device, resolved), part, account.reports)
+            account.tell(told_of_cut(refusal))
     signature = inspect.signature(module.forward)
     run = runnable(code, program, module, names_of_extents(signature, args, kwargs, dynamic))
-    if isinstance(code, CutCode):
-        run.computed(pytree.tree_leaves((args, kwargs)))  # which compiles the parts
     return OptimizedModel(type(module).__name__, signature, run, program.call_spec)

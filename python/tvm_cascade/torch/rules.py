@@ -209,6 +209,7 @@ def _scatter_reduce(
 
 RULES: Mapping[Any, Callable[..., Any]] = {
     torch.ops.prims.where.default: torch.where,
+    torch.ops.prims.convert_element_type.default: torch.Tensor.to,
     _ATEN.fmax.default: _fmax,
     _ATEN.fmin.default: _fmin,
     _ATEN.signbit.default: _signbit,

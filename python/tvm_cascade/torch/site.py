@@ -138,6 +138,13 @@ def shape_of(value: relax.Expr) -> list[Any] | None:
     return None if value.ty.shape is None else list(value.ty.shape.values)
 
 
+def hinted(extent: Any) -> int:
+    """An extent, of the example where it may change; 2 where it depends on data."""
+    if isinstance(extent, torch.SymInt):
+        return int(extent.node.hint) if extent.node.hint is not None else 2
+    return int(extent)
+
+
 def accumulator(dtype: str) -> str:
     """The dtype in which PyTorch computes on elements of a dtype."""
     return "float32" if dtype in HALVES else dtype

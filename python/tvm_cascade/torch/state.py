@@ -10,6 +10,7 @@ import torch
 import tvm
 
 from tvm_cascade.errors import ModelError
+from tvm_cascade.torch.graph import Traced
 from tvm_cascade.torch.tensors import is_compact, to_tvm
 
 
@@ -124,7 +125,7 @@ def _writes_to_follow(tensor: torch.Tensor) -> int | None:
 
 
 def shared_state(
-    program: torch.export.ExportedProgram,
+    program: Traced,
     module: torch.nn.Module | None,
     names: Sequence[str],
     device: tvm.runtime.Device,

@@ -26,7 +26,7 @@ from tvm_cascade.torch.constants import LITERALS
 from tvm_cascade.torch.degenerate import has_nothing
 from tvm_cascade.torch.graph import ImportedGraph, graph_of
 from tvm_cascade.torch.precision import PRODUCTS
-from tvm_cascade.torch.site import ConversionError, Site, dtype_name, origin, told
+from tvm_cascade.torch.site import ConversionError, Site, dtype_name, hinted, origin, told
 from tvm_cascade.torch.tensors import to_torch, to_tvm
 
 MOST_ELEMENTS = 1 << 19
@@ -164,7 +164,7 @@ def _trial(node: fx.Node) -> Trial | None:
     """A trial on the first data that PyTorch takes; None where it takes none, or the use is too large."""
     used = [one.meta.get("val") for one in (*_nodes(node.args), node)]
     tensors = [one for one in pytree.tree_leaves(used) if isinstance(one, torch.Tensor)]
-    sizes = sorted(math.prod(map(_size, one.shape)) for one in tensors)
+    sizes = sorted(math.prod(map(hinted, one.shape)) for one in tensors)
     if sum(sizes) > MOST_ELEMENTS or any(one.is_complex() or one.is_sparse for one in tensors):
         return None
     if node.target._schema.name.removeprefix("aten::") in PRODUCTS and math.prod(sizes[-3:]) > MOST_PRODUCTS**2:
@@ -188,13 +188,6 @@ def _nodes(arguments: Any) -> list[fx.Node]:
     return [one for one in pytree.tree_leaves(arguments) if isinstance(one, fx.Node)]
 
 
-def _size(extent: Any) -> int:
-    """An extent, of the example where it may change; 2 where it depends on data."""
-    if isinstance(extent, torch.SymInt):
-        return int(extent.node.hint) if extent.node.hint is not None else 2
-    return int(extent)
-
-
 def _made(argument: Any, first: int, made: dict[fx.Node, Any]) -> Any:
     """An argument of a trial; a node that is twice an argument is one tensor."""
     if isinstance(argument, torch.device):
@@ -203,7 +196,7 @@ def _made(argument: Any, first: int, made: dict[fx.Node, Any]) -> Any:
         return argument
     if argument not in made:
         value = argument.meta.get("val")
-        numbers = {torch.SymInt: _size, torch.SymFloat: lambda _: 1.5, torch.SymBool: bool}
+        numbers = {torch.SymInt: hinted, torch.SymFloat: lambda _: 1.5, torch.SymBool: bool}
         make = numbers.get(type(value), lambda value: _data(value, first, len(made)))
         made[argument] = make(value)
     return made[argument]
@@ -211,7 +204,7 @@ def _made(argument: Any, first: int, made: dict[fx.Node, Any]) -> Any:
 
 def _data(value: torch.Tensor, first: int, seed: int) -> torch.Tensor:
     """Data of a tensor's kind: normal floats; integers that are positions of any axis, no two along an axis alike."""
-    shape, stride = tuple(map(_size, value.shape)), tuple(map(_size, value.stride()))
+    shape, stride = tuple(map(hinted, value.shape)), tuple(map(hinted, value.stride()))
     generator = torch.Generator().manual_seed(seed)
     if value.is_floating_point():
         data = torch.randn(shape, generator=generator).to(value.dtype)
@@ -227,7 +220,7 @@ def _agree(expected: Any, value: Any) -> bool:
     """Whether what PyTorch gives on a CPU is tensors, and of the dtypes and shapes that it gives in the graph."""
     found, wanted = pytree.tree_leaves(expected), pytree.tree_leaves(value)
     kinds = [
-        [(one.dtype, tuple(map(_size, one.shape))) for one in tensors if isinstance(one, torch.Tensor)]
+        [(one.dtype, tuple(map(hinted, one.shape))) for one in tensors if isinstance(one, torch.Tensor)]
         for tensors in (found, wanted)
     ]
     return bool(found) and len(kinds[0]) == len(found) == len(wanted) and kinds[0] == kinds[1]

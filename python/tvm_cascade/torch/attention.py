@@ -1,0 +1,248 @@
+"""Attention as one function, forward and backward."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from tvm import relax, te, tirx
+
+from tvm_cascade.errors import ModelError
+from tvm_cascade.reverse.gradient import gradient
+from tvm_cascade.torch.constants import filled
+from tvm_cascade.torch.results import extents_of
+from tvm_cascade.torch.site import Site, accumulator, broadcast, dtype_name, is_one, names_of, shape_of, type_name
+
+
+def scaled_dot_product_attention(site: Site) -> relax.Var:
+    """softmax(scale · Q·Kᵀ + mask)·V; a row that is masked everywhere is 0, as PyTorch has it."""
+    return site.compute(lambda *given: _of(site, *given).result, *_operands(site), name="attention")
+
+
+def fused_attention(site: Site) -> tuple[Any, ...]:
+    """aten._scaled_dot_product_*_attention: the result, lse = log Σ exp(scores) of each row, and what is not read.
+
+    lse is 0 in rows that are masked everywhere. Where PyTorch pads its rows (to a multiple of 32, for its kernel that
+    saves memory), so are these, by 0.
+    """
+    expected = site.node.meta["val"]
+
+    def formula(*given: te.Tensor) -> list[te.Tensor]:
+        found = _of(site, *given)
+        rows = found.sums.shape
+
+        def value(*i: Any) -> Any:
+            total = found.sums(*i)
+            return tirx.Select(total == 0.0, tirx.const(0.0, "float32"), found.highest(*i) + tirx.log(total))
+
+        def padded(*i: Any) -> Any:
+            return tirx.if_then_else(i[-1] < rows[-1], value(*i), tirx.const(0.0, "float32"))
+
+        length = extents_of(site, expected[1])[-1]
+        same = length == rows[-1] if isinstance(length, int) else expected[0].shape[-2] == expected[1].shape[-1]
+        shape = rows if same else [*rows[:-1], length]
+        return [found.result, te.compute(shape, value if same else padded, name="lse")]
+
+    both = site.compute(formula, *_operands(site), name="attention")
+    results = [site.emit(relax.TupleGetItem(both, k)) for k in range(2)]
+    return (*results, *(_unread(site, one) for one in expected[2:]))
+
+
+def _unread(site: Site, value: Any) -> Any:
+    """A result that our backward operator does not read, such as the state of random numbers."""
+    is_tensor = isinstance(value, torch.Tensor)
+    return filled(site, extents_of(site, value), 0, dtype_name(value.dtype)) if is_tensor else value
+
+
+def fused_attention_backward(site: Site) -> tuple[relax.Expr | None, ...]:
+    """The backward operators of those: adjoints of query, key and value, and of a mask where it is asked for.
+
+    The gradient of the forward function reads its references and sums of each row. Results do not depend on where a
+    reference stands, so that lse serves as the one and 1 as the other: exp(score − lse)/1.
+    """
+    given = dict(zip(_NAMES, _operands(site), strict=False))
+    out, name = site["out"], "grad_out" if "grad_out" in names_of(site) else "grad_out_"
+    made = _Gradient(site, given)
+    rows = made.extents["sums"]
+    lse = site.compute(lambda x: te.compute(rows, lambda *i: x(*i), name="lse"), site["logsumexp"], name="lse")
+    values = {**given, "highest": lse, "sums": filled(site, rows, 1.0, "float32"), made.out: out}
+    found = made(site, {**values, f"d_{made.out}": site[name]})
+    return (*found, *[None] * (len(site.node.meta["val"]) - len(found)))
+
+
+_NAMES = ("query", "key", "value", "mask")
+
+
+class _Gradient:
+    """The gradient of an attention on operands of these kinds."""
+
+    def __init__(self, site: Site, operands: Mapping[str, relax.Expr]) -> None:
+        symbols: dict[Any, tirx.Var] = {}
+
+        def extent(value: Any) -> Any:
+            known = isinstance(value, (int, tirx.IntImm))
+            return int(value) if known else symbols.setdefault(value, tirx.Var(value.name, "int64"))
+
+        def placeholder(name: str, value: relax.Expr) -> te.Tensor:
+            return te.placeholder([extent(one) for one in shape_of(value) or ()], type_name(value), name=name)
+
+        tensors = [placeholder(name, value) for name, value in operands.items()]
+        forward = _of(site, *tensors, guarded=False)
+        expected = site.node.meta["val"]
+        asked = [name for name, value in zip(operands, expected, strict=False) if isinstance(value, torch.Tensor)]
+        backward = gradient(te.create_prim_func([*tensors, forward.result]), wrt=asked).backward
+        self._backward = backward.without_attr("global_symbol")
+        self.out = forward.result.op.name
+        own = {new: old for old, new in symbols.items()}
+        self.extents = {"sums": [own.get(one, one) for one in forward.sums.shape]}
+        self._results = [operands[name].ty for name in asked]
+
+    def __call__(self, site: Site, values: Mapping[str, relax.Expr]) -> list[relax.Expr]:
+        params = self._backward.params[: -len(self._results)]
+        function = site.importer.block_builder.add_func(self._backward, "attention_backward")
+        call = relax.call_tir(function, [values[one.name] for one in params], self._results)
+        both = site.emit(call)
+        return [site.emit(relax.TupleGetItem(both, k)) for k in range(len(self._results))]
+
+
+@dataclass(frozen=True)
+class _Attention:
+    """The tensors of an attention.
+
+    Attributes
+    ----------
+    result : softmax(scores)·V, in the dtype of the query.
+    highest, sums : per row, the highest score and Σ exp(score − highest).
+    """
+
+    result: te.Tensor
+    highest: te.Tensor
+    sums: te.Tensor
+
+
+def _operands(site: Site) -> list[relax.Expr]:
+    """Query, key and value, and a mask where there is one.
+
+    Raises
+    ------
+    ModelError
+        Where weights are dropped.
+    """
+    if site["dropout_p"]:
+        raise ModelError("dropout_p=0", f"dropout_p={site['dropout_p']}", "attention", "call the module's .eval()")
+    mask = next((site[name] for name in ("attn_mask", "attn_bias") if name in names_of(site)), None)
+    return [site[name] for name in _NAMES[:3]] + ([] if mask is None else [mask])
+
+
+def _of(
+    site: Site, q: te.Tensor, k: te.Tensor, v: te.Tensor, mask: te.Tensor | None = None, guarded: bool = True
+) -> _Attention:
+    """The attention of an operator.
+
+    Parameters
+    ----------
+    guarded : rows that are masked everywhere are 0; otherwise NaN.
+    """
+    grouped = site["enable_gqa"] if "enable_gqa" in names_of(site) else True
+    groups = _group_size(q, k) if grouped else 1
+    return _attention(q, k, v, mask, _factor(q, site["scale"]), site["is_causal"], groups, guarded)
+
+
+def _group_size(query: te.Tensor, key: te.Tensor) -> int:
+    """Heads of the query that share one of the key and the value."""
+    heads = [one.shape[-3] if len(one.shape) > 2 else 1 for one in (query, key)]
+    known = all(isinstance(one, (int, tirx.IntImm)) for one in heads)
+    return max(int(heads[0]) // int(heads[1]), 1) if known else 1
+
+
+def _factor(q: te.Tensor, scale: float | None) -> Any:
+    """What scores are multiplied by: by default 1 over the square root of the number of features."""
+    wide, depth = accumulator(str(q.dtype)), q.shape[-1]
+    if scale is None and not isinstance(depth, (int, tirx.IntImm)):
+        return tirx.const(1.0, wide) / tirx.sqrt(depth.astype(wide))
+    return tirx.const(1.0 / math.sqrt(int(depth)) if scale is None else float(scale), wide)
+
+
+def _attention(
+    q: te.Tensor,
+    k: te.Tensor,
+    v: te.Tensor,
+    mask: te.Tensor | None,
+    factor: Any,
+    causal: bool,
+    groups: int,
+    guarded: bool,
+) -> _Attention:
+    dtype, wide = str(q.dtype), accumulator(str(q.dtype))
+    depth, length = q.shape[-1], k.shape[-2]
+    rows = [*_batch(q, k, v, groups), q.shape[-2]]
+    zero, lowest = tirx.const(0.0, wide), tirx.const(float("-inf"), wide)
+
+    def shared(x: te.Tensor, index: tuple[Any, ...], *last: Any) -> Any:
+        """The element of a key or a value for the rows of a batch index."""
+        head = (index[-1] // groups,) if groups > 1 else index[-1:]
+        return broadcast(x, (*index[:-1], *head, *last)).astype(wide)
+
+    inner = te.reduce_axis((0, depth), "d")
+
+    def product(*i: Any) -> Any:
+        return te.sum(broadcast(q, (*i[:-1], inner)).astype(wide) * shared(k, i[:-2], i[-1], inner), axis=inner)
+
+    products = te.compute((*rows, length), product, name="products")
+
+    def score(*i: Any) -> Any:
+        scaled = products(*i) * factor
+        if causal:
+            scaled = tirx.if_then_else(i[-1] <= i[-2], scaled, lowest)
+        if mask is None:
+            return scaled
+        if str(mask.dtype) == "bool":
+            return tirx.if_then_else(broadcast(mask, i), scaled, lowest)
+        return scaled + broadcast(mask, i).astype(wide)
+
+    scores = te.compute(products.shape, score, name="scores")
+    highest, sums, weights = _softmax(scores, rows, length, dtype, zero if guarded and mask is not None else None)
+    last = te.reduce_axis((0, length), "j")
+
+    def weighted(*i: Any) -> Any:
+        return te.sum(weights(*i[:-1], last).astype(wide) * shared(v, i[:-2], last, i[-1]), axis=last)
+
+    summed = te.compute((*rows, v.shape[-1]), weighted, name="attended")
+    rounded = te.compute(summed.shape, lambda *i: summed(*i).astype(dtype), name="rounded")
+    return _Attention(summed if dtype == wide else rounded, highest, sums)
+
+
+def _softmax(
+    scores: te.Tensor, rows: list[Any], length: Any, dtype: str, empty: Any | None
+) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
+    """Extrema, sums and weights of the softmax along the last axis.
+
+    Parameters
+    ----------
+    empty : the weight in rows where every score is −inf; NaN where it is None.
+    """
+    top, total = te.reduce_axis((0, length), "t"), te.reduce_axis((0, length), "s")
+    highest = te.compute(rows, lambda *i: te.max(scores(*i, top), axis=top), name="highest")
+    powers = te.compute(scores.shape, lambda *i: te.exp(scores(*i) - highest(*i[:-1])), name="powers")
+    sums = te.compute(rows, lambda *i: te.sum(powers(*i, total), axis=total), name="sums")
+
+    def weight(*i: Any) -> Any:
+        share = powers(*i) / sums(*i[:-1])
+        # The highest score has the power 1, so that a sum of 0 means that there was none.
+        kept = share if empty is None else tirx.if_then_else(sums(*i[:-1]) == empty, empty, share)
+        return kept.astype(dtype)
+
+    return highest, sums, te.compute(scores.shape, weight, name="weights")
+
+
+def _batch(q: te.Tensor, k: te.Tensor, v: te.Tensor, groups: int) -> list[Any]:
+    """The batch dimensions of the result: those of the query, those of the others where it has extent 1."""
+    shapes = [list(x.shape[:-2]) for x in (q, k, v)]
+    if groups > 1:
+        return shapes[0]
+    rank = max(map(len, shapes))
+    padded = [[1] * (rank - len(shape)) + shape for shape in shapes]
+    return [next((e for e in extents if not is_one(e)), extents[0]) for extents in zip(*padded, strict=True)]

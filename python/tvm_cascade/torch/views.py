@@ -1,0 +1,142 @@
+"""Results of a graph that are views: PyTorch makes them, of arguments and of what compiled code gives.
+
+    x, w  ->  x·wᵀ, its rows one behind the other, wᵀ
+      core     x, w            ->  x·wᵀ
+      views    x, w, and that  ->  that, that.view(-1), w.t()
+
+So nothing is copied, and what is written to a view is written to its base, as in PyTorch.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from tvm_cascade.torch.site import hinted
+
+
+@dataclass(frozen=True)
+class Split:
+    """A graph in two.
+
+    Attributes
+    ----------
+    core : from the inputs to the bases, contiguous or not; None where all results are views of inputs.
+    orders : per base, its axes from the one of the largest stride to that of the smallest, as PyTorch lays it out;
+        None of one that is contiguous.
+    views : from the inputs and the bases to the results.
+    """
+
+    core: fx.GraphModule | None
+    orders: tuple[tuple[int, ...] | None, ...]
+    views: fx.GraphModule
+
+    def results(self, arguments: Sequence[Any], bases: Sequence[torch.Tensor]) -> tuple[Any, ...]:
+        laid = (one if order is None else _laid(one, order) for one, order in zip(bases, self.orders, strict=True))
+        results: tuple[Any, ...] = self.views.forward(*arguments, *laid)
+        return results
+
+
+def split(module: fx.GraphModule) -> Split:
+    """A graph, whose results are a tuple, without its last views.
+
+    A view that leaves elements out is computed, where nothing else among the results shares memory with it.
+    """
+    (output,) = module.graph.find_nodes(op="output")
+    found = [one for one in output.args[0] if isinstance(one, fx.Node)]
+    shared = Counter(map(_base, dict.fromkeys(found)))
+    computed = {one for one in found if _is_part(one) and shared[_base(one)] == 1}
+    bases = list(dict.fromkeys(base for one in found for base in _bases(one, computed)))
+    return Split(
+        _core(module, bases) if bases else None,
+        tuple(_order(base.meta["val"]) for base in bases),
+        _views(module, bases, output.args[0]),
+    )
+
+
+def _core(module: fx.GraphModule, bases: Sequence[fx.Node]) -> fx.GraphModule:
+    graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
+    graph.graph_copy(module.graph, copies)
+    graph.output(tuple(copies[base] for base in bases))
+    graph.eliminate_dead_code()
+    return fx.GraphModule(module, graph)
+
+
+def _views(module: fx.GraphModule, bases: Sequence[fx.Node], results: Any) -> fx.GraphModule:
+    graph = fx.Graph()
+    known = {node: graph.node_copy(node) for node in module.graph.find_nodes(op="placeholder")}
+    known |= {base: graph.placeholder(f"base_{k}") for k, base in enumerate(bases)}
+
+    def copied(node: fx.Node) -> fx.Node:
+        if node not in known:
+            for operand in node.all_input_nodes:
+                copied(operand)
+            known[node] = graph.node_copy(node, known.__getitem__)
+        return known[node]
+
+    graph.output(tuple(copied(one) if isinstance(one, fx.Node) else one for one in results))
+    return fx.GraphModule(module, graph)
+
+
+def _bases(node: fx.Node, computed: set[fx.Node]) -> Iterator[fx.Node]:
+    """The tensors that have to be computed for views to give a node."""
+    if node.op != "call_function":
+        return
+    if node in computed or not (_viewed(node) or _is_size(node)):
+        yield node
+        return
+    for operand in node.all_input_nodes:
+        yield from _bases(operand, computed)
+
+
+def _viewed(node: fx.Node) -> fx.Node | None:
+    """The node that a node is a view of, if it is one."""
+    if node.target is operator.getitem:
+        return _viewed(node.args[0])
+    schema = getattr(node.target, "_schema", None)
+    first = schema.arguments[0] if schema is not None and schema.arguments else None
+    is_view = first is not None and first.alias_info is not None and not first.alias_info.is_write
+    return node.args[0] if is_view and isinstance(node.args[0], fx.Node) else None
+
+
+def _base(node: fx.Node) -> fx.Node:
+    """The node whose memory a node's value is in."""
+    viewed = _viewed(node)
+    return node if viewed is None else _base(viewed)
+
+
+def _is_part(node: fx.Node) -> bool:
+    """Whether a node is a view of what is computed, without some of its elements."""
+    base = _base(node)
+    if node is base or base.op != "call_function":
+        return False
+    return hinted(node.meta["val"].numel()) < hinted(base.meta["val"].numel())
+
+
+def _is_size(node: fx.Node) -> bool:
+    """Whether a node is a number that is made of sizes."""
+    return not isinstance(node.meta.get("val"), (torch.Tensor, tuple, list))
+
+
+def _order(value: torch.Tensor) -> tuple[int, ...] | None:
+    strides, sizes = [*map(hinted, value.stride())], [*map(hinted, value.shape)]
+    axes = [axis for axis, size in enumerate(sizes) if size != 1]
+    order = sorted(axes, key=lambda axis: -strides[axis])
+    alone = [axis for axis in range(value.dim()) if axis not in axes]
+    return None if order == axes else (*order, *alone)
+
+
+def _laid(tensor: torch.Tensor, order: tuple[int, ...]) -> torch.Tensor:
+    """The tensor with its axes in memory in an order."""
+    return tensor.permute(order).contiguous().permute(sorted(range(len(order)), key=order.__getitem__))
+
+
+def computes(node: fx.Node) -> bool:
+    """Whether an operator gives other elements than it is given."""
+    return node.op == "call_function" and hasattr(node.target, "_schema") and _viewed(node) is None
