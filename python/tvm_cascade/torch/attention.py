@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from tvm_cascade.torch.site import Site, accumulator, broadcast, dtype_name, is_
 
 def scaled_dot_product_attention(site: Site) -> relax.Var:
     """softmax(scale · Q·Kᵀ + mask)·V; a row that is masked everywhere is 0, as PyTorch has it."""
-    return site.compute(lambda *given: _of(site, *given).result, *_operands(site), name="attention")
+    return site.compute(lambda *given: _of(site, given).result, *_operands(site), name="attention")
 
 
 def fused_attention(site: Site) -> tuple[Any, ...]:
@@ -31,7 +31,7 @@ def fused_attention(site: Site) -> tuple[Any, ...]:
     expected = site.node.meta["val"]
 
     def formula(*given: te.Tensor) -> list[te.Tensor]:
-        found = _of(site, *given)
+        found = _of(site, given)
         rows = found.sums.shape
 
         def value(*i: Any) -> Any:
@@ -90,7 +90,7 @@ class _Gradient:
             return te.placeholder([extent(one) for one in shape_of(value) or ()], type_name(value), name=name)
 
         tensors = [placeholder(name, value) for name, value in operands.items()]
-        forward = _of(site, *tensors, guarded=False)
+        forward = _of(site, tensors, guarded=False)
         expected = site.node.meta["val"]
         asked = [name for name, value in zip(operands, expected, strict=False) if isinstance(value, torch.Tensor)]
         backward = gradient(te.create_prim_func([*tensors, forward.result]), wrt=asked).backward
@@ -137,15 +137,15 @@ def _operands(site: Site) -> list[relax.Expr]:
     return [site[name] for name in _NAMES[:3]] + ([] if mask is None else [mask])
 
 
-def _of(
-    site: Site, q: te.Tensor, k: te.Tensor, v: te.Tensor, mask: te.Tensor | None = None, guarded: bool = True
-) -> _Attention:
+def _of(site: Site, given: Sequence[te.Tensor], guarded: bool = True) -> _Attention:
     """The attention of an operator.
 
     Parameters
     ----------
+    given : query, key, value, and a mask where there is one.
     guarded : rows that are masked everywhere are 0; otherwise NaN.
     """
+    q, k, v, mask = given if len(given) == len(_NAMES) else (*given, None)
     grouped = site["enable_gqa"] if "enable_gqa" in names_of(site) else True
     groups = _group_size(q, k) if grouped else 1
     return _attention(q, k, v, mask, _factor(q, site["scale"]), site["is_causal"], groups, guarded)

@@ -14,10 +14,11 @@ from functools import partial
 from typing import Any
 
 import torch
-from functorch.compile import make_boxed_func, min_cut_rematerialization_partition
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import TorchDynamoException
+from torch._functorch.aot_autograd import make_boxed_func
+from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 
 from tvm_cascade.errors import CascadeError
@@ -59,10 +60,6 @@ class Account:
             self.told.add(text)
             warnings.warn(text, FallbackWarning, stacklevel=4)
 
-    def tell_of(self, error: Exception) -> None:
-        """Why a graph runs in PyTorch as a whole."""
-        self.tell(f"a graph runs in PyTorch, not in tvm-cascade: {_told(error)}")
-
 
 def backend(graph: fx.GraphModule, example_inputs: Sequence[Any], **_: object) -> Callable[..., Any]:
     """Compile a graph that TorchDynamo captured, with its gradient where one is asked for.
@@ -93,7 +90,7 @@ def backend(graph: fx.GraphModule, example_inputs: Sequence[Any], **_: object) -
     except TorchDynamoException:  # by which it starts again
         raise
     except Exception as error:
-        account.tell_of(error)
+        account.tell(f"{_ALONE}: {_told(error)}")
         return graph.forward
 
 
@@ -115,7 +112,11 @@ def compiled_graph(module: fx.GraphModule, account: Account) -> Runnable:
     return call
 
 
-def _compiled(module: fx.GraphModule, account: Account) -> Callable[[Sequence[Any]], Sequence[torch.Tensor]]:
+Run = Callable[[Sequence[Any]], Sequence[torch.Tensor]]
+
+
+def _compiled(module: fx.GraphModule, account: Account) -> Run:
+    """A graph that computes all its results, from its arguments to them."""
     inputs = [node.meta["val"] for node in module.graph.find_nodes(op="placeholder")]
     try:
         device = device_of(None, [one for one in inputs if isinstance(one, torch.Tensor)])
@@ -123,11 +124,6 @@ def _compiled(module: fx.GraphModule, account: Account) -> Callable[[Sequence[An
         code = compiled(shown, "auto", device, by_name=False)
         run = runnable(code, shown, None, keeps_apart=True)
     except Exception as error:
-        import os
-        import traceback
-
-        if os.environ.get("DBG"):
-            traceback.print_exc()
         if _changes(inputs) and not getattr(error, "of_any_shape", False):
             return _OfEachSize(module, account)
         return _in_pytorch(module, error, account)
@@ -140,23 +136,30 @@ def _compiled(module: fx.GraphModule, account: Account) -> Callable[[Sequence[An
     return call
 
 
-def _in_pytorch(
-    module: fx.GraphModule, error: Exception, account: Account
-) -> Callable[[Sequence[Any]], Sequence[torch.Tensor]]:
-    """The graph in PyTorch, where operators are refused with compiled parts between them."""
-    run = None
-    if isinstance(error, ConversionError):
-        run = cut(module, error.operators, partial(compiled_graph, account=account))
-    if run is None:
-        account.tell_of(error)
-    else:
-        account.tell(told_of_cut(error))
+@dataclass(frozen=True)
+class _InPyTorch:
+    """A graph, or one that calls compiled parts, as PyTorch runs it."""
 
-    def call(arguments: Sequence[Any]) -> Sequence[torch.Tensor]:
+    module: fx.GraphModule
+
+    def __call__(self, arguments: Sequence[Any]) -> Sequence[torch.Tensor]:
         with torch.no_grad():
-            return (run or module).forward(*arguments)
+            results: Sequence[torch.Tensor] = self.module.forward(*arguments)
+            return results
 
-    return call
+
+def _in_pytorch(module: fx.GraphModule, error: Exception, account: Account) -> _InPyTorch:
+    """The graph in PyTorch; where operators are refused, with compiled parts between them."""
+    if isinstance(error, ConversionError):
+        parts = cut(module, error.operators, partial(compiled_graph, account=account))
+        if parts is not None:
+            account.tell(told_of_cut(error))
+            return _InPyTorch(parts)
+    account.tell(f"{_ALONE}: {_told(error)}")
+    return _InPyTorch(module)
+
+
+_ALONE = "a graph runs in PyTorch, not in tvm-cascade"
 
 
 def _changes(inputs: Sequence[Any]) -> bool:
@@ -169,8 +172,9 @@ class _OfEachSize:
     """A graph that cannot be compiled for any size: a program for each kind of arguments that was seen."""
 
     def __init__(self, module: fx.GraphModule, account: Account) -> None:
-        self._module, self._account = module, account
-        self._programs: dict[tuple[object, ...], Callable[[Sequence[Any]], Sequence[torch.Tensor]]] = {}
+        self._account, self._module = account, module
+        self._programs: dict[tuple[object, ...], Run] = {}
+        self._is_hopeless = False
 
     def __call__(self, arguments: Sequence[Any]) -> Sequence[torch.Tensor]:
         kind = tuple((*one.shape, *one.stride()) if isinstance(one, torch.Tensor) else one for one in arguments)
@@ -179,18 +183,21 @@ class _OfEachSize:
                 self._programs[kind] = self._program(arguments)
         return self._programs[kind](arguments)
 
-    def _program(self, arguments: Sequence[Any]) -> Callable[[Sequence[Any]], Sequence[torch.Tensor]]:
+    def _program(self, arguments: Sequence[Any]) -> Run:
+        if self._is_hopeless:
+            return _InPyTorch(self._module)
         if len(self._programs) >= MOST_KINDS:
             hint = "tvm_cascade.optimize(…, dynamic=…) compiles one program for all shapes"
-            self._account.tell(
-                "a graph runs in PyTorch, not in tvm-cascade: it was compiled for "
-                f"{MOST_KINDS} shapes of its arguments already; {hint}"
-            )
-            return lambda arguments: self._module.forward(*arguments)
+            self._account.tell(f"{_ALONE}: it was compiled for {MOST_KINDS} shapes of its arguments already; {hint}")
+            return _InPyTorch(self._module)
         mode = FakeTensorMode(allow_non_fake_inputs=True)
         inputs = [mode.from_tensor(one) if isinstance(one, torch.Tensor) else one for one in arguments]
+        told = len(self._account.told)
         with whole():
-            return _compiled(retraced(self._module, inputs, table()), self._account)
+            found = _compiled(retraced(self._module, inputs, table()), self._account)
+        # Shapes that fail alike do not fail for being what they are.
+        self._is_hopeless = isinstance(found, _InPyTorch) and len(self._account.told) == told
+        return found
 
 
 def told_of_cut(refusal: ConversionError) -> str:

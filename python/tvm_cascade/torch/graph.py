@@ -8,7 +8,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import fx
@@ -64,7 +64,7 @@ class ImportedGraph:
         return iter(())
 
 
-Traced = torch.export.ExportedProgram | ImportedGraph
+Traced: TypeAlias = torch.export.ExportedProgram | ImportedGraph
 """What a module, or a captured graph, is before it is imported."""
 
 
@@ -273,7 +273,7 @@ def _some(inputs: _Inputs) -> torch.Tensor:
 def _holders_of_sizes(inputs: _Inputs) -> dict[fx.Node, tuple[fx.Node, int]]:
     """Of inputs that are sizes, a tensor among the inputs that has it and along which axis, where there is one."""
     tensors = [(node, [str(one) for one in node.meta["val"].shape]) for _, node in inputs if _is_tensor(node)]
-    found = {}
+    found = dict[fx.Node, tuple[fx.Node, int]]()
     for _, node in inputs:
         if isinstance(size := node.meta["val"], torch.SymInt):
             having = [(one, shape.index(str(size))) for one, shape in tensors if str(size) in shape]

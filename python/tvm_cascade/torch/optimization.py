@@ -76,11 +76,22 @@ def optimize(
         except ConversionError as refusal:
             if not cut:
                 raise
-            account = Account()
-            whole, refusal.program = refusal.program or functional(program), None
-            resolved, part = resolve_target(asked_for(device, target)), partial(compiled_graph, account=account)
-            code = cut_program(whole, refusal, resolved, placed(device, resolved), part, account.reports)
-            account.tell(told_of_cut(refusal))
+            code = _cut(program, refusal, target, device)
     signature = inspect.signature(module.forward)
     run = runnable(code, program, module, names_of_extents(signature, args, kwargs, dynamic))
     return OptimizedModel(type(module).__name__, signature, run, program.call_spec)
+
+
+def _cut(
+    program: torch.export.ExportedProgram,
+    refusal: ConversionError,
+    target: str | dict[str, Any] | Target,
+    device: torch.device,
+) -> CutCode:
+    """The program in parts, after a warning; the refusal gives up the program that it has."""
+    whole, refusal.program = refusal.program or functional(program), None
+    account, resolved = Account(), resolve_target(asked_for(device, target))
+    part = partial(compiled_graph, account=account)
+    code = cut_program(whole, refusal, resolved, placed(device, resolved), part, account.reports)
+    account.tell(told_of_cut(refusal))
+    return code
