@@ -84,7 +84,9 @@ class _Gradient:
 
         def extent(value: Any) -> Any:
             known = isinstance(value, (int, tirx.IntImm))
-            return int(value) if known else symbols.setdefault(value, tirx.Var(value.name, "int64"))
+            return (
+                tirx.const(int(value), "int64") if known else symbols.setdefault(value, tirx.Var(value.name, "int64"))
+            )
 
         def placeholder(name: str, value: relax.Expr) -> te.Tensor:
             return te.placeholder([extent(one) for one in shape_of(value) or ()], type_name(value), name=name)

@@ -19,6 +19,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import TorchDynamoException
 from torch._functorch.aot_autograd import make_boxed_func
 from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch._guards import TracingContext
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 
 from tvm_cascade.errors import CascadeError
@@ -30,6 +31,7 @@ from tvm_cascade.torch.exporting import ONE_AT_A_TIME, retraced
 from tvm_cascade.torch.graph import captured
 from tvm_cascade.torch.importer import table, whole
 from tvm_cascade.torch.site import ConversionError, told
+from tvm_cascade.torch.tensors import overlap
 from tvm_cascade.torch.views import split
 
 MOST_KINDS = 8
@@ -86,12 +88,51 @@ def backend(graph: fx.GraphModule, example_inputs: Sequence[Any], **_: object) -
     of_gradients = torch.is_grad_enabled() and any(one.requires_grad for one in tensors)
     try:
         with nullcontext() if of_gradients else whole():
-            return through(graph, example_inputs)
+            run = through(graph, example_inputs)
     except TorchDynamoException:  # by which it starts again
         raise
     except Exception as error:
         account.tell(f"{_ALONE}: {_told(error)}")
         return graph.forward
+    written = _written(example_inputs)
+    return _Guarded(graph, run, written, shared(example_inputs, written), account) if written else run
+
+
+def _written(example_inputs: Sequence[Any]) -> Sequence[int]:
+    """Which arguments the graph that AOTAutograd took last writes to; all, where it did not take them one by one."""
+    context = TracingContext.try_get()
+    known = None if context is None else context.fw_metadata
+    places = range(len(example_inputs))
+    if known is None or not known.mutated_inp_runtime_indices:
+        return places if known is None else ()
+    return places if len(known.input_info) != len(example_inputs) else known.mutated_inp_runtime_indices
+
+
+def shared(arguments: Sequence[Any], written: Sequence[int]) -> set[tuple[int, int]]:
+    """The pairs of arguments that have memory in common, of which one is written to."""
+    tensors = [(k, one) for k, one in enumerate(arguments) if isinstance(one, torch.Tensor)]
+    pairs = [(k, other, arguments[k], one) for k in written for other, one in tensors if other != k]
+    return {(k, other) for k, other, one, another in pairs if isinstance(one, torch.Tensor) and overlap(one, another)}
+
+
+@dataclass(frozen=True)
+class _Guarded:
+    """A graph that writes to arguments: PyTorch runs it where they share memory otherwise than those of the example.
+
+    Neither TorchDynamo nor AOTAutograd looks whether they do.
+    """
+
+    graph: fx.GraphModule
+    run: Callable[..., Any]
+    written: Sequence[int]
+    known: set[tuple[int, int]]
+    account: Account
+
+    def __call__(self, *arguments: Any) -> Any:
+        if shared(arguments, self.written) <= self.known:
+            return self.run(*arguments)
+        self.account.tell(f"{_ALONE}: it writes to an argument that shares memory with another one")
+        return self.graph(*arguments)
 
 
 def compiled_graph(module: fx.GraphModule, account: Account) -> Runnable:
