@@ -6,6 +6,7 @@
 | `compile`                | from an unfused program to one that runs                                       |
 | `tune`                   | measures designs of a program's kernels, and keeps the best in a database      |
 | `optimize`               | a PyTorch module, compiled; it needs PyTorch (extra `torch`)                   |
+| `torch_operator`         | a program, with its gradient, as an operator of PyTorch                        |
 | `compile_unfused`        | the same without fusing: what fusing alone gains is measured against it        |
 | `Compiled`               | what both return: call it, or export it as a library                           |
 | `save`, `load`           | what `compile` and `optimize` return, as a file                                |
@@ -109,6 +110,7 @@ _HOMES = {
     "save": "tvm_cascade.driver.bundle",
     "split": "tvm_cascade.chunks.split",
     "te": "tvm_cascade.te",
+    "torch_operator": "tvm_cascade.torch.operator",
     "tune": "tvm_cascade.tuning.tune",
 }
 

@@ -1,0 +1,139 @@
+"""`tvm_cascade.torch_operator`: a program as an operator of PyTorch, with its gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import torch
+from tvm import tirx
+
+from tvm_cascade.driver.arguments import Parameter, parameters_of
+from tvm_cascade.driver.compilation import compile_fused
+from tvm_cascade.driver.compiled import Compiled
+from tvm_cascade.driver.targets import resolve_target
+from tvm_cascade.errors import InputError
+from tvm_cascade.options import FuseOptions
+from tvm_cascade.reverse.gradient import Gradient
+from tvm_cascade.torch.devices import asked_for, placed
+
+_WHERE = "tvm_cascade.torch_operator"
+
+
+def torch_operator(func: tirx.PrimFunc | Compiled | Gradient, name: str) -> torch.library.CustomOpDef:
+    """A function as an operator of `torch.library`, which `torch.compile` and `torch.export` take whole.
+
+    It takes the function's inputs as tensors, by position, and gives its outputs as tensors of their own: one tensor,
+    or a tuple in the order of parameters. A PrimFunc is compiled when it is first called, for the device of its
+    arguments, by the model's own choices; on a GPU it runs on torch's current stream.
+
+    Parameters
+    ----------
+    func : a PrimFunc, or what `tvm_cascade.compile` made of one; or what `tvm_cascade.gradient` gives, of which the
+        operator is the forward function, its results what that saves too, and its gradient the backward function.
+    name : "namespace::name", which is new; the backward function is "namespace::name_backward".
+
+    Raises
+    ------
+    InputError
+        When the function takes numbers, or has an output whose extents are not those of inputs.
+
+    Examples
+    --------
+    >>> import torch, tvm_cascade
+    >>> from tvm import te
+    >>> x, j = te.placeholder((4, 64), "float32", name="x"), te.reduce_axis((0, 64), "j")
+    >>> square = te.compute((4,), lambda i: te.sum(x[i, j] * x[i, j], axis=j), name="square")
+    >>> gradient = tvm_cascade.gradient(te.create_prim_func([x, square]))
+    >>> squares = tvm_cascade.torch_operator(gradient, "examples::squares")
+    >>> given = torch.ones(4, 64, requires_grad=True)
+    >>> squares(given).sum().backward()
+    >>> given.grad[0, 0]
+    tensor(2.)
+    """
+    if not isinstance(func, Gradient):
+        return _registered(func, name)
+    forward, backward = _registered(func.forward, name), _registered(func.backward, f"{name}_backward")
+    inputs, outputs = _parts(parameters_of(func.forward))
+    adjoints = {one.name.removeprefix("d_"): k for k, one in enumerate(_parts(parameters_of(func.backward))[1])}
+
+    def setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        results = output if isinstance(output, tuple) else (output,)
+        ctx.save_for_backward(*inputs, *results)
+
+    def gradients(ctx: Any, *given: Any) -> tuple[Any, ...]:
+        names = [one.name for one in (*inputs, *outputs)]
+        known = dict(zip(names, ctx.saved_tensors, strict=True))
+        known |= {f"d_{one.name}": adjoint for one, adjoint in zip(outputs, given, strict=True)}
+        found = backward(*(known[one.name] for one in _parts(parameters_of(func.backward))[0]))
+        found = found if isinstance(found, tuple) else (found,)
+        return tuple(found[adjoints[one.name]] if one.name in adjoints else None for one in inputs)
+
+    forward.register_autograd(gradients, setup_context=setup)
+    return forward
+
+
+def _registered(func: tirx.PrimFunc | Compiled, name: str) -> torch.library.CustomOpDef:
+    """The function as an operator without a gradient."""
+    parameters = next(iter(func.parameters.values())) if isinstance(func, Compiled) else parameters_of(func)
+    inputs, outputs = _parts(parameters)
+    _check(inputs, outputs)
+    known = cache(lambda device: _code(func, device))
+
+    def made(*given: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        sizes = {
+            extent: size
+            for one, tensor in zip(inputs, given, strict=True)
+            for extent, size in zip(one.shape or (), tensor.shape, strict=False)
+        }
+        shapes = ([sizes.get(e, e) if isinstance(e, str) else e for e in one.shape or ()] for one in outputs)
+        first = given[0]
+        return tuple(
+            first.new_empty(shape, dtype=getattr(torch, one.dtype)) for one, shape in zip(outputs, shapes, strict=True)
+        )
+
+    def run(*given: torch.Tensor) -> Any:
+        results = made(*given)
+        values = dict(zip((one.name for one in (*inputs, *outputs)), (*given, *results), strict=True))
+        code = func if isinstance(func, Compiled) else known(given[0].device)
+        code(*(values[one.name].detach() for one in parameters))
+        return results if len(results) > 1 else results[0]
+
+    def fake(*given: torch.Tensor) -> Any:
+        results = made(*given)
+        return results if len(results) > 1 else results[0]
+
+    results = ["Tensor"] * len(outputs)
+    schema = f"({', '.join(f'Tensor {one.name}' for one in inputs)}) -> "
+    schema += results[0] if len(results) == 1 else f"({', '.join(results)})"
+    operator = torch.library.custom_op(name, run, mutates_args=(), schema=schema)
+    operator.register_fake(fake)
+    return operator
+
+
+def _code(func: tirx.PrimFunc, device: torch.device) -> Callable[..., Any]:
+    """The function's code on a device."""
+    target = resolve_target(asked_for(device, "auto"))
+    code, place = compile_fused(func, target, FuseOptions.from_environment()), placed(device, target)
+
+    def call(*given: torch.Tensor) -> None:
+        with place.current():
+            code(*given)
+
+    return call
+
+
+def _parts(parameters: Sequence[Parameter]) -> tuple[list[Parameter], list[Parameter]]:
+    """Inputs and outputs."""
+    return [one for one in parameters if not one.written], [one for one in parameters if one.written]
+
+
+def _check(inputs: Sequence[Parameter], outputs: Sequence[Parameter]) -> None:
+    numbers = [one.name for one in (*inputs, *outputs) if one.shape is None]
+    if numbers or not inputs:
+        raise InputError("a function of tensors", f"numbers {', '.join(numbers)}" if numbers else "no input", _WHERE)
+    known = {extent for one in inputs for extent in one.shape or ()}
+    for one in outputs:
+        if unknown := [extent for extent in one.shape or () if isinstance(extent, str) and extent not in known]:
+            raise InputError("outputs of the extents of inputs", f"{unknown[0]} of `{one.name}`", _WHERE)
