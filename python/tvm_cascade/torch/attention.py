@@ -32,23 +32,26 @@ def fused_attention(site: Site) -> tuple[Any, ...]:
 
     def formula(*given: te.Tensor) -> list[te.Tensor]:
         found = _of(site, given)
-        rows = found.sums.shape
 
-        def value(*i: Any) -> Any:
+        def logarithm(*i: Any) -> Any:
             total = found.sums(*i)
             return tirx.Select(total == 0.0, tirx.const(0.0, "float32"), found.highest(*i) + tirx.log(total))
 
-        def padded(*i: Any) -> Any:
-            return tirx.if_then_else(i[-1] < rows[-1], value(*i), tirx.const(0.0, "float32"))
-
-        length = extents_of(site, expected[1])[-1]
-        same = length == rows[-1] if isinstance(length, int) else expected[0].shape[-2] == expected[1].shape[-1]
-        shape = rows if same else [*rows[:-1], length]
-        return [found.result, te.compute(shape, value if same else padded, name="lse")]
+        return [found.result, te.compute(found.sums.shape, logarithm, name="lse")]
 
     both = site.compute(formula, *_operands(site), name="attention")
-    results = [site.emit(relax.TupleGetItem(both, k)) for k in range(2)]
-    return (*results, *(_unread(site, one) for one in expected[2:]))
+    result, lse = (site.emit(relax.TupleGetItem(both, k)) for k in range(2))
+    return result, _as_stored(site, lse, expected[1]), *(_unread(site, one) for one in expected[2:])
+
+
+def _as_stored(site: Site, lse: relax.Expr, value: torch.Tensor) -> relax.Expr:
+    """lse with an axis of its own, or padded, where PyTorch has it so."""
+    rows, extents = shape_of(lse) or [], extents_of(site, value)
+    if len(extents) > len(rows):
+        return site.emit(relax.op.reshape(lse, extents))
+    if isinstance(extents[-1], int) and extents[-1] != int(rows[-1]):
+        return site.emit(relax.op.nn.pad(lse, [0] * (2 * len(rows) - 1) + [extents[-1] - int(rows[-1])]))
+    return lse
 
 
 def _unread(site: Site, value: Any) -> Any:
@@ -67,7 +70,11 @@ def fused_attention_backward(site: Site) -> tuple[relax.Expr | None, ...]:
     out, name = site["out"], "grad_out" if "grad_out" in names_of(site) else "grad_out_"
     made = _Gradient(site, given)
     rows = made.extents["sums"]
-    lse = site.compute(lambda x: te.compute(rows, lambda *i: x(*i), name="lse"), site["logsumexp"], name="lse")
+    lse = site.compute(
+        lambda x: te.compute(rows, lambda *i: x(*i, *[0] * (len(x.shape) - len(i))), name="lse"),
+        site["logsumexp"],
+        name="lse",
+    )
     values = {**given, "highest": lse, "sums": filled(site, rows, 1.0, "float32"), made.out: out}
     found = made(site, {**values, f"d_{made.out}": site[name]})
     return (*found, *[None] * (len(site.node.meta["val"]) - len(found)))
