@@ -122,7 +122,7 @@ def curve(model: Any, call: Any, tokens: Any) -> list[float]:
     ("gated", "dtype"),
     [
         pytest.param(False, "float32", id="gpt2-float32"),
-        pytest.param(True, "bfloat16", id="llama-bfloat16"),
+        pytest.param(True, "bfloat16", id="llama-bfloat16", marks=pytest.mark.slow),
         pytest.param(True, "float32", id="llama-float32", marks=pytest.mark.slow),
         pytest.param(False, "bfloat16", id="gpt2-bfloat16", marks=pytest.mark.slow),
     ],
@@ -156,6 +156,7 @@ def test_what_is_refused_amid_a_model_that_is_trained(made: list[Any]) -> None:
     assert error(found, gradients(other, other, tokens)) < 1e-5
 
 
+@pytest.mark.slow
 def test_lengths_that_change_have_one_program(made: list[Any]) -> None:
     block = Block(False)
     compiled, other = torch.compile(block, backend="tvm_cascade", dynamic=True), copy.deepcopy(block)
