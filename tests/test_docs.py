@@ -34,7 +34,7 @@ COMMAND = "python -m tvm_cascade "
 NEEDS = {"pytorch": "torch"}
 """Pages that need an optional package."""
 
-OPTIONAL = {"tvm_cascade.optimize": "torch"}
+OPTIONAL = {"tvm_cascade.optimize": "torch", "tvm_cascade.torch_operator": "torch"}
 """Names that do."""
 
 
