@@ -211,6 +211,15 @@ def test_outputs_of_a_part_of_the_results() -> None:
         row_kernel(te.create_prim_func([x, left, right]))
 
 
+def test_outputs_with_elements_beyond_the_results() -> None:
+    """What pads results has elements that no row of a kernel would store."""
+    x, k = te.placeholder((40, 256), name="x"), te.reduce_axis((0, 256), "k")
+    total = te.compute((40,), lambda i: te.sum(x[i, k], axis=k), name="total")
+    padded = te.compute((64,), lambda i: te.if_then_else(i < 40, total[i], 1.0), name="padded")
+    with pytest.raises(Unfit, match="padded has elements along v_i where no result of the cascade is"):
+        row_kernel(te.create_prim_func([x, padded]))
+
+
 @pytest.mark.parametrize(("step", "overlap"), [(1, True), (4, False)])
 def test_windows_that_overlap_are_rows_of_no_kernel(step: int, overlap: bool) -> None:
     """Threads that share a window read every element once for each window that it is in."""

@@ -9,6 +9,8 @@ import pytest
 from tvm import te, tirx
 from tvm.ir import Expr
 
+import tvm_cascade
+from tvm_cascade.evaluate.oracle import evaluate
 from tvm_cascade.transform.nest import ROLE
 
 from ..analysis.programs import (
@@ -25,7 +27,7 @@ from ..analysis.programs import (
     softmax_stages,
     total,
 )
-from .running import Arrays, Unfused, read
+from .running import Arrays, Unfused, assert_close, read
 from .test_fused_form import blocks, tile_loops
 
 RNG_SEED = 7
@@ -222,3 +224,21 @@ def test_a_conjunction_beside_a_cascade_is_left_as_it_is() -> None:
     mask = np.ones((ROWS, LENGTH), bool)
     mask[1, 3] = False
     check(unfused, [*normal((ROWS, LENGTH)), mask])
+
+
+@pytest.mark.parametrize("rows", [64, 24])
+def test_a_map_of_more_or_fewer_rows_than_the_fold_is_stored_whole(rows: int) -> None:
+    """The tasks of the loop are its 40 rows; what pads a result, or takes a part, is no step of them."""
+    x, (j, k) = array("x", 40, 16), (te.reduce_axis((0, 16), name) for name in "jk")
+    largest = te.compute((40,), lambda i: te.max(x[i, j], axis=j), name="largest")
+    share = te.compute((40,), lambda i: te.sum(te.exp(x[i, k] - largest[i]), axis=k), name="share")
+
+    def element(i: Expr) -> Expr:
+        return te.if_then_else(i < 40, largest[i] + te.log(share[i]), number(1.0))
+
+    func = te.create_prim_func([x, te.compute((rows,), element, name="padded")])
+    compiled = tvm_cascade.compile(func, target={"kind": "llvm", "num-cores": 2}, force=True)
+    data = np.random.default_rng(0).standard_normal((40, 16)).astype("float32")
+    found = np.full(rows, np.nan, "float32")
+    compiled(data, found)
+    assert_close({"padded": found}, func, [data], evaluate(func, [data], rounding=True), 16)

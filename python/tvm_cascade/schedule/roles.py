@@ -174,17 +174,20 @@ def _axes(nest: LoopNest, outer: int, numbers: Numbers) -> tuple[int, ...]:
 
 
 def _axes_after(nest: LoopNest, blocks: tuple[BlockPlan, ...], numbers: Numbers) -> tuple[int, ...]:
-    """The axes of a nest after a loop: of the dimensions of the loop's buffers that it indexes, or else its own."""
+    """The axes of a nest after a loop: of whole dimensions of the loop's buffers that it indexes, or else its own."""
     loads = loads_of(nest.block.body)
     places = [(block, store, load) for block in blocks for store in block.stores for load in loads]
     indexed = [
-        (index, axis)
+        (index, axis, block.extents[axis])
         for block, store, load in places
         if store.buffer.same_as(load.source)
         for index, place in zip(load.indices, store.indices, strict=True)
         if (axis := block.axis_at(place)) is not None
     ]
-    found = [{axis for index, axis in indexed if index.same_as(var)} for var, _ in nest.bound(0)]
+    found = [
+        {axis for index, axis, whole in indexed if index.same_as(var) and same_extent(extent_of(loop.extent), whole)}
+        for var, loop in nest.bound(0)
+    ]
     known = [axes.pop() if len(axes) == 1 else None for axes in found]
     own = [numbers.setdefault((str(k), nest.block.name_hint), len(numbers)) for k in range(len(known))]
     return tuple(o if axis is None or known.count(axis) > 1 else axis for o, axis in zip(own, known, strict=True))

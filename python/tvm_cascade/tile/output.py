@@ -28,6 +28,7 @@ from tvm_cascade.analysis.tir import (
     substitute,
     uses,
     variables_of,
+    zero_of,
 )
 from tvm_cascade.tile.operand import Unfit, read_once
 from tvm_cascade.tile.product.lines import inverted
@@ -203,6 +204,7 @@ def _read_output(program: Program, group: Group, stage: Stage, along_axis: bool,
         if others:
             raise Unfit(f"{name} runs along {others[0].name}, which no result of the cascade has")
         places |= {v: tirx.const(0, dtype_of(v)) for v in missing}
+    _check_whole(places, stage, group)
     part = _part(places, stage, group)
     own = {var: stage.extents[var] for var in loops}
     known = {**group.frame.extents, **own}
@@ -216,6 +218,19 @@ def _read_output(program: Program, group: Group, stage: Stage, along_axis: bool,
         if member is not None and columns_beyond(member, load) not in range(every):
             raise Unfit(f"{name} reads {load}, which another row computes")
     return Output(stage.buffer, indices, stored, tuple(own), tuple(own.values()), part, every, columns)
+
+
+def _check_whole(places: Mapping[tirx.Var, ir.Expr], stage: Stage, group: Group) -> None:
+    """Checks that the points of the frame reach all elements of a stage; Unfit where some may have none."""
+    analyzer, extents = sym.Analyzer(), group.frame.extents
+    for own, place in places.items():
+        ends = [
+            substitute(place, {v: as_index(extents[v], dtype_of(v)) - 1 if last else zero_of(v) for v in extents})
+            for last in (False, True)
+        ]
+        last = as_index(stage.extents[own], dtype_of(place)) - 1
+        if not (analyzer.can_prove(ends[0] <= 0) and analyzer.can_prove(ends[1] >= last)):
+            raise Unfit(f"{stage.buffer.name} has elements along {own.name} where no result of the cascade is")
 
 
 def _part(places: Mapping[tirx.Var, ir.Expr], stage: Stage, group: Group) -> tuple[ir.Expr, ...]:
