@@ -63,8 +63,7 @@ def _unread(site: Site, value: Any) -> Any:
 def fused_attention_backward(site: Site) -> tuple[relax.Expr | None, ...]:
     """The backward operators of those: adjoints of query, key and value, and of a mask where it is asked for.
 
-    The gradient of the forward function reads its references and sums of each row. Results do not depend on where a
-    reference stands, so that lse serves as the one and 1 as the other: exp(score − lse)/1.
+    The gradient of the forward function reads its result and the logarithm of each row's sum, which is lse.
     """
     given = dict(zip(_NAMES, _operands(site), strict=False))
     out, name = site["out"], "grad_out" if "grad_out" in names_of(site) else "grad_out_"
@@ -75,7 +74,7 @@ def fused_attention_backward(site: Site) -> tuple[relax.Expr | None, ...]:
         site["logsumexp"],
         name="lse",
     )
-    values = {**given, "highest": lse, "sums": filled(site, rows, 1.0, "float32"), made.out: out}
+    values = {**given, "log_sums": lse, made.out: out}
     found = made(site, {**values, f"d_{made.out}": site[name]})
     return (*found, *[None] * (len(site.node.meta["val"]) - len(found)))
 
