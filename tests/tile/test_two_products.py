@@ -94,7 +94,7 @@ EMULATED = {
     "causal, with a soft cap": ("causal_softcap", {"queries": 128, "keys": 128}),
     "rows of no whole copies": ("causal_alibi", {"queries": 99, "keys": 99}),
     "a window": ("window", {"queries": 200, "keys": 200}),
-    "two heads of 128": ("causal", {"heads": 2, "queries": 192, "keys": 192, "head_dim": 128}),
+    "two heads of 128": ("softcap", {"heads": 2, "queries": 192, "keys": 192, "head_dim": 128}),
     "heads of 72": ("mask", {"queries": 130, "keys": 130, "head_dim": 72}),
 }
 

@@ -172,6 +172,7 @@ def test_what_is_wrong_or_endless_there_is_told_of_and_the_next_design_runs(
     _wait(lambda: remote.free() == 2, remote.logs)  # a server ends what hangs by itself
 
 
+@pytest.mark.slow
 def test_designs_run_on_all_servers_at_once(tmp_path: Path, runner: TrackerRunner, remote: Remote) -> None:
     task, endless = task_in(tmp_path), summing(1 << 50, tmp_path)
     runner.prepare(task, None)
