@@ -42,6 +42,7 @@ from .cascades import (
 )
 
 LAWFUL: dict[str, Cascade] = {
+    "a factor that keeps its sign": cascade((d, MIN, exp(v)), (o, MAX, d * v * exp((w - d) / 8))),
     "select of two functions": cascade(MAXIMUM, (o, MAX, keep * exp(x - m) + (1 - keep) * y)),
     "smallest where kept": cascade(MEAN_SUM, (o, MIN, keep * (x - s / N))),
     "both masks": cascade(MEAN_SUM, (o, MAX, keep * (x - s) + (1 - keep) * (live * s * y + (1 - live) * w))),
@@ -227,3 +228,9 @@ def test_an_extremum_of_best_keys_alone_needs_no_positions_to_be_refuted() -> No
     outcome = derive(cascade(*selected(BEST, r), (o, MIN, (p - x) ** 2)))
     assert isinstance(outcome, Refusal) and outcome.reason.code == "not_monotone", str(outcome)
     assert outcome.reason.counterexample is not None
+
+
+def test_a_factor_that_may_change_its_sign_moves_no_maximum() -> None:
+    """max of d·v·exp((w − d)/8) is d times a minimum once d is negative, as min v may become at any position."""
+    found = derive(cascade((d, MIN, v), (o, MAX, d * v * exp((w - d) / 8))))
+    assert isinstance(found, Refusal) and found.reason.code == "several_element_parts"

@@ -199,6 +199,8 @@ class Case:
         span = expansion_of(body, derivation.elements, symbols)
         if span is None or span.rank > 1 or not span.moving[0].is_positive:
             return None
+        if not (span.scale.is_positive or span.scale.is_negative):  # it would exchange the largest and the smallest
+            return None
         met = self.met()
         references = [reference_of(derivation, self.reduction, handle, body) for handle in handles]
         shift = span.shift(symbols, [Step(r.symbol, r.moved, r.step) for r in references])
