@@ -30,6 +30,7 @@ from tvm_cascade.symbolic.functions import Round
 from tvm_cascade.symbolic.masks import choice
 from tvm_cascade.tile.fragment import in_base_two
 from tvm_cascade.tile.operand import Unfit
+from tvm_cascade.tile.product.fold import Sum
 
 REGISTERS = REGISTER, _ = sp.symbols("r r_1", real=True)
 """The registers of a position: one, or two of two products."""
@@ -79,21 +80,7 @@ class Element:
         return [value.subs(known) for known in masked for value in self.values.values()]
 
 
-@dataclass(frozen=True)
-class Read:
-    """A product that elements are computed from.
-
-    Attributes
-    ----------
-    factor, scales : the number and the inputs that it is multiplied by before anything else.
-    """
-
-    tensor: tirx.Var
-    factor: sp.Expr
-    scales: tuple[ir.Expr, ...] = ()
-
-
-def read_element(atoms: list[Atom], products: Sequence[Read], axis: tuple[tirx.Var, ...]) -> Element:
+def read_element(atoms: list[Atom], products: Sequence[Sum], axis: tuple[tirx.Var, ...]) -> Element:
     """The elements that are computed from products; Unfit where their registers do not serve them all."""
     score = products[0].tensor
     reading = [a for a in atoms if any(_reads(a.expression, one.tensor) for one in products)]
@@ -103,7 +90,7 @@ def read_element(atoms: list[Atom], products: Sequence[Read], axis: tuple[tirx.V
     if len(products) > 1:
         return _of_several_registers(reading, products, axis, taken)
     own = [a for a in reading if not _base_of(a, reading)]
-    found = _of_one_register(own, score, axis, (products[0].factor, products[0].scales), taken)
+    found = _of_one_register(own, score, axis, (products[0].number, products[0].scales), taken)
     for atom in reading:
         if base := _base_of(atom, reading):
             value = _RoundingTable(axis).over(atom.expression, base.expression, found.values[base.symbol])
@@ -146,7 +133,7 @@ def _of_one_register(
 
 
 def _of_several_registers(
-    atoms: list[Atom], products: Sequence[Read], axis: tuple[tirx.Var, ...], taken: set[str]
+    atoms: list[Atom], products: Sequence[Sum], axis: tuple[tirx.Var, ...], taken: set[str]
 ) -> Element:
     """Each element as a register by itself, with what it is where it is masked."""
     tensors = [one.tensor for one in products]
@@ -154,7 +141,7 @@ def _of_several_registers(
         raise Unfit(f"{len(atoms)} elements are computed from {len(products)} products; a register holds one")
     table = _RoundingTable(axis)
     scores = {
-        one.tensor: sp.Mul(one.factor, *map(table.form, one.scales), score)
+        one.tensor: sp.Mul(one.number, *map(table.form, one.scales), score)
         for one, score in zip(products, SCORES, strict=True)
     }
     maps, masked = list[sp.Expr](), list[tuple[ir.Expr, bool, dict[int, sp.Expr]]]()

@@ -68,9 +68,8 @@ def fused_attention_backward(site: Site) -> tuple[relax.Expr | None, ...]:
     given = dict(zip(_NAMES, _operands(site), strict=False))
     out, name = site["out"], "grad_out" if "grad_out" in names_of(site) else "grad_out_"
     made = _Gradient(site, given)
-    rows = made.extents["sums"]
     lse = site.compute(
-        lambda x: te.compute(rows, lambda *i: x(*i, *[0] * (len(x.shape) - len(i))), name="lse"),
+        lambda x: te.compute(made.rows, lambda *i: x(*i, *[0] * (len(x.shape) - len(i))), name="lse"),
         site["logsumexp"],
         name="lse",
     )
@@ -105,7 +104,7 @@ class _Gradient:
         self._backward = backward.without_attr("global_symbol")
         self.out = forward.result.op.name
         own = {new: old for old, new in symbols.items()}
-        self.extents = {"sums": [own.get(one, one) for one in forward.sums.shape]}
+        self.rows = [own.get(one, one) for one in forward.sums.shape]
         self._results = [operands[name].ty for name in asked]
 
     def __call__(self, site: Site, values: Mapping[str, relax.Expr]) -> list[relax.Expr]:

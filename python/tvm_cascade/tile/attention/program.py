@@ -46,7 +46,7 @@ from tvm_cascade.tile.attention.near_zero import NearZero, find_near_zero
 from tvm_cascade.tile.attention.optimistic import Optimistic, find_optimistic, free_extreme
 from tvm_cascade.tile.attention.shape import Product, Stream
 from tvm_cascade.tile.attention.steps import PARTIAL, Accumulate, Hoisted, RegisterElement, TileReduce
-from tvm_cascade.tile.element import REGISTER, REGISTERS, SCORES, Read, read_element, varies
+from tvm_cascade.tile.element import REGISTER, REGISTERS, SCORES, read_element, varies
 from tvm_cascade.tile.element import Element as ScoreElement
 from tvm_cascade.tile.fragment import DTYPE, in_base_two
 from tvm_cascade.tile.operand import COPY_ALIGNMENT, MATRIX_DTYPES, Operand, Unfit, dtypes_text, read_operand
@@ -137,8 +137,7 @@ def build_program(stream: Stream) -> TileProgram:
     Unfit where its elements or shifts are not of a form that tiles in registers take.
     """
     atoms = list(stream.group.atoms.atoms.values())
-    products = [Read(score.sum.tensor, score.sum.number, score.sum.scales) for score in stream.scores]
-    element = read_element(atoms, products, stream.group.frame.axis)
+    element = read_element(atoms, [score.sum for score in stream.scores], stream.group.frame.axis)
     return _Refinement(stream, element).run()
 
 
