@@ -144,9 +144,10 @@ def retraced(module: fx.GraphModule, inputs: Sequence[Any], table: Mapping[Any, 
     mode = next(one.fake_mode for one in inputs if isinstance(one, FakeTensor))
     with mode, enable_python_dispatcher(), traceback_of_nodes(), torch.no_grad():
         made = make_fx(fx.Interpreter(module).run, decomposition_table=dict(table))(*inputs)
-    pairs = zip(module.graph.find_nodes(op="placeholder"), made.graph.find_nodes(op="placeholder"), strict=True)
-    for given, one in pairs:
+    places = (graph.find_nodes(op="placeholder") for graph in (module.graph, made.graph))
+    for given, one, value in zip(*places, inputs, strict=True):
         one.name, one.target = given.name, given.target
+        one.meta.setdefault("val", value)  # which torch 2.13 leaves out of sizes
     made.recompile()
     return made
 
