@@ -17,16 +17,14 @@ from tvm_cascade.algebra.verdict import Reason, Verdict
 from tvm_cascade.analysis.extract import Group, Reductions
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.reducers import identity_of
-from tvm_cascade.analysis.statements import buffers_read
 from tvm_cascade.analysis.tir import Extent, as_index
 from tvm_cascade.errors import InputError, SplitError
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.steps.program import Move, Scale, StepProgram, program_of
 from tvm_cascade.symbolic.printing import formula
-from tvm_cascade.transform.assemble import live_stages
 from tvm_cascade.transform.elements import Dims
 from tvm_cascade.transform.fuse_function import read_function
-from tvm_cascade.transform.guarding import results_asked_for
+from tvm_cascade.transform.planning import asked_for
 from tvm_cascade.transform.scope import component_dtype, label_of, reference_dtype
 
 COUNTS = "int32"
@@ -206,8 +204,7 @@ def single_fold(mod_or_func: tvm.IRModule | tirx.PrimFunc, options: FuseOptions)
     """
     program = _read(_function(mod_or_func))
     group = _only_group(program, options)
-    after = buffers_read([stage.nest for stage in live_stages(program, [group], [[]])])
-    asked = results_asked_for(program, group, after)
+    asked = asked_for(program, [group]).of(group)
     fold = group.fold.restricted_to(asked)
     if not fold.components:
         raise SplitError("a fold that carries a state", "results that are numbers", ", ".join(group.names))

@@ -21,8 +21,9 @@ from tvm_cascade.driver.llvm import lower_cpu
 from tvm_cascade.driver.space import Design, Knob, Sizes, Space
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.schedule.row_plan import MOST_ROWS
-from tvm_cascade.transform.cost import alone_ns, estimate, tiling_of
+from tvm_cascade.transform.cost import alone_ns, estimate
 from tvm_cascade.transform.fuse_function import Outcome, fuse_function, read_function
+from tvm_cascade.transform.planning import asked_for, loop_of, loops_of
 
 FUSED, UNFUSED, CHOSEN = "fused", "unfused", "by shape"
 
@@ -50,7 +51,8 @@ def cpu_space(func: tirx.PrimFunc, name: str, goal: Goal) -> Space:
         assert outcome.program is not None
         if not is_static(outcome.program):
             return 0.0
-        numbers = [estimate(outcome.program, group, options, goal.device) for group in found]
+        loops = loops_of(asked_for(outcome.program, found), options, goal.device)
+        numbers = [estimate(outcome.program, loop, options, goal.device) for loop in loops]
         return sum(one.ns_after if form == FUSED else one.ns_before for one in numbers) * 1e-9
 
     assert isinstance(goal.device, Cpu)
@@ -158,7 +160,8 @@ class LengthCosts:
         if program is None or names not in known:
             return 0.0
         options = dataclasses.replace(self._options, tile=tile)
-        return estimate(program, known[names], options, self._cpu).ns_after
+        loop = loop_of(program, known[names], options, self._cpu)
+        return estimate(program, loop, options, self._cpu).ns_after
 
     def _unfused_ns(self, sizes: tuple[tuple[str, int], ...]) -> float:
         """Time of all stages in nests of their own; 0 where it is not known."""
@@ -181,7 +184,8 @@ class LengthCosts:
     @cached_property
     def _tiles(self) -> dict[tuple[str, ...], int]:
         """The tiles by shape, of loops of symbolic length."""
-        return {one.names: tiling_of(self._program, one, self._options, self._cpu).tile for one in self._groups}
+        loops = [loop_of(self._program, one, self._options, self._cpu) for one in self._groups]
+        return {loop.plan.group.names: loop.layout.tiling.tile for loop in loops}
 
     @cached_property
     def _multiplies(self) -> bool:

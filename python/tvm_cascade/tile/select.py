@@ -18,7 +18,7 @@ from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.skeleton import Kernel, Setting, Skeleton, build_kernel
 from tvm_cascade.tile.skeletons import table
 from tvm_cascade.transform.fuse_function import Outcome, fused_groups
-from tvm_cascade.transform.guarding import group_guarding
+from tvm_cascade.transform.planning import kernel_guarding
 
 _JOINT = "all reductions as one"
 
@@ -52,7 +52,7 @@ def _joint(outcome: Outcome, program: Program, options: FuseOptions) -> Group | 
 
 def _doubt(program: Program, group: Group, options: FuseOptions) -> str:
     """Which results of a group are guarded, for what reason, for kernels without guards; empty where none is."""
-    asked_for = group_guarding(program, group, options)
+    asked_for = kernel_guarding(program, group, options)
     if not asked_for.results:
         return asked_for.unguarded
     known = certificate(group.fold, meaning_of(group.atoms)).standings

@@ -40,7 +40,7 @@ class Piece:
     order: int
 
 
-def live_stages(program: Program, groups: list[Group], reads: list[list[tirx.Var]]) -> list[Stage]:
+def live_stages(program: Program, groups: Sequence[Group], reads: Sequence[Sequence[tirx.Var]]) -> list[Stage]:
     """Stages outside the groups that the caller's buffers need; `reads` are what each group's loop loads."""
     owners: dict[Stage | None, int] = {member.stage: k for k, group in enumerate(groups) for member in group.members}
 
@@ -61,7 +61,7 @@ def sources_of(program: Program, stage: Stage | None) -> list[tirx.Var]:
     return [load.source for part in parts for load in loads_of(part.value)]
 
 
-def absorbed(program: Program, stages: list[Stage], reads: list[tirx.Var]) -> list[Stage]:
+def absorbed(program: Program, stages: Sequence[Stage], reads: Sequence[tirx.Var]) -> list[Stage]:
     """Elementwise stages with one elementwise reader and no loop that reads them: they are inlined there.
 
     Parameters

@@ -27,9 +27,7 @@ from tvm_cascade.devices.device import Cpu, Device
 from tvm_cascade.devices.read import ANY_CPU
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.assemble import sources_of
-from tvm_cascade.transform.guarding import plan_of
-from tvm_cascade.transform.layout import Layout, Producer, contracts, lay_out
-from tvm_cascade.transform.layout import Plan as LoopPlan
+from tvm_cascade.transform.layout import Layout, Producer, contracts
 from tvm_cascade.transform.nest_cost import (
     ACCESS_OPERATIONS,
     CHAIN_NS,
@@ -51,7 +49,8 @@ from tvm_cascade.transform.nest_cost import (
     traffic_ns,
     vector_ns,
 )
-from tvm_cascade.transform.tiling import PAGE_BYTES, Tiling
+from tvm_cascade.transform.planning import Loop
+from tvm_cascade.transform.tiling import PAGE_BYTES
 
 LEAST_LOSS_NS = 50.0
 """A predicted loss below this is not worth a refusal: a call costs forty times as much."""
@@ -87,15 +86,15 @@ class Estimate:
         return f"estimated {self.ns_before / 1e3:.1f} us unfused, {self.ns_after / 1e3:.1f} us fused ({cores})"
 
 
-def estimate(program: Program, group: Group, options: FuseOptions, device: Device) -> Estimate:
+def estimate(program: Program, loop: Loop, options: FuseOptions, device: Device) -> Estimate:
     """Both forms' passes, intermediates and time: on the CPU, or on one core of any CPU where the device is none."""
     cpu, vector_math = device if isinstance(device, Cpu) else ANY_CPU, options.vector_math
+    plan, group = loop.plan, loop.plan.group
     passes = passes_of(program, group)
     after = passes.after
-    plan, layout = _loop(program, group, options, device)
     intermediates = [s for s in passes.inside if not program.is_param(s.buffer) and not _is_result(s, group)]
     kept = [s for s in intermediates if any(reads_buffer(a.value, s.buffer) for a in after) and s.reducer is not None]
-    loop = LoopCost(layout, plan.producers, cpu, vector_math)
+    fused = LoopCost(loop.layout, plan.producers, cpu, vector_math)
     inline = inliner_of(program)
     stages = (*passes.inside, *after)
     before = [stage for stage in passes.inside if stage.name in _read_from_memory(program, plan.reads)]
@@ -106,22 +105,11 @@ def estimate(program: Program, group: Group, options: FuseOptions, device: Devic
         sum(size_of(stage.buffer) for stage in kept),
         sum(alone_ns(program, stage, cpu, vector_math) for stage in stages),
         sum(alone_ns(program, stage, cpu, vector_math) for stage in before)
-        + loop.ns / loop.threads
+        + fused.ns / fused.threads
         + _fork_ns(cpu)
         + sum(_after_ns(inline, stage, cpu, vector_math) for stage in after),
         cpu.cores,
     )
-
-
-def tiling_of(program: Program, group: Group, options: FuseOptions, device: Device) -> Tiling:
-    """The tiling of the loop that a group becomes, also where extents are symbolic."""
-    return _loop(program, group, options, device)[1].tiling
-
-
-def _loop(program: Program, group: Group, options: FuseOptions, device: Device) -> tuple[LoopPlan, Layout]:
-    """The loop that a group becomes, as it will be written."""
-    plan = plan_of(program, group)
-    return plan, lay_out(plan, _asked_for(program, group, passes_of(program, group).after), options, device)
 
 
 def _read_from_memory(program: Program, reads: Sequence[tirx.Var]) -> set[str]:
@@ -151,21 +139,6 @@ def _fork_ns(cpu: Cpu) -> float:
 
 def _is_result(stage: Stage, group: Group) -> bool:
     return any(stage is member.stage for member in group.members)
-
-
-def _asked_for(program: Program, group: Group, after: Sequence[Stage]) -> list[sp.Symbol]:
-    """The results that the loop has to give: of one that is read in slices alone, the slices."""
-    slices = [member.stage.block for member in group.members if member.is_slice]
-    return [
-        member.result
-        for member in group.members
-        if not member.is_slice
-        and (
-            program.is_param(member.stage.buffer)
-            or any(reads_buffer(stage.value, member.stage.buffer) for stage in after)
-            or not any(member.stage.block.same_as(block) for block in slices)
-        )
-    ]
 
 
 # The cost of a fused loop on a CPU core, part by part.

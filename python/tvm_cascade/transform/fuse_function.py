@@ -30,19 +30,17 @@ from tvm_cascade.transform.assemble import (
     build_function,
     in_dependency_order,
     index_dtype,
-    live_stages,
     opaque_piece,
     stage_piece,
 )
 from tvm_cascade.transform.cost import Estimate, estimate
 from tvm_cascade.transform.finish import FinishEmitter
 from tvm_cascade.transform.guard import GuardEmitter
-from tvm_cascade.transform.guarding import group_guarding, guarding, results_asked_for
 from tvm_cascade.transform.handoff import FUSED, carried_form, hand_to_tuner, is_fused
-from tvm_cascade.transform.layout import Plan, lay_out, plan_loop
 from tvm_cascade.transform.loop import LoopEmitter
 from tvm_cascade.transform.merge import MergeEmitter
 from tvm_cascade.transform.nest import NestBuilder
+from tvm_cascade.transform.planning import Loop, asked_for, loop_of, loops_of
 from tvm_cascade.transform.scope import Slot, Slots, accumulator_dtype
 
 
@@ -215,11 +213,14 @@ def _defect(raised: Exception) -> Reason:
 def _decide(candidate: Candidate, program: Program, options: FuseOptions, device: Device) -> Decision:
     if candidate.group is None:
         return Decision(candidate, candidate.reason)
-    if isinstance(device, Gpu) and (why := group_guarding(program, candidate.group, options, loops=True).unguarded):
+    if not is_static(program) and not isinstance(device, Gpu):
+        return Decision(candidate, candidate.reason)
+    loop = loop_of(program, candidate.group, options, device)
+    if isinstance(device, Gpu) and (why := loop.guarding.unguarded):
         return Decision(candidate, Reason("unguarded", why))
     if not is_static(program):
         return Decision(candidate, candidate.reason)
-    numbers = estimate(program, candidate.group, options, device)
+    numbers = estimate(program, loop, options, device)
     if not isinstance(device, Cpu):
         return Decision(candidate, candidate.reason, numbers)
     seconds = (numbers.ns_before * 1e-9, numbers.ns_after * 1e-9)
@@ -242,37 +243,25 @@ def rewrite(program: Program, groups: list[Group], options: FuseOptions, device:
     RewriteError
         When the result is not well formed: a defect of this package.
     """
-    asked_for = {stage.name for stage in live_stages(program, groups, [[] for _ in groups])}
-    asked_for |= {member.stage.name for group in groups for member in group.members}
-    plans = [plan_loop(program, group, asked_for) for group in groups]
-    live = live_stages(program, groups, [plan.reads for plan in plans])
-    inlined = absorbed(program, live, [buffer for plan in plans for buffer in plan.reads])
-    kept = [stage for stage in live if stage not in inlined]
+    asked = asked_for(program, groups)
+    loops = loops_of(asked, options, device)
+    inlined = absorbed(program, asked.stages, [buffer for plan in asked.plans for buffer in plan.reads])
+    kept = [stage for stage in asked.stages if stage not in inlined]
     whole = [stage for stage in kept if stage is program.together(stage)[0]]
     pieces = [stage_piece(program, stage, inlined, program.position(stage)) for stage in whole]
     pieces += [opaque_piece(program, one, one.position) for one in program.opaque]
     taken = {stage.name for stage in kept} | {name for one in program.opaque for name in block_names(one.nest)}
     nests = NestBuilder(index_dtype(program), taken)
-    read = [b for piece in pieces for b, _ in piece.reads] + [b for plan in plans for b in plan.reads]
-    fused = [_group_piece(program, plan, options, device, nests, read) for plan in plans]
+    fused = [_loop_piece(program, loop, nests) for loop in loops]
     func = build_function(program, in_dependency_order([*pieces, *(piece for piece, _ in fused)]))
     if not s_tir.analysis.verify_well_formed(func, assert_mode=False):
         raise RewriteError("a well-formed function", f"one that is not:\n{func.script()}", ", ".join(groups[0].names))
     return func.with_attr(FUSED, [fold for _, fold in fused])
 
 
-def _group_piece(
-    program: Program,
-    plan: Plan,
-    options: FuseOptions,
-    device: Device,
-    nests: NestBuilder,
-    read: Sequence[tirx.Var],
-) -> tuple[Piece, dict[str, Any]]:
+def _loop_piece(program: Program, loop: Loop, nests: NestBuilder) -> tuple[Piece, dict[str, Any]]:
     """A group's loop with what follows it, and its fold as the function carries it."""
-    asked = results_asked_for(program, plan.group, read)
-    guarded = guarding(plan, asked, options.guards, classes=True, loops=True)
-    layout = lay_out(plan, guarded.asked, options, device)
+    plan, guarded, layout = loop.plan, loop.guarding, loop.layout
     group, elements, dims = layout.group, layout.elements, layout.dims
     slots = Slots(group, layout.tiling, dims, nests.dtype)
     slots.homes.update({} if guarded.results else _homes(program, slots))

@@ -15,13 +15,10 @@ from tvm import ir, tirx
 from tvm_cascade.analysis.extract import Group, Member
 from tvm_cascade.analysis.meaning import meaning_of
 from tvm_cascade.analysis.order import among
-from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.tir import loads_of
 from tvm_cascade.obligations.certificate import certificate
 from tvm_cascade.obligations.ends import at_infinities
-from tvm_cascade.options import FuseOptions
-from tvm_cascade.transform.assemble import live_stages
-from tvm_cascade.transform.layout import Plan, plan_loop
+from tvm_cascade.transform.layout import Plan
 
 
 @dataclass(frozen=True)
@@ -122,25 +119,6 @@ def _whole_tuples(results: Set[sp.Symbol], members: Sequence[Member]) -> set[sp.
 def columns_of(member: Member, members: Sequence[Member]) -> list[tirx.Var]:
     """The dimensions of a result that not all results have."""
     return [d for d in member.dims if isinstance(d, ir.Var) and not all(among(d, other.dims) for other in members)]
-
-
-def group_guarding(program: Program, group: Group, options: FuseOptions, loops: bool = False) -> Guarding:
-    """What a group by itself would have to guard, as a kernel or as loops."""
-    outside = [stage for stage in program.stages if not any(stage is member.stage for member in group.members)]
-    read = [load.source for stage in outside for load in loads_of(stage.value)]
-    return guarding(plan_of(program, group), results_asked_for(program, group, read), options.guards, loops=loops)
-
-
-def results_asked_for(program: Program, group: Group, read: Sequence[tirx.Var]) -> list[sp.Symbol]:
-    """The results of a group that the caller is given, or that are among the buffers which the rest reads."""
-    own = [member for member in group.members if not member.is_slice]
-    return [m.result for m in own if program.is_param(m.stage.buffer) or among(m.stage.buffer, read)]
-
-
-def plan_of(program: Program, group: Group) -> Plan:
-    """The loop that a group by itself would be rewritten to."""
-    names = {stage.name for stage in live_stages(program, [group], [[]])}
-    return plan_loop(program, group, names | {member.stage.name for member in group.members})
 
 
 def _no_second_way(plan: Plan, loops: bool) -> str:

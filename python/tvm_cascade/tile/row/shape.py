@@ -28,7 +28,8 @@ from tvm_cascade.tile.output import Output, member_at, read_outputs, reads_plain
 from tvm_cascade.tile.product.lines import Line, line_of, runs
 from tvm_cascade.tile.row.linear import Access, read_lanes, streams_of
 from tvm_cascade.transform.elements import Dims
-from tvm_cascade.transform.guarding import Guarding, guarding, plan_of
+from tvm_cascade.transform.guarding import Guarding, guarding
+from tvm_cascade.transform.planning import asked_for
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 
@@ -132,7 +133,7 @@ def read_row(program: Program, group: Group, guards: str = "off") -> Row:
     guarded = NOT_GUARDED
     if guards != "off":
         read_row(program, group)  # what does not fit is not guarded either
-        guarded = guarding(plan_of(program, group), results, guards, classes=True)
+        guarded = guarding(asked_for(program, [group]).plans[0], results, guards, classes=True)
         if guarded.unguarded:
             raise Unfit(guarded.unguarded)
         results = list(guarded.asked)
