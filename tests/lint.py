@@ -75,6 +75,7 @@ ALLOWED: dict[str, set[str]] = {
     "tuning": LIBRARY | {"evaluate", "accuracy"},
     "relax": LIBRARY - {"relax"},
     "torch": LIBRARY | {"evaluate"},
+    "distributed": LIBRARY | {"torch"},
     "__init__": LIBRARY | {"accuracy", "tuning", "torch"},
     "corpus": USERS,
     "cli": USERS | {"corpus"},
@@ -88,6 +89,7 @@ THIRD_PARTY = {"tvm", "tvm_ffi", "numpy", "sympy", "mpmath", "ml_dtypes", "rich"
 # Packages that are for an optional dependency, which they load: the others import them in functions.
 FOR_AN_OPTION = {
     f"{NAME}.torch": {"torch"},
+    f"{NAME}.distributed": {"torch"},
     **{f"benchmarks.{name}": {"torch"} for name in ("torch_models", "experts", "backward")},
 }
 ALGEBRA_THIRD_PARTY = {"sympy", "mpmath"}  # mpmath holds SymPy's numbers

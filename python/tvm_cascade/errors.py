@@ -27,6 +27,10 @@ class CascadeError(Exception):
             lines.append(f"what to do: {hint}")
         super().__init__("\n  ".join(lines))
 
+    def __reduce__(self) -> tuple[type[CascadeError], tuple[str, str, str, str]]:
+        """So that processes can tell each other."""
+        return type(self), (self.expected, self.found, self.where, self.hint)
+
 
 class VersionError(CascadeError, ImportError):
     """The installed apache-tvm or apache-tvm-ffi is one that this package cannot work with."""
@@ -78,6 +82,10 @@ class ModelError(CascadeError, ValueError):
 
 class PositionError(ModelError, IndexError):
     """A call of a PyTorch model with positions that a tensor of it does not have."""
+
+
+class DistributedError(CascadeError, RuntimeError):
+    """A rank of a process group is gone, does not come in time, or failed: no rank has results."""
 
 
 class DependencyError(CascadeError, ImportError):

@@ -19,6 +19,8 @@ from tvm_cascade.chunks.state import COUNTS, SingleFold, State
 from tvm_cascade.steps.program import Move, Reduce, Tuple
 from tvm_cascade.transform.assemble import Piece, at, in_dependency_order, index_dtype, live_stages, stage_piece
 from tvm_cascade.transform.finish import FinishEmitter
+from tvm_cascade.transform.guard import GuardEmitter
+from tvm_cascade.transform.guarding import Guarding
 from tvm_cascade.transform.merge import MergeEmitter
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load
 from tvm_cascade.transform.scope import Slot, Slots
@@ -134,7 +136,7 @@ class _After:
 def _after(fold: SingleFold, source: Source, nests: NestBuilder) -> _After:
     """The function's results from states: the merge stands for the reductions, and what follows them stays."""
     program = fold.program
-    merge = finished(source, fold.group.frame.length, nests, set(fold.asked))
+    merge = finished(source, fold.group.frame.length, nests, set(fold.asked), fold.guarding)
     stages = live_stages(program, [fold.group], [buffers_read(merge.statements)])
     whole = [stage for stage in stages if stage is program.together(stage)[0]]
     pieces = [stage_piece(program, stage, [], program.position(stage)) for stage in whole]
@@ -145,7 +147,7 @@ def _after(fold: SingleFold, source: Source, nests: NestBuilder) -> _After:
     ordered = in_dependency_order(pieces)
     statements = [statement for piece in ordered for statement in piece.statements]
     read, stored = buffers_read(statements), [b for piece in ordered for b, _ in piece.writes]
-    outputs = [param for param in program.params if among(param, stored)]
+    outputs = [*(param for param in program.params if among(param, stored)), *merge.flags]
     inputs = [param for param in program.params if among(param, read) and not among(param, outputs)]
     return _After(statements, inputs, outputs, [buffer for piece in ordered for buffer in piece.allocates])
 
@@ -163,20 +165,23 @@ def _nests(fold: SingleFold) -> NestBuilder:
 
 @dataclass(frozen=True)
 class Emitted:
-    """Nests, the buffers that they bring along, and those that they are emitted for."""
+    """Nests, the buffers that they bring along, those that they are emitted for, and those that guards decide by."""
 
     statements: list[tirx.Stmt]
     allocated: list[tirx.Var]
     left: list[tirx.Var]
+    flags: Sequence[tirx.Var] = ()
 
 
-def finished(source: Source, length: Extent, nests: NestBuilder, asked: set[sp.Symbol]) -> Emitted:
-    """The nests of the results that are asked for, of all chunks of an axis."""
+def finished(source: Source, length: Extent, nests: NestBuilder, asked: set[sp.Symbol], guarded: Guarding) -> Emitted:
+    """The nests of the results that are asked for, of all chunks of an axis, and of what tells where they failed."""
     slots = _slots(source, length, nests)
     statements = MergeEmitter(slots, nests, source.state.program).run()
     finish = FinishEmitter(slots, nests, asked)
     statements += finish.run()
-    return Emitted(statements, slots.buffers, finish.written)
+    flags = GuardEmitter(slots, nests, guarded).told()
+    statements += [nest for _, nest in flags]
+    return Emitted(statements, slots.buffers, finish.written, [flag for flag, _ in flags])
 
 
 def combined(source: Source, length: Extent, nests: NestBuilder) -> Emitted:

@@ -24,6 +24,7 @@ from tvm_cascade.steps.program import Move, Scale, StepProgram, program_of
 from tvm_cascade.symbolic.printing import formula
 from tvm_cascade.transform.elements import Dims
 from tvm_cascade.transform.fuse_function import read_function
+from tvm_cascade.transform.guarding import Guarding, guarding
 from tvm_cascade.transform.planning import asked_for
 from tvm_cascade.transform.scope import component_dtype, label_of, reference_dtype
 
@@ -184,16 +185,22 @@ class SingleFold:
 
     Attributes
     ----------
-    asked : results that the caller, or what stays outside the fold, reads.
+    asked : results that the caller, or what stays outside the fold, reads, and those that guards read.
+    guarding : the results that are guarded.
     """
 
     program: Program
     group: Group
     asked: tuple[sp.Symbol, ...]
+    guarding: Guarding
 
 
-def single_fold(mod_or_func: tvm.IRModule | tirx.PrimFunc, options: FuseOptions) -> SingleFold:
+def single_fold(mod_or_func: tvm.IRModule | tirx.PrimFunc, options: FuseOptions, guards: str = "off") -> SingleFold:
     """The fold of a function that has one.
+
+    Parameters
+    ----------
+    guards : as the option; a caller of functions that merge states has no second way by itself.
 
     Raises
     ------
@@ -204,11 +211,12 @@ def single_fold(mod_or_func: tvm.IRModule | tirx.PrimFunc, options: FuseOptions)
     """
     program = _read(_function(mod_or_func))
     group = _only_group(program, options)
-    asked = asked_for(program, [group]).of(group)
-    fold = group.fold.restricted_to(asked)
+    whole = asked_for(program, [group])
+    guarded = guarding(whole.plans[0], whole.of(group), guards, classes=True, loops=True)
+    fold = group.fold.restricted_to(guarded.asked)
     if not fold.components:
         raise SplitError("a fold that carries a state", "results that are numbers", ", ".join(group.names))
-    return SingleFold(program, dataclasses.replace(group, fold=fold), tuple(asked))
+    return SingleFold(program, dataclasses.replace(group, fold=fold), guarded.asked, guarded)
 
 
 def _function(mod_or_func: object) -> tirx.PrimFunc:
@@ -231,15 +239,14 @@ def _read(func: tirx.PrimFunc) -> Program:
 
 
 def _only_group(program: Program, options: FuseOptions) -> Group:
-    """The cascade of a function, or else its reductions as one, where nothing of it was refused."""
+    """The reductions of a function as one, or else its cascade, where nothing of it was refused."""
     reductions = Reductions(program, options.rescalable_casts, options.reference)
     candidates = reductions.cascades(beside=False)
     amiss = [c.reason for c in candidates if c.reason.verdict not in (Verdict.FUSED, Verdict.NOTHING)]
     if amiss:
         raise SplitError("a fold of every cascade", str(amiss[0]), "split", amiss[0].hint)
-    groups = [c.group for c in candidates if c.group is not None]
-    if not groups:
-        groups = [joint] if (joint := reductions.joint()) else reductions.lone
+    joint = reductions.joint(reductions.inside)
+    groups = [joint] if joint else [c.group for c in candidates if c.group is not None] or reductions.lone
     if len(groups) != 1:
         found = "; ".join(", ".join(group.names) for group in groups) or "no reduction"
         raise SplitError("one cascade, or one reduction", found, "split", "put each into a function of its own")

@@ -79,7 +79,7 @@ def _registered(func: tirx.PrimFunc | Compiled, name: str) -> torch.library.Cust
     parameters = next(iter(func.parameters.values())) if isinstance(func, Compiled) else parameters_of(func)
     inputs, outputs = _parts(parameters)
     _check(inputs, outputs)
-    known = cache(lambda device: _code(func, device))
+    known = cache(lambda device: code_on(func, device, FuseOptions.from_environment()))
 
     def made(*given: torch.Tensor) -> tuple[torch.Tensor, ...]:
         sizes = {
@@ -112,12 +112,16 @@ def _registered(func: tirx.PrimFunc | Compiled, name: str) -> torch.library.Cust
     return operator
 
 
-def _code(func: tirx.PrimFunc, device: torch.device) -> Callable[..., Any]:
-    """The function's code on a device."""
-    target = resolve_target(asked_for(device, "auto"))
-    code, place = compile_fused(func, target, FuseOptions.from_environment()), placed(device, target)
+Code = Callable[..., None]
+"""What runs a function on tensors and numbers, in the order of its parameters."""
 
-    def call(*given: torch.Tensor) -> None:
+
+def code_on(func: tirx.PrimFunc, device: torch.device, options: FuseOptions) -> Code:
+    """The function's code on a device, on torch's current stream of a GPU."""
+    target = resolve_target(asked_for(device, "auto"))
+    code, place = compile_fused(func, target, options), placed(device, target)
+
+    def call(*given: torch.Tensor | int) -> None:
         with place.current():
             code(*given)
 

@@ -24,7 +24,7 @@ from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Stage
 from tvm_cascade.analysis.reducers import combiner_of, identity_of
 from tvm_cascade.analysis.statements import in_loops, sequence
-from tvm_cascade.analysis.tir import dtype_of, substitute
+from tvm_cascade.analysis.tir import as_index, dtype_of, substitute
 from tvm_cascade.symbolic.functions import StickyInfinity
 from tvm_cascade.transform.guarding import Guarding, cancelled_in, loaded_by, read_by
 from tvm_cascade.transform.layout import Producer
@@ -61,6 +61,22 @@ class GuardEmitter:
         """The nests, in the members' order; the parts of a tuple are decided upon together."""
         units = [[m for m in self.members if m.stage.block.same_as(first.stage.block)] for first in self.members]
         return [self._nest(unit) for first, unit in zip(self.members, units, strict=True) if first is unit[0]]
+
+    def told(self) -> list[tuple[tirx.Var, tirx.Stmt]]:
+        """For each guarded result a buffer of its own extents, and the nest that stores there which may not be used."""
+        found = []
+        for member in self.members:
+            dims = tuple(dim for dim in member.dims if isinstance(dim, ir.Var))
+            shape = [as_index(self.slots.extent(dim), self.nests.dtype) for dim in dims]
+            flag = tirx.decl_buffer(shape or [1], "int32", name=f"{member.stage.buffer.name}_failed", layout=None)
+            slot = Slot(flag, dims, per_segment=False)
+
+            def body(at: Values, member: Member = member, slot: Slot = slot) -> list[tirx.Stmt]:
+                told = tirx.Select(self._failed(member, at), _YES, _NO)
+                return [store(slot.buffer, told, self.slots.indices(slot, at))]
+
+            found.append((flag, self.nests.nest(flag.name, GUARD, self.slots.iters(dims), body)))
+        return found
 
     def _nest(self, unit: Sequence[Member]) -> tirx.Stmt:
         dims = tuple(dim for dim in unit[0].dims if isinstance(dim, ir.Var))

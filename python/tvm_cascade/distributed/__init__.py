@@ -1,0 +1,5 @@
+"""Folds whose axis is sharded over the ranks of a process group of torch.distributed."""
+
+from tvm_cascade.distributed.shard import Sharded, shard
+
+__all__ = ["Sharded", "shard"]

@@ -1,0 +1,244 @@
+"""`tvm_cascade.distributed.shard`: a function whose axis is sharded over ranks, as a callable on tensors of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
+from tvm import tirx
+
+from tvm_cascade.distributed.exchanges import EXCHANGES, Exchange, GatherInputs, of_share
+from tvm_cascade.distributed.order import ORDERS, size_of
+from tvm_cascade.distributed.ranks import Ranks, Values
+from tvm_cascade.distributed.sharding import Sharding
+from tvm_cascade.distributed.transport import Transport
+from tvm_cascade.driver.arguments import Parameter
+from tvm_cascade.errors import DistributedError, InputError, OptionError
+from tvm_cascade.options import FuseOptions
+from tvm_cascade.torch.operator import Code, code_on
+
+
+def shard(
+    func: tirx.PrimFunc,
+    axis: str = "",
+    rows: str = "",
+    group: dist.ProcessGroup | DeviceMesh | None = None,
+    order: str = "blocks",
+    exchange: str = "auto",
+    **options: object,
+) -> Sharded:
+    """The function on tensors of which each rank of a group has a share.
+
+    Every rank calls it, with the same function and options, and then the result with its own tensors. Nothing is
+    compiled before the first call; the first rank compiles first, and others find its code in the cache on disk.
+
+    Parameters
+    ----------
+    func : the function on whole tensors: unscheduled S-TIR with one cascade, and extents that are numbers.
+    axis : the loop of its fold, by name; the outermost one by default. Ranks have a share of what is read along it.
+    rows : a loop of its rows, by name, of which ranks have a share too: of inputs and of results. By default rows are
+        on all ranks, and so are results. A tensor along both is cut along the rows.
+    group : a ProcessGroup, or a DeviceMesh of one dimension; all ranks by default.
+    order : which positions of the axis and of the rows a rank has. "blocks": contiguous ones, the first ranks one more
+        where they do not divide; "zigzag": of 2·W equal spans the r-th from the start and the r-th from the end, so
+        that causal work is even. `Sharded.local` cuts whole tensors so.
+    exchange : "inputs", "states", "rows" or "ring", as in the table of `tvm_cascade.distributed.exchanges`; by default
+        the one that is estimated to take the least time.
+    **options
+        Fields of `FuseOptions`.
+
+    Raises
+    ------
+    InputError
+        When torch.distributed is not initialised.
+    OptionError
+        When a loop, an order or an exchange is none of the function's.
+    SplitError
+        When the function has no fold, or several, or what it reads cannot be cut.
+    """
+    chosen = FuseOptions.from_environment(**options)
+    if order not in ORDERS:
+        raise OptionError(f"one of {', '.join(ORDERS)}", repr(order), "shard(order=…)")
+    if not isinstance(func, tirx.PrimFunc):
+        raise InputError("a tirx.PrimFunc", type(func).__name__, "shard")
+    transport, sharding = Transport(group), Sharding(func, axis, rows, chosen)
+    shares = [
+        () if one is None else ORDERS[order](one.length, transport.ranks) for one in (sharding.axis, sharding.rows)
+    ]
+    ranks = Ranks(sharding, transport, shares[0], shares[1])
+    unguarded = sharding.chunked.fold.guarding.unguarded
+    guarded = [one.name for one in EXCHANGES if one.merges] if unguarded else []
+    fitting = [one(ranks) for one in EXCHANGES if one.of_rows in (None, bool(rows)) and one.name not in guarded]
+    plans = sorted((Plan(one, _seconds(one, ranks)) for one in fitting), key=lambda plan: plan.seconds)
+    asked = [plan for plan in plans if exchange in ("auto", plan.exchange.name)]
+    if not asked:
+        names = ", ".join(["auto", *(one.name for one in fitting)])
+        hint = f"guards='off', where this is not to be feared: {unguarded}" if exchange in guarded else ""
+        raise OptionError(f"one of {names}", repr(exchange), "shard(exchange=…)", hint)
+    return Sharded(ranks, asked[0], tuple(plans))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An exchange, and the estimated time of what moves, and of what ranks compute more than once."""
+
+    exchange: Exchange
+    seconds: float
+
+    def __str__(self) -> str:
+        one = self.exchange
+        moved = f"{one.bytes / 2**20:.2f} MiB to each rank in {one.steps} step{'s' * (one.steps != 1)}"
+        return f"{one.name}: {moved}, estimated {self.seconds * 1e6:.0f} us beside a rank's own work"
+
+
+def _seconds(exchange: Exchange, ranks: Ranks) -> float:
+    link = ranks.transport.link
+    again = (exchange.again - 1) * ranks.bytes_along(ranks.sharding.axis) / ranks.transport.ranks
+    return exchange.bytes / link.bytes_per_second + exchange.steps * link.seconds + again / link.memory_bytes_per_second
+
+
+@dataclass(frozen=True)
+class Sharded:
+    """A sharded function on one rank: a callable on its tensors, inputs, then outputs to fill.
+
+    Attributes
+    ----------
+    plan : what is done.
+    plans : all that could be, the one of the least time first.
+    """
+
+    ranks: Ranks
+    plan: Plan
+    plans: tuple[Plan, ...]
+
+    @property
+    def report(self) -> str:
+        """What ranks have, what they send each other, and what else was considered."""
+        sharding, transport = self.ranks.sharding, self.ranks.transport
+        axes = [one for one in (sharding.axis, sharding.rows) if one is not None]
+        lines = [f"rank {transport.rank} of {transport.ranks}"]
+        for along in axes:
+            spans = ", ".join(f"{span.start}:{span.start + span.length}" for span in self.ranks.own(along))
+            lines.append(f"{along.name}: {spans} of {along.length}")
+        losers = [f"not {plan}" for plan in self.plans if plan is not self.plan]
+        return "\n".join([*lines, str(self.plan), *losers])
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Extents of this rank's tensor for a parameter."""
+        one = self._named(name)
+        shape, along = list(map(int, one.shape or ())), self.ranks.sharding.cut_along(one)
+        if along is not None:
+            shape[along.dimensions[name]] = size_of(self.ranks.own(along))
+        return tuple(shape)
+
+    def local(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        """The share that this rank has of a whole tensor for a parameter, as a tensor of its own."""
+        along = self.ranks.sharding.cut_along(self._named(name))
+        return tensor.clone() if along is None else of_share(tensor, along.dimensions[name], self.ranks.own(along))
+
+    def _named(self, name: str) -> Parameter:
+        known = {one.name: one for one in self.ranks.sharding.parameters}
+        if name not in known:
+            raise InputError(f"a parameter among {', '.join(known)}", repr(name), "a sharded function")
+        return known[name]
+
+    def __call__(self, *tensors: torch.Tensor) -> None:
+        """Fill the outputs, on all ranks together.
+
+        Raises
+        ------
+        InputError
+            When tensors are not those of this rank; at the first call, on all ranks where they are not on one.
+        DistributedError
+            When another rank failed, is gone, or does not come within the time limit of the group.
+        """
+        wrong = self._wrong(tensors)
+        if not self._ready:
+            self._prepare(tensors, wrong)
+        elif wrong is not None:
+            raise wrong
+        names = [one.name for one in self.ranks.sharding.parameters]
+        given, exchange = dict(zip(names, tensors, strict=True)), self.plan.exchange
+        flags = exchange.run(given, self._call)
+        if self._is_guarded and self.ranks.transport.any(any(bool(one.any()) for one in flags)):
+            GatherInputs(self.ranks).run(given, self._call)
+
+    @property
+    def _is_guarded(self) -> bool:
+        """Whether results are merged of states that may have lost what the function as written has not.
+
+        Where any rank sees so of one row, all fold the whole axis instead, with the guards of one rank.
+        """
+        return self.plan.exchange.merges and self.ranks.sharding.chunked.is_guarded
+
+    def _wrong(self, tensors: Sequence[object]) -> InputError | None:
+        """Why tensors are not those of this rank."""
+        parameters = self.ranks.sharding.parameters
+        if len(tensors) != len(parameters):
+            names = ", ".join(one.name for one in parameters)
+            return InputError(f"{len(parameters)} tensors ({names})", str(len(tensors)), "a sharded function")
+        for one, tensor in zip(parameters, tensors, strict=True):
+            if not isinstance(tensor, torch.Tensor):
+                return InputError("a torch.Tensor", type(tensor).__name__, f"`{one.name}`")
+            expected, found = (one.dtype, self.shape(one.name)), (str(tensor.dtype).split(".")[-1], tuple(tensor.shape))
+            if expected != found:
+                hint = f"Sharded.local({one.name!r}, tensor) takes this rank's share of a whole tensor"
+                where = f"`{one.name}` on rank {self.ranks.transport.rank}"
+                return InputError(f"{expected[0]}{list(expected[1])}", f"{found[0]}{list(found[1])}", where, hint)
+        return None
+
+    def _prepare(self, tensors: Sequence[torch.Tensor], wrong: InputError | None) -> None:
+        """Ranks agree that all can go on; the first compiles what any of them calls before the others do."""
+        transport = self.ranks.transport
+        folded = map(str, self.ranks.sharding.chunked.state)
+        same = (self.plan.exchange.name, *folded, self.ranks.axis, self.ranks.rows)
+        said = transport.agree((None if wrong is None else str(wrong), same), "call a sharded function")
+        self._raise(wrong, [one for one, _ in said])
+        if any(other != same for _, other in said):
+            raise DistributedError("one function on all ranks", "different ones", f"rank {transport.rank}")
+        for turn in (transport.rank == 0, transport.rank != 0):
+            failed = self._compile(tensors[0].device) if turn else None
+            found = transport.agree(None if failed is None else str(failed), "compile a sharded function")
+            self._raise(failed, found)
+        self._ready.append(True)
+
+    def _compile(self, device: torch.device) -> Exception | None:
+        try:
+            again = GatherInputs(self.ranks).functions() if self._is_guarded else ()
+            for func in (*self.plan.exchange.functions(), *again):
+                self._code(func, device)
+        except Exception as error:  # which all ranks have to hear of
+            return error
+        return None
+
+    def _raise(self, own: Exception | None, said: Sequence[str | None]) -> None:
+        """Raises what is wrong on this rank, or else on another."""
+        if own is not None:
+            raise own
+        for rank, found in enumerate(said):
+            if found is not None:
+                raise DistributedError(f"all {len(said)} ranks to go on", found, f"rank {rank}")
+
+    def _code(self, func: tirx.PrimFunc, device: torch.device) -> tuple[Code, list[str]]:
+        if (func, device) not in self._codes:
+            code = code_on(func, device, self.ranks.sharding.options)
+            self._codes[func, device] = code, [param.name for param in func.params]
+        return self._codes[func, device]
+
+    def _call(self, func: tirx.PrimFunc, values: Values) -> None:
+        device = next(one.device for one in values.values() if isinstance(one, torch.Tensor))
+        code, names = self._code(func, device)
+        code(*(one.detach() if isinstance(one := values[name], torch.Tensor) else one for name in names))
+
+    @cached_property
+    def _codes(self) -> dict[tuple[tirx.PrimFunc, torch.device], tuple[Code, list[str]]]:
+        return {}
+
+    @cached_property
+    def _ready(self) -> list[bool]:
+        """Not empty once ranks have agreed."""
+        return []
