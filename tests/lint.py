@@ -80,7 +80,7 @@ ALLOWED: dict[str, set[str]] = {
     "corpus": USERS,
     "cli": USERS | {"corpus"},
     "__main__": {"cli"},
-    "benchmarks": USERS | {"corpus", "torch", "cli", "__main__"},
+    "benchmarks": USERS | {"corpus", "torch", "distributed", "cli", "__main__"},
     "campaigns": USERS | {"corpus", "cli", "benchmarks"},
 }
 
@@ -90,7 +90,7 @@ THIRD_PARTY = {"tvm", "tvm_ffi", "numpy", "sympy", "mpmath", "ml_dtypes", "rich"
 FOR_AN_OPTION = {
     f"{NAME}.torch": {"torch"},
     f"{NAME}.distributed": {"torch"},
-    **{f"benchmarks.{name}": {"torch"} for name in ("torch_models", "experts", "backward")},
+    **{f"benchmarks.{name}": {"torch"} for name in ("torch_models", "experts", "backward", "scale")},
 }
 ALGEBRA_THIRD_PARTY = {"sympy", "mpmath"}  # mpmath holds SymPy's numbers
 

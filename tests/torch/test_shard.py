@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,14 @@ dist = pytest.importorskip("torch.distributed")
 if not dist.is_available():
     pytest.skip("torch without torch.distributed", allow_module_level=True)
 
+from filelock import FileLock  # noqa: E402
+
+import tvm_cascade  # noqa: E402
 from tvm_cascade.distributed import shard  # noqa: E402
+from tvm_cascade.errors import CascadeError, DistributedError, InputError  # noqa: E402
 from tvm_cascade.evaluate import oracle, tolerance  # noqa: E402
 
-from .sharded import IN_BLOCKS, PROGRAMS, drawn, given_or_raised, on_ranks  # noqa: E402
+from .sharded import IN_BLOCKS, PROGRAMS, attention, drawn, given_or_raised, on_ranks  # noqa: E402
 
 FAST = {
     ("causal", "blocks", "i", "inputs"),
@@ -99,12 +104,28 @@ def check(case: Case, found: list[Any], **changed: Any) -> None:
         assert not tolerance.rejects(whole, 24, str(first.dtype), baseline=rounded[key]), (case, key)
 
 
-def test_folds_of_ranks_are_those_of_the_whole(tmp_path: Path) -> None:
-    wanted = sorted(FAST)
-    found = [given_or_raised(one) for one in on_ranks(3, tmp_path, every, wanted)]
-    for k, case in enumerate(wanted):
-        check(case, [rank[k] for rank in found])
-    assert "zigzag" in {order for _, order, *_ in wanted}
+def all_of_it() -> dict[str, Any]:
+    """What a rank finds in all quick tests: processes take longer to start than to run."""
+    found = {"folds": every(sorted(FAST)), "overflowing": overflowing(), "gradients": differentiated()}
+    return {**found, "misused": misused(), "deserted": deserted()}
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What two ranks find, once for all workers that test it."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "of_two_ranks"
+    with FileLock(f"{folder}.lock"):
+        kept = [folder / f"{rank}.pt" for rank in range(2)]
+        if not all(file.exists() for file in kept):
+            folder.mkdir(exist_ok=True)
+            on_ranks(2, folder, all_of_it)
+        return [given_or_raised(torch.load(file, weights_only=False)) for file in kept]
+
+
+def test_folds_of_ranks_are_those_of_the_whole(ranks: list[dict[str, Any]]) -> None:
+    for k, case in enumerate(sorted(FAST)):
+        check(case, [rank["folds"][k] for rank in ranks])
 
 
 @pytest.mark.slow
@@ -114,3 +135,139 @@ def test_every_fold_exchange_and_order(ranks: int, tmp_path: Path) -> None:
     found = [given_or_raised(one) for one in on_ranks(ranks, tmp_path, every, wanted)]
     for k, case in enumerate(wanted):
         check(case, [rank[k] for rank in found])
+
+
+def overflowing() -> list[Any]:
+    """Weights whose products with data overflow on one rank, where the program's own terms do not."""
+    w = given("weighted mean")["w"]
+    w[1, :8], x = 3e37, given("weighted mean")["x"]
+    x[1, :8] = 40.0
+    return [filled("weighted mean", order, "", "states", x=x, w=w) for order in ("blocks", "zigzag")]
+
+
+def test_a_row_that_states_cannot_hold_is_folded_again_on_all_ranks(ranks: list[dict[str, Any]]) -> None:
+    w, x = given("weighted mean")["w"], given("weighted mean")["x"]
+    w[1, :8], x[1, :8] = 3e37, 40.0
+    assert np.finfo("float32").max < 40.0 * 3e37
+    for k, order in enumerate(("blocks", "zigzag")):
+        check(("weighted mean", order, "", "states"), [rank["overflowing"][k] for rank in ranks], x=x, w=w)
+
+
+GRADIENTS = {
+    "causal": ("i", "zigzag", ["d_k", "d_v"]),
+    "attention": ("", "blocks", ["d_q"]),
+    "cross-entropy": ("", "blocks", []),
+    "layer norm": ("", "zigzag", []),
+}
+"""Rows that are sharded, the order, and which gradients are sums over ranks."""
+
+
+def differentiated() -> dict[str, Any]:
+    """Of sharded operators under torch.compile: this rank's gradients, those of the whole function, and what is summed."""
+    found: dict[str, Any] = {}
+    for name, (rows, order, _) in GRADIENTS.items():
+        func, label = PROGRAMS[name][0](), name.replace(" ", "_").replace("-", "_")
+        gradient = tvm_cascade.gradient(func)
+        sharded = shard(gradient, rows=rows, order=order)
+        (wanted,) = (one.name for one in oracle.signature(func).outputs)
+        at = [one.name for one in oracle.signature(gradient.forward).outputs].index(wanted)
+        rng = np.random.default_rng(0)
+        shape = [int(extent) for extent in oracle.signature(func).outputs[0].ty.shape]
+        weights = torch.from_numpy(rng.standard_normal(shape).astype("float32"))
+        gradients = []
+        for one, take in ((gradient, lambda _name, tensor: tensor.clone()), (sharded, sharded.forward.local)):
+            operator = tvm_cascade.torch_operator(one, f"{'own' if one is sharded else 'whole'}::{label}")
+            inputs = {key: take(key, torch.from_numpy(value)) for key, value in given(name).items()}
+            floats = {key: tensor.requires_grad_() for key, tensor in inputs.items() if tensor.is_floating_point()}
+
+            def loss(weights: Any, *tensors: Any, operator: Any = operator, at: int = at) -> Any:
+                made = operator(*tensors)
+                return ((made[at] if isinstance(made, tuple) else made) * weights).sum()
+
+            torch.compile(loss, backend="aot_eager", fullgraph=True)(take(wanted, weights), *inputs.values()).backward()
+            gradients.append({key: tensor.grad for key, tensor in floats.items()})
+        whole = {key: sharded.forward.local(key, tensor) for key, tensor in gradients[0].items()}
+        found[name] = gradients[1], whole, sorted(sharded.backward.plan.exchange.summed)
+    return found
+
+
+def test_gradients_of_sharded_operators_are_shares_of_those_of_the_whole(ranks: list[dict[str, Any]]) -> None:
+    for rank in ranks:
+        for name, (own, whole, summed) in rank["gradients"].items():
+            assert summed == GRADIENTS[name][2]
+            for key, tensor in own.items():
+                exact = whole[key].numpy()
+                tolerance.assert_close(tensor.numpy(), exact, length=24 * 24, dtype="float32")
+                assert np.abs(exact).max() > 0
+                assert not tolerance.rejects(exact, 24 * 24, "float32"), (name, key)
+
+
+# What is wrong is told on every rank, in time, and nothing is written.
+
+
+def misused() -> dict[str, str]:
+    """The errors of calls that are wrong on one rank, or everywhere."""
+    found, rank = {}, dist.get_rank()
+
+    def told(key: str, call: Any) -> None:
+        with pytest.raises(CascadeError) as raised:
+            call()
+        found[key] = f"{type(raised.value).__name__}: {raised.value}"
+
+    sharded = shard(attention())
+    local = [sharded.local(name, torch.ones(24, 8)) for name in "qkv"]
+    out = torch.full((24, 8), 77.0)
+    short = [local[0], local[1][: 12 - rank], local[2], out]  # rank 1 has one key less
+    told("shape", lambda: sharded(*short))
+    told("dtype", lambda: sharded(*local, out.double()))
+    told("number", lambda: sharded(*local))
+    other = shard(attention(causal=True) if rank else attention(cap=1.0))
+    told("function", lambda: other(*local, out))
+    told("order", lambda: shard(attention(), order="striped"))
+    told("rows", lambda: shard(attention(), rows="x"))
+    told("axis", lambda: shard(attention(), axis="i"))
+    told("exchange", lambda: shard(attention(), exchange="ring"))
+    told("zigzag", lambda: shard(attention(25, 25), order="zigzag"))
+    told("parameter", lambda: sharded.local("x", out))
+    found["written"] = str(bool((out != 77).any()))
+    sharded(*local, out)  # and it still runs
+    found["runs"] = str(bool((out == 1).all()))
+    return found
+
+
+def test_what_is_wrong_on_one_rank_is_told_on_all(ranks: list[dict[str, Any]]) -> None:
+    first, second = (rank["misused"] for rank in ranks)
+    assert "expected all 2 ranks to go on" in first["shape"] and "rank 1" in first["shape"]
+    assert "expected float32[12, 8]" in second["shape"] and "Sharded.local('k'" in second["shape"]
+    for one in (first, second):
+        assert "expected float32[24, 8]" in one["dtype"] and "expected 4 tensors (q, k, v, o)" in one["number"]
+        assert "expected one function on all ranks" in one["function"]
+        assert "one of blocks, zigzag" in one["order"] and "rows among i" in one["rows"] and "j" in one["axis"]
+        assert "one of auto, inputs, states" in one["exchange"] and "order='blocks'" in one["zigzag"]
+        assert "a parameter among q, k, v, o" in one["parameter"]
+        assert (one["written"], one["runs"]) == ("False", "True")
+
+
+def deserted() -> str:
+    """The error of a rank whose peer ends without a word."""
+    sharded = shard(attention())
+    local = [sharded.local(name, torch.ones(24, 8)) for name in "qkv"]
+    out = torch.full((24, 8), 77.0)
+    sharded(*local, out)
+    if dist.get_rank():
+        return "gone"
+    out.fill_(77.0)
+    with pytest.raises(DistributedError, match="expected all 2 ranks to give their tensors") as raised:
+        sharded(*local, out)
+    assert (out == 77).all()
+    return str(raised.value)
+
+
+def test_a_rank_that_is_gone_is_an_error_on_the_others(ranks: list[dict[str, Any]]) -> None:
+    first, second = (rank["deserted"] for rank in ranks)
+    assert second == "gone" and "rank 0" in first and "init_process_group(timeout" in first
+
+
+def test_without_a_group_there_is_nothing_to_shard_over() -> None:
+    with pytest.raises(InputError, match=r"a process group of torch\.distributed"):
+        shard(attention())

@@ -44,7 +44,7 @@ class Ranks:
 
     def shares(self, along: Along) -> tuple[Share, ...]:
         """What each rank has of an axis."""
-        return self.axis if along is self.sharding.axis else self.rows
+        return self.axis if along.name == self.sharding.axis.name else self.rows
 
     def own(self, along: Along) -> Share:
         """What this rank has of an axis."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any, TypeAlias
 
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 from tvm import tirx
 
+from tvm_cascade.distributed.backward import Backward
 from tvm_cascade.distributed.exchanges import EXCHANGES, Exchange, GatherInputs, of_share
 from tvm_cascade.distributed.order import ORDERS, size_of
 from tvm_cascade.distributed.ranks import Ranks, Values
@@ -19,18 +22,21 @@ from tvm_cascade.distributed.transport import Transport
 from tvm_cascade.driver.arguments import Parameter
 from tvm_cascade.errors import DistributedError, InputError, OptionError
 from tvm_cascade.options import FuseOptions
+from tvm_cascade.reverse.gradient import Gradient
 from tvm_cascade.torch.operator import Code, code_on
+
+Group: TypeAlias = "dist.ProcessGroup | DeviceMesh | None"
 
 
 def shard(
-    func: tirx.PrimFunc,
+    func: tirx.PrimFunc | Gradient,
     axis: str = "",
     rows: str = "",
-    group: dist.ProcessGroup | DeviceMesh | None = None,
+    group: Group = None,
     order: str = "blocks",
     exchange: str = "auto",
     **options: object,
-) -> Sharded:
+) -> Any:
     """The function on tensors of which each rank of a group has a share.
 
     Every rank calls it, with the same function and options, and then the result with its own tensors. Nothing is
@@ -38,7 +44,8 @@ def shard(
 
     Parameters
     ----------
-    func : the function on whole tensors: unscheduled S-TIR with one cascade, and extents that are numbers.
+    func : the function on whole tensors: unscheduled S-TIR with one cascade, and extents that are numbers; or what
+        `tvm_cascade.gradient` gives of one: its forward function is sharded so, and the backward function with it.
     axis : the loop of its fold, by name; the outermost one by default. Ranks have a share of what is read along it.
     rows : a loop of its rows, by name, of which ranks have a share too: of inputs and of results. By default rows are
         on all ranks, and so are results. A tensor along both is cut along the rows.
@@ -51,6 +58,10 @@ def shard(
     **options
         Fields of `FuseOptions`.
 
+    Returns
+    -------
+    Sharded, or ShardedGradient of a gradient.
+
     Raises
     ------
     InputError
@@ -60,12 +71,42 @@ def shard(
     SplitError
         When the function has no fold, or several, or what it reads cannot be cut.
     """
-    chosen = FuseOptions.from_environment(**options)
+    if isinstance(func, Gradient):
+        forward = _sharded(func.forward, axis, rows, group, order, exchange, FuseOptions.from_environment(**options))
+        backward = Backward(forward.ranks, func.backward)
+        plan = Plan(backward, _seconds(backward, forward.ranks))
+        return ShardedGradient(forward, Sharded(forward.ranks, plan, (plan,), backward))
+    return _sharded(func, axis, rows, group, order, exchange, FuseOptions.from_environment(**options))
+
+
+@dataclass(frozen=True)
+class ShardedGradient:
+    """A sharded function with its gradient, as `tvm_cascade.torch_operator` takes it.
+
+    Attributes
+    ----------
+    forward : gives what the backward function reads among its outputs.
+    backward : from inputs, results and adjoints of results to adjoints of inputs, each cut as what it belongs to.
+    """
+
+    forward: Sharded
+    backward: Sharded
+
+
+def _sharded(
+    func: tirx.PrimFunc,
+    axis: str,
+    rows: str,
+    group: Group,
+    order: str,
+    exchange: str,
+    options: FuseOptions,
+) -> Sharded:
     if order not in ORDERS:
         raise OptionError(f"one of {', '.join(ORDERS)}", repr(order), "shard(order=…)")
     if not isinstance(func, tirx.PrimFunc):
-        raise InputError("a tirx.PrimFunc", type(func).__name__, "shard")
-    transport, sharding = Transport(group), Sharding(func, axis, rows, chosen)
+        raise InputError("a tirx.PrimFunc, or a Gradient", type(func).__name__, "shard")
+    transport, sharding = Transport(group), Sharding(func, axis, rows, options)
     shares = [
         () if one is None else ORDERS[order](one.length, transport.ranks) for one in (sharding.axis, sharding.rows)
     ]
@@ -79,14 +120,14 @@ def shard(
         names = ", ".join(["auto", *(one.name for one in fitting)])
         hint = f"guards='off', where this is not to be feared: {unguarded}" if exchange in guarded else ""
         raise OptionError(f"one of {names}", repr(exchange), "shard(exchange=…)", hint)
-    return Sharded(ranks, asked[0], tuple(plans))
+    return Sharded(ranks, asked[0], tuple(plans), sharding)
 
 
 @dataclass(frozen=True)
 class Plan:
     """An exchange, and the estimated time of what moves, and of what ranks compute more than once."""
 
-    exchange: Exchange
+    exchange: Exchange | Backward
     seconds: float
 
     def __str__(self) -> str:
@@ -95,7 +136,7 @@ class Plan:
         return f"{one.name}: {moved}, estimated {self.seconds * 1e6:.0f} us beside a rank's own work"
 
 
-def _seconds(exchange: Exchange, ranks: Ranks) -> float:
+def _seconds(exchange: Exchange | Backward, ranks: Ranks) -> float:
     link = ranks.transport.link
     again = (exchange.again - 1) * ranks.bytes_along(ranks.sharding.axis) / ranks.transport.ranks
     return exchange.bytes / link.bytes_per_second + exchange.steps * link.seconds + again / link.memory_bytes_per_second
@@ -109,11 +150,13 @@ class Sharded:
     ----------
     plan : what is done.
     plans : all that could be, the one of the least time first.
+    signature : its tensors, whole, and the axes along which ranks have shares of them.
     """
 
     ranks: Ranks
     plan: Plan
     plans: tuple[Plan, ...]
+    signature: Sharding | Backward
 
     @property
     def report(self) -> str:
@@ -127,21 +170,31 @@ class Sharded:
         losers = [f"not {plan}" for plan in self.plans if plan is not self.plan]
         return "\n".join([*lines, str(self.plan), *losers])
 
+    @cached_property
+    def parameters(self) -> dict[str, tuple[Parameter, ...]]:
+        """What this rank's function takes, as a compiled function tells it."""
+        own = (replace(one, shape=self.shape(one.name)) for one in self.signature.parameters)
+        return {"main": tuple(own)}
+
     def shape(self, name: str) -> tuple[int, ...]:
         """Extents of this rank's tensor for a parameter."""
         one = self._named(name)
-        shape, along = list(map(int, one.shape or ())), self.ranks.sharding.cut_along(one)
+        shape, along = list(map(int, one.shape or ())), self.signature.cut_along(one)
         if along is not None:
-            shape[along.dimensions[name]] = size_of(self.ranks.own(along))
+            shape[self.signature.dimension(name, along)] = size_of(self.ranks.own(along))
         return tuple(shape)
 
     def local(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         """The share that this rank has of a whole tensor for a parameter, as a tensor of its own."""
-        along = self.ranks.sharding.cut_along(self._named(name))
-        return tensor.clone() if along is None else of_share(tensor, along.dimensions[name], self.ranks.own(along))
+        along = self.signature.cut_along(self._named(name))
+        return (
+            tensor.clone()
+            if along is None
+            else of_share(tensor, self.signature.dimension(name, along), self.ranks.own(along))
+        )
 
     def _named(self, name: str) -> Parameter:
-        known = {one.name: one for one in self.ranks.sharding.parameters}
+        known = {one.name: one for one in self.signature.parameters}
         if name not in known:
             raise InputError(f"a parameter among {', '.join(known)}", repr(name), "a sharded function")
         return known[name]
@@ -161,7 +214,7 @@ class Sharded:
             self._prepare(tensors, wrong)
         elif wrong is not None:
             raise wrong
-        names = [one.name for one in self.ranks.sharding.parameters]
+        names = [one.name for one in self.signature.parameters]
         given, exchange = dict(zip(names, tensors, strict=True)), self.plan.exchange
         flags = exchange.run(given, self._call)
         if self._is_guarded and self.ranks.transport.any(any(bool(one.any()) for one in flags)):
@@ -177,7 +230,7 @@ class Sharded:
 
     def _wrong(self, tensors: Sequence[object]) -> InputError | None:
         """Why tensors are not those of this rank."""
-        parameters = self.ranks.sharding.parameters
+        parameters = self.signature.parameters
         if len(tensors) != len(parameters):
             names = ", ".join(one.name for one in parameters)
             return InputError(f"{len(parameters)} tensors ({names})", str(len(tensors)), "a sharded function")
@@ -194,8 +247,8 @@ class Sharded:
     def _prepare(self, tensors: Sequence[torch.Tensor], wrong: InputError | None) -> None:
         """Ranks agree that all can go on; the first compiles what any of them calls before the others do."""
         transport = self.ranks.transport
-        folded = map(str, self.ranks.sharding.chunked.state)
-        same = (self.plan.exchange.name, *folded, self.ranks.axis, self.ranks.rows)
+        text = self.ranks.sharding.func.script()
+        same = (self.plan.exchange.name, self.ranks.axis, self.ranks.rows, hashlib.sha256(text.encode()).hexdigest())
         said = transport.agree((None if wrong is None else str(wrong), same), "call a sharded function")
         self._raise(wrong, [one for one, _ in said])
         if any(other != same for _, other in said):

@@ -14,6 +14,7 @@ from tvm_cascade.analysis.tir import extent_of
 from tvm_cascade.chunks.assemble import combine_function, cut_into, merge_function, partial_functions
 from tvm_cascade.chunks.cut import Chunk, Cut
 from tvm_cascade.chunks.part import Rows, over_a_part, rows_of
+from tvm_cascade.chunks.picks import with_picks
 from tvm_cascade.chunks.sources import Stacked
 from tvm_cascade.chunks.state import SingleFold, StatePart, single_fold, state_of
 from tvm_cascade.driver.arguments import Parameter, on_cpus, parameters_of
@@ -105,12 +106,12 @@ class Sharding:
     """
 
     def __init__(self, func: tirx.PrimFunc, axis: str, rows: str, options: FuseOptions) -> None:
-        self.func, self.options, self.chunked = func, options, Chunked(func, options)
+        self.func, self.options, self.chunked = func, options, _chunked(func, options)
         self.parameters = parameters_of(func)
         self.axis = _axis_of(self.chunked, axis)
         self.rows = _rows_of(self.chunked.fold, rows) if rows else None
         self._parts: dict[tuple[tirx.PrimFunc, str, int], tirx.PrimFunc] = {}
-        self._rows: dict[tuple[tirx.PrimFunc, str], Rows] = {}
+        self._known: dict[tuple[tirx.PrimFunc, str], Rows] = {}
 
     @cached_property
     def inputs(self) -> tuple[Parameter, ...]:
@@ -125,24 +126,29 @@ class Sharding:
         found = [along for along in (self.rows, self.axis) if along is not None and one.name in along.dimensions]
         return found[0] if found else None
 
+    def dimension(self, name: str, along: Along) -> int:
+        """The dimension of a tensor along an axis."""
+        return along.dimensions[name]
+
     def over(self, func: tirx.PrimFunc, along: Along, length: int) -> tirx.PrimFunc:
         """A function of some of the parameters over a part of an axis, from its number `<axis>_offset` on."""
         key = (func, along.name, length)
         if key not in self._parts:
-            self._parts[key] = over_a_part(self._rows_in(func, along), length, along.name)
+            self._parts[key] = over_a_part(self.rows_in(func, along), length, along.name)
         return self._parts[key]
 
     def dimensions(self, func: tirx.PrimFunc, along: Along) -> Mapping[str, int]:
         """The dimension along an axis of each tensor that a function takes, of states too."""
-        return _dimensions(self._rows_in(func, along))
+        return _dimensions(self.rows_in(func, along))
 
-    def _rows_in(self, func: tirx.PrimFunc, along: Along) -> Rows:
+    def rows_in(self, func: tirx.PrimFunc, along: Along) -> Rows:
+        """All that runs along an axis in a function of some of the parameters."""
         key = (func, along.name)
-        if key not in self._rows:
+        if key not in self._known:
             program = _read(func)
             seeds = [(one, along.dimensions[one.name]) for one in program.params if one.name in along.dimensions]
-            self._rows[key] = rows_of(program, seeds)
-        return self._rows[key]
+            self._known[key] = rows_of(program, seeds)
+        return self._known[key]
 
 
 def _read(func: tirx.PrimFunc) -> Program:
@@ -150,6 +156,16 @@ def _read(func: tirx.PrimFunc) -> Program:
     if not isinstance(program, Program):
         raise SplitError("a function that can be read", str(program), "shard")
     return program
+
+
+def _chunked(func: tirx.PrimFunc, options: FuseOptions) -> Chunked:
+    """The function in chunks; elements of what is cut, at indices that are data, are sums over the axis."""
+    found = Chunked(func, options)
+    program = found.fold.program
+    along = {param: found.along[param.name] for param in program.params if param.name in found.along}
+    axis = rows_of(program, along.items())
+    picked = with_picks(program, along, axis.variables)
+    return found if picked is None else Chunked(picked, options)
 
 
 def _axis_of(chunked: Chunked, name: str) -> Along:

@@ -179,7 +179,7 @@ def _unpacked(packed: torch.Tensor, like: Sequence[torch.Tensor]) -> list[torch.
     sizes = [one.numel() * one.element_size() for one in like]
     parts = packed.split(sizes, dim=1)
     return [
-        part.contiguous().view(one.dtype).view(len(packed), *one.shape) for part, one in zip(parts, like, strict=True)
+        part.reshape(-1).view(one.dtype).view(len(packed), *one.shape) for part, one in zip(parts, like, strict=True)
     ]
 
 

@@ -2,26 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from tvm import tirx
 
 from tvm_cascade.driver.arguments import Parameter, parameters_of
 from tvm_cascade.driver.compilation import compile_fused
-from tvm_cascade.driver.compiled import Compiled
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import InputError
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.reverse.gradient import Gradient
 from tvm_cascade.torch.devices import asked_for, placed
 
 _WHERE = "tvm_cascade.torch_operator"
 
 
-def torch_operator(func: tirx.PrimFunc | Compiled | Gradient, name: str) -> torch.library.CustomOpDef:
+class Runs(Protocol):
+    """What runs one function on tensors: inputs, then outputs to fill.
+
+    Attributes
+    ----------
+    parameters : by the function's name, what it takes, in order.
+    """
+
+    @property
+    def parameters(self) -> Mapping[str, tuple[Parameter, ...]]: ...
+
+    def __call__(self, *arguments: Any) -> Any: ...
+
+
+@runtime_checkable
+class Differentiable(Protocol):
+    """A function with its gradient, as `Gradient` names its parts."""
+
+    @property
+    def forward(self) -> tirx.PrimFunc | Runs: ...
+
+    @property
+    def backward(self) -> tirx.PrimFunc | Runs: ...
+
+
+def torch_operator(func: tirx.PrimFunc | Runs | Differentiable, name: str) -> torch.library.CustomOpDef:
     """A function as an operator of `torch.library`, which `torch.compile` and `torch.export` take whole.
 
     It takes the function's inputs as tensors, by position, and gives its outputs as tensors of their own: one tensor,
@@ -30,8 +53,9 @@ def torch_operator(func: tirx.PrimFunc | Compiled | Gradient, name: str) -> torc
 
     Parameters
     ----------
-    func : a PrimFunc, or what `tvm_cascade.compile` made of one; or what `tvm_cascade.gradient` gives, of which the
-        operator is the forward function, its results what that saves too, and its gradient the backward function.
+    func : a PrimFunc, or what `tvm_cascade.compile` or `tvm_cascade.distributed.shard` made of one; or what
+        `tvm_cascade.gradient` gives, sharded or not, of which the operator is the forward function, its results what
+        that saves too, and its gradient the backward function.
     name : "namespace::name", which is new; the backward function is "namespace::name_backward".
 
     Raises
@@ -52,11 +76,12 @@ def torch_operator(func: tirx.PrimFunc | Compiled | Gradient, name: str) -> torc
     >>> given.grad[0, 0]
     tensor(2.)
     """
-    if not isinstance(func, Gradient):
+    if not isinstance(func, Differentiable):
         return _registered(func, name)
     forward, backward = _registered(func.forward, name), _registered(func.backward, f"{name}_backward")
-    inputs, outputs = _parts(parameters_of(func.forward))
-    adjoints = {one.name.removeprefix("d_"): k for k, one in enumerate(_parts(parameters_of(func.backward))[1])}
+    inputs, outputs = _parts(_parameters(func.forward))
+    read, made = _parts(_parameters(func.backward))
+    adjoints = {one.name.removeprefix("d_"): k for k, one in enumerate(made)}
 
     def setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         results = output if isinstance(output, tuple) else (output,)
@@ -66,7 +91,7 @@ def torch_operator(func: tirx.PrimFunc | Compiled | Gradient, name: str) -> torc
         names = [one.name for one in (*inputs, *outputs)]
         known = dict(zip(names, ctx.saved_tensors, strict=True))
         known |= {f"d_{one.name}": adjoint for one, adjoint in zip(outputs, given, strict=True)}
-        found = backward(*(known[one.name] for one in _parts(parameters_of(func.backward))[0]))
+        found = backward(*(known[one.name] for one in read))
         found = found if isinstance(found, tuple) else (found,)
         return tuple(found[adjoints[one.name]] if one.name in adjoints else None for one in inputs)
 
@@ -74,9 +99,9 @@ def torch_operator(func: tirx.PrimFunc | Compiled | Gradient, name: str) -> torc
     return forward
 
 
-def _registered(func: tirx.PrimFunc | Compiled, name: str) -> torch.library.CustomOpDef:
+def _registered(func: tirx.PrimFunc | Runs, name: str) -> torch.library.CustomOpDef:
     """The function as an operator without a gradient."""
-    parameters = next(iter(func.parameters.values())) if isinstance(func, Compiled) else parameters_of(func)
+    parameters = _parameters(func)
     inputs, outputs = _parts(parameters)
     _check(inputs, outputs)
     known = cache(lambda device: code_on(func, device, FuseOptions.from_environment()))
@@ -96,7 +121,7 @@ def _registered(func: tirx.PrimFunc | Compiled, name: str) -> torch.library.Cust
     def run(*given: torch.Tensor) -> Any:
         results = made(*given)
         values = dict(zip((one.name for one in (*inputs, *outputs)), (*given, *results), strict=True))
-        code = func if isinstance(func, Compiled) else known(given[0].device)
+        code = known(given[0].device) if isinstance(func, tirx.PrimFunc) else func
         code(*(values[one.name].detach() for one in parameters))
         return results if len(results) > 1 else results[0]
 
@@ -126,6 +151,10 @@ def code_on(func: tirx.PrimFunc, device: torch.device, options: FuseOptions) -> 
             code(*given)
 
     return call
+
+
+def _parameters(func: tirx.PrimFunc | Runs) -> Sequence[Parameter]:
+    return parameters_of(func) if isinstance(func, tirx.PrimFunc) else next(iter(func.parameters.values()))
 
 
 def _parts(parameters: Sequence[Parameter]) -> tuple[list[Parameter], list[Parameter]]:

@@ -1,0 +1,221 @@
+"""How well folds scale over the GPUs of a host, beside what torch's own collectives and attention reach: run by hand.
+
+    torchrun --nproc-per-node 4 -m benchmarks.scale [CASE …]
+
+Every row is checked first, against attention of some rows, or all losses, in float32. The share is that of ideal: the
+time of one GPU for the whole, over that of all ranks together.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import statistics
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention.bias import causal_lower_right
+
+import tvm_cascade
+from tvm_cascade.corpus.programs.attention import VARIANTS, attention
+from tvm_cascade.corpus.programs.program import Precision
+from tvm_cascade.corpus.workloads import get
+from tvm_cascade.distributed import Sharded, shard
+
+Run = Callable[[], Any]
+Tensors = Mapping[str, Any]
+
+TURNS, RUNS = 5, 4
+HEADS, KV_HEADS, WIDTH = 32, 8, 128
+
+
+@dataclass(frozen=True)
+class Case:
+    """A sharded program: causal attention of a sequence, attention of one query over a cache, or a loss."""
+
+    kind: str
+    length: int
+    batch: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.length}" + (f" x {self.batch}" if self.batch > 1 else "")
+
+    @property
+    def program(self) -> Any:
+        if self.kind == "cross-entropy":
+            return get("cross_entropy").with_shape(rows=4096, length=self.length).with_dtype("bfloat16").build()
+        queries = self.length if self.kind == "prefill" else 1
+        shape = {
+            "batch": self.batch, "heads": HEADS, "kv_heads": KV_HEADS, "queries": queries, "keys": self.length,
+            "head_dim": WIDTH, "window": 0,
+        }  # fmt: skip
+        variant = "causal" if self.kind == "prefill" else "full"
+        return attention(VARIANTS[variant])(shape, Precision("bfloat16", "float32")).prim_func()
+
+    @property
+    def sharding(self) -> dict[str, str]:
+        return {"rows": "i", "order": "zigzag"} if self.kind == "prefill" else {}
+
+
+CASES = [
+    *(Case("prefill", length) for length in (16384, 65536, 131072)),
+    *(Case("decode", 131072, batch) for batch in (1, 16)),
+    Case("cross-entropy", 128256),
+]
+
+
+def drawn(program: Any) -> dict[str, Any]:
+    """Whole inputs, the same on all ranks."""
+    torch.manual_seed(0)
+    found = {}
+    for param in program.params:
+        shape, dtype = [int(extent) for extent in param.ty.shape], getattr(torch, str(param.ty.dtype))
+        if dtype.is_floating_point:
+            found[param.name] = torch.randn(shape, device="cuda", dtype=torch.float32).to(dtype)
+        else:
+            found[param.name] = torch.randint(0, 1000, shape, device="cuda", dtype=dtype)
+    return found
+
+
+def timed(run: Run) -> float:
+    """Microseconds of a run on the slowest rank: the median of turns."""
+    run()
+    found = []
+    for _ in range(TURNS):
+        dist.barrier()
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        for _ in range(RUNS):
+            run()
+        end.record()
+        torch.cuda.synchronize()
+        found.append(start.elapsed_time(end) * 1e3 / RUNS)
+    slowest = torch.tensor([statistics.median(found)], device="cuda")
+    dist.all_reduce(slowest, dist.ReduceOp.MAX)
+    return float(slowest.item())
+
+
+def in_graph(run: Run) -> Run:
+    """The run as a CUDA graph, as servers launch decoding."""
+    run()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        run()
+    return graph.replay
+
+
+def ours(case: Case, exchange: str, given: Tensors) -> tuple[Sharded, Run, Tensors]:
+    """(the function, a run, this rank's tensors)."""
+    program = case.program
+    sharded = shard(program, exchange=exchange, **case.sharding)
+    local = {name: sharded.local(name, tensor) for name, tensor in given.items()}
+    values = list(local.values())
+    return sharded, lambda: sharded(*values), local
+
+
+def alone(case: Case, given: Tensors) -> Run:
+    """The whole on one GPU, by the same compiler."""
+    compiled = tvm_cascade.compile(case.program, target="cuda")
+    values = list(given.values())
+    return lambda: compiled(*values)
+
+
+def gathered(case: Case, given: Tensors) -> Run | None:
+    """A peer: keys and values gathered by NCCL, then cuDNN's or FlashAttention's kernel for each span of rows."""
+    if case.kind != "prefill":
+        return None
+    ranks, rank, span = dist.get_world_size(), dist.get_rank(), case.length // (2 * dist.get_world_size())
+    spans = [(one * span, (one + 1) * span) for one in (rank, 2 * ranks - 1 - rank)]
+    q, k, v = list(given.values())[:3]
+    own_q = [q[:, :, start:end].contiguous() for start, end in spans]
+    own = torch.stack([torch.cat([one[:, :, a:b] for a, b in spans], 2) for one in (k, v)]).contiguous()
+    whole = own.new_empty((ranks, *own.shape))
+
+    def run() -> Any:
+        dist.all_gather_into_tensor(whole.view(-1), own.view(-1))
+        keys, values = torch.empty_like(k), torch.empty_like(v)
+        for other in range(ranks):
+            for at, one in enumerate((other, 2 * ranks - 1 - other)):
+                piece = slice(at * span, (at + 1) * span)
+                keys[:, :, one * span : (one + 1) * span] = whole[other, 0, :, :, piece]
+                values[:, :, one * span : (one + 1) * span] = whole[other, 1, :, :, piece]
+        with sdpa_kernel([SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION]):
+            return [
+                F.scaled_dot_product_attention(
+                    own, keys[:, :, :end], values[:, :, :end], causal_lower_right(span, end), enable_gqa=True
+                )
+                for own, (_, end) in zip(own_q, spans, strict=True)
+            ]
+
+    return run
+
+
+def wrong(case: Case, sharded: Sharded, local: Tensors, given: Tensors) -> float:
+    """The largest error of some rows of this rank over the largest value, against float32."""
+    names = list(given)
+    if case.kind == "cross-entropy":
+        logits, label = given[names[0]].float(), given[names[1]].long()
+        exact = F.cross_entropy(logits, label, reduction="none")
+        return float((local[names[-1]].float().view(-1) - exact).abs().max() / exact.abs().max())
+    q, k, v, *_ = (given[name].float() for name in names)
+    out, worst = local[names[-1]].float(), 0.0
+    whole = torch.arange(q.shape[2], device="cuda")
+    own = sharded.local("q", whole[None, None, :, None].expand_as(q))[0, 0, :, 0]  # positions of this rank's rows
+    for place in {0, len(own) // 3, len(own) - 1}:
+        row = int(own[place])
+        end = row + 1 if case.kind == "prefill" else case.length
+        one = q[:, :, row].unflatten(1, (KV_HEADS, -1))
+        p = (torch.einsum("bghd,bgkd->bghk", one, k[:, :, :end]) / math.sqrt(WIDTH)).softmax(-1)
+        exact = torch.einsum("bghk,bgkd->bghd", p, v[:, :, :end]).flatten(1, 2)
+        worst = max(worst, float((out[:, :, place] - exact).abs().max() / exact.abs().max()))
+    return worst
+
+
+def row(case: Case) -> dict[str, Any]:
+    """One row of the table; times in microseconds."""
+    program = case.program
+    given, graph = drawn(program), in_graph if case.kind == "decode" else (lambda run: run)
+    found: dict[str, Any] = {"case": str(case), "one": timed(graph(alone(case, given)))}
+    for exchange in ("inputs", "rows", "ring") if case.kind == "prefill" else ("states",):
+        try:
+            sharded, run, local = ours(case, exchange, given)
+            run()
+            found[f"error {exchange}"] = wrong(case, sharded, local, given)
+            found[exchange] = timed(graph(run))
+        except Exception as error:  # one exchange does not stop the table
+            found[f"failed {exchange}"] = f"{type(error).__name__}: {error}"[:300]
+    if (peer := gathered(case, given)) is not None:
+        found["all-gather + SDPA"] = timed(peer)
+    found["chosen"] = shard(program, **case.sharding).plan.exchange.name
+    return found
+
+
+def main(words: list[str]) -> None:
+    dist.init_process_group("nccl", device_id=torch.device("cuda", int(os.environ["LOCAL_RANK"])))
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    ranks, rows = dist.get_world_size(), []
+    for case in [case for case in CASES if not words or any(word in str(case) for word in words)]:
+        rows.append(row(case))
+        if dist.get_rank() == 0:
+            print(rows[-1], flush=True)
+    if dist.get_rank() == 0:
+        print(f"{torch.cuda.get_device_name()} x {ranks}")
+        for one in rows:
+            times = {k: v for k, v in one.items() if isinstance(v, float) and not k.startswith("error") and k != "one"}
+            shares = ", ".join(f"{k} {v:.0f} us, {one['one'] / v / ranks:.2f} of ideal" for k, v in times.items())
+            print(f"{one['case']}: one GPU {one['one']:.0f} us; {shares}")
+        Path(os.environ.get("OUT", "."), "scale.json").write_text(json.dumps(rows, indent=1))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

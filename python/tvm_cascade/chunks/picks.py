@@ -1,0 +1,107 @@
+"""Elements of a tensor that is cut, at an index that is no position of the axis: sums of which one term is not 0.
+
+    loss[i] = … − x[i, label[i]]     →     own[i] = Σ_j (j = label[i] ? x[i, j] : 0);   loss[i] = … − own[i]
+
+The chunk that has the position gives the element, and all others 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import tvm_ffi
+from tvm import ir, tirx
+
+from tvm_cascade.algebra.reducer import SUM
+from tvm_cascade.analysis.program import Program, Stage
+from tvm_cascade.analysis.reducers import combiner_of, identity_of
+from tvm_cascade.analysis.statements import replaced, with_block
+from tvm_cascade.analysis.tir import as_index, dtype_of, loads_of, same, substitute, uses
+from tvm_cascade.chunks.partial import build
+from tvm_cascade.transform.assemble import index_dtype
+from tvm_cascade.transform.nest import Iter, NestBuilder, Values
+from tvm_cascade.transform.printer import select
+
+_POSITION = "position"
+
+
+@dataclass(frozen=True)
+class _Pick:
+    """One element for each value of the variables that its indices read.
+
+    Attributes
+    ----------
+    dimension : of the tensor, along the axis.
+    """
+
+    stage: Stage
+    load: ir.TensorLoad
+    dimension: int
+    dtype: str
+
+    @cached_property
+    def variables(self) -> list[tirx.Var]:
+        return [var for var in self.stage.extents if any(uses(index, [var]) for index in self.load.indices)]
+
+    @cached_property
+    def buffer(self) -> tirx.Var:
+        shape = [as_index(self.stage.extents[var], self.dtype) for var in self.variables]
+        name = f"{self.load.source.name}_in_{self.stage.name}"
+        return tirx.decl_buffer(shape or [1], dtype_of(self.load), name=name, layout=None)
+
+    def nest(self, nests: NestBuilder) -> tirx.Stmt:
+        """The sum over all positions."""
+        source, zero = self.load.source, identity_of(SUM, dtype_of(self.load))
+
+        def where(at: Values) -> list[ir.Expr]:
+            return [at[var] for var in self.variables] or [tirx.const(0, self.dtype)]
+
+        def value(at: Values) -> ir.Expr:
+            own = {var: at[var].astype(dtype_of(var)) for var in self.variables}
+            indices = [substitute(index, own) for index in self.load.indices]
+            wanted = indices[self.dimension]
+            indices[self.dimension] = at[_POSITION]
+            element = tirx.BufferLoad(source, indices)
+            return select(tirx.EQ(at[_POSITION].astype(dtype_of(wanted)), wanted), element, zero)
+
+        iters = [Iter(var, var.name, self.stage.extents[var]) for var in self.variables]
+        iters.append(Iter(_POSITION, _POSITION, source.ty.shape[self.dimension], reduce=True))
+        return nests.reduction(self.buffer.name, "", iters, (self.buffer, where), combiner_of(SUM), zero, value)
+
+    def read_in(self, nest: tirx.Stmt) -> tirx.Stmt:
+        """The nest of the stage, in which the sum stands for the element."""
+        where = list(self.variables) or [tirx.const(0, self.dtype)]
+        rule = (ir.TensorLoad, lambda one: tirx.BufferLoad(self.buffer, where) if same(one, self.load) else one)
+        block = self.stage.block
+        return with_block(nest, block, replaced(block, tvm_ffi.structural_map(block.body, rule), block.init))
+
+
+def with_picks(program: Program, along: Mapping[tirx.Var, int], axis: frozenset[tirx.Var]) -> tirx.PrimFunc | None:
+    """The function with such elements as sums; None where it reads none.
+
+    Parameters
+    ----------
+    along : the inputs that are cut, each with its dimension along the axis.
+    axis : variables that run along it.
+    """
+    picks = dict[Stage, _Pick]()
+    for stage in program.stages:
+        for load in loads_of(stage.value):
+            dimension = along.get(load.source)
+            if dimension is not None and load.indices[dimension] not in axis:
+                picks.setdefault(stage, _Pick(stage, load, dimension, index_dtype(program)))
+    if not picks:
+        return None
+    nests, statements = NestBuilder(index_dtype(program), {one.name for one in program.stages}, annotated=False), []
+    for one in program.nests:
+        if isinstance(one, tuple) and one[0] in picks:
+            statements += [picks[one[0]].nest(nests), picks[one[0]].read_in(one[0].nest)]
+        else:
+            statements.append(one[0].nest if isinstance(one, tuple) else one.nest)
+    written = {stage.buffer for stage in program.stages}
+    inputs = [one for one in program.params if tirx.is_buffer_var(one) and one not in written]
+    outputs = [one for one in program.params if one in written]
+    allocated = [*program.root.alloc_buffers, *(pick.buffer for pick in picks.values())]
+    return build(program, "main", statements, inputs, outputs, allocated)
