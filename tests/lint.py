@@ -76,7 +76,7 @@ ALLOWED: dict[str, set[str]] = {
     "relax": LIBRARY - {"relax"},
     "torch": LIBRARY | {"evaluate"},
     "distributed": LIBRARY | {"torch"},
-    "__init__": LIBRARY | {"accuracy", "tuning", "torch"},
+    "__init__": LIBRARY | {"accuracy", "tuning", "torch", "distributed"},
     "corpus": USERS,
     "cli": USERS | {"corpus"},
     "__main__": {"cli"},

@@ -31,10 +31,15 @@ from .pages import PAGES, ROOT, Block, Page
 TEXTS = {page.name: page.text for page in PAGES}
 ALL = "\n".join(TEXTS.values())
 COMMAND = "python -m tvm_cascade "
-NEEDS = {"pytorch": "torch"}
+NEEDS = {"pytorch": "torch", "distributed": "torch"}
 """Pages that need an optional package."""
 
-OPTIONAL = {"tvm_cascade.optimize": "torch", "tvm_cascade.torch_operator": "torch"}
+OPTIONAL = {
+    "tvm_cascade.optimize": "torch",
+    "tvm_cascade.torch_operator": "torch",
+    "tvm_cascade.distributed": "torch",
+    "tvm_cascade.distributed.shard": "torch",
+}
 """Names that do."""
 
 

@@ -101,6 +101,7 @@ _HOMES = {
     "compile": "tvm_cascade.tuning.compilation",
     "compile_unfused": "tvm_cascade.driver.compilation",
     "derive": "tvm_cascade.obligations.derive",
+    "distributed": "tvm_cascade.distributed",
     "explain": "tvm_cascade.tuning.explanation",
     "fuse_cascade": "tvm_cascade.transform.fuse_cascaded_reductions",
     "gradient": "tvm_cascade.reverse.gradient",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from tvm import tirx
@@ -168,4 +169,10 @@ def named(parts: Sequence[StatePart], state: State) -> dict[str, torch.Tensor]:
 def stacked(chunked: Chunked, states: State, counts: Sequence[int]) -> dict[str, torch.Tensor]:
     """The arguments of merging functions, of states that are one after another."""
     found = {f"{part.name}s": one for part, one in zip(chunked.state, states, strict=True)}
-    return {**found, "counts": torch.tensor(counts, dtype=getattr(torch, COUNTS), device=states[0].device)}
+    return {**found, "counts": _counts(tuple(counts), states[0].device)}
+
+
+@cache
+def _counts(counts: tuple[int, ...], device: torch.device) -> torch.Tensor:
+    """Made once, since a CUDA graph cannot record a copy from the host's memory."""
+    return torch.tensor(counts, dtype=getattr(torch, COUNTS), device=device)
