@@ -163,7 +163,7 @@ GRADIENTS = {
 
 
 def differentiated() -> dict[str, Any]:
-    """Of sharded operators under torch.compile: this rank's gradients, those of the whole function, and what is summed."""
+    """Of sharded operators under torch.compile: gradients of this rank, those of the whole, and which are summed."""
     found: dict[str, Any] = {}
     for name, (rows, order, _) in GRADIENTS.items():
         func, label = PROGRAMS[name][0](), name.replace(" ", "_").replace("-", "_")

@@ -9,8 +9,10 @@ A state holds components T and references c. `steps` lists them in the order in 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache, wraps
+from typing import TypeVar
 
 import sympy as sp
 
@@ -105,6 +107,9 @@ class Fold:
     finish: dict[sp.Symbol, sp.Expr]
     deferred: dict[sp.Symbol, tuple[sp.Expr, ...]] = field(default_factory=dict)
 
+    def __hash__(self) -> int:
+        return hash((self.cascade, self.steps, *self.finish.items(), *self.deferred.items()))
+
     @property
     def units(self) -> list[Reference | tuple[Component, ...]]:
         """The steps, components of one tuple together; they are neighbours."""
@@ -179,6 +184,29 @@ class Fold:
 
     def _repr_latex_(self) -> str:
         return f"$${self.latex()}$$"
+
+
+RECENT = 256
+"""Folds of which facts are remembered: models ask for the same in every layer, plans for each skeleton that they try."""
+
+Meaning = Mapping[sp.Symbol, sp.Expr]
+"""Definitions of elements in terms of data, as far as they have one."""
+
+Fact = TypeVar("Fact")
+
+
+def fact(find: Callable[[Fold, Meaning], Fact]) -> Callable[..., Fact]:
+    """What a function finds of a fold and the meaning of its elements, found once for each."""
+
+    @lru_cache(maxsize=RECENT)
+    def known(fold: Fold, meaning: tuple[tuple[sp.Symbol, sp.Expr], ...]) -> Fact:
+        return find(fold, dict(meaning))
+
+    @wraps(find)
+    def asked(fold: Fold, meaning: Meaning = {}) -> Fact:
+        return known(fold, tuple(meaning.items()))
+
+    return asked
 
 
 def _of_side(expression: sp.Expr, fold: Fold, side: int) -> sp.Expr:

@@ -29,19 +29,17 @@ checks the class of each result at points, and guards need no premise.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
 import sympy as sp
 
 from tvm_cascade.algebra.facts.extent import Extent, Extents
-from tvm_cascade.algebra.fold import Component, Fold, Reference
+from tvm_cascade.algebra.fold import Component, Fold, Meaning, Reference, fact
 from tvm_cascade.algebra.gauge import Range
 from tvm_cascade.algebra.reducer import PROD, SUM
 from tvm_cascade.symbolic.separate import strip_rounding
-
-Meaning = Mapping[sp.Symbol, sp.Expr]
 
 _BEARING = frozenset(
     {
@@ -109,7 +107,8 @@ class Certificate:
         return f"guarded: {'; '.join(str(standing) for standing in self.standings if not standing.bounded)}"
 
 
-def certificate(fold: Fold, meaning: Mapping[sp.Symbol, sp.Expr] = {}) -> Certificate:
+@fact
+def certificate(fold: Fold, meaning: Meaning = {}) -> Certificate:
     """The certificate of a fold: conservative, and made of the facts that its references carry.
 
     Parameters

@@ -30,15 +30,14 @@ import itertools
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, reduce
-from typing import Any
+from functools import cached_property, reduce
 
 import numpy as np
 import sympy as sp
 from numpy.typing import NDArray
 
 from tvm_cascade.algebra.cascade import LENGTH, POSITION, Cascade, Reduction
-from tvm_cascade.algebra.fold import Component, Fold, Reference
+from tvm_cascade.algebra.fold import Fold, Meaning, fact
 from tvm_cascade.obligations.check import number_for, parameters_of
 from tvm_cascade.obligations.definition import definition
 from tvm_cascade.steps.arithmetic import LARGEST, Extended, Number, Numbers
@@ -125,29 +124,14 @@ class Ends:
         return "; ".join(differs) or f"classes agree at {self.points} points"
 
 
-def at_infinities(fold: Fold, meaning: Mapping[sp.Symbol, sp.Expr] = {}) -> Ends:
+@fact
+def at_infinities(fold: Fold, meaning: Meaning = {}) -> Ends:
     """The results of a fold that are of another class than their definition where data are infinite.
 
     Parameters
     ----------
     meaning : definitions of elements in terms of data, as far as they have one.
     """
-    finish, deferred = tuple(fold.finish.items()), tuple(fold.deferred.items())
-    return _remembered(fold.cascade, fold.steps, finish, deferred, tuple(meaning.items()))
-
-
-_Items = tuple[tuple[sp.Symbol, Any], ...]
-
-
-@lru_cache(maxsize=256)
-def _remembered(
-    cascade: Cascade, steps: tuple[Component | Reference, ...], finish: _Items, deferred: _Items, meaning: _Items
-) -> Ends:
-    """`at_infinities`, once for each fold: every skeleton that a plan tries asks it of the same ones."""
-    return _found(Fold(cascade, steps, dict(finish), dict(deferred)), dict(meaning))
-
-
-def _found(fold: Fold, meaning: Mapping[sp.Symbol, sp.Expr]) -> Ends:
     source, made = random.Random(_SEED), _made_of_data(fold.cascade, meaning)
     cascade = _over_data(fold.cascade, made, meaning)
     points = list(_points(cascade, source))
