@@ -154,12 +154,13 @@ def test_what_reads_the_best_of_keys_of_which_some_are_nan_is_asked_for_where_ev
 
 
 def test_equal_folds_are_evaluated_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    fold, evaluated = fold_of("most_probable"), list[object]()
+    fold, evaluated, points = fold_of("most_probable"), list[object](), ends._points
     found = at_infinities(fold)
-    monkeypatch.setattr(ends, "_found", lambda *given: evaluated.append(given))
+    monkeypatch.setattr(ends, "_points", lambda *given: evaluated.append(given) or points(*given))
     assert at_infinities(dataclasses.replace(fold)) is found and not evaluated
     finish = {result: sp.Integer(7) for result in fold.finish}
-    assert at_infinities(dataclasses.replace(fold, finish=finish)) is None and len(evaluated) == 1
+    assert at_infinities(dataclasses.replace(fold, finish=finish)) != found and len(evaluated) == 1
+    assert at_infinities(fold, {x: x}) is not found and len(evaluated) == 2
 
 
 def test_functions_of_data_are_computed_from_them_too_where_both_are_read() -> None:

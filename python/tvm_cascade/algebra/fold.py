@@ -187,7 +187,7 @@ class Fold:
 
 
 RECENT = 256
-"""Folds of which facts are remembered: models ask for the same in every layer, plans for each skeleton that they try."""
+"""Folds of which facts are remembered: models ask for the same in every layer, plans in every skeleton they try."""
 
 Meaning = Mapping[sp.Symbol, sp.Expr]
 """Definitions of elements in terms of data, as far as they have one."""
@@ -203,7 +203,7 @@ def fact(find: Callable[[Fold, Meaning], Fact]) -> Callable[..., Fact]:
         return find(fold, dict(meaning))
 
     @wraps(find)
-    def asked(fold: Fold, meaning: Meaning = {}) -> Fact:
+    def asked(fold: Fold, meaning: Mapping[sp.Symbol, sp.Expr] = {}) -> Fact:
         return known(fold, tuple(meaning.items()))
 
     return asked

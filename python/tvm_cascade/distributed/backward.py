@@ -19,6 +19,7 @@ from tvm_cascade.distributed.exchanges import of_share
 from tvm_cascade.distributed.order import Share
 from tvm_cascade.distributed.ranks import Call, Flags, Ranks, Tensors, lengths_of
 from tvm_cascade.distributed.sharding import Along
+from tvm_cascade.distributed.transport import Cut
 from tvm_cascade.driver.arguments import Parameter, parameters_of
 from tvm_cascade.errors import SplitError
 
@@ -52,7 +53,7 @@ class Backward:
     @property
     def steps(self) -> int:
         """Collectives, one after another."""
-        return len(self._moved)
+        return len(self.summed) + any(not one.written for one in self._moved)
 
     def cut_along(self, one: Parameter) -> Along | None:
         """The axis along which ranks have a share of a tensor, with that of what it is the adjoint of."""
@@ -102,6 +103,7 @@ class Backward:
     def run(self, given: Tensors, call: Call) -> Flags:
         """Fills the results among the tensors of this rank."""
         values, wholes = dict(given), dict[str, tuple[Parameter, Along | None]]()
+        gathered: dict[str, Cut] = {}
         for one in self.parameters:
             cut = self.cut_along(one)
             own = self.along is not None and cut is not None and cut.name == self.along.name
@@ -109,7 +111,8 @@ class Backward:
                 wholes[one.name] = one, cut
             elif not one.written and cut is not None and not own:
                 d = self.dimension(one.name, cut)
-                values[one.name] = self.ranks.transport.whole(given[one.name], d, self.ranks.shares(cut))
+                gathered[one.name] = Cut(given[one.name], d, self.ranks.shares(cut))
+        values.update(zip(gathered, self.ranks.transport.whole(list(gathered.values())), strict=True))
         totals = {name: self._zeros(one, given) for name, (one, _) in wholes.items()}
         for func, arguments in self.ranks.over_spans(self.func, self.along, values):
             found = {name: torch.empty_like(total) for name, total in totals.items()}

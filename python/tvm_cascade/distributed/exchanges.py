@@ -225,7 +225,7 @@ class Ring:
             coming, waits = passing, tuple[Any, ...]()
             if hop + 1 < transport.ranks and passing:
                 share = ranks.axis[owner - 1]
-                coming = [_sized(one, d, size_of(share)) for one, d in zip(passing, dimensions, strict=True)]
+                coming = [_empty(one, d, size_of(share)) for one, d in zip(passing, dimensions, strict=True)]
                 waits = transport.passed_on(passing, coming)
             for (_, arguments), length, found in zip(spans, lengths, states, strict=True):
                 values = {**arguments, **both_of(arguments, owner), **dict(zip(names, passing, strict=True))}
@@ -256,7 +256,8 @@ def of_share(tensor: torch.Tensor, dimension: int, share: Share) -> torch.Tensor
     return torch.cat([tensor.narrow(dimension, span.start, span.length) for span in share], dimension)
 
 
-def _sized(tensor: torch.Tensor, dimension: int, size: int) -> torch.Tensor:
+def _empty(tensor: torch.Tensor, dimension: int, size: int) -> torch.Tensor:
+    """Room for a share of another size."""
     shape = list(tensor.shape)
     shape[dimension] = size
     return tensor.new_empty(shape)

@@ -13,7 +13,7 @@ from tvm_cascade.chunks.part import offset_of
 from tvm_cascade.chunks.state import COUNTS, StatePart
 from tvm_cascade.distributed.order import Share, size_of
 from tvm_cascade.distributed.sharding import Along, Chunked, Sharding
-from tvm_cascade.distributed.transport import Transport, pieces
+from tvm_cascade.distributed.transport import Cut, Transport, pieces
 
 Tensors = Mapping[str, torch.Tensor]
 Values = Mapping[str, torch.Tensor | int]
@@ -101,7 +101,9 @@ class Ranks:
     def whole(self, given: Tensors, along: Along) -> dict[str, torch.Tensor]:
         """The inputs of which ranks have shares of an axis, whole."""
         cut = [one.name for one in self.sharding.inputs if self.sharding.cut_along(one) is along]
-        return {name: self.transport.whole(given[name], along.dimensions[name], self.shares(along)) for name in cut}
+        shares = self.shares(along)
+        found = self.transport.whole([Cut(given[name], along.dimensions[name], shares) for name in cut])
+        return dict(zip(cut, found, strict=True))
 
     def state(self, chunked: Chunked, given: Values, share: Share, call: Call) -> State:
         """The state of a share of the axis.

@@ -40,6 +40,15 @@ LINKS = {"nccl": Link(300e9, 25e-6, 3e12), "gloo": Link(1e9, 200e-6, 10e9)}
 """By backend: NVLink of four GPUs of one host (355 GB/s of bus bandwidth measured on H100), and sockets of one host."""
 
 
+@dataclass(frozen=True)
+class Cut:
+    """A tensor of which each rank has a share along a dimension."""
+
+    tensor: torch.Tensor
+    dimension: int
+    shares: Sequence[Share]
+
+
 class Transport:
     """The ranks of a group, and what moves between them.
 
@@ -104,25 +113,22 @@ class Transport:
         on_gpus = dist.get_backend(self.group) == "nccl"
         return torch.device("cuda", torch.cuda.current_device()) if on_gpus else torch.device("cpu")
 
-    def whole(self, tensor: torch.Tensor, dimension: int, shares: Sequence[Share]) -> torch.Tensor:
-        """The tensor of which each rank has a share along a dimension."""
-        own, most = tensor.shape[dimension], max(map(size_of, shares))
-        shape = list(tensor.shape)
-        if own < most:  # collectives take tensors of one size
-            shape[dimension] = most
-            padded = tensor.new_zeros(shape)
-            padded.narrow(dimension, 0, own).copy_(tensor)
-            tensor = padded
-        parts = self.gathered(tensor.contiguous())
-        shape[dimension] = sum(map(size_of, shares))
-        found = tensor.new_empty(shape)
-        for part, share in zip(parts, shares, strict=True):
-            for span, piece in zip(share, pieces(part, dimension, share), strict=True):
-                found.narrow(dimension, span.start, span.length).copy_(piece)
+    def whole(self, cut: Sequence[Cut]) -> list[torch.Tensor]:
+        """The tensors of which each rank has a share, from one collective."""
+        sized = [_sized(one.tensor, one.dimension, max(map(size_of, one.shares))) for one in cut]
+        found = []
+        for one, parts in zip(cut, self.gathered_together(sized) if cut else (), strict=True):
+            spans = [
+                (span.start, piece)
+                for part, share in zip(parts, one.shares, strict=True)
+                for span, piece in zip(share, pieces(part, one.dimension, share), strict=True)
+            ]
+            in_order = [piece for _, piece in sorted(spans, key=lambda pair: pair[0])]
+            found.append(torch.cat(in_order, one.dimension))
         return found
 
     def gathered_together(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Several tensors of all ranks in one collective, each along a new first dimension."""
+        """Several tensors of all ranks in one collective, each along a new first dimension, as views."""
         return _unpacked(self.gathered(_packed(tensors)), tensors)
 
     def exchanged(self, given: Sequence[Sequence[torch.Tensor]], like: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -134,7 +140,7 @@ class Transport:
         like : of the shapes that this rank gets from each.
         """
         packed = [_packed(tensors) for tensors in given]
-        size = sum(one.numel() * one.element_size() for one in like)
+        size = sum(_sizes(like))
         found = packed[0].new_empty(self.ranks * size)
         with self.told("exchange their states"):
             lengths = [one.numel() for one in packed]
@@ -169,17 +175,38 @@ def _bytes(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.contiguous().view(-1).view(torch.uint8)
 
 
+def _sized(tensor: torch.Tensor, dimension: int, size: int) -> torch.Tensor:
+    """The tensor with zeros after it, up to a size along a dimension: collectives take tensors of one size."""
+    missing = size - tensor.shape[dimension]
+    if not missing:
+        return tensor
+    shape = list(tensor.shape)
+    shape[dimension] = missing
+    return torch.cat([tensor, tensor.new_zeros(shape)], dimension)
+
+
+_ALIGNED = 16
+"""Bytes that each of several packed tensors begins at a multiple of: a view of a dtype has to."""
+
+
 def _packed(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     """Tensors as the bytes of one."""
-    return torch.cat([_bytes(one) for one in tensors])
+    parts = [_bytes(one) for one in tensors]
+    return torch.cat([_sized(part, 0, size) for part, size in zip(parts, _sizes(tensors), strict=True)])
+
+
+def _sizes(tensors: Sequence[torch.Tensor]) -> list[int]:
+    """The bytes of packed tensors, each with what comes after it."""
+    return [-(-one.numel() * one.element_size() // _ALIGNED) * _ALIGNED for one in tensors]
 
 
 def _unpacked(packed: torch.Tensor, like: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """What was packed on each rank, tensor by tensor, of all ranks."""
-    sizes = [one.numel() * one.element_size() for one in like]
-    parts = packed.split(sizes, dim=1)
+    """What was packed on each rank, as views: tensor by tensor, those of all ranks along a first dimension."""
+    parts = zip(packed.split(_sizes(like), dim=1), like, strict=True)
+    views = [(part[:, : one.numel() * one.element_size()], one) for part, one in parts]
     return [
-        part.reshape(-1).view(one.dtype).view(len(packed), *one.shape) for part, one in zip(parts, like, strict=True)
+        part.view(one.dtype).unflatten(1, one.shape) if one.numel() else one.new_empty((len(packed), *one.shape))
+        for part, one in views
     ]
 
 

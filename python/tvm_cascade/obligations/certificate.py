@@ -108,7 +108,7 @@ class Certificate:
 
 
 @fact
-def certificate(fold: Fold, meaning: Meaning = {}) -> Certificate:
+def certificate(fold: Fold, meaning: Meaning) -> Certificate:
     """The certificate of a fold: conservative, and made of the facts that its references carry.
 
     Parameters

@@ -16,13 +16,13 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import mpmath
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import COUNT, LENGTH, POSITION, Reduction
-from tvm_cascade.algebra.fold import RECENT, Component, Fold, Reference
+from tvm_cascade.algebra.fold import Component, Fold, Reference
 from tvm_cascade.algebra.reducer import EXTREMES, Reducer, Selection
 from tvm_cascade.algebra.tuple_law import TIES
 from tvm_cascade.errors import FoldError
@@ -121,7 +121,6 @@ class _Trial:
         return definition(self.fold.cascade, self.rows, self.arithmetic, self.steps.known)
 
 
-@lru_cache(maxsize=RECENT)
 def check(fold: Fold, seed: int = 1, length: int = 7) -> dict[str, int]:
     """Checks every obligation of `OBLIGATIONS`; returns the comparisons that were made for each.
 

@@ -125,7 +125,7 @@ class Ends:
 
 
 @fact
-def at_infinities(fold: Fold, meaning: Meaning = {}) -> Ends:
+def at_infinities(fold: Fold, meaning: Meaning) -> Ends:
     """The results of a fold that are of another class than their definition where data are infinite.
 
     Parameters
