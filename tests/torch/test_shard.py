@@ -19,6 +19,7 @@ from filelock import FileLock  # noqa: E402
 
 import tvm_cascade  # noqa: E402
 from tvm_cascade.distributed import shard  # noqa: E402
+from tvm_cascade.driver import compilation  # noqa: E402
 from tvm_cascade.errors import CascadeError, DistributedError, InputError  # noqa: E402
 from tvm_cascade.evaluate import oracle, tolerance  # noqa: E402
 
@@ -104,10 +105,23 @@ def check(case: Case, found: list[Any], **changed: Any) -> None:
         assert not tolerance.rejects(whole, 24, str(first.dtype), baseline=rounded[key]), (case, key)
 
 
-def all_of_it() -> dict[str, Any]:
+def all_of_it(folder: str) -> dict[str, Any]:
     """What a rank finds in all quick tests: processes take longer to start than to run."""
     found = {"folds": every(sorted(FAST)), "overflowing": overflowing(), "gradients": differentiated()}
-    return {**found, "misused": misused(), "deserted": deserted()}
+    return {**found, "misused": misused(), "compiled": compiled(folder), "deserted": deserted()}
+
+
+def compiled(folder: str) -> int:
+    """How many functions this rank compiles, where ranks have a cache in common."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TVM_CASCADE_CACHE_MIB", "64")
+        patch.setenv("XDG_CACHE_HOME", folder)
+        build, made = compilation._built, list[object]()
+        patch.setattr(compilation, "_built", lambda *given: made.append(given) or build(*given))
+        sharded = shard(attention(26, 26), exchange="states")
+        shares = [sharded.local(name, torch.ones(26, 8)) for name in "qkv"]
+        sharded(*shares, torch.empty(26, 8))
+        return len(made)
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +133,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
         kept = [folder / f"{rank}.pt" for rank in range(2)]
         if not all(file.exists() for file in kept):
             folder.mkdir(exist_ok=True)
-            on_ranks(2, folder, all_of_it)
+            on_ranks(2, folder, all_of_it, str(folder))
         return [given_or_raised(torch.load(file, weights_only=False)) for file in kept]
 
 
@@ -246,6 +260,10 @@ def test_what_is_wrong_on_one_rank_is_told_on_all(ranks: list[dict[str, Any]]) -
         assert "one of auto, inputs, states" in one["exchange"] and "order='blocks'" in one["zigzag"]
         assert "a parameter among q, k, v, o" in one["parameter"]
         assert (one["written"], one["runs"]) == ("False", "True")
+
+
+def test_one_rank_compiles_for_all(ranks: list[dict[str, Any]]) -> None:
+    assert [rank["compiled"] for rank in ranks] == [2, 0]  # a share of the keys, and the merge
 
 
 def deserted() -> str:

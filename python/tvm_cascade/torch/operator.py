@@ -144,7 +144,7 @@ Code = Callable[..., None]
 def code_on(func: tirx.PrimFunc, device: torch.device, options: FuseOptions) -> Code:
     """The function's code on a device, on torch's current stream of a GPU."""
     target = resolve_target(asked_for(device, "auto"))
-    code, place = compile_fused(func, target, options), placed(device, target)
+    code, place = compile_fused(func, target, options, records=""), placed(device, target)
 
     def call(*given: torch.Tensor | int) -> None:
         with place.current():
