@@ -25,7 +25,7 @@ from tvm_cascade.corpus.forms import (
 )
 from tvm_cascade.corpus.workload import Workload
 from tvm_cascade.errors import OptionError
-from tvm_cascade.schedule.stack import private_copy
+from tvm_cascade.tvm_faults.copies import private_copy
 
 NUMPY = "numpy"
 TORCH = "torch"

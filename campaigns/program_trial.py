@@ -31,8 +31,8 @@ from tvm_cascade.devices.read import cpu_of
 from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.schedule.cpu import schedule_cpu
-from tvm_cascade.schedule.stack import private_copy
 from tvm_cascade.transform.fuse_function import Outcome, fuse_function
+from tvm_cascade.tvm_faults.copies import private_copy
 
 SCHEDULED_SHARE = 0.3
 FURTHER_DRAWS = 5

@@ -31,7 +31,7 @@ STEPS = BASE | {"symbolic", "codes", "algebra"}
 CHECKED = STEPS | {"steps"}
 ANALYSIS = CHECKED | {"obligations"}
 TRANSFORM = ANALYSIS | {"analysis"}
-LOWERING = TRANSFORM | {"transform"}
+LOWERING = TRANSFORM | {"tvm_faults", "transform"}
 META_SCHEDULE = LOWERING | {"schedule", "tile"}
 FRONT = {
     "te",
@@ -59,7 +59,8 @@ ALLOWED: dict[str, set[str]] = {
     "steps": STEPS,
     "obligations": CHECKED,
     "analysis": ANALYSIS,
-    "transform": TRANSFORM,
+    "tvm_faults": TRANSFORM,
+    "transform": TRANSFORM | {"tvm_faults"},
     "schedule": LOWERING,
     "tile": LOWERING,
     "plan": LOWERING | {"tile", "chunks"},

@@ -18,8 +18,8 @@ from tvm_cascade.corpus.forms import Absent
 from tvm_cascade.driver.cuda import cuda_compiler
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.report.group import FunctionReport
-from tvm_cascade.schedule.stack import private_copy
 from tvm_cascade.tuning.compilation import compile
+from tvm_cascade.tvm_faults.copies import private_copy
 
 _SCHEDULED = "S-TIR schedule on CUDA cores"
 _ONLY_SMALL = "hundreds of times slower: only measured at the smallest size of a suite"

@@ -17,9 +17,9 @@ from tvm_cascade.evaluate.tolerance import check
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.plan.plan import Plan, Step
 from tvm_cascade.plan.search import find_plan
-from tvm_cascade.schedule.bfloat16 import round_float8
 from tvm_cascade.tile.skeleton import Kernel, Setting
 from tvm_cascade.transform.fuse_function import fuse_function
+from tvm_cascade.tvm_faults.float8 import round_float8
 
 from ..tile.emulator.run import emulate
 from .functions import FUNCTIONS

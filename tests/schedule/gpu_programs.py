@@ -16,10 +16,10 @@ from tvm import s_tir, tirx
 from tvm_cascade.devices.read import card_of
 from tvm_cascade.evaluate import oracle
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.schedule.bfloat16 import round_float8
 from tvm_cascade.schedule.gpu import launch_serial, schedule_gpu
 from tvm_cascade.schedule.gpu_vectors import with_vectors
 from tvm_cascade.transform.fuse_function import Outcome, fuse_function
+from tvm_cascade.tvm_faults.float8 import round_float8
 
 TARGET = tvm.target.Target({"kind": "cuda", "arch": "sm_90a", "host": {"kind": "llvm", "opt-level": 0}})
 NVCC = shutil.which("nvcc")

@@ -16,8 +16,8 @@ from tvm import relax, s_tir, te, tirx
 import tvm_cascade
 from tvm_cascade.devices.host import host_target
 from tvm_cascade.evaluate import tolerance
-from tvm_cascade.schedule.bfloat16 import lower_bfloat16
 from tvm_cascade.schedule.vector_math import ULP_BOUNDS, vectorise_math
+from tvm_cascade.tvm_faults.bfloat16 import lower_bfloat16
 
 from ..tiers import slow_but
 

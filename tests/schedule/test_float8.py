@@ -14,7 +14,7 @@ from tvm import te
 import tvm_cascade
 from tvm_cascade.analysis.tir import substitute
 from tvm_cascade.evaluate import tolerance
-from tvm_cascade.schedule.bfloat16 import FLOAT8, decoded, encoded, rounded
+from tvm_cascade.tvm_faults.float8 import FLOAT8, decoded, encoded, rounded
 
 KINDS = {"float8_e4m3fn": ml_dtypes.float8_e4m3fn, "float8_e5m2": ml_dtypes.float8_e5m2}
 

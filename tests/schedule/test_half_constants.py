@@ -9,7 +9,7 @@ from tvm import te, tirx
 from tvm.ir import prim
 
 import tvm_cascade
-from tvm_cascade.schedule.bfloat16 import fold_half_constants
+from tvm_cascade.tvm_faults.half_constants import fold_half_constants
 
 from ..analysis.programs import array, number, program
 

@@ -9,7 +9,7 @@ import tvm_ffi
 from tvm import s_tir, te, tirx
 
 from tvm_cascade.devices.host import host_target
-from tvm_cascade.schedule.stack import divisions_apart
+from tvm_cascade.tvm_faults.divisions import divisions_apart
 
 
 def picked(count: int, divisor: int, offset: int) -> tirx.PrimFunc:

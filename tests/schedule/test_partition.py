@@ -10,9 +10,9 @@ from tvm import te, tirx
 
 from tvm_cascade.evaluate import tolerance
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.schedule.nest_schedule import PARTITION_HINT
 from tvm_cascade.schedule.roles import read_fused_loops
 from tvm_cascade.transform.fuse_function import fuse_function
+from tvm_cascade.tvm_faults.partition import PARTITION_HINT
 
 from ..analysis.programs import array, fold, program, total
 from .fused_programs import attention

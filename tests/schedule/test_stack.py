@@ -14,8 +14,8 @@ from tvm.script import tirx as T
 import tvm_cascade
 from tvm_cascade.analysis.tir import within
 from tvm_cascade.devices.host import host_target
-from tvm_cascade.schedule.stack import cells_on_the_stack, lets_on_the_stack
 from tvm_cascade.schedule.vector_math import vectorise_math
+from tvm_cascade.tvm_faults.stack import cells_on_the_stack, lets_on_the_stack
 
 
 def with_cell(scope: str, size: int) -> tirx.PrimFunc:

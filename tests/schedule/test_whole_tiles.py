@@ -22,11 +22,11 @@ from tvm_cascade.devices.read import cpu_of
 from tvm_cascade.driver.compilation import compile_unfused
 from tvm_cascade.evaluate import tolerance
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.schedule.stack import private_copy
 from tvm_cascade.schedule.tile_skip import hoist_guards
 from tvm_cascade.schedule.whole_tiles import whole_products, whole_tiles
 from tvm_cascade.transform.fuse_function import fuse_function
 from tvm_cascade.transform.nest import ROLE
+from tvm_cascade.tvm_faults.copies import private_copy
 
 from ..tiers import quick_but, slow_but
 

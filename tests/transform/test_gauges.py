@@ -16,7 +16,7 @@ from tvm_cascade.analysis.extract import Group, find_cascades
 from tvm_cascade.analysis.reading import read_program
 from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.evaluate.inputs import INPUTS
-from tvm_cascade.schedule.bfloat16 import FLOAT8
+from tvm_cascade.tvm_faults.float8 import FLOAT8
 
 from ..analysis.programs import LENGTH, ROWS, array, each, fold, maximum, number, program, softmax_stages, softmax_stats
 from .running import Array, Arrays, Unfused, build

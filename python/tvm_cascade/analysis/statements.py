@@ -96,6 +96,11 @@ def with_root(func: tirx.PrimFunc, statements: Sequence[tirx.Stmt], **fields: ob
     return func.with_body(s_tir.SBlockRealize(func.body.iter_values, func.body.predicate, root))
 
 
+def allocating(func: tirx.PrimFunc, buffers: Sequence[tirx.Var]) -> tirx.PrimFunc:
+    """The function with buffers of its own; TVM moves them to where they are used."""
+    return with_root(func, statements_of(func), alloc_buffers=[*func.body.block.alloc_buffers, *buffers])
+
+
 def with_nests(func: tirx.PrimFunc, nests: Sequence[tirx.Stmt], allocated: Sequence[tirx.Var]) -> tirx.PrimFunc:
     """The function with other nests and buffers of its own, and access regions filled in."""
     return completed(with_root(func, nests, alloc_buffers=list(allocated), reads=[], writes=[]))
@@ -168,6 +173,11 @@ def why_not_plain(nest: tirx.Stmt) -> Reason | None:
 
 def is_serial(loop: tirx.For) -> bool:
     return bool(loop.kind == tirx.ForKind.SERIAL and loop.thread_binding is None and not loop.annotations)
+
+
+def serial(loop: tirx.For) -> tirx.For:
+    """The loop without vectors of TVM's; LLVM makes its own."""
+    return rebuilt(loop, kind=tirx.ForKind.SERIAL, annotations={})
 
 
 def uses_of(nest: tirx.Stmt) -> tuple[Uses, Uses]:

@@ -13,17 +13,19 @@ from tvm_cascade.errors import CascadeError
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.plan.plan import Plan, Step, as_step, host_function, names_beside, read_in_part
 from tvm_cascade.plan.search import find_plan
-from tvm_cascade.schedule.bfloat16 import fold_half_constants, round_float8
 from tvm_cascade.schedule.gpu import launch_serial, schedule_gpu
 from tvm_cascade.schedule.gpu_vectors import with_vectors
 from tvm_cascade.schedule.inlining import inline_maps
-from tvm_cascade.schedule.stack import divisions_apart, private_copy
 from tvm_cascade.schedule.vector_math import powers_as_products
 from tvm_cascade.tile.launch.dependent import GIVEN, SHORT
 from tvm_cascade.tile.launch.fast_math import with_fast_math
 from tvm_cascade.tile.skeleton import Kernel, Setting
 from tvm_cascade.transform.fuse_function import AsItIs, Outcome
 from tvm_cascade.transform.handoff import carried_folds, is_fused
+from tvm_cascade.tvm_faults.copies import private_copy
+from tvm_cascade.tvm_faults.divisions import divisions_apart
+from tvm_cascade.tvm_faults.float8 import round_float8
+from tvm_cascade.tvm_faults.half_constants import fold_half_constants
 
 _TEXT = (
     "alignas alignof and asm auto bitand bitor bool break case catch char class compl const constexpr continue "

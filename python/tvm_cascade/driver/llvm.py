@@ -12,7 +12,6 @@ from tvm_cascade.analysis.index_width import counted_in_64_bits
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.driver.arguments import of_any_address
 from tvm_cascade.driver.backend import Backend, Goal, Lowered, export_library, is_scheduled
-from tvm_cascade.schedule.bfloat16 import lower_bfloat16, round_float8
 from tvm_cascade.schedule.blocked_sums import blocked_sums
 from tvm_cascade.schedule.cpu import schedule_cpu
 from tvm_cascade.schedule.inlining import inline_maps
@@ -21,7 +20,6 @@ from tvm_cascade.schedule.packing import squares_in_registers
 from tvm_cascade.schedule.row_lanes import rows_in_lanes, tuples_apart
 from tvm_cascade.schedule.row_picks import with_runs_marked
 from tvm_cascade.schedule.row_runs import products_in_runs
-from tvm_cascade.schedule.stack import cells_on_the_stack, divisions_apart, lets_on_the_stack, private_copy
 from tvm_cascade.schedule.tile_skip import hoist_guards, skip_dead_tiles
 from tvm_cascade.schedule.unfused import schedule_unfused_cpu
 from tvm_cascade.schedule.vector_math import powers_as_products, vectorise_math
@@ -29,6 +27,11 @@ from tvm_cascade.schedule.whole_tiles import whole_products, whole_tiles
 from tvm_cascade.schedule.windows import windows_as_offsets
 from tvm_cascade.transform.fuse_function import AsItIs, Outcome, Unfused
 from tvm_cascade.transform.handoff import carried_folds, is_fused
+from tvm_cascade.tvm_faults.bfloat16 import lower_bfloat16
+from tvm_cascade.tvm_faults.copies import private_copy
+from tvm_cascade.tvm_faults.divisions import divisions_apart
+from tvm_cascade.tvm_faults.float8 import round_float8
+from tvm_cascade.tvm_faults.stack import cells_on_the_stack, lets_on_the_stack
 
 
 def lower_cpu(outcome: Outcome, _name: str, goal: Goal, most_rows: int | None = None) -> Lowered:

@@ -22,8 +22,9 @@ from tvm_cascade.driver.gpu import gpu_options, lower_gpu, plain_gpu
 from tvm_cascade.driver.toolkit import link_code_object, required_lld
 from tvm_cascade.errors import CascadeError, CompilerError, InputError, RewriteError
 from tvm_cascade.schedule.amdgpu_math import lower_amdgpu_math
-from tvm_cascade.schedule.bfloat16 import lower_bfloat16, round_float8
 from tvm_cascade.transform.fuse_function import Outcome
+from tvm_cascade.tvm_faults.bfloat16 import lower_bfloat16
+from tvm_cascade.tvm_faults.float8 import round_float8
 
 _PIPELINE = "tvm_cascade_rocm"
 _LINK, _BITCODE = "tvm_callback_rocm_link", "tvm_callback_rocm_bitcode_path"

@@ -14,7 +14,7 @@ from tvm_cascade.devices.host import host_target
 from tvm_cascade.devices.read import cpu_of, given_target
 from tvm_cascade.schedule.cpu import schedule_cpu as apply_schedule
 from tvm_cascade.schedule.row_plan import MOST_ROWS
-from tvm_cascade.schedule.stack import private_copy
+from tvm_cascade.tvm_faults.copies import private_copy
 
 
 def schedule_cpu(sch: s_tir.Schedule, _anchor: s_tir.schedule.SBlockRV) -> list[s_tir.Schedule]:

@@ -20,8 +20,8 @@ from tvm import ir, tirx
 from tvm_cascade.analysis.expression import call_name, whole_exponent
 from tvm_cascade.analysis.tir import within
 from tvm_cascade.errors import InputError
-from tvm_cascade.schedule.float_bits import F64, Bindings
 from tvm_cascade.schedule.vector_math import Formula, power_as_product, vectorise_math
+from tvm_cascade.tvm_faults.float_bits import F64, Bindings
 
 _EVERYWHERE = frozenset(
     ["floor", "ceil", "trunc", "round", "nearbyint", "fabs", "abs", "sqrt", "rsqrt", "isnan", "isinf", "isfinite"]

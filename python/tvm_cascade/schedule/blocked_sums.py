@@ -16,9 +16,8 @@ import tvm_ffi
 from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.statements import in_its_loops, loops_of
+from tvm_cascade.analysis.statements import allocating, in_its_loops, loops_of
 from tvm_cascade.analysis.tir import bound_by, dtype_of, extent_of, same, substitute, uses
-from tvm_cascade.schedule.stack import allocating
 
 BLOCK = 512
 """Terms that are summed one after the other, at most."""

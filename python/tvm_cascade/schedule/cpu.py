@@ -38,6 +38,7 @@ from tvm_cascade.schedule.row_fold import join_fold, joins, schedule_fold
 from tvm_cascade.schedule.row_plan import RowPlan, plan_rows
 from tvm_cascade.schedule.unfused import schedule_alone, schedule_each
 from tvm_cascade.transform.nest import GUARD
+from tvm_cascade.tvm_faults.table import stands
 
 
 def schedule_cpu(sch: s_tir.Schedule, cpu: Cpu, most_rows: int | None = None) -> CpuSchedule:
@@ -112,7 +113,8 @@ class _LoopSchedule:
         tuples = any(len(plan.stores) > 1 and plan.role == "partial" for plan in self.loop.blocks)
         static = all(plan.is_static for plan in self.loop.blocks)
         # Nothing in a whole tile is worth that: what is guarded there is no product.
-        if self.loop.guarded and not self.loop.before and self.loop.separable and static and not tuples:
+        lost = tuples and stands("partitioned tuples")
+        if self.loop.guarded and not self.loop.before and self.loop.separable and static and not lost:
             self.deferred.guarded.append(tiled.tile)
 
     def _whole_nest(self, name: str) -> Nest:

@@ -20,8 +20,8 @@ from tvm.s_tir.schedule.schedule import ScheduleError
 from tvm_cascade.analysis.expression import selection_of
 from tvm_cascade.analysis.tir import Extent, dtype_of, product, same, same_extent, within
 from tvm_cascade.schedule.nests import Access, BlockPlan, plan_nest, read_nests
-from tvm_cascade.schedule.stack import private_copy
 from tvm_cascade.transform.nest import OPAQUE
+from tvm_cascade.tvm_faults.copies import private_copy
 
 _MOST_LOADS, _MOST_TENSORS = 128, 16
 """Loads of one value, and different ones of them: what is inlined into itself again and again may double each time."""

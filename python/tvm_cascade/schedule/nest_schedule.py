@@ -13,9 +13,7 @@ from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.nests import BlockPlan
 from tvm_cascade.schedule.roles import FusedLoop
 from tvm_cascade.transform.nest import AXES, OPAQUE, ROLE
-
-PARTITION_HINT = "pragma_loop_partition_hint"
-"""Loop annotation that lets TVM take apart the steps that need no guard."""
+from tvm_cascade.tvm_faults.partition import PARTITION_HINT
 
 _UNROLLED = 64
 

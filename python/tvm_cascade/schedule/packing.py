@@ -13,11 +13,11 @@ import tvm_ffi
 from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 
+from tvm_cascade.analysis.statements import allocating
 from tvm_cascade.analysis.tir import Extent, bound_by, dtype_of, extent_of, product, substitute, uses
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.nest_schedule import Block, Loop, Nest, known_divisor, power_of_two_divisor, read_index
 from tvm_cascade.schedule.nests import Access
-from tvm_cascade.schedule.stack import allocating
 
 LINES_OF_A_SET, SET_BYTES = 8, 4096
 """Lines of a first-level cache whose addresses are equal modulo so many bytes: one more pushes another one out."""

@@ -18,6 +18,7 @@ from tvm_cascade.schedule.nests import BlockPlan, LoopNest, plan_nest, read_nest
 from tvm_cascade.transform.dead_tiles import LIVE, LiveTiles, live_tiles
 from tvm_cascade.transform.nest import AXES, CARRYING_ROLES, GUARD, OPAQUE, TILE_ROLES
 from tvm_cascade.transform.tiling import INSIDE, LANE, SEGMENT, STRIP, TILE
+from tvm_cascade.tvm_faults.partition import keeps_storage
 
 LOOP_ROLES = TILE_ROLES | CARRYING_ROLES
 """Roles of the blocks inside a fused loop; all others stand before or after it."""
@@ -311,49 +312,3 @@ def _verify_dimensions(nests: Sequence[LoopNest]) -> None:
 def _disagreement(block: s_tir.SBlock, expected: str, found: str) -> InputError:
     where = f"block {block.name_hint}, annotation {AXES}"
     return InputError(expected, found, where, "take the function as it was fused, or fuse the original again")
-
-
-# Whether TVM's loop partitioning of a tile loop keeps the storage of loop-carried buffers.
-#
-# TVM's LoopPartition copies the loop's body, and every statement without the loop's variable is then one object in
-# several places. Its StorageRewrite notes the first and the last use of a buffer by statement object: where one of
-# these is such a statement, the buffer is taken anew, or given away, in every place, and what was given away too early
-# is shared with something that is still alive. So both uses must name the tile, or lie outside the loop.
-
-
-def keeps_storage(
-    blocks: Sequence[s_tir.SBlock], inside: Sequence[tuple[s_tir.SBlock, tuple[tirx.Var, ...]]], params: list[tirx.Var]
-) -> bool:
-    """Whether every buffer's first and last uses survive the copies of a tile loop.
-
-    Parameters
-    ----------
-    blocks : all of the function, in order.
-    inside : those of the tile loop, each with its variables that are bound to the tile.
-    params : buffers of the caller, which are not planned.
-    """
-    tiles = {block.name_hint: tile for block, tile in inside}
-    first: dict[tirx.Var, s_tir.SBlock] = {}
-    last: dict[tirx.Var, s_tir.SBlock] = {}
-    for block in blocks:
-        for buffer in _touched(block.body):
-            first.setdefault(buffer, block)
-            last[buffer] = block
-    for buffer in first:
-        if buffer in {*params}:
-            continue
-        begins, ends = first[buffer], last[buffer]
-        started = begins.init is not None and buffer in _touched(begins.init)  # in its first tile
-        if begins.name_hint in tiles and not started and not _names(begins.body, tiles[begins.name_hint]):
-            return False
-        if ends.name_hint in tiles and not _names(ends.body, tiles[ends.name_hint]):
-            return False
-    return True
-
-
-def _touched(body: tirx.Stmt) -> list[tirx.Var]:
-    return [*(load.source for load in loads_of(body)), *(store.buffer for store in within(body, tirx.BufferStore))]
-
-
-def _names(body: tirx.Stmt, tile: tuple[tirx.Var, ...]) -> bool:
-    return not {*tile}.isdisjoint(within(body, tirx.Var))

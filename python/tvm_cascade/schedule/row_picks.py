@@ -18,8 +18,8 @@ from tvm_cascade.analysis.reducers import split_reduction, starts_at_identity
 from tvm_cascade.analysis.statements import realized_block, statements_of
 from tvm_cascade.analysis.tir import Extent, dtype_of, loads_of, uses
 from tvm_cascade.schedule.nests import BlockPlan, nests_in, plan_nest
-from tvm_cascade.schedule.stack import private_copy
 from tvm_cascade.transform.nest import ROLE
+from tvm_cascade.tvm_faults.copies import private_copy
 
 RUNS = "runs"
 """The role of such a product."""

@@ -37,8 +37,8 @@ import tvm_ffi
 from tvm import ir, tirx
 
 from tvm_cascade.analysis.expression import whole_exponent
-from tvm_cascade.schedule.bfloat16 import lower_bfloat16
-from tvm_cascade.schedule.float_bits import F32, Bindings
+from tvm_cascade.tvm_faults.bfloat16 import lower_bfloat16
+from tvm_cascade.tvm_faults.float_bits import F32, Bindings
 
 __all__ = ["ULP_BOUNDS", "VectorMath", "power_as_product", "powers_as_products", "vectorise_math"]
 

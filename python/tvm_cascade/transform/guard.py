@@ -29,7 +29,7 @@ from tvm_cascade.symbolic.functions import StickyInfinity
 from tvm_cascade.transform.guarding import Guarding, cancelled_in, loaded_by, read_by
 from tvm_cascade.transform.layout import Producer
 from tvm_cascade.transform.loop import as_number
-from tvm_cascade.transform.nest import GUARD, NestBuilder, Values, binding, load, store
+from tvm_cascade.transform.nest import GUARD, NestBuilder, Values, load, store
 from tvm_cascade.transform.printer import cast
 from tvm_cascade.transform.scope import (
     Scope,
@@ -44,6 +44,7 @@ from tvm_cascade.transform.scope import (
 )
 from tvm_cascade.transform.tiling import TILE
 from tvm_cascade.transform.tuples import Cell, combined
+from tvm_cascade.tvm_faults.bfloat16 import binding
 
 _NO, _YES = tirx.const(0, "int32"), tirx.const(1, "int32")
 

@@ -31,12 +31,13 @@ from tvm_cascade.steps.program import Combine, Element, Move, Reduce, Scale, Ste
 from tvm_cascade.transform.dead_tiles import LIVE, UNSETTLED, DeadPositions, greatest, unsettled
 from tvm_cascade.transform.elements import ElementPlan
 from tvm_cascade.transform.layout import Producer
-from tvm_cascade.transform.nest import Iter, NestBuilder, Values, binding, load, store
+from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, store
 from tvm_cascade.transform.printer import select
 from tvm_cascade.transform.scope import Scope, Slot, Slots, component_dtype, counting_dtype, label_of, reference_dtype
 from tvm_cascade.transform.tiling import GATHERED_LANES, INSIDE, LANE, SEGMENT, STRIP, TILE
 from tvm_cascade.transform.tuples import Cell, tuple_nest
 from tvm_cascade.transform.values import VANISHING_EXPONENT, TirValues
+from tvm_cascade.tvm_faults.bfloat16 import binding
 
 
 class LoopEmitter:

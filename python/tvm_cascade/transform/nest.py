@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from tvm import ir, s_tir, tirx
 
 from tvm_cascade.analysis.statements import in_loops, new_block, sequence
-from tvm_cascade.analysis.tir import DATA_PARALLEL, REDUCTION, Extent, domain_of, dtype_of, substitute, within
+from tvm_cascade.analysis.tir import DATA_PARALLEL, REDUCTION, Extent, domain_of
 
 ROLE = "tvm_cascade.role"
 """Block annotation: one of `TILE_ROLES` or `CARRYING_ROLES` in a fused loop; else merge, finish, or what follows."""
@@ -142,21 +142,6 @@ class NestBuilder:
 def unused(name: str, taken: set[str]) -> str:
     """The name, or the name with the first number that makes it unused."""
     return next(n for k in range(len(taken) + 1) if (n := name + (f"_{k}" if k else "")) not in taken)
-
-
-def binding(values: Sequence[tuple[tirx.Var, ir.Expr]], then: Sequence[tirx.Stmt]) -> list[tirx.Stmt]:
-    """Statements behind variables that are bound to values, of which none stores what these read but the last.
-
-    TVM 0.27 does not lower bfloat16 in a Bind: a value that is rounded to it is written where it is used.
-    """
-    written, bound = dict[tirx.Var, ir.Expr](), list[tirx.Stmt]()
-    for var, value in values:
-        whole = substitute(value, written)
-        if any(dtype_of(cast) == "bfloat16" for cast in within(whole, ir.prim.Cast)):
-            written[var] = whole
-        else:
-            bound.append(tirx.Bind(var, whole))
-    return [*bound, *(substitute(statement, written) for statement in then)]
 
 
 def store(buffer: tirx.Var, value: ir.Expr, indices: Sequence[ir.Expr]) -> tirx.Stmt:

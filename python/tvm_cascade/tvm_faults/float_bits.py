@@ -8,8 +8,11 @@ from dataclasses import dataclass
 
 from tvm import ir, tirx
 
+from tvm_cascade.tvm_faults.table import stands
+
 _FLOATS = {"int32": "float32", "int64": "float64"}
-"""What integers are bound as: TVM's bounds of an integer that a result is cast to fail at lets of integers in it."""
+"""What integers are bound as: where a result is cast to an integer, TVM bounds lets of integers in it twice, and then
+fails as the bounds differ."""
 
 
 class Bindings:
@@ -20,7 +23,7 @@ class Bindings:
 
     def __call__(self, value: ir.Expr) -> ir.Expr:
         dtype = str(value.ty.dtype)
-        if dtype in _FLOATS:
+        if dtype in _FLOATS and stands("integer lets"):
             return tirx.reinterpret(dtype, self(tirx.reinterpret(_FLOATS[dtype], value)))
         var = tirx.Var("t", value.ty.dtype)
         self._bound.append((var, value))

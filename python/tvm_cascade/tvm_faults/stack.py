@@ -10,22 +10,20 @@ to bfloat16 do, takes time exponential in its length; cells that are stored and 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import tvm
 import tvm_ffi
-from tvm import ir, s_tir, sym, tirx
+from tvm import ir, s_tir, tirx
 from tvm.ir import prim
-from tvm_ffi.serialization import from_json_graph_str, to_json_graph_str
 
 from tvm_cascade.analysis.expression import call_name
-from tvm_cascade.analysis.statements import statements_of, with_root
-from tvm_cascade.analysis.tir import dtype_of, in_buffers, rebuilt, substitute, uses, within
+from tvm_cascade.analysis.statements import allocating, serial
+from tvm_cascade.analysis.tir import dtype_of, in_buffers, rebuilt, substitute, within
+from tvm_cascade.tvm_faults.table import against
 
 _WRITTEN_OUT = 3
 """Lets in the values of lets that are compiled in 50 ms; each further one takes 16 times as long."""
 
 
+@against("local cells")
 def cells_on_the_stack(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """The function with its local buffers on the stack, where they are small; the same object where there are none."""
     cells = {
@@ -44,6 +42,7 @@ def cells_on_the_stack(func: tirx.PrimFunc) -> tirx.PrimFunc:
     return func.with_body(tvm_ffi.structural_map(in_buffers(func.body, cells), (s_tir.SBlock, allocate)))
 
 
+@against("nested lets")
 def lets_on_the_stack(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """The function with the lets of values in which they nest deep as cells; a schedule takes it no more.
 
@@ -67,16 +66,6 @@ def lets_on_the_stack(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
     body = tvm_ffi.structural_map(func.body, [(tirx.BufferStore, store), (tirx.For, leave)])
     return allocating(func.with_body(body), made) if made else func
-
-
-def allocating(func: tirx.PrimFunc, buffers: Sequence[tirx.Var]) -> tirx.PrimFunc:
-    """The function with buffers of its own; TVM moves them to where they are used."""
-    return with_root(func, statements_of(func), alloc_buffers=[*func.body.block.alloc_buffers, *buffers])
-
-
-def serial(loop: tirx.For) -> tirx.For:
-    """The loop without vectors of TVM's; LLVM makes its own."""
-    return rebuilt(loop, kind=tirx.ForKind.SERIAL, annotations={})
 
 
 def _depth(value: ir.Expr) -> int:
@@ -127,56 +116,3 @@ def _selected(call: ir.Call) -> ir.Expr:
         return tvm_ffi.structural_map(value, ((ir.TensorLoad, ir.Call), load))
 
     return prim.Select(condition, on(condition, chosen), on(tirx.Not(condition), other))
-
-
-# Quotients of indices with an offset, in a form that TVM's flattening of buffers leaves alone.
-#
-# Where an index is f // 6 and another (f % 6 + 1) // 2, IterMapSimplify of TVM 0.27 takes both for parts of (f + 1) //
-# 2 and is off by a constant: data beside the buffer are read. It reads floor divisions alone, so that quotients of what
-# is known not to be negative are written as truncating ones.
-
-
-def divisions_apart(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The function with (i + c) // d as a truncating division where i is a remainder; not scheduled any more."""
-    analyzer = sym.Analyzer()
-    for loop in within(func.body, tirx.For):
-        analyzer.bind(loop.loop_var, ir.Range.from_min_extent(loop.min, loop.extent))
-    remainders: list[tirx.Var] = []
-    for place in within(func.body, s_tir.SBlockRealize):
-        for axis, value in zip(place.block.iter_vars, place.iter_values, strict=True):
-            analyzer.bind(axis.var, axis.dom)
-            remainders += [axis.var] if within(value, prim.FloorMod) else []
-
-    def division(x: prim.FloorDiv) -> ir.Expr:
-        divisor = int(x.b.value) if isinstance(x.b, prim.IntImm) else 0
-        if divisor <= 0 or _offset(x.a) % divisor == 0 or not (uses(x.a, remainders) or within(x.a, prim.FloorMod)):
-            return x
-        least = analyzer.const_int_bound(x.a).min_value
-        if least == sym.ConstIntBound.NEG_INF:
-            return x
-        turns = tirx.const(max(-(least // divisor), 0), x.a.ty.dtype)  # so many divisors more make it positive
-        return tirx.truncdiv(x.a + turns * x.b, x.b) - turns
-
-    return func.with_body(tvm_ffi.structural_map(func.body, (prim.FloorDiv, division)))
-
-
-def _offset(x: ir.Expr) -> int:
-    """The constant that a sum has."""
-    if isinstance(x, prim.IntImm):
-        return int(x.value)
-    if isinstance(x, prim.Add):
-        return _offset(x.a) + _offset(x.b)
-    return _offset(x.a) - _offset(x.b) if isinstance(x, prim.Sub) else 0
-
-
-# A deep copy of a module: a Schedule may write into the functions that it is given.
-
-
-def private_copy(source: tvm.IRModule | tirx.PrimFunc) -> tvm.IRModule:
-    """The module, or the function as a module's `main`, in nodes of its own.
-
-    It goes through the FFI's JSON. `tvm.ir.load_json` would first bring the text up from older versions, in Python, at
-    three times the cost.
-    """
-    mod = source if isinstance(source, tvm.IRModule) else tvm.IRModule({"main": source})
-    return from_json_graph_str(to_json_graph_str(mod))
