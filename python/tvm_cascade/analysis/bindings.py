@@ -12,14 +12,12 @@ runs in the order in which it ran, or stores what does not depend on that order.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
-import tvm
-from tvm import ir, s_tir, tirx
+from tvm import ir, s_tir, sym, tirx
 from tvm.ir import prim
-from tvm.sym.iter_affine_map import IterMapLevel
 
+from tvm_cascade.analysis.index_sets import AffineMap, affine_map, run_in_order
 from tvm_cascade.analysis.reducers import single_store, split_update
 from tvm_cascade.analysis.statements import (
     RECENT,
@@ -35,12 +33,10 @@ from tvm_cascade.analysis.tir import (
     REDUCTION,
     Extent,
     analyzer_of,
-    as_index,
     domain_of,
     dtype_of,
     extent_of,
     loads_of,
-    product,
     reads_buffer,
     same,
     same_extent,
@@ -49,30 +45,6 @@ from tvm_cascade.analysis.tir import (
     variables_of,
     zero_of,
 )
-
-
-@dataclass(frozen=True)
-class _Variable:
-    """A variable of a block: its iterator, and the values that it is bound to, in [first, first + extent)."""
-
-    iterator: tirx.IterVar
-    first: ir.Expr
-    extent: Extent
-
-    @property
-    def domain(self) -> Extent | None:
-        """The extent of its domain from 0; None where its start is not among its values or exceeds the domain."""
-        low, whole = self.iterator.dom.min, extent_of(self.iterator.dom.extent)
-        if self.iterator.iter_type != REDUCTION and not self._beyond(whole):
-            return self.extent
-        if not tvm.sym.Analyzer().can_prove_equal(self.first, low):
-            return None
-        return whole if self._beyond(whole) else self.extent
-
-    def _beyond(self, whole: Extent) -> bool:
-        return not same_extent(self.extent, whole) and not (
-            isinstance(self.extent, int) and isinstance(whole, int) and self.extent < whole
-        )
 
 
 @lru_cache(RECENT)
@@ -84,23 +56,39 @@ def plainly_bound(nest: tirx.Stmt) -> tirx.Stmt:
     shifted = {loop.loop_var: _from_zero(loop) for loop in loops}
     extents = {loop.loop_var: extent_of(loop.extent) for loop in loops if extent_of(loop.extent) != 1}
     values = [substitute(value, shifted) for value in realize.iter_values]
-    maps = affine_maps(values, extents)
-    if maps is None:
+    box, iterators = affine_map(values, extents), list(realize.block.iter_vars)
+    if box is None:
         return nest
-    lengths = [extent_of(m.args[0].extent) if m.args else 1 for m in maps]
-    firsts = [m.base for m in maps]
-    variables = [_Variable(*parts) for parts in zip(realize.block.iter_vars, firsts, lengths, strict=True)]
-    if any(variable.domain is None for variable in variables):
+    domains = list(map(_domain, iterators, box.firsts, box.extents))
+    if None in domains:
         return nest
+    fresh = [tirx.Var(iv.var.name.removeprefix("v_"), iv.var.ty) for iv in iterators]
     order = sorted(range(len(values)), key=lambda k: _outermost(values[k], list(extents)))
-    fresh = [tirx.Var(v.iterator.var.name.removeprefix("v_"), v.iterator.var.ty) for v in variables]
-    inverse = inverse_of(maps, [var + first for var, first in zip(fresh, firsts, strict=True)])
-    new = {fresh[k]: variables[k].extent for k in order}
-    if not _same_order(extents, inverse, new) and not _in_any_order(realize.block):
+    new, inverse = {fresh[k]: box.extents[k] for k in order}, box.inverse(fresh)
+    if not run_in_order(extents, inverse, new) and not _in_any_order(realize.block):
         return nest
     predicate = analyzer_of(new).simplify(substitute(substitute(realize.predicate, shifted), inverse))
-    found: tirx.Stmt = s_tir.SBlockRealize(fresh, predicate, _from_its_first(realize.block, variables))
-    return in_loops({fresh[k]: variables[k].extent for k in order}, found)
+    at = {iv.var: iv.var + first for iv, first in zip(iterators, box.firsts, strict=True)}
+    own = [
+        tirx.IterVar(domain_of(iv.var, extent), iv.var, iv.iter_type)
+        for iv, extent in zip(iterators, domains, strict=True)
+        if extent is not None
+    ]
+    init = None if realize.block.init is None else substitute(realize.block.init, at)
+    block = replaced(realize.block, substitute(realize.block.body, at), init, own)
+    return in_loops(new, s_tir.SBlockRealize(fresh, predicate, block))
+
+
+def _domain(iterator: tirx.IterVar, first: ir.Expr, extent: Extent) -> Extent | None:
+    """The extent of an iterator's domain from 0, where it is bound to `extent` values from a first one on.
+
+    None where its start is not among its values, or these exceed its domain.
+    """
+    whole = extent_of(iterator.dom.extent)
+    fits = same_extent(extent, whole) or (isinstance(extent, int) and isinstance(whole, int) and extent < whole)
+    if fits and iterator.iter_type != REDUCTION:
+        return extent
+    return (extent if fits else whole) if sym.Analyzer().can_prove_equal(first, iterator.dom.min) else None
 
 
 def _is_open(block: s_tir.SBlock, loops: Sequence[tirx.For]) -> bool:
@@ -136,67 +124,10 @@ def _from_zero(loop: tirx.For) -> ir.Expr:
     return loop.loop_var if extent_of(loop.min) == 0 else loop.loop_var + loop.min
 
 
-def affine_maps(values: Sequence[ir.Expr], extents: dict[tirx.Var, Extent]) -> Sequence[tvm.sym.IterSumExpr] | None:
-    """Index expressions that are a bijection from the variables' box onto another box, as TVM's iterator maps.
-
-    Each is its first value, and at most one part that counts up from 0. None where they are anything else.
-    """
-    if not all(any(uses(value, (var,)) for value in values) for var in extents):
-        return None
-    domains = {var: domain_of(var, extent) for var, extent in extents.items()}
-    maps = tvm.sym.detect_iter_map(list(values), domains, True, IterMapLevel.Bijective, False).indices
-    if len(maps) != len(values) or any(len(m.args) > 1 for m in maps):
-        return None
-    plain = all(extent_of(part.scale) == 1 for m in maps for part in m.args)
-    return list(maps) if plain and _is_bijection(values, extents, maps) else None
-
-
-def _is_bijection(
-    values: Sequence[ir.Expr], extents: dict[tirx.Var, Extent], maps: Sequence[tvm.sym.IterSumExpr]
-) -> bool:
-    """Whether the maps are what they say: TVM takes (v + 1) // 2 and (v + 1) % 2 for those of v.
-
-    Their inverse leads back to every position of as large a box, from within the variables' own.
-    """
-    lengths = [extent_of(m.args[0].extent) if m.args else 1 for m in maps]
-    at = [tirx.Var(f"d{k}", dtype_of(value)) for k, value in enumerate(values)]
-    analyzer = analyzer_of(dict(zip(at, lengths, strict=True)))
-    outputs = [var + m.base for var, m in zip(at, maps, strict=True)]
-    inverse = inverse_of(maps, outputs)
-    back = all(
-        analyzer.can_prove_equal(substitute(v, inverse), output) for v, output in zip(values, outputs, strict=True)
-    )
-    within = all(
-        analyzer.can_prove(inverse[var] >= 0) and analyzer.can_prove(inverse[var] < as_index(extent, dtype_of(var)))
-        for var, extent in extents.items()
-    )
-    return back and within and same_extent(product(lengths), product(extents.values()))
-
-
-def inverse_of(maps: Sequence[tvm.sym.IterSumExpr], outputs: Sequence[ir.Expr]) -> dict[tirx.Var, ir.Expr]:
-    """The inverse of the maps: the variables in terms of the outputs."""
-    return dict(tvm.sym.inverse_affine_iter_map(list(maps), list(outputs)).items())
-
-
 def _outermost(value: ir.Expr, loops: Sequence[tirx.Var]) -> int:
     """The place of the outermost loop that a value uses."""
     used = {*variables_of(value)}
     return next((k for k, loop in enumerate(loops) if loop in used), len(loops))
-
-
-def _same_order(old: dict[tirx.Var, Extent], inverse: dict[tirx.Var, ir.Expr], new: dict[tirx.Var, Extent]) -> bool:
-    """Whether the new loops run through the points of the old ones in the same order."""
-    before = _counted([(substitute(var, inverse), extent) for var, extent in old.items()])
-    after = _counted(list(new.items()))
-    return before is None or after is None or bool(analyzer_of(new).can_prove_equal(before, after))
-
-
-def _counted(digits: Sequence[tuple[ir.Expr, Extent]]) -> ir.Expr | None:
-    """How many points come before one, outermost digit first; None over no loops."""
-    count: ir.Expr | None = None
-    for digit, extent in digits:
-        count = digit if count is None else count * as_index(extent, dtype_of(count)) + digit
-    return count
 
 
 def _in_any_order(block: s_tir.SBlock) -> bool:
@@ -217,18 +148,6 @@ def _in_any_order(block: s_tir.SBlock) -> bool:
     return update is not None and update.element is not None and not reads_buffer(update.element, store.buffer)
 
 
-def _from_its_first(block: s_tir.SBlock, variables: Sequence[_Variable]) -> s_tir.SBlock:
-    """The block over domains from 0, with what it read as v as v and its first value."""
-    at = {v.iterator.var: v.iterator.var + v.first for v in variables if extent_of(v.first) != 0}
-    iters = []
-    for variable in variables:
-        var, domain = variable.iterator.var, variable.domain
-        assert domain is not None
-        iters.append(tirx.IterVar(domain_of(var, domain), var, variable.iterator.iter_type))
-    init = None if block.init is None else substitute(block.init, at)
-    return replaced(block, substitute(block.body, at), init, iters)
-
-
 # Results stored at indices other than the block's own variables, as in a tiled buffer.
 #
 # m[i // 4, i % 4] ⊕= e                  →  r[i] ⊕= e;  m[i // 4, i % 4] = r[i]
@@ -244,21 +163,17 @@ def rows_of(block: s_tir.SBlock) -> dict[tirx.Var, Extent]:
     return {var: extent for var, extent in extents.items() if extent != 1}
 
 
-def is_laid_out(block: s_tir.SBlock, store: tirx.BufferStore) -> bool:
-    """Whether a block stores each element of a box once, at indices other than its own variables."""
-    rows, indices = rows_of(block), _indices(block, store)
+def layout_of(block: s_tir.SBlock, store: tirx.BufferStore) -> AffineMap | None:
+    """Where a block stores each element of a box once, at indices other than its own variables."""
+    rows = rows_of(block)
+    indices = [sym.Analyzer().simplify(substitute(index, _alone(block))) for index in store.indices]
     plain = all(index in rows or isinstance(index, prim.IntImm) for index in indices)
-    return bool(rows) and not plain and affine_maps(indices, rows) is not None
+    return None if plain or not rows else affine_map(indices, rows)
 
 
 def _alone(block: s_tir.SBlock) -> dict[tirx.Var, ir.Expr]:
     """The one position of each variable that has no other."""
     return {iv.var: zero_of(iv.var) for iv in block.iter_vars if extent_of(iv.dom.extent) == 1}
-
-
-def _indices(block: s_tir.SBlock, store: tirx.BufferStore) -> list[ir.Expr]:
-    """Where a block stores, in the variables of more than one position."""
-    return [tvm.sym.Analyzer().simplify(substitute(index, _alone(block))) for index in store.indices]
 
 
 def over_its_buffer(nest: tirx.Stmt) -> tirx.Stmt:
@@ -269,36 +184,14 @@ def over_its_buffer(nest: tirx.Stmt) -> tirx.Stmt:
         return nest
     block = realize.block
     spatial = all(iv.iter_type == DATA_PARALLEL for iv in block.iter_vars)
-    if not spatial or reads_buffer(store.value, store.buffer) or not is_laid_out(block, store):
+    found = layout_of(block, store) if spatial and not reads_buffer(store.value, store.buffer) else None
+    if found is None:
         return nest
-    return _over_indices(block, store)
-
-
-def _over_indices(block: s_tir.SBlock, store: tirx.BufferStore) -> tirx.Stmt:
-    rows, indices = rows_of(block), _indices(block, store)
-    maps = affine_maps(indices, rows)
-    assert maps is not None
-    extents = [extent_of(m.args[0].extent) if m.args else 1 for m in maps]
-    firsts = [m.base for m in maps]
-    own = [tirx.Var(f"v_d{k}", dtype_of(index)) for k, index in enumerate(indices)]
-    at = inverse_of(maps, [_plus(var, first) for var, first in zip(own, firsts, strict=True)])
-    at |= _alone(block)
-    analyzer = analyzer_of(dict(zip(own, extents, strict=True)))
-    at = {var: analyzer.simplify(value) for var, value in at.items()}
-    body = tirx.BufferStore(store.buffer, substitute(store.value, at), list(map(_plus, own, firsts)))
-    return _nest(replaced(block, body, None, _iterators(own, extents)), extents)
-
-
-def _plus(var: tirx.Var, first: ir.Expr) -> ir.Expr:
-    return var if extent_of(first) == 0 else var + first
-
-
-def _iterators(variables: Sequence[tirx.Var], extents: Sequence[Extent]) -> list[tirx.IterVar]:
-    pairs = zip(variables, extents, strict=True)
-    return [tirx.IterVar(domain_of(var, extent), var, DATA_PARALLEL) for var, extent in pairs]
-
-
-def _nest(block: s_tir.SBlock, extents: Sequence[Extent]) -> tirx.Stmt:
-    """A block of spatial variables in a loop for each."""
-    loops = [tirx.Var(iv.var.name.removeprefix("v_"), iv.var.ty) for iv in block.iter_vars]
-    return in_loops(dict(zip(loops, extents, strict=True)), s_tir.SBlockRealize(loops, True, block))
+    own = [tirx.Var(f"v_d{k}", dtype_of(index)) for k, index in enumerate(store.indices)]
+    known = analyzer_of(dict(zip(own, found.extents, strict=True)))
+    at = {var: known.simplify(value) for var, value in {**found.inverse(own), **_alone(block)}.items()}
+    body = tirx.BufferStore(store.buffer, substitute(store.value, at), found.places(own))
+    pairs = list(zip(own, found.extents, strict=True))
+    iters = [tirx.IterVar(domain_of(var, extent), var, DATA_PARALLEL) for var, extent in pairs]
+    loops = {tirx.Var(var.name.removeprefix("v_"), var.ty): extent for var, extent in pairs}
+    return in_loops(loops, s_tir.SBlockRealize([*loops], True, replaced(block, body, None, iters)))

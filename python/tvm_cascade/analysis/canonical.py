@@ -19,7 +19,7 @@ from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.algebra.reducer import Reducer
-from tvm_cascade.analysis.bindings import is_laid_out, over_its_buffer, plainly_bound, rows_of
+from tvm_cascade.analysis.bindings import layout_of, over_its_buffer, plainly_bound, rows_of
 from tvm_cascade.analysis.guards import without_predicates
 from tvm_cascade.analysis.opaque import Memory
 from tvm_cascade.analysis.reducers import (
@@ -194,7 +194,7 @@ class _Canonical:
         reduced = [iv.var for iv in block.iter_vars if iv.iter_type == REDUCTION]
         begins = starts_at_identity(reducer, start)
         given = block.init is None
-        if begins and self.several and why_not_plain(nest) is None and is_laid_out(block, store):
+        if begins and self.several and why_not_plain(nest) is None and layout_of(block, store) is not None:
             return self._elsewhere(nest, block, store, start, combine, update.element)
         if begins or uses(start, reduced) or (reads_buffer(start, store.buffer) and not given):
             if plain:

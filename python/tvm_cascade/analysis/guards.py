@@ -20,6 +20,7 @@ from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.algebra.reducer import SUM
+from tvm_cascade.analysis.index_sets import stay_within
 from tvm_cascade.analysis.reducers import identity_of, single_store
 from tvm_cascade.analysis.statements import (
     loops_of,
@@ -73,11 +74,11 @@ def _unguarded(nest: tirx.Stmt, alone: Sequence[tirx.Var]) -> tirx.Stmt:
     if realize is None or store is None or realize.block.match_buffers or realize.block.alloc_buffers:
         return nest
     own = store.buffer in {*alone}
-    undefined = own and _stays_inside(realize.block, store)
+    undefined = own and _is_inside(realize.block, store)
     if not runs_always(realize):
         short, conditions = _shortened(nest, realize, undefined)
         cut = realized_block(short)
-        undefined = own and cut is not None and _stays_inside(cut.block, store)
+        undefined = own and cut is not None and _is_inside(cut.block, store)
         block = _with_conditions(short, conditions, store, undefined)
         if block is None:
             return nest
@@ -86,13 +87,9 @@ def _unguarded(nest: tirx.Stmt, alone: Sequence[tirx.Var]) -> tirx.Stmt:
     return _written_everywhere(nest) if undefined else nest
 
 
-def _stays_inside(block: s_tir.SBlock, store: tirx.BufferStore) -> bool:
+def _is_inside(block: s_tir.SBlock, store: tirx.BufferStore) -> bool:
     """Whether a block stores into its buffer at every position, also at those that a predicate leaves out."""
-    analyzer = _inside(block)
-    return all(
-        analyzer.can_prove(index >= 0) and analyzer.can_prove(index < extent)
-        for index, extent in zip(store.indices, store.buffer.ty.shape, strict=True)
-    )
+    return stay_within(store.indices, store.buffer.ty.shape, _inside(block))
 
 
 def _inside(block: s_tir.SBlock) -> tvm.sym.Analyzer:

@@ -11,21 +11,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from tvm import ir, s_tir, sym, tirx
-from tvm.sym.iter_affine_map import IterMapLevel, detect_iter_map
+from tvm import ir, s_tir, tirx
 
 from tvm_cascade.algebra.verdict import Reason
+from tvm_cascade.analysis.index_sets import are_of_one_point_each, cover
 from tvm_cascade.analysis.opaque import Memory, Opaque
 from tvm_cascade.analysis.program import Program, Stage
 from tvm_cascade.analysis.tir import (
-    DATA_PARALLEL,
-    Extent,
-    extent_of,
     loads_of,
     reached,
     same,
-    same_extent,
-    uses,
     within,
 )
 
@@ -102,7 +97,9 @@ def _why_several(
         return f"writes {buffer.name} in the place of what it reads there"
     if any(among(buffer, accesses[k].reads) for k in others if k < position):
         return f"writes {buffer.name} after it was read"
-    if among(buffer, params) and any(not _reads_written(stage, *one) for one in _loads(nests, others, buffer)):
+    loads = _loads(nests, others, buffer) if among(buffer, params) else []
+    at, extents, shape = stage.indices, stage.extents, buffer.ty.shape
+    if not all(cover(at, extents, load.indices, reader.extents, shape) for reader, load in loads):
         return f"writes a part of {buffer.name}, and others read more of it"
     return ""
 
@@ -113,23 +110,6 @@ def _loads(
     plain = [stage for k in among if not isinstance(one := nests[k], Opaque) for stage in one]
     loads = [(stage, load) for stage in plain for e in (stage.value, *stage.indices) for load in loads_of(e)]
     return [(stage, load) for stage, load in loads if load.source.same_as(buffer)]
-
-
-def _reads_written(stage: Stage, reader: Stage, load: ir.TensorLoad) -> bool:
-    """Whether a load of another stage reads only what the stage wrote."""
-    for written, size, read in zip(stage.indices, stage.buffer.ty.shape, load.indices, strict=True):
-        own, other = _extent_over(stage, written), _extent_over(reader, read)
-        whole = extent_of(size) == 1 if own is None else same_extent(own, extent_of(size))
-        within = own is not None and other is not None and same_extent(own, other)
-        constants = isinstance(written, ir.prim.IntImm) and isinstance(read, ir.prim.IntImm)
-        if not (whole or within) and not (constants and int(written) == int(read)):
-            return False
-    return True
-
-
-def _extent_over(stage: Stage, index: ir.Expr) -> Extent | None:
-    """The positions from 0 that an index runs over; None where it is no variable of the stage."""
-    return stage.extents.get(index)
 
 
 def sources_of(program: Program, stages: Sequence[Stage]) -> list[Stage]:
@@ -204,7 +184,7 @@ def independent(block: s_tir.SBlock) -> bool:
     touched = [(load.source, load.indices) for part in parts for load in loads_of(part)]
     touched += [(store.buffer, store.indices) for part in parts for store in within(part, tirx.BufferStore)]
     return all(
-        _one_each(store.indices, block)
+        are_of_one_point_each(store.indices, block)
         and all(same(list(at), list(store.indices)) for buffer, at in touched if buffer.same_as(store.buffer))
         for store in stores
     )
@@ -222,16 +202,3 @@ def _is_pure(call: ir.Call) -> bool:
         return False
     kind = call.op.get_attr("TCallEffectKind")
     return kind is not None and int(kind) <= _PURE
-
-
-def _one_each(indices: Sequence[ir.Expr], block: s_tir.SBlock) -> bool:
-    """Whether different points of the block's data-parallel domain have different indices."""
-    reduced = [iv.var for iv in block.iter_vars if iv.iter_type != DATA_PARALLEL]
-    moving = [iv for iv in block.iter_vars if iv.iter_type == DATA_PARALLEL and extent_of(iv.dom.extent) != 1]
-    if any(uses(index, reduced) for index in indices):
-        return False
-    if {iv.var for iv in moving} <= {*indices}:
-        return True
-    domain = {iv.var: iv.dom for iv in block.iter_vars if iv.iter_type == DATA_PARALLEL}
-    # A map that uses up every iterator whole, and none twice: what it gives, an arithmetic of its own can take back.
-    return bool(detect_iter_map(list(indices), domain, True, IterMapLevel.Bijective, True, sym.Analyzer()).indices)

@@ -16,6 +16,7 @@ import tvm_ffi
 from tvm import ir, s_tir, tirx
 
 from tvm_cascade.algebra.verdict import Reason
+from tvm_cascade.analysis.index_sets import cover
 from tvm_cascade.analysis.statements import (
     is_serial,
     mentions,
@@ -29,7 +30,6 @@ from tvm_cascade.analysis.tir import (
     DATA_PARALLEL,
     REDUCTION,
     Extent,
-    analyzer_of,
     bound_by,
     domain_of,
     dtype_of,
@@ -178,38 +178,13 @@ def _covers(writer: Leaf, reader: Leaf, buffer: tirx.Var, read: Indices) -> bool
     for store in statements_of(block):
         if isinstance(store, tirx.BufferStore) and store.buffer.same_as(buffer):
             written = tuple(substitute(index, bound) for index in store.indices)
-            if _holds_all(written, {loop.loop_var: extent_of(loop.extent) for loop in own}, read, _extents(others)):
+            if cover(written, _extents(own), read, _extents(others), buffer.ty.shape):
                 return True
     return False
 
 
 def _extents(loops: Sequence[tirx.For]) -> dict[tirx.Var, Extent]:
     return {loop.loop_var: extent_of(loop.extent) for loop in loops}
-
-
-def _holds_all(written: Indices, over: dict[tirx.Var, Extent], read: Indices, reading: dict[tirx.Var, Extent]) -> bool:
-    """Whether indices that run over the one domain take all values that others take over another."""
-    taken = set[tirx.Var]()
-    for one, other in zip(written, read, strict=True):
-        if one not in over:
-            if uses(one, list(over)) or uses(other, list(reading)) or not same(one, other):
-                return False
-        elif one in taken or not _within(other, reading, over[one]):
-            return False
-        else:
-            taken.add(one)
-    return True
-
-
-def _within(index: ir.Expr, extents: dict[tirx.Var, Extent], limit: Extent) -> bool:
-    """Whether an index stays in [0, limit)."""
-    if index in extents and same_extent(extents[index], limit):
-        return True
-    if not isinstance(limit, int):
-        return False
-    known = {var: extent for var, extent in extents.items() if isinstance(extent, int)}
-    bound = analyzer_of(known).const_int_bound(index)
-    return bool(bound.min_value >= 0 and bound.max_value < limit)
 
 
 def _expanded(

@@ -14,6 +14,7 @@ from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.expression import call_name
+from tvm_cascade.analysis.index_sets import greatest, stay_within
 from tvm_cascade.analysis.reducers import split_reduction
 from tvm_cascade.analysis.statements import block_names, replaced, statements_of, with_nests
 from tvm_cascade.analysis.tir import (
@@ -33,7 +34,6 @@ from tvm_cascade.analysis.tir import (
 )
 from tvm_cascade.schedule.nests import BlockPlan, read_nests
 from tvm_cascade.schedule.roles import OPERAND
-from tvm_cascade.transform.dead_tiles import greatest
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, store
 from tvm_cascade.transform.printer import select
 
@@ -78,13 +78,8 @@ class PaddedCopies:
 
     def reads_inside(self, body: tirx.Stmt, domain: dict[tirx.Var, ir.Expr], inside: Sequence[tirx.Var]) -> bool:
         """Whether every read of a statement is provably in bounds."""
-        known = [*inside, *self.buffers()]
-        for access in loads_of(body):
-            if not any(access.source.same_as(buffer) for buffer in known):
-                shape = _reach(access, domain)
-                if shape is None or _longer(shape, access.source.ty.shape):
-                    return False
-        return True
+        read = [one for one in loads_of(body) if one.source not in {*inside, *self.buffers()}]
+        return all(stay_within(one.indices, one.source.ty.shape, analyzer_of(domain)) for one in read)
 
     def _copy(self, source: tirx.Var, shape: list[ir.Expr]) -> tirx.Var:
         for copied, buffer in self._copies:

@@ -18,9 +18,10 @@ from tvm import ir, sym, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.expression import call_name, selection_of
+from tvm_cascade.analysis.index_sets import greatest
 from tvm_cascade.analysis.tir import dtype_of, loads_of, same, substitute, uses
 from tvm_cascade.tile.element import Mask
-from tvm_cascade.transform.dead_tiles import greatest, slacks_of
+from tvm_cascade.transform.dead_tiles import slacks_of
 from tvm_cascade.transform.printer import cast
 
 _COMPARISONS = (prim.LT, prim.LE, prim.GT, prim.GE, prim.EQ)

@@ -77,17 +77,6 @@ def dead_positions(group: Group) -> DeadPositions | None:
     return DeadPositions(tuple(slacks), tuple(absorbed)) if slacks else None
 
 
-def greatest(value: ir.Expr, ranges: dict[tirx.Var, tuple[ir.Expr, ir.Expr]]) -> ir.Expr | None:
-    """The greatest value of an integer expression while variables run from a first to a last value; None if unknown."""
-    domain = {var: sym.IntervalSet(first, last) for var, (first, last) in ranges.items()}
-    analyzer = sym.Analyzer()
-    interval = analyzer.int_set(analyzer.simplify(value), domain)
-    if not isinstance(interval, sym.IntervalSet):
-        return None
-    most = analyzer.simplify(interval.max_value)
-    return most if dtype_of(most).startswith("int") and not uses(most, list(ranges)) else None
-
-
 def unsettled(conditions: tuple[Absorbing, ...], write: Callable[[sp.Expr], ir.Expr], vanishing: float) -> ir.Expr:
     """The condition that a state does not absorb dead elements; true for a NaN state.
 

@@ -23,12 +23,13 @@ from tvm import ir, tirx
 from tvm_cascade.algebra.cascade import COUNT, LENGTH
 from tvm_cascade.algebra.fold import Component
 from tvm_cascade.algebra.reducer import EXTREMES, Reducer
+from tvm_cascade.analysis.index_sets import greatest
 from tvm_cascade.analysis.reducers import combiner_of, identity_of
 from tvm_cascade.analysis.statements import in_loops, sequence
 from tvm_cascade.analysis.tir import Extent, dtype_of, loads_of, more_than_one, substitute, uses
 from tvm_cascade.steps.move import departure, destination, displacement
 from tvm_cascade.steps.program import Combine, Element, Move, Reduce, Scale, Step, StepProgram, Tuple
-from tvm_cascade.transform.dead_tiles import LIVE, UNSETTLED, DeadPositions, greatest, unsettled
+from tvm_cascade.transform.dead_tiles import LIVE, UNSETTLED, DeadPositions, unsettled
 from tvm_cascade.transform.elements import ElementPlan
 from tvm_cascade.transform.layout import Producer
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, store
