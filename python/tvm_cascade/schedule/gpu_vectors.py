@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 
 import tvm
 import tvm_ffi
@@ -26,7 +26,7 @@ from tvm import ir, s_tir, sym, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.expression import operands_of, selection_of, with_operands
-from tvm_cascade.analysis.statements import completed, new_block, statements_of, with_root
+from tvm_cascade.analysis.statements import new_block
 from tvm_cascade.analysis.tir import (
     DATA_PARALLEL,
     bound_by,
@@ -41,7 +41,7 @@ from tvm_cascade.analysis.tir import (
     within,
 )
 from tvm_cascade.devices.device import Gpu
-from tvm_cascade.schedule.nests import BlockPlan, LoopNest, nests_in, plan_nest
+from tvm_cascade.schedule.nests import BlockPlan, LoopNest, Written, rewritten
 from tvm_cascade.transform.nest import ROLE
 
 VECTORS = "vectors"
@@ -61,28 +61,19 @@ def with_vectors(func: tirx.PrimFunc, gpu: Gpu) -> tirx.PrimFunc:
     func : of plain nests and fused loops, not scheduled yet; it is not modified.
     gpu : a map of fewer vectors than its threads in flight has shorter ones, or none.
     """
-    nests = statements_of(func)
-    changed = [_in_vectors(nest, gpu) or nest for nest in nests]
-    if all(new is old for new, old in zip(changed, nests, strict=True)):
-        return func
-    return completed(with_root(func, changed))
+    return rewritten(func, partial(_in_vectors, gpu))
 
 
-def _in_vectors(statement: tirx.Stmt, gpu: Gpu) -> tirx.Stmt | None:
+def _in_vectors(gpu: Gpu, nest: LoopNest, plan: BlockPlan) -> Written | None:
     """The nest in vectors; None where it is no such map."""
-    nests = nests_in(statement)
-    if len(nests) != 1 or len(nests[0].loops) != len(nests[0].block.iter_vars):
-        return None
-    plan = plan_nest(nests[0])
-    if plan.reduce or plan.binds or plan.role or not plan.independent or len(plan.stores) != 1:
-        return None
-    axis = plan.last_axis()
-    if axis is None or len(plan.own) != len(nests[0].loops):
+    one_each = len(nest.loops) == len(nest.block.iter_vars) == len(plan.own)
+    axis = plan.last_axis() if plan.is_plain and not plan.reduce and one_each else None
+    if axis is None:
         return None
     lanes = _lanes(plan, axis, gpu)
     while lanes > 1:
         try:
-            return _written(nests[0], plan, axis, lanes)
+            return [_written(nest, plan, axis, lanes)], []
         except _NoVector:
             lanes //= 2
     return None

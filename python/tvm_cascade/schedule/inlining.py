@@ -122,7 +122,7 @@ def _computes_few(plan: BlockPlan, readers: Sequence[BlockPlan]) -> bool:
 
 
 def _is_map(plan: BlockPlan) -> bool:
-    return not plan.reduce and len(plan.stores) == 1 and plan.independent and not plan.binds and not plan.role
+    return plan.is_plain and not plan.reduce
 
 
 def _permutes(plan: BlockPlan) -> bool:

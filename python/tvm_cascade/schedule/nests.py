@@ -5,7 +5,7 @@ An axis is a small integer. Where a nest is read by itself, its axes are its loo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,6 +13,7 @@ from tvm import ir, s_tir, sym, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.order import independent
+from tvm_cascade.analysis.statements import realized_block, statements_of, with_nests
 from tvm_cascade.analysis.tir import Extent, extent_of, loads_of, product, substitute, within
 from tvm_cascade.transform.nest import OPAQUE, ROLE
 
@@ -56,6 +57,11 @@ class BlockPlan:
     @property
     def dtype(self) -> str:
         return str(self.stores[0].buffer.ty.dtype)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is one store of the program's own, for points in any order, without intermediate values."""
+        return len(self.stores) == 1 and self.independent and not self.binds and not self.role
 
     @property
     def spatial(self) -> tuple[int, ...]:
@@ -114,6 +120,10 @@ class LoopNest:
         return self.realize.block
 
     @property
+    def statement(self) -> tirx.Stmt:
+        return self.loops[0] if self.loops else self.realize
+
+    @property
     def role(self) -> str:
         """Of the block; "" where the rewrite gave none."""
         return str(self.block.annotations.get(ROLE, ""))
@@ -153,6 +163,28 @@ def nests_in(body: tirx.Stmt) -> list[LoopNest]:
 
     visit(body, ())
     return found
+
+
+Written = tuple[list[tirx.Stmt], list[tirx.Var]]
+"""Nests in place of one, and buffers that they need."""
+
+
+def rewritten(func: tirx.PrimFunc, rewrite: Callable[[LoopNest, BlockPlan], Written | None]) -> tirx.PrimFunc:
+    """The function with what is written for its nests of one block that is read; the same object where nothing is.
+
+    Parameters
+    ----------
+    func : of plain nests and fused loops, not scheduled; it is not modified.
+    rewrite : (a nest, its plan) -> what is in its place; None where it stays.
+    """
+    statements, made, changed = list[tirx.Stmt](), list[tirx.Var](), False
+    for statement in statements_of(func):
+        nests = nests_in(statement) if realized_block(statement) is not None else []
+        written = rewrite(nests[0], plan_nest(nests[0])) if nests else None
+        changed = changed or written is not None
+        statements += [statement] if written is None else written[0]
+        made += [] if written is None else written[1]
+    return with_nests(func, statements, [*func.body.block.alloc_buffers, *made]) if changed else func
 
 
 def plan_alone(func: tirx.PrimFunc) -> list[BlockPlan]:

@@ -22,19 +22,17 @@ from tvm.ir import prim
 from tvm_cascade.analysis.reducers import combiner_of, split_reduction, starts_at_identity
 from tvm_cascade.analysis.statements import (
     block_names,
-    realized_block,
     renewed,
     replaced,
     statements_of,
     with_block,
-    with_nests,
 )
 from tvm_cascade.analysis.tir import as_index, dtype_of, extent_of, reads_buffer, rebuilt, substitute
 from tvm_cascade.analysis.tuple_block import stores_at_once
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.microkernel import product_alone
 from tvm_cascade.schedule.nest_schedule import power_of_two_divisor
-from tvm_cascade.schedule.nests import BlockPlan, nests_in, plan_nest, read_nests
+from tvm_cascade.schedule.nests import BlockPlan, LoopNest, Written, nests_in, plan_nest, read_nests, rewritten
 from tvm_cascade.schedule.row_fold import MAX_VECTORS
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, store
 from tvm_cascade.transform.printer import select
@@ -52,13 +50,17 @@ def rows_in_lanes(func: tirx.PrimFunc, cpu: Cpu) -> tirx.PrimFunc:
     func : plain nests, not scheduled.
     cpu : whose vectors lanes are for.
     """
-    statements, lanes = list[tirx.Stmt](), list[tirx.Var]()
     names = {name for nest in statements_of(func) for name in block_names(nest)}
-    for nest in statements_of(func):
-        found = _split(nest, cpu, names)
-        statements += [nest] if found is None else found.nests()
-        lanes += [] if found is None else found.lanes
-    return with_nests(func, statements, [*func.body.block.alloc_buffers, *lanes]) if lanes else func
+
+    def in_lanes(nest: LoopNest, plan: BlockPlan) -> Written | None:
+        if plan.role or not plan.own or not plan.independent or not _is_split(plan, nest.block):
+            return None
+        if product_alone(plan, cpu) is not None or (width := _width(plan, cpu)) == 1:
+            return None
+        rows = _Rows(plan, nest.block, width, names - {plan.name})
+        return rows.nests(), rows.lanes
+
+    return rewritten(func, in_lanes)
 
 
 def _reduces_contiguous_rows(plan: BlockPlan) -> bool:
@@ -67,20 +69,6 @@ def _reduces_contiguous_rows(plan: BlockPlan) -> bool:
     steps = [plan.step(access, last) for access in plan.loads]
     rows_first = plan.own[: len(plan.spatial)] == plan.spatial
     return last in plan.reduce and rows_first and len(plan.stores) == 1 and 1 in steps and not plan.binds
-
-
-def _split(nest: tirx.Stmt, cpu: Cpu, names: set[str]) -> _Rows | None:
-    """A nest in lanes; None where it reduces no such rows."""
-    realize = realized_block(nest)
-    if realize is None or len(nests := nests_in(nest)) != 1:
-        return None
-    block, plan = realize.block, plan_nest(nests[0])
-    if plan.role or not plan.own or not plan.independent or not _is_split(plan, block):
-        return None
-    if product_alone(plan, cpu) is not None:
-        return None
-    width = _width(plan, cpu)
-    return _Rows(plan, block, width, names - {plan.name}) if width > 1 else None
 
 
 def reduction_lanes(plan: BlockPlan, block: s_tir.SBlock, cpu: Cpu) -> int:
@@ -228,13 +216,12 @@ def tuples_apart(func: tirx.PrimFunc, cpu: Cpu) -> tirx.PrimFunc:
     cpu : whose vectors the parts would run in.
     """
     names = {nest.block.name_hint for nest in read_nests(func)}
-    before, after = statements_of(func), list[tirx.Stmt]()
-    for nest in before:
+
+    def apart(nest: LoopNest, _plan: BlockPlan) -> Written | None:
         parts = _parts(nest, names)
-        after += parts if parts and _in_fewer_steps(parts, cpu) else [nest]
-    if len(after) == len(before):
-        return func
-    return with_nests(func, after, func.body.block.alloc_buffers)
+        return (parts, []) if parts and _in_fewer_steps(parts, cpu) else None
+
+    return rewritten(func, apart)
 
 
 def _in_fewer_steps(parts: list[tirx.Stmt], cpu: Cpu) -> bool:
@@ -242,12 +229,11 @@ def _in_fewer_steps(parts: list[tirx.Stmt], cpu: Cpu) -> bool:
     return all(reduction_lanes(plan_nest(nest), nest.block, cpu) > len(parts) for nest in nests)
 
 
-def _parts(nest: tirx.Stmt, names: set[str]) -> list[tirx.Stmt]:
+def _parts(nest: LoopNest, names: set[str]) -> list[tirx.Stmt]:
     """A nest for each part, under names that no block has yet; none where the nest is no tuple of such parts."""
-    realize = realized_block(nest)
-    if realize is None or realize.block.init is None:
+    block = nest.block
+    if block.init is None:
         return []
-    block = realize.block
     stores, starts = stores_at_once(block.body), stores_at_once(block.init)
     if stores is None or starts is None or not 1 < len(stores) == len(starts):
         return []
@@ -259,7 +245,7 @@ def _parts(nest: tirx.Stmt, names: set[str]) -> list[tirx.Stmt]:
             return []
         if any(reads_buffer(part.value, other) for other in others):
             return []
-        found.append(renewed(with_block(nest, block, _part(block, part, init, names))))
+        found.append(renewed(with_block(nest.statement, block, _part(block, part, init, names))))
     return found
 
 

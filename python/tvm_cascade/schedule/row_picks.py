@@ -10,16 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import tvm_ffi
-from tvm import ir, s_tir, tirx
+from tvm import ir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.algebra.reducer import SUM
 from tvm_cascade.analysis.reducers import split_reduction, starts_at_identity
-from tvm_cascade.analysis.statements import realized_block, statements_of
-from tvm_cascade.analysis.tir import Extent, dtype_of, loads_of, uses
-from tvm_cascade.schedule.nests import BlockPlan, nests_in, plan_nest
+from tvm_cascade.analysis.statements import with_block
+from tvm_cascade.analysis.tir import Extent, dtype_of, loads_of, rebuilt, uses
+from tvm_cascade.schedule.nests import BlockPlan, LoopNest, Written, rewritten
 from tvm_cascade.transform.nest import ROLE
-from tvm_cascade.tvm_faults.copies import private_copy
 
 RUNS = "runs"
 """The role of such a product."""
@@ -32,14 +31,14 @@ def with_runs_marked(func: tirx.PrimFunc) -> tirx.PrimFunc:
     ----------
     func : plain nests, not scheduled.
     """
-    products = map(picking_product, statements_of(func))
-    names = [found.plan.name for found in products if found is not None and not found.plan.role]
-    if not names:
-        return func
-    sch = s_tir.Schedule(private_copy(func))
-    for name in names:
-        sch.annotate(sch.get_sblock(name), ROLE, RUNS)
-    return sch.mod["main"]
+
+    def marked(nest: LoopNest, plan: BlockPlan) -> Written | None:
+        if plan.role or picking_product(nest, plan) is None:
+            return None
+        noted = rebuilt(nest.block, annotations={**nest.block.annotations, ROLE: RUNS})
+        return [with_block(nest.statement, nest.block, noted)], []
+
+    return rewritten(func, marked)
 
 
 @dataclass(frozen=True)
@@ -61,18 +60,15 @@ class Picking:
     picks: tuple[ir.TensorLoad, ...]
 
 
-def picking_product(nest: tirx.Stmt) -> Picking | None:
-    realize = realized_block(nest)
-    if realize is None or len(nests := nests_in(nest)) != 1:
-        return None
-    plan = plan_nest(nests[0])
+def picking_product(nest: LoopNest, plan: BlockPlan) -> Picking | None:
+    """A nest as such a product; None where it is none."""
     if plan.role not in ("", RUNS) or len(plan.own) != 3 or len(plan.stores) != 1 or not plan.independent or plan.binds:
         return None
     reduction, place = split_reduction(plan.stores[0]), plan.stores[0]
     axes = [*map(plan.axis_at, place.indices), *plan.reduce]
     if reduction is None or reduction[0] is not SUM or sorted(map(repr, axes)) != sorted(map(repr, plan.own)):
         return None
-    init, element = realize.block.init, reduction[1]
+    init, element = nest.block.init, reduction[1]
     if (
         not isinstance(init, tirx.BufferStore)
         or not starts_at_identity(SUM, init.value)

@@ -19,10 +19,11 @@ from functools import partial
 import tvm
 from tvm import ir, s_tir, tirx
 
-from tvm_cascade.analysis.statements import new_block, sequence, statements_of, with_nests
+from tvm_cascade.analysis.statements import new_block, sequence
 from tvm_cascade.analysis.tir import as_index, dtype_of, substitute, uses
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.microkernel import CACHE_SHARE, register_tile
+from tvm_cascade.schedule.nests import BlockPlan, LoopNest, Written, rewritten
 from tvm_cascade.schedule.row_picks import RUNS, Picking, picking_product
 from tvm_cascade.transform.nest import load, store
 
@@ -53,16 +54,13 @@ def products_in_runs(func: tirx.PrimFunc, cpu: Cpu) -> tirx.PrimFunc:
     func : whose other nests are scheduled: primitives refuse what is between these.
     cpu : for whose registers and cores tiles and tasks are cut.
     """
-    statements, made = list[tirx.Stmt](), list[tirx.Var]()
-    for nest in statements_of(func):
-        found = picking_product(nest)
-        if found is None or found.plan.role != RUNS:
-            statements.append(nest)
-            continue
-        runs = _Runs(found, cpu)
-        statements += runs.nests()
-        made += runs.buffers
-    return with_nests(func, statements, [*func.body.block.alloc_buffers, *made]) if made else func
+
+    def in_runs(nest: LoopNest, plan: BlockPlan) -> Written | None:
+        found = picking_product(nest, plan) if plan.role == RUNS else None
+        runs = None if found is None else _Runs(found, cpu)
+        return None if runs is None else (runs.nests(), runs.buffers)
+
+    return rewritten(func, in_runs)
 
 
 @dataclass(frozen=True)

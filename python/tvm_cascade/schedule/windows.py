@@ -24,11 +24,10 @@ from tvm import ir, sym, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.index_sets import greatest
-from tvm_cascade.analysis.statements import statements_of, with_nests
 from tvm_cascade.analysis.tir import Extent, as_index, dtype_of, loads_of, substitute, uses, variables_of, within
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.microkernel import LATENCY_CYCLES, row_block, tile_cycles
-from tvm_cascade.schedule.nests import Access, BlockPlan, LoopNest, nests_in, plan_nest, read_nests
+from tvm_cascade.schedule.nests import Access, BlockPlan, LoopNest, Written, read_nests, rewritten
 from tvm_cascade.schedule.row_fold import MOST_PLACES, TILE_SUMS, sums_together
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, store
 from tvm_cascade.transform.printer import select
@@ -53,18 +52,15 @@ def windows_as_offsets(func: tirx.PrimFunc, cpu: Cpu) -> tirx.PrimFunc:
     cpu : whose vectors lanes are for.
     """
     builder = NestBuilder(names={nest.block.name_hint for nest in read_nests(func)}, annotated=False)
-    statements, made = list[tirx.Stmt](), list[tirx.Var]()
-    for statement in statements_of(func):
-        nests = nests_in(statement)
-        found = _windows(nests[0], cpu) if len(nests) == 1 else None
-        if found is None:
-            statements.append(statement)
-            continue
-        builder.dtype = dtype_of(nests[0].loops[0].loop_var)
-        builder.names.discard(found.plan.name)
-        statements += found.nests(builder)
-        made += [found.image, found.flat]
-    return with_nests(func, statements, [*func.body.block.alloc_buffers, *made]) if made else func
+
+    def over_images(nest: LoopNest, plan: BlockPlan) -> Written | None:
+        if (found := _windows(nest, plan, cpu)) is None:
+            return None
+        builder.dtype = dtype_of(nest.loops[0].loop_var)
+        builder.names.discard(plan.name)
+        return found.nests(builder), [found.image, found.flat]
+
+    return rewritten(func, over_images)
 
 
 @dataclass(frozen=True)
@@ -96,15 +92,12 @@ class _Moving:
         return min(self.stride, self.most + 1)
 
 
-def _windows(nest: LoopNest, cpu: Cpu) -> _Windows | None:
+def _windows(nest: LoopNest, plan: BlockPlan, cpu: Cpu) -> _Windows | None:
     """The windows of a reduction; None where it has none, or reads them well where they lie."""
-    if nest.role or not nest.loops:
+    if not nest.loops or not plan.is_plain or not plan.reduce:
         return None
-    plan = plan_nest(nest)
     whole = len(plan.own) == len(nest.block.iter_vars) and len({dtype_of(var) for var in plan.variables.values()}) == 1
-    if not whole or len(plan.stores) != 1 or not plan.reduce or plan.binds or not plan.independent:
-        return None
-    last = plan.last_axis()
+    last = plan.last_axis() if whole else None
     read = [access for access in plan.loads if last is not None and plan.step(access, last) != 0]
     if last is None or len(read) != 1 or last in plan.reduce:
         return None
