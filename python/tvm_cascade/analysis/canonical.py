@@ -10,12 +10,15 @@ What is in this form already, or cannot be brought into it, stays as it is.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import tvm
 import tvm_ffi
 from tvm import ir, s_tir, tirx
+from tvm.error import InternalError
 from tvm.ir import prim
 
 from tvm_cascade.algebra.reducer import Reducer
@@ -59,29 +62,26 @@ from tvm_cascade.analysis.tir import (
     bound_by,
     dtype_of,
     extent_of,
-    in_buffers,
     loads_of,
     reads_buffer,
     rebuilt,
     same,
-    same_extent,
     substitute,
     uses,
-    variables_of,
     within,
 )
 
 
 def canonical(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """The function in canonical form; the same object where it has that form already."""
-    body = func.body
-    if not isinstance(body, s_tir.SBlockRealize):
+    if not isinstance(func.body, s_tir.SBlockRealize):
         return func
+    func = _without_views(func)
     statements = statements_of(func)
     bare, temporaries = undeclared(statements)
     if any(Memory(one).owners for one in bare if isinstance(one, (tirx.DeclBuffer, tirx.Bind))):
         return func  # what follows compares the buffers that nests name
-    scratch = Scratch(bare, [*body.block.alloc_buffers, *temporaries])
+    scratch = Scratch(bare, [*func.body.block.alloc_buffers, *temporaries])
     apart = [plainly_bound(nest) for statement in bare for nest in _apart(statement, scratch)]
     single = without_predicates([nest for one in apart for nest in _split(one)], scratch.buffers)
     single = filled_first([started(nest) for nest in single])
@@ -333,7 +333,7 @@ def undeclared(statements: Sequence[tirx.Stmt]) -> tuple[list[tirx.Stmt], list[t
     allocated: list[tirx.Var] = []
     found = []
     for statement in statements:
-        opened = _opened(tvm_ffi.structural_map(statement, (s_tir.SBlock, _without_views)), allocated)
+        opened = _opened(statement, allocated)
         if opened is not None:
             found.append(opened)
     return found, allocated
@@ -418,45 +418,9 @@ def _holds_blocks(statement: tirx.Stmt) -> bool:
     return isinstance(statement, s_tir.SBlockRealize)
 
 
-def _without_views(block: s_tir.SBlock) -> s_tir.SBlock:
-    """The block with buffer views replaced by the buffers that they are parts of."""
-    left, body, init = [], block.body, block.init
-    for view in block.match_buffers:
-        through = [None if part is None else _through(view, part) for part in (body, init)]
-        names = [view.buffer, *_layout_variables(view.buffer)]
-        if not _is_plain_view(view) or any(mentions(p, name) for p in through if p is not None for name in names):
-            left.append(view)
-        else:
-            body, init = through
-    if len(left) == len(block.match_buffers):
-        return block
-    return rebuilt(block, body=body, init=init, match_buffers=left)
-
-
-def _layout_variables(buffer: tirx.Var) -> list[tirx.Var]:
-    """The variables of a buffer's strides and offset."""
-    parts = [*(buffer.ty.strides or ()), buffer.ty.elem_offset]
-    return [var for part in parts if isinstance(part, ir.Expr) for var in variables_of(part)]
-
-
-def _is_plain_view(view: s_tir.MatchBufferRegion) -> bool:
-    """Whether a view has the elements of its part one by one, without the leading dimensions of one element."""
-    source, shape = view.source, [extent_of(e) for e in view.buffer.ty.shape]
-    extents = [extent_of(part.extent) for part in source.region]
-    leading = len(extents) - len(shape)
-    if leading < 0 or any(extent != 1 for extent in extents[:leading]):
-        return False
-    trailing = all(same_extent(a, b) for a, b in zip(extents[leading:], shape, strict=True))
-    return trailing and dtype_of(view.buffer) == dtype_of(source.source)
-
-
-def _through(view: s_tir.MatchBufferRegion, code: tirx.Stmt) -> tirx.Stmt:
-    """Code that reads and writes the buffer itself in the place of a view of it."""
-    source, firsts = view.source.source, [part.min for part in view.source.region]
-    leading = len(firsts) - len(view.buffer.ty.shape)
-
-    def at(indices: Sequence[ir.Expr]) -> list[ir.Expr]:
-        inner = [first + index for first, index in zip(firsts[leading:], indices, strict=True)]
-        return [*firsts[:leading], *inner]
-
-    return in_buffers(code, {view.buffer: source}, at)
+def _without_views(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The function with the buffers themselves in the place of views; the same object where one is more than a part."""
+    if any(block.match_buffers for block in within(func.body, s_tir.SBlock)):
+        with contextlib.suppress(InternalError):
+            return s_tir.transform.LowerMatchBuffer()(tvm.IRModule({"main": func}))["main"]
+    return func
