@@ -10,15 +10,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import tvm_ffi
 from numpy.typing import NDArray
-from tvm import ir, s_tir, sym, tirx
+from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.algebra.reducer import Reducer
 from tvm_cascade.analysis.opaque import Opaque
 from tvm_cascade.analysis.statements import statements_of
-from tvm_cascade.analysis.tir import Extent, dtype_of, extent_of, loads_of, within
+from tvm_cascade.analysis.tir import Extent, dtype_of, extent_of, loads_of
 from tvm_cascade.errors import InputError
 
 RECENT_PROGRAMS = 64
@@ -159,25 +158,6 @@ def at_sizes(
         for extent, size in zip(buffer.ty.shape, array.shape, strict=False):
             if isinstance(extent, ir.Var):
                 given.setdefault(extent.name, size)
-    return _with(func, {extent: given.get(name, DEFAULT_SIZE) for name, extent in named.items()}) if named else func
-
-
-def _with(func: tirx.PrimFunc, sizes: Mapping[ir.Var, int]) -> tirx.PrimFunc:
-    analyzer, known = sym.Analyzer(), dict[ir.Var, ir.Expr]()
-    known.update({extent: prim.IntImm(dtype_of(extent), size) for extent, size in sizes.items()})
-
-    def replaced(expression: ir.Expr) -> ir.Expr:
-        if isinstance(expression, ir.Var):
-            return known.get(expression, expression)
-        parts = (expression.a, expression.b) if isinstance(expression, prim.BinaryOpExpr) else ()
-        whole = parts and all(isinstance(part, prim.IntImm) for part in parts)
-        return analyzer.simplify(expression) if whole else expression
-
-    rule = (ir.Expr, replaced)
-    own = [buffer for block in within(func.body, s_tir.SBlock) for buffer in block.alloc_buffers]
-    for buffer in [*func.params, *own]:
-        if tirx.is_buffer_var(buffer):
-            shape = [tvm_ffi.structural_map(extent, rule) for extent in buffer.ty.shape]
-            known[buffer] = tirx.decl_buffer(shape, dtype_of(buffer), name=buffer.name)
-    params = [known.get(param, param) for param in func.params]
-    return tirx.PrimFunc(params, tvm_ffi.structural_map(func.body, rule), attrs=func.attrs)
+    known = {extent: prim.IntImm(dtype_of(extent), given.get(name, DEFAULT_SIZE)) for name, extent in named.items()}
+    params = list(dict.fromkeys([*func.params, *known]))  # a function is specialised by parameters alone
+    return tirx.PrimFunc(params, func.body, func.ret_type, attrs=func.attrs).specialize(known) if named else func
