@@ -97,7 +97,7 @@ def _is_open(block: s_tir.SBlock, loops: Sequence[tirx.For]) -> bool:
     typed = all(iv.iter_type in (DATA_PARALLEL, REDUCTION) for iv in block.iter_vars)
     fixed = not any(uses(e, inner) or loads_of(e) for loop in loops for e in (loop.min, loop.extent))
     some = all(extent_of(loop.extent) != 0 for loop in loops)
-    return typed and fixed and some and all(map(is_serial, loops)) and not (block.match_buffers or block.alloc_buffers)
+    return typed and fixed and some and all(map(is_serial, loops))
 
 
 def _is_plain(realize: s_tir.SBlockRealize, loops: Sequence[tirx.For]) -> bool:
@@ -133,7 +133,7 @@ def _outermost(value: ir.Expr, loops: Sequence[tirx.Var]) -> int:
 def _in_any_order(block: s_tir.SBlock) -> bool:
     """Whether a block stores the same in whatever order its points are: maps, and reductions of ⊕, by element."""
     store = single_store(block.body)
-    if store is None or block.match_buffers or block.alloc_buffers:
+    if store is None:
         return False
     rows = [iv.var for iv in block.iter_vars if iv.iter_type != REDUCTION and extent_of(iv.dom.extent) != 1]
     if not {*rows} <= {*store.indices}:

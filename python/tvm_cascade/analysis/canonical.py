@@ -168,7 +168,7 @@ class _Canonical:
         block = realize.block
         store = single_store(block.body)
         reduces = any(iv.iter_type == REDUCTION for iv in block.iter_vars)
-        if store is None or block.match_buffers or block.alloc_buffers:
+        if store is None:
             return [nest]
         if not reduces:
             whole = block.init is None and not reads_buffer(store.value, store.buffer)
@@ -255,7 +255,7 @@ def _one_store_each(block: s_tir.SBlock) -> list[s_tir.SBlock]:
     """A block for each store of several that do not read what the others write; none where they do."""
     bodies, starts = statements_of(block.body), statements_of(block.init)
     stores = [single_store(body) for body in bodies if not isinstance(body, tirx.Bind)]
-    if len(stores) < 2 or len(stores) < len(bodies) or block.match_buffers or block.alloc_buffers:
+    if len(stores) < 2 or len(stores) < len(bodies):
         return []
     if block.init is None:
         plain = [store for store in stores if store is not None]

@@ -71,7 +71,7 @@ def _unguarded(nest: tirx.Stmt, alone: Sequence[tirx.Var]) -> tirx.Stmt:
     """One nest; `alone` are buffers that nobody else writes, the caller included."""
     realize = realized_block(nest)
     store = None if realize is None else single_store(realize.block.body)
-    if realize is None or store is None or realize.block.match_buffers or realize.block.alloc_buffers:
+    if realize is None or store is None:
         return nest
     own = store.buffer in {*alone}
     undefined = own and _is_inside(realize.block, store)

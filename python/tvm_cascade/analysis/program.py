@@ -17,7 +17,7 @@ from tvm.ir import prim
 from tvm_cascade.algebra.reducer import Reducer
 from tvm_cascade.analysis.opaque import Opaque
 from tvm_cascade.analysis.statements import statements_of
-from tvm_cascade.analysis.tir import Extent, dtype_of, extent_of, loads_of
+from tvm_cascade.analysis.tir import DATA_PARALLEL, REDUCTION, Extent, dtype_of, extent_of, loads_of
 from tvm_cascade.errors import InputError
 
 RECENT_PROGRAMS = 64
@@ -50,6 +50,24 @@ class Stage:
     value: ir.Expr
     reducer: Reducer | None
     init: ir.Expr | None
+
+    @staticmethod
+    def of(
+        nest: tirx.Stmt,
+        block: s_tir.SBlock,
+        buffer: tirx.Var,
+        indices: Sequence[ir.Expr],
+        value: ir.Expr,
+        reducer: Reducer | None = None,
+        init: ir.Expr | None = None,
+    ) -> Stage:
+        """The stage of a block of plain loops."""
+        spatial, reduce = (
+            tuple(iv.var for iv in block.iter_vars if iv.iter_type == kind) for kind in (DATA_PARALLEL, REDUCTION)
+        )
+        extents = {iv.var: extent_of(iv.dom.extent) for iv in block.iter_vars}
+        name = block.name_hint
+        return Stage(name, buffer, block, nest, spatial, reduce, extents, tuple(indices), value, reducer, init)
 
     @cached_property
     def reads(self) -> tuple[tirx.Var, ...]:

@@ -14,7 +14,7 @@ from tvm_cascade.analysis.program import Program, Stage
 from tvm_cascade.analysis.reducers import split_reduction, started_at, starts_at_identity
 from tvm_cascade.analysis.scratch import why_several
 from tvm_cascade.analysis.statements import RECENT, block_names, in_its_loops, statements_of, why_not_plain
-from tvm_cascade.analysis.tir import DATA_PARALLEL, REDUCTION, Extent, extent_of, loads_of, same, uses
+from tvm_cascade.analysis.tir import REDUCTION, loads_of, same, uses
 from tvm_cascade.analysis.tuple_block import read_tuple
 
 _NUMBERS = ("int", "uint", "float", "bfloat", "bool")
@@ -63,20 +63,18 @@ def _read_stages(nest: tirx.Stmt) -> Sequence[Stage] | Reason:
     block = inner.block
     if reason := why_not_plain(nest):
         return reason
-    extents = {iv.var: extent_of(iv.dom.extent) for iv in block.iter_vars}
     if not isinstance(block.body, tirx.BufferStore):
         code = "extern" if isinstance(block.body, tirx.Evaluate) else "opaque_block"
         if isinstance(block.body, tirx.SeqStmt) and block.init is not None:
-            return read_tuple(nest, block, extents)
+            return read_tuple(nest, block)
         return Reason(code, f"block {block.name_hint} is no single store")
-    return _plain_stage(nest, block, extents)
+    return _plain_stage(nest, block)
 
 
-def _plain_stage(nest: tirx.Stmt, block: s_tir.SBlock, extents: dict[tirx.Var, Extent]) -> list[Stage] | Reason:
+def _plain_stage(nest: tirx.Stmt, block: s_tir.SBlock) -> list[Stage] | Reason:
     """The stage of a single store; a reducer of the program's own is one of tuples of one part."""
     store = block.body
-    spatial = tuple(iv.var for iv in block.iter_vars if iv.iter_type == DATA_PARALLEL)
-    reduce = tuple(iv.var for iv in block.iter_vars if iv.iter_type == REDUCTION)
+    reduce = [iv.var for iv in block.iter_vars if iv.iter_type == REDUCTION]
     value, reducer, init = store.value, None, None
     begins = [block.init.value] if isinstance(block.init, tirx.BufferStore) else []
     own = [load for e in (value, *begins) for load in loads_of(e) if load.source.same_as(store.buffer)]
@@ -91,10 +89,9 @@ def _plain_stage(nest: tirx.Stmt, block: s_tir.SBlock, extents: dict[tirx.Var, E
         if any(uses(index, reduce) for index in store.indices):
             return Reason("opaque_block", f"block {block.name_hint} moves its result along an axis that it reduces")
         if (parts := split_reduction(store)) is None:
-            return read_tuple(nest, block, extents)
+            return read_tuple(nest, block)
         reducer, value = parts
         if not starts_at_identity(reducer, init):
             return Reason("reducer", f"block {block.name_hint} starts its {reducer} at {init}")
         reducer = started_at(reducer, init)
-    at = tuple(store.indices)
-    return [Stage(block.name_hint, store.buffer, block, nest, spatial, reduce, extents, at, value, reducer, init)]
+    return [Stage.of(nest, block, store.buffer, store.indices, value, reducer, init)]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import sympy as sp
+import tvm_ffi
 from tvm import ir, tirx
 from tvm.ir import prim
 
@@ -99,19 +100,32 @@ class Update:
 
 def single_store(body: tirx.Stmt) -> tirx.BufferStore | None:
     """A block's body as one store, with lets substituted and conditions as selections; None where it is not one."""
+    stores = stores_at_once(body)
+    return stores[0] if stores is not None and len(stores) == 1 else None
+
+
+def stores_at_once(body: tirx.Stmt) -> list[tirx.BufferStore] | None:
+    """The stores of a body, each with what it stores in what was there before the body; None for other statements."""
     lets: dict[tirx.Var, ir.Expr] = {}
-    for statement in body.seq[:-1] if isinstance(body, tirx.SeqStmt) else ():
-        if not isinstance(statement, tirx.Bind):
+    stores: list[tirx.BufferStore] = []
+
+    def before(value: ir.Expr) -> ir.Expr:
+        def replace(load: ir.TensorLoad) -> ir.Expr:
+            return next((s.value for s in stores if s.buffer.same_as(load.source)), load)
+
+        # Loads first: what a let stands for was read when it was bound.
+        read = tvm_ffi.structural_map(value, (ir.TensorLoad, replace)) if stores else value
+        return substitute(read, lets) if lets else read
+
+    for statement in body.seq if isinstance(body, tirx.SeqStmt) else [body]:
+        store = _selected(statement) if isinstance(statement, tirx.IfThenElse) else statement
+        if isinstance(store, tirx.Bind):
+            lets[store.var] = before(store.value)
+        elif isinstance(store, tirx.BufferStore):
+            stores.append(tirx.BufferStore(store.buffer, before(store.value), list(map(before, store.indices))))
+        else:
             return None
-        lets[statement.var] = substitute(statement.value, lets)
-    last = body.seq[-1] if isinstance(body, tirx.SeqStmt) else body
-    if isinstance(last, tirx.IfThenElse):
-        last = _selected(last)
-    if not isinstance(last, tirx.BufferStore):
-        return None
-    if not lets:
-        return last
-    return tirx.BufferStore(last.buffer, substitute(last.value, lets), [substitute(i, lets) for i in last.indices])
+    return stores
 
 
 def _selected(branch: tirx.IfThenElse) -> tirx.BufferStore | None:

@@ -64,8 +64,7 @@ class Leaf:
 def leaves_of(statement: tirx.Stmt, around: tuple[tirx.For, ...] = ()) -> list[Leaf] | None:
     """The blocks of a statement, in order; None where it holds anything else than loops around blocks."""
     if isinstance(statement, s_tir.SBlockRealize):
-        plain = realized_block(statement) is not None and not statement.block.alloc_buffers
-        return [Leaf(around, statement)] if plain else None
+        return [Leaf(around, statement)] if realized_block(statement) is not None else None
     parts = list(statement.seq) if isinstance(statement, tirx.SeqStmt) else []
     if isinstance(statement, tirx.For):
         parts, around = [statement.body], (*around, statement)

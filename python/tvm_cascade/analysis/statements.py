@@ -112,9 +112,9 @@ def block_names(nest: tirx.Stmt) -> list[str]:
 
 @lru_cache(RECENT)
 def realized_block(nest: tirx.Stmt) -> s_tir.SBlockRealize | None:
-    """The block that a nest of loops is around, if its loads and stores are all that it does; else None."""
+    """The block that a nest of loops is around, if loads and stores of others' buffers are all it does; else None."""
     inner = in_its_loops(nest)
-    one = isinstance(inner, s_tir.SBlockRealize) and len(block_names(inner)) == 1
+    one = isinstance(inner, s_tir.SBlockRealize) and len(block_names(inner)) == 1 and not inner.block.alloc_buffers
     return inner if one and not hands_over(inner) else None
 
 

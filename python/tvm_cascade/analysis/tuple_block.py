@@ -35,36 +35,21 @@ from tvm_cascade.analysis.expression import (
 )
 from tvm_cascade.analysis.meaning import CONNECTIVES
 from tvm_cascade.analysis.program import Stage
-from tvm_cascade.analysis.tir import DATA_PARALLEL, REDUCTION, dtype_of, loads_of, same, substitute
+from tvm_cascade.analysis.reducers import stores_at_once
+from tvm_cascade.analysis.tir import REDUCTION, dtype_of, loads_of, same
 from tvm_cascade.symbolic.sampling import as_function
 
 ROUNDS, STEPS = 24, 7
 """Random runs of a reduction, and elements in each, by which a selection is recognised."""
 
 
-def read_tuple(nest: tirx.Stmt, block: s_tir.SBlock, extents: dict[tirx.Var, int]) -> list[Stage] | Reason:
+def read_tuple(nest: tirx.Stmt, block: s_tir.SBlock) -> list[Stage] | Reason:
     """One stage for each part of a block that reduces a tuple, or the reason why there is none."""
     read = _read_parts(block)
     if isinstance(read, Reason):
         return read
-    spatial = tuple(iv.var for iv in block.iter_vars if iv.iter_type == DATA_PARALLEL)
-    reduce = tuple(iv.var for iv in block.iter_vars if iv.iter_type == REDUCTION)
-    return [
-        Stage(
-            block.name_hint,
-            part.store.buffer,
-            block,
-            nest,
-            spatial,
-            reduce,
-            extents,
-            tuple(read[0].store.indices),
-            part.element,
-            part.reducer,
-            part.init,
-        )
-        for part in read
-    ]
+    at = read[0].store.indices
+    return [Stage.of(nest, block, part.store.buffer, at, part.element, part.reducer, part.init) for part in read]
 
 
 @dataclass(frozen=True)
@@ -100,28 +85,6 @@ def _read_parts(block: s_tir.SBlock) -> tuple[_Part, ...] | Reason:
 def _reduction_variable(block: s_tir.SBlock) -> tirx.Var | None:
     reduced = [iv.var for iv in block.iter_vars if iv.iter_type == REDUCTION]
     return reduced[0] if len(reduced) == 1 else None
-
-
-def stores_at_once(body: tirx.Stmt) -> list[tirx.BufferStore] | None:
-    """The stores of a body, each with what it stores in what was there before the body; None for other statements."""
-    lets: dict[tirx.Var, ir.Expr] = {}
-    stores: list[tirx.BufferStore] = []
-
-    def before(value: ir.Expr) -> ir.Expr:
-        def replace(load: ir.TensorLoad) -> ir.Expr:
-            return next((s.value for s in stores if s.buffer.same_as(load.source)), load)
-
-        # Loads first: what a let stands for was read when it was bound.
-        return substitute(tvm_ffi.structural_map(value, (ir.TensorLoad, replace)), lets)
-
-    for statement in body.seq if isinstance(body, tirx.SeqStmt) else [body]:
-        if isinstance(statement, tirx.Bind):
-            lets[statement.var] = before(statement.value)
-        elif isinstance(statement, tirx.BufferStore):
-            stores.append(tirx.BufferStore(statement.buffer, before(statement.value), list(statement.indices)))
-        else:
-            return None
-    return stores
 
 
 def _split(

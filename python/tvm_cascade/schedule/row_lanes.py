@@ -19,7 +19,7 @@ from functools import reduce
 from tvm import ir, s_tir, sym, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.reducers import combiner_of, split_reduction, starts_at_identity
+from tvm_cascade.analysis.reducers import combiner_of, split_reduction, starts_at_identity, stores_at_once
 from tvm_cascade.analysis.statements import (
     block_names,
     renewed,
@@ -28,7 +28,6 @@ from tvm_cascade.analysis.statements import (
     with_block,
 )
 from tvm_cascade.analysis.tir import as_index, dtype_of, extent_of, reads_buffer, rebuilt, substitute
-from tvm_cascade.analysis.tuple_block import stores_at_once
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.microkernel import product_alone
 from tvm_cascade.schedule.nest_schedule import power_of_two_divisor
