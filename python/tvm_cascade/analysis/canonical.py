@@ -14,6 +14,7 @@ import contextlib
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import tvm
 import tvm_ffi
@@ -195,39 +196,38 @@ class _Canonical:
         begins = starts_at_identity(reducer, start)
         given = block.init is None
         if begins and self.several and why_not_plain(nest) is None and layout_of(block, store) is not None:
-            return self._elsewhere(nest, block, store, start, combine, update.element)
+            rows = rows_of(block)
+            shape = [as_index(extent, dtype_of(var)) for var, extent in rows.items()]
+            parts = self._aside(nest, store, [*rows], shape, start, combine, update.element, lambda own: own)
+            return [parts[0], over_its_buffer(parts[1])]
         if begins or uses(start, reduced) or (reads_buffer(start, store.buffer) and not given):
             if plain:
                 return [nest]
             own = tirx.BufferLoad(store.buffer, list(store.indices))
             value = tirx.BufferStore(store.buffer, combine(own, update.element), list(store.indices))
             return [with_block(nest, block, replaced(block, value, block.init))]
-        rest = _like(store.buffer, store.buffer.ty.shape)
-        self.buffers.append(rest)
-        indices, own = list(store.indices), tirx.BufferLoad(rest, list(store.indices))
-        folded = tirx.BufferStore(rest, combine(own, update.element), indices)
-        init = tirx.BufferStore(rest, identity_of(_beside(reducer, start), dtype_of(store.buffer)), indices)
-        finished = tirx.BufferStore(store.buffer, combine(start, own), indices)
-        return [with_block(nest, block, replaced(block, folded, init)), _after(nest, block, finished)]
+        identity = identity_of(_beside(reducer, start), dtype_of(store.buffer))
+        cell, shape = list(store.indices), list(store.buffer.ty.shape)
+        return self._aside(nest, store, cell, shape, identity, combine, update.element, partial(combine, start))
 
-    def _elsewhere(
+    def _aside(
         self,
         nest: tirx.Stmt,
-        block: s_tir.SBlock,
         store: tirx.BufferStore,
+        cell: list[ir.Expr],
+        shape: list[ir.Expr],
         start: ir.Expr,
         combine: Callable[[ir.Expr, ir.Expr], ir.Expr],
         element: ir.Expr,
+        finished: Callable[[ir.Expr], ir.Expr],
     ) -> list[tirx.Stmt]:
-        """A reduction into a buffer over its own rows, and a nest that stores the results where they belong."""
-        rows = rows_of(block)
-        rest = _like(store.buffer, [as_index(extent, dtype_of(var)) for var, extent in rows.items()])
+        """A reduction from a start into cells of a buffer of its own, and a nest that stores what these finish as."""
+        rest = tirx.decl_buffer(shape, dtype_of(store.buffer), name=f"{store.buffer.name}_reduced", layout=None)
         self.buffers.append(rest)
-        own = tirx.BufferLoad(rest, list(rows))
-        folded = tirx.BufferStore(rest, combine(own, element), list(rows))
-        init = tirx.BufferStore(rest, start, list(rows))
-        moved = _after(nest, block, tirx.BufferStore(store.buffer, own, list(store.indices)))
-        return [with_block(nest, block, replaced(block, folded, init)), over_its_buffer(moved)]
+        block, own = in_its_loops(nest).block, tirx.BufferLoad(rest, cell)
+        folded, init = (tirx.BufferStore(rest, value, cell) for value in (combine(own, element), start))
+        after = _after(nest, block, tirx.BufferStore(store.buffer, finished(own), list(store.indices)))
+        return [with_block(nest, block, replaced(block, folded, init)), after]
 
     def _is_given(self, buffer: tirx.Var) -> bool:
         return buffer in {*self.params}
@@ -294,11 +294,6 @@ def _apart_at_a_point(block: s_tir.SBlock, stores: Sequence[tirx.BufferStore]) -
 
 def _loads_at(store: tirx.BufferStore) -> Uses:
     return [(load.source, tuple(load.indices)) for e in (store.value, *store.indices) for load in loads_of(e)]
-
-
-def _like(buffer: tirx.Var, shape: Sequence[ir.Expr]) -> tirx.Var:
-    """A buffer of the same dtype, for a reduction before its result is where it belongs."""
-    return tirx.decl_buffer(shape, dtype_of(buffer), name=f"{buffer.name}_reduced", layout=None)
 
 
 def _after(nest: tirx.Stmt, block: s_tir.SBlock, store: tirx.BufferStore) -> tirx.Stmt:

@@ -27,16 +27,15 @@ from tvm_cascade.analysis.statements import (
     mentions,
     realized_block,
     replaced,
+    resized,
     runs_always,
     with_block,
 )
 from tvm_cascade.analysis.tir import (
     REDUCTION,
-    domain_of,
     dtype_of,
     extent_of,
     reads_buffer,
-    rebuilt,
     substitute,
     uses,
     within,
@@ -125,7 +124,7 @@ def _shortened(nest: tirx.Stmt, realize: s_tir.SBlockRealize, undefined: bool) -
         if iterator is None or not isinstance(domain, int) or not isinstance(length, int) or until < 1:
             left.append(condition)
         elif length > domain >= until or (until < length and iterator.iter_type != REDUCTION and not undefined):
-            nest = _with_length(nest, var, iterator.var, until)
+            nest = resized(nest, {var: until})
         elif until < length:
             left.append(condition)
     return nest, left
@@ -149,23 +148,6 @@ def _length(nest: tirx.Stmt, var: tirx.Var) -> object:
     """The extent of a loop from 0."""
     own = next((loop for loop in loops_of(nest) if loop.loop_var.same_as(var)), None)
     return None if own is None or extent_of(own.min) != 0 else extent_of(own.extent)
-
-
-def _with_length(nest: tirx.Stmt, loop_var: tirx.Var, var: tirx.Var, length: int) -> tirx.Stmt:
-    """The nest with a loop, and the iterator that it is bound to, of another length."""
-
-    def shorten(loop: tirx.For) -> tirx.For:
-        if not loop.loop_var.same_as(loop_var):
-            return loop
-        return rebuilt(loop, extent=tirx.const(length, dtype_of(loop_var)))
-
-    realize = realized_block(nest)
-    assert realize is not None
-    block = realize.block
-    domain = domain_of(var, length)
-    iters = [tirx.IterVar(domain, var, iv.iter_type) if iv.var.same_as(var) else iv for iv in block.iter_vars]
-    short = with_block(nest, block, replaced(block, block.body, block.init, iters))
-    return tvm_ffi.structural_map(short, (tirx.For, shorten))
 
 
 def _with_conditions(

@@ -18,6 +18,7 @@ from tvm_cascade.analysis.tir import (
     Extent,
     as_index,
     bound_by,
+    domain_of,
     dtype_of,
     extent_of,
     loads_of,
@@ -224,6 +225,27 @@ def replaced(
     notes = {**dict(block.annotations), DETECT_ACCESS: tirx.IntImm("int32", 3)}
     iters = iters or block.iter_vars
     return rebuilt(block, iter_vars=iters, reads=[], writes=[], body=body, init=init, annotations=notes)
+
+
+def resized(nest: tirx.Stmt, extents: Mapping[tirx.Var, Extent]) -> tirx.Stmt:
+    """The nest with some of its loops, and the iterators that are bound to them, of other extents."""
+
+    def loop(one: tirx.For) -> tirx.For:
+        extent = extents.get(one.loop_var)
+        return one if extent is None else rebuilt(one, extent=as_index(extent, dtype_of(one.loop_var)))
+
+    def bound(realize: s_tir.SBlockRealize) -> s_tir.SBlockRealize:
+        block, pairs = realize.block, list(zip(realize.block.iter_vars, realize.iter_values, strict=True))
+        if extents.keys().isdisjoint(realize.iter_values):
+            return realize
+        iters = [
+            tirx.IterVar(domain_of(iv.var, extents[value]), iv.var, iv.iter_type) if value in extents else iv
+            for iv, value in pairs
+        ]
+        resized_block = replaced(block, block.body, block.init, iters)
+        return s_tir.SBlockRealize(realize.iter_values, realize.predicate, resized_block)
+
+    return tvm_ffi.structural_map(nest, [(tirx.For, loop), (s_tir.SBlockRealize, bound)])
 
 
 def with_block(nest: tirx.Stmt, old: s_tir.SBlock, new: s_tir.SBlock) -> tirx.Stmt:

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from tvm import ir, s_tir, sym, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.statements import realized_block, replaced, statements_of, with_block, with_nests
+from tvm_cascade.analysis.statements import realized_block, replaced, resized, statements_of, with_block, with_nests
 from tvm_cascade.analysis.tir import bound_by, extent_of, in_buffers, uses
 from tvm_cascade.schedule.nests import BlockPlan, plan_alone
-from tvm_cascade.schedule.padding import longer_iter, longer_loops, reading_at
+from tvm_cascade.schedule.padding import reading_at
 
 __all__ = ["narrowed"]
 
@@ -120,9 +120,8 @@ def _cut(func: tirx.PrimFunc, part: _Part) -> tirx.PrimFunc:
         value = variable + part.start if part.extent > 1 else tirx.const(part.start, str(variable.ty.dtype))
         body = reading_at(block.body, variable, value, [part.buffer])
         body, init = (None if one is None else in_buffers(one, buffers) for one in (body, block.init))
-        iters = [longer_iter(iv, part.extent) if iv.var.same_as(variable) else iv for iv in block.iter_vars]
         loops = {bound_by(realize)[variable]: part.extent}
-        nests.append(longer_loops(with_block(nest, block, replaced(block, body, init, iters)), loops))
+        nests.append(resized(with_block(nest, block, replaced(block, body, init)), loops))
     allocated = [narrow if own.same_as(part.buffer) else own for own in func.body.block.alloc_buffers]
     return with_nests(func, nests, allocated)
 

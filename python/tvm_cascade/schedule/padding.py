@@ -16,13 +16,12 @@ from tvm.ir import prim
 from tvm_cascade.analysis.expression import call_name
 from tvm_cascade.analysis.index_sets import greatest, stay_within
 from tvm_cascade.analysis.reducers import split_reduction
-from tvm_cascade.analysis.statements import block_names, replaced, statements_of, with_nests
+from tvm_cascade.analysis.statements import block_names, replaced, resized, statements_of, with_nests
 from tvm_cascade.analysis.tir import (
     Extent,
     analyzer_of,
     as_index,
     bound_by,
-    domain_of,
     dtype_of,
     extent_of,
     in_buffers,
@@ -97,8 +96,8 @@ class PaddedCopies:
 Wide = tuple[BlockPlan, Mapping[int, Extent]]
 """A nest, and axes of it that are longer, with their extents."""
 
-Body = Callable[[s_tir.SBlock, Wide, Sequence[tirx.IterVar], PaddedCopies], tirx.Stmt]
-"""What a block does over iterators that are longer."""
+Body = Callable[[s_tir.SBlock, Wide, PaddedCopies], tirx.Stmt]
+"""What a block does, whose iterators are longer."""
 
 
 @dataclass
@@ -133,7 +132,7 @@ class LongerBuffers:
         Parameters
         ----------
         wider : by name of the block.
-        body : of a block over its longer iterators.
+        body : of a block, whose iterators are longer.
         """
         nests = read_nests(func)
         loops: dict[tirx.Var, Extent] = {}
@@ -148,12 +147,9 @@ class LongerBuffers:
             def in_block(block: s_tir.SBlock, copies: PaddedCopies = copies) -> s_tir.SBlock:
                 if block.name_hint not in wider:
                     return self.moved(block)
-                plan, wide = wider[block.name_hint]
-                extents = {plan.variables[axis]: extent for axis, extent in wide.items()}
-                iters = [longer_iter(iv, extents[iv.var]) if iv.var in extents else iv for iv in block.iter_vars]
-                return self.moved(replaced(block, body(block, (plan, wide), iters, copies), block.init, iters))
+                return self.moved(replaced(block, body(block, wider[block.name_hint], copies), block.init))
 
-            moved = tvm_ffi.structural_map(longer_loops(part, loops), (s_tir.SBlock, in_block))
+            moved = tvm_ffi.structural_map(resized(part, loops), (s_tir.SBlock, in_block))
             outputs = [s.buffer for name in block_names(part) if name in wider for s in wider[name][0].stores]
             given = [b for b in outputs if b in {*func.params} & self._long.keys()]
             shortened = [copy_of(builder, self._long[b], b, f"{b.name}_copied", "") for b in given]
@@ -178,19 +174,6 @@ def copy_of(builder: NestBuilder, source: tirx.Var, buffer: tirx.Var, name: str,
         return [store(buffer, value, where)]
 
     return builder.nest(name, role, iters, body)
-
-
-def longer_loops(nest: tirx.Stmt, extents: Mapping[tirx.Var, Extent]) -> tirx.Stmt:
-
-    def renew(loop: tirx.For) -> tirx.For:
-        extent = extents.get(loop.loop_var)
-        return loop if extent is None else rebuilt(loop, extent=as_index(extent, dtype_of(loop.loop_var)))
-
-    return tvm_ffi.structural_map(nest, (tirx.For, renew))
-
-
-def longer_iter(iv: tirx.IterVar, extent: Extent) -> tirx.IterVar:
-    return tirx.IterVar(domain_of(iv.var, extent), iv.var, iv.iter_type)
 
 
 def reading_at(body: tirx.Stmt, var: tirx.Var, value: ir.Expr, own: Sequence[tirx.Var]) -> tirx.Stmt:

@@ -10,7 +10,7 @@ are. A schedule moves the copies into the loop, next to the tile that they are f
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from tvm import ir, s_tir, sym, tirx
@@ -137,7 +137,7 @@ class _Wider:
         wider = {plan.name: (plan, wide) for plan in (*self.loop.blocks, *self.loop.after)}
         return self._longer.rewritten(self.func, wider, self._body)
 
-    def _body(self, block: s_tir.SBlock, wide: Wide, iters: Sequence[tirx.IterVar], copies: PaddedCopies) -> tirx.Stmt:
+    def _body(self, block: s_tir.SBlock, wide: Wide, copies: PaddedCopies) -> tirx.Stmt:
         """What a block of the loop does over whole rows, its product unguarded and of padded operands."""
         plan, body, ragged = wide[0], block.body, not same_extent(self.whole, self.rows)
         row = plan.variables[self.row]
@@ -145,7 +145,7 @@ class _Wider:
             exists = prim.LT(row, as_index(self.rows, dtype_of(row)))
             return tirx.IfThenElse(exists, body, None) if ragged else body
         if plan.name in self.products:
-            domain = {iv.var: iv.dom.extent for iv in iters}
+            domain = {iv.var: iv.dom.extent for iv in block.iter_vars}
             inside = [store.buffer for other in self.loop.blocks for store in other.stores]
             hidden = plan.name in self.hidden
             body = copies.padded(body, domain, inside, list(domain) if hidden else [row])
@@ -192,13 +192,14 @@ def whole_products(func: tirx.PrimFunc, cpu: Cpu) -> tirx.PrimFunc:
     for plan, extents in wider.values():
         longer.lengthen(plan, extents)
 
-    def body(block: s_tir.SBlock, wide: Wide, iters: Sequence[tirx.IterVar], copies: PaddedCopies) -> tirx.Stmt:
+    def body(block: s_tir.SBlock, wide: Wide, copies: PaddedCopies) -> tirx.Stmt:
         if block.name_hint in products:
-            domain = {iv.var: iv.dom.extent for iv in iters}
+            domain = {iv.var: iv.dom.extent for iv in block.iter_vars}
             return copies.padded(block.body, domain, longer.old(), list(domain))
-        found, axes = block.body, {wide[0].variables[axis] for axis in wide[1]}
-        for iv in block.iter_vars:  # past the end it is what it is at the last
-            found = reading_at(found, iv.var, tirx.min(iv.var, iv.dom.extent - 1), []) if iv.var in axes else found
+        plan, found = wide[0], block.body
+        for axis in wide[1]:  # past the end it is what it is at the last
+            var, extent = plan.variables[axis], plan.extents[axis]
+            found = reading_at(found, var, tirx.min(var, as_index(extent, dtype_of(var)) - 1), [])
         return found
 
     return longer.rewritten(func, wider, body)
