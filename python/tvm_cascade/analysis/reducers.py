@@ -105,13 +105,22 @@ def single_store(body: tirx.Stmt) -> tirx.BufferStore | None:
 
 
 def stores_at_once(body: tirx.Stmt) -> list[tirx.BufferStore] | None:
-    """The stores of a body, each with what it stores in what was there before the body; None for other statements."""
+    """The last stores of a body, with what they store in what was there before the body; None for other statements.
+
+    None as well where an element is read, or stored again, beside one of the same buffer that was stored.
+    """
     lets: dict[tirx.Var, ir.Expr] = {}
-    stores: list[tirx.BufferStore] = []
+    stores: dict[tirx.Var, tirx.BufferStore] = {}
+    beside: list[ir.TensorLoad | tirx.BufferStore] = []
+
+    def is_there(one: ir.TensorLoad | tirx.BufferStore, buffer: tirx.Var) -> bool:
+        if (known := stores.get(buffer)) is not None and not same(list(known.indices), list(one.indices)):
+            beside.append(one)
+        return known is not None
 
     def before(value: ir.Expr) -> ir.Expr:
         def replace(load: ir.TensorLoad) -> ir.Expr:
-            return next((s.value for s in stores if s.buffer.same_as(load.source)), load)
+            return stores[load.source].value if is_there(load, load.source) else load
 
         # Loads first: what a let stands for was read when it was bound.
         read = tvm_ffi.structural_map(value, (ir.TensorLoad, replace)) if stores else value
@@ -122,10 +131,12 @@ def stores_at_once(body: tirx.Stmt) -> list[tirx.BufferStore] | None:
         if isinstance(store, tirx.Bind):
             lets[store.var] = before(store.value)
         elif isinstance(store, tirx.BufferStore):
-            stores.append(tirx.BufferStore(store.buffer, before(store.value), list(map(before, store.indices))))
+            new = tirx.BufferStore(store.buffer, before(store.value), list(map(before, store.indices)))
+            is_there(new, store.buffer)
+            stores[store.buffer] = new
         else:
             return None
-    return stores
+    return None if beside else list(stores.values())
 
 
 def _selected(branch: tirx.IfThenElse) -> tirx.BufferStore | None:

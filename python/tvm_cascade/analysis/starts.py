@@ -50,8 +50,7 @@ def started(nest: tirx.Stmt) -> tirx.Stmt:
     if realize is None or realize.block.init is not None or why_not_plain(nest) is not None:
         return nest
     block = realize.block
-    found = _by_statement(block) or _by_value(block)
-    if found is None:
+    if (found := _started(block)) is None:
         return nest
     init, body, reduced = found
     return renewed(with_block(nest, block, replaced(block, body, init, _reducing(block, reduced))))
@@ -67,22 +66,7 @@ Parts = tuple[tirx.Stmt, tirx.Stmt, list[tirx.Var]]
 """An init, a body, and the variables that are reduced."""
 
 
-def _by_statement(block: s_tir.SBlock) -> Parts | None:
-    """if first: s = a;  s = s ⊕ e."""
-    parts = list(block.body.seq) if isinstance(block.body, tirx.SeqStmt) else []
-    if len(parts) != 2 or not isinstance(parts[0], tirx.IfThenElse) or parts[0].else_case is not None:
-        return None
-    first, store = single_store(parts[0].then_case), single_store(parts[1])
-    if first is None or store is None or not first.buffer.same_as(store.buffer):
-        return None
-    reduced = _reduced(block, store)
-    plain = same(list(first.indices), list(store.indices)) and not reads_buffer(first.value, store.buffer)
-    if not plain or not _is_first(parts[0].condition, reduced):
-        return None
-    return _init(store, first.value, reduced), parts[1], reduced
-
-
-def _by_value(block: s_tir.SBlock) -> Parts | None:
+def _started(block: s_tir.SBlock) -> Parts | None:
     """s = select(first, a, s) ⊕ e, or s = select(first, a, s ⊕ e)."""
     store = single_store(block.body)
     if store is None:
