@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from tvm import te, tirx
 
+from tvm_cascade.analysis.statements import read_nests
 from tvm_cascade.evaluate.tolerance import kinds
-from tvm_cascade.schedule.nests import read_nests
 
 from ..analysis.programs import LENGTH as LENGTH_OF_X
 from ..analysis.programs import ROWS as ROWS_OF_X

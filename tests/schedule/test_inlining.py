@@ -9,8 +9,8 @@ import pytest
 from tvm import te, tirx, topi
 
 import tvm_cascade
+from tvm_cascade.analysis.statements import read_nests
 from tvm_cascade.schedule.inlining import inline_maps
-from tvm_cascade.schedule.nests import read_nests
 
 from ..analysis.programs import array, program
 from ..transform.running import build, run

@@ -11,6 +11,7 @@ import tvm_ffi
 from tvm import s_tir, te, tirx
 
 import tvm_cascade
+from tvm_cascade.analysis.statements import ROLE
 from tvm_cascade.corpus import workloads
 from tvm_cascade.devices.read import device_of
 from tvm_cascade.driver.backend import Goal, Lowered
@@ -21,7 +22,7 @@ from tvm_cascade.options import FuseOptions
 from tvm_cascade.schedule.roles import read_fused_loops
 from tvm_cascade.transform.fuse_function import AsItIs, fuse_function
 from tvm_cascade.transform.handoff import FUSED, carried_folds
-from tvm_cascade.transform.nest import AXES, ROLE
+from tvm_cascade.transform.nest import AXES
 
 from ..tiers import slow_but
 from .fused_programs import attention

@@ -8,8 +8,8 @@ import tvm
 from tvm import ir, te, tirx, topi
 
 from tvm_cascade import compile_unfused
+from tvm_cascade.analysis.statements import LoopNest, read_nests
 from tvm_cascade.analysis.tir import DATA_PARALLEL, loads_of, reads_buffer
-from tvm_cascade.schedule.nests import LoopNest, read_nests
 from tvm_cascade.schedule.row_lanes import tuples_apart
 
 from .test_cpu import AVX2, assert_right

@@ -16,7 +16,7 @@ from tvm.script import tirx as T
 from tvm.target import Target
 
 import tvm_cascade
-from tvm_cascade.analysis.statements import replaced
+from tvm_cascade.analysis.statements import ROLE, replaced
 from tvm_cascade.devices.host import host_target
 from tvm_cascade.devices.read import cpu_of
 from tvm_cascade.driver.compilation import compile_unfused
@@ -25,7 +25,6 @@ from tvm_cascade.options import FuseOptions
 from tvm_cascade.schedule.tile_skip import hoist_guards
 from tvm_cascade.schedule.whole_tiles import whole_products, whole_tiles
 from tvm_cascade.transform.fuse_function import fuse_function
-from tvm_cascade.transform.nest import ROLE
 from tvm_cascade.tvm_faults.copies import private_copy
 
 from ..tiers import quick_but, slow_but

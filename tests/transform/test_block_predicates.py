@@ -9,8 +9,8 @@ from tvm.script import tirx as T
 
 import tvm_cascade
 from tvm_cascade.analysis.canonical import canonical
+from tvm_cascade.analysis.statements import read_nests
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.schedule.nests import read_nests
 from tvm_cascade.transform.fuse_function import fuse_function
 
 from ..tiers import quick_but

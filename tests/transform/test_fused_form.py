@@ -13,6 +13,7 @@ import tvm_ffi
 from tvm import ir, s_tir, tirx
 from tvm.script import tirx as T
 
+from tvm_cascade.analysis.statements import ROLE
 from tvm_cascade.corpus import workloads
 from tvm_cascade.corpus.forms import temporaries, temporary_bytes
 from tvm_cascade.errors import InputError
@@ -22,7 +23,7 @@ from tvm_cascade.symbolic.printing import formula
 from tvm_cascade.transform.fuse_cascaded_reductions import FuseCascadedReductions
 from tvm_cascade.transform.fuse_function import fuse_function
 from tvm_cascade.transform.handoff import FUSED, SCHEDULE_RULE, carried_folds
-from tvm_cascade.transform.nest import GUARD, ROLE
+from tvm_cascade.transform.nest import GUARD
 
 from ..analysis.programs import Attention, array, each, program, softmax_stages, softmax_stats, variance
 from ..golden.compare import assert_golden

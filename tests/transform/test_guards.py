@@ -12,10 +12,11 @@ from tvm import s_tir, te, tirx
 
 from campaigns.program_trial import scheduled
 from tvm_cascade.accuracy.catalogue.definition import Definition
+from tvm_cascade.analysis.statements import ROLE
 from tvm_cascade.evaluate.tolerance import assert_close, kinds
 from tvm_cascade.schedule.roles import read_fused_loops
 from tvm_cascade.transform.guard import size_of
-from tvm_cascade.transform.nest import GUARD, ROLE
+from tvm_cascade.transform.nest import GUARD
 
 from ..analysis.programs import LENGTH, ROWS, array, fold, number, program, softmax_stages
 from .running import Unfused, build, read, run

@@ -12,9 +12,9 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.s_tir import Schedule
 
+from tvm_cascade.analysis.statements import ROLE
 from tvm_cascade.errors import CascadeError, InputError, OptionError, ScheduleError
 from tvm_cascade.transform.fuse_cascaded_reductions import fuse_cascade
-from tvm_cascade.transform.nest import ROLE
 
 from ..analysis.programs import LENGTH, Attention, array, each, fold, number, program, softmax_stages, softmax_stats
 from .running import Arrays, Results, assert_close, build, run

@@ -10,8 +10,8 @@ from tvm import te, tirx
 from tvm.ir import Expr
 
 import tvm_cascade
+from tvm_cascade.analysis.statements import ROLE
 from tvm_cascade.evaluate.oracle import evaluate
-from tvm_cascade.transform.nest import ROLE
 
 from ..analysis.programs import (
     LENGTH,

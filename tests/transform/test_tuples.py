@@ -11,10 +11,10 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.target import Target
 
+from tvm_cascade.analysis.statements import ROLE
 from tvm_cascade.devices.read import cpu_of
 from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.schedule.cpu import schedule_cpu
-from tvm_cascade.transform.nest import ROLE
 
 from ..tiers import slow_but
 from .running import Array, Arrays, Unfused, assert_close, build, read, run

@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 import tvm_ffi
 from tvm import ir, s_tir, tirx
@@ -18,9 +19,12 @@ from tvm import ir, s_tir, tirx
 from tvm_cascade.algebra.verdict import Reason
 from tvm_cascade.analysis.index_sets import cover
 from tvm_cascade.analysis.statements import (
+    LoopNest,
+    is_of_nests,
     is_serial,
+    leaves_of,
     mentions,
-    realized_block,
+    nests_in,
     replaced,
     runs_always,
     statements_of,
@@ -43,38 +47,7 @@ from tvm_cascade.analysis.tir import (
     within,
 )
 
-Indices = tuple[ir.Expr, ...]
-
-
-@dataclass(frozen=True)
-class Leaf:
-    """A block with all loops around it, outermost first."""
-
-    loops: tuple[tirx.For, ...]
-    realize: s_tir.SBlockRealize
-
-    def below(self, other: Leaf) -> tuple[tirx.For, ...]:
-        """The loops that are not around the other block too."""
-        shared = 0
-        while shared < min(len(self.loops), len(other.loops)) and self.loops[shared].same_as(other.loops[shared]):
-            shared += 1
-        return self.loops[shared:]
-
-
-def leaves_of(statement: tirx.Stmt, around: tuple[tirx.For, ...] = ()) -> list[Leaf] | None:
-    """The blocks of a statement, in order; None where it holds anything else than loops around blocks."""
-    if isinstance(statement, s_tir.SBlockRealize):
-        return [Leaf(around, statement)] if realized_block(statement) is not None else None
-    parts = list(statement.seq) if isinstance(statement, tirx.SeqStmt) else []
-    if isinstance(statement, tirx.For):
-        parts, around = [statement.body], (*around, statement)
-    found: list[Leaf] = []
-    for part in parts:
-        leaves = leaves_of(part, around)
-        if leaves is None:
-            return None
-        found += leaves
-    return found or None
+Indices = list[ir.Expr]
 
 
 @dataclass
@@ -102,81 +75,69 @@ class Scratch:
         """Whether no iteration of a loop, and nothing before or after it, reads what another of these stores."""
         if buffer not in {*self.buffers}:
             return False
-        inside = [leaf for part in parts for leaf in leaves_of(part, (loop,)) or ()]
-        around: tuple[list[Leaf], list[Leaf]] = [], []
-        reached = False
-        for statement in self.statements:
-            leaves = leaves_of(statement)
-            if leaves is None and mentions(statement, buffer):
-                return False
-            for leaf in leaves or ():
-                own = any(other.same_as(loop) for other in leaf.loops)
-                reached = reached or own
-                if not own:
-                    around[reached].append(leaf)
-        own = _self_contained(inside, buffer, [loop.loop_var])
-        return own and all(_self_contained(leaves, buffer, []) for leaves in around)
+        if any(mentions(one, buffer) and not is_of_nests(one) for one in self.statements):
+            return False
+        nests = [nest for one in self.statements for nest in nests_in(one)]
+        own = [k for k, nest in enumerate(nests) if any(loop.same_as(other) for other in nest.loops)]
+        inside = [nest for part in parts for nest in nests_in(part, (loop,))]
+        around = (nests[: own[0]], nests[own[-1] + 1 :]) if own else (nests,)
+        return _self_contained(inside, buffer, [loop.loop_var]) and all(
+            _self_contained(one, buffer, []) for one in around
+        )
 
 
-def _self_contained(leaves: Sequence[Leaf], buffer: tirx.Var, fixed: list[tirx.Var]) -> bool:
+def _self_contained(nests: Sequence[LoopNest], buffer: tirx.Var, fixed: list[tirx.Var]) -> bool:
     """Whether every read of a buffer is of elements that one of these blocks stored before, in the same iteration.
 
     Parameters
     ----------
     fixed : the variable of the loop whose iteration it is.
     """
-    for position, leaf in enumerate(leaves):
-        if not mentions(leaf.realize, buffer):
+    for position, nest in enumerate(nests):
+        if not mentions(nest.realize, buffer):
             continue
-        for indices in _reads_from_outside(leaf, buffer, fixed):
-            if not any(_covers(earlier, leaf, buffer, indices) for earlier in leaves[:position]):
+        for indices in _reads_from_outside(nest, buffer, fixed):
+            if not any(_covers(earlier, nest, buffer, indices) for earlier in nests[:position]):
                 return False
     return True
 
 
-def _reads_from_outside(leaf: Leaf, buffer: tirx.Var, fixed: list[tirx.Var]) -> list[Indices]:
+def _reads_from_outside(nest: LoopNest, buffer: tirx.Var, fixed: list[tirx.Var]) -> list[Indices]:
     """Where a block reads a buffer, in loop variables, other than the element at which it has just started it.
 
     A reduction along the loop itself is started in one of its iterations alone.
     """
-    loads, stores = uses_of(leaf.realize)
-    init = leaf.realize.block.init
-    along = zip(leaf.realize.block.iter_vars, leaf.realize.iter_values, strict=True)
-    starts = _starts(init, buffer) and not any(uses(v, fixed) for iv, v in along if iv.iter_type == REDUCTION)
-    started = [at for b, at in stores if b.same_as(buffer)] if starts else []
-    reads = [at for b, at in loads if b.same_as(buffer)]
-    if not started or not all(_same(at, started[0]) for at in started):
+    loads, stores = uses_of(nest.realize)
+    block, init = nest.block, nest.block.init
+    reads = [list(at) for b, at in loads if b.same_as(buffer)]
+    along = zip(block.iter_vars, nest.realize.iter_values, strict=True)
+    anew = any(iv.iter_type == REDUCTION and uses(value, fixed) for iv, value in along)
+    if init is None or anew or reads_buffer(init, buffer) or not runs_always(nest.realize):
         return reads
-    assert init is not None
-    if reads_buffer(init, buffer) or not runs_always(leaf.realize):
+    starts = any(store.buffer.same_as(buffer) for store in within(init, tirx.BufferStore))
+    started = [list(at) for b, at in stores if b.same_as(buffer)] if starts else []
+    if not started or not all(same(at, started[0]) for at in started):
         return reads
-    return [at for at in reads if not _same(at, started[0])]
+    return [at for at in reads if not same(at, started[0])]
 
 
-def _starts(init: tirx.Stmt | None, buffer: tirx.Var) -> bool:
-    return any(isinstance(one, tirx.BufferStore) and one.buffer.same_as(buffer) for one in statements_of(init))
-
-
-def _same(some: Indices, others: Indices) -> bool:
-    return len(some) == len(others) and all(map(same, some, others))
-
-
-def _covers(writer: Leaf, reader: Leaf, buffer: tirx.Var, read: Indices) -> bool:
+def _covers(writer: LoopNest, reader: LoopNest, buffer: tirx.Var, read: Indices) -> bool:
     """Whether an earlier block stores, without condition, all elements that are read.
 
     A loop over no positions stores nothing; it does so in all iterations, so that nobody ever stored anything.
     """
     block = writer.realize.block
     bound = bound_by(writer.realize)
-    own, others = writer.below(reader), reader.below(writer)
+    shared = sum(takewhile(bool, map(lambda a, b: a.same_as(b), writer.loops, reader.loops)))
+    own, others = writer.loops[shared:], reader.loops[shared:]
     if not runs_always(writer.realize):
         return False
-    outer = [loop.loop_var for loop in writer.loops[: len(writer.loops) - len(own)]]
+    outer = [loop.loop_var for loop in writer.loops[:shared]]
     if any(uses(loop.extent, outer) or extent_of(loop.min) != 0 for loop in (*own, *others)):
         return False
     for store in statements_of(block):
         if isinstance(store, tirx.BufferStore) and store.buffer.same_as(buffer):
-            written = tuple(substitute(index, bound) for index in store.indices)
+            written = [substitute(index, bound) for index in store.indices]
             if cover(written, _extents(own), read, _extents(others), buffer.ty.shape):
                 return True
     return False
@@ -230,11 +191,10 @@ def why_several(nest: tirx.Stmt) -> Reason:
         return Reason("extern", f"{calls[0].value}"[:200])
     if not all(map(is_serial, loops)):
         return Reason("scheduled", "a loop is parallel, vectorised, unrolled, bound or annotated")
-    leaves = leaves_of(nest)
-    if leaves is None:
+    if not is_of_nests(nest):
         return _other_statement(nest)
     for loop in loops:
-        inside = [leaf.realize for leaf in leaves if any(own.same_as(loop) for own in leaf.loops)]
+        inside = [one.realize for one in nests_in(nest) if any(own.same_as(loop) for own in one.loops)]
         if buffers := carried(inside, loop.loop_var):
             names, shared = ", ".join(r.block.name_hint for r in inside), ", ".join(b.name for b in buffers)
             return Reason("carried", f"loop {loop.loop_var.name} over blocks {names}, which share {shared}")
@@ -243,16 +203,10 @@ def why_several(nest: tirx.Stmt) -> Reason:
 
 def _other_statement(nest: tirx.Stmt) -> Reason:
     """The reason for a nest that holds a statement which is no loop and no block."""
-    pending = [nest]
-    while pending:
-        one = pending.pop(0)
+    for _, one in leaves_of(nest):
         if isinstance(one, tirx.BufferStore):
             return Reason("tirx", f"a loop stores into {one.buffer.name} outside of any block")
-        if isinstance(one, tirx.For):
-            pending.append(one.body)
-        elif isinstance(one, tirx.SeqStmt):
-            pending += list(one.seq)
-        elif not isinstance(one, s_tir.SBlockRealize):
+        if not isinstance(one, s_tir.SBlockRealize):
             return Reason("opaque_block", f"a nest holds {type(one).__name__}")
     return Reason("opaque_block", "a block holds blocks, or matches or allocates buffers")
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 import tvm
 import tvm_ffi
@@ -33,6 +34,9 @@ from tvm_cascade.analysis.tir import (
 
 DETECT_ACCESS = "tirx.script_parsing_detect_access"
 """Annotation of blocks whose access regions TVM's own script completion fills in."""
+
+ROLE = "tvm_cascade.role"
+"""Block annotation: what a block is for (`transform.nest`, `schedule.roles`)."""
 
 RECENT = 1024
 """Nests of which is remembered what they are: functions that are cut and merged have theirs in common."""
@@ -250,3 +254,66 @@ def resized(nest: tirx.Stmt, extents: Mapping[tirx.Var, Extent]) -> tirx.Stmt:
 
 def with_block(nest: tirx.Stmt, old: s_tir.SBlock, new: s_tir.SBlock) -> tirx.Stmt:
     return tvm_ffi.structural_map(nest, (s_tir.SBlock, lambda block: new if block.same_as(old) else block))
+
+
+@dataclass(frozen=True, eq=False)
+class LoopNest:
+    """A block with its loops, outermost first, as found."""
+
+    loops: tuple[tirx.For, ...]
+    realize: s_tir.SBlockRealize
+
+    @property
+    def block(self) -> s_tir.SBlock:
+        return self.realize.block
+
+    @property
+    def statement(self) -> tirx.Stmt:
+        return self.loops[0] if self.loops else self.realize
+
+    @property
+    def role(self) -> str:
+        """Of the block; "" where the rewrite gave none."""
+        return str(self.block.annotations.get(ROLE, ""))
+
+    @cached_property
+    def stores(self) -> tuple[tirx.BufferStore, ...]:
+        return tuple(within(self.block.body, tirx.BufferStore))
+
+    @property
+    def written(self) -> list[tirx.Var]:
+        return [store.buffer for store in self.stores]
+
+    def bound(self, outer: int) -> list[tuple[tirx.Var, tirx.For]]:
+        """The loops below the `outer` first ones that are a block variable's, each with that variable."""
+        pairs = list(zip(self.block.iter_vars, self.realize.iter_values, strict=True))
+        found = [(loop, [iv.var for iv, value in pairs if value.same_as(loop.loop_var)]) for loop in self.loops[outer:]]
+        return [(variables[-1], loop) for loop, variables in found if variables]
+
+
+def read_nests(func: tirx.PrimFunc) -> list[LoopNest]:
+    """Every block below the root, in order, with the loops around it."""
+    return nests_in(func.body.block.body)
+
+
+Leaf = tuple[tuple[tirx.For, ...], tirx.Stmt]
+
+
+def leaves_of(statement: tirx.Stmt, around: tuple[tirx.For, ...] = ()) -> list[Leaf]:
+    """What a statement holds inside of loops and sequences, in order, each with the loops around it."""
+    if isinstance(statement, tirx.For):
+        return leaves_of(statement.body, (*around, statement))
+    if isinstance(statement, tirx.SeqStmt):
+        return [leaf for part in statement.seq for leaf in leaves_of(part, around)]
+    return [(around, statement)]
+
+
+def nests_in(statement: tirx.Stmt, around: tuple[tirx.For, ...] = ()) -> list[LoopNest]:
+    """Every block of a statement that is not in another one, in order, with the loops around it."""
+    leaves = leaves_of(statement, around)
+    return [LoopNest(loops, leaf) for loops, leaf in leaves if isinstance(leaf, s_tir.SBlockRealize)]
+
+
+def is_of_nests(statement: tirx.Stmt) -> bool:
+    """Whether a statement is loops around blocks, of which loads and stores are all that they do."""
+    return all(realized_block(leaf) is not None for _, leaf in leaves_of(statement))

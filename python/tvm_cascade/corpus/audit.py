@@ -37,13 +37,14 @@ from tvm_cascade.accuracy.numerics import Subject
 from tvm_cascade.algebra.verdict import Reason, Verdict
 from tvm_cascade.analysis.passes import along_axis
 from tvm_cascade.analysis.program import Program
+from tvm_cascade.analysis.statements import ROLE
 from tvm_cascade.analysis.tir import loads_of
 from tvm_cascade.corpus import workloads as registry
 from tvm_cascade.corpus.case import GivenFunction
 from tvm_cascade.corpus.workload import Workload
 from tvm_cascade.evaluate import oracle
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.transform.nest import GUARD, ROLE
+from tvm_cascade.transform.nest import GUARD
 
 Array = NDArray[Any]
 

@@ -28,10 +28,11 @@ from tvm import ir, relax, s_tir, sym, tirx
 from tvm.ir import prim, transform
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from tvm_cascade.analysis.statements import nests_in
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.relax.graph import CALL_TIR
 from tvm_cascade.schedule.inlining import inline_maps
-from tvm_cascade.schedule.nests import nests_in, plan_nest
+from tvm_cascade.schedule.nests import plan_nest
 from tvm_cascade.te import topk
 
 

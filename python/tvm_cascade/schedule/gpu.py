@@ -15,7 +15,7 @@ import tvm
 from tvm import ir, s_tir, tirx
 
 from tvm_cascade.analysis.order import among
-from tvm_cascade.analysis.statements import statements_of, with_root
+from tvm_cascade.analysis.statements import read_nests, statements_of, with_root
 from tvm_cascade.analysis.tir import Extent, product, within
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.schedule.gpu_alone import schedule_kernel_alone
@@ -37,7 +37,7 @@ from tvm_cascade.schedule.nest_schedule import (
     power_of_two_divisor,
     tile_rows,
 )
-from tvm_cascade.schedule.nests import BlockPlan, plan_alone, read_nests
+from tvm_cascade.schedule.nests import BlockPlan, plan_alone
 from tvm_cascade.schedule.roles import FusedLoop, read_fused_loops
 from tvm_cascade.schedule.row_plan import contracted_row
 from tvm_cascade.transform.nest import GUARD, TILE_ROLES

@@ -26,7 +26,7 @@ from tvm import ir, s_tir, sym, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.expression import operands_of, selection_of, with_operands
-from tvm_cascade.analysis.statements import new_block
+from tvm_cascade.analysis.statements import ROLE, LoopNest, new_block
 from tvm_cascade.analysis.tir import (
     DATA_PARALLEL,
     bound_by,
@@ -41,8 +41,7 @@ from tvm_cascade.analysis.tir import (
     within,
 )
 from tvm_cascade.devices.device import Gpu
-from tvm_cascade.schedule.nests import BlockPlan, LoopNest, Written, rewritten
-from tvm_cascade.transform.nest import ROLE
+from tvm_cascade.schedule.nests import BlockPlan, Written, rewritten
 
 VECTORS = "vectors"
 """The role of a block that computes a vector of neighbours."""

@@ -18,8 +18,9 @@ from tvm.ir import prim
 from tvm.s_tir.schedule.schedule import ScheduleError
 
 from tvm_cascade.analysis.expression import selection_of
+from tvm_cascade.analysis.statements import read_nests
 from tvm_cascade.analysis.tir import Extent, dtype_of, product, same, same_extent, within
-from tvm_cascade.schedule.nests import Access, BlockPlan, plan_nest, read_nests
+from tvm_cascade.schedule.nests import Access, BlockPlan, plan_nest
 from tvm_cascade.transform.nest import OPAQUE
 from tvm_cascade.tvm_faults.copies import private_copy
 

@@ -8,11 +8,12 @@ from typing import TypeAlias
 
 from tvm import ir, s_tir, sym, tirx
 
+from tvm_cascade.analysis.statements import ROLE
 from tvm_cascade.analysis.tir import REDUCTION, Extent, extent_of, loads_of, reads_buffer, uses, within
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.nests import BlockPlan
 from tvm_cascade.schedule.roles import FusedLoop
-from tvm_cascade.transform.nest import AXES, OPAQUE, ROLE
+from tvm_cascade.transform.nest import AXES, OPAQUE
 from tvm_cascade.tvm_faults.partition import PARTITION_HINT
 
 _UNROLLED = 64

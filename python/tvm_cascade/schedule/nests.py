@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
-from tvm import ir, s_tir, sym, tirx
+from tvm import ir, sym, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.order import independent
-from tvm_cascade.analysis.statements import realized_block, statements_of, with_nests
+from tvm_cascade.analysis.statements import LoopNest, nests_in, read_nests, realized_block, statements_of, with_nests
 from tvm_cascade.analysis.tir import Extent, extent_of, loads_of, product, substitute, within
-from tvm_cascade.transform.nest import OPAQUE, ROLE
+from tvm_cascade.transform.nest import OPAQUE
 
 
 @dataclass(frozen=True)
@@ -106,63 +105,6 @@ def _difference(index: ir.Expr, var: tirx.Var) -> int | None:
     moved = substitute(index, {var: var + 1})
     change = sym.Analyzer().simplify(moved - index)
     return int(change) if isinstance(change, prim.IntImm) else None
-
-
-@dataclass(frozen=True, eq=False)
-class LoopNest:
-    """A block with its loops, outermost first, as found."""
-
-    loops: tuple[tirx.For, ...]
-    realize: s_tir.SBlockRealize
-
-    @property
-    def block(self) -> s_tir.SBlock:
-        return self.realize.block
-
-    @property
-    def statement(self) -> tirx.Stmt:
-        return self.loops[0] if self.loops else self.realize
-
-    @property
-    def role(self) -> str:
-        """Of the block; "" where the rewrite gave none."""
-        return str(self.block.annotations.get(ROLE, ""))
-
-    @cached_property
-    def stores(self) -> tuple[tirx.BufferStore, ...]:
-        return tuple(within(self.block.body, tirx.BufferStore))
-
-    @property
-    def written(self) -> list[tirx.Var]:
-        return [store.buffer for store in self.stores]
-
-    def bound(self, outer: int) -> list[tuple[tirx.Var, tirx.For]]:
-        """The loops below the `outer` first ones that are a block variable's, each with that variable."""
-        pairs = list(zip(self.block.iter_vars, self.realize.iter_values, strict=True))
-        found = [(loop, [iv.var for iv, value in pairs if value.same_as(loop.loop_var)]) for loop in self.loops[outer:]]
-        return [(variables[-1], loop) for loop, variables in found if variables]
-
-
-def read_nests(func: tirx.PrimFunc) -> list[LoopNest]:
-    """Every block below the root, in order, with the loops around it."""
-    return nests_in(func.body.block.body)
-
-
-def nests_in(body: tirx.Stmt) -> list[LoopNest]:
-    """Every block of a statement that is not in another one, in order, with the loops around it."""
-    found: list[LoopNest] = []
-
-    def visit(statement: tirx.Stmt, loops: tuple[tirx.For, ...]) -> None:
-        if isinstance(statement, tirx.For):
-            visit(statement.body, (*loops, statement))
-        elif isinstance(statement, tirx.SeqStmt):
-            for part in statement.seq:
-                visit(part, loops)
-        elif isinstance(statement, s_tir.SBlockRealize):
-            found.append(LoopNest(loops, statement))
-
-    visit(body, ())
-    return found
 
 
 Written = tuple[list[tirx.Stmt], list[tirx.Var]]

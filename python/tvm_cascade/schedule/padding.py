@@ -16,7 +16,7 @@ from tvm.ir import prim
 from tvm_cascade.analysis.expression import call_name
 from tvm_cascade.analysis.index_sets import greatest, stay_within
 from tvm_cascade.analysis.reducers import split_reduction
-from tvm_cascade.analysis.statements import block_names, replaced, resized, statements_of, with_nests
+from tvm_cascade.analysis.statements import block_names, read_nests, replaced, resized, statements_of, with_nests
 from tvm_cascade.analysis.tir import (
     Extent,
     analyzer_of,
@@ -31,7 +31,7 @@ from tvm_cascade.analysis.tir import (
     uses,
     zero_of,
 )
-from tvm_cascade.schedule.nests import BlockPlan, read_nests
+from tvm_cascade.schedule.nests import BlockPlan
 from tvm_cascade.schedule.roles import OPERAND
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, store
 from tvm_cascade.transform.printer import select

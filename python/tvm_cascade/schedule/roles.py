@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from tvm import ir, s_tir, tirx
 
 from tvm_cascade.analysis.expression import call_name
+from tvm_cascade.analysis.statements import LoopNest, read_nests
 from tvm_cascade.analysis.tir import Extent, extent_of, loads_of, same_extent, uses, within
 from tvm_cascade.errors import InputError
-from tvm_cascade.schedule.nests import BlockPlan, LoopNest, plan_nest, read_nests
+from tvm_cascade.schedule.nests import BlockPlan, plan_nest
 from tvm_cascade.transform.dead_tiles import LIVE, LiveTiles, live_tiles
 from tvm_cascade.transform.nest import AXES, CARRYING_ROLES, GUARD, OPAQUE, TILE_ROLES
 from tvm_cascade.transform.tiling import INSIDE, LANE, SEGMENT, STRIP, TILE

@@ -21,7 +21,10 @@ from tvm.ir import prim
 
 from tvm_cascade.analysis.reducers import combiner_of, split_reduction, starts_at_identity, stores_at_once
 from tvm_cascade.analysis.statements import (
+    LoopNest,
     block_names,
+    nests_in,
+    read_nests,
     renewed,
     replaced,
     statements_of,
@@ -31,7 +34,7 @@ from tvm_cascade.analysis.tir import as_index, dtype_of, extent_of, reads_buffer
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.microkernel import product_alone
 from tvm_cascade.schedule.nest_schedule import power_of_two_divisor
-from tvm_cascade.schedule.nests import BlockPlan, LoopNest, Written, nests_in, plan_nest, read_nests, rewritten
+from tvm_cascade.schedule.nests import BlockPlan, Written, plan_nest, rewritten
 from tvm_cascade.schedule.row_fold import MAX_VECTORS
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, store
 from tvm_cascade.transform.printer import select

@@ -15,10 +15,9 @@ from tvm.ir import prim
 
 from tvm_cascade.algebra.reducer import SUM
 from tvm_cascade.analysis.reducers import split_reduction, starts_at_identity
-from tvm_cascade.analysis.statements import with_block
+from tvm_cascade.analysis.statements import ROLE, LoopNest, with_block
 from tvm_cascade.analysis.tir import Extent, dtype_of, loads_of, rebuilt, uses
-from tvm_cascade.schedule.nests import BlockPlan, LoopNest, Written, rewritten
-from tvm_cascade.transform.nest import ROLE
+from tvm_cascade.schedule.nests import BlockPlan, Written, rewritten
 
 RUNS = "runs"
 """The role of such a product."""

@@ -19,11 +19,11 @@ from functools import partial
 import tvm
 from tvm import ir, s_tir, tirx
 
-from tvm_cascade.analysis.statements import new_block, sequence
+from tvm_cascade.analysis.statements import LoopNest, new_block, sequence
 from tvm_cascade.analysis.tir import as_index, dtype_of, substitute, uses
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.microkernel import CACHE_SHARE, register_tile
-from tvm_cascade.schedule.nests import BlockPlan, LoopNest, Written, rewritten
+from tvm_cascade.schedule.nests import BlockPlan, Written, rewritten
 from tvm_cascade.schedule.row_picks import RUNS, Picking, picking_product
 from tvm_cascade.transform.nest import load, store
 

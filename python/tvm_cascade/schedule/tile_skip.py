@@ -22,9 +22,8 @@ from tvm.ir import prim
 
 from tvm_cascade.analysis.index_sets import greatest
 from tvm_cascade.analysis.reducers import identity_of, split_reduction
-from tvm_cascade.analysis.statements import allocating, in_its_loops, loops_of, renewed, with_block
+from tvm_cascade.analysis.statements import allocating, in_its_loops, loops_of, read_nests, renewed, with_block
 from tvm_cascade.analysis.tir import REDUCTION, bound_by, domain_of, dtype_of, rebuilt, same, substitute, uses
-from tvm_cascade.schedule.nests import read_nests
 from tvm_cascade.schedule.padding import guard_of, without_guard
 from tvm_cascade.transform.dead_tiles import LIVE, UNSETTLED
 from tvm_cascade.transform.nest import AXES

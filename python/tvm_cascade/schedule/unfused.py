@@ -12,6 +12,7 @@ from functools import partial
 
 from tvm import s_tir
 
+from tvm_cascade.analysis.statements import read_nests
 from tvm_cascade.analysis.tir import uses
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.microkernel import (
@@ -39,7 +40,7 @@ from tvm_cascade.schedule.nest_schedule import (
     row_lanes,
     vectors,
 )
-from tvm_cascade.schedule.nests import Access, BlockPlan, plan_alone, plan_nest, read_nests
+from tvm_cascade.schedule.nests import Access, BlockPlan, plan_alone, plan_nest
 from tvm_cascade.schedule.packing import can_be_laid_out, lay_out, pack_operand, panel_of, schedule_panels
 from tvm_cascade.schedule.roles import OPERAND, operand_copy
 from tvm_cascade.schedule.row_fold import meeting_axes, schedule_fold, vector_width

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from tvm import ir, s_tir, sym, tirx
 from tvm.ir import prim
 
+from tvm_cascade.analysis.statements import read_nests
 from tvm_cascade.analysis.tir import (
     Extent,
     as_index,
@@ -39,7 +40,7 @@ from tvm_cascade.schedule.microkernel import (
     tile_of_unknown,
 )
 from tvm_cascade.schedule.nest_schedule import power_of_two_divisor
-from tvm_cascade.schedule.nests import BlockPlan, plan_alone, read_nests
+from tvm_cascade.schedule.nests import BlockPlan, plan_alone
 from tvm_cascade.schedule.padding import LongerBuffers, PaddedCopies, Wide, guard_of, reading_at, without_guard
 from tvm_cascade.schedule.roles import FusedLoop, read_fused_loops
 from tvm_cascade.schedule.row_plan import contracted_row, padded_rows

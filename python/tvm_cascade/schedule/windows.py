@@ -24,10 +24,11 @@ from tvm import ir, sym, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.index_sets import greatest
+from tvm_cascade.analysis.statements import LoopNest, read_nests
 from tvm_cascade.analysis.tir import Extent, as_index, dtype_of, loads_of, substitute, uses, variables_of, within
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.microkernel import LATENCY_CYCLES, row_block, tile_cycles
-from tvm_cascade.schedule.nests import Access, BlockPlan, LoopNest, Written, read_nests, rewritten
+from tvm_cascade.schedule.nests import Access, BlockPlan, Written, rewritten
 from tvm_cascade.schedule.row_fold import MOST_PLACES, TILE_SUMS, sums_together
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, store
 from tvm_cascade.transform.printer import select

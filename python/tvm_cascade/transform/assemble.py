@@ -13,10 +13,10 @@ from tvm_cascade.analysis.inline import Inliner, plain_indices
 from tvm_cascade.analysis.opaque import Opaque
 from tvm_cascade.analysis.order import access_of
 from tvm_cascade.analysis.program import Program, Stage
-from tvm_cascade.analysis.statements import replaced, with_block, with_nests
+from tvm_cascade.analysis.statements import ROLE, replaced, with_block, with_nests
 from tvm_cascade.analysis.tir import dtype_of, in_turn, loads_of, reached, reads_buffer, rebuilt
 from tvm_cascade.errors import RewriteError
-from tvm_cascade.transform.nest import OPAQUE, ROLE
+from tvm_cascade.transform.nest import OPAQUE
 
 Use = tuple[tirx.Var, int]
 

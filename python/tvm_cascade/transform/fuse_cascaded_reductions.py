@@ -9,13 +9,12 @@ from tvm.tirx.transform import prim_func_pass
 
 from tvm_cascade.algebra.verdict import Reason, Verdict
 from tvm_cascade.analysis.bindings import plainly_bound
-from tvm_cascade.analysis.statements import statements_of
+from tvm_cascade.analysis.statements import ROLE, statements_of
 from tvm_cascade.analysis.tir import within
 from tvm_cascade.devices.read import given_device
 from tvm_cascade.errors import InputError, ScheduleError
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.fuse_function import fuse_function
-from tvm_cascade.transform.nest import ROLE
 
 
 def FuseCascadedReductions(**options: object) -> ir.transform.Pass:

@@ -17,10 +17,10 @@ from tvm import s_tir, tirx
 
 from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.analysis.extract import Group
+from tvm_cascade.analysis.statements import ROLE
 from tvm_cascade.analysis.tir import rebuilt, within
 from tvm_cascade.errors import InputError
 from tvm_cascade.symbolic.printing import Row, aligned, formula, shortened
-from tvm_cascade.transform.nest import ROLE
 
 SCHEDULE_RULE = "tvm_cascade"
 """Name of the schedule rule, registered as `s_tir.meta_schedule.<target>.tvm_cascade`."""

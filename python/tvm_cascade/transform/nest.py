@@ -7,11 +7,8 @@ from dataclasses import dataclass, field
 
 from tvm import ir, s_tir, tirx
 
-from tvm_cascade.analysis.statements import in_loops, new_block, sequence
+from tvm_cascade.analysis.statements import ROLE, in_loops, new_block, sequence
 from tvm_cascade.analysis.tir import DATA_PARALLEL, REDUCTION, Extent, domain_of
-
-ROLE = "tvm_cascade.role"
-"""Block annotation: one of `TILE_ROLES` or `CARRYING_ROLES` in a fused loop; else merge, finish, or what follows."""
 
 TILE_ROLES = frozenset({"producer", "element", "lanes", "partial"})
 """Roles of the blocks in a fused loop whose results live for one tile."""
