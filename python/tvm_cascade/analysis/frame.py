@@ -58,9 +58,7 @@ class FrameBuilder:
 
     def __init__(self, stages: list[Stage]) -> None:
         self.stages = stages
-        self._parent: dict[int, int] = {}
-        own = ((k, var) for k, stage in enumerate(stages) for var in stage.spatial)
-        self._keys: dict[Key, int] = {key: number for number, key in enumerate(own)}
+        self._parent: dict[Key, Key] = {}
 
     def unify(self, earlier: int, later: int, load: ir.TensorLoad) -> Reason | None:
         """Unifies rows: `later` reads the result of `earlier` at the load's indices."""
@@ -70,7 +68,7 @@ class FrameBuilder:
             if index in {*self.stages[later].spatial}:
                 if not same_extent(self.stages[earlier].extents[written], self.stages[later].extents[index]):
                     return Reason("result_index", f"{load}: part of {load.source.name} is read")
-                self._join(self._index(earlier, written), self._index(later, index))
+                self._join((earlier, written), (later, index))
             elif not (isinstance(index, ir.prim.IntImm) and not more_than_one(self.stages[earlier].extents[written])):
                 return Reason("result_index", str(load))
         return None
@@ -78,7 +76,7 @@ class FrameBuilder:
     def unify_pairs(self, earlier: int, later: int, rows: Iterable[tuple[tirx.Var, tirx.Var]]) -> None:
         """Unifies rows of two members, variable by variable."""
         for one, other in rows:
-            self._join(self._index(earlier, one), self._index(later, other))
+            self._join((earlier, one), (later, other))
 
     def unify_rows(self, earlier: int, later: int) -> None:
         """Unifies the rows of two members that only share loops, in order, if they have equally many.
@@ -101,12 +99,12 @@ class FrameBuilder:
         first = self.stages[0]
         axis = tuple(tirx.Var(var.name.removeprefix("v_"), var.ty) for var in first.reduce)
         extents = {new: first.extents[old] for new, old in zip(axis, first.reduce, strict=True)}
-        classes: dict[int, tirx.Var] = {}
+        classes: dict[Key, tirx.Var] = {}
         variables: list[dict[tirx.Var, tirx.Var]] = []
         for k, stage in enumerate(self.stages):
             own = {var: axis[axis_orders[k][position]] for position, var in enumerate(stage.reduce)}
             for var in stage.spatial:
-                root = self._root(self._index(k, var))
+                root = self._root((k, var))
                 if root not in classes:
                     classes[root] = tirx.Var(var.name.removeprefix("v_"), var.ty)
                     extents[classes[root]] = stage.extents[var]
@@ -118,15 +116,12 @@ class FrameBuilder:
             variables.append(own)
         return Frame(axis, tuple(variables), extents)
 
-    def _index(self, member: int, var: tirx.Var) -> int:
-        return self._keys[member, var]
-
-    def _root(self, key: int) -> int:
+    def _root(self, key: Key) -> Key:
         while key in self._parent:
             key = self._parent[key]
         return key
 
-    def _join(self, a: int, b: int) -> None:
+    def _join(self, a: Key, b: Key) -> None:
         a, b = self._root(a), self._root(b)
         if a != b:
             self._parent[b] = a
@@ -135,17 +130,13 @@ class FrameBuilder:
 # Which reductions share an axis, by the extents of their domains and the buffers that they read.
 
 
-Positions = set[tuple[object, int]]
+Positions = set[tuple[tirx.Var, int]]
 
 
 def axis_positions(element: ir.Expr, variable: tirx.Var) -> Positions:
     """(buffer, dimension) pairs that the variable indexes in an element."""
-    found: Positions = set()
-    for load in loads_of(element):
-        for dimension, index in enumerate(load.indices):
-            if uses(index, (variable,)):
-                found.add((load.source, dimension))
-    return found
+    places = ((load.source, dim, index) for load in loads_of(element) for dim, index in enumerate(load.indices))
+    return {(buffer, dim) for buffer, dim, index in places if uses(index, (variable,))}
 
 
 def matching_axis(
@@ -212,7 +203,7 @@ def _alike(earlier: Stage, one: ir.TensorLoad, later: Stage, other: ir.TensorLoa
             return None
     rows = [(a, b) for a, b in found if a in {*earlier.spatial}]
     axis = [(a, b) for a, b in found if a in {*earlier.reduce}]
-    order = [k for var in later.reduce for k, own in enumerate(earlier.reduce) if _paired(own, var, axis)]
+    order = [k for var in later.reduce for k, own in enumerate(earlier.reduce) if (own, var) in {*axis}]
     units = [[v for v in stage.spatial if not more_than_one(stage.extents[v])] for stage in (earlier, later)]
     rows += zip(*units, strict=True) if len(units[0]) == len(units[1]) else ()
     alike = len(order) == len(earlier.reduce) == len(later.reduce)
@@ -224,15 +215,9 @@ def _moving(stage: Stage) -> list[tirx.Var]:
     return [var for var in (*stage.spatial, *stage.reduce) if more_than_one(stage.extents[var])]
 
 
-def _paired(one: tirx.Var, other: tirx.Var, pairs: list[tuple[tirx.Var, tirx.Var]]) -> bool:
-    return any(one.same_as(a) and other.same_as(b) for a, b in pairs)
-
-
 def _conflict(left: Positions, right: Positions) -> bool:
-    shared = {id(a) for a, _ in left for b, _ in right if a.same_as(b)}  # type: ignore[attr-defined]
-    if not shared:
-        return False
-    return not any(a.same_as(b) and m == n for a, m in left for b, n in right)  # type: ignore[attr-defined]
+    """Whether buffers that both index are indexed at different dimensions alone."""
+    return not {buffer for buffer, _ in left}.isdisjoint(buffer for buffer, _ in right) and left.isdisjoint(right)
 
 
 # Parts of a result that later reductions read separately: centre[b, 0] and centre[b, 1], or mean[i] and mean[j].
