@@ -51,7 +51,7 @@ from tvm_cascade.analysis.tir import (
 def plainly_bound(nest: tirx.Stmt) -> tirx.Stmt:
     """The nest over its block's own variables; the same object where it has that form already, or none."""
     realize, loops = realized_block(nest), loops_of(nest)
-    if realize is None or not _is_open(realize.block, loops) or _is_plain(realize, loops):
+    if realize is None or not _is_open(realize.block, loops) or why_not_plain(nest) is None:
         return nest
     shifted = {loop.loop_var: _from_zero(loop) for loop in loops}
     extents = {loop.loop_var: extent_of(loop.extent) for loop in loops if extent_of(loop.extent) != 1}
@@ -98,23 +98,6 @@ def _is_open(block: s_tir.SBlock, loops: Sequence[tirx.For]) -> bool:
     fixed = not any(uses(e, inner) or loads_of(e) for loop in loops for e in (loop.min, loop.extent))
     some = all(extent_of(loop.extent) != 0 for loop in loops)
     return typed and fixed and some and all(map(is_serial, loops))
-
-
-def _is_plain(realize: s_tir.SBlockRealize, loops: Sequence[tirx.For]) -> bool:
-    """Whether every variable is a loop from 0 over its domain (or past it, under a predicate), or a unit's number."""
-    left = list(loops)
-    for iterator, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
-        domain = extent_of(iterator.dom.extent)
-        if isinstance(value, prim.IntImm) and domain == 1:
-            continue
-        loop = next((loop for loop in left if loop.loop_var.same_as(value)), None)
-        if loop is None or extent_of(loop.min) != 0 or extent_of(iterator.dom.min) != 0:
-            return False
-        length = extent_of(loop.extent)
-        if isinstance(length, int) and isinstance(domain, int) and length < domain:
-            return False
-        left.remove(loop)
-    return not left
 
 
 def _from_zero(loop: tirx.For) -> ir.Expr:
