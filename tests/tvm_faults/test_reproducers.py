@@ -24,9 +24,9 @@ from tvm_cascade.tvm_faults.table import FAULTS, INSTALLED, stands
 
 from ..schedule.fused_programs import attention
 from ..schedule.test_cpu import scheduled
-from ..schedule.test_offset_divisions import picked
-from ..schedule.test_stack import asks_the_workspace, with_cell
 from ..transform.test_tuples import unfused
+from .test_offset_divisions import picked
+from .test_stack import asks_the_workspace, with_cell
 
 Array = NDArray[np.generic]
 REPRODUCERS: dict[str, Callable[[], bool]] = {}

@@ -15,8 +15,8 @@ from tvm_cascade.transform.fuse_function import fuse_function
 from tvm_cascade.tvm_faults.partition import PARTITION_HINT
 
 from ..analysis.programs import array, fold, program, total
-from .fused_programs import attention
-from .test_cpu import TARGET, scheduled
+from ..schedule.fused_programs import attention
+from ..schedule.test_cpu import TARGET, scheduled
 
 LENGTH, TILE = 37, 8
 
