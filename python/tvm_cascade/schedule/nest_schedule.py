@@ -161,10 +161,8 @@ def known_divisor(extent: Extent, most: int) -> int:
     """The largest power of two, up to `most`, that divides an extent whatever the shape variables are."""
     if isinstance(extent, int):
         return power_of_two_divisor(extent, most)
-    analyzer, divisor = sym.Analyzer(), 1
-    while divisor * 2 <= most and analyzer.can_prove(tirx.floormod(extent, divisor * 2).equal(0)):
-        divisor *= 2
-    return divisor
+    known = sym.Analyzer().modular_set(extent)
+    return power_of_two_divisor(math.gcd(known.coeff, known.base), most)
 
 
 # Row tiles: every nest of a fused loop is tiled by the same rows, with the tile loop inside.
