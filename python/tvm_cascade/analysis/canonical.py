@@ -52,6 +52,7 @@ from tvm_cascade.analysis.statements import (
     runs_always,
     sequence,
     statements_of,
+    unused,
     why_not_plain,
     with_block,
     with_nests,
@@ -112,16 +113,10 @@ def _named_apart(nests: list[tirx.Stmt]) -> list[tirx.Stmt]:
         return nests
 
     def rename(block: s_tir.SBlock) -> s_tir.SBlock:
-        name = block.name_hint
-        if name in seen:
-            name = next(
-                n for k in range(1, len(names) + len(taken) + 1) if (n := f"{block.name_hint}_{k}") not in taken
-            )
-            taken.add(name)
+        name = block.name_hint if block.name_hint not in seen else unused(block.name_hint, taken)
+        taken.add(name)
         seen.add(name)
-        if name == block.name_hint:
-            return block
-        return rebuilt(block, name_hint=name)
+        return block if name == block.name_hint else rebuilt(block, name_hint=name)
 
     return [tvm_ffi.structural_map(nest, (s_tir.SBlock, rename)) for nest in nests]
 

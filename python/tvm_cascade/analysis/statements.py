@@ -115,6 +115,11 @@ def block_names(nest: tirx.Stmt) -> list[str]:
     return [block.name_hint for block in within(nest, s_tir.SBlock)]
 
 
+def unused(name: str, taken: set[str]) -> str:
+    """The name, or the name with the first number that makes it unused."""
+    return next(n for k in range(len(taken) + 1) if (n := name + (f"_{k}" if k else "")) not in taken)
+
+
 @lru_cache(RECENT)
 def realized_block(nest: tirx.Stmt) -> s_tir.SBlockRealize | None:
     """The block that a nest of loops is around, if loads and stores of others' buffers are all it does; else None."""

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import sympy as sp
 from tvm import ir, tirx
 
+from tvm_cascade.analysis.statements import unused
 from tvm_cascade.analysis.tir import as_index, dtype_of, product
 from tvm_cascade.reverse.terms import Terms
-from tvm_cascade.transform.nest import unused
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from tvm_cascade.analysis.statements import (
     renewed,
     replaced,
     statements_of,
+    unused,
     with_block,
 )
 from tvm_cascade.analysis.tir import as_index, dtype_of, extent_of, reads_buffer, rebuilt, substitute
@@ -252,12 +253,5 @@ def _parts(nest: LoopNest, names: set[str]) -> list[tirx.Stmt]:
 
 
 def _part(block: s_tir.SBlock, store: tirx.BufferStore, init: tirx.BufferStore, names: set[str]) -> s_tir.SBlock:
-    return rebuilt(replaced(block, store, init), name_hint=_fresh(f"{block.name_hint}_{store.buffer.name}", names))
-
-
-def _fresh(name: str, names: set[str]) -> str:
-    """The name, lengthened until it is none of those; it becomes one of them."""
-    while name in names:
-        name += "_"
-    names.add(name)
-    return name
+    names.add(name := unused(f"{block.name_hint}_{store.buffer.name}", names))
+    return rebuilt(replaced(block, store, init), name_hint=name)

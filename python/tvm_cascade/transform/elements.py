@@ -27,12 +27,12 @@ from tvm_cascade.algebra.fold import Component
 from tvm_cascade.algebra.reducer import SUM
 from tvm_cascade.analysis.expression import Atom
 from tvm_cascade.analysis.extract import Group
+from tvm_cascade.analysis.statements import unused
 from tvm_cascade.analysis.tir import more_than_one, uses, variables_of, within, without_casts
 from tvm_cascade.steps.program import Element, Scale, StepProgram
 from tvm_cascade.symbolic.elementary import COSTLY
 from tvm_cascade.symbolic.functions import Round
 from tvm_cascade.symbolic.masks import Condition
-from tvm_cascade.transform.nest import unused
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from tvm import ir, s_tir, tirx
 
-from tvm_cascade.analysis.statements import ROLE, in_loops, new_block, sequence
+from tvm_cascade.analysis.statements import ROLE, in_loops, new_block, sequence, unused
 from tvm_cascade.analysis.tir import DATA_PARALLEL, REDUCTION, Extent, domain_of
 
 TILE_ROLES = frozenset({"producer", "element", "lanes", "partial"})
@@ -134,11 +134,6 @@ class NestBuilder:
             plain = str(it.name) if str(it.name).isascii() and str(it.name).isprintable() else "axis"
             self._axes[var] = unused(plain, {*MARKERS, *self._axes.values()})
         return self._axes[var]
-
-
-def unused(name: str, taken: set[str]) -> str:
-    """The name, or the name with the first number that makes it unused."""
-    return next(n for k in range(len(taken) + 1) if (n := name + (f"_{k}" if k else "")) not in taken)
 
 
 def store(buffer: tirx.Var, value: ir.Expr, indices: Sequence[ir.Expr]) -> tirx.Stmt:
