@@ -133,7 +133,7 @@ class _Vector:
     def holds(self, other: _Vector) -> bool:
         """Whether these are the same neighbours, loaded on the same conditions."""
         known = self.buffer.same_as(other.buffer) and self.run.count == other.run.count
-        return known and _alike(self.run.first, other.run.first) and _alike(self.conditions, other.conditions)
+        return known and same([*self.run.first, *self.conditions], [*other.run.first, *other.conditions])
 
 
 @dataclass
@@ -243,10 +243,6 @@ class _Writer:
         with self.analyzer.constraint_scope(condition):
             yield
         self.conditions.pop()
-
-
-def _alike(one: Sequence[ir.Expr], other: Sequence[ir.Expr]) -> bool:
-    return len(one) == len(other) and all(same(a, b) for a, b in zip(one, other, strict=True))
 
 
 def _registers(name: str, lanes: int, dtype: str) -> tirx.Var:

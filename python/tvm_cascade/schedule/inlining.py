@@ -13,15 +13,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import tvm
+import tvm_ffi
 from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 from tvm.s_tir.schedule.schedule import ScheduleError
 
 from tvm_cascade.analysis.expression import selection_of
 from tvm_cascade.analysis.statements import read_nests
-from tvm_cascade.analysis.tir import Extent, dtype_of, product, same, same_extent, within
+from tvm_cascade.analysis.tir import Extent, dtype_of, product, same_extent, within
 from tvm_cascade.schedule.nests import Access, BlockPlan, plan_nest
-from tvm_cascade.transform.nest import OPAQUE
+from tvm_cascade.transform.nest import OPAQUE, load
 from tvm_cascade.tvm_faults.copies import private_copy
 
 _MOST_LOADS, _MOST_TENSORS = 128, 16
@@ -105,13 +106,7 @@ def _is_taken_in(func: tirx.PrimFunc, candidate: _Candidate, candidates: Sequenc
 
 def _different(loads: Sequence[Access]) -> int:
     """How many loads there are, those of the same elements counted once."""
-    found: list[Access] = []
-    for load in loads:
-        if not any(
-            load.buffer.same_as(other.buffer) and all(map(same, load.indices, other.indices)) for other in found
-        ):
-            found.append(load)
-    return len(found)
+    return len({tvm_ffi.StructuralKey(load(one.buffer, one.indices)) for one in loads})  # type: ignore[call-arg]
 
 
 def _computes_few(plan: BlockPlan, readers: Sequence[BlockPlan]) -> bool:
