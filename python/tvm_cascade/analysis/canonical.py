@@ -43,6 +43,7 @@ from tvm_cascade.analysis.statements import (
     hands_over,
     in_its_loops,
     is_serial,
+    leaves_of,
     loops_of,
     mentions,
     new_block,
@@ -397,15 +398,8 @@ def _is_outer(realize: s_tir.SBlockRealize) -> bool:
     """Whether a block only holds loops around blocks: it starts and stores nothing itself, and runs everywhere."""
     block = realize.block
     plain = block.init is None and not block.match_buffers and not block.annotations
-    return runs_always(realize) and plain and _holds_blocks(block.body)
-
-
-def _holds_blocks(statement: tirx.Stmt) -> bool:
-    if isinstance(statement, tirx.SeqStmt):
-        return all(isinstance(part, tirx.AllocBuffer) or _holds_blocks(part) for part in statement.seq)
-    if isinstance(statement, tirx.For):
-        return _holds_blocks(statement.body)
-    return isinstance(statement, s_tir.SBlockRealize)
+    known = (s_tir.SBlockRealize, tirx.AllocBuffer)
+    return runs_always(realize) and plain and all(isinstance(leaf, known) for _, leaf in leaves_of(block.body))
 
 
 def _without_views(func: tirx.PrimFunc) -> tirx.PrimFunc:
