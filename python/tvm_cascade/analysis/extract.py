@@ -35,7 +35,6 @@ from tvm_cascade.analysis.meaning import meaning_of
 from tvm_cascade.analysis.order import crossed
 from tvm_cascade.analysis.program import Program, Stage
 from tvm_cascade.analysis.tir import (
-    Extent,
     dtype_of,
     loads_of,
     more_than_one,
@@ -167,7 +166,11 @@ class Reductions:
         but : reductions that are left out.
         """
         indices = tuple(k for k, r in enumerate(self.reductions) if not any(r.stage is stage for stage in but))
-        if len(indices) < 2 or _Search(self).cycle(indices) or not self._share_axis(indices):
+        stages = [self.reductions[k].stage for k in indices]
+        axes = [[stage.extents[var] for var in stage.reduce] for stage in stages]
+        if len(indices) < 2 or _Search(self).cycle(indices):
+            return None
+        if not all(len(one) == len(axes[0]) and all(map(same_extent, one, axes[0])) for one in axes):
             return None
         found = self.group(indices, beside=True)
         return found if isinstance(found, Group) else None
@@ -199,12 +202,6 @@ class Reductions:
 
         buffers = reached([load.source for load in loads_of(reduction.element)], read)
         return {k for buffer in buffers for source in read(buffer) for k in self._of(source)}
-
-    def _share_axis(self, indices: tuple[int, ...]) -> bool:
-        """Whether some reductions run over loops of the same extents."""
-        some = [self.reductions[k].stage for k in indices]
-        first, *others = ([stage.extents[v] for v in stage.reduce] for stage in some)
-        return all(_same_extents(first, other) for other in others)
 
     def group(self, indices: tuple[int, ...], beside: bool = False) -> Group | Reason:
         """The cascade of some reductions, or the reason why there is none.
@@ -483,10 +480,6 @@ def _form(reader: ElementReader, element: ir.Expr) -> sp.Expr:
     if dtype_of(element) != "bool" or not reader.reads_result(element):
         return reader(element)
     return choice(reader.condition(element), sp.S.One, sp.S.Zero)
-
-
-def _same_extents(some: list[Extent], others: list[Extent]) -> bool:
-    return len(some) == len(others) and all(map(same_extent, some, others))
 
 
 def _meaning(atoms: AtomTable, frame: Frame, reductions: Sequence[Reduction]) -> dict[sp.Symbol, sp.Expr]:
