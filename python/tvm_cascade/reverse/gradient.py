@@ -198,7 +198,8 @@ class _Assembly:
         if self.saved is not None:
             return list(made), []
         sweep = self.sweep
-        normalisers = Normalisers(sweep.terms, sweep.stages, self._keeps, self._is_positive, sweep.places)
+        rules = self._keeps, self.program.writer, self._is_positive, sweep.places
+        normalisers = Normalisers(sweep.terms, sweep.stages, *rules)
         found = [normalisers.of(one) for one in made]
         live = self._live([*normalisers.kept, *found], results)
         return [one for one in live if one not in normalisers.kept], [one for one in live if one in normalisers.kept]

@@ -8,7 +8,7 @@
 | e // c            | e = c·y + r                                       | r, from 0 to c − 1    |
 | e mod c           | e = c·q + y                                       | q, as far as e goes   |
 | c·e + f, 0 ≤ f < c | e = y // c and f = y mod c                       |                       |
-| e + f             | e = y − f                                         | the variables of f    |
+| e + f, e − f      | e = y − f, y + f                                  | the variables of f    |
 | of no variable, or of those that are known | it equals y, as where y is a class read from a table | |
 
 Variables that no index has are summed over: a broadcast becomes a sum.
@@ -103,7 +103,10 @@ class _Search:
                 return self.solve(a, y + b if minus else y - b)
             if not self._unknown(a):
                 return self.solve(b, a - y if minus else y - a)
-            return not minus and (self._digits(a, b, y) or self._digits(b, a, y) or self._apart(a, b, y))
+            if not minus and (self._digits(a, b, y) or self._digits(b, a, y)):
+                return True
+            self.kept.update(dict.fromkeys(self._unknown(b)))  # a is known where b is, whose variables stay open
+            return self.solve(a, y + b if minus else y - b)
         if not isinstance(b, prim.IntImm) or int(b) <= 0:
             return False
         if isinstance(index, prim.Mul):
@@ -124,11 +127,6 @@ class _Search:
         if bound.min_value < 0 or bound.max_value >= int(high.b):
             return False
         return self.solve(high.a, tirx.floordiv(y, high.b)) and self.solve(low, tirx.floormod(y, high.b))
-
-    def _apart(self, a: ir.Expr, b: ir.Expr, y: ir.Expr) -> bool:
-        """Of e + f: e is known where f is, whose variables stay open."""
-        self.kept.update(dict.fromkeys(self._unknown(b)))
-        return self.solve(a, y - b)
 
     def _bind(self, var: tirx.Var, value: ir.Expr) -> bool:
         extent = as_index(self.open.pop(var), dtype_of(value))

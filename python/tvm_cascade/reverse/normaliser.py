@@ -12,6 +12,7 @@ import sympy as sp
 from tvm import ir, tirx
 
 from tvm_cascade.algebra.facts.extent import Extent, Extents
+from tvm_cascade.analysis.program import Stage
 from tvm_cascade.reverse.stages import Made, Stages
 from tvm_cascade.reverse.terms import Terms
 
@@ -24,6 +25,7 @@ class Normalisers:
     ----------
     terms, stages : of a backward function.
     keeps : whether a buffer is an input, or left to it.
+    writer : the stage that computes a buffer; None of an input.
     is_positive : whether a buffer is a sum of what is never negative.
     places : a variable for each dimension of a result.
     kept : the maps, which the forward function stores.
@@ -32,6 +34,7 @@ class Normalisers:
     terms: Terms
     stages: Stages
     keeps: Callable[[tirx.Var], bool]
+    writer: Callable[[tirx.Var], Stage | None]
     is_positive: Callable[[tirx.Var], bool]
     places: Callable[[tirx.Var], list[tirx.Var]]
     kept: list[Made] = field(default_factory=list)
@@ -74,7 +77,8 @@ class Normalisers:
             if exponential is None or inverse not in product.args:
                 return product
             terms = sp.Add.make_args(exponential.args[0])
-            of_rows = sp.Add(*(term for term in terms if self._is_of_rows(term, rows)))
+            # Of what is the same all along a row, results alone: inputs are read where they stand.
+            of_rows = sp.Add(*(term for term in terms if self._is_of_rows(term, rows) and self._has_result(term)))
             exponent = exponential.args[0] - of_rows - self._logarithm(load, sp.log(divisor) - of_rows)
             return sp.Mul(*(f for f in product.args if f not in (inverse, exponential)), sp.exp(exponent))
 
@@ -86,6 +90,9 @@ class Normalisers:
         loads = self.terms.loads(term)
         kept = all(self.keeps(load.source) for _, load in loads)
         return bool(loads) and kept and {*self.terms.variables(term)} <= rows
+
+    def _has_result(self, term: sp.Expr) -> bool:
+        return any(self.writer(load.source) for _, load in self.terms.loads(term))
 
     def _logarithm(self, load: ir.TensorLoad, value: sp.Expr) -> sp.Expr:
         """What the forward function leaves of a sum, at the place of a load of it."""
