@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from tvm import relax, te, tirx
 
+from tvm_cascade.analysis.tir import substitute
 from tvm_cascade.errors import ModelError
 from tvm_cascade.reverse.gradient import gradient
 from tvm_cascade.torch.constants import filled
@@ -35,7 +36,7 @@ def fused_attention(site: Site) -> tuple[Any, ...]:
 
         def logarithm(*i: Any) -> Any:
             total = found.sums(*i)
-            return tirx.Select(total == 0.0, tirx.const(0.0, "float32"), found.highest(*i) + tirx.log(total))
+            return tirx.Select(total == 0.0, tirx.const(0.0, "float32"), found.logarithm(*i))
 
         return [found.result, te.compute(found.sums.shape, logarithm, name="lse")]
 
@@ -65,58 +66,72 @@ def fused_attention_backward(site: Site) -> tuple[relax.Expr | None, ...]:
 
     The gradient of the forward function reads its result and the logarithm of each row's sum, which is lse.
     """
-    given = dict(zip(_NAMES, _operands(site), strict=False))
-    out, name = site["out"], "grad_out" if "grad_out" in names_of(site) else "grad_out_"
-    made = _Gradient(site, given)
+    operands = dict(zip(_NAMES, _operands(site), strict=False))
+    name, expected = "grad_out" if "grad_out" in names_of(site) else "grad_out_", site.node.meta["val"]
+    asked = [name for name, value in zip(operands, expected, strict=False) if isinstance(value, torch.Tensor)]
     lse = site.compute(
-        lambda x: te.compute(made.rows, lambda *i: x(*i, *[0] * (len(x.shape) - len(i))), name="lse"),
+        lambda x, rows: te.compute(rows, lambda *i: x(*i, *[0] * (len(x.shape) - len(i))), name="lse"),
         site["logsumexp"],
+        (shape_of(site["out"]) or [])[:-1],
         name="lse",
     )
-    values = {**given, "log_sums": lse, made.out: out}
-    found = made(site, {**values, f"d_{made.out}": site[name]})
-    return (*found, *[None] * (len(site.node.meta["val"]) - len(found)))
+
+    def forward(given: Sequence[te.Tensor], _: Sequence[Any]) -> list[te.Tensor]:
+        return [_of(site, given, guarded=False).result]
+
+    found = adjoints(site, forward, (operands, []), asked, {LOG_SUMS: lse}, [(site["out"], site[name])])
+    return (*found, *[None] * (len(expected) - len(found)))
 
 
 _NAMES = ("query", "key", "value", "mask")
+LOG_SUMS = "log_sums"
+"""What a gradient of attention reads: the logarithm of Σ exp(score) of each row."""
 
 
-class _Gradient:
-    """The gradient of an attention on operands of these kinds."""
+def adjoints(
+    site: Site,
+    forward: Callable[[Sequence[te.Tensor], Sequence[Any]], list[te.Tensor]],
+    given: tuple[Mapping[str, relax.Expr], Sequence[Any]],
+    asked: Sequence[str],
+    known: Mapping[str, relax.Expr],
+    results: Sequence[tuple[relax.Expr | None, relax.Expr]],
+) -> list[relax.Expr]:
+    """Adjoints of operands of a formula, by the gradient of the program that it is.
 
-    def __init__(self, site: Site, operands: Mapping[str, relax.Expr]) -> None:
-        symbols: dict[Any, tirx.Var] = {}
+    Parameters
+    ----------
+    forward : from tensors like the operands, and from sizes, to the results.
+    given : operands, and sizes.
+    asked : names of the operands whose adjoints are asked for.
+    known : by name, what the gradient may read of the forward program.
+    results : by result, its value, if that is at hand, and its adjoint.
+    """
+    operands, sizes = given
+    symbols: dict[Any, tirx.Var] = {}
 
-        def extent(value: Any) -> Any:
-            known = isinstance(value, (int, tirx.IntImm))
-            return (
-                tirx.const(int(value), "int64") if known else symbols.setdefault(value, tirx.Var(value.name, "int64"))
-            )
+    def extent(value: Any) -> Any:
+        known = isinstance(value, (int, tirx.IntImm))
+        return tirx.const(int(value), "int64") if known else symbols.setdefault(value, tirx.Var(value.name, "int64"))
 
-        def placeholder(name: str, value: relax.Expr) -> te.Tensor:
-            return te.placeholder([extent(one) for one in shape_of(value) or ()], type_name(value), name=name)
-
-        tensors = [placeholder(name, value) for name, value in operands.items()]
-        forward = _of(site, tensors, guarded=False)
-        expected = site.node.meta["val"]
-        asked = [name for name, value in zip(operands, expected, strict=False) if isinstance(value, torch.Tensor)]
-        backward = gradient(te.create_prim_func([*tensors, forward.result]), wrt=asked).backward
-        self._backward = backward.without_attr("global_symbol")
-        self.out = forward.result.op.name
-        own = {new: old for old, new in symbols.items()}
-        self.rows = [own.get(one, one) for one in forward.sums.shape]
-        self._results = [operands[name].ty for name in asked]
-
-    def __call__(self, site: Site, values: Mapping[str, relax.Expr]) -> list[relax.Expr]:
-        params = self._backward.params[: -len(self._results)]
-        function = site.importer.block_builder.add_func(self._backward, "attention_backward")
-        call = relax.call_tir(function, [values[one.name] for one in params], self._results)
-        both = site.emit(call)
-        return [site.emit(relax.TupleGetItem(both, k)) for k in range(len(self._results))]
+    tensors = [
+        te.placeholder([extent(one) for one in shape_of(value) or ()], type_name(value), name=name)
+        for name, value in operands.items()
+    ]
+    outputs = forward(tensors, [substitute(one, symbols) for one in sizes])
+    backward = gradient(te.create_prim_func([*tensors, *outputs]), wrt=asked).backward
+    values = {**operands, **known}
+    for output, (result, adjoint) in zip(outputs, results, strict=True):
+        values |= {output.op.name: result, f"d_{output.op.name}": adjoint}
+    function = site.importer.block_builder.add_func(backward.without_attr("global_symbol"), "attention_backward")
+    read = [values[one.name] for one in backward.params[: -len(asked)]]
+    both = site.emit(relax.call_tir(function, read, [operands[name].ty for name in asked]))
+    if len(asked) == 1:
+        return [both]
+    return [site.emit(relax.TupleGetItem(both, k)) for k in range(len(asked))]
 
 
 @dataclass(frozen=True)
-class _Attention:
+class Attention:
     """The tensors of an attention.
 
     Attributes
@@ -128,6 +143,10 @@ class _Attention:
     result: te.Tensor
     highest: te.Tensor
     sums: te.Tensor
+
+    def logarithm(self, *i: Any) -> Any:
+        """log Σ exp(score) of a row, of which some score is not −∞."""
+        return self.highest(*i) + tirx.log(self.sums(*i))
 
 
 def _operands(site: Site) -> list[relax.Expr]:
@@ -144,7 +163,7 @@ def _operands(site: Site) -> list[relax.Expr]:
     return [site[name] for name in _NAMES[:3]] + ([] if mask is None else [mask])
 
 
-def _of(site: Site, given: Sequence[te.Tensor], guarded: bool = True) -> _Attention:
+def _of(site: Site, given: Sequence[te.Tensor], guarded: bool = True) -> Attention:
     """The attention of an operator.
 
     Parameters
@@ -154,18 +173,30 @@ def _of(site: Site, given: Sequence[te.Tensor], guarded: bool = True) -> _Attent
     """
     q, k, v, mask = given if len(given) == len(_NAMES) else (*given, None)
     grouped = site["enable_gqa"] if "enable_gqa" in names_of(site) else True
-    groups = _group_size(q, k) if grouped else 1
-    return _attention(q, k, v, mask, _factor(q, site["scale"]), site["is_causal"], groups, guarded)
+    factor, wide = scaling(q, site["scale"]), accumulator(str(q.dtype))
+    lowest = tirx.const(float("-inf"), wide)
+
+    def score(product: Any, i: tuple[Any, ...]) -> Any:
+        scaled = product * factor
+        if site["is_causal"]:
+            scaled = tirx.if_then_else(i[-1] <= i[-2], scaled, lowest)
+        if mask is None:
+            return scaled
+        if str(mask.dtype) == "bool":
+            return tirx.if_then_else(broadcast(mask, i), scaled, lowest)
+        return scaled + broadcast(mask, i).astype(wide)
+
+    return attention(q, k, v, score, group_size(q, k) if grouped else 1, guarded and mask is not None)
 
 
-def _group_size(query: te.Tensor, key: te.Tensor) -> int:
+def group_size(query: te.Tensor, key: te.Tensor) -> int:
     """Heads of the query that share one of the key and the value."""
     heads = [one.shape[-3] if len(one.shape) > 2 else 1 for one in (query, key)]
     known = all(isinstance(one, (int, tirx.IntImm)) for one in heads)
     return max(int(heads[0]) // int(heads[1]), 1) if known else 1
 
 
-def _factor(q: te.Tensor, scale: float | None) -> Any:
+def scaling(q: te.Tensor, scale: float | None) -> Any:
     """What scores are multiplied by: by default 1 over the square root of the number of features."""
     wide, depth = accumulator(str(q.dtype)), q.shape[-1]
     if scale is None and not isinstance(depth, (int, tirx.IntImm)):
@@ -173,20 +204,24 @@ def _factor(q: te.Tensor, scale: float | None) -> Any:
     return tirx.const(1.0 / math.sqrt(int(depth)) if scale is None else float(scale), wide)
 
 
-def _attention(
+def attention(
     q: te.Tensor,
     k: te.Tensor,
     v: te.Tensor,
-    mask: te.Tensor | None,
-    factor: Any,
-    causal: bool,
+    score: Callable[[Any, tuple[Any, ...]], Any],
     groups: int,
     guarded: bool,
-) -> _Attention:
+) -> Attention:
+    """softmax(scores)·V.
+
+    Parameters
+    ----------
+    score : of a product of a query with a key, and its batch, head, query and key.
+    guarded : rows whose scores are all −∞ are 0; otherwise NaN.
+    """
     dtype, wide = str(q.dtype), accumulator(str(q.dtype))
     depth, length = q.shape[-1], k.shape[-2]
     rows = [*_batch(q, k, v, groups), q.shape[-2]]
-    zero, lowest = tirx.const(0.0, wide), tirx.const(float("-inf"), wide)
 
     def shared(x: te.Tensor, index: tuple[Any, ...], *last: Any) -> Any:
         """The element of a key or a value for the rows of a batch index."""
@@ -199,19 +234,8 @@ def _attention(
         return te.sum(broadcast(q, (*i[:-1], inner)).astype(wide) * shared(k, i[:-2], i[-1], inner), axis=inner)
 
     products = te.compute((*rows, length), product, name="products")
-
-    def score(*i: Any) -> Any:
-        scaled = products(*i) * factor
-        if causal:
-            scaled = tirx.if_then_else(i[-1] <= i[-2], scaled, lowest)
-        if mask is None:
-            return scaled
-        if str(mask.dtype) == "bool":
-            return tirx.if_then_else(broadcast(mask, i), scaled, lowest)
-        return scaled + broadcast(mask, i).astype(wide)
-
-    scores = te.compute(products.shape, score, name="scores")
-    highest, sums, weights = _softmax(scores, rows, length, dtype, zero if guarded and mask is not None else None)
+    scores = te.compute(products.shape, lambda *i: score(products(*i), i), name="scores")
+    highest, sums, weights = _softmax(scores, rows, length, dtype, tirx.const(0.0, wide) if guarded else None)
     last = te.reduce_axis((0, length), "j")
 
     def weighted(*i: Any) -> Any:
@@ -219,7 +243,7 @@ def _attention(
 
     summed = te.compute((*rows, v.shape[-1]), weighted, name="attended")
     rounded = te.compute(summed.shape, lambda *i: summed(*i).astype(dtype), name="rounded")
-    return _Attention(summed if dtype == wide else rounded, highest, sums)
+    return Attention(summed if dtype == wide else rounded, highest, sums)
 
 
 def _softmax(

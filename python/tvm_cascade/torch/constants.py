@@ -45,6 +45,14 @@ def arange(site: Site) -> relax.Expr:
     return site.compute(formula, name="arange")
 
 
+def to_copy(site: Site) -> relax.Expr:
+    """aten._to_copy, of a number too, by TVM's converter of a tensor."""
+    given = site.given("self")
+    if not isinstance(given, fx.Node):
+        return filled(site, [], given)
+    return site.importer.create_convert_map()[site.node.target.__name__](site.node)
+
+
 def scalar_tensor(site: Site) -> relax.Expr:
     return filled(site, [], site["s"])
 

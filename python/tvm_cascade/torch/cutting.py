@@ -12,6 +12,7 @@ from torch import fx
 from torch.export.graph_signature import ConstantArgument, InputKind
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
+from torch.utils import _pytree as pytree
 from tvm.target import Target
 
 from tvm_cascade.driver.bundle import Files
@@ -91,8 +92,8 @@ class _Convertible(OperatorSupportBase):
             return False
         if node.target is operator.getitem:
             return self.is_node_supported(submodules, node.args[0])
-        value = node.meta.get("val")
-        return all(isinstance(one, torch.Tensor) for one in (value if isinstance(value, (tuple, list)) else (value,)))
+        given = [one for one in pytree.tree_leaves(node.meta.get("val")) if one is not None]
+        return bool(given) and all(isinstance(one, torch.Tensor) for one in given)
 
 
 class _Called(torch.nn.Module):
@@ -123,13 +124,31 @@ def cut(
     graph = partitioner.fuse_partitions(found)
     for node in graph.graph.find_nodes(op="call_module"):
         inner = graph.get_submodule(node.target)
+        _with_functions(graph, node, inner)
         (output,) = inner.graph.find_nodes(op="output")
         several = isinstance(output.args[0], (tuple, list))
         if not several:
             output.args = (output.args,)
             inner.recompile()
         setattr(graph, node.target, _Called(part(inner), several))
+    graph.recompile()
     return graph
+
+
+def _with_functions(graph: fx.GraphModule, call: fx.Node, part: fx.GraphModule) -> None:
+    """Gives a part the functions that its operators are given, as its own and not as arguments."""
+    kept = list[Any]()
+    for given, parameter in zip(call.args, part.graph.find_nodes(op="placeholder"), strict=True):
+        function = getattr(graph, given.target) if given.op == "get_attr" else None
+        if not isinstance(function, fx.GraphModule):
+            kept.append(given)
+            continue
+        part.add_submodule(given.target, function)
+        with part.graph.inserting_before(parameter):
+            parameter.replace_all_uses_with(part.graph.get_attr(given.target))
+        part.graph.erase_node(parameter)
+    call.args = tuple(kept)
+    part.recompile()
 
 
 def cut_program(

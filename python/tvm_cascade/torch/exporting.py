@@ -7,7 +7,7 @@ import re
 import threading
 import traceback
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -141,15 +141,20 @@ def retraced(module: fx.GraphModule, inputs: Sequence[Any], table: Mapping[Any, 
     inputs : fake tensors, and sizes.
     table : what operators are made of; those of `kept_whole` are left where that lasts.
     """
-    mode = next(one.fake_mode for one in inputs if isinstance(one, FakeTensor))
-    with mode, enable_python_dispatcher(), traceback_of_nodes(), torch.no_grad():
-        made = make_fx(fx.Interpreter(module).run, decomposition_table=dict(table))(*inputs)
+    made = traced(fx.Interpreter(module).run, inputs, table)
     places = (graph.find_nodes(op="placeholder") for graph in (module.graph, made.graph))
     for given, one, value in zip(*places, inputs, strict=True):
         one.name, one.target = given.name, given.target
         one.meta.setdefault("val", value)  # which torch 2.13 leaves out of sizes
     made.recompile()
     return made
+
+
+def traced(function: Callable[..., Any], inputs: Sequence[Any], table: Mapping[Any, Any]) -> fx.GraphModule:
+    """The graph of a function of fake tensors and sizes; `table` as of `retraced`."""
+    mode = next(one.fake_mode for one in inputs if isinstance(one, FakeTensor))
+    with mode, enable_python_dispatcher(), traceback_of_nodes(), torch.no_grad():
+        return make_fx(function, decomposition_table=dict(table))(*inputs)
 
 
 def decomposed(program: torch.export.ExportedProgram, table: Mapping[Any, Any]) -> torch.export.ExportedProgram:

@@ -236,6 +236,8 @@ def captured(module: fx.GraphModule, device: torch.device) -> tuple[ImportedGrap
     graph, copies, specs = fx.Graph(), dict[fx.Node, fx.Node](), list[InputSpec]()
     known = dict[str, torch.Tensor]()
     for node in module.graph.find_nodes(op="get_attr"):
+        if isinstance(getattr(module, node.target), fx.GraphModule):
+            continue  # a function that an operator is given
         if str(node.target) not in known:
             known[str(node.target)] = constant = getattr(module, node.target)
             first = graph.placeholder(node.name)

@@ -25,8 +25,8 @@ from tvm_cascade.torch.degenerate import (
     operands_with_an_axis,
     without_axis,
 )
-from tvm_cascade.torch.exporting import decomposed, kept_whole, retraced
-from tvm_cascade.torch.graph import ImportedGraph, Interface, Traced, prepared
+from tvm_cascade.torch.exporting import decomposed, kept_whole, retraced, traced
+from tvm_cascade.torch.graph import ImportedGraph, Interface, Traced, captured, prepared
 from tvm_cascade.torch.precision import computes_on_halves, operands_in_float32, rounded
 from tvm_cascade.torch.results import checked
 from tvm_cascade.torch.rules import RULES, group_norm, of_float64, rms_norm
@@ -103,6 +103,22 @@ def import_program(program: Traced, device: torch.device) -> tuple[tvm.IRModule,
                 raise first from None
             apart.update(error.operators)
             program = _taken_apart(program, error.operators, first)
+
+
+def _read(function: Callable[..., Any], inputs: Sequence[Any]) -> tuple[tvm.IRModule, Sequence[int]]:
+    """The module of a function, traced on fake tensors and sizes, and which of these its `main` takes.
+
+    Raises
+    ------
+    ModelError
+        As `import_program`, of the node whose function it is.
+    """
+    device = next(one.device for one in inputs if isinstance(one, torch.Tensor))
+    shown, passed = captured(traced(function, inputs, table()), device)
+    try:
+        return import_program(shown, device)[0], passed.places
+    except ConversionError as error:
+        raise ModelError(error.expected, error.found, error.where, error.hint) from error
 
 
 def functional(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
@@ -198,7 +214,7 @@ def _converter(name: str) -> Callable[[fx.Node, Any], Any]:
     """The conversion of an operator: ours if there is one, TVM's else; by PyTorch's rule for halves; checked."""
 
     def convert(node: fx.Node, importer: Any) -> Any:
-        site = Site(node, importer)
+        site = Site(node, importer, _read)
         own = CONVERTERS.get(name)
 
         def convert_as_is() -> Any:

@@ -60,10 +60,12 @@ class Site:
     ----------
     node : a call of an operator.
     importer : TVM's, with its block builder and its values of earlier nodes.
+    read : the module of a function that is traced on fake tensors and sizes, and which of these its `main` takes.
     """
 
     node: fx.Node
     importer: Any
+    read: Any = None
 
     def __getitem__(self, name: str) -> Any:
         """The argument of that name in the operator's schema, nodes as Relax expressions; its default if not given."""

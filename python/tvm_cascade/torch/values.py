@@ -50,7 +50,7 @@ _ASCENDING = {"bucketize": "boundaries"}
 _FIRST_INTEGERS = (0, 1)
 """What integers are counted from; in the second try there is no 0, which nothing can be divided by."""
 
-_UNFIT = (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError, ZeroDivisionError)
+UNFIT = (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError, ZeroDivisionError)
 """What PyTorch raises at data that an operator does not take."""
 
 Translate = Callable[[ImportedGraph], tvm.IRModule]
@@ -177,7 +177,7 @@ def _trial(node: fx.Node) -> Trial | None:
             trial.given(name).copy_(trial.given(name).sort(-1)[0])
         try:
             expected = trial.call()
-        except _UNFIT:
+        except UNFIT:
             continue
         return Trial(node, arguments, expected) if _agree(expected, node.meta.get("val")) else None
     return None
@@ -197,12 +197,12 @@ def _made(argument: Any, first: int, made: dict[fx.Node, Any]) -> Any:
     if argument not in made:
         value = argument.meta.get("val")
         numbers = {torch.SymInt: hinted, torch.SymFloat: lambda _: 1.5, torch.SymBool: bool}
-        make = numbers.get(type(value), lambda value: _data(value, first, len(made)))
+        make = numbers.get(type(value), lambda value: data_like(value, first, len(made)))
         made[argument] = make(value)
     return made[argument]
 
 
-def _data(value: torch.Tensor, first: int, seed: int) -> torch.Tensor:
+def data_like(value: torch.Tensor, first: int, seed: int) -> torch.Tensor:
     """Data of a tensor's kind: normal floats; integers that are positions of any axis, no two along an axis alike."""
     shape, stride = tuple(map(hinted, value.shape)), tuple(map(hinted, value.stride()))
     generator = torch.Generator().manual_seed(seed)
@@ -252,7 +252,7 @@ def _judged(trial: Trial, number: int | None, found: torch.Tensor) -> Comparison
         return outcome
     try:
         exact = trial.call(_in_float64)
-    except _UNFIT:
+    except UNFIT:
         return outcome
     exact = (exact if number is None else exact[number])[promised]
     return check(found.double(), exact.double(), expected.double(), length=length, dtype=dtype)
