@@ -169,6 +169,20 @@ def test_a_sum_that_divides_exponentials_is_saved_as_its_logarithm(variant: str)
         assert np.abs(evaluated(found.forward, values)["log_row_sum"] - expected).max() < 1e-12
 
 
+def test_what_is_the_same_along_a_row_is_in_the_logarithm() -> None:
+    """Of exp(x + y − m)/t with an input y of rows, log Σ exp(x + y) is left, and not the one without y."""
+    x, y, v = array("x", 3, 5), array("y", 3), array("v", 5)
+    largest = fold("m", lambda i, j: x[i, j] + y[i], maximum, 5, (3,))
+    sums = fold("t", lambda i, j: te.exp(x[i, j] + y[i] - largest[i]), total, 5, (3,))
+    out = fold("out", lambda i, j: te.exp(x[i, j] + y[i] - largest[i]) / sums[i] * v[j], total, 5, (3,))
+    func = program(x, y, v, out)
+    found = assert_gradient(func, wrt=["x", "v"])
+    assert found.saved == ("out", "log_t")
+    values = drawn(func)
+    expected = np.log(np.exp(values["x"] + values["y"][:, None]).sum(-1))
+    assert np.abs(evaluated(found.forward, values)["log_t"] - expected).max() < 1e-6
+
+
 def test_results_that_have_one_name_are_saved_under_two() -> None:
     x = array("x", 3, 5)
     least = fold("same", lambda i, j: te.exp(-x[i, j]), te.sum, 5, (3,))
@@ -193,6 +207,7 @@ def _indexed(name: str) -> tirx.PrimFunc:
         "flat": lambda: each("out", lambda n: te.exp(x[n // 6, n % 6]), 24),
         "unflattened": lambda: each("out", lambda a, b: te.exp(array_of(x)[a * 8 + b]), 3, 8),
         "groups": lambda: each("out", lambda h, j: te.exp(x[h // 2, j // 3]) * x[h % 4, j], 8, 6),
+        "differences": lambda: each("out", lambda i, j: te.exp(x[0, i - j + 2]) * x[3, j - i + 3], 4, 3),
         "one row": lambda: each("out", lambda j: x[2, j] * x[0, 1], 6),
         "classes": lambda: each("out", lambda i: te.exp(x[i, rows[i]]), 3),
     }
@@ -206,7 +221,8 @@ def array_of(x: te.Tensor) -> te.Tensor:
 
 
 @pytest.mark.parametrize(
-    "name", ["a window", "strides", "padding", "turned", "flat", "unflattened", "groups", "one row", "classes"]
+    "name",
+    ["a window", "strides", "padding", "turned", "flat", "unflattened", "groups", "differences", "one row", "classes"],
 )
 def test_elements_that_are_read_elsewhere(name: str) -> None:
     assert_gradient(_indexed(name))
