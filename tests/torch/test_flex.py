@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -176,7 +177,7 @@ CASES = {
 }
 """Modifications of PyTorch's documentation and of attention-gym, and some that combine them."""
 
-QUICK = ["relative bias, documents", "lengths", "alibi, documents, groups of heads"]
+QUICK = ["relative bias, documents", "lengths"]
 
 
 pytestmark = pytest.mark.filterwarnings("error::tvm_cascade.torch.backend.FallbackWarning")
@@ -289,7 +290,8 @@ CAPTURED = {
 """Modifications of scores by a tensor [HEADS, 2·LENGTH]."""
 
 
-@pytest.mark.parametrize("name", slow_but(["relative"], CAPTURED))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CAPTURED)
 def test_gradients_of_what_is_captured(name: str, made: list[Any]) -> None:
     given, bias = inputs(), drawn(HEADS, 2 * LENGTH).requires_grad_()
     exactly, blocks = [one.detach().double().requires_grad_() for one in (*given, bias)], blocks_of(causal)
@@ -303,10 +305,12 @@ def test_gradients_of_what_is_captured(name: str, made: list[Any]) -> None:
     found, usual = (torch.autograd.grad((one * weights).sum(), (*given, bias)) for one in results)
     wanted = torch.autograd.grad((exact * weights).sum(), exactly)
     for one, exact, eager in zip(found, wanted, usual, strict=True):
-        assert one.any() and check(one.double(), exact, eager.double(), length=FOLDED, dtype="float32").ok
+        length = FOLDED if one.dim() == bias.dim() + 2 else BATCH * LENGTH * FOLDED
+        assert one.any() and check(one.double(), exact, eager.double(), length=length, dtype="float32").ok
     assert len(made) == 2
 
 
+@pytest.mark.slow
 def test_a_captured_tensor_whose_gradient_has_no_formula(made: list[Any]) -> None:
     """Which of its elements are read depends on data: PyTorch runs the backward graph."""
     given, bias = inputs(), drawn(HEADS, 9).requires_grad_()
@@ -358,6 +362,39 @@ def test_lengths_that_change_have_one_program(made: list[Any]) -> None:
             exact = dense(case, *(one.double() for one in given))
             assert_right(call(*given, blocks_of(causal, length, length)), exact, dense(case, *given))
     assert len(made) == 1
+
+
+@pytest.mark.slow
+def test_captured_sizes_that_change_have_one_program(made: list[Any]) -> None:
+    """Of which no tensor has the extent."""
+
+    def near(width: int) -> Any:
+        return lambda s, b, h, q, k: torch.where((q - k).abs() < width, s + (q - k) * width, 0.5 * s)
+
+    run = torch.compile(
+        lambda q, k, v, width: flex.flex_attention(q, k, v, near(width)), backend="tvm_cascade", dynamic=True
+    )
+    for length, width in ((12, 3), (20, 5), (33, 9)):
+        given = [torch.randn(BATCH, HEADS, length, DEPTH, requires_grad=True) for _ in range(3)]
+        exactly = [one.detach().double().requires_grad_() for one in given]
+        results = [run(*given, width), flex.flex_attention(*given, near(width)), dense(Case(near(width)), *exactly)]
+        assert_right(results[0], results[2], results[1])
+        found = (torch.autograd.grad(one.sum(), of) for one, of in zip(results, (given, given, exactly), strict=True))
+        for one, eager, exact in zip(*found, strict=True):
+            assert_right(one, exact, eager, length=FOLDED)
+    assert len(made) == 2, "a forward graph and a backward one, for any length and width"
+
+
+@pytest.mark.slow
+def test_code_on_disk_is_of_the_same_constants(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Graphs of functions that differ in the value of a constant are different ones."""
+    monkeypatch.setenv("TVM_CASCADE_CACHE_MIB", "64")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    given = [one.detach() for one in inputs()]
+    for score in (lambda s, b, h, q, k: s * PAIRS[1, k], lambda s, b, h, q, k: s * PAIRS[2, k]):
+        torch._dynamo.reset()
+        exact = dense(Case(score), *(one.double() for one in given))
+        assert_right(compiled(score)(*given), exact, dense(Case(score), *given))
 
 
 @pytest.mark.slow
@@ -416,7 +453,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("name", slow_but(["detach"], REFUSED))
 def test_what_is_refused_runs_in_pytorch(name: str, made: list[Any]) -> None:
     score, words = REFUSED[name]
     given = inputs()
@@ -429,6 +466,7 @@ def test_what_is_refused_runs_in_pytorch(name: str, made: list[Any]) -> None:
         assert_right(one, wanted, usual, length=FOLDED)
 
 
+@pytest.mark.slow
 def test_attention_beside_what_is_refused(made: list[Any]) -> None:
     """The function that modifies scores goes with its attention into a part."""
 

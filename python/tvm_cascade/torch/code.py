@@ -114,12 +114,14 @@ def _graphs(module: fx.GraphModule) -> Iterator[fx.Graph]:
 
 
 def _nodes(graph: fx.Graph) -> Iterator[str]:
-    """The nodes of a graph, which refer to each other by their numbers."""
+    """The nodes of a graph, which refer to each other by their numbers; constants of functions by their values."""
     numbers = {node: number for number, node in enumerate(graph.nodes)}
     for node in graph.nodes:
         given = map_arg((node.args, node.kwargs), lambda one: f"%{numbers[one]}")
         target = "" if node.op in ("placeholder", "output") else node.target
         yield f"{node.op} {target} {given} {_kind_of(node.meta.get('val'))}"
+        constant = getattr(graph.owning_module, node.target) if node.op == "get_attr" else None
+        yield from _content(constant) if isinstance(constant, torch.Tensor) else ()
 
 
 def _kind_of(value: Any) -> str:

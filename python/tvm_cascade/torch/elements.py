@@ -95,18 +95,16 @@ class _Reading:
         return tvm_ffi.structural_map(substitute(inliner_of(program).of(stage), values), (ir.TensorLoad, loaded))
 
     def _map_of(self, call: relax.Expr) -> tuple[Program, dict[tirx.Var, relax.Expr], dict[tirx.Var, Any]]:
-        """The program that a call is of, the tensors that it is given, and its symbolic extents."""
+        """The program that a call is of, the arguments of its parameters, and its symbolic extents."""
         is_call = isinstance(call, relax.Call) and call.op == CALL_TIR and not isinstance(call.ty, relax.TupleType)
         program = read_function(self.module[call.args[0]]) if is_call else None
         if not isinstance(program, Program) or program.opaque or any(one.reducer for one in program.stages):
             hint = "compute it outside of the function, and capture its result"
             raise ModelError("operators that compute element by element", str(call), "the function", hint)
-        given = call.args[1].fields
-        pairs = zip(program.params, [*given, call], strict=False)
-        known = [pair for own, one in pairs for pair in _lengths(own.ty.shape, shape_of(one))]
-        if len(call.args) > 2:
-            known += zip(program.params[len(given) + 1 :], call.args[2].values, strict=True)
-        operands = dict(zip(program.params, given, strict=False))
+        given = [*call.args[1].fields, call, *(call.args[2].values if len(call.args) > 2 else ())]
+        operands, known = dict(zip(program.params, given, strict=True)), list[tuple[tirx.Var, Any]]()
+        for own, one in operands.items():
+            known += _lengths(own.ty.shape, shape_of(one)) if tirx.is_buffer_var(own) else [(own, one)]
         return program, operands, {own: substitute(extent, self.lengths) for own, extent in known}
 
 

@@ -66,7 +66,8 @@ def flex_attention_backward(site: Site) -> tuple[Any, ...]:
     """Adjoints of query, key and value, and a tuple of those of captured tensors, as far as they are read."""
     flex = _Flex.of(site, "fw_graph")
     read = {int(user.args[1]): user for user in site.node.users}
-    captured = sorted(int(user.args[1]) for user in read.pop(len(_NAMES)).users) if len(_NAMES) in read else []
+    further = read.pop(len(_NAMES)).users if len(_NAMES) in read else ()
+    captured = sorted(int(user.args[1]) for user in further if isinstance(user.meta.get("val"), torch.Tensor))
     _check_derivative(flex, captured)
     asked = [*(_NAMES[k] for k in sorted(read)), *map(_captured, captured)]
     wide = accumulator(type_name(flex.operands["query"]))
