@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch")
 
 from torch.nn.attention import flex_attention as flex  # noqa: E402
 
+import tvm_cascade  # noqa: E402
 from tvm_cascade.evaluate.tolerance import check  # noqa: E402
 from tvm_cascade.torch import backend, compilation  # noqa: E402
 from tvm_cascade.torch.backend import FallbackWarning  # noqa: E402
@@ -282,10 +283,10 @@ def test_modifications(name: str, made: list[Any]) -> None:
 
 CAPTURED = {
     "relative": lambda bias: lambda s, b, h, q, k: s + bias[h, q - k + LENGTH],
-    "near ones": lambda bias: lambda s, b, h, q, k: s + bias[h, 0] * (q - k),
-    "one number": lambda bias: lambda s, b, h, q, k: s * bias[0, 0],
+    "slopes of queries": lambda bias: lambda s, b, h, q, k: s + bias[h, q] * (q - k) / LENGTH,
+    "scales of keys": lambda bias: lambda s, b, h, q, k: s * bias[0, k + 1],
     "all pairs": lambda bias: lambda s, b, h, q, k: s + bias[h, q] * bias[h, k + LENGTH],
-    "soft cap": lambda bias: lambda s, b, h, q, k: bias[h, 1] * torch.tanh(s / bias[h, 1]),
+    "soft caps": lambda bias: lambda s, b, h, q, k: bias[h, q].exp() * torch.tanh(s / bias[h, q].exp()),
 }
 """Modifications of scores by a tensor [HEADS, 2·LENGTH]."""
 
@@ -293,7 +294,7 @@ CAPTURED = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CAPTURED)
 def test_gradients_of_what_is_captured(name: str, made: list[Any]) -> None:
-    given, bias = inputs(), drawn(HEADS, 2 * LENGTH).requires_grad_()
+    given, bias = inputs(), torch.randn(HEADS, 2 * LENGTH, requires_grad=True)
     exactly, blocks = [one.detach().double().requires_grad_() for one in (*given, bias)], blocks_of(causal)
     exact = dense(Case(CAPTURED[name](exactly[-1]), causal), *exactly[:3])
     weights = torch.randn(exact.shape)
@@ -305,7 +306,7 @@ def test_gradients_of_what_is_captured(name: str, made: list[Any]) -> None:
     found, usual = (torch.autograd.grad((one * weights).sum(), (*given, bias)) for one in results)
     wanted = torch.autograd.grad((exact * weights).sum(), exactly)
     for one, exact, eager in zip(found, wanted, usual, strict=True):
-        length = FOLDED if one.dim() == bias.dim() + 2 else BATCH * LENGTH * FOLDED
+        length = FOLDED if one.dim() > bias.dim() else BATCH * HEADS * FOLDED
         assert one.any() and check(one.double(), exact, eager.double(), length=length, dtype="float32").ok
     assert len(made) == 2
 
@@ -313,7 +314,7 @@ def test_gradients_of_what_is_captured(name: str, made: list[Any]) -> None:
 @pytest.mark.slow
 def test_a_captured_tensor_whose_gradient_has_no_formula(made: list[Any]) -> None:
     """Which of its elements are read depends on data: PyTorch runs the backward graph."""
-    given, bias = inputs(), drawn(HEADS, 9).requires_grad_()
+    given, bias = inputs(), torch.randn(HEADS, 9, requires_grad=True)
     run = torch.compile(
         lambda *given: flex.flex_attention(*given, lambda s, b, h, q, k: s + bias[h, BUCKETS[q - k + LENGTH]]),
         backend="tvm_cascade",
@@ -395,6 +396,23 @@ def test_code_on_disk_is_of_the_same_constants(monkeypatch: pytest.MonkeyPatch, 
         torch._dynamo.reset()
         exact = dense(Case(score), *(one.double() for one in given))
         assert_right(compiled(score)(*given), exact, dense(Case(score), *given))
+
+
+@pytest.mark.slow
+def test_exported_models() -> None:
+    class Biased(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.slopes, self.blocks = torch.nn.Parameter(SLOPES), blocks_of(causal)
+
+        def forward(self, q: Any, k: Any, v: Any) -> Any:
+            return flex.flex_attention(q, k, v, lambda s, b, h, i, j: s + self.slopes[h] * (j - i), self.blocks)
+
+    given = tuple(one.detach() for one in inputs())
+    model = tvm_cascade.optimize(Biased().eval(), given)
+    exact, eager = (dense(CASES["alibi, causal"], *of) for of in ([one.double() for one in given], given))
+    assert_right(model(*given), exact, eager)
+    assert_one_loop(model)
 
 
 @pytest.mark.slow

@@ -114,7 +114,7 @@ def _check_derivative(flex: _Flex, captured: Sequence[int]) -> None:
     wanted = [0, *(1 + scores.dim() + k for k in captured)]
     for sample in range(_SAMPLES):
         score, *given = (_sample(one, sample + k) for k, one in enumerate([scores.new_empty(()), *rest]))
-        places = [torch.tensor(sample % hinted(extent)) for extent in scores.shape]
+        places = [torch.tensor(sample % hinted(extent), device=score.device) for extent in scores.shape]
         read = [score, *(given[k] for k in captured)]
         try:
             with torch.enable_grad():
@@ -132,10 +132,10 @@ def _check_derivative(flex: _Flex, captured: Sequence[int]) -> None:
 
 
 def _sample(value: Any, seed: int) -> Any:
-    """What is captured, made up; floats are float64 and have gradients."""
+    """What is captured, made up, on its device where there is one; floats are float64 and have gradients."""
     if not isinstance(value, torch.Tensor):
         return hinted(value)
-    data = data_like(value, 0, seed)
+    data = data_like(value, 0, seed).to(value.device if torch.cuda.is_available() else "cpu")
     return data.double().requires_grad_() if data.is_floating_point() else data
 
 
