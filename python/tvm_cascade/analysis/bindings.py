@@ -149,12 +149,12 @@ def rows_of(block: s_tir.SBlock) -> dict[tirx.Var, Extent]:
 def layout_of(block: s_tir.SBlock, store: tirx.BufferStore) -> AffineMap | None:
     """Where a block stores each element of a box once, at indices other than its own variables."""
     rows = rows_of(block)
-    indices = [sym.Analyzer().simplify(substitute(index, _alone(block))) for index in store.indices]
+    indices = [sym.Analyzer().simplify(substitute(index, alone(block))) for index in store.indices]
     plain = all(index in rows or isinstance(index, prim.IntImm) for index in indices)
     return None if plain or not rows else affine_map(indices, rows)
 
 
-def _alone(block: s_tir.SBlock) -> dict[tirx.Var, ir.Expr]:
+def alone(block: s_tir.SBlock) -> dict[tirx.Var, ir.Expr]:
     """The one position of each variable that has no other."""
     return {iv.var: zero_of(iv.var) for iv in block.iter_vars if extent_of(iv.dom.extent) == 1}
 
@@ -172,7 +172,7 @@ def over_its_buffer(nest: tirx.Stmt) -> tirx.Stmt:
         return nest
     own = [tirx.Var(f"v_d{k}", dtype_of(index)) for k, index in enumerate(store.indices)]
     known = analyzer_of(dict(zip(own, found.extents, strict=True)))
-    at = {var: known.simplify(value) for var, value in {**found.inverse(own), **_alone(block)}.items()}
+    at = {var: known.simplify(value) for var, value in {**found.inverse(own), **alone(block)}.items()}
     body = tirx.BufferStore(store.buffer, substitute(store.value, at), found.places(own))
     pairs = list(zip(own, found.extents, strict=True))
     iters = [tirx.IterVar(domain_of(var, extent), var, DATA_PARALLEL) for var, extent in pairs]

@@ -17,7 +17,9 @@ import tvm_ffi
 from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 
+from tvm_cascade.analysis.bindings import alone
 from tvm_cascade.analysis.expression import selection_of
+from tvm_cascade.analysis.index_sets import cover
 from tvm_cascade.analysis.reducers import combiner_of, identity_of, single_store, split_update
 from tvm_cascade.analysis.statements import (
     mentions,
@@ -37,7 +39,6 @@ from tvm_cascade.analysis.tir import (
     loads_of,
     reads_buffer,
     same,
-    same_extent,
     substitute,
     uses,
     zero_of,
@@ -144,23 +145,12 @@ def _is_first(condition: ir.Expr, reduced: list[tirx.Var]) -> bool:
 
 @dataclass(frozen=True)
 class _Store:
-    """The store that a plain nest amounts to, without an init."""
+    """The store that a plain nest amounts to, without an init; `over` are its variables of more than one position."""
 
     nest: tirx.Stmt
     block: s_tir.SBlock
     store: tirx.BufferStore
-    extents: dict[tirx.Var, Extent]
-
-    def at(self, index: ir.Expr) -> tirx.Var | int | None:
-        """An index as a variable of the block or as a constant, which a variable over one position is too."""
-        if isinstance(index, prim.IntImm):
-            return int(index)
-        extent = self.extents.get(index)
-        return None if extent is None else 0 if extent == 1 else index
-
-    def over(self) -> list[tirx.Var]:
-        """The block's variables over more than one position."""
-        return [var for var, extent in self.extents.items() if extent != 1]
+    over: dict[tirx.Var, Extent]
 
 
 def filled_first(nests: Sequence[tirx.Stmt]) -> list[tirx.Stmt]:
@@ -195,8 +185,8 @@ def _store_of(nest: tirx.Stmt) -> _Store | None:
     store = single_store(realize.block.body)
     if store is None:
         return None
-    extents = {iv.var: extent_of(iv.dom.extent) for iv in realize.block.iter_vars}
-    return _Store(nest, realize.block, store, extents)
+    over = {iv.var: extent_of(iv.dom.extent) for iv in realize.block.iter_vars if extent_of(iv.dom.extent) != 1}
+    return _Store(nest, realize.block, store, over)
 
 
 def _stays(fill: _Store, between: Sequence[tirx.Stmt]) -> bool:
@@ -224,8 +214,8 @@ def _joined(fill: _Store, later: _Store) -> tirx.Stmt | None:
     if any(reads_buffer(e, later.store.buffer) for e in (update.element, *later.store.indices)):
         return None
     indices = list(later.store.indices)
-    reduced = [var for var in later.over() if var not in {*indices}]
-    if not all(isinstance(extent, int) and extent > 0 for extent in map(later.extents.__getitem__, reduced)):
+    reduced = [var for var in later.over if var not in {*indices}]
+    if not all(isinstance(extent, int) and extent > 0 for extent in map(later.over.__getitem__, reduced)):
         return None
     if not reduced:
         value = combiner_of(update.reducer)(starts, update.element)
@@ -238,17 +228,11 @@ def _joined(fill: _Store, later: _Store) -> tirx.Stmt | None:
 
 def _start_at(fill: _Store, later: _Store) -> ir.Expr | None:
     """What the fill stores at the indices of the later store; None where one of them is over other elements."""
-    values: dict[tirx.Var, ir.Expr] = {}
-    for written, index in zip(fill.store.indices, later.store.indices, strict=True):
-        one, other = fill.at(written), later.at(index)
-        if isinstance(one, int) and one == other:
-            continue
-        if not isinstance(one, ir.Var) or not isinstance(other, ir.Var) or dtype_of(one) != dtype_of(other):
-            return None
-        if one in values or other in {*values.values()} or not same_extent(fill.extents[one], later.extents[other]):
-            return None
-        values[one] = other
-    if not {*fill.over()} <= values.keys():
+    shape, units = fill.store.buffer.ty.shape, alone(fill.block) | alone(later.block)
+    filled, stored = ([substitute(index, units) for index in one.store.indices] for one in (fill, later))
+    more = cover(filled, fill.over, stored, later.over, shape)
+    if not more or not cover(stored, later.over, filled, fill.over, shape):
         return None
-    values |= {var: zero_of(var) for var, extent in fill.extents.items() if extent == 1}
-    return substitute(fill.store.value, values)
+    values = {one: other for one, other in zip(filled, stored, strict=True) if one in fill.over}
+    fit = len(values) == len(fill.over) and all(dtype_of(one) == dtype_of(other) for one, other in values.items())
+    return substitute(fill.store.value, units | values) if fit else None
