@@ -24,6 +24,7 @@ from tvm_cascade.tvm_faults.table import FAULTS, INSTALLED, stands
 
 from ..schedule.fused_programs import attention
 from ..schedule.test_cpu import scheduled
+from ..tiers import quick_but
 from ..transform.test_tuples import unfused
 from .test_offset_divisions import picked
 from .test_stack import asks_the_workspace, with_cell
@@ -37,7 +38,7 @@ def reproducer(fault: str) -> Callable[[Callable[[], bool]], Callable[[], bool]]
     return lambda one: REPRODUCERS.setdefault(fault, one)
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", quick_but(["nested lets"], FAULTS))  # that one goes by time
 def test_a_fault_is_there_in_the_releases_of_its_row(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = stands(fault)
     monkeypatch.setitem(table.FAULTS, fault, frozenset())
