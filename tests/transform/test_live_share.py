@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import tvm
-from tvm import te, tirx
+from tvm import ir, te, tirx
 
 from tvm_cascade.corpus import workloads
 from tvm_cascade.devices.device import Cpu
@@ -28,14 +30,26 @@ def attention(length: int, name: str = "attention_causal") -> tvm.tirx.PrimFunc:
     return workloads.get(name).with_shape(heads=1, queries=length, keys=length, head_dim=64).build()
 
 
-def windowed(length: int, window: int) -> tvm.tirx.PrimFunc:
+def near(i: tirx.Var, j: tirx.Var, window: int) -> ir.Expr:
+    return tirx.abs(i - j) < window
+
+
+NEAR = {
+    "in words": lambda i, j, window: tirx.And(i - j < window, j - i < window),
+    "in bits": lambda i, j, window: tirx.bitwise_and(i - j < window, j - i < window),
+    "not outside, in words": lambda i, j, window: tirx.Not(tirx.Or(i - j >= window, j - i >= window)),
+}
+"""Ways to write it."""
+
+
+def windowed(length: int, window: int, near: Callable[..., ir.Expr] = near) -> tvm.tirx.PrimFunc:
     """Attention of scores that are given, over |i - j| < window."""
     s = te.placeholder((length, length), "float32", name="s")
     v = te.placeholder((length, 64), "float32", name="v")
     a, b, c = (te.reduce_axis((0, length), name) for name in "abc")
     masked = te.compute(
         s.shape,
-        lambda i, j: tirx.if_then_else(tirx.abs(i - j) < window, s[i, j], tirx.min_value("float32")),
+        lambda i, j: tirx.if_then_else(near(i, j, window), s[i, j], tirx.min_value("float32")),
         name="masked",
     )
     top = te.compute((length,), lambda i: te.max(masked[i, a], axis=a), name="top")
@@ -52,9 +66,10 @@ def test_of_a_causal_mask_about_half_of_the_tiles_are_visited(tile: int, share: 
     assert live is not None and live.known and live.share(tile, 32) == share
 
 
-def test_of_a_window_those_near_the_diagonal_are_visited() -> None:
+@pytest.mark.parametrize("way", ["by the distance", *NEAR])
+def test_of_a_window_those_near_the_diagonal_are_visited(way: str) -> None:
     """A block of 32 rows sees 99 positions on either side."""
-    live = layout_of(windowed(1024, 100)).live
+    live = layout_of(windowed(1024, 100, NEAR.get(way, near))).live
     assert live is not None and live.known
     rows = [(first - 99, first + 31 + 99) for first in range(0, 1024, 32)]
     assert live.share(64, 32) == sum(min(last // 64, 15) - max(first // 64, 0) + 1 for first, last in rows) / (32 * 16)

@@ -20,7 +20,7 @@ from tvm.ir import prim
 from tvm_cascade.algebra.cascade import POSITION, unlike
 from tvm_cascade.algebra.reducer import HIGHEST, LOWEST
 from tvm_cascade.algebra.verdict import Reason
-from tvm_cascade.analysis.tir import dtype_of, loads_of, uses, without_casts
+from tvm_cascade.analysis.tir import CONJUNCTIONS, DISJUNCTIONS, dtype_of, loads_of, uses, without_casts
 from tvm_cascade.symbolic.elementary import NAMED
 from tvm_cascade.symbolic.functions import LN2, LN10, Round, WholePower
 from tvm_cascade.symbolic.masks import TRUTH, Condition, choice, is_truth
@@ -475,9 +475,9 @@ class ElementReader:
             return sp.Gt(self.atoms.indicator(expression).symbol, 0)
         if isinstance(expression, ir.TensorLoad):
             return sp.Gt(self(expression), 0)
-        if isinstance(expression, (prim.And, prim.Or)):
+        if isinstance(expression, CONJUNCTIONS + DISJUNCTIONS):
             sides = (self.condition(expression.a), self.condition(expression.b))
-            return sp.And(*sides) if isinstance(expression, prim.And) else sp.Or(*sides)
+            return sp.And(*sides) if isinstance(expression, CONJUNCTIONS) else sp.Or(*sides)
         if isinstance(expression, prim.Not):
             return sp.Not(self.condition(expression.a))
         if isinstance(expression, prim.Cast):
@@ -501,9 +501,9 @@ class ElementReader:
     def _selected_by_results(self, condition: ir.Expr, chosen: ir.Expr, other: ir.Expr) -> sp.Expr:
         """Both branches of a selection by results, possibly with further conditions on the position."""
         if uses(condition, self.atoms.axis):
-            if isinstance(condition, prim.And):
+            if isinstance(condition, CONJUNCTIONS):
                 return self(prim.Select(condition.a, prim.Select(condition.b, chosen, other), other))
-            if isinstance(condition, prim.Or):
+            if isinstance(condition, DISJUNCTIONS):
                 return self(prim.Select(condition.a, chosen, prim.Select(condition.b, chosen, other)))
             if isinstance(condition, prim.Not):
                 return self(prim.Select(condition.a, other, chosen))

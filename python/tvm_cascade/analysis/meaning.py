@@ -14,12 +14,15 @@ from tvm.ir import prim
 
 from tvm_cascade.algebra.cascade import unlike
 from tvm_cascade.analysis.expression import RELATIONS, AtomTable, selection_of
-from tvm_cascade.analysis.tir import dtype_of, uses
+from tvm_cascade.analysis.tir import CONJUNCTIONS, DISJUNCTIONS, dtype_of, uses
 from tvm_cascade.symbolic.functions import Round
 
 FLOATS = ("float", "bfloat")
 
-CONNECTIVES: dict[type, Callable[..., sp.Basic]] = {prim.And: sp.And, prim.Or: sp.Or}
+CONNECTIVES: dict[type, Callable[..., sp.Basic]] = {
+    **dict.fromkeys(CONJUNCTIONS, sp.And),
+    **dict.fromkeys(DISJUNCTIONS, sp.Or),
+}
 
 DEPTH = 8
 """Selections in selections that are written out."""

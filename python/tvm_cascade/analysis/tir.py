@@ -14,6 +14,9 @@ Known = TypeVar("Known", bound=Hashable)
 
 DATA_PARALLEL, REDUCTION = tirx.IterVar.DataPar, tirx.IterVar.CommReduce
 
+CONJUNCTIONS, DISJUNCTIONS = (prim.And, prim.BitwiseAnd), (prim.Or, prim.BitwiseOr)
+"""Of conditions: in words, and in bits as our printer and maps of truth values write them."""
+
 _LEAVES = (ir.Var, prim.IntImm, prim.FloatImm)
 """Most indices are one, which takes far less to look at than to walk."""
 

@@ -17,9 +17,9 @@ import tvm_ffi
 from tvm import ir, sym, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.expression import call_name, selection_of
+from tvm_cascade.analysis.expression import selection_of
 from tvm_cascade.analysis.index_sets import greatest
-from tvm_cascade.analysis.tir import dtype_of, loads_of, same, substitute, uses
+from tvm_cascade.analysis.tir import CONJUNCTIONS, DISJUNCTIONS, dtype_of, loads_of, same, substitute, uses
 from tvm_cascade.tile.element import Mask
 from tvm_cascade.transform.dead_tiles import slacks_of
 from tvm_cascade.transform.printer import cast
@@ -85,10 +85,8 @@ def sure_slacks(mask: Mask) -> tuple[ir.Expr, ...] | None:
 
 
 def _alternatives(condition: ir.Expr) -> list[ir.Expr]:
-    if isinstance(condition, prim.Or):
+    if isinstance(condition, DISJUNCTIONS):
         return [*_alternatives(condition.a), *_alternatives(condition.b)]
-    if call_name(condition) == "bitwise_or":
-        return [one for part in condition.args for one in _alternatives(part)]
     parts = selection_of(condition)
     if parts is not None and isinstance(parts[1], prim.IntImm) and int(parts[1]) == 1:
         return [*_alternatives(parts[0]), *_alternatives(parts[2])]
@@ -99,8 +97,8 @@ def conjuncts(condition: ir.Expr) -> list[ir.Expr]:
     pending, found = [condition], []
     while pending:
         one = pending.pop(0)
-        if isinstance(one, prim.And) or call_name(one) == "bitwise_and":
-            pending += [one.a, one.b] if isinstance(one, prim.And) else list(one.args)
+        if isinstance(one, CONJUNCTIONS):
+            pending += [one.a, one.b]
         else:
             found.append(one)
     return found

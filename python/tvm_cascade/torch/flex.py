@@ -125,7 +125,7 @@ def _check_derivative(flex: _Flex, captured: Sequence[int]) -> None:
         except UNFIT:
             continue
         for k, one in zip(wanted, exact, strict=True):
-            if not (outcome := check(found[k].double(), one.double(), length=1, dtype="float32")).ok:
+            if not (outcome := check(found[k].double().cpu(), one.double().cpu(), length=1, dtype="float32")).ok:
                 hint = "detach what the function captures outside of it"
                 where = f"score_mod of flex_attention: {outcome.message}"
                 raise ModelError("a function with the derivative of its operators", "another one", where, hint)

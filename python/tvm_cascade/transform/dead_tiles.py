@@ -27,7 +27,17 @@ from tvm_cascade.analysis.expression import Atom, AtomTable, call_name, selectio
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.frame import Frame
 from tvm_cascade.analysis.order import among
-from tvm_cascade.analysis.tir import dtype_of, loads_of, same, substitute, uses, variables_of, within
+from tvm_cascade.analysis.tir import (
+    CONJUNCTIONS,
+    DISJUNCTIONS,
+    dtype_of,
+    loads_of,
+    same,
+    substitute,
+    uses,
+    variables_of,
+    within,
+)
 from tvm_cascade.symbolic.functions import Round
 
 LIVE = "tvm_cascade.live"
@@ -139,11 +149,9 @@ def _decide(condition: ir.Expr, fails: ir.Expr) -> bool | None:
     if isinstance(condition, prim.Not):
         inner = _decide(condition.a, fails)
         return None if inner is None else not inner
-    name = call_name(condition)
-    for kind, in_bits, strong in ((prim.And, "bitwise_and", False), (prim.Or, "bitwise_or", True)):
-        if isinstance(condition, kind) or name == in_bits:
-            parts = condition.args if name else (condition.a, condition.b)
-            decided = {_decide(part, fails) for part in parts}
+    for kinds, strong in ((CONJUNCTIONS, False), (DISJUNCTIONS, True)):
+        if isinstance(condition, kinds):
+            decided = {_decide(part, fails) for part in (condition.a, condition.b)}
             return strong if strong in decided else not strong if decided == {not strong} else None
     return None
 
