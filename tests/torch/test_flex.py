@@ -428,8 +428,9 @@ def test_one_query_over_keys_of_one_batch(made: list[Any]) -> None:
 
 
 @pytest.mark.slow
-def test_halves(made: list[Any]) -> None:
-    case, given = CASES["alibi, causal"], inputs(dtype=torch.bfloat16)
+@pytest.mark.parametrize("name", ["alibi, causal", "soft cap, window"])
+def test_halves(name: str, made: list[Any]) -> None:
+    case, given = CASES[name], inputs(dtype=torch.bfloat16)
     exactly = [one.detach().double().requires_grad_() for one in given]
     exact, blocks = dense(case, *exactly), blocks_of(case.mask)
     found, eager = compiled(case.score)(*given, blocks), flex.flex_attention(*given, case.score, blocks)

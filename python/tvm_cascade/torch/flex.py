@@ -112,6 +112,7 @@ def _check_derivative(flex: _Flex, captured: Sequence[int]) -> None:
     """
     scores, *rest = flex.inputs[: flex.first + 1]
     wanted = [0, *(1 + scores.dim() + k for k in captured)]
+    dtype = type_name(flex.operands["query"])  # what PyTorch's graph of the derivative may round to
     for sample in range(_SAMPLES):
         score, *given = (_sample(one, sample + k) for k, one in enumerate([scores.new_empty(()), *rest]))
         places = [torch.tensor(sample % hinted(extent), device=score.device) for extent in scores.shape]
@@ -125,7 +126,7 @@ def _check_derivative(flex: _Flex, captured: Sequence[int]) -> None:
         except UNFIT:
             continue
         for k, one in zip(wanted, exact, strict=True):
-            if not (outcome := check(found[k].double().cpu(), one.double().cpu(), length=1, dtype="float32")).ok:
+            if not (outcome := check(found[k].double().cpu(), one.double().cpu(), length=1, dtype=dtype)).ok:
                 hint = "detach what the function captures outside of it"
                 where = f"score_mod of flex_attention: {outcome.message}"
                 raise ModelError("a function with the derivative of its operators", "another one", where, hint)
