@@ -120,6 +120,14 @@ def cross_entropy() -> tirx.PrimFunc:
     return te.create_prim_func([x, label, loss])
 
 
+def gathered_loss() -> tirx.PrimFunc:
+    """The same, with the target's own logit read where it lies."""
+    x, label = _rows(), te.placeholder((8,), "int32", name="label")
+    m, t = _softmax(x)
+    loss = te.compute((8,), lambda i: te.log(t[i]) + m[i] - x[i, label[i]], name="loss")
+    return te.create_prim_func([x, label, loss])
+
+
 def entropy() -> tirx.PrimFunc:
     x, (_, _, p) = _rows(), _along()
     m, t = _softmax(x)
@@ -167,6 +175,7 @@ PROGRAMS: dict[str, tuple[Program, str]] = {
     "layer norm": (layer_norm, ""),
     "variance": (variance, "i"),
     "cross-entropy": (cross_entropy, ""),
+    "gathered loss": (gathered_loss, "i"),
     "entropy": (entropy, "i"),
     "weighted mean": (weighted_mean, ""),
     "largest": (largest, "i"),

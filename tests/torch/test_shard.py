@@ -31,6 +31,8 @@ FAST = {
     ("bias", "zigzag", "i", "ring"),
     ("layer norm", "blocks", "", "states"),
     ("cross-entropy", "zigzag", "", "states"),
+    ("gathered loss", "blocks", "", "states"),
+    ("gathered loss", "zigzag", "i", "ring"),
     ("weighted mean", "blocks", "", "states"),
     ("top three", "blocks", "", "states"),
     ("ragged", "blocks", "i", "rows"),

@@ -20,7 +20,7 @@ from tvm import tirx
 
 from tvm_cascade.distributed.order import Share, size_of
 from tvm_cascade.distributed.ranks import Call, Flags, Ranks, State, Tensors, Values, lengths_of, stacked
-from tvm_cascade.distributed.sharding import Along, Chunked
+from tvm_cascade.distributed.sharding import Along, Chunked, in_chunks
 from tvm_cascade.distributed.transport import pieces
 
 
@@ -198,7 +198,7 @@ class Ring:
         sharding, rows = self.ranks.sharding, self.ranks.sharding.rows
         assert rows is not None
         lengths = lengths_of(self.ranks.rows)
-        return {n: Chunked(sharding.over(sharding.func, rows, n), sharding.options) for n in lengths}
+        return {n: in_chunks(sharding.over(sharding.func, rows, n), sharding.options) for n in lengths}
 
     def functions(self) -> Iterator[tirx.PrimFunc]:
         for chunked in self._chunked.values():

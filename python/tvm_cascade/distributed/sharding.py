@@ -106,7 +106,7 @@ class Sharding:
     """
 
     def __init__(self, func: tirx.PrimFunc, axis: str, rows: str, options: FuseOptions) -> None:
-        self.func, self.options, self.chunked = func, options, _chunked(func, options)
+        self.func, self.options, self.chunked = func, options, in_chunks(func, options)
         self.parameters = parameters_of(func)
         self.axis = _axis_of(self.chunked, axis)
         self.rows = _rows_of(self.chunked.fold, rows) if rows else None
@@ -158,7 +158,7 @@ def _read(func: tirx.PrimFunc) -> Program:
     return program
 
 
-def _chunked(func: tirx.PrimFunc, options: FuseOptions) -> Chunked:
+def in_chunks(func: tirx.PrimFunc, options: FuseOptions) -> Chunked:
     """The function in chunks; elements of what is cut, at indices that are data, are sums over the axis."""
     found = Chunked(func, options)
     program = found.fold.program
