@@ -11,6 +11,7 @@ import tvm
 from tvm import te, tirx
 
 import tvm_cascade
+from tvm_cascade.accuracy.catalogue.table import CATALOGUE
 from tvm_cascade.corpus import workloads
 from tvm_cascade.errors import InputError, OptionError, SplitError
 from tvm_cascade.evaluate import oracle, tolerance
@@ -362,3 +363,15 @@ def test_the_function_that_is_split_stays_as_it_is() -> None:
     before = func.script()
     tvm_cascade.split(tvm.IRModule({"main": func}), chunks=2)
     assert func.script() == before
+
+
+@pytest.mark.parametrize("name", ["welch's t", "ratio of variances"])
+def test_cascades_that_share_their_axis_are_one_fold(name: str) -> None:
+    func = CATALOGUE[name].build()
+    running, inputs = Running(func, tvm_cascade.split(func)), drawn(func, "normal")
+    states = running.states(inputs, [17, 20])
+    found = running.merged(states, [17, 20], inputs)["out"]
+    exact, usual = (oracle.evaluate(func, inputs, rounding=rounding)["out"] for rounding in (False, True))
+    tolerance.assert_close(found, exact, usual, length=37, dtype="float32")
+    one_sided = running.merged([states[0], empty_state(running.parts)], [17, 0], inputs)["out"]
+    assert not tolerance.check(one_sided, exact, usual, length=37, dtype="float32").ok
