@@ -11,18 +11,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import tvm_ffi
-from tvm import ir, s_tir, tirx
+from tvm import ir, tirx
 
 from tvm_cascade.algebra.reducer import SUM
 from tvm_cascade.analysis.program import Program
-from tvm_cascade.analysis.statements import in_its_loops, in_loops, loops_of, replaced
+from tvm_cascade.analysis.statements import in_its_loops, replaced, resized, with_block
 from tvm_cascade.analysis.tir import (
     Extent,
     as_index,
     bound_by,
-    domain_of,
     dtype_of,
-    extent_of,
     loads_of,
     substitute,
     within,
@@ -186,18 +184,9 @@ class _Part:
         realize = in_its_loops(nest)
         block, bound = realize.block, bound_by(realize)
         own = [one.var for one in block.iter_vars if one.var in self.rows.variables]
-        iters = [
-            tirx.IterVar(domain_of(one.var, self.length), one.var, one.iter_type) if one.var in own else one
-            for one in block.iter_vars
-        ]
         body, init = (None if code is None else self._placed(code, own) for code in (block.body, block.init))
-        shorter = {bound[var] for var in own}
-        extents = {
-            loop.loop_var: self.length if loop.loop_var in shorter else extent_of(loop.extent)
-            for loop in loops_of(nest)
-        }
-        inner = s_tir.SBlockRealize(realize.iter_values, realize.predicate, replaced(block, body, init, iters))
-        return in_loops(extents, inner)
+        placed = with_block(nest, block, replaced(block, body, init))
+        return resized(placed, {bound[var]: self.length for var in own if isinstance(bound[var], ir.Var)})
 
     def _placed(self, code: tirx.Stmt, own: Sequence[tirx.Var]) -> tirx.Stmt:
         """Code in which buffers of the part are read at its own rows, and all else at those of the whole."""

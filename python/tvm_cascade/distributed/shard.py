@@ -71,12 +71,13 @@ def shard(
     SplitError
         When the function has no fold, or several, or what it reads cannot be cut.
     """
+    asked = axis, rows, group, order, exchange, FuseOptions.from_environment(**options)
     if isinstance(func, Gradient):
-        forward = _sharded(func.forward, axis, rows, group, order, exchange, FuseOptions.from_environment(**options))
+        forward = _sharded(func.forward, *asked)
         backward = Backward(forward.ranks, func.backward)
         plan = Plan(backward, _seconds(backward, forward.ranks))
         return ShardedGradient(forward, Sharded(forward.ranks, plan, (plan,), backward))
-    return _sharded(func, axis, rows, group, order, exchange, FuseOptions.from_environment(**options))
+    return _sharded(func, *asked)
 
 
 @dataclass(frozen=True)
