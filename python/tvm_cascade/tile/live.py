@@ -10,7 +10,7 @@ g over the rows a first or a last tile:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import tvm_ffi
@@ -19,7 +19,16 @@ from tvm.ir import prim
 
 from tvm_cascade.analysis.expression import selection_of
 from tvm_cascade.analysis.index_sets import greatest
-from tvm_cascade.analysis.tir import CONJUNCTIONS, DISJUNCTIONS, dtype_of, loads_of, same, substitute, uses
+from tvm_cascade.analysis.tir import (
+    CONJUNCTIONS,
+    DISJUNCTIONS,
+    dtype_of,
+    loads_of,
+    same,
+    substitute,
+    uses,
+    variables_of,
+)
 from tvm_cascade.tile.element import Mask
 from tvm_cascade.transform.dead_tiles import slacks_of
 from tvm_cascade.transform.printer import cast
@@ -67,16 +76,22 @@ def mask_slacks(mask: Mask) -> tuple[ir.Expr, ...] | None:
     return tuple(found)
 
 
-def sure_slacks(mask: Mask) -> tuple[ir.Expr, ...] | None:
+def sure_slacks(mask: Mask, holding: Sequence[ir.Expr] = ()) -> tuple[ir.Expr, ...] | None:
     """Integers such that a mask keeps a position where all of them are non-negative; None where none are known.
 
     Of a condition that holds where one of several does (a key of the context, or one that a tree of draft tokens
     keeps), one that is known suffices.
+
+    Parameters
+    ----------
+    holding : conditions that hold in any case.
     """
     if not mask.keeps:
         return None
     found: list[ir.Expr] = []
     for condition in conjuncts(mask.condition):
+        if any(same(condition, one) for one in holding):
+            continue
         known = [s for one in _alternatives(condition) if (s := mask_slacks(replace(mask, condition=one))) is not None]
         if not known:
             return None
@@ -172,6 +187,29 @@ def _as_line(expression: ir.Expr, variable: tirx.Var) -> tuple[int, ir.Expr] | N
         if isinstance(difference, prim.IntImm) and int(difference) == 0 and not uses(rest, [variable]):
             return sign, rest
     return None
+
+
+def of_whole_tiles(
+    conditions: Sequence[ir.Expr], row: tirx.Var, rows: int, position: tirx.Var, columns: int
+) -> tuple[ir.Expr, ...]:
+    """Those conditions that are the same all over each tile of so many rows and positions."""
+    tiles, within = (tirx.Var(name, "int64") for name in ("row_tile", "tile")), (row, position)
+    analyzer, at = sym.Analyzer(), dict[tirx.Var, ir.Expr]()
+    for var, tile, extent in zip(within, tiles, (rows, columns), strict=True):
+        inner = tirx.Var(f"in_{tile.name}", "int64")
+        for known, end in ((tile, _MOST_TILES), (inner, extent)):
+            analyzer.bind(known, ir.Range(tirx.const(0, "int64"), tirx.const(end, "int64")))
+        at[var] = cast(tile * extent + inner, dtype_of(var))
+
+    def is_same(condition: ir.Expr) -> bool:
+        used = {v.name for v in variables_of(analyzer.simplify(substitute(condition, at)))}
+        return used.isdisjoint({"in_row_tile", "in_tile"})
+
+    return tuple(condition for condition in conditions if is_same(condition))
+
+
+_MOST_TILES = 1 << 24
+"""More than any axis has."""
 
 
 def loads_by(value: ir.Expr, row: tirx.Var) -> bool:

@@ -77,14 +77,28 @@ def dead_positions(group: Group) -> DeadPositions | None:
     slacks: list[ir.Expr] = []
     absorbed: list[Absorbing] = []
     for comparison in _comparisons(atoms, group.frame.axis):
-        values = {atom.symbol: value for atom in atoms if (value := _where_it_fails(atom, comparison)) is not None}
-        if any(value is sp.nan for value in values.values()):
-            continue
-        conditions = absorbing(group.fold, values)
+        conditions = _absorbed_where_it_fails(group, comparison)
         if conditions is not None:
             slacks += slacks_of(comparison)
             absorbed += [condition for condition in conditions if condition not in absorbed]
     return DeadPositions(tuple(slacks), tuple(absorbed)) if slacks else None
+
+
+def block_conditions(group: Group) -> list[tuple[ir.Expr, tuple[Absorbing, ...]]]:
+    """Conditions on data that are the same for blocks of positions, such as kept[i // 128, j // 128].
+
+    Each comes with the conditions under which a state absorbs positions where it fails.
+    """
+    conditions = _by_blocks(list(group.atoms.atoms.values()), group.frame.axis)
+    found = ((condition, _absorbed_where_it_fails(group, condition)) for condition in conditions)
+    return [(condition, absorbed) for condition, absorbed in found if absorbed is not None]
+
+
+def _absorbed_where_it_fails(group: Group, condition: ir.Expr) -> tuple[Absorbing, ...] | None:
+    """The conditions under which states absorb positions where another one fails; None where they never do."""
+    atoms = group.atoms.atoms.values()
+    values = {atom.symbol: value for atom in atoms if (value := _where_it_fails(atom, condition)) is not None}
+    return None if any(value is sp.nan for value in values.values()) else absorbing(group.fold, values)
 
 
 def unsettled(conditions: tuple[Absorbing, ...], write: Callable[[sp.Expr], ir.Expr], vanishing: float) -> ir.Expr:
@@ -115,6 +129,17 @@ def _comparisons(atoms: list[Atom], axis: tuple[tirx.Var, ...]) -> list[ir.Expr]
         by_data = any(uses(index, axis) for load in loads_of(comparison) for index in load.indices)
         if integers and uses(comparison, axis) and not by_data and not any(same(comparison, one) for one in found):
             found.append(comparison)
+    return found
+
+
+def _by_blocks(atoms: list[Atom], axis: tuple[tirx.Var, ...]) -> list[ir.Expr]:
+    """Booleans, and comparisons, of what is loaded along the axis by quotients of positions alone."""
+    found: list[ir.Expr] = []
+    for one in (one for atom in atoms for one in within(atom.expression, ir.TensorLoad, prim.NE, *_COMPARISONS)):
+        by_data = any(uses(index, axis) for load in loads_of(one) for index in load.indices)
+        if dtype_of(one) == "bool" and by_data and not any(same(one, other) for other in found):
+            of_blocks = tvm_ffi.structural_map(one, (prim.FloorDiv, lambda node: tirx.const(0, dtype_of(node))))
+            found += [] if uses(of_blocks, axis) else [one]
     return found
 
 

@@ -24,7 +24,7 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.analysis.tir import dtype_of, uses
 from tvm_cascade.tile.attention.rows import RowFold
 from tvm_cascade.tile.element import Mask
-from tvm_cascade.tile.emit import bind, in_register, ptx, put, registers
+from tvm_cascade.tile.emit import bind, in_register, ptx, put, registers, when
 from tvm_cascade.tile.fragment import COLUMNS_PER_STEP, QUAD, ROWS
 from tvm_cascade.tile.live import conjuncts, loads_by, mask_slacks, solved_for
 from tvm_cascade.tile.merge.lanes import from_lane
@@ -124,7 +124,12 @@ class Masking:
                 for loaded in self.loaded[k]:
                     for r in ROWS:
                         put(words, r, tirx.bitwise_and(words[r], loaded.words[r]))
-            self.rows.mask(tile, one.masks[0], self.bits[k].bit if one.as_bits else None)
+            mask, stream = one.masks[0], self.rows.program.stream
+            if not one.as_bits and mask.keeps and not uses(mask.condition, [stream.row, stream.position]):
+                with when(tirx.Not(self.rows.row_input(mask.condition, 0))):
+                    self.rows.mask(tile, replace(mask, condition=tirx.const(False, "bool")), None)
+                continue
+            self.rows.mask(tile, mask, self.bits[k].bit if one.as_bits else None)
 
     def _address(self, load: ir.TensorLoad, tile: ir.Expr, row: int, offset: ir.Expr) -> ir.Expr:
         """Of four booleans; past the end of the axis of its last four, which nothing reads."""

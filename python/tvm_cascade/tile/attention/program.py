@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -51,7 +51,7 @@ from tvm_cascade.tile.element import Element as ScoreElement
 from tvm_cascade.tile.fragment import DTYPE, in_base_two
 from tvm_cascade.tile.operand import COPY_ALIGNMENT, MATRIX_DTYPES, Operand, Unfit, dtypes_text, read_operand
 from tvm_cascade.tile.product.lines import line_of
-from tvm_cascade.transform.dead_tiles import Relation, dead_positions
+from tvm_cascade.transform.dead_tiles import Absorbing, Relation, block_conditions, dead_positions
 from tvm_cascade.transform.elements import plan_elements
 
 LARGEST_SCALED = 2.0e38
@@ -69,6 +69,7 @@ class TileProgram:
     conditions : symbols that are 1 where a condition holds and 0 elsewhere.
     across_lanes : components of rows that every lane holds whole.
     skip : integers, over the frame, none of which is negative at a position that any state would notice.
+    of_blocks : conditions that hold there, and are the same for blocks of rows and positions.
     optimistic : how tiles are folded without moving the reference; None where it has to follow every tile.
     near_zero : how scores are mapped where they are small; None where that is as where they are not.
     """
@@ -84,6 +85,7 @@ class TileProgram:
     skip: tuple[ir.Expr, ...] = ()
     optimistic: Optimistic | None = None
     near_zero: NearZero | None = None
+    of_blocks: tuple[ir.Expr, ...] = ()
 
     @cached_property
     def offsets(self) -> Offsets:
@@ -125,6 +127,7 @@ class TileProgram:
         lines += [f"registers {r} = {formula(of)}" for r, of in zip(REGISTERS, element.maps, strict=False)]
         lines += [str(self.near_zero)] if self.near_zero else []
         lines += map(str, element.masks)
+        lines += [f"visit     tiles with {condition}" for condition in self.of_blocks]
         lines += map(str, (*self.body.steps, *self.accumulations, *([self.optimistic] if self.optimistic else [])))
         lines += map(str, self.body.finish)
         lines += [f"store     {o.buffer.name}[{', '.join(map(str, o.indices))}] = {o.value}" for o in stream.outputs]
@@ -177,6 +180,7 @@ class _Refinement:
         return TileProgram(
             self.stream, self.element, self._body(), accumulations, self.row_inputs, self.position_inputs,
             self.conditions, frozenset(self.across), self._skip(extreme), optimistic, near_zero,
+            self._of_blocks(extreme),
         )  # fmt: skip
 
     def _refine(self, step: Step) -> None:
@@ -244,10 +248,14 @@ class _Refinement:
 
     def _skip(self, extreme: sp.Symbol | None) -> tuple[ir.Expr, ...]:
         dead = dead_positions(self.stream.group)
-        if dead is None or any(c.left != extreme or c.relation is Relation.VANISHES for c in dead.absorbed):
+        if dead is None or not _by(extreme, dead.absorbed):
             return ()
         only = {var: tirx.const(0, dtype_of(var)) for var in self.stream.batch if self.stream.extent(var) == 1}
         return tuple(substitute(slack, only) for slack in dead.slacks)
+
+    def _of_blocks(self, extreme: sp.Symbol | None) -> tuple[ir.Expr, ...]:
+        found = block_conditions(self.stream.group)
+        return tuple(condition for condition, absorbed in found if _by(extreme, absorbed))
 
     def _check_range(self, product: Product, dtype: str) -> None:
         weight = product.component.lift.xreplace({product.symbol: sp.S.One}).xreplace(self.element.values)
@@ -315,6 +323,11 @@ class _Refinement:
         free = not any(isinstance(s, Reduce) and s.lift.has(REGISTER) for s in later)
         if isinstance(step, RegisterElement) and free:
             self.steps[last] = dataclasses.replace(step, in_place=True)
+
+
+def _by(extreme: sp.Symbol | None, absorbed: Sequence[Absorbing]) -> bool:
+    """Whether a row whose extremum is of a live position absorbs what is dead."""
+    return all(c.left == extreme and c.relation is not Relation.VANISHES for c in absorbed)
 
 
 def _is_linear(expression: sp.Expr, symbols: set[sp.Symbol]) -> bool:

@@ -26,7 +26,7 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.analysis.tir import loads_of, substitute
 from tvm_cascade.tile.attention.program import TileProgram
 from tvm_cascade.tile.emit import bind, in_register, put, registers, when
-from tvm_cascade.tile.live import Rows, live_tiles
+from tvm_cascade.tile.live import Rows, live_tiles, of_whole_tiles
 from tvm_cascade.tile.work import Order, Threads
 
 MOST_SCHEDULED = 32768
@@ -83,7 +83,14 @@ def live_shares(program: TileProgram, rows: int, columns: int) -> tuple[float, f
     if visited is None or not isinstance(length, int) or not length:
         return 1.0, 1.0
     tiles, share = -(-length // columns), share_of_lengths(program)
+    stream = program.stream
+    if not program.skip and of_whole_tiles(program.of_blocks, stream.row, rows, stream.position, columns):
+        share *= _KEPT
     return share * float(visited.mean()) / tiles, share * float(visited.max()) / tiles
+
+
+_KEPT = 0.5
+"""The share of blocks that is guessed where data alone say which take part."""
 
 
 def share_of_lengths(program: TileProgram) -> float:

@@ -123,14 +123,16 @@ class GroupFold:
         self.rows.rows_along = {
             symbol: partial(self._along, tiles) for symbol, tiles in zip(self.program.rows_along, along, strict=False)
         }
-        self.masking = Masking(passes_of(self.masks, self.stream.position, self.columns), self.rows, lane)
+        passing = self.tiling.all_pass(work)
+        passes = passes_of(self.tiling.masks(passing), self.stream.position, self.columns)
+        self.masking = Masking(passes, self.rows, lane)
         for array in self.accumulators.values():
             with T.unroll(int(array.ty.shape[0])) as k:
                 put(array, k, T.float32(0))
         self.rows.start()
         self.whole = work.whole
         if self.whole is None:
-            self.whole = self.tiling.whole(work.batch, self.first_row, self.row_count)
+            self.whole = self.tiling.whole(work.batch, self.first_row, self.row_count, passing)
             if self.whole is not None and self.masks:
                 self.whole = TileRange(bind("whole_first", self.whole.first), bind("whole_end", self.whole.end))
 
@@ -148,8 +150,8 @@ class GroupFold:
             self._fold_rows(tiles.end - 1, first=True)
             self._pack(tiles.end - 1 if self.tiling.ragged else None)
         self._multiply_at_once()
-        with T.serial(tiles.end - tiles.first - 1) as step:
-            self._tile(bind("tile", tiles.end - 2 - step))
+        with self.tiling.visits(self.work, tiles, passed=1) as tile:
+            self._tile(bind("tile", tile))
         self._scores_done()
         if self.overlaps:
             self.value_feed.wait(self.value)
@@ -382,7 +384,7 @@ class Consumer(GroupFold):
     @property
     def apart(self) -> bool:
         """Whether the groups of a block fold different tiles."""
-        return self.program.uneven
+        return self.program.uneven and not self.tiling.of_tiles
 
     def own_tiles(self, work: Work) -> TileRange:
         if not self.apart:

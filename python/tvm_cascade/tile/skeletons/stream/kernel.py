@@ -58,6 +58,7 @@ class StreamKernel(Driver):
         self.program, self.config, self.stream, self.ahead = program, config, program.stream, launch.ahead
         self.early = launch.ahead is not None or launch.early
         self.tiling = Tiling(program, config, self.buffers, launch.late)
+        self.tiling.ask_of_tiles()
 
     def describe(self) -> None:
         config, stream, tiling = self.config, self.stream, self.tiling
@@ -178,8 +179,8 @@ class StreamKernel(Driver):
         with self.each_work() as work:
             self.left_feed.copy(left, work.first_row, tiling.fixed_of(self.lefts, work))
             left.advance()
-            with T.serial(work.tiles.end - work.tiles.first) as step:
-                row = (work.tiles.end - 1 - step) * self.config.columns
+            with tiling.visits(work, work.tiles) as tile:
+                row = tile * self.config.columns
                 for feed in self.filled:
                     feed.copy(ring, row, tiling.fixed_of(feed.copies, work))
                 ring.advance()

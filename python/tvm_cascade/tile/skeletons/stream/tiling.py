@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
+import tvm_ffi
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.analysis.tir import dtype_of, product, substitute
+from tvm_cascade.analysis.tir import dtype_of, product, same, substitute
 from tvm_cascade.tile.attention.pieces import Cut, PieceWork, RaggedCut, SharedItems, WholeItems
 from tvm_cascade.tile.attention.program import TileProgram
 from tvm_cascade.tile.attention.shape import Product
 from tvm_cascade.tile.attention.tile_schedule import Item
+from tvm_cascade.tile.element import Mask
 from tvm_cascade.tile.emit import bind, digits, in_register, kernel_extent, ptx, put, registers
 from tvm_cascade.tile.fragment import placed
 from tvm_cascade.tile.hopper.copy import ROW_WARPS, TensorMap
-from tvm_cascade.tile.live import Rows, TileRange, live_tiles, loads_by, sure_slacks, whole_tiles
+from tvm_cascade.tile.live import Rows, TileRange, live_tiles, loads_by, of_whole_tiles, sure_slacks, whole_tiles
 from tvm_cascade.tile.merge.lanes import ALL_LANES, WARP
 from tvm_cascade.tile.operand import Operand
 from tvm_cascade.tile.skeletons.stream.config import Tiles
@@ -34,9 +37,11 @@ class Tiling:
     late : tensors that the kernel waits for where results are stored; see `Launch`.
     ragged : the last tile of the cascade axis may reach past its end.
     lane : of the thread, where whole warps ask for the tiles of rows whose bounds are loaded; None where they do not.
+    of_tiles : conditions that are asked once for each tile, which is passed over where one of them fails.
     """
 
     lane: ir.Expr | None = None
+    of_tiles: tuple[ir.Expr, ...] = ()
 
     def __init__(
         self, program: TileProgram, config: Tiles, buffers: dict[tirx.Var, Any], late: tuple[tirx.Var, ...]
@@ -96,12 +101,67 @@ class Tiling:
         rows = self.rows_from(first_row, count)
         return live_tiles(slacks, self.stream.position, rows, columns, self.tile_count(columns))
 
-    def whole(self, batch: dict[tirx.Var, ir.Expr], first_row: ir.Expr, count: int) -> TileRange | None:
-        """The tiles in which no mask drops anything of some rows; None where that is unknown."""
+    def ask_of_tiles(self) -> None:
+        """Asks the conditions that are the same all over each tile; of ranges that are loaded for rows none are."""
+        if not self.loads_bounds and not self.stream.paged:
+            stream, config = self.stream, self.config
+            sizes = stream.row, config.rows, stream.position, config.columns
+            self.of_tiles = of_whole_tiles(self.program.of_blocks, *sizes)
+
+    def passes(self, batch: dict[tirx.Var, ir.Expr], first_row: ir.Expr, tile: ir.Expr) -> ir.Expr:
+        """Whether what is asked of a tile holds."""
+        corner = ((self.stream.row, first_row), (self.stream.position, tile * self.config.columns))
+        at = {**batch, **{var: cast(value, dtype_of(var)) for var, value in corner}}
+        return tirx.all(*(self.placed(condition, at) for condition in self.of_tiles))
+
+    def all_pass(self, work: Work) -> ir.Expr | None:
+        """Whether that holds for all tiles that are visited, which are one at least; None where nothing is asked."""
+        if not self.of_tiles:
+            return None
+        return bind("passing", self.passes(work.batch, work.first_row, work.tiles.end - 1))
+
+    def _seek(self, found: Any, work: Work, tile: ir.Expr) -> None:
+        """Finds the last tile, up to one, that passes; one before the first where there is none."""
+        put(found, 0, tile)
+        passes = self.passes(work.batch, work.first_row, found[0])
+        with T.While(tirx.And(found[0] >= work.tiles.first, tirx.Not(passes))):
+            put(found, 0, found[0] - 1)
+
+    @contextmanager
+    def visits(self, work: Work, tiles: TileRange, passed: int = 0) -> Iterator[ir.Expr]:
+        """A loop over the tiles that are visited, from the last on.
+
+        Parameters
+        ----------
+        passed : so many of them are done before it.
+        """
+        if not self.of_tiles:
+            with T.serial(tiles.end - tiles.first - passed) as step:
+                yield tiles.end - (1 + passed) - step
+            return
+        following = registers("following_tile", 1, "int32")
+        if passed:
+            self._seek(following, work, tiles.end - (1 + passed))
+        else:
+            put(following, 0, tiles.end - 1)
+        with T.While(following[0] >= tiles.first):
+            tile = in_register("visited_tile", following[0])
+            self._seek(following, work, tile - 1)
+            yield tile
+
+    def whole(
+        self, batch: dict[tirx.Var, ir.Expr], first_row: ir.Expr, count: int, passing: ir.Expr | None = None
+    ) -> TileRange | None:
+        """The tiles in which no mask drops anything of some rows; None where that is unknown.
+
+        Parameters
+        ----------
+        passing : whether what is asked of tiles holds for all that are visited.
+        """
         tiles, rows = self.tile_count(), self.rows_from(first_row, count)
         common = TileRange(tirx.const(0, "int32"), tiles)
         for mask in self.program.element.masks:
-            slacks = sure_slacks(mask)
+            slacks = sure_slacks(mask, self.of_tiles)
             if slacks is None:
                 return None
             kept = tuple(self.placed(slack, batch) for slack in slacks)
@@ -109,7 +169,19 @@ class Tiling:
             if found is None:
                 return None
             common = common.within(found)
-        return common
+        return common if passing is None else replace(common, end=tirx.Select(passing, common.end, common.first))
+
+    def masks(self, passing: ir.Expr | None) -> tuple[Mask, ...]:
+        """The program's masks, in which what is asked of tiles is known."""
+        if passing is None:
+            return self.program.element.masks
+
+        def known(node: ir.Expr) -> ir.Expr:
+            return passing if any(same(node, one) for one in self.of_tiles) else node
+
+        kinds = [(kind, known) for kind in {type(one) for one in self.of_tiles}]
+        masks = self.program.element.masks
+        return tuple(replace(one, condition=tvm_ffi.structural_map(one.condition, kinds)) for one in masks)
 
     @property
     def loads_bounds(self) -> bool:
@@ -154,7 +226,13 @@ class Tiling:
         tiles, visited = self.tile_count(), self.visited(batch, first_row, config.rows)
         first = bind("first_tile", tirx.max(tirx.min(visited.first, tiles - 1), 0))
         end = bind("end_tile", tirx.max(tirx.min(visited.end, tiles), first + 1))
-        return Work(first_row, batch, TileRange(first, end))
+        work = Work(first_row, batch, TileRange(first, end))
+        if not self.of_tiles:
+            return work
+        last = registers("last_tile", 1, "int32")
+        self._seek(last, work, end - 1)
+        found = in_register("end_visited", tirx.Select(last[0] < first, end, last[0] + 1))
+        return replace(work, tiles=TileRange(first, found))
 
 
 # The items of a kernel of few rows, a tile of rows at a place each, and how blocks share out their live tiles.
