@@ -318,7 +318,8 @@ class Operator:
 def operator_of(func: tirx.PrimFunc) -> Operator:
     """What a PrimFunc does; never raises on one."""
     program = read_function(func)
-    if not isinstance(program, Program) or program.opaque:
+    takes_sizes = any(not tirx.is_buffer_var(param) for param in func.params)  # which FuseTIR loses
+    if takes_sizes or not isinstance(program, Program) or program.opaque:
         return Operator(func, Kind.OPAQUE)
     if reduced := tuple(tuple(one.extents.values()) for one in program.stages if one.reducer is not None):
         return Operator(func, Kind.REDUCTION, reduced)
