@@ -28,7 +28,7 @@ from tvm_cascade.torch.compilation import compiled, runnable
 from tvm_cascade.torch.cutting import cut
 from tvm_cascade.torch.devices import device_of
 from tvm_cascade.torch.exporting import ONE_AT_A_TIME, retraced
-from tvm_cascade.torch.flex import without_blocks
+from tvm_cascade.torch.flex import with_lists_alone
 from tvm_cascade.torch.graph import captured
 from tvm_cascade.torch.importer import table, whole
 from tvm_cascade.torch.site import ConversionError, told
@@ -143,7 +143,7 @@ def compiled_graph(module: fx.GraphModule, account: Account) -> Runnable:
     ----------
     module : a graph of ATen's operators that writes to nothing; its results are a tuple.
     """
-    parts = split(without_blocks(module))
+    parts = split(with_lists_alone(module))
     if parts.core is None:
         return module.forward
     run = _compiled(parts.core, account)

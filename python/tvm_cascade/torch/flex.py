@@ -7,8 +7,8 @@ by element, as an expression in a score, its place, and elements of what is capt
     mask(q, k) = doc[q] == doc[k],  mod(s, h, q, k) = s + slope[h]·(k − q)
       →  score[b, h, q, k] = if doc[q] == doc[k] then s + slope[h]·(k − q) else −∞
 
-So an attention is one function, forward and backward, and no tensor of scores is. The blocks of a mask are not read:
-which tiles are masked whole is found from the expression.
+So an attention is one function, forward and backward, and no tensor of scores is. Which tiles are masked whole is found
+from the expression, and from the lists of blocks that a mask comes with: a key takes part where its block is listed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tvm_cascade.evaluate.tolerance import check
 from tvm_cascade.torch.attention import LOG_SUMS, Attention, adjoints, attention, group_size, scaling
 from tvm_cascade.torch.elements import element_of
 from tvm_cascade.torch.results import extents_of
-from tvm_cascade.torch.site import Site, accumulator, hinted, type_name
+from tvm_cascade.torch.site import Site, accumulator, broadcast, hinted, type_name
 from tvm_cascade.torch.values import UNFIT, data_like
 
 
@@ -90,14 +90,27 @@ def flex_attention_backward(site: Site) -> tuple[Any, ...]:
     return *(found.get(name) for name in _NAMES), rest
 
 
-def without_blocks(module: fx.GraphModule) -> fx.GraphModule:
-    """The graph, whose attention is given masks alone: blocks that it makes of them are made for nobody then."""
+def with_lists_alone(module: fx.GraphModule) -> fx.GraphModule:
+    """The graph, whose attention is given of a mask's blocks only what is read: others are made for nobody then."""
     for node in module.graph.nodes:
         if node.target in _OPERATORS:
             place = _names(node).index("block_mask")
-            *blocks, mask = node.args[place]
-            node.update_arg(place, (*[None] * len(blocks), mask))
+            *blocks, queries, keys, mask = node.args[place]
+            read = _lists(node.args[place])
+            node.update_arg(place, (*(one if one in read else None for one in blocks), queries, keys, mask))
     return module
+
+
+def _lists(given: Sequence[Any]) -> list[fx.Node]:
+    """Of what a mask is given by: how many blocks of keys each block of queries has, which, and these of full blocks.
+
+    None where the only block is everything, as without blocks.
+    """
+    return [] if _EVERYTHING in given else [one for one in given[2:6] if one is not None]
+
+
+_EVERYTHING = 1 << 30
+"""The size of a block that holds everything."""
 
 
 _SAMPLES = 4
@@ -164,10 +177,30 @@ def _natural(lse: te.Tensor, dtype: str) -> te.Tensor:
 
 
 _NAMES = ("query", "key", "value")
+_BLOCKS = "listed"
 
 
 def _captured(k: int) -> str:
     return f"captured_{k}"
+
+
+def _in_some_list(lists: Sequence[te.Tensor], blocks: Any) -> te.Tensor:
+    """1 where a row of blocks lists one of so many, 0 elsewhere.
+
+    Parameters
+    ----------
+    lists : how many each row lists, [batch, head, row], and which, [batch, head, row, place in the list], in turn; all
+        have as many places.
+    """
+    pairs, none = [*zip(lists[::2], lists[1::2], strict=True)], tirx.const(False, "bool")
+    place = te.reduce_axis((0, lists[1].shape[-1]), "place")
+
+    def value(*i: Any) -> Any:
+        row, block = i[:-1], i[-1]
+        found = (tirx.if_then_else(place < n(*row), of(*row, place) == block, none) for n, of in pairs)
+        return te.max(tirx.any(*found).astype("int32"), axis=place)
+
+    return te.compute((*lists[0].shape, blocks), value, name="listed")
 
 
 @dataclass(frozen=True)
@@ -201,9 +234,36 @@ class _Flex:
 
     @cached_property
     def operands(self) -> dict[str, relax.Expr]:
-        """Query, key, value, and the tensors that are captured."""
+        """Query, key, value, the tensors that are captured, and which blocks are listed."""
         tensors = {_captured(k): one for k, one in enumerate(self.captured) if isinstance(_value(one), torch.Tensor)}
-        return {name: self[name] for name in _NAMES} | {k: self.site.importer.env[one] for k, one in tensors.items()}
+        given = {name: self[name] for name in _NAMES} | {k: self.site.importer.env[one] for k, one in tensors.items()}
+        return given if self._listed is None else given | {_BLOCKS: self._listed}
+
+    @cached_property
+    def _block(self) -> list[Any]:
+        """Queries and keys of a block of the mask."""
+        *_, queries, keys, _ = self.given["block_mask"]
+        return [self._size(_value(one)) for one in (queries, keys)]
+
+    def _size(self, value: Any) -> Any:
+        """A size in TVM's variables."""
+        return extents_of(self.site, self.inputs[0].new_empty((value, 0)))[0]
+
+    @cached_property
+    def _listed(self) -> relax.Expr | None:
+        """[batch, head, block of queries, block of keys]: 1 where it is listed; None where all are.
+
+        Layers that are given the same mask share it.
+        """
+        if not (lists := _lists(self.given["block_mask"])):
+            return None
+        *_, keys, _ = extents_of(self.site, _value(self.given["key"]))
+        made = self.site.importer.env
+        key = "listed blocks", *lists
+        if key not in made:
+            blocks = tirx.ceildiv(keys, self._block[1])
+            made[key] = self.site.compute(_in_some_list, [made[one] for one in lists], blocks, name="listed_blocks")
+        return made[key]
 
     @cached_property
     def inputs(self) -> list[Any]:
@@ -230,17 +290,16 @@ class _Flex:
 
     @cached_property
     def sizes(self) -> list[Any]:
-        """The captured sizes that no tensor has, for which `main` is given tensors of that extent."""
-        scores, *_ = self.inputs
+        """The captured sizes that no tensor has, for which `main` is given tensors of that extent; those of blocks."""
         found = [self.inputs[k] for k in self._read[1] if not isinstance(self.inputs[k], torch.Tensor)]
-        return [extents_of(self.site, scores.new_empty((size, 0)))[0] for size in found]
+        return [*map(self._size, found), *(() if self._listed is None else self._block)]
 
     def attention(self, given: Sequence[te.Tensor], sizes: Sequence[Any], guarded: bool) -> Attention:
         """The attention of tensors like the operands, and of sizes like `sizes`; `guarded` as of `attention`."""
         q, k, v, *_ = given
         (module, places), factor = self._read, scaling(q, self.given["scale"])
-        tensors, rest = dict(zip(self.operands, given, strict=True)), iter(sizes)
-        extents = [*q.shape[:-1], k.shape[-2]]
+        tensors, rest, block = dict(zip(self.operands, given, strict=True)), iter(sizes), sizes[-2:]
+        extents, lowest = [*q.shape[:-1], k.shape[-2]], tirx.const(float("-inf"), accumulator(str(q.dtype)))
 
         def shape(place: int) -> Sequence[Any]:
             if place and _captured(place - 1) not in tensors:
@@ -253,7 +312,11 @@ class _Flex:
             def element(k: int, indices: Sequence[Any]) -> Any:
                 return tensors[_captured(places[k] - 1)](*indices) if places[k] else product * factor
 
-            return element_of(module, shapes, dict(zip(i, extents, strict=True)), element)
+            found = element_of(module, shapes, dict(zip(i, extents, strict=True)), element)
+            if (listed := tensors.get(_BLOCKS)) is None:
+                return found
+            of_blocks = (place // size for place, size in zip(i[-2:], block, strict=True))
+            return tirx.if_then_else(broadcast(listed, (*i[:-2], *of_blocks)) > 0, found, lowest)
 
         return attention(q, k, v, score, group_size(q, k), guarded)
 
