@@ -155,22 +155,27 @@ def check(
     hint = "call tvm_cascade.optimize with an example of this kind; `dynamic` says which extents may change"
     if not isinstance(argument, torch.Tensor):
         raise ModelError(f"the tensor {leaf}", type(argument).__name__, "call of the model", hint)
-    found = f"{str(argument.dtype).removeprefix('torch.')} {list(argument.shape)}"
     if argument.dtype != leaf.dtype or argument.dim() != len(leaf.shape):
-        raise ModelError(str(leaf), found, "call of the model", hint)
+        raise ModelError(str(leaf), _told(argument), "call of the model", hint)
     if argument.device != device:
         raise ModelError(f"{leaf} on {device}", f"on {argument.device}", "call of the model", "move it with .to(…)")
     if argument.requires_grad and torch.is_grad_enabled():
         raise ModelError(
             f"{leaf} without gradient", "one that requires it", "call of the model", "call it under torch.no_grad()"
         )
+    if argument.shape == leaf.shape:
+        return argument
     for wanted, extent in zip(leaf.shape, argument.shape, strict=True):
         known = wanted if isinstance(wanted, int) else sizes.setdefault(wanted, extent)
         lower, upper = ranges.get(str(wanted), (0, None)) if isinstance(wanted, str) else (extent, extent)
         if extent != known or extent < lower or (upper is not None and extent > upper):
             limits = f" where {wanted} is {_between(lower, upper)}" if isinstance(wanted, str) else ""
-            raise ModelError(f"{leaf}{limits}", found, "call of the model", hint)
+            raise ModelError(f"{leaf}{limits}", _told(argument), "call of the model", hint)
     return argument
+
+
+def _told(argument: torch.Tensor) -> str:
+    return f"{str(argument.dtype).removeprefix('torch.')} {list(argument.shape)}"
 
 
 def check_positions(leaf: Leaf, argument: torch.Tensor) -> None:

@@ -27,7 +27,7 @@ def is_compact(tensor: torch.Tensor) -> bool:
 
 def compact(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor, or a copy of it that is contiguous and aligned where it is not."""
-    tensor = tensor.detach()
+    tensor = tensor.detach() if tensor.requires_grad else tensor
     if is_compact(tensor):
         return tensor
     dense = tensor.to_dense() if tensor.layout is not torch.strided else tensor
