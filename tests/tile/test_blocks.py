@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -89,6 +90,36 @@ def test_rows_that_visit_nothing_are_zero(empty: int) -> None:
     assert_right(program_of(), data(table), SMALL, length=KEYS)
 
 
+def of_kinds(s: folds.Scores) -> list[te.Tensor]:
+    """Of blocks of kind 1 those positions count whose documents are the same, of kind 2 all, of kind 0 none."""
+    scores, kinds = s.at, te.placeholder((3, 8), "int32", name="kinds")
+    documents = te.placeholder((s.keys,), "int32", name="documents")
+
+    def kept(i: ir.Expr, j: ir.Expr) -> ir.Expr:
+        kind, alike = kinds[tirx.floordiv(i, ROWS), tirx.floordiv(j, COLUMNS)], tirx.EQ(documents[i], documents[j])
+        return tirx.all(kind > 0, j <= i + 200, tirx.Or(kind > 1, alike))
+
+    lowest = tirx.const(-np.inf, "float32")
+    s.at = te.compute(scores.shape, lambda i, j: tirx.if_then_else(kept(i, j), scores[i, j], lowest), name="masked")
+    _, _, weight = folds._softmax(s)
+    found = [s.narrow(s.weigh("out", weight, s.tensor("v")))]
+    s.inputs += [kinds, documents]
+    return found
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
+@pytest.mark.parametrize("optimistic", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_masks_of_what_is_loaded_are_asked_where_a_block_is_not_full(optimistic: bool) -> None:
+    func = folds.program(of_kinds, "float16", queries=QUERIES, keys=KEYS)
+    config = replace(SMALL, optimistic=optimistic)
+    kinds = TABLE.astype("int32")
+    kinds[0, 3], kinds[1, 2], kinds[2, 1] = 2, 2, 2
+    documents = np.arange(KEYS, dtype="int32") // 90
+    kinds[:, 0] = np.maximum(kinds[:, 0], [1, 0, 0])
+    assert_right(func, [*data(TABLE)[:-1], kinds, documents], config, length=KEYS)
+    assert "of_tile" in cuda_source(kernel_of(func, config).func)[1]
+
+
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 def test_blocks_that_are_no_tiles_are_masks() -> None:
     """Of 32 rows and 16 positions: tiles have some of both."""
@@ -102,6 +133,6 @@ def test_tiles_are_passed_over_where_blocks_are_made_of_them() -> None:
         text = cuda_source(kernel_of(func, SMALL).func)[1]
         assert ("following_tile" in text) is asked
         program = tile_program(func)
-        (of_blocks,) = program.of_blocks
+        (of_blocks,) = program.needed
         stream = program.stream
         assert bool(of_whole_tiles([of_blocks], stream.row, ROWS, stream.position, COLUMNS)) is asked

@@ -33,6 +33,7 @@ from tvm_cascade.analysis.statements import (
 )
 from tvm_cascade.analysis.tir import (
     REDUCTION,
+    conjuncts,
     dtype_of,
     extent_of,
     reads_buffer,
@@ -102,12 +103,6 @@ def _iterators(realize: s_tir.SBlockRealize) -> list[tuple[ir.Expr, tirx.IterVar
     return list(zip(realize.iter_values, realize.block.iter_vars, strict=True))
 
 
-def _conjuncts(condition: ir.Expr) -> list[ir.Expr]:
-    if isinstance(condition, prim.And):
-        return [*_conjuncts(condition.a), *_conjuncts(condition.b)]
-    return [condition]
-
-
 def _shortened(nest: tirx.Stmt, realize: s_tir.SBlockRealize, undefined: bool) -> tuple[tirx.Stmt, list[ir.Expr]]:
     """The nest with loops only as far as the predicate lets them run, and the conditions that are left.
 
@@ -116,7 +111,7 @@ def _shortened(nest: tirx.Stmt, realize: s_tir.SBlockRealize, undefined: bool) -
     """
     left: list[ir.Expr] = []
     iterators = _iterators(realize)
-    for condition in _conjuncts(realize.predicate):
+    for condition in conjuncts(realize.predicate):
         var, until = _limit(condition) or (None, 0)
         iterator = next((iv for value, iv in iterators if var is not None and value.same_as(var)), None)
         domain = None if iterator is None else extent_of(iterator.dom.extent)

@@ -15,6 +15,15 @@ Known = TypeVar("Known", bound=Hashable)
 DATA_PARALLEL, REDUCTION = tirx.IterVar.DataPar, tirx.IterVar.CommReduce
 
 CONJUNCTIONS, DISJUNCTIONS = (prim.And, prim.BitwiseAnd), (prim.Or, prim.BitwiseOr)
+
+
+def conjuncts(condition: ir.Expr) -> list[ir.Expr]:
+    """Conditions that hold all where one does."""
+    if isinstance(condition, CONJUNCTIONS):
+        return [*conjuncts(condition.a), *conjuncts(condition.b)]
+    return [condition]
+
+
 """Of conditions: in words, and in bits as our printer and maps of truth values write them."""
 
 _LEAVES = (ir.Var, prim.IntImm, prim.FloatImm)

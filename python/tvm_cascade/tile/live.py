@@ -20,8 +20,8 @@ from tvm.ir import prim
 from tvm_cascade.analysis.expression import selection_of
 from tvm_cascade.analysis.index_sets import greatest
 from tvm_cascade.analysis.tir import (
-    CONJUNCTIONS,
     DISJUNCTIONS,
+    conjuncts,
     dtype_of,
     loads_of,
     same,
@@ -76,8 +76,16 @@ def mask_slacks(mask: Mask) -> tuple[ir.Expr, ...] | None:
     return tuple(found)
 
 
-def sure_slacks(mask: Mask, holding: Sequence[ir.Expr] = ()) -> tuple[ir.Expr, ...] | None:
-    """Integers such that a mask keeps a position where all of them are non-negative; None where none are known.
+@dataclass(frozen=True)
+class Sure:
+    """What suffices for a mask to keep a position: integers that are non-negative, and conditions of its tile."""
+
+    slacks: tuple[ir.Expr, ...]
+    conditions: tuple[ir.Expr, ...]
+
+
+def sure(mask: Mask, holding: Sequence[ir.Expr] = (), of_tiles: Sequence[ir.Expr] = ()) -> Sure | None:
+    """What suffices for a mask to keep a position; None where that is not known.
 
     Of a condition that holds where one of several does (a key of the context, or one that a tree of draft tokens
     keeps), one that is known suffices.
@@ -85,18 +93,23 @@ def sure_slacks(mask: Mask, holding: Sequence[ir.Expr] = ()) -> tuple[ir.Expr, .
     Parameters
     ----------
     holding : conditions that hold in any case.
+    of_tiles : conditions that are the same all over a tile.
     """
     if not mask.keeps:
         return None
-    found: list[ir.Expr] = []
+    slacks, conditions = list[ir.Expr](), list[ir.Expr]()
     for condition in conjuncts(mask.condition):
+        alternatives = _alternatives(condition)
         if any(same(condition, one) for one in holding):
             continue
-        known = [s for one in _alternatives(condition) if (s := mask_slacks(replace(mask, condition=one))) is not None]
+        if at_once := [own for one in alternatives for own in of_tiles if same(one, own)]:
+            conditions += at_once[:1]
+            continue
+        known = [s for one in alternatives if (s := mask_slacks(replace(mask, condition=one))) is not None]
         if not known:
             return None
-        found += known[0]
-    return tuple(found)
+        slacks += known[0]
+    return Sure(tuple(slacks), tuple(conditions))
 
 
 def _alternatives(condition: ir.Expr) -> list[ir.Expr]:
@@ -106,17 +119,6 @@ def _alternatives(condition: ir.Expr) -> list[ir.Expr]:
     if parts is not None and isinstance(parts[1], prim.IntImm) and int(parts[1]) == 1:
         return [*_alternatives(parts[0]), *_alternatives(parts[2])]
     return [condition]
-
-
-def conjuncts(condition: ir.Expr) -> list[ir.Expr]:
-    pending, found = [condition], []
-    while pending:
-        one = pending.pop(0)
-        if isinstance(one, CONJUNCTIONS):
-            pending += [one.a, one.b]
-        else:
-            found.append(one)
-    return found
 
 
 def live_tiles(slacks: tuple[ir.Expr, ...], position: tirx.Var, rows: Rows, tile: int, tiles: ir.Expr) -> TileRange:

@@ -77,24 +77,14 @@ def dead_positions(group: Group) -> DeadPositions | None:
     slacks: list[ir.Expr] = []
     absorbed: list[Absorbing] = []
     for comparison in _comparisons(atoms, group.frame.axis):
-        conditions = _absorbed_where_it_fails(group, comparison)
+        conditions = absorbed_where_it_fails(group, comparison)
         if conditions is not None:
             slacks += slacks_of(comparison)
             absorbed += [condition for condition in conditions if condition not in absorbed]
     return DeadPositions(tuple(slacks), tuple(absorbed)) if slacks else None
 
 
-def block_conditions(group: Group) -> list[tuple[ir.Expr, tuple[Absorbing, ...]]]:
-    """Conditions on data that are the same for blocks of positions, such as kept[i // 128, j // 128].
-
-    Each comes with the conditions under which a state absorbs positions where it fails.
-    """
-    conditions = _by_blocks(list(group.atoms.atoms.values()), group.frame.axis)
-    found = ((condition, _absorbed_where_it_fails(group, condition)) for condition in conditions)
-    return [(condition, absorbed) for condition, absorbed in found if absorbed is not None]
-
-
-def _absorbed_where_it_fails(group: Group, condition: ir.Expr) -> tuple[Absorbing, ...] | None:
+def absorbed_where_it_fails(group: Group, condition: ir.Expr) -> tuple[Absorbing, ...] | None:
     """The conditions under which states absorb positions where another one fails; None where they never do."""
     atoms = group.atoms.atoms.values()
     values = {atom.symbol: value for atom in atoms if (value := _where_it_fails(atom, condition)) is not None}
@@ -132,9 +122,9 @@ def _comparisons(atoms: list[Atom], axis: tuple[tirx.Var, ...]) -> list[ir.Expr]
     return found
 
 
-def _by_blocks(atoms: list[Atom], axis: tuple[tirx.Var, ...]) -> list[ir.Expr]:
-    """Booleans, and comparisons, of what is loaded along the axis by quotients of positions alone."""
-    found: list[ir.Expr] = []
+def block_conditions(group: Group) -> list[ir.Expr]:
+    """Conditions on data that are the same for blocks of positions, such as kept[i // 128, j // 128]."""
+    atoms, axis, found = group.atoms.atoms.values(), group.frame.axis, list[ir.Expr]()
     for one in (one for atom in atoms for one in within(atom.expression, ir.TensorLoad, prim.NE, *_COMPARISONS)):
         by_data = any(uses(index, axis) for load in loads_of(one) for index in load.indices)
         if dtype_of(one) == "bool" and by_data and not any(same(one, other) for other in found):

@@ -51,7 +51,13 @@ from tvm_cascade.tile.element import Element as ScoreElement
 from tvm_cascade.tile.fragment import DTYPE, in_base_two
 from tvm_cascade.tile.operand import COPY_ALIGNMENT, MATRIX_DTYPES, Operand, Unfit, dtypes_text, read_operand
 from tvm_cascade.tile.product.lines import line_of
-from tvm_cascade.transform.dead_tiles import Absorbing, Relation, block_conditions, dead_positions
+from tvm_cascade.transform.dead_tiles import (
+    Absorbing,
+    Relation,
+    absorbed_where_it_fails,
+    block_conditions,
+    dead_positions,
+)
 from tvm_cascade.transform.elements import plan_elements
 
 LARGEST_SCALED = 2.0e38
@@ -69,7 +75,8 @@ class TileProgram:
     conditions : symbols that are 1 where a condition holds and 0 elsewhere.
     across_lanes : components of rows that every lane holds whole.
     skip : integers, over the frame, none of which is negative at a position that any state would notice.
-    of_blocks : conditions that hold there, and are the same for blocks of rows and positions.
+    of_blocks : conditions that are the same for blocks of rows and positions.
+    needed : those of them that hold there.
     optimistic : how tiles are folded without moving the reference; None where it has to follow every tile.
     near_zero : how scores are mapped where they are small; None where that is as where they are not.
     """
@@ -86,6 +93,7 @@ class TileProgram:
     optimistic: Optimistic | None = None
     near_zero: NearZero | None = None
     of_blocks: tuple[ir.Expr, ...] = ()
+    needed: tuple[ir.Expr, ...] = ()
 
     @cached_property
     def offsets(self) -> Offsets:
@@ -127,7 +135,7 @@ class TileProgram:
         lines += [f"registers {r} = {formula(of)}" for r, of in zip(REGISTERS, element.maps, strict=False)]
         lines += [str(self.near_zero)] if self.near_zero else []
         lines += map(str, element.masks)
-        lines += [f"visit     tiles with {condition}" for condition in self.of_blocks]
+        lines += [f"visit     tiles with {condition}" for condition in self.needed]
         lines += map(str, (*self.body.steps, *self.accumulations, *([self.optimistic] if self.optimistic else [])))
         lines += map(str, self.body.finish)
         lines += [f"store     {o.buffer.name}[{', '.join(map(str, o.indices))}] = {o.value}" for o in stream.outputs]
@@ -174,13 +182,14 @@ class _Refinement:
             self._refine(step)
         accumulations = tuple(self._accumulate(product) for product in self._products_in_order())
         self._reuse_registers()
-        extreme = free_extreme(self.stream, self.steps, accumulations)
+        extreme, of_blocks = free_extreme(self.stream, self.steps, accumulations), block_conditions(self.stream.group)
+        needed = tuple(condition for condition in of_blocks if self._is_needed(condition, extreme))
         optimistic = find_optimistic(extreme, self.steps, accumulations)
         near_zero = find_near_zero(self.element.maps[0]) if len(self.element.maps) == 1 else None
         return TileProgram(
             self.stream, self.element, self._body(), accumulations, self.row_inputs, self.position_inputs,
             self.conditions, frozenset(self.across), self._skip(extreme), optimistic, near_zero,
-            self._of_blocks(extreme),
+            tuple(of_blocks), needed,
         )  # fmt: skip
 
     def _refine(self, step: Step) -> None:
@@ -253,9 +262,9 @@ class _Refinement:
         only = {var: tirx.const(0, dtype_of(var)) for var in self.stream.batch if self.stream.extent(var) == 1}
         return tuple(substitute(slack, only) for slack in dead.slacks)
 
-    def _of_blocks(self, extreme: sp.Symbol | None) -> tuple[ir.Expr, ...]:
-        found = block_conditions(self.stream.group)
-        return tuple(condition for condition, absorbed in found if _by(extreme, absorbed))
+    def _is_needed(self, condition: ir.Expr, extreme: sp.Symbol | None) -> bool:
+        absorbed = absorbed_where_it_fails(self.stream.group, condition)
+        return absorbed is not None and _by(extreme, absorbed)
 
     def _check_range(self, product: Product, dtype: str) -> None:
         weight = product.component.lift.xreplace({product.symbol: sp.S.One}).xreplace(self.element.values)

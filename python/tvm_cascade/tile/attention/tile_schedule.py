@@ -84,7 +84,7 @@ def live_shares(program: TileProgram, rows: int, columns: int) -> tuple[float, f
         return 1.0, 1.0
     tiles, share = -(-length // columns), share_of_lengths(program)
     stream = program.stream
-    if not program.skip and of_whole_tiles(program.of_blocks, stream.row, rows, stream.position, columns):
+    if not program.skip and of_whole_tiles(program.needed, stream.row, rows, stream.position, columns):
         share *= _KEPT
     return share * float(visited.mean()) / tiles, share * float(visited.max()) / tiles
 

@@ -70,6 +70,8 @@ class GroupFold:
         self.packing = Packing(self.program.accumulations, self.columns, threads.lane, self.thread_rows)
         self.row_values: dict[sp.Symbol, Any] = {}
         self.optimistic = self.config.optimistic and self.program.optimistic is not None
+        self.answers: Any = registers("of_tile", len(tiling.at_once), "bool") if tiling.at_once else ()
+        self.at_once = [self.answers[k] for k in range(len(tiling.at_once))]
         self._allocate(left)
         self.right_matrices = [
             self.family.matrix(tiles.ptr_to([0, 0, 0, 0]), self.columns, False, threads)
@@ -124,7 +126,7 @@ class GroupFold:
             symbol: partial(self._along, tiles) for symbol, tiles in zip(self.program.rows_along, along, strict=False)
         }
         passing = self.tiling.all_pass(work)
-        passes = passes_of(self.tiling.masks(passing), self.stream.position, self.columns)
+        passes = passes_of(self.tiling.masks(passing, self.at_once), self.stream.position, self.columns)
         self.masking = Masking(passes, self.rows, lane)
         for array in self.accumulators.values():
             with T.unroll(int(array.ty.shape[0])) as k:
@@ -143,7 +145,7 @@ class GroupFold:
         """From the first score to the last product; tiles are visited from the last on."""
         self.right_feed.wait(self.right)
         self._start_scores()
-        self.masking.prepare(tiles.end - 1)
+        self._prepare(tiles.end - 1)
         self.family.wait(0)
         self._release(self.right_feed, self.right)
         with self._where_rows():
@@ -168,10 +170,16 @@ class GroupFold:
             self.value_feed.wait(self.value)
             self._start_products()
         self._pass_turn()
-        self.masking.prepare(tile)
+        self._prepare(tile)
         self.family.wait(1 if self.overlaps else 0)
         self._fold_meanwhile(tile)
         self._multiply_at_once()
+
+    def _prepare(self, tile: ir.Expr) -> None:
+        """Reads what is asked of a tile, while its scores are computed."""
+        self.masking.prepare(tile)
+        for k, condition in enumerate(self.tiling.at_once):
+            put(self.answers, k, self.tiling.passes([condition], self.work.batch, self.work.first_row, tile))
 
     def _fold_meanwhile(self, tile: ir.Expr) -> None:
         """Folds the scores of a tile while products with the weights of the one before are under way."""
@@ -325,7 +333,10 @@ class GroupFold:
 
     def _all_kept(self, tile: ir.Expr) -> ir.Expr | None:
         """The condition that no mask drops anything of a tile; None where that is unknown."""
-        return None if self.whole is None else tirx.And(tile >= self.whole.first, tile < self.whole.end)
+        if self.whole is None:
+            return None
+        within = tirx.And(tile >= self.whole.first, tile < self.whole.end)
+        return tirx.all(within, *(self.at_once[k] for k in self.tiling.whole_where()))
 
     def _shift_accumulators(self, tile: ir.Expr) -> None:
         for accumulation in self.program.accumulations:

@@ -20,7 +20,7 @@ from tvm_cascade.tile.element import Mask
 from tvm_cascade.tile.emit import bind, digits, in_register, kernel_extent, ptx, put, registers
 from tvm_cascade.tile.fragment import placed
 from tvm_cascade.tile.hopper.copy import ROW_WARPS, TensorMap
-from tvm_cascade.tile.live import Rows, TileRange, live_tiles, loads_by, of_whole_tiles, sure_slacks, whole_tiles
+from tvm_cascade.tile.live import Rows, TileRange, live_tiles, loads_by, of_whole_tiles, sure, whole_tiles
 from tvm_cascade.tile.merge.lanes import ALL_LANES, WARP
 from tvm_cascade.tile.operand import Operand
 from tvm_cascade.tile.skeletons.stream.config import Tiles
@@ -38,10 +38,12 @@ class Tiling:
     ragged : the last tile of the cascade axis may reach past its end.
     lane : of the thread, where whole warps ask for the tiles of rows whose bounds are loaded; None where they do not.
     of_tiles : conditions that are asked once for each tile, which is passed over where one of them fails.
+    at_once : others that are asked once for each tile that is visited.
     """
 
     lane: ir.Expr | None = None
     of_tiles: tuple[ir.Expr, ...] = ()
+    at_once: tuple[ir.Expr, ...] = ()
 
     def __init__(
         self, program: TileProgram, config: Tiles, buffers: dict[tirx.Var, Any], late: tuple[tirx.Var, ...]
@@ -105,25 +107,28 @@ class Tiling:
         """Asks the conditions that are the same all over each tile; of ranges that are loaded for rows none are."""
         if not self.loads_bounds and not self.stream.paged:
             stream, config = self.stream, self.config
-            sizes = stream.row, config.rows, stream.position, config.columns
-            self.of_tiles = of_whole_tiles(self.program.of_blocks, *sizes)
+            program, sizes = self.program, (stream.row, config.rows, stream.position, config.columns)
+            others = [one for one in program.of_blocks if not any(one is own for own in program.needed)]
+            self.of_tiles, self.at_once = (of_whole_tiles(every, *sizes) for every in (program.needed, others))
 
-    def passes(self, batch: dict[tirx.Var, ir.Expr], first_row: ir.Expr, tile: ir.Expr) -> ir.Expr:
+    def passes(
+        self, conditions: Sequence[ir.Expr], batch: dict[tirx.Var, ir.Expr], first_row: ir.Expr, tile: ir.Expr
+    ) -> ir.Expr:
         """Whether what is asked of a tile holds."""
         corner = ((self.stream.row, first_row), (self.stream.position, tile * self.config.columns))
         at = {**batch, **{var: cast(value, dtype_of(var)) for var, value in corner}}
-        return tirx.all(*(self.placed(condition, at) for condition in self.of_tiles))
+        return tirx.all(*(self.placed(condition, at) for condition in conditions))
 
     def all_pass(self, work: Work) -> ir.Expr | None:
         """Whether that holds for all tiles that are visited, which are one at least; None where nothing is asked."""
         if not self.of_tiles:
             return None
-        return bind("passing", self.passes(work.batch, work.first_row, work.tiles.end - 1))
+        return bind("passing", self.passes(self.of_tiles, work.batch, work.first_row, work.tiles.end - 1))
 
     def _seek(self, found: Any, work: Work, tile: ir.Expr) -> None:
         """Finds the last tile, up to one, that passes; one before the first where there is none."""
         put(found, 0, tile)
-        passes = self.passes(work.batch, work.first_row, found[0])
+        passes = self.passes(self.of_tiles, work.batch, work.first_row, found[0])
         with T.While(tirx.And(found[0] >= work.tiles.first, tirx.Not(passes))):
             put(found, 0, found[0] - 1)
 
@@ -161,26 +166,32 @@ class Tiling:
         tiles, rows = self.tile_count(), self.rows_from(first_row, count)
         common = TileRange(tirx.const(0, "int32"), tiles)
         for mask in self.program.element.masks:
-            slacks = sure_slacks(mask, self.of_tiles)
-            if slacks is None:
+            if (known := sure(mask, self.of_tiles, self.at_once)) is None:
                 return None
-            kept = tuple(self.placed(slack, batch) for slack in slacks)
+            kept = tuple(self.placed(slack, batch) for slack in known.slacks)
             found = whole_tiles(kept, self.stream.position, rows, self.config.columns, tiles)
             if found is None:
                 return None
             common = common.within(found)
         return common if passing is None else replace(common, end=tirx.Select(passing, common.end, common.first))
 
-    def masks(self, passing: ir.Expr | None) -> tuple[Mask, ...]:
+    def whole_where(self) -> list[int]:
+        """The numbers of the conditions that are asked at once of which tiles have to be whole."""
+        found = [sure(mask, self.of_tiles, self.at_once) for mask in self.program.element.masks]
+        needed = [one for known in found if known is not None for one in known.conditions]
+        return [k for k, own in enumerate(self.at_once) if any(own is one for one in needed)]
+
+    def masks(self, passing: ir.Expr | None, at_once: Sequence[ir.Expr]) -> tuple[Mask, ...]:
         """The program's masks, in which what is asked of tiles is known."""
-        if passing is None:
-            return self.program.element.masks
+        answers = [*((one, passing) for one in self.of_tiles), *zip(self.at_once, at_once, strict=True)]
+        masks = self.program.element.masks
+        if not answers:
+            return masks
 
         def known(node: ir.Expr) -> ir.Expr:
-            return passing if any(same(node, one) for one in self.of_tiles) else node
+            return next((answer for one, answer in answers if same(node, one)), node)
 
-        kinds = [(kind, known) for kind in {type(one) for one in self.of_tiles}]
-        masks = self.program.element.masks
+        kinds = [(kind, known) for kind in {type(one) for one, _ in answers}]
         return tuple(replace(one, condition=tvm_ffi.structural_map(one.condition, kinds)) for one in masks)
 
     @property
