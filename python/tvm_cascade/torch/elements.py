@@ -26,7 +26,11 @@ Argument = Callable[[int, Sequence[Any]], Any]
 
 
 def element_of(
-    module: tvm.IRModule, shapes: Sequence[Sequence[Any]], at: Mapping[tirx.Var, Any], argument: Argument
+    module: tvm.IRModule,
+    shapes: Sequence[Sequence[Any]],
+    at: Mapping[tirx.Var, Any],
+    argument: Argument,
+    rewritten: Callable[[Any, Mapping[tirx.Var, int]], Any] = lambda element, places: element,
 ) -> Any:
     """The element of the result of `main` at indices that are variables.
 
@@ -35,6 +39,7 @@ def element_of(
     module : `main` gives one tensor, and its operators are maps.
     shapes : of its arguments, in the variables that the expression is to have.
     at : the indices, with their extents.
+    rewritten : gives another expression of the same value, in loads of buffers that stand for arguments.
 
     Raises
     ------
@@ -51,6 +56,7 @@ def element_of(
     # In loads of buffers: simplifying those of tensors of te, whose hash there is none of, corrupts memory.
     found = _Reading(legal, values, buffers, lengths, ranges).of(main.body.body, [*at])
     places = {buffer: k for k, buffer in enumerate(buffers.values())}
+    found = rewritten(found, places)
     return tvm_ffi.structural_map(found, (ir.TensorLoad, lambda load: argument(places[load.source], load.indices)))
 
 

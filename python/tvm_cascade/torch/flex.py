@@ -17,14 +17,16 @@ import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any
 
 import torch
 import tvm
+import tvm_ffi
 from torch import fx
-from tvm import relax, te, tirx
+from tvm import ir, relax, te, tirx
 
+from tvm_cascade.analysis.tir import DISJUNCTIONS, conjuncts, loads_of
 from tvm_cascade.errors import ModelError
 from tvm_cascade.evaluate.tolerance import check
 from tvm_cascade.torch.attention import LOG_SUMS, Attention, adjoints, attention, group_size, scaling
@@ -109,6 +111,9 @@ def _lists(given: Sequence[Any]) -> list[fx.Node]:
     return [] if _EVERYTHING in given else [one for one in given[2:6] if one is not None]
 
 
+_OF_A_KIND = 2
+"""Of the lists, those of blocks that are full or of those that are not."""
+
 _EVERYTHING = 1 << 30
 """The size of a block that holds everything."""
 
@@ -185,7 +190,7 @@ def _captured(k: int) -> str:
 
 
 def _in_some_list(lists: Sequence[te.Tensor], blocks: Any) -> te.Tensor:
-    """1 where a row of blocks lists one of so many, 0 elsewhere.
+    """2 where a row of blocks lists one of so many as full, 1 where it lists it otherwise, 0 elsewhere.
 
     Parameters
     ----------
@@ -197,10 +202,25 @@ def _in_some_list(lists: Sequence[te.Tensor], blocks: Any) -> te.Tensor:
 
     def value(*i: Any) -> Any:
         row, block = i[:-1], i[-1]
-        found = (tirx.if_then_else(place < n(*row), of(*row, place) == block, none) for n, of in pairs)
-        return te.max(tirx.any(*found).astype("int32"), axis=place)
+        found = [tirx.if_then_else(place < n(*row), of(*row, place) == block, none) for n, of in pairs]
+        return te.max(reduce(tirx.max, (tirx.Select(one, k, 0) for k, one in enumerate(found, 1))), axis=place)
 
     return te.compute((*lists[0].shape, blocks), value, name="listed")
+
+
+def _apart(score: Any, is_full: Callable[[Any], bool]) -> Any:
+    """The score with `full | mask` taken apart: where a block is full, each part of the mask holds.
+
+    Parts that compare positions say by themselves which tiles are visited and which are whole.
+    """
+
+    def apart(node: Any) -> Any:
+        if not is_full(node.a):
+            return node
+        parts = ((one, loads_of(one) or isinstance(one, DISJUNCTIONS)) for one in conjuncts(node.b))
+        return tirx.all(*(tirx.Or(node.a, one) if by_data else one for one, by_data in parts))
+
+    return tvm_ffi.structural_map(score, [(kind, apart) for kind in DISJUNCTIONS])
 
 
 @dataclass(frozen=True)
@@ -267,10 +287,11 @@ class _Flex:
 
     @cached_property
     def inputs(self) -> list[Any]:
-        """A fake tensor of all scores, and what is captured."""
+        """A fake tensor of all scores, what is captured, and whether a score's block is full, where that is known."""
         q, k = (_value(self.given[name]) for name in _NAMES[:2])
-        wide = torch.promote_types(q.dtype, torch.float32)
-        return [q.new_empty((*q.shape[:-1], k.shape[-2]), dtype=wide), *map(_value, self.captured)]
+        wide, every = torch.promote_types(q.dtype, torch.float32), (*q.shape[:-1], k.shape[-2])
+        full = [q.new_empty(every, dtype=torch.bool)] if len(_lists(self.given["block_mask"])) > _OF_A_KIND else []
+        return [q.new_empty(every, dtype=wide), *map(_value, self.captured), *full]
 
     @cached_property
     def _read(self) -> tuple[tvm.IRModule, Sequence[int]]:
@@ -281,12 +302,15 @@ class _Flex:
         """All scores, modified and masked."""
         places = [torch.arange(extent, device=scores.device) for extent in scores.shape]
         score, mask = (_Scalars(one).run for one in (self.modification, self.mask))
-        of_score, of_mask = captured[: self.first], captured[self.first :]
+        of_score, of_mask = captured[: self.first], captured[self.first : len(self.captured)]
         for axis in reversed(range(len(places))):
             own = [0 if axis == other else None for other in range(len(places))]
             score = torch.vmap(score, in_dims=(0, *own, *[None] * len(of_score)))
             mask = torch.vmap(mask, in_dims=(*own, *[None] * len(of_mask)))
-        return (torch.where(mask(*places, *of_mask), score(scores, *places, *of_score), -math.inf),)
+        kept = mask(*places, *of_mask)
+        for full in captured[len(self.captured) :]:
+            kept = full | kept
+        return (torch.where(kept, score(scores, *places, *of_score), -math.inf),)
 
     @cached_property
     def sizes(self) -> list[Any]:
@@ -298,25 +322,33 @@ class _Flex:
         """The attention of tensors like the operands, and of sizes like `sizes`; `guarded` as of `attention`."""
         q, k, v, *_ = given
         (module, places), factor = self._read, scaling(q, self.given["scale"])
-        tensors, rest, block = dict(zip(self.operands, given, strict=True)), iter(sizes), sizes[-2:]
+        tensors, rest = dict(zip(self.operands, given, strict=True)), iter(sizes)
         extents, lowest = [*q.shape[:-1], k.shape[-2]], tirx.const(float("-inf"), accumulator(str(q.dtype)))
 
         def shape(place: int) -> Sequence[Any]:
-            if place and _captured(place - 1) not in tensors:
-                return [next(rest), 0]
-            return tensors[_captured(place - 1)].shape if place else extents
+            if not 0 < place <= len(self.captured):
+                return extents
+            return tensors[_captured(place - 1)].shape if _captured(place - 1) in tensors else [next(rest), 0]
+
+        def kind_of(indices: Sequence[Any]) -> Any:
+            """Whether the block of a score is listed, and as full."""
+            of_blocks = (place // size for place, size in zip(indices[-2:], sizes[-2:], strict=True))
+            return broadcast(tensors[_BLOCKS], (*indices[:-2], *of_blocks))
 
         shapes = [*map(shape, places)]
 
         def score(product: Any, i: tuple[Any, ...]) -> Any:
             def element(k: int, indices: Sequence[Any]) -> Any:
+                if places[k] > len(self.captured):
+                    return kind_of(indices) > 1
                 return tensors[_captured(places[k] - 1)](*indices) if places[k] else product * factor
 
-            found = element_of(module, shapes, dict(zip(i, extents, strict=True)), element)
-            if (listed := tensors.get(_BLOCKS)) is None:
-                return found
-            of_blocks = (place // size for place, size in zip(i[-2:], block, strict=True))
-            return tirx.if_then_else(broadcast(listed, (*i[:-2], *of_blocks)) > 0, found, lowest)
+            def rewritten(found: Any, known: Mapping[tirx.Var, int]) -> Any:
+                full = {buffer for buffer, k in known.items() if places[k] > len(self.captured)}
+                return _apart(found, lambda one: isinstance(one, ir.TensorLoad) and one.source in full)
+
+            found = element_of(module, shapes, dict(zip(i, extents, strict=True)), element, rewritten)
+            return tirx.if_then_else(kind_of(i) > 0, found, lowest) if _BLOCKS in tensors else found
 
         return attention(q, k, v, score, group_size(q, k), guarded)
 
