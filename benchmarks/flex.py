@@ -1,0 +1,197 @@
+"""FlexAttention in compiled models, beside PyTorch's own: its documentation's and attention-gym's modifications.
+
+    python -m benchmarks.flex [CASE …]
+
+A row is checked first, forward and backward, against float64 in two heads. Times are those of all kernels of a call.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import statistics
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+from torch.profiler import ProfilerActivity, profile
+
+from tvm_cascade.torch.backend import backend
+
+HEADS, LENGTH, WIDTH, SIDE = 16, 4096, 128, 64
+RUNS = 5
+MOST_WRONG = 0.02
+"""Of the largest value: what bfloat16 leaves; zeros are 1 off."""
+
+BACKENDS = {"ours": backend, "FlexAttention": "inductor"}
+
+generator = torch.Generator().manual_seed(1)
+cuts = torch.randint(0, LENGTH, (11,), generator=generator).sort().values
+PLACES = torch.arange(LENGTH)
+TENSORS = {
+    "slopes": 2.0 ** (-8.0 * torch.arange(1, HEADS + 1) / HEADS),
+    "documents": (PLACES // 700).int(),
+    "packed": torch.bucketize(PLACES, cuts, right=True).int(),
+    "of_distances": torch.randn(HEADS, 2 * LENGTH, generator=generator),
+    "of_heads": torch.randn(HEADS, generator=generator),
+    "table": torch.rand(LENGTH // 128, LENGTH // 128, generator=generator) < 0.25,
+    "times": torch.randint(0, 1000, (LENGTH,), generator=generator).sort().values.int(),
+    "widths": 2 ** (4 + torch.arange(HEADS) % 8).int(),
+}
+Modification = Callable[..., Any]
+
+
+class Case(NamedTuple):
+    """What modifies scores and what masks them, in `heads` different ways."""
+
+    score: Modification | None = None
+    mask: Modification | None = None
+    heads: int | None = None
+
+
+def cases(t: dict[str, Any]) -> dict[str, Case]:
+    """By name, of these tensors."""
+
+    def causal(b: Any, h: Any, q: Any, k: Any) -> Any:
+        return q >= k
+
+    def window(b: Any, h: Any, q: Any, k: Any) -> Any:
+        return (q >= k) & (q - k <= 512)
+
+    def document(b: Any, h: Any, q: Any, k: Any) -> Any:
+        return (q >= k) & (t["documents"][q] == t["documents"][k])
+
+    def alibi(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+        return s + t["slopes"][h] * (k - q)
+
+    def cap(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+        return 30.0 * torch.tanh(s / 30.0)
+
+    def neighbours(b: Any, h: Any, q: Any, k: Any) -> Any:
+        """Of an image, the places near one."""
+        return ((q // SIDE - k // SIDE).abs() <= 6) & ((q % SIDE - k % SIDE).abs() <= 6)
+
+    return {
+        "plain": Case(),
+        "causal": Case(None, causal),
+        "window": Case(None, window),
+        "two-sided window": Case(None, lambda b, h, q, k: (q - k).abs() <= 256),
+        "windows of heads": Case(None, lambda b, h, q, k: (q >= k) & (q - k <= t["widths"][h]), HEADS),
+        "sinks and window": Case(None, lambda b, h, q, k: (q >= k) & ((q - k <= 512) | (k < 4))),
+        "dilated": Case(None, lambda b, h, q, k: (q >= k) & ((q - k <= 512) | ((q - k) % 64 == 0))),
+        "strided": Case(None, lambda b, h, q, k: (q >= k) & ((q // 256 == k // 256) | (k % 256 >= 224))),
+        "blocks of 256": Case(None, lambda b, h, q, k: q // 256 == k // 256),
+        "random blocks": Case(None, lambda b, h, q, k: t["table"][q // 128, k // 128] | (q == k)),
+        "documents, causal": Case(None, document),
+        "packed documents": Case(None, lambda b, h, q, k: t["packed"][q] == t["packed"][k]),
+        "prefix": Case(None, lambda b, h, q, k: (q >= k) | (k < LENGTH // 4)),
+        "global and window": Case(None, lambda b, h, q, k: ((q - k).abs() <= 256) | (q < 64) | (k < 64)),
+        "neighbours in an image": Case(None, neighbours),
+        "jagged times": Case(None, lambda b, h, q, k: t["times"][q] >= t["times"][k]),
+        "relative positions": Case(lambda s, b, h, q, k: s + (q - k) * 0.01, causal),
+        "alibi": Case(alibi),
+        "alibi, causal": Case(alibi, causal),
+        "alibi, window": Case(alibi, window),
+        "soft cap": Case(cap),
+        "soft cap, causal": Case(cap, causal),
+        "soft cap, window": Case(cap, window),
+        "soft cap, documents": Case(cap, document),
+        "relative bias": Case(lambda s, b, h, q, k: s + t["of_distances"][h, q - k + LENGTH]),
+        "scale of a head": Case(lambda s, b, h, q, k: s * torch.sigmoid(t["of_heads"][h]), causal),
+        "squared distance": Case(lambda s, b, h, q, k: s - 1e-4 * (q - k) ** 2, causal),
+        "cosine": Case(lambda s, b, h, q, k: s + torch.cos(0.3 * (q - k)), causal),
+    }
+
+
+class Data(NamedTuple):
+    """Query, key, value, and the adjoint of the result: [1, head, position, feature] of bfloat16."""
+
+    q: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
+    adjoint: torch.Tensor
+
+
+def exact(case: Case, data: Data, head: int) -> list[torch.Tensor]:
+    """The result of a head in float64, and the adjoints of query, key and value."""
+    q, k, v = (one[0, head].double().requires_grad_() for one in data[:3])
+    place, zero = torch.arange(LENGTH, device=q.device), torch.tensor(0, device=q.device)
+    at = (zero, torch.tensor(head, device=q.device), place[:, None], place[None, :])
+    scores = q @ k.mT / math.sqrt(WIDTH)
+    scores = scores if case.score is None else case.score(scores, *at)
+    scores = scores if case.mask is None else torch.where(case.mask(*at), scores, -math.inf)
+    out = scores.softmax(-1) @ v
+    return [out.detach(), *torch.autograd.grad(out, (q, k, v), data.adjoint[0, head].double())]
+
+
+def time_of(run: Callable[[], Any]) -> float:
+    """Microseconds of all kernels of a call."""
+    run()
+    torch.cuda.synchronize()
+    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+        for _ in range(RUNS):
+            run()
+        torch.cuda.synchronize()
+    return sum(one.self_device_time_total for one in seen.key_averages()) / RUNS
+
+
+def measured(case: Case, data: Data, through: Any, expected: dict[int, list[torch.Tensor]]) -> dict[str, float]:
+    """Times and errors of a backend, forward and backward."""
+    torch._dynamo.reset()
+    blocks = case.mask and create_block_mask(case.mask, None, case.heads, LENGTH, LENGTH, device="cuda")
+    call = torch.compile(lambda q, k, v: flex_attention(q, k, v, case.score, blocks), backend=through, fullgraph=True)
+    with torch.no_grad():
+        forward = time_of(lambda: call(*data[:3]))
+    given = [one.detach().clone().requires_grad_() for one in data[:3]]
+    out = call(*given)
+    found = [out, *torch.autograd.grad(out, given, data.adjoint, retain_graph=True)]
+    errors = [
+        float((one[0, head].double() - wanted).abs().max() / wanted.abs().max())
+        for head, all_wanted in expected.items()
+        for one, wanted in zip(found, all_wanted, strict=True)
+    ]
+    if not max(errors) <= MOST_WRONG:  # also of NaN
+        raise ValueError(f"wrong by {max(errors):.1e} of the largest value")
+    backward = time_of(lambda: torch.autograd.grad(out, given, data.adjoint, retain_graph=True))
+    return {"forward": forward, "backward": backward, "error": max(errors)}
+
+
+def row(name: str, case: Case, data: Data) -> dict[str, Any]:
+    """One row of the table; times in microseconds."""
+    expected = {head: exact(case, data, head) for head in (0, HEADS - 1)}
+    found: dict[str, Any] = {"case": name}
+    for who, through in BACKENDS.items():
+        try:
+            found[who] = measured(case, data, through, expected)
+        except Exception as error:  # one backend does not stop the table
+            found[f"failed {who}"] = f"{type(error).__name__}: {error}"[:300]
+    return found
+
+
+def main(words: list[str]) -> None:
+    drawn = torch.Generator(device="cuda").manual_seed(0)
+    shape = (1, HEADS, LENGTH, WIDTH)
+    data = Data(*(torch.randn(shape, device="cuda", dtype=torch.bfloat16, generator=drawn) for _ in Data._fields))
+    known, rows = cases({name: one.cuda() for name, one in TENSORS.items()}), []
+    for name in [name for name in known if not words or name in words]:
+        rows.append(row(name, known[name], data))
+        Path(os.environ.get("OUT", "."), "flex.json").write_text(json.dumps(rows, indent=1))
+    ratios: list[list[float]] = []
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}: us of kernels, ours and FlexAttention's")
+    for one in rows:
+        failed = "".join(f"; {key}: {text}" for key, text in one.items() if key.startswith("failed"))
+        if not failed:
+            pairs = [[one[who][way] for who in BACKENDS] for way in ("forward", "backward")]
+            ratios.append([other / own for own, other in pairs])
+            told = ", ".join(f"{own:.0f} {other:.0f} {other / own:.2f}" for own, other in pairs)
+        print(f"{one['case']:<24} {'' if failed else told}{failed}", flush=True)
+    for way, each in zip(("forward", "backward"), zip(*ratios, strict=True), strict=False):
+        print(f"{way}: {statistics.geometric_mean(each):.2f} in geomean of {len(each)}, least {min(each):.2f}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
