@@ -26,7 +26,7 @@ import tvm_ffi
 from torch import fx
 from tvm import ir, relax, te, tirx
 
-from tvm_cascade.analysis.tir import DISJUNCTIONS, conjuncts, loads_of
+from tvm_cascade.analysis.tir import DISJUNCTIONS, conjuncts, loads_of, uses
 from tvm_cascade.errors import ModelError
 from tvm_cascade.evaluate.tolerance import check
 from tvm_cascade.torch.attention import LOG_SUMS, Attention, adjoints, attention, group_size, scaling
@@ -208,17 +208,20 @@ def _in_some_list(lists: Sequence[te.Tensor], blocks: Any) -> te.Tensor:
     return te.compute((*lists[0].shape, blocks), value, name="listed")
 
 
-def _apart(score: Any, is_full: Callable[[Any], bool]) -> Any:
+def _apart(score: Any, is_full: Callable[[Any], bool], places: Sequence[tirx.Var]) -> Any:
     """The score with `full | mask` taken apart: where a block is full, each part of the mask holds.
 
-    Parts that compare positions say by themselves which tiles are visited and which are whole.
+    Parts that compare places say by themselves which tiles are visited and which are whole.
     """
+
+    def compares(part: Any) -> bool:
+        by_data = any(uses(index, places) for load in loads_of(part) for index in load.indices)
+        return not by_data and not isinstance(part, DISJUNCTIONS)
 
     def apart(node: Any) -> Any:
         if not is_full(node.a):
             return node
-        parts = ((one, loads_of(one) or isinstance(one, DISJUNCTIONS)) for one in conjuncts(node.b))
-        return tirx.all(*(tirx.Or(node.a, one) if by_data else one for one, by_data in parts))
+        return tirx.all(*(one if compares(one) else tirx.Or(node.a, one) for one in conjuncts(node.b)))
 
     return tvm_ffi.structural_map(score, [(kind, apart) for kind in DISJUNCTIONS])
 
@@ -345,7 +348,7 @@ class _Flex:
 
             def rewritten(found: Any, known: Mapping[tirx.Var, int]) -> Any:
                 full = {buffer for buffer, k in known.items() if places[k] > len(self.captured)}
-                return _apart(found, lambda one: isinstance(one, ir.TensorLoad) and one.source in full)
+                return _apart(found, lambda one: isinstance(one, ir.TensorLoad) and one.source in full, i[-2:])
 
             found = element_of(module, shapes, dict(zip(i, extents, strict=True)), element, rewritten)
             return tirx.if_then_else(kind_of(i) > 0, found, lowest) if _BLOCKS in tensors else found
