@@ -395,7 +395,7 @@ class Consumer(GroupFold):
     @property
     def apart(self) -> bool:
         """Whether the groups of a block fold different tiles."""
-        return self.program.uneven and not self.tiling.of_tiles
+        return self.program.uneven and not self.tiling.needed
 
     def own_tiles(self, work: Work) -> TileRange:
         if not self.apart:

@@ -37,12 +37,12 @@ class Tiling:
     late : tensors that the kernel waits for where results are stored; see `Launch`.
     ragged : the last tile of the cascade axis may reach past its end.
     lane : of the thread, where whole warps ask for the tiles of rows whose bounds are loaded; None where they do not.
-    of_tiles : conditions that are asked once for each tile, which is passed over where one of them fails.
+    needed : conditions that are asked once for each tile, which is passed over where one of them fails.
     at_once : others that are asked once for each tile that is visited.
     """
 
     lane: ir.Expr | None = None
-    of_tiles: tuple[ir.Expr, ...] = ()
+    needed: tuple[ir.Expr, ...] = ()
     at_once: tuple[ir.Expr, ...] = ()
 
     def __init__(
@@ -109,7 +109,7 @@ class Tiling:
             stream, config = self.stream, self.config
             program, sizes = self.program, (stream.row, config.rows, stream.position, config.columns)
             others = [one for one in program.of_blocks if not any(one is own for own in program.needed)]
-            self.of_tiles, self.at_once = (of_whole_tiles(every, *sizes) for every in (program.needed, others))
+            self.needed, self.at_once = (of_whole_tiles(every, *sizes) for every in (program.needed, others))
 
     def passes(
         self, conditions: Sequence[ir.Expr], batch: dict[tirx.Var, ir.Expr], first_row: ir.Expr, tile: ir.Expr
@@ -121,14 +121,14 @@ class Tiling:
 
     def all_pass(self, work: Work) -> ir.Expr | None:
         """Whether that holds for all tiles that are visited, which are one at least; None where nothing is asked."""
-        if not self.of_tiles:
+        if not self.needed:
             return None
-        return bind("passing", self.passes(self.of_tiles, work.batch, work.first_row, work.tiles.end - 1))
+        return bind("passing", self.passes(self.needed, work.batch, work.first_row, work.tiles.end - 1))
 
     def _seek(self, found: Any, work: Work, tile: ir.Expr) -> None:
         """Finds the last tile, up to one, that passes; one before the first where there is none."""
         put(found, 0, tile)
-        passes = self.passes(self.of_tiles, work.batch, work.first_row, found[0])
+        passes = self.passes(self.needed, work.batch, work.first_row, found[0])
         with T.While(tirx.And(found[0] >= work.tiles.first, tirx.Not(passes))):
             put(found, 0, found[0] - 1)
 
@@ -140,7 +140,7 @@ class Tiling:
         ----------
         passed : so many of them are done before it.
         """
-        if not self.of_tiles:
+        if not self.needed:
             with T.serial(tiles.end - tiles.first - passed) as step:
                 yield tiles.end - (1 + passed) - step
             return
@@ -166,7 +166,7 @@ class Tiling:
         tiles, rows = self.tile_count(), self.rows_from(first_row, count)
         common = TileRange(tirx.const(0, "int32"), tiles)
         for mask in self.program.element.masks:
-            if (known := sure(mask, self.of_tiles, self.at_once)) is None:
+            if (known := sure(mask, self.needed, self.at_once)) is None:
                 return None
             kept = tuple(self.placed(slack, batch) for slack in known.slacks)
             found = whole_tiles(kept, self.stream.position, rows, self.config.columns, tiles)
@@ -177,13 +177,13 @@ class Tiling:
 
     def whole_where(self) -> list[int]:
         """The numbers of the conditions that are asked at once of which tiles have to be whole."""
-        found = [sure(mask, self.of_tiles, self.at_once) for mask in self.program.element.masks]
+        found = [sure(mask, self.needed, self.at_once) for mask in self.program.element.masks]
         needed = [one for known in found if known is not None for one in known.conditions]
         return [k for k, own in enumerate(self.at_once) if any(own is one for one in needed)]
 
     def masks(self, passing: ir.Expr | None, at_once: Sequence[ir.Expr]) -> tuple[Mask, ...]:
         """The program's masks, in which what is asked of tiles is known."""
-        answers = [*((one, passing) for one in self.of_tiles), *zip(self.at_once, at_once, strict=True)]
+        answers = [*((one, passing) for one in self.needed), *zip(self.at_once, at_once, strict=True)]
         masks = self.program.element.masks
         if not answers:
             return masks
@@ -238,7 +238,7 @@ class Tiling:
         first = bind("first_tile", tirx.max(tirx.min(visited.first, tiles - 1), 0))
         end = bind("end_tile", tirx.max(tirx.min(visited.end, tiles), first + 1))
         work = Work(first_row, batch, TileRange(first, end))
-        if not self.of_tiles:
+        if not self.needed:
             return work
         last = registers("last_tile", 1, "int32")
         self._seek(last, work, end - 1)
