@@ -59,16 +59,15 @@ class TileSchedule:
 def visited_tiles(program: TileProgram, rows: int, columns: int) -> NDArray[np.int64] | None:
     """How many tiles of the axis each tile of rows visits; None where extents are symbolic.
 
-    Where it depends on the place too, what is visited at most.
+    Where it depends on the place too, or on data, what is visited at most.
     """
     stream = program.stream
     length, extent = stream.extent(stream.position), stream.extent(stream.row)
     if not isinstance(length, int) or not isinstance(extent, int):
         return None
     tiles, first = -(-length // columns), tirx.Var("first_row", "int32")
-    ranges = live_tiles(
-        program.skip, stream.position, Rows(stream.row, first, rows), columns, tirx.const(tiles, "int32")
-    )
+    known = tuple(slack for slack in program.skip if not loads_of(slack))
+    ranges = live_tiles(known, stream.position, Rows(stream.row, first, rows), columns, tirx.const(tiles, "int32"))
     count = tirx.max(tirx.min(ranges.end, tiles) - tirx.max(ranges.first, 0), 1)
     analyzer, found = sym.Analyzer(), []
     for row in range(0, extent, rows):
