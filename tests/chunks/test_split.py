@@ -120,6 +120,18 @@ def test_workloads(name: str) -> None:
     assert_close(found, func, inputs, run(build(func), func, inputs), sum(lengths))
 
 
+@pytest.mark.parametrize("name", ["decode_paged", slow_unless("mla_paged", [])])
+def test_the_length_of_a_chunk_that_no_input_has_is_passed(name: str) -> None:
+    workload = workloads.get(name).cpu
+    func = workload.build()
+    running = Running(func, tvm_cascade.split(func))
+    assert [p.name for p in running.parts.partial.params if not tirx.is_buffer_var(p)] == ["length", "offset"]
+    inputs, keys = workload.inputs(np.random.default_rng(0)), workload.shape["keys"]
+    for lengths in ((keys,), (20, keys - 20)):
+        found = running.merged(running.states(inputs, lengths), lengths, inputs)
+        assert_close(found, func, inputs, run(build(func), func, inputs), keys)
+
+
 def test_a_chunk_of_which_every_position_is_masked_changes_nothing() -> None:
     x, keep = array("x"), array("keep", dtype="bool")
     m = fold("m", lambda i, j: tirx.if_then_else(keep[i, j], x[i, j], number(float("-inf"))), maximum)

@@ -86,13 +86,17 @@ def buffers_read(statements: Sequence[tirx.Stmt]) -> list[tirx.Var]:
     return list(dict.fromkeys(one.source for statement in statements for one in loads_of(statement)))
 
 
-def undefined(body: tirx.Stmt, buffers: Sequence[tirx.Var]) -> list[tirx.Var]:
-    """Numbers that a body, or a shape of the buffers, reads and that neither loops nor shapes nor `buffers` give."""
-    shapes = [extent for buffer in buffers if tirx.is_buffer_var(buffer) for extent in buffer.ty.shape]
+def undefined(body: tirx.Stmt, params: Sequence[tirx.Var], allocated: Sequence[tirx.Var] = ()) -> list[tirx.Var]:
+    """Numbers that a body, or a shape of a buffer, reads and that neither loops nor `params` and their shapes give."""
+    given, own = (
+        [extent for buffer in buffers if tirx.is_buffer_var(buffer) for extent in buffer.ty.shape]
+        for buffers in (params, allocated)
+    )
     bound = [loop.loop_var for loop in within(body, tirx.For)]
     bound += [one.var for one in within(body, tirx.IterVar, tirx.Bind)]
-    defined = {*buffers, *bound, *(extent for extent in shapes if isinstance(extent, ir.Var))}
-    return [var for var in dict.fromkeys(v for e in (*shapes, body) for v in variables_of(e)) if var not in defined]
+    defined = {*params, *allocated, *bound, *(extent for extent in given if isinstance(extent, ir.Var))}
+    read = dict.fromkeys(v for e in (*given, *own, body) for v in variables_of(e))
+    return [var for var in read if var not in defined]
 
 
 def with_root(func: tirx.PrimFunc, statements: Sequence[tirx.Stmt], **fields: object) -> tirx.PrimFunc:

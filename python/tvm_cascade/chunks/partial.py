@@ -209,7 +209,7 @@ def build(
     body = sequence(statements)
     notes = dict(program.root.annotations)
     root = s_tir.SBlock([], [], [], program.root.name_hint, body, alloc_buffers=inside, annotations=notes)
-    numbers = undefined(body, [*params, *inside])
+    numbers = undefined(body, params, inside)
     kept = {key: value for key, value in dict(program.func.attrs or {}).items() if key != "global_symbol"}
     attrs = tvm.ir.make_node("ir.DictAttrs", **{**kept, "global_symbol": name})
     signature = [*inputs, *numbers, *outputs]

@@ -97,8 +97,8 @@ def split(
     -------
     Split
         Inputs of a partial function have the chunk's length where the function reads them at the axis itself. All
-        else that an element reads of its position (masks, biases, indices that are results) is that of the whole
-        axis: with known chunks as constants, else by a last input `offset`, the chunk's first position.
+        else that an element reads of its position (masks, biases, indices that are results) is of the whole axis: with
+        known chunks as constants, else by a last input `offset`, its first position, after `length` if no input has it.
 
     Raises
     ------
