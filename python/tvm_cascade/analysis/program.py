@@ -100,15 +100,16 @@ class Program:
         unread = {one.position: one for one in self.opaque}
         return tuple(
             unread.get(position) or tuple(stage for stage in self.stages if stage.nest.same_as(nest))
-            for position, nest in enumerate(self._statements)
+            for position, nest in enumerate(self.statements)
         )
 
     def position(self, stage: Stage) -> int:
         """The place of a stage's nest among all nests."""
-        return next(k for k, nest in enumerate(self._statements) if nest.same_as(stage.nest))
+        return next(k for k, nest in enumerate(self.statements) if nest.same_as(stage.nest))
 
     @cached_property
-    def _statements(self) -> list[tirx.Stmt]:
+    def statements(self) -> list[tirx.Stmt]:
+        """The statements of the root block, in order."""
         return statements_of(self.root)
 
     @cached_property

@@ -161,10 +161,11 @@ def _expanded(
         if whole is None:
             iters = [tirx.IterVar(domain_of(var, loop.extent), var, DATA_PARALLEL), *iters]
             values = [loop.loop_var, *values]
-        at = {loop.loop_var: var}
-        body = in_buffers(substitute(block.body, at), pairs, lambda old: [var, *old])
-        init = None if block.init is None else in_buffers(substitute(block.init, at), pairs, lambda old: [var, *old])
-        predicate = in_buffers(realize.predicate, pairs, lambda old: [loop.loop_var, *old])
+        body, init, predicate = (
+            None if code is None else in_buffers(code, pairs, lambda _buffer, old: [loop.loop_var, *old])
+            for code in (block.body, block.init, realize.predicate)
+        )
+        body, init = (None if code is None else substitute(code, {loop.loop_var: var}) for code in (body, init))
         return s_tir.SBlockRealize(values, predicate, replaced(block, body, init, iters))
 
     def touched(part: tirx.Stmt) -> bool:

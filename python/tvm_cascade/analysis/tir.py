@@ -122,17 +122,22 @@ def bound_by(realize: s_tir.SBlockRealize) -> dict[tirx.Var, ir.Expr]:
     return dict(zip((iv.var for iv in realize.block.iter_vars), realize.iter_values, strict=True))
 
 
+Places = Callable[[tirx.Var, Sequence[ir.Expr]], Sequence[ir.Expr]]
+"""Of a buffer and indices into it: where that is."""
+
+
 def in_buffers(
-    code: tirx.Stmt | ir.Expr, buffers: Mapping[tirx.Var, tirx.Var], at: Callable[[Sequence[ir.Expr]], Any] = list
+    code: tirx.Stmt | ir.Expr, buffers: Mapping[tirx.Var, tirx.Var], at: Places = lambda _buffer, indices: indices
 ) -> Any:
-    """Code that loads from and stores to other buffers, at the indices that `at` makes of its own."""
+    """Code that loads from and stores to other buffers, at the places there of its own."""
 
     def load(one: ir.TensorLoad) -> ir.Expr:
-        return tirx.BufferLoad(buffers[one.source], at(one.indices)) if one.source in buffers else one
+        new = buffers.get(one.source)
+        return one if new is None else tirx.BufferLoad(new, list(at(one.source, one.indices)))
 
     def store(one: tirx.BufferStore) -> tirx.Stmt:
         new = buffers.get(one.buffer)
-        return one if new is None else tirx.BufferStore(new, one.value, at(one.indices))
+        return one if new is None else tirx.BufferStore(new, one.value, list(at(one.buffer, one.indices)))
 
     return tvm_ffi.structural_map(code, [(ir.TensorLoad, load), (tirx.BufferStore, store)])
 

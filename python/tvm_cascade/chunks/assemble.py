@@ -13,11 +13,11 @@ from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.statements import buffers_read
 from tvm_cascade.analysis.tir import Extent
 from tvm_cascade.chunks.cut import Chunk, Cut, cut
-from tvm_cascade.chunks.partial import PartialEmitter, build
+from tvm_cascade.chunks.partial import PartialEmitter
 from tvm_cascade.chunks.sources import Apart, Source, Stacked
 from tvm_cascade.chunks.state import COUNTS, SingleFold, State
 from tvm_cascade.steps.program import Move, Reduce, Tuple
-from tvm_cascade.transform.assemble import Piece, at, in_dependency_order, index_dtype, live_stages, stage_piece
+from tvm_cascade.transform.assemble import Piece, at, build, in_dependency_order, index_dtype, live_stages, stage_piece
 from tvm_cascade.transform.finish import FinishEmitter
 from tvm_cascade.transform.guard import GuardEmitter
 from tvm_cascade.transform.guarding import Guarding
@@ -71,7 +71,7 @@ def partial_functions(fold: SingleFold, state: State, parts: Sequence[Cut]) -> t
 
 
 def _of_chunk(fold: SingleFold, state: State, part: Cut, nests: NestBuilder, suffix: str = "") -> PartialEmitter:
-    group, leaving = part.of_group(), [one.along(part.pieces) for one in state.leaving]
+    group, leaving = part.of_group(), [one.along(tuple(part.chunk.pieces)) for one in state.leaving]
     left = [one.buffer(group, part.index_dtype, one.name + suffix) for one in leaving]
     return PartialEmitter(part, state, left, fold.group.frame.length, nests)
 
@@ -79,7 +79,7 @@ def _of_chunk(fold: SingleFold, state: State, part: Cut, nests: NestBuilder, suf
 def _inputs(fold: SingleFold, part: Cut, statements: Sequence[tirx.Stmt]) -> list[tirx.Var]:
     """The parameters that nests of a chunk read, or what stands for them there, in order."""
     loaded = buffers_read(statements)
-    return [b for b in map(part.replaced.get, fold.program.params) if b is not None and among(b, loaded)]
+    return [b for b in (part.replaced.get(param, param) for param in fold.program.params) if among(b, loaded)]
 
 
 def combine_function(fold: SingleFold, stacked: Stacked) -> tirx.PrimFunc:

@@ -136,8 +136,12 @@ def in_pieces(part: Cut, processors: int) -> Chunk:
     if not isinstance(length, int) or tiles is None:
         return part.chunk
     most = min(MOST_PIECES, processors // tiles, length // _PIECE)
-    fitting = [n for n in range(2, most + 1) if length % (n * _UNIT) == 0]
-    return replace(part.chunk, pieces=max(fitting, default=1))
+    number = max((n for n in range(2, most + 1) if length % (n * _UNIT) == 0), default=1)
+    if number == 1:
+        return part.chunk
+    piece = tirx.Var("piece", part.index_dtype)
+    offset = piece * (length // number) + part.chunk.offset
+    return replace(part.chunk, length=length // number, offset=offset, pieces={piece: number})
 
 
 def _tiles(part: Cut) -> int | None:

@@ -9,7 +9,9 @@ Reductions that elements read at the axis, as the scores Q·Kᵀ, are computed f
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import sympy as sp
 import tvm_ffi
@@ -22,15 +24,16 @@ from tvm_cascade.analysis.program import Program, Stage
 from tvm_cascade.analysis.tir import (
     Extent,
     as_index,
-    dtype_of,
     extent_of,
     loads_of,
     same_extent,
     simplify_index,
-    substitute,
     uses,
 )
+from tvm_cascade.chunks.part import at_a_part
 from tvm_cascade.errors import SplitError
+
+Place = TypeVar("Place")
 
 
 @dataclass(frozen=True)
@@ -39,21 +42,17 @@ class Chunk:
 
     Attributes
     ----------
-    length : its positions along the loop that is cut.
-    offset : of its first position; a number or a variable.
+    length : its positions along the loop that is cut; those of one of its pieces.
+    offset : of its first position; a number or a variable, or what it is in the pieces' numbers.
     shared : a row variable's name; inputs of the chunk are the same for all its values. Empty for none.
-    pieces : parts of equal length that leave a state each, side by side: rows of one function.
+    pieces : row variables that number parts which leave a state each, side by side, with how many there are. Inputs of
+        a chunk in pieces are whole.
     """
 
     length: Extent
     offset: ir.Expr
     shared: str = ""
-    pieces: int = 1
-
-    @property
-    def piece_length(self) -> Extent:
-        """Positions of a piece along the loop that is cut."""
-        return self.length if self.pieces == 1 else self.length // self.pieces
+    pieces: Mapping[tirx.Var, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -79,6 +78,10 @@ class Along:
     dimension: int
     left_out: int | None = None
 
+    def of(self, places: Sequence[Place]) -> list[Place]:
+        """A shape, or indices, without the dimension that is left out."""
+        return [place for d, place in enumerate(places) if d != self.left_out]
+
 
 @dataclass
 class Cut:
@@ -88,9 +91,7 @@ class Cut:
     ----------
     axis : the variable of the frame that is cut: the outermost axis loop of more than one iteration.
     along : the buffers that are cut.
-    replaced : each buffer of the program and the one that stands for it in the chunk's function.
-    locals : for each variable of the axis, one that counts from the chunk's first position.
-    piece : the row variable that numbers the chunk's pieces; None where there is one.
+    replaced : the buffers of the program in whose place others stand in the chunk's function, and these.
     """
 
     program: Program
@@ -102,25 +103,18 @@ class Cut:
     readers: list[Reader] = field(default_factory=list)
     along: dict[tirx.Var, Along] = field(default_factory=dict)
     replaced: dict[tirx.Var, tirx.Var] = field(default_factory=dict)
-    locals: dict[tirx.Var, tirx.Var] = field(default_factory=dict)
-    piece: tirx.Var | None = None
 
     @property
-    def pieces(self) -> tuple[tirx.Var, ...]:
-        """The variable that numbers the pieces, where there are several: the first of every row."""
-        return () if self.piece is None else (self.piece,)
-
-    @property
-    def producers(self) -> list[Stage]:
+    def producers(self) -> list[Reader]:
         """The reductions that elements are computed from, in the order of the program."""
-        found = [reader.stage for reader in self.readers if reader.stage is not None]
-        return sorted(found, key=self.program.position)
+        found = [(self.program.position(reader.stage), reader) for reader in self.readers if reader.stage is not None]
+        return [reader for _, reader in sorted(found, key=lambda pair: pair[0])]
 
     @property
     def reads_positions(self) -> bool:
         """Whether anything but cut buffers is read by the position."""
-        found = [(self._placed(r.expression, r.axis), r.axis) for r in self.readers]
-        return any(axis is not None and uses(placed, [axis]) for placed, axis in found)
+        first = tirx.Var("first", self.index_dtype)
+        return any(uses(self._placed(one.expression, one.axis, first), [first]) for one in self.readers)
 
     def of_group(self) -> Group:
         """The group over the chunk: its atoms read the chunk's inputs."""
@@ -129,9 +123,7 @@ class Cut:
             for form, atom in self.group.atoms.atoms.items()
         }
         table: AtomTable = dataclasses.replace(self.group.atoms.copy(), atoms=atoms)
-        extents = dict(self.group.frame.extents)
-        extents[self.axis] = self.chunk.piece_length
-        extents |= dict.fromkeys(self.pieces, self.chunk.pieces)
+        extents = {**self.group.frame.extents, self.axis: self.chunk.length, **self.chunk.pieces}
         frame = dataclasses.replace(self.group.frame, extents=extents)
         return dataclasses.replace(self.group, atoms=table, frame=frame)
 
@@ -141,44 +133,24 @@ class Cut:
         Conditions that hold in all of the chunk, or nowhere in it, are decided: a prefix that stands in a tensor of its
         own is all that the prefix reads.
         """
-        if axis is None:
-            return self._placed(expression, axis)
-        first = self._first_of_piece(axis)
-        placed = substitute(self._placed(expression, axis), {axis: axis + first + self._offset(axis)})
-        placed = substitute(placed, {self._local(axis): axis})
-        return simplified(placed, {axis: self.chunk.piece_length, **dict.fromkeys(self.pieces, self.chunk.pieces)})
+        placed = self._placed(expression, axis, self.chunk.offset)
+        return placed if axis is None else simplified(placed, {axis: self.chunk.length, **self.chunk.pieces})
 
-    def _first_of_piece(self, axis: tirx.Var) -> ir.Expr:
-        """The first position of a piece within the chunk."""
-        dtype = dtype_of(axis)
-        if self.piece is None:
-            return tirx.const(0, dtype)
-        return self.piece.astype(dtype) * as_index(self.chunk.piece_length, dtype)
+    def pieces_of(self, buffer: tirx.Var) -> tuple[tirx.Var, ...]:
+        """The variables of pieces that index what stands for a buffer, as they do for a result along the axis."""
+        return tuple(self.chunk.pieces) if buffer in self.along and self.program.writer(buffer) is not None else ()
 
-    def _offset(self, axis: tirx.Var) -> ir.Expr:
-        offset = self.chunk.offset
-        return offset if dtype_of(offset) == dtype_of(axis) else offset.astype(dtype_of(axis))
-
-    def _local(self, axis: tirx.Var) -> tirx.Var:
-        """What stands for the position within the chunk while the position on the whole axis is still `axis`."""
-        return self.locals.setdefault(axis, tirx.Var("local", axis.ty))
-
-    def _placed(self, expression: ir.Expr, axis: tirx.Var | None) -> ir.Expr:
+    def _placed(self, expression: ir.Expr, axis: tirx.Var | None, first: ir.Expr) -> ir.Expr:
         """An expression with loads of the chunk's buffers, at positions within it."""
 
-        def replace(load: ir.TensorLoad) -> ir.Expr:
-            buffer, along = self.replaced.get(load.source), self.along.get(load.source)
-            if buffer is None:
-                return load
-            indices = list(load.indices)
-            if along is not None and axis is not None:
-                own = self.program.writer(load.source) is not None
-                indices[along.dimension] = self._local(axis) + (0 if own else self._first_of_piece(axis))
-                indices = [index for d, index in enumerate(indices) if d != along.left_out]
-                indices = [*(self.pieces if own else ()), *indices]
-            return tirx.BufferLoad(buffer, indices)
+        def dimension(buffer: tirx.Var) -> int | None:
+            return self.along[buffer].dimension if buffer in self.along else None
 
-        return tvm_ffi.structural_map(expression, (ir.TensorLoad, replace))
+        def places(buffer: tirx.Var, indices: Sequence[ir.Expr]) -> list[ir.Expr]:
+            own = self.along[buffer].of(indices) if buffer in self.along else indices
+            return [*self.pieces_of(buffer), *own]
+
+        return at_a_part(expression, [] if axis is None else [axis], self.replaced, dimension, first, places)
 
 
 def cut(
@@ -204,8 +176,6 @@ def cut(
         When an element reads a reduction of tuples before the cascade, or inputs are not alike along a shared row.
     """
     made = Cut(program, group, chunk, axis_that_is_cut(group), index_dtype, suffix)
-    if chunk.pieces > 1:
-        made.piece = tirx.Var("piece", index_dtype)
     atoms = [atom for atom in group.atoms.atoms.values() if atom.symbol in symbols]
     row = next((v for v in group.frame.extents if v.name == chunk.shared), None)
     made.readers += [Reader(atom.expression, made.axis, row) for atom in atoms]
@@ -213,13 +183,17 @@ def cut(
     while (stage := _next_producer(made)) is not None:
         if stage.is_part:
             raise SplitError("elements of sums, maxima and other single reductions", stage.name, stage.buffer.name)
-        along = _along(made, stage.buffer) if plain_indices(stage) else None
+        along = _dimension_along(made, stage.buffer) if plain_indices(stage) else None
         if along is not None:
-            made.along[stage.buffer] = along
-        shared = _shared_dimension(made, stage.buffer)
-        own = [None if d is None else stage.indices[d] for d in (along.dimension if along else None, shared)]
+            made.along[stage.buffer] = Along(along)
+        own = [None if d is None else stage.indices[d] for d in (along, _shared_dimension(made, stage.buffer))]
         made.readers.append(Reader(inline.of(stage), own[0], own[1], stage))
-    _cut_buffers(made, cuts_inputs)
+    results = [reader.stage.buffer for reader in made.producers if reader.stage is not None]
+    for buffer in _read(made) if cuts_inputs else ():
+        along = None if buffer in results else _dimension_along(made, buffer)
+        if along is not None:
+            made.along[buffer] = Along(along, _shared_dimension(made, buffer))
+    made.replaced = {buffer: _like(made, buffer) for buffer in (*results, *made.along)}
     return made
 
 
@@ -238,23 +212,25 @@ def axis_that_is_cut(group: Group) -> tirx.Var:
     return next((v for v in axis if extents[v] != 1), axis[0])
 
 
+def _read(made: Cut) -> list[tirx.Var]:
+    """The buffers that are read, each once."""
+    return list(dict.fromkeys(load.source for one in made.readers for load in loads_of(one.expression)))
+
+
 def _next_producer(made: Cut) -> Stage | None:
     """The last reduction that is read and not looked at yet: everything that reads it is known."""
-    loads = [load for reader in made.readers for load in loads_of(reader.expression)]
     known = {None, *(reader.stage for reader in made.readers)}
-    pending = [stage for load in loads if (stage := made.program.writer(load.source)) not in known]
+    pending = {*map(made.program.writer, _read(made))} - known
     return max(filter(None, pending), key=made.program.position, default=None)
 
 
-def _along(made: Cut, buffer: tirx.Var) -> Along | None:
+def _dimension_along(made: Cut, buffer: tirx.Var) -> int | None:
     """The dimension that every load of a buffer reads at the axis itself; None where there is no such one."""
     extent = made.group.frame.extents[made.axis]
     dimensions = {d for d, e in enumerate(buffer.ty.shape) if same_extent(extent_of(e), extent)}
-    for load, reader in _loads(made, buffer):
-        read_at = [d for d, index in enumerate(load.indices) if reader.axis is not None and uses(index, [reader.axis])]
-        plain = [d for d in read_at if isinstance(load.indices[d], ir.Var)]
-        dimensions &= set(plain) if len(read_at) == 1 else set()
-    return Along(dimensions.pop()) if len(dimensions) == 1 else None
+    for load, at in _loads(made, buffer, "axis"):
+        dimensions &= set(at) if len(at) == 1 and isinstance(load.indices[at[0]], ir.Var) else set()
+    return dimensions.pop() if len(dimensions) == 1 else None
 
 
 def _shared_dimension(made: Cut, buffer: tirx.Var) -> int | None:
@@ -266,50 +242,31 @@ def _shared_dimension(made: Cut, buffer: tirx.Var) -> int | None:
         Where the row is read in any other way.
     """
     found: set[int] = set()
-    for load, reader in _loads(made, buffer):
-        row = reader.row
-        read_at = [d for d, index in enumerate(load.indices) if row is not None and uses(index, [row])]
-        if any(not isinstance(load.indices[d], ir.Var) for d in read_at):
+    for load, at in _loads(made, buffer, "row"):
+        if not all(isinstance(load.indices[d], ir.Var) for d in at):
             where = f"shared along {made.chunk.shared}"
             raise SplitError(f"{buffer.name} read at {made.chunk.shared} itself", str(load), where)
-        found.update(read_at)
+        found.update(at)
     if len(found) > 1:
         raise SplitError("one dimension along the shared row", str(sorted(found)), buffer.name)
     return next(iter(found), None)
 
 
-def _loads(made: Cut, buffer: tirx.Var) -> list[tuple[ir.TensorLoad, Reader]]:
-    return [
-        (load, reader) for reader in made.readers for load in loads_of(reader.expression) if load.source.same_as(buffer)
-    ]
-
-
-def _cut_buffers(made: Cut, cuts_inputs: bool) -> None:
-    """Decides for every buffer that is read what stands for it in the chunk's function."""
-    for stage in made.producers:
-        made.replaced[stage.buffer] = _like(made, stage.buffer)
-    for reader in list(made.readers):
+def _loads(made: Cut, buffer: tirx.Var, way: str) -> Iterator[tuple[ir.TensorLoad, list[int]]]:
+    """Every load of a buffer, with the dimensions of which the indices use its reader's variable of the axis or row."""
+    for reader in made.readers:
+        var = getattr(reader, way)
         for load in loads_of(reader.expression):
-            buffer = load.source
-            if made.replaced.get(buffer) is not None:
-                continue
-            along = _along(made, buffer) if cuts_inputs else None
-            if along is None:
-                made.replaced[buffer] = buffer
-                continue
-            made.along[buffer] = dataclasses.replace(along, left_out=_shared_dimension(made, buffer))
-            made.replaced[buffer] = _like(made, buffer)
+            if load.source.same_as(buffer):
+                used = [] if var is None else [d for d, index in enumerate(load.indices) if uses(index, [var])]
+                yield load, used
 
 
 def _like(made: Cut, buffer: tirx.Var) -> tirx.Var:
     """A buffer for the chunk's share of another."""
-    along = made.along.get(buffer)
-    shape = [as_index(extent_of(e), made.index_dtype) for e in buffer.ty.shape]
+    along, shape = made.along.get(buffer), [extent_of(e) for e in buffer.ty.shape]
     if along is not None:
-        own = made.program.writer(buffer) is not None
-        length = made.chunk.piece_length if own else made.chunk.length
-        shape[along.dimension] = as_index(length, made.index_dtype)
-        shape = [e for d, e in enumerate(shape) if d != along.left_out]
-        if own and made.piece is not None:
-            shape.insert(0, as_index(made.chunk.pieces, made.index_dtype))
-    return tirx.decl_buffer(shape, str(buffer.ty.dtype), name=buffer.name + made.suffix, layout=None)
+        shape[along.dimension] = made.chunk.length
+        shape = [*(made.chunk.pieces[piece] for piece in made.pieces_of(buffer)), *along.of(shape)]
+    whole = [as_index(extent, made.index_dtype) for extent in shape]
+    return tirx.decl_buffer(whole, str(buffer.ty.dtype), name=buffer.name + made.suffix, layout=None)

@@ -7,10 +7,10 @@ Which dimensions of buffers are the rows follows from the loops: two that one va
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-import tvm_ffi
 from tvm import ir, tirx
 
 from tvm_cascade.algebra.reducer import SUM
@@ -18,15 +18,17 @@ from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.statements import in_its_loops, replaced, resized, with_block
 from tvm_cascade.analysis.tir import (
     Extent,
+    Places,
     as_index,
     bound_by,
     dtype_of,
+    in_buffers,
     loads_of,
     substitute,
     within,
 )
-from tvm_cascade.chunks.partial import build
 from tvm_cascade.errors import SplitError
+from tvm_cascade.transform.assemble import with_statements
 
 Dimension = tuple[tirx.Var, int]
 """A buffer, and the number of one of its dimensions."""
@@ -136,22 +138,10 @@ def over_a_part(rows: Rows, length: Extent, name: str) -> tirx.PrimFunc:
     if rows.otherwise is not None:
         raise SplitError(f"tensors read at {name} itself", str(rows.otherwise), f"rows {name}")
     buffers = {buffer: _like(buffer, rows.dimension(buffer), length) for buffer in rows.dimensions}
-    offset = tirx.Var(offset_of(name), dtype_of(next(iter(rows.variables))))
-    part = _Part(rows, buffers, length, offset)
-    nests = [one[0].nest if isinstance(one, tuple) else one.nest for one in program.nests]
-    statements = [part.of(nest) if _runs_along(nest, rows) else nest for nest in nests]
-    params = [buffers.get(param, param) for param in program.params]
-    written = {buffers.get(stage.buffer, stage.buffer) for stage in program.stages}
-    written |= {buffer for one in program.opaque for buffer in (*one.writes, *one.touched)}
+    part = _Part(rows, buffers, length, tirx.Var(offset_of(name), dtype_of(next(iter(rows.variables)))))
+    statements = [part.of(nest) if _runs_along(nest, rows) else nest for nest in program.statements]
     called = program.func.attrs["global_symbol"] if program.func.attrs else "main"
-    return build(
-        program,
-        f"{called}_rows",
-        statements,
-        [param for param in params if tirx.is_buffer_var(param) and param not in written],
-        [param for param in params if param in written],
-        [buffers.get(buffer, buffer) for buffer in program.root.alloc_buffers],
-    )
+    return with_statements(program, f"{called}_rows", statements, buffers)
 
 
 def offset_of(name: str) -> str:
@@ -184,27 +174,37 @@ class _Part:
         realize = in_its_loops(nest)
         block, bound = realize.block, bound_by(realize)
         own = [one.var for one in block.iter_vars if one.var in self.rows.variables]
-        body, init = (None if code is None else self._placed(code, own) for code in (block.body, block.init))
+        body, init = (
+            None if code is None else at_a_part(code, own, self.buffers, self.rows.dimension, self.offset)
+            for code in (block.body, block.init)
+        )
         placed = with_block(nest, block, replaced(block, body, init))
         return resized(placed, {bound[var]: self.length for var in own if isinstance(bound[var], ir.Var)})
 
-    def _placed(self, code: tirx.Stmt, own: Sequence[tirx.Var]) -> tirx.Stmt:
-        """Code in which buffers of the part are read at its own rows, and all else at those of the whole."""
-        within_part = {var: tirx.Var("local", var.ty) for var in own}
 
-        def at(buffer: tirx.Var, indices: Sequence[ir.Expr]) -> list[ir.Expr]:
-            along = self.rows.dimension(buffer)
-            return [substitute(e, within_part) if d == along else e for d, e in enumerate(indices)]
+def at_a_part(
+    code: Any,
+    along: Sequence[tirx.Var],
+    buffers: Mapping[tirx.Var, tirx.Var],
+    dimension: Callable[[tirx.Var], int | None],
+    first: ir.Expr,
+    places: Places = lambda _buffer, indices: indices,
+) -> Any:
+    """Code over a part of an axis: it reads the part's own buffers at positions within it, and all else on the whole.
 
-        def load(one: ir.TensorLoad) -> ir.Expr:
-            new = self.buffers.get(one.source)
-            return one if new is None else tirx.BufferLoad(new, at(one.source, one.indices))
+    Parameters
+    ----------
+    along : the variables that run along the axis.
+    buffers : those of the part, by those of the whole in whose place they stand.
+    dimension : of a buffer of the whole, that which is the axis; None where it has none.
+    first : position of the part on the whole.
+    places : in a buffer of the part, by indices into that of the whole.
+    """
+    within_part = {var: tirx.Var("local", var.ty) for var in along}
 
-        def store(one: tirx.BufferStore) -> tirx.Stmt:
-            new = self.buffers.get(one.buffer)
-            return one if new is None else tirx.BufferStore(new, one.value, at(one.buffer, one.indices))
+    def at(buffer: tirx.Var, indices: Sequence[ir.Expr]) -> Sequence[ir.Expr]:
+        axis = dimension(buffer)
+        return places(buffer, [substitute(e, within_part) if d == axis else e for d, e in enumerate(indices)])
 
-        moved = tvm_ffi.structural_map(code, [(ir.TensorLoad, load), (tirx.BufferStore, store)])
-        offset = self.offset
-        moved = substitute(moved, {var: var + offset.astype(dtype_of(var)) for var in own})
-        return substitute(moved, {local: var for var, local in within_part.items()})
+    moved = substitute(in_buffers(code, buffers, at), {var: var + first.astype(dtype_of(var)) for var in along})
+    return substitute(moved, {local: var for var, local in within_part.items()})

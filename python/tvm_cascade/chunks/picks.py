@@ -19,8 +19,7 @@ from tvm_cascade.analysis.program import Program, Stage
 from tvm_cascade.analysis.reducers import combiner_of, identity_of
 from tvm_cascade.analysis.statements import replaced, with_block
 from tvm_cascade.analysis.tir import as_index, dtype_of, loads_of, same, substitute, uses
-from tvm_cascade.chunks.partial import build
-from tvm_cascade.transform.assemble import index_dtype
+from tvm_cascade.transform.assemble import index_dtype, with_statements
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values
 from tvm_cascade.transform.printer import select
 
@@ -95,13 +94,7 @@ def with_picks(program: Program, along: Mapping[tirx.Var, int], axis: frozenset[
     if not picks:
         return None
     nests, statements = NestBuilder(index_dtype(program), {one.name for one in program.stages}, annotated=False), []
-    for one in program.nests:
-        if isinstance(one, tuple) and one[0] in picks:
-            statements += [picks[one[0]].nest(nests), picks[one[0]].read_in(one[0].nest)]
-        else:
-            statements.append(one[0].nest if isinstance(one, tuple) else one.nest)
-    written = {stage.buffer for stage in program.stages}
-    inputs = [one for one in program.params if tirx.is_buffer_var(one) and one not in written]
-    outputs = [one for one in program.params if one in written]
-    allocated = [*program.root.alloc_buffers, *(pick.buffer for pick in picks.values())]
-    return build(program, "main", statements, inputs, outputs, allocated)
+    for one, nest in zip(program.nests, program.statements, strict=True):
+        pick = picks.get(one[0]) if isinstance(one, tuple) else None
+        statements += [nest] if pick is None else [pick.nest(nests), pick.read_in(nest)]
+    return with_statements(program, "main", statements, further=[pick.buffer for pick in picks.values()])

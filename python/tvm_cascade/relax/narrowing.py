@@ -105,7 +105,7 @@ def _cut(func: tirx.PrimFunc, part: _Part) -> tirx.PrimFunc:
     narrow = tirx.decl_buffer(shape, part.buffer.ty.dtype, name=part.buffer.name, layout=None)
     variable = part.writer.variables[part.axis]
 
-    def moved(indices: Sequence[ir.Expr]) -> list[ir.Expr]:
+    def moved(_buffer: tirx.Var, indices: Sequence[ir.Expr]) -> list[ir.Expr]:
         return [_less(index, part.start) if dim == part.dim else index for dim, index in enumerate(indices)]
 
     nests, buffers = [], {part.buffer: narrow}

@@ -19,12 +19,11 @@ from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program, Stage
 from tvm_cascade.analysis.statements import completed, unused, with_root
 from tvm_cascade.analysis.tir import dtype_of, is_float, loads_of, reached, same, substitute, uses
-from tvm_cascade.chunks.partial import build
 from tvm_cascade.errors import GradientError, InputError, OptionError
 from tvm_cascade.reverse.normaliser import Normalisers
 from tvm_cascade.reverse.stages import Made
 from tvm_cascade.reverse.sweep import Sweep
-from tvm_cascade.transform.assemble import index_dtype
+from tvm_cascade.transform.assemble import build, index_dtype
 from tvm_cascade.transform.fuse_function import read_function
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, store
 from tvm_cascade.transform.printer import cast

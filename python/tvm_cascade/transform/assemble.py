@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import tvm_ffi
@@ -11,9 +11,18 @@ from tvm import ir, s_tir, tirx
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.inline import Inliner, plain_indices
 from tvm_cascade.analysis.opaque import Opaque
-from tvm_cascade.analysis.order import access_of
+from tvm_cascade.analysis.order import access_of, among
 from tvm_cascade.analysis.program import Program, Stage
-from tvm_cascade.analysis.statements import ROLE, replaced, with_block, with_nests
+from tvm_cascade.analysis.statements import (
+    ROLE,
+    completed,
+    replaced,
+    sequence,
+    undefined,
+    with_block,
+    with_nests,
+    with_root,
+)
 from tvm_cascade.analysis.tir import dtype_of, in_turn, loads_of, reached, reads_buffer, rebuilt
 from tvm_cascade.errors import RewriteError
 from tvm_cascade.transform.nest import OPAQUE
@@ -148,6 +157,70 @@ def build_function(program: Program, pieces: list[Piece]) -> tirx.PrimFunc:
     statements = [s for piece in pieces for s in piece.statements]
     buffers = list(dict.fromkeys(b for piece in pieces for b in piece.allocates if not program.is_param(b)))
     return with_nests(program.func, statements, buffers)
+
+
+def build(
+    program: Program,
+    name: str,
+    statements: Sequence[tirx.Stmt],
+    inputs: Sequence[tirx.Var],
+    outputs: Sequence[tirx.Var],
+    allocated: Iterable[tirx.Var],
+) -> tirx.PrimFunc:
+    """A function over nests.
+
+    Parameters
+    ----------
+    inputs, outputs : its buffers, in order, with numbers of the program's own among the inputs. Variables that nothing
+        else defines are passed as numbers after the inputs.
+    """
+    params = [*inputs, *outputs]
+    inside = [b for b in allocated if not among(b, params)]
+    body = with_root(program.func, statements, alloc_buffers=inside, reads=[], writes=[]).body
+    numbers = undefined(sequence(statements), params, inside)
+    func = tirx.PrimFunc([*inputs, *numbers, *outputs], body, attrs=program.func.attrs)
+    return well_formed(completed(func.with_attr("global_symbol", name)), name)
+
+
+def with_statements(
+    program: Program,
+    name: str,
+    statements: Sequence[tirx.Stmt],
+    buffers: Mapping[tirx.Var, tirx.Var] = {},
+    further: Sequence[tirx.Var] = (),
+) -> tirx.PrimFunc:
+    """A program's function with other statements: see `build`.
+
+    Parameters
+    ----------
+    buffers : that stand in the place of others.
+    further : that it allocates.
+    """
+    written = {stage.buffer for stage in program.stages}
+    written |= {buffer for one in program.opaque for buffer in (*one.writes, *one.touched)}
+    params = [param for param in program.params if tirx.is_buffer_var(param)]
+    inputs, outputs, own = (
+        [buffers.get(buffer, buffer) for buffer in some]
+        for some in (
+            (param for param in params if param not in written),
+            (param for param in params if param in written),
+            program.root.alloc_buffers,
+        )
+    )
+    return build(program, name, statements, inputs, outputs, [*own, *further])
+
+
+def well_formed(func: tirx.PrimFunc, where: str) -> tirx.PrimFunc:
+    """The function itself.
+
+    Raises
+    ------
+    RewriteError
+        When it is not well formed: a defect of this package.
+    """
+    if not s_tir.analysis.verify_well_formed(func, assert_mode=False):
+        raise RewriteError("a well-formed function", f"one that is not:\n{func.script()}", where)
+    return func
 
 
 def index_dtype(program: Program) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
-from tvm import s_tir, tirx
+from tvm import tirx
 
 from tvm_cascade.algebra.verdict import Reason, Verdict
 from tvm_cascade.analysis.canonical import canonical
@@ -19,7 +19,7 @@ from tvm_cascade.analysis.statements import block_names
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.devices.device import Cpu, Device, Gpu
 from tvm_cascade.devices.read import ANY_CPU
-from tvm_cascade.errors import CascadeError, RewriteError
+from tvm_cascade.errors import CascadeError
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.steps.program import program_of
 from tvm_cascade.steps.verify import verify
@@ -32,6 +32,7 @@ from tvm_cascade.transform.assemble import (
     index_dtype,
     opaque_piece,
     stage_piece,
+    well_formed,
 )
 from tvm_cascade.transform.cost import Estimate, estimate
 from tvm_cascade.transform.finish import FinishEmitter
@@ -254,9 +255,7 @@ def rewrite(program: Program, groups: list[Group], options: FuseOptions, device:
     nests = NestBuilder(index_dtype(program), taken)
     fused = [_loop_piece(program, loop, nests) for loop in loops]
     func = build_function(program, in_dependency_order([*pieces, *(piece for piece, _ in fused)]))
-    if not s_tir.analysis.verify_well_formed(func, assert_mode=False):
-        raise RewriteError("a well-formed function", f"one that is not:\n{func.script()}", ", ".join(groups[0].names))
-    return func.with_attr(FUSED, [fold for _, fold in fused])
+    return well_formed(func, ", ".join(groups[0].names)).with_attr(FUSED, [fold for _, fold in fused])
 
 
 def _loop_piece(program: Program, loop: Loop, nests: NestBuilder) -> tuple[Piece, dict[str, Any]]:

@@ -190,10 +190,11 @@ class Scope(Mapping[sp.Symbol, ir.Expr]):
 
     def frame_values(self) -> dict[tirx.Var, ir.Expr]:
         """Every frame variable's value at this point."""
-        axis = self.slots.group.frame.axis
-        values = {v: value_at(self.at, v) for v in self.slots.dims.order}
+        frame = self.slots.group.frame
+        values = {v: value_at(self.at, v) for v in frame.extents}
         if INSIDE in self.at:
-            values.update({v: cast_index(p, v) for v, p in zip(axis, self.slots.tiling.position(self.at), strict=True)})
+            positions = zip(frame.axis, self.slots.tiling.position(self.at), strict=True)
+            values |= {v: cast_index(position, v) for v, position in positions}
         return values
 
     def _in_bounds(self, access: ir.TensorLoad) -> bool:
