@@ -8,7 +8,8 @@ their SymPy forms are, so `s * scale + bias` met twice in two shapes is one symb
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import sympy as sp
@@ -20,7 +21,7 @@ from tvm.ir import prim
 from tvm_cascade.algebra.cascade import POSITION, unlike
 from tvm_cascade.algebra.reducer import HIGHEST, LOWEST
 from tvm_cascade.algebra.verdict import Reason
-from tvm_cascade.analysis.tir import CONJUNCTIONS, DISJUNCTIONS, dtype_of, loads_of, uses, without_casts
+from tvm_cascade.analysis.tir import CONJUNCTIONS, DISJUNCTIONS, dtype_of, loads_of, same, uses, without_casts
 from tvm_cascade.symbolic.elementary import NAMED
 from tvm_cascade.symbolic.functions import LN2, LN10, Round, WholePower
 from tvm_cascade.symbolic.masks import TRUTH, Condition, choice, is_truth
@@ -66,6 +67,11 @@ ARITHMETIC: dict[type, Convert] = {
     prim.Max: sp.Max,
     prim.Min: sp.Min,
 }
+Chain = tuple[type, type]
+SUMS: Chain = (prim.Add, prim.Sub)
+PRODUCTS: Chain = (prim.Mul, prim.Div)
+"""Operations, each with its inverse."""
+
 RELATIONS: dict[type, Callable[..., sp.Basic]] = {
     prim.LT: sp.Lt,
     prim.LE: sp.Le,
@@ -81,6 +87,10 @@ MIRRORED: dict[type, type] = {
     prim.GE: prim.LE,
     prim.EQ: prim.EQ,
     prim.NE: prim.NE,
+}
+CONNECTIVES: dict[type, Callable[..., sp.Basic]] = {
+    **dict.fromkeys(CONJUNCTIONS, sp.And),
+    **dict.fromkeys(DISJUNCTIONS, sp.Or),
 }
 AT_INFINITY: dict[sp.Expr, tuple[sp.Symbol, dict[type, Callable[..., sp.Basic]]]] = {
     sp.oo: (HIGHEST, {prim.EQ: sp.Gt, prim.GE: sp.Gt, prim.NE: sp.Le, prim.LT: sp.Le}),
@@ -117,23 +127,88 @@ class Atom:
     indicator: bool = False
 
 
+@dataclass(kw_only=True)
+class Forms:
+    """Expressions in SymPy over leaves: symbols of what has no algebra. What that is, each kind of form says.
+
+    Attributes
+    ----------
+    sources : what each leaf is.
+    """
+
+    sources: dict[sp.Symbol, ir.Expr] = field(default_factory=dict)
+    _leaves: dict[object, sp.Symbol] = field(default_factory=dict)
+
+    def form(self, expression: ir.Expr) -> sp.Expr:
+        """The SymPy form."""
+        kind = type(expression)
+        if isinstance(expression, (prim.FloatImm, prim.IntImm)):
+            return self.constant(expression)
+        if kind in ARITHMETIC and self.computes(expression):
+            return ARITHMETIC[kind](self.form(expression.a), self.form(expression.b))
+        if isinstance(expression, prim.Cast) and self.passes(expression):
+            return self.form(expression.value)
+        if name := function_name(expression):
+            return applied(name, expression.args, self.form)
+        return self.other(expression)
+
+    def constant(self, expression: prim.FloatImm | prim.IntImm) -> sp.Expr:
+        return number(expression)
+
+    def computes(self, expression: ir.Expr) -> bool:
+        """Whether arithmetic is that of real numbers."""
+        return not is_modular(expression)
+
+    def passes(self, cast: prim.Cast) -> bool:
+        """Whether a cast has the form of what is cast."""
+        return widens(cast)
+
+    def other(self, expression: ir.Expr) -> sp.Expr:
+        """The form of all else."""
+        return self.leaf(expression)
+
+    def leaf(self, expression: ir.Expr) -> sp.Symbol:
+        """The symbol of an expression that is not taken apart."""
+        key = tvm_ffi.StructuralKey(expression)  # type: ignore[call-arg]
+        if key not in self._leaves:
+            self._leaves[key] = self.symbol(expression)
+            self.sources[self._leaves[key]] = expression
+        return self._leaves[key]
+
+    def symbol(self, expression: ir.Expr) -> sp.Symbol:
+        """A new leaf's symbol."""
+        facts = self.facts(expression)
+        return sp.Symbol(f"_leaf{len(self._leaves)}", real=True, **facts)
+
+    def facts(self, expression: ir.Expr) -> dict[str, bool]:
+        """What its dtype tells of a leaf, and both branches of a selection: 1 where kept, 0 elsewhere, is a truth."""
+        dtype, selection = dtype_of(expression), selection_of(expression)
+        if dtype == "bool":
+            return TRUTH
+        facts = {"integer": True} if dtype.startswith(("int", "uint")) else {}
+        if selection is not None:
+            branches = [self.form(branch) for branch in selection[1:]]
+            if set(branches) == {sp.S.Zero, sp.S.One}:
+                return TRUTH
+            facts |= sign_of(sp.Min(*(stand_in(branch, f"b{k}") for k, branch in enumerate(branches))))
+        return facts | {"nonnegative": True} if dtype.startswith("uint") else facts
+
+
 @dataclass
-class AtomTable:
+class AtomTable(Forms):
     """All atoms of one cascade, by their SymPy form. `reserved` are names that results have.
 
-    `opposites` has for the symbol of a negated condition that of the condition, `sources` what each leaf is.
+    `opposites` has for the symbol of a negated condition that of the condition.
     """
 
     axis: tuple[tirx.Var, ...]
     reserved: frozenset[str] = frozenset()
     atoms: dict[sp.Expr, Atom] = field(default_factory=dict)
     opposites: dict[sp.Symbol, sp.Symbol] = field(default_factory=dict)
-    sources: dict[sp.Symbol, ir.Expr] = field(default_factory=dict)
-    _leaves: dict[object, sp.Symbol] = field(default_factory=dict)
 
     def copy(self) -> AtomTable:
-        mine = (self.atoms, self.opposites, self.sources, self._leaves)
-        return AtomTable(self.axis, self.reserved, *map(dict, mine))
+        maps: Any = {name: dict(found) for name, found in vars(self).items() if isinstance(found, dict)}
+        return replace(self, **maps)
 
     def of(self, expression: ir.Expr) -> sp.Expr:
         """The atom of an expression as a signed symbol; a number for a constant."""
@@ -199,40 +274,6 @@ class AtomTable:
         sources = [load.source.name for load in loads_of(expression)]
         return sources[0] if sources else expression.name if isinstance(expression, ir.Var) else "t"
 
-    def form(self, expression: ir.Expr) -> sp.Expr:
-        """The SymPy form over leaf symbols; what has no algebra is a leaf itself."""
-        kind = type(expression)
-        if isinstance(expression, (prim.FloatImm, prim.IntImm)):
-            return number(expression)
-        if kind in ARITHMETIC and not is_modular(expression):
-            return ARITHMETIC[kind](self.form(expression.a), self.form(expression.b))
-        if isinstance(expression, prim.Cast) and widens(expression):
-            return self.form(expression.value)
-        if name := function_name(expression):
-            return applied(name, expression.args, self.form)
-        return self.leaf(expression)
-
-    def leaf(self, expression: ir.Expr) -> sp.Symbol:
-        key = tvm_ffi.StructuralKey(expression)  # type: ignore[call-arg]
-        if key not in self._leaves:
-            facts = self._facts(expression)
-            self._leaves[key] = sp.Symbol(f"_leaf{len(self._leaves)}", real=True, **facts)
-            self.sources[self._leaves[key]] = expression
-        return self._leaves[key]
-
-    def _facts(self, expression: ir.Expr) -> dict[str, bool]:
-        """What its dtype tells of a leaf, and both branches of a selection: 1 where kept, 0 elsewhere, is a truth."""
-        dtype, selection = dtype_of(expression), selection_of(expression)
-        if dtype == "bool":
-            return TRUTH
-        facts = {"integer": True} if dtype.startswith(("int", "uint")) else {}
-        if selection is not None:
-            branches = [self.form(branch) for branch in selection[1:]]
-            if set(branches) == {sp.S.Zero, sp.S.One}:
-                return TRUTH
-            facts |= sign_of(sp.Min(*(stand_in(branch, f"b{k}") for k, branch in enumerate(branches))))
-        return facts | {"nonnegative": True} if dtype.startswith("uint") else facts
-
 
 def number(constant: prim.FloatImm | prim.IntImm) -> sp.Expr:
     """A constant exactly as it is written in its dtype: float32 0.1 is 1/10, and rounds back to the same float32."""
@@ -275,6 +316,16 @@ def compared(kind: type, left: sp.Expr, right: sp.Expr) -> sp.Basic | None:
         return RELATIONS[kind](left, right)
     largest, relations = AT_INFINITY[right]
     return relations[kind](left, largest) if kind in relations else None
+
+
+def joined(condition: ir.Expr, read: Callable[[ir.Expr], sp.Basic]) -> sp.Basic | None:
+    """A condition made of others, of which `read` gives the forms; None of any other expression."""
+    kind = type(condition)
+    if isinstance(condition, prim.Not):
+        return sp.Not(read(condition.a))
+    if kind not in CONNECTIVES or dtype_of(condition) != "bool":
+        return None
+    return CONNECTIVES[kind](read(condition.a), read(condition.b))
 
 
 def call_name(expression: ir.Expr) -> str:
@@ -366,10 +417,8 @@ class ElementReader:
         if is_modular(expression):
             raise NotExpressible("integer", f"{expression} in {dtype_of(expression)}, which wraps around or truncates")
         kind = type(expression)
-        if kind in (prim.Add, prim.Sub):
-            return self._collected(expression, additive=True)
-        if kind in (prim.Mul, prim.Div):
-            return self._collected(expression, additive=False)
+        if (chain := next((kinds for kinds in (SUMS, PRODUCTS) if kind in kinds), None)) is not None:
+            return self._collected(expression, chain)
         if kind in ARITHMETIC:
             return ARITHMETIC[kind](self(expression.a), self(expression.b))
         if isinstance(expression, prim.Cast):
@@ -411,11 +460,7 @@ class ElementReader:
         for condition in self._holding if not isinstance(expression, (prim.FloatImm, prim.IntImm)) else ():
             for atom in list(self.atoms.atoms.values()):
                 parts = selection_of(atom.expression)
-                if (
-                    parts
-                    and tvm_ffi.structural_equal(parts[0], condition)
-                    and tvm_ffi.structural_equal(parts[1], expression)
-                ):
+                if parts and same(parts[0], condition) and same(parts[1], expression):
                     return atom.symbol
         if isinstance(expression, prim.Mul):
             for constant, rest in ((expression.a, expression.b), (expression.b, expression.a)):
@@ -425,43 +470,33 @@ class ElementReader:
             return self._atom(expression.a) / number(expression.b)
         return self.atoms.of(expression)
 
-    def _collected(self, expression: ir.Expr, additive: bool) -> sp.Expr:
+    def _collected(self, expression: ir.Expr, chain: Chain) -> sp.Expr:
         """A sum or product whose varying, result-free terms are taken together as one atom.
 
         A difference in brackets, as y − v in (x − u) − (y − v), is read by itself: x − y has not the digits of either.
         """
-        terms = self._chain(expression, additive)
-        total = sp.Integer(0) if additive else sp.Integer(1)
-        alone: ir.Expr | None = None
-        repeated = [] if additive or not self.powers else _repeated([term for term, inverse in terms if not inverse])
+        terms, neutral = self._terms(expression, chain), int(chain is PRODUCTS)
+        total, alone = sp.Integer(neutral), None
+        repeated = _repeated([term for term, inverse in terms if not inverse]) if neutral and self.powers else []
         for term, inverse in terms:
-            free = not self.reads_result(term)
-            if free and uses(term, self.atoms.axis):
-                if not inverse and any(tvm_ffi.structural_equal(term, other) for other in repeated):
-                    total = total * self._atom(term)
-                else:
-                    alone = _joined(alone, term, inverse, additive)
+            if self.reads_result(term) or not uses(term, self.atoms.axis):
+                total = ARITHMETIC[chain[inverse]](total, self(term))
+            elif not inverse and any(same(term, other) for other in repeated):
+                total = total * self._atom(term)
+            elif alone is None and not inverse:
+                alone = term
             else:
-                value = self(term)
-                total = (
-                    (total - value if inverse else total + value)
-                    if additive
-                    else (total / value if inverse else total * value)
-                )
-        if alone is None:
-            return total
-        atom = self._atom(alone)
-        return total + atom if additive else total * atom
+                alone = chain[inverse](tirx.const(neutral, dtype_of(term)) if alone is None else alone, term)
+        return total if alone is None else ARITHMETIC[chain[0]](total, self._atom(alone))
 
-    def _chain(self, expression: ir.Expr, additive: bool, inverse: bool = False) -> list[tuple[ir.Expr, bool]]:
+    def _terms(self, expression: ir.Expr, chain: Chain, inverse: bool = False) -> list[tuple[ir.Expr, bool]]:
         """Terms of a chain of + and − (or · and /), each with whether it is subtracted (or divided by)."""
-        kinds = (prim.Add, prim.Sub) if additive else (prim.Mul, prim.Div)
-        if not isinstance(expression, kinds):
+        if type(expression) not in chain:
             return [(expression, inverse)]
-        turned = inverse != isinstance(expression, kinds[1])
-        alone = additive and self.reads_result(expression.b) and uses(expression.b, self.atoms.axis)
-        last = [(expression.b, turned)] if alone else self._chain(expression.b, additive, turned)
-        return self._chain(expression.a, additive, inverse) + last
+        turned = inverse != isinstance(expression, chain[1])
+        alone = chain is SUMS and self.reads_result(expression.b) and uses(expression.b, self.atoms.axis)
+        last = [(expression.b, turned)] if alone else self._terms(expression.b, chain, turned)
+        return self._terms(expression.a, chain, inverse) + last
 
     def condition(self, expression: ir.Expr) -> sp.Basic:
         """A condition that reads earlier results, or atoms, in SymPy.
@@ -475,16 +510,12 @@ class ElementReader:
             return sp.Gt(self.atoms.indicator(expression).symbol, 0)
         if isinstance(expression, ir.TensorLoad):
             return sp.Gt(self(expression), 0)
-        if isinstance(expression, CONJUNCTIONS + DISJUNCTIONS):
-            sides = (self.condition(expression.a), self.condition(expression.b))
-            return sp.And(*sides) if isinstance(expression, CONJUNCTIONS) else sp.Or(*sides)
-        if isinstance(expression, prim.Not):
-            return sp.Not(self.condition(expression.a))
+        if (found := joined(expression, self.condition)) is not None:
+            return found
         if isinstance(expression, prim.Cast):
             return sp.Ne(self._whole(expression.value), 0)
         if type(expression) in RELATIONS and dtype_of(expression.a).startswith(("float", "bfloat")):
-            found = compared(type(expression), self(expression.a), self(expression.b))
-            if found is not None:
+            if (found := compared(type(expression), self(expression.a), self(expression.b))) is not None:
                 return found
         elif type(expression) in RELATIONS and any(isinstance(e, prim.IntImm) for e in (expression.a, expression.b)):
             return RELATIONS[type(expression)](self._whole(expression.a), self._whole(expression.b))
@@ -550,18 +581,18 @@ def selection_of(expression: ir.Expr) -> tuple[ir.Expr, ir.Expr, ir.Expr] | None
     return tuple(expression.args) if call_name(expression) == "if_then_else" else None
 
 
+def with_decided(expression: ir.Expr, holds: Callable[[ir.Expr], bool | None]) -> ir.Expr:
+    """The expression with what is chosen in the place of selections whose condition holds, or does not."""
+
+    def choose(node: ir.Expr) -> ir.Expr:
+        parts = selection_of(node)
+        decided = holds(parts[0]) if parts else None
+        return node if parts is None or decided is None else parts[1 if decided else 2]
+
+    return tvm_ffi.structural_map(expression, [(ir.Call, choose), (prim.Select, choose)])
+
+
 def _repeated(terms: list[ir.Expr]) -> list[ir.Expr]:
     """The terms that are there more than once."""
-    counts = [sum(bool(tvm_ffi.structural_equal(term, other)) for other in terms) for term in terms]
+    counts = [sum(same(term, other) for other in terms) for term in terms]
     return [term for term, count in zip(terms, counts, strict=True) if count > 1]
-
-
-def _joined(left: ir.Expr | None, term: ir.Expr, inverse: bool, additive: bool) -> ir.Expr:
-    if left is None:
-        if not inverse:
-            return term
-        zero_or_one = tirx.const(0 if additive else 1, dtype_of(term))
-        return prim.Sub(zero_or_one, term) if additive else prim.Div(zero_or_one, term)
-    if additive:
-        return prim.Sub(left, term) if inverse else prim.Add(left, term)
-    return prim.Div(left, term) if inverse else prim.Mul(left, term)

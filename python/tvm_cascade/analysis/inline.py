@@ -11,7 +11,7 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.expression import selection_of
+from tvm_cascade.analysis.expression import with_decided
 from tvm_cascade.analysis.program import RECENT_PROGRAMS, Program, Stage
 from tvm_cascade.analysis.tir import Extent, dtype_of, more_than_one, simplify_index, substitute
 
@@ -65,16 +65,11 @@ class Inliner:
 def simplify_conditions(expression: ir.Expr, extents: dict[tirx.Var, Extent]) -> ir.Expr:
     """Conditions that always hold, or never do, over the domain are decided (reshape and padding leave many)."""
 
-    def decide(choice: ir.Call | prim.Select) -> ir.Expr:
-        parts = selection_of(choice)
-        if parts is None or dtype_of(parts[0]) != "bool":
-            return choice
-        simplified = simplify_index(parts[0], extents)
-        if isinstance(simplified, prim.IntImm):
-            return parts[1] if int(simplified) else parts[2]
-        return choice
+    def holds(condition: ir.Expr) -> bool | None:
+        simplified = simplify_index(condition, extents) if dtype_of(condition) == "bool" else condition
+        return bool(int(simplified)) if isinstance(simplified, prim.IntImm) else None
 
-    return tvm_ffi.structural_map(expression, [(ir.Call, decide), (prim.Select, decide)])
+    return with_decided(expression, holds)
 
 
 # Booleans that a program encodes as numbers, recovered as conditions.

@@ -6,23 +6,18 @@ needs neither to derive a fold, but a law is broken only by values that the atom
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 
 import sympy as sp
 from tvm import ir
 from tvm.ir import prim
 
 from tvm_cascade.algebra.cascade import unlike
-from tvm_cascade.analysis.expression import RELATIONS, AtomTable, selection_of
-from tvm_cascade.analysis.tir import CONJUNCTIONS, DISJUNCTIONS, dtype_of, uses
+from tvm_cascade.analysis.expression import RELATIONS, AtomTable, joined, selection_of
+from tvm_cascade.analysis.tir import dtype_of, uses
 from tvm_cascade.symbolic.functions import Round
 
 FLOATS = ("float", "bfloat")
-
-CONNECTIVES: dict[type, Callable[..., sp.Basic]] = {
-    **dict.fromkeys(CONJUNCTIONS, sp.And),
-    **dict.fromkeys(DISJUNCTIONS, sp.Or),
-}
 
 DEPTH = 8
 """Selections in selections that are written out."""
@@ -59,10 +54,8 @@ def _as_number(atoms: AtomTable, condition: ir.Expr) -> sp.Expr:
 
 def _condition(atoms: AtomTable, condition: ir.Expr) -> sp.Basic:
     kind = type(condition)
-    if isinstance(condition, prim.Not):
-        return sp.Not(_condition(atoms, condition.a))
-    if kind in CONNECTIVES:
-        return CONNECTIVES[kind](_condition(atoms, condition.a), _condition(atoms, condition.b))
+    if (found := joined(condition, partial(_condition, atoms))) is not None:
+        return found
     if kind in RELATIONS and dtype_of(condition.a).startswith(("int", "uint")):
         return RELATIONS[kind](atoms.form(condition.a), atoms.form(condition.b))
     return sp.Eq(atoms.leaf(condition), 1, evaluate=False)

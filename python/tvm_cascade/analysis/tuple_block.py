@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 
@@ -25,15 +25,14 @@ from tvm_cascade.algebra.verdict import Reason
 from tvm_cascade.analysis.expression import (
     ARITHMETIC,
     RELATIONS,
+    Forms,
     NotExpressible,
-    applied,
-    function_name,
+    joined,
     number,
     selection_of,
     widens,
     widens_integer,
 )
-from tvm_cascade.analysis.meaning import CONNECTIVES
 from tvm_cascade.analysis.program import Stage
 from tvm_cascade.analysis.reducers import stores_at_once
 from tvm_cascade.analysis.tir import REDUCTION, dtype_of, loads_of, same
@@ -106,7 +105,7 @@ def _split(
     candidates = [TupleReducer("∘", combined, tuple(start.values())) for combined in form.generalised(stores, elements)]
     if not candidates:
         raise NotExpressible("reducer", "no operation on tuples is found in what it stores")
-    lifts = [form.constant(e) if form.constant(e) is not None else second(k) for k, e in enumerate(elements)]
+    lifts = [constant_form(e) if is_constant(e) else second(k) for k, e in enumerate(elements)]
     found = next((c for c in candidates if broken_law(c, lifts) is None), candidates[0])
     return elements, [found.of(k) for k in range(found.width)]
 
@@ -119,10 +118,10 @@ def _as_selection(
     position: tirx.Var | None,
 ) -> list[Reducer] | None:
     """The parts of an argmax, argmin or top-k, where the block does what such a one does."""
-    varying = [k for k, element in enumerate(elements) if form.constant(element) is None]
+    varying = [k for k, element in enumerate(elements) if not is_constant(element)]
     if len(varying) < 2:
         return None
-    combined = form.with_elements(stores, {k: elements[k] for k in varying})
+    combined = [form.over([(k, elements[k]) for k in varying], store.value) for store in stores]
     symbols = [side(k) for side in (first, second) for k in range(len(stores))]
     update = as_function([*symbols, LOWEST, HIGHEST], combined, "math")
     positions = [k for k in varying if position is not None and index_of(elements[k]).same_as(position)]
@@ -206,14 +205,12 @@ class _Run:
 # The expressions of a tuple reduction in SymPy, over `first` (the accumulators) and `second` (the element).
 
 
-CONDITIONS: dict[type, Callable[..., sp.Basic]] = {
-    **RELATIONS,
-    **CONNECTIVES,
-    prim.BitwiseAnd: sp.And,
-    prim.BitwiseOr: sp.Or,
-}
 INFINITE = {LOWEST: -sp.oo, HIGHEST: sp.oo}
 Named = Callable[[ir.Expr], "sp.Expr | None"]
+
+
+def is_constant(expression: ir.Expr) -> bool:
+    return isinstance(expression, (prim.IntImm, prim.FloatImm))
 
 
 def constant_form(constant: prim.IntImm | prim.FloatImm) -> sp.Expr:
@@ -227,20 +224,16 @@ def constant_form(constant: prim.IntImm | prim.FloatImm) -> sp.Expr:
     return number(constant)
 
 
-class TupleForm:
-    """SymPy forms of what a block stores; every expression that reads none of its own buffers is a leaf."""
+@dataclass
+class TupleForm(Forms):
+    """SymPy forms of what a block stores into its buffers; `named` gives expressions a form of their own."""
 
-    def __init__(self, buffers: Sequence[tirx.Var]) -> None:
-        self.buffers = list(buffers)
-        self._leaves: dict[object, sp.Symbol] = {}
+    buffers: list[tirx.Var]
+    named: Named = lambda _expression: None
 
     def is_free(self, expression: ir.Expr) -> bool:
         """Whether the expression reads none of the block's own buffers."""
         return {*self.buffers}.isdisjoint(load.source for load in loads_of(expression))
-
-    def constant(self, expression: ir.Expr) -> sp.Expr | None:
-        """The form of a constant; None for any other expression."""
-        return constant_form(expression) if isinstance(expression, (prim.IntImm, prim.FloatImm)) else None
 
     def element(self, stored: ir.Expr, start: Mapping[sp.Symbol, sp.Expr], dtype: str) -> ir.Expr:
         """The element of a part: what is stored where the buffers hold the identity.
@@ -252,37 +245,37 @@ class TupleForm:
         """
         # Largest parts first: -oo > exp(x) / t is decided where the quotient is one number, not where t may be zero.
         at_start = {**{symbol: value.xreplace(INFINITE) for symbol, value in start.items()}, **INFINITE}
-        for named in (self._as_leaf, _unnamed):
-            value = sp.sympify(self.form(stored, named).xreplace(at_start))
+        for form in (replace(self, named=self._as_leaf), self):
+            value = sp.sympify(form.form(stored).xreplace(at_start))
             value = value if value.is_Symbol or value.is_number else sp.simplify(value)
             for part in _parts(stored):
-                if self.is_free(part) and dtype_of(part) == dtype and self._is(part, value, named):
+                if self.is_free(part) and dtype_of(part) == dtype and form._is(part, value):
                     return part
             if value.is_number and value.is_finite:
                 return tirx.const(float(value) if dtype.startswith(("float", "bfloat")) else int(value), dtype)
         # The identity leaves no element where it is none: the largest part will do to show that by a counterexample.
         for part in _parts(stored):
-            if self.is_free(part) and dtype_of(part) == dtype and self.constant(part) is None:
+            if self.is_free(part) and dtype_of(part) == dtype and not is_constant(part):
                 return part
         raise NotExpressible("reducer", f"no element is found in {stored}")
 
     def _as_leaf(self, expression: ir.Expr) -> sp.Expr | None:
         """A leaf for everything free of the block's buffers, constants apart."""
-        return self._leaf(expression) if self.is_free(expression) and self.constant(expression) is None else None
+        return self.other(expression) if self.is_free(expression) and not is_constant(expression) else None
 
-    def _is(self, part: ir.Expr, value: sp.Expr, named: Named) -> bool:
+    def _is(self, part: ir.Expr, value: sp.Expr) -> bool:
         try:
-            return bool(sp.sympify(self.form(part, named).xreplace(INFINITE)) == value)
+            return bool(sp.sympify(self.form(part).xreplace(INFINITE)) == value)
         except NotExpressible:
             return False
 
-    def with_elements(self, stores: Sequence[tirx.BufferStore], elements: Mapping[int, ir.Expr]) -> list[sp.Expr]:
-        """What is stored, over `first` and, for the elements given, `second`."""
+    def over(self, elements: Sequence[tuple[int, ir.Expr]], stored: ir.Expr) -> sp.Expr:
+        """What is stored, over `first` and, for the elements given, `second`: of those that are alike, the first."""
 
         def named(expression: ir.Expr) -> sp.Expr | None:
-            return next((second(k) for k, e in elements.items() if _alike(e, expression)), None)
+            return next((second(k) for k, e in elements if _alike(e, expression)), None)
 
-        return [self.form(store.value, named) for store in stores]
+        return replace(self, named=named).form(stored)
 
     def generalised(
         self, stores: Sequence[tirx.BufferStore], elements: Sequence[ir.Expr]
@@ -293,60 +286,50 @@ class TupleForm:
         """
         sides = {side(k) for side in (first, second) for k in range(len(stores))}
         everything = list(enumerate(elements))
-        varying = [(k, e) for k, e in everything if self.constant(e) is None]
+        varying = [(k, e) for k, e in everything if not is_constant(e)]
         for known, own_first in ((everything, True), (everything, False), (varying, True)):
-            found: list[sp.Expr] = []
-            for part, store in enumerate(stores):
-                order = sorted(known, key=lambda item: item[0] != part) if own_first else known
-
-                def named(expression: ir.Expr, order: list[tuple[int, ir.Expr]] = order) -> sp.Expr | None:
-                    return next((second(k) for k, e in order if _alike(e, expression)), None)
-
-                found.append(self.form(store.value, named))
+            orders = [sorted(known, key=lambda item: own_first and item[0] != part) for part in range(len(stores))]
+            found = [self.over(order, store.value) for order, store in zip(orders, stores, strict=True)]
             symbols = set().union(*(expression.free_symbols for expression in found))
             if symbols <= {*sides, LOWEST, HIGHEST}:
                 yield tuple(found)
 
-    def form(self, expression: ir.Expr, named: Named | None = None) -> sp.Expr:
-        """The SymPy form; `named` gives expressions a form of their own.
+    def form(self, expression: ir.Expr) -> sp.Expr:
+        """The SymPy form.
 
         Raises
         ------
         NotExpressible
             Where the block's own buffers are an argument of something that has no algebra here.
         """
-        named = named or _unnamed
-        if (own := named(expression)) is not None:
+        if (own := self.named(expression)) is not None:
             return own
-        if isinstance(expression, ir.TensorLoad):
-            return next(
-                (first(k) for k, b in enumerate(self.buffers) if b.same_as(expression.source)), self._leaf(expression)
-            )
-        if isinstance(expression, (prim.IntImm, prim.FloatImm)):
-            return constant_form(expression)
-        kind = type(expression)
-        if kind in ARITHMETIC:
-            return ARITHMETIC[kind](self.form(expression.a, named), self.form(expression.b, named))
-        if kind in CONDITIONS and dtype_of(expression) == "bool":
-            return CONDITIONS[kind](self.form(expression.a, named), self.form(expression.b, named))
-        if isinstance(expression, prim.Not):
-            return sp.Not(self.form(expression.a, named))
-        if isinstance(expression, prim.Cast) and (widens(expression) or widens_integer(expression)):
-            return self.form(expression.value, named)
-        if parts := selection_of(expression):
-            condition, chosen, other = (self.form(part, named) for part in parts)
-            return sp.Piecewise((chosen, condition), (other, True))
-        if name := function_name(expression):
-            return applied(name, expression.args, lambda a: self.form(a, named))
-        if self.is_free(expression):
-            return self._leaf(expression)
-        raise NotExpressible("reducer", str(expression))
+        if type(expression) in RELATIONS:
+            return RELATIONS[type(expression)](self.form(expression.a), self.form(expression.b))
+        found = joined(expression, self.form)
+        return super().form(expression) if found is None else found
 
-    def _leaf(self, expression: ir.Expr) -> sp.Symbol:
-        key = tvm_ffi.StructuralKey(index_of(expression))  # type: ignore[call-arg]
-        if key not in self._leaves:
-            self._leaves[key] = sp.Symbol(f"_leaf{len(self._leaves)}", real=True)
-        return self._leaves[key]
+    def constant(self, expression: prim.IntImm | prim.FloatImm) -> sp.Expr:
+        return constant_form(expression)
+
+    def computes(self, expression: ir.Expr) -> bool:
+        return True
+
+    def facts(self, expression: ir.Expr) -> dict[str, bool]:
+        return {}
+
+    def passes(self, cast: prim.Cast) -> bool:
+        return widens(cast) or widens_integer(cast)
+
+    def other(self, expression: ir.Expr) -> sp.Expr:
+        if parts := selection_of(expression):
+            condition, chosen, other = map(self.form, parts)
+            return sp.Piecewise((chosen, condition), (other, True))
+        if isinstance(expression, ir.TensorLoad) and expression.source in self.buffers:
+            return first(self.buffers.index(expression.source))
+        if not self.is_free(expression):
+            raise NotExpressible("reducer", str(expression))
+        return self.leaf(index_of(expression))
 
 
 def index_of(expression: ir.Expr) -> ir.Expr:
@@ -362,10 +345,6 @@ def index_of(expression: ir.Expr) -> ir.Expr:
 
 def _alike(one: ir.Expr, other: ir.Expr) -> bool:
     return same(index_of(one), index_of(other))
-
-
-def _unnamed(_expression: ir.Expr) -> None:
-    return None
 
 
 def _parts(expression: ir.Expr) -> list[ir.Expr]:

@@ -177,7 +177,7 @@ class _Assembly:
         value, places = adjoints[buffer], self.sweep.places(buffer)
         read = [symbol for one in self.sweep.stages.made for symbol in one.value.free_symbols]
         read += [symbol for adjoint in adjoints.values() for symbol in adjoint.free_symbols]
-        load = self.sweep.terms.leaves.get(value)
+        load = self.sweep.terms.sources.get(value)
         if isinstance(load, ir.TensorLoad) and read.count(value) == 1 and same(list(load.indices), places):
             for made in self.sweep.stages.made:
                 if made.summed and load.source.same_as(made.buffer) and dtype_of(made.buffer) == dtype_of(buffer):
@@ -189,7 +189,7 @@ class _Assembly:
         return tirx.decl_buffer(buffer.ty.shape, dtype_of(buffer), name=f"d_{buffer.name}", layout=None)
 
     def _read(self, made: Made) -> list[tirx.Var]:
-        leaves = (self.sweep.terms.leaves[symbol] for symbol in sorted(made.value.free_symbols, key=str))
+        leaves = (self.sweep.terms.sources[symbol] for symbol in sorted(made.value.free_symbols, key=str))
         return [load.source for leaf in leaves for load in loads_of(leaf)]
 
     def _normalised(self, made: Sequence[Made], results: Sequence[Made]) -> tuple[list[Made], list[Made]]:

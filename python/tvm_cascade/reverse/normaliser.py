@@ -99,7 +99,7 @@ class Normalisers:
         places = self.places(load.source)
         at = self.terms.at(value, dict(zip(load.indices, places, strict=True)))
         symbol = self.stages.stage(f"log_{load.source.name}", places, at)
-        made = self.stages.map_of(self.terms.leaves[symbol])
+        made = self.stages.map_of(self.terms.sources[symbol])
         if made is not None and made not in self.kept:
             self.kept.append(made)
         return self.terms.at(symbol, dict(zip(places, load.indices, strict=True)))

@@ -51,7 +51,7 @@ class Stages:
             self._known[key] = Made(buffer, tuple(rows), tuple(summed), value)
             self.made.append(self._known[key])
         made = self._known[key]
-        return self.terms.symbol(tirx.BufferLoad(made.buffer, list(made.rows)))
+        return self.terms.leaf(tirx.BufferLoad(made.buffer, list(made.rows)))
 
     def sum(self, value: sp.Expr, variables: Sequence[tirx.Var], name: str, order: Sequence[tirx.Var]) -> sp.Expr:
         """Σ of a value over some variables, as a stage; factors that do not vary are taken out of it.
@@ -88,7 +88,7 @@ class Stages:
     def count(self, variables: Sequence[tirx.Var]) -> sp.Expr:
         """How many points some variables have."""
         extent = product(self.terms.extents[v] for v in variables)
-        return sp.Integer(extent) if isinstance(extent, int) else self.terms.symbol(extent.astype(self.dtype))
+        return sp.Integer(extent) if isinstance(extent, int) else self.terms.leaf(extent.astype(self.dtype))
 
     def map_of(self, load: ir.TensorLoad) -> Made | None:
         """The map that a load reads, if it reads one of these."""

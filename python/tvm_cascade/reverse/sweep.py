@@ -79,7 +79,7 @@ class Sweep:
             if stage.buffer in self.of:
                 if not plain_indices(stage):
                     raise refused("unsupported_shape", f"{stage.buffer.name} is not written at its own plain indices")
-                found.append(self.terms.symbol(tirx.BufferLoad(self.of[stage.buffer], self.places(stage.buffer))))
+                found.append(self.terms.leaf(tirx.BufferLoad(self.of[stage.buffer], self.places(stage.buffer))))
             if found and stage.buffer in self._carrying:
                 self._back(stage, self._adjoint(stage, sp.Add(*found)))
         return {buffer: sp.Add(*self._contributions.get(buffer, [])) for buffer in self.wrt}
@@ -105,7 +105,7 @@ class Sweep:
     def element(self, stage: Stage) -> sp.Expr:
         """The same in SymPy."""
         if stage not in self._elements:
-            self._elements[stage] = self.terms.read(self.inlined(stage))
+            self._elements[stage] = self.terms.form(self.inlined(stage))
         return self._elements[stage]
 
     @cached_property
@@ -131,7 +131,7 @@ class Sweep:
         """Whether an adjoint is 0, with adjoints that are maps written out, and whatever the conditions in it are."""
         while maps := [(s, made) for s, load in self.terms.loads(total) if (made := self.stages.map_of(load))]:
             for symbol, made in maps:
-                values = dict(zip(made.rows, self.terms.leaves[symbol].indices, strict=True))
+                values = dict(zip(made.rows, self.terms.sources[symbol].indices, strict=True))
                 total = total.xreplace({symbol: self.terms.at(made.value, values)})
         cases: dict[object, sp.Symbol] = {}
 
@@ -172,7 +172,7 @@ class Sweep:
     def _check_smooth(self, stage: Stage, element: sp.Expr) -> None:
         """Refuses roundings of what carries a gradient, functions that are not known, and conditions on results."""
         for symbol in sorted(element.free_symbols, key=str):
-            leaf = self.terms.leaves[symbol]
+            leaf = self.terms.sources[symbol]
             inside = leaf.indices if isinstance(leaf, ir.TensorLoad) else [leaf]
             read = [load.source for part in inside for load in loads_of(part) if load.source in self._carrying]
             if dtype_of(leaf) == "bool":
@@ -216,7 +216,7 @@ class Sweep:
         """A sum and the reductions along its axis that it reads, and those beside it, in its own variables."""
         if stage in self._cascades:
             return self._cascades[stage]
-        own = self.terms.symbol(tirx.BufferLoad(stage.buffer, list(stage.indices)))
+        own = self.terms.leaf(tirx.BufferLoad(stage.buffer, list(stage.indices)))
         known = {own: Reduction(own, reducer, self.element(stage))}
         pending = [*self.terms.loads(self.element(stage)), *self._beside(stage)]
         while pending:
@@ -225,7 +225,7 @@ class Sweep:
                 known[symbol] = before
                 pending += self.terms.loads(before.element)
         order = {one.buffer: k for k, one in enumerate(self.program.stages)}
-        found = sorted(known.values(), key=lambda one: order[self.terms.leaves[one.result].source])
+        found = sorted(known.values(), key=lambda one: order[self.terms.sources[one.result].source])
         elements = self.terms.symbols_of(sp.Tuple(*(one.element for one in found)), stage.reduce)
         self._cascades[stage] = Cascade(found, sorted(elements, key=str))
         return self._cascades[stage]
@@ -238,7 +238,7 @@ class Sweep:
             alike = len(rows[0]) == len(rows[1]) == len(before.indices) and all(map(same_extent, *rows))
             if before.reducer is not None and alike:
                 load = tirx.BufferLoad(before.buffer, list(stage.spatial))
-                found.append((self.terms.symbol(load), load))
+                found.append((self.terms.leaf(load), load))
         return found
 
     def _along(self, stage: Stage, symbol: sp.Symbol, load: ir.TensorLoad) -> Reduction | None:

@@ -14,7 +14,7 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.expression import ARITHMETIC, applied, function_name, number, selection_of
+from tvm_cascade.analysis.expression import Forms, selection_of
 from tvm_cascade.analysis.tir import (
     Extent,
     analyzer_of,
@@ -30,73 +30,61 @@ from tvm_cascade.transform.printer import Printer, eager_selects
 
 
 @dataclass
-class Terms:
-    """The symbols of loads and conditions, and what they stand for.
+class Terms(Forms):
+    """The symbols of loads and conditions; a condition's is 1 where it holds, and 0 elsewhere.
 
     Attributes
     ----------
     extents : of all variables.
-    leaves : by symbol, its expression.
     """
 
     extents: dict[tirx.Var, Extent] = field(default_factory=dict)
-    leaves: dict[sp.Symbol, ir.Expr] = field(default_factory=dict)
-    _symbols: dict[object, sp.Symbol] = field(default_factory=dict)
 
-    def symbol(self, leaf: ir.Expr) -> sp.Symbol:
-        """The symbol of an expression that is not taken apart; a condition's is 1 where it holds, and 0 elsewhere."""
-        key = tvm_ffi.StructuralKey(leaf)  # type: ignore[call-arg]
-        if key not in self._symbols:
-            name = leaf.source.name if isinstance(leaf, ir.TensorLoad) else "t"
-            name = f"{name}_{len(self._symbols)}"
-            is_condition = dtype_of(leaf) == "bool"
-            self._symbols[key] = Condition(name, **TRUTH) if is_condition else sp.Symbol(name, real=True)
-            self.leaves[self._symbols[key]] = leaf
-        return self._symbols[key]
+    def computes(self, expression: ir.Expr) -> bool:
+        return is_float(dtype_of(expression))
 
-    def read(self, expression: ir.Expr) -> sp.Expr:
-        """A float expression in SymPy."""
-        kind, dtype = type(expression), dtype_of(expression)
-        if isinstance(expression, (prim.FloatImm, prim.IntImm)):
-            return number(expression)
-        if kind in ARITHMETIC and is_float(dtype):
-            return ARITHMETIC[kind](self.read(expression.a), self.read(expression.b))
-        if isinstance(expression, prim.Cast) and is_float(dtype) and is_float(dtype_of(expression.value)):
-            narrowed = dtype.startswith("float8")
-            return self.symbol(expression) if narrowed else self.read(expression.value)
-        if is_float(dtype) and (parts := selection_of(expression)) is not None:
-            return self.where(parts[0], self.read(parts[1]), self.read(parts[2]))
-        if name := function_name(expression):
-            return applied(name, expression.args, self.read)
-        return self.symbol(expression)
+    def passes(self, cast: prim.Cast) -> bool:
+        dtype = dtype_of(cast)
+        return is_float(dtype) and is_float(dtype_of(cast.value)) and not dtype.startswith("float8")
+
+    def other(self, expression: ir.Expr) -> sp.Expr:
+        if is_float(dtype_of(expression)) and (parts := selection_of(expression)) is not None:
+            return self.where(parts[0], self.form(parts[1]), self.form(parts[2]))
+        return self.leaf(expression)
+
+    def symbol(self, expression: ir.Expr) -> sp.Symbol:
+        name = expression.source.name if isinstance(expression, ir.TensorLoad) else "t"
+        name = f"{name}_{len(self._leaves)}"
+        is_condition = dtype_of(expression) == "bool"
+        return Condition(name, **TRUTH) if is_condition else sp.Symbol(name, real=True)
 
     def where(self, condition: ir.Expr, chosen: sp.Expr, other: sp.Expr = sp.S.Zero) -> sp.Expr:
         """One value where a condition holds, another elsewhere."""
         if isinstance(condition, prim.IntImm):
             return chosen if int(condition) else other
-        return sp.Piecewise((chosen, sp.Gt(self.symbol(condition), 0)), (other, True))
+        return sp.Piecewise((chosen, sp.Gt(self.leaf(condition), 0)), (other, True))
 
     def loads(self, expression: sp.Expr) -> list[tuple[sp.Symbol, ir.TensorLoad]]:
         """The symbols of loads of floats in an expression."""
-        found = [(symbol, self.leaves[symbol]) for symbol in sorted(expression.free_symbols, key=str)]
+        found = [(symbol, self.sources[symbol]) for symbol in sorted(expression.free_symbols, key=str)]
         return [(symbol, leaf) for symbol, leaf in found if isinstance(leaf, ir.TensorLoad)]
 
     def variables(self, expression: sp.Expr) -> list[tirx.Var]:
         """The variables that its leaves read, but for parameters of the function."""
-        leaves = (self.leaves[symbol] for symbol in sorted(expression.free_symbols, key=str))
+        leaves = (self.sources[symbol] for symbol in sorted(expression.free_symbols, key=str))
         return [v for v in dict.fromkeys(v for leaf in leaves for v in variables_of(leaf)) if v in self.extents]
 
     def symbols_of(self, expression: sp.Expr, variables: Iterable[tirx.Var]) -> list[sp.Symbol]:
         """The symbols of an expression whose leaves read one of the variables."""
         chosen = {*variables}
-        return [s for s in expression.free_symbols if not chosen.isdisjoint(variables_of(self.leaves[s]))]
+        return [s for s in expression.free_symbols if not chosen.isdisjoint(variables_of(self.sources[s]))]
 
     def at(self, expression: sp.Expr, values: Mapping[tirx.Var, ir.Expr]) -> sp.Expr:
         """The expression at other places; conditions that hold there, or do not, are decided."""
         moved: dict[sp.Symbol, sp.Expr] = {}
         for symbol in self.symbols_of(expression, values):
-            leaf = self._simplified(substitute(self.leaves[symbol], dict(values)))
-            moved[symbol] = sp.Integer(int(leaf)) if isinstance(leaf, prim.IntImm) else self.symbol(leaf)
+            leaf = self._simplified(substitute(self.sources[symbol], dict(values)))
+            moved[symbol] = sp.Integer(int(leaf)) if isinstance(leaf, prim.IntImm) else self.leaf(leaf)
         return expression.xreplace(moved)
 
     def _simplified(self, leaf: ir.Expr) -> ir.Expr:
@@ -111,7 +99,7 @@ class Terms:
         ----------
         homes : buffers that are read instead of others.
         """
-        leaves = {symbol: self.leaves[symbol] for symbol in expression.free_symbols}
+        leaves = {symbol: self.sources[symbol] for symbol in expression.free_symbols}
         for symbol, load in self.loads(expression):
             if load.source in homes:
                 leaves[symbol] = tirx.BufferLoad(homes[load.source], list(load.indices))

@@ -24,7 +24,7 @@ from tvm import ir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.algebra.reducer import HIGHEST, LOWEST
-from tvm_cascade.analysis.expression import RELATIONS, Atom, AtomTable, compared, selection_of, widens
+from tvm_cascade.analysis.expression import RELATIONS, Atom, Forms, compared, selection_of, widens, with_decided
 from tvm_cascade.analysis.tir import dtype_of, loads_of, same, uses
 from tvm_cascade.symbolic.functions import Round
 from tvm_cascade.symbolic.masks import choice
@@ -80,7 +80,7 @@ class Element:
         return [value.subs(known) for known in masked for value in self.values.values()]
 
 
-def read_element(atoms: list[Atom], products: Sequence[Sum], axis: tuple[tirx.Var, ...]) -> Element:
+def read_element(atoms: list[Atom], products: Sequence[Sum]) -> Element:
     """The elements that are computed from products; Unfit where their registers do not serve them all."""
     score = products[0].tensor
     reading = [a for a in atoms if any(_reads(a.expression, one.tensor) for one in products)]
@@ -88,12 +88,12 @@ def read_element(atoms: list[Atom], products: Sequence[Sum], axis: tuple[tirx.Va
         raise Unfit(f"a condition on {score.name}")
     taken = {str(a.symbol) for a in atoms if not any(a is other for other in reading)}
     if len(products) > 1:
-        return _of_several_registers(reading, products, axis, taken)
+        return _of_several_registers(reading, products, taken)
     own = [a for a in reading if not _base_of(a, reading)]
-    found = _of_one_register(own, score, axis, (products[0].number, products[0].scales), taken)
+    found = _of_one_register(own, score, (products[0].number, products[0].scales), taken)
     for atom in reading:
         if base := _base_of(atom, reading):
-            value = _RoundingTable(axis).over(atom.expression, base.expression, found.values[base.symbol])
+            value = _Rounded().over(atom.expression, base.expression, found.values[base.symbol])
             found = dataclasses.replace(found, values={**found.values, atom.symbol: value})
     return found
 
@@ -101,11 +101,10 @@ def read_element(atoms: list[Atom], products: Sequence[Sum], axis: tuple[tirx.Va
 def _of_one_register(
     atoms: list[Atom],
     score: tirx.Var,
-    axis: tuple[tirx.Var, ...],
     factors: tuple[sp.Expr, tuple[ir.Expr, ...]],
     taken: set[str],
 ) -> Element:
-    table = _RoundingTable(axis)
+    table = _Rounded()
     factor = sp.Mul(factors[0], *map(table.form, factors[1]))
     forms, dropped = {}, []
     for atom in atoms:
@@ -132,14 +131,12 @@ def _of_one_register(
     return Element((inner,), {symbol: gain * REGISTER + offset}, masks, leaves)
 
 
-def _of_several_registers(
-    atoms: list[Atom], products: Sequence[Sum], axis: tuple[tirx.Var, ...], taken: set[str]
-) -> Element:
+def _of_several_registers(atoms: list[Atom], products: Sequence[Sum], taken: set[str]) -> Element:
     """Each element as a register by itself, with what it is where it is masked."""
     tensors = [one.tensor for one in products]
     if len(atoms) > len(products):
         raise Unfit(f"{len(atoms)} elements are computed from {len(products)} products; a register holds one")
-    table = _RoundingTable(axis)
+    table = _Rounded()
     scores = {
         one.tensor: sp.Mul(one.number, *map(table.form, one.scales), score)
         for one, score in zip(products, SCORES, strict=True)
@@ -176,7 +173,7 @@ def _occurs(part: ir.Expr, whole: ir.Expr) -> bool:
     return not tvm_ffi.structural_equal(_replaced(whole, part, tirx.const(0, dtype_of(part))), whole)
 
 
-class _RoundingTable(AtomTable):
+class _Rounded(Forms):
     """Forms in which rounding to a narrower float, and conditions as numbers, are functions: registers can do both."""
 
     def form(self, expression: ir.Expr) -> sp.Expr:
@@ -220,7 +217,7 @@ def _readable(leaves: dict[sp.Symbol, ir.Expr], others: set[str]) -> dict[sp.Sym
     return found
 
 
-def _form(expression: ir.Expr, table: AtomTable, products: Mapping[tirx.Var, sp.Expr]) -> sp.Expr:
+def _form(expression: ir.Expr, table: Forms, products: Mapping[tirx.Var, sp.Expr]) -> sp.Expr:
     """An element in terms of products, as these are given, and leaves that do not read them."""
     form = table.form(expression)
     read = {s: e for s, e in table.sources.items() if s in form.free_symbols}
@@ -267,12 +264,7 @@ def _without_masks(
 
 def _decided(expression: ir.Expr, condition: ir.Expr, holds: bool) -> ir.Expr:
     """The expression where a condition holds, or does not, in all selections by it."""
-
-    def choose(node: ir.Expr) -> ir.Expr:
-        parts = selection_of(node)
-        return parts[1 if holds else 2] if parts and same(parts[0], condition) else node
-
-    return tvm_ffi.structural_map(expression, [(ir.Call, choose), (prim.Select, choose)])
+    return with_decided(expression, lambda other: holds if same(other, condition) else None)
 
 
 def _selection(expression: ir.Expr, scores: Sequence[tirx.Var]) -> ir.Expr | None:
@@ -306,7 +298,7 @@ def _whole(term: sp.Expr) -> sp.Symbol:
     raise AssertionError(f"{term} is no part of a register's map that is the same all along a row")
 
 
-def _constant(expression: ir.Expr, table: AtomTable) -> sp.Expr:
+def _constant(expression: ir.Expr, table: Forms) -> sp.Expr:
     """The constant that an expression is: a number, or over parameters of the program that are numbers."""
     form = table.form(expression)
     if form.free_symbols and form.has(sp.oo, -sp.oo):

@@ -15,7 +15,6 @@ from enum import Enum
 
 import numpy as np
 import sympy as sp
-import tvm_ffi
 from numpy.typing import NDArray
 from tvm import ir, sym, tirx
 from tvm.ir import prim
@@ -23,7 +22,7 @@ from tvm.ir import prim
 from tvm_cascade.algebra.cascade import COUNT
 from tvm_cascade.algebra.fold import Component, Fold
 from tvm_cascade.algebra.reducer import MAX, MIN, SUM
-from tvm_cascade.analysis.expression import Atom, AtomTable, call_name, selection_of
+from tvm_cascade.analysis.expression import Atom, Forms, call_name, selection_of, with_decided
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.frame import Frame
 from tvm_cascade.analysis.order import among
@@ -142,14 +141,7 @@ def _where_it_fails(atom: Atom, comparison: ir.Expr) -> sp.Expr | None:
         return sp.Integer(int(decided))
     if not _mentions(atom.expression, comparison):
         return None
-
-    def choose(node: ir.Expr) -> ir.Expr:
-        parts = selection_of(node)
-        decided = _decide(parts[0], comparison) if parts else None
-        return node if parts is None or decided is None else parts[1 if decided else 2]
-
-    chosen = tvm_ffi.structural_map(atom.expression, [(ir.Call, choose), (prim.Select, choose)])
-    form = AtomTable(()).form(chosen)
+    form = Forms().form(with_decided(atom.expression, lambda condition: _decide(condition, comparison)))
     return form if form.is_number else sp.nan
 
 

@@ -22,7 +22,7 @@ from tvm.ir import prim
 from tvm_cascade.algebra.fold import Reference
 from tvm_cascade.algebra.gauge import Gauge, Move
 from tvm_cascade.algebra.reducer import MAX, MIN, SUM
-from tvm_cascade.analysis.expression import AtomTable, NotExpressible
+from tvm_cascade.analysis.expression import Forms, NotExpressible
 from tvm_cascade.analysis.tir import dtype_of, loads_of
 from tvm_cascade.steps.program import Element, Reduce, Shift, Step
 from tvm_cascade.symbolic.functions import Round
@@ -146,7 +146,7 @@ def _equal(before: sp.Expr, after: sp.Expr) -> bool:
 
 def _in_components(output: Output, stream: Stream) -> sp.Expr | None:
     """An output, not rounded, as an expression in the components of the state; None where it cannot be written so."""
-    table = _Unrounded(())
+    table = _Unrounded()
     try:
         form = table.form(output.value)
     except NotExpressible:
@@ -165,10 +165,8 @@ def _in_components(output: Output, stream: Stream) -> sp.Expr | None:
     return form.xreplace(results)
 
 
-class _Unrounded(AtomTable):
+class _Unrounded(Forms):
     """Forms in which floats are real numbers."""
 
-    def form(self, expression: ir.Expr) -> sp.Expr:
-        if isinstance(expression, prim.Cast) and all("float" in dtype_of(e) for e in (expression, expression.value)):
-            return self.form(expression.value)
-        return super().form(expression)
+    def passes(self, cast: prim.Cast) -> bool:
+        return all("float" in dtype_of(e) for e in (cast, cast.value)) or super().passes(cast)

@@ -148,7 +148,7 @@ def build_program(stream: Stream) -> TileProgram:
     Unfit where its elements or shifts are not of a form that tiles in registers take.
     """
     atoms = list(stream.group.atoms.atoms.values())
-    element = read_element(atoms, [score.sum for score in stream.scores], stream.group.frame.axis)
+    element = read_element(atoms, [score.sum for score in stream.scores])
     return _Refinement(stream, element).run()
 
 

@@ -28,7 +28,7 @@ from tvm import ir, sym, tirx
 
 from tvm_cascade.algebra.fold import Component
 from tvm_cascade.algebra.reducer import SUM
-from tvm_cascade.analysis.expression import AtomTable, widens
+from tvm_cascade.analysis.expression import Forms, widens
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program
@@ -96,7 +96,7 @@ def scales_of(factors: tuple[ir.Expr, ...], name: str, rows: Line, columns: Line
     return Scales(tuple(down), tuple(across)) if factors else None
 
 
-class Leaves(AtomTable):
+class Leaves(Forms):
     """Formulas over leaves that are tensors: what is rounded is a formula as well."""
 
     def form(self, expression: ir.Expr) -> sp.Expr:
@@ -174,7 +174,7 @@ class ProductFold:
 
     @cached_property
     def leaves(self) -> Leaves:
-        return Leaves(())
+        return Leaves()
 
     @cached_property
     def lifts(self) -> dict[Component, sp.Expr]:
@@ -211,7 +211,7 @@ class ProductFold:
 
         Unfit where it is anything else.
         """
-        stage, leaves, own = producer.stage, Leaves(()), dict(producer.variables)
+        stage, leaves, own = producer.stage, Leaves(), dict(producer.variables)
         name, told = stage.buffer.name, f"{stage.buffer.name} sums {producer.element}"
         if stage.reducer is not SUM:
             raise Unfit(f"{name} is no sum")
