@@ -192,7 +192,7 @@ def combined(source: Source, length: Extent, nests: NestBuilder) -> Emitted:
     slots = _slots(source, length, nests, together)
     left = [one.buffer(state.group, nests.dtype, one.name) for one in state.leaving]
     for one, buffer in zip(state.leaving, left, strict=True):
-        slots.homes[one.symbol] = Slot(buffer, one.dims, per_segment=False)
+        slots.homes[one.symbol] = Slot(buffer, one.dims)
     statements = [] if total is None else [_counted(source, total, nests)]
     statements += MergeEmitter(slots, nests, state.program).run()
     return Emitted(statements, slots.buffers, [*left, *([] if total is None else [total])])

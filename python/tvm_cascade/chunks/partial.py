@@ -6,15 +6,14 @@ same fold is derived again.
 
 from __future__ import annotations
 
-from functools import partial
 from itertools import product
+from typing import ClassVar
 
 import sympy as sp
 from tvm import ir, tirx
 
 from tvm_cascade.algebra.cascade import COUNT, LENGTH
-from tvm_cascade.algebra.reducer import EXTREMES
-from tvm_cascade.analysis.reducers import combiner_of, identity_of
+from tvm_cascade.analysis.reducers import combiner_of
 from tvm_cascade.analysis.tir import Extent, as_index, dtype_of, substitute
 from tvm_cascade.chunks.cut import Cut, Reader
 from tvm_cascade.chunks.sources import Segment
@@ -23,13 +22,12 @@ from tvm_cascade.steps.move import destination
 from tvm_cascade.steps.program import Move, Reduce, Tuple
 from tvm_cascade.transform.loop import as_number, with_length
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, store
-from tvm_cascade.transform.scope import Scope, Slot, Slots, counting_dtype, placed
+from tvm_cascade.transform.scope import Emitter, Slot, Slots, counting_dtype, placed
 from tvm_cascade.transform.tiling import Tiling
-from tvm_cascade.transform.tuples import Cell, tuple_nest
 from tvm_cascade.transform.values import TirValues
 
 
-class PartialEmitter:
+class PartialEmitter(Emitter):
     """Emits one nest a component, and one for each reference that leaves.
 
     Parameters
@@ -40,17 +38,14 @@ class PartialEmitter:
     """
 
     def __init__(self, part: Cut, state: State, buffers: list[tirx.Var], length: Extent, nests: NestBuilder) -> None:
-        self.part, self.state, self.buffers, self.length, self.nests = part, state, buffers, length, nests
-        group = part.of_group()
         whole = Tiling((), length, 1, 1, 1, 1)
-        self.slots = Slots(group, whole, state.dims, nests.dtype)
-        self.count = group.frame.length
-        self.components = {component.symbol: component for component in group.fold.components}
+        super().__init__(Slots(part.of_group(), whole, state.dims, nests.dtype), nests, state.program)
+        self.part, self.state, self.buffers, self.length = part, state, buffers, length
+        self.count = self.group.frame.length
         self.homes = {
-            leaving.symbol: Slot(buffer, (*part.chunk.pieces, *leaving.dims), per_segment=False)
+            leaving.symbol: Slot(buffer, (*part.chunk.pieces, *leaving.dims))
             for leaving, buffer in zip(state.leaving, buffers, strict=True)
         }
-        self.statements: list[tirx.Stmt] = []
         self.allocated: list[tirx.Var] = []
 
     @property
@@ -63,13 +58,8 @@ class PartialEmitter:
         """The nests, in the order of the program's steps."""
         for reader in self.part.producers:
             self._producer(reader)
-        for step in self.state.program.steps:
-            if isinstance(step, Reduce):
-                self._reduction(step)
-            elif isinstance(step, Tuple):
-                self._tuple(step)
-            elif isinstance(step, Move):
-                self._reference(step)
+        for step in self.program.steps:
+            self.emit(step)
         return self.statements
 
     def _producer(self, reader: Reader) -> None:
@@ -101,33 +91,19 @@ class PartialEmitter:
     def _reduction(self, step: Reduce) -> None:
         """⊕ of a component's lift over the chunk."""
         component, slot = self.components[step.component], self._placed(step.component)
-        dtype = dtype_of(slot.buffer)
+        iters, dtype = self._over_axis(slot.axes), dtype_of(slot.buffer)
 
         def value(at: Values) -> ir.Expr:
-            return self._scope(at, dtype).printer(dtype)(step.lift)
+            return self.write(step.lift, at, dtype)
 
-        cell, identity = (slot.buffer, partial(self.slots.indices, slot)), identity_of(component.reducer, dtype)
-        iters, combine = self._over_axis(slot.dims), combiner_of(component.reducer)
-        self.statements.append(self.nests.reduction(slot.buffer.name, "", iters, cell, combine, identity, value))
+        self.statements.append(self.reduced(slot.buffer.name, "", iters, slot, component.reducer, value))
 
     def _tuple(self, step: Tuple) -> None:
         """A tuple over the chunk, one position after another."""
-        unit = tuple(self.components[symbol] for symbol in step.components)
         lifts = dict(zip(step.components, step.lifts, strict=True))
-        first, *_ = map(self._placed, step.components)
-
-        def cells(at: Values) -> dict[sp.Symbol, Cell]:
-            return self.slots.cells({symbol: symbol for symbol in step.components}, at)
-
-        def values(at: Values) -> dict[sp.Symbol, ir.Expr]:
-            return {
-                symbol: self._scope(at, cell.dtype).printer(cell.dtype)(lifts[symbol])
-                for symbol, cell in cells(at).items()
-                if lifts[symbol].free_symbols - EXTREMES.keys()
-            }
-
-        iters, name = self._over_axis(first.dims), first.buffer.name
-        self.statements.append(tuple_nest(self.nests, name, "", iters, unit, cells, values, constants=lifts))
+        slots = {symbol: self._placed(symbol) for symbol in step.components}
+        first = slots[step.components[0]]
+        self.statements.append(self.combined(first.buffer.name, "", self._over_axis(first.axes), slots, lifts))
 
     def _reference(self, step: Move) -> None:
         """Where the chunk stands: at a component, or in a buffer of its own."""
@@ -140,15 +116,17 @@ class PartialEmitter:
 
         def body(at: Values) -> list[tirx.Stmt]:
             kind, start = TirValues(dtype), tirx.const(step.start, dtype)
-            value = self._scope(at, dtype).printer(dtype)(with_length(step.value, self.length))
+            value = self.write(with_length(step.value, self.length), at, dtype)
             if step.value.has(COUNT) and not isinstance(self.count, int):
                 value = tirx.Select(self.count > 0, value, start)
             return [store(slot.buffer, destination(step, value, start, True, kind), self.slots.indices(slot, at))]
 
-        self.statements.append(self.nests.nest(slot.buffer.name, "", self.slots.iters(slot.dims), body))
+        self.statements.append(self.nests.nest(slot.buffer.name, "", self.slots.iters(slot.axes), body))
         self.slots.table[step.reference] = self.slots.table[step.moved] = slot
 
-    def _scope(self, at: Values, dtype: str) -> Scope:
+    def known(self, at: Values, dtype: str) -> dict[sp.Symbol, ir.Expr]:
+        """n and N."""
         counting = counting_dtype(dtype)
-        counts = {COUNT: as_number(self.count, counting), LENGTH: as_number(self.length, counting)}
-        return Scope(self.slots, at, counts)
+        return {COUNT: as_number(self.count, counting), LENGTH: as_number(self.length, counting)}
+
+    rules: ClassVar = {Reduce: _reduction, Tuple: _tuple, Move: _reference}

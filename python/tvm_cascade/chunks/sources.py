@@ -12,7 +12,7 @@ from tvm_cascade.analysis.tir import Extent, as_index
 from tvm_cascade.chunks.state import COUNTS, State
 from tvm_cascade.transform.nest import load
 from tvm_cascade.transform.scope import Slot, Slots, chosen
-from tvm_cascade.transform.tiling import Tiling
+from tvm_cascade.transform.tiling import SEGMENT, Tiling
 
 _UNIT = tirx.Var("unit", "int32")
 """What indexes the one dimension, of extent 1, of a state that no row has: no block runs over it."""
@@ -65,7 +65,12 @@ class Stacked:
 
     def slots(self, tiling: Tiling, index_dtype: str) -> Slots:
         states = zip(self.state.leaving, self.states, strict=True)
-        return _slots(self.state, tiling, index_dtype, [Slot(buffer, one.dims or (_UNIT,)) for one, buffer in states])
+        return _slots(
+            self.state,
+            tiling,
+            index_dtype,
+            [Slot(buffer, (SEGMENT, *(one.dims or (_UNIT,)))) for one, buffer in states],
+        )
 
     def count(self, chunk: ir.Expr) -> ir.Expr | None:
         return None if self.counts is None else load(self.counts, [chunk])

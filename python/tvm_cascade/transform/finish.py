@@ -49,9 +49,9 @@ class FinishEmitter:
         apart = member.is_slice or member.result in self.guarded
         if apart:
             kept, key = kept_dtype(dtype), ("result", member.result)
-            slot = self.slots.allocate(key, str(member.result), dims, kept, per_segment=False)
+            slot = self.slots.allocate(key, str(member.result), dims, kept)
         else:
-            slot = Slot(member.stage.buffer, dims, per_segment=False)
+            slot = Slot(member.stage.buffer, dims)
             self.written.append(slot.buffer)
 
         def body(at: Values) -> list[tirx.Stmt]:

@@ -311,5 +311,5 @@ def _homes(program: Program, slots: Slots) -> dict[object, Slot]:
         same_dtype = accumulator_dtype(dtype_of(buffer)) == dtype_of(buffer)
         whole = not slots.tiling.segmented and slots.tiling.none is None
         if plain and same_dtype and whole and not program.is_param(buffer):
-            homes.setdefault(component, Slot(buffer, dims, per_segment=False))
+            homes.setdefault(component, Slot(buffer, dims))
     return homes

@@ -70,7 +70,7 @@ class GuardEmitter:
             dims = tuple(dim for dim in member.dims if isinstance(dim, ir.Var))
             shape = [as_index(self.slots.extent(dim), self.nests.dtype) for dim in dims]
             flag = tirx.decl_buffer(shape or [1], "int32", name=f"{member.stage.buffer.name}_failed", layout=None)
-            slot = Slot(flag, dims, per_segment=False)
+            slot = Slot(flag, dims)
 
             def body(at: Values, member: Member = member, slot: Slot = slot) -> list[tirx.Stmt]:
                 told = tirx.Select(self._failed(member, at), _YES, _NO)
@@ -114,7 +114,7 @@ class GuardEmitter:
         if not any(among(member.stage.buffer, loaded_by(other)) for other in self.members):
             return None
         name = f"{member.stage.buffer.name}_failed"
-        flag = self.slots.allocate(("failed", member.result), name, dims, "int32", per_segment=False)
+        flag = self.slots.allocate(("failed", member.result), name, dims, "int32")
         self.failed.append((flag, member))
         return flag
 

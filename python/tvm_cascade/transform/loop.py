@@ -16,17 +16,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import ClassVar
 
 import sympy as sp
 from tvm import ir, tirx
 
 from tvm_cascade.algebra.cascade import COUNT, LENGTH
 from tvm_cascade.algebra.fold import Component
-from tvm_cascade.algebra.reducer import EXTREMES, Reducer
 from tvm_cascade.analysis.index_sets import greatest
 from tvm_cascade.analysis.reducers import combiner_of, identity_of
 from tvm_cascade.analysis.statements import in_loops, sequence
-from tvm_cascade.analysis.tir import Extent, dtype_of, loads_of, more_than_one, substitute, uses
+from tvm_cascade.analysis.tir import Extent, loads_of, more_than_one, substitute, uses
 from tvm_cascade.steps.move import departure, destination, displacement
 from tvm_cascade.steps.program import Combine, Element, Move, Reduce, Scale, Step, StepProgram, Tuple
 from tvm_cascade.transform.dead_tiles import LIVE, UNSETTLED, DeadPositions, unsettled
@@ -34,14 +34,22 @@ from tvm_cascade.transform.elements import ElementPlan
 from tvm_cascade.transform.layout import Producer
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, store
 from tvm_cascade.transform.printer import select
-from tvm_cascade.transform.scope import Scope, Slot, Slots, component_dtype, counting_dtype, label_of, reference_dtype
+from tvm_cascade.transform.scope import (
+    Emitter,
+    Scope,
+    Slot,
+    Slots,
+    component_dtype,
+    counting_dtype,
+    label_of,
+    reference_dtype,
+)
 from tvm_cascade.transform.tiling import GATHERED_LANES, INSIDE, LANE, SEGMENT, STRIP, TILE
-from tvm_cascade.transform.tuples import Cell, tuple_nest
 from tvm_cascade.transform.values import VANISHING_EXPONENT, TirValues
 from tvm_cascade.tvm_faults.bfloat16 import binding
 
 
-class LoopEmitter:
+class LoopEmitter(Emitter):
     """Emits one group's fused loop. `run` gives the statement; the buffers are in `slots`."""
 
     def __init__(
@@ -53,12 +61,11 @@ class LoopEmitter:
         producers: list[Producer],
         dead: DeadPositions | None = None,
     ) -> None:
-        self.slots, self.nests, self.elements, self.program, self.producers = slots, nests, elements, program, producers
-        self.group, self.tiling, self.fold = slots.group, slots.tiling, slots.group.fold
-        self.statements: list[tirx.Stmt] = []
+        super().__init__(slots, nests, program)
+        self.elements, self.producers = elements, producers
+        self.tiling, self.fold = slots.tiling, slots.group.fold
         self.tile_loop = tirx.Var(f"{self.group.frame.axis[-1].name}_tile", nests.dtype)
         self.segment_loop = tirx.Var(f"{self.group.frame.axis[-1].name}_segment", nests.dtype)
-        self.components = {component.symbol: component for component in self.fold.components}
         self.emitted: set[sp.Symbol] = set()
         self.gathers: list[tirx.Stmt] = []
         self.dead = dead if more_than_one(slots.tiling.tiles) else None
@@ -68,29 +75,16 @@ class LoopEmitter:
         for producer in self.producers:
             self._producer(producer)
         for step in self.program.steps:
-            self._step(step)
+            self.emit(step)
         segments = {self.segment_loop: self.tiling.segments} if self.tiling.segmented else {}
         return in_loops({**segments, self.tile_loop: self.tiling.tiles}, sequence(self.statements))
 
-    def _step(self, step: Step) -> None:
+    def emit(self, step: Step) -> None:
         """Emits one step. Passes over the tile come before what gathers their lanes: a schedule may join them."""
-        if isinstance(step, Reduce):
-            self._partial(step)
-            return
-        if isinstance(step, Element):
-            self._temporary(step)
-            return
-        self.statements += self.gathers
-        self.gathers = []
-        if isinstance(step, Tuple):
-            self._tuple_partial(step)
-            self._tuple_update(step)
-        elif isinstance(step, Combine):
-            self._update([self.components[symbol] for symbol in step.components])
-        elif isinstance(step, Move):
-            self._reference(step)
-        elif isinstance(step, Scale):
-            self._coefficient(step)
+        if not isinstance(step, (Reduce, Element)):
+            self.statements += self.gathers
+            self.gathers = []
+        super().emit(step)
 
     def _iters(self, dims: tuple[tirx.Var, ...], carries: bool = False) -> list[Iter]:
         """Segments, if any, rows and free axes, and the tile: a reduction axis where state is carried."""
@@ -112,7 +106,7 @@ class LoopEmitter:
         rows = tuple(v for v in order if v not in {*axis})
         assert stage.reducer is not None
         dtype = str(stage.buffer.ty.dtype)
-        slot = self.slots.allocate(stage.buffer, f"{stage.buffer.name}_tile", rows, dtype, per_tile=True, inside=True)
+        slot = self.slots.allocate(stage.buffer, f"{stage.buffer.name}_tile", (SEGMENT, TILE, *rows, INSIDE), dtype)
         inner = [Iter(v, v.name, stage.extents[v], reduce=True) for v in stage.reduce]
         iters, zero = [*self._iters(rows), self._inside(), *inner], identity_of(stage.reducer, dtype)
 
@@ -122,32 +116,14 @@ class LoopEmitter:
             values = {**at, **{own: frame[var] for own, var in producer.variables.items()}}
             return self._guarded(scope.inputs(substitute(producer.element, values)), zero, at)
 
-        self.statements.append(self._reduction(f"{stage.name}_tile", "producer", iters, slot, stage.reducer, value))
-
-    def _reduction(
-        self,
-        name: str,
-        role: str,
-        iters: list[Iter],
-        slot: Slot,
-        reducer: Reducer,
-        value: Callable[[Values], ir.Expr],
-        lanes: bool = False,
-    ) -> tirx.Stmt:
-        """A nest that reduces values into a slot, from ⊕'s identity on; with `lanes`, into those of its lanes."""
-
-        def where(at: Values) -> list[ir.Expr]:
-            return [*self.slots.indices(slot, at), *([at[LANE]] if lanes else [])]
-
-        identity = identity_of(reducer, dtype_of(slot.buffer))
-        return self.nests.reduction(name, role, iters, (slot.buffer, where), combiner_of(reducer), identity, value)
+        self.statements.append(self.reduced(f"{stage.name}_tile", "producer", iters, slot, stage.reducer, value))
 
     def _temporary(self, temporary: Element) -> None:
         dims, dtype = self.slots.dims.of(temporary.symbol), self._dtype_of(temporary)
-        slot = self.slots.allocate(temporary.symbol, str(temporary.symbol), dims, dtype, per_tile=True, inside=True)
+        slot = self.slots.allocate(temporary.symbol, str(temporary.symbol), (SEGMENT, TILE, *dims, INSIDE), dtype)
 
         def body(at: Values) -> list[tirx.Stmt]:
-            value = Scope(self.slots, at).printer(dtype)(temporary.expression)
+            value = self.write(temporary.expression, at, dtype)
             return [store(slot.buffer, self._guarded(value, tirx.const(0, dtype), at), self.slots.indices(slot, at))]
 
         iters = [*self._iters(dims), self._inside()]
@@ -165,17 +141,24 @@ class LoopEmitter:
         """Emits a component's pass over the tile; where that is in lanes, the nest that gathers them waits."""
         component, lift = self.components[step.component], step.lift
         own, dtype = self.slots.dims.of(lift), component_dtype(self.group, component)
-        slot = self.slots.allocate(("tile", component.symbol), f"{label_of(component)}_tile", own, dtype, per_tile=True)
+        slot = self._partial_slot(component, own)
         rows, identity = self._iters(own), identity_of(component.reducer, dtype)
 
         def value(at: Values) -> ir.Expr:
-            return self._guarded(Scope(self.slots, at).printer(dtype)(lift), identity, at)
+            return self._guarded(self.write(lift, at, dtype), identity, at)
 
         if self._in_lanes(lift, own):
             self.gathers.append(self._lanes(component, slot, rows, dtype, value))
             return
         name, iters = f"{label_of(component)}_tile", [*rows, self._inside(reduce=True)]
-        self.statements.append(self._reduction(name, "partial", iters, slot, component.reducer, value))
+        self.statements.append(self.reduced(name, "partial", iters, slot, component.reducer, value))
+
+    def _partial_slot(self, c: Component, rows: tuple[tirx.Var, ...]) -> Slot:
+        dtype = component_dtype(self.group, c)
+        return self.slots.allocate(("tile", c.symbol), f"{label_of(c)}_tile", (SEGMENT, TILE, *rows), dtype)
+
+    def _state_slot(self, c: Component, rows: tuple[tirx.Var, ...]) -> Slot:
+        return self.slots.allocate(c.symbol, label_of(c), (SEGMENT, *rows), component_dtype(self.group, c))
 
     def _in_lanes(self, lift: sp.Expr, own: tuple[tirx.Var, ...]) -> bool:
         """Whether the partial of a tile is kept in lanes: a value per row, of data contiguous along the axis.
@@ -215,14 +198,14 @@ class LoopEmitter:
 
         def reduced(suffix: str, count: int, strips: int, value: Callable[[Values], ir.Expr]) -> Slot:
             key = (suffix, component.symbol)
-            found = self.slots.allocate(key, f"{name}_{suffix}", slot.dims, dtype, (count,), per_tile=True)
+            found = self.slots.allocate(key, f"{name}_{suffix}", slot.axes, dtype, count)
             iters = [*rows, Iter(LANE, "lane", count), Iter(STRIP, "strip", strips, reduce=True)]
-            nest = self._reduction(f"{name}_{suffix}", "lanes", iters, found, component.reducer, value, lanes=True)
+            nest = self.reduced(f"{name}_{suffix}", "lanes", iters, found, component.reducer, value)
             self.statements.append(nest)
             return found
 
         def read(lanes_of: Slot, at: Values, lane: ir.Expr) -> ir.Expr:
-            return load(lanes_of.buffer, [*self.slots.indices(lanes_of, at), lane])
+            return load(lanes_of.buffer, self.slots.indices(lanes_of, {**at, LANE: lane}))
 
         strips = self.tiling.tile // lanes
         wide = reduced("lanes", lanes, strips, lambda at: value({**at, INSIDE: at[STRIP] * lanes + at[LANE]}))
@@ -230,18 +213,19 @@ class LoopEmitter:
         if left < lanes:  # vectors are combined first
             few = reduced("vector", left, lanes // left, lambda at: read(wide, at, at[STRIP] * left + at[LANE]))
         iters = [*rows, Iter(LANE, "lane", left, reduce=True)]
-        return self._reduction(
+        return self.reduced(
             f"{name}_tile", "partial", iters, slot, component.reducer, lambda at: read(few, at, at[LANE])
         )
 
-    def _update(self, together: list[Component]) -> None:
+    def _update(self, step: Combine) -> None:
         """T = shift(T) ⊕ partial, for components that read each other's old values at once."""
+        together = [self.components[symbol] for symbol in step.components]
         dims = self.slots.dims.of(together[0].symbol)
         for c in together:
-            dtype = component_dtype(self.group, c)
-            self.slots.allocate(c.symbol, label_of(c), self.slots.dims.of(c.symbol), dtype)
+            own, dtype = self.slots.dims.of(c.symbol), component_dtype(self.group, c)
+            self._state_slot(c, own)
             if c.symbol in self.program.remembered:
-                self.slots.allocate(("old", c.symbol), f"{label_of(c)}_old", self.slots.dims.of(c.symbol), dtype)
+                self.slots.allocate(("old", c.symbol), f"{label_of(c)}_old", (SEGMENT, *own), dtype)
 
         def body(at: Values) -> list[tirx.Stmt]:
             statements: list[tirx.Stmt] = []
@@ -294,48 +278,24 @@ class LoopEmitter:
 
         return notes
 
-    def _tuple_partial(self, step: Tuple) -> None:
-        """Emits a tuple's pass over the tile, one position after another."""
-        unit = tuple(self.components[symbol] for symbol in step.components)
-        lifts = dict(zip(step.components, step.lifts, strict=True))
-        rows = self.slots.dims.of(unit[0].symbol)
-        for c in unit:
-            dtype = component_dtype(self.group, c)
-            self.slots.allocate(("tile", c.symbol), f"{label_of(c)}_tile", rows, dtype, per_tile=True)
+    def _tuple(self, step: Tuple) -> None:
+        """Emits a tuple's pass over the tile, and state = state ∘ partial where that holds any position."""
+        unit, rows = [self.components[symbol] for symbol in step.components], self.slots.dims.of(step.components[0])
+        name, lifts = label_of(unit[0]), dict(zip(step.components, step.lifts, strict=True))
+        tiles = {c.symbol: self._partial_slot(c, rows) for c in unit}
+        states = {c.symbol: self._state_slot(c, rows) for c in unit}
 
-        def values(at: Values) -> dict[sp.Symbol, ir.Expr]:
-            varying = [c for c in unit if lifts[c.symbol].free_symbols - EXTREMES.keys()]
-            return {
-                c.symbol: Scope(self.slots, at).printer(component_dtype(self.group, c))(lifts[c.symbol])
-                for c in varying
-            }
-
-        def cells(at: Values) -> dict[sp.Symbol, Cell]:
-            return self.slots.cells({c.symbol: ("tile", c.symbol) for c in unit}, at)
-
-        name, iters = f"{label_of(unit[0])}_tile", [*self._iters(rows), self._inside(reduce=True)]
-        nest = tuple_nest(self.nests, name, "partial", iters, unit, cells, values, self._guarded, lifts)
-        self.statements.append(nest)
-
-    def _tuple_update(self, step: Tuple) -> None:
-        """state = state ∘ partial, where the tile holds any position."""
-        unit = tuple(self.components[symbol] for symbol in step.components)
-        rows = self.slots.dims.of(unit[0].symbol)
-        for c in unit:
-            self.slots.allocate(c.symbol, label_of(c), rows, component_dtype(self.group, c))
-
-        def cells(at: Values) -> dict[sp.Symbol, Cell]:
-            return self.slots.cells({c.symbol: c.symbol for c in unit}, at)
-
-        def values(at: Values) -> dict[sp.Symbol, ir.Expr]:
-            return {c.symbol: self.slots.read(("tile", c.symbol), at) for c in unit}
+        def partials(at: Values) -> dict[sp.Symbol, ir.Expr]:
+            return {symbol: self.slots.read(("tile", symbol), at) for symbol in tiles}
 
         def keep(new: ir.Expr, old: ir.Expr, at: Values) -> ir.Expr:
             holds = self.tiling.tile_in_range(at)
             return new if holds is None else select(holds, new, old)
 
-        iters = self._iters(rows, carries=True)
-        self.statements.append(tuple_nest(self.nests, label_of(unit[0]), "update", iters, unit, cells, values, keep))
+        inside, across = [*self._iters(rows), self._inside(reduce=True)], self._iters(rows, carries=True)
+        self.statements.append(self.combined(f"{name}_tile", "partial", inside, tiles, lifts, self._guarded))
+        itself = {symbol: symbol for symbol in states}
+        self.statements.append(self.combined(name, "update", across, states, itself, keep, partials))
 
     def _start(self, component: Component, key: object, at: Values) -> tirx.Stmt:
         slot, identity = self.slots.table[key], identity_of(component.reducer, component_dtype(self.group, component))
@@ -350,7 +310,7 @@ class LoopEmitter:
             for s in shift.free_symbols & self.program.remembered
             if s not in together
         }
-        return Scope(self.slots, at, {**old, **self._counts(at, dtype, after=False)}).printer(dtype)(shift)
+        return self.write(shift, at, dtype, {**old, **self._counts(at, dtype, after=False)})
 
     def _counts(self, at: Values, dtype: str, after: bool) -> dict[sp.Symbol, ir.Expr]:
         """n and N as numbers of a dtype."""
@@ -359,11 +319,11 @@ class LoopEmitter:
 
     def _reference(self, step: Move) -> None:
         dims, dtype = self.slots.dims.of(step.reference), reference_dtype(self.group)
-        name = str(step.reference)
-        self.slots.allocate(step.moved, name, dims, dtype)
-        self.slots.allocate(step.step, f"{name}_step", dims, dtype)
+        name, axes = str(step.reference), (SEGMENT, *dims)
+        self.slots.allocate(step.moved, name, axes, dtype)
+        self.slots.allocate(step.step, f"{name}_step", axes, dtype)
         if step.reference in self.program.remembered:
-            self.slots.allocate(("old", step.reference), f"{name}_old", dims, dtype)
+            self.slots.allocate(("old", step.reference), f"{name}_old", axes, dtype)
         current = self.slots.table[step.moved]
 
         def body(at: Values) -> list[tirx.Stmt]:
@@ -379,9 +339,7 @@ class LoopEmitter:
     def _move(self, step: Move, at: Values, dtype: str) -> list[tirx.Stmt]:
         kind, current = TirValues(dtype), self.slots.table[step.moved]
         where = self.slots.indices(current, at)
-        value = Scope(self.slots, at, self._counts(at, dtype, after=True)).printer(dtype)(
-            with_length(step.value, self.tiling.length)
-        )
+        value = self.write(with_length(step.value, self.tiling.length), at, dtype, self._counts(at, dtype, after=True))
         first = tirx.EQ(at[TILE], tirx.const(0, self.nests.dtype))
         new, old = (tirx.Var(f"{step.reference}_{suffix}", dtype) for suffix in ("new", "old"))
         stay = load(current.buffer, where)
@@ -393,7 +351,7 @@ class LoopEmitter:
 
     def _coefficient(self, step: Scale) -> None:
         dims, dtype = self.slots.dims.of(step.symbol), reference_dtype(self.group)
-        slot = self.slots.allocate(step.symbol, str(step.symbol), dims, dtype)
+        slot = self.slots.allocate(step.symbol, str(step.symbol), (SEGMENT, *dims), dtype)
         steps = {move.step for move in self.program.moves if move.reference == step.reference}
 
         def body(at: Values) -> list[tirx.Stmt]:
@@ -403,7 +361,7 @@ class LoopEmitter:
             moved_before = [s for s in step.expression.free_symbols if ("old", s) in self.slots.table]
             old = {s: self.slots.read(("old", s), at) for s in moved_before}
             known = {**old, **moves, **self._counts(at, dtype, after=False)}
-            value = Scope(self.slots, at, known).printer(dtype)(step.expression)
+            value = self.write(step.expression, at, dtype, known)
             return [store(slot.buffer, value, self.slots.indices(slot, at))]
 
         def init(at: Values) -> list[tirx.Stmt]:
@@ -411,6 +369,10 @@ class LoopEmitter:
 
         iters = self._iters(dims, carries=True)
         self.statements.append(self.nests.nest(str(step.symbol), "reference", iters, body, init))
+
+    rules: ClassVar = {
+        Reduce: _partial, Element: _temporary, Tuple: _tuple, Combine: _update, Move: _reference, Scale: _coefficient,
+    }  # fmt: skip
 
 
 def as_number(length: Extent, dtype: str) -> ir.Expr:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import ClassVar
 
 import sympy as sp
 from tvm import ir, tirx
@@ -15,48 +16,41 @@ from tvm_cascade.steps.move import destination, displacement, may_stay
 from tvm_cascade.steps.program import Move, Scale, Shift, StepProgram, Tuple
 from tvm_cascade.transform.loop import as_number, with_length
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, store
-from tvm_cascade.transform.scope import Scope, Slot, Slots, component_dtype, counting_dtype
+from tvm_cascade.transform.scope import Emitter, Slot, Slots, component_dtype, counting_dtype
 from tvm_cascade.transform.tiling import SEGMENT
-from tvm_cascade.transform.tuples import Cell, tuple_nest
 from tvm_cascade.transform.values import TirValues
 
 Table = dict[object, Slot]
 
 
-class MergeEmitter:
+class MergeEmitter(Emitter):
     """Emits one nest per component and reference; afterwards `slots.table` holds the merged state."""
 
     def __init__(self, slots: Slots, nests: NestBuilder, program: StepProgram) -> None:
-        self.slots, self.nests, self.program = slots, nests, program
-        self.components = {component.symbol: component for component in slots.group.fold.components}
+        super().__init__(slots, nests, program)
         self.partial: Table = dict(slots.table)
         self.merged: Table = {}
         self.moves: list[Move] = []
         self.scales: dict[sp.Symbol, sp.Expr] = {}
-        self.statements: list[tirx.Stmt] = []
 
     def run(self) -> list[tirx.Stmt]:
         """The nests, in the order of the program's steps."""
         for step in self.program.merge:
-            if isinstance(step, Move):
-                self._reference(step)
-            elif isinstance(step, Scale):
-                self.scales[step.symbol] = step.expression
-            elif isinstance(step, Tuple):
-                self._tuple(step)
-            elif isinstance(step, Shift):
-                self._component(step)
+            self.emit(step)
         self.slots.table = {**self.partial, **self.merged}
         return self.statements
 
     def _allocate(self, key: sp.Symbol, name: str, dims: tuple[tirx.Var, ...], dtype: str) -> Slot:
-        slot = self.slots.allocate(key, name, dims, dtype, per_segment=False)
+        slot = self.slots.allocate(key, name, dims, dtype)
         self.merged[key] = slot
         self.slots.table[key] = self.partial[key]
         return slot
 
     def _over_segments(self, dims: tuple[tirx.Var, ...]) -> list[Iter]:
         return [*self.slots.iters(dims), Iter(SEGMENT, "segment", self.slots.tiling.segments, reduce=True)]
+
+    def _factor(self, step: Scale) -> None:
+        self.scales[step.symbol] = step.expression
 
     def _component(self, step: Shift) -> None:
         """⊕ over segments of what each shifts to the merged references."""
@@ -65,7 +59,7 @@ class MergeEmitter:
         slot = self._allocate(step.component, f"{step.component}_merged", dims, dtype)
 
         def moved(at: Values) -> ir.Expr:
-            return Scope(self.slots, at, self._moved(at, dtype)).printer(dtype)(shift)
+            return self.write(shift, at, dtype, self._moved(at, dtype))
 
         identity = identity_of(component.reducer, dtype)
         self._reduction(f"{step.component}_merged", dims, slot, combiner_of(component.reducer), identity, moved)
@@ -94,25 +88,18 @@ class MergeEmitter:
         self.statements.append(nest)
 
     def _tuple(self, step: Tuple) -> None:
-        unit = tuple(self.components[symbol] for symbol in step.components)
-        dims, group = self.slots.dims.of(unit[0].symbol), self.slots.group
+        dims = self.slots.dims.of(step.components[0])
+        unit = [self.components[symbol] for symbol in step.components]
         slots = {
-            c.symbol: self._allocate(c.symbol, f"{c.symbol}_merged", dims, component_dtype(group, c)) for c in unit
+            c.symbol: self._allocate(c.symbol, f"{c.symbol}_merged", dims, component_dtype(self.group, c)) for c in unit
         }
-        iters = self._over_segments(dims)
-
-        def cells(at: Values) -> dict[sp.Symbol, Cell]:
-            return {symbol: Cell(slot.buffer, self.slots.indices(slot, at)) for symbol, slot in slots.items()}
-
-        def values(at: Values) -> dict[sp.Symbol, ir.Expr]:
-            return {c.symbol: self.slots.read(c.symbol, at) for c in unit}
 
         def keep(new: ir.Expr, old: ir.Expr, at: Values) -> ir.Expr:
             empty = self.slots.tiling.segment_is_empty(at)  # a program's own combine of two identities may be NaN
             return TirValues(dtype_of(new)).choose(empty, old, new)
 
-        name = f"{unit[0].symbol}_merged"
-        self.statements.append(tuple_nest(self.nests, name, "merge", iters, unit, cells, values, keep))
+        name, itself = f"{unit[0].symbol}_merged", {symbol: symbol for symbol in slots}
+        self.statements.append(self.combined(name, "merge", self._over_segments(dims), slots, itself, keep))
 
     def _moved(self, at: Values, dtype: str) -> dict[sp.Symbol, ir.Expr]:
         """From each segment's own references to the merged ones."""
@@ -142,7 +129,7 @@ class MergeEmitter:
             length, folded = self.slots.tiling.length, self.slots.tiling.folded
             value = step.value.subs(COUNT, LENGTH) if same_extent(folded, length) else step.value
             counts = {COUNT: as_number(folded, dtype), LENGTH: as_number(length, dtype)}
-            value = Scope(self.slots, at, {**state, **counts}).printer(dtype)(with_length(value, length))
+            value = self.write(with_length(value, length), at, dtype, {**state, **counts})
             if standing is not None:
                 stay, empty = self._stay(step, load(standing.buffer, self.slots.indices(standing, at)), dtype)
                 value = destination(step, value, stay, empty, TirValues(dtype))
@@ -153,10 +140,7 @@ class MergeEmitter:
 
     def _standing(self, step: Move, dims: tuple[tirx.Var, ...], dtype: str) -> Slot:
         """The least reference of the segments that have a position."""
-        slot = self.slots.allocate(
-            ("standing", step.reference), f"{step.reference}_standing", dims, dtype, per_segment=False
-        )
-
+        slot = self.slots.allocate(("standing", step.reference), f"{step.reference}_standing", dims, dtype)
         most = tirx.max_value(dtype)
 
         def own(at: Values) -> ir.Expr:
@@ -173,3 +157,5 @@ class MergeEmitter:
             return standing, False
         empty = tirx.LE(folded, 0)
         return tirx.Select(empty, tirx.const(step.start, dtype), standing), empty
+
+    rules: ClassVar = {Move: _reference, Scale: _factor, Tuple: _tuple, Shift: _component}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import ClassVar
 
 import sympy as sp
 import tvm
@@ -13,13 +14,16 @@ from tvm import ir, tirx
 
 from tvm_cascade.algebra.facts.weight import Offsets, offsets_of
 from tvm_cascade.algebra.fold import Component, Reference
+from tvm_cascade.algebra.reducer import EXTREMES, Reducer
 from tvm_cascade.analysis.extract import Group
+from tvm_cascade.analysis.reducers import combiner_of, identity_of
 from tvm_cascade.analysis.tir import Extent, as_index, dtype_of, is_float, substitute, zero_of
+from tvm_cascade.steps.program import Step, StepProgram
 from tvm_cascade.transform.elements import Dims
-from tvm_cascade.transform.nest import Iter, Values, load
+from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load
 from tvm_cascade.transform.printer import Printer, eager_selects
-from tvm_cascade.transform.tiling import INSIDE, SEGMENT, TILE, Tiling
-from tvm_cascade.transform.tuples import Cell
+from tvm_cascade.transform.tiling import INSIDE, LANE, SEGMENT, STRIP, TILE, Tiling
+from tvm_cascade.transform.tuples import Cell, Keep, tuple_nest
 
 _WIDENED = dict.fromkeys(("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"), "float32")
 _NARROW = ("bool", "int8", "uint8", "int16", "uint16")
@@ -46,18 +50,12 @@ class Slot:
 
     Attributes
     ----------
-    dims : rows and free axes that index it.
-    per_tile : it lives for one tile only, and is indexed by the tile first.
-    inside : it has a value per position of the tile.
-    per_segment : it has a value per segment.
+    axes : what indexes it, in order: rows and free axes, and markers. One indexed by the tile lives for that alone.
     apart : by segment, its buffer and the indices before those of rows, where segments are in buffers of their own.
     """
 
     buffer: tirx.Var
-    dims: tuple[tirx.Var, ...]
-    per_tile: bool = False
-    inside: bool = False
-    per_segment: bool = True
+    axes: tuple[tirx.Var | str, ...]
     apart: tuple[tuple[tirx.Var, tuple[ir.Expr, ...]], ...] = ()
 
 
@@ -82,33 +80,28 @@ class Slots:
         length = self.tiling.length
         return offsets_of(self.group.fold, length if isinstance(length, int) else None)
 
-    def extent(self, var: tirx.Var) -> Extent:
-        return self.group.frame.extents[var]
+    def extent(self, axis: tirx.Var | str) -> Extent:
+        """The extent of a frame variable, or of what a marker stands for."""
+        if isinstance(axis, ir.Var):
+            return self.group.frame.extents[axis]
+        by = self.tiling
+        return {SEGMENT: by.segments, TILE: by.tiles, INSIDE: by.tile, LANE: by.lanes, STRIP: by.tile // by.lanes}[axis]
 
-    def allocate(
-        self, key: object, name: str, dims: tuple[tirx.Var, ...], dtype: str, extra: tuple[int, ...] = (), **kind: bool
-    ) -> Slot:
-        """A buffer [segment?, tile?, dims…, inside?, extra…] for a key: a new one, or the home it was given."""
-        if key in self.homes:
+    def allocate(self, key: object, name: str, axes: Sequence[tirx.Var | str], dtype: str, lanes: int = 0) -> Slot:
+        """A buffer for a key, of so many lanes, if any, in the last dimension; or the home that it was given."""
+        if key not in self.homes:
+            own = tuple(axis for axis in axes if axis is not SEGMENT or self.tiling.segmented)
+            extents = [*map(self.extent, own), *([lanes] if lanes else [])] or [1]
+            shape = [as_index(extent, self.index_dtype) for extent in extents]
+            self.buffers.append(tirx.decl_buffer(shape, dtype, name=name, layout=None))
+            self.table[key] = Slot(self.buffers[-1], (*own, LANE) if lanes else own)
+        else:
             self.table[key] = self.homes[key]
-            return self.table[key]
-        per_segment = kind.get("per_segment", True) and self.tiling.segmented
-        shape: list[Extent] = [self.tiling.segments] if per_segment else []
-        shape += [self.tiling.tiles] if kind.get("per_tile") else []
-        shape += [self.extent(v) for v in dims]
-        shape += [self.tiling.tile] if kind.get("inside") else []
-        shape += list(extra)
-        buffer = tirx.decl_buffer([as_index(e, self.index_dtype) for e in shape or [1]], dtype, name=name, layout=None)
-        self.buffers.append(buffer)
-        self.table[key] = Slot(buffer, dims, kind.get("per_tile", False), kind.get("inside", False), per_segment)
         return self.table[key]
 
     def indices(self, slot: Slot, at: Values) -> list[ir.Expr]:
         """The indices of a slot at a point of a block's domain."""
-        indices: list[ir.Expr] = [at[SEGMENT]] if slot.per_segment else []
-        indices += [at[TILE]] if slot.per_tile else []
-        indices += [value_at(at, v) for v in slot.dims]
-        indices += [at[INSIDE]] if slot.inside else []
+        indices = [value_at(at, axis) if isinstance(axis, ir.Var) else at[axis] for axis in slot.axes]
         return indices or [tirx.const(0, "int32")] * len(slot.buffer.ty.shape)
 
     def read(self, key: object, at: Values) -> ir.Expr:
@@ -116,14 +109,9 @@ class Slots:
         slot = self.table[key]
         if not slot.apart:
             return load(slot.buffer, self.indices(slot, at))
-        rows = self.indices(replace(slot, per_segment=False), at)
-        places = [(buffer, [*first, *(rows if slot.dims or not first else ())]) for buffer, first in slot.apart]
+        rows = self.indices(slot, at)
+        places = [(buffer, [*first, *(rows if slot.axes or not first else ())]) for buffer, first in slot.apart]
         return chosen(at[SEGMENT], [load(*place) for place in places])
-
-    def cells(self, keys: Mapping[sp.Symbol, object], at: Values) -> dict[sp.Symbol, Cell]:
-        """The cells of some symbols' keys at a point of a block's domain."""
-        slots = {symbol: self.table[key] for symbol, key in keys.items()}
-        return {symbol: Cell(slot.buffer, self.indices(slot, at)) for symbol, slot in slots.items()}
 
     def iters(self, dims: tuple[tirx.Var, ...]) -> list[Iter]:
         return [Iter(v, v.name, self.extent(v)) for v in dims]
@@ -204,7 +192,7 @@ class Scope(Mapping[sp.Symbol, ir.Expr]):
         analyzer = tvm.sym.Analyzer()
         for key, value in self.at.items():
             if isinstance(value, ir.Var) and self._is_known(key):
-                analyzer.bind(value, ir.Range(0, self.domain(key)))
+                analyzer.bind(value, ir.Range(0, self.slots.extent(key)))
         shape = access.source.ty.shape
         return all(
             analyzer.can_prove(i >= 0) and analyzer.can_prove(i < n) for i, n in zip(access.indices, shape, strict=True)
@@ -214,17 +202,77 @@ class Scope(Mapping[sp.Symbol, ir.Expr]):
         """Whether the extent of an iterator is known here: that of a producer's own reduction is not."""
         return not isinstance(key, ir.Var) or key in self.slots.group.frame.extents
 
-    def domain(self, key: object) -> Extent:
-        tiling = self.slots.tiling
-        table: dict[str, Extent] = {SEGMENT: tiling.segments, TILE: tiling.tiles, INSIDE: tiling.tile}
-        if key in ("lane", "strip"):
-            return tiling.lanes if key == "lane" else tiling.tile // tiling.lanes
-        return table[key] if isinstance(key, str) else self.slots.extent(key)
-
     def printer(self, dtype: str) -> Printer:
         """Writes SymPy expressions at this point."""
         indicators = {a.symbol: self.inputs(a.expression) for a in self._atoms.values() if a.indicator}
         return Printer(self, dtype, indicators, self.slots.offsets)
+
+
+class Emitter:
+    """Writes nests over the buffers of a fold's symbols, step by step of its program.
+
+    Attributes
+    ----------
+    rules : what emits a step of a kind; of kinds that have none, nothing is.
+    """
+
+    rules: ClassVar[Mapping[type, Callable[..., None]]] = {}
+
+    def __init__(self, slots: Slots, nests: NestBuilder, program: StepProgram) -> None:
+        self.slots, self.nests, self.program, self.group = slots, nests, program, slots.group
+        self.components = {component.symbol: component for component in slots.group.fold.components}
+        self.statements: list[tirx.Stmt] = []
+
+    def emit(self, step: Step) -> None:
+        if (rule := type(self).rules.get(type(step))) is not None:
+            rule(self, step)
+
+    def known(self, at: Values, dtype: str) -> dict[sp.Symbol, ir.Expr]:
+        """Symbols that are in no slot, in a dtype."""
+        return {}
+
+    def write(
+        self, expression: sp.Expr, at: Values, dtype: str, known: Mapping[sp.Symbol, ir.Expr] | None = None
+    ) -> ir.Expr:
+        """An expression at a point of a block's domain."""
+        scope = Scope(self.slots, at, self.known(at, dtype) if known is None else known)
+        return scope.printer(dtype)(expression)
+
+    def reduced(
+        self,
+        name: str,
+        role: str,
+        iters: Sequence[Iter],
+        slot: Slot,
+        reducer: Reducer,
+        value: Callable[[Values], ir.Expr],
+    ) -> tirx.Stmt:
+        """A nest that reduces values into a slot, from ⊕'s identity on."""
+        cell, identity = (slot.buffer, partial(self.slots.indices, slot)), identity_of(reducer, dtype_of(slot.buffer))
+        return self.nests.reduction(name, role, iters, cell, combiner_of(reducer), identity, value)
+
+    def combined(
+        self,
+        name: str,
+        role: str,
+        iters: Sequence[Iter],
+        slots: Mapping[sp.Symbol, Slot],
+        lifts: Mapping[sp.Symbol, sp.Expr],
+        keep: Keep | None = None,
+        known: Callable[[Values], Mapping[sp.Symbol, ir.Expr]] | None = None,
+    ) -> tirx.Stmt:
+        """A nest that combines tuples of lifts into slots of components, one position after another."""
+
+        def cells(at: Values) -> dict[sp.Symbol, Cell]:
+            return {symbol: Cell(slot.buffer, self.slots.indices(slot, at)) for symbol, slot in slots.items()}
+
+        def values(at: Values) -> dict[sp.Symbol, ir.Expr]:
+            varying = [s for s in slots if lifts[s].free_symbols - EXTREMES.keys()]
+            own = None if known is None else known(at)
+            return {s: self.write(lifts[s], at, dtype_of(slots[s].buffer), own) for s in varying}
+
+        unit = [self.components[symbol] for symbol in slots]
+        return tuple_nest(self.nests, name, role, iters, unit, cells, values, keep, lifts)
 
 
 def cast_index(expression: ir.Expr, like: tirx.Var) -> ir.Expr:

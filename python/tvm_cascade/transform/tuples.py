@@ -15,6 +15,9 @@ from tvm_cascade.analysis.tir import dtype_of, in_turn
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, store
 from tvm_cascade.transform.printer import Printer
 
+Keep = Callable[[ir.Expr, ir.Expr, Values], ir.Expr]
+"""Of the new and the old value, what is stored at a point of a block's domain."""
+
 
 class Part(Protocol):
     """One part of a tuple: a component of a fold, or a result of a program."""
@@ -95,12 +98,13 @@ def tuple_nest(
     unit: Sequence[Part],
     cells: Callable[[Values], Mapping[sp.Symbol, Cell]],
     values: Callable[[Values], Mapping[sp.Symbol, ir.Expr]],
-    keep: Callable[[ir.Expr, ir.Expr, Values], ir.Expr] = lambda new, _old, _at: new,
-    constants: Mapping[sp.Symbol, sp.Expr] = {},
+    keep: Keep | None,
+    constants: Mapping[sp.Symbol, sp.Expr],
 ) -> tirx.Stmt:
     """A nest that combines values of every point into the cells of a tuple, which start at the identity."""
 
     def body(at: Values) -> list[tirx.Stmt]:
-        return combined(unit, cells(at), values(at), constants, lambda new, old: keep(new, old, at))
+        chosen = (lambda new, old: keep(new, old, at)) if keep is not None else (lambda new, _old: new)
+        return combined(unit, cells(at), values(at), constants, chosen)
 
     return nests.nest(name, role, iters, body, lambda at: started(unit, cells(at)))
