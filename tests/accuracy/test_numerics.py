@@ -18,7 +18,7 @@ from tvm_cascade.accuracy.losses import losses
 from tvm_cascade.algebra.cascade import LENGTH as N
 from tvm_cascade.algebra.fold import Component, Fold
 from tvm_cascade.algebra.reducer import SUM
-from tvm_cascade.analysis.extract import Group, find_cascades
+from tvm_cascade.analysis.extract import Group, Reductions
 from tvm_cascade.analysis.program import at_sizes
 from tvm_cascade.analysis.reading import read_program
 from tvm_cascade.errors import DeviceError, InputError
@@ -30,7 +30,7 @@ from ..analysis.programs import LENGTH, ROWS, Attention, array, fold, program, s
 
 
 def only_group(func: tirx.PrimFunc) -> Group:
-    (candidate,) = find_cascades(read_program(func))
+    (candidate,) = Reductions(read_program(func)).cascades()
     assert candidate.group is not None
     return candidate.group
 

@@ -8,7 +8,7 @@ import sympy as sp
 from tvm_cascade.algebra.cascade import LENGTH, Cascade, Reduction, element, result
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.reducer import MAX, SUM
-from tvm_cascade.analysis.extract import find_cascades
+from tvm_cascade.analysis.extract import Reductions
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.reading import read_program
 from tvm_cascade.corpus import workloads
@@ -35,7 +35,7 @@ ONE_OF_EACH_PROGRAM = list(
 def test_the_folds_of_workloads_are_bounded(name: str) -> None:
     program = read_program(workloads.get(name).cpu.build())
     assert isinstance(program, Program)
-    groups = [candidate.group for candidate in find_cascades(program) if candidate.group is not None]
+    groups = [candidate.group for candidate in Reductions(program).cascades() if candidate.group is not None]
     found = [certificate(group.fold) for group in groups]
     assert all(one.bounded for one in found), list(map(str, found))
 

@@ -170,7 +170,7 @@ def test_each_workload_of_the_tables_is_derived_with_operations_of_a_second(spen
         program = read_program(workloads.get(job).cpu.build())
         assert isinstance(program, Program)
         extract.remembered.cache_clear()
-        extract.find_cascades(program)
+        extract.Reductions(program).cascades()
         operations[job] = max((work.spent for work in spent), default=0)  # a product alone is not derived
         spent.clear()
     assert len(operations) > 50

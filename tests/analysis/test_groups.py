@@ -12,7 +12,7 @@ from tvm_cascade.algebra.cascade import Cascade
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.verdict import Refusal
 from tvm_cascade.analysis import extract
-from tvm_cascade.analysis.extract import Candidate, Group, find_cascades
+from tvm_cascade.analysis.extract import Candidate, Group, Reductions
 from tvm_cascade.analysis.passes import passes_of
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.reading import read_program
@@ -38,7 +38,7 @@ from .programs import (
 def candidates(func: tirx.PrimFunc) -> list[Candidate]:
     found = read_program(func)
     assert isinstance(found, Program), str(found)
-    return find_cascades(found)
+    return Reductions(found).cascades()
 
 
 def only_group(func: tirx.PrimFunc) -> Group:
@@ -259,7 +259,7 @@ def test_a_part_of_the_blocks_may_be_asked_for() -> None:
     attention = Attention()
     found = read_program(attention.program(attention.out()))
     assert isinstance(found, Program)
-    (candidate,) = find_cascades(found, only=["row_max", "row_sum"])
+    (candidate,) = Reductions(found).cascades(only=["row_max", "row_sum"])
     assert candidate.names == ("row_max", "row_sum") and candidate.group is not None
 
 
@@ -460,7 +460,7 @@ def test_a_reduction_of_a_product_is_a_group_that_computes_it_inside() -> None:
     func = program(*between.op.input_tensors, fold("nearest", lambda i, j: between[i, j], minimum))
     read = read_program(func)
     assert isinstance(read, Program)
-    (found,) = find_cascades(read)
+    (found,) = Reductions(read).cascades()
     assert found.group is not None and found.group.names == ("nearest",)
     assert [stage.buffer.name for stage in passes_of(read, found.group).inside] == ["distances", "nearest"]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from tvm import relax, tirx
 
-from tvm_cascade.analysis.extract import find_cascades
+from tvm_cascade.analysis.extract import Reductions
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.reading import read_program
 
@@ -81,7 +81,7 @@ def test_a_legalized_operator_is_one_cascade(name: str) -> None:
     *_, members, length = PROGRAMS[name]
     found = read_program(legalized(name))
     assert isinstance(found, Program), str(found)
-    (candidate,) = find_cascades(found)
+    (candidate,) = Reductions(found).cascades()
     assert candidate.group is not None, str(candidate.reason)
     assert len(candidate.group.members) == members
     assert candidate.group.frame.length == length
@@ -99,4 +99,4 @@ def test_a_single_reduction_from_relax_is_no_cascade() -> None:
     (func,) = [func for func in module.functions.values() if isinstance(func, tirx.PrimFunc)]
     found = read_program(func)
     assert isinstance(found, Program)
-    assert [c.reason.code for c in find_cascades(found)] == ["single_reduction"]
+    assert [c.reason.code for c in Reductions(found).cascades()] == ["single_reduction"]

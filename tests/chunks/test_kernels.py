@@ -11,7 +11,7 @@ from tvm import te, tirx
 from tvm.ir import Expr
 
 import tvm_cascade
-from tvm_cascade.analysis.extract import find_cascades
+from tvm_cascade.analysis.extract import Reductions
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.reading import read_program
 from tvm_cascade.corpus import workloads
@@ -78,7 +78,7 @@ def attention(batch: int, heads: int, queries: int, keys: int, kv_heads: int, is
 def kernel_of(func: tirx.PrimFunc, skeleton: object, config: object = None) -> Kernel:
     read = read_program(func)
     assert isinstance(read, Program)
-    group = find_cascades(read)[-1].group
+    group = Reductions(read).cascades()[-1].group
     assert group is not None
     return build_kernel(skeleton, read, group, "main", Setting(H200), config)  # type: ignore[arg-type]
 

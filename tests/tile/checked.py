@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from tvm import tirx
 
-from tvm_cascade.analysis.extract import Group, Reductions, find_cascades
+from tvm_cascade.analysis.extract import Group, Reductions
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.reading import read_program
 from tvm_cascade.corpus.programs.attention import VARIANTS, attention
@@ -42,7 +42,7 @@ def kernel_of(
 ) -> Kernel:
     """The kernel of a function whose last group it is."""
     program = read_program(func)
-    groups = [found.group for found in find_cascades(program, casts) if found.group] or Reductions(program).lone
+    groups = [found.group for found in Reductions(program, casts).cascades() if found.group] or Reductions(program).lone
     return stream_kernel(program, groups[-1], config, narrow_sums, skeleton, gpu)
 
 

@@ -13,7 +13,7 @@ import pytest
 from tvm import te
 
 import tvm_cascade
-from tvm_cascade.analysis.extract import find_cascades
+from tvm_cascade.analysis.extract import Reductions
 from tvm_cascade.analysis.reading import read_program
 from tvm_cascade.devices.cards import H200
 from tvm_cascade.evaluate.oracle import evaluate
@@ -49,7 +49,7 @@ NARROW = Attention(value=E4M3, transposed=True, rounded=E4M3, keys=208)
 def program_of(case: Attention) -> TileProgram:
     """The tile program of an attention."""
     program = read_program(case.build())
-    (group,) = [found.group for found in find_cascades(program, CASTS) if found.group]
+    (group,) = [found.group for found in Reductions(program, CASTS).cascades() if found.group]
     return build_program(read_stream(program, group))
 
 

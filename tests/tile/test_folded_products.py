@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tvm import tirx
 
-from tvm_cascade.analysis.extract import Group, Reductions, find_cascades
+from tvm_cascade.analysis.extract import Group, Reductions
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.reading import read_program
 from tvm_cascade.corpus import workloads
@@ -40,7 +40,7 @@ def group_of(program: Program) -> Group:
     joint = Reductions(program).joint(products)
     if joint is not None:
         return joint
-    found = [one.group for one in find_cascades(program, RESCALABLE_CASTS) if one.group]
+    found = [one.group for one in Reductions(program, RESCALABLE_CASTS).cascades() if one.group]
     return found[-1] if found else [g for g in Reductions(program).lone if g.members[0].stage not in products][-1]
 
 

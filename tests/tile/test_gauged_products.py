@@ -13,7 +13,7 @@ import pytest
 import sympy as sp
 from tvm import te, tirx
 
-from tvm_cascade.analysis.extract import Reductions, find_cascades
+from tvm_cascade.analysis.extract import Reductions
 from tvm_cascade.analysis.reading import read_program
 from tvm_cascade.corpus import workloads
 from tvm_cascade.corpus.programs.normalisation import Normed, normed
@@ -49,7 +49,7 @@ def linear(form: Normed, dtype: str = "bfloat16", **shape: int) -> tirx.PrimFunc
 def kernel_of(func: tirx.PrimFunc, config: ProductConfig | None = None) -> Kernel:
     """The kernel of a function that is one cascade, or one product."""
     found = read_program(func)
-    cascades = [candidate.group for candidate in find_cascades(found) if candidate.group is not None]
+    cascades = [candidate.group for candidate in Reductions(found).cascades() if candidate.group is not None]
     (group,) = cascades or Reductions(found).lone
     return build_kernel(GaugedSkeleton(), found, group, "main", Setting(H200), config)
 

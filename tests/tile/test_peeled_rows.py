@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tvm import ir, te, tirx
 
-from tvm_cascade.analysis.extract import find_cascades
+from tvm_cascade.analysis.extract import Reductions
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.reading import read_program
 from tvm_cascade.devices.cards import H200
@@ -43,7 +43,7 @@ def peeled(name: str, dtype: str, length: int, rows: int = 3) -> Peel | None:
     """How the rows of a program are peeled to vectors of eight."""
     program = read_program(PROGRAMS[name](dtype=dtype, rows=rows, length=length))
     assert isinstance(program, Program)
-    group = find_cascades(program)[-1].group
+    group = Reductions(program).cascades()[-1].group
     assert group is not None
     return peel_of(read_row(program, group), 8)
 

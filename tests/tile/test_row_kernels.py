@@ -13,7 +13,7 @@ import pytest
 from tvm import te, tirx
 
 import tvm_cascade
-from tvm_cascade.analysis.extract import Reductions, find_cascades
+from tvm_cascade.analysis.extract import Reductions
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.reading import read_program
 from tvm_cascade.devices.cards import H200
@@ -62,7 +62,7 @@ def row_kernel(
     """
     program = read_program(func)
     assert isinstance(program, Program)
-    found = find_cascades(program, reference=reference)
+    found = Reductions(program, reference=reference).cascades()
     groups = [c.group for c in found if c.group is not None] or Reductions(program).lone
     setting = Setting(gpu, FuseOptions(guards=guards))
     joint = Reductions(program).joint()

@@ -8,7 +8,7 @@ import pytest
 from tvm import te, tirx
 
 from tvm_cascade.algebra.reducer import MAX, MIN
-from tvm_cascade.analysis.extract import Group, Reductions, find_cascades
+from tvm_cascade.analysis.extract import Group, Reductions
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.reading import read_program
 from tvm_cascade.corpus.programs import attention
@@ -32,7 +32,7 @@ def attention_of(variant: str, **shape: int) -> tirx.PrimFunc:
 def group_of(func: tirx.PrimFunc) -> tuple[Program, Group]:
     program = read_program(func)
     assert isinstance(program, Program)
-    groups = [c.group for c in find_cascades(program) if c.group is not None] or Reductions(program).lone[::-1]
+    groups = [c.group for c in Reductions(program).cascades() if c.group is not None] or Reductions(program).lone[::-1]
     return program, groups[0]
 
 

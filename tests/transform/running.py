@@ -12,7 +12,7 @@ import tvm
 from numpy.typing import NDArray
 from tvm import tirx
 
-from tvm_cascade.analysis.extract import Group, find_cascades
+from tvm_cascade.analysis.extract import Group, Reductions
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.reading import read_program
 from tvm_cascade.devices.read import ANY_CPU
@@ -132,7 +132,7 @@ def read(func: tirx.PrimFunc) -> Unfused:
     """The program, in which there is a cascade."""
     program = read_program(func)
     assert isinstance(program, Program), str(program)
-    candidates = find_cascades(program)
+    candidates = Reductions(program).cascades()
     groups = [candidate.group for candidate in candidates if candidate.group is not None]
     assert groups, [str(candidate.reason) for candidate in candidates]
     return Unfused(func, program, groups, build(func))

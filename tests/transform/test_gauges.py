@@ -12,7 +12,7 @@ from tvm import te, tirx
 from tvm.ir import Expr
 
 import tvm_cascade
-from tvm_cascade.analysis.extract import Group, find_cascades
+from tvm_cascade.analysis.extract import Group, Reductions
 from tvm_cascade.analysis.reading import read_program
 from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.evaluate.inputs import INPUTS
@@ -38,7 +38,7 @@ def divided_by_the_largest() -> tirx.PrimFunc:
 
 def read(func: tirx.PrimFunc, **options: object) -> Unfused:
     program_ = read_program(func)
-    groups = [c.group for c in find_cascades(program_, **options) if c.group is not None]
+    groups = [c.group for c in Reductions(program_, **options).cascades() if c.group is not None]
     assert groups
     return Unfused(func, program_, groups, build(func))
 

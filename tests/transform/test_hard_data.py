@@ -10,7 +10,7 @@ import pytest
 from tvm import te, tirx
 from tvm.ir import Expr
 
-from tvm_cascade.analysis.extract import find_cascades
+from tvm_cascade.analysis.extract import Reductions
 from tvm_cascade.analysis.reading import read_program
 from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.evaluate.inputs import INPUTS
@@ -229,7 +229,7 @@ def test_rounding_to_half_width_happens_in_range_or_the_program_is_left_alone(dt
         rows=(ROWS, 3),
     )
     func = program(x, weight, out)
-    (candidate,) = find_cascades(read_program(func))
+    (candidate,) = Reductions(read_program(func)).cascades()
     if candidate.group is None:
         assert candidate.reason.code in ("rounding", "rounding_rank")
         return

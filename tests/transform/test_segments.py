@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from tvm import te, tirx
 
-from tvm_cascade.analysis.extract import find_cascades
+from tvm_cascade.analysis.extract import Reductions
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.reading import read_program
 
@@ -43,7 +43,7 @@ def unfused(name: str, rule: str) -> Unfused:
     func = PROGRAMS[name]()
     read = read_program(func)
     assert isinstance(read, Program)
-    groups = [c.group for c in find_cascades(read, reference=rule) if c.group is not None]
+    groups = [c.group for c in Reductions(read, reference=rule).cascades() if c.group is not None]
     assert groups
     return Unfused(func, read, groups, build(func))
 

@@ -96,30 +96,13 @@ class Candidate:
     group: Group | None = None
 
 
-def find_cascades(
-    program: Program,
-    rescalable_casts: Sequence[str] = RESCALABLE_CASTS,
-    only: Sequence[str] | None = None,
-    reference: str = "exact",
-) -> list[Candidate]:
-    """Every cascade of a program, and every refusal with its reason.
-
-    Parameters
-    ----------
-    program : the function's stages.
-    rescalable_casts : see `FuseOptions`.
-    only : names of blocks to consider; all by default.
-    reference : see `FuseOptions`.
-    """
-    return Reductions(program, rescalable_casts, reference).cascades(only)
-
-
 class Reductions:
     """All reductions of a program, and what they are as cascades.
 
     Parameters
     ----------
-    program, rescalable_casts, reference : as of `find_cascades`.
+    program : the function's stages.
+    rescalable_casts, reference : see `FuseOptions`.
     """
 
     def __init__(
@@ -136,7 +119,13 @@ class Reductions:
         self._refused: list[tuple[list[object], Refusal]] = []
 
     def cascades(self, only: Sequence[str] | None = None, beside: bool = True) -> list[Candidate]:
-        """See `find_cascades`; `beside`: those that merely read one tensor alike, or fold a product's rows, are too."""
+        """Every cascade of the program, and every refusal with its reason.
+
+        Parameters
+        ----------
+        only : names of blocks to consider; all by default.
+        beside : those that merely read one tensor alike, or fold a product's rows, are cascades too.
+        """
         return _Search(self, only).run(beside)
 
     @cached_property

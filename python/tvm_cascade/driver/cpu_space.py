@@ -11,7 +11,7 @@ from typing import Any
 from tvm import ir, tirx
 
 from tvm_cascade.algebra.verdict import Verdict
-from tvm_cascade.analysis.extract import Group, find_cascades
+from tvm_cascade.analysis.extract import Group, Reductions
 from tvm_cascade.analysis.passes import passes_of
 from tvm_cascade.analysis.program import Program, Stage, at_sizes, is_static
 from tvm_cascade.analysis.tir import product
@@ -202,7 +202,7 @@ class LengthCosts:
         program = _static(self._program, dict(sizes))
         if program is None:
             return None, {}
-        found = find_cascades(program, self._options.rescalable_casts, None, self._options.reference)
+        found = Reductions(program, self._options.rescalable_casts, self._options.reference).cascades()
         groups = [candidate.group for candidate in found if candidate.group is not None]
         return program, {group.names: group for group in groups}
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from tvm import tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.extract import find_cascades
+from tvm_cascade.analysis.extract import Reductions
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.devices.device import Cpu, Device
@@ -78,7 +78,7 @@ def _parameter(param: tirx.Var) -> str:
 
 def _folds(program: Program, options: FuseOptions) -> Iterator[str]:
     """The steps of each fold and its elements; then each stage by what it writes and how it reduces."""
-    for candidate in find_cascades(program, options.rescalable_casts, None, options.reference):
+    for candidate in Reductions(program, options.rescalable_casts, options.reference).cascades():
         if candidate.group is not None:
             yield str(program_of(candidate.group.fold))
             for atom in candidate.group.atoms.atoms.values():
