@@ -243,31 +243,29 @@ class TupleForm(Forms):
         NotExpressible
             Where no part of what is stored has that value.
         """
+
+        def is_own(part: ir.Expr) -> bool:
+            return self.is_free(part) and dtype_of(part) == dtype
+
         # Largest parts first: -oo > exp(x) / t is decided where the quotient is one number, not where t may be zero.
         at_start = {**{symbol: value.xreplace(INFINITE) for symbol, value in start.items()}, **INFINITE}
         for form in (replace(self, named=self._as_leaf), self):
             value = sp.sympify(form.form(stored).xreplace(at_start))
             value = value if value.is_Symbol or value.is_number else sp.simplify(value)
             for part in _parts(stored):
-                if self.is_free(part) and dtype_of(part) == dtype and form._is(part, value):
+                if is_own(part) and sp.sympify(form.form(part).xreplace(INFINITE)) == value:
                     return part
             if value.is_number and value.is_finite:
                 return tirx.const(float(value) if dtype.startswith(("float", "bfloat")) else int(value), dtype)
         # The identity leaves no element where it is none: the largest part will do to show that by a counterexample.
         for part in _parts(stored):
-            if self.is_free(part) and dtype_of(part) == dtype and not is_constant(part):
+            if is_own(part) and not is_constant(part):
                 return part
         raise NotExpressible("reducer", f"no element is found in {stored}")
 
     def _as_leaf(self, expression: ir.Expr) -> sp.Expr | None:
         """A leaf for everything free of the block's buffers, constants apart."""
         return self.other(expression) if self.is_free(expression) and not is_constant(expression) else None
-
-    def _is(self, part: ir.Expr, value: sp.Expr) -> bool:
-        try:
-            return bool(sp.sympify(self.form(part).xreplace(INFINITE)) == value)
-        except NotExpressible:
-            return False
 
     def over(self, elements: Sequence[tuple[int, ir.Expr]], stored: ir.Expr) -> sp.Expr:
         """What is stored, over `first` and, for the elements given, `second`: of those that are alike, the first."""

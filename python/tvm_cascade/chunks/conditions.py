@@ -14,7 +14,7 @@ from dataclasses import replace
 from tvm import ir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.expression import selection_of
+from tvm_cascade.analysis.expression import MIRRORED, selection_of
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Stage
 from tvm_cascade.analysis.tir import analyzer_of, loads_of, uses, within
@@ -28,8 +28,6 @@ from tvm_cascade.transform.assemble import index_dtype
 
 _BOUNDARIES = {prim.LT: 0, prim.GE: 0, prim.LE: 1, prim.GT: 1}
 """What is added to c in axis < c, axis >= c, axis <= c and axis > c for the first position of the later part."""
-
-_MIRRORED = {prim.LT: prim.GT, prim.GE: prim.LE, prim.LE: prim.GE, prim.GT: prim.LT}
 
 
 def apart_at_conditions(func: tirx.PrimFunc, options: FuseOptions, processors: int = 1) -> tirx.PrimFunc | None:
@@ -93,7 +91,7 @@ def _boundary(condition: ir.Expr, axis: tirx.Var) -> int | None:
         return None
     left, right = condition.a, condition.b
     if isinstance(left, prim.IntImm):
-        left, right, kind = right, left, _MIRRORED[kind]
+        left, right, kind = right, left, MIRRORED[kind]
     plain = isinstance(left, ir.Var) and left.same_as(axis) and isinstance(right, prim.IntImm)
     return int(right) + _BOUNDARIES[kind] if plain else None
 
