@@ -13,6 +13,7 @@ from tvm.ir import prim
 from tvm_cascade.algebra.verdict import Reason
 from tvm_cascade.analysis.program import Stage
 from tvm_cascade.analysis.tir import (
+    Classes,
     Extent,
     extent_of,
     loads_of,
@@ -23,8 +24,6 @@ from tvm_cascade.analysis.tir import (
     substitute,
     uses,
 )
-
-Key = tuple[int, tirx.Var]
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ class FrameBuilder:
 
     def __init__(self, stages: list[Stage]) -> None:
         self.stages = stages
-        self._parent: dict[Key, Key] = {}
+        self._classes = Classes()
 
     def unify(self, earlier: int, later: int, load: ir.TensorLoad) -> Reason | None:
         """Unifies rows: `later` reads the result of `earlier` at the load's indices."""
@@ -68,7 +67,7 @@ class FrameBuilder:
             if index in {*self.stages[later].spatial}:
                 if not same_extent(self.stages[earlier].extents[written], self.stages[later].extents[index]):
                     return Reason("result_index", f"{load}: part of {load.source.name} is read")
-                self._join((earlier, written), (later, index))
+                self._classes.join((earlier, written), (later, index))
             elif not (isinstance(index, ir.prim.IntImm) and not more_than_one(self.stages[earlier].extents[written])):
                 return Reason("result_index", str(load))
         return None
@@ -76,7 +75,7 @@ class FrameBuilder:
     def unify_pairs(self, earlier: int, later: int, rows: Iterable[tuple[tirx.Var, tirx.Var]]) -> None:
         """Unifies rows of two members, variable by variable."""
         for one, other in rows:
-            self._join((earlier, one), (later, other))
+            self._classes.join((earlier, one), (later, other))
 
     def unify_rows(self, earlier: int, later: int) -> None:
         """Unifies the rows of two members that only share loops, in order, if they have equally many.
@@ -99,12 +98,12 @@ class FrameBuilder:
         first = self.stages[0]
         axis = tuple(tirx.Var(var.name.removeprefix("v_"), var.ty) for var in first.reduce)
         extents = {new: first.extents[old] for new, old in zip(axis, first.reduce, strict=True)}
-        classes: dict[Key, tirx.Var] = {}
+        classes: dict[object, tirx.Var] = {}
         variables: list[dict[tirx.Var, tirx.Var]] = []
         for k, stage in enumerate(self.stages):
             own = {var: axis[axis_orders[k][position]] for position, var in enumerate(stage.reduce)}
             for var in stage.spatial:
-                root = self._root((k, var))
+                root = self._classes.of((k, var))
                 if root not in classes:
                     classes[root] = tirx.Var(var.name.removeprefix("v_"), var.ty)
                     extents[classes[root]] = stage.extents[var]
@@ -115,16 +114,6 @@ class FrameBuilder:
                 own[var] = classes[root]
             variables.append(own)
         return Frame(axis, tuple(variables), extents)
-
-    def _root(self, key: Key) -> Key:
-        while key in self._parent:
-            key = self._parent[key]
-        return key
-
-    def _join(self, a: Key, b: Key) -> None:
-        a, b = self._root(a), self._root(b)
-        if a != b:
-            self._parent[b] = a
 
 
 # Which reductions share an axis, by the extents of their domains and the buffers that they read.

@@ -95,6 +95,22 @@ def in_turn(needs: Mapping[Known, Collection[Known]]) -> tuple[list[Known], list
     return found, list(left)
 
 
+class Classes:
+    """Things that are joined, one by one, into classes."""
+
+    def __init__(self) -> None:
+        self.parents: dict[Hashable, Hashable] = {}
+
+    def of(self, one: Hashable) -> Hashable:
+        """What stands for a thing's class."""
+        while (above := self.parents.setdefault(one, one)) != one:
+            one = above
+        return one
+
+    def join(self, one: Hashable, other: Hashable) -> None:
+        self.parents[self.of(other)] = self.of(one)
+
+
 def rebuilt(node: Node, **fields: object) -> Node:
     """A block or a loop with some of its fields replaced."""
     values = (fields.get(name, getattr(node, name)) for name in _FIELDS[type(node)])

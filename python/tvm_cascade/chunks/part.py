@@ -8,7 +8,7 @@ Which dimensions of buffers are the rows follows from the loops: two that one va
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from tvm import ir, tirx
@@ -17,6 +17,7 @@ from tvm_cascade.algebra.reducer import SUM
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.statements import in_its_loops, replaced, resized, with_block
 from tvm_cascade.analysis.tir import (
+    Classes,
     Extent,
     Places,
     as_index,
@@ -73,21 +74,6 @@ class Rows:
         return tuple(stage.buffer for stage in found)
 
 
-@dataclass
-class _Classes:
-    """Dimensions and variables, joined where one indexes the other."""
-
-    parents: dict[object, object] = field(default_factory=dict)
-
-    def of(self, one: object) -> object:
-        while (above := self.parents.setdefault(one, one)) != one:
-            one = above
-        return one
-
-    def join(self, one: object, other: object) -> None:
-        self.parents[self.of(one)] = self.of(other)
-
-
 def rows_of(program: Program, seeds: Iterable[Dimension]) -> Rows:
     """The axis of a program that some dimensions of its buffers are.
 
@@ -96,7 +82,7 @@ def rows_of(program: Program, seeds: Iterable[Dimension]) -> Rows:
     SplitError
         When a nest that cannot be read uses one of its buffers.
     """
-    classes, accesses = _Classes(), list(_accesses(program))
+    classes, accesses = Classes(), list(_accesses(program))
     variables = {var for stage in program.stages for var in (*stage.spatial, *stage.reduce)}
     for load in accesses:
         for d, index in enumerate(load.indices):

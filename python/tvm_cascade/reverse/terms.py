@@ -15,6 +15,7 @@ from tvm import ir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.expression import Forms, selection_of
+from tvm_cascade.analysis.index_sets import stay_within
 from tvm_cascade.analysis.tir import (
     Extent,
     analyzer_of,
@@ -111,8 +112,7 @@ class Terms(Forms):
         return eager_selects(lazy, self._in_bounds)
 
     def _in_bounds(self, load: ir.TensorLoad) -> bool:
-        analyzer = analyzer_of({v: self.extents[v] for i in load.indices for v in variables_of(i) if v in self.extents})
-        pairs = list(zip(load.indices, load.source.ty.shape, strict=True))
-        if any(loads_of(index) for index, _ in pairs):
+        extents = {v: self.extents[v] for i in load.indices for v in variables_of(i) if v in self.extents}
+        if any(loads_of(index) for index in load.indices):
             return False
-        return all(analyzer.can_prove(index >= 0) and analyzer.can_prove(index < n) for index, n in pairs)
+        return stay_within(load.indices, load.source.ty.shape, analyzer_of(extents))

@@ -15,6 +15,7 @@ from enum import Enum
 
 import numpy as np
 import sympy as sp
+import tvm_ffi
 from numpy.typing import NDArray
 from tvm import ir, sym, tirx
 from tvm.ir import prim

@@ -16,8 +16,9 @@ from tvm_cascade.algebra.facts.weight import Offsets, offsets_of
 from tvm_cascade.algebra.fold import Component, Reference
 from tvm_cascade.algebra.reducer import EXTREMES, Reducer
 from tvm_cascade.analysis.extract import Group
+from tvm_cascade.analysis.index_sets import stay_within
 from tvm_cascade.analysis.reducers import combiner_of, identity_of
-from tvm_cascade.analysis.tir import Extent, as_index, dtype_of, is_float, substitute, zero_of
+from tvm_cascade.analysis.tir import Extent, analyzer_of, as_index, dtype_of, is_float, substitute, zero_of
 from tvm_cascade.steps.program import Step, StepProgram
 from tvm_cascade.transform.elements import Dims
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load
@@ -174,7 +175,7 @@ class Scope(Mapping[sp.Symbol, ir.Expr]):
             return access if slot is None else load(slot.buffer, self.slots.indices(slot, self.at))
 
         placed = tvm_ffi.structural_map(placed, (ir.TensorLoad, from_tile))
-        return eager_selects(placed, lambda access: self._in_bounds(access))
+        return eager_selects(placed, self._in_bounds)
 
     def frame_values(self) -> dict[tirx.Var, ir.Expr]:
         """Every frame variable's value at this point."""
@@ -189,18 +190,12 @@ class Scope(Mapping[sp.Symbol, ir.Expr]):
         """Whether a load is in range all over the block's domain; then a selection may evaluate it either way."""
         if self.slots.tiling.ragged:
             return False
-        analyzer = tvm.sym.Analyzer()
-        for key, value in self.at.items():
-            if isinstance(value, ir.Var) and self._is_known(key):
-                analyzer.bind(value, ir.Range(0, self.slots.extent(key)))
-        shape = access.source.ty.shape
-        return all(
-            analyzer.can_prove(i >= 0) and analyzer.can_prove(i < n) for i, n in zip(access.indices, shape, strict=True)
-        )
-
-    def _is_known(self, key: object) -> bool:
-        """Whether the extent of an iterator is known here: that of a producer's own reduction is not."""
-        return not isinstance(key, ir.Var) or key in self.slots.group.frame.extents
+        frame = self.slots.group.frame.extents  # a producer's own reduction is in none
+        known = {
+            v: key for key, v in self.at.items() if isinstance(v, ir.Var) and (isinstance(key, str) or key in frame)
+        }
+        extents = {v: self.slots.extent(key) for v, key in known.items()}
+        return stay_within(access.indices, access.source.ty.shape, analyzer_of(extents))
 
     def printer(self, dtype: str) -> Printer:
         """Writes SymPy expressions at this point."""
