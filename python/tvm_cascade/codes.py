@@ -85,7 +85,7 @@ CODES: dict[str, tuple[Verdict, str, str]] = {
     ),
     "rounding_range": (
         Verdict.REFUSED,
-        "a part of the data gives a scale at which elements leave the range of the dtype that they are rounded to",
+        "a scale that is no extremum of the elements may put them out of the range of the dtype they are rounded to",
         "scale by a bound of the elements, as their largest magnitude is, or cast the result of the reduction",
     ),
     "logical_dependence": (

@@ -361,7 +361,7 @@ CATALOGUE: dict[str, Refused] = {
         after_sum(lambda x, s: cast(centred(x, s), "float16") * cast(centred(x, s), "float16")), "rounding_rank"
     ),
     "bfloat16 about a mean": rounding(after_sum(lambda x, s: cast(centred(x, s), "bfloat16")), "rounding_rank"),
-    "float16 at a scale of another array": rounding(rounded_at_a_scale_of_another_array, "rounding_range"),
+    "float16 at a scale of another array": Refused(rounded_at_a_scale_of_another_array, "rounding_range"),
     "a value among all": Refused(predicate, "logical_dependence"),
     "other axis of a square": Refused(other_axis, "axis_mismatch", "rows"),
     "column of a square": Refused(column_of_a_square, "axis_mismatch", "rows"),

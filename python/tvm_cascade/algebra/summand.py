@@ -10,6 +10,7 @@ import sympy as sp
 from tvm_cascade.algebra.cascade import LENGTH, Reduction
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.facts.location import is_location
+from tvm_cascade.algebra.facts.relation import scales
 from tvm_cascade.algebra.gauge import Gauge, Move
 from tvm_cascade.algebra.handles import (
     Handle,
@@ -58,9 +59,9 @@ def deferred(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: 
     later: list[Handle] = []
     for handle in used:
         weight = factor_in(summand.function, handle.symbol, derivation.elements)
-        in_scale = weight is not None and _leaves_range(summand.lift, handle.symbol)
-        if in_scale and (shown := derivation.counterexample("rounding_range", reduction, summand.lift)):
-            raise derivation.refuse(reduction, "rounding_range", summand.lift, shown=shown)
+        in_scale = weight is not None and _narrows(summand.lift, handle.symbol)
+        if in_scale and not scales(handle.value, summand.lift, derivation.done, derivation.meaning):
+            raise derivation.refuse(reduction, "rounding_range", summand.lift)
         if weight is None or in_scale or (reduction.reducer is SUM and _kept_in_scale(derivation, handle)):
             summand.tracked.append(handle)
             continue
@@ -122,7 +123,7 @@ def _kept_in_scale(derivation: Derivation, handle: Handle) -> bool:
     return power and tracking_gauge(handle, derivation.done) is Gauge.RUNNING
 
 
-def _leaves_range(lift: sp.Expr, handle: sp.Symbol) -> bool:
+def _narrows(lift: sp.Expr, handle: sp.Symbol) -> bool:
     """Whether a rounding to a narrow range has the handle as a factor, and is not of exponentials alone."""
     for rounded in lift.atoms(Round):
         value, dtype = rounded.args

@@ -36,6 +36,7 @@ from itertools import combinations
 import sympy as sp
 
 from tvm_cascade.algebra.facts.extent import Extent, Extents
+from tvm_cascade.algebra.facts.relation import scales
 from tvm_cascade.algebra.fold import Component, Fold, Meaning, Reference, fact
 from tvm_cascade.algebra.gauge import Range
 from tvm_cascade.algebra.reducer import PROD, SUM
@@ -173,16 +174,9 @@ def _doubts(fold: Fold, result: sp.Symbol, meaning: Meaning) -> Iterator[str]:
 
 
 def _bears(fold: Fold, result: sp.Symbol, scale: Reference, meaning: Meaning) -> bool:
-    """Whether all that a scale reads are extrema of what it scales, which is then no larger on any part of the row."""
-    reductions = {reduction.result: reduction for reduction in fold.cascade.reductions}
-    read = [reductions[symbol] for symbol in scale.tracks.free_symbols if symbol in reductions]
+    """Whether a scale bears every lift that it is a factor of."""
     lifts = [c.lift for c in _own(fold, result) if scale.symbol in c.lift.free_symbols]
-    return all(one.reducer.ordered and _scales(lift, one.element, meaning) for one in read for lift in lifts)
-
-
-def _scales(lift: sp.Expr, element: sp.Expr, meaning: Meaning) -> bool:
-    bases = [factor.as_base_exp()[0] for factor in sp.Mul.make_args(strip_rounding(lift))]
-    return any(((base / element) ** 2).xreplace(meaning).is_number for base in bases)
+    return all(scales(scale.tracks, lift, fold.cascade.reductions, meaning) for lift in lifts)
 
 
 def _cancels(fold: Fold, result: sp.Symbol, meaning: Meaning) -> bool:

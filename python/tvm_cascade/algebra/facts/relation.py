@@ -14,6 +14,7 @@ import sympy as sp
 from tvm_cascade.algebra.cascade import Reduction
 from tvm_cascade.algebra.reducer import MAX, MIN
 from tvm_cascade.symbolic.sampling import varies_numerically
+from tvm_cascade.symbolic.separate import strip_rounding
 from tvm_cascade.symbolic.work import simplified
 
 EXTREMA = (sp.Max, sp.Min, sp.Abs)
@@ -113,6 +114,23 @@ def _decided(part: sp.Expr, done: Iterable[Reduction]) -> sp.Expr:
         if any(simplified(end).is_nonpositive for _, end in upper_ends(smaller - larger, read)):
             return larger if upper else smaller
     return part
+
+
+def scales(
+    reads: sp.Expr, lift: sp.Expr, reductions: Sequence[Reduction], meaning: Mapping[sp.Symbol, sp.Expr]
+) -> bool:
+    """Whether all results that a scale reads are extrema of what it scales: it is no larger on any part of the row.
+
+    Parameters
+    ----------
+    lift : what is scaled, as a factor.
+    """
+    bases = [factor.as_base_exp()[0] for factor in sp.Mul.make_args(strip_rounding(lift))]
+    read = [r for r in reductions if r.result in reads.free_symbols]
+    return all(
+        r.reducer.ordered and any(((base / r.element) ** 2).xreplace(dict(meaning)).is_number for base in bases)
+        for r in read
+    )
 
 
 def compared(condition: sp.Basic, done: Iterable[Reduction]) -> tuple[Reduction, tuple[bool, bool]] | None:
