@@ -10,7 +10,7 @@ from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.reducer import MAX, MIN, SUM
 from tvm_cascade.algebra.verdict import Refusal
 from tvm_cascade.obligations.derive import derive
-from tvm_cascade.symbolic.functions import GuardedProduct, PowerOfTwo, Round, StickyInfinity
+from tvm_cascade.symbolic.functions import LogRatio, PowerOfTwo, Round
 from tvm_cascade.symbolic.rounding import round_to
 from tvm_cascade.symbolic.work import simplified
 
@@ -86,7 +86,7 @@ def test_parameters_count_as_one_symbol_where_a_state_moves() -> None:
     assert isinstance(outcome, Fold) and len(outcome.components) == 6
 
 
-@pytest.mark.parametrize("function", [GuardedProduct, PowerOfTwo, Round, StickyInfinity])
+@pytest.mark.parametrize("function", [LogRatio, PowerOfTwo, Round])
 def test_functions_of_programs_are_their_own_conjugates(function: type[sp.Function]) -> None:
     # Of others SymPy may write a size as a root of a product with the conjugate, which no program computes.
     at = (x, v, w, HALF)

@@ -7,7 +7,7 @@ import sympy as sp
 
 from tvm_cascade.algebra.cascade import LENGTH, Cascade, Reduction, element, result
 from tvm_cascade.algebra.fold import Fold
-from tvm_cascade.algebra.reducer import MAX, SUM
+from tvm_cascade.algebra.reducer import MAX, MIN, SUM, Reducer
 from tvm_cascade.analysis.extract import Reductions
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.reading import read_program
@@ -63,6 +63,12 @@ def test_a_guarded_fold_names_its_doubts(reductions: tuple[Reduction, ...], doub
     assert not known.bounded
     assert str(known).startswith(f"guarded: {doubt}")
     assert [standing.result for standing in known.standings if not standing.bounded] == [o]
+
+
+@pytest.mark.parametrize("reducer", [MAX, MIN])
+def test_an_extremum_that_may_vanish_beside_the_largest_exponent_is_guarded(reducer: Reducer) -> None:
+    known = certificate(fold_of(Reduction(s, MAX, v), Reduction(o, reducer, r * sp.exp(x - s))))
+    assert str(known) == "guarded: o: o_1 may vanish beside the largest exponent"
 
 
 mean = s / LENGTH

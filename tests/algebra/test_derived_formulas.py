@@ -9,7 +9,7 @@ from tvm_cascade.algebra.cascade import COUNT, LENGTH
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.gauge import Gauge
 from tvm_cascade.obligations.derive import derive
-from tvm_cascade.symbolic.functions import GuardedProduct, StickyInfinity
+from tvm_cascade.symbolic.functions import LogRatio
 
 from ..golden.compare import assert_golden
 from .cascades import FUSABLE, MAXIMUM, MEAN_SUM, SUM, cascade, d, fold_of, m, o, s, t, x
@@ -142,10 +142,7 @@ def test_a_mean_that_is_written_with_the_length_as_a_number_is_centred_all_the_s
     assert sp.simplify(reference.value.subs(LENGTH, 37) - fold.components[0].symbol / COUNT) == 0
 
 
-def test_what_keeps_digits_or_range_is_printed_as_its_formula_in_brackets() -> None:
-    t, moved, step = sp.symbols("t moved step", real=True)
-    sticky = StickyInfinity(t, moved - t, step)
-    assert str(sticky / step) == "(moved - t)/step"
-    assert str(step - sticky) == "step - (moved - t)"
-    assert sp.latex(sticky**2) == r"\left(moved - t\right)^{2}"
-    assert sp.latex(GuardedProduct(t, moved, step) ** 2) == r"\left(moved t\right)^{2}"
+def test_what_keeps_digits_is_printed_as_its_formula() -> None:
+    ratio = LogRatio(*sp.symbols("c d", positive=True))
+    assert str(1 / ratio) == "1/log(c/d)"
+    assert sp.latex(ratio**2) == r"\left(\log{\left(\frac{c}{d} \right)}\right)^{2}"

@@ -15,7 +15,7 @@ from tvm_cascade.obligations.definition import definition
 from tvm_cascade.obligations.derive import derive
 from tvm_cascade.symbolic.masks import is_truth
 
-from .cascades import FUSABLE, MAXIMUM, MEAN_SUM, SUM, cascade, d, exp, fold_of, m, r, s, t, x
+from .cascades import FUSABLE, MAXIMUM, MEAN_SUM, SUM, cascade, d, exp, fold_of, m, o, r, s, t, x
 
 LENGTH = 23
 SPLITS = [[], [1], [22], [11], [0, 0, 5], [4, 8, 12, 16, 20], [3, 3, 17], list(range(1, LENGTH))]
@@ -94,13 +94,10 @@ def test_identities_before_the_first_number_leave_no_trace(name: str, first: flo
         assert found[t] == pytest.approx(expected[t], rel=1e-10), cuts
 
 
-def test_a_product_of_ratios_stays_in_range() -> None:
-    source = FUSABLE["product"]()
+def test_a_product_of_ratios_that_leaves_its_range_is_no_number() -> None:
     rows = [{r: 1e20 * (1 + 0.001 * (k % 3))} for k in range(LENGTH)]
-    expected = definition(source, rows)
     for cuts in SPLITS:
-        found = NumericFold(fold_of("product"), LENGTH).split(rows, cuts)
-        assert found == pytest.approx(expected, rel=1e-9), cuts
+        assert np.isnan(NumericFold(fold_of("product"), LENGTH).split(rows, cuts)[o]), cuts
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, 0.25, 3.0])

@@ -94,6 +94,16 @@ REFUSED: dict[str, tuple[Callable[[], Cascade], str, str]] = {
         "t",
     ),
     "rounded at a product": (lambda: cascade((s, PROD, r), (t, SUM, Round(x / s, HALF))), "rounding_range", "t"),
+    "a distance beside another input": (
+        lambda: cascade(MEAN_SUM, (o, MAX, absolute(x - s) + y)),
+        "several_element_parts",
+        "o",
+    ),
+    "a cut beside another input": (
+        lambda: cascade(MEAN_SUM, (o, MAX, y + sp.Max(x, s))),
+        "several_element_parts",
+        "o",
+    ),
     "two parts under a maximum": (lambda: cascade(MEAN_SUM, (o, MAX, q * (x - s))), "not_monotone", "o"),
     "sixth moment": (lambda: cascade(MEAN_SUM, (d, SUM, (x - s / N) ** 6)), "rank_limit", "d"),
 }

@@ -1,6 +1,6 @@
-"""max and min of w·exp(x − u) with w of either sign: pairs of floats in a loop, and what they do at infinities.
+"""max and min of w·exp(x − u) with w of either sign, where the best element may have the smallest exponent of all.
 
-Digits on numbers are in `tests/algebra/test_best_product.py`.
+Beside the largest exponent it may vanish, which guards see; so too at infinities.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from tvm_cascade.algebra.cascade import COUNT, LENGTH, Reduction
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.fold import Reference
 from tvm_cascade.algebra.gauge import Gauge, Range
-from tvm_cascade.algebra.handles import Handle
+from tvm_cascade.algebra.handles import Handle, translated_part
 from tvm_cascade.algebra.reducer import SUM
 from tvm_cascade.symbolic.masks import indicator, masks_in, masks_that_keep
 from tvm_cascade.symbolic.work import charge, expanded, horner
@@ -39,20 +39,20 @@ def about_the_means(
 ) -> sp.Expr | None:
     """The sum in terms of central moments, which this adds to the state, and of results.
 
-    None where it is no polynomial of parts of elements, reads a single handle, or needs too many moments.
+    None where it is no polynomial of parts of elements, reads one handle beside one a(x), or needs too many moments.
     """
     elements, symbols = derivation.elements, [handle.symbol for handle in tracked]
     weight, polynomial = weight_and_rest(function, elements, symbols)
-    if len(tracked) < 2:
-        return None
-    parts = parts_of(polynomial, elements, symbols)
+    stands = located(function, tracked, elements)
+    parts = [] if stands and len(tracked) == 1 else parts_of(polynomial, elements, symbols)
     if not parts or masks_in(polynomial, elements):
         return None
     variables = [sp.Dummy(f"e{k}", real=True) for k in range(len(parts))]
     over = polynomial.xreplace(dict(zip(parts, variables, strict=True)))
     if over.has(*elements) or powers_below(over, variables) is None:
         return None
-    weighed = any(len(line) > 1 for line in _lines(over, variables, symbols))
+    lines = any(len(line) > 1 for line in _lines(over, variables, symbols))
+    weighed = lines or not (stands or reads_slopes(function, tracked, elements))
     coordinates = CentredCoordinates(derivation, reduction, weight, Range.WEIGHED if weighed else Range.NEAR)
     numbers = {variable: coordinates.add(part) for variable, part in zip(variables, parts, strict=True)}
     return _at_results(coordinates, over, numbers, {handle.symbol: handle.value for handle in tracked})
@@ -181,6 +181,11 @@ def reads_slopes(function: sp.Expr, tracked: Sequence[Handle], elements: Sequenc
     )
     parts = parts_of(polynomial, elements, symbols)
     return bare or any(len(line) > 1 for line in _lines(polynomial, parts, symbols))
+
+
+def located(function: sp.Expr, tracked: Sequence[Handle], elements: Sequence[sp.Symbol]) -> bool:
+    """Whether each handle u is read in differences a(x) − u of one a(x), unlike that of (x − u)·(y − u)."""
+    return all(translated_part(function, handle.symbol, elements) is not None for handle in tracked)
 
 
 def weight_and_rest(

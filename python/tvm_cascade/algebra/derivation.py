@@ -19,7 +19,7 @@ from tvm_cascade.algebra.handles import Handle, HandleTable, exponents
 from tvm_cascade.algebra.reducer import SUM, Reducer, TupleReducer
 from tvm_cascade.algebra.verdict import Counterexample, Question, Reason, Refusal, Search
 from tvm_cascade.symbolic.functions import Round, WholePower, innermost
-from tvm_cascade.symbolic.masks import conditions_that_keep, without_idle_masks
+from tvm_cascade.symbolic.masks import conditions_that_keep
 from tvm_cascade.symbolic.separate import strip_rounding
 from tvm_cascade.symbolic.work import cancelled
 
@@ -104,7 +104,7 @@ class Derivation:
                 raise self.refuse(reduction, "rounding", f"{written} rounded to {dtype}", rounded)
         # log(p) with p = exp(x − m)/t is x − m − log t: a sum of handles rather than a handle of its own.
         # A power of two stays as it is written: a whole part must not see a logarithm that rounds otherwise.
-        signed = without_idle_masks(reduction.element.xreplace(self._signed), self.elements)
+        signed = reduction.element.xreplace(self._signed)
         whole = {power: sp.Dummy(positive=True) for power in signed.atoms(WholePower)}
         element = sp.expand_log(signed.xreplace(whole)).xreplace({v: k for k, v in whole.items()})
         element = ordered_by_results(element, self.done)

@@ -1,7 +1,7 @@
 """Exactness by expansion: the state of Σ F(x, u) as the orbit of F under moves of its references.
 
-A sum a(x) + L(u) of F, with elements a and handles u apart, is a coordinate f; so is y − u·x. Where references move, f
-moves by δ = L(c′) − L(c), and y − u·x by δ·x. F is then a function of coordinates alone, and expanded
+A sum a(x) + L(u) of F, with elements a and handles u apart, is a coordinate f. Where references move, f moves by
+δ = L(c′) − L(c). F is then a function of coordinates alone, and expanded
 
     F(f + δ) = Σ_β ψ_β(f)·h_β(δ)        h_β distinct products of powers of δ, exponentials and waves
 
@@ -16,7 +16,6 @@ that space moves, ρ(δ), is read off the same expansion.
 | exp(x − u)·(x − v) | x − u, x − v  | exp(f)·g, exp(f)          |
 | (x − u)·(y − u)    | x − u, y − u  | f·g, f + g, 1             |
 | (x − u)·(x − v)    | x − u         | f·(f + u − v), f, 1       |
-| (y − u·x)²         | y − u·x       | f², x·f, x²               |
 | w·sin(x − u)       | x − u         | w·sin f, w·cos f          |
 | log(x/u)²          | log(x/u)      | f², f, 1                  |
 
@@ -282,8 +281,7 @@ def _degree(product: sp.Expr, steps: Sequence[sp.Symbol]) -> int:
 
 # Coordinates: the sums of elements and handles of which a function is made, and by how much they move.
 #
-# a(x) + L(u) with elements a and handles u apart is one, and moves by L(c′) − L(c); so are the residue y − u·x, which
-# moves by x·(c′ − c), and log(a(x)/|u|).
+# a(x) + L(u) with elements a and handles u apart is one, and moves by L(c′) − L(c); so is log(a(x)/|u|).
 
 
 class Coordinates:
@@ -332,36 +330,28 @@ class Coordinates:
         """The sum over coordinates; as it is where handles alone stand in it beside what they multiply."""
         still = [t for t in total.args if not t.has(*self.handles)]
         moving = [t for t in total.args if t.has(*self.handles) and not t.has(*self.elements)]
-        sloped = [t for t in total.args if self._is_slope(t)]
-        mixed = [t for t in total.args if t not in (*still, *moving, *sloped)]
-        if not moving and not (sloped and still):
+        mixed = [t for t in total.args if t not in (*still, *moving)]
+        if not moving:
             return sp.Add(*map(self, total.args))
-        if not sloped and not any(t.has(*self.elements) for t in still):
+        if not any(t.has(*self.elements) for t in still):
             return total
-        return sp.Add(self._coordinate(sp.Add(*still), sp.Add(*moving), sloped), *map(self, mixed))
+        return sp.Add(self._coordinate(sp.Add(*still), sp.Add(*moving)), *map(self, mixed))
 
-    def _is_slope(self, term: sp.Expr) -> bool:
-        """Whether it is a product of elements and handles."""
-        value, varying = term.as_independent(*self.elements, as_Add=False)
-        return bool(value.has(*self.handles) and not varying.has(*self.handles) and varying != 1)
-
-    def _coordinate(self, still: sp.Expr, moving: sp.Expr, sloped: Sequence[sp.Expr]) -> sp.Expr:
+    def _coordinate(self, still: sp.Expr, moving: sp.Expr) -> sp.Expr:
         """The symbol of a coordinate, new or known, or a known one of the same elements and a difference of handles."""
         # 1.4427·x − u as it is, since u is of a result's size: 14427·x − 10000·u would leave a dtype's range.
         scale = abs(moving.as_ordered_terms()[0].as_coeff_Mul()[0]) or sp.S.One
         scale = -scale if still.could_extract_minus_sign() else scale
-        whole = sp.expand((still + moving + sp.Add(*sloped)) / scale)
+        whole = sp.expand((still + moving) / scale)
         for symbol, part in self.parts.items():
             if part in (whole, -whole):
                 return scale * (symbol if part == whole else -symbol)
             own, other = (total.as_independent(*self.elements, as_Add=True)[1] for total in (whole, part))
             ratio = own / (other or sp.nan)
-            if ratio.is_number and ratio != 0 and not sloped and self.by_step[symbol].free_symbols <= set(self.steps):
+            if ratio.is_number and ratio != 0 and self.by_step[symbol].free_symbols <= set(self.steps):
                 return scale * (ratio * symbol + self._difference(sp.expand(whole - ratio * part)))
         symbol = sp.Dummy(f"f{len(self.parts)}", real=True)
-        along = (term.as_independent(*self.elements, as_Add=False) for term in sloped)
-        slopes = (self._step(value / scale) * self._beside(varying) for value, varying in along)
-        self.parts[symbol], self.by_step[symbol] = whole, sp.Add(self._step(moving / scale), *slopes)
+        self.parts[symbol], self.by_step[symbol] = whole, self._step(moving / scale)
         return scale * symbol
 
     def _ratio(self, logarithm: sp.log) -> sp.Expr:

@@ -6,8 +6,8 @@
 | running  | to u of the partial results, or an extremum | u is built from max and min, or stands in an exponent |
 | centred  | to a mean, a slope, or a predicted result   | F reads a(x) − u                                     |
 
-`sections` is the table of references for the handles of one function. Polynomials of several elements
-(`central_moments`) and products (`product_law`) have references of their own.
+`sections` is the table of references for the handles of one function. Polynomials of several elements have references
+of their own (`central_moments`).
 
 How often a running reference moves is its *move*, which the user may choose:
 
@@ -74,13 +74,10 @@ class Range(str, Enum):
     LOCATION = "x − c is no larger than the spread of x about its centre, since c is a location of the data"
     SPREAD = "exp(x − c) is in range where the spread of x about its centre is, since c is a location of the data"
     MEAN = "x − c and u − c are no larger than x − u, since c is the mean of x; u need not be near the data"
-    BETWEEN = "c is the mean of a and b; sums about it may be far larger than those of (a − u)·(b − u), and cancel"
     EXTREME = "c is the extremum so far, and [x = c] is 0 or 1"
-    GEOMETRIC = "Π G(x)·2^c is near 1, since c is the mean of −log₂ |G(x)|"
     NEAR = "x − c is no larger than the spread of x, since c is its mean, for any results"
     WEIGHED = "x − c is no larger than the spread of x, since c is its mean; beside what results weigh it may cancel"
     WAVES = "sines and cosines are at most 1 at any c, so it stays at 0"
-    APART = "p + q·u is summed as Σ p and u·Σ q, at c = 0: q·u is rounded unfused as well"
     PREDICTED = "c predicts u from partial results, so elements have the range that they have at u"
     DEFERRED = "a loop-invariant factor: applied once, at the end"
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import sympy as sp
 
-from tvm_cascade.algebra.facts.trend import direction, direction_of_slope, is_convex
+from tvm_cascade.algebra.facts.trend import direction, is_convex
 from tvm_cascade.algebra.reducer import MAX, MIN, Reducer
 from tvm_cascade.symbolic.masks import is_truth
 from tvm_cascade.symbolic.signs import stand_in
@@ -125,8 +125,6 @@ def kept_by(way: sp.Expr, reducer: Reducer) -> tuple[Reducer, ...]:
 
 def _kept(outer: sp.Expr, variable: sp.Symbol, reducer: Reducer, strictly: bool) -> tuple[Reducer, ...] | None:
     way = None if outer.has(sp.Abs) else direction(outer, variable, strictly)
-    if way is None and not outer.has(sp.Abs, sp.Max, sp.Min):
-        way = direction_of_slope(outer, variable, strictly)
     if way is not None and (way.is_nonzero or not strictly):
         return kept_by(way, reducer)
     return (MAX, MIN) if is_convex(outer, variable, 1 if reducer is MAX else -1, strictly) else None

@@ -3,17 +3,10 @@
 | element                            | max over the positions is                                                       |
 |------------------------------------|---------------------------------------------------------------------------------|
 | φ(a(x), d), monotone or convex     | φ of the ends of a (see `monotone`)                                             |
-| φ(Max(f, g)), φ rising; |f|        | the larger of max φ(f) and max φ(g)                                             |
 | G(x)·H(d) + K(d)                   | max G where H ≥ 0, min G where H ≤ 0, both where its sign is data               |
 | G(x)·exp(x − u), G of one sign     | max G(x)·exp(x − c), as a sum is kept whose span has one function: its move is  |
 |                                    | positive, so that order is kept                                                 |
-| the same, G of either sign         | G and a of the best G·exp(a) so far, as a tuple                                 |
 | f where a mask holds, g elsewhere  | the larger of max f over the one and max g over the others, if there are such   |
-
-exp(−u) is positive, so the order of the elements does not depend on u, and a tuple needs no reference. The largest
-exponent would be a bad one: the best element of min x·exp(x) over positive x is that of the smallest exponent, and
-underflows beside the largest. Elements of two signs are compared by G alone, those of one sign by
-G·exp(a) / exp(the larger a).
 
 Everything else is refused: with the proof that its envelope has as many pieces as one likes, or as unknown.
 """
@@ -22,26 +15,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cache
 
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import Reduction
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.expansion import expansion_of
-from tvm_cascade.algebra.facts.extent import pole
-from tvm_cascade.algebra.facts.relation import EXTREMA, taken_from
-from tvm_cascade.algebra.facts.trend import trend
-from tvm_cascade.algebra.handles import Handle, exponents, factor_in
+from tvm_cascade.algebra.handles import Handle
 from tvm_cascade.algebra.monotone import kept_by, through_order
 from tvm_cascade.algebra.moved_state import MovedState
-from tvm_cascade.algebra.reducer import MAX, Reducer, TupleReducer, first, second
+from tvm_cascade.algebra.reducer import MAX, Reducer
 from tvm_cascade.algebra.sections import reference_of
 from tvm_cascade.algebra.summand import Summand, deferred, in_exponent_units
-from tvm_cascade.symbolic.functions import GuardedProduct
 from tvm_cascade.symbolic.masks import is_truth, masks_in
 from tvm_cascade.symbolic.separate import Step, strip_rounding
-from tvm_cascade.symbolic.work import simplified
 
 MOST_BRANCHES = 16
 """Cases and arguments of extrema that one element is taken apart into."""
@@ -103,18 +90,13 @@ class Case:
         Refused
             Where the element has no fold, or none is known.
         """
-        masks = masks_in(self.function, self.derivation.elements)
-        if (zeroing := self._zeroing(masks)) is not None:
-            return self._split(zeroing)
         if not isinstance(found := self._at_ends(), str):
             return found
-        if (arguments := self._arguments()) is not None:
-            return [replace(self, function=argument) for argument in arguments]
         with self.derivation.over(self.holds):
             scaled = self._scaled()
         if scaled is not None:
             return scaled
-        if masks:
+        if masks := masks_in(self.function, self.derivation.elements):
             return self._split(masks[0])
         raise self._refused(found)
 
@@ -128,16 +110,6 @@ class Case:
             return sp.true
         here = sp.Piecewise((1, self.holds), (0, True))
         return sp.Eq(self.derivation.component(self.reduction, MAX, here), 1)
-
-    def _zeroing(self, masks: list[sp.Symbol]) -> sp.Symbol | None:
-        """A mask that makes the element 0 next to a factor that may be infinite: deferred, that is 0·inf."""
-        found = next((m for m in masks if sp.S.Zero in (self.function.subs(m, 0), self.function.subs(m, 1))), None)
-        if found is None:
-            return None
-        weights = (factor_in(self.function, h.symbol, self.derivation.elements) for h in self.used)
-        factor = sp.Mul(*(weight for weight in weights if weight is not None))
-        values = {handle.symbol: handle.value for handle in self.used}
-        return found if pole(factor.xreplace(values), self.derivation.results, partial=True) else None
 
     def _at_ends(self) -> sp.Expr | str:
         """The extremum of a map of one part; the code of a refusal where it is none."""
@@ -160,34 +132,12 @@ class Case:
         summand = in_exponent_units(derivation, deferred(derivation, self.reduction, body, read))
         kept = kept_by(summand.factor, reducer)
         if summand.tracked:
-            ends = self._best_products(summand, kept) or self._moved(summand, kept)
+            ends = self._moved(summand, kept)
         else:
             ends = [derivation.component(self.reduction, end, summand.function) for end in kept]
         if ends is None:
             return None
         return reducer.over([summand.factor * end for end in ends]) + sp.Add(*apart)
-
-    def _best_products(self, summand: Summand, kept: tuple[Reducer, ...]) -> list[sp.Expr] | None:
-        """The best of products G·exp(a − u) that need to be kept as pairs.
-
-        None where the results bound the exponent, or G has the sign with which the largest exponent is best.
-        """
-        derivation, function, tracked = self.derivation, summand.function, [h.symbol for h in summand.tracked]
-        found = {e for symbol in tracked for e in exponents(function, symbol, derivation.elements)}
-        if len(found) != 1 or derivation.bounds(exponent := found.pop(), function):
-            return None
-        weight, still = simplified(function / sp.exp(exponent)), exponent.subs(dict.fromkeys(tracked, 0))
-        moving = sp.expand(exponent - still)
-        if weight.has(*tracked) or moving.has(*derivation.elements):
-            return None
-        if weight.is_nonnegative if kept == (MAX,) else len(kept) == 1 and weight.is_nonpositive:
-            return None
-        ends = []
-        for whole in map(best_product, kept):
-            lifts = [derivation.masked(whole.of(part), lift) for part, lift in enumerate((weight, still))]
-            best, power = derivation.tuple_of(whole, [self.reduction] * 2, lifts)
-            ends.append(GuardedProduct(best, sp.exp(moving.xreplace(derivation.handles.values) + power)))
-        return ends
 
     def _moved(self, summand: Summand, kept: tuple[Reducer, ...]) -> list[sp.Expr] | None:
         """The ends of elements that a move of the results multiplies by something positive, at references of those.
@@ -207,18 +157,6 @@ class Case:
         given = derivation, self.reduction, (body,), shift, handles, references
         return [MovedState(*given, reducer=end, met=met).final() for end in kept]
 
-    def _arguments(self) -> list[sp.Expr] | None:
-        """The functions of which the element is the larger one everywhere, for max: φ(f), φ(g) for φ(Max(f, g))."""
-        way = 1 if self.reduction.reducer is MAX else -1
-        for extremum in sorted(self.function.atoms(*EXTREMA), key=sp.count_ops, reverse=True):
-            if not extremum.has(*(handle.symbol for handle in self.used)):
-                continue
-            upper, arguments = taken_from(extremum)
-            variable = sp.Dummy(real=True)
-            if trend(self.function.xreplace({extremum: variable}), variable) == (way if upper else -way):
-                return [self.function.xreplace({extremum: argument}) for argument in arguments]
-        return None
-
     def _split(self, mask: sp.Symbol) -> list[Case]:
         """The cases where the mask holds, and where it does not."""
         sides = []
@@ -234,19 +172,3 @@ class Case:
         shown = self.derivation.counterexample("not_monotone", self.reduction, self.whole, self.holds)
         code = "not_monotone" if shown else "order_unknown" if code == "not_monotone" else code
         return self.derivation.refuse(self.reduction, code, self.whole, shown=shown)
-
-
-@cache
-def best_product(reducer: Reducer) -> TupleReducer:
-    """The reducer of (G, a) that keeps the pair with the largest, or smallest, G·exp(a).
-
-    It starts with an exponent above all others, so that every element of its sign is better.
-    """
-    (g, a), (h, b) = ((side(0), side(1)) for side in (first, second))
-    at_least = sp.Ge if reducer is MAX else sp.Le
-    gap = sp.exp(-sp.Abs(a - b))
-    of_one_sign = sp.Or(sp.And(g > 0, h > 0), sp.And(g < 0, h < 0))
-    scaled = sp.Or(sp.And(a < b, at_least(g * gap, h)), sp.And(a >= b, at_least(g, h * gap)))
-    better = sp.Or(sp.And(of_one_sign, scaled), sp.And(sp.Not(of_one_sign), at_least(g, h)))
-    combined = tuple(sp.Piecewise((mine, better), (theirs, True)) for mine, theirs in ((g, h), (a, b)))
-    return TupleReducer(f"{reducer.name}_product", combined, (reducer.identity, sp.oo))

@@ -7,23 +7,12 @@ from collections.abc import Callable, Mapping
 
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import COUNT, LENGTH, Reduction
+from tvm_cascade.algebra.cascade import LENGTH, Reduction
 from tvm_cascade.algebra.derivation import Derivation
-from tvm_cascade.algebra.fold import Reference
-from tvm_cascade.algebra.gauge import Gauge, Range
 from tvm_cascade.algebra.handles import Handle, factor_in
 from tvm_cascade.algebra.reducer import PROD, SUM
 from tvm_cascade.symbolic.masks import indicator, masks_in
 from tvm_cascade.symbolic.separate import strip_rounding
-
-MOST_STEPS, LENGTH_IN_RANGE = 64, 200
-"""c is a multiple of 1/steps, so that Π G(x)·2^c of n positions is within 2^(n/(2·steps)) of 1. Whole ones are exact;
-up to so many positions they are in range."""
-
-
-LOG2_E = sp.Rational(75, 52)
-"""log₂ e to a third of a thousandth: c need only be near the mean."""
-
 
 Law = Callable[[Derivation, Reduction, sp.Expr, list[Handle]], sp.Expr]
 
@@ -47,17 +36,11 @@ def product_law(
 def _product_where(
     derivation: Derivation, reduction: Reduction, kept: Mapping[sp.Symbol, int], function: sp.Expr, read: list[Handle]
 ) -> sp.Expr:
-    """Π of G(x)·H(d) where masks are so, kept as Π G(x)·2^c: moving c to c′ multiplies by 2^((c′ − c)·n)."""
+    """Π of G(x)·H(d) where masks are so: H(d) is applied at the end, once for each position."""
     rest, factor = _factors(derivation, reduction, function, read)
     where = indicator(kept)
-    if factor == 1 or rest == 1:
-        symbol = derivation.component(reduction, PROD, where * rest + 1 - where) if rest != 1 else sp.S.One
-        return symbol if factor == 1 else symbol * factor ** _count(derivation, reduction, kept)
-    count = _count(derivation, reduction, kept)
-    reference = _geometric_mean(derivation, reduction, factor, where * _size(rest), count.subs(LENGTH, COUNT))
-    unit, lost = sp.Integer(2) ** reference.symbol, 2 ** (reference.step * count.subs(LENGTH, COUNT))
-    total = derivation.component(reduction, PROD, where * rest * unit + 1 - where, lambda own: own * lost)
-    return total * (factor / unit) ** count
+    symbol = derivation.component(reduction, PROD, where * rest + 1 - where) if rest != 1 else sp.S.One
+    return symbol if factor == 1 else symbol * factor ** _count(derivation, reduction, kept)
 
 
 def _count(derivation: Derivation, reduction: Reduction, kept: Mapping[sp.Symbol, int]) -> sp.Expr:
@@ -94,39 +77,6 @@ def _factors(
             raise derivation.refuse(reduction, "prod_dependence", function)
         factor, rest = factor * weight.subs(handle.symbol, handle.value), rest.subs(handle.symbol, 1)
     return rest, factor
-
-
-def _geometric_mean(
-    derivation: Derivation, reduction: Reduction, factor: sp.Expr, sizes: sp.Expr, count: sp.Expr
-) -> Reference:
-    """c = −log₂ of the mean size of what is multiplied, so that Π G(x)·2^c stays near 1.
-
-    The factor of the partial results may be far from the final one, and Π G(x)·H out of range there. With a whole c
-    nothing is rounded by it; were it H's own size, H(c′)/H(c) would be off by n roundings of itself in the end.
-    """
-    length = derivation.length
-    steps = MOST_STEPS if length is None else 1 << max(0, length // LENGTH_IN_RANGE).bit_length()
-    total = derivation.component(reduction, SUM, sizes)
-    value = -sp.floor(total * LOG2_E * steps / count + sp.Rational(1, 2)) / steps
-    return derivation.refer(
-        (sizes, "geometric mean"),
-        factor,
-        Gauge.CENTRED,
-        value,
-        auxiliary=True,
-        guarded=True,
-        range=Range.GEOMETRIC,
-    )
-
-
-SMALLEST = -1000
-"""The logarithm of what is 0 in every dtype."""
-
-
-def _size(rest: sp.Expr) -> sp.Expr:
-    """log |G|; 0 where an exponential underflows: a product is 0 with it, and the others are to stay in range."""
-    size = sp.log(sp.Abs(rest))
-    return sp.Piecewise((size, size > SMALLEST), (0, True)) if rest.has(sp.exp) else size
 
 
 def _exponent_and_rest(function: sp.Expr, handles: list[sp.Symbol]) -> tuple[sp.Expr, sp.Expr]:

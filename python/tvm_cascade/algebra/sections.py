@@ -8,11 +8,10 @@ most is taken; of those that promise as much, the one with the smallest state; t
 | action               | functions            | reference            | in range             | digits           | state |
 |----------------------|----------------------|----------------------|----------------------|------------------|-------|
 | translation          | waves                | 0                    | yes                  | u is no location | none  |
-| translation of lines | p + q·u, to degree 1 | 0                    | yes                  | yes              | none  |
 | scaling under log    | log-polynomials      | u of partial results | yes                  | yes              | u     |
 | translation, scaling | all                  | u of partial results | u bounds exponents   | u is a location  | u     |
 | translation          | exponentials         | the largest exponent | yes                  | yes              | a max |
-| translation, shear   | polynomials          | the mean of zeros    | yes                  | yes              | sums  |
+| translation          | all of a(x) − u      | the mean of a(x)     | yes                  | yes              | sums  |
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ import sympy as sp
 
 from tvm_cascade.algebra.cascade import COUNT, LENGTH, Reduction
 from tvm_cascade.algebra.derivation import Derivation
+from tvm_cascade.algebra.expansion import expansion_of
 from tvm_cascade.algebra.facts.extent import Pole, pole
 from tvm_cascade.algebra.facts.location import is_location
 from tvm_cascade.algebra.facts.weight import Offsets
@@ -42,7 +42,7 @@ from tvm_cascade.algebra.reducer import MAX, SUM
 from tvm_cascade.symbolic.elementary import WAVES
 from tvm_cascade.symbolic.functions import PowerOfTwo
 from tvm_cascade.symbolic.masks import conditions_that_keep, indicator, masks_that_keep
-from tvm_cascade.symbolic.separate import Step, in_steps
+from tvm_cascade.symbolic.separate import Step
 from tvm_cascade.symbolic.work import expanded
 
 
@@ -91,58 +91,6 @@ class Reading:
         own = expanded(sp.Add(*met) + value)
         return own if own.has(*derivation.elements) and not own.has(*derivation.results) else None
 
-    @cached_property
-    def line(self) -> tuple[sp.Expr, sp.Expr] | None:
-        """p(x) and q(x), where the function reads the handle in p(x) + q(x)·u alone, as the residue y − u·x does.
-
-        A handle that is a factor, p = 0, is none: zero is no reference then.
-        """
-        symbol = self.handle.symbol
-        lines = [total for total in self.function.atoms(sp.Add) if total.has(symbol)]
-        if len(lines) != 1 or self.exponents:
-            return None
-        total = sp.expand(lines[0])
-        p, q = total.coeff(symbol, 0), total.coeff(symbol, 1)
-        fits = p != 0 and sp.expand(p + q * symbol - total) == 0 and q.has(*self.derivation.elements)
-        return (p, q) if fits and not (p + q).has(*self.derivation.handles.values) else None
-
-    @cached_property
-    def between(self) -> tuple[sp.Expr, sp.Expr] | None:
-        """p(x) and q(x) of ∂ⁿ⁻¹F/∂uⁿ⁻¹ = p + q·u, where F is a polynomial of degree n > 1 in the handle u.
-
-        The zero −p/q of that line is the mean of the zeros of F: of (a − u)·(b − u) it is (a + b)/2. A polynomial whose
-        zeros lie evenly about 0 has none.
-        """
-        symbol = self.handle.symbol
-        if self.exponents or self.factor is not None or not self.function.is_polynomial(symbol):
-            return None
-        last, *others = sp.Poly(self.function, symbol).all_coeffs()
-        degree, before = len(others), expanded(others[0]) if others else sp.S.Zero
-        read = (last + before).has(*self.derivation.handles.values)
-        return (before, degree * last) if degree > 1 and before != 0 and not read else None
-
-    @cached_property
-    def zeros_differ(self) -> bool:
-        """Whether the handle stands between several, as in (a − u)·(b − u), and not at one, as in (p + q·u)ⁿ.
-
-        All n zeros are one where n·F = (u + p/q)·∂F/∂u.
-        """
-        if self.part is not None or self.line is not None or self.between is None:
-            return False
-        (p, q), function, symbol = self.between, self.function, self.handle.symbol
-        degree = sp.degree(function, symbol)
-        return bool(expanded(degree * q * function - (p + q * symbol) * sp.diff(function, symbol)) != 0)
-
-    @cached_property
-    def lines(self) -> tuple[sp.Expr, sp.Expr] | None:
-        """p(x) and q(x) of the line p + q·u that tells where the handle stands, where it is not a(x) − u."""
-        return self.line or self.between
-
-    @cached_property
-    def located(self) -> sp.Expr | None:
-        """The a(x) that the handle stands beside: a(x) − u, or −p/q of a line or between several."""
-        return -self.lines[0] / self.lines[1] if self.part is None and self.lines is not None else self.part
-
     @property
     def is_in_waves(self) -> bool:
         """Whether the handle occurs under sines and cosines alone."""
@@ -152,10 +100,10 @@ class Reading:
     @cached_property
     def is_near(self) -> bool:
         """Whether the quantity at partial results is near what it stands beside, or stands beside nothing."""
-        if self.located is None:
+        if self.part is None:
             return True
         derivation, value = self.derivation, self.handle.value
-        near = is_location(value, self.located, derivation.done, derivation.meaning)
+        near = is_location(value, self.part, derivation.done, derivation.meaning)
         return near and pole(value, derivation.results) is not Pole.WITHIN
 
 
@@ -318,23 +266,15 @@ def _at_the_mean(reading: Reading) -> Reference | None:
     weighted = not mean.has(COUNT)
     # At an infinite mean no element is anything, though all are, or infinite, about a finite extremum.
     extremum = tracking_gauge(handle, reading.derivation.done) is Gauge.RUNNING
-    # Where a parameter leaves nothing of the handle, as log t at t = 1, it stands beside nothing.
-    lost = _poles_of_parameters(reading.derivation, mean)
     return reading.derivation.refer(
         (handle, "mean", mean),
         handle.value,
         Gauge.CENTRED,
         mean,
         auxiliary=True,
-        guarded=weighted or extremum or lost,
-        range=Range.BETWEEN if reading.zeros_differ else Range.MEAN,
+        guarded=weighted or extremum,
+        range=Range.MEAN,
     )
-
-
-def _poles_of_parameters(derivation: Derivation, value: sp.Expr) -> bool:
-    """Whether parameters alone may leave a value without one, whatever elements are."""
-    constant, _ = value.as_independent(*derivation.elements, *derivation.results, COUNT, as_Add=False)
-    return bool(pole(constant, constant.free_symbols - {LENGTH}))
 
 
 def _mean(reading: Reading) -> sp.Expr | None:
@@ -342,19 +282,12 @@ def _mean(reading: Reading) -> sp.Expr | None:
 
     Let c be the mean of a(x) by the weights |w| of F = w·(a − u)^k. Then |u − c| and |a − c| are on the whole no larger
     than |a − u|, whatever u is: brought from c to u, F loses no more digits than it does unfused. The plain mean is as
-    good where weights are alike; it serves where they have no fold. For p + q·u the weights have a factor q², and a is
-    −p/q: the c of least squares.
+    good where weights are alike; it serves where they have no fold.
     """
     derivation, reduction, elements = reading.derivation, reading.reduction, reading.derivation.elements
     factors = sp.Mul.make_args(reading.function)
     weight = sp.Abs(sp.Mul(*(f for f in factors if f.has(*elements) and not f.has(reading.handle.symbol))))
-    if reading.part is None and reading.line is None and reading.between is not None:
-        p, q = reading.between  # weights of F are in them
-        constant = not q.has(*elements)
-        return _plain(derivation, reduction, -p / q) if constant else _weighted(derivation, reduction, -p * q, q**2)
-    if reading.part is None:
-        p, q = reading.line or (sp.S.Zero, sp.S.One)
-        return _weighted(derivation, reduction, -p * q * weight, q**2 * weight)
+    assert reading.part is not None
     apart, varying = reading.part.as_independent(*elements, as_Add=True)
     kept = indicator(masks_that_keep(weight, elements))  # what is masked out may be anything
     for like in (weight, kept) if weight != 1 else ():
@@ -365,10 +298,8 @@ def _mean(reading: Reading) -> sp.Expr | None:
 
 
 def _plain(derivation: Derivation, reduction: Reduction, value: sp.Expr) -> sp.Expr:
-    """Σ value / n in a component; parameters that may leave it without a value are applied to the sum."""
+    """Σ value / n in a component."""
     scale, bare = value.as_coeff_Mul()
-    if _poles_of_parameters(derivation, value):
-        scale, bare = value.as_independent(*derivation.elements, as_Add=False)
     return scale * derivation.component(reduction, SUM, bare) / COUNT
 
 
@@ -377,13 +308,13 @@ def _weighted(derivation: Derivation, reduction: Reduction, above: sp.Expr, weig
     read = [h for h in derivation.handles if h.symbol in weight.free_symbols]
     if any(not exponents(weight, h.symbol, derivation.elements) for h in read):
         return None
+    span = expansion_of(weight, derivation.elements, [h.symbol for h in read]) if read else None
+    if read and (span is None or span.rank > 1):
+        return None
     references = [reference_of(derivation, reduction, h, weight) for h in read]
     old = {h.symbol: r.symbol for h, r in zip(read, references, strict=True)}
-    new = {h.symbol: r.moved for h, r in zip(read, references, strict=True)}
-    ratio = sp.powsimp(sp.expand(weight.subs(new) / weight.subs(old)))
-    ratio = in_steps(ratio, [Step(r.symbol, r.moved, r.step) for r in references])
-    if ratio.has(*derivation.elements):
-        return None
+    steps = [Step(r.symbol, r.moved, r.step) for r in references]
+    ratio = sp.S.One if span is None else span.shift([h.symbol for h in read], steps)[0]
     sums = []
     for lift in (above, weight):
         scale, bare = lift.subs(old).as_coeff_Mul()
@@ -395,11 +326,7 @@ SECTIONS = (
     Section(
         reads=lambda reading: reading.is_in_waves and not reading.unbounded,
         reference=_constant(Range.WAVES),
-        keeps_digits=lambda reading: reading.located is None or not reading.is_near,
-    ),
-    Section(
-        reads=lambda reading: reading.line is not None and sp.diff(reading.function, reading.handle.symbol, 2) == 0,
-        reference=_constant(Range.APART),
+        keeps_digits=lambda reading: reading.part is None or not reading.is_near,
     ),
     Section(
         reads=lambda reading: any(e.has(reading.handle.symbol) for e in reading.function.atoms(sp.log)),
@@ -412,6 +339,6 @@ SECTIONS = (
         keeps_digits=lambda reading: reading.is_near,
     ),
     Section(lambda reading: bool(reading.unbounded), _at_the_largest),
-    Section(lambda reading: reading.located is not None, _at_the_mean),
+    Section(lambda reading: reading.part is not None, _at_the_mean),
 )
 """By size of state."""

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import LENGTH, Reduction
-from tvm_cascade.algebra.central_moments import about_the_means, reads_slopes
+from tvm_cascade.algebra.central_moments import about_the_means, located, reads_slopes
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.expansion import Expansion, expansion_of
 from tvm_cascade.algebra.facts.extent import pole
 from tvm_cascade.algebra.facts.weight import Offsets, by_offset
 from tvm_cascade.algebra.gauge import Gauge
-from tvm_cascade.algebra.handles import Handle, cancelled_results, tracking_gauge, translated_part
+from tvm_cascade.algebra.handles import Handle, cancelled_results, tracking_gauge
 from tvm_cascade.algebra.moved_state import MovedState
 from tvm_cascade.algebra.reducer import SUM
 from tvm_cascade.algebra.sections import reference_of
@@ -32,7 +31,7 @@ def sum_law(derivation: Derivation, reduction: Reduction, element: sp.Expr, _use
 
 
 def _over_extrema(derivation: Derivation, element: sp.Expr) -> sp.Expr:
-    """The element over extrema that terms of its sums are divided by: 1 − x/r, 1/r is rounded once for all x."""
+    """Sums divided by an extremum r that their terms are divided by: (r − x)/r of 1 − x/r, which has its digits."""
     if element.has(Round):
         return element
     in_sums = sp.Tuple(*element.atoms(sp.Add)).free_symbols
@@ -43,7 +42,8 @@ def _over_extrema(derivation: Derivation, element: sp.Expr) -> sp.Expr:
         and (1 / handle.value).is_Symbol
         and tracking_gauge(handle, derivation.done) is Gauge.RUNNING
     }
-    return element.xreplace(divisors)
+    totals = {total: sp.together(total.xreplace(divisors)) for total in element.atoms(sp.Add) if total.has(*divisors)}
+    return element.xreplace(totals).xreplace(divisors) if divisors else element
 
 
 def independent_terms(element: sp.Expr, derivation: Derivation) -> list[sp.Expr]:
@@ -88,13 +88,22 @@ def _term(derivation: Derivation, reduction: Reduction, term: sp.Expr) -> sp.Exp
         total = _at_references(derivation, reduction, summand, still)
         return _where_kept(derivation, summand, total, reduction)
     summand = near_its_handles(derivation, summand)
-    by_moments = reads_slopes(summand.function, summand.tracked, elements) or _of_one_variable(summand, elements)
-    if by_moments and (moments := _moments(derivation, reduction, summand)):
+    symbols, stands = [h.symbol for h in summand.tracked], located(summand.function, summand.tracked, elements)
+    if not stands and _is_line(summand, symbols):
+        return summand.factor * _apart(derivation, reduction, summand)
+    has_slopes = not stands or reads_slopes(summand.function, summand.tracked, elements)
+    if has_slopes and (moments := _moments(derivation, reduction, summand)):
         return _where_kept(derivation, summand, moments, reduction)
-    symbols = [handle.symbol for handle in summand.tracked]
     if any(h.symbol in summand.lift.free_symbols and h.symbol not in symbols for h in derivation.handles):
         raise derivation.refuse(reduction, "rounding_rank", summand.lift)  # a rounding holds what had to move
     return _where_kept(derivation, summand, _in_a_span(derivation, reduction, summand, symbols), reduction)
+
+
+def _is_line(summand: Summand, symbols: list[sp.Symbol]) -> bool:
+    """Whether it is p(x) + q(x)·u, of one handle: Σ p and u·Σ q round as p and q·u do."""
+    totals = [total for total in summand.function.atoms(sp.Add) if total.has(*symbols)]
+    plain = summand.lift == summand.function and len(symbols) == 1
+    return bool(plain and totals and _is_linear(summand.function, symbols))
 
 
 def _in_a_span(derivation: Derivation, reduction: Reduction, summand: Summand, symbols: Sequence[sp.Symbol]) -> sp.Expr:
@@ -203,14 +212,6 @@ def _bounded_apart(derivation: Derivation, term: sp.Expr, exponent: sp.Expr) -> 
     rest = sp.Add(*(t for t in terms if not t.has(*derivation.results)))
     apart = rest + sp.Add(*(derivation.extracted(sp.Add(*group)) for group in moving))
     return apart if derivation.bounds(apart, term) else None
-
-
-def _of_one_variable(summand: Summand, elements: Sequence[sp.Symbol]) -> bool:
-    """Whether two differences read one variable at two scales, (x − u)·(x/64 − v)."""
-    parts = [translated_part(summand.function, handle.symbol, elements) for handle in summand.tracked]
-    varying = [part.as_independent(*elements, as_Add=True)[1] for part in parts if part is not None]
-    ratios = (b / a for a, b in itertools.combinations(varying, 2))
-    return any(not ratio.has(*elements) and ratio not in (1, -1) for ratio in ratios)
 
 
 def _by_mask(derivation: Derivation, reduction: Reduction, summand: Summand) -> sp.Expr:

@@ -60,7 +60,7 @@ def deferred(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: 
     for handle in used:
         weight = factor_in(summand.function, handle.symbol, derivation.elements)
         in_scale = weight is not None and _narrows(summand.lift, handle.symbol)
-        if in_scale and not scales(handle.value, summand.lift, derivation.done, derivation.meaning):
+        if in_scale and not scales(handle.value, summand.lift, derivation.done, derivation.meaning, or_norms=True):
             raise derivation.refuse(reduction, "rounding_range", summand.lift)
         if weight is None or in_scale or (reduction.reducer is SUM and _kept_in_scale(derivation, handle)):
             summand.tracked.append(handle)

@@ -51,7 +51,6 @@ _BEARING = frozenset(
         Range.POWER_OF_TWO,
         Range.LOCATION,
         Range.MEAN,
-        Range.BETWEEN,
         Range.EXTREME,
         Range.NEAR,
         Range.WEIGHED,
@@ -63,8 +62,8 @@ _BEARING = frozenset(
 _SCALES = frozenset({Range.SCALE, Range.POWER_OF_TWO})
 """Of references that elements are divided by, so that none is larger than 1."""
 
-_BESIDE = frozenset({Range.LARGEST, Range.LAZY, Range.BETWEEN})
-"""Of references from which steps may be larger than what they end in: they bound exponentials, or lie between data."""
+_BESIDE = frozenset({Range.LARGEST, Range.LAZY})
+"""Of references from which steps may be larger than what they end in: they bound exponentials."""
 
 PREMISE = "for data whose sums, powers and products of two values are in range"
 """Of what is bounded; named wherever that is told."""
@@ -163,7 +162,10 @@ def _doubts(fold: Fold, result: sp.Symbol, meaning: Meaning) -> Iterator[str]:
             yield f"{reference.symbol} may be far from the data: {reference.range}"
         elif reference.range in _SCALES and not _bears(fold, result, reference, meaning):
             yield f"{reference.symbol} may be larger on a part of the row than what it scales there bears"
+    largest = {reference.symbol for reference in _references(fold, result) if reference.range is Range.LARGEST}
     for component in _own(fold, result):
+        if component.reducer.ordered and component.lift.free_symbols & largest:
+            yield f"{component.symbol} may vanish beside the largest exponent"
         if component.reducer is PROD and fold.finish[result] != component.symbol:
             yield f"{component.symbol} may leave its range"
     for factor in fold.deferred.get(result, ()):

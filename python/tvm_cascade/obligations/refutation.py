@@ -290,7 +290,9 @@ def _deciding(values: NDArray[np.float64], by_index: bool) -> list[tuple[int, in
 
 def _rounds_elsewhere(numbers: _Numbers) -> Counterexample | None:
     """An element that is rounded at one scale and moved to another, and is not what it is rounded there."""
-    rounded = min(numbers.question.function.atoms(Round), key=innermost)
+    rounded = min(numbers.question.function.atoms(Round), key=innermost, default=None)
+    if rounded is None:
+        return None
     value, dtype = numbers.plain(rounded.args[0]), str(rounded.args[1])
     for drawn in numbers.draws(value, _OF_MATRIX):
         for row, (before, after) in enumerate(drawn.values[:, :2].tolist() if drawn.values.shape[1] > 1 else []):
@@ -299,10 +301,13 @@ def _rounds_elsewhere(numbers: _Numbers) -> Counterexample | None:
             kept, wanted = round_to(before, dtype), round_to(after, dtype)
             found = [kept * (after / before), kept + after - before]
             if min(abs(moved - wanted) for moved in found) > _ROUNDS_APART * max(abs(wanted), 1e-6):
-                words, at, data = numbers.shown(value, drawn, [row], [0, 1])
-                claim = f"at {words}: rounded to {dtype} at the first results and moved to the second it is"
-                outcomes = found[0], wanted
-                return Counterexample(f"{claim} {found[0]:.6g}, not {wanted:.6g}", at, outcomes, data)
+                _, at, data = numbers.shown(value, drawn, [row], [0, 1])
+                first, second = (", ".join(f"{d} = {v[k]:g}" for d, v in at if len(v) == 2) for k in (0, 1))
+                claim = (
+                    f"{', '.join(f'{s} = {v[0]:g}' for s, v in at if len(v) == 1)}: rounded to {dtype} at {first} and"
+                )
+                claim += f" moved to {second} it is {found[0]:.6g}, rounded there it is {wanted:.6g}"
+                return Counterexample(claim, at, (found[0], wanted), data)
     return None
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import sympy as sp
 
 from tvm_cascade.algebra.reducer import EXTREMES, HIGHEST, LOWEST, Reducer, Selection, TupleReducer, first, second
-from tvm_cascade.symbolic.functions import GuardedProduct, LogRatio, PowerOfTwo, StickyInfinity, WholePower
+from tvm_cascade.symbolic.functions import GuardedProduct, LogRatio, PowerOfTwo, WholePower
 from tvm_cascade.symbolic.masks import Condition
 from tvm_cascade.symbolic.sampling import IN_RANGE, as_function
 from tvm_cascade.symbolic.separate import strip_rounding
@@ -220,7 +220,6 @@ class Float64(Arithmetic):
 # | keep·f, (1 − keep)·f        | 0 where the condition does not hold, also of an f that is infinite     |
 # | lowest, highest             | the dtype's own extreme numbers                                        |
 # | GuardedProduct(T, f, d…)    | T where it is 0 or infinite, NaN where some d is not finite            |
-# | StickyInfinity(T, moved, Δ) | T where it is infinite and every Δ is finite                           |
 # | max, min of some NaN        | NaN, or what the others give: by the order of comparisons, see below   |
 # | the best of keys            | what a program starts from in place of those that do not beat it       |
 
@@ -233,11 +232,6 @@ def _guarded_product(component: Any, factor: Any, *results: Any) -> Any:
     guarded = np.where((component == 0) | np.isinf(component), component, component * factor)
     finite = np.all([np.isfinite(result) for result in results], axis=0) if results else True
     return np.where(finite, guarded, np.nan)
-
-
-def _sticky_infinity(component: Any, moved: Any, *steps: Any) -> Any:
-    still = np.all([np.isfinite(step) for step in steps], axis=0) if steps else True
-    return np.where(np.isinf(component) & still, component, moved)
 
 
 def _power_of_two(value: Any) -> Any:
@@ -269,7 +263,6 @@ _FAR = 5000
 
 _MEANINGS: dict[type, Callable[..., Any]] = {
     GuardedProduct: _guarded_product,
-    StickyInfinity: _sticky_infinity,
     LogRatio: lambda above, below: np.log(np.abs(above) / np.abs(below)),
     PowerOfTwo: _power_of_two,
     WholePower: lambda exponent: 2.0**exponent,

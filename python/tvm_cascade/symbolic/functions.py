@@ -114,19 +114,3 @@ class GuardedProduct(InRange):
     def written_out(self) -> sp.Expr:
         """T·factor."""
         return self.args[0] * self.args[1]
-
-
-class StickyInfinity(InRange):
-    """`StickyInfinity(T, moved, Δ…)`: T where it is infinite and every Δ finite, else the rescaled T.
-
-    Σ (x − c)² with an infinite x is infinite at every finite c, while the moved T − 2·Δ·Σ (x − c) + n·Δ² is ∞ − ∞.
-    """
-
-    @staticmethod
-    def _imp_(_component: Any, moved: Any, *_steps: Any) -> Any:
-        return moved  # for lambdify: the value among finite numbers
-
-    @property
-    def written_out(self) -> sp.Expr:
-        """T as moved."""
-        return self.args[1]

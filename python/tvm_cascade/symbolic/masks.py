@@ -72,15 +72,3 @@ def under_its_masks(term: sp.Expr, elements: Sequence[sp.Symbol]) -> sp.Expr:
     """The term with masks simplified by idempotence: keep·(keep·x + (1 − keep)·w) is keep·x, as keep² = keep."""
     kept = masks_that_keep(term, elements)
     return indicator(kept) * term.subs(kept) if kept else term
-
-
-def without_idle_masks(expression: sp.Expr, elements: Sequence[sp.Symbol]) -> sp.Expr:
-    """The expression without selections between equal branches: keep·x + (1 − keep)·x is x."""
-
-    def chosen(total: sp.Expr) -> sp.Expr:
-        for mask in masks_in(total, elements):
-            side = total.subs(mask, 1)
-            total = side if side == total.subs(mask, 0) else total
-        return total
-
-    return expression.replace(lambda part: isinstance(part, sp.Add), chosen)

@@ -18,6 +18,7 @@ from tvm import ir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.algebra.cascade import LENGTH
+from tvm_cascade.algebra.fold import Component
 from tvm_cascade.algebra.reducer import PROD, SUM, Reducer
 from tvm_cascade.analysis.extract import Group, Member
 from tvm_cascade.analysis.order import among
@@ -25,7 +26,6 @@ from tvm_cascade.analysis.program import Stage
 from tvm_cascade.analysis.reducers import combiner_of, identity_of
 from tvm_cascade.analysis.statements import in_loops, sequence
 from tvm_cascade.analysis.tir import as_index, dtype_of, substitute
-from tvm_cascade.symbolic.functions import StickyInfinity
 from tvm_cascade.transform.guarding import Guarding, cancelled_in, loaded_by, read_by
 from tvm_cascade.transform.layout import Producer
 from tvm_cascade.transform.loop import as_number
@@ -241,10 +241,11 @@ def _cell(name: str, dtype: str) -> tirx.Var:
 #     failed_d = d_fused may not be used, or a result that d reads has failed
 #
 # A value may not be used where it, what it is finished from, or a result that its elements read, is infinite or NaN;
-# where a sum that it is finished from, or a factor that is applied to it at the end, is so small that terms may have
-# vanished; and where the terms of its finish cancel all but a few of their digits, or are exponentials of large
-# exponents. Nor may it where a result that cancels in its element is zero or not finite. Of a result that is bounded,
-# but of another class than the program's at infinities (`obligations.ends`), the first is all that decides.
+# where a sum, or an extremum that moves, that it is finished from, or a factor that is applied to it at the end, is so
+# small that terms may have vanished; and where the terms of its finish cancel all but a few of their digits, or are
+# exponentials of large exponents. Nor may it where a result that cancels in its element is zero or not finite. Of a
+# result that is bounded, but of another class than the program's at infinities (`obligations.ends`), the first is all
+# that decides.
 
 
 CANCELLED = 16.0
@@ -273,7 +274,7 @@ def fails(
     own = [fused] if _is_float(fused) else []  # a truth value and an integer are always in range
     expression, results = fold.finish[member.result], [values[result] for result in read_by(member, group.members)]
     results = [value for value in results if _is_float(value)]
-    parts = [c for c in fold.components if c.symbol in expression.free_symbols and c.reducer in (SUM, PROD)]
+    parts = [c for c in fold.components if c.symbol in expression.free_symbols and _may_vanish(c)]
     sums = [(one.reducer, value) for one in parts if _is_float(value := values[one.symbol])]
     divided = [value for result in cancelled_in(member, group) if _is_float(value := values[result])]
     zeros = [tirx.EQ(value, tirx.const(0, dtype_of(value))) for value in divided]
@@ -285,7 +286,7 @@ def fails(
         failed = tirx.Or(failed, _leaves_range(value)) if number else _leaves_range(value)
     for reducer, value in sums:
         failed, kept = tirx.Or(failed, _leaves_range(value)), dtype_of(value)
-        if reducer is PROD or member.result in fold.deferred:
+        if reducer is not SUM or member.result in fold.deferred:
             failed = tirx.Or(failed, tirx.LT(tirx.abs(value), tirx.const(VANISHED[kept], kept)))
     for factor in fold.deferred.get(member.result, ()):
         failed = tirx.Or(failed, tirx.LT(tirx.abs(printer(dtype)(factor)), tirx.const(VANISHED[dtype], dtype)))
@@ -295,6 +296,10 @@ def fails(
         least = printer(dtype)(size_of(expression, ends)) * tirx.const(1.0 / (CANCELLED * digits), dtype)
         failed = tirx.Or(failed, tirx.LT(tirx.abs(fused.astype(dtype)), least))
     return reduce(tirx.Or, zeros, failed)
+
+
+def _may_vanish(component: Component) -> bool:
+    return component.reducer in (SUM, PROD) or (component.reducer.ordered and component.moves)
 
 
 def size_of(expression: sp.Expr, ends: Mapping[sp.Symbol, sp.Expr] = {}) -> sp.Expr:
@@ -317,8 +322,6 @@ def size_of(expression: sp.Expr, ends: Mapping[sp.Symbol, sp.Expr] = {}) -> sp.E
         return expression.func(*map(size, expression.args))
     if isinstance(expression, sp.Piecewise):
         return sp.Piecewise(*((size(value), condition) for value, condition in expression.args), evaluate=False)
-    if isinstance(expression, StickyInfinity):
-        return size(expression.written_out)
     if isinstance(expression, sp.Pow) and expression.exp.is_integer and expression.exp.is_positive:
         return size(expression.base) ** expression.exp
     if isinstance(expression, sp.exp):

@@ -27,7 +27,6 @@ from tvm_cascade.symbolic.functions import (
     LogRatio,
     PowerOfTwo,
     Round,
-    StickyInfinity,
     WholePower,
 )
 
@@ -180,13 +179,6 @@ class Printer:
             guarded = select(finite, guarded, tirx.const(float("nan"), self.dtype))
         return guarded
 
-    def _sticky_infinity(self, component: sp.Expr, moved: sp.Expr, *steps: sp.Expr) -> ir.Expr:
-        largest, value = tirx.max_value(self.dtype), self(component)
-        moves = tirx.LE(tirx.abs(value), largest)
-        for step in steps:
-            moves = tirx.bitwise_or(moves, tirx.Not(tirx.LE(tirx.abs(self(step)), largest)))
-        return tirx.Select(moves, self(moved), value)
-
     def _log_ratio(self, *quotient: sp.Expr) -> ir.Expr:
         """log |a/b| as 2·artanh s, s = (a − b)/(a + b), where that is small: a/b is rounded to the digits of 1."""
         above, below = map(self, quotient)
@@ -294,7 +286,6 @@ _WRITTEN: dict[type, Callable[..., ir.Expr]] = {
     WholePower: lambda write, exponent: tirx.exp2(write(exponent)),
     PowerOfTwo: lambda write, value: power_of_two(write(value), write.dtype),
     GuardedProduct: Printer._guarded_product,
-    StickyInfinity: Printer._sticky_infinity,
     LogRatio: Printer._log_ratio,
 }
 """What writes an expression of a kind, from a printer and its arguments."""

@@ -12,7 +12,7 @@ from dataclasses import replace
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import Reduction
-from tvm_cascade.algebra.reducer import MAX, MIN
+from tvm_cascade.algebra.reducer import MAX, MIN, SUM
 from tvm_cascade.symbolic.sampling import varies_numerically
 from tvm_cascade.symbolic.separate import strip_rounding
 from tvm_cascade.symbolic.work import simplified
@@ -117,20 +117,28 @@ def _decided(part: sp.Expr, done: Iterable[Reduction]) -> sp.Expr:
 
 
 def scales(
-    reads: sp.Expr, lift: sp.Expr, reductions: Sequence[Reduction], meaning: Mapping[sp.Symbol, sp.Expr]
+    reads: sp.Expr,
+    lift: sp.Expr,
+    reductions: Sequence[Reduction],
+    meaning: Mapping[sp.Symbol, sp.Expr],
+    or_norms: bool = False,
 ) -> bool:
     """Whether all results that a scale reads are extrema of what it scales: it is no larger on any part of the row.
 
     Parameters
     ----------
     lift : what is scaled, as a factor.
+    or_norms : sums of its squares or magnitudes will do, of which none is larger than their sum.
     """
     bases = [factor.as_base_exp()[0] for factor in sp.Mul.make_args(strip_rounding(lift))]
-    read = [r for r in reductions if r.result in reads.free_symbols]
-    return all(
-        r.reducer.ordered and any(((base / r.element) ** 2).xreplace(dict(meaning)).is_number for base in bases)
-        for r in read
-    )
+
+    def bounds(reduction: Reduction) -> bool:
+        is_norm = or_norms and reduction.reducer is SUM and bool(reduction.element.is_nonnegative)
+        powers = (2,) if reduction.reducer.ordered else (2, 4) if is_norm else ()
+        ratios = ((base**power / reduction.element**2).xreplace(dict(meaning)) for base in bases for power in powers)
+        return any(ratio.is_number for ratio in ratios)
+
+    return all(bounds(reduction) for reduction in reductions if reduction.result in reads.free_symbols)
 
 
 def compared(condition: sp.Basic, done: Iterable[Reduction]) -> tuple[Reduction, tuple[bool, bool]] | None:

@@ -57,16 +57,6 @@ def _direction_of_power(power: sp.Pow, variable: sp.Symbol, strictly: bool) -> s
     return inner * sp.sign(power.exp) if power.base.is_nonnegative else None
 
 
-def direction_of_slope(outer: sp.Expr, variable: sp.Symbol, strictly: bool) -> sp.Expr | None:
-    """The factors of the slope that are free of the variable, where the others have one sign."""
-    scale, factors = factored(sp.diff(outer, variable)).as_independent(variable, as_Add=False)
-    open_ones = [f for f in sp.Mul.make_args(factors) if not f.is_positive]
-    varying = sp.expand(sp.Mul(*open_ones))  # 4·a⁴ + 1 is positive, but SymPy does not see it of its factors
-    if varying.is_positive if strictly else varying.is_nonnegative:
-        return scale
-    return -scale if (varying.is_negative if strictly else varying.is_nonpositive) else None
-
-
 def is_convex(outer: sp.Expr, variable: sp.Symbol, way: int, strictly: bool) -> bool:
     """Whether the function, times −1 where `way` is −1, is convex, or falls and then rises.
 
