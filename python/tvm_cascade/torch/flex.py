@@ -106,7 +106,7 @@ def with_lists_alone(module: fx.GraphModule) -> fx.GraphModule:
 def _lists(given: Sequence[Any]) -> list[fx.Node]:
     """Of what a mask is given by: how many blocks of keys each block of queries has, which, and these of full blocks.
 
-    None where the only block is everything, as without blocks.
+    Nothing where the only block is everything, as without blocks.
     """
     return [] if _EVERYTHING in given else [one for one in given[2:6] if one is not None]
 
@@ -274,7 +274,7 @@ class _Flex:
 
     @cached_property
     def _listed(self) -> relax.Expr | None:
-        """[batch, head, block of queries, block of keys]: 1 where it is listed; None where all are.
+        """[batch, head, block of queries, block of keys]: 0 where it is not listed; None where all are.
 
         Layers that are given the same mask share it.
         """
@@ -334,7 +334,7 @@ class _Flex:
             return tensors[_captured(place - 1)].shape if _captured(place - 1) in tensors else [next(rest), 0]
 
         def kind_of(indices: Sequence[Any]) -> Any:
-            """Whether the block of a score is listed, and as full."""
+            """Of a score's block: 0 where it is not listed, 2 where it is full."""
             of_blocks = (place // size for place, size in zip(indices[-2:], sizes[-2:], strict=True))
             return broadcast(tensors[_BLOCKS], (*indices[:-2], *of_blocks))
 
