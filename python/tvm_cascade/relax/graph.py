@@ -13,7 +13,7 @@ from tvm import ir, relax, sym, tirx
 from tvm.ir import transform
 
 from tvm_cascade.analysis.program import Program, Stage
-from tvm_cascade.analysis.tir import Extent, extent_of, loads_of, variables_of, without_casts
+from tvm_cascade.analysis.tir import Extent, extent_of, loads_of, uses, variables_of, without_casts
 from tvm_cascade.transform.fuse_function import read_function
 
 CALL_TIR = ir.Op.get("relax.call_tir")
@@ -315,11 +315,17 @@ class Operator:
     reduced: tuple[tuple[Extent, ...], ...] = ()
 
 
+def _takes_sizes(func: tirx.PrimFunc) -> bool:
+    """Whether a parameter is a size that no tensor tells, which `FuseTIR` loses."""
+    extents = [extent for param in func.params if tirx.is_buffer_var(param) for extent in param.ty.shape]
+    sizes = [param for param in func.params if not tirx.is_buffer_var(param)]
+    return any(not any(uses(extent, [size]) for extent in extents) for size in sizes)
+
+
 def operator_of(func: tirx.PrimFunc) -> Operator:
     """What a PrimFunc does; never raises on one."""
     program = read_function(func)
-    takes_sizes = any(not tirx.is_buffer_var(param) for param in func.params)  # which FuseTIR loses
-    if takes_sizes or not isinstance(program, Program) or program.opaque:
+    if _takes_sizes(func) or not isinstance(program, Program) or program.opaque:
         return Operator(func, Kind.OPAQUE)
     if reduced := tuple(tuple(one.extents.values()) for one in program.stages if one.reducer is not None):
         return Operator(func, Kind.REDUCTION, reduced)
