@@ -71,7 +71,7 @@ class ModelDevice:
             yield
             return
         with torch.cuda.device(self.torch):
-            stream = torch._C._cuda_getCurrentRawStream(self.torch.index or 0)  # as Inductor asks for it
+            stream = torch.cuda.current_stream(self.torch).cuda_stream
             with tvm_ffi.use_raw_stream(self.tvm, stream):
                 yield
 
