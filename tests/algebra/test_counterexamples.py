@@ -42,6 +42,12 @@ def test_a_result_that_the_element_does_not_read_may_be_out_of_range() -> None:
     assert shown(MEAN_SUM, out_of_range, (t, SUM, sp.tanh(x - s))).outcomes == (7, 6)
 
 
+def test_conditions_on_positions_and_on_results_are_joined() -> None:
+    """One reads positions and results, the other results alone."""
+    element = sp.Piecewise((sp.tanh(x - s), sp.ITE(sp.Eq(w, 1), x >= s, s <= 0)), (0, True))
+    assert shown(MEAN_SUM, (t, SUM, element)).outcomes == (7, 6)
+
+
 @pytest.mark.parametrize("element", [absolute(x - s), (x - s) ** 2], ids=["distance", "square"])
 def test_each_shown_position_decides_at_its_own_result_which_the_shown_data_have(element: sp.Expr) -> None:
     found = shown(MEAN_SUM, (o, MIN, element))

@@ -147,7 +147,7 @@ class _Numbers:
         symbols, compiled = self.arithmetic.function(function)
         at = [np.array([[one[s]] for one in rows] if s in rows[0] else [[d[s] for d in results]]) for s in symbols]
         with np.errstate(all="ignore"):
-            value = np.asarray(compiled(*at), np.float64)
+            value = np.asarray(compiled(*np.broadcast_arrays(*at)), np.float64)  # NumPy joins conditions of one shape
         return np.array(np.broadcast_to(value, (len(rows), len(results))))
 
     def _meeting(self, function: sp.Expr, rows: list[Point], data: list[tuple[list[Point], Point]]) -> _Drawn:
