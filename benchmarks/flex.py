@@ -172,6 +172,24 @@ def row(name: str, case: Case, data: Data) -> dict[str, Any]:
     return found
 
 
+def lines_of(rows: list[dict[str, Any]]) -> list[str]:
+    """The table, slower rows first, what failed, and the ratios in geomean."""
+    times = {
+        one["case"]: [[one[who][way] for who in BACKENDS] for way in ("forward", "backward")]
+        for one in rows
+        if all(who in one for who in BACKENDS)
+    }
+    ratios = {name: [other / own for own, other in pairs] for name, pairs in times.items()}
+    found = [
+        f"{name:<24} " + ", ".join(f"{own:.0f} {other:.0f} {other / own:.2f}" for own, other in times[name])
+        for name in sorted(times, key=lambda name: min(ratios[name]))
+    ]
+    found += [f"{one['case']}: {key}: {text}" for one in rows for key, text in one.items() if key.startswith("failed")]
+    for way, each in zip(("forward", "backward"), zip(*ratios.values(), strict=True), strict=False):
+        found.append(f"{way}: {statistics.geometric_mean(each):.2f} in geomean of {len(each)}, least {min(each):.2f}")
+    return found
+
+
 def main(words: list[str]) -> None:
     drawn = torch.Generator(device="cuda").manual_seed(0)
     shape = (1, HEADS, LENGTH, WIDTH)
@@ -180,17 +198,8 @@ def main(words: list[str]) -> None:
     for name in [name for name in known if not words or name in words]:
         rows.append(row(name, known[name], data))
         Path(os.environ.get("OUT", "."), "flex.json").write_text(json.dumps(rows, indent=1))
-    ratios: list[list[float]] = []
-    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}: us of kernels, ours and FlexAttention's")
-    for one in rows:
-        failed = "".join(f"; {key}: {text}" for key, text in one.items() if key.startswith("failed"))
-        if not failed:
-            pairs = [[one[who][way] for who in BACKENDS] for way in ("forward", "backward")]
-            ratios.append([other / own for own, other in pairs])
-            told = ", ".join(f"{own:.0f} {other:.0f} {other / own:.2f}" for own, other in pairs)
-        print(f"{one['case']:<24} {'' if failed else told}{failed}", flush=True)
-    for way, each in zip(("forward", "backward"), zip(*ratios, strict=True), strict=False):
-        print(f"{way}: {statistics.geometric_mean(each):.2f} in geomean of {len(each)}, least {min(each):.2f}")
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}: us of ours and FlexAttention's, and their ratio")
+    print("\n".join(lines_of(rows)))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -181,15 +181,10 @@ CASES = {
 QUICK = ["relative bias, documents", "lengths"]
 
 
-pytestmark = pytest.mark.filterwarnings("error::tvm_cascade.torch.backend.FallbackWarning")
-
-
-@pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
+pytestmark = [
+    pytest.mark.usefixtures("fresh_dynamo"),
+    pytest.mark.filterwarnings("error::tvm_cascade.torch.backend.FallbackWarning"),
+]
 
 
 @pytest.fixture

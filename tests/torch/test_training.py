@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -21,16 +21,10 @@ from tvm_cascade.torch import backend, compilation, importer  # noqa: E402
 from tvm_cascade.torch.backend import FallbackWarning  # noqa: E402
 from tvm_cascade.torch.converters import CONVERTERS  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("fresh_dynamo")
+
 VOCABULARY, WIDTH, HEADS, LENGTH = 40, 32, 4, 12
 STEPS = 20
-
-
-@pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ Known = TypeVar("Known", bound=Hashable)
 DATA_PARALLEL, REDUCTION = tirx.IterVar.DataPar, tirx.IterVar.CommReduce
 
 CONJUNCTIONS, DISJUNCTIONS = (prim.And, prim.BitwiseAnd), (prim.Or, prim.BitwiseOr)
+COMPARISONS = (prim.LT, prim.LE, prim.GT, prim.GE, prim.EQ)
 
 
 def conjuncts(condition: ir.Expr) -> list[ir.Expr]:

@@ -20,6 +20,7 @@ from tvm.ir import prim
 from tvm_cascade.analysis.expression import selection_of
 from tvm_cascade.analysis.index_sets import greatest
 from tvm_cascade.analysis.tir import (
+    COMPARISONS,
     DISJUNCTIONS,
     conjuncts,
     dtype_of,
@@ -32,8 +33,6 @@ from tvm_cascade.analysis.tir import (
 from tvm_cascade.tile.element import Mask
 from tvm_cascade.transform.dead_tiles import slacks_of
 from tvm_cascade.transform.printer import cast
-
-_COMPARISONS = (prim.LT, prim.LE, prim.GT, prim.GE, prim.EQ)
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ def mask_slacks(mask: Mask) -> tuple[ir.Expr, ...] | None:
         return None
     found: list[ir.Expr] = []
     for condition in conjuncts(mask.condition):
-        if not (isinstance(condition, _COMPARISONS) and str(condition.a.ty.dtype).startswith("int")):
+        if not (isinstance(condition, COMPARISONS) and str(condition.a.ty.dtype).startswith("int")):
             return None
         found += slacks_of(condition)
     return tuple(found)

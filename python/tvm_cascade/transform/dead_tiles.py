@@ -2,7 +2,8 @@
 
 A comparison of indices in the elements' masks (j ≤ i, |i − j| < w, j < n, i // b == j // b, j < lengths[b]) makes a
 position *dead* where it fails, if every state then absorbs the element under conditions that the algebra gives. Tiles
-without a live position need not be visited once the states absorb what is dead. Conditions on other data tell nothing.
+without a live position need not be visited once the states absorb what is dead. Conditions on data that are the same
+for blocks of positions (kept[i // 128, j // 128]) tell kernels as much, tile by tile; those on other data tell nothing.
 
 An update block says so by annotations, in its own variables, since it outlives whatever a schedule does to the loops.
 """
@@ -28,6 +29,7 @@ from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.frame import Frame
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.tir import (
+    COMPARISONS,
     CONJUNCTIONS,
     DISJUNCTIONS,
     dtype_of,
@@ -45,8 +47,6 @@ LIVE = "tvm_cascade.live"
 
 UNSETTLED = "tvm_cascade.unsettled"
 """Block annotation: whether the row's state would still change if a dead position were folded in."""
-
-_COMPARISONS = (prim.LT, prim.LE, prim.GT, prim.GE, prim.EQ)
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def unsettled(conditions: tuple[Absorbing, ...], write: Callable[[sp.Expr], ir.E
 def _comparisons(atoms: list[Atom], axis: tuple[tirx.Var, ...]) -> list[ir.Expr]:
     """Comparisons of integers along the axis, free of other data along it, in the conditions of the atoms."""
     found: list[ir.Expr] = []
-    for comparison in (one for atom in atoms for one in within(atom.expression, *_COMPARISONS)):
+    for comparison in (one for atom in atoms for one in within(atom.expression, *COMPARISONS)):
         integers = dtype_of(comparison.a).startswith("int")
         by_data = any(uses(index, axis) for load in loads_of(comparison) for index in load.indices)
         if integers and uses(comparison, axis) and not by_data and not any(same(comparison, one) for one in found):
@@ -125,7 +125,7 @@ def _comparisons(atoms: list[Atom], axis: tuple[tirx.Var, ...]) -> list[ir.Expr]
 def block_conditions(group: Group) -> list[ir.Expr]:
     """Conditions on data that are the same for blocks of positions, such as kept[i // 128, j // 128]."""
     atoms, axis, found = group.atoms.atoms.values(), group.frame.axis, list[ir.Expr]()
-    for one in (one for atom in atoms for one in within(atom.expression, ir.TensorLoad, prim.NE, *_COMPARISONS)):
+    for one in (one for atom in atoms for one in within(atom.expression, ir.TensorLoad, prim.NE, *COMPARISONS)):
         by_data = any(uses(index, axis) for load in loads_of(one) for index in load.indices)
         if dtype_of(one) == "bool" and by_data and not any(same(one, other) for other in found):
             of_blocks = tvm_ffi.structural_map(one, (prim.FloorDiv, lambda node: tirx.const(0, dtype_of(node))))

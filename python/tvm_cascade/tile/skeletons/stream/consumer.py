@@ -336,7 +336,7 @@ class GroupFold:
         if self.whole is None:
             return None
         within = tirx.And(tile >= self.whole.first, tile < self.whole.end)
-        return tirx.all(within, *(self.at_once[k] for k in self.tiling.whole_where()))
+        return tirx.all(within, *(self.at_once[k] for k in self.tiling.whole_where))
 
     def _shift_accumulators(self, tile: ir.Expr) -> None:
         for accumulation in self.program.accumulations:

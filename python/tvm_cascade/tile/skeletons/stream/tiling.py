@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import tvm_ffi
@@ -175,6 +176,7 @@ class Tiling:
             common = common.within(found)
         return common if passing is None else replace(common, end=tirx.Select(passing, common.end, common.first))
 
+    @cached_property
     def whole_where(self) -> list[int]:
         """The numbers of the conditions that are asked at once of which tiles have to be whole."""
         found = [sure(mask, self.needed, self.at_once) for mask in self.program.element.masks]
