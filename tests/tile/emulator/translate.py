@@ -61,8 +61,8 @@ _CALLS: tuple[tuple[str, str], ...] = (
     ),
     (r"red\.release\.gpu\.global\.add\.u32 \[%0\], %1;", "atomicAdd(%0, %1);"),
     (r"ld\.acquire\.gpu\.global\.u32 %0, \[%1\];", "%0 = ptx::look(%1);"),
-    (r"ld\.global\.nc\.v2\.b32 \{%0, %1\}, \[%2\];", "ptx::load_global_pair(%0, %1, %2);"),
-    (r"ld\.global\.nc\.b32 %0, \[%1\];", "%0 = ptx::load_global(%1);"),
+    (r"ld\.global\.v2\.b32 \{%0, %1\}, \[%2\];", "ptx::load_global_pair(%0, %1, %2);"),
+    (r"ld\.global\.b32 %0, \[%1\];", "%0 = ptx::load_global(%1);"),
     (
         r"st\.shared\.v4\.b32 \[%0\], \{%1, %2, %3, %4\};",
         "ptx::store_shared_vector(%0, %1, %2, %3, %4);",

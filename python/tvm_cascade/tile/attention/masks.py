@@ -206,7 +206,7 @@ class LoadedBits:
         for r in ROWS:
             for k in range(per_row):
                 at = address(r, lane % QUAD * (self.eights * COLUMNS_PER_STEP) + k * _BYTES)
-                ptx("ld.global.nc.b32", raw[r * per_row + k], at)
+                ptx("ld.global.b32", raw[r * per_row + k], at)
         quad, byte = lane - lane % QUAD, T.cast(lane % 2 * 16 + lane % QUAD // 2 * 8, _WORDS)
         for r in ROWS:
             gathered: ir.Expr = T.uint32(0)

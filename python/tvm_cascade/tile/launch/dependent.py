@@ -141,6 +141,11 @@ _LAUNCH_PARAMS = "tirx.kernel_launch_params"
 _DEPENDENT = "tirx.use_programtic_dependent_launch"
 """TVM's name of the launch attribute; the runtime takes it from among a kernel's launch parameters."""
 
+NO_ALIAS = "tirx.noalias"
+"""TVM's attribute of functions whose pointers are `__restrict__`: nvcc reads through the non-coherent path what such a
+kernel does not write. PTX demands that nobody writes it while the kernel lives, and behind `griddepcontrol.wait` old
+values were read (an index of a scattered tensor, H200), so that kernels that start early do not have it."""
+
 
 def is_dependent(func: tirx.PrimFunc) -> bool:
     return func.attrs is not None and bool(func.attrs.get(WAITS, False))
@@ -235,4 +240,4 @@ def _dependent(kernel: tirx.PrimFunc, starts: int, at_once: bool) -> tirx.PrimFu
         launch = ["launch_dependents"] if _blocks(kernel) <= starts else []
         controls = [*launch, "wait"] if at_once else ["wait", *launch]
         waiting = kernel.with_body(tirx.SeqStmt([*(tirx.Evaluate(_control(what)) for what in controls), kernel.body]))
-    return waiting.with_attr(_LAUNCH_PARAMS, [_DEPENDENT, *kernel.attrs[_LAUNCH_PARAMS]])
+    return waiting.with_attrs({_LAUNCH_PARAMS: [_DEPENDENT, *kernel.attrs[_LAUNCH_PARAMS]], NO_ALIAS: False})

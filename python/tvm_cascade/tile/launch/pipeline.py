@@ -16,7 +16,7 @@ from tvm.tirx import compilation_pipeline
 
 from tvm_cascade.analysis.expression import call_name
 from tvm_cascade.devices.host import core_count
-from tvm_cascade.tile.launch.dependent import is_dependent, with_dependence
+from tvm_cascade.tile.launch.dependent import NO_ALIAS, is_dependent, with_dependence
 from tvm_cascade.tile.launch.fast_math import is_fast, marked_fast
 
 R = TypeVar("R")
@@ -78,7 +78,6 @@ def _mixed() -> tuple[Any, Any, Any]:
 # Kernels whose pointers the CUDA compiler must not be told to be without aliases (`__restrict__`).
 
 
-_NO_ALIAS = "tirx.noalias"
 _CHOICE = "if_then_else"
 
 _Branches: TypeAlias = tuple[ir.Expr | tirx.Stmt | None, ...]
@@ -90,7 +89,7 @@ def true_aliasing(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm
     mod = mod.clone()
     for name, func in mod.functions.items():
         if isinstance(func, tirx.PrimFunc) and chooses_from_written(func):
-            mod[name] = func.with_attr(_NO_ALIAS, False)
+            mod[name] = func.with_attr(NO_ALIAS, False)
     return mod
 
 

@@ -142,7 +142,7 @@ class Along:
             for symbol, load in self.loads.items():
                 own = self.buffers[load.source]
                 indices = [placed(index, {**batch, inner: column}, self.buffers) for index in load.indices]
-                ptx("ld.global.nc.b32", self.words[symbol][pair], own.ptr_to(indices))
+                ptx("ld.global.b32", self.words[symbol][pair], own.ptr_to(indices))
             for symbol, into in self.floats.items():
                 for e in NEIGHBOURS:
                     value = placed(self.shape.along[symbol], {**batch, inner: column + e}, self.buffers)

@@ -262,7 +262,7 @@ class PiecesConsumer(GroupFold):
                 continue
             column = self.threads.lane % QUAD * (_WORD // size) + first
             address = self.rows.address(self.stream.score.left, row, {self.stream.score.axis[0]: column})
-            ptx("ld.global.nc.b32", self.left_words[word], address)
+            ptx("ld.global.b32", self.left_words[word], address)
 
 
 # A meeting of the blocks of a cluster, all of which have a piece of one item, in distributed shared memory.
