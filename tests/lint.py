@@ -91,7 +91,9 @@ THIRD_PARTY = {"tvm", "tvm_ffi", "numpy", "sympy", "mpmath", "ml_dtypes", "rich"
 FOR_AN_OPTION = {
     f"{NAME}.torch": {"torch"},
     f"{NAME}.distributed": {"torch"},
-    **{f"benchmarks.{name}": {"torch"} for name in ("torch_models", "experts", "backward", "scale", "flex")},
+    **{
+        f"benchmarks.{name}": {"torch"} for name in ("torch_models", "experts", "mixtures", "backward", "scale", "flex")
+    },
 }
 ALGEBRA_THIRD_PARTY = {"sympy", "mpmath"}  # mpmath holds SymPy's numbers
 

@@ -61,6 +61,45 @@ class Product:
 
 
 @dataclass(frozen=True)
+class Grouped:
+    """out[t, i, n] = Σ_k x[first[t] + i, k]·w[group[t], n, k] where group[t] < groups, and 0 elsewhere.
+
+    Attributes
+    ----------
+    rows, tiles, height : of x, and of the result.
+    """
+
+    rows: int = 200
+    tiles: int = 5
+    height: int = 128
+    n: int = 136
+    k: int = 200
+    groups: int = 3
+    dtype: str = "bfloat16"
+
+    def build(self) -> tirx.PrimFunc:
+        x = te.placeholder((self.rows, self.k), self.dtype, name="x")
+        w = te.placeholder((self.groups, self.n, self.k), self.dtype, name="w")
+        group, first = (te.placeholder((self.tiles,), "int32", name=name) for name in ("group", "first"))
+        k, zero = te.reduce_axis((0, self.k), "k"), tirx.const(0.0, "float32")
+
+        def element(t: ir.Expr, i: ir.Expr, n: ir.Expr) -> ir.Expr:
+            value = x[first[t] + i, k].astype("float32") * w[group[t], n, k].astype("float32")
+            return te.sum(tirx.if_then_else(group[t] < self.groups, value, zero), axis=k)
+
+        product = te.compute((self.tiles, self.height, self.n), element, name="product")
+        out = te.compute(product.shape, lambda *at: product(*at).astype(self.dtype), name="out")
+        return te.create_prim_func([x, w, group, first, out])
+
+    def inputs(self) -> list[Array]:
+        """Tiles that overlap, two of one group, and one of none, which begins outside."""
+        assert self.tiles == 5
+        x, w, *_ = inputs_of(self.build())
+        group, first = np.array([0, 1, 1, self.groups, 2]), np.array([7, 0, 40, 9 * self.rows, self.rows - self.height])
+        return [x, w, group.astype("int32"), first.astype("int32")]
+
+
+@dataclass(frozen=True)
 class Gated:
     """out[m, n] = silu(Σ_k x[m, k]·g[n, k]) · Σ_k x[m, k]·u[n, k].
 

@@ -28,7 +28,7 @@ from tvm_cascade.tile.skeletons.simt.tiles import Cut
 
 from ..tiers import slow_but
 from .emulator.run import Array, compiler, emulate
-from .product_programs import Interleaved
+from .product_programs import Grouped, Interleaved
 from .test_compiled_kernels import instructions_of, text_of
 
 TARGET = {"kind": "cuda", "arch": "sm_90a"}
@@ -338,3 +338,13 @@ def test_a_kernel_compiles_without_spills(layout: str, tmp_path: Path) -> None:
     found = instructions_of(text_of(kernel_of(matmul(4096, 4096, 4096, layout))), tmp_path)
     loads = sum(count for name, count in found.items() if name.startswith("LDS.128"))
     assert found["FFMA.FTZ"] >= 16 * loads and any(name.startswith("LDGSTS") for name in found)
+
+
+@emulated
+@pytest.mark.parametrize("config", CONFIGS)
+def test_tiles_that_begin_where_data_say_and_some_without_a_sum(config: str) -> None:
+    program = Grouped(height=64, dtype="float32")
+    func, given = program.build(), program.inputs()
+    assert_right(func, given, program.k, CONFIGS[config])
+    (found,) = emulate(kernel_of(func, CONFIGS[config]).func, given)
+    assert [bool(np.any(tile)) for tile in found] == [True, True, True, False, True]

@@ -3,12 +3,13 @@
     group[i] = Σ_e (offsets[e] <= i)                    y[i, n] = Σ_k x[i, k] · w[group[i], k, n]
 
 Which group a row is in is data, so that one function serves every distribution of the rows, and no count of them is
-brought to the host. A CPU's schedule finds the runs of rows of one group (`schedule.row_runs`). For a GPU rows are laid
-in tiles of one group each, so that what remains is a batch of products, with tensor cores where there are any:
+brought to the host. A CPU's schedule finds the runs of rows of one group (`schedule.row_runs`). For a GPU rows are
+taken in tiles of one group each, so that what remains is a batch of products, with tensor cores where there are any:
 
-    group [0, 0, 0, 2]  ->  tiles of 2 rows: [x0 x1] [x2 ·] [x3 ·] [· ·], of groups 0, 0, 2, and one that nobody reads
+    group [0, 0, 0, 2]  ->  tiles of 2 rows: [x0 x1] [x2 x3] [x3 ·] [· ·], of groups 0, 0, 2, and of none
 
-There are as many tiles as any distribution can take, rows / height + groups.
+Tiles begin where data say, and go on into the rows of other groups, whose products nobody reads. There are as many as
+any distribution can take, rows / height + groups; those that are left over have no group, and nothing to sum.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def _by_row(site: Site, x: relax.Expr, w: relax.Expr, offsets: relax.Expr, trans
 
 
 def _in_tiles(site: Site, x: relax.Expr, w: relax.Expr, offsets: relax.Expr, transposed: bool) -> relax.Expr:
-    """The product of tiles of rows, and each row from its tile."""
+    """The product of tiles of rows, behind which there is a tile more, and each row from its tile."""
     rows, groups, wide = x.ty.shape.values[0], int(w.ty.shape.values[0]), accumulator(type_name(x))
     height = WIDE_TILE if isinstance(rows, tirx.IntImm) and int(rows) >= 2 * WIDE_TILE * groups else TILE
     known, key = _TILES.setdefault(site.importer, {}), (site.given("offs"), str(rows), height)
@@ -79,20 +80,21 @@ def _in_tiles(site: Site, x: relax.Expr, w: relax.Expr, offsets: relax.Expr, tra
         known[key] = [site.emit(relax.TupleGetItem(tiled, part)) for part in range(3)]
     group, first, place = known[key]
 
-    def laid(x: te.Tensor, first: te.Tensor) -> te.Tensor:
-        def row(t: Any, i: Any) -> Any:
-            return tirx.min(first(t) + i.astype("int32"), _int32(x.shape[0]) - 1)
+    def longer(x: te.Tensor) -> te.Tensor:
+        shape = (x.shape[0] + height, x.shape[1])
+        return te.compute(shape, lambda i, k: x(tirx.min(i, x.shape[0] - 1), k), name="rows_for_tiles")
 
-        shape = (first.shape[0], height, x.shape[1])
-        return te.compute(shape, lambda t, i, k: x(row(t, i), k), name="rows_in_tiles")
-
-    def product(x: te.Tensor, w: te.Tensor, group: te.Tensor) -> te.Tensor:
-        k = te.reduce_axis((0, x.shape[2]), "k")
+    def product(x: te.Tensor, w: te.Tensor, group: te.Tensor, first: te.Tensor) -> te.Tensor:
+        k, zero = te.reduce_axis((0, x.shape[1]), "k"), tirx.const(0, wide)
 
         def element(t: Any, i: Any, n: Any) -> Any:
-            return te.sum(x(t, i, k).astype(wide) * _element(w, group(t), k, n, transposed).astype(wide), axis=k)
+            row = first(t) + i.astype("int32")
+            value = x(row, k).astype(wide) * _element(w, group(t), k, n, transposed).astype(wide)
+            return te.sum(tirx.if_then_else(group(t) < groups, value, zero), axis=k)
 
-        return te.compute((*x.shape[:2], w.shape[1 if transposed else 2]), element, name="grouped")
+        shape = (group.shape[0], height, w.shape[1 if transposed else 2])
+        summed = te.compute(shape, element, name="grouped")
+        return te.compute(shape, lambda *i: summed(*i).astype(site.dtype), name="rounded")
 
     def taken(y: te.Tensor, place: te.Tensor) -> te.Tensor:
         zero = tirx.const(0, y.dtype)
@@ -103,9 +105,9 @@ def _in_tiles(site: Site, x: relax.Expr, w: relax.Expr, offsets: relax.Expr, tra
 
         return te.compute((*place.shape, y.shape[2]), value, name="grouped_mm")
 
-    packed = site.compute(laid, x, first, name="rows_in_tiles")
-    summed = site.cast(site.compute(product, packed, w, group, name="grouped_mm"), site.dtype)
-    return site.compute(taken, summed, place, name="rows_of_tiles")
+    longer_x = site.compute(longer, x, name="rows_for_tiles")
+    tiles = site.compute(product, longer_x, w, group, first, name="grouped_mm")
+    return site.compute(taken, tiles, place, name="rows_of_tiles")
 
 
 class Groups:
@@ -135,7 +137,10 @@ class Groups:
 
 
 def tiles_of(ends: te.Tensor, rows: Any, height: int) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
-    """Per tile its group and its first row; per row its place, tile · height + row of the tile, or -1 for none."""
+    """Per tile its group and its first row; per row its place, tile · height + row of the tile, or -1 for none.
+
+    The group of tiles that are left over is the number of groups.
+    """
     groups = Groups(ends, rows)
     d, e = (te.reduce_axis((0, ends.shape[0]), name) for name in ("d", "e"))
     count = tirx.min(rows, tirx.floordiv(rows, height) + ends.shape[0])
@@ -149,11 +154,12 @@ def tiles_of(ends: te.Tensor, rows: Any, height: int) -> tuple[te.Tensor, te.Ten
         end = before(e) + groups.tiles(e.astype("int32"), height)
         return te.sum((end <= t.astype("int32")).astype("int32"), axis=e)
 
-    found = te.compute((count,), passed, name="groups_before")
-    group = te.compute((count,), lambda t: tirx.min(found(t), groups.count - 1), name="group_of_tile")
-    first = te.compute(
-        (count,), lambda t: groups.begin(group(t)) + (t.astype("int32") - before(group(t))) * height, name="first_row"
-    )
+    def begun(t: Any) -> Any:
+        own = tirx.min(group(t), groups.count - 1)
+        return groups.begin(own) + (t.astype("int32") - before(own)) * height
+
+    group = te.compute((count,), passed, name="group_of_tile")
+    first = te.compute((count,), begun, name="first_row")
 
     def placed(i: Any) -> Any:
         own = tirx.min(groups.of(i), groups.count - 1)

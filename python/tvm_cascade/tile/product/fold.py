@@ -28,7 +28,7 @@ from tvm import ir, sym, tirx
 
 from tvm_cascade.algebra.fold import Component
 from tvm_cascade.algebra.reducer import SUM
-from tvm_cascade.analysis.expression import Forms, widens
+from tvm_cascade.analysis.expression import Forms, selection_of, widens
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program
@@ -123,6 +123,7 @@ class Sum:
     state : that stands for it.
     rows : the variables that there is a sum for each value of.
     scales : further factors, the same for neighbours along the axis.
+    where : the condition, the same along the axis, under which it adds anything; None where it always does.
     """
 
     state: sp.Symbol
@@ -133,6 +134,7 @@ class Sum:
     scales: tuple[ir.Expr, ...]
     left: ir.TensorLoad
     right: ir.TensorLoad
+    where: ir.Expr | None = None
 
 
 @dataclass(frozen=True)
@@ -182,7 +184,7 @@ class ProductFold:
         return {component: component.lift.xreplace(forms) for component in self.group.fold.components}
 
     def sums(self, most: int, scaled: bool = False) -> tuple[Sum, ...]:
-        """The states, as so many sums of products at most, that have their left tensor in common.
+        """The states, as so many sums of products at most, that have their left tensor and condition in common.
 
         Unfit where they are anything else.
 
@@ -198,13 +200,24 @@ class ProductFold:
         found = []
         for component, lift in self.lifts.items():
             told = f"{self.name} sums {self.group.member_of(component.owner).element}"
-            factors = self._factors(told, lift, self.leaves, self.axis, columns)
-            found.append(Sum(component.symbol, self.tensor_of(component), self.axis, self.rows, *factors))
+            where, added = self._conditional(lift)
+            factors = self._factors(told, added, self.leaves, self.axis, columns)
+            found.append(Sum(component.symbol, self.tensor_of(component), self.axis, self.rows, *factors, where))
             if found[-1].scales and not (scaled and len(self.lifts) == 1):
                 raise Unfit(f"{told}, which is no product of two tensors")
         if not all(same(found[0].left, one.left) for one in found):
             raise Unfit(f"{self.name} are products that have no left operand in common")
+        if not all(same(found[0].where, one.where) for one in found):
+            raise Unfit(f"{self.name} are products that have no condition in common")
         return tuple(found)
+
+    def _conditional(self, lift: sp.Expr) -> tuple[ir.Expr | None, sp.Expr]:
+        """The condition, the same along the axis, under which a sum adds anything, and what it adds then."""
+        choice = selection_of(self.leaves.sources[lift]) if lift in self.leaves.sources else None
+        if choice is None or uses(choice[0], self.axis) or self.leaves.form(choice[2]) != 0:
+            return None, lift
+        self.check_inputs(loads_of(choice[0]))
+        return choice[0], self.leaves.form(choice[1])
 
     def produced(self, producer: Producer) -> Sum:
         """A producer, as a sum of products, with the right tensor along the cascade's axis.

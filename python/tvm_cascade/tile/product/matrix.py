@@ -15,7 +15,7 @@ from functools import cached_property
 
 import sympy as sp
 import tvm_ffi
-from tvm import ir, tirx
+from tvm import ir, sym, tirx
 
 from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.analysis.extract import Member
@@ -29,6 +29,7 @@ from tvm_cascade.analysis.tir import (
     more_than_one,
     product,
     same_extent,
+    uses,
     variables_of,
 )
 from tvm_cascade.tile.memory import INDEX
@@ -56,6 +57,7 @@ class Side:
     ----------
     load : of an element, as the program has it.
     view : of its tensor, with a dimension for its line and one for what is summed over.
+    start : where its line starts in its dimension; None at the first element.
     """
 
     load: ir.TensorLoad
@@ -63,6 +65,7 @@ class Side:
     view: View
     rows: int
     deep: int
+    start: ir.Expr | None = None
 
     @cached_property
     def operand(self) -> Operand:
@@ -117,7 +120,7 @@ class Side:
         for d, (index, step) in enumerate(zip(self.view.indices, self.steps, strict=True)):
             if d not in (self.rows, self.deep):
                 base = base + cast(index, INDEX) * as_index(step, INDEX)
-        return base
+        return base if self.start is None else base + cast(self.start, INDEX) * as_index(self.own_step, INDEX)
 
 
 @dataclass(frozen=True)
@@ -213,6 +216,11 @@ class MatrixProduct:
         return tuple(buffer for buffer in pairs if dtype_of(buffer) in _PAIRED)
 
     @property
+    def where(self) -> ir.Expr | None:
+        """The condition, the same in a tile, under which there is anything to sum; None where there always is."""
+        return self.sums[0].where
+
+    @property
     def outer(self) -> tuple[tirx.Var, ...]:
         return tuple(v for v in self.sums[0].axis if not among(v, self.inner.parts))
 
@@ -247,7 +255,8 @@ def matrix_product(
         if member is not None and columns_beyond(member, load) not in range(one.every):
             raise Unfit(f"{load} reads a result at another place than its own")
     own = [_own(one, other, sums[0].rows, fold) for one, other in ((left, right), (right, left))]
-    views = tuple(View.of(load.source, load.indices) for load in loads)
+    begun = [_begun(load, own[load is not left], sums[0].axis) for load in loads]
+    views, starts = [view for view, _ in begun], [start for _, start in begun]
     options = (_options(view, variables, fold) for view, variables in zip(views[:2], own, strict=True))
     inner = _inner(views, [load.source.name for load in loads], sums[0].axis, fold)
     (rows, columns), *others = itertools.product(*options)
@@ -258,7 +267,10 @@ def matrix_product(
         if output.columns is not None and not columns.parts[-1].same_as(output.columns):
             raise Unfit(f"{output.buffer.name} reads neighbours along {output.columns.name}, which is no column")
     lines = rows, *(columns for _ in sums)
-    sides = [_side(load, view, line, inner) for load, view, line in zip(loads, views, lines, strict=True)]
+    if sums[0].where is not None and uses(sums[0].where, [*rows.parts, *columns.parts]):
+        raise Unfit(f"{fold.name} is zero where a condition fails that changes within a tile")
+    parts = zip(loads, views, starts, lines, strict=True)
+    sides = [_side(load, view, start, line, inner) for load, view, start, line in parts]
     scales = scales_of(sums[0].scales, fold.name, rows, columns)
     found = MatrixProduct(fold, sums, outputs, sides[0], tuple(sides[1:]), inner, scales)
     for result, formula in found.finishes.items():
@@ -313,7 +325,22 @@ def _inner(views: Sequence[View], names: Sequence[str], axis: tuple[tirx.Var, ..
     raise Unfit(f"{' and '.join(names)} have no dimension that runs along {axis[-1].name} alone")
 
 
-def _side(load: ir.TensorLoad, view: View, line: Line, inner: Line) -> Side:
+def _begun(load: ir.TensorLoad, variables: Sequence[tirx.Var], axis: Sequence[tirx.Var]) -> tuple[View, ir.Expr | None]:
+    """The view of a tensor from where data say that its own line starts, and that; None at its first element.
+
+    t[start + v, k], along v   ->   t[v, k], from start on
+    """
+    view = View.of(load.source, load.indices)
+    for d, index in enumerate(load.indices):
+        alone = variables_of(index) if isinstance(index, ir.prim.Add) else ()
+        moving = [var for var in variables if among(var, alone)]
+        start = sym.Analyzer().simplify(index - cast(moving[0], dtype_of(index))) if len(moving) == 1 else None
+        if start is not None and loads_of(start) and not uses(start, [*variables, *axis]):
+            return View(view.shape, (*view.indices[:d], moving[0], *view.indices[d + 1 :])), start
+    return view, None
+
+
+def _side(load: ir.TensorLoad, view: View, start: ir.Expr | None, line: Line, inner: Line) -> Side:
     """The operand with one dimension for its line and one for what is summed over."""
     deep_alone = view.along(inner)
     found = None if deep_alone is None else deep_alone.along(line)
@@ -321,7 +348,10 @@ def _side(load: ir.TensorLoad, view: View, line: Line, inner: Line) -> Side:
     deep = None if found is None else found.dimension(inner.var)
     if found is None or rows is None or deep is None:
         raise Unfit(f"{load}: no one dimension runs along {line.var.name}")
-    return Side(load, line, found, rows, deep)
+    side = Side(load, line, found, rows, deep, start)
+    if start is not None and (side.across or not side.bulk):
+        raise Unfit(f"{load}: data say where it starts, which bulk copies take for rows alone")
+    return side
 
 
 def stored(output: Output, rows: Line, columns: Line) -> Operand | None:

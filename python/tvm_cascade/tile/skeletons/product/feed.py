@@ -17,7 +17,7 @@ from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
 from tvm_cascade.tile.machine.family import Family
 from tvm_cascade.tile.product.lines import Line
 from tvm_cascade.tile.product.matrix import MatrixProduct, Side
-from tvm_cascade.tile.skeletons.product.config import ProductConfig
+from tvm_cascade.tile.skeletons.product.config import ProductConfig, steps_of
 from tvm_cascade.tile.skeletons.product.gather import Gather, Landing, Pieces, Realigned
 from tvm_cascade.tile.skeletons.product.raster import Tile
 from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Threads
@@ -74,6 +74,16 @@ class ProductFeed:
     def steps(self) -> ir.Expr:
         return self.inner * kernel_extent(product(self.shape.extent(var) for var in self.shape.outer))
 
+    @property
+    def may_be_none(self) -> bool:
+        """Whether tiles may have no steps: axes of no length, or a condition that fails."""
+        return self.shape.where is not None or not isinstance(steps_of(self.shape), int)
+
+    def any(self, tile: Tile) -> ir.Expr:
+        """Whether there are steps for a tile."""
+        where = self.shape.where
+        return self.steps > 0 if where is None else placed(where, tile.batch, self.buffers)
+
     def part(self, rank: ir.Expr | int) -> tuple[ir.Expr, ir.Expr]:
         """The first of the steps that a block does, and how many."""
         if self.config.splits == 1:
@@ -84,7 +94,7 @@ class ProductFeed:
     @property
     def may_begin(self) -> bool:
         """Whether the first tiles on the right can be copied before the kernel waits for those before it."""
-        return not self.gathers and not self.shape.outer and self.config.cluster == 1
+        return not self.gathers and not self.shape.outer and self.shape.where is None and self.config.cluster == 1
 
     def begin(self, tile: Tile, rank: ir.Expr | int) -> None:
         """Copies the tiles on the right of a block's first steps, as many as there are stages."""
@@ -235,6 +245,8 @@ class TileOperand:
         operand, share = self.side.operand, self.length // self.shares
         fixed = {d: placed(operand.indices[d], places, self.buffers) for d in operand.fixed}
         own = first + rank * share if self.shares > 1 else first
+        if self.side.start is not None:
+            own = own + placed(self.side.start, places, self.buffers)
         blocks = (1 << self.shares) - 1 if self.shares > 1 else None
 
         def target(box: int) -> ir.Expr:

@@ -12,6 +12,7 @@ kernels for Hopper (2023).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +24,7 @@ from tvm_cascade.tile.hopper.barrier import Ring, cluster_arrive, cluster_sync, 
 from tvm_cascade.tile.hopper.driver import Driver, Initialised
 from tvm_cascade.tile.launch.dependent import Launch, wait_for_others
 from tvm_cascade.tile.product.matrix import MatrixProduct
-from tvm_cascade.tile.skeletons.product.config import ProductConfig, steps_of
+from tvm_cascade.tile.skeletons.product.config import ProductConfig
 from tvm_cascade.tile.skeletons.product.consumer import PlainSumming, PromotedSumming, Steps, Summing
 from tvm_cascade.tile.skeletons.product.epilogue import Epilogue, MapEpilogue
 from tvm_cascade.tile.skeletons.product.feed import ProductFeed
@@ -117,12 +118,10 @@ class ProductKernel(Driver):
         with summing.turns():
             self.epilogue.start(index, self.threads)
             with self.each_work() as tile:
-                if isinstance(steps_of(self.feed.shape), int):
-                    summing.sum(tile)
-                else:
+                if self.feed.may_be_none:
                     steps.clear(steps.sums)
-                    with when(self.feed.steps > 0):
-                        summing.sum(tile)
+                with when(self.feed.any(tile)) if self.feed.may_be_none else nullcontext():
+                    summing.sum(tile)
                 self.epilogue.emit(tile, steps.sums, index, self.threads)
             self.epilogue.drain(self.threads)
 
@@ -152,5 +151,5 @@ class ProductKernel(Driver):
 
     def _fill_tile(self, feed: ProductFeed, ring: Ring, tile: Tile) -> None:
         first, count = feed.part(self.rank)
-        with T.serial(count) as step:
+        with when(feed.any(tile)) if feed.may_be_none else nullcontext(), T.serial(count) as step:
             feed.fill(ring, tile, first + step, self.rank, self.threads)

@@ -104,7 +104,10 @@ class CoreKernel:
         with T.unroll(count) as k:
             put(self.sums, k, tirx.const(0, shape.dtype))
         self.inner_steps = kernel_extent(ceil_div(shape.inner.extent, config.depth))
-        steps = bind("steps", self.inner_steps * kernel_extent(shape.extent(*shape.outer)))
+        steps = self.inner_steps * kernel_extent(shape.extent(*shape.outer))
+        if shape.where is not None:
+            steps = tirx.Select(self.tensors.place(shape.where, self.batch), steps, T.int32(0))
+        steps = bind("steps", steps)
         for number in range(ahead):
             stage = tirx.const(number, "int32")
             with when(stage < steps):
