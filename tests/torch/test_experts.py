@@ -146,6 +146,7 @@ def test_every_row_has_a_place_in_a_tile_of_its_group(ends: list[int], rows: int
     tile, within = np.divmod(place[own < 4], height)
     assert (group[tile] == own[own < 4]).all()
     assert (first[tile] + within == np.flatnonzero(own < 4)).all()
+    assert (first >= 0).all() and (first + height <= max(rows, height)).all()
     assert len({*place[own < 4]}) == (own < 4).sum()
     used = -(-np.diff(bounds, prepend=0) // height)
     assert (group == np.repeat(np.arange(5), [*used, count - used.sum()])).all()  # tiles left over have none

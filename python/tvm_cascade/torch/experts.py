@@ -8,8 +8,8 @@ taken in tiles of one group each, so that what remains is a batch of products, w
 
     group [0, 0, 0, 2]  ->  tiles of 2 rows: [x0 x1] [x2 x3] [x3 ·] [· ·], of groups 0, 0, 2, and of none
 
-Tiles begin where data say, and go on into the rows of other groups, whose products nobody reads. There are as many as
-any distribution can take, rows / height + groups; those that are left over have no group, and nothing to sum.
+Tiles begin where data say, and hold rows of other groups too, whose products nobody reads. There are as many as any
+distribution can take, rows / height + groups; those that are left over have no group, and nothing to sum.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _by_row(site: Site, x: relax.Expr, w: relax.Expr, offsets: relax.Expr, trans
 
 
 def _in_tiles(site: Site, x: relax.Expr, w: relax.Expr, offsets: relax.Expr, transposed: bool) -> relax.Expr:
-    """The product of tiles of rows, behind which there is a tile more, and each row from its tile."""
+    """The product of tiles of rows, and each row from its tile."""
     rows, groups, wide = x.ty.shape.values[0], int(w.ty.shape.values[0]), accumulator(type_name(x))
     height = WIDE_TILE if isinstance(rows, tirx.IntImm) and int(rows) >= 2 * WIDE_TILE * groups else TILE
     known, key = _TILES.setdefault(site.importer, {}), (site.given("offs"), str(rows), height)
@@ -80,9 +80,9 @@ def _in_tiles(site: Site, x: relax.Expr, w: relax.Expr, offsets: relax.Expr, tra
         known[key] = [site.emit(relax.TupleGetItem(tiled, part)) for part in range(3)]
     group, first, place = known[key]
 
-    def longer(x: te.Tensor) -> te.Tensor:
-        shape = (x.shape[0] + height, x.shape[1])
-        return te.compute(shape, lambda i, k: x(tirx.min(i, x.shape[0] - 1), k), name="rows_for_tiles")
+    def of_a_tile(x: te.Tensor) -> te.Tensor:
+        shape = (tirx.max(x.shape[0], height), x.shape[1])
+        return te.compute(shape, lambda i, k: x(tirx.min(i, x.shape[0] - 1), k), name="rows_of_a_tile")
 
     def product(x: te.Tensor, w: te.Tensor, group: te.Tensor, first: te.Tensor) -> te.Tensor:
         k, zero = te.reduce_axis((0, x.shape[1]), "k"), tirx.const(0, wide)
@@ -105,8 +105,9 @@ def _in_tiles(site: Site, x: relax.Expr, w: relax.Expr, offsets: relax.Expr, tra
 
         return te.compute((*place.shape, y.shape[2]), value, name="grouped_mm")
 
-    longer_x = site.compute(longer, x, name="rows_for_tiles")
-    tiles = site.compute(product, longer_x, w, group, first, name="grouped_mm")
+    if not (isinstance(rows, tirx.IntImm) and int(rows) >= height):
+        x = site.compute(of_a_tile, x, name="rows_of_a_tile")
+    tiles = site.compute(product, x, w, group, first, name="grouped_mm")
     return site.compute(taken, tiles, place, name="rows_of_tiles")
 
 
@@ -139,7 +140,7 @@ class Groups:
 def tiles_of(ends: te.Tensor, rows: Any, height: int) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
     """Per tile its group and its first row; per row its place, tile · height + row of the tile, or -1 for none.
 
-    The group of tiles that are left over is the number of groups.
+    The group of tiles that are left over is the number of groups. Tiles end with the last row, or begin with the first.
     """
     groups = Groups(ends, rows)
     d, e = (te.reduce_axis((0, ends.shape[0]), name) for name in ("d", "e"))
@@ -156,14 +157,16 @@ def tiles_of(ends: te.Tensor, rows: Any, height: int) -> tuple[te.Tensor, te.Ten
 
     def begun(t: Any) -> Any:
         own = tirx.min(group(t), groups.count - 1)
-        return groups.begin(own) + (t.astype("int32") - before(own)) * height
+        at = groups.begin(own) + (t.astype("int32") - before(own)) * height
+        return tirx.max(tirx.min(at, _int32(rows) - height), 0)
 
     group = te.compute((count,), passed, name="group_of_tile")
     first = te.compute((count,), begun, name="first_row")
 
     def placed(i: Any) -> Any:
-        own = tirx.min(groups.of(i), groups.count - 1)
-        at = before(own) * height + (i.astype("int32") - groups.begin(own))
+        own, row = tirx.min(groups.of(i), groups.count - 1), i.astype("int32")
+        tile = before(own) + tirx.floordiv(row - groups.begin(own), height)
+        at = tile * height + row - first(tile)
         return tirx.if_then_else(groups.of(i) < groups.count, at, tirx.const(-1, "int32"))
 
     return group, first, te.compute((rows,), placed, name="place")
