@@ -17,9 +17,9 @@ import tvm_cascade  # noqa: E402
 from tvm_cascade.errors import ModelError  # noqa: E402
 from tvm_cascade.evaluate.tolerance import assert_close  # noqa: E402
 from tvm_cascade.relax.pipeline import get_pipeline  # noqa: E402
-from tvm_cascade.torch import experts  # noqa: E402
 from tvm_cascade.torch.experts import tiles_of  # noqa: E402
 from tvm_cascade.torch.importer import import_program  # noqa: E402
+from tvm_cascade.torch.site import Site  # noqa: E402
 
 from ..tiers import slow_but  # noqa: E402
 
@@ -155,7 +155,7 @@ def test_every_row_has_a_place_in_a_tile_of_its_group(ends: list[int], rows: int
 @pytest.mark.parametrize("dtype", slow_but([torch.bfloat16], [torch.float32, torch.bfloat16]), ids=str)
 def test_rows_in_tiles_are_multiplied_on_tensor_cores(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     """A layer as for a GPU: right where a CPU runs it, and compiled for one."""
-    monkeypatch.setattr(experts, "_by_row", experts._in_tiles)
+    monkeypatch.setattr(Site, "on_gpu", True)
     layer, given = Experts(dtype), inputs_of("tokens of no expert here", dtype)
     with torch.no_grad():
         found = tvm_cascade.optimize(layer, given)(*given)

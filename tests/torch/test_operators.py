@@ -16,6 +16,7 @@ from torch.nn import functional as F  # noqa: E402
 import tvm_cascade  # noqa: E402
 from tvm_cascade.evaluate.tolerance import assert_close, kinds  # noqa: E402
 from tvm_cascade.torch.rules import rms_norm  # noqa: E402
+from tvm_cascade.torch.site import Site  # noqa: E402
 
 Formula = Callable[..., Any]
 INF = float("inf")
@@ -287,6 +288,25 @@ def test_operators_are_those_of_pytorch(dtype: str) -> None:
             assert torch.equal(found[name], eager[name]), name
         else:
             assert_alike(name, *(one[name].double() for one in (found, exact, eager)), length=48, dtype=dtype)
+
+
+OTHERWISE = ("cumsum", "written rows", "rows written from the end")
+OTHERWISE_EXACT = ("cumsum of truth values", "cumsum of int32")
+
+
+def test_operators_that_gpus_have_other_kernels_for_are_those_of_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the form for a GPU, run by a CPU."""
+    monkeypatch.setattr(Site, "on_gpu", True)
+    known = {name: {**MOVES, **REDUCTIONS, **EXACT}[name] for name in (*OTHERWISE, *OTHERWISE_EXACT)}
+    inputs = inputs_of(torch.float32)
+    compiled, eager = tvm_cascade.optimize(Several(known), inputs), Several(known)(*inputs)
+    assert "cumsum: unchanged (single_reduction)" in str(compiled.report)  # which TVM's scan is not
+    found = compiled(*inputs)
+    for name in known:
+        if name in OTHERWISE_EXACT:
+            assert torch.equal(found[name], eager[name]), name
+        else:
+            assert_alike(name, *(one[name].double() for one in (found, eager, eager)), length=8, dtype="float32")
 
 
 def test_operators_that_rules_make_of_others_are_those_of_pytorch() -> None:

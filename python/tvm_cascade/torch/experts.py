@@ -45,8 +45,7 @@ def grouped_mm(site: Site) -> relax.Expr:
             "rows [s, k] by matrices [e, k, n], with offsets and no bias", found, "a grouped product", hint
         )
     stored, transposed = _as_stored(site, matrices)
-    on_gpu = site.node.meta["val"].device.type == "cuda"
-    multiplied = _in_tiles if on_gpu else _by_row
+    multiplied = _in_tiles if site.on_gpu else _by_row
     return site.cast(multiplied(site, site[rows], stored, offsets, transposed), site.dtype)
 
 

@@ -157,7 +157,7 @@ def _last_writers(site: Site, index: relax.Expr, extent: Any) -> relax.Expr:
         numbers = te.compute(positions.shape, lambda n: n.astype("int64"), name="number")
         return [te.compute(positions.shape, place, name="place"), numbers]
 
-    if site.node.meta["val"].device.type != "cpu":
+    if site.on_gpu:
         return site.compute(searched, index, extent, name="last_writer")  # in parallel, each place by itself
     # One after the other; what is no place of the axis is written behind it.
     found = site.compute(places, index, extent, name="places")

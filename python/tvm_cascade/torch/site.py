@@ -85,6 +85,10 @@ class Site:
         """Of the result, as PyTorch gives it."""
         return dtype_name(self.node.meta["val"].dtype)
 
+    @property
+    def on_gpu(self) -> bool:
+        return bool(self.node.meta["val"].device.type != "cpu")
+
     def emit(self, expression: relax.Expr) -> relax.Var:
         return self.importer.block_builder.emit(expression)
 
