@@ -92,7 +92,8 @@ FOR_AN_OPTION = {
     f"{NAME}.torch": {"torch"},
     f"{NAME}.distributed": {"torch"},
     **{
-        f"benchmarks.{name}": {"torch"} for name in ("torch_models", "experts", "mixtures", "backward", "scale", "flex")
+        f"benchmarks.{name}": {"torch"}
+        for name in ("torch_models", "experts", "mixtures", "training", "backward", "scale", "flex")
     },
 }
 ALGEBRA_THIRD_PARTY = {"sympy", "mpmath"}  # mpmath holds SymPy's numbers

@@ -20,7 +20,11 @@ from torch.utils import _pytree as pytree  # noqa: E402
 import tvm_cascade.torch  # noqa: E402
 from tvm_cascade.errors import ModelError  # noqa: E402
 from tvm_cascade.evaluate.tolerance import assert_close  # noqa: E402
-from tvm_cascade.torch import backend, compilation  # noqa: E402
+from tvm_cascade.torch import (  # noqa: E402
+    backend,
+    compilation,
+    tensors,
+)
 from tvm_cascade.torch.backend import MOST_KINDS, FallbackWarning  # noqa: E402
 from tvm_cascade.torch.converters import CONVERTERS  # noqa: E402
 
@@ -239,6 +243,25 @@ def test_results_that_are_views_are_views(dynamic: bool) -> None:
             close(ours, eager)
         one.fill_(k)
         expected[k].fill_(k)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_what_has_its_axes_in_another_order_in_memory_is_not_copied(
+    dynamic: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forward(x: Any, w: Any) -> Any:
+        return (x @ w).permute(2, 0, 1).relu(), (x + 1).relu()
+
+    x, w = torch.randn(2, 8, 5).mT, torch.randn(8, 3)
+    compiled, expected = torch.compile(forward, backend="tvm_cascade", dynamic=dynamic), forward(x, w)
+    compiled(x, w)
+    copied, known = list[Any](), tensors.is_compact
+    monkeypatch.setattr(tensors, "is_compact", lambda one: known(one) or copied.append(one))
+    found = compiled(x, w)
+    assert not copied and [one.stride() for one in found] == [one.stride() for one in expected]
+    for one, other in zip(found, expected, strict=True):
+        close(one, other)
 
 
 @torch.no_grad()

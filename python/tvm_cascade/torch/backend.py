@@ -149,7 +149,7 @@ def compiled_graph(module: fx.GraphModule, account: Account) -> Runnable:
     run = _compiled(parts.core, account)
 
     def call(*arguments: Any) -> tuple[Any, ...]:
-        return parts.results(arguments, run(arguments))
+        return parts.results(arguments, run(parts.arguments(arguments)))
 
     return call
 

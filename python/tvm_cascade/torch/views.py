@@ -4,21 +4,29 @@
       core     x, w            ->  x·wᵀ
       views    x, w, and that  ->  that, that.view(-1), w.t()
 
-So nothing is copied, and what is written to a view is written to its base, as in PyTorch.
+So nothing is copied, and what is written to a view is written to its base, as in PyTorch. Nor is what has its axes in
+another order in memory, as attention's result has and what is saved of it for the gradient: compiled code takes and
+gives it in the order of its memory, and turns it where it reads or stores elements anyway.
 """
 
 from __future__ import annotations
 
+import math
 import operator
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import fx
 
 from tvm_cascade.torch.site import hinted
+
+_ATEN, _CONTIGUOUS = torch.ops.aten, {"memory_format": torch.contiguous_format}
+
+
+Order: TypeAlias = tuple[int, ...] | None
 
 
 @dataclass(frozen=True)
@@ -27,19 +35,25 @@ class Split:
 
     Attributes
     ----------
-    core : from the inputs to the bases, contiguous or not; None where all results are views of inputs.
-    orders : per base, its axes from the one of the largest stride to that of the smallest, as PyTorch lays it out;
-        None of one that is contiguous.
+    core : from the inputs to the bases, each with its axes as they are in memory; None where all results are views of
+        inputs.
+    given, orders : per input of the core, and per base, its axes from the one of the largest stride to that of the
+        smallest, as PyTorch lays it out; None of one that is contiguous.
     views : from the inputs and the bases to the results.
     """
 
     core: fx.GraphModule | None
-    orders: tuple[tuple[int, ...] | None, ...]
+    given: tuple[Order, ...]
+    orders: tuple[Order, ...]
     views: fx.GraphModule
 
+    def arguments(self, arguments: Sequence[Any]) -> list[Any]:
+        """Those of the core."""
+        return [_in_order(one, order) for one, order in zip(arguments, self.given, strict=True)]
+
     def results(self, arguments: Sequence[Any], bases: Sequence[torch.Tensor]) -> tuple[Any, ...]:
-        laid = (one if order is None else _laid(one, order) for one, order in zip(bases, self.orders, strict=True))
-        results: tuple[Any, ...] = self.views.forward(*arguments, *laid)
+        turned = (_in_order(one, _back(order)) for one, order in zip(bases, self.orders, strict=True))
+        results: tuple[Any, ...] = self.views.forward(*arguments, *turned)
         return results
 
 
@@ -53,19 +67,43 @@ def split(module: fx.GraphModule) -> Split:
     shared = Counter(map(_base, dict.fromkeys(found)))
     computed = {one for one in found if _is_part(one) and shared[_base(one)] == 1}
     bases = list(dict.fromkeys(base for one in found for base in _bases(one, computed)))
-    return Split(
-        _core(module, bases) if bases else None,
-        tuple(_order(base.meta["val"]) for base in bases),
-        _views(module, bases, output.args[0]),
-    )
+    inputs = module.graph.find_nodes(op="placeholder")
+    given, orders = (tuple(_order(one.meta.get("val")) for one in nodes) for nodes in (inputs, bases))
+    core = _core(module, dict(zip(inputs, given, strict=True)), dict(zip(bases, orders, strict=True)))
+    return Split(core if bases else None, given, orders, _views(module, bases, output.args[0]))
 
 
-def _core(module: fx.GraphModule, bases: Sequence[fx.Node]) -> fx.GraphModule:
-    graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
+def _core(module: fx.GraphModule, given: dict[fx.Node, Order], bases: dict[fx.Node, Order]) -> fx.GraphModule:
+    graph = fx.Graph()
+
+    def permuted(node: fx.Node, order: Order, like: fx.Node) -> fx.Node:
+        if order is None:
+            return node
+        turned = graph.call_function(_ATEN.permute.default, (node, list(order)))
+        turned.meta = _meta(like, node.meta["val"].permute(order))
+        return turned
+
+    copies = dict[fx.Node, fx.Node]()
+    for node, order in given.items():
+        own = graph.node_copy(node)
+        own.meta = _meta(node, _in_order(node.meta.get("val"), order))
+        copies[node] = permuted(own, _back(order), node)
     graph.graph_copy(module.graph, copies)
-    graph.output(tuple(copies[base] for base in bases))
+    results = []
+    for base, order in bases.items():
+        stored = permuted(copies[base], order, base)
+        if order is not None:
+            value, stored = stored.meta["val"], graph.call_function(_ATEN.clone.default, (stored,), _CONTIGUOUS)
+            stored.meta = _meta(base, value.clone(**_CONTIGUOUS))
+        results.append(stored)
+    graph.output(tuple(results))
     graph.eliminate_dead_code()
     return fx.GraphModule(module, graph)
+
+
+def _meta(like: fx.Node, value: Any) -> dict[str, Any]:
+    """What is known of a node, but for its value."""
+    return {**{key: one for key, one in like.meta.items() if key != "tensor_meta"}, "val": value}
 
 
 def _views(module: fx.GraphModule, bases: Sequence[fx.Node], results: Any) -> fx.GraphModule:
@@ -124,17 +162,24 @@ def _is_size(node: fx.Node) -> bool:
     return not isinstance(node.meta.get("val"), (torch.Tensor, tuple, list))
 
 
-def _order(value: torch.Tensor) -> tuple[int, ...] | None:
+def _order(value: Any) -> Order:
+    """The axes of a tensor by their strides; None of one that is contiguous that way, or leaves memory out."""
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return None
     strides, sizes = [*map(hinted, value.stride())], [*map(hinted, value.shape)]
     axes = [axis for axis, size in enumerate(sizes) if size != 1]
     order = sorted(axes, key=lambda axis: -strides[axis])
+    compact = [math.prod(sizes[other] for other in order[k + 1 :]) for k in range(len(order))]
     alone = [axis for axis in range(value.dim()) if axis not in axes]
-    return None if order == axes else (*order, *alone)
+    return None if order == axes or [strides[axis] for axis in order] != compact else (*order, *alone)
 
 
-def _laid(tensor: torch.Tensor, order: tuple[int, ...]) -> torch.Tensor:
-    """The tensor with its axes in memory in an order."""
-    return tensor.permute(order).contiguous().permute(sorted(range(len(order)), key=order.__getitem__))
+def _in_order(value: Any, order: Order) -> Any:
+    return value if order is None else value.permute(order)
+
+
+def _back(order: Order) -> Order:
+    return None if order is None else tuple(sorted(range(len(order)), key=order.__getitem__))
 
 
 def computes(node: fx.Node) -> bool:
