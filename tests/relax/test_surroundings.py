@@ -13,7 +13,7 @@ from tvm_cascade.driver import gpu
 from tvm_cascade.evaluate import tolerance
 from tvm_cascade.relax import FuseCascades, get_pipeline
 
-from .test_fuse_cascades import Forward, called, module_of
+from .test_fuse_cascades import Forward, called, module_of, run
 
 GPU = {"kind": "cuda", "arch": "sm_90a"}
 ROWS, LENGTH = 16, 256
@@ -39,6 +39,20 @@ def of_cast_gain(x: nn.Tensor, gain: nn.Tensor) -> nn.Tensor:
     wide = x.astype("float32")
     mean = op.sum(wide * wide, axis=-1, keepdims=True) / float(LENGTH)
     return (wide / op.sqrt(mean + 1e-5) * gain.astype("float32")).astype("float16")
+
+
+def with_what_is_saved(x: nn.Tensor, gain: nn.Tensor) -> tuple[nn.Tensor, nn.Tensor]:
+    """A norm, and what its gradient reads of it."""
+    wide = x.astype("float32")
+    mean = op.sum(wide * wide, axis=-1, keepdims=True) / float(LENGTH)
+    inverse = (mean + 1e-5) / ((mean + 1e-5) * op.sqrt(mean + 1e-5))
+    return (wide * inverse * gain.astype("float32")).astype("float16"), inverse
+
+
+def with_two_casts(x: nn.Tensor, y: nn.Tensor) -> tuple[nn.Tensor, nn.Tensor]:
+    """A tensor that is computed, and read in a wider dtype by a sum along rows and by one along columns."""
+    wide = (x * y).astype("float32")
+    return op.sum(wide * 2.0, axis=-1), op.sum(wide * 3.0, axis=0)
 
 
 def of_heads_last(q: nn.Tensor, k: nn.Tensor, v: nn.Tensor) -> nn.Tensor:
@@ -114,6 +128,36 @@ def test_moves_and_casts_are_taken_in(forward: Forward, shapes: list[list[int | 
     plain = relax.transform.LegalizeOps()(module_of(forward, *shapes, dtype="float16"))
     (found,), (expected,) = (called(relax.build(one, "llvm"), given) for one in (mod, plain))
     np.testing.assert_array_equal(found, expected)
+
+
+def test_results_that_are_saved_leave_a_norm_one_function() -> None:
+    mod = merged(with_what_is_saved, [ROWS, LENGTH], [LENGTH], dtype="float16")
+    (name,) = calls_of(mod)
+    assert name.startswith("cascade_sum")
+    rng = np.random.default_rng(3)
+    x, gain = (rng.standard_normal(shape).astype("float16") for shape in ((ROWS, LENGTH), LENGTH))
+    plain = relax.transform.LegalizeOps()(module_of(with_what_is_saved, [ROWS, LENGTH], [LENGTH], dtype="float16"))
+    found, unfused = (called(relax.build(one, "llvm"), [x, gain]) for one in (mod, plain))
+    inverse = 1.0 / np.sqrt((np.float64(x) ** 2).mean(axis=-1, keepdims=True) + 1e-5)
+    exact = [np.float64(x) * inverse * np.float64(gain), inverse]
+    for one, wanted, usual in zip(found, exact, unfused, strict=True):
+        tolerance.assert_close(one, wanted, usual, length=LENGTH, dtype=str(one.dtype))
+
+
+@pytest.mark.parametrize("target", ["llvm", GPU], ids=["a CPU", "a GPU"])
+def test_a_cast_that_several_read_is_no_tensor_in_memory(target: object) -> None:
+    mod = module_of(with_two_casts, [ROWS, LENGTH], [ROWS, LENGTH], dtype="float16")
+    grouped = get_pipeline(target).grouped(mod)
+    (block,) = grouped["forward"].body.blocks
+    tensors = [b.var.ty for b in block.bindings if isinstance(b.var.ty, relax.TensorType)]
+    assert [str(one.dtype.dtype) for one in tensors if len(one.shape) == 2] == ["float16"]
+    rng = np.random.default_rng(4)
+    x, y = (rng.standard_normal((ROWS, LENGTH)).astype("float16") for _ in range(2))
+    plain = relax.build(relax.transform.LegalizeOps()(mod), "llvm")
+    found, unfused = run(mod, get_pipeline("llvm"), [x, y]), called(plain, [x, y])
+    wide = np.float64(x * y)
+    for one, exact, usual in zip(found, (2 * wide.sum(-1), 3 * wide.sum(0)), unfused, strict=True):
+        tolerance.assert_close(one, exact, usual, length=LENGTH, dtype="float32")
 
 
 def test_who_computes_a_narrow_tensor_narrows_it() -> None:

@@ -20,7 +20,7 @@ from tvm_cascade.options import FuseOptions
 from tvm_cascade.relax.graph import Graph, Kind, Node, variables_in
 from tvm_cascade.relax.grouping import MOST_NODES, Cluster, Trials, cascades_of, outcomes_of
 from tvm_cascade.relax.outline import Merger, Outline, emit, outline
-from tvm_cascade.relax.surroundings import Plans, following, with_surroundings
+from tvm_cascade.relax.surroundings import Plans, following, reading, with_surroundings
 from tvm_cascade.report.group import Apart
 
 
@@ -112,12 +112,14 @@ def _function(mod: tvm.IRModule, name: str, trials: Trials, plans: Plans | None,
     module.update_func(
         module.get_global_var(name), relax.Function(func.params, body, func.ret_ty, func.is_pure, func.attrs)
     )
-    return relax.transform.FuseTIR()(relax.transform.Normalize()(module))
+    merged = relax.transform.FuseTIR()(relax.transform.Normalize()(module))
+    merged.update_func(merged.get_global_var(name), relax.analysis.remove_all_unused(merged[name]))
+    return merged
 
 
 def _block(graph: Graph, found: list[Cluster], builder: relax.BlockBuilder) -> relax.DataflowBlock:
     """The block with a call in place of each cluster, bound where the last of its nodes was, in an order of reading."""
-    owner = {node: cluster for cluster in found for node in cluster if node not in graph.indices}
+    owner = {node: cluster for cluster in found for node in cluster if node not in graph.again}
     outlines = {cluster: outline(graph, cluster) for cluster in found}
     pending: list[tuple[list[relax.Binding], set[relax.Var]]] = []
     done = set[Cluster]()
@@ -195,25 +197,11 @@ def _are_alike(one: relax.Var | None, other: relax.Var | None) -> bool:
 def _met(graph: Graph, own: Cluster, taken: set[Node]) -> Cluster:
     """The reductions with the maps that follow, as far as these leave the fewest results."""
     found, fewest = own, len(outline(graph, own).outputs)
-    while len(own) < MOST_NODES and (more := _reading(graph, own, taken)) is not None:
+    while len(own) < MOST_NODES and (more := reading(graph, own, taken)) is not None:
         own |= {more}
         if (results := len(outline(graph, own).outputs)) <= fewest:
             found, fewest = own, results
     return found
-
-
-def _reading(graph: Graph, own: Cluster, taken: set[Node]) -> Node | None:
-    """A map that computes on a result of a cluster, and on nothing that waits for it."""
-    for output in outline(graph, own).outputs:
-        for reader in output.readers:
-            if reader.kind is not Kind.REDUCTION and _may_follow(graph, own, reader, taken):
-                return reader
-    return None
-
-
-def _may_follow(graph: Graph, own: Cluster, reader: Node, taken: set[Node]) -> bool:
-    fits = reader.kind in (Kind.ELEMENTWISE, Kind.MOVEMENT) and reader not in own | taken
-    return fits and graph.convex(own | {reader}) == own | {reader}
 
 
 def _alone(graph: Graph, node: Node, cluster: Cluster) -> Cluster:

@@ -13,7 +13,7 @@ from tvm import ir, relax, sym, tirx
 from tvm.ir import transform
 
 from tvm_cascade.analysis.program import Program, Stage
-from tvm_cascade.analysis.tir import Extent, extent_of, loads_of, uses, variables_of, without_casts
+from tvm_cascade.analysis.tir import Extent, dtype_of, extent_of, loads_of, same, uses, variables_of, without_casts
 from tvm_cascade.transform.fuse_function import read_function
 
 CALL_TIR = ir.Op.get("relax.call_tir")
@@ -123,8 +123,9 @@ class Graph:
                 self._add(made, Result(binding.var, binding.value.index))
         self._used = [(one.var, self._of.get(one.var), variables_in(one.value)) for one in block.bindings]
         self._connect(outside)
-        self.indices = self._closed(lambda node: True)
-        """Nodes that read no tensor but such nodes' results: masks and positions, which each reader may compute."""
+        self.again = self._closed(lambda node: True) | {node for node in self.nodes if node.operator.widens}
+        """Nodes that each reader computes by itself: those that read no tensor but such nodes' results, as masks and
+        positions, and casts to wider dtypes."""
 
     def node(self, var: object) -> Node | None:
         return self._of.get(var) if isinstance(var, relax.Var) else None
@@ -308,11 +309,17 @@ class Operator:
     func : itself.
     kind : what it does.
     reduced : the extents of each of its reductions, rows and the axis that is reduced.
+    cast : the bits of an element before and after, where it does nothing but cast elements.
     """
 
     func: tirx.PrimFunc
     kind: Kind
     reduced: tuple[tuple[Extent, ...], ...] = ()
+    cast: tuple[int, int] | None = None
+
+    @property
+    def widens(self) -> bool:
+        return self.cast is not None and self.cast[0] < self.cast[1]
 
 
 def _takes_sizes(func: tirx.PrimFunc) -> bool:
@@ -331,7 +338,16 @@ def operator_of(func: tirx.PrimFunc) -> Operator:
         return Operator(func, Kind.REDUCTION, reduced)
     if not all(isinstance(without_casts(stage.value), ir.TensorLoad) for stage in program.stages):
         return Operator(func, Kind.ELEMENTWISE)
-    return Operator(func, Kind.MOVEMENT if all(map(_keeps_axes, program.stages)) else Kind.RESHAPE)
+    cast = _cast(program.stages[0]) if len(program.stages) == 1 else None
+    return Operator(func, Kind.MOVEMENT if all(map(_keeps_axes, program.stages)) else Kind.RESHAPE, cast=cast)
+
+
+def _cast(stage: Stage) -> tuple[int, int] | None:
+    source = without_casts(stage.value)
+    if len(source.indices) != len(stage.indices) or not all(map(same, source.indices, stage.indices)):
+        return None
+    before, after = (tvm.DataType(dtype_of(one)).bits for one in (source, stage.buffer))
+    return before, after
 
 
 def _keeps_axes(stage: Stage) -> bool:

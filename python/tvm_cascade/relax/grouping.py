@@ -239,7 +239,7 @@ def _before(graph: Graph, own: set[Node], taken: set[Node]) -> Iterable[Node]:
     for node in in_order(own):
         for source in node.reads:
             alone = not source.escapes and all(reader in own for reader in source.readers)
-            if source in graph.indices or (source.moves_alone and alone and source not in taken):
+            if source.moves_alone and alone and source not in taken:
                 yield source
 
 

@@ -5,7 +5,7 @@ p = call_tir(matmul, (q, k));  s = call_tir(softmax, (p,))      →  s = fused(q
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Set
 from dataclasses import dataclass
 
 import tvm
@@ -66,17 +66,32 @@ class Outline:
 
 
 def outline(graph: Graph, members: Iterable[Node]) -> Outline:
-    """What a function of nodes takes and gives; what is made of indices alone is made wherever it is read."""
-    nodes = in_order(members)
+    """What a function of nodes takes and gives, with what each reader computes by itself."""
+    every, todo = set(members), list(members)
+    while todo:
+        more = [source for source in todo.pop().reads if source in graph.again and source not in every]
+        every.update(more)
+        todo += more
+    nodes = in_order(every)
     made = {result.var for node in nodes for result in node.results}
     inputs: list[relax.Expr] = []
     for node in nodes:
         for argument in node.arguments:
             if argument not in made and not any(argument.same_as(other) for other in inputs):
                 inputs.append(argument)
-    own = [result for node in nodes if node not in graph.indices for result in node.results]
-    outputs = [result for result in own if result.escapes or any(reader not in nodes for reader in result.readers)]
+    own = [result for node in nodes if node not in graph.again for result in node.results]
+    outputs = [result for result in own if _is_read_outside(graph, result, every)]
     return Outline(tuple(nodes), tuple(inputs), tuple(outputs))
+
+
+def _is_read_outside(graph: Graph, result: Result, nodes: Set[Node]) -> bool:
+    """Whether others read a result, or what they compute of it by themselves."""
+    again = [reader for reader in result.readers if reader in nodes & graph.again]
+    return (
+        result.escapes
+        or any(reader not in nodes for reader in result.readers)
+        or any(_is_read_outside(graph, one, nodes) for reader in again for one in reader.results)
+    )
 
 
 def emit(builder: relax.BlockBuilder, one: Outline, name: str) -> relax.GlobalVar:

@@ -1,8 +1,11 @@
-"""What is written otherwise in a module before and after operators become functions: moves, top-k, extents.
+"""What is written otherwise in a module before and after operators become functions: moves, casts, top-k, extents.
 
+    c = float32(x);  y = f(c);  z = g(c)               →  y = f(float32(x));  z = g(float32(x))
     transpose of [b, 1, h, d] to [b, h, 1, d]          →  reshape(x, [b, h, 1, d])
     p = softmax(x);  v, i = topk(p, k)                 →  p = softmax(x);  v, i = call_tir(topk, p)
     slice(x: [1 + n]) of concatenate(…) -> [n + 1]     →  slice(x: [n + 1]) of concatenate(…) -> [n + 1]
+
+A cast to a wider dtype that several read would be a tensor in memory, which takes longer to read than what it is of.
 
 Moves that keep the order of elements in memory are views: TVM's own rewriting knows reshapes alone, each by itself.
 
@@ -30,7 +33,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from tvm_cascade.analysis.statements import nests_in
 from tvm_cascade.analysis.tir import dtype_of
-from tvm_cascade.relax.graph import CALL_TIR
+from tvm_cascade.relax.graph import CALL_TIR, operator_of
 from tvm_cascade.schedule.inlining import inline_maps
 from tvm_cascade.schedule.nests import plan_nest
 from tvm_cascade.te import topk
@@ -118,6 +121,42 @@ RANKS = 8
 """Top-k up to which our reduction takes the place of the sort: its merge is written out, 2·k² selections."""
 
 _TOP_K, _SOFTMAX, _CAST = (ir.Op.get(f"relax.{name}") for name in ("topk", "nn.softmax", "astype"))
+
+
+@transform.module_pass(opt_level=0, name="CastWhereRead")
+class CastWhereRead:
+    """Casts to wider dtypes once for each call that reads them; before FuseOps."""
+
+    def transform_module(self, mod: tvm.IRModule, _: transform.PassContext) -> tvm.IRModule:
+        rewriter = _Casts(mod)
+        for var, func in mod.functions_items():
+            if isinstance(func, relax.Function) and not (func.attrs and "Primitive" in func.attrs):
+                mod.update_func(var, relax.analysis.remove_all_unused(rewriter.visit_expr(func)))
+        return mod
+
+
+@mutator
+class _Casts(PyExprMutator):
+    def __init__(self, mod: tvm.IRModule) -> None:
+        super().__init__(mod)
+        self.mod, self.casts = mod, dict[relax.Var, relax.Call]()
+        self.known: dict[ir.GlobalVar, bool] = {}
+
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        called = isinstance(binding.value, relax.Call) and binding.value.op == CALL_TIR
+        if called and isinstance(binding.var, relax.DataflowVar) and self._widens(binding.value.args[0]):
+            self.casts[binding.var] = binding.value
+        super().visit_var_binding_(binding)
+
+    def _widens(self, name: ir.GlobalVar) -> bool:
+        if name not in self.known:
+            self.known[name] = isinstance(self.mod[name], tirx.PrimFunc) and operator_of(self.mod[name]).widens
+        return self.known[name]
+
+    def visit_dataflow_var_(self, var: relax.DataflowVar) -> relax.Expr:
+        """A use of a variable."""
+        cast = self.casts.get(var)
+        return super().visit_dataflow_var_(var) if cast is None else self.builder_.emit(self.visit_expr(cast))
 
 
 @transform.module_pass(opt_level=0, name="TopOfSoftmax")

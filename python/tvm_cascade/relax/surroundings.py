@@ -19,7 +19,7 @@ from tvm_cascade.devices.device import Gpu
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.plan.search import Search
 from tvm_cascade.relax.graph import Graph, Kind, Node, Remembered, in_order
-from tvm_cascade.relax.grouping import outcomes_of
+from tvm_cascade.relax.grouping import MOST_NODES, outcomes_of
 from tvm_cascade.relax.outline import Merger, outline
 from tvm_cascade.tile.skeleton import Setting
 
@@ -94,18 +94,19 @@ def with_surroundings(graph: Graph, merger: Merger, plans: Plans, clusters: Iter
     lone = [frozenset([node]) for node in graph.nodes if node.kind is Kind.REDUCTION and node not in taken]
     for own in (*found, *lone):
         others = taken - own
-        for whole in dict.fromkeys((_grown(graph, own, others), _fed(graph, own, others))):
-            if _takes_in(own, whole) and _is_one_pass(plans, graph, merger, own, whole):
+        for whole in dict.fromkeys(grown(graph, own, others) for grown in (_with_readers, _grown, _fed)):
+            if _takes_in(graph, own, whole) and _is_one_pass(plans, graph, merger, own, whole):
                 found[own] = whole
                 taken |= whole
                 break
     return list(found.values())
 
 
-def _takes_in(own: Cluster, whole: Cluster) -> bool:
-    """Whether more is merged than computations that follow a cluster, which `FuseOps` merges too."""
+def _takes_in(graph: Graph, own: Cluster, whole: Cluster) -> bool:
+    """Whether more is merged than computations that follow the one result of a cluster, which `FuseOps` merges too."""
     first = min(node.place for node in own)
-    return any(node.place < first or node.kind is Kind.MOVEMENT for node in whole - own)
+    more = any(node.place < first or node.kind is Kind.MOVEMENT for node in whole - own)
+    return more or (whole != own and len(outline(graph, own).outputs) > 1)
 
 
 def _is_one_pass(plans: Plans, graph: Graph, merger: Merger, own: Cluster, whole: Cluster) -> bool:
@@ -113,9 +114,18 @@ def _is_one_pass(plans: Plans, graph: Graph, merger: Merger, own: Cluster, whole
     together = plans.in_one_kernel(merger.of(outline(graph, whole)))
     if together is None:
         return False
-    parts = [own, *(frozenset([node]) for node in in_order(whole - own))]
+    parts = [own, *(frozenset([node]) for node in in_order(whole - own - graph.again))]
     seconds = accumulate(plans.seconds(merger.of(outline(graph, part))) for part in parts)
     return any(together < so_far for so_far in seconds)
+
+
+def _with_readers(graph: Graph, own: Cluster, taken: set[Node]) -> Cluster:
+    """A cluster as `_grown`, with what computes on its results too, which may stay results."""
+    moves = {node for node in graph.nodes if node.kind is Kind.MOVEMENT and node.operator.cast is None}
+    own = _grown(graph, own, taken)
+    while len(own) < MOST_NODES and (more := reading(graph, own, taken | moves)) is not None:
+        own |= {more}
+    return _fed(graph, own, taken)
 
 
 def _grown(graph: Graph, own: Cluster, taken: set[Node]) -> Cluster:
@@ -152,8 +162,21 @@ def following(graph: Graph, own: Cluster, taken: set[Node]) -> list[Node]:
     if len(outputs) != 1 or outputs[0].escapes:
         return []
     readers = list(dict.fromkeys(outputs[0].readers))
-    fits = len(readers) == 1 and readers[0].kind in (Kind.ELEMENTWISE, Kind.MOVEMENT) and readers[0] not in taken
-    return readers if fits and graph.convex(own | {readers[0]}) == own | {readers[0]} else []
+    return readers if len(readers) == 1 and _may_follow(graph, own, readers[0], taken) else []
+
+
+def reading(graph: Graph, own: Cluster, taken: set[Node]) -> Node | None:
+    """A map that computes on a result of a cluster, and on nothing that waits for it."""
+    for output in outline(graph, own).outputs:
+        for reader in output.readers:
+            if reader.kind is not Kind.REDUCTION and _may_follow(graph, own, reader, taken):
+                return reader
+    return None
+
+
+def _may_follow(graph: Graph, own: Cluster, reader: Node, taken: set[Node]) -> bool:
+    fits = reader.kind in (Kind.ELEMENTWISE, Kind.MOVEMENT) and reader not in own | taken | graph.again
+    return fits and graph.convex(own | {reader}) == own | {reader}
 
 
 def _has_elements(node: Node, count: Extent | None) -> bool:
