@@ -18,6 +18,7 @@ from tvm_cascade.torch import (
     pools,
     products,
     reductions,
+    scatters,
 )
 from tvm_cascade.torch.site import Site
 
@@ -91,10 +92,12 @@ CONVERTERS: Mapping[str, Converter] = {
     "embedding.default": indices.embedding,
     "take.default": indices.take,
     "gather.default": indices.gather,
-    "index_put.default": indices.index_put,
-    "scatter.src": indices.scatter("update"),
-    "scatter_add.default": indices.scatter("add"),
-    "scatter_reduce.two": indices.scatter_reduce,
+    "index_put.default": scatters.index_put,
+    **dict.fromkeys(("scatter.src", "scatter.value"), scatters.scatter("update")),
+    "scatter_add.default": scatters.scatter("add"),
+    "scatter_reduce.two": scatters.scatter_reduce,
+    "embedding_dense_backward.default": scatters.embedding_backward,
+    "max_pool2d_with_indices_backward.default": scatters.maxima_backward,
     **{f"avg_pool{axes}d.default": pools.average(axes) for axes in (1, 2, 3)},
     **{f"{name}.{form}": arithmetic.arithmetic(op) for name, op in _ARITHMETIC.items() for form in _FORMS},
     **dict.fromkeys(("rsub.Tensor", "rsub.Scalar"), arithmetic.arithmetic(relax.op.subtract, reflected=True)),

@@ -76,6 +76,11 @@ class ModelDevice:
                 yield
 
 
+def kind_of(device: torch.device) -> str | None:
+    """The kind of TVM's targets that a device runs; None where there is none."""
+    return _KINDS.get(device.type)
+
+
 def device_of(module: torch.nn.Module | None, example: object) -> torch.device:
     """The device of a model's tensors: parameters, buffers and arguments; the CPU where it has none.
 
@@ -125,7 +130,7 @@ def placed(device: torch.device, target: Target) -> ModelDevice:
     ModelError
         When code for the target does not run there.
     """
-    if target.kind.name != _KINDS.get(device.type):
+    if target.kind.name != kind_of(device):
         hint = "move the module and the example to the target's device, .to(device), or leave out `target`"
         expected = f"a model on the target's device, of kind {target.kind.name}"
         raise ModelError(expected, f"on {device}", "tensors of the model", hint)

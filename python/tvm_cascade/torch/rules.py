@@ -129,35 +129,17 @@ def _searchsorted(
 def _index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor:
     if not x.dim():
         return x + alpha * source.sum()
-    shape = [1] * x.dim()
-    shape[dim] = -1
-    return x.scatter_add(dim, index.long().view(shape).expand_as(source), source if alpha == 1 else alpha * source)
+    places = [*[None] * (dim % x.dim()), index.view(-1)]
+    return _ATEN.index_put(x, places, source if alpha == 1 else alpha * source, True)
 
 
 def _index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Tensor:
-    """Under a mask; rows at positions of several axes, or added up at those of one, by a position of every axis."""
+    """Of one value under a mask."""
     given = {axis: one for axis, one in enumerate(indices) if one is not None}
-    if len(given) == 1 and not accumulate:
-        (axis, one), *_ = given.items()
-        if one.dtype == torch.bool and values.numel() == 1:
-            return torch.where(one.view(*one.shape, *[1] * (x.dim() - axis - one.dim())), values.reshape(()), x)
-    if len(given) == x.dim() or any(one.dtype == torch.bool for one in given.values()):
+    (axis, one), *others = given.items()
+    if others or one.dtype != torch.bool or values.numel() != 1 or accumulate:
         return NotImplemented
-    if len(given) == 1 and not accumulate and next(iter(given.values())).dim() == 1:
-        return NotImplemented
-    shared = torch.broadcast_shapes(*(one.shape for one in given.values()))
-    first = min(given) if max(given) - min(given) + 1 == len(given) else 0  # where their axes stand in the values
-    kept = [axis for axis in range(x.dim()) if axis not in given]
-    shape = [*(x.shape[axis] for axis in kept[:first]), *shared, *(x.shape[axis] for axis in kept[first:])]
-
-    def positions(axis: int) -> Tensor:
-        if axis in given:
-            return given[axis].expand(shared).reshape(*shared, *[1] * (len(kept) - first)).expand(shape)
-        place = kept.index(axis)
-        after = len(shape) - 1 - (place if place < first else place + len(shared))
-        return torch.arange(x.shape[axis], device=x.device).view(-1, *[1] * after).expand(shape)
-
-    return _ATEN.index_put(x, [positions(axis) for axis in range(x.dim())], values.expand(shape), accumulate)
+    return torch.where(one.view(*one.shape, *[1] * (x.dim() - axis - one.dim())), values.reshape(()), x)
 
 
 def _addbmm(x: Tensor, left: Tensor, right: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:

@@ -124,6 +124,11 @@ T atomicCAS(T* place, T expected, T value) {
   return before;
 }
 
+inline int atomicMax(int* place, int value) {
+  const int before = *place;
+  *place = before < value ? value : before;
+  return before;
+}
 inline void atomicExch(unsigned* place, unsigned value) { *place = value; }
 inline void __nanosleep(unsigned) { ptx::sleep(); }
 
