@@ -147,6 +147,7 @@ def scheduled(formula: Formula, *kinds: tuple[tuple[int, ...], torch.dtype]) -> 
 
 LONG = 1 << 16
 N, ROWS = ((LONG,), torch.int64), ((LONG, 64), torch.float32)
+FEW = tuple(((8000,), dtype) for dtype in (torch.int64, torch.float32))
 PARALLEL: Mapping[str, tuple[Any, ...]] = {
     "rows": (lambda n, v: put(v.new_zeros(9000, 64), [n], v), N, ROWS),
     "order": (lambda n: put(torch.empty_like(n), [n], torch.arange(LONG, device=n.device)), N),
@@ -155,7 +156,12 @@ PARALLEL: Mapping[str, tuple[Any, ...]] = {
     "few rows added": (lambda n, v: put(v.new_zeros(30, 64), [n], v, True), N, ROWS),
     "positions of a short sentence": (lambda n, v: embedded(v, n, 30), N, ROWS),
     "counts": (lambda n: n.new_zeros(64).scatter_add(0, n, torch.ones_like(n)), N),
-    "highest": (lambda n, v: v[0].scatter_reduce(0, n, v[:, 0], "amax"), N, ROWS),
+    "highest": (lambda n: n.new_zeros(64).scatter_reduce(0, n, n, "amax"), N),
+    "highest of floats": (
+        lambda n, v: v.scatter_reduce(0, n, v, "amax"),
+        ((8000,), torch.int64),
+        ((8000,), torch.float32),
+    ),
 }
 
 
@@ -173,6 +179,7 @@ def test_no_thread_of_a_gpu_writes_all(name: str) -> None:
     [
         lambda n, v: put(v.new_zeros(9000, 64), [n], v, True),
         lambda n, v: v.scatter_add(0, n.view(-1, 1).expand(LONG, 64), v),
+        lambda n, v: v[0].scatter_reduce(0, n, v[:, 0], "amax"),
     ],
 )
 def test_sums_that_are_too_long_for_one_thread_are_refused(formula: Formula) -> None:

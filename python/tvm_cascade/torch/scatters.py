@@ -30,6 +30,9 @@ MOST_STEPS = 128
 MOST_LOOKS = 1 << 27
 """Of a reduction that looks at every element to be written for every place: some 0.1 ms of a large GPU."""
 
+MOST_THREADS = 1 << 14
+"""That run at once: fewer, each by itself, take as long as so many."""
+
 _COMBINED: Mapping[str, tuple[Callable[[Any, Any], Any], Callable[[str], Any]]] = {
     "add": (lambda a, b: a + b, lambda dtype: tirx.const(0, dtype)),
     "mul": (lambda a, b: a * b, lambda dtype: tirx.const(1, dtype)),
@@ -238,8 +241,12 @@ def _size(extent: Any) -> int:
     return int(extent) if isinstance(extent, (int, tirx.IntImm)) else NOMINAL
 
 
-def _check_looks(site: Site, positions: relax.Expr, places: Sequence[Any], axis: int = 0) -> None:
+def _check_looks(site: Site, positions: relax.Expr, places: Sequence[Any], axis: int = 0, shared: bool = True) -> None:
     """Refuses what would be too slow as a reduction on a GPU: all positions of an axis, for every place.
+
+    Parameters
+    ----------
+    shared : several threads look for one place. TVM has them share no extremum that begins at an infinity.
 
     Raises
     ------
@@ -247,7 +254,7 @@ def _check_looks(site: Site, positions: relax.Expr, places: Sequence[Any], axis:
         Which has PyTorch run the operator, where the model may be cut.
     """
     count = _size((shape_of(positions) or [])[axis])
-    looks = count * math.prod(map(_size, places))
+    looks = count * max(math.prod(map(_size, places)), 1 if shared else MOST_THREADS)
     if looks > MOST_LOOKS:
         expected = f"at most {MOST_LOOKS} pairs of an element and a place, on a GPU"
         hint = "tvm_cascade.optimize(…, cut=True) and torch.compile(…, backend='tvm_cascade') run it in PyTorch"
@@ -382,7 +389,8 @@ def _along(site: Site, how: str, data: relax.Expr, positions: relax.Expr, writte
     if alike and (not _on_gpu(site) or _size(own[axis]) <= MOST_STEPS):
         return site.emit(relax.op.scatter_elements(data, positions, written, axis, how))
     if _on_gpu(site) and how != "update":
-        _check_looks(site, positions, shape, axis)
+        infinite = how in ("max", "min") and "float" in type_name(data)
+        _check_looks(site, positions, shape, axis, shared=not infinite)
         return site.compute(summed, data, positions, written, name="combined")
     where = site.compute(places, data, positions, name="places")
     if how == "update":
