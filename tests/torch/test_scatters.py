@@ -23,7 +23,7 @@ from tvm_cascade.relax.pipeline import get_pipeline  # noqa: E402
 from tvm_cascade.torch import importer, scatters  # noqa: E402
 from tvm_cascade.torch.backend import FallbackWarning  # noqa: E402
 from tvm_cascade.torch.graph import captured  # noqa: E402
-from tvm_cascade.torch.site import ConversionError  # noqa: E402
+from tvm_cascade.torch.site import ConversionError, Site  # noqa: E402
 
 from ..tile.emulator.run import compiler, emulate  # noqa: E402
 
@@ -82,7 +82,7 @@ class Several(torch.nn.Module):
 def test_what_is_written_is_as_in_pytorch(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of positions alike, the last counts, or all; on a CPU also in the form for GPUs."""
     if form == "as reductions":
-        monkeypatch.setattr(scatters, "_on_gpu", lambda _: True)
+        monkeypatch.setattr(Site, "on_gpu", True)
         monkeypatch.setattr(scatters, "MOST_STEPS", 1)
         monkeypatch.setenv("TVM_CASCADE_CACHE_MIB", "0")
     torch.manual_seed(0)
@@ -129,7 +129,7 @@ def steps(statement: Any) -> int:
 @pytest.fixture
 def as_on_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Graphs of a CPU are converted as those of a GPU of CUDA, and not run."""
-    monkeypatch.setattr(scatters, "_on_gpu", lambda _: True)
+    monkeypatch.setattr(Site, "on_gpu", True)
     monkeypatch.setattr(scatters, "kind_of", lambda _: "cuda")
     monkeypatch.setattr(importer, "compared", lambda *_: None)
 
@@ -190,7 +190,7 @@ def test_sums_that_are_too_long_for_one_thread_are_refused(formula: Formula) -> 
 @pytest.mark.usefixtures("fresh_dynamo")
 def test_gradients_of_a_long_table_are_those_of_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a GPU: PyTorch runs one operator, the rest of the graph is compiled."""
-    monkeypatch.setattr(scatters, "_on_gpu", lambda _: True)
+    monkeypatch.setattr(Site, "on_gpu", True)
     monkeypatch.setattr(scatters, "MOST_LOOKS", 100)
     monkeypatch.setenv("TVM_CASCADE_CACHE_MIB", "0")
     table, weight, at = torch.randn(50, 8, requires_grad=True), torch.randn(8, 6), torch.randint(0, 50, (3, 20))

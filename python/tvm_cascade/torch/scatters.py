@@ -205,7 +205,7 @@ def _added(
         return _searched("add", x, place.shape[0], found)
 
     places, shape = axes.places(site, data, positions), shape_of(data) or []
-    if _on_gpu(site):
+    if site.on_gpu:
         _check_looks(site, places, shape)
         return site.compute(summed, data, values, places, *positions, name="added")
     found = site.compute(elements, data, values, places, *positions, name="elements")
@@ -230,10 +230,6 @@ def _searched(how: str, x: te.Tensor, count: Any, found: Found) -> te.Tensor:
 
     total = te.compute(x.shape, written, name="found")
     return te.compute(x.shape, lambda *i: combine(x(*i), total(*i)), name="combined")
-
-
-def _on_gpu(site: Site) -> bool:
-    return site.node.meta["val"].device.type != "cpu"
 
 
 def _size(extent: Any) -> int:
@@ -271,7 +267,7 @@ def _last_writers(site: Site, places: relax.Expr, extent: Any) -> relax.Expr:
     def one_by_one(places: te.Tensor) -> te.Tensor:
         return te.compute(places.shape, lambda k: k.astype("int64"), name="number")
 
-    if not _on_gpu(site):
+    if not site.on_gpu:
         none, numbers = filled(site, [extent + 1], -1, "int64"), site.compute(one_by_one, places, name="number")
         return site.emit(relax.op.scatter_elements(none, places, numbers, 0, "max"))
     if kind_of(site.node.meta["val"].device) == "cuda":
@@ -386,9 +382,9 @@ def _along(site: Site, how: str, data: relax.Expr, positions: relax.Expr, writte
     shape, own = shape_of(data) or [], shape_of(positions) or []
     # TVM's operator takes the other axes for as long as those of the data.
     alike = all(str(one) == str(other) for d, (one, other) in enumerate(zip(shape, own, strict=True)) if d != axis)
-    if alike and (not _on_gpu(site) or _size(own[axis]) <= MOST_STEPS):
+    if alike and (not site.on_gpu or _size(own[axis]) <= MOST_STEPS):
         return site.emit(relax.op.scatter_elements(data, positions, written, axis, how))
-    if _on_gpu(site) and how != "update":
+    if site.on_gpu and how != "update":
         infinite = how in ("max", "min") and "float" in type_name(data)
         _check_looks(site, positions, shape, axis, shared=not infinite)
         return site.compute(summed, data, positions, written, name="combined")
