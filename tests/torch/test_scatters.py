@@ -26,6 +26,7 @@ from tvm_cascade.torch.graph import captured  # noqa: E402
 from tvm_cascade.torch.site import ConversionError, Site  # noqa: E402
 
 from ..tile.emulator.run import compiler, emulate  # noqa: E402
+from .test_training import Block  # noqa: E402
 
 Formula = Callable[..., Any]
 
@@ -115,12 +116,12 @@ def test_the_last_writer_is_told_by_atomics(count: int, extent: int) -> None:
 
 
 def steps(statement: Any) -> int:
-    """Of one thread: the passes through its loops."""
+    """Of one thread: the passes through its loops, those of a kernel's own number taken for one."""
     if isinstance(statement, tirx.SeqStmt):
         return sum(map(steps, statement.seq))
     if isinstance(statement, tirx.For):
         alone = statement.kind in (tirx.ForKind.THREAD_BINDING, tirx.ForKind.VECTORIZED)
-        return steps(statement.body) * (1 if alone else int(statement.extent))
+        return steps(statement.body) * (1 if alone else getattr(statement.extent, "value", 1))
     if isinstance(statement, s_tir.SBlockRealize):
         return steps(statement.block.body)
     return steps(statement.body) if isinstance(getattr(statement, "body", None), tirx.Stmt) else 1
@@ -171,6 +172,28 @@ def test_no_thread_of_a_gpu_writes_all(name: str) -> None:
     formula, *kinds = PARALLEL[name]
     functions = [one for _, one in scheduled(formula, *kinds).functions_items() if isinstance(one, tirx.PrimFunc)]
     assert max(steps(one.body) for one in functions) <= LONG // 4
+
+
+@pytest.mark.usefixtures("as_on_gpu")
+def test_no_thread_of_a_gpu_writes_the_gradients_of_a_decoder() -> None:
+    """A training step: an embedding of tokens and one of positions, a block of GPT-2, and a loss."""
+    tokens, width = 1024, 32
+    block = Block(gated=False)
+    names = dict(block.named_parameters())
+
+    def step(at: Any, words: Any, places: Any, *parameters: Any) -> Any:
+        given = [one.requires_grad_() for one in (words, places, *parameters)]
+        x = F.embedding(at, words) + F.embedding(torch.arange(tokens), places)
+        y = torch.func.functional_call(block, dict(zip(names, given[2:], strict=True)), (x,))
+        loss = F.cross_entropy((y @ words.mT).flatten(0, 1), at.flatten())
+        return torch.cat([one.flatten() for one in torch.autograd.grad(loss, given)])
+
+    kinds = [((2, tokens), torch.int64), ((40, width), torch.float32), ((tokens, width), torch.float32)]
+    kinds += [(tuple(one.shape), torch.float32) for one in names.values()]
+    module = scheduled(step, *kinds)
+    functions = {name.name_hint: one for name, one in module.functions_items() if isinstance(one, tirx.PrimFunc)}
+    assert any("added" in name for name in functions)
+    assert max(steps(one.body) for one in functions.values()) <= LONG // 4  # of 2 · tokens · width in one thread
 
 
 @pytest.mark.usefixtures("as_on_gpu")
