@@ -55,6 +55,10 @@ EXACT: Mapping[str, Formula] = {
     "one row": lambda x, v, n: put(x, [None, n[:1], n[:1]], v[:9, 0, :1].mT.reshape(9, 1)),
     "elements of an axis": lambda x, v, n: x.scatter(0, n.abs().view(40, 1, 1).expand(40, 7, 4), v),
     "a number": lambda x, v, n: x.scatter(1, n.abs().view(1, 40, 1).expand(4, 40, 5), 3.0),
+    "one of each row": lambda x, v, n: x.scatter(1, n[:9].abs().view(9, 1, 1).expand(9, 1, 5), v[:9, :1]),
+    "the higher of one of each row": lambda x, v, n: x.scatter_reduce(
+        1, n[:9].abs().view(9, 1, 1).expand(9, 1, 5), v[:9, :1], "amax"
+    ),
     "highest": lambda x, v, n: x.scatter_reduce(0, n.abs().view(40, 1, 1).expand(40, 6, 5), v, "amax"),
     "lowest": lambda x, v, n: (x - math.inf).scatter_reduce(0, n.abs().view(40, 1, 1).expand(40, 7, 5), v, "amin"),
     "counts": lambda x, v, n: torch.zeros(6, dtype=torch.int64).scatter_add(0, n.abs(), torch.ones_like(n)),

@@ -379,9 +379,20 @@ def _along(site: Site, how: str, data: relax.Expr, positions: relax.Expr, writte
 
         return te.compute(x.shape, value, name="written")
 
+    def one(x: te.Tensor, at: te.Tensor, v: te.Tensor) -> te.Tensor:
+        combine = _COMBINED[how][0] if how in _COMBINED else lambda _, written: written
+
+        def value(*i: Any) -> Any:
+            first = (*i[:axis], 0, *i[axis + 1 :])
+            return tirx.if_then_else(_wrapped(at(*first), x.shape[axis]) == i[axis], combine(x(*i), v(*first)), x(*i))
+
+        return te.compute(x.shape, value, name="written")
+
     shape, own = shape_of(data) or [], shape_of(positions) or []
     # TVM's operator takes the other axes for as long as those of the data.
     alike = all(str(one) == str(other) for d, (one, other) in enumerate(zip(shape, own, strict=True)) if d != axis)
+    if alike and is_one(own[axis]):
+        return site.compute(one, data, positions, written, name="written")
     if alike and (not site.on_gpu or _size(own[axis]) <= MOST_STEPS):
         return site.emit(relax.op.scatter_elements(data, positions, written, axis, how))
     if site.on_gpu and how != "update":
