@@ -130,6 +130,14 @@ class Graph:
     def node(self, var: object) -> Node | None:
         return self._of.get(var) if isinstance(var, relax.Var) else None
 
+    def readers_of(self, result: Result) -> list[Node]:
+        """The nodes that read a result, or what each of them computes of it by itself."""
+        found = dict[Node, None]()
+        for reader in result.readers:
+            beyond = (other for one in reader.results for other in self.readers_of(one))
+            found.update(dict.fromkeys(beyond if reader in self.again else [reader]))
+        return list(found)
+
     def _add(self, node: Node, result: Result) -> None:
         node.results.append(result)
         self._of[result.var], self._results[result.var] = node, result

@@ -79,7 +79,8 @@ def outline(graph: Graph, members: Iterable[Node]) -> Outline:
         for argument in node.arguments:
             if argument not in made and not any(argument.same_as(other) for other in inputs):
                 inputs.append(argument)
-    own = [result for node in nodes if node not in graph.again for result in node.results]
+    givers = every - graph.again or set(members)
+    own = [result for node in nodes if node in givers for result in node.results]
     outputs = [result for result in own if _is_read_outside(graph, result, every)]
     return Outline(tuple(nodes), tuple(inputs), tuple(outputs))
 

@@ -114,15 +114,18 @@ def _is_one_pass(plans: Plans, graph: Graph, merger: Merger, own: Cluster, whole
     together = plans.in_one_kernel(merger.of(outline(graph, whole)))
     if together is None:
         return False
-    parts = [own, *(frozenset([node]) for node in in_order(whole - own - graph.again))]
+    parts = [own, *(frozenset([node]) for node in in_order(whole - own))]
     seconds = accumulate(plans.seconds(merger.of(outline(graph, part))) for part in parts)
     return any(together < so_far for so_far in seconds)
 
 
 def _with_readers(graph: Graph, own: Cluster, taken: set[Node]) -> Cluster:
-    """A cluster as `_grown`, with what computes on its results too, which may stay results."""
+    """A cluster as `_grown`; with what computes on its results too, where these are of rows and may stay results."""
+    own, size = _grown(graph, own, taken), _most([positions for node in own for positions in _positions(node)])
+    of_rows = any(_has_elements(argument, size) for node in own for argument in node.arguments)
+    if not of_rows or all(_has_elements(output.var, size) for output in outline(graph, own).outputs):
+        return own
     moves = {node for node in graph.nodes if node.kind is Kind.MOVEMENT and node.operator.cast is None}
-    own = _grown(graph, own, taken)
     while len(own) < MOST_NODES and (more := reading(graph, own, taken | moves)) is not None:
         own |= {more}
     return _fed(graph, own, taken)
@@ -149,7 +152,10 @@ def _feeding(graph: Graph, own: Cluster, taken: set[Node]) -> list[Node]:
     return [
         source
         for source in sources
-        if (source.moves_alone or (source.kind in (Kind.ELEMENTWISE, Kind.MOVEMENT) and _has_elements(source, size)))
+        if (
+            source.moves_alone
+            or (source.kind in (Kind.ELEMENTWISE, Kind.MOVEMENT) and _has_elements(source.only, size))
+        )
         and source not in own | taken
         and not source.escapes
         and all(reader in own for reader in source.readers)
@@ -161,27 +167,27 @@ def following(graph: Graph, own: Cluster, taken: set[Node]) -> list[Node]:
     outputs = outline(graph, own).outputs
     if len(outputs) != 1 or outputs[0].escapes:
         return []
-    readers = list(dict.fromkeys(outputs[0].readers))
+    readers = graph.readers_of(outputs[0])
     return readers if len(readers) == 1 and _may_follow(graph, own, readers[0], taken) else []
 
 
 def reading(graph: Graph, own: Cluster, taken: set[Node]) -> Node | None:
     """A map that computes on a result of a cluster, and on nothing that waits for it."""
     for output in outline(graph, own).outputs:
-        for reader in output.readers:
+        for reader in graph.readers_of(output):
             if reader.kind is not Kind.REDUCTION and _may_follow(graph, own, reader, taken):
                 return reader
     return None
 
 
 def _may_follow(graph: Graph, own: Cluster, reader: Node, taken: set[Node]) -> bool:
-    fits = reader.kind in (Kind.ELEMENTWISE, Kind.MOVEMENT) and reader not in own | taken | graph.again
-    return fits and graph.convex(own | {reader}) == own | {reader}
+    fits, whole = reader.kind in (Kind.ELEMENTWISE, Kind.MOVEMENT) and reader not in own | taken, own | {reader}
+    return fits and (graph.convex(whole) or graph.again) - graph.again == whole - graph.again
 
 
-def _has_elements(node: Node, count: Extent | None) -> bool:
-    """Whether a node has one result, of so many elements."""
-    shape = None if node.only is None else node.only.ty.shape
+def _has_elements(tensor: relax.Expr | None, count: Extent | None) -> bool:
+    """Whether there is one tensor, of so many elements."""
+    shape = None if tensor is None else tensor.ty.shape
     return shape is not None and count is not None and same_extent(_product(shape.values), count)
 
 
