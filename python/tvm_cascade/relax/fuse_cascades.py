@@ -207,8 +207,8 @@ def _met(graph: Graph, own: Cluster, taken: set[Node]) -> Cluster:
 def _alone(graph: Graph, node: Node, cluster: Cluster) -> Cluster:
     """One of a cluster's reductions with the maps that follow it alone."""
     own, outside = frozenset([node]), set(graph.nodes) - cluster
-    while more := following(graph, own, outside):
-        own |= {more[0]}
+    while (more := following(graph, own, outside)) is not None:
+        own |= {more}
     return own
 
 

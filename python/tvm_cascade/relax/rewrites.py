@@ -44,11 +44,15 @@ class RewriteMovesAsViews:
     """Calls of such PrimFuncs as `relax.reshape`, which TVM's virtual machine does without a copy."""
 
     def transform_module(self, mod: tvm.IRModule, _: transform.PassContext) -> tvm.IRModule:
-        rewriter = _Moves(mod)
-        for var, func in mod.functions_items():
-            if isinstance(func, relax.Function) and not (func.attrs and "Primitive" in func.attrs):
-                mod.update_func(var, rewriter.visit_expr(func))
-        return mod
+        return _rewritten(mod, _Moves(mod).visit_expr)
+
+
+def _rewritten(mod: tvm.IRModule, rewrite: Callable[[relax.Function], relax.Function]) -> tvm.IRModule:
+    """The module with its functions of Relax, but those that are merged into one kernel, rewritten."""
+    for var, func in mod.functions_items():
+        if isinstance(func, relax.Function) and not (func.attrs and "Primitive" in func.attrs):
+            mod.update_func(var, rewrite(func))
+    return mod
 
 
 @mutator
@@ -129,10 +133,7 @@ class CastWhereRead:
 
     def transform_module(self, mod: tvm.IRModule, _: transform.PassContext) -> tvm.IRModule:
         rewriter = _Casts(mod)
-        for var, func in mod.functions_items():
-            if isinstance(func, relax.Function) and not (func.attrs and "Primitive" in func.attrs):
-                mod.update_func(var, relax.analysis.remove_all_unused(rewriter.visit_expr(func)))
-        return mod
+        return _rewritten(mod, lambda func: relax.analysis.remove_all_unused(rewriter.visit_expr(func)))
 
 
 @mutator

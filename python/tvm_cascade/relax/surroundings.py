@@ -133,8 +133,8 @@ def _with_readers(graph: Graph, own: Cluster, taken: set[Node]) -> Cluster:
 
 def _grown(graph: Graph, own: Cluster, taken: set[Node]) -> Cluster:
     """A cluster with the maps of its one result, and then those that all of these alone read."""
-    while more := following(graph, own, taken):
-        own |= {more[0]}
+    while (more := following(graph, own, taken)) is not None:
+        own |= {more}
     return _fed(graph, own, taken)
 
 
@@ -162,20 +162,18 @@ def _feeding(graph: Graph, own: Cluster, taken: set[Node]) -> list[Node]:
     ]
 
 
-def following(graph: Graph, own: Cluster, taken: set[Node]) -> list[Node]:
-    """The map that alone reads the one result of a cluster; none where there is no such map."""
+def following(graph: Graph, own: Cluster, taken: set[Node]) -> Node | None:
+    """The map that alone reads the one result of a cluster; None where there is no such map."""
     outputs = outline(graph, own).outputs
-    if len(outputs) != 1 or outputs[0].escapes:
-        return []
-    readers = graph.readers_of(outputs[0])
-    return readers if len(readers) == 1 and _may_follow(graph, own, readers[0], taken) else []
+    alone = len(outputs) == 1 and not outputs[0].escapes and len(graph.readers_of(outputs[0])) == 1
+    return reading(graph, own, taken) if alone else None
 
 
 def reading(graph: Graph, own: Cluster, taken: set[Node]) -> Node | None:
     """A map that computes on a result of a cluster, and on nothing that waits for it."""
     for output in outline(graph, own).outputs:
         for reader in graph.readers_of(output):
-            if reader.kind is not Kind.REDUCTION and _may_follow(graph, own, reader, taken):
+            if _may_follow(graph, own, reader, taken):
                 return reader
     return None
 
