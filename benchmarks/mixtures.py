@@ -1,6 +1,6 @@
 """Layers of mixtures of experts on a GPU, beside PyTorch's eager mode and Inductor.
 
-    python -m benchmarks.mixtures [LAYER …] [TOKENS …]
+    python -m benchmarks.mixtures [--layers LAYER …] [--tokens TOKENS …]
 
 A layer takes tokens whose experts are chosen: rows sorted by expert, gate and up as one grouped product, the gate,
 the product down, the weighted sum of each token's rows. Every row is checked against float64 at a few tokens, then
@@ -9,17 +9,18 @@ timed in CUDA graphs, in turns, with an L2 that holds something else.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import statistics
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch.nn import functional as F
 
+from benchmarks.commands import command
 from tvm_cascade.torch.backend import backend
 
 RUNS = 15
@@ -177,18 +178,33 @@ def lines_of(rows: list[dict[str, Any]]) -> list[str]:
     return found
 
 
-def main(words: list[str]) -> None:
-    numbers, rows = [int(word) for word in words if word.isdigit()], list[dict[str, Any]]()
-    for name in [name for name in LAYERS if name in words or all(word.isdigit() for word in words)]:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    named = f"of {', '.join(LAYERS)}"
+    parser.add_argument("--layers", nargs="+", choices=LAYERS, default=LAYERS, metavar="LAYER", help=named)
+    parser.add_argument("--tokens", nargs="+", type=int, default=TOKENS, metavar="TOKENS", help="rows of a call")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure layers; returns the exit code."""
+    rows = list[dict[str, Any]]()
+    for name in args.layers:
         model = Experts(LAYERS[name])
-        for tokens in numbers or TOKENS:
+        for tokens in args.tokens:
             rows.append(row(name, model, tokens))
             Path(os.environ.get("OUT", "."), "mixtures.json").write_text(json.dumps(rows, indent=1))
         del model
         torch.cuda.empty_cache()
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}: the best peer over ours, and microseconds")
     print("\n".join(lines_of(rows)))
+    return 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns the exit code."""
+    told = "layers of mixtures of experts on a GPU, beside eager PyTorch and Inductor"
+    return command("benchmarks.mixtures", told, add_arguments, run, arguments)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    raise SystemExit(main())

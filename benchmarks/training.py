@@ -1,6 +1,6 @@
 """One training step of transformers' models on a GPU, beside PyTorch's eager mode and Inductor.
 
-    python -m benchmarks.training [MODEL …]
+    python -m benchmarks.training [--models MODEL …]
 
 Weights and activations are bfloat16. Gradients are compared with those of float32: the one that is worst beside eager
 PyTorch's is told, and none may be off by more than twice what eager's is, or by what bfloat16 leaves. A step is forward
@@ -9,20 +9,21 @@ and backward; the times of its kernels are told too, in microseconds, as few tok
 
 from __future__ import annotations
 
+import argparse
 import copy
 import json
 import os
 import statistics
-import sys
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from benchmarks.commands import command
 from tvm_cascade.torch.backend import FallbackWarning, backend
 
 RUNS = 10
@@ -152,9 +153,16 @@ def timed(step: Callable[[], Any]) -> float:
     return statistics.median(times)
 
 
-def main(words: list[str]) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    named = f"of {', '.join(MODELS)}"
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS, metavar="MODEL", help=named)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure a step of each model; returns the exit code."""
     rows = []
-    for name in words or MODELS:
+    for name in args.models:
         rows.append(row(name))
         Path(os.environ.get("OUT", "."), "training.json").write_text(json.dumps(rows, indent=1))
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}: microseconds of a step, and of its kernels")
@@ -162,7 +170,14 @@ def main(words: list[str]) -> None:
         times = (f"{who} {one[who]:.0f} ({one[f'of {who}']['kernels']:.0f})" for who in BACKENDS if who in one)
         failed = (f"{key}: {text}" for key, text in one.items() if key.startswith("failed"))
         print(f"{one['model']:<8} " + ", ".join((*times, *failed)))
+    return 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns the exit code."""
+    told = "one training step of transformers' models on a GPU, beside eager PyTorch and Inductor"
+    return command("benchmarks.training", told, add_arguments, run, arguments)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    raise SystemExit(main())

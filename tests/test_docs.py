@@ -39,8 +39,10 @@ OPTIONAL = {
     "tvm_cascade.torch_operator": "torch",
     "tvm_cascade.distributed": "torch",
     "tvm_cascade.distributed.shard": "torch",
+    "benchmarks.mixtures": "torch",
+    "benchmarks.training": "torch",
 }
-"""Names that do."""
+"""Names and benchmarks that do."""
 
 
 @pytest.mark.usefixtures("kept_workers")
@@ -105,6 +107,8 @@ def test_a_command_that_the_text_names_can_be_given(line: str) -> None:
 @pytest.mark.parametrize("line", sorted(set(re.findall(r"`python -m (benchmarks[^`]*)`", ALL))))
 def test_a_benchmark_that_the_text_names_can_be_run(line: str) -> None:
     module, *words = ({"N": "1", "NAME": "cpu"}.get(word, word) for word in shlex.split(line))
+    if module in OPTIONAL:
+        pytest.importorskip(OPTIONAL[module])
     parser = argparse.ArgumentParser(exit_on_error=False)
     named = importlib.import_module(module)
     command = named if hasattr(named, "add_arguments") else importlib.import_module(f"{module}.__main__")
