@@ -4,6 +4,7 @@
 |--------------------------|--------------------------------------------------------------------------------|
 | `explain`                | per group of reductions: the verdict, its reason, the fold as formulas         |
 | `compile`                | from an unfused program to one that runs                                       |
+| `jit`                    | a function that writes a program in TE, compiled when it is called with arrays |
 | `tune`                   | measures designs of a program's kernels, and keeps the best in a database      |
 | `optimize`               | a PyTorch module, compiled; it needs PyTorch (extra `torch`)                   |
 | `torch_operator`         | a program, with its gradient, as an operator of PyTorch                        |
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from tvm_cascade.transform.fuse_cascaded_reductions import FuseCascadedReductions, fuse_cascade
     from tvm_cascade.tuning.compilation import compile
     from tvm_cascade.tuning.explanation import explain
+    from tvm_cascade.tuning.jit import jit
     from tvm_cascade.tuning.tune import tune
 
 __version__ = _versions.RELEASE
@@ -80,6 +82,7 @@ __all__ = [
     "explain",
     "fuse_cascade",
     "gradient",
+    "jit",
     "load",
     "numerics",
     "result",
@@ -105,9 +108,11 @@ _HOMES = {
     "explain": "tvm_cascade.tuning.explanation",
     "fuse_cascade": "tvm_cascade.transform.fuse_cascaded_reductions",
     "gradient": "tvm_cascade.reverse.gradient",
+    "jit": "tvm_cascade.tuning.jit",
     "load": "tvm_cascade.driver.bundle",
     "numerics": "tvm_cascade.accuracy.numerics",
     "optimize": "tvm_cascade.torch.optimization",
+    "relax": "tvm_cascade.relax",
     "save": "tvm_cascade.driver.bundle",
     "split": "tvm_cascade.chunks.split",
     "te": "tvm_cascade.te",
@@ -126,4 +131,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*__all__, *_HOMES, *(name for name in globals() if name.startswith("__"))})

@@ -67,8 +67,7 @@ def FuseCascadedReductions(**options: Any) -> Any:
 
     Parameters
     ----------
-    **options
-        Fields of `tvm_cascade.FuseOptions`.
+    **options : fields of `tvm_cascade.FuseOptions`, as keywords; unset ones come from TVM_CASCADE_* variables.
 
     Returns
     -------

@@ -6,6 +6,9 @@ Errors are for misuse, for an environment that cannot work, and for broken invar
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 
 class CascadeError(Exception):
     """Base of all errors of this package.
@@ -97,3 +100,10 @@ class WorkloadError(CascadeError, KeyError):
 
     def __str__(self) -> str:
         return str(self.args[0])
+
+
+def near(name: object, known: Iterable[str]) -> str:
+    """What to do about a name that is unknown: those that are like it, or all."""
+    by_lower_case = {one.lower(): one for one in known}
+    found = [by_lower_case[one] for one in difflib.get_close_matches(str(name).lower(), by_lower_case, n=5)]
+    return f"did you mean {', '.join(found)}?" if found else f"one of {', '.join(by_lower_case.values())}"

@@ -7,12 +7,13 @@ messages about values outside a domain are made of these fields.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from tvm_cascade.errors import OptionError
+from tvm_cascade.errors import OptionError, near
 
 ENVIRONMENT_PREFIX = "TVM_CASCADE_"
 _CAST_DTYPES = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
@@ -106,8 +107,9 @@ class FuseOptions:
         """
         known = {field.name: field for field in dataclasses.fields(cls)}
         if unknown := given.keys() - known.keys():
+            name = min(unknown)
             raise OptionError(
-                f"options among {', '.join(sorted(known))}", ", ".join(sorted(unknown)), "keyword arguments"
+                "an option of tvm_cascade.FuseOptions", repr(name), "keyword arguments", near(name, known)
             )
         preset = {
             name: _parse(option, text)
@@ -115,6 +117,34 @@ class FuseOptions:
             if (text := os.environ.get(ENVIRONMENT_PREFIX + name.upper()))
         }
         return cls(**{**preset, **given})  # type: ignore[arg-type]
+
+
+def meaning_of(option: dataclasses.Field[Any]) -> str:
+    """What an option means, and the words that it takes."""
+    choices = option.metadata["choices"]
+    return str(option.metadata["meaning"]) + (f"; of {', '.join(choices)}" if choices else "")
+
+
+Called = TypeVar("Called", bound=Callable[..., Any])
+
+
+def takes_options(function: Called) -> Called:
+    """A function of `**options: object` whose signature and docstring list them, with their meanings."""
+    signature, fields = inspect.signature(function), dataclasses.fields(FuseOptions)
+    own = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
+    keywords = [
+        inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=one.type)
+        for one in fields
+    ]
+    if function.__doc__:  # none under `python -OO`
+        meanings = "\n".join(f"    {one.name} : {meaning_of(one)}" for one in fields)
+        before, listed, behind = inspect.cleandoc(function.__doc__).partition(_LISTED)
+        function.__doc__ = f"{before}{listed}\n{meanings}{behind}"
+    function.__signature__ = signature.replace(parameters=[*own, *keywords])  # type: ignore[attr-defined]
+    return function
+
+
+_LISTED = "**options : fields of `tvm_cascade.FuseOptions`, as keywords; unset ones come from TVM_CASCADE_* variables."
 
 
 def _expected(option: dataclasses.Field[Any], value: object) -> str:

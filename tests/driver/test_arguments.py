@@ -173,11 +173,12 @@ WRONG = {
 }
 
 
+@pytest.mark.parametrize("outputs", [[result()], []], ids=["filled", "left out"])
 @pytest.mark.parametrize("wrong", WRONG)
-def test_what_does_not_fit_is_told_by_parameter(doubled: Compiled, wrong: str) -> None:
+def test_what_does_not_fit_is_told_by_parameter(doubled: Compiled, wrong: str, outputs: list[np.ndarray]) -> None:
     given, message = WRONG[wrong]
     with pytest.raises(InputError, match="(?s)" + message):
-        doubled(given(), result())
+        doubled(given(), *outputs)
 
 
 def test_symbolic_extents_must_agree(of_any_length: Compiled) -> None:
@@ -185,9 +186,97 @@ def test_symbolic_extents_must_agree(of_any_length: Compiled) -> None:
         of_any_length(DATA.copy(), result()[:7].copy())
 
 
-def test_a_call_without_outputs_says_that_they_are_passed(doubled: Compiled) -> None:
-    with pytest.raises(InputError, match=r"(?s)2 arguments: `x`, `y` \(output\).*found 1.*outputs are passed"):
-        doubled(DATA)
+LIBRARIES = {"NumPy": np.array, "TVM": tvm.runtime.tensor}
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_outputs_that_are_left_out_are_returned(doubled: Compiled, library: str) -> None:
+    """As arrays of the library of the first array."""
+    given = LIBRARIES[library](DATA)
+    for found in (doubled(given), doubled(x=given)):
+        assert type(found) is type(given)
+        np.testing.assert_array_equal(found if library == "NumPy" else found.numpy(), 2 * DATA)
+
+
+def test_several_outputs_are_a_tuple_and_some_may_be_passed_by_name(two_results: Compiled) -> None:
+    total, difference = two_results(2 * DATA, y=DATA)
+    np.testing.assert_array_equal(total, 3 * DATA)
+    np.testing.assert_array_equal(difference, DATA)
+    own = result()
+    assert two_results(DATA, DATA, d=own)[1] is own
+    np.testing.assert_array_equal(own, np.zeros_like(DATA))
+    assert two_results(DATA, DATA, result(), own) is None
+
+
+def test_outputs_have_the_extents_of_the_call(of_any_length: Compiled) -> None:
+    for rows in (3, 1, 0):
+        np.testing.assert_array_equal(of_any_length(DATA[:rows]), 2 * DATA[:rows])
+
+
+def test_outputs_of_bfloat16() -> None:
+    found = doubling(dtype="bfloat16")(DATA.astype(ml_dtypes.bfloat16))
+    np.testing.assert_array_equal(found, 2 * DATA.astype(ml_dtypes.bfloat16))
+
+
+def test_an_extent_that_no_input_has_is_told() -> None:
+    n = tirx.Var("n", "int64")
+    x = te.placeholder((n,), "float32", name="x")
+    compiled = tvm_cascade.compile(te.create_prim_func([x, te.compute((n + 1,), lambda i: x[i - i], name="y")]))
+    with pytest.raises(InputError, match=r"(?s)extents of inputs.*n \+ .*1.*`y` \(output\).*pass an array for `y`"):
+        compiled(DATA[0])
+    np.testing.assert_array_equal(
+        compiled(DATA[1], y=np.zeros(COLUMNS + 1, "float32")), np.full(COLUMNS + 1, DATA[1, 0])
+    )
+
+
+@T.prim_func(s_tir=True)
+def added(x: T.Buffer((8,), "float32"), y: T.Buffer((8,), "float32"), z: T.Buffer((8,), "float32")) -> None:
+    """y += x, z = 2·y."""
+    for i in range(8):
+        with T.sblock("y"):
+            v = T.axis.spatial(8, i)
+            y[v] = y[v] + x[v]
+    for i in range(8):
+        with T.sblock("z"):
+            v = T.axis.spatial(8, i)
+            z[v] = y[v] * 2.0
+
+
+@T.prim_func(s_tir=True)
+def added_by_loops(x: T.Buffer((8,), "float32"), y: T.Buffer((8,), "float32"), z: T.Buffer((8,), "float32")) -> None:
+    """The same, without blocks."""
+    for i in range(8):
+        y[i] = y[i] + x[i]
+    for i in range(8):
+        z[i] = y[i] * 2.0
+
+
+@pytest.mark.parametrize("func", [added, added_by_loops], ids=["blocks", "loops"])
+def test_what_is_written_over_must_be_passed(func: tirx.PrimFunc) -> None:
+    compiled, x = tvm_cascade.compile(func), np.arange(8, dtype="float32")
+    y = np.ones(8, "float32")
+    given, doubled = compiled(x, y)
+    assert given is y
+    np.testing.assert_array_equal(y, x + 1)
+    np.testing.assert_array_equal(doubled, 2 * x + 2)
+    with pytest.raises(InputError, match=r"(?s)for `x`, `y` \(output\), and for `z` .*none for `y` \(output\)"):
+        compiled(x)
+
+
+CALLS = {
+    "too few": (lambda f: f(), r"arguments for `x`, `y`, and for `s` \(output\), `d` \(output\).*none for `x`, `y`"),
+    "too many": (lambda f: f(*[DATA] * 5), r"arguments for `x`, `y`, and.*found 5"),
+    "some outputs by position": (lambda f: f(DATA, DATA, result()), r"arguments for `x`, `y`, and.*found 3"),
+    "an unknown name": (lambda f: f(DATA, DATA, sum=result()), r"names among x, y, s, d.*'sum'.*one of x, y, s, d"),
+    "a name twice": (lambda f: f(DATA, DATA, x=WHOLE), r"one argument for `x`.*by position and one by name"),
+}
+
+
+@pytest.mark.parametrize("case", CALLS)
+def test_arguments_that_are_no_call_are_told(two_results: Compiled, case: str) -> None:
+    call, message = CALLS[case]
+    with pytest.raises(InputError, match="(?s)" + message):
+        call(two_results)
 
 
 def test_bfloat16_arrays() -> None:
@@ -221,6 +310,13 @@ class TestTorch:
         given.copy_(x)
         doubled(given, found)
         assert torch.equal(found, 2 * x)
+
+    def test_outputs_that_are_left_out_are_tensors(self, torch: Any, doubled: Compiled) -> None:
+        x = torch.from_numpy(DATA.copy())
+        for given in (x, x.t().contiguous().t()):
+            found = doubled(given)
+            assert isinstance(found, torch.Tensor)
+            assert torch.equal(found, 2 * x)
 
     def test_a_tensor_without_elements(self, torch: Any, of_any_length: Compiled) -> None:
         of_any_length(torch.zeros(0, COLUMNS), torch.zeros(COLUMNS, 0).t())

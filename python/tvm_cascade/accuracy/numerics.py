@@ -29,7 +29,7 @@ from tvm_cascade.errors import DeviceError, InputError
 from tvm_cascade.evaluate import oracle
 from tvm_cascade.evaluate.inputs import INPUTS, poisoned
 from tvm_cascade.obligations.derive import remembered
-from tvm_cascade.options import FuseOptions
+from tvm_cascade.options import FuseOptions, takes_options
 from tvm_cascade.transform.fuse_function import fuse_function, fused_groups
 from tvm_cascade.transform.tiling import Streams, choose_tiling
 
@@ -40,6 +40,7 @@ ADVERSARIAL = "adversarial"
 """All of `evaluate.inputs.INPUTS`."""
 
 
+@takes_options
 def numerics(
     func: tvm.IRModule | tirx.PrimFunc,
     inputs: Inputs = ADVERSARIAL,
@@ -60,8 +61,7 @@ def numerics(
     target : as for `compile`; the programs run, so a CUDA target needs a GPU.
     seed : of the data.
     sizes : symbolic extents by name; of others, those of the arrays, or else 64.
-    **options
-        Fields of `FuseOptions`.
+    **options : fields of `tvm_cascade.FuseOptions`, as keywords; unset ones come from TVM_CASCADE_* variables.
 
     Returns
     -------

@@ -12,7 +12,7 @@ from tvm_cascade.cli.arguments import console, flag
 from tvm_cascade.codes import CODES
 from tvm_cascade.corpus import workloads
 from tvm_cascade.errors import InputError
-from tvm_cascade.options import ENVIRONMENT_PREFIX, FuseOptions
+from tvm_cascade.options import ENVIRONMENT_PREFIX, FuseOptions, meaning_of
 from tvm_cascade.report.reference import options_page, reasons_page
 
 
@@ -51,9 +51,8 @@ class Options:
             return 0
         in_force = options_in_force()
         for option in dataclasses.fields(FuseOptions):
-            choices = option.metadata["choices"]
             print(f"{option.name}  ({flag(option.name)}, {ENVIRONMENT_PREFIX}{option.name.upper()})")
-            print(f"    {option.metadata['meaning']}" + (f"; of {', '.join(choices)}" if choices else ""))
+            print(f"    {meaning_of(option)}")
             print(f"    in force: {in_force[option.name]}")
         return 0
 

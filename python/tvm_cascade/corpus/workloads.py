@@ -12,7 +12,6 @@ Every workload has a twin (`.cpu`) of the same program, small enough for a float
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -31,7 +30,7 @@ from tvm_cascade.corpus.programs import (
 )
 from tvm_cascade.corpus.programs.program import Builder
 from tvm_cascade.corpus.workload import Workload
-from tvm_cascade.errors import WorkloadError
+from tvm_cascade.errors import WorkloadError, near
 
 _NEPTUNE_LENGTH = 4096
 _NEPTUNE_HEAD_DIM = 128
@@ -320,11 +319,7 @@ def get(name: str) -> Workload:
     registry = _registry()
     if name in registry:
         return registry[name]
-    by_lower_case = {known.lower(): known for known in registry}
-    near = difflib.get_close_matches(str(name).lower(), by_lower_case, n=5)
-    found = ", ".join(by_lower_case[match] for match in near)
-    hint = f"did you mean {found}?" if near else f"one of {', '.join(registry)}"
-    raise WorkloadError("the name of a workload", repr(name), hint=hint)
+    raise WorkloadError("the name of a workload", repr(name), hint=near(name, registry))
 
 
 def names(family: str | None = None, source: str | None = None) -> tuple[str, ...]:

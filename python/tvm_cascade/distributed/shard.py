@@ -21,13 +21,14 @@ from tvm_cascade.distributed.sharding import Sharding
 from tvm_cascade.distributed.transport import Transport
 from tvm_cascade.driver.arguments import Parameter
 from tvm_cascade.errors import DistributedError, InputError, OptionError
-from tvm_cascade.options import FuseOptions
+from tvm_cascade.options import FuseOptions, takes_options
 from tvm_cascade.reverse.gradient import Gradient
 from tvm_cascade.torch.operator import Code, code_on
 
 Group: TypeAlias = "dist.ProcessGroup | DeviceMesh | None"
 
 
+@takes_options
 def shard(
     func: tirx.PrimFunc | Gradient,
     axis: str = "",
@@ -55,8 +56,7 @@ def shard(
         that causal work is even. `Sharded.local` cuts whole tensors so.
     exchange : "inputs", "states", "rows" or "ring", as in the table of `tvm_cascade.distributed.exchanges`; by default
         the one that is estimated to take the least time.
-    **options
-        Fields of `FuseOptions`.
+    **options : fields of `tvm_cascade.FuseOptions`, as keywords; unset ones come from TVM_CASCADE_* variables.
 
     Returns
     -------

@@ -20,7 +20,8 @@ from tvm import ir, s_tir, tirx
 
 from tvm_cascade.analysis.opaque import Memory, taken
 from tvm_cascade.analysis.order import among
-from tvm_cascade.analysis.tir import dtype_of
+from tvm_cascade.analysis.statements import statements_of
+from tvm_cascade.analysis.tir import dtype_of, within
 from tvm_cascade.errors import CascadeError, DeviceError, InputError
 
 
@@ -35,6 +36,7 @@ class Parameter:
     shape : extents, symbolic ones by their text; None of a number.
     written : the function writes it.
     exposed : the function gives its address away, so that it may be written.
+    replaced : the function writes it before it reads any of it, so that a call may leave it out.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Parameter:
     shape: tuple[int | str, ...] | None
     written: bool
     exposed: bool
+    replaced: bool
 
     def __str__(self) -> str:
         return f"`{self.name}`" + (" (output)" if self.written else "")
@@ -67,68 +70,38 @@ def parameters_of(func: tirx.PrimFunc) -> tuple[Parameter, ...]:
     tvm_ffi.structural_walk(func.body, callbacks)
     memory = Memory(func.body)
     written, exposed = memory.behind(stored), memory.behind(taken(func.body))
+    kept = [*exposed, *_read_before_written(func, memory)]
 
     def described(param: ir.Var) -> Parameter:
-        inside = [among(param, names) for names in (written, exposed)]
         if not tirx.is_buffer_var(param):
             dtype = str(getattr(param.ty, "dtype", "handle"))  # a pointer has no dtype of its own
-            return Parameter(param.name, dtype, None, False, False)
+            return Parameter(param.name, dtype, None, False, False, False)
+        is_written, is_exposed, is_kept = (among(param, names) for names in (written, exposed, kept))
         shape = tuple(int(e) if isinstance(e, (int, tirx.IntImm)) else str(e) for e in param.ty.shape)
-        return Parameter(param.name, str(param.ty.dtype), shape, *inside)
+        return Parameter(param.name, str(param.ty.dtype), shape, is_written, is_exposed, is_written and not is_kept)
 
     return tuple(described(param) for param in func.params)
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A compiled function that takes arrays of any library; see `Compiled.__call__`.
-
-    Attributes
-    ----------
-    name : of the function.
-    device : that it runs on.
-    """
-
-    function: Callable[..., Any]
-    name: str
-    parameters: tuple[Parameter, ...]
-    device: tvm.runtime.Device
-
-    @cached_property
-    def _alignments(self) -> list[int]:
-        """Bytes that compiled code takes each tensor to be aligned to."""
-        on_cpu = _is_cpu(self.device)
-        return [0 if one.shape is None else on_cpus(one.dtype) if on_cpu else ON_GPUS for one in self.parameters]
-
-    def __call__(self, *arguments: Any) -> Any:
-        name, parameters = self.name, self.parameters
-        if len(arguments) != len(parameters):
-            expected = f"{len(parameters)} arguments: {', '.join(map(str, parameters))}"
-            hint = "outputs are passed as well, after the inputs, to be filled"
-            raise InputError(expected, str(len(arguments)), f"call of `{name}`", hint)
-        try:
-            passed = [
-                _tensor(*three, self.device) for three in zip(parameters, arguments, self._alignments, strict=True)
-            ]
-            _check_apart(name, parameters, arguments, passed)
-            returned = self.function(*(tensor for tensor, _ in passed))
-        except CascadeError:
-            raise
-        except Exception as error:
-            if problem := _problem(name, parameters, self.device, arguments):
-                raise problem from error
-            raise
-        for _, copy_back in passed:
-            if copy_back is not None:
-                copy_back()
-        return returned
+def _read_before_written(func: tirx.PrimFunc, memory: Memory) -> list[ir.Var]:
+    """Buffers of which a nest reads what none before it has written; blocks tell what they read of others."""
+    found, written = list[ir.Var](), list[ir.Var]()
+    body = func.body
+    for nest in statements_of(body.block if isinstance(body, s_tir.SBlockRealize) else body):
+        blocks = within(nest, s_tir.SBlock)
+        reads = [region.source for block in blocks for region in block.reads]
+        if not blocks:
+            reads = [load.source for load in within(nest, ir.TensorLoad)]
+        found += [name for name in memory.behind(reads) if not among(name, written)]
+        written += memory.behind(store.buffer for store in within(nest, tirx.BufferStore))
+    return found
 
 
-_Passed = tuple[Any, Callable[[], object] | None]
+Passed = tuple[Any, Callable[[], object] | None]
 """What a function is given for an argument, and how the argument gets what was written to it, where it must."""
 
 
-def _tensor(parameter: Parameter, argument: Any, alignment: int, device: tvm.runtime.Device) -> _Passed:
+def as_tensor(parameter: Parameter, argument: Any, alignment: int, device: tvm.runtime.Device) -> Passed:
     if parameter.shape is None or not hasattr(argument, "__dlpack__"):
         return argument, None  # TVM rejects by name what it does not take
     if parameter.written:
@@ -139,11 +112,11 @@ def _tensor(parameter: Parameter, argument: Any, alignment: int, device: tvm.run
         return argument, None  # a tensor of torch itself, so that the call is put on torch's current stream
     if 0 in getattr(argument, "shape", ()) and not isinstance(argument, tvm.runtime.Tensor):
         # Libraries give an empty array whatever strides and address they like.
-        return tvm.runtime.empty(tuple(argument.shape), _dtype_name(argument), device), None
+        return tvm.runtime.empty(tuple(argument.shape), dtype_name(argument), device), None
     tensor: Any = tvm_ffi.from_dlpack(argument)
     if not _is_compact(tensor) and hasattr(argument, "contiguous") and hasattr(argument, "copy_"):
         whole = argument.detach().contiguous()
-        inner, copy_back = _tensor(parameter, whole, alignment, device)
+        inner, copy_back = as_tensor(parameter, whole, alignment, device)
 
         def scatter() -> None:
             if copy_back is not None:
@@ -166,13 +139,13 @@ def _is_shared(argument: Any, alignment: int) -> bool:
     return bool(argument.numel() and argument.is_contiguous() and argument.data_ptr() % alignment == 0)
 
 
-def _is_cpu(device: tvm.runtime.Device) -> bool:
+def is_cpu(device: tvm.runtime.Device) -> bool:
     return bool(device.dlpack_device_type() == tvm.cpu().dlpack_device_type())
 
 
-def _numpy_tensor(parameter: Parameter, array: np.ndarray[Any, Any], device: tvm.runtime.Device) -> _Passed:
+def _numpy_tensor(parameter: Parameter, array: np.ndarray[Any, Any], device: tvm.runtime.Device) -> Passed:
     shareable = array.flags.c_contiguous and array.flags.writeable and array.dtype.kind in "biuf"
-    if _is_cpu(device) and shareable and array.flags.aligned:
+    if is_cpu(device) and shareable and array.flags.aligned:
         return tvm_ffi.from_dlpack(array), None
     tensor = tvm.runtime.tensor(array, device=device)
 
@@ -238,9 +211,7 @@ def _place(parameter: Parameter, array: Any) -> Place:
     return Place.of(array, on_cpus(parameter.dtype))
 
 
-def _check_apart(
-    name: str, parameters: Sequence[Parameter], arguments: Sequence[Any], passed: Sequence[_Passed]
-) -> None:
+def check_apart(name: str, parameters: Sequence[Parameter], arguments: Sequence[Any], passed: Sequence[Passed]) -> None:
     """Raises where an output shares memory with another argument, which may be read after that was written.
 
     Inputs that were copied share none.
@@ -271,16 +242,14 @@ def _is_compact(tensor: tvm.runtime.Tensor) -> bool:
     return True
 
 
-def _problem(
+def problem(
     name: str, parameters: Sequence[Parameter], device: tvm.runtime.Device, arguments: Sequence[Any]
 ) -> CascadeError | None:
     """The problem of a failed call, where its arguments show one."""
-    extents: dict[str, int] = {}
-    for parameter, argument in zip(parameters, arguments, strict=True):
-        if parameter.shape is not None and (told := _mismatch(parameter, argument, extents)):
-            return InputError(told[0], told[1], f"parameter {parameter} of `{name}`", told[2])
+    if unfit := misfit(name, parameters, arguments):
+        return unfit
     kind = device.dlpack_device_type()
-    if not _is_cpu(device) and not device.exist:
+    if not is_cpu(device) and not device.exist:
         hint = "run it where there is one: export_library(path) here, tvm_ffi.load_module(path) there"
         return DeviceError("a GPU", f"no {device.type.upper()} device here", f"call of `{name}`", hint)
     for parameter, argument in zip(parameters, arguments, strict=True):
@@ -294,12 +263,21 @@ def _problem(
     return None
 
 
+def misfit(name: str, parameters: Iterable[Parameter], arguments: Iterable[Any]) -> InputError | None:
+    """The first argument of another dtype or shape than its parameter's."""
+    extents: dict[str, int] = {}
+    for parameter, argument in zip(parameters, arguments, strict=True):
+        if parameter.shape is not None and (told := _mismatch(parameter, argument, extents)):
+            return InputError(told[0], told[1], f"parameter {parameter} of `{name}`", told[2])
+    return None
+
+
 def _mismatch(parameter: Parameter, argument: Any, extents: dict[str, int]) -> tuple[str, str, str] | None:
     """(expected, found, remedy) of dtype and shape; symbolic extents are those that were seen first."""
     if not hasattr(argument, "__dlpack__"):
         return f"a {parameter.dtype} tensor", type(argument).__name__, "pass an array of NumPy, torch or TVM"
     array = argument if hasattr(argument, "dtype") else tvm_ffi.from_dlpack(argument)
-    if (found := _dtype_name(array)) != parameter.dtype:
+    if (found := dtype_name(array)) != parameter.dtype:
         return f"a {parameter.dtype} tensor", found, f"convert it to {parameter.dtype}, or write the program in {found}"
     expected, shape = parameter.shape or (), tuple(int(extent) for extent in array.shape)
     if len(shape) == len(expected):
@@ -315,7 +293,7 @@ def _text(shape: Sequence[int | str]) -> str:
     return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
 
 
-def _dtype_name(array: Any) -> str:
+def dtype_name(array: Any) -> str:
     """The dtype of an array in TVM's words, which are NumPy's; torch writes torch.float32."""
     return str(array.dtype).removeprefix("torch.")
 

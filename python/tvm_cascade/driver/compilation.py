@@ -19,7 +19,7 @@ from tvm_cascade.driver.lowering import Designs, designed, fused, goal_of, lower
 from tvm_cascade.driver.progress import compiling
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import InputError
-from tvm_cascade.options import FuseOptions
+from tvm_cascade.options import FuseOptions, takes_options
 from tvm_cascade.report.explanation import Explanation
 from tvm_cascade.report.outcomes import explain_outcomes
 from tvm_cascade.schedule.vector_math import ULP_BOUNDS
@@ -48,10 +48,18 @@ def compile_fused(
     return _build(mod_or_func, target, options, designs, records, fuse=True)
 
 
+@takes_options
 def compile_unfused(
-    mod_or_func: tvm.IRModule | tirx.PrimFunc, target: str | dict[str, Any] | Target = "auto", **options: object
+    mod_or_func: tvm.IRModule | tirx.PrimFunc,
+    target: str | dict[str, Any] | Target = "auto",
+    **options: object,
 ) -> Compiled:
     """As `compile`, but without fusing: the baseline for what fusing alone gains.
+
+    Parameters
+    ----------
+    mod_or_func, target : as `compile` takes them.
+    **options : fields of `tvm_cascade.FuseOptions`, as keywords; unset ones come from TVM_CASCADE_* variables.
 
     Raises
     ------

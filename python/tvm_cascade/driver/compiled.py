@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import tvm
 from tvm.target import Target
 
-from tvm_cascade.driver.arguments import Entry, Parameter
+from tvm_cascade.driver.arguments import Parameter
 from tvm_cascade.driver.backends import backend_of
 from tvm_cascade.driver.bundle import (
     LIBRARY,
@@ -26,6 +26,7 @@ from tvm_cascade.driver.bundle import (
     unpickled,
     with_library,
 )
+from tvm_cascade.driver.entry import Entry
 from tvm_cascade.driver.generation import generate
 from tvm_cascade.driver.targets import check_runs_here
 from tvm_cascade.errors import InputError
@@ -34,7 +35,7 @@ from tvm_cascade.report.explanation import Explanation
 
 @dataclass(frozen=True)
 class Compiled:
-    """A compiled program; calling it runs its only function, or `main`, on tensors: inputs, then outputs to fill.
+    """A compiled program; calling it runs its only function, or `main`, on arrays.
 
     It can be pickled, and saved by `tvm_cascade.save`; its copies are itself, since nothing in it changes.
 
@@ -128,28 +129,34 @@ class Compiled:
     def _device(self) -> tvm.runtime.Device:
         return backend_of(self.target).first_device
 
-    def __call__(self, *arguments: Any) -> Any:
-        """Run the entry function.
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """Run the entry function: `out = compiled(x, y)`, or `compiled(x, y, out)` to fill arrays that are there.
 
         Parameters
         ----------
-        *arguments : its tensors, in the order of its parameters: `tvm.runtime.Tensor`, NumPy arrays, or whatever
-            else speaks DLPack, such as torch tensors. They are used where they are, without a copy, if they are
+        *arguments, **named : its tensors, by position or by the names of its parameters: `tvm.runtime.Tensor`, NumPy
+            arrays, or whatever else speaks DLPack, such as torch tensors. Outputs may be left out, or passed by name;
+            by position, they are all passed, or none is. They are used where they are, without a copy, if they are
             contiguous and, on a GPU, aligned to 64 bytes. Others (of libraries without `contiguous`: contiguous ones
             only) are copied, and outputs copied back, as are NumPy arrays for a GPU, and those of bfloat16 and float8.
             What the function does is not recorded for gradients. Calls that one thread makes on several streams of a
             GPU must not run at the same time where a function is a plan of kernels: they have temporaries in common.
 
+        Returns
+        -------
+        The outputs, in the order of parameters, where any was left out: one array, or a tuple. They are arrays of the
+        library of the first array that was passed, NumPy or torch, and else of TVM.
+
         Raises
         ------
         InputError
-            When there are several functions and none is called `main`; a number of arguments, a dtype, a shape or a
-            device is not what the function takes; or an output is read-only, requires a gradient, or shares memory
-            with another argument.
+            When there are several functions and none is called `main`; arguments are missing, too many, or of unknown
+            names; a dtype, a shape or a device is not what the function takes; an output is read-only, requires a
+            gradient, or shares memory with another argument; or one that is left out has an extent of no input.
         DeviceError
             When it was compiled for a GPU and there is none.
         """
-        return self["main" if len(self.parameters) > 1 else next(iter(self.parameters))](*arguments)
+        return self["main" if len(self.parameters) > 1 else next(iter(self.parameters))](*arguments, **named)
 
 
 class _Loaded(tvm.runtime.Executable):

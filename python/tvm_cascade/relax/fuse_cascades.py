@@ -16,7 +16,7 @@ from tvm_cascade.devices.device import Device, Gpu
 from tvm_cascade.devices.read import ANY_CPU, device_of
 from tvm_cascade.driver.backends import backend_of
 from tvm_cascade.driver.targets import resolve_target
-from tvm_cascade.options import FuseOptions
+from tvm_cascade.options import FuseOptions, takes_options
 from tvm_cascade.relax.graph import Graph, Kind, Node, variables_in
 from tvm_cascade.relax.grouping import MOST_NODES, Cluster, Trials, cascades_of, outcomes_of
 from tvm_cascade.relax.outline import Merger, Outline, emit, outline
@@ -24,6 +24,7 @@ from tvm_cascade.relax.surroundings import Plans, following, reading, with_surro
 from tvm_cascade.report.group import Apart
 
 
+@takes_options
 def FuseCascades(target: str | dict[str, Any] | Target | None = None, **options: object) -> transform.Pass:
     """Merges calls of PrimFuncs that make one cascade of reductions into one call, where fusing them gains.
 
@@ -43,8 +44,7 @@ def FuseCascades(target: str | dict[str, Any] | Target | None = None, **options:
     Parameters
     ----------
     target : whose time decides; the loops of any CPU by default.
-    **options
-        Fields of `FuseOptions`.
+    **options : fields of `tvm_cascade.FuseOptions`, as keywords; unset ones come from TVM_CASCADE_* variables.
 
     Raises
     ------

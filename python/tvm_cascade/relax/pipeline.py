@@ -6,7 +6,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tvm
 from tvm import ir, relax, tirx
@@ -26,7 +26,7 @@ from tvm_cascade.driver.lowering import fused, goal_of, lowered
 from tvm_cascade.driver.progress import compiling, tell
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import InputError
-from tvm_cascade.options import FuseOptions
+from tvm_cascade.options import FuseOptions, takes_options
 from tvm_cascade.plan.buckets import Buckets
 from tvm_cascade.plan.plan import Plan
 from tvm_cascade.relax.fuse_cascades import cascades_fused, plans_for
@@ -74,6 +74,9 @@ _BUILT = (
     relax.transform.VMShapeLower(),
     relax.transform.AttachGlobalSymbol(),
 )
+
+if TYPE_CHECKING:
+    pass
 """As `default_build` of TVM, without what `_GROUPED` did: looking for reshapes, it refuses functions of GPUs, which
 have no root block once they are scheduled."""
 
@@ -240,14 +243,14 @@ def _called_rightly() -> transform.PassContext:
     return transform.PassContext(now.opt_level, now.required_pass, now.disabled_pass, config=config)
 
 
+@takes_options
 def get_pipeline(target: str | dict[str, Any] | Target = "auto", **options: object) -> Pipeline:
     """What `tvm.compile(mod, target, relax_pipeline=…)` takes.
 
     Parameters
     ----------
     target : as `tvm_cascade.compile` takes it.
-    **options
-        Fields of `FuseOptions`.
+    **options : fields of `tvm_cascade.FuseOptions`, as keywords; unset ones come from TVM_CASCADE_* variables.
 
     Raises
     ------

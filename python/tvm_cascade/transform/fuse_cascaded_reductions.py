@@ -13,10 +13,11 @@ from tvm_cascade.analysis.statements import ROLE, statements_of
 from tvm_cascade.analysis.tir import within
 from tvm_cascade.devices.read import given_device
 from tvm_cascade.errors import InputError, ScheduleError
-from tvm_cascade.options import FuseOptions
+from tvm_cascade.options import FuseOptions, takes_options
 from tvm_cascade.transform.fuse_function import fuse_function
 
 
+@takes_options
 def FuseCascadedReductions(**options: object) -> ir.transform.Pass:
     """Fuses each chain of reductions over one axis into one loop.
 
@@ -29,8 +30,7 @@ def FuseCascadedReductions(**options: object) -> ir.transform.Pass:
 
     Parameters
     ----------
-    **options
-        Fields of `tvm_cascade.FuseOptions`; unset ones come from TVM_CASCADE_* variables, then from the defaults.
+    **options : fields of `tvm_cascade.FuseOptions`, as keywords; unset ones come from TVM_CASCADE_* variables.
 
     Returns
     -------

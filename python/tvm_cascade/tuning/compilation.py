@@ -12,12 +12,13 @@ from tvm_cascade.driver.compilation import compile_fused
 from tvm_cascade.driver.compiled import Compiled
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import OptionError
-from tvm_cascade.options import FuseOptions
+from tvm_cascade.options import FuseOptions, takes_options
 from tvm_cascade.tuning.known import LookUp, known_designs, text_of
 from tvm_cascade.tuning.records import check_database
 from tvm_cascade.tuning.tune import tune
 
 
+@takes_options
 def compile(
     mod_or_func: tvm.IRModule | tirx.PrimFunc,
     target: str | dict[str, Any] | Target = "auto",
@@ -39,8 +40,7 @@ def compile(
     database : of `tune`: MetaSchedule's records, or the folder where they are kept; read first, and written when
         tuning. What it does not know is looked up in the database that is shipped with this package, if there is one
         for the device; False for the model's own choices.
-    **options
-        Fields of `FuseOptions`; unset ones come from TVM_CASCADE_* variables, then from the defaults.
+    **options : fields of `tvm_cascade.FuseOptions`, as keywords; unset ones come from TVM_CASCADE_* variables.
 
     Returns
     -------

@@ -11,7 +11,7 @@ from tvm.target import Target
 
 from tvm_cascade.driver.lowering import Designed, designed, fused, goal_of, lowered
 from tvm_cascade.driver.targets import resolve_target
-from tvm_cascade.options import FuseOptions
+from tvm_cascade.options import FuseOptions, takes_options
 from tvm_cascade.relax.pipeline import Merged, merged
 from tvm_cascade.report.explanation import Explanation
 from tvm_cascade.report.outcomes import explain_outcomes
@@ -19,6 +19,7 @@ from tvm_cascade.tuning.known import LookUp, known_designs
 from tvm_cascade.tuning.records import check_database
 
 
+@takes_options
 def explain(
     mod_or_func: tvm.IRModule | tirx.PrimFunc,
     target: str | dict[str, Any] | Target | None = None,
@@ -35,8 +36,7 @@ def explain(
     target : as `compile` takes it, to be told as well what it lowers each function to. Left out, for this machine's
         CPU, of which that is not told.
     database : as `compile` takes it; where it or a target is named, the explanation says where designs come from.
-    **options
-        Fields of `FuseOptions`; unset ones come from TVM_CASCADE_* variables, then from the defaults.
+    **options : fields of `tvm_cascade.FuseOptions`, as keywords; unset ones come from TVM_CASCADE_* variables.
 
     Returns
     -------

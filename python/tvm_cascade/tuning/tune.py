@@ -25,7 +25,7 @@ from tvm_cascade.driver.functions import functions_of
 from tvm_cascade.driver.space import Design
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import InputError, OptionError
-from tvm_cascade.options import FuseOptions
+from tvm_cascade.options import FuseOptions, takes_options
 from tvm_cascade.tuning.building import Builder, Built, LocalBuilder, built_ahead
 from tvm_cascade.tuning.keys import kind_of
 from tvm_cascade.tuning.proposals import DEFAULT_TRIALS, Proposals, within
@@ -41,6 +41,7 @@ EVERY: Literal["all"] = "all"
 """The number of trials that leaves no design out."""
 
 
+@takes_options
 def tune(
     mod: tvm.IRModule | tirx.PrimFunc,
     target: str | dict[str, Any] | Target = "auto",
@@ -52,7 +53,6 @@ def tune(
     sizes: Mapping[str, int] | Sequence[Mapping[str, int]] | None = None,
     builder: Builder | None = None,
     runner: Runner | None = None,
-    progress: bool = True,
     **options: object,
 ) -> TuningReport:
     """Measures designs of each function, the model's choice first, and keeps all in a database.
@@ -71,8 +71,7 @@ def tune(
         their buckets each. By default those of the inputs, or 1024.
     builder, runner : what builds, and what checks and times, which the caller closes; processes of this machine by
         default.
-    progress : show a bar, where standard error is a terminal.
-    **options : fields of `FuseOptions`.
+    **options : fields of `tvm_cascade.FuseOptions`, as keywords; unset ones come from TVM_CASCADE_* variables.
 
     Raises
     ------
@@ -99,7 +98,7 @@ def tune(
             measured_at = sizes_of(func, name, at, inputs)
             task = task_of(name, func, resolved, chosen, folder / str(number), measured_at)
             session = Session(task, inputs, Budget(None if trials == EVERY else trials, seconds), records, makes, runs)
-            found.append(_run(session, shown=progress))
+            found.append(_run(session, shown=chosen.progress))
         return TuningReport(tuple(found))
 
 
