@@ -236,7 +236,7 @@ def misused() -> dict[str, str]:
     short = [local[0], local[1][: 12 - rank], local[2], out]  # rank 1 has one key less
     told("shape", lambda: sharded(*short))
     told("dtype", lambda: sharded(*local, out.double()))
-    told("number", lambda: sharded(*local))
+    told("number", lambda: sharded(local[0]))
     other = shard(attention(causal=True) if rank else attention(cap=1.0))
     told("function", lambda: other(*local, out))
     told("order", lambda: shard(attention(), order="striped"))
@@ -248,6 +248,8 @@ def misused() -> dict[str, str]:
     found["written"] = str(bool((out != 77).any()))
     sharded(*local, out)  # and it still runs
     found["runs"] = str(bool((out == 1).all()))
+    returned, by_name = sharded(*local), sharded(**dict(zip("qkv", local, strict=True)))
+    found["returns"] = str(all(one is not out and bool((one == 1).all()) for one in (returned, by_name)))
     return found
 
 
@@ -256,12 +258,12 @@ def test_what_is_wrong_on_one_rank_is_told_on_all(ranks: list[dict[str, Any]]) -
     assert "expected all 2 ranks to go on" in first["shape"] and "rank 1" in first["shape"]
     assert "expected float32[12, 8]" in second["shape"] and "Sharded.local('k'" in second["shape"]
     for one in (first, second):
-        assert "expected float32[24, 8]" in one["dtype"] and "expected 4 tensors (q, k, v, o)" in one["number"]
+        assert "expected float32[24, 8]" in one["dtype"] and "none for `k`, `v`" in one["number"]
         assert "expected one function on all ranks" in one["function"]
         assert "one of blocks, zigzag" in one["order"] and "rows among f, i" in one["rows"] and "j" in one["axis"]
         assert "one of auto, inputs, states" in one["exchange"] and "order='blocks'" in one["zigzag"]
         assert "a parameter among q, k, v, o" in one["parameter"]
-        assert (one["written"], one["runs"]) == ("False", "True")
+        assert (one["written"], one["runs"], one["returns"]) == ("False", "True", "True")
 
 
 def test_one_rank_compiles_for_all(ranks: list[dict[str, Any]]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -20,6 +20,7 @@ from tvm_cascade.distributed.ranks import Ranks, Values
 from tvm_cascade.distributed.sharding import Sharding
 from tvm_cascade.distributed.transport import Transport
 from tvm_cascade.driver.arguments import Parameter
+from tvm_cascade.driver.entry import bound, results_of
 from tvm_cascade.errors import DistributedError, InputError, OptionError
 from tvm_cascade.options import FuseOptions, takes_options
 from tvm_cascade.reverse.gradient import Gradient
@@ -145,7 +146,7 @@ def _seconds(exchange: Exchange | Backward, ranks: Ranks) -> float:
 
 @dataclass(frozen=True)
 class Sharded:
-    """A sharded function on one rank: a callable on its tensors, inputs, then outputs to fill.
+    """A sharded function on one rank: a callable on its tensors.
 
     Attributes
     ----------
@@ -200,8 +201,8 @@ class Sharded:
             raise InputError(f"a parameter among {', '.join(known)}", repr(name), "a sharded function")
         return known[name]
 
-    def __call__(self, *tensors: torch.Tensor) -> None:
-        """Fill the outputs, on all ranks together.
+    def __call__(self, *tensors: torch.Tensor, **named: torch.Tensor) -> Any:
+        """Fill the outputs, on all ranks together; those that are left out are made and returned, as by a `Compiled`.
 
         Raises
         ------
@@ -210,16 +211,35 @@ class Sharded:
         DistributedError
             When another rank failed, is gone, or does not come within the time limit of the group.
         """
-        wrong = self._wrong(tensors)
+        given, wrong = self._filled(tensors, named)
+        wrong = wrong or self._wrong(given)
         if not self._ready:
-            self._prepare(tensors, wrong)
+            self._prepare(given, wrong)
         elif wrong is not None:
             raise wrong
-        names = [one.name for one in self.signature.parameters]
-        given, exchange = dict(zip(names, tensors, strict=True)), self.plan.exchange
+        exchange = self.plan.exchange
         flags = exchange.run(given, self._call)
         if self._is_guarded and self.ranks.transport.any(any(bool(one.any()) for one in flags)):
             GatherInputs(self.ranks).run(given, self._call)
+        parameters = self.signature.parameters
+        if len(tensors) < len(parameters):
+            return results_of(parameters, [given[one.name] for one in parameters])
+        return None
+
+    def _filled(
+        self, tensors: Sequence[torch.Tensor], named: Mapping[str, torch.Tensor]
+    ) -> tuple[dict[str, torch.Tensor], InputError | None]:
+        """The tensors of a call by name, outputs that it leaves out as new ones; or why they are none."""
+        parameters = self.signature.parameters
+        try:
+            given = bound("main", parameters, tensors, named)
+        except InputError as wrong:  # which all ranks have to hear of
+            return {}, wrong
+        first = next((one for one in given.values() if isinstance(one, torch.Tensor)), torch.empty(0))
+        for place, one in enumerate(parameters):
+            if place not in given:
+                given[place] = first.new_empty(self.shape(one.name), dtype=getattr(torch, one.dtype))
+        return {one.name: given[place] for place, one in enumerate(parameters)}, None
 
     @property
     def _is_guarded(self) -> bool:
@@ -229,13 +249,10 @@ class Sharded:
         """
         return self.plan.exchange.merges and self.ranks.sharding.chunked.is_guarded
 
-    def _wrong(self, tensors: Sequence[object]) -> InputError | None:
+    def _wrong(self, given: Mapping[str, object]) -> InputError | None:
         """Why tensors are not those of this rank."""
-        parameters = self.signature.parameters
-        if len(tensors) != len(parameters):
-            names = ", ".join(one.name for one in parameters)
-            return InputError(f"{len(parameters)} tensors ({names})", str(len(tensors)), "a sharded function")
-        for one, tensor in zip(parameters, tensors, strict=True):
+        for one in self.signature.parameters:
+            tensor = given[one.name]
             if not isinstance(tensor, torch.Tensor):
                 return InputError("a torch.Tensor", type(tensor).__name__, f"`{one.name}`")
             expected, found = (one.dtype, self.shape(one.name)), (str(tensor.dtype).split(".")[-1], tuple(tensor.shape))
@@ -245,7 +262,7 @@ class Sharded:
                 return InputError(f"{expected[0]}{list(expected[1])}", f"{found[0]}{list(found[1])}", where, hint)
         return None
 
-    def _prepare(self, tensors: Sequence[torch.Tensor], wrong: InputError | None) -> None:
+    def _prepare(self, given: Mapping[str, torch.Tensor], wrong: InputError | None) -> None:
         """Ranks agree that all can go on; the first compiles what any of them calls before the others do."""
         transport = self.ranks.transport
         text = self.ranks.sharding.func.script()
@@ -255,7 +272,7 @@ class Sharded:
         if any(other != same for _, other in said):
             raise DistributedError("one function on all ranks", "different ones", f"rank {transport.rank}")
         for turn in (transport.rank == 0, transport.rank != 0):
-            failed = self._compile(tensors[0].device) if turn else None
+            failed = self._compile(next(iter(given.values())).device) if turn else None
             found = transport.agree(None if failed is None else str(failed), "compile a sharded function")
             self._raise(failed, found)
         self._ready.append(True)

@@ -49,9 +49,9 @@ class Entry:
         for place, one in enumerate(self.parameters):
             if place not in given:
                 given[place] = _new_array(array, shape_of(one, extents, self.name), one.dtype, self.device)
-        self._run([given[place] for place in range(len(self.parameters))])
-        results = tuple(given[place] for place, one in enumerate(self.parameters) if one.written)
-        return results[0] if len(results) == 1 else results
+        whole = [given[place] for place in range(len(self.parameters))]
+        self._run(whole)
+        return results_of(self.parameters, whole)
 
     def _run(self, arguments: Sequence[Any]) -> Any:
         name, parameters = self.name, self.parameters
@@ -100,6 +100,12 @@ def bound(
     if missing := [str(parameters[place]) for place in needed if place not in given]:
         raise InputError(_told(parameters, needed), f"none for {', '.join(missing)}", where)
     return given
+
+
+def results_of(parameters: Sequence[Parameter], arguments: Sequence[Any]) -> Any:
+    """The outputs among the arguments of a call: one array, or a tuple."""
+    results = tuple(one for parameter, one in zip(parameters, arguments, strict=True) if parameter.written)
+    return results[0] if len(results) == 1 else results
 
 
 def _told(parameters: Sequence[Parameter], needed: Sequence[int]) -> str:
