@@ -14,7 +14,7 @@ from campaigns.term import COMPARED, OPERATIONS, Term, to_program
 from tvm_cascade.algebra.reducer import REDUCERS
 from tvm_cascade.analysis.reducers import combiner_of, identity_of
 from tvm_cascade.evaluate.inputs import INPUTS as DATA
-from tvm_cascade.te import ranked
+from tvm_cascade.te.selection import ranked
 
 Array = NDArray[Any]
 

@@ -17,7 +17,7 @@
 | `Cascade`, `Reduction`   | what `derive` takes, over symbols made by `element` and `result`               |
 | `SUM`, `MAX`, …          | the reducers of a `Reduction`: SUM, PROD, MAX, MIN, AND, OR                    |
 | `LENGTH`, `POSITION`     | symbols for it: how many positions there are, and the one of an element        |
-| `te.topk`                | top-k as a reduction in TE, which fuses as others do                           |
+| `te`                     | builders in TE: attention, softmax, norms, losses, routers, top-k              |
 | `FuseCascadedReductions` | the pass, also at `tvm.s_tir.transform` and `tvm.tir.transform`                |
 | `fuse_cascade`           | the same rewrite on an open schedule                                           |
 | `numerics`               | error against float64, fused and unfused, by named input                       |

@@ -13,7 +13,7 @@ from tvm import te, tirx
 import tvm_cascade
 from tvm_cascade.evaluate.oracle import evaluate
 from tvm_cascade.evaluate.tolerance import kinds
-from tvm_cascade.te import ranked
+from tvm_cascade.te.selection import ranked
 from tvm_cascade.tile.row import again
 from tvm_cascade.tile.row.config import RowConfig
 

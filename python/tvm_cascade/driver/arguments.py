@@ -144,7 +144,8 @@ def is_cpu(device: tvm.runtime.Device) -> bool:
 
 
 def _numpy_tensor(parameter: Parameter, array: np.ndarray[Any, Any], device: tvm.runtime.Device) -> Passed:
-    shareable = array.flags.c_contiguous and array.flags.writeable and array.dtype.kind in "biuf"
+    is_plain = array.dtype.isbuiltin == 1 and array.dtype.kind in "biuf"  # float8_e5m2 of ml_dtypes says that it is "f"
+    shareable = array.flags.c_contiguous and array.flags.writeable and is_plain
     if is_cpu(device) and shareable and array.flags.aligned:
         return tvm_ffi.from_dlpack(array), None
     tensor = tvm.runtime.tensor(array, device=device)

@@ -1,4 +1,4 @@
-"""TE operators that TVM lacks: top-k as an ordinary reduction.
+"""Top-k as an ordinary reduction, and routers of experts made of it.
 
 TVM's own `topi.topk` is an opaque packed call. This one is a `te.comm_reducer`, compiles with stock TVM, and is
 recognised by what it does: order-preserving maps on its keys, such as a softmax before it, are applied to the k values
@@ -14,9 +14,8 @@ from tvm_cascade.algebra.reducer import HIGHEST, LOWEST, Selection, first, secon
 from tvm_cascade.algebra.selection_law import selecting
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.errors import InputError
+from tvm_cascade.te.rows import Rows, stored
 from tvm_cascade.transform.printer import Printer
-
-__all__ = ["topk"]
 
 INDEX = "int32"
 MOST = 32
@@ -82,7 +81,7 @@ def topk(x: te.Tensor, k: int, axis: int = -1, largest: bool = True, name: str =
 
 def ranked(x: te.Tensor, k: int, axis: int, largest: bool, name: str) -> list[te.Tensor]:
     """The parts of `topk`: value and index of each rank, as tensors over the rows; the axis is not negative."""
-    dtype = str(x.dtype.dtype) if hasattr(x.dtype, "dtype") else str(x.dtype)
+    dtype = stored(x)
     selection = Selection(k, largest, True, 0, (LOWEST if largest else HIGHEST, -1) * k)
     whole = selecting(selection)
     start = te.min_value(dtype) if largest else te.max_value(dtype)
@@ -100,3 +99,40 @@ def ranked(x: te.Tensor, k: int, axis: int, largest: bool, name: str) -> list[te
 
     rows = (*x.shape[:axis], *x.shape[axis + 1 :])
     return list(te.compute(rows, lambda *at: reducer(element(*at), axis=position), name=name))
+
+
+def router(
+    logits: te.Tensor, k: int, bias: te.Tensor | None = None, renormalise: bool = True, name: str = "router"
+) -> tuple[te.Tensor, te.Tensor]:
+    """The k experts of each token by the softmax of its logits, and their weights.
+
+    Parameters
+    ----------
+    logits : (tokens, experts); they may be the product of the router itself.
+    bias : (experts,), added to the scores for the choice alone.
+    renormalise : weights are divided by their sum.
+
+    Returns
+    -------
+    weights, experts : (tokens, k), of the logits' dtype, and int32; best first.
+    """
+    rows = Rows(logits, -1, f"{name}_scores")
+    _, exponentials, sums = rows.softmax()
+    choice = scores = rows.map(lambda *at: exponentials(*at) / sums(*rows.row(at)), "shares")
+    if bias is not None:
+        choice = te.compute(scores.shape, lambda i, e: scores(i, e) + bias(e), name=f"{name}_choice")
+    values, experts = topk(choice, k, name=f"{name}_top")
+
+    def weight(i: Expr, r: Expr | int) -> Expr:
+        return values(i, r) if bias is None else scores(i, experts(i, r))
+
+    def sum_of(i: Expr) -> Expr:
+        return sum((weight(i, r) for r in range(1, k)), weight(i, 0))
+
+    total = te.compute((values.shape[0],), sum_of, name=f"{name}_total") if renormalise else None
+
+    def share(i: Expr, r: Expr) -> Expr:
+        own = weight(i, r) if total is None else weight(i, r) / total(i)
+        return own.astype(rows.dtype)
+
+    return te.compute(values.shape, share, name=name), experts
