@@ -56,6 +56,35 @@ def counting() -> tuple[Counting, Any]:
 
 
 @torch.no_grad()
+def test_it_is_a_module_with_the_parameters_of_its_source(counting: tuple[Counting, Any]) -> None:
+    module, optimized = counting
+    assert isinstance(optimized, nn.Module) and not optimized.training
+    for own, other in zip(optimized.named_parameters(), module.named_parameters(), strict=True):
+        assert own[0] == other[0] and own[1] is other[1]
+    assert [*dict(optimized.named_buffers())] == ["seen"] and [*optimized.state_dict()] == [*module.state_dict()]
+    other = Counting().eval()
+    optimized.load_state_dict(other.state_dict())
+    x = torch.randn(4, 8)
+    close(optimized(x)["result"], other(x)["result"])
+    assert optimized.eval() is optimized.to("cpu") is optimized.float() is optimized
+    with pytest.raises(ModelError, match=r"(?s)for inference.*train\(\).*Counting.*torch.compile"):
+        optimized.train()
+    with pytest.raises(ModelError, match=r"(?s)`linear.weight` as compiled: float32 \[8, 8\].*call tvm"):
+        optimized.half()
+    assert all(one.dtype == torch.float32 for one in optimized.parameters())
+
+
+@torch.no_grad()
+def test_it_is_a_part_of_other_modules(counting: tuple[Counting, Any]) -> None:
+    whole = nn.Sequential(nn.Linear(8, 8), counting[1])
+    assert {name for name, _ in whole.named_parameters()} >= {"0.weight", "1.linear.weight", "1.linear.bias"}
+    assert whole(torch.zeros(4, 8))["rows"] == 4
+    assert {*whole.state_dict()} >= {"0.weight", "1.linear.weight", "1.seen"}
+    with pytest.raises(ModelError, match="as compiled"):
+        whole.double()
+
+
+@torch.no_grad()
 def test_parameters_and_buffers_are_the_modules_own(counting: tuple[Counting, Any]) -> None:
     module, optimized = counting
     x = torch.randn(4, 8)

@@ -115,6 +115,8 @@ def test_a_model_is_saved_pickled_and_copied(tmp_path: Path, counting: tuple[Any
             found = again(x=x)
             assert (found["calls"].item(), found["rows"]) == (before + k + 1, 2 * length + 1)
             close(found["y"], Counting.forward(copy.deepcopy(module), x)["y"])
+        assert {*again.state_dict()} == {*module.state_dict()} and again.eval() is again
+        assert {name for name, _ in again.named_parameters()} == {name for name, _ in module.named_parameters()}
         assert again.report == optimized.report and str(again.target) == str(optimized.target)
         with pytest.raises(ModelError, match="length is from 2 to 9"):
             again(torch.randn(10, 8))

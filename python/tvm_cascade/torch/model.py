@@ -28,7 +28,7 @@ from tvm_cascade.torch.cutting import CutCode
 from tvm_cascade.torch.devices import placed
 from tvm_cascade.torch.leaves import Leaf, check, check_constant, check_positions
 from tvm_cascade.torch.site import told
-from tvm_cascade.torch.state import SharedTensor
+from tvm_cascade.torch.state import SharedTensor, kind_of, module_of, told_kind
 from tvm_cascade.torch.tensors import address, overlap, to_torch, to_tvm
 
 
@@ -66,8 +66,11 @@ class Program:
     def bundle(self) -> Files:
         """The parts of a bundle of it: the code, and the parameters and buffers as they are now."""
         tensors = io.BytesIO()
-        torch.save({name: shared.current().detach() for name, shared in self._state.items()}, tensors)
-        record = to_json([str(self._device.torch), self._leaves, self._ranges])
+        current = {name: shared.current() for name, shared in self._state.items()}
+        kept = {name: one if isinstance(one, torch.nn.Parameter) else one.detach() for name, one in current.items()}
+        torch.save(kept, tensors)
+        names = {name: shared.names for name, shared in self._state.items()}
+        record = to_json([str(self._device.torch), self._leaves, self._ranges, names])
         target = tvm.ir.save_json(self.code.target).encode()
         return {TARGET: target, _PROGRAM: record, _STATE: tensors.getvalue(), **self.code.bundle()}
 
@@ -148,11 +151,12 @@ _LEAVES = (torch.Tensor, bool, int, float, str, type(None))
 """Arguments that hold no other ones."""
 
 
-class OptimizedModel:
-    """What `tvm_cascade.optimize` returns.
+class OptimizedModel(torch.nn.Module):
+    """What `tvm_cascade.optimize` returns: a module whose parameters and buffers are those of the one it was made of.
 
-    A deep copy has parameters and buffers of its own, or those of the copy of the module where both are copied
-    together. So has what is pickled, or saved by `tvm_cascade.save`, which does not need the module's class.
+    It is for inference: `train()` is refused, and so is a move to another device or dtype. A deep copy has parameters
+    and buffers of its own, or those of the copy of the module where both are copied together. So has what is pickled,
+    or saved by `tvm_cascade.save`, which does not need the module's class.
 
     Parameters
     ----------
@@ -160,11 +164,19 @@ class OptimizedModel:
     signature : of its `forward`.
     program : that computes it.
     call_spec : how arguments and results are laid out.
+    source : the module that has its parameters and buffers.
     """
 
     KIND: ClassVar[str] = "model"
 
-    def __init__(self, name: str, signature: inspect.Signature, program: Program, call_spec: Any) -> None:
+    def __init__(
+        self, name: str, signature: inspect.Signature, program: Program, call_spec: Any, source: torch.nn.Module
+    ) -> None:
+        super().__init__()
+        self.training = False
+        self.__dict__["_source"] = source  # not as a part, whose name would stand before those of its parameters
+        for own in ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"):
+            self.__dict__[own] = getattr(source, own)
         self._name, self._signature, self._program, self._spec = name, signature, program, call_spec
         positional, by_name = parts_of(call_spec.in_spec)
         parts = [*parts_of(positional), *parts_of(by_name)]
@@ -179,7 +191,28 @@ class OptimizedModel:
         """Every reduction of the model, with verdict and kernel."""
         return self._program.code.report
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def train(self, mode: bool = True) -> OptimizedModel:
+        """Nothing but what `eval` asks for.
+
+        Raises
+        ------
+        ModelError
+            When it shall be trained.
+        """
+        if mode:
+            hint = 'torch.compile(module, backend="tvm_cascade") trains'
+            raise ModelError("a model for inference", "train()", self._name, hint)
+        return self
+
+    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> OptimizedModel:
+        """What `to`, `cuda`, `half` and their like do: nothing, where parameters are so already."""
+        for name, one in (*self.named_parameters(), *self.named_buffers()):
+            if (kind_of(fn(one.detach())), one.shape) != (kind_of(one), one.shape):
+                hint = "move the module, and call tvm_cascade.optimize with an example that is there"
+                raise ModelError(f"`{name}` as compiled: {told_kind(kind_of(one))}", "another", self._name, hint)
+        return self
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The module's result for these arguments, which have the structure of the example's.
 
         Arguments may be given by position or by name, as the module takes them.
@@ -226,15 +259,13 @@ class OptimizedModel:
         return unpickled, (self.KIND, packed(self.bundle()))
 
     def __copy__(self) -> OptimizedModel:
-        return self._with(self._program)
+        return self._with(self._program, self._source)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> OptimizedModel:
-        return self._with(copy.deepcopy(self._program, memo))
+        return self._with(*copy.deepcopy((self._program, self._source), memo))
 
-    def _with(self, program: Program) -> OptimizedModel:
-        made = object.__new__(OptimizedModel)
-        made.__dict__.update(self.__dict__, _program=program)
-        return made
+    def _with(self, program: Program, source: torch.nn.Module) -> OptimizedModel:
+        return OptimizedModel(self._name, self._signature, program, self._spec, source)
 
     def __repr__(self) -> str:
         return f"<OptimizedModel of {self._name} for {self.target.kind.name}; its .report says what was fused>"
@@ -283,10 +314,11 @@ def load(files: Files) -> OptimizedModel:
     target = tvm.ir.load_json(files[TARGET].decode())
     check_runs_here(target)
     name, parameters, specs = from_json(files[_MODEL])
-    device, leaves, ranges = from_json(files[_PROGRAM])
+    device, leaves, ranges, names = from_json(files[_PROGRAM])
     place = placed(torch.device(device), target)
     tensors = torch.load(io.BytesIO(files[_STATE]), map_location=place.torch, weights_only=True)
-    state = {name: SharedTensor(name, tensor, place.tvm) for name, tensor in tensors.items()}
+    source = module_of({one: tensors[name] for name, several in names.items() for one in several})
+    state = {name: SharedTensor(name, tensor, place.tvm, source, names[name]) for name, tensor in tensors.items()}
     program = Program(Code.load(files, target, place), leaves, ranges, state)
     take_caches_apart()
     in_spec, out_spec = map(_spec, specs)
@@ -298,4 +330,4 @@ def load(files: Files) -> OptimizedModel:
             for one, kind, default in parameters
         ]
     )
-    return OptimizedModel(name, signature, program, SimpleNamespace(in_spec=in_spec, out_spec=out_spec))
+    return OptimizedModel(name, signature, program, SimpleNamespace(in_spec=in_spec, out_spec=out_spec), source)

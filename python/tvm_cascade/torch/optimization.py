@@ -79,7 +79,7 @@ def optimize(
             code = _cut(program, refusal, target, device)
     signature = inspect.signature(module.forward)
     run = runnable(code, program, module, names_of_extents(signature, args, kwargs, dynamic))
-    return OptimizedModel(type(module).__name__, signature, run, program.call_spec)
+    return OptimizedModel(type(module).__name__, signature, run, program.call_spec, module)
 
 
 def _cut(

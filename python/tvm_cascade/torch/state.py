@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -39,7 +39,7 @@ class SharedTensor:
         self.name, self.tensor, self._device = name, tensor, device
         self._module, self._paths = module, [one.split(".") for one in names]
         self._found: list[torch.Tensor | None] = [tensor for _ in names]
-        self._kind = _kind(tensor)
+        self._kind = kind_of(tensor)
         self._place: object = None
         self._writes: int | None = None
         self._is_shared = False
@@ -59,11 +59,16 @@ class SharedTensor:
             return self._shared
         writes = _writes_to_follow(tensor)
         if (place, writes) != (self._place, self._writes):
-            if _kind(tensor) != self._kind:
+            if kind_of(tensor) != self._kind:
                 raise self._changed(tensor)
             self._shared, self._place, self._writes = to_tvm(tensor, self._device), place, writes
             self._is_shared = writes is None and not tensor.is_complex()  # whose conjugate is in the same place
         return self._shared
+
+    @property
+    def names(self) -> list[str]:
+        """All that the module has for it."""
+        return [".".join(path) for path in self._paths]
 
     def current(self) -> torch.Tensor:
         """The tensor of torch that the module has now."""
@@ -76,12 +81,12 @@ class SharedTensor:
     def __deepcopy__(self, memo: dict[int, Any]) -> SharedTensor:
         """Of a copy of the module, so that both are one again where both are copied together."""
         module, tensor = copy.deepcopy((self._module, self.current()), memo)
-        return SharedTensor(self.name, tensor, self._device, module, [".".join(path) for path in self._paths])
+        return SharedTensor(self.name, tensor, self._device, module, self.names)
 
     def _replace(self, found: list[torch.Tensor | None]) -> None:
         """Take what the module has now; tied parameters must be one tensor still."""
         for one in found:
-            if one is None or _kind(one) != self._kind:
+            if one is None or kind_of(one) != self._kind:
                 raise self._changed(one)
         if len({(one.data_ptr(), one.stride()) for one in found if one is not None}) > 1:
             names = ", ".join(f"`{'.'.join(path)}`" for path in self._paths)
@@ -89,8 +94,10 @@ class SharedTensor:
         self._found, self.tensor = found, next(one for one in found if one is not None)
 
     def _changed(self, found: torch.Tensor | None) -> ModelError:
-        told = "none" if found is None else _told(_kind(found))
-        return ModelError(f"`{self.name}`: {_told(self._kind)}", told, "parameters and buffers of the model", _AGAIN)
+        told = "none" if found is None else told_kind(kind_of(found))
+        return ModelError(
+            f"`{self.name}`: {told_kind(self._kind)}", told, "parameters and buffers of the model", _AGAIN
+        )
 
 
 _AGAIN = "call tvm_cascade.optimize again: the module is another one than it was compiled from"
@@ -108,11 +115,11 @@ def _in_module(module: torch.nn.Module | None, path: Sequence[str]) -> torch.Ten
     return module._buffers.get(path[-1]) if found is None else found
 
 
-def _kind(tensor: torch.Tensor) -> tuple[torch.Size, torch.dtype, torch.device]:
+def kind_of(tensor: torch.Tensor) -> tuple[torch.Size, torch.dtype, torch.device]:
     return tensor.shape, tensor.dtype, tensor.device
 
 
-def _told(kind: tuple[torch.Size, torch.dtype, torch.device]) -> str:
+def told_kind(kind: tuple[torch.Size, torch.dtype, torch.device]) -> str:
     shape, dtype, device = kind
     return f"{str(dtype).removeprefix('torch.')} {list(shape)} on {device}"
 
@@ -144,3 +151,20 @@ def shared_state(
 def _named_tensors(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     yield from module.named_buffers(remove_duplicate=False)
     yield from module.named_parameters(remove_duplicate=False)
+
+
+def module_of(tensors: Mapping[str, torch.Tensor]) -> torch.nn.Module:
+    """A module that has these parameters and buffers by these names, and does nothing."""
+    root = torch.nn.Module()
+    for name, tensor in tensors.items():
+        *path, last = name.split(".")
+        module = root
+        for part in path:
+            if part not in module._modules:
+                module.add_module(part, torch.nn.Module())
+            module = module.get_submodule(part)
+        if isinstance(tensor, torch.nn.Parameter):
+            module.register_parameter(last, tensor)
+        else:
+            module.register_buffer(last, tensor)
+    return root
