@@ -1,17 +1,19 @@
 """Hooks of MkDocs: files outside of docs become pages, so that the repository and the site read the same text.
 
 README.md is the front page, BENCHMARKS.md a page, and so is each notebook with its stored outputs. Links between files
-are followed to the pages that they became; those to files that are no pages become plain words.
+are followed to the pages that they became; those to files that are no pages become plain words. Formulas become MathML.
 """
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from pathlib import Path, PurePosixPath
 from posixpath import normpath, relpath
 from typing import Any
 
+from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
@@ -46,6 +48,19 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return f"{picture}[{text}]({relpath(to, PurePosixPath(uri).parent)}{anchor or ''})"
 
     return _LINK.sub(followed, markdown)
+
+
+_FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.S)
+
+
+def on_page_content(page_html: str, **_of: Any) -> str:
+    """Formulas as MathML, which browsers draw without a script from elsewhere."""
+
+    def drawn(formula: re.Match[str]) -> str:
+        kind, text = formula.groups()
+        return convert(html.unescape(text).strip(), display="block" if kind == "div" else "inline")
+
+    return _FORMULA.sub(drawn, page_html)
 
 
 def _page_of(path: str) -> str:

@@ -6,7 +6,7 @@ in float32. None has a name in the fuser: what they become is what any program o
 
 from __future__ import annotations
 
-from tvm_cascade.te.attention import attention
+from tvm_cascade.te.attend import attention
 from tvm_cascade.te.rows import cross_entropy, layer_norm, log_softmax, logsumexp, moments, quantise, rms_norm, softmax
 from tvm_cascade.te.selection import router, topk
 
