@@ -19,6 +19,7 @@ from tempfile import TemporaryDirectory
 import tvm
 
 from benchmarks import peers
+from benchmarks.check.audit import on_one_core
 from benchmarks.device import CUDA, torch_on_gpu
 from benchmarks.gpu import torch_peers, tvm_peers
 from benchmarks.gpu.check import twin
@@ -27,7 +28,6 @@ from benchmarks.gpu.problem import Problem, problem_class
 from benchmarks.record import OURS, own
 from benchmarks.suites import entries
 from benchmarks.suites.entry import Entry
-from tvm_cascade.corpus.audit import on_one_core
 from tvm_cascade.corpus.forms import Absent
 from tvm_cascade.corpus.workload import Workload
 

@@ -11,7 +11,7 @@ from html import escape
 from pathlib import Path
 
 import tvm_cascade
-from tvm_cascade.accuracy.catalogue.table import CATALOGUE
+from benchmarks.check.catalogue import CATALOGUE
 from tvm_cascade.report.explanation import picture
 from tvm_cascade.report.group import GroupReport
 

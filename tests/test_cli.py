@@ -15,12 +15,12 @@ import pytest
 import tvm
 
 import tvm_cascade
+from benchmarks.check import __main__ as check
+from benchmarks.check.audit import Audit, audit
 from tvm_cascade import cli
-from tvm_cascade.__main__ import script
 from tvm_cascade.cli.timing import Plan
 from tvm_cascade.codes import CODES
 from tvm_cascade.corpus import workloads
-from tvm_cascade.corpus.audit import Audit, audit
 from tvm_cascade.corpus.case import Case
 from tvm_cascade.corpus.forms import FORMS, OURS_FUSED, Runnable
 from tvm_cascade.driver import progress
@@ -169,7 +169,7 @@ def test_workloads_lists_every_workload(capsys: pytest.CaptureFixture[str]) -> N
 def test_a_bare_call_prints_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([]) == 0
     printed = capsys.readouterr().out
-    assert all(f"    {name} " in printed for name in ("run", "explain", "check", "options", "reasons"))
+    assert all(f"    {name} " in printed for name in ("run", "explain", "numerics", "options", "reasons"))
 
 
 def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
@@ -232,7 +232,7 @@ def test_the_lists_hold_every_option_and_every_reason_code(capsys: pytest.Captur
 
 
 def test_check_and_numerics_take_a_file_and_workloads(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["check", str(program), "V1", "--small", "--inputs", "normal"]) == 0
+    assert check.main([str(program), "V1", "--small", "--inputs", "normal"]) == 0
     printed = capsys.readouterr()
     assert [line.split(":")[0] for line in printed.err.splitlines() if line.endswith(": ok")] == [
         "softmax_stats",
@@ -254,7 +254,7 @@ b = te.placeholder((n,), "float32", name="b")
 anyhow = te.create_prim_func([b, te.compute((n,), lambda i: b[i] * 2, name="c")])
 """
     path.write_text(PROGRAM + symbolic)
-    assert cli.main(["check", str(path), "--inputs", "normal"]) == 0
+    assert check.main([str(path), "--inputs", "normal"]) == 0
     printed = capsys.readouterr()
     assert "left out: expected extents that are numbers" in printed.err and "`anyhow`" in printed.err
     assert "2 programs" in printed.out
@@ -283,7 +283,7 @@ def test_a_file_may_hold_a_module_of_relax(tmp_path: Path, capsys: pytest.Captur
     groups = json.loads(capsys.readouterr().out)["groups"]
     assert {one["verdict"] for one in groups} == {"fused", "nothing to fuse"}
     assert max(len(one["buffers"]) for one in groups) == 3  # the maximum, the sum and the entropy
-    assert cli.main(["check", str(path), "--inputs", "normal"]) == 0
+    assert check.main([str(path), "--inputs", "normal"]) == 0
     printed = capsys.readouterr()
     assert "2 programs: 1 fused" in printed.out and "as published" not in printed.out
 
@@ -295,9 +295,9 @@ def test_an_interrupt_tells_what_was_found(
         yield audit(workloads.get("V1").cpu, ("normal",))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tvm_cascade.cli.check.audits", interrupted)
+    monkeypatch.setattr("benchmarks.check.__main__.audits", interrupted)
     path = tmp_path / "check.json"
-    assert script(["check", "--json", str(path)]) == 130
+    assert check.main(["--json", str(path)]) == 130
     printed = capsys.readouterr()
     assert "1 program: 1 fused" in printed.out and printed.err.endswith("interrupted\n")
     assert [row["name"] for row in json.loads(path.read_text())["rows"]] == ["V1"]
@@ -350,7 +350,7 @@ BAD = {
     "target that is no JSON": (["explain", "attention", "--target", "{kind"], "--target"),
     "unknown input": (["numerics", "variance", "--inputs", "bogus"], "--inputs"),
     "unknown code": (["reasons", "no_such"], "codes among"),
-    "JSON over a folder": (["check", "V1", "--json", "/"], "--json"),
+    "HTML over a folder": (["explain", "softmax_stats", "--small", "--html", "/"], "--html"),
     "folder": (["explain", "/"], "a folder"),
     "file of another kind": (["run", __file__.replace(".py", ".md")], "no such file"),
     "unknown function": (["explain", __file__, "--only", "f"], "PrimFuncs"),
@@ -371,8 +371,8 @@ def test_bad_input_is_a_message(arguments: list[str], message: str, capsys: pyte
 
 
 def test_a_file_that_cannot_be_written_after_all_is_a_message(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["check", "V1", "--small", "--inputs", "normal", "--json", "/proc/nowhere.json"]
-    assert cli.main(arguments) == 2
+    arguments = ["V1", "--small", "--inputs", "normal", "--json", "/proc/nowhere.json"]
+    assert check.main(arguments) == 2
     printed = capsys.readouterr()
     assert "1 program: 1 fused" in printed.out and "where: /proc/nowhere.json" in printed.err
 

@@ -19,6 +19,7 @@ import tvm
 from numpy.typing import NDArray
 from tvm import tirx
 
+from benchmarks.check.audit import on_one_core
 from benchmarks.device import Clock, GpuPlan, measure
 from benchmarks.gpu.problem import as_array, as_tensor
 from benchmarks.products.case import Extents, ProductCase
@@ -26,7 +27,6 @@ from benchmarks.products.composition import compose
 from benchmarks.products.grammar import draw
 from benchmarks.products.program import data, program
 from benchmarks.products.tensor_cores import left_out
-from tvm_cascade.corpus.audit import on_one_core
 from tvm_cascade.corpus.check import told
 from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.tuning.compilation import compile

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tvm_cascade import cli
-from tvm_cascade.accuracy.catalogue.definition import HARD, LETTERS, Definition
-from tvm_cascade.accuracy.catalogue.table import CATALOGUE
+from benchmarks.check import __main__ as check
+from benchmarks.check.audit import audit
+from benchmarks.check.catalogue import CATALOGUE
+from benchmarks.check.definition import HARD, LETTERS, Definition
 from tvm_cascade.accuracy.numerics import Subject
-from tvm_cascade.corpus.audit import audit
 from tvm_cascade.errors import InputError
 from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.evaluate.inputs import INPUTS
@@ -82,9 +82,9 @@ def test_hard_data_cost_neither_class_nor_digits(name: str) -> None:
 
 
 def test_the_command_checks_what_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["check", "--catalogue", "log-sum-exp", "--inputs", "offset_1e6"]) == 0
+    assert check.main(["--catalogue", "log-sum-exp", "--inputs", "offset_1e6"]) == 0
     assert "1 program: 1 fused" in capsys.readouterr().out
-    assert cli.main(["check", "--catalogue", "no such"]) == 2
+    assert check.main(["--catalogue", "no such"]) == 2
     assert "names of the catalogue" in capsys.readouterr().err
 
 

@@ -35,7 +35,7 @@ a, b = result("a b")
 temperature = sp.Symbol("temperature", positive=True)
 
 OPERATIONS_OF_A_SECOND = WORK / 6
-"""Machines differ, counts do not. `python -m tvm_cascade check` prints the seconds."""
+"""Machines differ, counts do not. `python -m benchmarks.check` prints the seconds."""
 
 ENDS = 20
 """Seconds within which something ends that had gone on for minutes, on any machine."""

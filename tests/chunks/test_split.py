@@ -11,7 +11,7 @@ import tvm
 from tvm import te, tirx
 
 import tvm_cascade
-from tvm_cascade.accuracy.catalogue.table import CATALOGUE
+from benchmarks.check.catalogue import CATALOGUE
 from tvm_cascade.corpus import workloads
 from tvm_cascade.errors import InputError, OptionError, SplitError
 from tvm_cascade.evaluate import oracle, tolerance

@@ -1,6 +1,6 @@
 """RedFuser's 52 rows and Neptune's ten operators: fused into one loop and right, or refused with numbers that show why.
 
-At small sizes here; `python -m tvm_cascade check` runs the same at the published lengths and on every named input.
+At small sizes here; `python -m benchmarks.check` runs the same at the published lengths and on every named input.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tvm_cascade import cli
-from tvm_cascade.cli.check import published
+from benchmarks.check import __main__ as check
+from benchmarks.check.__main__ import published
+from benchmarks.check.audit import Audit, audit, audits, checkable
 from tvm_cascade.corpus import workloads
-from tvm_cascade.corpus.audit import Audit, audit, audits, checkable
 from tvm_cascade.corpus.case import GivenFunction
 from tvm_cascade.evaluate import oracle
 
@@ -183,7 +183,7 @@ def _flat(shape: dict[str, int], precision: object) -> object:
 
 def test_the_command_prints_a_table_its_sizes_and_a_summary(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "check.json"
-    assert cli.main(["check", "V1", "Q1", "--small", "--inputs", "normal", "--json", str(path)]) == 0
+    assert check.main(["V1", "Q1", "--small", "--inputs", "normal", "--json", str(path)]) == 0
     told = capsys.readouterr().out
     assert "length 8192 → 4096" in told and "Q1 *" in told and "refused, as Q1" in told
     assert "2 programs: 1 fused, 1 refused with a counterexample (1 of them fuse" in " ".join(told.split())
@@ -201,10 +201,10 @@ def test_the_command_fails_where_a_row_is_not_sound(
     def unsound(*_: object) -> Iterator[Audit]:
         yield dataclasses.replace(audit(workloads.get("V1").cpu, ("normal",)), problems=("2 loops over the axis",))
 
-    monkeypatch.setattr("tvm_cascade.cli.check.audits", unsound)
-    assert cli.main(["check", "V1"]) == 1
+    monkeypatch.setattr("benchmarks.check.__main__.audits", unsound)
+    assert check.main(["V1"]) == 1
     assert "V1: 2 loops over the axis" in capsys.readouterr().out
 
 
 def test_an_unknown_workload_is_bad_input() -> None:
-    assert cli.main(["check", "V9"]) == 2
+    assert check.main(["V9"]) == 2

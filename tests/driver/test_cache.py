@@ -19,7 +19,7 @@ from tvm import relax, te, tirx
 from tvm.target import Target
 
 import tvm_cascade
-from tvm_cascade import cli
+from benchmarks.check import __main__ as check
 from tvm_cascade.driver import cache, compilation, targets
 from tvm_cascade.driver.bundle import packed, unpacked
 from tvm_cascade.driver.cache import CacheWarning, kept
@@ -266,5 +266,5 @@ def test_code_for_another_machine_is_not_run(
 
 
 def test_commands_that_test_and_measure_compile_anew(folder: Path) -> None:
-    assert cli.main(["check", "softmax_stats", "--small", "--inputs", "normal"]) == 0
+    assert check.main(["softmax_stats", "--small", "--inputs", "normal"]) == 0
     assert not folder.exists()

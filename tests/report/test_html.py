@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 import tvm_cascade
-from tvm_cascade.accuracy.catalogue.definition import Definition
+from benchmarks.check.definition import Definition
 from tvm_cascade.report.explanation import Explanation, fragment, picture
 from tvm_cascade.report.group import FunctionReport, GroupReport, PassReport, StepReport
 

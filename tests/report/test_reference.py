@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import tvm_cascade
+from benchmarks.check.definition import Definition
 from tvm_cascade import cli
-from tvm_cascade.accuracy.catalogue.definition import Definition
 from tvm_cascade.algebra.verdict import CODES
 from tvm_cascade.report.reference import ADVISED, EXAMPLES, is_cascade
 

@@ -11,7 +11,7 @@ import pytest
 from tvm import te, tirx
 
 import tvm_cascade
-from tvm_cascade.accuracy.catalogue.definition import Definition
+from benchmarks.check.definition import Definition
 from tvm_cascade.evaluate.oracle import evaluate
 from tvm_cascade.evaluate.tolerance import assert_close, check, kinds
 from tvm_cascade.tile.row import again

@@ -10,8 +10,8 @@ import sympy as sp
 import tvm_ffi
 from tvm import s_tir, te, tirx
 
+from benchmarks.check.definition import Definition
 from campaigns.program_trial import scheduled
-from tvm_cascade.accuracy.catalogue.definition import Definition
 from tvm_cascade.analysis.statements import ROLE
 from tvm_cascade.evaluate.tolerance import assert_close, kinds
 from tvm_cascade.schedule.roles import read_fused_loops

@@ -14,7 +14,7 @@ import pytest
 from tvm import te, tirx
 from tvm.ir import Expr
 
-from tvm_cascade.accuracy.catalogue.definition import Definition
+from benchmarks.check.definition import Definition
 from tvm_cascade.algebra.gauge import Range
 from tvm_cascade.evaluate import oracle
 from tvm_cascade.evaluate.inputs import INPUTS

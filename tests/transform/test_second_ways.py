@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from tvm import te, tirx
 
+from benchmarks.check.catalogue import CATALOGUE
+from benchmarks.check.definition import Definition
 from tvm_cascade import compile, compile_unfused
-from tvm_cascade.accuracy.catalogue.definition import Definition
-from tvm_cascade.accuracy.catalogue.table import CATALOGUE
 from tvm_cascade.corpus import workloads
 from tvm_cascade.driver.compiled import Compiled
 from tvm_cascade.evaluate import oracle, tolerance

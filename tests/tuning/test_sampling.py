@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tvm_cascade import cli
-from tvm_cascade.cli import designs
-from tvm_cascade.cli.designs import Sample, samples
+from benchmarks.check import __main__ as check
+from benchmarks.check import designs
+from benchmarks.check.designs import Sample, samples
 from tvm_cascade.corpus import workloads
 from tvm_cascade.driver.space import Design, Knob, Space
 from tvm_cascade.driver.targets import resolve_target
@@ -58,7 +58,7 @@ def test_a_wrong_design_is_told_of_and_fails_the_command(
     file, told = tmp_path / "given.py", tmp_path / "told.json"
     build = f"workloads.get('softmax').with_shape(**{SHAPES['softmax']}).build()"
     file.write_text(f"from tvm_cascade.corpus import workloads\nsoftmax = {build}\n")
-    assert cli.main(["check", str(file), "--designs", "2", "--json", str(told)]) == 1
+    assert check.main([str(file), "--designs", "2", "--json", str(told)]) == 1
     found = json.loads(told.read_text())["designs"]
     wrong = [one for one in found if one["outcome"] == "wrong"]
     assert wrong and all(one["stage"] == "check" and "against float64" in one["reason"] for one in wrong)
@@ -108,5 +108,5 @@ def test_what_numpy_does_not_compute_in_seconds_is_not_checked(tmp_path: Path) -
 def test_arguments_that_do_not_go_together_are_refused(
     arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main(["check", *arguments]) == 2
+    assert check.main(arguments) == 2
     assert expected in capsys.readouterr().err

@@ -10,20 +10,17 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import NoReturn
 
 from tvm_cascade import __version__
-from tvm_cascade.cli import calibrate, check, env, explain, lists, numerics, run, tune
-from tvm_cascade.driver.cache import turned_off
+from tvm_cascade.cli import calibrate, env, explain, lists, numerics, run, tune
 from tvm_cascade.errors import CascadeError, InputError
 
 _COMMANDS = (
     ("run", "fuse a program, run it fused and unfused, check both against float64, print times", run),
     ("explain", "per group of reductions: verdict, reason, fold as formulas; with --target, its GPU kernel", explain),
     ("numerics", "error of a program against float64, fused and unfused, by named input", numerics),
-    ("check", "workloads and files: fused and right, or refused with numbers that show why", check),
     ("tune", "measure designs of a program's kernels, and keep the best in a database; resumes", tune),
     (
         "calibrate",
@@ -35,9 +32,6 @@ _COMMANDS = (
     ("reasons", "every reason code of a verdict: the law or limit, and what would make it fuse", lists.Reasons),
     ("env", "versions, target, processor, threads and options in force", env),
 )
-
-_ANEW = ("check",)
-"""Commands that test what is compiled now: they find nothing on disk, and leave nothing there."""
 
 _PATH_ERRORS = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
 
@@ -57,8 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if args.run is None:
         known.print_help()
         return 0
-    with turned_off() if args.command in _ANEW else nullcontext():
-        return exit_code(args.run, args)
+    return exit_code(args.run, args)
 
 
 def exit_code(run: Callable[[argparse.Namespace], int], args: argparse.Namespace) -> int:
@@ -88,5 +81,5 @@ def parser() -> argparse.ArgumentParser:
     for name, summary, command in _COMMANDS:
         subparser = commands.add_parser(name, help=summary, description=summary)
         command.add_arguments(subparser)
-        subparser.set_defaults(run=command.run, command=name)
+        subparser.set_defaults(run=command.run)
     return known

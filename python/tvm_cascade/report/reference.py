@@ -53,7 +53,7 @@ EXAMPLES: dict[str, str] = {
     "unguarded": "on a GPU: the sum of v/s[1], where the other part of s is not read",
     "cost": "LayerNorm before a matrix product on a CPU, where every column of the product has a state to move",
 }
-"""By code, a program that has it: statements of `tvm_cascade.accuracy.catalogue`, or a sentence."""
+"""By code, a program that has it: statements of the text-book cascades of `benchmarks.check`, or a sentence."""
 
 ADVISED: dict[str, str] = {
     "infinite_rank": "total = sum x; out = sum exp(x - total)",

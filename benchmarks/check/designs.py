@@ -1,4 +1,4 @@
-"""`python -m tvm_cascade check --designs N`: designs drawn at random, each right, or discarded with its reason."""
+"""`python -m benchmarks.check --designs N`: designs drawn at random, each right, or discarded with its reason."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from benchmarks.check.audit import checkable
 from tvm_cascade.cli.arguments import console, target_of
 from tvm_cascade.cli.programs import identifier_of, tuning_inputs
-from tvm_cascade.corpus.audit import checkable
 from tvm_cascade.corpus.case import Job
 from tvm_cascade.corpus.workload import Workload
 from tvm_cascade.driver.backends import backend_of

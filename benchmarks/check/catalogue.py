@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tvm_cascade.accuracy.catalogue.definition import Definition
+from benchmarks.check.definition import Definition
 
 _SPREAD = "total = sum x; mean = total/N; spread = sum (x - mean)**2; "
 _PAIR = "sx = sum x; sy = sum y; xx = sum (x - sx/N)**2; yy = sum (y - sy/N)**2; "

@@ -31,7 +31,7 @@ import tvm_ffi
 from numpy.typing import NDArray
 from tvm import ir, s_tir, tirx
 
-from tvm_cascade.accuracy.catalogue.definition import Definition
+from benchmarks.check.definition import Definition
 from tvm_cascade.accuracy.comparison import Compared
 from tvm_cascade.accuracy.numerics import Subject
 from tvm_cascade.algebra.verdict import Reason, Verdict

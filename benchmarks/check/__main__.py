@@ -1,4 +1,4 @@
-"""`python -m tvm_cascade check`: programs fused and right, or refused with evidence; by default the papers' tables."""
+"""`python -m benchmarks.check`: programs fused and right, or refused with evidence; by default the papers' tables."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from pathlib import Path
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from tvm_cascade.accuracy.catalogue.definition import HARD, Definition
-from tvm_cascade.accuracy.catalogue.table import CATALOGUE
-from tvm_cascade.cli import designs
+from benchmarks.check import designs
+from benchmarks.check.audit import Audit, audits
+from benchmarks.check.catalogue import CATALOGUE
+from benchmarks.check.definition import HARD, Definition
+from benchmarks.commands import command
 from tvm_cascade.cli.arguments import add_input_arguments, add_only_argument, check_inputs, check_writable, console
 from tvm_cascade.cli.programs import TOLD, chosen_jobs
 from tvm_cascade.corpus import workloads
-from tvm_cascade.corpus.audit import Audit, audits
 from tvm_cascade.corpus.case import Job
 from tvm_cascade.corpus.programs.draws import KINDS
+from tvm_cascade.driver.cache import turned_off
 from tvm_cascade.driver.progress import waiting
 from tvm_cascade.errors import InputError
 
@@ -52,7 +54,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check; returns the exit code, 1 where a row is not sound."""
+    """Check what is compiled now, and keep none of it; returns the exit code, 1 where a row is not sound."""
+    with turned_off():
+        return _run(args)
+
+
+def _run(args: argparse.Namespace) -> int:
     hard = args.catalogue is not None
     if args.designs is None and args.target != "auto":
         raise InputError("--target with --designs", "--target alone", "check", "the rest is checked on this CPU")
@@ -183,3 +190,13 @@ def _notes(found: Sequence[Audit]) -> list[str]:
     for changed, names in sizes.items():
         lines.append(f"size of {', '.join(dict.fromkeys(names))}: {changed or 'as published'}")
     return lines
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns the exit code."""
+    told = "programs fused and right, or refused with numbers that show why; by default the papers' tables"
+    return command("benchmarks.check", told, add_arguments, run, arguments)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

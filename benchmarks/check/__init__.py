@@ -1,0 +1,1 @@
+"""Programs fused and right, or refused with evidence: the papers, workloads, files and text-book cascades."""

@@ -1,1 +1,0 @@
-"""Cascades from text books, as text, and the hard data that their folds have to stand."""
