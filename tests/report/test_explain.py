@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 import tvm
 import tvm_ffi
+from rich.console import Console
 from tvm import relax, te, tirx, topi
 
 import tvm_cascade
@@ -336,3 +338,18 @@ def test_html_tells_what_the_text_tells(attention: Explanation) -> None:
 )
 def test_sizes_are_given_in_binary_units(count: int, text: str) -> None:
     assert bytes_text(count) == text
+
+
+def test_in_a_terminal_sentences_keep_to_their_column() -> None:
+    """And nothing but breaks and colours is added."""
+    explanation = tvm_cascade.explain(workloads.get("softmax").cpu.build(), target="sm_90a")
+    terminal = Console(file=io.StringIO(), width=60, force_terminal=True, color_system="standard")
+    terminal.print(explanation)
+    coloured = terminal.file.getvalue()
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", coloured)
+    assert "\x1b[1;32mmain: fused" in coloured and "".join(plain.split()) == "".join(str(explanation).split())
+    lines = plain.splitlines()
+    assert max(map(len, lines)) <= 60
+    (start,) = (k for k, line in enumerate(lines) if line.startswith("  certificate"))
+    column = lines[start].index("bounded")
+    assert lines[start + 1][:column].isspace() and not lines[start + 1][column].isspace()

@@ -10,6 +10,7 @@ from tvm_cascade.cli.arguments import (
     add_option_arguments,
     add_shape_arguments,
     check_writable,
+    console,
     options_given,
     target_of,
 )
@@ -55,7 +56,11 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(explanation.to_json())
     elif not args.html:
-        print(explanation)
+        out = console()
+        if out.is_terminal:
+            out.print(explanation)
+        else:
+            print(explanation)
     return 0
 
 

@@ -8,6 +8,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.table import Column, Table
+from rich.text import Text
+
 from tvm_cascade.algebra.verdict import Verdict
 from tvm_cascade.codes import CODES
 from tvm_cascade.report.group import Apart, Formula, FunctionReport, GroupReport, PassReport, StepReport, bytes_text
@@ -55,12 +59,27 @@ class Explanation:
         shown = "".join(f"\n  {line}" for line in [*lines[:_SUMMARY], *more])
         return f"<Explanation; print it for reasons and formulas, or call to_json(){shown}>"
 
-    def __str__(self) -> str:
+    @property
+    def _others(self) -> list[FunctionReport | Apart]:
+        """What is told beside groups: functions without any, or lowered; operators left apart."""
         told = {group.function for group in self.groups}
-        parts = [str(group) for group in self.groups]
-        parts += [str(f) for f in self.functions if f.name not in told or f.lowering_lines]
-        parts += map(str, self.apart)
+        return [*(one for one in self.functions if one.name not in told or one.lowering_lines), *self.apart]
+
+    def __str__(self) -> str:
+        parts = [str(one) for one in (*self.groups, *self._others)]
         return "\n\n".join(parts) if parts else "no functions"
+
+    def __rich_console__(self, _console: Console, _options: ConsoleOptions) -> RenderResult:
+        """The text in colours, as wide as a terminal is, whose sentences keep to their column."""
+        for group in self.groups:
+            yield Text(group.heading, style=f"bold {_STYLES.get(group.verdict, '')}")
+            yield _columns((f"  {label}", sentence) for label, sentence in group.rows)
+            yield ""
+        for one in self._others:
+            heading, *lines = str(one).splitlines()
+            yield Text(heading, style="bold")
+            yield _columns((" " * (len(line) - len(line.lstrip())), line.lstrip()) for line in lines)
+            yield ""
 
     def to_html(self, title: str) -> str:
         """The explanation as a whole HTML page, with nothing to load."""
@@ -68,6 +87,14 @@ class Explanation:
 
     def _repr_html_(self) -> str:
         return fragment(self.groups, self.functions, self.apart)
+
+
+def _columns(rows: Iterable[tuple[str, str]]) -> Table:
+    """Labels, and sentences beside them that keep to their column."""
+    grid = Table.grid(Column(style="dim", no_wrap=True), Column(overflow="fold"), padding=(0, 2, 0, 0))
+    for label, sentence in rows:
+        grid.add_row(Text(label), Text(sentence))
+    return grid
 
 
 # Reports as HTML: a fragment for notebooks, a page for files; every text is escaped, and nothing is loaded.
@@ -82,6 +109,14 @@ _COLOURS = {
     Verdict.DECLINED: "#0969da",
     Verdict.NOTHING: "inherit",
 }
+_STYLES = {
+    Verdict.FUSED: "green",
+    Verdict.REFUSED: "yellow",
+    Verdict.UNKNOWN: "magenta",
+    Verdict.DECLINED: "blue",
+}
+"""Of headings in a terminal, in its own colours."""
+
 _BYTES, _TIME = "#54aeff", "#d4a72c"
 _BAR = 120  # pixels of the longest
 _CELL = 'style="text-align:left;vertical-align:top;padding:1px 12px 1px 0"'
@@ -90,8 +125,10 @@ _CELL = 'style="text-align:left;vertical-align:top;padding:1px 12px 1px 0"'
 def page(shown: str, title: str) -> str:
     """A whole document around a fragment."""
     return (
-        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"/><title>{escape(title)}</title></head>\n'
-        f'<body style="font-family:sans-serif">\n<h1>{escape(title)}</h1>\n{shown}\n</body></html>\n'
+        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"/><title>{escape(title)}</title>\n'
+        '<meta name="viewport" content="width=device-width"/><style>:root{color-scheme:light dark}</style></head>\n'
+        '<body style="font-family:sans-serif;line-height:1.5;max-width:75em;margin:2em auto;padding:0 1em">\n'
+        f"<h1>{escape(title)}</h1>\n{shown}\n</body></html>\n"
     )
 
 
@@ -141,7 +178,8 @@ def _bar(title: str, colour: str, value: float, most: float) -> str:
 def _table(rows: Iterable[Sequence[str]]) -> str:
     """A table of cells that are HTML already; nothing where there are no rows."""
     lines = ["".join(f"<td {_CELL}>{cell}</td>" for cell in row) for row in rows]
-    return f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>" if lines else ""
+    rows = "".join(f"<tr>{line}</tr>" for line in lines)
+    return f'<div style="overflow-x:auto"><table>{rows}</table></div>' if lines else ""
 
 
 def _group(group: GroupReport) -> str:

@@ -170,11 +170,14 @@ class GroupReport:
         """The function, the verdict and the buffers."""
         return f"{self.function}: {self.verdict}" + (f": {', '.join(self.buffers)}" if self.buffers else "")
 
+    @property
+    def rows(self) -> list[tuple[str, str]]:
+        """What is told below the heading: labels and sentences, the formulas behind the reason."""
+        return self.facts[:1] + [(f.section, str(f)) for f in self.formulas] + self.facts[1:]
+
     def __str__(self) -> str:
-        lines = [self.heading]
-        rows = self.facts[:1] + [(f.section, str(f)) for f in self.formulas] + self.facts[1:]
-        width = max(len(label) for label, _ in rows)
-        return "\n".join(lines + [f"  {label:<{width}}  {sentence}" for label, sentence in rows])
+        width = max(len(label) for label, _ in self.rows)
+        return "\n".join([self.heading, *(f"  {label:<{width}}  {sentence}" for label, sentence in self.rows)])
 
 
 def _counterexample(reason: Reason) -> dict[str, Any] | None:
