@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from functools import partial
 from importlib import metadata, resources
@@ -95,6 +96,23 @@ def test_a_wheel_holds_the_tree_as_it_is_and_leaves_nothing_in_it(tmp_path: Path
     of_tree = (path for path in package.rglob("*") if path.suffix in (".py", ".cuh"))
     assert sources == {str(path.relative_to(package)) for path in of_tree}
     assert "# tvm-cascade" in about and "BENCHMARKS.md" in about and "](BENCHMARKS.md)" not in about
+
+
+_OF_TESTS = (".ci", "benchmarks", "campaigns", "docs", "tests", "tutorials")
+
+
+def test_a_source_distribution_holds_what_its_tests_need(tmp_path: Path) -> None:
+    if int(metadata.version("setuptools").split(".")[0]) < 77:
+        pytest.skip("setuptools is older than pyproject.toml asks for")
+    tree, left_out = tmp_path / "tree", (".git", ".*_cache", "__pycache__", ".hypothesis", "*.egg-info", ".tvm*")
+    shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(*left_out))
+    build = f"from setuptools import build_meta; build_meta.build_sdist({str(tmp_path)!r})"
+    subprocess.run([sys.executable, "-c", build], cwd=tree, check=True, capture_output=True)
+    (path,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(path) as archive:
+        found = {name.partition("/")[2] for name in archive.getnames()}
+    files = (one for folder in _OF_TESTS for one in (tree / folder).rglob("*") if one.is_file())
+    assert {*(str(one.relative_to(tree)) for one in files), "CHANGELOG.md", "mkdocs.yml", "CITATION.cff"} <= found
 
 
 def test_a_bare_import_of_tvm_is_enough_and_stays_light(path_of_installed_package: str, tmp_path: Path) -> None:
