@@ -74,6 +74,19 @@ def test_what_a_call_runs_is_fused_and_can_be_explained() -> None:
     assert "fused: top, total" in str(tvm_cascade.explain(parts.program(DATA)))
 
 
+def test_one_function_may_call_another(built: list[Any]) -> None:
+    parts = tvm_cascade.jit(softmax_parts)
+
+    @tvm_cascade.jit
+    def log_sum(x: te.Tensor) -> te.Tensor:
+        top, total = parts(x)
+        return te.compute(top.shape, lambda i: top[i] + te.log(total[i]), name="out")
+
+    top, total = expected(DATA)
+    np.testing.assert_array_less(np.abs(log_sum(DATA) - top - np.log(total)), 1e-5)
+    assert len(built) == 1
+
+
 def test_extents_that_change_are_of_one_program(built: list[Any]) -> None:
     @tvm_cascade.jit(dynamic={"x": {0: "rows", 1: "length"}})
     def parts(x: te.Tensor) -> tuple[te.Tensor, te.Tensor]:

@@ -24,7 +24,8 @@ from tvm_cascade.tuning.known import LookUp
 class Jitted:
     """A function of arrays that is compiled when it is first called with such; `jit` makes it.
 
-    Called with arrays it returns arrays, of the library of the first one, as a `Compiled` does.
+    Called with arrays it returns arrays, of the library of the first one, as a `Compiled` does; nothing is recorded for
+    gradients. Called with tensors of TE, as in another such function, it is what it was made of.
     """
 
     def __init__(
@@ -41,6 +42,8 @@ class Jitted:
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         given = self._bound(arguments, named)
+        if any(isinstance(one, te.Tensor) for one in given.values()):
+            return self._function(**given)
         return self._compiled_for(given)(*(one for one in given.values() if _is_array(one)))
 
     def compiled(self, *arguments: Any, **named: Any) -> Compiled:
