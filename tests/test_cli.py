@@ -187,7 +187,8 @@ def test_an_argument_that_cannot_be_read_is_told_in_two_lines(
         cli.main(arguments)
     assert stopped.value.code == 2
     error, remedy = capsys.readouterr().err.splitlines()
-    assert error.startswith("error: ") and remedy.startswith("  what to do: ") and remedy.endswith("--help")
+    command = f"{arguments[0]} " if len(arguments) > 1 or arguments == ["run"] else ""
+    assert error.startswith("error: ") and remedy.startswith("  what to do: ") and remedy.endswith(f" {command}--help")
 
 
 @pytest.mark.parametrize("command", ["run", "explain", "numerics", "tune"])
@@ -348,6 +349,11 @@ BAD = {
     "a GPU to calibrate that is not here": (["calibrate", "--target", "sm_90a"], "a device of kind cuda"),
     "a workload that no card is calibrated by": (["calibrate", "--only", "V3"], "names among"),
     "target that is no JSON": (["explain", "attention", "--target", "{kind"], "--target"),
+    "a processor that LLVM does not know": (
+        ["run", "attention", "--small", "--target", '{"kind": "llvm", "mcpu": "foo"}'],
+        "a processor that LLVM knows",
+    ),
+    "an unknown workload": (["explain", "nosuch"], "`python -m tvm_cascade workloads` lists all"),
     "unknown input": (["numerics", "variance", "--inputs", "bogus"], "--inputs"),
     "unknown code": (["reasons", "no_such"], "codes among"),
     "HTML over a folder": (["explain", "softmax_stats", "--small", "--html", "/"], "--html"),

@@ -102,8 +102,14 @@ class WorkloadError(CascadeError, KeyError):
         return str(self.args[0])
 
 
+MOST_LISTED = 30
+"""Names that a message lists."""
+
+
 def near(name: object, known: Iterable[str]) -> str:
     """What to do about a name that is unknown: those that are like it, or all."""
     by_lower_case = {one.lower(): one for one in known}
     found = [by_lower_case[one] for one in difflib.get_close_matches(str(name).lower(), by_lower_case, n=5)]
-    return f"did you mean {', '.join(found)}?" if found else f"one of {', '.join(by_lower_case.values())}"
+    if found:
+        return f"did you mean {', '.join(found)}?"
+    return f"one of {', '.join(by_lower_case.values())}" if len(by_lower_case) <= MOST_LISTED else ""

@@ -7,31 +7,32 @@ or a bad option. An interrupt passes through, after what was found by then has b
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from tvm_cascade import __version__
-from tvm_cascade.cli import calibrate, env, explain, lists, numerics, run, tune
 from tvm_cascade.errors import CascadeError, InputError
 
 _COMMANDS = (
-    ("run", "fuse a program, run it fused and unfused, check both against float64, print times", run),
-    ("explain", "per group of reductions: verdict, reason, fold as formulas; with --target, its GPU kernel", explain),
-    ("numerics", "error of a program against float64, fused and unfused, by named input", numerics),
-    ("tune", "measure designs of a program's kernels, and keep the best in a database; resumes", tune),
+    ("run", "run", "fuse a program, run it fused and unfused, check both against float64, print times"),
+    ("explain", "explain", "per group of reductions: verdict, reason, fold as formulas; with --target, its GPU kernel"),
+    ("numerics", "numerics", "error of a program against float64, fused and unfused, by named input"),
+    ("tune", "tune", "measure designs of a program's kernels, and keep the best in a database; resumes"),
     (
         "calibrate",
-        "measure the rates of this machine's GPU that estimates of kernels rest on, and write them",
-        calibrate,
+        "calibrate",
+        "measure the rates of this machine's GPU that estimates rest on, and write them",
     ),
-    ("workloads", "the workloads that the commands know by name", lists.Workloads),
-    ("options", "the options of the pass: flag, variable, value in force, meaning", lists.Options),
-    ("reasons", "every reason code of a verdict: the law or limit, and what would make it fuse", lists.Reasons),
-    ("env", "versions, target, processor, threads and options in force", env),
+    ("workloads", "lists.Workloads", "the workloads that the commands know by name"),
+    ("options", "lists.Options", "the options of the pass: flag, variable, value in force, meaning"),
+    ("reasons", "lists.Reasons", "every reason code of a verdict: the law or limit, and what would make it fuse"),
+    ("env", "env", "versions, target, processor, threads and options in force"),
 )
+"""Names, what they are in this package, and what they do. One is loaded when it is asked for: all take seconds."""
 
 _PATH_ERRORS = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
 
@@ -46,11 +47,14 @@ class Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
-    known = parser()
-    args = known.parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    known = parser(given[:1])
+    args, unknown = known.parse_known_args(given)
     if args.run is None:
         known.print_help()
         return 0
+    if unknown:
+        args.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     return exit_code(args.run, args)
 
 
@@ -70,16 +74,26 @@ def exit_code(run: Callable[[argparse.Namespace], int], args: argparse.Namespace
         return 1
 
 
-def parser() -> argparse.ArgumentParser:
-    """What reads the command line; `run` of what it gives is the command, None where none was named."""
+_NAMES = tuple(one[0] for one in _COMMANDS)
+
+
+def parser(wanted: Collection[str] = _NAMES) -> argparse.ArgumentParser:
+    """What reads the command line of these commands, and knows the others by name.
+
+    `run` of what it gives is the command, None where none was named, and `parser` the command's own one.
+    """
     started = Path(sys.argv[0]).name
     prog = started if started.startswith("tvm-cascade") else "python -m tvm_cascade"
     known = Parser(prog=prog, description="Cascaded reductions as folds.")
     known.add_argument("--version", action="version", version=f"tvm-cascade {__version__}")
     known.set_defaults(run=None)
     commands = known.add_subparsers(title="commands", metavar="COMMAND", parser_class=Parser)
-    for name, summary, command in _COMMANDS:
+    for name, place, summary in _COMMANDS:
         subparser = commands.add_parser(name, help=summary, description=summary)
-        command.add_arguments(subparser)
-        subparser.set_defaults(run=command.run)
+        if name in wanted:
+            module, _, inside = place.partition(".")
+            command: Any = importlib.import_module(f"tvm_cascade.cli.{module}")
+            command = getattr(command, inside) if inside else command
+            command.add_arguments(subparser)
+            subparser.set_defaults(run=command.run, parser=subparser)
     return known

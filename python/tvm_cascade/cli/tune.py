@@ -63,6 +63,8 @@ def add_session_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _trials(text: str) -> int | str:
+    if text != EVERY and not text.lstrip("-").isdigit():
+        raise argparse.ArgumentTypeError(f'expected a number of designs, or "{EVERY}": found {text!r}')
     return text if text == EVERY else int(text)
 
 

@@ -308,6 +308,9 @@ def _registry() -> Mapping[str, Workload]:
     return {row.name: row for row in rows}
 
 
+_LISTED = "`python -m tvm_cascade workloads` lists all; a file of your own ends in .py or .json"
+
+
 def get(name: str) -> Workload:
     """The workload of that name.
 
@@ -319,7 +322,7 @@ def get(name: str) -> Workload:
     registry = _registry()
     if name in registry:
         return registry[name]
-    raise WorkloadError("the name of a workload", repr(name), hint=near(name, registry))
+    raise WorkloadError("the name of a workload", repr(name), hint=near(name, registry) or _LISTED)
 
 
 def names(family: str | None = None, source: str | None = None) -> tuple[str, ...]:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 import tvm
 from tvm import s_tir, tirx
+from tvm.target import Target, codegen
 
 from tvm_cascade.analysis.index_width import counted_in_64_bits
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.driver.arguments import of_any_address
 from tvm_cascade.driver.backend import Backend, Goal, Lowered, export_library, is_scheduled
+from tvm_cascade.errors import InputError
 from tvm_cascade.schedule.blocked_sums import blocked_sums
 from tvm_cascade.schedule.cpu import schedule_cpu
 from tvm_cascade.schedule.inlining import inline_maps
@@ -110,11 +114,19 @@ def _under_schedule_of_unfused(func: tirx.PrimFunc, cpu: Cpu) -> tuple[tirx.Prim
     return products_in_runs(schedule.mod["main"], cpu), made
 
 
+def _resolved(target: Target, _stated: Mapping[str, Any]) -> Target:
+    processor, triple = (str(target.attrs.get(name, "")) for name in ("mcpu", "mtriple"))
+    if processor and not codegen.llvm_is_valid_cpu(processor, triple or codegen.llvm_get_system_triple()):
+        hint = 'leave "mcpu" out, or pass a name that LLVM has, such as "znver4"'
+        raise InputError("a processor that LLVM knows", repr(processor), "target", hint)
+    return target
+
+
 LLVM = Backend(
     kind="llvm",
     example='{"kind": "llvm", "mcpu": "znver4", "num-cores": 8}',
     runtime="cpu",
-    resolve=lambda target, _stated: target,
+    resolve=_resolved,
     options=lambda options: options,
     lower=lower_cpu,
     plain=lambda _outcome, func: of_any_address(func),
