@@ -7,7 +7,7 @@ import sympy as sp
 
 from tvm_cascade.algebra.cascade import LENGTH, Cascade, Reduction, element, result
 from tvm_cascade.algebra.fold import Fold
-from tvm_cascade.algebra.reducer import MAX, MIN, SUM, Reducer
+from tvm_cascade.algebra.reducer import MAX, MIN, PROD, SUM, Reducer
 from tvm_cascade.analysis.extract import Reductions
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.reading import read_program
@@ -55,8 +55,10 @@ def test_a_bounded_fold_tells_why() -> None:
     [
         ((Reduction(s, SUM, x), Reduction(o, SUM, v / s)), "o: 1/s may be any size, and is applied at the end"),
         ((Reduction(m, MAX, r), Reduction(o, SUM, sp.log(r / m))), "o: c_m may be far from the data: "),
+        ((Reduction(m, MAX, x), Reduction(o, PROD, sp.exp(-r * m))), "o: its exponent is a sum of any size"),
+        ((Reduction(m, MAX, x), Reduction(o, PROD, sp.exp(x - m))), "o: o_0 may leave its range"),
     ],
-    ids=["a divisor of any sign", "a ratio near one"],
+    ids=["a divisor of any sign", "a ratio near one", "an exponential of a sum", "a product of exponentials"],
 )
 def test_a_guarded_fold_names_its_doubts(reductions: tuple[Reduction, ...], doubt: str) -> None:
     known = certificate(fold_of(*reductions))

@@ -158,6 +158,7 @@ FOUND = {
     81001997: "differences that read one variable at two scales",
     991000331: "a power of a constant that holds a logarithm",
     795413035: "a scale that is a running sum under an exponential",
+    93500925: "a product of exponentials of falling data",
     1790101717: "a selection whose positions nobody reads, in segments",
 }
 
@@ -167,6 +168,7 @@ SHOWN_ELSEWHERE = {
     79009388,  # products out of range: tests/transform/test_powers_in_range.py
     81001997,  # two scales: tests/transform/test_kept_digits.py
     82000293,  # comparisons with an extremum: tests/transform/test_coincidence.py
+    93500925,  # products of exponentials: tests/transform/test_products.py
 }
 
 

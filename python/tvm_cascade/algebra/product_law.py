@@ -20,12 +20,12 @@ Law = Callable[[Derivation, Reduction, sp.Expr, list[Handle]], sp.Expr]
 def product_law(
     sum_law: Law, derivation: Derivation, reduction: Reduction, element: sp.Expr, used: list[Handle]
 ) -> sp.Expr:
-    """Π of G(x)·H(d) over the positions where masks have given values, for each of them; Π exp(E) = exp(Σ E)."""
-    exponent, rest = _exponent_and_rest(strip_rounding(element), [h.symbol for h in used])
-    final, function = sp.S.One, rest
-    if exponent != 0:
-        scale, function = _positive_and_rest(derivation, rest, used)
-        final = sp.exp(sum_law(derivation, reduction, exponent, used) + LENGTH * sp.log(scale))
+    """Π of G(x)·H(d) over the positions where masks have given values, for each of them; Π exp(E) = exp(Σ E).
+
+    Of E = a(x) + b(d) the exp(a) stay factors: each is rounded relatively, where Σ a is off by its largest partial sum.
+    """
+    exponent, function = _exponent_and_rest(derivation, strip_rounding(element), used)
+    final = sp.exp(sum_law(derivation, reduction, exponent, used))
     read = [h for h in used if h.symbol in function.free_symbols]
     deferrable = all(factor_in(function, h.symbol, derivation.elements) is not None for h in read)
     masks = [] if deferrable else masks_in(function, derivation.elements)
@@ -52,20 +52,6 @@ def _count(derivation: Derivation, reduction: Reduction, kept: Mapping[sp.Symbol
     return derivation.component(reduction, SUM, indicator(kept))
 
 
-def _positive_and_rest(derivation: Derivation, function: sp.Expr, used: list[Handle]) -> tuple[sp.Expr, sp.Expr]:
-    """(the loop-invariant factors that are positive, what is left of the function)."""
-    # Positive factors join the exponent: apart, one may overflow and the other be zero.
-    fixed, function = function.as_independent(*derivation.elements, *(h.symbol for h in used), as_Add=False)
-    size = sp.Abs(fixed) if fixed.is_number else sp.Mul(*(f for f in sp.Mul.make_args(fixed) if f.is_positive))
-    function *= fixed / size
-    for handle in used:
-        weight = factor_in(function, handle.symbol, derivation.elements)
-        if weight is not None and weight.is_positive and function.has(handle.symbol):
-            size *= weight.subs(handle.symbol, handle.value)
-            function = function.subs(handle.symbol, 1)
-    return size, function
-
-
 def _factors(
     derivation: Derivation, reduction: Reduction, function: sp.Expr, read: list[Handle]
 ) -> tuple[sp.Expr, sp.Expr]:
@@ -79,8 +65,16 @@ def _factors(
     return rest, factor
 
 
-def _exponent_and_rest(function: sp.Expr, handles: list[sp.Symbol]) -> tuple[sp.Expr, sp.Expr]:
-    """(E, R) with function = exp(E)·R, where E is all that stands under exponentials that read a handle."""
+def _exponent_and_rest(derivation: Derivation, function: sp.Expr, used: list[Handle]) -> tuple[sp.Expr, sp.Expr]:
+    """(E, R) with function = exp(E)·R, where E is all terms under exponentials that read a handle.
+
+    Positive factors that do not vary join them: apart, one may overflow and the other be zero.
+    """
+    elements, handles = derivation.elements, [h.symbol for h in used]
     factors = sp.Mul.make_args(sp.powsimp(function))
     reading = [f for f in factors if isinstance(f, sp.exp) and f.has(*handles)]
-    return sp.Add(*(f.args[0] for f in reading)), sp.Mul(*(f for f in factors if f not in reading))
+    fixed = [f for f in factors if reading and f not in reading and f.is_positive and not f.has(*elements)]
+    scale, total = sp.Add(*(f.args[0] for f in reading)).as_independent(*elements, *handles, as_Add=False)
+    still, moving = total.as_independent(*handles, as_Add=True)
+    rest = (f for f in factors if f not in (*reading, *fixed))
+    return scale * moving + sp.log(sp.Mul(*fixed)), sp.Mul(sp.exp(scale * still), *rest)

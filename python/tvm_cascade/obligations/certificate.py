@@ -10,6 +10,7 @@ than a constant factor or the number of positions, than what the unfused program
 | a scale in a lift | it is made of extrema of what it scales, on a part of the row as on the whole        |
 | a deferred factor | it is an extremum, or divides by a root or a sum that stay away from zero            |
 | digits            | its finish adds up no parts of either sign that are more than steps of references    |
+| an exponent       | no sum stands in it: exp of a sum is relatively as far off as the sum is absolutely  |
 | what is read      | the earlier results that its element, finish and references read are bounded         |
 
 What is proved is an inequality of real numbers for each rule: a lift is no larger than its range says, and a factor
@@ -137,6 +138,10 @@ def _own(fold: Fold, result: sp.Symbol) -> list[Component]:
     return [component for component in fold.components if component.owner == result]
 
 
+def _sums(fold: Fold) -> set[sp.Symbol]:
+    return {component.symbol for component in fold.components if component.reducer is SUM}
+
+
 def _references(fold: Fold, result: sp.Symbol) -> list[Reference]:
     read = {symbol for component in _own(fold, result) for symbol in component.lift.free_symbols}
     return [reference for reference in fold.references if reference.symbol in read]
@@ -173,6 +178,8 @@ def _doubts(fold: Fold, result: sp.Symbol, meaning: Meaning) -> Iterator[str]:
             yield f"{factor} may be any size, and is applied at the end"
     if _cancels(fold, result, meaning):
         yield "its parts may cancel"
+    if any(power.has(*_sums(fold)) for power in fold.finish[result].atoms(sp.exp)):
+        yield "its exponent is a sum of any size"
 
 
 def _bears(fold: Fold, result: sp.Symbol, scale: Reference, meaning: Meaning) -> bool:
@@ -192,7 +199,7 @@ def _cancels(fold: Fold, result: sp.Symbol, meaning: Meaning) -> bool:
     means = [(one.range is Range.NEAR, one.tracks.xreplace(dict(meaning)).free_symbols) for one in references]
     if means and all(near for near, _ in means) and all(a.isdisjoint(b) for (_, a), (_, b) in combinations(means, 2)):
         return False
-    sums = {component.symbol for component in fold.components if component.reducer is SUM}
+    sums = _sums(fold)
     ends = {one.symbol: one.tracks for one in fold.references if one.range not in _BESIDE}
     signs = _signs(fold)
 

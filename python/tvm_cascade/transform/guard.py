@@ -241,11 +241,11 @@ def _cell(name: str, dtype: str) -> tirx.Var:
 #     failed_d = d_fused may not be used, or a result that d reads has failed
 #
 # A value may not be used where it, what it is finished from, or a result that its elements read, is infinite or NaN;
-# where a sum, or an extremum that moves, that it is finished from, or a factor that is applied to it at the end, is so
-# small that terms may have vanished; and where the terms of its finish cancel all but a few of their digits, or are
-# exponentials of large exponents. Nor may it where a result that cancels in its element is zero or not finite. Of a
-# result that is bounded, but of another class than the program's at infinities (`obligations.ends`), the first is all
-# that decides.
+# where a sum, or an extremum that moves, that it is finished from, a factor that is applied to it at the end, or itself
+# where it ends a product, is so small that terms may have vanished; and where the terms of its finish cancel all but a
+# few of their digits, or are exponentials of large exponents. Nor may it where a result that cancels in its element is
+# zero or not finite. Of a result that is bounded, but of another class than the program's at infinities
+# (`obligations.ends`), the first is all that decides.
 
 
 CANCELLED = 16.0
@@ -285,17 +285,22 @@ def fails(
     for number, value in enumerate((*own, *results)):
         failed = tirx.Or(failed, _leaves_range(value)) if number else _leaves_range(value)
     for reducer, value in sums:
-        failed, kept = tirx.Or(failed, _leaves_range(value)), dtype_of(value)
+        failed = tirx.Or(failed, _leaves_range(value))
         if reducer is not SUM or member.result in fold.deferred:
-            failed = tirx.Or(failed, tirx.LT(tirx.abs(value), tirx.const(VANISHED[kept], kept)))
-    for factor in fold.deferred.get(member.result, ()):
-        failed = tirx.Or(failed, tirx.LT(tirx.abs(printer(dtype)(factor)), tirx.const(VANISHED[dtype], dtype)))
+            failed = tirx.Or(failed, _vanishes(value))
+    products = [value.astype(dtype) for value in own if any(reducer is PROD for reducer, _ in sums)]
+    for value in (*map(printer(dtype), fold.deferred.get(member.result, ())), *products):
+        failed = tirx.Or(failed, _vanishes(value))
     if expression.has(sp.Add, sp.exp) and own:
         digits = float(ml_dtypes.finfo(dtype_of(fused)).eps) / float(ml_dtypes.finfo(dtype).eps)
         ends = {one.symbol: one.tracks for one in fold.references if one.tracks.as_coeff_Mul()[1].is_Symbol}
         least = printer(dtype)(size_of(expression, ends)) * tirx.const(1.0 / (CANCELLED * digits), dtype)
         failed = tirx.Or(failed, tirx.LT(tirx.abs(fused.astype(dtype)), least))
     return reduce(tirx.Or, zeros, failed)
+
+
+def _vanishes(value: ir.Expr) -> ir.Expr:
+    return tirx.LT(tirx.abs(value), tirx.const(VANISHED[dtype_of(value)], dtype_of(value)))
 
 
 def _may_vanish(component: Component) -> bool:
