@@ -3,9 +3,15 @@
 A result passes by the rule of `evaluate.tolerance`. Where the first data do not pass, the rule is asked again with the
 unfused program's worst error over further data, over other orders of the axis, over the oracle's rounding mode, over
 roundings to a narrower dtype at a scale beside their own (a fold rounds at its reference), and over inputs and earlier
-results that differ in the last place: on an ill-conditioned case the error of one draw is luck. Where the unfused
-program gives NaN (0/0 of what underflowed), or an infinity where the exact result or the fused one is a number, nothing
-is asked; nor where an exact result on the way is out of the dtype's range.
+results that differ in the last place: on an ill-conditioned case the error of one draw is luck.
+
+The further data are other draws, and neighbours of the first ones, each number a place off, for which the oracle says
+what is exact. In every order of the first data an element is rounded alike: exp(d) of exp(d) − d − 1 is off by up to
+half a place of 1, the same for all runs, and no input that is off in its last place changes the element by more than d
+times that. At the neighbours it is rounded anew.
+
+Where the unfused program gives NaN (0/0 of what underflowed), or an infinity where the exact result or the fused one is
+a number, nothing is asked; nor where an exact result on the way is out of the dtype's range.
 """
 
 from __future__ import annotations
@@ -39,6 +45,9 @@ FURTHER_DRAWS = 5
 NUDGES = 32
 LEAST_EXPONENT = -700.0
 """exp of it is not zero in float64."""
+
+Results: TypeAlias = dict[str, Array]
+"""Outputs by buffer name."""
 
 Forms: TypeAlias = Mapping[str, Callable[..., object]]
 """What takes inputs, then outputs to fill, as tensors on the CPU."""
@@ -139,6 +148,15 @@ def nudged(inputs: list[Array], seed: int) -> list[Array]:
     ]
 
 
+def neighbours(inputs: list[Array], seed: int) -> list[Array]:
+    """The inputs with each number moved to one beside it in its dtype, up or down."""
+    rng = np.random.default_rng(seed)
+    return [
+        np.nextafter(a, rng.choice((-np.inf, np.inf), a.shape).astype(a.dtype)) if a.dtype.kind == "f" else a
+        for a in inputs
+    ]
+
+
 class Judge:
     """Compares a form with the oracle; what the unfused program achieves is found out as far as it is needed."""
 
@@ -160,7 +178,7 @@ class Judge:
             return ""
         floor = {output: c.allowed - 2.0 * c.baseline_error for output, c in failed.items()}
         largest = {output: c.baseline_error for output, c in failed.items()}
-        for _, further_exact, further in [*((inputs, exact, other) for other in self._others(inputs)), *draws]:
+        for further_exact, further in [*self._others(inputs, exact), *(given[1:] for given in draws)]:
             for output in failed:
                 error = self._check(further[output], further_exact[output], further[output]).baseline_error
                 largest[output] = max(largest[output], error)
@@ -169,20 +187,25 @@ class Judge:
                 return f"{output}: {comparison.message} (unfused at worst {largest[output]:.3g})"
         return ""
 
-    def _others(self, inputs: list[Array]) -> Iterator[dict[str, Array]]:
-        """What the unfused program might as well have given: in another order, or on numbers it cannot tell apart."""
-        yield self._exact(self.func, inputs, rounding=True)
+    def _others(self, inputs: list[Array], exact: Results) -> Iterator[tuple[Results, Results]]:
+        """Exact results, and what the unfused program might as well have given for them.
+
+        In another order, on numbers that it cannot tell apart, or with the roundings of its elements drawn again.
+        """
+        yield exact, self._exact(self.func, inputs, rounding=True)
         for ordered in sorted_orders(self.case, inputs):
-            yield self._run(UNFUSED, ordered)
+            yield exact, self._run(UNFUSED, ordered)
         unit = float(np.finfo(self.case.dtype).eps)
         for seed in range(NUDGES):
-            yield self._run(UNFUSED, reordered(self.case, inputs, seed))
-            yield self._exact(self.func, nudged(inputs, seed))
+            yield exact, self._run(UNFUSED, reordered(self.case, inputs, seed))
+            yield exact, self._exact(self.func, nudged(inputs, seed))
+            beside = neighbours(inputs, seed)
+            yield self._exact(self.func, beside), self._run(UNFUSED, beside)
             signs = np.random.default_rng(seed).choice((-1.0, 1.0), len(self.case.steps))
-            yield self._exact(program(self.case, [1.0 + unit * sign for sign in signs]), inputs)
+            yield exact, self._exact(program(self.case, [1.0 + unit * sign for sign in signs]), inputs)
             if any(part.op == "rounded" for step in self.case.steps for part in step.element.parts()):
                 scale = float(np.exp2(np.random.default_rng(seed).uniform(-0.5, 0.5)))
-                yield self._exact(program(self.case, rounded_at=scale), inputs, rounding=True)
+                yield exact, self._exact(program(self.case, rounded_at=scale), inputs, rounding=True)
 
     def _leaves_range(self, inputs: list[Array]) -> bool:
         """Whether some result, asked for or not, is out of the dtype's range: what follows from it has no meaning.
