@@ -107,6 +107,10 @@ def test_weights_that_the_program_rounds_itself(name: str) -> None:
     assert_fold_right(fold, dtype, compiled=folds.program(fold, dtype, rounded=True))
 
 
+def test_weights_that_float16_may_not_hold() -> None:
+    assert_fold_right(folds.normalised, "float16")
+
+
 @pytest.mark.parametrize("width", ["int32", "int64"])
 def test_lengths_known_at_launch_alone(width: str) -> None:
     extents = {"queries": te.var("m", width), "keys": te.var("n", width)}

@@ -193,8 +193,7 @@ def test_a_gradient_of_attention_has_two_producers() -> None:
     stream = read_stream(program, fold.group)
     (product,) = stream.products
     assert product.tile is not None and stream.scores[product.tile].right.buffer.name == "q"
-    with pytest.raises(Unfit, match="may leave the range of float16"):  # nothing bounds up
-        build_program(stream)
+    assert "finish    dk = c_dk_0*dk_0" in str(build_program(stream))  # nothing bounds up
 
 
 @emulated

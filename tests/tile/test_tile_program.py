@@ -100,9 +100,11 @@ def test_float32_operands_are_left_to_other_schedules() -> None:
     assert "float32 is none of float16, bfloat16" in unfit(folds.program(folds.log_sum_exp, "float32"))
 
 
-def test_weights_that_float16_may_not_hold_are_left_to_other_schedules() -> None:
-    assert "range of float16" in unfit(folds.program(folds.normalised, "float16"))
-    assert isinstance(tile_program(folds.program(folds.normalised, "bfloat16")).accumulations[0], Accumulate)
+def test_weights_that_float16_may_not_hold_have_a_reference() -> None:
+    (narrow, wide) = (tile_program(folds.program(folds.normalised, dtype)) for dtype in ("float16", "bfloat16"))
+    (reference,) = narrow.stream.fold.references
+    assert reference.scale and not wide.stream.fold.references
+    assert isinstance(wide.accumulations[0], Accumulate)
 
 
 def test_rows_alone_are_no_stream() -> None:

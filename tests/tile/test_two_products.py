@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 
@@ -92,30 +92,66 @@ def test_heads_that_share_keys_are_summed_by_rows_of_memory() -> None:
 EMULATED = {
     "fewer queries than keys": ("full", {"queries": 130, "keys": 200}),
     "causal, with a soft cap": ("causal_softcap", {"queries": 128, "keys": 128}),
-    "rows of no whole copies": ("causal_alibi", {"queries": 99, "keys": 99}),
-    "a window": ("window", {"queries": 200, "keys": 200}),
+    "rows of no whole copies": ("causal_alibi", {"queries": 99, "keys": 131}),
+    "a window": ("window", {"queries": 200, "keys": 216}),
     "two heads of 128": ("softcap", {"heads": 2, "queries": 192, "keys": 192, "head_dim": 128}),
     "heads of 72": ("mask", {"queries": 130, "keys": 130, "head_dim": 72}),
 }
 
 
 @emulated
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("name", slow_but(list(EMULATED)[:3], EMULATED))
-def test_gradients_of_attention(name: str) -> None:
+def test_gradients_of_attention(name: str, dtype: str) -> None:
     variant, sizes = EMULATED[name]
-    _assert_right(gradient_of(variant, **sizes))
+    _assert_right(gradient_of(variant, dtype, **sizes))
 
 
-def _assert_right(found: tvm_cascade.Gradient, gpu: Gpu = H200) -> None:
+SIZES = {
+    "weights beyond float16": {"q": 2.0**-7, "k": 2.0**-7, "v": 2048.0, "d_out": 4096.0},
+    "adjoints that float16 barely has": {"q": 64.0, "k": 2.0**-4, "v": 1.0, "d_out": 2.0**-18},
+}
+
+
+@emulated
+@pytest.mark.parametrize("name", SIZES)
+def test_gradients_of_any_size(name: str) -> None:
+    """Results are ordinary numbers; weights d_s that are rounded to float16 as they are would be infinite, or zero."""
+    found = gradient_of("full", "float16", queries=130, keys=100)
+    values = _values(found, SIZES[name])
+    _assert_right(found, values=values)
+    q, k, v, d_out, out, lse = (
+        values[n][0, 0].astype("float64") for n in ("q", "k", "v", "d_out", "out", "log_row_sum")
+    )
+    weights = np.exp(q @ k.T / 8 - lse[:, None]) * (d_out @ v.T - (d_out * out).sum(-1, keepdims=True)) / 8
+    if "beyond" in name:
+        assert np.abs(weights).max() > 65504
+    else:
+        assert np.median(np.abs(weights)) < 2.0**-21
+
+
+def test_weights_of_float16_are_relative_to_the_largest() -> None:
+    """A probability is at most 1, but all of a key's may be far below what float16 has."""
+    found = folds_of(plan_of(gradient_of("full", "float16", **LONG).backward))
+    for kernel, scaled in zip(found, (["d_v", "d_k"], ["d_q"]), strict=True):
+        largest = [str(reference.tracks) for reference in kernel.program.stream.fold.references]
+        assert largest == [f"largest_{name}_sum_0" for name in scaled]
+        assert all(f"finish    {name}_sum = c_{name}_sum_0*{name}_sum_0" in str(kernel.program) for name in scaled)
+    wide = folds_of(plan_of(gradient_of("full", **LONG).backward))
+    assert not any(kernel.program.stream.fold.references for kernel in wide)
+
+
+def _assert_right(found: tvm_cascade.Gradient, gpu: Gpu = H200, values: dict[str, Array] | None = None) -> None:
     """Both kernels of a gradient are as near to the oracle's results as tolerance.py asks."""
-    values, kernels = _values(found), 0
+    values, kernels = values or _values(found), 0
+    dtype = next(str(param.ty.dtype) for param in found.backward.params if param.name == "d_q")
     for part in _parts(found.backward):
         given = [values[param.name] for param in part.params if param.name in values]
         exact, usual = evaluate(part, given), evaluate(part, given, rounding=True)
         for kernel in _joint(part, gpu):
             kernels += 1
             for got, (result, expected) in zip(emulate(kernel.func, given), exact.items(), strict=True):
-                told = check(got, expected, usual[result], length=len(values["q"][0, 0]), dtype="bfloat16")
+                told = check(got, expected, usual[result], length=len(values["q"][0, 0]), dtype=dtype)
                 assert told.ok, f"{result}: {told.message}"
         values |= {result: np.asarray(value, _numpy(part, result)) for result, value in usual.items()}
     assert kernels == 2
@@ -140,15 +176,12 @@ def _numpy(func: tirx.PrimFunc, name: str) -> np.dtype:
     return numpy_dtype(next(str(param.ty.dtype) for param in func.params if param.name == name))
 
 
-def _values(found: tvm_cascade.Gradient) -> dict[str, Array]:
-    """Inputs, what the forward function makes of them, and an adjoint of the output."""
-    generator, shapes = np.random.default_rng(0), [*found.forward.params, *found.backward.params]
-    drawn = {
-        param.name: generator.standard_normal([int(extent) for extent in param.ty.shape]).astype(
-            numpy_dtype(str(param.ty.dtype))
-        )
-        for param in shapes
-    }
+def _values(found: tvm_cascade.Gradient, sizes: Mapping[str, float] = {}) -> dict[str, Array]:
+    """Inputs of some sizes, what the forward function makes of them, and an adjoint of the output."""
+    generator, drawn = np.random.default_rng(0), dict[str, Array]()
+    for param in (*found.forward.params, *found.backward.params):
+        normal = generator.standard_normal([int(extent) for extent in param.ty.shape])
+        drawn[param.name] = (normal * sizes.get(param.name, 1.0)).astype(numpy_dtype(str(param.ty.dtype)))
     given = [param for param in found.forward.params if param.name not in (*found.saved, "out")]
     made = evaluate(found.forward, [drawn[param.name] for param in given], rounding=True)
     results = {f"d_{name}" for name in "qkv"}

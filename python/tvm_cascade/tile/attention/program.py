@@ -26,6 +26,8 @@ from tvm_cascade.algebra.facts.weight import Offsets, offsets_of
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.gauge import LAZY_DISTANCE, Gauge, Move
 from tvm_cascade.algebra.reducer import MAX, MIN, SUM
+from tvm_cascade.algebra.scaled import can_scale, with_scales
+from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.tir import dtype_of, loads_of, substitute, uses
 from tvm_cascade.steps.program import (
     Combine,
@@ -149,14 +151,43 @@ def build_program(stream: Stream) -> TileProgram:
     """
     atoms = list(stream.group.atoms.atoms.values())
     element = read_element(atoms, [score.sum for score in stream.scores])
-    return _Refinement(stream, element).run()
+    return _Refinement(_in_range(stream, element), element, stream.group).run()
+
+
+def _in_range(stream: Stream, element: ScoreElement) -> Stream:
+    """The stream, with weights relative to the largest of their row where the dtype of values may not hold them."""
+    fold = stream.fold
+    weights = {
+        product.component.symbol: product.weight
+        for product in stream.products
+        if MATRIX_DTYPES[product.value.dtype].implied
+        and not _fits(product, product.value.dtype, stream, element)
+        and can_scale(fold, product.component)
+    }
+    if not weights:
+        return stream
+    group = dataclasses.replace(stream.group, fold=with_scales(fold, weights))
+    by_symbol = {component.symbol: component for component in group.fold.components}
+    products = tuple(dataclasses.replace(p, component=by_symbol[p.component.symbol]) for p in stream.products)
+    return dataclasses.replace(stream, group=group, products=products)
+
+
+def _fits(product: Product, dtype: str, stream: Stream, element: ScoreElement) -> bool:
+    """Whether a dtype has the range of a product's weights for all data, or the program itself rounds them to it."""
+    weight = product.weight.xreplace(element.values)
+    weight = weight.xreplace(dict(zip(REGISTERS, element.maps, strict=False)))
+    references = {reference.symbol for reference in stream.fold.references}
+    if isinstance(weight, Round) and str(weight.args[1]) == dtype and not weight.free_symbols & references:
+        return True
+    conditions = [atom.symbol for atom in stream.group.atoms.atoms.values() if atom.indicator]
+    return dtype not in NARROW_RANGE or is_bounded(weight, FORMATS[dtype].largest, stream.fold, conditions)
 
 
 class _Refinement:
-    """Lowers the step program to tiles: products to tensor cores, the rest to registers."""
+    """Lowers the step program to tiles: products to tensor cores, the rest to registers; `group` is as it was read."""
 
-    def __init__(self, stream: Stream, element: ScoreElement) -> None:
-        self.stream, self.element = stream, element
+    def __init__(self, stream: Stream, element: ScoreElement, group: Group) -> None:
+        self.stream, self.element, self.group = stream, element, group
         plan = plan_elements(stream.fold.components, [], stream.dims)
         self.program, self.lifts = program_of(stream.fold, plan.temporaries, plan.lifts), plan.lifts
         self.meaning = {temporary.symbol: temporary.expression for temporary in plan.temporaries}
@@ -182,7 +213,7 @@ class _Refinement:
             self._refine(step)
         accumulations = tuple(self._accumulate(product) for product in self._products_in_order())
         self._reuse_registers()
-        extreme, of_blocks = free_extreme(self.stream, self.steps, accumulations), block_conditions(self.stream.group)
+        extreme, of_blocks = free_extreme(self.stream, self.steps, accumulations), block_conditions(self.group)
         needed = tuple(condition for condition in of_blocks if self._is_needed(condition, extreme))
         optimistic = find_optimistic(extreme, self.steps, accumulations)
         near_zero = find_near_zero(self.element.maps[0]) if len(self.element.maps) == 1 else None
@@ -227,7 +258,8 @@ class _Refinement:
     def _accumulate(self, product: Product) -> Accumulate:
         lift = sp.expand_mul(self.lifts[product.component.symbol]).xreplace({product.symbol: sp.S.One})
         dtype = self._dtype_of(lift, product)
-        self._check_range(product, dtype)
+        if not _fits(product, dtype, self.stream, self.element):
+            raise Unfit(f"{product.component.owner}: the weight {product.weight} may leave the range of {dtype}")
         weight = self._lowered(self._unrounded(lift, dtype))
         if not weight.is_Symbol or (weight == REGISTER and len(self.element.maps) == 1):
             weight = self._computed(sp.Symbol(f"weight_{product.component.symbol}", real=True), weight)
@@ -256,24 +288,15 @@ class _Refinement:
         return whole.args[0] if isinstance(whole, Round) and str(whole.args[1]) == dtype else weight
 
     def _skip(self, extreme: sp.Symbol | None) -> tuple[ir.Expr, ...]:
-        dead = dead_positions(self.stream.group)
+        dead = dead_positions(self.group)
         if dead is None or not _by(extreme, dead.absorbed):
             return ()
         only = {var: tirx.const(0, dtype_of(var)) for var in self.stream.batch if self.stream.extent(var) == 1}
         return tuple(substitute(slack, only) for slack in dead.slacks)
 
     def _is_needed(self, condition: ir.Expr, extreme: sp.Symbol | None) -> bool:
-        absorbed = absorbed_where_it_fails(self.stream.group, condition)
+        absorbed = absorbed_where_it_fails(self.group, condition)
         return absorbed is not None and _by(extreme, absorbed)
-
-    def _check_range(self, product: Product, dtype: str) -> None:
-        weight = product.component.lift.xreplace({product.symbol: sp.S.One}).xreplace(self.element.values)
-        weight = weight.xreplace(dict(zip(REGISTERS, self.element.maps, strict=False)))
-        references = {reference.symbol for reference in self.stream.fold.references}
-        if isinstance(weight, Round) and str(weight.args[1]) == dtype and not weight.free_symbols & references:
-            return  # the program itself rounds it so
-        if dtype in NARROW_RANGE and not is_bounded(weight, FORMATS[dtype].largest, self.stream.fold, self.conditions):
-            raise Unfit(f"{product.component.owner}: the weight {weight} may leave the range of {dtype}")
 
     def _products_in_order(self) -> list[Product]:
         """Products whose shift reads others before those: shifts are applied one after the other."""

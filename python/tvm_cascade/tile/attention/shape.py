@@ -73,6 +73,10 @@ class Product:
     is_transposed: bool
     tile: int | None = None
 
+    @property
+    def weight(self) -> sp.Expr:
+        return self.component.lift.xreplace({self.symbol: sp.S.One})
+
 
 @dataclass(frozen=True)
 class Score:

@@ -1,0 +1,70 @@
+"""Sums whose weights have no bound: a reference of the size of these, so that a narrow dtype holds them.
+
+T = Σ w·v   →   M = max |w|;  c = 2·2^⌊log₂ M⌋;  T = Σ (w/c)·v;  finish T·c
+
+|w/c| is below 1 whatever the data are, and a power of two leaves digits as they are: what a narrow dtype loses of a
+weight is small beside the largest one so far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import sympy as sp
+
+from tvm_cascade.algebra.fold import Component, Fold, Reference
+from tvm_cascade.algebra.gauge import Gauge, Move, Range
+from tvm_cascade.algebra.reducer import MAX
+from tvm_cascade.symbolic.functions import PowerOfTwo
+
+
+def can_scale(fold: Fold, component: Component) -> bool:
+    """Whether no reference moves a sum yet, and nothing but results read it."""
+    return component.shift == component.symbol and not any(
+        component.symbol in (step.shift if isinstance(step, Component) else step.value).free_symbols
+        for step in fold.steps
+        if step is not component
+    )
+
+
+def with_scales(fold: Fold, weights: Mapping[sp.Symbol, sp.Expr]) -> Fold:
+    """The fold with sums of scaled weights.
+
+    Parameters
+    ----------
+    weights : w of the sums that are scaled, by their component; equal ones have one reference.
+    """
+    references: dict[sp.Expr, Reference] = {}
+    steps, restored = list[Component | Reference](), dict[sp.Symbol, sp.Expr]()
+    for step in fold.steps:
+        weight = weights.get(step.symbol)
+        if weight is None or isinstance(step, Reference):
+            steps.append(step)
+            continue
+        if weight not in references:
+            largest, references[weight] = _scale(step, weight)
+            steps += [largest, references[weight]]
+        c = references[weight]
+        steps.append(_relative(step, c))
+        restored[step.symbol] = step.symbol * c.symbol
+    finish = {result: expression.xreplace(restored) for result, expression in fold.finish.items()}
+    return Fold(fold.cascade, tuple(steps), finish, fold.deferred)
+
+
+def _scale(component: Component, weight: sp.Expr) -> tuple[Component, Reference]:
+    """The largest weight of a component, and the power of two above it."""
+    symbol = sp.Symbol(f"largest_{component.symbol}", real=True)
+    largest = Component(symbol, component.owner, MAX, sp.Abs(weight), symbol)
+    names = (f"c_{component.symbol}", f"c_{component.symbol}'", f"Δc_{component.symbol}")
+    old, moved, step = (sp.Symbol(name, real=True) for name in names)
+    value = 2 * PowerOfTwo(symbol)
+    reference = Reference(
+        old, moved, step, Gauge.RUNNING, symbol, value, guarded=True, auxiliary=True, scale=True,
+        move=Move.POWER_OF_TWO, range=Range.POWER_OF_TWO,
+    )  # fmt: skip
+    return largest, reference
+
+
+def _relative(component: Component, scale: Reference) -> Component:
+    lift, shift = component.lift / scale.symbol, component.symbol * scale.symbol / scale.moved
+    return Component(component.symbol, component.owner, component.reducer, lift, shift)
