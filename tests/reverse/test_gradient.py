@@ -126,6 +126,27 @@ def test_of_attention_one_number_a_row_stands_for_a_pass(variant: str) -> None:
     assert found.saved == ("out", "log_row_sum")
 
 
+def _divided_last(queries: int = 4, keys: int = 6, depth: int = 3) -> tirx.PrimFunc:
+    """q, k, v -> the same, of Σ exp(s − m)·v over the keys before it is divided by Σ exp(s − m)."""
+    q, k, v = (array(name, count, depth) for name, count in (("q", queries), ("k", keys), ("v", keys)))
+    s = fold("s", lambda i, j, d: q[i, d] * k[j, d], total, depth, (queries, keys))
+    m = fold("m", lambda i, j: s[i, j], maximum, keys, (queries,))
+    t = fold("t", lambda i, j: te.exp(s[i, j] - m[i]), total, keys, (queries,))
+    o = fold("o", lambda i, f, j: te.exp(s[i, j] - m[i]) * v[j, f], total, keys, (queries, depth))
+    return program(q, k, v, each("out", lambda i, f: o[i, f] / t[i], queries, depth))
+
+
+def test_where_a_sum_is_divided_makes_no_difference() -> None:
+    """o is out·t, and Σ_f d_out·out is one sum whatever its variables are called, so that nothing is left of d_m."""
+    found = assert_gradient(_divided_last())
+    assert found.saved == ("out", "log_t")
+    assert sorted(sums_of(found.backward).values()) == [[3], [3], [3], [4], [4], [6]]
+    chosen = gradient(_divided_last(), saved=["o", "t", "m"])
+    values = drawn(_divided_last())
+    for name, expected in adjoints(found, values)[1].items():
+        assert np.abs(adjoints(chosen, values)[1][name] - expected).max() < 1e-6 < np.abs(expected).max()
+
+
 # What is saved.
 
 

@@ -170,7 +170,8 @@ class _Assembly:
     def sweep(self) -> Sweep:
         buffers = [*self.program.params, *self.program.root.alloc_buffers]
         dtype = accumulator_dtype(widest_float(dtype_of(b) for b in buffers if tirx.is_buffer_var(b)))
-        return Sweep(self.program, {b: self._like(b) for b in self.of}, self.wrt, dtype)
+        of = {b: self._like(b) for b in self.of}
+        return Sweep(self.program, of, self.wrt, dtype, from_outputs=self.saved is None)
 
     def _result(self, buffer: tirx.Var, adjoints: dict[tirx.Var, sp.Expr]) -> Made:
         """The stage of an input's adjoint: the sum that it is, where nothing else reads that, or a map."""

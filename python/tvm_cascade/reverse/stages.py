@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import sympy as sp
 from tvm import ir, tirx
 
 from tvm_cascade.analysis.statements import unused
-from tvm_cascade.analysis.tir import as_index, dtype_of, product
+from tvm_cascade.analysis.tir import as_index, dtype_of, product, same_extent
 from tvm_cascade.reverse.terms import Terms
 
 
@@ -39,19 +39,35 @@ class Stages:
     dtype: str
     names: set[str]
     made: list[Made] = field(default_factory=list)
-    _known: dict[object, Made] = field(default_factory=dict)
 
     def stage(self, name: str, rows: Sequence[tirx.Var], value: sp.Expr, summed: Sequence[tirx.Var] = ()) -> sp.Expr:
-        """What a stage of a value, or of its sum, has at its rows; a new one, where there is none that is equal."""
-        key = (value, frozenset(rows), frozenset(summed))
-        if key not in self._known:
-            shape = [as_index(self.terms.extents[v], dtype_of(v)) for v in rows]
-            buffer = tirx.decl_buffer(shape, self.dtype, name=unused(name, self.names), layout=None)
-            self.names.add(buffer.name)
-            self._known[key] = Made(buffer, tuple(rows), tuple(summed), value)
-            self.made.append(self._known[key])
-        made = self._known[key]
-        return self.terms.leaf(tirx.BufferLoad(made.buffer, list(made.rows)))
+        """What a stage of a value, or of its sum, has at its rows; a new one, where none has the same values."""
+        wanted = Made(tirx.Var(name, self.dtype), tuple(rows), tuple(summed), value)
+        for made in self.made:
+            if (places := self._match(made, wanted)) is not None:
+                return self.terms.leaf(tirx.BufferLoad(made.buffer, [places[v] for v in made.rows]))
+        shape = [as_index(self.terms.extents[v], dtype_of(v)) for v in rows]
+        buffer = tirx.decl_buffer(shape, self.dtype, name=unused(name, self.names), layout=None)
+        self.names.add(buffer.name)
+        self.made.append(replace(wanted, buffer=buffer))
+        return self.terms.leaf(tirx.BufferLoad(buffer, list(rows)))
+
+    def _match(self, made: Made, wanted: Made) -> dict[tirx.Var, tirx.Var] | None:
+        """The variables of a stage in those of another one that has the same values; None where they differ."""
+        own, others = (*made.rows, *made.summed), (*wanted.rows, *wanted.summed)
+        loads = [self.terms.loads(one.value) for one in (made, wanted)]
+        if len(own) != len(others) or len(made.rows) != len(wanted.rows) or len(loads[0]) != len(loads[1]):
+            return None
+        places = {v: v for v in own if v in others}
+        alike = ((a, b) for _, a in loads[0] for _, b in loads[1] if a.source.same_as(b.source))
+        for here, there in ((x, y) for a, b in alike for x, y in zip(a.indices, b.indices, strict=True)):
+            if isinstance(here, tirx.Var) and isinstance(there, tirx.Var) and here in own:
+                places.setdefault(here, there)
+        if {*places} != {*own} or {*places.values()} != {*others} or {places[v] for v in made.rows} != {*wanted.rows}:
+            return None
+        if not all(same_extent(self.terms.extents[v], self.terms.extents[place]) for v, place in places.items()):
+            return None
+        return places if self.terms.at(made.value, places) == wanted.value else None
 
     def sum(self, value: sp.Expr, variables: Sequence[tirx.Var], name: str, order: Sequence[tirx.Var]) -> sp.Expr:
         """Σ of a value over some variables, as a stage; factors that do not vary are taken out of it.

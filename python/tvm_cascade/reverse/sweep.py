@@ -24,7 +24,17 @@ from tvm_cascade.algebra.verdict import Reason
 from tvm_cascade.analysis.frame import matching_axis
 from tvm_cascade.analysis.inline import inliner_of, plain_indices
 from tvm_cascade.analysis.program import Program, Stage
-from tvm_cascade.analysis.tir import Extent, dtype_of, extent_of, is_float, loads_of, same_extent, uses, zero_of
+from tvm_cascade.analysis.tir import (
+    Extent,
+    dtype_of,
+    extent_of,
+    is_float,
+    loads_of,
+    same,
+    same_extent,
+    uses,
+    zero_of,
+)
 from tvm_cascade.errors import GradientError
 from tvm_cascade.obligations.adjoint import checked_derivative, summed_derivative
 from tvm_cascade.reverse.indices import points_of
@@ -51,6 +61,7 @@ class Sweep:
     wrt : the inputs whose adjoints are asked for.
     dtype : in which adjoints are computed.
     again : extrema that are compared with their elements, so that both have to be computed alike.
+    from_outputs : results may be read from outputs: of out = o/t, o is out·t.
     """
 
     program: Program
@@ -58,6 +69,7 @@ class Sweep:
     wrt: Sequence[tirx.Var]
     dtype: str
     again: set[tirx.Var] = field(default_factory=set)
+    from_outputs: bool = True
     terms: Terms = field(default_factory=Terms)
     _contributions: dict[tirx.Var, list[sp.Expr]] = field(default_factory=dict)
     _places: dict[tirx.Var, list[tirx.Var]] = field(default_factory=dict)
@@ -123,7 +135,7 @@ class Sweep:
         if stage.reducer is not None and stage.reducer.ordered and self._vanishes(total):
             return sp.S.Zero
         places = self.places(stage.buffer)
-        if not total.is_Symbol:
+        if not _is_product(total):
             total = self.stages.stage(f"d_{stage.buffer.name}", places, sp.factor_terms(total))
         return self.terms.at(total, dict(zip(places, stage.indices, strict=True)))
 
@@ -167,7 +179,7 @@ class Sweep:
             except NotSmooth as rounding:
                 raise refused("not_smooth", f"{stage.buffer.name}: {rounding}") from rounding
             points = stage.extents if known is None else {v: stage.extents[v] for v in stage.spatial}
-            self._send(load, contribution, points)
+            self._send(load, self._read_from_outputs(contribution), points)
 
     def _check_smooth(self, stage: Stage, element: sp.Expr) -> None:
         """Refuses roundings of what carries a gradient, functions that are not known, and conditions on results."""
@@ -208,9 +220,38 @@ class Sweep:
                 found = summed_derivative(self._cascade(stage, stage.reducer), symbol)
         except ExhaustedError:
             return None
-        if found is None or not found.has(LENGTH):
-            return found
-        return simplified(found.xreplace({LENGTH: self.stages.count(stage.reduce)}))
+        if found is not None and found.has(LENGTH):
+            found = simplified(found.xreplace({LENGTH: self.stages.count(stage.reduce)}))
+        return found
+
+    def _read_from_outputs(self, value: sp.Expr) -> sp.Expr:
+        """A value with outputs in place of the results that they are quotients of."""
+        for symbol, load in self.terms.loads(value) if self.from_outputs else ():
+            if (known := self._quotients.get(load.source)) is not None:
+                indices, result = known
+                value = value.xreplace({symbol: self.terms.at(result, dict(zip(indices, load.indices, strict=True)))})
+        return value
+
+    @cached_property
+    def _quotients(self) -> dict[tirx.Var, tuple[tuple[ir.Expr, ...], sp.Expr]]:
+        """By result, where an output has its quotient by others, and the product that it is there."""
+        found = {}
+        for stage in self.program.stages:
+            if stage.reducer is not None or not self.program.is_param(stage.buffer) or not plain_indices(stage):
+                continue
+            own, value = self.terms.leaf(tirx.BufferLoad(stage.buffer, list(stage.indices))), self.element(stage)
+            read = self.terms.loads(value)
+            for symbol, load in read if all(self.program.writer(one.source) for _, one in read) else ():
+                divisor = symbol / value
+                powers = [power for base, power in divisor.as_powers_dict().items() if base.is_Symbol]
+                if (
+                    powers
+                    and min(powers) > 0
+                    and _is_product(divisor)
+                    and same(list(load.indices), list(stage.indices))
+                ):
+                    found[load.source] = (stage.indices, own * divisor)
+        return found
 
     def _cascade(self, stage: Stage, reducer: Reducer) -> Cascade:
         """A sum and the reductions along its axis that it reads, and those beside it, in its own variables."""
@@ -272,3 +313,10 @@ class Sweep:
             contribution = self.terms.where(found.condition, contribution)
         contribution = self.stages.sum(contribution, read, name, places)
         self._contributions.setdefault(load.source, []).append(contribution)
+
+
+def _is_product(value: sp.Expr) -> bool:
+    """Whether a value is a product of powers of loads, which is no work where it is read."""
+    return all(
+        base.is_Symbol and power.is_Integer for base, power in value.as_powers_dict().items() if not base.is_number
+    )
