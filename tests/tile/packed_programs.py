@@ -57,3 +57,26 @@ def bounds_of(queries: Sequence[int], keys: Sequence[int], causal: bool) -> tupl
         ends += [first + (length - own + i + 1 if causal else length) for i in range(own)]
         first += length
     return np.array(starts, "int32"), np.array(ends, "int32")
+
+
+@dataclass(frozen=True)
+class Documents:
+    """The extents of an attention of tokens over those of their own document, by its number."""
+
+    tokens: int
+    heads: int = 1
+    depth: int = 64
+    dtype: str = "float16"
+
+    def func(self) -> tirx.PrimFunc:
+        """q[i, h, d], k[j, h, d], v[j, h, d], doc[i] -> out[0, h, i, d]."""
+        q, k, v = (te.placeholder((self.tokens, self.heads, self.depth), self.dtype, name) for name in "qkv")
+        doc = te.placeholder((self.tokens,), "int32", "doc")
+        out = attention_of(
+            (1, self.heads, self.tokens, self.tokens, self.depth),
+            lambda b, h, i, j, f: q[i, h, f].astype("float32") * k[j, h, f].astype("float32"),
+            lambda b, h, i, j: doc[i] == doc[j],
+            lambda b, h, j, f: v[j, h, f].astype("float32"),
+            self.dtype,
+        )
+        return te.create_prim_func([q, k, v, doc, out])

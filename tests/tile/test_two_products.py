@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache, partial
 from pathlib import Path
 
@@ -12,31 +12,22 @@ from tvm import te, tirx
 from tvm.ir import Expr
 
 import tvm_cascade
-from tvm_cascade.analysis.reading import read_program
 from tvm_cascade.corpus.programs.attention import VARIANTS, attention
 from tvm_cascade.corpus.programs.chain import Chain, chain
 from tvm_cascade.corpus.programs.program import Precision
 from tvm_cascade.devices.cards import H200, RTX5090
-from tvm_cascade.devices.device import Gpu
-from tvm_cascade.evaluate.oracle import evaluate
-from tvm_cascade.evaluate.tolerance import check
-from tvm_cascade.options import FuseOptions
-from tvm_cascade.plan.cuts import by_folds, cut, nests_of, parts_of
-from tvm_cascade.plan.plan import Plan
-from tvm_cascade.plan.search import find_plan
 from tvm_cascade.tile.select import ranked_kernels
-from tvm_cascade.tile.skeleton import Kernel, Setting
 from tvm_cascade.transform.fuse_function import fuse_function
 
 from ..analysis.programs import array, each, fold, number, program, total
 from ..tiers import slow_but
 from ..transform.running import numpy_dtype
+from .backward import OPTIONS, assert_backward_right, folds_of, plan_of, values_of
 from .checked import assert_right, kernel_of
-from .emulator.run import Array, compiler, emulate
+from .emulator.run import compiler
 from .fold_programs import wide
 from .test_compiled_kernels import instructions_of, text_of
 
-OPTIONS = FuseOptions()
 LONG = {"heads": 16, "queries": 4096, "keys": 4096}
 
 emulated = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
@@ -48,16 +39,6 @@ def gradient_of(variant: str, dtype: str = "bfloat16", **sizes: int) -> tvm_casc
     shape = {"batch": 1, "heads": 1, "head_dim": 64, "window": 64, **sizes}
     func = attention(VARIANTS[variant])(shape, Precision(dtype, "float32")).prim_func()
     return tvm_cascade.gradient(func, wrt=("q", "k", "v"))
-
-
-def plan_of(func: tirx.PrimFunc, gpu: Gpu = H200) -> Plan:
-    return find_plan(fuse_function(func, OPTIONS, gpu), "main", Setting(gpu, OPTIONS))
-
-
-def folds_of(plan: Plan) -> list[Kernel]:
-    """The kernels that fold two products."""
-    found = [step.chosen for step in plan.steps if isinstance(step.chosen, Kernel)]
-    return [kernel for kernel in found if kernel.skeleton.name == "stream" and len(kernel.program.stream.scores) == 2]
 
 
 def test_a_gradient_of_attention_is_three_kernels_without_large_temporaries() -> None:
@@ -104,7 +85,7 @@ EMULATED = {
 @pytest.mark.parametrize("name", slow_but(list(EMULATED)[:3], EMULATED))
 def test_gradients_of_attention(name: str, dtype: str) -> None:
     variant, sizes = EMULATED[name]
-    _assert_right(gradient_of(variant, dtype, **sizes))
+    assert_backward_right(gradient_of(variant, dtype, **sizes))
 
 
 SIZES = {
@@ -118,8 +99,8 @@ SIZES = {
 def test_gradients_of_any_size(name: str) -> None:
     """Results are ordinary numbers; weights d_s that are rounded to float16 as they are would be infinite, or zero."""
     found = gradient_of("full", "float16", queries=130, keys=100)
-    values = _values(found, SIZES[name])
-    _assert_right(found, values=values)
+    values = values_of(found, SIZES[name])
+    assert_backward_right(found, values)
     q, k, v, d_out, out, lse = (
         values[n][0, 0].astype("float64") for n in ("q", "k", "v", "d_out", "out", "log_row_sum")
     )
@@ -139,54 +120,6 @@ def test_weights_of_float16_are_relative_to_the_largest() -> None:
         assert all(f"finish    {name}_sum = c_{name}_sum_0*{name}_sum_0" in str(kernel.program) for name in scaled)
     wide = folds_of(plan_of(gradient_of("full", **LONG).backward))
     assert not any(kernel.program.stream.fold.references for kernel in wide)
-
-
-def _assert_right(found: tvm_cascade.Gradient, gpu: Gpu = H200, values: dict[str, Array] | None = None) -> None:
-    """Both kernels of a gradient are as near to the oracle's results as tolerance.py asks."""
-    values, kernels = values or _values(found), 0
-    dtype = next(str(param.ty.dtype) for param in found.backward.params if param.name == "d_q")
-    for part in _parts(found.backward):
-        given = [values[param.name] for param in part.params if param.name in values]
-        exact, usual = evaluate(part, given), evaluate(part, given, rounding=True)
-        for kernel in _joint(part, gpu):
-            kernels += 1
-            for got, (result, expected) in zip(emulate(kernel.func, given), exact.items(), strict=True):
-                told = check(got, expected, usual[result], length=len(values["q"][0, 0]), dtype=dtype)
-                assert told.ok, f"{result}: {told.message}"
-        values |= {result: np.asarray(value, _numpy(part, result)) for result, value in usual.items()}
-    assert kernels == 2
-
-
-def _parts(func: tirx.PrimFunc) -> list[tirx.PrimFunc]:
-    """The folds of a backward function, each with the products that it reads."""
-    program = read_program(func)
-    found = cut(nests_of(program), by_folds(nests_of(program)))
-    assert found is not None
-    return parts_of(program, found)
-
-
-def _joint(func: tirx.PrimFunc, gpu: Gpu) -> list[Kernel]:
-    """The kernel that folds the two products of a function, if it has any."""
-    kernels = ranked_kernels(fuse_function(func, OPTIONS, gpu), "main", gpu, OPTIONS)
-    assert not isinstance(kernels, str), kernels
-    return [kernel for kernel in kernels[:1] if kernel.skeleton.name == "stream"]
-
-
-def _numpy(func: tirx.PrimFunc, name: str) -> np.dtype:
-    return numpy_dtype(next(str(param.ty.dtype) for param in func.params if param.name == name))
-
-
-def _values(found: tvm_cascade.Gradient, sizes: Mapping[str, float] = {}) -> dict[str, Array]:
-    """Inputs of some sizes, what the forward function makes of them, and an adjoint of the output."""
-    generator, drawn = np.random.default_rng(0), dict[str, Array]()
-    for param in (*found.forward.params, *found.backward.params):
-        normal = generator.standard_normal([int(extent) for extent in param.ty.shape])
-        drawn[param.name] = (normal * sizes.get(param.name, 1.0)).astype(numpy_dtype(str(param.ty.dtype)))
-    given = [param for param in found.forward.params if param.name not in (*found.saved, "out")]
-    made = evaluate(found.forward, [drawn[param.name] for param in given], rounding=True)
-    results = {f"d_{name}" for name in "qkv"}
-    values = {name: value for name, value in drawn.items() if name not in results}
-    return values | {name: np.asarray(value, drawn[name].dtype) for name, value in made.items()}
 
 
 @emulated
@@ -258,4 +191,4 @@ def test_a_gradient_compiles_without_spills(head_dim: int, tmp_path: Path) -> No
 @emulated
 def test_another_family_multiplies_as_well() -> None:
     """By mma.sync, whose products are done where they stand."""
-    _assert_right(gradient_of("causal", queries=128, keys=128), RTX5090)
+    assert_backward_right(gradient_of("causal", queries=128, keys=128), gpu=RTX5090)

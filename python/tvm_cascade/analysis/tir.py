@@ -186,6 +186,11 @@ def uses(expression: ir.Expr, variables: Sequence[tirx.Var]) -> bool:
     return not {*variables}.isdisjoint(variables_of(expression))
 
 
+def loads_by(value: ir.Expr, variable: tirx.Var) -> bool:
+    """Whether an expression has a load at an index that uses a variable."""
+    return any(uses(index, [variable]) for load in loads_of(value) for index in load.indices)
+
+
 def substitute(expression: ir.Expr, values: dict[tirx.Var, ir.Expr]) -> ir.Expr:
     """The expression with variables replaced, all at once."""
     if isinstance(expression, (prim.IntImm, prim.FloatImm)):

@@ -6,6 +6,8 @@ g over the rows a first or a last tile:
     j ≤ i                 slack i − j        tiles up to the last row's; whole up to the first row's
     i − j < window        slack j − i + w−1  tiles from the first row's; whole from the last row's
     j < ends[i]           slack ends[i]−j−1  tiles up to the greatest end of the rows, which a warp finds
+    doc[i] == doc[j]      slacks of either sign, h(j) + g(row): from the first position to the last at which none is
+                          negative with the greatest g of the rows, which a warp looks for
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from tvm_cascade.analysis.tir import (
     DISJUNCTIONS,
     conjuncts,
     dtype_of,
-    loads_of,
+    loads_by,
     same,
     substitute,
     uses,
@@ -55,12 +57,15 @@ class Rows:
     variable : that slacks use for them.
     first, count : the first of them, and their number.
     over : writes the greatest value, over the rows, of an integer that loads by the row; None where nothing does.
+    search : of the positions of some tiles, writes the first and the last (−1 where there is none) at which no sum of
+        h, at the position, and a number g is negative; None where nothing looks for them.
     """
 
     variable: tirx.Var
     first: ir.Expr
     count: int
     over: Callable[[ir.Expr, Rows], ir.Expr] | None = None
+    search: Callable[[Sequence[tuple[ir.Expr, ir.Expr]], TileRange], tuple[ir.Expr, ir.Expr]] | None = None
 
 
 def mask_slacks(mask: Mask) -> tuple[ir.Expr, ...] | None:
@@ -123,14 +128,34 @@ def _alternatives(condition: ir.Expr) -> list[ir.Expr]:
 def live_tiles(slacks: tuple[ir.Expr, ...], position: tirx.Var, rows: Rows, tile: int, tiles: ir.Expr) -> TileRange:
     """The tiles that hold a live position of any of the rows; more than those where a slack cannot be solved."""
     start = tirx.const(0, "int32")
-    found = TileRange(start, tiles)
+    found, sought = TileRange(start, tiles), list[tuple[ir.Expr, ir.Expr]]()
     for slack in slacks:
         sign, g = solved_for(slack, position) or (0, None)
+        if not uses(slack, [position]) and (most := _greatest(slack, rows)) is not None:
+            found = found.within(TileRange(start, tirx.Select(most >= 0, tiles, start)))
+            continue
+        if g is None and rows.search is not None:
+            of_position, of_rows = _apart(slack, position)
+            most = None if uses(of_position, [rows.variable]) else _greatest(of_rows, rows)
+            sought += [] if most is None else [(of_position, most)]
+            continue
         most = None if g is None else _greatest(g, rows)
         if most is not None:
             first, end = tirx.floordiv(-most, tile), tirx.floordiv(most, tile) + 1
             found = found.within(TileRange(first, tiles) if sign > 0 else TileRange(start, end))
+    if sought and rows.search is not None:
+        least, last = rows.search(sought, found)
+        return found.within(TileRange(tirx.floordiv(least, tile), tirx.floordiv(last, tile) + 1))
     return found
+
+
+def _apart(slack: ir.Expr, position: tirx.Var) -> tuple[ir.Expr, ir.Expr]:
+    """(h, g) with h + g the slack, where g has the terms that do not use the position."""
+    zero = tirx.const(0, dtype_of(slack))
+    if isinstance(slack, (prim.Add, prim.Sub)):
+        (h, g), (minus_h, minus_g) = _apart(slack.a, position), _apart(slack.b, position)
+        return (h + minus_h, g + minus_g) if isinstance(slack, prim.Add) else (h - minus_h, g - minus_g)
+    return (slack, zero) if uses(slack, [position]) else (zero, slack)
 
 
 def whole_tiles(
@@ -211,10 +236,6 @@ def of_whole_tiles(
 
 _MOST_TILES = 1 << 24
 """More than any axis has."""
-
-
-def loads_by(value: ir.Expr, row: tirx.Var) -> bool:
-    return any(uses(index, [row]) for load in loads_of(value) for index in load.indices)
 
 
 def _greatest(value: ir.Expr, rows: Rows) -> ir.Expr | None:

@@ -3,7 +3,8 @@
 A comparison of indices in the elements' masks (j ≤ i, |i − j| < w, j < n, i // b == j // b, j < lengths[b]) makes a
 position *dead* where it fails, if every state then absorbs the element under conditions that the algebra gives. Tiles
 without a live position need not be visited once the states absorb what is dead. Conditions on data that are the same
-for blocks of positions (kept[i // 128, j // 128]) tell kernels as much, tile by tile; those on other data tell nothing.
+for blocks of positions (kept[i // 128, j // 128]) tell kernels as much, tile by tile; comparisons with integers of
+positions (doc[i] == doc[j], starts[i] <= j) tell those that look for the first and the last live position of rows.
 
 An update block says so by annotations, in its own variables, since it outlives whatever a schedule does to the loops.
 """
@@ -71,12 +72,17 @@ class DeadPositions:
         return [var for slack in self.slacks for var in variables_of(slack)]
 
 
-def dead_positions(group: Group) -> DeadPositions | None:
-    """The dead positions of a group by its masks; None where there are none, or states do not absorb them."""
+def dead_positions(group: Group, by_data: bool = False) -> DeadPositions | None:
+    """The dead positions of a group by its masks; None where there are none, or states do not absorb them.
+
+    Parameters
+    ----------
+    by_data : comparisons with what is loaded by the position, and those of rows alone, say so too.
+    """
     atoms = list(group.atoms.atoms.values())
     slacks: list[ir.Expr] = []
     absorbed: list[Absorbing] = []
-    for comparison in _comparisons(atoms, group.frame.axis):
+    for comparison in _comparisons(atoms, group.frame.axis, by_data):
         conditions = absorbed_where_it_fails(group, comparison)
         if conditions is not None:
             slacks += slacks_of(comparison)
@@ -111,13 +117,14 @@ def unsettled(conditions: tuple[Absorbing, ...], write: Callable[[sp.Expr], ir.E
     return found
 
 
-def _comparisons(atoms: list[Atom], axis: tuple[tirx.Var, ...]) -> list[ir.Expr]:
-    """Comparisons of integers along the axis, free of other data along it, in the conditions of the atoms."""
+def _comparisons(atoms: list[Atom], axis: tuple[tirx.Var, ...], by_data: bool) -> list[ir.Expr]:
+    """Comparisons of integers in conditions of atoms; unless `by_data`, along the axis and free of data along it."""
     found: list[ir.Expr] = []
     for comparison in (one for atom in atoms for one in within(atom.expression, *COMPARISONS)):
         integers = dtype_of(comparison.a).startswith("int")
-        by_data = any(uses(index, axis) for load in loads_of(comparison) for index in load.indices)
-        if integers and uses(comparison, axis) and not by_data and not any(same(comparison, one) for one in found):
+        loaded = any(uses(index, axis) for load in loads_of(comparison) for index in load.indices)
+        told = by_data or (uses(comparison, axis) and not loaded)
+        if integers and told and not any(same(comparison, one) for one in found):
             found.append(comparison)
     return found
 

@@ -141,6 +141,7 @@ _CALLS: tuple[tuple[str, str], ...] = (
     (r"cvt\.rn\.satfinite\.e4m3x2\.f32 %0, %1, %2;", "%0 = ptx::pack_bytes<Float8E4m3>(%1, %2);"),
     (r"cvt\.rn\.satfinite\.e5m2x2\.f32 %0, %1, %2;", "%0 = ptx::pack_bytes<Float8E5m2>(%1, %2);"),
     (r"redux\.sync\.max\.s32 %0, %1, %2;", "%0 = ptx::greatest_of_warp(%1, %2);"),
+    (r"redux\.sync\.min\.s32 %0, %1, %2;", "%0 = -ptx::greatest_of_warp(-%1, %2);"),
     (r"prmt\.b32 %0, %1, %2, %3;", "%0 = ptx::permute(%1, %2, %3);"),
     (r"wgmma\.fence\.sync\.aligned;", "ptx::wgmma_fence();"),
     (r"wgmma\.commit_group\.sync\.aligned;", "ptx::wgmma_commit_group();"),

@@ -21,12 +21,12 @@ from tvm import ir, tirx
 from tvm.ir import prim
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.analysis.tir import conjuncts, dtype_of, uses
+from tvm_cascade.analysis.tir import conjuncts, dtype_of, loads_by, uses
 from tvm_cascade.tile.attention.rows import RowFold
 from tvm_cascade.tile.element import Mask
 from tvm_cascade.tile.emit import bind, in_register, ptx, put, registers, when
 from tvm_cascade.tile.fragment import COLUMNS_PER_STEP, QUAD, ROWS
-from tvm_cascade.tile.live import loads_by, mask_slacks, solved_for
+from tvm_cascade.tile.live import mask_slacks, solved_for
 from tvm_cascade.tile.merge.lanes import from_lane
 from tvm_cascade.transform.printer import cast
 

@@ -28,7 +28,7 @@ from tvm_cascade.algebra.gauge import LAZY_DISTANCE, Gauge, Move
 from tvm_cascade.algebra.reducer import MAX, MIN, SUM
 from tvm_cascade.algebra.scaled import can_scale, with_scales
 from tvm_cascade.analysis.extract import Group
-from tvm_cascade.analysis.tir import dtype_of, loads_of, substitute, uses
+from tvm_cascade.analysis.tir import dtype_of, loads_by, loads_of, substitute, uses
 from tvm_cascade.steps.program import (
     Combine,
     Element,
@@ -127,6 +127,12 @@ class TileProgram:
     @property
     def uneven(self) -> bool:
         return bool(self.skip)
+
+    @property
+    def loads_bounds(self) -> bool:
+        """Whether the tiles that rows visit are found by what is loaded for each row, or for each position."""
+        of_either = (self.stream.row, self.stream.position)
+        return any(loads_by(slack, var) for slack in self.skip for var in of_either)
 
     def __str__(self) -> str:
         stream, element = self.stream, self.element
@@ -288,7 +294,9 @@ class _Refinement:
         return whole.args[0] if isinstance(whole, Round) and str(whole.args[1]) == dtype else weight
 
     def _skip(self, extreme: sp.Symbol | None) -> tuple[ir.Expr, ...]:
-        dead = dead_positions(self.group)
+        stream = self.stream
+        searches = stream.few_rows is None and stream.left.row is not None and not stream.paged
+        dead = dead_positions(self.group, by_data=searches)
         if dead is None or not _by(extreme, dead.absorbed):
             return ()
         only = {var: tirx.const(0, dtype_of(var)) for var in self.stream.batch if self.stream.extent(var) == 1}

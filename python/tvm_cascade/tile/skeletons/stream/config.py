@@ -156,7 +156,7 @@ class Tiles:
             return False
         if any(operand.dtype not in self.family.dtypes for operand in stream.operands):
             return False
-        shares = self.shares(stream)
+        shares = self.shares(stream, finds=program.loads_bounds)
         of_block = shares.of_block(self.consumers, self.widening)
         if self.registers(stream) > shares.consumer or of_block > gpu.registers:
             return False

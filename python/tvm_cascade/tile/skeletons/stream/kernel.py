@@ -81,14 +81,14 @@ class StreamKernel(Driver):
         places = kernel_extent(product(stream.extent(var) for var in stream.batch))
         self.order = self._order(row_tiles, places)
         self.place_threads(named("block", T.cta_id([self.order.grid])))
-        if self.tiling.loads_bounds:
+        if self.program.loads_bounds:
             self.tiling.lane = self.threads.lane
             if not self.stream.paged:
                 self.finder = TileFinder(self.tiling, self.threads, self.order)
 
     def _order(self, row_tiles: ir.Expr, places: ir.Expr) -> Order[Item]:
         """By what is known of the tiles of rows: their costs, or where to load what bounds them."""
-        if self.tiling.loads_bounds and not self.stream.paged:
+        if self.program.loads_bounds and not self.stream.paged:
             sizes = row_tiles, places, self.config.blocks, self.config.threads
             return LongestFirst(*sizes, self.tiling.likely_tiles)
         shared_out = tile_schedule(self.config, self.program)

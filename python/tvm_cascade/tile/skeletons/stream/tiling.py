@@ -21,13 +21,16 @@ from tvm_cascade.tile.element import Mask
 from tvm_cascade.tile.emit import bind, digits, in_register, kernel_extent, ptx, put, registers
 from tvm_cascade.tile.fragment import placed
 from tvm_cascade.tile.hopper.copy import ROW_WARPS, TensorMap
-from tvm_cascade.tile.live import Rows, TileRange, live_tiles, loads_by, of_whole_tiles, sure, whole_tiles
+from tvm_cascade.tile.live import Rows, TileRange, live_tiles, of_whole_tiles, sure, whole_tiles
 from tvm_cascade.tile.merge.lanes import ALL_LANES, WARP
 from tvm_cascade.tile.operand import Operand
 from tvm_cascade.tile.skeletons.stream.config import Tiles
 from tvm_cascade.tile.skeletons.stream.pieces.config import is_of_place, sequences_of
 from tvm_cascade.tile.work import Order, Threads, Work
 from tvm_cascade.transform.printer import cast
+
+_SOUGHT = 4
+"""Positions that a lane looks at together, so that their loads are under way at once."""
 
 
 class Tiling:
@@ -106,7 +109,7 @@ class Tiling:
 
     def ask_of_tiles(self) -> None:
         """Asks the conditions that are the same all over each tile; of ranges that are loaded for rows none are."""
-        if not self.loads_bounds and not self.stream.paged:
+        if not self.program.loads_bounds and not self.stream.paged:
             stream, config = self.stream, self.config
             program, sizes = self.program, (stream.row, config.rows, stream.position, config.columns)
             others = [one for one in program.of_blocks if not any(one is own for own in program.needed)]
@@ -196,13 +199,30 @@ class Tiling:
         kinds = [(kind, known) for kind in {type(one) for one, _ in answers}]
         return tuple(replace(one, condition=tvm_ffi.structural_map(one.condition, kinds)) for one in masks)
 
-    @property
-    def loads_bounds(self) -> bool:
-        """Whether the tiles that rows visit are found by what is loaded for each row."""
-        return any(loads_by(slack, self.stream.row) for slack in self.program.skip)
-
     def rows_from(self, first: ir.Expr, count: int) -> Rows:
-        return Rows(self.stream.row, first, count, None if self.lane is None else self._greatest)
+        if self.lane is None:
+            return Rows(self.stream.row, first, count)
+        return Rows(self.stream.row, first, count, self._greatest, self._search)
+
+    def _search(self, sums: Sequence[tuple[ir.Expr, ir.Expr]], tiles: TileRange) -> tuple[ir.Expr, ir.Expr]:
+        """The first and the last position at which no sum is negative, which the lanes of a warp look for."""
+        assert self.lane is not None
+        position, lane, columns = self.stream.position, self.lane, self.config.columns
+        found = registers("live_position", 2, "int32")
+        put(found, 0, self.length)
+        put(found, 1, T.int32(-1))
+        known = [(h, in_register("greatest_of_rows", g)) for h, g in sums]
+        first = bind("first_sought", tirx.max(tiles.first, 0) * columns)
+        count = bind("sought", tirx.max(tirx.min(tiles.end * columns, self.length) - first, 0))
+        with T.serial((count + (_SOUGHT * WARP - 1)) // (_SOUGHT * WARP)) as turn, T.unroll(_SOUGHT) as part:
+            at = bind("position", tirx.min(first + (turn * _SOUGHT + part) * WARP + lane, self.length - 1))
+            own = {position: cast(at, dtype_of(position))}
+            live = bind("is_live", tirx.all(*(cast(substitute(h, own), "int32") + g >= 0 for h, g in known)))
+            put(found, 0, tirx.Select(live, tirx.min(found[0], at), found[0]))
+            put(found, 1, tirx.Select(live, tirx.max(found[1], at), found[1]))
+        for end, nearest in enumerate(("min", "max")):
+            ptx(f"redux_sync.{nearest}.s32", found[end], found[end], T.uint32(ALL_LANES))
+        return found[0], found[1]
 
     def _greatest(self, value: ir.Expr, rows: Rows) -> ir.Expr:
         """The greatest value of an integer over rows, which the lanes of a warp share out."""
