@@ -11,7 +11,7 @@ import tvm_cascade
 from tvm_cascade.analysis.reading import read_program
 from tvm_cascade.devices.cards import H200
 from tvm_cascade.devices.device import Gpu
-from tvm_cascade.evaluate.oracle import evaluate
+from tvm_cascade.evaluate.oracle import evaluate, signature
 from tvm_cascade.evaluate.tolerance import check
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.plan.cuts import by_folds, cut, nests_of, parts_of
@@ -68,7 +68,7 @@ def joint_kernels(func: tirx.PrimFunc, gpu: Gpu) -> list[Kernel]:
     """The kernel that folds the two products of a function, if it has any."""
     kernels = ranked_kernels(fuse_function(func, OPTIONS, gpu), "main", gpu, OPTIONS)
     assert not isinstance(kernels, str), kernels
-    return [kernel for kernel in kernels[:1] if kernel.skeleton.name == "stream"]
+    return [kernel for kernel in kernels[:1] if kernel.skeleton.name in ("stream", "folded")]
 
 
 def _numpy(func: tirx.PrimFunc, name: str) -> np.dtype:
@@ -86,6 +86,6 @@ def values_of(
     drawn |= given
     inputs = [param for param in found.forward.params if param.name not in (*found.saved, "out")]
     made = evaluate(found.forward, [drawn[param.name] for param in inputs], rounding=True)
-    results = {f"d_{name}" for name in "qkv"}
+    results = {param.name for param in signature(found.backward).outputs}
     values = {name: value for name, value in drawn.items() if name not in results}
     return values | {name: np.asarray(value, drawn[name].dtype) for name, value in made.items()}

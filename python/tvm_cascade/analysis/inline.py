@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import lru_cache
 from typing import Any
 
@@ -31,11 +31,12 @@ def inliner_of(program: Program) -> Inliner:
 
 
 class Inliner:
-    """Replaces loads of elementwise stages by their values at the load's indices."""
+    """Replaces loads of elementwise stages, but of some buffers, by their values at the load's indices."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, but: Collection[tirx.Var] = ()) -> None:
         self.program = program
-        self._maps = {stage.buffer: stage for stage in program.stages if stage.reducer is None and plain_indices(stage)}
+        maps = (stage for stage in program.stages if stage.reducer is None and stage.buffer not in but)
+        self._maps = {stage.buffer: stage for stage in maps if plain_indices(stage)}
         self._known: dict[Stage, ir.Expr] = {}
 
     def of(self, stage: Stage) -> ir.Expr:

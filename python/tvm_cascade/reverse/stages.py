@@ -106,6 +106,11 @@ class Stages:
         extent = product(self.terms.extents[v] for v in variables)
         return sp.Integer(extent) if isinstance(extent, int) else self.terms.leaf(extent.astype(self.dtype))
 
+    def of(self, load: ir.TensorLoad) -> Made | None:
+        """The stage that a load reads, if it reads one of these."""
+        return next((one for one in self.made if one.buffer.same_as(load.source)), None)
+
     def map_of(self, load: ir.TensorLoad) -> Made | None:
         """The map that a load reads, if it reads one of these."""
-        return next((one for one in self.made if one.buffer.same_as(load.source) and not one.summed), None)
+        made = self.of(load)
+        return None if made is None or made.summed else made

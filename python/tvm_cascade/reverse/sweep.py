@@ -10,7 +10,7 @@ its adjoint, if it is not 0, to the positions that attain it, in equal shares; a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -22,7 +22,7 @@ from tvm_cascade.algebra.cascade import LENGTH, Cascade, Reduction
 from tvm_cascade.algebra.reducer import MAX, MIN, SUM, Reducer
 from tvm_cascade.algebra.verdict import Reason
 from tvm_cascade.analysis.frame import matching_axis
-from tvm_cascade.analysis.inline import inliner_of, plain_indices
+from tvm_cascade.analysis.inline import Inliner, inliner_of, plain_indices
 from tvm_cascade.analysis.program import Program, Stage
 from tvm_cascade.analysis.tir import (
     Extent,
@@ -30,6 +30,7 @@ from tvm_cascade.analysis.tir import (
     extent_of,
     is_float,
     loads_of,
+    more_than_one,
     same,
     same_extent,
     uses,
@@ -112,7 +113,34 @@ class Sweep:
 
     def inlined(self, stage: Stage) -> ir.Expr:
         """The value of a stage over inputs and results."""
-        return inliner_of(self.program).of(stage)
+        return self._inliner.of(stage)
+
+    @cached_property
+    def _inliner(self) -> Inliner:
+        """Inlines maps, but those with an adjoint of their own."""
+        apart: set[tirx.Var] = set()
+        for stage in reversed(self.program.stages):
+            if self._has_adjoint(stage, apart):
+                apart.add(stage.buffer)
+        return Inliner(self.program, apart)
+
+    def _has_adjoint(self, stage: Stage, apart: Collection[tirx.Var]) -> bool:
+        """Whether a map is differentiated by itself: several sums read what it adds inputs of fewer dimensions to.
+
+        Of o = Σ exp(s + b − m)·v and t = Σ exp(s + b − m), d_b is then one sum of what is left of both, and not the
+        difference of two.
+        """
+        if stage.reducer is not None or not plain_indices(stage):
+            return False
+        own, known = [v for v in stage.spatial if more_than_one(stage.extents[v])], {*apart, stage.buffer}
+        loads = loads_of(inliner_of(self.program).of(stage))
+        fewer = [load.source for load in loads if not all(uses(load, (v,)) for v in own)]
+        if not any(buffer in self.wrt for buffer in fewer) or any(map(self.program.writer, fewer)):
+            return False
+        sums = [one for one in self.program.stages if one.reducer is not None]
+        inline = Inliner(self.program, known).of
+        along = [load for one in sums for load in loads_of(inline(one)) if uses(load, one.reduce)]
+        return sum(load.source.same_as(stage.buffer) for load in along) > 1
 
     def element(self, stage: Stage) -> sp.Expr:
         """The same in SymPy."""
@@ -308,11 +336,33 @@ class Sweep:
         read = [v for v in found.free if any(uses(value, (v,)) for value in decided)]
         apart = [v for v in found.free if v not in read]
         rows = [v for y in places for v, value in found.values.items() if uses(value, (y,))]
+        for line in self._lines(contribution, apart)[-1:]:
+            contribution = self.stages.sum(contribution, [line], name, [v for v in extents if v != line])
+            apart = [v for v in apart if v != line]
         contribution = self.terms.at(self.stages.sum(contribution, apart, name, rows), found.values)
         if found.condition is not None:
             contribution = self.terms.where(found.condition, contribution)
         contribution = self.stages.sum(contribution, read, name, places)
         self._contributions.setdefault(load.source, []).append(contribution)
+
+    def _lines(self, value: sp.Expr, variables: Sequence[tirx.Var]) -> list[tirx.Var]:
+        """The variables along which a value with one number for each element of a product is summed first.
+
+        These are its rows or its columns: one of both factors varies along them. What is left has a number for each row
+        of the product, which a fold along it has beside others, and is summed in turn.
+        """
+        found = list[tirx.Var]()
+        several = [v for v in variables if more_than_one(self.terms.extents[v])]
+        for _, load in self.terms.loads(value) if len(several) > 1 else ():
+            made = self.stages.of(load)
+            if made is None or not all(uses(load, (v,)) for v in self.terms.variables(value)):
+                continue
+            own = self.terms.at(made.value, dict(zip(made.rows, load.indices, strict=True)))
+            factors = [other for _, other in self.terms.loads(own)]
+            along = {v: sum(uses(factor, (v,)) for factor in factors) for v in several}
+            lines = [v for v in several if along[v] == 1 < len(factors)] if made.summed else self._lines(own, variables)
+            found += [v for v in lines if v not in found]
+        return found
 
 
 def _is_product(value: sp.Expr) -> bool:
