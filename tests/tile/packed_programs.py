@@ -67,11 +67,12 @@ class Documents:
     heads: int = 1
     depth: int = 64
     dtype: str = "float16"
+    number: str = "int32"
 
     def func(self) -> tirx.PrimFunc:
         """q[i, h, d], k[j, h, d], v[j, h, d], doc[i] -> out[0, h, i, d]."""
         q, k, v = (te.placeholder((self.tokens, self.heads, self.depth), self.dtype, name) for name in "qkv")
-        doc = te.placeholder((self.tokens,), "int32", "doc")
+        doc = te.placeholder((self.tokens,), self.number, "doc")
         out = attention_of(
             (1, self.heads, self.tokens, self.tokens, self.depth),
             lambda b, h, i, j, f: q[i, h, f].astype("float32") * k[j, h, f].astype("float32"),

@@ -83,6 +83,23 @@ def test_both_folds_visit_no_more_tiles_than_masks_keep(name: str) -> None:
         assert one.loads_bounds == ("lengths" not in name)
 
 
+def test_wide_numbers_of_documents_are_not_looked_for() -> None:
+    """Of 64 bits a warp has no greatest: all tiles are visited then, and masked."""
+    (step,) = plan_of(Documents(4096, 16, number="int64").func()).steps
+    assert step.chosen.skeleton.name == "stream" and not step.chosen.program.skip
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
+def test_numbers_of_documents_may_be_far_apart() -> None:
+    """Their differences are no numbers of 32 bits."""
+    case = Documents(200, dtype="bfloat16")
+    inputs = [values_of(gradient_of(case.func()))[name] for name in ("q", "k", "v")]
+    doc = np.repeat([2**31 - 1, -(2**31) + 1, 7, -(2**31) + 2], 50).astype("int32")
+    (found,) = emulate(kernel_of(case.func(), SMALL).func, [*inputs, doc])
+    (exact,) = evaluate(case.func(), [*inputs, doc]).values()
+    assert np.abs(found - exact).max() < 2.0**-6 < np.abs(exact).max()
+
+
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 def test_tiles_of_other_documents_are_not_visited() -> None:
     """Forward and backward: what lies there may be NaN, which a weight of zero would not hide."""

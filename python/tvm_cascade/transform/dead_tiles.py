@@ -50,6 +50,10 @@ UNSETTLED = "tvm_cascade.unsettled"
 """Block annotation: whether the row's state would still change if a dead position were folded in."""
 
 
+_NARROW = ("int8", "int16", "int32", "uint8", "uint16")
+"""Integers of which kernels look for the greatest and the least."""
+
+
 @dataclass(frozen=True)
 class DeadPositions:
     """The conditions under which a position of a group is dead, over the frame's variables.
@@ -123,7 +127,8 @@ def _comparisons(atoms: list[Atom], axis: tuple[tirx.Var, ...], by_data: bool) -
     for comparison in (one for atom in atoms for one in within(atom.expression, *COMPARISONS)):
         integers = dtype_of(comparison.a).startswith("int")
         loaded = any(uses(index, axis) for load in loads_of(comparison) for index in load.indices)
-        told = by_data or (uses(comparison, axis) and not loaded)
+        narrow = all(dtype_of(load) in _NARROW for load in loads_of(comparison))
+        told = narrow or not loaded if by_data else uses(comparison, axis) and not loaded
         if integers and told and not any(same(comparison, one) for one in found):
             found.append(comparison)
     return found
