@@ -55,6 +55,7 @@ KEPT: dict[str, tuple[Callable[[Extents], Sequence[tuple[int, ...]]], Callable[.
     "documents": (lambda e: [(e.keys,)], lambda n, b, i, j: n[0][i] == n[0][j]),
     "ranges": (lambda e: [(e.queries,)] * 2, lambda n, b, i, j: tirx.all(j >= n[0][i], j < n[1][i])),
     "lengths": (lambda e: [(e.batch,)], lambda n, b, i, j: j < n[0][b]),
+    "pairs": (lambda e: [(e.queries, e.keys)], lambda n, b, i, j: n[0][i, j] > 0),
 }
 """By name, shapes of integers, and the scores that are kept by them."""
 

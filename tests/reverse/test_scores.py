@@ -64,6 +64,7 @@ def test_packed_tokens(name: str) -> None:
         "documents": {"n0": np.array([2, 2, 0, 0, 0, 1], "int32")},
         "ranges": {"n0": np.array([0, 0, 2, 2, 2, 5], "int32"), "n1": np.array([2, 2, 4, 5, 5, 6], "int32")},
         "lengths": {"n0": np.array([6, 2], "int32")},
+        "pairs": {"n0": np.tri(6, dtype="int32")[:, ::-1].copy() + np.eye(6, dtype="int32")},
     }[name]
     found = assert_gradient(kept(name, extents), given)
     assert found.saved == ("out", "log_total")

@@ -14,6 +14,7 @@ import tvm_cascade
 from tvm_cascade.devices.cards import H200
 from tvm_cascade.evaluate.oracle import evaluate
 
+from ..reverse.scores import Extents, kept
 from ..tiers import slow_but
 from .backward import assert_backward_right, folds_of, joint_kernels, parts_of_backward, plan_of, values_of
 from .checked import kernel_of
@@ -84,9 +85,11 @@ def test_both_folds_visit_no_more_tiles_than_masks_keep(name: str) -> None:
 
 
 def test_wide_numbers_of_documents_are_not_looked_for() -> None:
-    """Of 64 bits a warp has no greatest: all tiles are visited then, and masked."""
-    (step,) = plan_of(Documents(4096, 16, number="int64").func()).steps
-    assert step.chosen.skeleton.name == "stream" and not step.chosen.program.skip
+    """Of 64 bits a warp has no greatest, and integers of pairs are what masks are: all tiles are visited then."""
+    pairs = Extents(2, 16, 2048, 2048, 64, "float16")
+    for func in (Documents(4096, 16, number="int64").func(), kept("pairs", pairs)):
+        (step,) = plan_of(func).steps
+        assert step.chosen.skeleton.name == "stream" and not step.chosen.program.skip
 
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler")

@@ -295,12 +295,16 @@ class _Refinement:
 
     def _skip(self, extreme: sp.Symbol | None) -> tuple[ir.Expr, ...]:
         stream = self.stream
-        searches = stream.few_rows is None and stream.left.row is not None and not stream.paged
-        dead = dead_positions(self.group, by_data=searches)
+        few = stream.few_rows is not None or stream.left.row is None
+        dead = dead_positions(self.group, by_data=not (few or stream.paged or block_conditions(self.group)))
         if dead is None or not _by(extreme, dead.absorbed):
             return ()
+        slacks = (slack for slack in dead.slacks if not any(self._is_of_pairs(load) for load in loads_of(slack)))
         only = {var: tirx.const(0, dtype_of(var)) for var in self.stream.batch if self.stream.extent(var) == 1}
-        return tuple(substitute(slack, only) for slack in dead.slacks)
+        return tuple(substitute(slack, only) for slack in slacks)
+
+    def _is_of_pairs(self, load: ir.TensorLoad) -> bool:
+        return uses(load, [self.stream.row]) and uses(load, [self.stream.position])
 
     def _is_needed(self, condition: ir.Expr, extreme: sp.Symbol | None) -> bool:
         absorbed = absorbed_where_it_fails(self.group, condition)
