@@ -92,14 +92,34 @@ def test_wide_numbers_of_documents_are_not_looked_for() -> None:
         assert step.chosen.skeleton.name == "stream" and not step.chosen.program.skip
 
 
+NUMBERS = {
+    "far apart": ("int32", [2**31 - 1, -(2**31) + 1, 7, -(2**31) + 2]),
+    "the least": ("int32", [-(2**31), 5, -(2**31), 2**31 - 1]),
+    "the least of 8 bits": ("int8", [-128, 5, -128, 127]),
+}
+
+
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
-def test_numbers_of_documents_may_be_far_apart() -> None:
-    """Their differences are no numbers of 32 bits."""
-    case = Documents(200, dtype="bfloat16")
+@pytest.mark.parametrize("name", NUMBERS)
+def test_documents_may_have_any_number(name: str) -> None:
+    """Differences, and the negative of the least, are no numbers of their dtype."""
+    dtype, numbers = NUMBERS[name]
+    case = Documents(512, dtype="bfloat16", number=dtype)
     inputs = [values_of(gradient_of(case.func()))[name] for name in ("q", "k", "v")]
-    doc = np.repeat([2**31 - 1, -(2**31) + 1, 7, -(2**31) + 2], 50).astype("int32")
+    doc = np.repeat(numbers, 128).astype(dtype)
     (found,) = emulate(kernel_of(case.func(), SMALL).func, [*inputs, doc])
     (exact,) = evaluate(case.func(), [*inputs, doc]).values()
+    assert np.abs(found - exact).max() < 2.0**-6 < np.abs(exact).max()
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
+def test_ranges_may_begin_at_the_least_number() -> None:
+    """Beside rows whose keys begin late: what bounds the tiles of all is the least, and not its negative."""
+    case = Packed(128, 256, 1, 1, dtype="bfloat16")
+    bounds = np.where(np.arange(128) % 2, 100, -(2**31)).astype("int32"), np.full(128, 256, "int32")
+    given = case.inputs(bounds)
+    (found,) = emulate(kernel_of(case.func(), SMALL).func, given)
+    (exact,) = evaluate(case.func(), given).values()
     assert np.abs(found - exact).max() < 2.0**-6 < np.abs(exact).max()
 
 

@@ -135,11 +135,13 @@ def live_tiles(slacks: tuple[ir.Expr, ...], position: tirx.Var, rows: Rows, tile
             found = found.within(TileRange(start, tirx.Select(most >= 0, tiles, start)))
             continue
         if g is None and rows.search is not None:
-            of_position, of_rows = _apart(slack, position)
-            most = None if uses(of_position, [rows.variable]) else _greatest(of_rows, rows)
+            terms = _terms(slack)
+            of_position = _sum([one for one in terms if uses(one[1], [position])], "int64")
+            others = [one for one in terms if not uses(one[1], [position])]
+            most = None if uses(of_position, [rows.variable]) else _greatest_sum(others, rows)
             sought += [] if most is None else [(of_position, most)]
             continue
-        most = None if g is None else _greatest(g, rows)
+        most = None if g is None else _greatest(as_bound(g, rows.variable), rows)
         if most is not None:
             first, end = tirx.floordiv(-most, tile), tirx.floordiv(most, tile) + 1
             found = found.within(TileRange(first, tiles) if sign > 0 else TileRange(start, end))
@@ -149,13 +151,30 @@ def live_tiles(slacks: tuple[ir.Expr, ...], position: tirx.Var, rows: Rows, tile
     return found
 
 
-def _apart(slack: ir.Expr, position: tirx.Var) -> tuple[ir.Expr, ir.Expr]:
-    """(h, g) with h + g the slack, where g has the terms that do not use the position."""
-    zero = tirx.const(0, dtype_of(slack))
+def _terms(slack: ir.Expr, sign: int = 1) -> list[tuple[int, ir.Expr]]:
+    """What is added, and what is subtracted."""
     if isinstance(slack, (prim.Add, prim.Sub)):
-        (h, g), (minus_h, minus_g) = _apart(slack.a, position), _apart(slack.b, position)
-        return (h + minus_h, g + minus_g) if isinstance(slack, prim.Add) else (h - minus_h, g - minus_g)
-    return (slack, zero) if uses(slack, [position]) else (zero, slack)
+        return [*_terms(slack.a, sign), *_terms(slack.b, sign if isinstance(slack, prim.Add) else -sign)]
+    return [(sign, slack)]
+
+
+def _sum(terms: Sequence[tuple[int, ir.Expr]], dtype: str) -> ir.Expr:
+    total = tirx.const(0, dtype)
+    for sign, term in terms:
+        total = total + cast(term, dtype) if sign > 0 else total - cast(term, dtype)
+    return total
+
+
+def _greatest_sum(terms: Sequence[tuple[int, ir.Expr]], rows: Rows) -> ir.Expr | None:
+    """The greatest sum of the rows in 64 bits, in which no negative is missing; beyond `_MOST` all that is no less."""
+    if not any(loads_by(term, rows.variable) for _, term in terms):
+        found = _greatest(_sum(terms, "int32"), rows)
+        return None if found is None else cast(found, "int64")
+    least, most = (tirx.const(end, "int64") for end in (-_MOST, _MOST))
+    found = _greatest(cast(tirx.max(tirx.min(_sum(terms, "int64"), most), least), "int32"), rows)
+    if found is None:
+        return None
+    return tirx.Select(found.equal(tirx.const(_MOST, "int32")), 2 * most, cast(found, "int64"))
 
 
 def whole_tiles(
@@ -166,7 +185,7 @@ def whole_tiles(
     found = TileRange(start, tiles)
     for slack in slacks:
         sign, g = solved_for(slack, position) or (0, None)
-        least = None if g is None else _greatest(-g, rows)
+        least = None if g is None else _greatest(-as_bound(g, rows.variable), rows)
         if least is None:
             return None
         first, end = tirx.floordiv(least + (tile - 1), tile), tirx.floordiv(1 - least, tile)
@@ -234,8 +253,28 @@ def of_whole_tiles(
     return tuple(condition for condition in conditions if is_same(condition))
 
 
+_MOST = 2**31 - 1
+"""Of 32 bits, in which lanes find what is greatest."""
+
+_FARTHEST = 2**29
+"""Beyond any position that a GPU has the memory for."""
+
 _MOST_TILES = 1 << 24
 """More than any axis has."""
+
+
+def as_bound(value: ir.Expr, row: tirx.Var) -> ir.Expr:
+    """A bound on positions, of which what rows load is no farther off than any position: no sum of these overflows."""
+    if not loads_by(value, row):
+        return value
+
+    def near(load: ir.TensorLoad) -> ir.Expr:
+        if dtype_of(load) not in ("int32", "int64"):
+            return load
+        least, most = (tirx.const(end, dtype_of(load)) for end in (-_FARTHEST, _FARTHEST))
+        return tirx.max(tirx.min(load, most), least)
+
+    return tvm_ffi.structural_map(value, (ir.TensorLoad, near))
 
 
 def _greatest(value: ir.Expr, rows: Rows) -> ir.Expr | None:

@@ -26,7 +26,7 @@ from tvm_cascade.tile.attention.rows import RowFold
 from tvm_cascade.tile.element import Mask
 from tvm_cascade.tile.emit import bind, in_register, ptx, put, registers, when
 from tvm_cascade.tile.fragment import COLUMNS_PER_STEP, QUAD, ROWS
-from tvm_cascade.tile.live import mask_slacks, solved_for
+from tvm_cascade.tile.live import as_bound, mask_slacks, solved_for
 from tvm_cascade.tile.merge.lanes import from_lane
 from tvm_cascade.transform.printer import cast
 
@@ -149,7 +149,8 @@ class Masking:
         """Of each bound, what is loaded for a row, before its first tile; None where that is nothing."""
         position = self.rows.program.stream.row
         return [
-            in_register("limit", self.rows.row_input(g, row)) if loads_by(g, position) else None for _, g in one.bounds
+            in_register("limit", self.rows.row_input(as_bound(g, position), row)) if loads_by(g, position) else None
+            for _, g in one.bounds
         ]
 
 

@@ -211,13 +211,13 @@ class Tiling:
         found = registers("live_position", 2, "int32")
         put(found, 0, self.length)
         put(found, 1, T.int32(-1))
-        known = [(h, in_register("greatest_of_rows", cast(g, "int64"))) for h, g in sums]
+        known = [(h, in_register("greatest_of_rows", g)) for h, g in sums]
         first = bind("first_sought", tirx.max(tiles.first, 0) * columns)
         count = bind("sought", tirx.max(tirx.min(tiles.end * columns, self.length) - first, 0))
         with T.serial((count + (_SOUGHT * WARP - 1)) // (_SOUGHT * WARP)) as turn, T.unroll(_SOUGHT) as part:
             at = bind("position", tirx.min(first + (turn * _SOUGHT + part) * WARP + lane, self.length - 1))
             own = {position: cast(at, dtype_of(position))}
-            live = bind("is_live", tirx.all(*(cast(substitute(h, own), "int64") >= -g for h, g in known)))
+            live = bind("is_live", tirx.all(*(substitute(h, own) >= -g for h, g in known)))
             put(found, 0, tirx.Select(live, tirx.min(found[0], at), found[0]))
             put(found, 1, tirx.Select(live, tirx.max(found[1], at), found[1]))
         for end, nearest in enumerate(("min", "max")):
