@@ -19,7 +19,7 @@ import tvm  # noqa: E402
 from torch import nn  # noqa: E402
 
 import tvm_cascade  # noqa: E402
-from tvm_cascade.driver.arguments import Entry, Parameter  # noqa: E402
+from tvm_cascade.driver.entry import Entry, Parameter  # noqa: E402
 from tvm_cascade.errors import ModelError  # noqa: E402
 from tvm_cascade.evaluate.tolerance import assert_close  # noqa: E402
 from tvm_cascade.torch.backend import FallbackWarning  # noqa: E402
@@ -187,7 +187,8 @@ def test_positions_that_a_tensor_does_not_have_are_an_index_error(name: str) -> 
 def test_tensors_of_torch_are_handed_over_themselves() -> None:
     """TVM then takes torch's current stream; what is not contiguous is copied, and copied back."""
     given = list[Any]()
-    parameters = (Parameter("x", "float32", (4, 4), False, False), Parameter("y", "float32", (4, 4), True, False))
+    given_alone, filled = (False, False, False), (True, False, True)
+    parameters = (Parameter("x", "float32", (4, 4), *given_alone), Parameter("y", "float32", (4, 4), *filled))
 
     def copied(x: Any, y: Any) -> None:
         given.extend((x, y))

@@ -268,11 +268,16 @@ class Sweep:
             if stage.reducer is not None or not self.program.is_param(stage.buffer) or not plain_indices(stage):
                 continue
             own, value = self.terms.leaf(tirx.BufferLoad(stage.buffer, list(stage.indices))), self.element(stage)
-            for symbol, load in self.terms.loads(value):
+            read = self.terms.loads(value)
+            for symbol, load in read if all(self.program.writer(one.source) for _, one in read) else ():
                 divisor = symbol / value
-                powers = [power for base, power in divisor.as_powers_dict().items() if not base.is_number]
-                divides = bool(powers) and min(powers) > 0 and symbol not in divisor.free_symbols
-                if divides and self.program.writer(load.source) and same(list(load.indices), list(stage.indices)):
+                powers = [power for base, power in divisor.as_powers_dict().items() if base.is_Symbol]
+                if (
+                    powers
+                    and min(powers) > 0
+                    and _is_product(divisor)
+                    and same(list(load.indices), list(stage.indices))
+                ):
                     found[load.source] = (stage.indices, own * divisor)
         return found
 
@@ -361,6 +366,7 @@ class Sweep:
 
 
 def _is_product(value: sp.Expr) -> bool:
-    """Whether a value is a product of loads and of reciprocals, which is no work where it is read."""
-    factors = value.as_powers_dict().items()
-    return all(base.is_number or (power.is_Integer and (base.is_Symbol or power < 0)) for base, power in factors)
+    """Whether a value is a product of powers of loads, which is no work where it is read."""
+    return all(
+        base.is_Symbol and power.is_Integer for base, power in value.as_powers_dict().items() if not base.is_number
+    )
