@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tvm_cascade.corpus.programs.quantised import BLOCK, LARGEST, SMALLEST_ABSMAX, Quantised
+from tvm_cascade.corpus.programs.quantised import BLOCK, SMALLEST_ABSMAX, Quantised
+from tvm_cascade.symbolic.rounding import FORMATS
 
 Named = Mapping[str, Any]
 
@@ -13,7 +14,7 @@ Named = Mapping[str, Any]
 def quantise(torch: Any, form: Quantised, x: Any) -> tuple[Any, Any]:
     """(x in float8, the scale of every token, or of every block of it), [token, k] and [token, 1 or block]."""
     wide = x.to(torch.promote_types(x.dtype, torch.float32)).unflatten(1, (-1, BLOCK if form.blocks else x.shape[1]))
-    scale = wide.abs().amax(-1, keepdim=True).clamp(min=SMALLEST_ABSMAX) / LARGEST[form.dtype]
+    scale = wide.abs().amax(-1, keepdim=True).clamp(min=SMALLEST_ABSMAX) / FORMATS[form.dtype].largest
     return (wide / scale).to(getattr(torch, form.dtype)).flatten(1), scale[..., 0]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 from tvm import te, tirx
@@ -12,6 +11,7 @@ from tvm.ir import Expr
 
 from benchmarks.products.case import Extents, ProductCase, Statement
 from benchmarks.products.operations import EPSILON, MAPS, RANKS, number
+from tvm_cascade.driver.arguments import numpy_dtype
 from tvm_cascade.evaluate.inputs import INPUTS
 from tvm_cascade.te import topk
 
@@ -31,7 +31,7 @@ def data(case: ProductCase, extents: Extents, seed: int) -> list[Array]:
             shape = tuple(extents[axis] for axis in statement.axes)
             values = np.float32(statement.scale(extents)) * INPUTS[kind](rng, shape, dtype="float32")
             dtype = case.dtype if statement.half else "float32"
-            arrays.append(np.ascontiguousarray(values.astype(np.dtype(getattr(ml_dtypes, dtype, dtype)))))
+            arrays.append(np.ascontiguousarray(values.astype(numpy_dtype(dtype))))
             kind = "normal"
     return arrays
 

@@ -13,6 +13,7 @@ from functools import cached_property
 from types import SimpleNamespace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import tvm
 import tvm_ffi
@@ -292,6 +293,11 @@ def _mismatch(parameter: Parameter, argument: Any, extents: dict[str, int]) -> t
 
 def _text(shape: Sequence[int | str]) -> str:
     return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """The dtype of that name as NumPy has it, bfloat16 and the float8 types by way of ml_dtypes."""
+    return np.dtype(getattr(ml_dtypes, name, name))
 
 
 def dtype_name(array: Any) -> str:

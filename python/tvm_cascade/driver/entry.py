@@ -8,11 +8,20 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import tvm
 
-from tvm_cascade.driver.arguments import ON_GPUS, Parameter, as_tensor, check_apart, is_cpu, misfit, on_cpus, problem
+from tvm_cascade.driver.arguments import (
+    ON_GPUS,
+    Parameter,
+    as_tensor,
+    check_apart,
+    is_cpu,
+    misfit,
+    numpy_dtype,
+    on_cpus,
+    problem,
+)
 from tvm_cascade.errors import CascadeError, InputError, near
 
 
@@ -121,7 +130,7 @@ def extents_of(given: Iterable[tuple[Parameter, Any]]) -> dict[str, int]:
         if one.shape is None:
             known |= {one.name: argument} if isinstance(argument, int) else {}
         else:
-            known |= {e: int(n) for e, n in zip(one.shape, argument.shape, strict=True) if isinstance(e, str)}
+            known |= {e: n for e, n in zip(one.shape, argument.shape, strict=True) if isinstance(e, str)}
     return known
 
 
@@ -143,7 +152,7 @@ def shape_of(output: Parameter, extents: Mapping[str, int], name: str) -> tuple[
 def _new_array(example: Any, shape: tuple[int, ...], dtype: str, device: tvm.runtime.Device) -> Any:
     """An array of the example's library on its device; a tensor of TVM where that is neither NumPy nor torch."""
     if isinstance(example, np.ndarray):
-        return np.empty(shape, np.dtype(getattr(ml_dtypes, dtype, dtype)))
+        return np.empty(shape, numpy_dtype(dtype))
     if hasattr(example, "new_empty"):
         return example.new_empty(shape, dtype=getattr(sys.modules["torch"], dtype))
     return tvm.runtime.empty(shape, dtype, device)

@@ -6,7 +6,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tvm
 from tvm import ir, relax, tirx
@@ -75,8 +75,6 @@ _BUILT = (
     relax.transform.AttachGlobalSymbol(),
 )
 
-if TYPE_CHECKING:
-    pass
 """As `default_build` of TVM, without what `_GROUPED` did: looking for reshapes, it refuses functions of GPUs, which
 have no root block once they are scheduled."""
 

@@ -9,11 +9,13 @@ from tvm.ir import Expr
 
 from tvm_cascade.analysis.tir import dtype_of, is_float
 from tvm_cascade.errors import InputError
+from tvm_cascade.symbolic.rounding import FORMATS
+from tvm_cascade.transform.scope import accumulator_dtype
 
 Element = Callable[..., Expr]
 """The value at the indices of an element, or of a row."""
 
-LARGEST = {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0, "int8": 127.0}
+LARGEST = {**{name: FORMATS[name].largest for name in ("float8_e4m3fn", "float8_e5m2")}, "int8": 127.0}
 """Of the dtypes that rows are quantised to."""
 
 SMALLEST_SCALE = 1e-12
@@ -107,7 +109,7 @@ def stored(x: te.Tensor) -> str:
 
 def accumulated(dtype: str) -> str:
     """The dtype of arithmetic on elements of a dtype: float32 of narrower floats and of integers."""
-    return dtype if dtype == "float64" else "float32"
+    return accumulator_dtype(dtype) if is_float(dtype) else "float32"
 
 
 def softmax(x: te.Tensor, axis: int = -1, name: str = "softmax") -> te.Tensor:

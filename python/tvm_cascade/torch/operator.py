@@ -11,6 +11,7 @@ from tvm import tirx
 
 from tvm_cascade.driver.arguments import Parameter, parameters_of
 from tvm_cascade.driver.compilation import compile_fused
+from tvm_cascade.driver.entry import extents_of, shape_of
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import InputError
 from tvm_cascade.options import FuseOptions
@@ -107,15 +108,9 @@ def _registered(func: tirx.PrimFunc | Runs, name: str) -> torch.library.CustomOp
     known = cache(lambda device: code_on(func, device, FuseOptions.from_environment()))
 
     def made(*given: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        sizes = {
-            extent: size
-            for one, tensor in zip(inputs, given, strict=True)
-            for extent, size in zip(one.shape or (), tensor.shape, strict=False)
-        }
-        shapes = ([sizes.get(e, e) if isinstance(e, str) else e for e in one.shape or ()] for one in outputs)
-        first = given[0]
+        extents = extents_of(zip(inputs, given, strict=True))
         return tuple(
-            first.new_empty(shape, dtype=getattr(torch, one.dtype)) for one, shape in zip(outputs, shapes, strict=True)
+            given[0].new_empty(shape_of(one, extents, name), dtype=getattr(torch, one.dtype)) for one in outputs
         )
 
     def run(*given: torch.Tensor) -> Any:

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-import ml_dtypes
 import numpy as np
 from tvm import te, tirx
 from tvm.ir import Expr
 
 from tvm_cascade.corpus.programs.draws import Draw, Values, steady
+from tvm_cascade.driver.arguments import numpy_dtype
 
 Shape = Mapping[str, int]
 Axes = Mapping[str, int]
@@ -104,8 +104,7 @@ def extents(tensor: te.Tensor) -> tuple[int, ...]:
 
 def dtype_of(tensor: te.Tensor) -> np.dtype[np.generic]:
     """The tensor's dtype as NumPy has it, bfloat16 and the float8 types by way of ml_dtypes."""
-    name = str(tensor.dtype.dtype)
-    return np.dtype(getattr(ml_dtypes, name, name))
+    return numpy_dtype(str(tensor.dtype.dtype))
 
 
 def _bytes_of(tensor: te.Tensor) -> int:

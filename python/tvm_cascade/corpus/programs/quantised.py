@@ -22,10 +22,9 @@ from tvm_cascade.corpus.programs.program import (
     rows_of,
     stage,
 )
+from tvm_cascade.symbolic.rounding import FORMATS
 
 _FLOAT8 = "float8_e4m3fn"
-LARGEST = {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}
-"""Of float8 numbers."""
 # Keeps the scale of an all-zero token from being zero.
 SMALLEST_ABSMAX = 1e-12
 
@@ -69,7 +68,7 @@ def quantised(form: Quantised) -> Builder:
 def _narrowed(precision: Precision, form: Quantised, axes: Axes, x: Element) -> tuple[te.Tensor, Element]:
     """(the scale of what is along the last of the axes, x by it in float8)."""
     absmax = reduced(te.max, axes, lambda *at: te.abs(x(*at)), "absmax")
-    floor, largest = precision.constant(SMALLEST_ABSMAX), precision.constant(LARGEST[form.dtype])
+    floor, largest = precision.constant(SMALLEST_ABSMAX), precision.constant(FORMATS[form.dtype].largest)
     scale = stage(rows_of(axes), lambda *at: te.max(absmax(*at), floor) / largest, "scale")
     narrow = stage(axes, lambda *at: (x(*at) / scale(*at[:-1])).astype(form.dtype), "quantised")
     return scale, lambda *at: precision.widen(narrow(*at))
