@@ -33,7 +33,7 @@ RUNS, TURNS = 20, 4
 
 @dataclass(frozen=True)
 class Case:
-    """An attention of one sequence in bfloat16."""
+    """An attention of one sequence, in bfloat16 or float16."""
 
     heads: int
     length: int
@@ -41,10 +41,11 @@ class Case:
     variant: str = "full"
     kv_heads: int = 0
     window: int = 1024
+    dtype: str = "bfloat16"
 
     def __str__(self) -> str:
         shared = f" over {self.kv_heads}" if self.kv_heads else ""
-        return f"{self.variant} {self.heads}{shared} x {self.length} x {self.width}"
+        return f"{self.variant} {self.heads}{shared} x {self.length} x {self.width} {self.dtype}"
 
     @property
     def flops(self) -> float:
@@ -71,13 +72,14 @@ CASES = [
     Case(16, 4096, 128, "softcap"),
     Case(16, 8192, 128, "window"),
     Case(16, 4096, 128, "causal_alibi"),
+    *(Case(16, 4096, width, variant, dtype="float16") for variant in ("full", "causal") for width in (64, 128)),
 ]
 
 
 def drawn(case: Case) -> dict[str, Any]:
     """Queries, keys, values and the adjoint of the output, and slopes of heads."""
     torch.manual_seed(0)
-    narrow = {"device": "cuda", "dtype": torch.bfloat16}
+    narrow = {"device": "cuda", "dtype": getattr(torch, case.dtype)}
     q, d_out = (torch.randn(1, case.heads, case.length, case.width, **narrow) for _ in range(2))
     k, v = (torch.randn(1, case.kv_heads or case.heads, case.length, case.width, **narrow) for _ in range(2))
     slopes = 2.0 ** (-8.0 * torch.arange(1, case.heads + 1, device="cuda") / case.heads)
@@ -119,7 +121,7 @@ def in_float64(case: Case, given: Tensors) -> tuple[Any, ...]:
 
 def backward(case: Case) -> Any:
     """The gradient of the plain program by queries, keys and values."""
-    func = attention(VARIANTS[case.variant])(case.shape, Precision("bfloat16", "float32")).prim_func()
+    func = attention(VARIANTS[case.variant])(case.shape, Precision(case.dtype, "float32")).prim_func()
     return tvm_cascade.gradient(func, wrt=("q", "k", "v")).backward
 
 
@@ -189,7 +191,7 @@ def measured(case: Case) -> tuple[float, str]:
     """(the best peer's time over ours, a line)."""
     given = drawn(case)
     largest, logarithm, out, *exact = in_float64(case, given)
-    saved = {"out": out.bfloat16(), "log_row_sum": logarithm.float(), "row_max": largest.float()}
+    saved = {"out": out.to(given["q"].dtype), "log_row_sum": logarithm.float(), "row_max": largest.float()}
     run, results = ours(case, given, saved)
     runs: dict[str, Run] = {"ours": run}
     told = []

@@ -77,6 +77,18 @@ def of_two_layers(x: nn.Tensor, weight: nn.Tensor, other: nn.Tensor) -> nn.Tenso
     return op.sum(centred * centred, axis=-1)
 
 
+def of_picked(logits: nn.Tensor, targets: nn.Tensor) -> tuple[nn.Tensor, ...]:
+    """Logarithms of a softmax at one element of each row, and what the gradient reads of the row; then that."""
+    wide = op.reshape(logits.astype("float32"), [2 * ROWS, LENGTH])
+    highest = op.max(wide, axis=-1, keepdims=True)
+    total = op.log(op.sum(op.exp(wide - highest), axis=-1, keepdims=True))
+    of_all = wide + op.negative(highest) - total
+    at = op.reshape(targets, [2 * ROWS, 1])
+    picked = nn.wrap_nested(relax.op.gather_elements(of_all._expr, at._expr, axis=1), "picked")
+    shares = op.reshape(op.exp(wide - highest - total), [2, ROWS, LENGTH])
+    return picked, highest, total, shares.astype("float16")
+
+
 def merged(forward: Forward, *shapes: list[int | str], target: object = GPU, dtype: str = "float32") -> tvm.IRModule:
     return FuseCascades(target)(relax.transform.LegalizeOps()(module_of(forward, *shapes, dtype=dtype)))
 
@@ -158,6 +170,42 @@ def test_a_cast_that_several_read_is_no_tensor_in_memory(target: object) -> None
     wide = np.float64(x * y)
     for one, exact, usual in zip(found, (2 * wide.sum(-1), 3 * wide.sum(0)), unfused, strict=True):
         tolerance.assert_close(one, exact, usual, length=LENGTH, dtype="float32")
+
+
+def test_what_is_picked_of_a_row_is_computed_where_it_is_picked() -> None:
+    """A loss stores nothing of its logits' size but its result, in the dtype that is asked for."""
+    mod = get_pipeline(GPU).grouped(loss_module())
+    (block,) = mod["forward"].body.blocks
+    made = [ty for b in block.bindings for ty in getattr(b.var.ty, "fields", [b.var.ty])]
+    large = [one for one in made if isinstance(one, relax.TensorType) and np.prod([*map(int, one.shape)]) > 2 * ROWS]
+    assert {str(one.dtype.dtype) for one in large} == {"float16"}
+    statistics = [name for name in calls_of(mod) if name == "cascade_max_sum"]
+    assert len(statistics) == 1, "both are read elsewhere, and found in one pass"
+
+
+def loss_module() -> tvm.IRModule:
+    spec = {"logits": nn.spec.Tensor([2, ROWS, LENGTH], "float16"), "targets": nn.spec.Tensor([2, ROWS], "int64")}
+
+    class Loss(nn.Module):
+        def forward(self, logits: nn.Tensor, targets: nn.Tensor) -> tuple[nn.Tensor, ...]:
+            return of_picked(logits, targets)
+
+    return Loss().export_tvm(spec={"forward": spec})[0]
+
+
+def test_a_loss_with_what_is_saved_is_right() -> None:
+    rng = np.random.default_rng(5)
+    x = rng.standard_normal((2, ROWS, LENGTH)).astype("float16")
+    at = rng.integers(0, LENGTH, (2, ROWS))
+    plain = relax.build(relax.transform.LegalizeOps()(loss_module()), "llvm")
+    found, unfused = run(loss_module(), get_pipeline("llvm"), [x, at]), called(plain, [x, at])
+    rows = np.float64(x).reshape(2 * ROWS, LENGTH)
+    highest = rows.max(-1, keepdims=True)
+    total = np.log(np.exp(rows - highest).sum(-1, keepdims=True))
+    of_all = rows - highest - total
+    exact = np.take_along_axis(of_all, at.reshape(-1, 1), 1), highest, total, np.exp(of_all).reshape(x.shape)
+    for one, wanted, usual in zip(found, exact, unfused, strict=True):
+        tolerance.assert_close(one, wanted, usual, length=LENGTH, dtype=str(one.dtype))
 
 
 def test_who_computes_a_narrow_tensor_narrows_it() -> None:

@@ -14,7 +14,7 @@ from tvm.relax.frontend.nn import op
 
 from tvm_cascade.evaluate import tolerance
 from tvm_cascade.relax import FuseCascades, get_pipeline
-from tvm_cascade.relax.rewrites import RANKS, TopOfSoftmax
+from tvm_cascade.relax.rewrites import RANKS, RewriteOperators
 
 from ..tiers import slow_but
 
@@ -47,7 +47,7 @@ class OfTokens(nn.Module):
 
 
 def names_of(mod: tvm.IRModule) -> list[str]:
-    merged = FuseCascades()(relax.transform.LegalizeOps()(TopOfSoftmax()(mod)))
+    merged = FuseCascades()(relax.transform.LegalizeOps()(RewriteOperators()(mod)))
     return [var.name_hint for var in merged.get_global_vars() if var.name_hint.startswith("cascade_")]
 
 
@@ -129,5 +129,5 @@ class TestRouter:
     @pytest.mark.parametrize("args", [(RANKS + 1,), (2, False)])
     def test_other_top_k_stays_a_sort(self, args: tuple[object, ...]) -> None:
         mod = router(*args)
-        rewritten = TopOfSoftmax()(mod)
+        rewritten = RewriteOperators()(mod)
         assert "R.topk" in rewritten["forward"].script() and names_of(mod) == []

@@ -12,6 +12,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch._dispatch.python import enable_python_dispatcher  # noqa: E402
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
@@ -24,6 +25,7 @@ from tvm_cascade.torch import importer, scatters  # noqa: E402
 from tvm_cascade.torch.backend import FallbackWarning  # noqa: E402
 from tvm_cascade.torch.graph import captured  # noqa: E402
 from tvm_cascade.torch.site import ConversionError, Site  # noqa: E402
+from tvm_cascade.torch.whole_attention import attention_whole  # noqa: E402
 
 from ..tile.emulator.run import compiler, emulate  # noqa: E402
 from .test_training import Block  # noqa: E402
@@ -143,7 +145,8 @@ def scheduled(formula: Formula, *kinds: tuple[tuple[int, ...], torch.dtype]) -> 
     """The module of a formula, scheduled for a GPU."""
     with FakeTensorMode():
         given = [torch.empty(shape, dtype=dtype) for shape, dtype in kinds]
-        graph = make_fx(lambda *given: (formula(*given),), decomposition_table=dict(importer.table()))(*given)
+        with attention_whole(), enable_python_dispatcher():
+            graph = make_fx(lambda *given: (formula(*given),), decomposition_table=dict(importer.table()))(*given)
     device = torch.device("cpu")
     module, _ = importer.import_program(captured(graph, device)[0], device)
     pipeline = get_pipeline({"kind": "cuda", "arch": "sm_90a"})

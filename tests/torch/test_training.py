@@ -12,14 +12,10 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
-from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
-from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
-from tvm_cascade.errors import ModelError  # noqa: E402
-from tvm_cascade.torch import backend, compilation, importer  # noqa: E402
+from tvm_cascade.torch import backend, compilation  # noqa: E402
 from tvm_cascade.torch.backend import FallbackWarning  # noqa: E402
-from tvm_cascade.torch.converters import CONVERTERS  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
@@ -166,25 +162,6 @@ def test_lengths_that_change_have_one_program(made: list[Any]) -> None:
     assert len(made) == 2, "a forward graph and a backward one, for any length"
 
 
-def _refused(_: Any) -> Any:
-    raise ModelError("an operator", "this one", "a test")
-
-
-def test_torchs_rule_for_attention_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It gives weights where the backward operator reads lse: gradients came out wrong, and nothing was said."""
-    assert importer.table().keys().isdisjoint(importer.ATTENTION)
-    name = "_scaled_dot_product_flash_attention_for_cpu"
-    monkeypatch.setitem(CONVERTERS, f"{name}.default", _refused)  # type: ignore[arg-type]
-    q, k, v = (torch.randn(1, 2, 5, 8, requires_grad=True) for _ in range(3))
-
-    def forward(*given: Any) -> Any:
-        return F.scaled_dot_product_attention(*given).square().mean(-1).softmax(-1)[..., 0].sum()
-
-    with pytest.warns(FallbackWarning, match=name):
-        found = torch.autograd.grad(torch.compile(forward, backend="tvm_cascade")(q, k, v), (q, k, v))
-    assert error([*found], [*torch.autograd.grad(forward(q, k, v), (q, k, v))]) < 1e-5
-
-
 def test_attention_backward_under_masks() -> None:
     """Heads that share keys, more keys than queries, a scale, and a row that sees nothing, whose gradient is 0."""
     q, k, v = (torch.randn(1, heads, length, 8, requires_grad=True) for heads, length in ((4, 5), (2, 7), (2, 7)))
@@ -200,44 +177,3 @@ def test_attention_backward_under_masks() -> None:
         found = torch.autograd.grad((torch.compile(forward, backend="tvm_cascade")(q, k, v) * weights).sum(), (q, k, v))
     assert error([*found], [*torch.autograd.grad((forward(q, k, v) * weights).sum(), (q, k, v))]) < 1e-5
     assert not found[0][:, :, 2].any()
-
-
-_GIVEN: dict[str, tuple[tuple[Any, ...], Callable[..., tuple[Any, ...]], dict[str, Any]]] = {
-    "flash": ((0.0, True), lambda out, lse, *rest: (out, lse, *rest[:4], 0.0, True, *rest[4:6]), {}),
-    "efficient": (
-        (None, True, 0.0, True),
-        lambda out, lse, *rest: (None, out, lse, *rest, 0.0, (True, True, True, False), True),
-        {},
-    ),
-    "cudnn": (
-        (None, True, 0.0, True),
-        lambda out, lse, *rest: (out, lse, rest[4], rest[5], None, *rest[:4], 0.0, True),
-        {},
-    ),
-}
-"""Arguments of the forward operators, and those of the backward ones behind query, key and value."""
-
-
-@pytest.mark.parametrize("kind", _GIVEN)
-def test_attention_operators_of_gpus(kind: str) -> None:
-    """Their conversions, on a CPU, which has no such operators; graphs of fake tensors need none."""
-    forward = getattr(torch.ops.aten, f"_scaled_dot_product_{kind}_attention").default
-    backward = getattr(torch.ops.aten, f"_scaled_dot_product_{kind}_attention_backward").default
-    own, following, named = _GIVEN[kind]
-
-    def both(q: Any, k: Any, v: Any, adjoint: Any) -> Any:
-        results = forward(q, k, v, *own, **named)
-        return *results[:2], *backward(adjoint, q, k, v, *following(*results))[:3]
-
-    given = [torch.randn(1, 2, 40, 8) for _ in range(4)]
-    with FakeTensorMode() as mode:
-        graph = make_fx(both)(*map(mode.from_tensor, given))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", FallbackWarning)
-        out, lse, *found = backend.compiled_graph(graph, backend.Account())(*given)
-    expected, wanted = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(*given[:3], 0.0, True)
-    adjoints = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
-        given[3], *given[:3], expected, wanted, 0.0, True
-    )
-    assert error([out, lse.flatten(2)[..., :40], *found], [expected, wanted, *adjoints]) < 1e-5
-    assert not lse.flatten(2)[..., 40:].any()

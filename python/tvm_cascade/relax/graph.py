@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Generic, TypeVar
 
 import tvm
@@ -123,9 +124,10 @@ class Graph:
                 self._add(made, Result(binding.var, binding.value.index))
         self._used = [(one.var, self._of.get(one.var), variables_in(one.value)) for one in block.bindings]
         self._connect(outside)
-        self.again = self._closed(lambda node: True) | {node for node in self.nodes if node.operator.widens}
-        """Nodes that each reader computes by itself: those that read no tensor but such nodes' results, as masks and
-        positions, and casts to wider dtypes."""
+        self.free = self._free()
+        """Nodes that read no tensor but such nodes' results, as masks and positions."""
+        self.again = self.free | {node for node in self.nodes if node.operator.widens}
+        """Nodes that each reader computes by itself: those, and casts to wider dtypes."""
 
     def node(self, var: object) -> Node | None:
         return self._of.get(var) if isinstance(var, relax.Var) else None
@@ -157,10 +159,10 @@ class Graph:
             if (result := self._results.get(var)) is not None:
                 result.escapes = True
 
-    def _closed(self, accepted: Callable[[Node], bool]) -> frozenset[Node]:
+    def _free(self) -> frozenset[Node]:
         found: set[Node] = set()
         for node in self.nodes:
-            plain = node.kind in (Kind.ELEMENTWISE, Kind.MOVEMENT) and accepted(node)
+            plain = node.kind in (Kind.ELEMENTWISE, Kind.MOVEMENT)
             if plain and all(self.node(argument) in found for argument in node.arguments):
                 found.add(node)
         return frozenset(found)
@@ -298,14 +300,9 @@ class AnnotateGathers:
     def transform_module(self, mod: tvm.IRModule, _: transform.PassContext) -> tvm.IRModule:
         for var, func in mod.functions_items():
             pattern = func.attrs.get(_PATTERN) if isinstance(func, tirx.PrimFunc) and func.attrs else None
-            if pattern == _UNREAD and _gathers(func) and operator_of(func).kind in _BY_ELEMENT:
+            if pattern == _UNREAD and (operator := operator_of(func)).gathers and operator.kind in _BY_ELEMENT:
                 mod.update_func(var, func.with_attr(_PATTERN, _INJECTIVE))
         return mod
-
-
-def _gathers(func: tirx.PrimFunc) -> bool:
-    """Whether it reads at indices that are data."""
-    return any(loads_of(index) for load in loads_of(func.body) for index in load.indices)
 
 
 @dataclass(frozen=True)
@@ -328,6 +325,11 @@ class Operator:
     @property
     def widens(self) -> bool:
         return self.cast is not None and self.cast[0] < self.cast[1]
+
+    @cached_property
+    def gathers(self) -> bool:
+        """Whether it reads at indices that are data."""
+        return any(loads_of(index) for load in loads_of(self.func.body) for index in load.indices)
 
 
 def _takes_sizes(func: tirx.PrimFunc) -> bool:

@@ -208,8 +208,9 @@ def _why_not_tried(graph: Graph, whole: Cluster, parts: tuple[Cluster, Cluster],
         return f"{foreign[0].call.args[0].name_hint} lies between them"
     if len(whole) > MOST_NODES:
         return f"they are {len(whole)} operators together, and {MOST_NODES} at most are tried"
-    before = max(len(outline(graph, part).outputs) for part in parts)
-    return "" if len(outline(graph, whole).outputs) <= before else "what lies between them is read elsewhere too"
+    before, given = [outline(graph, part).outputs for part in parts], outline(graph, whole).outputs
+    stored = len(given) <= max(map(len, before)) or all(any(one in part for part in before) for one in given)
+    return "" if stored else "what lies between them is read elsewhere too"
 
 
 def _fed(node: Node, clusters: dict[Node, Cluster]) -> list[Node]:

@@ -32,7 +32,7 @@ from tvm_cascade.plan.plan import Plan
 from tvm_cascade.relax.fuse_cascades import cascades_fused, plans_for
 from tvm_cascade.relax.graph import CALL_TIR, AnnotateGathers, is_tensor, variables_in
 from tvm_cascade.relax.narrowing import narrowed
-from tvm_cascade.relax.rewrites import CastWhereRead, RewriteMovesAsViews, TopOfSoftmax, WriteExtentsAlike
+from tvm_cascade.relax.rewrites import CastWhereRead, RewriteMovesAsViews, RewriteOperators, WriteExtentsAlike
 from tvm_cascade.relax.surroundings import Plans
 from tvm_cascade.report.explanation import Explanation
 from tvm_cascade.report.group import Apart
@@ -41,7 +41,7 @@ from tvm_cascade.tile.launch.dependent import AT_ONCE, GIVEN, SHORT, STARTS, WAI
 from tvm_cascade.tile.skeleton import Kernel
 
 _DISPATCHED = (
-    TopOfSoftmax(),
+    RewriteOperators(),
     relax.backend.DispatchSampling(),
     relax.backend.DispatchSortScan(),
     relax.transform.LegalizeOps(),

@@ -1,11 +1,14 @@
 """What is written otherwise in a module before and after operators become functions: moves, casts, top-k, extents.
 
     c = float32(x);  y = f(c);  z = g(c)               →  y = f(float32(x));  z = g(float32(x))
+    bfloat16(reshape(x));  reshape(float32(y))         →  reshape(bfloat16(x));  float32(reshape(y))
     transpose of [b, 1, h, d] to [b, h, 1, d]          →  reshape(x, [b, h, 1, d])
     p = softmax(x);  v, i = topk(p, k)                 →  p = softmax(x);  v, i = call_tir(topk, p)
     slice(x: [1 + n]) of concatenate(…) -> [n + 1]     →  slice(x: [n + 1]) of concatenate(…) -> [n + 1]
 
 A cast to a wider dtype that several read would be a tensor in memory, which takes longer to read than what it is of.
+A reshape is a view of what is in memory, so that a cast beyond it would be a kernel of its own: it stands on the side
+of the narrower dtype.
 
 Moves that keep the order of elements in memory are views: TVM's own rewriting knows reshapes alone, each by itself.
 
@@ -124,7 +127,7 @@ def _offset(shape: Sequence[ir.Expr], indices: Sequence[ir.Expr]) -> ir.Expr:
 RANKS = 8
 """Top-k up to which our reduction takes the place of the sort: its merge is written out, 2·k² selections."""
 
-_TOP_K, _SOFTMAX, _CAST = (ir.Op.get(f"relax.{name}") for name in ("topk", "nn.softmax", "astype"))
+_TOP_K, _SOFTMAX, _CAST, _RESHAPE = (ir.Op.get(f"relax.{one}") for one in ("topk", "nn.softmax", "astype", "reshape"))
 
 
 @transform.module_pass(opt_level=0, name="CastWhereRead")
@@ -160,13 +163,13 @@ class _Casts(PyExprMutator):
         return super().visit_dataflow_var_(var) if cast is None else self.builder_.emit(self.visit_expr(cast))
 
 
-@transform.module_pass(opt_level=0, name="TopOfSoftmax")
-class TopOfSoftmax:
-    """Top-k of a softmax along its own axis as `tvm_cascade.te.topk`; before LegalizeOps."""
+@transform.module_pass(opt_level=0, name="RewriteOperators")
+class RewriteOperators:
+    """Top-k of a softmax along its own axis as `tvm_cascade.te.topk`, reshapes of narrow dtypes; before LegalizeOps."""
 
     def transform_module(self, mod: tvm.IRModule, _: transform.PassContext) -> tvm.IRModule:
         """The module with such calls replaced."""
-        rewriter = _Tops(mod)
+        rewriter = _Operators(mod)
         for var, func in mod.functions_items():
             if isinstance(func, relax.Function):
                 found = rewriter.visit_expr(func)
@@ -176,10 +179,22 @@ class TopOfSoftmax:
 
 
 @relax.expr_functor.mutator
-class _Tops(relax.PyExprMutator):
+class _Operators(relax.PyExprMutator):
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = super().visit_call_(call)
-        return self._best(call) if call.op == _TOP_K and self._is_of_a_softmax(call) else call
+        if call.op == _TOP_K and self._is_of_a_softmax(call):
+            return self._best(call)
+        made = self._made(call.args[0]) if call.op in (_CAST, _RESHAPE) else None
+        return self._narrow(call, made) if isinstance(made, relax.Call) else call
+
+    def _narrow(self, call: relax.Call, made: relax.Call) -> relax.Expr:
+        """A cast of a reshape or a reshape of a cast, of which the reshape has the dtype of fewer bits."""
+        (x, *extents), dtype = made.args, call.ty.dtype.dtype
+        if (made.op, call.op) == (_RESHAPE, _CAST) and _bits(dtype) < _bits(x.ty.dtype.dtype):
+            return relax.op.reshape(self.builder_.emit(relax.op.astype(x, dtype)), *extents)
+        if (made.op, call.op) == (_CAST, _RESHAPE) and _bits(x.ty.dtype.dtype) < _bits(dtype):
+            return relax.op.astype(self.builder_.emit(relax.op.reshape(x, call.args[1])), dtype)
+        return call
 
     def _is_of_a_softmax(self, call: relax.Call) -> bool:
         made = self._made(call.args[0])
@@ -202,6 +217,10 @@ class _Tops(relax.PyExprMutator):
         values = emit(relax.op.where(absent, relax.const(math.nan, x.ty.dtype.dtype), values))
         indices = emit(relax.op.astype(emit(relax.op.maximum(indices, relax.const(0, "int32"))), attrs.dtype))
         return {"values": values, "indices": indices}.get(attrs.ret_type, relax.Tuple([values, indices]))
+
+
+def _bits(dtype: Any) -> int:
+    return int(tvm.DataType(dtype).bits)
 
 
 @transform.module_pass(opt_level=0, name="WriteExtentsAlike")

@@ -85,6 +85,8 @@ def _names(func: tirx.PrimFunc) -> list[str]:
 def with_surroundings(graph: Graph, merger: Merger, plans: Plans, clusters: Iterable[Cluster]) -> list[Cluster]:
     """Clusters and lone reductions with what they read, or moves their result, where that is one pass; clusters else.
 
+    Lone ones too that read what nobody stores.
+
     Parameters
     ----------
     clusters : of nodes that are merged already.
@@ -99,6 +101,8 @@ def with_surroundings(graph: Graph, merger: Merger, plans: Plans, clusters: Iter
                 found[own] = whole
                 taken |= whole
                 break
+        else:
+            found |= {own: own} if any(source in graph.free for node in own for source in node.reads) else {}
     return list(found.values())
 
 
@@ -146,7 +150,10 @@ def _fed(graph: Graph, own: Cluster, taken: set[Node]) -> Cluster:
 
 
 def _feeding(graph: Graph, own: Cluster, taken: set[Node]) -> list[Node]:
-    """Maps that the cluster alone reads: moves, but into fewer bytes, and what its reductions read once an element."""
+    """Maps that the cluster alone reads: moves, but into fewer bytes, and what its reductions read once an element.
+
+    Those too of which it picks elements.
+    """
     sources = dict.fromkeys(source for node in in_order(own) for source in node.reads)
     size = _most([positions for node in own for positions in _positions(node)])
     return [
@@ -154,6 +161,7 @@ def _feeding(graph: Graph, own: Cluster, taken: set[Node]) -> list[Node]:
         for source in sources
         if (
             source.moves_alone
+            or _is_picked(source)
             or (source.kind in (Kind.ELEMENTWISE, Kind.MOVEMENT) and _has_elements(source.only, size))
         )
         and source not in own | taken
@@ -180,7 +188,23 @@ def reading(graph: Graph, own: Cluster, taken: set[Node]) -> Node | None:
 
 def _may_follow(graph: Graph, own: Cluster, reader: Node, taken: set[Node]) -> bool:
     fits, whole = reader.kind in (Kind.ELEMENTWISE, Kind.MOVEMENT) and reader not in own | taken, own | {reader}
+    fits = fits and not _is_picked(reader)
     return fits and (graph.convex(whole) or graph.again) - graph.again == whole - graph.again
+
+
+def _is_picked(node: Node) -> bool:
+    """Whether a map is read at places that are data alone, for fewer elements than it has: these are computed there."""
+    if node.kind is not Kind.ELEMENTWISE or node.escapes or (made := _elements(node.only)) is None:
+        return False
+    return all(
+        _is_picked(one) or (one.operator.gathers and (_elements(one.only) or made) < made) for one in node.readers
+    )
+
+
+def _elements(tensor: relax.Expr | None) -> int | None:
+    """The elements of a tensor of known shape."""
+    count = None if tensor is None or tensor.ty.shape is None else _product(tensor.ty.shape.values)
+    return count if isinstance(count, int) else None
 
 
 def _has_elements(tensor: relax.Expr | None, count: Extent | None) -> bool:

@@ -7,15 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from tvm import relax, te, tirx
 
 from tvm_cascade.analysis.tir import substitute
 from tvm_cascade.errors import ModelError
 from tvm_cascade.reverse.gradient import gradient
-from tvm_cascade.torch.constants import filled
-from tvm_cascade.torch.results import extents_of
-from tvm_cascade.torch.site import Site, accumulator, broadcast, dtype_name, is_one, names_of, shape_of, type_name
+from tvm_cascade.torch.site import Site, accumulator, broadcast, is_one, names_of, shape_of, type_name
 
 
 def scaled_dot_product_attention(site: Site) -> relax.Var:
@@ -23,64 +20,34 @@ def scaled_dot_product_attention(site: Site) -> relax.Var:
     return site.compute(lambda *given: _of(site, given).result, *_operands(site), name="attention")
 
 
-def fused_attention(site: Site) -> tuple[Any, ...]:
-    """aten._scaled_dot_product_*_attention: the result, lse = log Σ exp(scores) of each row, and what is not read.
-
-    lse is 0 in rows that are masked everywhere. Where PyTorch pads its rows (to a multiple of 32, for its kernel that
-    saves memory), so are these, by 0.
-    """
-    expected = site.node.meta["val"]
+def whole_attention(site: Site) -> tuple[relax.Expr, ...]:
+    """tvm_cascade::attention: the result, and lse = log Σ exp(scores) of each row, 0 in rows masked everywhere."""
 
     def formula(*given: te.Tensor) -> list[te.Tensor]:
         found = _of(site, given)
 
         def logarithm(*i: Any) -> Any:
             total = found.sums(*i)
-            return tirx.Select(total == 0.0, tirx.const(0.0, "float32"), found.logarithm(*i))
+            return tirx.Select(total == 0.0, tirx.const(0.0, str(total.ty.dtype)), found.logarithm(*i))
 
         return [found.result, te.compute(found.sums.shape, logarithm, name="lse")]
 
     both = site.compute(formula, *_operands(site), name="attention")
-    result, lse = (site.emit(relax.TupleGetItem(both, k)) for k in range(2))
-    return result, _as_stored(site, lse, expected[1]), *(_unread(site, one) for one in expected[2:])
+    return tuple(site.emit(relax.TupleGetItem(both, k)) for k in range(2))
 
 
-def _as_stored(site: Site, lse: relax.Expr, value: torch.Tensor) -> relax.Expr:
-    """lse with an axis of its own, or padded, where PyTorch has it so."""
-    rows, extents = shape_of(lse) or [], extents_of(site, value)
-    if len(extents) > len(rows):
-        return site.emit(relax.op.reshape(lse, extents))
-    if isinstance(extents[-1], int) and extents[-1] != int(rows[-1]):
-        return site.emit(relax.op.nn.pad(lse, [0] * (2 * len(rows) - 1) + [extents[-1] - int(rows[-1])]))
-    return lse
-
-
-def _unread(site: Site, value: Any) -> Any:
-    """A result that our backward operator does not read, such as the state of random numbers."""
-    is_tensor = isinstance(value, torch.Tensor)
-    return filled(site, extents_of(site, value), 0, dtype_name(value.dtype)) if is_tensor else value
-
-
-def fused_attention_backward(site: Site) -> tuple[relax.Expr | None, ...]:
-    """The backward operators of those: adjoints of query, key and value, and of a mask where it is asked for.
+def whole_attention_backward(site: Site) -> tuple[relax.Expr, ...]:
+    """tvm_cascade::attention_backward: adjoints of query, key and value, and of the mask where that is asked for.
 
     The gradient of the forward function reads its result and the logarithm of each row's sum, which is lse.
     """
     operands = dict(zip(_NAMES, _operands(site), strict=False))
-    name, expected = "grad_out" if "grad_out" in names_of(site) else "grad_out_", site.node.meta["val"]
-    asked = [name for name, value in zip(operands, expected, strict=False) if isinstance(value, torch.Tensor)]
-    lse = site.compute(
-        lambda x, rows: te.compute(rows, lambda *i: x(*i, *[0] * (len(x.shape) - len(i))), name="lse"),
-        site["logsumexp"],
-        (shape_of(site["out"]) or [])[:-1],
-        name="lse",
-    )
 
     def forward(given: Sequence[te.Tensor], _: Sequence[Any]) -> list[te.Tensor]:
         return [_of(site, given, guarded=False).result]
 
-    found = adjoints(site, forward, (operands, []), asked, {LOG_SUMS: lse}, [(site["out"], site[name])])
-    return (*found, *[None] * (len(expected) - len(found)))
+    asked, known = _NAMES[: len(site.node.meta["val"])], {LOG_SUMS: site["logsumexp"]}
+    return tuple(adjoints(site, forward, (operands, []), asked, known, [(site["out"], site["grad_out"])]))
 
 
 _NAMES = ("query", "key", "value", "mask")
@@ -157,9 +124,9 @@ def _operands(site: Site) -> list[relax.Expr]:
     ModelError
         Where weights are dropped.
     """
-    if site["dropout_p"]:
+    if "dropout_p" in names_of(site) and site["dropout_p"]:
         raise ModelError("dropout_p=0", f"dropout_p={site['dropout_p']}", "attention", "call the module's .eval()")
-    mask = next((site[name] for name in ("attn_mask", "attn_bias") if name in names_of(site)), None)
+    mask = site["attn_mask"]
     return [site[name] for name in _NAMES[:3]] + ([] if mask is None else [mask])
 
 
@@ -172,7 +139,6 @@ def _of(site: Site, given: Sequence[te.Tensor], guarded: bool = True) -> Attenti
     guarded : rows that are masked everywhere are 0; otherwise NaN.
     """
     q, k, v, mask = given if len(given) == len(_NAMES) else (*given, None)
-    grouped = site["enable_gqa"] if "enable_gqa" in names_of(site) else True
     factor, wide = scaling(q, site["scale"]), accumulator(str(q.dtype))
     lowest = tirx.const(float("-inf"), wide)
 
@@ -186,7 +152,7 @@ def _of(site: Site, given: Sequence[te.Tensor], guarded: bool = True) -> Attenti
             return tirx.if_then_else(broadcast(mask, i), scaled, lowest)
         return scaled + broadcast(mask, i).astype(wide)
 
-    return attention(q, k, v, score, group_size(q, k) if grouped else 1, guarded and mask is not None)
+    return attention(q, k, v, score, group_size(q, k) if site["enable_gqa"] else 1, guarded and mask is not None)
 
 
 def group_size(query: te.Tensor, key: te.Tensor) -> int:

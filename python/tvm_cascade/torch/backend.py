@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -17,7 +16,9 @@ import torch
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import TorchDynamoException
+from torch._functorch import config as functorch_config
 from torch._functorch.aot_autograd import make_boxed_func
+from torch._functorch.compile_utils import fx_graph_cse
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._guards import TracingContext
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
@@ -30,10 +31,12 @@ from tvm_cascade.torch.devices import device_of
 from tvm_cascade.torch.exporting import ONE_AT_A_TIME, retraced
 from tvm_cascade.torch.flex import with_lists_alone
 from tvm_cascade.torch.graph import captured
-from tvm_cascade.torch.importer import table, whole
+from tvm_cascade.torch.importer import OF_GRADIENTS, table, whole
+from tvm_cascade.torch.positions import apart_in_backward, with_positions
 from tvm_cascade.torch.site import ConversionError, told
 from tvm_cascade.torch.tensors import overlap
 from tvm_cascade.torch.views import split
+from tvm_cascade.torch.whole_attention import attention_whole
 
 MOST_KINDS = 8
 """Shapes and strides of its arguments for which one graph is compiled; for further ones it runs in PyTorch."""
@@ -73,6 +76,8 @@ def backend(graph: fx.GraphModule, example_inputs: Sequence[Any], **_: object) -
     example_inputs : fake tensors, and sizes; those that change are symbolic.
     """
     account = Account()
+    tensors = [one for one in example_inputs if isinstance(one, torch.Tensor)]
+    of_gradients = torch.is_grad_enabled() and any(one.requires_grad for one in tensors)
 
     def made(module: fx.GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
         with ONE_AT_A_TIME, unset_fake_temporarily():
@@ -82,13 +87,11 @@ def backend(graph: fx.GraphModule, example_inputs: Sequence[Any], **_: object) -
         fw_compiler=made,
         bw_compiler=made,
         inference_compiler=made,
-        decompositions=dict(table()),
-        partition_fn=min_cut_rematerialization_partition,
+        decompositions={**table(), **OF_GRADIENTS} if of_gradients else dict(table()),
+        partition_fn=_parts,
     )
-    tensors = [one for one in example_inputs if isinstance(one, torch.Tensor)]
-    of_gradients = torch.is_grad_enabled() and any(one.requires_grad for one in tensors)
     try:
-        with nullcontext() if of_gradients else whole():
+        with attention_whole() if of_gradients else whole():
             run = through(graph, example_inputs)
     except TorchDynamoException:  # by which it starts again
         raise
@@ -97,6 +100,16 @@ def backend(graph: fx.GraphModule, example_inputs: Sequence[Any], **_: object) -
         return graph.forward
     written = _written(example_inputs)
     return _Guarded(graph, run, written, shared(example_inputs, written), account) if written else run
+
+
+def _parts(joint: fx.GraphModule, *given: Any, **named: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
+    """A forward graph and a backward one; what no argument changes is computed by each."""
+    joint.graph = fx_graph_cse(joint.graph)
+    with unset_fake_temporarily():
+        joint = apart_in_backward(with_positions(joint))
+    with functorch_config.patch(cse=False):
+        parts: tuple[fx.GraphModule, fx.GraphModule] = min_cut_rematerialization_partition(joint, *given, **named)
+    return parts
 
 
 def _written(example_inputs: Sequence[Any]) -> Sequence[int]:

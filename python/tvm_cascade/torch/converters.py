@@ -24,7 +24,6 @@ from tvm_cascade.torch.site import Site
 
 Converter = Callable[[Site], Any]
 
-_ATTENTIONS = ("flash_attention_for_cpu", "flash_attention", "efficient_attention", "cudnn_attention")
 _FORMS = ("Tensor", "Scalar")
 _ARITHMETIC = {"add": relax.op.add, "sub": relax.op.subtract, "mul": relax.op.multiply, "div": relax.op.divide}
 _OF_SIZES = {"sum": operator.add, "max": tirx.max, "min": tirx.min}
@@ -46,8 +45,8 @@ _COMPARISONS = {
 
 CONVERTERS: Mapping[str, Converter] = {
     "scaled_dot_product_attention.default": attention.scaled_dot_product_attention,
-    **{f"_scaled_dot_product_{kind}.default": attention.fused_attention for kind in _ATTENTIONS},
-    **{f"_scaled_dot_product_{kind}_backward.default": attention.fused_attention_backward for kind in _ATTENTIONS},
+    "attention.default": attention.whole_attention,
+    "attention_backward.default": attention.whole_attention_backward,
     "flex_attention": flex.flex_attention,
     "flex_attention_backward": flex.flex_attention_backward,
     "matmul.default": products.matmul,

@@ -29,7 +29,7 @@ from tvm_cascade.torch.exporting import decomposed, kept_whole, retraced, traced
 from tvm_cascade.torch.graph import ImportedGraph, Interface, Traced, captured, prepared
 from tvm_cascade.torch.precision import computes_on_halves, operands_in_float32, rounded
 from tvm_cascade.torch.results import checked
-from tvm_cascade.torch.rules import RULES, group_norm, of_float64, rms_norm
+from tvm_cascade.torch.rules import RULES, group_norm, log_softmax, of_float64, rms_norm
 from tvm_cascade.torch.site import ConversionError, Site, origin, told
 from tvm_cascade.torch.values import compared
 
@@ -59,13 +59,8 @@ DECOMPOSED: Mapping[Any, Callable[..., Any]] = {
 """Decomposed here: what torch makes of them depends on the device, or TVM's converters take them in part."""
 
 
-ATTENTION = (
-    _ATEN._scaled_dot_product_flash_attention_for_cpu.default,
-    _ATEN._scaled_dot_product_flash_attention.default,
-    _ATEN._scaled_dot_product_efficient_attention.default,
-    _ATEN._scaled_dot_product_cudnn_attention.default,
-)
-"""Never decomposed: torch's rule gives the weights where the backward operator reads their logarithms' sums."""
+OF_GRADIENTS = {_ATEN._log_softmax.default: log_softmax}
+"""Decomposed in graphs with gradients, so that a row's extremum and logarithm are saved in place of a tensor."""
 
 
 def whole() -> AbstractContextManager[None]:
@@ -136,7 +131,7 @@ def functional(program: torch.export.ExportedProgram) -> torch.export.ExportedPr
 def table() -> Mapping[Any, Callable[..., Any]]:
     """What operators that have no converter are made of."""
     known = dict(torch.export.default_decompositions().items())
-    kept = {*KEPT_WHOLE, *ATTENTION, _ATEN.embedding_dense_backward.default}
+    kept = {*KEPT_WHOLE, _ATEN.embedding_dense_backward.default}
     return {one: rule for one, rule in known.items() if one not in kept} | dict(DECOMPOSED)
 
 
@@ -151,7 +146,7 @@ def _taken_apart(program: _Program, operators: Sequence[Any], refusal: Conversio
     ConversionError
         The refusal, where torch has no rule for them.
     """
-    if not all(one in _RULES and one not in ATTENTION for one in operators):
+    if not all(one in _RULES for one in operators):
         raise refusal
     rules = {**table(), **{one: _RULES[one] for one in operators}}
     try:

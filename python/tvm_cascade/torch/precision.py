@@ -27,10 +27,7 @@ _MOVES = """
 _PRODUCTS = """
     matmul mm bmm mv addmm baddbmm linear convolution scaled_dot_product_attention _grouped_mm
     transformers::grouped_mm_fallback
-    _scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention_for_cpu_backward
-    _scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_backward
-    _scaled_dot_product_efficient_attention _scaled_dot_product_efficient_attention_backward
-    _scaled_dot_product_cudnn_attention _scaled_dot_product_cudnn_attention_backward
+    tvm_cascade::attention tvm_cascade::attention_backward
 """
 
 PRODUCTS = frozenset(_PRODUCTS.split())

@@ -250,6 +250,18 @@ def rms_norm(
     return (y if weight is None else y * weight).to(x.dtype)
 
 
+def log_softmax(x: torch.Tensor, dim: int, half_to_float: bool) -> torch.Tensor:
+    """aten._log_softmax as (x − m) − log Σ exp(x − m), m the highest of a row.
+
+    The first difference is written as a sum: common to both, it would be a tensor between a row's sum and its results.
+    """
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    highest = wide.amax(dim, keepdim=True)
+    logarithm = (wide - highest).exp().sum(dim, keepdim=True).log()
+    found = (wide + -highest) - logarithm
+    return found if half_to_float else found.to(x.dtype)
+
+
 def of_float64(decompose: Callable[..., Any]) -> Callable[..., Any]:
     """A decomposition for float64 alone, which TVM's own normalisations do not take."""
 

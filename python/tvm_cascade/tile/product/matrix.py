@@ -33,7 +33,7 @@ from tvm_cascade.analysis.tir import (
     variables_of,
 )
 from tvm_cascade.tile.memory import INDEX
-from tvm_cascade.tile.operand import COPY_ALIGNMENT, DIMENSIONS, MATRIX_DTYPES, Operand, Unfit
+from tvm_cascade.tile.operand import COPY_ALIGNMENT, DIMENSIONS, STORED_BYTES, Operand, Unfit
 from tvm_cascade.tile.output import Output, columns_beyond, member_at
 from tvm_cascade.tile.product.fold import ProductFold, Scales, Sum, scales_of
 from tvm_cascade.tile.product.lines import Line, View, in_order, line_of, runs
@@ -210,6 +210,13 @@ class MatrixProduct:
         return {o.buffer: view for o in self.outputs if (view := stored(o, *lines)) is not None}
 
     @cached_property
+    def by_rows(self) -> dict[tirx.Var, Operand]:
+        """Outputs of two bytes an element with contiguous rows that bulk copies do not take: warps store their rows."""
+        lines = self.left.line, self.right.line
+        found = {o.buffer: view for o in self.outputs if (view := in_rows(o, *lines)) is not None}
+        return {one: view for one, view in found.items() if one not in self.tiled and view.size == STORED_BYTES}
+
+    @cached_property
     def paired(self) -> tuple[tirx.Var, ...]:
         """The outputs of which neighbours in a row can be stored at once, two and two."""
         pairs = (o.buffer for o in self.outputs if in_vectors(o, self.right.line, 2))
@@ -356,6 +363,12 @@ def _side(load: ir.TensorLoad, view: View, start: ir.Expr | None, line: Line, in
 
 def stored(output: Output, rows: Line, columns: Line) -> Operand | None:
     """The output as bulk copies store it, in rows of contiguous columns; None where threads store its elements."""
+    found = in_rows(output, rows, columns)
+    return None if found is None or found.width * found.size % COPY_ALIGNMENT else found
+
+
+def in_rows(output: Output, rows: Line, columns: Line) -> Operand | None:
+    """The output as rows of contiguous columns; None where it has none."""
     indices, added = output.shifted
     view: View | None = View.of(output.buffer, indices)
     for line in (columns, rows):
@@ -369,8 +382,6 @@ def stored(output: Output, rows: Line, columns: Line) -> Operand | None:
     if any(added[:-1]) or not (whole or _is_part_of_columns(output, columns)):
         return None
     if not isinstance(width, ir.prim.IntImm) or dtype_of(output.buffer) not in _PAIRED:
-        return None
-    if int(width) * MATRIX_DTYPES[dtype_of(output.buffer)].size % COPY_ALIGNMENT:
         return None
     return Operand(output.buffer, view.shape, view.indices, row)
 

@@ -88,7 +88,7 @@ class ProductConfig:
         return self.columns // self.splits
 
     def stores_boxes(self, output: Operand) -> bool:
-        """Whether boxes of bulk copies cover what a block stores of an output; the last two may overlap."""
+        """Whether boxes of 128 bytes a row cover what a block stores of an output; the last two may overlap."""
         return self.share % _MATRIX_COLUMNS == 0 and self.share >= DEPTH_BYTES // output.size
 
     def registers(self, gathers: bool) -> Registers:
@@ -118,7 +118,7 @@ class ProductConfig:
         return self.stages * self.stage_bytes(shape) + _FLAGS
 
     def shared_bytes(self, shape: MatrixProduct) -> int:
-        boxes = any(self.stores_boxes(output) for output in shape.tiled.values())
+        boxes = any(map(self.stores_boxes, (*shape.tiled.values(), *shape.by_rows.values())))
         staging = self.rows * DEPTH_BYTES * self.staged if boxes else 0
         partial = self.rows * self.columns * len(shape.rights) * SUM_BYTES if self.splits > 1 else 0
         return self.ring_bytes(shape) + staging + partial

@@ -20,12 +20,16 @@ from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
 from tvm_cascade.tile.hopper.driver import Initialised
 from tvm_cascade.tile.hopper.stores import CHUNK, BulkStores, MatrixStore, store_pair
 from tvm_cascade.tile.merge.cluster import COPY, PartsOfSums
+from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.operand import STORED_BYTES
 from tvm_cascade.tile.output import Output
 from tvm_cascade.tile.skeletons.product.config import SUM_BYTES, ProductConfig
 from tvm_cascade.tile.skeletons.product.feed import ProductFeed
 from tvm_cascade.tile.skeletons.product.raster import Tile, ends_with
 from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Threads
+
+_COLUMNS, _CHUNK_COLUMNS = BOX_BYTES // STORED_BYTES, CHUNK // STORED_BYTES
+"""Of a box, and of what is swizzled together, in elements of two bytes."""
 
 
 class Epilogue:
@@ -88,6 +92,7 @@ class MapEpilogue(Epilogue):
             for buffer, operand in self.shape.tiled.items()
             if self.config.stores_boxes(operand)
         }
+        self.by_rows = {one for one, operand in self.shape.by_rows.items() if self.config.stores_boxes(operand)}
 
     def _own(self, tensor: tirx.Var) -> Any:
         return self.buffers[tensor]
@@ -96,7 +101,7 @@ class MapEpilogue(Epilogue):
         """Shared memory for boxes that are on their way, [consumer, box, row, two bytes], and for partial sums."""
         if self.allocate_own is not None:
             self.allocate_own(pool)
-        if self.copies:
+        if self.copies or self.by_rows:
             shape = (self.config.consumers, self.config.staged, GROUP_ROWS, BOX_BYTES // STORED_BYTES)
             self.staging = pool.alloc(shape, "uint16", align=1024)
         arrays = self.config.own_rows // GROUP_ROWS * len(self.feed.rights)
@@ -107,7 +112,8 @@ class MapEpilogue(Epilogue):
 
     @property
     def boxes(self) -> int:
-        across = sum(-(-self.config.share // copies.per_box) for copies in self.copies.values())
+        boxes = [copies.per_box for copies in self.copies.values()] + [_COLUMNS] * len(self.by_rows)
+        across = sum(-(-self.config.share // columns) for columns in boxes)
         return across * self.config.own_rows // GROUP_ROWS
 
     def emit(self, tile: Tile, sums: Sequence[Sequence[Any]], index: ir.Expr, threads: Threads) -> None:
@@ -128,6 +134,8 @@ class MapEpilogue(Epilogue):
             for output in self.shape.outputs:
                 if output.buffer in self.copies:
                     self._store_tile(output)
+                elif output.buffer in self.by_rows:
+                    self._store_rows(output)
                 else:
                     self._store_elements(output)
 
@@ -168,27 +176,49 @@ class MapEpilogue(Epilogue):
         columns = kernel_extent(self.shape.right.line.extent)
         paired = output.buffer in self.shape.paired
         for r in ROWS:
-            inside = self.rows[r] < kernel_extent(self.shape.left.line.extent)
-            with when(inside), T.unroll(self.config.share // 8) as j:
+            row = self.rows[r]
+            with when(row < kernel_extent(self.shape.left.line.extent)), T.unroll(self.config.share // 8) as j:
                 first = bind("stored_column", self.tile.first_column + j * 8 + self.lane_column)
                 if paired:
-                    with when(self._has(output, r, first, columns)):
-                        target = self._own(output.buffer).ptr_to(self._indices(output, r, first))
+                    with when(self._has(output, row, first, columns)):
+                        target = self._own(output.buffer).ptr_to(self._indices(output, row, first))
                         pair = [self._value(output, r, first + e, j * 4 + 2 * r + e) for e in NEIGHBOURS]
                         store_pair(target, pair, dtype_of(output.buffer), "stored_pair")
                     continue
                 for e in NEIGHBOURS[:: output.every]:
-                    with when(self._has(output, r, first + e, columns)):
+                    with when(self._has(output, row, first + e, columns)):
                         value = self._value(output, r, first + e, j * 4 + 2 * r + e)
-                        T.buffer_store(self._own(output.buffer), value, self._indices(output, r, first + e))
+                        T.buffer_store(self._own(output.buffer), value, self._indices(output, row, first + e))
 
-    def _has(self, output: Output, row: int, column: ir.Expr, columns: Any) -> ir.Expr:
+    def _has(self, output: Output, row: ir.Expr, column: ir.Expr, columns: Any) -> ir.Expr:
         """Whether the output has an element for a row, which is inside, and a column."""
-        places = self._places(self.rows[row], column)
+        places = self._places(row, column)
         return tirx.all(column < columns, *(placed(condition, places, self.buffers) for condition in output.part))
 
-    def _indices(self, output: Output, row: int, column: ir.Expr) -> list[ir.Expr]:
-        return [placed(index, self._places(self.rows[row], column), self.buffers) for index in output.indices]
+    def _indices(self, output: Output, row: ir.Expr, column: ir.Expr) -> list[ir.Expr]:
+        return [placed(index, self._places(row, column), self.buffers) for index in output.indices]
+
+    def _store_rows(self, output: Output) -> None:
+        """Through shared memory, then by each warp its own sixteen rows, whose elements neighbouring lanes store."""
+        config, warp, lane = self.config, self.threads.warp, self.threads.lane
+        self.stored_row = bind("stored_row", warp * 16 + lane % 16)
+        own, columns = self._own(output.buffer), kernel_extent(self.shape.right.line.extent)
+        for box in range(-(-config.share // _COLUMNS)):
+            first = min(box * _COLUMNS, config.share - _COLUMNS)
+            slot = self._free_slot()
+            self._leave_matrices(output, slot, first)
+            T.evaluate(T.cuda.warp_sync())
+            with T.unroll(16 * _COLUMNS // WARP) as turn:
+                row, at = warp * 16 + turn * WARP // _COLUMNS, turn * WARP % _COLUMNS + lane
+                whole_row, column = self.first_row + row, self.tile.first_column + first + at
+                there = whole_row < kernel_extent(self.shape.left.line.extent)
+                with when(tirx.And(there, self._has(output, whole_row, column, columns))):
+                    swizzled = (at // _CHUNK_COLUMNS ^ row % 8) * _CHUNK_COLUMNS + at % _CHUNK_COLUMNS
+                    bits = self.staging[self.index, slot, row, swizzled]
+                    indices = self._indices(output, whole_row, column)
+                    T.buffer_store(own, tirx.reinterpret(dtype_of(output.buffer), bits), indices)
+            with when(self.threads.leads):  # a group of no copies, as slots are counted by groups
+                ptx("cp.async.bulk.commit_group")
 
     def _store_tile(self, output: Output) -> None:
         """Through shared memory, then by a bulk copy of each box that has elements of the output."""
@@ -212,17 +242,22 @@ class MapEpilogue(Epilogue):
         copies = self.copies[output.buffer]
         fixed = {d: placed(copies.operand.indices[d], self.tile.batch, self.buffers) for d in copies.operand.fixed}
 
-        def place(_: int, chunk: ir.Expr) -> ir.Expr:
-            return self.staging.ptr_to([self.index, slot, self.stored_row, chunk * (CHUNK // STORED_BYTES)])
-
         if copies.size == STORED_BYTES:
-            matrices = MatrixStore(dtype_of(output.buffer), self.threads.lane)
-            matrices.columns(first + copies.per_box, partial(self._element, output), place, first)
+            self._leave_matrices(output, slot, first)
         else:
             self._leave_pairs(output, slot, first, copies.per_box)
         with self.stores.copies():
             source = self.staging.ptr_to([self.index, slot, 0, 0])
             copies.store_at(lambda _: source, self.first_row, column, fixed)
+
+    def _leave_matrices(self, output: Output, slot: int, first: int) -> None:
+        """Leaves a box of two bytes an element in shared memory, swizzled as bulk copies read it."""
+
+        def place(_: int, chunk: ir.Expr) -> ir.Expr:
+            return self.staging.ptr_to([self.index, slot, self.stored_row, chunk * _CHUNK_COLUMNS])
+
+        matrices = MatrixStore(dtype_of(output.buffer), self.threads.lane)
+        matrices.columns(first + _COLUMNS, partial(self._element, output), place, first)
 
     def _leave_pairs(self, output: Output, slot: int, first: int, columns: int) -> None:
         """Leaves a box of float32 in shared memory, two elements at once, swizzled as bulk copies read it."""
