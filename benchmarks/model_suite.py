@@ -18,9 +18,9 @@ from benchmarks.device import Call, Device
 from benchmarks.peers import TORCH
 from benchmarks.record import Decided, Report, TimedRow
 from benchmarks.suites.entry import Model
-from tvm_cascade.corpus.check import Status, judged, told
-from tvm_cascade.corpus.forms import OURS_FUSED, TVM_DEFAULT
 from tvm_cascade.evaluate import tolerance
+from tvm_cascade.judge.check import Status, judged, told
+from tvm_cascade.judge.forms import OURS_FUSED, TVM_DEFAULT
 
 TORCH_COMPILE = "torch.compile"
 

@@ -22,8 +22,8 @@ from benchmarks.commands import command
 from benchmarks.goals import ALL, BEST, mean, members
 from benchmarks.record import OURS, RESULTS, SLOWER, Report, Result, stored
 from benchmarks.suites import SUITES
-from tvm_cascade.corpus.check import Status
 from tvm_cascade.errors import InputError
+from tvm_cascade.judge.check import Status
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "BENCHMARKS.md"

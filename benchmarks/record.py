@@ -11,8 +11,8 @@ from typing import Any
 
 from benchmarks.environment import Environment, Memory
 from tvm_cascade.cli.timing import Timing
-from tvm_cascade.corpus.check import Row, Status
-from tvm_cascade.corpus.forms import OURS_FUSED, OURS_UNFUSED
+from tvm_cascade.judge.check import Row, Status
+from tvm_cascade.judge.forms import OURS_FUSED, OURS_UNFUSED
 
 RESULTS = Path(__file__).resolve().parent / "results"
 """What is stored, a folder for each card."""

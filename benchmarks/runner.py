@@ -20,11 +20,11 @@ from benchmarks.model_suite import MODEL_PEERS, ModelBench
 from benchmarks.record import RESULTS, SLOWER, Decided, Report, Result, TimedRow, load, slower
 from benchmarks.suites.entry import Entry
 from tvm_cascade.cli.timing import Plan, Timing
-from tvm_cascade.corpus.case import Case, Job
-from tvm_cascade.corpus.check import Status, check, told
-from tvm_cascade.corpus.forms import TVM_DEFAULT, Form
 from tvm_cascade.driver.progress import waiting
 from tvm_cascade.errors import OptionError
+from tvm_cascade.judge.case import Case, Job
+from tvm_cascade.judge.check import Status, check, told
+from tvm_cascade.judge.forms import TVM_DEFAULT, Form
 from tvm_cascade.options import FuseOptions
 
 DEFAULT, GIVEN = "cpu", "given"

@@ -78,11 +78,12 @@ ALLOWED: dict[str, set[str]] = {
     "torch": LIBRARY | {"evaluate"},
     "distributed": LIBRARY | {"torch"},
     "__init__": LIBRARY | {"accuracy", "tuning", "torch", "distributed"},
+    "judge": USERS,
     "corpus": USERS,
-    "cli": USERS | {"corpus"},
+    "cli": USERS | {"judge", "corpus"},
     "__main__": {"cli"},
-    "benchmarks": USERS | {"corpus", "torch", "distributed", "cli", "__main__"},
-    "campaigns": USERS | {"corpus", "cli", "benchmarks"},
+    "benchmarks": USERS | {"judge", "corpus", "torch", "distributed", "cli", "__main__"},
+    "campaigns": USERS | {"judge", "corpus", "cli", "benchmarks"},
 }
 
 # What may be imported when a module loads. The peers of the benchmarks and the tuner's needs are imported in functions.

@@ -21,9 +21,9 @@ from tvm_cascade import cli
 from tvm_cascade.cli.timing import Plan
 from tvm_cascade.codes import CODES
 from tvm_cascade.corpus import workloads
-from tvm_cascade.corpus.case import Case
-from tvm_cascade.corpus.forms import FORMS, OURS_FUSED, Runnable
 from tvm_cascade.driver import progress
+from tvm_cascade.judge.case import Case
+from tvm_cascade.judge.forms import FORMS, OURS_FUSED, Runnable
 from tvm_cascade.options import FuseOptions
 
 PROGRAM = '''

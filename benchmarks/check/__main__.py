@@ -21,11 +21,11 @@ from benchmarks.commands import command
 from tvm_cascade.cli.arguments import add_input_arguments, add_only_argument, check_inputs, check_writable, console
 from tvm_cascade.cli.programs import TOLD, chosen_jobs
 from tvm_cascade.corpus import workloads
-from tvm_cascade.corpus.case import Job
 from tvm_cascade.corpus.programs.draws import KINDS
 from tvm_cascade.driver.cache import turned_off
 from tvm_cascade.driver.progress import waiting
 from tvm_cascade.errors import InputError
+from tvm_cascade.judge.case import Job
 
 JSON_FORMAT = 2
 """Version of what `--json` writes; a field that changes its meaning raises it."""

@@ -40,9 +40,9 @@ from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.statements import ROLE
 from tvm_cascade.analysis.tir import loads_of
 from tvm_cascade.corpus import workloads as registry
-from tvm_cascade.corpus.case import GivenFunction
 from tvm_cascade.corpus.workload import Workload
 from tvm_cascade.evaluate import oracle
+from tvm_cascade.judge.case import Job
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.nest import GUARD
 
@@ -126,11 +126,11 @@ def checkable(workload: Workload) -> Workload:
 
 
 Rows: TypeAlias = list[Audit]
-Job: TypeAlias = Workload | GivenFunction | Definition
+Checkable: TypeAlias = Job | Definition
 
 
 def audits(
-    jobs: Iterable[Job], small: bool = False, kinds: Sequence[str] = (NORMAL,), seed: int = 0, processes: int = 1
+    jobs: Iterable[Checkable], small: bool = False, kinds: Sequence[str] = (NORMAL,), seed: int = 0, processes: int = 1
 ) -> Iterator[Audit]:
     """One row per program, and a second one where only a rounding prevents fusing it.
 
@@ -176,18 +176,18 @@ def _as_a_checker() -> None:
     on_one_core()
 
 
-def _handed(job: Job, processes: int) -> Job | str:
+def _handed(job: Checkable, processes: int) -> Checkable | str:
     """The argument of a check; workloads go to other processes by name, since builders cannot be pickled."""
     return job.name if processes > 1 and isinstance(job, Workload) else job
 
 
-def _rows(job: Job | str, small: bool, kinds: Sequence[str], seed: int) -> Rows:
+def _rows(job: Checkable | str, small: bool, kinds: Sequence[str], seed: int) -> Rows:
     sized = _sized(registry.get(job) if isinstance(job, str) else job, small)
     rows = [_row(sized, kinds, seed)]
     return [*rows, _row(sized, kinds, seed, _FLOAT8)] if rows[0].code == "rounding" else rows
 
 
-def _row(sized: Job, kinds: Sequence[str], seed: int, rescaled: tuple[str, ...] = ()) -> Audit:
+def _row(sized: Checkable, kinds: Sequence[str], seed: int, rescaled: tuple[str, ...] = ()) -> Audit:
     """The row of a job, and where its check raises, a row that says what was raised."""
     try:
         return audit(sized, kinds, seed, rescaled)
@@ -197,20 +197,20 @@ def _row(sized: Job, kinds: Sequence[str], seed: int, rescaled: tuple[str, ...] 
         return Audit(sized.name, sized.source, shape, {}, rescaled, "-", "", 0, None, None, None, (), 0.0, "", (told,))
 
 
-def _sized(job: Job, small: bool) -> Job:
+def _sized(job: Checkable, small: bool) -> Checkable:
     if not isinstance(job, Workload):
         return job
     return job.cpu if small else checkable(job)
 
 
-def _program(sized: Job) -> object:
+def _program(sized: Checkable) -> object:
     """What makes two jobs the same program at the same size."""
     if not isinstance(sized, Workload):
         return sized.source, sized.name
     return sized.builder, *sized.shape.items(), sized.dtype
 
 
-def audit(sized: Job, kinds: Sequence[str], seed: int = 0, rescaled: tuple[str, ...] = ()) -> Audit:
+def audit(sized: Checkable, kinds: Sequence[str], seed: int = 0, rescaled: tuple[str, ...] = ()) -> Audit:
     """The row of a job at its own size, without the cost model."""
     options = FuseOptions(force=True, rescalable_casts=(*FuseOptions().rescalable_casts, *rescaled))
     subject = Subject(sized.build(), options, "auto")

@@ -14,9 +14,9 @@ from benchmarks.gpu.problem import Problem, problem_class
 from benchmarks.gpu.torch_peers import forget_compiled
 from benchmarks.record import Report, TimedRow, own
 from benchmarks.suites.entry import Entry
-from tvm_cascade.corpus.check import Status, finite, judged, told
-from tvm_cascade.corpus.forms import Absent
 from tvm_cascade.evaluate.tolerance import Comparison
+from tvm_cascade.judge.check import Status, finite, judged, told
+from tvm_cascade.judge.forms import Absent
 
 
 @dataclass

@@ -27,8 +27,8 @@ from benchmarks.products.composition import compose
 from benchmarks.products.grammar import draw
 from benchmarks.products.program import data, program
 from benchmarks.products.tensor_cores import left_out
-from tvm_cascade.corpus.check import told
 from tvm_cascade.evaluate import oracle, tolerance
+from tvm_cascade.judge.check import told
 from tvm_cascade.tuning.compilation import compile
 
 SMALL, LARGE = "small", "large"

@@ -13,7 +13,7 @@ from benchmarks.device import CPU, Device, GpuPlan, measure
 from benchmarks.environment import Environment, Memory
 from benchmarks.record import Report, TimedRow
 from tvm_cascade.cli.timing import Timing
-from tvm_cascade.corpus.check import Status
+from tvm_cascade.judge.check import Status
 
 VERSIONS = {"torch": "2.11", "flashinfer-python": None}
 HERE = Environment(

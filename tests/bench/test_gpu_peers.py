@@ -17,8 +17,8 @@ from benchmarks.gpu.prepared import Prepared
 from benchmarks.gpu.problem import SelfAttention, problem_class
 from benchmarks.peers import ATTENTION_PEERS, of_suite
 from tvm_cascade.corpus import workloads
-from tvm_cascade.corpus.forms import Absent
 from tvm_cascade.driver.targets import resolve_target
+from tvm_cascade.judge.forms import Absent
 from tvm_cascade.tuning.compilation import compile
 
 torch = pytest.importorskip("torch")

@@ -19,9 +19,9 @@ from benchmarks.record import OURS, OURS_CUDA_CORES
 from benchmarks.runner import report_of
 from benchmarks.suites.entry import Entry
 from benchmarks.table import console, print_report
-from tvm_cascade.corpus.check import Status
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.evaluate import oracle, tolerance
+from tvm_cascade.judge.check import Status
 from tvm_cascade.tuning.compilation import compile
 
 from .fakes import FakeClock, fake_device

@@ -22,9 +22,9 @@ from benchmarks.runner import report_of
 from benchmarks.suites.entry import Entry
 from tvm_cascade.cli.timing import Timing
 from tvm_cascade.corpus import workloads
-from tvm_cascade.corpus.check import Status
-from tvm_cascade.corpus.forms import Absent
 from tvm_cascade.errors import InputError, OptionError
+from tvm_cascade.judge.check import Status
+from tvm_cascade.judge.forms import Absent
 
 from .fakes import FakeClock, fake_device, parse
 

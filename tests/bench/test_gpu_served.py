@@ -19,11 +19,11 @@ from benchmarks.record import OURS
 from benchmarks.runner import report_of
 from benchmarks.suites import served
 from tvm_cascade.corpus import workloads
-from tvm_cascade.corpus.check import Status
-from tvm_cascade.corpus.forms import Absent
 from tvm_cascade.corpus.workload import Workload
 from tvm_cascade.errors import WorkloadError
 from tvm_cascade.evaluate import oracle, tolerance
+from tvm_cascade.judge.check import Status
+from tvm_cascade.judge.forms import Absent
 from tvm_cascade.report.group import FunctionReport, StepReport
 
 torch = pytest.importorskip("torch")

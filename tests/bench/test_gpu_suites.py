@@ -11,8 +11,8 @@ from benchmarks.gpu import check
 from benchmarks.gpu.formula import form_of
 from benchmarks.record import OURS
 from benchmarks.suites import kernels
-from tvm_cascade.corpus import forms
 from tvm_cascade.errors import OptionError, WorkloadError
+from tvm_cascade.judge import forms
 
 
 def sizes(suite: str) -> dict[str, tuple[int, ...]]:

@@ -20,7 +20,7 @@ from benchmarks.suites.entry import Model  # noqa: E402
 from benchmarks.torch_models import served, sizes  # noqa: E402
 from benchmarks.torch_models.table import MODELS  # noqa: E402
 from tvm_cascade.cli.timing import Timing  # noqa: E402
-from tvm_cascade.corpus.check import Status  # noqa: E402
+from tvm_cascade.judge.check import Status  # noqa: E402
 
 from .fakes import fake_device  # noqa: E402
 

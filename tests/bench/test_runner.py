@@ -16,13 +16,14 @@ from benchmarks.__main__ import main
 from benchmarks.peers import CPU_PEERS
 from benchmarks.products import __main__ as products
 from benchmarks.record import Result, load
-from tvm_cascade.corpus import forms, workloads
-from tvm_cascade.corpus.case import Case
-from tvm_cascade.corpus.check import Status
-from tvm_cascade.corpus.forms import Absent, Runnable
+from tvm_cascade.corpus import workloads
 from tvm_cascade.corpus.workload import Workload
 from tvm_cascade.errors import OptionError, OracleError, WorkloadError
 from tvm_cascade.evaluate import oracle
+from tvm_cascade.judge import forms
+from tvm_cascade.judge.case import Case
+from tvm_cascade.judge.check import Status
+from tvm_cascade.judge.forms import Absent, Runnable
 
 from ..tiers import slow_but
 from .fakes import parse

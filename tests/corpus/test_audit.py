@@ -19,8 +19,8 @@ from benchmarks.check import __main__ as check
 from benchmarks.check.__main__ import published
 from benchmarks.check.audit import Audit, audit, audits, checkable
 from tvm_cascade.corpus import workloads
-from tvm_cascade.corpus.case import GivenFunction
 from tvm_cascade.evaluate import oracle
+from tvm_cascade.judge.case import GivenFunction
 
 from ..tiers import slow_but
 

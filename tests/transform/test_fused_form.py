@@ -15,8 +15,8 @@ from tvm.script import tirx as T
 
 from tvm_cascade.analysis.statements import ROLE
 from tvm_cascade.corpus import workloads
-from tvm_cascade.corpus.forms import temporaries, temporary_bytes
 from tvm_cascade.errors import InputError
+from tvm_cascade.judge.forms import temporaries, temporary_bytes
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.schedule.roles import LOOP_ROLES
 from tvm_cascade.symbolic.printing import formula

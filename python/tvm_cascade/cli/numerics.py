@@ -17,8 +17,8 @@ from tvm_cascade.cli.arguments import (
     options_given,
 )
 from tvm_cascade.cli.programs import TOLD, chosen_jobs
-from tvm_cascade.corpus.case import Job
 from tvm_cascade.driver.progress import waiting
+from tvm_cascade.judge.case import Job
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -21,12 +21,12 @@ from tvm_cascade.cli.arguments import (
 )
 from tvm_cascade.cli.programs import TOLD, chosen_jobs
 from tvm_cascade.cli.timing import IdleGate, Plan, Timing, measure
-from tvm_cascade.corpus.case import Case, Job
-from tvm_cascade.corpus.check import Checked, Row, Status, check
-from tvm_cascade.corpus.forms import FORMS, OURS_FUSED, OURS_UNFUSED, TVM_DEFAULT
 from tvm_cascade.driver.backends import BACKENDS
 from tvm_cascade.driver.progress import waiting
 from tvm_cascade.errors import InputError
+from tvm_cascade.judge.case import Case, Job
+from tvm_cascade.judge.check import Checked, Row, Status, check
+from tvm_cascade.judge.forms import FORMS, OURS_FUSED, OURS_UNFUSED, TVM_DEFAULT
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.report.group import bytes_text
 from tvm_cascade.report.outcomes import explain_outcomes

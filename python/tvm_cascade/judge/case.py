@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import tvm
@@ -19,7 +19,6 @@ from tvm_cascade.algebra.verdict import Reason, Verdict
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.program import Program, is_static
 from tvm_cascade.analysis.tir import Extent, dtype_of, extent_of
-from tvm_cascade.corpus.workload import Workload
 from tvm_cascade.devices.read import device_of
 from tvm_cascade.errors import InputError
 from tvm_cascade.evaluate import oracle
@@ -29,6 +28,47 @@ from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.fuse_function import Outcome, fuse_function, fused_groups
 
 Array = NDArray[Any]
+
+
+class Job(Protocol):
+    """What is checked, run, tuned or measured: a function of the user's own, or a program by name.
+
+    Attributes
+    ----------
+    name, source : what it is called, and where it is from.
+    label : the title of its table: its name, and its extents if they have names.
+    shape : extents by name; empty where they have none.
+    dtype : of its floats.
+    outputs : shape and dtype of each.
+    length : positions of the longest cascade axis; 1 without one.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def source(self) -> str: ...
+    @property
+    def label(self) -> str: ...
+    @property
+    def shape(self) -> Mapping[str, int]: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def outputs(self) -> list[tuple[tuple[int, ...], np.dtype[Any]]]: ...
+    @property
+    def length(self) -> int: ...
+
+    def build(self) -> tirx.PrimFunc:
+        """The unfused function, named "main"; parameters are the inputs, then the outputs."""
+
+    def inputs(self, rng: np.random.Generator, kind: str = "normal") -> list[Array]:
+        """Arrays for the inputs, in order, of a kind of data by name."""
+
+    def flops(self) -> int | None:
+        """Useful operations, where they are counted."""
+
+    def bytes(self) -> int:
+        """Compulsory bytes: every input read once, every output written once."""
 
 
 class Case:
@@ -92,9 +132,6 @@ class Case:
         return [tvm.runtime.tensor(poisoned(shape, dtype)) for shape, dtype in self._outputs]
 
 
-# A user's function, with the interface of a workload.
-
-
 @dataclass(frozen=True)
 class GivenFunction:
     """An unscheduled function with static shapes whose parameters are buffers.
@@ -105,6 +142,7 @@ class GivenFunction:
     source : the file.
     func : the function.
     options : how it is fused; what the data vary along goes by it.
+    shape : extents by name, where they have names.
 
     Raises
     ------
@@ -116,6 +154,7 @@ class GivenFunction:
     source: str
     func: tirx.PrimFunc = field(hash=False, repr=False)
     options: FuseOptions = field(default_factory=lambda: FuseOptions(force=True))
+    shape: Mapping[str, int] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         where = f"function `{self.name}` of {self.source}"
@@ -128,7 +167,7 @@ class GivenFunction:
 
     def __reduce__(self) -> tuple[type[GivenFunction], tuple[object, ...]]:
         """Pickles by source, which another process reads again."""
-        return GivenFunction, (self.name, self.source, self.func, self.options)
+        return GivenFunction, (self.name, self.source, self.func, self.options, self.shape)
 
     @cached_property
     def _read(self) -> tuple[Program, tuple[Group, ...]]:
@@ -144,17 +183,8 @@ class GivenFunction:
         return [extent_of(extent) for param in self.func.params for extent in param.ty.shape]
 
     @property
-    def family(self) -> str:
-        return "given"
-
-    @property
-    def shape(self) -> Mapping[str, int]:
-        """Named extents, which a function does not have."""
-        return {}
-
-    @property
     def label(self) -> str:
-        return self.name
+        return " ".join([self.name, "x".join(map(str, self.shape.values()))]).rstrip()
 
     @property
     def dtype(self) -> str:
@@ -172,7 +202,6 @@ class GivenFunction:
         return max((int(group.frame.length) for group in self._read[1]), default=1)
 
     def build(self) -> tirx.PrimFunc:
-        """The function, named "main" as those of workloads are."""
         return self.func.with_attr("global_symbol", "main")
 
     def inputs(self, rng: np.random.Generator, kind: str = "normal") -> list[NDArray[Any]]:
@@ -181,13 +210,8 @@ class GivenFunction:
         return drawn(program, groups, kind, rng)
 
     def flops(self) -> None:
-        """Useful operations: not counted."""
+        """Not counted."""
 
     def bytes(self) -> int:
-        """Compulsory bytes: every parameter once."""
         sizes = [math.prod(map(int, one.ty.shape)) * np.dtype(dtype_of(one)).itemsize for one in self.func.params]
         return sum(sizes)
-
-
-Job = Workload | GivenFunction
-"""What is checked, run, tuned or measured: a workload, or a function of the user's own."""

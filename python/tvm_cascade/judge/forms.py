@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from tvm import s_tir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.corpus.case import Case
 from tvm_cascade.driver.compilation import compile_unfused
 from tvm_cascade.driver.compiled import Compiled
+from tvm_cascade.judge.case import Case
 from tvm_cascade.tuning.compilation import compile
 
 Array = NDArray[Any]
