@@ -346,8 +346,6 @@ BAD = {
     "a GPU's target": (["run", "attention", "--small", "--target", "sm_90a"], "`explain --target sm_90a`"),
     "a kind of GPU that is not here": (["run", "attention", "--small", "--target", "rocm"], "`explain --target"),
     "a GPU to tune on that is not here": (["tune", "attention", "--target", "rocm"], "a target of kind llvm"),
-    "a GPU to calibrate that is not here": (["calibrate", "--target", "sm_90a"], "a device of kind cuda"),
-    "a workload that no card is calibrated by": (["calibrate", "--only", "V3"], "names among"),
     "target that is no JSON": (["explain", "attention", "--target", "{kind"], "--target"),
     "a processor that LLVM does not know": (
         ["run", "attention", "--small", "--target", '{"kind": "llvm", "mcpu": "foo"}'],

@@ -22,11 +22,6 @@ _COMMANDS = (
     ("explain", "explain", "per group of reductions: verdict, reason, fold as formulas; with --target, its GPU kernel"),
     ("numerics", "numerics", "error of a program against float64, fused and unfused, by named input"),
     ("tune", "tune", "measure designs of a program's kernels, and keep the best in a database; resumes"),
-    (
-        "calibrate",
-        "calibrate",
-        "measure the rates of this machine's GPU that estimates rest on, and write them",
-    ),
     ("workloads", "lists.Workloads", "the workloads that the commands know by name"),
     ("options", "lists.Options", "the options of the pass: flag, variable, value in force, meaning"),
     ("reasons", "lists.Reasons", "every reason code of a verdict: the law or limit, and what would make it fuse"),

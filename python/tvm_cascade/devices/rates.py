@@ -12,7 +12,7 @@ from pathlib import Path
 from tvm_cascade.errors import InputError
 
 VARIABLE = "TVM_CASCADE_RATES"
-"""Names a file that `calibrate` wrote: its card has those rates, in place of the row's own."""
+"""Names a file that `benchmarks.calibrate` wrote: its card has those rates, in place of the row's own."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ def measured_rates(card: str) -> Rates | None:
     Raises
     ------
     InputError
-        Where the file is not one that `calibrate` wrote.
+        Where the file is not one that `benchmarks.calibrate` wrote.
     """
     named = os.environ.get(VARIABLE, "").strip()
     if not named:
@@ -151,13 +151,13 @@ def measured_rates(card: str) -> Rates | None:
 def _read(path: Path) -> tuple[str, Rates]:
     """The card of a file, and its rates; a file is read once."""
     names = {field.name for field in dataclasses.fields(Rates)}
-    hint = "write it anew: python -m tvm_cascade calibrate --json FILE"
+    hint = "write it anew, in a checkout: python -m benchmarks.calibrate --json FILE"
     try:
         told = json.loads(path.read_text(encoding="utf-8"))
         card, rates = str(told["card"]), dict(told["rates"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         told = f"{path}: {type(error).__name__}: {error}"
-        raise InputError("a file of `calibrate`", told, f"environment variable {VARIABLE}", hint) from error
+        raise InputError("a file of `benchmarks.calibrate`", told, f"environment variable {VARIABLE}", hint) from error
     wrong = names ^ rates.keys() or {n for n, one in rates.items() if not isinstance(one, (int, float)) or one <= 0}
     if wrong:
         found = f"{path}: {', '.join(sorted(wrong))} missing, unknown or not above 0"

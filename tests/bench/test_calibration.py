@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from tvm.target import Target
 
-from tvm_cascade.cli.calibrate import Calibration, Measured, fitted, write
+from benchmarks import calibrate
+from benchmarks.calibrate import Calibration, Measured, fitted, write
 from tvm_cascade.devices.cards import H200
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.devices.rates import VARIABLE, Rates
@@ -96,3 +97,13 @@ def test_a_file_that_is_no_such_is_refused(
     monkeypatch.setenv(VARIABLE, str(tmp_path / "rates.json"))
     with pytest.raises(InputError, match=told):
         device_of(Target({"kind": "cuda", "arch": "sm_90a"}))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"), [(["--target", "sm_90a"], "a device of kind cuda"), (["--only", "V3"], "names among")]
+)
+def test_what_cannot_be_measured_is_a_message(
+    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert calibrate.main(arguments) == 2
+    assert told in capsys.readouterr().err

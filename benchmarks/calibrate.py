@@ -1,4 +1,4 @@
-"""`python -m tvm_cascade calibrate`: measures the rates of this machine's GPU, which estimates of kernels rest on."""
+"""`python -m benchmarks.calibrate`: measures the rates of this machine's GPU, which estimates of kernels rest on."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ import tvm
 from numpy.typing import NDArray
 from rich.table import Table
 
+from benchmarks.commands import command
 from tvm_cascade.cli.arguments import check_writable, console, target_of
 from tvm_cascade.corpus import workloads
 from tvm_cascade.devices.device import Gpu
@@ -317,3 +318,13 @@ def by_family(several: Sequence[Measured], errors: NDArray[np.float64]) -> Mappi
         name: (len(own), math.sqrt(sum(error * error for error in own) / len(own)), max(own, key=abs))
         for name, own in found.items()
     }
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns the exit code."""
+    told = "measure the rates of this machine's GPU that estimates rest on, and write them"
+    return command("benchmarks.calibrate", told, add_arguments, run, arguments)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
