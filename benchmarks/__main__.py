@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from benchmarks import runner
 from benchmarks.commands import command
+from corpus import workloads
 from tvm_cascade.cli.arguments import add_option_arguments, add_shape_arguments, options_given
 from tvm_cascade.cli.programs import TOLD, chosen_jobs
 from tvm_cascade.driver.cache import turned_off
@@ -20,6 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_shape_arguments(parser)
     runner.add_arguments(parser)
     add_option_arguments(parser)
+    parser.set_defaults(named=workloads.registry())
 
 
 def run(args: argparse.Namespace) -> int:

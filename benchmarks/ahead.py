@@ -28,7 +28,7 @@ from benchmarks.gpu.problem import Problem, problem_class
 from benchmarks.record import OURS, own
 from benchmarks.suites import entries
 from benchmarks.suites.entry import Entry
-from tvm_cascade.corpus.workload import Workload
+from corpus.workload import Workload
 from tvm_cascade.judge.forms import Absent
 
 Suites = Mapping[str, tuple[Sequence[Entry], Mapping[str, Prepare]]]

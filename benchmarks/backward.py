@@ -21,8 +21,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 import tvm_cascade
-from tvm_cascade.corpus.programs.attention import GEMMA_CAP, VARIANTS, attention
-from tvm_cascade.corpus.programs.program import Precision
+from corpus.programs.attention import GEMMA_CAP, VARIANTS, attention
+from corpus.programs.program import Precision
 
 Tensors = Mapping[str, Any]
 Run = Callable[[], Any]

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from rich.table import Table
 
 from benchmarks.commands import command
+from corpus import workloads
 from tvm_cascade.cli.arguments import check_writable, console, target_of
-from tvm_cascade.corpus import workloads
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.devices.rates import VARIABLE, Rates
 from tvm_cascade.devices.read import device_of

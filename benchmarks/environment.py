@@ -15,7 +15,7 @@ from typing import Any
 import tvm
 
 import tvm_cascade
-from tvm_cascade.corpus.programs.program import Program
+from corpus.programs.program import Program
 from tvm_cascade.devices.host import core_count
 
 _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "torch", "numpy")

@@ -14,7 +14,7 @@ from benchmarks.gpu import flashinfer_served, torch_peers, tvm_peers
 from benchmarks.gpu.flashinfer_peer import flashinfer
 from benchmarks.gpu.prepared import Prepare
 from benchmarks.record import OURS, OURS_CUDA_CORES, own
-from tvm_cascade.corpus.workload import Workload
+from corpus.workload import Workload
 from tvm_cascade.errors import OptionError
 from tvm_cascade.judge.case import Case, Job
 from tvm_cascade.judge.forms import (

@@ -25,9 +25,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.bias import causal_lower_right
 
 import tvm_cascade
-from tvm_cascade.corpus.programs.attention import VARIANTS, attention
-from tvm_cascade.corpus.programs.program import Precision
-from tvm_cascade.corpus.workloads import get
+from corpus.programs.attention import VARIANTS, attention
+from corpus.programs.program import Precision
+from corpus.workloads import get
 from tvm_cascade.distributed import Sharded, shard
 
 Run = Callable[[], Any]

@@ -15,10 +15,10 @@ from rich.table import Table
 from benchmarks import suites
 from benchmarks.commands import command
 from benchmarks.suites.entry import Entry
+from corpus import workloads
+from corpus.workload import Workload
 from tvm_cascade.cli import tune
 from tvm_cascade.cli.arguments import console
-from tvm_cascade.corpus import workloads
-from tvm_cascade.corpus.workload import Workload
 from tvm_cascade.tuning.proposals import DEFAULT_TRIALS
 from tvm_cascade.tuning.report import FunctionTuning
 

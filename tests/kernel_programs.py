@@ -14,8 +14,8 @@ from tvm import tirx
 from tvm.target import Target
 
 from benchmarks import suites
-from tvm_cascade.corpus.programs.normalisation import Normed
-from tvm_cascade.corpus.workload import Workload
+from corpus.programs.normalisation import Normed
+from corpus.workload import Workload
 from tvm_cascade.devices.cards import H200
 from tvm_cascade.driver.backend import Goal, Lowered
 from tvm_cascade.driver.gpu import beginning_early, gpu_options, lower_plan, setting_of

@@ -17,15 +17,15 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 NAME = "tvm_cascade"
-FOLDERS = {NAME: "python/tvm_cascade", "benchmarks": "benchmarks", "campaigns": "campaigns"}
-"""Of the packages whose modules are checked: what is installed, what measures it, and what tests it at random."""
+FOLDERS = {NAME: "python/tvm_cascade", "corpus": "corpus", "benchmarks": "benchmarks", "campaigns": "campaigns"}
+"""Of the packages whose modules are checked: what is installed, programs, what measures it, what tests it at random."""
 
 MAX_FILE_LINES = 600
 MAX_FUNCTION_LINES = 60
 MAX_FLOORS = 7  # of imports within the algebra: laws on laws are the sign of cases that no theory holds together
 
 # Each part with the parts that it may import besides itself. A part is a module or subpackage of tvm_cascade, or the
-# package of the benchmarks or of the campaigns.
+# package of a checkout beside it.
 BASE = {"errors", "options", "devices"}
 STEPS = BASE | {"symbolic", "codes", "algebra"}
 CHECKED = STEPS | {"steps"}
@@ -45,7 +45,7 @@ FRONT = {
 }
 LIBRARY = META_SCHEDULE | {"meta_schedule"} | FRONT | {"relax"}
 # The numerics report is for users, and models are compared with PyTorch as they are compiled, so what they need is a
-# layer of its own, below the evidence of this project (`corpus`), which stays outside the library.
+# layer of its own, below the commands and what judges programs for them.
 USERS = LIBRARY | {"evaluate", "accuracy", "tuning", "__init__"}  # those who come in by the front door
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
@@ -79,9 +79,9 @@ ALLOWED: dict[str, set[str]] = {
     "distributed": LIBRARY | {"torch"},
     "__init__": LIBRARY | {"accuracy", "tuning", "torch", "distributed"},
     "judge": USERS,
-    "corpus": USERS,
-    "cli": USERS | {"judge", "corpus"},
+    "cli": USERS | {"judge"},
     "__main__": {"cli"},
+    "corpus": {"errors", "symbolic", "te", "evaluate", "driver", "__main__"},
     "benchmarks": USERS | {"judge", "corpus", "torch", "distributed", "cli", "__main__"},
     "campaigns": USERS | {"judge", "corpus", "cli", "benchmarks"},
 }

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-COPIED = ("python", "benchmarks", "tests", "docs", "pyproject.toml", "README.md")
+COPIED = ("python", "corpus", "benchmarks", "campaigns", "tests", "docs", "pyproject.toml", "README.md")
 SECONDS = 1800
 """After which tests that have not failed count as passed."""
 

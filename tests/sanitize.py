@@ -27,8 +27,8 @@ import tvm
 
 import tvm_cascade
 from benchmarks import suites
-from tvm_cascade.corpus import workloads
-from tvm_cascade.corpus.workload import Workload
+from corpus import workloads
+from corpus.workload import Workload
 from tvm_cascade.evaluate import oracle, tolerance
 
 TOOLS = ("memcheck", "racecheck", "synccheck")

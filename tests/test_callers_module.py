@@ -10,7 +10,7 @@ import tvm_ffi
 from tvm import tirx
 
 import tvm_cascade
-from tvm_cascade.corpus import workloads
+from corpus import workloads
 from tvm_cascade.driver import compilation
 from tvm_cascade.driver.compilation import compile_unfused
 from tvm_cascade.transform.fuse_cascaded_reductions import FuseCascadedReductions

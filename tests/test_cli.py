@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +17,12 @@ import tvm
 import tvm_cascade
 from benchmarks.check import __main__ as check
 from benchmarks.check.audit import Audit, audit
-from tvm_cascade import cli
+from corpus import workloads
+from tvm_cascade import cli, te
+from tvm_cascade.cli.examples import EXAMPLES
+from tvm_cascade.cli.programs import Named
 from tvm_cascade.cli.timing import Plan
 from tvm_cascade.codes import CODES
-from tvm_cascade.corpus import workloads
 from tvm_cascade.driver import progress
 from tvm_cascade.judge.case import Case
 from tvm_cascade.judge.forms import FORMS, OURS_FUSED, Runnable
@@ -81,7 +83,7 @@ def program(tmp_path: Path) -> Path:
 def test_run_explains_checks_and_times_every_form() -> None:
     done = command("run", "attention", "--small", "--force")
     assert done.returncode == 0, done.stderr
-    assert "attention: fused: row_max, row_sum, out" in done.stdout
+    assert "attention: fused: attention_max, attention_sum, attention_sums" in done.stdout
     rows = [line.split() for line in done.stdout.splitlines() if line.rstrip().endswith("ok")]
     assert [" ".join(row[:2]) for row in rows] == ["tvm default", "ours, unfused", "ours, fused"]
     assert all("ms" in row for row in rows)
@@ -97,9 +99,9 @@ def few_samples(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("few_samples")
 def test_run_takes_shape_dtype_tile_segments_seed_and_target(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--shape", "rows=3", "length=101", "--dtype", "float16", "--tile", "16", "--segments", "2"]
-    assert cli.main(["run", "softmax_stats", *arguments, "--seed", "7", "--target", "llvm", "--force"]) == 0
+    assert cli.main(["run", "softmax", *arguments, "--seed", "7", "--target", "llvm", "--force"]) == 0
     printed = capsys.readouterr().out
-    assert "softmax_stats (float16): rows=3 length=101" in printed and "ours, fused" in printed
+    assert "softmax (float16): rows=3 length=101" in printed and "ours, fused" in printed
 
 
 @pytest.mark.usefixtures("few_samples")
@@ -110,20 +112,20 @@ def test_run_returns_one_when_a_check_fails(
         return Runnable(lambda: None, lambda: [np.zeros_like(exact) for exact in case.exact])
 
     monkeypatch.setitem(FORMS, OURS_FUSED, zeros)
-    assert cli.main(["run", "variance", "--small", "--force"]) == 1
+    assert cli.main(["run", "moments", "--small", "--force"]) == 1
     assert "WRONG" in capsys.readouterr().out
 
 
 def test_run_of_a_program_that_does_not_fuse_says_why_and_is_no_failure(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["run", "Q7", "--small"]) == 0
+    assert cli.main(["run", "Q7", "--small"], workloads.registry()) == 0
     printed = capsys.readouterr().out
     assert "refused: absmax, product" in printed and "[rounding]" in printed and "nothing to compare" in printed
 
 
-def test_explain_prints_a_workloads_explanation(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["explain", "variance", "--small", "--force"]) == 0
+def test_explain_prints_a_builders_explanation(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["explain", "moments", "--small", "--force"]) == 0
     printed = capsys.readouterr().out
-    assert printed.startswith("variance: fused: mean_sum, moment") and "merge" in printed
+    assert printed.startswith("moments: fused: moments_mean_sum, moments_variance_sum") and "merge" in printed
 
 
 def test_explain_reads_every_function_of_a_python_file(program: Path) -> None:
@@ -144,9 +146,9 @@ def test_explain_reads_a_saved_module(tmp_path: Path, capsys: pytest.CaptureFixt
 
 def test_explain_writes_html(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "out.html"
-    assert cli.main(["explain", "softmax_stats", "--small", "--force", "--html", str(path)]) == 0
+    assert cli.main(["explain", "logsumexp", "--small", "--force", "--html", str(path)]) == 0
     page = path.read_text(encoding="utf-8")
-    assert page.startswith("<!DOCTYPE html>") and ">fused<" in page and "row_sum" in page
+    assert page.startswith("<!DOCTYPE html>") and ">fused<" in page and "logsumexp_sum" in page
     assert capsys.readouterr().out == ""
 
 
@@ -160,10 +162,29 @@ def test_env_prints_versions_target_and_options(
     assert "64" in lines["option tile"] and "TVM_CASCADE_TILE" in lines["option tile"]
 
 
-def test_workloads_lists_every_workload(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["workloads", "--source", "Neptune"]) == 0
+@pytest.mark.parametrize("named", [None, workloads.registry()], ids=["builders", "workloads"])
+def test_programs_lists_all_that_have_a_name(
+    named: Mapping[str, Named] | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["programs"], named) == 0
     first = [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]]
-    assert first == list(workloads.names(source="Neptune"))
+    assert first == list(named or EXAMPLES)
+
+
+def test_every_builder_has_a_name() -> None:
+    assert {example.builder.__name__ for example in EXAMPLES.values()} == set(te.__all__)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_a_builder_is_a_program_with_data(name: str) -> None:
+    example = EXAMPLES[name].cpu.with_dtype("float16")
+    job = example.job
+    arrays = job.inputs(np.random.default_rng(0))
+    data = [(argument, *one.shape, one.dtype.name) for argument, one in zip(example.inputs, arrays, strict=True)]
+    params = [(one.name, *map(int, one.ty.shape), str(one.ty.dtype)) for one in job.build().params]
+    assert params[: len(data)] == data and data[0][-1] == "float16"
+    outputs = [(*shape, dtype.name) for shape, dtype in job.outputs]
+    assert [param[1:] for param in params[len(data) :]] == outputs
 
 
 def test_a_bare_call_prints_help(capsys: pytest.CaptureFixture[str]) -> None:
@@ -202,7 +223,7 @@ def test_every_option_of_the_pass_has_a_flag(command: str, capsys: pytest.Captur
 
 
 def test_a_flag_reaches_the_pass(capsys: pytest.CaptureFixture[str]) -> None:
-    base = ["explain", "softmax_stats", "--small", "--force"]
+    base = ["explain", "softmax", "--small", "--force"]
     assert cli.main([*base, "--target", "sm_90a"]) == 0
     assert "lowered to  the memory-bound kernel" in capsys.readouterr().out
     assert cli.main([*base, "--target", "sm_90a", "--no-row-kernels"]) == 0
@@ -211,13 +232,13 @@ def test_a_flag_reaches_the_pass(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_explain_tells_what_a_gpu_gets_without_one(capsys: pytest.CaptureFixture[str]) -> None:
     target = '{"kind": "cuda", "arch": "sm_90a"}'
-    assert cli.main(["explain", "PF_CAUSAL", "--target", target]) == 0
+    assert cli.main(["explain", "attention_causal", "--dtype", "float16", "--target", target]) == 0
     printed = capsys.readouterr().out
-    assert "lowered to" in printed and "mask" in printed and "accumulate out" in printed
+    assert "lowered to" in printed and "mask" in printed and "accumulate attention" in printed
 
 
 def test_explain_names_the_schedule_of_an_amd_gpu(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["explain", "softmax_stats", "--small", "--target", "gfx942"]) == 0
+    assert cli.main(["explain", "logsumexp", "--small", "--target", "gfx942"]) == 0
     assert "lowered to  an S-TIR schedule" in capsys.readouterr().out
 
 
@@ -333,7 +354,7 @@ def test_a_long_compilation_says_what_it_does_on_a_terminal(
 
 
 BAD = {
-    "unknown workload": (["run", "atention"], "did you mean attention"),
+    "unknown program": (["run", "atention"], "did you mean attention"),
     "unknown extent": (["run", "attention", "--shape", "key=3"], "extents among"),
     "shape that is no pair": (["explain", "attention", "--shape", "keys"], "NAME=N"),
     "extent of zero": (["run", "attention", "--shape", "keys=0"], "positive integer"),
@@ -351,19 +372,19 @@ BAD = {
         ["run", "attention", "--small", "--target", '{"kind": "llvm", "mcpu": "foo"}'],
         "a processor that LLVM knows",
     ),
-    "an unknown workload": (["explain", "nosuch"], "`python -m tvm_cascade workloads` lists all"),
-    "unknown input": (["numerics", "variance", "--inputs", "bogus"], "--inputs"),
+    "a name like no other": (["explain", "nosuch"], "one of attention,"),
+    "unknown input": (["numerics", "moments", "--inputs", "bogus"], "--inputs"),
     "unknown code": (["reasons", "no_such"], "codes among"),
-    "HTML over a folder": (["explain", "softmax_stats", "--small", "--html", "/"], "--html"),
+    "HTML over a folder": (["explain", "softmax", "--small", "--html", "/"], "--html"),
     "folder": (["explain", "/"], "a folder"),
     "file of another kind": (["run", __file__.replace(".py", ".md")], "no such file"),
     "unknown function": (["explain", __file__, "--only", "f"], "PrimFuncs"),
     "negative seed": (["run", "attention", "--small", "--seed", "-1"], "seed"),
-    "too large for the oracle": (["run", "PF_GLOBAL", "--shape", "keys=1048576"], "--small"),
+    "too large for the oracle": (["run", "attention", "--shape", "keys=16777216"], "--small"),
     "missing file": (["explain", "nowhere.py"], "a file that exists"),
-    "shape of a file": (["explain", "nowhere.py", "--shape", "keys=3"], "with a workload only"),
-    "html nowhere": (["explain", "softmax_stats", "--small", "--html", "/nonexistent/out.html"], "--html"),
-    "unknown family": (["workloads", "--family", "cooking"], "a family among"),
+    "shape of a file": (["explain", "nowhere.py", "--shape", "keys=3"], "with a program by name"),
+    "html nowhere": (["explain", "softmax", "--small", "--html", "/nonexistent/out.html"], "--html"),
+    "heads that do not fit": (["explain", "attention", "--shape", "kv_heads=3"], "divides 8"),
 }
 
 

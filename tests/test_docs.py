@@ -1,8 +1,9 @@
 """README.md and docs/*.md hold: their code runs as printed, prints what stands there, and what they name is there.
 
 A block of `python` is run, in one namespace with those before it on the page; a block of `sh` is a command of this
-package; one of `cpp` is compiled where there is a compiler, and run. A block without a language is printed by the one
-before it, line by line, perhaps among others. Commands under a marker install the package: `.ci/run` reads those.
+package, or of the corpus; one of `cpp` is compiled where there is a compiler, and run. A block without a language is
+printed by the one before it, line by line, perhaps among others. Commands under a marker install the package: `.ci/run`
+reads those.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import tvm
 
 import tvm_cascade
 from benchmarks.page import without_quotes
+from corpus import __main__ as corpus
 from tvm_cascade import cli
 from tvm_cascade.codes import CODES
 from tvm_cascade.te.selection import MOST
@@ -31,7 +33,8 @@ from .pages import PAGES, ROOT, Block, Page
 
 TEXTS = {page.name: page.text for page in PAGES}
 ALL = "\n".join(TEXTS.values())
-COMMAND = "python -m tvm_cascade "
+COMMAND = re.compile(r"python -m (tvm_cascade|corpus) ([^`]*)")
+STARTED = {"tvm_cascade": cli.main, "corpus": corpus.main}
 NEEDS = {"pytorch": "torch", "distributed": "torch"}
 """Pages that need an optional package."""
 
@@ -66,8 +69,9 @@ def test_every_block_runs_and_prints_what_stands_below_it(
             printed = capsys.readouterr().out
         elif block.language == "sh":
             for line in block.text.splitlines():
-                assert line.startswith(COMMAND), f"{block.where}: nobody runs this"
-                assert cli.main(shlex.split(line.removeprefix(COMMAND))) == 0
+                found = COMMAND.fullmatch(line)
+                assert found, f"{block.where}: nobody runs this"
+                assert STARTED[found[1]](shlex.split(found[2])) == 0
             printed = capsys.readouterr().out
         elif block.language == "cpp":
             _compiles_and_runs(block, Path(str(namespace["folder"])), tmp_path)
@@ -99,7 +103,7 @@ def _compiles_and_runs(block: Block, libraries: Path, folder: Path) -> None:
     subprocess.run([program, library], check=True, timeout=60)
 
 
-@pytest.mark.parametrize("line", sorted(set(re.findall(rf"`{COMMAND}([^`]*)`", ALL))))
+@pytest.mark.parametrize("line", sorted({words for _, words in re.findall(rf"`{COMMAND.pattern}`", ALL)}))
 def test_a_command_that_the_text_names_can_be_given(line: str) -> None:
     words = [{"N": "1", "M": "1", "J": "1"}.get(word, word) for word in shlex.split(line)]
     assert callable(cli.parser().parse_args(words).run)

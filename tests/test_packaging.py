@@ -98,7 +98,7 @@ def test_a_wheel_holds_the_tree_as_it_is_and_leaves_nothing_in_it(tmp_path: Path
     assert "# tvm-cascade" in about and "BENCHMARKS.md" in about and "](BENCHMARKS.md)" not in about
 
 
-_OF_TESTS = (".ci", "benchmarks", "campaigns", "docs", "tests", "tutorials")
+_OF_TESTS = (".ci", "benchmarks", "campaigns", "corpus", "docs", "tests", "tutorials")
 
 
 def test_a_source_distribution_holds_what_its_tests_need(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import math
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
@@ -18,10 +19,16 @@ from benchmarks.check.audit import Audit, audits
 from benchmarks.check.catalogue import CATALOGUE
 from benchmarks.check.definition import HARD, Definition
 from benchmarks.commands import command
-from tvm_cascade.cli.arguments import add_input_arguments, add_only_argument, check_inputs, check_writable, console
+from corpus import workloads
+from tvm_cascade.cli.arguments import (
+    KINDS,
+    add_input_arguments,
+    add_only_argument,
+    check_inputs,
+    check_writable,
+    console,
+)
 from tvm_cascade.cli.programs import TOLD, chosen_jobs
-from tvm_cascade.corpus import workloads
-from tvm_cascade.corpus.programs.draws import KINDS
 from tvm_cascade.driver.cache import turned_off
 from tvm_cascade.driver.progress import waiting
 from tvm_cascade.errors import InputError
@@ -39,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("programs", nargs="*", metavar="PROGRAM", help=told)
     add_only_argument(parser)
     parser.add_argument("--small", action="store_true", help="at sizes for small machines; else as published in length")
-    parser.add_argument("--all", action="store_true", help="every workload that `workloads` lists")
+    parser.add_argument("--all", action="store_true", help="every workload that `python -m corpus programs` lists")
     told = "cascades of the catalogue of text-book cascades on hard data (all, without names)"
     parser.add_argument("--catalogue", nargs="*", metavar="NAME", help=told)
     add_input_arguments(parser)
@@ -89,8 +96,8 @@ def _chosen(args: argparse.Namespace) -> list[Job]:
     if args.all and args.programs:
         raise InputError("programs or --all", "both", "check")
     names = workloads.names() if args.all else args.programs or published()
-    sizes = argparse.Namespace(shape=[], dtype=None, small=False, only=args.only)  # the audit cuts sizes itself
-    return chosen_jobs(names, sizes)
+    sizes: dict[str, Any] = {"shape": [], "dtype": None, "small": False}  # the audit cuts sizes itself
+    return chosen_jobs(names, argparse.Namespace(**sizes, only=args.only, named=workloads.registry()))
 
 
 def _of_catalogue(args: argparse.Namespace) -> list[Definition]:

@@ -32,6 +32,8 @@ from numpy.typing import NDArray
 from tvm import ir, s_tir, tirx
 
 from benchmarks.check.definition import Definition
+from corpus import workloads as registry
+from corpus.workload import Workload
 from tvm_cascade.accuracy.comparison import Compared
 from tvm_cascade.accuracy.numerics import Subject
 from tvm_cascade.algebra.verdict import Reason, Verdict
@@ -39,8 +41,6 @@ from tvm_cascade.analysis.passes import along_axis
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.statements import ROLE
 from tvm_cascade.analysis.tir import loads_of
-from tvm_cascade.corpus import workloads as registry
-from tvm_cascade.corpus.workload import Workload
 from tvm_cascade.evaluate import oracle
 from tvm_cascade.judge.case import Job
 from tvm_cascade.options import FuseOptions

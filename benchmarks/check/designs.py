@@ -22,9 +22,9 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from benchmarks.check.audit import checkable
+from corpus.workload import Workload
 from tvm_cascade.cli.arguments import console, target_of
 from tvm_cascade.cli.programs import identifier_of, tuning_inputs
-from tvm_cascade.corpus.workload import Workload
 from tvm_cascade.driver.backends import backend_of
 from tvm_cascade.driver.space import Design, Space
 from tvm_cascade.errors import InputError

@@ -13,7 +13,7 @@ import numpy as np
 
 from benchmarks.gpu.prepared import Prepare, Prepared
 from benchmarks.gpu.problem import Problem, as_array, as_tensor, problem_class
-from tvm_cascade.corpus.workload import Workload
+from corpus.workload import Workload
 from tvm_cascade.errors import InputError
 from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.evaluate.tolerance import Comparison

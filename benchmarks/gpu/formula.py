@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tvm_cascade.corpus.programs.attention import GEMMA_CAP, VARIANTS
-from tvm_cascade.corpus.workload import Workload
-from tvm_cascade.errors import WorkloadError
+from corpus.programs.attention import GEMMA_CAP, VARIANTS
+from corpus.workload import Workload, WorkloadError
 
 _ROWS_AT_ONCE = 1024  # of queries in the reference: 32 Ki keys take 256 MiB in float64
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tvm_cascade.corpus.programs import head
+from corpus.programs import head
 
 Named = Mapping[str, Any]
 

@@ -12,12 +12,11 @@ from tvm import tirx
 
 from benchmarks.gpu.formula import ScoreForm, eager, form_of, reference
 from benchmarks.gpu.served import Served, dense, served
-from tvm_cascade.corpus.programs.attention import attention_over
-from tvm_cascade.corpus.programs.draws import Draw, positive, ranked
-from tvm_cascade.corpus.programs.product import product_of
-from tvm_cascade.corpus.programs.program import dtype_of, extents
-from tvm_cascade.corpus.workload import Workload
-from tvm_cascade.errors import WorkloadError
+from corpus.programs.attention import attention_over
+from corpus.programs.draws import Draw, positive, ranked
+from corpus.programs.product import product_of
+from corpus.programs.program import dtype_of, extents
+from corpus.workload import Workload, WorkloadError
 
 _COMPARED_QUERIES = 8192
 """Rows of a head up to which all are compared; then every third, fifth, …: odd, to meet each row of a tile."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tvm_cascade.corpus.programs.quantised import BLOCK, SMALLEST_ABSMAX, Quantised
+from corpus.programs.quantised import BLOCK, SMALLEST_ABSMAX, Quantised
 from tvm_cascade.symbolic.rounding import FORMATS
 
 Named = Mapping[str, Any]

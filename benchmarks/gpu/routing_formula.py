@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tvm_cascade.corpus.programs.routing import ROOT_SOFTPLUS, SIGMOID, Router
+from corpus.programs.routing import ROOT_SOFTPLUS, SIGMOID, Router
 
 Named = Mapping[str, Any]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tvm_cascade.corpus.programs import gradients, moments, normalisation, softmax
-from tvm_cascade.corpus.programs.normalisation import EPSILON
-from tvm_cascade.corpus.programs.program import Builder
+from corpus.programs import gradients, moments, normalisation, softmax
+from corpus.programs.normalisation import EPSILON
+from corpus.programs.program import Builder
 
 Formula = Callable[..., Any]
 

@@ -12,8 +12,8 @@ from benchmarks.gpu.head_formula import formula_of
 from benchmarks.gpu.quantised_formula import multiply_exact, multiply_quantised
 from benchmarks.gpu.routing_formula import route
 from benchmarks.gpu.row_formula import FORMULAS, OF_ALL_ROWS
-from tvm_cascade.corpus.programs import attention, caches, chain, head, normalisation, product, quantised, routing
-from tvm_cascade.corpus.workload import Workload
+from corpus.programs import attention, caches, chain, head, normalisation, product, quantised, routing
+from corpus.workload import Workload
 
 _COMPARED_ROWS = 16
 

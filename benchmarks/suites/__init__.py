@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from benchmarks.suites import cpu, kernels, served
 from benchmarks.suites.entry import Entry, Model
-from tvm_cascade.errors import WorkloadError
+from corpus.workload import WorkloadError
 
 _LARGEST_BYTES = 16 * 2**30
 """Of a workload's tensors on a GPU; a length that needs more is left out."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from benchmarks.suites.entry import Entry
-from tvm_cascade.corpus import workloads
-from tvm_cascade.corpus.workload import Workload
+from corpus import workloads
+from corpus.workload import Workload
 
 RAGGED, SINGLE = "attention at lengths that models have", "one query over many keys"
 LARGE_ATTENTION, LONG, LARGE_ROWS, OTHERS = "large attention", "over 4096 keys", "large rows", "others"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tvm_cascade.corpus.workload import Workload
+from corpus.workload import Workload
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 
 from benchmarks.suites.entry import Entry
-from tvm_cascade.corpus import workloads
-from tvm_cascade.corpus.programs import gradients, normalisation, softmax
-from tvm_cascade.corpus.programs.attention import VARIANTS, attention
-from tvm_cascade.corpus.programs.program import Builder
-from tvm_cascade.corpus.workload import Workload
+from corpus import workloads
+from corpus.programs import gradients, normalisation, softmax
+from corpus.programs.attention import VARIANTS, attention
+from corpus.programs.program import Builder
+from corpus.workload import Workload
 
 _BATCHES = ((32, 512), (16, 1024), (8, 2048), (4, 4096), (1, 16384))
 _HEADS = {64: 32, 128: 16, 256: 8}

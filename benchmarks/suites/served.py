@@ -7,10 +7,10 @@ from dataclasses import replace
 from functools import partial
 
 from benchmarks.suites.entry import Entry
-from tvm_cascade.corpus import workloads
-from tvm_cascade.corpus.programs.quantised import BLOCK, Quantised, quantised
-from tvm_cascade.corpus.programs.routing import ROOT_SOFTPLUS, SIGMOID, Router, routed_by
-from tvm_cascade.corpus.workload import Workload
+from corpus import workloads
+from corpus.programs.quantised import BLOCK, Quantised, quantised
+from corpus.programs.routing import ROOT_SOFTPLUS, SIGMOID, Router, routed_by
+from corpus.workload import Workload
 
 NEPTUNE, REDFUSER, GROUPED, VARIANTS = "Neptune", "H7 to H9", "grouped", "variants"
 """The groups of the suite `decode`."""

@@ -95,13 +95,6 @@ class DependencyError(CascadeError, ImportError):
     """An optional package that a call needs is not installed."""
 
 
-class WorkloadError(CascadeError, KeyError):
-    """No workload of that name, or a shape that it does not take."""
-
-    def __str__(self) -> str:
-        return str(self.args[0])
-
-
 MOST_LISTED = 30
 """Names that a message lists."""
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 import sympy as sp
 
+from corpus import workloads
 from tvm_cascade.algebra.cascade import LENGTH, Cascade, Reduction, element, result
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.reducer import MAX, MIN, PROD, SUM, Reducer
 from tvm_cascade.analysis.extract import Reductions
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.reading import read_program
-from tvm_cascade.corpus import workloads
 from tvm_cascade.obligations.certificate import PREMISE, certificate
 from tvm_cascade.obligations.derive import derive
 

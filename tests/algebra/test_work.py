@@ -13,6 +13,7 @@ from sympy.core.cache import clear_cache
 import tvm_cascade.analysis.extract as extract
 import tvm_cascade.obligations.derive as derivation
 from campaigns.grammar import draw
+from corpus import workloads
 from tvm_cascade.algebra.cascade import LENGTH, Cascade, Reduction, element, result
 from tvm_cascade.algebra.derive import NamedConstants, derived
 from tvm_cascade.algebra.fold import Fold
@@ -21,7 +22,6 @@ from tvm_cascade.algebra.reducer import MAX, SUM
 from tvm_cascade.algebra.verdict import Refusal, Verdict
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.reading import read_program
-from tvm_cascade.corpus import workloads
 from tvm_cascade.obligations.check import check
 from tvm_cascade.obligations.derive import RESCALABLE_CASTS, derive
 from tvm_cascade.obligations.refutation import refutation

@@ -10,8 +10,8 @@ from benchmarks import suites
 from benchmarks.gpu import check, formula
 from benchmarks.gpu import problem as problems
 from benchmarks.gpu.problem import SelfAttention, as_array, as_tensor
-from tvm_cascade.corpus import workloads
-from tvm_cascade.errors import WorkloadError
+from corpus import workloads
+from corpus.workload import WorkloadError
 from tvm_cascade.evaluate import oracle, tolerance
 
 torch = pytest.importorskip("torch")

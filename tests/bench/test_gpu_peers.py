@@ -16,7 +16,7 @@ from benchmarks.gpu import check, flashinfer_peer, torch_peers, tvm_peers
 from benchmarks.gpu.prepared import Prepared
 from benchmarks.gpu.problem import SelfAttention, problem_class
 from benchmarks.peers import ATTENTION_PEERS, of_suite
-from tvm_cascade.corpus import workloads
+from corpus import workloads
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.judge.forms import Absent
 from tvm_cascade.tuning.compilation import compile

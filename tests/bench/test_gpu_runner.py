@@ -20,8 +20,8 @@ from benchmarks.gpu.rows import Bench
 from benchmarks.record import OURS, Report, load
 from benchmarks.runner import report_of
 from benchmarks.suites.entry import Entry
+from corpus import workloads
 from tvm_cascade.cli.timing import Timing
-from tvm_cascade.corpus import workloads
 from tvm_cascade.errors import InputError, OptionError
 from tvm_cascade.judge.check import Status
 from tvm_cascade.judge.forms import Absent

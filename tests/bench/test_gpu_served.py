@@ -18,9 +18,8 @@ from benchmarks.gpu.rows import Bench
 from benchmarks.record import OURS
 from benchmarks.runner import report_of
 from benchmarks.suites import served
-from tvm_cascade.corpus import workloads
-from tvm_cascade.corpus.workload import Workload
-from tvm_cascade.errors import WorkloadError
+from corpus import workloads
+from corpus.workload import Workload, WorkloadError
 from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.judge.check import Status
 from tvm_cascade.judge.forms import Absent

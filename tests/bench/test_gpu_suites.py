@@ -11,7 +11,8 @@ from benchmarks.gpu import check
 from benchmarks.gpu.formula import form_of
 from benchmarks.record import OURS
 from benchmarks.suites import kernels
-from tvm_cascade.errors import OptionError, WorkloadError
+from corpus.workload import WorkloadError
+from tvm_cascade.errors import OptionError
 from tvm_cascade.judge import forms
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from benchmarks import numpy_peer, peers, suites, torch_peer
 from benchmarks.peers import CPU_PEERS
-from tvm_cascade.corpus import workloads
-from tvm_cascade.corpus.workload import Workload
+from corpus import workloads
+from corpus.workload import Workload
 from tvm_cascade.devices.host import host_target
 from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.judge.case import Case, GivenFunction

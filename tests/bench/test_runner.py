@@ -16,9 +16,9 @@ from benchmarks.__main__ import main
 from benchmarks.peers import CPU_PEERS
 from benchmarks.products import __main__ as products
 from benchmarks.record import Result, load
-from tvm_cascade.corpus import workloads
-from tvm_cascade.corpus.workload import Workload
-from tvm_cascade.errors import OptionError, OracleError, WorkloadError
+from corpus import workloads
+from corpus.workload import Workload, WorkloadError
+from tvm_cascade.errors import OptionError, OracleError
 from tvm_cascade.evaluate import oracle
 from tvm_cascade.judge import forms
 from tvm_cascade.judge.case import Case

@@ -178,7 +178,7 @@ def test_threads_of_peers_may_use_every_core() -> None:
     program = (
         "import os, numpy, tvm, tvm_cascade\n"
         "from benchmarks import environment\n"
-        "from tvm_cascade.corpus import workloads\n"
+        "from corpus import workloads\n"
         "before = os.sched_getaffinity(0)\n"
         "environment.set_threads()\n"
         "workload = workloads.get('variance').with_shape(rows=64, length=64)\n"

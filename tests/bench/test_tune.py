@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from benchmarks import tune
-from tvm_cascade.errors import WorkloadError
+from corpus.workload import WorkloadError
 from tvm_cascade.tuning.records import Trial
 from tvm_cascade.tuning.report import FunctionTuning
 

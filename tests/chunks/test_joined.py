@@ -9,8 +9,8 @@ import pytest
 from tvm import tirx
 
 import tvm_cascade
+from corpus import workloads
 from tvm_cascade.chunks.conditions import apart_at_conditions
-from tvm_cascade.corpus import workloads
 from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.options import FuseOptions
 

@@ -12,7 +12,7 @@ from tvm import te, tirx
 
 import tvm_cascade
 from benchmarks.check.catalogue import CATALOGUE
-from tvm_cascade.corpus import workloads
+from corpus import workloads
 from tvm_cascade.errors import InputError, OptionError, SplitError
 from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.evaluate.inputs import INPUTS

@@ -18,7 +18,7 @@ import pytest
 from benchmarks.check import __main__ as check
 from benchmarks.check.__main__ import published
 from benchmarks.check.audit import Audit, audit, audits, checkable
-from tvm_cascade.corpus import workloads
+from corpus import workloads
 from tvm_cascade.evaluate import oracle
 from tvm_cascade.judge.case import GivenFunction
 
@@ -173,7 +173,7 @@ def test_what_cannot_be_told_apart_is_a_problem() -> None:
 
 
 def _flat(shape: dict[str, int], precision: object) -> object:
-    from tvm_cascade.corpus.programs import moments
+    from corpus.programs import moments
 
     program = moments.variance(shape, precision)  # type: ignore[arg-type]
     (argument,) = program.arguments

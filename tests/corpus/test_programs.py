@@ -12,9 +12,9 @@ import pytest
 import tvm
 from numpy.typing import NDArray
 
-from tvm_cascade.corpus import workloads
-from tvm_cascade.corpus.programs.program import dtype_of, extents
-from tvm_cascade.corpus.workload import Workload
+from corpus import workloads
+from corpus.programs.program import dtype_of, extents
+from corpus.workload import Workload
 from tvm_cascade.evaluate import tolerance
 
 Array = NDArray[Any]

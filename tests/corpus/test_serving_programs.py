@@ -11,10 +11,10 @@ import pytest
 from numpy.typing import NDArray
 from tests.corpus.test_programs import agrees, as_float64, attend, run
 
-from tvm_cascade.corpus import workloads
-from tvm_cascade.corpus.programs import attention, caches, head
-from tvm_cascade.corpus.programs.caches import lengths_of, pages_of
-from tvm_cascade.corpus.workload import Workload
+from corpus import workloads
+from corpus.programs import attention, caches, head
+from corpus.programs.caches import lengths_of, pages_of
+from corpus.workload import Workload
 
 from ..tiers import quick_but
 

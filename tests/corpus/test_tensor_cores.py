@@ -6,8 +6,8 @@ from itertools import groupby
 
 import pytest
 
+from corpus import workloads
 from tvm_cascade import explain
-from tvm_cascade.corpus import workloads
 
 from ..tiers import quick_but
 

@@ -10,9 +10,9 @@ import pytest
 import tvm
 from numpy.typing import NDArray
 
-from tvm_cascade.corpus import workloads
-from tvm_cascade.corpus.programs.draws import KINDS
-from tvm_cascade.errors import WorkloadError
+from corpus import workloads
+from corpus.programs.draws import KINDS
+from corpus.workload import WorkloadError
 
 # Name, extents in the paper's order, GFLOP and MiB as worked out by hand for float16 (None: negligible or not stated).
 REDFUSER_ATTENTION = [
@@ -265,7 +265,7 @@ def test_extents_fit_each_other() -> None:
 def test_unknown_names_suggest_near_ones() -> None:
     with pytest.raises(WorkloadError, match="did you mean attention_gqa"):
         workloads.get("Attention_GQ")
-    with pytest.raises(WorkloadError, match="workloads` lists all"):
+    with pytest.raises(WorkloadError, match="`python -m corpus programs` lists all"):
         workloads.get("????")
 
 

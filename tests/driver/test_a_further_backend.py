@@ -11,7 +11,7 @@ import tvm
 from tvm.target import Target
 
 import tvm_cascade
-from tvm_cascade.corpus import workloads
+from corpus import workloads
 from tvm_cascade.devices.host import host_target
 from tvm_cascade.driver.backends import BACKENDS
 from tvm_cascade.driver.cuda import CUDA

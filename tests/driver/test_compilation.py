@@ -13,9 +13,9 @@ from tvm import relax, s_tir, te, tirx
 from tvm.target import Target
 
 import tvm_cascade
+from corpus import workloads
+from corpus.workload import Workload
 from tvm_cascade.algebra.verdict import Verdict
-from tvm_cascade.corpus import workloads
-from tvm_cascade.corpus.workload import Workload
 from tvm_cascade.devices import host
 from tvm_cascade.devices.host import host_target
 from tvm_cascade.driver import compilation, gpu, llvm

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tvm.target import Target
 
-from tvm_cascade.corpus import workloads
+from corpus import workloads
 from tvm_cascade.driver.gpu_space import space_of
 from tvm_cascade.driver.lowering import goal_of
 from tvm_cascade.driver.space import Space

@@ -19,7 +19,7 @@ from tvm import te, tirx
 from tvm.target import Target
 
 import tvm_cascade
-from tvm_cascade.corpus import workloads
+from corpus import workloads
 from tvm_cascade.driver import cuda
 from tvm_cascade.driver.toolkit import find_nvcc
 from tvm_cascade.errors import CompilerError, InputError

@@ -12,7 +12,7 @@ from tvm.target import Target
 from tvm.tirx.transform import BindTarget
 
 import tvm_cascade
-from tvm_cascade.corpus import workloads
+from corpus import workloads
 from tvm_cascade.driver.compilation import compile_unfused
 from tvm_cascade.driver.targets import resolve_target
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tvm_cascade.corpus import workloads
+from corpus import workloads
 from tvm_cascade.devices.host import host_target
 from tvm_cascade.judge import check as checks
 from tvm_cascade.judge import forms

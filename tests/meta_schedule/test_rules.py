@@ -14,7 +14,7 @@ import tvm
 import tvm_ffi
 
 import tvm_cascade
-from tvm_cascade.corpus import workloads
+from corpus import workloads
 from tvm_cascade.evaluate import oracle
 from tvm_cascade.evaluate.tolerance import assert_close
 

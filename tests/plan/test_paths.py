@@ -8,8 +8,8 @@ from tvm import te
 import tvm_cascade
 from benchmarks.products.grammar import draw
 from benchmarks.products.program import program
-from tvm_cascade.corpus.programs.chain import Chain, chain
-from tvm_cascade.corpus.programs.program import Precision
+from corpus.programs.chain import Chain, chain
+from corpus.programs.program import Precision
 from tvm_cascade.tile.skeleton import Kernel
 from tvm_cascade.transform import fuse_function
 

@@ -14,8 +14,8 @@ from rich.console import Console
 from tvm import relax, te, tirx, topi
 
 import tvm_cascade
+from corpus import workloads
 from tvm_cascade.algebra.verdict import Reason, Verdict
-from tvm_cascade.corpus import workloads
 from tvm_cascade.errors import InputError, OptionError
 from tvm_cascade.obligations.certificate import PREMISE
 from tvm_cascade.obligations.check import OBLIGATIONS

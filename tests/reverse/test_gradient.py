@@ -10,12 +10,12 @@ import tvm
 from tvm import te, tirx
 
 import tvm_cascade
+from corpus import workloads
+from corpus.programs import attention, chain, gradients, moments, normalisation, softmax
+from corpus.programs.head import head
+from corpus.programs.program import Precision, Program
+from corpus.programs.softmax import softmax as row_softmax
 from tvm_cascade import gradient
-from tvm_cascade.corpus import workloads
-from tvm_cascade.corpus.programs import attention, chain, gradients, moments, normalisation, softmax
-from tvm_cascade.corpus.programs.head import head
-from tvm_cascade.corpus.programs.program import Precision, Program
-from tvm_cascade.corpus.programs.softmax import softmax as row_softmax
 from tvm_cascade.errors import GradientError, OptionError
 from tvm_cascade.evaluate import oracle
 from tvm_cascade.te import topk

@@ -14,7 +14,7 @@ import tvm_ffi
 from tvm import s_tir, te, tirx
 
 import tvm_cascade
-from tvm_cascade.corpus import workloads
+from corpus import workloads
 from tvm_cascade.driver import toolkit
 from tvm_cascade.driver.compilation import compile_unfused
 from tvm_cascade.driver.targets import resolve_target

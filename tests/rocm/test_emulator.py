@@ -11,7 +11,7 @@ import pytest
 from tvm import tirx
 from tvm.target import Target
 
-from tvm_cascade.corpus import workloads
+from corpus import workloads
 
 from ..tiers import slow_but
 from .emulator.retarget import MisplacedPointer, for_host

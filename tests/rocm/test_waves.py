@@ -11,9 +11,9 @@ from tvm import tirx
 from tvm_ffi import StructuralKey
 
 from benchmarks import suites
-from tvm_cascade.corpus import workloads
-from tvm_cascade.corpus.programs.attention import VARIANTS, attention
-from tvm_cascade.corpus.workload import Workload
+from corpus import workloads
+from corpus.programs.attention import VARIANTS, attention
+from corpus.workload import Workload
 
 from ..schedule.test_gpu import softmax_sum
 from ..tiers import slow_but

@@ -12,9 +12,9 @@ from tvm import te, tirx
 from tvm.script import tirx as T
 from tvm_ffi import StructuralKey
 
+from corpus import workloads
+from corpus.workload import Workload
 from tvm_cascade.analysis.statements import ROLE, read_nests
-from tvm_cascade.corpus import workloads
-from tvm_cascade.corpus.workload import Workload
 from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.schedule.gpu import launch_serial
 from tvm_cascade.transform.nest import OPAQUE

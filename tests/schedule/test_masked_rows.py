@@ -7,7 +7,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.target import Target
 
-from tvm_cascade.corpus import workloads
+from corpus import workloads
 from tvm_cascade.devices.read import cpu_of
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.schedule.cpu import schedule_cpu

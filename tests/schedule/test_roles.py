@@ -11,8 +11,8 @@ import tvm_ffi
 from tvm import s_tir, te, tirx
 
 import tvm_cascade
+from corpus import workloads
 from tvm_cascade.analysis.statements import ROLE
-from tvm_cascade.corpus import workloads
 from tvm_cascade.devices.read import device_of
 from tvm_cascade.driver.backend import Goal, Lowered
 from tvm_cascade.driver.gpu import gpu_options, lower_gpu

@@ -9,9 +9,9 @@ import pytest
 import tvm
 from tvm import s_tir, te, tirx
 
+from corpus import workloads
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.reading import read_program
-from tvm_cascade.corpus import workloads
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.errors import InputError
 from tvm_cascade.evaluate import oracle, tolerance

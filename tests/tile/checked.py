@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from tvm import tirx
 
+from corpus.programs.attention import VARIANTS, attention
+from corpus.workload import Workload
 from tvm_cascade.analysis.extract import Group, Reductions
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.reading import read_program
-from tvm_cascade.corpus.programs.attention import VARIANTS, attention
-from tvm_cascade.corpus.workload import Workload
 from tvm_cascade.devices.cards import H200
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.evaluate.oracle import evaluate

@@ -8,7 +8,7 @@ import tvm
 from tvm import relax, te, tirx
 from tvm.ir import Expr
 
-from tvm_cascade.corpus.programs import gradients
+from corpus.programs import gradients
 
 from ..analysis.programs import array, each, fold, number, program, total
 from .fold_programs import EPSILON, wide

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from tvm import te, tirx, topi
 from tvm.ir import Expr
 
-from tvm_cascade.corpus.programs import moments, softmax
-from tvm_cascade.corpus.programs.program import Precision
+from corpus.programs import moments, softmax
+from corpus.programs.program import Precision
 
 Extent = int | Expr
 Build = Callable[..., tirx.PrimFunc]

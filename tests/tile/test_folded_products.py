@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from tvm import tirx
 
+from corpus import workloads
 from tvm_cascade.analysis.extract import Group, Reductions
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.reading import read_program
-from tvm_cascade.corpus import workloads
 from tvm_cascade.devices.cards import H200
 from tvm_cascade.evaluate.oracle import evaluate
 from tvm_cascade.evaluate.tolerance import check

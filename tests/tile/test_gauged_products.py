@@ -13,10 +13,10 @@ import pytest
 import sympy as sp
 from tvm import te, tirx
 
+from corpus import workloads
+from corpus.programs.normalisation import Normed, normed
 from tvm_cascade.analysis.extract import Reductions
 from tvm_cascade.analysis.reading import read_program
-from tvm_cascade.corpus import workloads
-from tvm_cascade.corpus.programs.normalisation import Normed, normed
 from tvm_cascade.devices.cards import H200
 from tvm_cascade.evaluate.oracle import evaluate, signature
 from tvm_cascade.evaluate.tolerance import check

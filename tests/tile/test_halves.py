@@ -14,9 +14,9 @@ import pytest
 from tvm import ir, te, tirx
 
 import tvm_cascade
-from tvm_cascade.corpus import workloads
-from tvm_cascade.corpus.programs.caches import CONTIGUOUS, Store, latent_attention, latent_attention_over
-from tvm_cascade.corpus.workload import Workload
+from corpus import workloads
+from corpus.programs.caches import CONTIGUOUS, Store, latent_attention, latent_attention_over
+from corpus.workload import Workload
 from tvm_cascade.devices.cards import H200
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.tile.attention.pieces import most_pieces

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from corpus import workloads
 from tvm_cascade import explain
-from tvm_cascade.corpus import workloads
 from tvm_cascade.evaluate.oracle import evaluate
 from tvm_cascade.evaluate.tolerance import check
 from tvm_cascade.tile.launch.fast_math import is_fast, with_fast_math

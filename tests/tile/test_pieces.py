@@ -12,7 +12,7 @@ import pytest
 from tvm import te
 
 import tvm_cascade
-from tvm_cascade.corpus import workloads
+from corpus import workloads
 from tvm_cascade.devices.cards import H200
 from tvm_cascade.evaluate.oracle import evaluate, signature
 from tvm_cascade.evaluate.tolerance import check

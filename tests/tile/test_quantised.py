@@ -10,8 +10,8 @@ import pytest
 from tvm import te, tirx
 
 import tvm_cascade
-from tvm_cascade.corpus.programs.program import Precision
-from tvm_cascade.corpus.programs.quantised import Quantised, quantised
+from corpus.programs.program import Precision
+from corpus.programs.quantised import Quantised, quantised
 from tvm_cascade.tile.row.config import RowConfig
 
 from .emulator.run import Array, compiler, emulate

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tvm_cascade.corpus.programs.attention import VARIANTS, attention
-from tvm_cascade.corpus.programs.caches import RAGGED
-from tvm_cascade.corpus.workload import Workload
+from corpus.programs.attention import VARIANTS, attention
+from corpus.programs.caches import RAGGED
+from corpus.workload import Workload
 from tvm_cascade.devices.cards import H200
 from tvm_cascade.tile.attention.pieces import MOST_SEQUENCES
 from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, ranked_pieces, sequences_of

@@ -13,10 +13,10 @@ from tvm import te, tirx
 from tvm.ir import Expr
 
 import tvm_cascade
+from corpus import workloads
 from tvm_cascade.analysis.extract import Reductions
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.reading import read_program
-from tvm_cascade.corpus import workloads
 from tvm_cascade.devices.cards import H200
 from tvm_cascade.driver.gpu import gpu_options
 from tvm_cascade.options import FuseOptions

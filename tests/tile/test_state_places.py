@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tvm import tirx
 
-from tvm_cascade.corpus.programs.normalisation import Normed
+from corpus.programs.normalisation import Normed
 from tvm_cascade.tile.hopper import barrier
 from tvm_cascade.tile.hopper.barrier import NamedBarriers
 from tvm_cascade.tile.merge.grid import GridStates, PieceStates

@@ -7,12 +7,12 @@ from collections.abc import Callable
 import pytest
 from tvm import te, tirx
 
+from corpus.programs import attention
+from corpus.programs.program import Precision
 from tvm_cascade.algebra.reducer import MAX, MIN
 from tvm_cascade.analysis.extract import Group, Reductions
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.reading import read_program
-from tvm_cascade.corpus.programs import attention
-from tvm_cascade.corpus.programs.program import Precision
 from tvm_cascade.tile.attention.program import Accumulate, TileProgram, build_program
 from tvm_cascade.tile.attention.shape import read_stream
 from tvm_cascade.tile.attention.steps import RegisterElement, TileReduce

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tvm_cascade.corpus import workloads
+from corpus import workloads
 from tvm_cascade.tile.attention.tile_schedule import NOTHING, live_shares, schedule_tiles, visited_tiles
 from tvm_cascade.tile.skeletons.stream.pieces.config import is_ragged
 

@@ -12,9 +12,9 @@ from tvm import te, tirx
 from tvm.ir import Expr
 
 import tvm_cascade
-from tvm_cascade.corpus.programs.attention import VARIANTS, attention
-from tvm_cascade.corpus.programs.chain import Chain, chain
-from tvm_cascade.corpus.programs.program import Precision
+from corpus.programs.attention import VARIANTS, attention
+from corpus.programs.chain import Chain, chain
+from corpus.programs.program import Precision
 from tvm_cascade.devices.cards import H200, RTX5090
 from tvm_cascade.tile.select import ranked_kernels
 from tvm_cascade.transform.fuse_function import fuse_function

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tvm_cascade.corpus.workloads import get
+from corpus.workloads import get
 from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig
 
 from ..tiers import slow_but

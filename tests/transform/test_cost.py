@@ -11,8 +11,8 @@ from tvm.ir import Expr
 from tvm.target import Target
 
 from benchmarks import suites
+from corpus import workloads
 from tvm_cascade.algebra.verdict import Verdict
-from tvm_cascade.corpus import workloads
 from tvm_cascade.devices.cards import H200
 from tvm_cascade.devices.device import Cpu, Device
 from tvm_cascade.devices.read import ANY_CPU, cpu_of

@@ -13,8 +13,8 @@ import tvm_ffi
 from tvm import ir, s_tir, tirx
 from tvm.script import tirx as T
 
+from corpus import workloads
 from tvm_cascade.analysis.statements import ROLE
-from tvm_cascade.corpus import workloads
 from tvm_cascade.errors import InputError
 from tvm_cascade.judge.forms import temporaries, temporary_bytes
 from tvm_cascade.options import FuseOptions

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from tvm import te
 
-from tvm_cascade.corpus import workloads
-from tvm_cascade.corpus.workload import Workload
+from corpus import workloads
+from corpus.workload import Workload
 
 from ..analysis.programs import LENGTH as COLUMNS
 from ..analysis.programs import (

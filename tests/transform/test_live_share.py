@@ -8,7 +8,7 @@ import pytest
 import tvm
 from tvm import ir, te, tirx
 
-from tvm_cascade.corpus import workloads
+from corpus import workloads
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.assemble import live_stages

@@ -11,8 +11,8 @@ from tvm import te, tirx
 
 from benchmarks.check.catalogue import CATALOGUE
 from benchmarks.check.definition import Definition
+from corpus import workloads
 from tvm_cascade import compile, compile_unfused
-from tvm_cascade.corpus import workloads
 from tvm_cascade.driver.compiled import Compiled
 from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.evaluate.tolerance import kinds

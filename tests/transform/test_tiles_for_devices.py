@@ -7,8 +7,8 @@ import math
 import pytest
 from tvm import tirx
 
+from corpus import workloads
 from tvm_cascade.analysis.frame import Frame
-from tvm_cascade.corpus import workloads
 from tvm_cascade.devices.cards import H200
 from tvm_cascade.devices.device import Cpu, Device
 from tvm_cascade.options import FuseOptions

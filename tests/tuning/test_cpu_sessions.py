@@ -18,7 +18,7 @@ from tvm import te
 
 import tvm_cascade
 import tvm_cascade.tuning.tune as tune
-from tvm_cascade.corpus import workloads
+from corpus import workloads
 from tvm_cascade.driver.space import Design
 from tvm_cascade.tuning.building import Built, LocalBuilder, lowered_module
 from tvm_cascade.tuning.report import FunctionTuning
@@ -61,7 +61,7 @@ def test_another_process_builds_the_same_kernel_from_the_database(
     assert not found.failures and found.gain >= 1.0
     here = tvm_cascade.compile(func_of(name), database=tmp_path)
     code = (
-        "import sys, tvm_cascade; from tvm_cascade.corpus import workloads;"
+        "import sys, tvm_cascade; from corpus import workloads;"
         f"func = workloads.get({name!r}).with_shape(**{SHAPES[name]}).build();"
         f"compiled = tvm_cascade.compile(func, database={str(tmp_path)!r});"
         "sys.stdout.write(compiled.runtime_module.mod.inspect_source('ll'))"

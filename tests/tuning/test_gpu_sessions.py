@@ -11,7 +11,7 @@ import pytest
 import tvm
 
 import tvm_cascade
-from tvm_cascade.corpus import workloads
+from corpus import workloads
 from tvm_cascade.driver.space import Design
 from tvm_cascade.driver.toolkit import find_nvcc
 from tvm_cascade.errors import InputError, OptionError

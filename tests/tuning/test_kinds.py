@@ -10,7 +10,7 @@ from tvm import te
 from tvm_ffi import structural_equal
 
 import tvm_cascade
-from tvm_cascade.corpus import workloads
+from corpus import workloads
 from tvm_cascade.driver.backend import Goal
 from tvm_cascade.driver.gpu_space import space_of
 from tvm_cascade.driver.lowering import goal_of

@@ -9,7 +9,7 @@ import tvm
 from tvm_ffi import structural_equal
 
 import tvm_cascade
-from tvm_cascade.corpus import workloads
+from corpus import workloads
 from tvm_cascade.driver.gpu_space import SCHEDULED, UNFUSED, space_of
 from tvm_cascade.driver.lowering import goal_of
 from tvm_cascade.driver.space import Design, Knob, Space

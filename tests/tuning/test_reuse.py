@@ -9,8 +9,8 @@ import pytest
 import tvm
 
 import tvm_cascade
+from corpus import workloads
 from tvm_cascade import cli
-from tvm_cascade.corpus import workloads
 from tvm_cascade.driver.gpu_space import space_of
 from tvm_cascade.driver.lowering import goal_of
 from tvm_cascade.driver.space import Design

@@ -12,7 +12,7 @@ import pytest
 from benchmarks.check import __main__ as check
 from benchmarks.check import designs
 from benchmarks.check.designs import Sample, samples
-from tvm_cascade.corpus import workloads
+from corpus import workloads
 from tvm_cascade.driver.space import Design, Knob, Space
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import InputError
@@ -57,7 +57,7 @@ def test_a_wrong_design_is_told_of_and_fails_the_command(
     monkeypatch.setattr(designs, "LocalBuilder", lambda batch: Wrong())
     file, told = tmp_path / "given.py", tmp_path / "told.json"
     build = f"workloads.get('softmax').with_shape(**{SHAPES['softmax']}).build()"
-    file.write_text(f"from tvm_cascade.corpus import workloads\nsoftmax = {build}\n")
+    file.write_text(f"from corpus import workloads\nsoftmax = {build}\n")
     assert check.main([str(file), "--designs", "2", "--json", str(told)]) == 1
     found = json.loads(told.read_text())["designs"]
     wrong = [one for one in found if one["outcome"] == "wrong"]

@@ -18,8 +18,8 @@ import tvm
 from tvm import rpc, te
 
 import tvm_cascade
+from corpus import workloads
 from tvm_cascade import cli
-from tvm_cascade.corpus import workloads
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import InputError
 from tvm_cascade.options import FuseOptions

@@ -10,7 +10,7 @@ import argparse
 import importlib
 import os
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -22,7 +22,7 @@ _COMMANDS = (
     ("explain", "explain", "per group of reductions: verdict, reason, fold as formulas; with --target, its GPU kernel"),
     ("numerics", "numerics", "error of a program against float64, fused and unfused, by named input"),
     ("tune", "tune", "measure designs of a program's kernels, and keep the best in a database; resumes"),
-    ("workloads", "lists.Workloads", "the workloads that the commands know by name"),
+    ("programs", "lists.Programs", "the programs that the commands know by name, to try"),
     ("options", "lists.Options", "the options of the pass: flag, variable, value in force, meaning"),
     ("reasons", "lists.Reasons", "every reason code of a verdict: the law or limit, and what would make it fuse"),
     ("env", "env", "versions, target, processor, threads and options in force"),
@@ -40,10 +40,16 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"error: {message}\n  what to do: {self.prog} --help\n")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code."""
+def main(arguments: Sequence[str] | None = None, named: Mapping[str, Any] | None = None) -> int:
+    """Run one command; returns the exit code.
+
+    Parameters
+    ----------
+    named : each a `programs.Named`, by its name; the builders of `tvm_cascade.te` by default.
+    """
     given = sys.argv[1:] if arguments is None else arguments
     known = parser(given[:1])
+    known.set_defaults(named=named)
     args, unknown = known.parse_known_args(given)
     if args.run is None:
         known.print_help()
@@ -77,8 +83,8 @@ def parser(wanted: Collection[str] = _NAMES) -> argparse.ArgumentParser:
 
     `run` of what it gives is the command, None where none was named, and `parser` the command's own one.
     """
-    started = Path(sys.argv[0]).name
-    prog = started if started.startswith("tvm-cascade") else "python -m tvm_cascade"
+    started = Path(sys.argv[0])
+    prog = f"python -m {started.parent.name}" if started.name == "__main__.py" else started.name
     known = Parser(prog=prog, description="Cascaded reductions as folds.")
     known.add_argument("--version", action="version", version=f"tvm-cascade {__version__}")
     known.set_defaults(run=None)

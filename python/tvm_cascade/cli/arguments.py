@@ -15,11 +15,14 @@ from typing import Any
 import tvm
 from rich.console import Console
 
-from tvm_cascade.corpus.programs.draws import KINDS
 from tvm_cascade.driver.backends import BACKENDS
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import InputError
+from tvm_cascade.evaluate.inputs import INPUTS
 from tvm_cascade.options import FuseOptions
+
+KINDS = tuple(INPUTS)
+"""Of data, by name."""
 
 _PLAIN_WIDTH = 120
 _STDERR = 2
@@ -32,9 +35,9 @@ def console() -> Console:
 
 
 def add_shape_arguments(parser: argparse.ArgumentParser) -> None:
-    """--shape, --small and --dtype of workloads, --only of files."""
+    """--shape, --small and --dtype of programs that have names, --only of files."""
     parser.add_argument("--shape", nargs="+", default=[], metavar="EXTENT=N", help="extents to replace, as keys=1024")
-    parser.add_argument("--small", action="store_true", help="the same workload at a size for small machines")
+    parser.add_argument("--small", action="store_true", help="the same program at a size for small machines")
     parser.add_argument("--dtype", help="storage: float16, bfloat16, float32 or float64; sums are at least float32")
 
 

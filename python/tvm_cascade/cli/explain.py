@@ -1,4 +1,4 @@
-"""`python -m tvm_cascade explain PROGRAM`: for a workload, a file of TVMScript or a saved module."""
+"""`python -m tvm_cascade explain PROGRAM`: for a program by name, a file of TVMScript or a saved module."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tvm_cascade.cli.arguments import (
     options_given,
     target_of,
 )
-from tvm_cascade.cli.programs import TOLD, chosen_workload, functions_of_file, is_file_name
+from tvm_cascade.cli.programs import TOLD, chosen_by_name, functions_of_file, is_file_name
 from tvm_cascade.driver.progress import waiting
 from tvm_cascade.errors import InputError
 from tvm_cascade.options import FuseOptions
@@ -65,6 +65,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _program(args: argparse.Namespace) -> Merged:
-    if is_file_name(args.program):
+    if is_file_name(args.program, args):
         return functions_of_file(Path(args.program), args)
-    return Merged({args.program: chosen_workload(args.program, args).build()})
+    return Merged({args.program: chosen_by_name(args.program, args).job.build()})

@@ -1,4 +1,4 @@
-"""`python -m tvm_cascade workloads`, `options` and `reasons`: lists of names."""
+"""`python -m tvm_cascade programs`, `options` and `reasons`: lists of names."""
 
 from __future__ import annotations
 
@@ -9,29 +9,26 @@ import os
 from rich.table import Table
 
 from tvm_cascade.cli.arguments import console, flag
+from tvm_cascade.cli.programs import named
 from tvm_cascade.codes import CODES
-from tvm_cascade.corpus import workloads
 from tvm_cascade.errors import InputError
 from tvm_cascade.options import ENVIRONMENT_PREFIX, FuseOptions, meaning_of
 from tvm_cascade.report.reference import options_page, reasons_page
 
 
-class Workloads:
-    """The command `workloads`."""
+class Programs:
+    """The command `programs`."""
 
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--family", help="only those of one family")
-        parser.add_argument("--source", help="only those from one source")
+        """It takes none."""
 
     @staticmethod
     def run(args: argparse.Namespace) -> int:
-        """Print the workloads; returns the exit code."""
-        table = Table("name", "family", "source", "dtype", "shape", box=None)
-        for name in workloads.names(args.family, args.source):
-            workload = workloads.get(name)
-            shape = " ".join(f"{extent}={size}" for extent, size in workload.shape.items())
-            table.add_row(name, workload.family, workload.source, workload.dtype, shape)
+        """Print the programs that have names; returns the exit code."""
+        table = Table("name", "dtype", "shape", box=None)
+        for name, one in named(args).items():
+            table.add_row(name, one.dtype, " ".join(f"{extent}={size}" for extent, size in one.shape.items()))
         console().print(table)
         return 0
 

@@ -1,4 +1,4 @@
-"""The programs that a command takes: workloads by name, and functions in the user's files."""
+"""The programs that a command takes: those that have a name, and functions in the user's files."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import tvm
@@ -21,11 +21,10 @@ from numpy.typing import NDArray
 from tvm import ir, tirx
 
 from tvm_cascade.cli.arguments import options_given, target_of
-from tvm_cascade.corpus import workloads
-from tvm_cascade.corpus.workload import Workload
+from tvm_cascade.cli.examples import EXAMPLES
 from tvm_cascade.driver.progress import waiting
 from tvm_cascade.driver.targets import resolve_target
-from tvm_cascade.errors import InputError, WorkloadError
+from tvm_cascade.errors import InputError, near
 from tvm_cascade.judge.case import GivenFunction, Job
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.relax.pipeline import Merged, merged
@@ -33,7 +32,7 @@ from tvm_cascade.report.group import Apart
 
 SUFFIXES = (".py", ".json")
 TOLD = (
-    "a workload that `workloads` lists; or a .py file, run to get its PrimFuncs and IRModules; or the .json of "
+    "one that `programs` lists; or a .py file, run to get its PrimFuncs and IRModules; or the .json of "
     "tvm.ir.save_json; of Relax, the functions that its operators are merged into"
 )
 """What a program's name may be, for the help of a command."""
@@ -45,21 +44,54 @@ _OF_TVMSCRIPT = (
 )
 
 
+class Named(Protocol):
+    """A program that has a name, and extents that may be changed.
+
+    Attributes
+    ----------
+    name, dtype, shape : what it is called, what floats are stored in, and extents by name.
+    cpu : the same at a size for small machines.
+    job : what is run.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def shape(self) -> Mapping[str, int]: ...
+    @property
+    def cpu(self) -> Named: ...
+    @property
+    def job(self) -> Job: ...
+
+    def with_shape(self, **extents: int) -> Named:
+        """The same with some extents replaced; raises for unknown ones, and for those that do not fit."""
+
+    def with_dtype(self, dtype: str) -> Named:
+        """The same with floats stored in another dtype; raises for an unknown one."""
+
+
+def named(args: argparse.Namespace) -> Mapping[str, Named]:
+    """The programs that have names: those that the command was started with, or the examples."""
+    return getattr(args, "named", None) or EXAMPLES
+
+
 def chosen_jobs(names: Sequence[str], args: argparse.Namespace) -> list[Job]:
     """The programs of several names, to be run: functions that cannot be are told of, and left out.
 
     Raises
     ------
-    WorkloadError, InputError
+    CascadeError
         When a name stands for nothing, or nothing is left.
     """
     found: list[Job] = []
     for name in names:
-        if is_file_name(name):
+        if is_file_name(name, args):
             with waiting(f"running {name}, and deriving the folds of what it holds"):
                 found += _given(Path(name), args)
         else:
-            found.append(chosen_workload(name, args))
+            found.append(chosen_by_name(name, args).job)
     return found
 
 
@@ -86,59 +118,56 @@ def identifier_of(job: Job) -> str:
 
 
 def tuning_inputs(job: Job, seed: int) -> list[NDArray[Any]] | None:
-    """A workload's own data to tune on; None where `tune` draws them.
-
-    It does for functions of users, and where results are integers, which ties and rounding would decide otherwise.
-    """
+    """Data to tune on; None where results are integers: ties and rounding would decide those, which `tune` avoids."""
     of_choice = any(dtype.kind in "iu" for _, dtype in job.outputs)
-    known = isinstance(job, Workload) and not of_choice
-    return job.inputs(np.random.default_rng(seed)) if known else None
+    return None if of_choice else job.inputs(np.random.default_rng(seed))
 
 
-def is_file_name(name: str) -> bool:
-    """Whether a program is named by a path rather than as a workload.
+def is_file_name(name: str, args: argparse.Namespace) -> bool:
+    """Whether a program is named by a path rather than by a name that is known.
 
     Raises
     ------
     InputError
         When it is a path to what holds no program.
     """
-    if name in workloads.names():
+    if name in named(args):
         return False
     path = Path(name)
     if path.suffix in SUFFIXES:
         return True
     if os.sep in name or path.exists():
         found = "a folder" if path.is_dir() else "a file of another kind" if path.exists() else "no such file"
-        raise InputError(f"a workload, or a file that ends in {' or '.join(SUFFIXES)}", found, name)
+        raise InputError(f"a program by name, or a file that ends in {' or '.join(SUFFIXES)}", found, name)
     return False
 
 
-def chosen_workload(name: str, args: argparse.Namespace) -> Workload:
-    """The named workload at the shape and dtype that the command line asks for.
+def chosen_by_name(name: str, args: argparse.Namespace) -> Named:
+    """The program of that name, at the shape and dtype that the command line asks for.
 
     Raises
     ------
-    WorkloadError
-        When there is no such workload, extent or dtype.
+    CascadeError
+        When there is no such program, extent or dtype.
     """
-    workload = workloads.get(name)
-    if args.small:
-        workload = workload.cpu
+    known = named(args)
+    if name not in known:
+        listed = "`programs` lists all; a file of your own ends in .py or .json"
+        raise InputError("the name of a program", repr(name), hint=near(name, known) or listed)
+    chosen = known[name].cpu if args.small else known[name]
     if args.dtype:
-        workload = workload.with_dtype(args.dtype)
-    return workload.with_shape(**_shape(name, args.shape)) if args.shape else workload
+        chosen = chosen.with_dtype(args.dtype)
+    return chosen.with_shape(**_extents(chosen, args.shape)) if args.shape else chosen
 
 
-def _shape(name: str, pairs: list[str]) -> dict[str, int]:
+def _extents(chosen: Named, pairs: list[str]) -> dict[str, int]:
     """{"keys": 1024} from ["keys=1024"]; a list in one argument, as keys=1024,queries=8, is taken too."""
     shape = {}
     for pair in (part for text in pairs for part in text.split(",") if part):
         extent, _, value = pair.partition("=")
         if not value.strip().isdecimal():
-            known = " ".join(f"{one}={size}" for one, size in workloads.get(name).shape.items())
-            hint = f"pass some of --shape {known}"
-            raise WorkloadError("extents as NAME=N", repr(pair), f"--shape of workload `{name}`", hint)
+            hint = f"pass some of --shape {' '.join(f'{one}={size}' for one, size in chosen.shape.items())}"
+            raise InputError("extents as NAME=N", repr(pair), f"--shape of `{chosen.name}`", hint)
         shape[extent.strip()] = int(value)
     return shape
 
@@ -149,10 +178,10 @@ def functions_of_file(path: Path, args: argparse.Namespace) -> Merged:
     Raises
     ------
     InputError
-        When the file is not there, does not run, or holds no such function, or arguments of workloads are given.
+        When the file is not there, does not run, or holds no such function, or arguments of named programs are given.
     """
     if args.shape or args.small or args.dtype:
-        raise InputError("--shape, --small and --dtype with a workload only", "a file", str(path))
+        raise InputError("--shape, --small and --dtype with a program by name", "a file", str(path))
     if not path.is_file():
         raise InputError("a file that exists", "a folder" if path.is_dir() else "none", str(path))
     found = _from_python(path, args) if path.suffix == ".py" else _from_json(path, args)

@@ -1,7 +1,7 @@
 """The workloads as data: RedFuser's 52 rows and 3 examples, Neptune's ten operators, our own, and those of servers.
 
     import numpy as np
-    from tvm_cascade.corpus import workloads
+    from corpus import workloads
 
     job = workloads.get("attention").with_shape(queries=1024, keys=1024)
     function = job.build()                                # unfused S-TIR, named "main"
@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from tvm_cascade.corpus.programs import (
+from corpus.programs import (
     attention,
     caches,
     chain,
@@ -28,9 +28,9 @@ from tvm_cascade.corpus.programs import (
     routing,
     softmax,
 )
-from tvm_cascade.corpus.programs.program import Builder
-from tvm_cascade.corpus.workload import Workload
-from tvm_cascade.errors import WorkloadError, near
+from corpus.programs.program import Builder
+from corpus.workload import Workload, WorkloadError
+from tvm_cascade.errors import near
 
 _NEPTUNE_LENGTH = 4096
 _NEPTUNE_HEAD_DIM = 128
@@ -303,12 +303,13 @@ _SERVED = (
 
 
 @cache
-def _registry() -> Mapping[str, Workload]:
+def registry() -> Mapping[str, Workload]:
+    """Each by its name."""
     rows = [row for table in (*_REDFUSER, *_neptune(), *_EXAMPLES, *_OURS, *_SERVED) for row in table.workloads()]
     return {row.name: row for row in rows}
 
 
-_LISTED = "`python -m tvm_cascade workloads` lists all; a file of your own ends in .py or .json"
+_LISTED = "`python -m corpus programs` lists all"
 
 
 def get(name: str) -> Workload:
@@ -319,10 +320,10 @@ def get(name: str) -> Workload:
     WorkloadError
         When there is none; the error lists names that are near.
     """
-    registry = _registry()
-    if name in registry:
-        return registry[name]
-    raise WorkloadError("the name of a workload", repr(name), hint=near(name, registry) or _LISTED)
+    known = registry()
+    if name in known:
+        return known[name]
+    raise WorkloadError("the name of a workload", repr(name), hint=near(name, known) or _LISTED)
 
 
 def names(family: str | None = None, source: str | None = None) -> tuple[str, ...]:
@@ -333,7 +334,7 @@ def names(family: str | None = None, source: str | None = None) -> tuple[str, ..
     WorkloadError
         When no workload is of that family or from that source.
     """
-    rows = _registry().values()
+    rows = registry().values()
     for attribute, wanted in (("family", family), ("source", source)):
         known = dict.fromkeys(getattr(row, attribute) for row in rows)
         if wanted is not None and wanted not in known:

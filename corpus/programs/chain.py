@@ -9,9 +9,9 @@ from functools import partial
 from tvm import te, tirx
 from tvm.ir import Expr
 
-from tvm_cascade.corpus.programs.draws import folded
-from tvm_cascade.corpus.programs.product import gated, linear
-from tvm_cascade.corpus.programs.program import (
+from corpus.programs.draws import folded
+from corpus.programs.product import gated, linear
+from corpus.programs.program import (
     Axes,
     Builder,
     Inputs,

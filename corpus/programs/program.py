@@ -11,7 +11,7 @@ import numpy as np
 from tvm import te, tirx
 from tvm.ir import Expr
 
-from tvm_cascade.corpus.programs.draws import Draw, Values, steady
+from corpus.programs.draws import Draw, Values, steady
 from tvm_cascade.driver.arguments import numpy_dtype
 
 Shape = Mapping[str, int]

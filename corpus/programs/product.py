@@ -10,8 +10,8 @@ from functools import partial
 from tvm import te
 from tvm.ir import Expr
 
-from tvm_cascade.corpus.programs.draws import folded
-from tvm_cascade.corpus.programs.program import (
+from corpus.programs.draws import folded
+from corpus.programs.program import (
     Axes,
     Builder,
     Element,

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from tvm import te, tirx
 from tvm.ir import Expr
 
-from tvm_cascade.corpus.programs.caches import CONTIGUOUS, Cache, lengths_of
-from tvm_cascade.corpus.programs.draws import alibi_slopes, ancestors, mostly_true, steady
-from tvm_cascade.corpus.programs.program import (
+from corpus.programs.caches import CONTIGUOUS, Cache, lengths_of
+from corpus.programs.draws import alibi_slopes, ancestors, mostly_true, steady
+from corpus.programs.program import (
     Argument,
     Axes,
     Builder,
@@ -32,7 +32,7 @@ from tvm_cascade.corpus.programs.program import (
     rows_of,
     stage,
 )
-from tvm_cascade.corpus.programs.softmax import softmax_stages
+from corpus.programs.softmax import softmax_stages
 
 GEMMA_CAP = 50.0
 """The soft cap of Gemma 2's scores."""

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from tvm import te, tirx
 from tvm.ir import Expr
 
-from tvm_cascade.corpus.programs.draws import Extents, Values, folded
-from tvm_cascade.corpus.programs.program import (
+from corpus.programs.draws import Extents, Values, folded
+from corpus.programs.program import (
     Argument,
     Axes,
     Inputs,
@@ -27,7 +27,7 @@ from tvm_cascade.corpus.programs.program import (
     reduced,
     stage,
 )
-from tvm_cascade.corpus.programs.softmax import softmax_stages
+from corpus.programs.softmax import softmax_stages
 
 Index = tuple[Expr, ...]
 Tables = Mapping[str, Argument]

@@ -8,11 +8,11 @@ from __future__ import annotations
 from tvm import te, tirx
 from tvm.ir import Expr
 
-from tvm_cascade.corpus.programs.draws import class_indices, folded, steady
-from tvm_cascade.corpus.programs.moments import centred, row_axes
-from tvm_cascade.corpus.programs.normalisation import inverse_roots
-from tvm_cascade.corpus.programs.program import Inputs, Precision, Program, Shape, output_stage, reduced, rows_of
-from tvm_cascade.corpus.programs.softmax import softmax_stages
+from corpus.programs.draws import class_indices, folded, steady
+from corpus.programs.moments import centred, row_axes
+from corpus.programs.normalisation import inverse_roots
+from corpus.programs.program import Inputs, Precision, Program, Shape, output_stage, reduced, rows_of
+from corpus.programs.softmax import softmax_stages
 
 
 def softmax_gradient(shape: Shape, precision: Precision) -> Program:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from tvm import te, tirx
 from tvm.ir import Expr
 
-from tvm_cascade.corpus.programs.draws import folded, ranked
-from tvm_cascade.corpus.programs.program import Axes, Element, Inputs, Precision, Program, Shape, reduced, stage
-from tvm_cascade.corpus.programs.softmax import softmax_stages
+from corpus.programs.draws import folded, ranked
+from corpus.programs.program import Axes, Element, Inputs, Precision, Program, Shape, reduced, stage
+from corpus.programs.softmax import softmax_stages
 from tvm_cascade.te import topk
 
 

@@ -10,9 +10,9 @@ from types import MappingProxyType
 import numpy as np
 from tvm import tirx
 
-from tvm_cascade.corpus.programs.draws import KINDS, Values
-from tvm_cascade.corpus.programs.program import Builder, Precision, Program, Shape, dtype_of, extents
-from tvm_cascade.errors import WorkloadError
+from corpus.programs.draws import KINDS, Values
+from corpus.programs.program import Builder, Precision, Program, Shape, dtype_of, extents
+from tvm_cascade.errors import CascadeError
 
 # The dtype that sums use, by the dtype that tensors are stored in.
 _ACCUMULATE = {"float16": "float32", "bfloat16": "float32", "float32": "float32", "float64": "float64"}
@@ -56,6 +56,13 @@ _RELATIONS = (
 )
 
 
+class WorkloadError(CascadeError, KeyError):
+    """No workload of that name, or a shape that it does not take."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 @dataclass(frozen=True)
 class Workload:
     """A named program with its shape and dtypes.
@@ -83,6 +90,11 @@ class Workload:
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", MappingProxyType(dict(self.shape)))
         _check_shape(self.name, self.shape)
+
+    @property
+    def job(self) -> Workload:
+        """What is run: itself."""
+        return self
 
     @property
     def precision(self) -> Precision:

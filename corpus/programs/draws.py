@@ -52,6 +52,7 @@ _KINDS: Mapping[str, Callable[[Generator, Extents], Values]] = {
     **{
         name: partial(INPUTS[name], dtype="float32")
         for name in (
+            "nearly_equal",
             "alternating_sign",
             "all_neg_inf_row",
             "neg_inf_first_segment",

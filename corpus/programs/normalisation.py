@@ -8,10 +8,10 @@ from functools import partial
 from tvm import te
 from tvm.ir import Expr
 
-from tvm_cascade.corpus.programs.draws import folded
-from tvm_cascade.corpus.programs.moments import centred, row_axes
-from tvm_cascade.corpus.programs.product import gated, linear
-from tvm_cascade.corpus.programs.program import (
+from corpus.programs.draws import folded
+from corpus.programs.moments import centred, row_axes
+from corpus.programs.product import gated, linear
+from corpus.programs.program import (
     Axes,
     Builder,
     Element,

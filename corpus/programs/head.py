@@ -11,9 +11,9 @@ from functools import partial
 from tvm import te, tirx
 from tvm.ir import Expr
 
-from tvm_cascade.corpus.programs.draws import Draw, class_indices, class_indices_or, folded, positive, words
-from tvm_cascade.corpus.programs.program import Builder, Element, Inputs, Precision, Program, Shape, reduced, stage
-from tvm_cascade.corpus.programs.softmax import SoftmaxStages, softmax_stages
+from corpus.programs.draws import Draw, class_indices, class_indices_or, folded, positive, words
+from corpus.programs.program import Builder, Element, Inputs, Precision, Program, Shape, reduced, stage
+from corpus.programs.softmax import SoftmaxStages, softmax_stages
 from tvm_cascade.te import topk
 
 CROSS_ENTROPY, LOG_SUM_EXP, ENTROPY = "cross_entropy", "log_sum_exp", "entropy"

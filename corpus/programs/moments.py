@@ -7,8 +7,8 @@ import math
 from tvm import te
 from tvm.ir import Expr
 
-from tvm_cascade.corpus.programs.draws import folded, positive
-from tvm_cascade.corpus.programs.program import (
+from corpus.programs.draws import folded, positive
+from corpus.programs.program import (
     Axes,
     Element,
     Inputs,

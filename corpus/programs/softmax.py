@@ -7,9 +7,9 @@ from typing import NamedTuple
 from tvm import te
 from tvm.ir import Expr
 
-from tvm_cascade.corpus.programs.draws import class_indices, folded
-from tvm_cascade.corpus.programs.moments import row_axes
-from tvm_cascade.corpus.programs.program import (
+from corpus.programs.draws import class_indices, folded
+from corpus.programs.moments import row_axes
+from corpus.programs.program import (
     Axes,
     Element,
     Inputs,
