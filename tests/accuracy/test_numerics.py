@@ -168,7 +168,7 @@ def test_an_unknown_input_is_told_by_name(inputs: str | tuple[str, ...]) -> None
 
 def test_the_command_prints_the_table_and_json(capsys: pytest.CaptureFixture[str]) -> None:
     shape = ["--small", "--shape", "length=100"]
-    assert cli.main(["numerics", "variance", *shape, "--inputs", "normal", "late_spike"]) == 0
+    assert cli.main(["numerics", "moments", *shape, "--inputs", "normal", "late_spike"]) == 0
     assert "late_spike" in capsys.readouterr().out
-    assert cli.main(["numerics", "variance", *shape, "--inputs", "nan", "--json"]) == 0
+    assert cli.main(["numerics", "moments", *shape, "--inputs", "nan", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["rows"][0]["input"] == "nan"

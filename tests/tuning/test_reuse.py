@@ -64,9 +64,9 @@ def test_explain_says_where_a_design_comes_from(
     assert told.startswith("a tuning session of 20") and f"{found.best.seconds * 1e6:.1f} us measured" in told
     assert "of 512 threads" in tvm_cascade.explain(softmax, HOPPER, database=tmp_path).functions[0].lowering
     command = ["explain", "softmax", "--shape", "rows=4096", "--target", "sm_90a", "--database"]
-    assert cli.main([*command, str(tmp_path)]) == 0
+    assert cli.main([*command, str(tmp_path)], workloads.registry()) == 0
     assert f"chosen by   {told}" in capsys.readouterr().out
-    assert cli.main([*command, str(tmp_path / "none")]) == 2
+    assert cli.main([*command, str(tmp_path / "none")], workloads.registry()) == 2
 
 
 def test_what_is_shipped_is_taken_unless_it_is_declined(softmax: tvm.tirx.PrimFunc, tmp_path: Path, root: Path) -> None:
