@@ -138,8 +138,7 @@ class GivenFunction:
 
     Attributes
     ----------
-    name : of the function, in its file.
-    source : the file.
+    name, source : what it is called, and the file or the module that it is from.
     func : the function.
     options : how it is fused; what the data vary along goes by it.
     shape : extents by name, where they have names.
