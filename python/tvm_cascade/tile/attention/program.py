@@ -23,8 +23,8 @@ from tvm import ir, tirx
 
 from tvm_cascade.algebra.facts.extent import UNIT, Extent, Extents
 from tvm_cascade.algebra.facts.weight import Offsets, offsets_of
-from tvm_cascade.algebra.fold import Fold
-from tvm_cascade.algebra.gauge import LAZY_DISTANCE, Gauge, Move
+from tvm_cascade.algebra.fold import Fold, Reference
+from tvm_cascade.algebra.gauge import LAZY_DISTANCE, Gauge, Move, Range
 from tvm_cascade.algebra.reducer import MAX, MIN, SUM
 from tvm_cascade.algebra.scaled import can_scale, with_scales
 from tvm_cascade.analysis.extract import Group
@@ -322,8 +322,17 @@ class _Refinement:
         """A lift over registers; the elements that it needs are computed first."""
         for symbol in [s for s in self.waiting if s in expression.free_symbols]:
             self._computed(symbol, self._lowered(self.waiting.pop(symbol)))
-        expression = expression.xreplace(self.element.values)
+        expression = expression.xreplace(self.element.values).replace(self._is_exact_reciprocal, self._hoisted)
         return in_base_two(expression, lambda e: bool(e.free_symbols & self.moving), self._hoisted, self.safe)
+
+    def _is_exact_reciprocal(self, expression: sp.Expr) -> bool:
+        """Whether it is 1/c of a reference that is a power of two: to multiply by it loses what division does."""
+        return expression.is_Pow and expression.exp == -1 and expression.base in self._powers
+
+    @cached_property
+    def _powers(self) -> set[sp.Symbol]:
+        moved = [step for step in self.stream.fold.steps if isinstance(step, Reference)]
+        return {symbol for c in moved if c.range is Range.POWER_OF_TWO for symbol in (c.symbol, c.moved)}
 
     def _computed(self, symbol: sp.Symbol, expression: sp.Expr) -> sp.Symbol:
         """A value per register, computed next; or before the first reduction that lifts to the very same."""
