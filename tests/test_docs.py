@@ -35,7 +35,7 @@ TEXTS = {page.name: page.text for page in PAGES}
 ALL = "\n".join(TEXTS.values())
 COMMAND = re.compile(r"python -m (tvm_cascade|corpus) ([^`]*)")
 STARTED = {"tvm_cascade": cli.main, "corpus": corpus.main}
-NEEDS = {"pytorch": "torch", "distributed": "torch"}
+NEEDS = dict.fromkeys(("pytorch", "training", "experts", "distributed"), "torch")
 """Pages that need an optional package."""
 
 EXTENDED = "extending"
@@ -183,3 +183,9 @@ def test_the_version_to_cite_is_this_one() -> None:
 
 def test_the_front_page_is_about_a_screen() -> None:
     assert len(without_quotes(TEXTS["README.md"]).split()) < 800
+
+
+def test_a_page_is_read_in_one_go() -> None:
+    """But for the gallery, which is a list."""
+    shown = {name: re.sub("<!--.*?-->", "", text, flags=re.S) for name, text in TEXTS.items() if "gallery" not in name}
+    assert not {name: len(text.split()) for name, text in shown.items() if len(text.split()) > 2500}
