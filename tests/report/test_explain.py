@@ -93,6 +93,11 @@ def test_a_fused_group_names_the_users_buffers_and_shows_the_whole_fold(attentio
     assert re.fullmatch(r"classes agree at \d+ points", facts["checked at infinities"])
 
 
+def test_an_argument_of_several_results_is_given_once(attention: Explanation) -> None:
+    arguments = only_group(attention).certificate.removeprefix(f"bounded {PREMISE}: ").split("; ")
+    assert arguments[1].startswith("exp(x − c) ≤ 1") and len(arguments) == len(set(arguments)) == 3
+
+
 def test_what_is_only_checked_is_never_called_proved(attention: Explanation) -> None:
     assert "proved" not in str(attention).lower()
     assert RANK_LIMIT == 6 and "up to 6 products" in Reason("infinite_rank").law

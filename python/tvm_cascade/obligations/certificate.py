@@ -80,15 +80,15 @@ class Standing:
     ----------
     result : its symbol.
     bounded : it has the range and digits of the unfused program on all data.
-    reason : why it has, or what may go wrong.
+    reasons : why it has, or what may go wrong.
     """
 
     result: sp.Symbol
     bounded: bool
-    reason: str
+    reasons: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"{self.result}: {self.reason}"
+        return f"{self.result}: {'; '.join(self.reasons)}"
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,8 @@ class Certificate:
 
     def __str__(self) -> str:
         if self.bounded:
-            return f"bounded {PREMISE}: {'; '.join(dict.fromkeys(standing.reason for standing in self.standings))}"
+            reasons = dict.fromkeys(reason for standing in self.standings for reason in standing.reasons)
+            return f"bounded {PREMISE}: {'; '.join(reasons)}"
         return f"guarded: {'; '.join(str(standing) for standing in self.standings if not standing.bounded)}"
 
 
@@ -130,8 +131,8 @@ def _standing(fold: Fold, result: sp.Symbol, meaning: Meaning, doubtful: Sequenc
     if doubt is None and doubtful:
         doubt = f"it reads what is guarded: {', '.join(map(str, doubtful))}"
     if doubt is not None:
-        return Standing(result, False, doubt)
-    return Standing(result, True, "; ".join(dict.fromkeys(_arguments(fold, result))) or _OWN)
+        return Standing(result, False, (doubt,))
+    return Standing(result, True, tuple(dict.fromkeys(_arguments(fold, result))) or (_OWN,))
 
 
 def _own(fold: Fold, result: sp.Symbol) -> list[Component]:
