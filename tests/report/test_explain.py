@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +26,8 @@ from tvm_cascade.symbolic.separate import RANK_LIMIT
 from tvm_cascade.te import topk
 from tvm_cascade.transform import fuse_function
 from tvm_cascade.transform.cost import Estimate
+
+ROOT = Path(__file__).parents[2]
 
 GROUP_KEYS = [
     "function",
@@ -91,6 +94,14 @@ def test_a_fused_group_names_the_users_buffers_and_shows_the_whole_fold(attentio
     assert "finish over any split = definition (" in facts["checked at random points"]
     assert facts["certificate"].startswith(f"bounded {PREMISE}: ")
     assert re.fullmatch(r"classes agree at \d+ points", facts["checked at infinities"])
+
+
+@pytest.mark.parametrize("name", ["attention", "variance", "softmax", "Q1", "entropy", "layernorm_gemm", "moe_routing"])
+def test_the_page_on_explanations_has_every_label(name: str) -> None:
+    page = (ROOT / "docs" / "explain.md").read_text(encoding="utf-8")
+    for group in tvm_cascade.explain(program(name), "sm_90a").groups:
+        labels = {re.sub(r"^range at .*", "range at …", label) for label, _ in group.rows}
+        assert len(labels) >= 2 and not {label for label in labels if f"`{label}`" not in page}
 
 
 def test_an_argument_of_several_results_is_given_once(attention: Explanation) -> None:
