@@ -66,7 +66,7 @@ ADVISED: dict[str, str] = {
 }
 """By code, a program that follows its hint, and fuses: where its example is statements, and the hint changes these."""
 
-_REASONS = """# Reason codes
+_REASONS = """# Why a program does not fuse: reason codes
 
 Every group of reductions has a verdict with a stable code, never a silent no. `explain` prints it with the buffers and
 the expression concerned and, where a law fails, with numbers on which it does. `python -m tvm_cascade reasons` prints
