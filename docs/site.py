@@ -25,6 +25,14 @@ OUTSIDE = {"README.md": "index.md", "BENCHMARKS.md": "benchmarks.md"}
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!\w+:|#)([^)#]+)(#[^)]*)?\)")
 
 
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """The version, at the foot of each page."""
+    package = (ROOT / "python" / "tvm_cascade" / "_versions.py").read_text(encoding="utf-8")
+    (version,) = re.findall(r'^RELEASE = "(.*)"$', package, re.M)
+    config.copyright = f"tvm-cascade {version}, Apache License 2.0"
+    return config
+
+
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that lie outside of docs."""
     for source, uri in OUTSIDE.items():
@@ -58,7 +66,9 @@ def on_page_content(page_html: str, **_of: Any) -> str:
 
     def drawn(formula: re.Match[str]) -> str:
         kind, text = formula.groups()
-        return convert(html.unescape(text).strip(), display="block" if kind == "div" else "inline")
+        if kind == "span":
+            return convert(html.unescape(text).strip(), display="inline")
+        return f'<div class="formula">{convert(html.unescape(text).strip(), display="block")}</div>'
 
     return _FORMULA.sub(drawn, page_html)
 
