@@ -58,11 +58,12 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     return _LINK.sub(followed, markdown)
 
 
+_CELL = re.compile(r"<td.*?</td>", re.S)
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.S)
 
 
 def on_page_content(page_html: str, **_of: Any) -> str:
-    """Formulas as MathML, which browsers draw without a script from elsewhere."""
+    """Formulas as MathML, which browsers draw without a script from elsewhere; no backslash before bars in tables."""
 
     def drawn(formula: re.Match[str]) -> str:
         kind, text = formula.groups()
@@ -70,7 +71,7 @@ def on_page_content(page_html: str, **_of: Any) -> str:
             return convert(html.unescape(text).strip(), display="inline")
         return f'<div class="formula">{convert(html.unescape(text).strip(), display="block")}</div>'
 
-    return _FORMULA.sub(drawn, page_html)
+    return _FORMULA.sub(drawn, _CELL.sub(lambda cell: cell[0].replace("\\|", "|"), page_html))
 
 
 def _page_of(path: str) -> str:

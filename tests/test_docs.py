@@ -183,6 +183,8 @@ def test_the_version_to_cite_is_this_one() -> None:
 
 def test_the_front_page_is_about_a_screen() -> None:
     assert len(without_quotes(TEXTS["README.md"]).split()) < 800
+    shown = re.sub("<!--.*?-->", "", TEXTS["README.md"], flags=re.S)
+    assert len(re.findall(r"\S*\w\S*", shown)) <= 1000
 
 
 def test_a_page_is_read_in_one_go() -> None:
