@@ -61,11 +61,33 @@ def test_every_formula_is_typeset(name: str) -> None:
     assert len(list(tree_of(one).iter("math"))) == len(of_fold) > 4
 
 
-def test_names_and_cases_are_typeset_as_they_are() -> None:
+def test_what_is_behind_a_name_is_a_subscript_and_cases_stand_beside_a_brace() -> None:
     one = tvm_cascade.explain(Definition("m", "top = max x; out = sum y if x == top else 0").build(), force=True)
-    shown = texts(tree_of(one), "math")
-    assert "c_top'=top_0" in shown
-    assert any(line.startswith("out_0={") and " if " in line and line.endswith(" otherwise") for line in shown)
+    tree = tree_of(one)
+    below = [["".join(part.itertext()) for part in node] for node in tree.iter("msub")]
+    assert {("top", "0"), ("top", "0, 2"), ("c", "top"), ("c'", "top")} <= set(map(tuple, below))
+    lines = texts(tree, "math")
+    assert any(line.startswith("out0={") and " if " in line and line.endswith(" otherwise") for line in lines)
+
+
+def test_a_sum_is_multiplied_by_the_exponential_of_a_step() -> None:
+    """Not divided by that of its negative."""
+    program = "top = max x; mass = sum exp(x - top)"
+    tree = tree_of(tvm_cascade.explain(Definition("m", program).build(), force=True))
+    powers = ["".join(node.itertext()) for node in tree.iter("msup")]
+    assert "e-Δctop, 1" in powers and "e-Δctop, 2" in powers and not list(tree.iter("mfrac"))
+
+
+def test_a_kernel_has_its_tile_program_and_a_plan_the_reason_of_each_kind() -> None:
+    step = StepReport("stream", "two < three", ("q",), ("o",), 1e6, 0.0, 1.0)
+    whole = "no `stream` (folds) or `row` (rows of memory): o is outside; no `folded` (products): nothing feeds it"
+    one = FunctionReport("main", "fused", "-", "two < three", "score     q @ k\nmask      r = 0", (step,), whole)
+    rows = [texts(row, "td") for row in ElementTree.fromstring(fragment((), (one,))).iter("tr")]
+    assert ["stream", "folds", "o is outside"] in rows and ["row", "rows of memory", "o is outside"] in rows
+    assert (
+        ["folded", "products", "nothing feeds it"] in rows and ["score", "q @ k"] in rows and ["mask", "r = 0"] in rows
+    )
+    assert sum("two < three" in row for row in rows) == 1  # what it is lowered to is its only kernel
 
 
 def test_the_picture_has_every_pass_and_the_loop_with_its_state() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -119,7 +120,7 @@ _STYLES = {
 
 _BYTES, _TIME = "#54aeff", "#d4a72c"
 _BAR = 120  # pixels of the longest
-_CELL = 'style="text-align:left;vertical-align:top;padding:1px 12px 1px 0"'
+_CELL = "text-align:left;vertical-align:top;padding:1px 12px 1px 0"
 
 
 def page(shown: str, title: str) -> str:
@@ -143,12 +144,8 @@ def fragment(groups: Sequence[GroupReport], functions: Sequence[FunctionReport],
 
 
 def _function(function: FunctionReport) -> str:
-    """What became of a function, and its kernels in order."""
-    told = [f"{function.name}: {function.status} ({function.note})"]
-    told += [f"lowered to {function.lowering}"] if function.lowering else []
-    told += [f"chosen by {function.design}"] if function.design else []
-    told += function.buckets
-    told += [f"not as one kernel: {function.whole}"] if function.whole else []
+    """What became of a function, its kernels in order, why they are not one, and what one does with a tile."""
+    told = [("lowered to", function.lowering), ("chosen by", function.design), *(("", one) for one in function.buckets)]
     most_bytes = max((step.bytes for step in function.plan), default=0)
     most_time = max((step.microseconds for step in function.plan), default=0)
     steps = [
@@ -156,11 +153,24 @@ def _function(function: FunctionReport) -> str:
             str(position),
             f"<code>{escape(step.computes)}</code>",
             escape(step.amounts) + _bars(step, most_bytes, most_time),
-            escape(step.kernel),
+            _marked(step.kernel) if step.kernel != function.lowering else "",
         )
         for position, step in enumerate(function.plan, 1)
     ]
-    return "".join(f"<p>{escape(line)}</p>" for line in told) + _table(steps)
+    apart = _table(
+        (f"<code>{escape(kind)}</code>", escape(covers), _marked(why))
+        for one in function.reasons
+        for kinds, _, why in [one.rpartition("): ")]
+        for kind, covers in re.findall(r"`([^`]*)` \(([^)]*)", kinds) or [("", "")]
+    )
+    tile = (line.split(None, 1) for line in function.tile_program.splitlines())
+    return (
+        f"<h4>{escape(f'{function.name}: {function.status} ({function.note})')}</h4>"
+        + _table((label, _marked(sentence)) for label, sentence in told if sentence)
+        + _table(steps)
+        + (f"<p>not as one kernel, since of each kind:</p>{apart}" if apart else "")
+        + _table((escape(word), f"<code>{escape(' '.join(what))}</code>") for word, *what in tile)
+    )
 
 
 def _bars(step: StepReport, most_bytes: float, most_time: float) -> str:
@@ -177,7 +187,8 @@ def _bar(title: str, colour: str, value: float, most: float) -> str:
 
 def _table(rows: Iterable[Sequence[str]]) -> str:
     """A table of cells that are HTML already; nothing where there are no rows."""
-    lines = ["".join(f"<td {_CELL}>{cell}</td>" for cell in row) for row in rows]
+    styles = (f"{_CELL};white-space:nowrap;min-width:9em", *(_CELL,) * 3)
+    lines = ["".join(f'<td style="{s}">{cell}</td>' for s, cell in zip(styles, row, strict=False)) for row in rows]
     rows = "".join(f"<tr>{line}</tr>" for line in lines)
     return f'<div style="overflow-x:auto"><table>{rows}</table></div>' if lines else ""
 
@@ -189,12 +200,18 @@ def _group(group: GroupReport) -> str:
         f'<h4>{escape(group.function)}: <span style="color:{colour}">{verdict}</span>'
         f"{': ' if buffers else ''}{buffers}</h4>"
     )
-    code = escape(group.reason.code)
-    link = f'<p>reason: <a href="#reason-{code}"><code>{code}</code></a></p>'
     drawn = f'<div style="overflow-x:auto">{picture(group.passes, group.state)}</div>' if group.passes else ""
-    facts = _table((escape(label), escape(sentence)) for label, sentence in group.facts)
-    formulas = _table((escape(formula.section), _typeset(formula)) for formula in group.formulas)
-    return f"<section>{heading}{link}{drawn}{_savings(group)}{facts}{formulas}</section>"
+    formulas = [(escape(formula.section), _typeset(formula)) for formula in group.formulas]
+    why, *facts = [(escape(label), _marked(sentence)) for label, sentence in group.facts]
+    code = escape(group.reason.code)
+    linked = why[1].replace(f"[{code}]", f'<a href="#reason-{code}"><code>{code}</code></a>:', 1)
+    tables = map(_table, ([(why[0], linked)], formulas, facts))  # apart, as long formulas scroll
+    return f"<section>{heading}{drawn}{_savings(group)}{''.join(tables)}</section>"
+
+
+def _marked(sentence: str) -> str:
+    """A sentence in HTML, with what stands between backticks as code."""
+    return re.sub("`([^`]*)`", r"<code>\1</code>", escape(sentence))
 
 
 def _typeset(formula: Formula) -> str:
@@ -220,10 +237,10 @@ def _savings(group: GroupReport) -> str:
 def _reason(code: str) -> str:
     """What the reference page says of a code, below the anchor that headings lead to."""
     verdict, law, hint = CODES[code]
-    lines = [f"{verdict}: {law}.", f"Example: {example_of(code)}.", *([f"To make it fuse: {hint}."] if hint else [])]
-    told = "".join(f"<p>{escape(line)}</p>" for line in lines)
-    more = f"<p>More: <code>python -m tvm_cascade reasons {code}</code>, <code>docs/reasons.md</code></p>"
-    return f'<section id="reason-{code}"><h5><code>{code}</code></h5>{told}{more}</section>'
+    rows = [(str(verdict), f"{law}."), ("example", f"{example_of(code)}."), ("to make it fuse", hint)]
+    rows.append(("more", f"`python -m tvm_cascade reasons {code}`, `docs/reasons.md`"))
+    told = _table((escape(label), _marked(sentence)) for label, sentence in rows if sentence)
+    return f'<section id="reason-{code}"><h5><code>{code}</code></h5>{told}</section>'
 
 
 _GLYPH = 7.3  # width of a letter of the 12-pixel monospaced font, at most

@@ -224,6 +224,11 @@ class FunctionReport:
         return "\n".join([f"{self.name}: {self.status} ({self.note})", *self.lowering_lines])
 
     @property
+    def reasons(self) -> list[str]:
+        """Why its kernels are not one: what is said of one kind of kernel, or of several alike, by itself."""
+        return re.split(r"; (?=no `)", self.whole) if self.whole else []
+
+    @property
     def lowering_lines(self) -> list[str]:
         """The lowering and its design as indented lines; none where neither a target nor a database was named."""
         lines = [f"lowered to  {self.lowering}"] if self.lowering else []
@@ -233,8 +238,8 @@ class FunctionReport:
             lines.append(f"estimated   {self.plan[0].amounts}")
         else:
             lines += [line for k, step in enumerate(self.plan, 1) for line in f"  {k}. {step}".splitlines()]
-        first, *others = re.split(r"; (?=no `)", self.whole)  # the reasons of one skeleton, or of several alike, a line
-        lines += [f"not as one kernel: {first}", *(f"  {other}" for other in others)] if self.whole else []
+        first, *others = self.reasons or [""]
+        lines += [f"not as one kernel: {first}", *(f"  {other}" for other in others)] if first else []
         return [f"  {line}" for line in [*lines, *self.tile_program.splitlines()]]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from html import escape, unescape
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import sympy as sp
 from sympy.printing.latex import LatexPrinter, translate
@@ -78,21 +78,32 @@ def shortened(expression: sp.Expr) -> sp.Expr:
 
 
 def equation(left: sp.Expr | str, right: sp.Expr) -> str:
-    """`left = right` as one `math` element; names stand there as they are, and the text is well-formed XML."""
+    """`left = right` as one `math` element; what is behind a name is a subscript, and the text is well-formed XML."""
     printer = _MathMLPrinter()
     sides = [printer.named(left) if isinstance(left, str) else printer.element(left), printer.element(right)]
     first, second = map(_text, sides)
     return f"<math><mrow>{first}<mo>=</mo>{second}</mrow></math>"
 
 
+class _PowerOfE(sp.Function):
+    """exp, which SymPy's printers would write as a divisor where its exponent is negative."""
+
+
+_NAME = re.compile(r"(Δ?)(c_)?(.*?)((?:_\d+)*)('?)")
+"""A step of a reference; what it is of; parts and sides, by number; a reference that has moved."""
+
+
 class _MathMLPrinter(_AddedFirst, MathMLPresentationPrinter):
-    """SymPy's elements, with names verbatim, cases beside a brace, and powers of e."""
+    """SymPy's elements, with subscripts, cases beside a brace, and powers of e."""
 
     def element(self, expression: sp.Expr) -> Any:
-        return self._print(expression)
+        return self._print(expression.replace(sp.exp, _PowerOfE))
 
     def named(self, name: str) -> Any:
-        return self._element("mi", escape(name))
+        step, reference, base, numbers, moved = cast("re.Match[str]", _NAME.fullmatch(name)).groups()
+        below = [base] * bool(reference) + numbers.split("_")[1:]
+        shown = self._element("mi", f"{step}{'c' if reference else base}{moved}")
+        return self._element("msub", shown, self._element("mi", ", ".join(below))) if below else shown
 
     def _element(self, tag: str, *content: Any) -> Any:
         made = self.dom.createElement(tag)
@@ -103,7 +114,7 @@ class _MathMLPrinter(_AddedFirst, MathMLPresentationPrinter):
     def _print_Symbol(self, expr: sp.Symbol, style: str = "plain") -> Any:
         return self.named(expr.name)
 
-    def _print_exp(self, expr: sp.Expr) -> Any:
+    def _print__PowerOfE(self, expr: sp.Expr) -> Any:
         return self._element("msup", self.named("e"), self._element("mrow", self._print(expr.args[0])))
 
     def _print_Piecewise(self, expr: sp.Piecewise) -> Any:
