@@ -42,52 +42,56 @@ class FuseOptions:
 
     tile: int | None = _option(
         None,
-        "positions of the cascade axis folded per loop step; by shape where it is left out",
+        "positions of the cascade axis that a step of the loop folds; chosen by shape where it is left out",
         remedy="leave it out to have it chosen by shape, or pass a number of positions, such as 128",
     )
     segments: int = _option(
         1,
-        "parts of the cascade axis folded apart, then merged",
+        "parts that the axis is cut into, each of which is folded by itself before all are merged",
         remedy="leave it out for one loop over the axis, or pass a number of parts, such as 2",
     )
     lanes: int | None = _option(
         None,
-        "partial results that a tile's reduction is split into (SIMD); by target where it is left out",
+        "partial results side by side in a vector (SIMD); chosen by target where it is left out",
         remedy="leave it out to have it chosen by target, or pass a number of partial results, such as 16",
     )
     rescalable_casts: tuple[str, ...] = _option(
-        ("float16", "bfloat16"), "dtypes whose rounding inside an element may be at another scale", choices=_CAST_DTYPES
+        ("float16", "bfloat16"),
+        "dtypes to which an element may be rounded at another scale than the program does",
+        choices=_CAST_DTYPES,
     )
     reference: str = _option("exact", "how running references move", choices=("exact", "lazy", "power_of_two"))
     guards: str = _option(
         "auto",
-        "results decided upon by value, and reduced as written where they fail: those that are not bounded, or all",
+        "which results are checked by value, and reduced again as written where they fail: those in doubt, all, none",
         choices=("auto", "always", "off"),
     )
-    vector_math: bool = _option(True, "exp, log, tanh, … as polynomials that vectorise (CPU, few ulp)")
-    force: bool = _option(False, "fuse even where the cost model would decline")
-    schedule: bool = _option(True, "`compile`: apply our schedule for the target after fusing")
+    vector_math: bool = _option(True, "compute exp, log, tanh, … by polynomials that vectorise, within a few ulp (CPU)")
+    force: bool = _option(False, "fuse even where the cost model declines")
+    schedule: bool = _option(True, "`compile`: schedule for the target what was fused")
     buckets: int = _option(
         4,
-        "`compile`: kernels of a function with symbolic extents, at most, of which a call takes one by its lengths",
+        "`compile`: how many kernels a function of symbolic extents has at most; a call takes one by its lengths",
         remedy="leave it out, or pass a number of kernels, such as 1 for one of all lengths",
         tuned=False,
     )
-    cache: bool = _option(True, "code kept on disk, for later processes", tuned=False)
+    cache: bool = _option(True, "keep compiled code on disk, for later processes", tuned=False)
     progress: bool = _option(
         True,
-        "what a compilation of over two seconds does, told on a terminal",
+        "tell on a terminal what a compilation of over two seconds does",
         tuned=False,
     )
-    tensor_cores: bool = _option(True, "`compile` for CUDA: weights of products rounded to their operand")
-    row_kernels: bool = _option(True, "`compile` for CUDA: kernels of our own without tensor cores")
-    narrow_sums: bool = _option(False, "`compile` for CUDA: float8 products summed to about twelve bits")
+    tensor_cores: bool = _option(
+        True, "`compile` for CUDA: use tensor cores, for which weights are rounded to their operand's dtype"
+    )
+    row_kernels: bool = _option(True, "`compile` for CUDA: use kernels of ours for what needs no tensor cores")
+    narrow_sums: bool = _option(False, "`compile` for CUDA: let tensor cores sum float8 products, to about twelve bits")
     narrow_positions: int | None = _option(
         None,
-        "`narrow_sums`: positions summed so at most, before float32 takes over; all where it is left out",
+        "with `narrow_sums`: after how many positions float32 takes a sum over; never where it is left out",
         remedy="leave it out for sums of all positions, or pass a number of positions, such as 128",
     )
-    tf32: bool = _option(False, "`compile` for CUDA: float32 products on tensor cores, operands cut off to TF32")
+    tf32: bool = _option(False, "`compile` for CUDA: multiply float32 on tensor cores, with operands cut off to TF32")
 
     def __post_init__(self) -> None:
         for option in dataclasses.fields(self):
