@@ -28,7 +28,7 @@ from tvm_cascade.transform.assemble import index_dtype
 
 @dataclass(frozen=True)
 class Split:
-    """The functions of a split; all are unfused S-TIR, which `compile`, `explain` and schedules take as any other.
+    """The functions of a split; all are unfused S-TIR, which `compile` and `explain` take like any other.
 
     Attributes
     ----------
@@ -73,7 +73,7 @@ def split(
 ) -> Split:
     """Splits a function's fold into functions that leave partial states and functions that merge them.
 
-    For chunks of the cascade axis that arrive later, prefixes that sequences share, and devices that hold a part each.
+    It serves chunks of the axis that arrive later, prefixes that sequences share, and devices that hold a part each.
     The state, the partial function and the merge follow from the fold alone; the merge is associative, and a chunk
     whose every position is masked, or that has none, changes nothing.
 

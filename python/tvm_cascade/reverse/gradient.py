@@ -32,7 +32,7 @@ from tvm_cascade.transform.scope import accumulator_dtype, widest_float
 
 @dataclass(frozen=True)
 class Gradient:
-    """A function's gradient; both functions are unfused S-TIR, which `compile`, `explain` and schedules take as any.
+    """A function's gradient; both functions are unfused S-TIR, which `compile` and `explain` take like any other.
 
     Attributes
     ----------

@@ -35,8 +35,8 @@ def compile(
     target : "auto" for the CPU of this machine, an LLVM target, "cuda" for its first GPU, or a CUDA or ROCm target,
         such as {"kind": "cuda", "arch": "sm_90a"} or {"kind": "rocm", "mcpu": "gfx942"}, which need no GPU to compile
         for; code for AMD GPUs is linked by LLD.
-    tune_trials : designs that `tune` measures of each function before; 0 takes what databases know, or the model's
-        own choice.
+    tune_trials : how many designs of each function `tune` measures first; with 0, the kernel is what databases know, or
+        the model's own choice.
     database : of `tune`: MetaSchedule's records, or the folder where they are kept; read first, and written when
         tuning. What it does not know is looked up in the database that is shipped with this package, if there is one
         for the device; False for the model's own choices.

@@ -30,11 +30,11 @@ def explain(
 
     Parameters
     ----------
-    mod_or_func : a module or a PrimFunc. In place of functions of Relax, those are explained that their operators are
-        merged into by `tvm_cascade.relax.get_pipeline`, and operators that are left apart are listed; functions of
-        other kinds are listed as skipped. Of a function that is fused already, the fold that it carries is shown.
-    target : as `compile` takes it, to be told as well what it lowers each function to. Left out, for this machine's
-        CPU, of which that is not told.
+    mod_or_func : a module or a PrimFunc. Of functions of Relax, it explains those that `tvm_cascade.relax.get_pipeline`
+        merges their operators into, and lists operators that stay functions of their own; functions of other kinds
+        are listed as skipped. Of a function that is fused already, the fold that it carries is shown.
+    target : as `compile` takes it, to be told as well what it lowers each function to. Without
+        one, decisions are those for this machine's CPU, and nothing is lowered.
     database : as `compile` takes it; where it or a target is named, the explanation says where designs come from.
     **options : fields of `tvm_cascade.FuseOptions`, as keywords; unset ones come from TVM_CASCADE_* variables.
 

@@ -120,7 +120,7 @@ def jit(
     database: LookUp = None,
     **options: object,
 ) -> Any:
-    """Makes a function that writes a program in TE one of arrays, which compiles the program at the first call.
+    """Turns a function that writes a program in TE into one of arrays, which compiles the program at the first call.
 
     Parameters
     ----------
