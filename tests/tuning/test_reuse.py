@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -136,6 +137,14 @@ def test_the_report_draws_the_learning_curve(softmax: tvm.tirx.PrimFunc, tmp_pat
     assert found.residuals[0] == 0.5 and found.residuals[-1] == 1.0
     assert "measured over estimated 1.00 (0.50 to 1.00)" in told
     assert "best so far █" in told and "▁" in told
+    assert f"the best takes {1 / found.gain:.3f} of the time of the default" in told and found.gain > 1
+    numbers = [int(line.split()[0]) for line in told.splitlines() if re.match(r" \d", line)]
+    assert sorted(numbers) == list(range(found.tried))
+
+
+def test_the_report_says_where_the_default_is_the_best(softmax: tvm.tirx.PrimFunc, tmp_path: Path) -> None:
+    told = str(TuningReport((tuned(softmax, tmp_path, fast((0, 0))),)))
+    assert "no design takes less than the default" in told and "the best takes" not in told
 
 
 def test_databases_merge_without_doubles(

@@ -163,14 +163,15 @@ def _line(curve: Sequence[float]) -> str:
         return ""
     span = times[0] - times[-1]
     blocks = "".join(_BLOCKS[round((seconds - times[-1]) / span * (len(_BLOCKS) - 1))] for seconds in times)
-    return f"best so far {blocks} {times[0] * 1e6:.1f} to {times[-1] * 1e6:.1f} µs over {len(curve)} trials"
+    first, last = times[0] * 1e6, times[-1] * 1e6
+    return f"best so far {blocks} {first:.1f} to {last:.1f} µs over {len(curve)} trials, as first measured"
 
 
 def _table(one: FunctionTuning) -> Table:
     table = Table("trial", "µs", "of default", "estimate", "design", title=one.label, title_justify="left", box=None)
     last = {trial.key: trial for trial in one.trials if not trial.same}
     ordered = sorted(last.values(), key=lambda trial: (trial.seconds is None, trial.seconds or 0.0))
-    places = {trial.key: number for number, trial in reversed(list(enumerate(one.trials)))}
+    places = {key: number for number, key in enumerate(dict.fromkeys(t.key for t in one.trials if not t.same))}
     for trial in ordered[:_ROWS]:
         estimate = f"{trial.estimate * 1e6:.1f}" if trial.estimate else ""
         told = one.changes(trial)
@@ -188,7 +189,8 @@ def _summary(one: FunctionTuning) -> str:
     tried, failed = one.tried, len({trial.key for trial in one.failures})
     told = f"{one.label}: {tried} designs tried, {failed} failed, in {one.seconds:.0f} s; ended by: {one.stopped}"
     if one.best is not None and one.default is not None:
-        told += f"; the best takes 1/{one.gain:.3f} of the default"
+        share = f"the best takes {1 / one.gain:.3f} of the time of the default"
+        told += f"; {'no design takes less than the default' if one.best == one.default else share}"
     if one.rank_correlation is not None:
         told += f"; rank correlation with the estimates {one.rank_correlation:.2f}"
     if one.within is not None:
