@@ -142,7 +142,7 @@ class GroupReport:
             sizes = f"{bytes_text(self.bytes_before)} before, {bytes_text(self.bytes_after)} after"
             rows.append(("intermediates along it", sizes))
         if self.gauges:
-            rows.append(("gauges", ", ".join(f"{quantity}: {gauge}" for quantity, gauge in self.gauges.items())))
+            rows.append(("references", ", ".join(f"{quantity}: {gauge}" for quantity, gauge in self.gauges.items())))
         rows += [(f"range at {quantity}", argument) for quantity, argument in self.ranges.items()]
         if self.certificate:
             rows.append(("certificate", self.certificate))
