@@ -129,7 +129,7 @@ def test_operators_that_are_left_apart_are_listed() -> None:
     pipeline.build(module_of(norm_and_shares, [8, 64], [64]))
     apart = {one.operators: one.why for one in pipeline.report.apart}
     assert apart["rms_norm", "softmax"].startswith("[infinite_rank]")
-    assert "softmax and sum: left apart" in str(pipeline.report) and '"apart"' in pipeline.report.to_json()
+    assert "softmax and sum: not merged" in str(pipeline.report) and '"apart"' in pipeline.report.to_json()
 
 
 def test_on_a_cpu_operators_with_symbolic_extents_are_merged_where_it_gains_at_nominal_ones() -> None:
@@ -156,7 +156,7 @@ def test_a_call_whose_results_are_read_as_one_is_listed() -> None:
     pipeline = get_pipeline()
     pipeline.build(builder.get())
     assert [str(one) for one in pipeline.report.apart] == [
-        "split: left apart\n  why  its results are read as one tuple, and such calls are not merged"
+        "split: not merged\n  why  its results are read as one tuple, and such calls are not merged"
     ]
 
 

@@ -62,7 +62,7 @@ class Explanation:
 
     @property
     def _others(self) -> list[FunctionReport | Apart]:
-        """What is told beside groups: functions without any, or lowered; operators left apart."""
+        """What is told beside groups: functions without any, or lowered; operators not merged."""
         told = {group.function for group in self.groups}
         return [*(one for one in self.functions if one.name not in told or one.lowering_lines), *self.apart]
 
@@ -134,7 +134,7 @@ def page(shown: str, title: str) -> str:
 
 
 def fragment(groups: Sequence[GroupReport], functions: Sequence[FunctionReport], apart: Sequence[Apart] = ()) -> str:
-    """The HTML that a notebook shows: groups; functions without groups, or lowered; operators left apart; reasons."""
+    """The HTML that a notebook shows: groups; functions without groups, or lowered; operators not merged; reasons."""
     told = {group.function for group in groups}
     rest = [_function(function) for function in functions if function.name not in told or function.lowering_lines]
     rest += [f"<p>{escape(one.heading)}</p>{_table([('why', escape(one.why))])}" for one in apart]

@@ -1,4 +1,4 @@
-"""The outcome of one group of reductions, of one function with the kernels of its plan, and of operators left apart."""
+"""The outcome of one group of reductions, of one function with the kernels of its plan, and of operators not merged."""
 
 from __future__ import annotations
 
@@ -269,7 +269,7 @@ class Apart:
 
     @property
     def heading(self) -> str:
-        return f"{' and '.join(self.operators)}: left apart"
+        return f"{' and '.join(self.operators)}: not merged"
 
     def __str__(self) -> str:
         return f"{self.heading}\n  why  {self.why}"

@@ -125,16 +125,16 @@ def _no_second_way(plan: Plan, loops: bool) -> str:
     """Why the program's own reductions cannot be run again after the fused loop; empty where they can."""
     members = plan.group.members
     if any(member.is_slice for member in members):
-        return "there is no second way where a fixed part of a result is read apart"
+        return "no result can be reduced again where a fixed part of one is read apart"
     if plan.producers and not loops:
-        return f"kernels reduce {plan.producers[0].stage.buffer.name} in tiles, which no second way reads"
+        return f"nothing can be reduced again from {plan.producers[0].stage.buffer.name}, which is reduced in tiles"
     written = next((m.stage.buffer for m in members if among(m.stage.buffer, plan.reads)), None)
     if written is not None:
-        return f"there is no second way where {written.name} is read and written over"
+        return f"no result can be reduced again where {written.name} is read and written over"
     if not all(isinstance(dim, ir.Var) for member in members for dim in member.dims):
-        return "there is no second way where results are at fixed places"
+        return "no result can be reduced again where results are at fixed places"
     if not all(isinstance(member.stage.init, (type(None), tirx.FloatImm, tirx.IntImm)) for member in members):
-        return "there is no second way where a reduction starts from data"
+        return "no result can be reduced again where a reduction starts from data"
     return ""
 
 
