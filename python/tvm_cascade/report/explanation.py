@@ -15,7 +15,16 @@ from rich.text import Text
 
 from tvm_cascade.algebra.verdict import Verdict
 from tvm_cascade.codes import CODES
-from tvm_cascade.report.group import Apart, Formula, FunctionReport, GroupReport, PassReport, StepReport, bytes_text
+from tvm_cascade.report.group import (
+    INTERMEDIATES,
+    Apart,
+    Formula,
+    FunctionReport,
+    GroupReport,
+    PassReport,
+    StepReport,
+    bytes_text,
+)
 from tvm_cascade.report.reference import example_of
 
 SCHEMA = 1
@@ -202,7 +211,8 @@ def _group(group: GroupReport) -> str:
     )
     drawn = f'<div style="overflow-x:auto">{picture(group.passes, group.state)}</div>' if group.passes else ""
     formulas = [(escape(formula.section), _typeset(formula)) for formula in group.formulas]
-    why, *facts = [(escape(label), _marked(sentence)) for label, sentence in group.facts]
+    told = (fact for fact in group.facts if fact[0] != INTERMEDIATES)  # which bars tell
+    why, *facts = [(escape(label), _marked(sentence)) for label, sentence in told]
     code = escape(group.reason.code)
     linked = why[1].replace(f"[{code}]", f'<a href="#reason-{code}"><code>{code}</code></a>:', 1)
     tables = map(_table, ([(why[0], linked)], formulas, facts))  # apart, as long formulas scroll
@@ -221,7 +231,7 @@ def _typeset(formula: Formula) -> str:
 def _savings(group: GroupReport) -> str:
     """Bytes of intermediates and estimated time, unfused and fused, as bars of one scale."""
     scales = (
-        ("intermediates", _BYTES, group.bytes_before, group.bytes_after, lambda size: bytes_text(int(size))),
+        (INTERMEDIATES, _BYTES, group.bytes_before, group.bytes_after, lambda size: bytes_text(int(size))),
         ("estimated time", _TIME, group.us_before, group.us_after, lambda time: f"{time:.1f} us"),
     )
     rows = []

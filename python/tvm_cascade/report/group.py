@@ -16,6 +16,9 @@ from tvm_cascade.analysis.passes import passes_for
 from tvm_cascade.analysis.program import Program, Stage
 from tvm_cascade.analysis.tir import loads_of
 
+INTERMEDIATES = "intermediates along it"
+"""What temporaries of a function are called that grow with its cascade axis."""
+
 
 @dataclass(frozen=True)
 class StepReport:
@@ -140,7 +143,7 @@ class GroupReport:
             rows.append(("passes over the axis", f"{self.passes_before} before, {self.passes_after} after"))
         if self.bytes_before is not None and self.bytes_after is not None:
             sizes = f"{bytes_text(self.bytes_before)} before, {bytes_text(self.bytes_after)} after"
-            rows.append(("intermediates along it", sizes))
+            rows.append((INTERMEDIATES, sizes))
         if self.gauges:
             rows.append(("references", ", ".join(f"{quantity}: {gauge}" for quantity, gauge in self.gauges.items())))
         rows += [(f"range at {quantity}", argument) for quantity, argument in self.ranges.items()]
