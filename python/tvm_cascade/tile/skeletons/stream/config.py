@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from tvm_cascade.algebra.fold import Reference
 from tvm_cascade.analysis.tir import product
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.attention.program import TileProgram
@@ -51,6 +52,9 @@ _STARVED = 1.5
 """Time where short rows have fewer than four stages: copies for the next rows then wait for these (measured)."""
 
 _OVERHEAD_REGISTERS = 32
+
+_REFERENCE_REGISTERS = 10
+"""Of two rows: what a reference is made of, its last and its next value, their ratio, and what weights are times."""
 
 _LOADED_REGISTERS = 16
 """Of operands that a warp loads while it multiplies those that it has loaded before."""
@@ -114,12 +118,14 @@ class Tiles:
 
     def registers(self, stream: Stream) -> int:
         widths, scores = sum(p.width for p in stream.products), len(stream.scores)
-        weights = len({str(p.component.lift / p.symbol) for p in stream.products})
-        if scores > 1:  # which hold the weights
-            weights = 0
+        lifts = {str(p.component.lift / p.symbol): p.component.lift for p in stream.products}
+        moved = {step.symbol for step in stream.fold.steps if isinstance(step, Reference)}
+        weights, of_rows = len(lifts), 0
+        if scores > 1:  # which hold the weights; of those relative to a reference, all but the first to be packed
+            weights, of_rows = int(any(lift.free_symbols & moved for lift in lifts.values())), len(moved)
         loaded = self.family.through_registers * _LOADED_REGISTERS
         own = scores * self.columns // 2 + weights * self.columns // 4
-        return own + widths // 2 + _OVERHEAD_REGISTERS + loaded
+        return own + widths // 2 + _OVERHEAD_REGISTERS + loaded + of_rows * _REFERENCE_REGISTERS
 
     def stage_bytes(self, stream: Stream) -> int:
         """Bytes of shared memory for a tile of each right operand, as copies bring it."""
