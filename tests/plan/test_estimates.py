@@ -36,6 +36,19 @@ def test_a_product_moves_its_matrices_once() -> None:
     assert work.bytes == 2 * (512 * 1024 + 1024 * 256 + 512 * 256)
 
 
+def test_elements_that_data_pick_are_sectors_of_memory() -> None:
+    """One of each row is not the whole tensor; rows that are picked are read whole."""
+    table, at = te.placeholder((4096, 8192), name="table"), te.placeholder((4096,), "int32", name="at")
+    of_rows = te.compute((4096,), lambda i: table[i, at[i]], name="picked")
+    k = te.reduce_axis((0, 8192), "k")
+    rows = te.compute((64,), lambda i: te.sum(table[at[i], k], axis=k), name="rows")
+    for made, read in ((of_rows, 4096 * 32), (rows, 64 * 8192 * 4)):
+        counted = read_function(te.create_prim_func([table, at, made]))
+        assert isinstance(counted, Program)
+        extent = int(made.shape[0])
+        assert count_work(counted).bytes == read + 4 * extent + 4 * extent
+
+
 def test_temporaries_count_where_they_go_through_memory() -> None:
     program = program_of("lone", 512, 256, 1024)
     assert count_work(program, temporaries=True).bytes - count_work(program).bytes == 2 * 4 * 512 * 256

@@ -29,6 +29,9 @@ from tvm_cascade.tile.launch.fast_math import needs_exact
 NOMINAL = 1024
 """What a symbolic extent counts for."""
 
+_SECTOR_BYTES = 32
+"""That memory gives at once."""
+
 _INSTRUCTION_BYTES, _EXACT_FUNCTION = 16, 25
 """Of an instruction; and how many of them a function takes that is not approximated."""
 
@@ -136,11 +139,12 @@ def _passed(program: Program) -> float:
 
 
 def _touched(load: ir.TensorLoad, stage: Stage) -> float:
+    """Bytes that a load reads of a tensor; of elements that data pick one by one, whole sectors."""
     variables = {v for index in load.indices for v in variables_of(index)}
     points = [_number(stage.extents[v]) for v in variables if any(v.same_as(o) for o in stage.extents)]
-    gathered = any(loads_of(index) for index in load.indices)
-    reached = math.inf if gathered else math.prod(points) * tvm.DataType(dtype_of(load.source)).itemsize
-    return min(_size(load.source, load.source.ty.shape), reached)
+    size = tvm.DataType(dtype_of(load.source)).itemsize
+    each = max(size, _SECTOR_BYTES) if any(map(loads_of, load.indices[-1:])) else size
+    return min(_size(load.source, load.source.ty.shape), math.prod(points) * each)
 
 
 def _size(buffer: tirx.Var, shape: Iterable[ir.Expr]) -> float:

@@ -128,8 +128,8 @@ def divisor(count: int, most: int) -> int:
 _WORD = 4
 """Bytes of a register."""
 
-_ROWS = 24
-"""That a warp has loaded in a turn of the loop at most."""
+_ROWS = 32
+"""That a warp has loaded in a turn of the loop at most: a stage of 128 rows, so that it waits for memory once."""
 
 _WARPS = WARP_GROUP // WARP
 
