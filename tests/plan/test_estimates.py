@@ -79,7 +79,8 @@ def test_the_user_is_told_of_the_plan_and_of_what_was_declined() -> None:
         assert shown in text and shown in html
     assert "a plan of 2 steps, estimated" in text and "32.0 MiB of temporaries between them" in text
     assert "0 flop" not in text
-    assert "not as one kernel: no `stream`" in text and "not as one kernel: no `stream`" in html
+    assert "not as one kernel: no `stream`" in text and "<p>not as one kernel, since of each kind:</p>" in html
+    assert "<code>stream</code></td>" in html and "folds of a matrix product" in html
     assert json.loads(told.to_json())["functions"][0]["plan"][0]["writes"] == ["normalised_float16"]
 
 
