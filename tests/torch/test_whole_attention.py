@@ -17,6 +17,8 @@ from tvm_cascade.torch import attention  # noqa: E402
 from tvm_cascade.torch.backend import FallbackWarning  # noqa: E402
 from tvm_cascade.torch.converters import CONVERTERS  # noqa: E402
 
+from ..tiers import slow_but  # noqa: E402
+
 pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
 attend = F.scaled_dot_product_attention
@@ -57,7 +59,9 @@ def assert_near(found: list[Any], expected: list[Any]) -> None:
         torch.testing.assert_close(one, other, rtol=1e-11, atol=1e-11)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", slow_but(["causal", "shared heads", "a mask", "a bias", "a mask along the keys"], CASES)
+)
 def test_compiled(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     calls, whole = list[Any](), attention.whole_attention
     monkeypatch.setitem(CONVERTERS, "attention.default", lambda site: calls.append(site) or whole(site))  # type: ignore[arg-type]
@@ -68,7 +72,7 @@ def test_compiled(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert_near(found, both(CASES[name][0], given(name)))
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", slow_but(["causal", "shared heads", "one batch of keys"], CASES))
 def test_as_pytorch_runs_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The backward operator alone, by the logarithms that our forward kernel leaves; and the other way round."""
     for operator in ("attention.default", "attention_backward.default"):

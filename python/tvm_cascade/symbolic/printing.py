@@ -89,7 +89,7 @@ class _PowerOfE(sp.Function):
     """exp, which SymPy's printers would write as a divisor where its exponent is negative."""
 
 
-_NAME = re.compile(r"(Δ?)(c_)?(.*?)((?:_\d+)*)('?)")
+_NAME = re.compile(r"(Δ?)(c_)?(.*?)((?:_\d+)*)('?)", re.DOTALL)
 """A step of a reference; what it is of; parts and sides, by number; a reference that has moved."""
 
 

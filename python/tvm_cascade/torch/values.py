@@ -268,6 +268,8 @@ def _promised(trial: Trial) -> Any:
 def _values_at(trial: Trial, positions: torch.Tensor) -> torch.Tensor:
     """What stands at positions along the axis of an operator; the positions themselves where some are out of range."""
     data, dim = trial.arguments[0][0], Site(trial.node, None).given("dim")
+    if isinstance(data, fx.Node):  # filled with one number
+        data = torch.zeros(tuple(map(hinted, data.meta["val"].shape)))
     if not data.dim() or not ((positions >= 0) & (positions < data.shape[dim])).all():
         return positions
     whole = positions if positions.dim() == data.dim() else positions.unsqueeze(dim)
