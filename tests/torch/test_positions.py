@@ -13,7 +13,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
+from tvm_cascade.relax import get_pipeline  # noqa: E402
 from tvm_cascade.torch import backend, compilation  # noqa: E402
+from tvm_cascade.torch.importer import import_program  # noqa: E402
 from tvm_cascade.torch.positions import with_positions  # noqa: E402
 
 LENGTH = 12
@@ -79,3 +81,17 @@ def test_masks_are_not_saved(monkeypatch: pytest.MonkeyPatch, fresh_dynamo: None
         passed = [*graph.find_nodes(op="placeholder"), *graph.find_nodes(op="output")[0].all_input_nodes]
         shapes = [tuple(node.meta["val"].shape) for node in passed]
         assert shapes and not any(shape[-2:] == (LENGTH, LENGTH) for shape in shapes)
+
+
+def test_a_model_that_is_exported_has_masks_as_expressions() -> None:
+    class Masked(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            at = torch.arange(x.shape[2]).unsqueeze(0).expand(x.shape[0], -1)
+            return F.scaled_dot_product_attention(x, x, x, at[:, None, None, :] <= at[:, None, :, None])
+
+    program = torch.export.export(Masked(), (torch.randn(2, 4, 256, 64, dtype=torch.bfloat16),))
+    module, _ = import_program(program, torch.device("cpu"))
+    pipeline = get_pipeline({"kind": "cuda", "arch": "sm_90a"})
+    pipeline.scheduled(pipeline.grouped(module))
+    (mask,) = [line for line in str(pipeline.report).splitlines() if line.strip().startswith("mask")]
+    assert "<=" in mask and "[" not in mask, "it reads no tensor"

@@ -16,6 +16,7 @@ from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec,
 from torch.fx.node import map_aggregate
 
 from tvm_cascade.errors import ModelError
+from tvm_cascade.torch.positions import with_positions
 from tvm_cascade.torch.tensors import compact
 
 _STATE = (InputKind.PARAMETER, InputKind.BUFFER)
@@ -128,7 +129,7 @@ def prepared(program: Traced, device: torch.device) -> tuple[ImportedGraph, Inte
             raise ModelError("tensors and constants", f"{spec.kind.name} {spec.arg}", f"input `{spec.arg.name}`", hint)
         passed.append(InputSpec(InputKind.USER_INPUT, TensorArgument(spec.arg.name), None))
     (mutated, outputs, returned), kept = _results(program, inputs, device)
-    module = _giving(program.graph_module, kept)
+    module = with_positions(_giving(program.graph_module, kept))
     sizes = tuple(k for k, node in enumerate(kept) if isinstance(node.meta["val"], torch.SymInt))
     known = {str(spec.target): compact(program.constants[str(spec.target)].cpu()) for spec in bound}
     shown = ImportedGraph(module, Signature([*passed, *bound]), known, program.range_constraints)

@@ -38,7 +38,9 @@ def with_positions(module: fx.GraphModule) -> fx.GraphModule:
                 reader.replace_input_with(node, made)
         elif readers:
             kept.add(node)
-    module.graph.eliminate_dead_code()
+    for node in reversed(known):
+        if not node.users:
+            module.graph.erase_node(node)
     module.recompile()
     return module
 
@@ -132,7 +134,7 @@ def _made(graph: fx.Graph, node: fx.Node, value: torch.Tensor, grows: tuple[int,
 
 
 def _call(graph: fx.Graph, target: Any, args: tuple[Any, ...], named: dict[str, Any]) -> fx.Node:
-    node = graph.call_function(target, args, named)
+    node = graph.create_node("call_function", target, args, named, name="known_positions")
     shown = fx.node.map_arg((args, named), lambda one: one.meta["val"])
     node.meta["val"] = target(*shown[0], **shown[1])
     return node
