@@ -132,7 +132,7 @@ _TOP_K, _SOFTMAX, _CAST, _RESHAPE = (ir.Op.get(f"relax.{one}") for one in ("topk
 
 @transform.module_pass(opt_level=0, name="CastWhereRead")
 class CastWhereRead:
-    """Casts to wider dtypes once for each call that reads them; before FuseOps."""
+    """Casts to wider dtypes, and what reads no tensor, once for each call that reads them; before FuseOps."""
 
     def transform_module(self, mod: tvm.IRModule, _: transform.PassContext) -> tvm.IRModule:
         rewriter = _Casts(mod)
@@ -148,7 +148,8 @@ class _Casts(PyExprMutator):
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
         called = isinstance(binding.value, relax.Call) and binding.value.op == CALL_TIR
-        if called and isinstance(binding.var, relax.DataflowVar) and self._widens(binding.value.args[0]):
+        inner = called and isinstance(binding.var, relax.DataflowVar)
+        if inner and (not binding.value.args[1].fields or self._widens(binding.value.args[0])):
             self.casts[binding.var] = binding.value
         super().visit_var_binding_(binding)
 
