@@ -39,6 +39,7 @@ FORMULAS: dict[str, tuple[Callable[[Any], Any], set[str], set[str]]] = {
     "downwards": (lambda x: torch.where(positions(2)[:, None, :].flip(-1) * 3 > 7, x, 0.0), {"arange"}, {"flip"}),
     "one truth": (lambda x: x + ((positions() * 0).cumsum(1) == 0)[:, None, None], {"full"}, {"cumsum", "arange"}),
     "neither": (lambda x: x + (positions() ** 2).cumsum(1)[:, None, None], {"cumsum"}, {"full"}),
+    "a result": (lambda x: torch.arange(LENGTH).cumsum(0) * 0, {"cumsum", "mul"}, {"full"}),
     "of an argument": (lambda x: x + (x > 0).cumsum(-1), {"cumsum"}, {"full", "arange"}),
 }
 

@@ -28,10 +28,13 @@ def with_positions(module: fx.GraphModule) -> fx.GraphModule:
         if value is not None:
             known[node] = value
     steps = {node: _steps(value) for node, value in known.items()}
-    kept = set[fx.Node]()  # they are read, and neither positions nor one number
+    kept = set[fx.Node]()  # results of the graph, and what is read and is neither positions nor one number
     for node in reversed(known):
-        readers = [user for user in node.users if user not in known or user in kept]
-        if readers and (grows := steps[node]) is not None:
+        readers = [user for user in node.users if user.op != "output" and (user not in known or user in kept)]
+        grows = steps[node]
+        if any(user.op == "output" for user in node.users):
+            kept.add(node)
+        if readers and grows is not None:
             with module.graph.inserting_before(node.next):
                 made = _made(module.graph, node, known[node], grows)
             for reader in readers:
