@@ -32,7 +32,7 @@ from tvm_cascade.plan.plan import Plan
 from tvm_cascade.relax.fuse_cascades import cascades_fused, plans_for
 from tvm_cascade.relax.graph import CALL_TIR, AnnotateGathers, is_tensor, variables_in
 from tvm_cascade.relax.narrowing import narrowed
-from tvm_cascade.relax.rewrites import CastWhereRead, RewriteMovesAsViews, RewriteOperators, WriteExtentsAlike
+from tvm_cascade.relax.rewrites import ComputeWhereRead, RewriteMovesAsViews, RewriteOperators, WriteExtentsAlike
 from tvm_cascade.relax.surroundings import Plans
 from tvm_cascade.report.explanation import Explanation
 from tvm_cascade.report.group import Apart
@@ -50,7 +50,7 @@ _DISPATCHED = (
 )
 
 _GROUPED = (
-    CastWhereRead(),
+    ComputeWhereRead(),
     relax.transform.AnnotateTIROpPattern(),
     AnnotateGathers(),
     relax.transform.FoldConstant(),

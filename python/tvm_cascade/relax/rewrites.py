@@ -130,27 +130,27 @@ RANKS = 8
 _TOP_K, _SOFTMAX, _CAST, _RESHAPE = (ir.Op.get(f"relax.{one}") for one in ("topk", "nn.softmax", "astype", "reshape"))
 
 
-@transform.module_pass(opt_level=0, name="CastWhereRead")
-class CastWhereRead:
+@transform.module_pass(opt_level=0, name="ComputeWhereRead")
+class ComputeWhereRead:
     """Casts to wider dtypes, and what reads no tensor, once for each call that reads them; before FuseOps."""
 
     def transform_module(self, mod: tvm.IRModule, _: transform.PassContext) -> tvm.IRModule:
-        rewriter = _Casts(mod)
+        rewriter = _Again(mod)
         return _rewritten(mod, lambda func: relax.analysis.remove_all_unused(rewriter.visit_expr(func)))
 
 
 @mutator
-class _Casts(PyExprMutator):
+class _Again(PyExprMutator):
     def __init__(self, mod: tvm.IRModule) -> None:
         super().__init__(mod)
-        self.mod, self.casts = mod, dict[relax.Var, relax.Call]()
+        self.mod, self.again = mod, dict[relax.Var, relax.Call]()
         self.known: dict[ir.GlobalVar, bool] = {}
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
         called = isinstance(binding.value, relax.Call) and binding.value.op == CALL_TIR
         inner = called and isinstance(binding.var, relax.DataflowVar)
         if inner and (not binding.value.args[1].fields or self._widens(binding.value.args[0])):
-            self.casts[binding.var] = binding.value
+            self.again[binding.var] = binding.value
         super().visit_var_binding_(binding)
 
     def _widens(self, name: ir.GlobalVar) -> bool:
@@ -160,8 +160,8 @@ class _Casts(PyExprMutator):
 
     def visit_dataflow_var_(self, var: relax.DataflowVar) -> relax.Expr:
         """A use of a variable."""
-        cast = self.casts.get(var)
-        return super().visit_dataflow_var_(var) if cast is None else self.builder_.emit(self.visit_expr(cast))
+        call = self.again.get(var)
+        return super().visit_dataflow_var_(var) if call is None else self.builder_.emit(self.visit_expr(call))
 
 
 @transform.module_pass(opt_level=0, name="RewriteOperators")

@@ -61,6 +61,9 @@ def apart_in_backward(joint: fx.GraphModule) -> fx.GraphModule:
             later.add(node)
         elif _is_plain(node) and all(source in free for source in node.all_input_nodes):
             free.add(node)
+    first = next((node for node in joint.graph.nodes if node in later and node.op != "placeholder"), None)
+    if first is None:
+        return joint
     copies = dict[fx.Node, fx.Node]()
 
     def copied(node: fx.Node) -> fx.Node:
@@ -69,8 +72,7 @@ def apart_in_backward(joint: fx.GraphModule) -> fx.GraphModule:
                 copies[node] = joint.graph.node_copy(node, copied)
         return copies[node]
 
-    first = next((node for node in joint.graph.nodes if node in later and node.op != "placeholder"), None)
-    for node in [one for one in joint.graph.nodes if first is not None and one in later]:
+    for node in [one for one in joint.graph.nodes if one in later]:
         for source in [one for one in node.all_input_nodes if one in free and not free.issuperset(one.users)]:
             if not later.issuperset(source.users):
                 node.replace_input_with(source, copied(source))

@@ -71,9 +71,9 @@ def _wide(value: Tensor) -> torch.dtype:
 
 
 @_attention.register_fake
-def _(query: Tensor, key: Tensor, value: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
-    batch = query.shape[:-2] if query.dim() > 3 else torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])
-    rows = (*batch, query.shape[-2])
+def _(query: Tensor, key: Tensor, value: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    shared = (*key.shape[:-3], query.shape[-3]) if rest[-1] else key.shape[:-2]
+    rows = (*torch.broadcast_shapes(query.shape[:-2], shared), query.shape[-2])
     return query.new_empty((*rows, value.shape[-1])), query.new_empty(rows, dtype=_wide(query))
 
 
