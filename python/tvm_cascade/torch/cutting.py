@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import fx
 from torch.export.graph_signature import ConstantArgument, InputKind
-from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
-from torch.fx.passes.operator_support import OperatorSupportBase
+from torch.fx.passes.utils.fuser_utils import fuse_by_partitions
 from torch.utils import _pytree as pytree
 from tvm.target import Target
 
@@ -81,21 +80,6 @@ _PASSED = object()
 """The place of an input that is passed with each call."""
 
 
-class _Convertible(OperatorSupportBase):
-    """The nodes that may be in parts: tensors of operators that were not refused."""
-
-    def __init__(self, refused: Sequence[Any]) -> None:
-        self._refused = set(refused)
-
-    def is_node_supported(self, submodules: Mapping[str, torch.nn.Module], node: fx.Node) -> bool:
-        if node.op != "call_function" or node.target in self._refused:
-            return False
-        if node.target is operator.getitem:
-            return self.is_node_supported(submodules, node.args[0])
-        given = [one for one in pytree.tree_leaves(node.meta.get("val")) if one is not None]
-        return bool(given) and all(isinstance(one, torch.Tensor) for one in given)
-
-
 class _Called(torch.nn.Module):
     """A part in a graph, which gives a tensor, or a tuple of several."""
 
@@ -117,11 +101,10 @@ def cut(
     ----------
     part : makes one of a graph, whose results are a tuple.
     """
-    partitioner = CapabilityBasedPartitioner(module, _Convertible(refused))
-    found = [one for one in partitioner.propose_partitions() if sum(map(computes, one.nodes)) >= FEWEST_OPERATORS]
+    found = [one for one in _parts(module.graph, set(refused)) if sum(map(computes, one)) >= FEWEST_OPERATORS]
     if not found:
         return None
-    graph = partitioner.fuse_partitions(found)
+    graph = fuse_by_partitions(module, [dict.fromkeys(one) for one in found])
     for node in graph.graph.find_nodes(op="call_module"):
         inner = graph.get_submodule(node.target)
         _with_functions(graph, node, inner)
@@ -133,6 +116,43 @@ def cut(
         setattr(graph, node.target, _Called(part(inner), several))
     graph.recompile()
     return graph
+
+
+def _parts(graph: fx.Graph, refused: Collection[Any]) -> list[list[fx.Node]]:
+    """Nodes that run together: one part before the first operators that are refused, one behind them, and so on.
+
+    Each node is in the first part that it can be in, where least is passed from part to part: gradients of weights are
+    beside those of what they multiply. Views, and what is computed of inputs alone, are in the first part that reads
+    them, as they are passed or computed at no cost.
+    """
+    first = dict[fx.Node, int]()
+    for node in graph.nodes:
+        runs = _runs_in_parts(node, refused)
+        given = (first[one] + (runs and _is_refused(one, refused)) for one in node.all_input_nodes)
+        first[node] = max(given, default=0)
+    place, parts = dict[fx.Node, int](), dict[int, list[fx.Node]]()
+    for node in reversed(graph.nodes):
+        if not _runs_in_parts(node, refused):
+            continue
+        readers = [place.get(one, first[node]) for one in node.users]
+        free = not computes(node) or all(one.op in ("placeholder", "get_attr") for one in node.all_input_nodes)
+        place[node] = max(first[node], min(readers, default=0)) if free else first[node]
+        parts.setdefault(place[node], []).append(node)
+    return [parts[key][::-1] for key in sorted(parts)]
+
+
+def _is_refused(node: fx.Node, refused: Collection[Any]) -> bool:
+    return node.op not in ("placeholder", "get_attr") and not _runs_in_parts(node, refused)
+
+
+def _runs_in_parts(node: fx.Node, refused: Collection[Any]) -> bool:
+    """Whether a node may be in a part: it gives tensors alone, of an operator that was not refused."""
+    if node.op != "call_function" or node.target in refused:
+        return False
+    if node.target is operator.getitem:
+        return _runs_in_parts(node.args[0], refused)
+    given = [one for one in pytree.tree_leaves(node.meta.get("val")) if one is not None]
+    return bool(given) and all(isinstance(one, torch.Tensor) for one in given)
 
 
 def _with_functions(graph: fx.GraphModule, call: fx.Node, part: fx.GraphModule) -> None:
