@@ -17,7 +17,7 @@ from tvm_cascade.devices.read import ANY_CPU, device_of
 from tvm_cascade.driver.backends import backend_of
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.options import FuseOptions, takes_options
-from tvm_cascade.relax.graph import Graph, Kind, Node, variables_in
+from tvm_cascade.relax.graph import Graph, Kind, Node, graphs_of, variables_in
 from tvm_cascade.relax.grouping import MOST_NODES, Cluster, Trials, cascades_of, outcomes_of
 from tvm_cascade.relax.outline import Merger, Outline, emit, outline
 from tvm_cascade.relax.surroundings import Plans, following, reading, with_surroundings
@@ -87,16 +87,9 @@ def cascades_fused(chosen: FuseOptions, device: Device, apart: list[Apart], plan
 
 def _function(mod: tvm.IRModule, name: str, trials: Trials, plans: Plans | None, apart: list[Apart]) -> tvm.IRModule:
     func = mod[name]
-    if not isinstance(func.body, relax.SeqExpr):
-        return mod
-    blocks = list(func.body.blocks)
+    blocks = list(func.body.blocks) if isinstance(func.body, relax.SeqExpr) else []
     builder, changed = relax.BlockBuilder(mod), False
-    for place, block in enumerate(blocks):
-        if not isinstance(block, relax.DataflowBlock):
-            continue
-        others = [b for k, one in enumerate(blocks) if k != place for b in one.bindings]
-        outside = [var for binding in others for var in variables_in(binding.value)] + variables_in(func.body.body)
-        graph = Graph(block, mod, outside)
+    for place, graph in graphs_of(mod, func):
         apart += (Apart((callee,), f"{why}, and such calls are not merged") for callee, why in graph.unread)
         merger = Merger(mod)
         found = cascades_of(graph, merger, trials, apart)

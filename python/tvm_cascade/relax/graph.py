@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,8 +15,12 @@ from tvm import ir, relax, sym, tirx
 from tvm.ir import transform
 
 from tvm_cascade.analysis.program import Program, Stage
-from tvm_cascade.analysis.tir import Extent, dtype_of, extent_of, loads_of, same, uses, variables_of, without_casts
+from tvm_cascade.analysis.tir import Extent, extent_of, loads_of, same, uses, variables_of, without_casts
+from tvm_cascade.tile.estimate import NOMINAL
 from tvm_cascade.transform.fuse_function import read_function
+
+MOST_AGAIN = 16
+"""Operators that a reader computes by itself, those that several of these read each time."""
 
 CALL_TIR = ir.Op.get("relax.call_tir")
 
@@ -126,8 +131,8 @@ class Graph:
         self._connect(outside)
         self.free = self._free()
         """Nodes that read no tensor but such nodes' results, as masks and positions."""
-        self.again = self.free | {node for node in self.nodes if node.operator.widens}
-        """Nodes that each reader computes by itself: those, and casts to wider dtypes."""
+        self.again = self._again()
+        """Nodes that each reader computes by itself: those, and what is longer in memory than what it is made of."""
 
     def node(self, var: object) -> Node | None:
         return self._of.get(var) if isinstance(var, relax.Var) else None
@@ -167,6 +172,26 @@ class Graph:
                 found.add(node)
         return frozenset(found)
 
+    def _again(self) -> frozenset[Node]:
+        """Casts to wider dtypes, broadcasts, and few operators on them that cost nothing beside memory."""
+        found, read = set[Node](), dict[Node, tuple[dict[relax.Expr, int], int]]()
+        for node in self.nodes:
+            if (made := node.only) is None or node.kind not in (Kind.ELEMENTWISE, Kind.MOVEMENT):
+                continue
+            given, operators = dict[relax.Expr, int](), 1
+            for argument in node.arguments:
+                source = self.node(argument)
+                if source in found:
+                    given |= read[source][0]
+                    operators += read[source][1]
+                else:
+                    given[argument] = bytes_of(argument)
+            shorter = sum(given.values()) < bytes_of(made) and operators <= MOST_AGAIN and node.operator.is_cheap
+            if node in self.free or shorter:
+                found.add(node)
+                read[node] = given, operators
+        return frozenset(found)
+
     def convex(self, members: frozenset[Node]) -> frozenset[Node] | None:
         """The members with all nodes on paths between them; None where such a path leaves the nodes."""
         places = [node.place for node in members]
@@ -192,6 +217,16 @@ class Graph:
         return False
 
 
+def graphs_of(mod: tvm.IRModule, func: relax.Function) -> Iterator[tuple[int, Graph]]:
+    """The dataflow blocks of a function, each with its place among its blocks."""
+    blocks = func.body.blocks if isinstance(func.body, relax.SeqExpr) else []
+    for place, block in enumerate(blocks):
+        if isinstance(block, relax.DataflowBlock):
+            others = [b for k, one in enumerate(blocks) if k != place for b in one.bindings]
+            outside = [var for binding in others for var in variables_in(binding.value)]
+            yield place, Graph(block, mod, outside + variables_in(func.body.body))
+
+
 def _is_node(binding: relax.Binding, mod: tvm.IRModule) -> bool:
     value = binding.value
     called = isinstance(binding, relax.VarBinding) and isinstance(value, relax.Call) and value.op == CALL_TIR
@@ -201,6 +236,13 @@ def _is_node(binding: relax.Binding, mod: tvm.IRModule) -> bool:
 def is_tensor(expression: relax.Expr) -> bool:
     """Whether an argument of a call is a tensor, not a length."""
     return isinstance(expression.ty, relax.TensorType)
+
+
+def bytes_of(tensor: relax.Expr) -> int:
+    """What a tensor takes in memory, where its symbolic extents are long ones."""
+    extents = (extent_of(extent) for extent in tensor.ty.shape.values)
+    elements = math.prod(extent if isinstance(extent, int) else NOMINAL for extent in extents)
+    return elements * int(tvm.DataType(str(tensor.ty.dtype)).itemsize)
 
 
 def _tuple_of(binding: relax.Binding) -> relax.Expr | None:
@@ -314,17 +356,20 @@ class Operator:
     func : itself.
     kind : what it does.
     reduced : the extents of each of its reductions, rows and the axis that is reduced.
-    cast : the bits of an element before and after, where it does nothing but cast elements.
+    casts : it does nothing but cast elements.
     """
 
     func: tirx.PrimFunc
     kind: Kind
     reduced: tuple[tuple[Extent, ...], ...] = ()
-    cast: tuple[int, int] | None = None
+    casts: bool = False
 
-    @property
-    def widens(self) -> bool:
-        return self.cast is not None and self.cast[0] < self.cast[1]
+    @cached_property
+    def is_cheap(self) -> bool:
+        """Whether it computes an element of few by sums, products and selections, whose places no data say."""
+        called: list[ir.Call] = []
+        tvm_ffi.structural_walk(self.func.body, (ir.Call, called.append))
+        return not self.gathers and not called
 
     @cached_property
     def gathers(self) -> bool:
@@ -348,16 +393,13 @@ def operator_of(func: tirx.PrimFunc) -> Operator:
         return Operator(func, Kind.REDUCTION, reduced)
     if not all(isinstance(without_casts(stage.value), ir.TensorLoad) for stage in program.stages):
         return Operator(func, Kind.ELEMENTWISE)
-    cast = _cast(program.stages[0]) if len(program.stages) == 1 else None
-    return Operator(func, Kind.MOVEMENT if all(map(_keeps_axes, program.stages)) else Kind.RESHAPE, cast=cast)
+    casts = len(program.stages) == 1 and _keeps_places(program.stages[0])
+    return Operator(func, Kind.MOVEMENT if all(map(_keeps_axes, program.stages)) else Kind.RESHAPE, casts=casts)
 
 
-def _cast(stage: Stage) -> tuple[int, int] | None:
+def _keeps_places(stage: Stage) -> bool:
     source = without_casts(stage.value)
-    if len(source.indices) != len(stage.indices) or not all(map(same, source.indices, stage.indices)):
-        return None
-    before, after = (tvm.DataType(dtype_of(one)).bits for one in (source, stage.buffer))
-    return before, after
+    return len(source.indices) == len(stage.indices) and all(map(same, source.indices, stage.indices))
 
 
 def _keeps_axes(stage: Stage) -> bool:

@@ -6,7 +6,8 @@
     p = softmax(x);  v, i = topk(p, k)                 →  p = softmax(x);  v, i = call_tir(topk, p)
     slice(x: [1 + n]) of concatenate(…) -> [n + 1]     →  slice(x: [n + 1]) of concatenate(…) -> [n + 1]
 
-A cast to a wider dtype that several read would be a tensor in memory, which takes longer to read than what it is of.
+A cast to a wider dtype that several read would be a tensor in memory, which takes longer to read than what it is of; so
+would a broadcast, and a difference from a mean in float32 of what is stored in half as many bits.
 A reshape is a view of what is in memory, so that a cast beyond it would be a kernel of its own: it stands on the side
 of the narrower dtype.
 
@@ -36,7 +37,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from tvm_cascade.analysis.statements import nests_in
 from tvm_cascade.analysis.tir import dtype_of
-from tvm_cascade.relax.graph import CALL_TIR, operator_of
+from tvm_cascade.relax.graph import CALL_TIR, graphs_of
 from tvm_cascade.schedule.inlining import inline_maps
 from tvm_cascade.schedule.nests import plan_nest
 from tvm_cascade.te import topk
@@ -132,31 +133,18 @@ _TOP_K, _SOFTMAX, _CAST, _RESHAPE = (ir.Op.get(f"relax.{one}") for one in ("topk
 
 @transform.module_pass(opt_level=0, name="ComputeWhereRead")
 class ComputeWhereRead:
-    """Casts to wider dtypes, and what reads no tensor, once for each call that reads them; before FuseOps."""
+    """What each reader computes by itself, once for each call that reads it; before FuseOps."""
 
     def transform_module(self, mod: tvm.IRModule, _: transform.PassContext) -> tvm.IRModule:
-        rewriter = _Again(mod)
-        return _rewritten(mod, lambda func: relax.analysis.remove_all_unused(rewriter.visit_expr(func)))
+        return _rewritten(mod, lambda func: relax.analysis.remove_all_unused(_Again(mod, func).visit_expr(func)))
 
 
 @mutator
 class _Again(PyExprMutator):
-    def __init__(self, mod: tvm.IRModule) -> None:
+    def __init__(self, mod: tvm.IRModule, func: relax.Function) -> None:
         super().__init__(mod)
-        self.mod, self.again = mod, dict[relax.Var, relax.Call]()
-        self.known: dict[ir.GlobalVar, bool] = {}
-
-    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
-        called = isinstance(binding.value, relax.Call) and binding.value.op == CALL_TIR
-        inner = called and isinstance(binding.var, relax.DataflowVar)
-        if inner and (not binding.value.args[1].fields or self._widens(binding.value.args[0])):
-            self.again[binding.var] = binding.value
-        super().visit_var_binding_(binding)
-
-    def _widens(self, name: ir.GlobalVar) -> bool:
-        if name not in self.known:
-            self.known[name] = isinstance(self.mod[name], tirx.PrimFunc) and operator_of(self.mod[name]).widens
-        return self.known[name]
+        nodes = [node for _, graph in graphs_of(mod, func) for node in graph.again]
+        self.again = {node.only: node.call for node in nodes}
 
     def visit_dataflow_var_(self, var: relax.DataflowVar) -> relax.Expr:
         """A use of a variable."""

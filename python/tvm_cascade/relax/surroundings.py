@@ -102,7 +102,7 @@ def with_surroundings(graph: Graph, merger: Merger, plans: Plans, clusters: Iter
                 taken |= whole
                 break
         else:
-            found |= {own: own} if any(source in graph.free for node in own for source in node.reads) else {}
+            found |= {own: own} if any(source in graph.again for node in own for source in node.reads) else {}
     return list(found.values())
 
 
@@ -129,7 +129,7 @@ def _with_readers(graph: Graph, own: Cluster, taken: set[Node]) -> Cluster:
     of_rows = any(_has_elements(argument, size) for node in own for argument in node.arguments)
     if not of_rows or all(_has_elements(output.var, size) for output in outline(graph, own).outputs):
         return own
-    moves = {node for node in graph.nodes if node.kind is Kind.MOVEMENT and node.operator.cast is None}
+    moves = {node for node in graph.nodes if node.kind is Kind.MOVEMENT and not node.operator.casts}
     while len(own) < MOST_NODES and (more := reading(graph, own, taken | moves)) is not None:
         own |= {more}
     return _fed(graph, own, taken)
