@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import tvm
@@ -17,10 +17,10 @@ from tvm_cascade.devices.read import ANY_CPU, device_of
 from tvm_cascade.driver.backends import backend_of
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.options import FuseOptions, takes_options
-from tvm_cascade.relax.graph import Graph, Kind, Node, graphs_of, variables_in
+from tvm_cascade.relax.graph import Graph, Kind, Node, bytes_of, graphs_of, variables_in
 from tvm_cascade.relax.grouping import MOST_NODES, Cluster, Trials, cascades_of, outcomes_of
 from tvm_cascade.relax.outline import Merger, Outline, emit, outline
-from tvm_cascade.relax.surroundings import Plans, following, reading, with_surroundings
+from tvm_cascade.relax.surroundings import Plans, feeding, following, reading, with_surroundings
 from tvm_cascade.report.group import Apart
 
 
@@ -159,27 +159,36 @@ def with_siblings(graph: Graph, merger: Merger, plans: Plans, taken: Iterable[No
     taken : nodes that are merged already.
     """
     found, taken = list[Cluster](), set(taken)
-    for one, other in _pairs(graph):
-        if one in taken or other in taken:
+    for one, other in _pairs(graph, taken):
+        if (one | other) & taken:
             continue
-        cluster = _met(graph, frozenset([one, other]), taken)
+        cluster = _met(graph, one | other, taken)
         together = plans.in_one_kernel(merger.of(outline(graph, cluster)))
-        apart = [_seconds(graph, merger, plans, _alone(graph, node, cluster)) for node in (one, other)]
+        apart = [_seconds(graph, merger, plans, _alone(graph, own, cluster)) for own in (one, other)]
         if together is not None and together < sum(apart):
             found.append(cluster)
             taken |= cluster
     return found
 
 
-def _pairs(graph: Graph) -> Iterator[tuple[Node, Node]]:
-    """Reductions of results of one shape that read a tensor in common, neither of which the other waits for."""
-    reductions = [node for node in graph.nodes if node.kind is Kind.REDUCTION]
+def _pairs(graph: Graph, taken: set[Node]) -> Iterator[tuple[Cluster, Cluster]]:
+    """Reductions of results of one shape that read their longest tensor in common, neither of which waits for another.
+
+    Each with the maps that it alone reads.
+    """
+    reductions = [node for node in graph.nodes if node.kind is Kind.REDUCTION and node not in taken]
+    fed = {node: feeding(graph, frozenset([node]), taken) for node in reductions}
+    longest = {node: _longest(outline(graph, own).inputs) for node, own in fed.items()}
     for place, one in enumerate(reductions):
         for other in reductions[place + 1 :]:
-            shared = any(argument.same_as(read) for argument in one.arguments for read in other.arguments)
-            pair = frozenset([one, other])
-            if shared and _are_alike(one.only, other.only) and graph.convex(pair) == pair:
-                yield one, other
+            shared = any(tensor.same_as(read) for tensor in longest[one] for read in longest[other])
+            if shared and _are_alike(one.only, other.only) and graph.is_convex(fed[one] | fed[other]):
+                yield fed[one], fed[other]
+
+
+def _longest(tensors: Sequence[relax.Expr]) -> list[relax.Expr]:
+    most = max(map(bytes_of, tensors), default=0)
+    return [tensor for tensor in tensors if bytes_of(tensor) == most]
 
 
 def _are_alike(one: relax.Var | None, other: relax.Var | None) -> bool:
@@ -197,9 +206,9 @@ def _met(graph: Graph, own: Cluster, taken: set[Node]) -> Cluster:
     return found
 
 
-def _alone(graph: Graph, node: Node, cluster: Cluster) -> Cluster:
+def _alone(graph: Graph, own: Cluster, cluster: Cluster) -> Cluster:
     """One of a cluster's reductions with the maps that follow it alone."""
-    own, outside = frozenset([node]), set(graph.nodes) - cluster
+    outside = set(graph.nodes) - cluster
     while (more := following(graph, own, outside)) is not None:
         own |= {more}
     return own

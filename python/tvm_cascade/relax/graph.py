@@ -203,6 +203,10 @@ class Graph:
             return None
         return whole
 
+    def is_convex(self, members: frozenset[Node]) -> bool:
+        """Whether no path between members leads through others, but through what each reader computes by itself."""
+        return (self.convex(members) or self.again) - self.again == members - self.again
+
     def _leaves(self, members: frozenset[Node]) -> bool:
         """Whether something that is no node reads a member's result and is read, in the end, by a member."""
         if not any(node.escapes for node in members):

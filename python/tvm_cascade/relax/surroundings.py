@@ -96,7 +96,7 @@ def with_surroundings(graph: Graph, merger: Merger, plans: Plans, clusters: Iter
     lone = [frozenset([node]) for node in graph.nodes if node.kind is Kind.REDUCTION and node not in taken]
     for own in (*found, *lone):
         others = taken - own
-        for whole in dict.fromkeys(grown(graph, own, others) for grown in (_with_readers, _grown, _fed)):
+        for whole in dict.fromkeys(grown(graph, own, others) for grown in (_with_readers, _grown, feeding)):
             if _takes_in(graph, own, whole) and _is_one_pass(plans, graph, merger, own, whole):
                 found[own] = whole
                 taken |= whole
@@ -132,24 +132,24 @@ def _with_readers(graph: Graph, own: Cluster, taken: set[Node]) -> Cluster:
     moves = {node for node in graph.nodes if node.kind is Kind.MOVEMENT and not node.operator.casts}
     while len(own) < MOST_NODES and (more := reading(graph, own, taken | moves)) is not None:
         own |= {more}
-    return _fed(graph, own, taken)
+    return feeding(graph, own, taken)
 
 
 def _grown(graph: Graph, own: Cluster, taken: set[Node]) -> Cluster:
     """A cluster with the maps of its one result, and then those that all of these alone read."""
     while (more := following(graph, own, taken)) is not None:
         own |= {more}
-    return _fed(graph, own, taken)
+    return feeding(graph, own, taken)
 
 
-def _fed(graph: Graph, own: Cluster, taken: set[Node]) -> Cluster:
+def feeding(graph: Graph, own: Cluster, taken: set[Node]) -> Cluster:
     """A cluster with the maps that it alone reads."""
-    while more := _feeding(graph, own, taken):
+    while more := _givers(graph, own, taken):
         own |= {more[0]}
     return own
 
 
-def _feeding(graph: Graph, own: Cluster, taken: set[Node]) -> list[Node]:
+def _givers(graph: Graph, own: Cluster, taken: set[Node]) -> list[Node]:
     """Maps that the cluster alone reads: moves, but into fewer bytes, and what its reductions read once an element.
 
     Those too of which it picks elements.
@@ -189,7 +189,7 @@ def reading(graph: Graph, own: Cluster, taken: set[Node]) -> Node | None:
 def _may_follow(graph: Graph, own: Cluster, reader: Node, taken: set[Node]) -> bool:
     fits, whole = reader.kind in (Kind.ELEMENTWISE, Kind.MOVEMENT) and reader not in own | taken, own | {reader}
     fits = fits and not _is_picked(reader)
-    return fits and (graph.convex(whole) or graph.again) - graph.again == whole - graph.again
+    return fits and graph.is_convex(whole)
 
 
 def _is_picked(node: Node) -> bool:
