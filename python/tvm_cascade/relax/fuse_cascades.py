@@ -172,16 +172,16 @@ def with_siblings(graph: Graph, merger: Merger, plans: Plans, taken: Iterable[No
 
 
 def _pairs(graph: Graph, taken: set[Node]) -> Iterator[tuple[Cluster, Cluster]]:
-    """Reductions of results of one shape that read their longest tensor in common, neither of which waits for another.
+    """Reductions of results of one shape that read a tensor in common, neither of which waits for the other.
 
-    Each with the maps that it alone reads.
+    Each with the maps that it alone reads; of what these read, the longest tensor counts.
     """
     reductions = [node for node in graph.nodes if node.kind is Kind.REDUCTION and node not in taken]
     fed = {node: feeding(graph, frozenset([node]), taken) for node in reductions}
-    longest = {node: _longest(outline(graph, own).inputs) for node, own in fed.items()}
+    read = {node: [*node.arguments, *_longest(outline(graph, own).inputs)] for node, own in fed.items()}
     for place, one in enumerate(reductions):
         for other in reductions[place + 1 :]:
-            shared = any(tensor.same_as(read) for tensor in longest[one] for read in longest[other])
+            shared = any(tensor.same_as(met) for tensor in read[one] for met in read[other])
             if shared and _are_alike(one.only, other.only) and graph.is_convex(fed[one] | fed[other]):
                 yield fed[one], fed[other]
 
