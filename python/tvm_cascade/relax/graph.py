@@ -16,6 +16,7 @@ from tvm.ir import transform
 
 from tvm_cascade.analysis.program import Program, Stage
 from tvm_cascade.analysis.tir import Extent, extent_of, loads_of, same, uses, variables_of, without_casts
+from tvm_cascade.relax.views import keeps_order
 from tvm_cascade.tile.estimate import NOMINAL
 from tvm_cascade.transform.fuse_function import read_function
 
@@ -367,6 +368,11 @@ class Operator:
     kind: Kind
     reduced: tuple[tuple[Extent, ...], ...] = ()
     casts: bool = False
+
+    @cached_property
+    def views(self) -> bool:
+        """Whether it copies a tensor as it lies in memory."""
+        return self.kind in (Kind.MOVEMENT, Kind.RESHAPE) and keeps_order(self.func)
 
     @cached_property
     def is_cheap(self) -> bool:

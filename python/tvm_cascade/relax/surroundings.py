@@ -143,9 +143,12 @@ def _grown(graph: Graph, own: Cluster, taken: set[Node]) -> Cluster:
 
 
 def feeding(graph: Graph, own: Cluster, taken: set[Node]) -> Cluster:
-    """A cluster with the maps that it alone reads."""
+    """A cluster with the maps that it alone reads, but views of what others make."""
+    own, given = own, own
     while more := _givers(graph, own, taken):
         own |= {more[0]}
+    while outer := [node for node in own - given if node.operator.views and not (own | graph.again) & {*node.reads}]:
+        own -= {outer[0]}
     return own
 
 
