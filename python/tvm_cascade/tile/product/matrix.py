@@ -92,6 +92,11 @@ class Side:
         return next((n for n in _PIECES if self.row_bytes % n == 0), self.operand.size)
 
     @property
+    def starts_anywhere(self) -> bool:
+        """Whether rows are no multiples of the fewest bytes that threads copy at once."""
+        return not self.bulk and self.piece < _PIECES[-1]
+
+    @property
     def is_gathered(self) -> bool:
         """Whether data say where it is in its tensor."""
         return any(loads_of(index) for index in self.operand.indices)

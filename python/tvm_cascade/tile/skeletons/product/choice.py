@@ -202,8 +202,9 @@ def _candidates(shape: MatrixProduct, sizes: Sizes, gpu: Gpu, promoted: int) -> 
 def _deepest(config: ProductConfig, shape: MatrixProduct, gpu: Gpu) -> ProductConfig:
     """The configuration with as many stages as fit; with fewer results under way where that leaves too few."""
     for staged in (2, 1):
-        free = gpu.block_shared_bytes - replace(config, stages=0, staged=staged).shared_bytes(shape)
-        stages = min(_MOST_STAGES, free // config.stage_bytes(shape))
-        if stages >= 4:
+        several = (replace(config, stages=stages, staged=staged) for stages in range(_MOST_STAGES, 0, -1))
+        fits = (one for one in several if one.shared_bytes(shape) <= gpu.block_shared_bytes)
+        found = next(fits, replace(config, stages=1, staged=staged))
+        if found.stages >= 4:
             break
-    return replace(config, stages=max(stages, 1), staged=staged)
+    return found

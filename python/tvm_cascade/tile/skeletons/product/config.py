@@ -24,6 +24,15 @@ _FLAGS = 1024
 _GATHERED = 16
 """Rows of 128 bytes that a warp group copies at once."""
 
+_BEHIND = 4
+"""Steps whose copies a thread has under way at most, where threads copy an operand."""
+
+_FREE = 2
+"""Stages that no such copies are under way to: products release one when those of the next have started."""
+
+REALIGNED_BYTES = DEPTH_BYTES + 16
+"""Of shared memory for what is around a row that starts anywhere, until threads move it into place."""
+
 _MATRIX_COLUMNS = 16
 """That go from registers to a box at once."""
 
@@ -121,7 +130,14 @@ class ProductConfig:
         boxes = any(map(self.stores_boxes, (*shape.tiled.values(), *shape.by_rows.values())))
         staging = self.rows * DEPTH_BYTES * self.staged if boxes else 0
         partial = self.rows * self.columns * len(shape.rights) * SUM_BYTES if self.splits > 1 else 0
-        return self.ring_bytes(shape) + staging + partial
+        lengths = self.rows, *(self.columns for _ in shape.rights)
+        rows = sum(length for side, length in zip(shape.sides, lengths, strict=True) if side.starts_anywhere)
+        return self.ring_bytes(shape) + staging + partial + (self.behind + 1) * rows * REALIGNED_BYTES
+
+    @property
+    def behind(self) -> int:
+        """Steps whose copies threads have under way, where threads copy an operand."""
+        return max(0, min(self.stages - _FREE, _BEHIND))
 
     def lacks(self, shape: MatrixProduct, gpu: Gpu) -> str:
         """What of a GPU or of the shape it does not fit, in words; empty where it fits."""

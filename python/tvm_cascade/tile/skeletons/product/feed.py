@@ -41,9 +41,9 @@ class ProductFeed:
 
     def allocate(self, pool: Any) -> None:
         config = self.config
-        self.left.allocate("left_tiles", pool, config.stages)
+        self.left.allocate("left_tiles", pool, config.stages, config.behind + 1)
         for right in self.rights:
-            right.allocate("right_tiles", pool, config.stages)
+            right.allocate("right_tiles", pool, config.stages, config.behind + 1)
         self.full = Barriers(pool, config.stages, 1 + (WARP_GROUP if self.gathers else 0))
         self.empty = Barriers(pool, config.stages, config.consumers * config.cluster * config.family.arrivals)
 
@@ -137,17 +137,17 @@ class ProductFeed:
             if operand.gather is not None:
                 operand.gather.copy(ring.stage, first, deep, places, threads.thread)
         if self.landing is not None:
-            self.landing.follow()
+            self.landing.follow(threads.thread)
         ring.advance()
 
     def start(self) -> Ring:
-        alone = any(operand.gather is not None and operand.gather.alone for operand in self.gathers)
-        self.landing = Landing(self.full, self.config.stages, alone) if self.gathers else None
+        gathers = [operand.gather for operand in self.operands if operand.gather is not None]
+        self.landing = Landing(self.full, self.config, gathers) if self.gathers else None
         return Ring("produced", self.config.stages, 1)
 
-    def finish(self) -> None:
+    def finish(self, threads: Threads) -> None:
         if self.landing is not None:
-            self.landing.finish()
+            self.landing.finish(threads.thread)
 
     def address_blocks(self, threads: Threads) -> None:
         """Finds the barriers of the blocks of the cluster, one for each of the first warps."""
@@ -170,10 +170,6 @@ class ProductFeed:
 
 
 # The operands of a product in shared memory.
-
-
-_PIECE = 4
-"""Bytes of the smallest piece that copies bring by themselves."""
 
 
 class TileOperand:
@@ -217,14 +213,17 @@ class TileOperand:
             return 0 if self.copies is None else self.copies.tile_bytes * self.shares
         return self.there * BOX_BYTES
 
-    def allocate(self, name: str, pool: Any, stages: int) -> None:
-        """Shared memory, [stage, box, row, column]."""
+    def allocate(self, name: str, pool: Any, stages: int, under_way: int) -> None:
+        """Shared memory, [stage, box, row, column], and what copies by threads go by, for so many steps."""
         boxes, rows = (self.length // self.depth, self.depth) if self.side.across else (1, self.length)
         shape = (stages, boxes, rows, self.depth)
         element = self.side.operand.dtype if self.side.operand.size > 1 else "uint8"
         self.tiles = named(name, pool.alloc(shape, element, align=1024))
-        kind: type[Gather] = Pieces if self.side.piece >= _PIECE else Realigned
-        self.gather = None if self.side.bulk else kind(self.side, self.inner, self.tiles, shape, self.buffers)
+        given = self.side, self.inner, self.tiles, shape, self.buffers
+        self.gather: Gather | None = None if self.side.bulk else Pieces(*given)
+        if self.side.starts_anywhere:
+            self.gather = Realigned(*given)
+            self.gather.stage_in(pool, under_way)
 
     def share(self, other: TileOperand) -> None:
         """Uses the shared memory of an operand of another product, whose tiles have the same form."""

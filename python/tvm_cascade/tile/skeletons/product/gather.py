@@ -1,27 +1,28 @@
 """Operands that threads copy: tensors whose rows are no multiple of the 16 bytes that bulk copies need.
 
 They put them where a bulk copy with the 128-byte swizzle would: of row r, chunk c of 16 bytes at chunk c ⊕ (r mod 8).
-What is outside of the tensor is zero. Here, rows that are multiples of four bytes or eight, in pieces of so many, which
-go there by themselves (cp.async); for others see `Realigned`.
+What is outside of the tensor is zero. Copies are under way for some steps before threads wait for them (cp.async). Rows
+that are multiples of four bytes or eight come in pieces of so many, each to its place; for others see `Realigned`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any
 
-from tvm import ir, sym, tirx
+from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.emit import bind, in_register, kernel_extent, named, ptx, put, registers, when
 from tvm_cascade.tile.fragment import placed
 from tvm_cascade.tile.hopper.barrier import Barriers, Ring
 from tvm_cascade.tile.hopper.copy import BOX_BYTES
-from tvm_cascade.tile.merge.lanes import WARP, from_lane
+from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.product.lines import Line
 from tvm_cascade.tile.product.matrix import Side
+from tvm_cascade.tile.skeletons.product.config import REALIGNED_BYTES, ProductConfig
 from tvm_cascade.tile.work import WARP_GROUP
 
 _CHUNK = 16
@@ -40,19 +41,13 @@ class Gather(ABC):
     Parameters
     ----------
     tiles : shared memory of a shape [stage, box, row, column].
-
-    Attributes
-    ----------
-    alone : copies complete by themselves; a thread waits for its own (cp.async.wait_group).
     """
-
-    alone: ClassVar[bool]
 
     def __init__(self, side: Side, inner: Line, tiles: Any, shape: tuple[int, ...], buffers: Mapping[tirx.Var, Any]):
         self.side, self.inner, self.tiles, self.buffers = side, inner, tiles, buffers
         _, self.boxes, self.rows, self.columns = shape
         self.size = side.operand.size
-        self.own = buffers[side.operand.buffer]
+        self.tensor = buffers[side.operand.buffer]
 
     def copy(
         self, stage: ir.Expr, first: ir.Expr, deep: ir.Expr, places: Mapping[tirx.Var, ir.Expr], thread: ir.Expr
@@ -70,20 +65,28 @@ class Gather(ABC):
     def _copy(self, thread: ir.Expr) -> None:
         """A thread's part of the tile."""
 
+    @abstractmethod
+    def land(self, stage: ir.Expr, thread: ir.Expr) -> None:
+        """What is left to do for a tile when the thread's own copies for it are complete."""
+
     def _box_and_row(self, row: ir.Expr) -> tuple[ir.Expr, ir.Expr]:
         return bind("gathered_box", row // self.rows), bind("gathered_row", row % self.rows)
 
-    def _target(self, box: ir.Expr, row: ir.Expr, offset: ir.Expr) -> ir.Expr:
-        swizzled = (offset // _CHUNK ^ (row % _CHUNKS)) * _CHUNK + offset % _CHUNK
-        return self.tiles.ptr_to([self.stage, box, row, swizzled // self.size])
+    def _swizzled(self, row: ir.Expr, offset: ir.Expr) -> ir.Expr:
+        """The column at which a row has what is so many bytes behind its start."""
+        return ((offset // _CHUNK ^ (row % _CHUNKS)) * _CHUNK + offset % _CHUNK) // self.size
 
     def _element(self, row: ir.Expr, column: ir.Expr) -> tuple[ir.Expr, ir.TensorLoad]:
         own, inner = self._at(row, column)
         line = self.side.line
         inside = tirx.And(own < kernel_extent(line.extent), inner < kernel_extent(self.inner.extent))
-        load = placed(self.side.load, {**self.places, **line.places(own), **self.inner.places(inner)}, self.buffers)
+        return inside, self._load(own, inner)
+
+    def _load(self, own: ir.Expr, inner: ir.Expr) -> ir.TensorLoad:
+        places = {**self.places, **self.side.line.places(own), **self.inner.places(inner)}
+        load = placed(self.side.load, places, self.buffers)
         assert isinstance(load, ir.TensorLoad)
-        return inside, load
+        return load
 
     def _at(self, row: ir.Expr, column: ir.Expr) -> tuple[ir.Expr, ir.Expr]:
         """An element of a tile on the operand's own line, and on what is summed over."""
@@ -94,8 +97,6 @@ class Gather(ABC):
 
 class Pieces(Gather):
     """Copies of pieces of four bytes or eight."""
-
-    alone = True
 
     def _copy(self, thread: ir.Expr) -> None:
         piece = self.side.piece
@@ -109,132 +110,170 @@ class Pieces(Gather):
                 offset = place % per_row * piece
                 inside, load = self._element(row, box * self.columns + offset // self.size)
                 given = tirx.Select(inside, T.uint32(piece), T.uint32(0))
-                target, source = self._target(box, row, offset), self.own.ptr_to(list(load.indices))
+                target = self.tiles.ptr_to([self.stage, box, row, self._swizzled(row, offset)])
+                source = self.tensor.ptr_to(list(load.indices))
                 ptx("cp.async.ca.shared.global", target, source, piece, given)
+
+    def land(self, stage: ir.Expr, thread: ir.Expr) -> None:
+        """Nothing: pieces are where they belong."""
 
 
 def divisor(count: int, most: int) -> int:
     return next(n for n in range(min(most, count), 0, -1) if count % n == 0)
 
 
-# Operands whose rows start anywhere: threads load aligned words, and store what the rows have there.
+# Operands whose rows start anywhere: threads copy the aligned words around them, and move these into place later.
 #
-#     words of memory     | a b c d | e f g h | …        of lanes 0, 1, …
-#     a row from c on         | c d e f | g h …          what they store: the rest of their word, the next lane's start
+#     memory      | a b c d | e f g h | i j k l |     in chunks of 16 bytes
+#     a row           | c d   e f g h   i j |         skips the first bytes of its first chunk
 #
-# A warp loads as many rows as its lanes have registers for before it stores the first.
+# A warp copies and moves the same rows, so that only its own threads wait for each other.
 
 
 _WORD = 4
-"""Bytes of a register."""
+"""Bytes that a thread moves at once."""
 
-_ROWS = 32
-"""That a warp has loaded in a turn of the loop at most: a stage of 128 rows, so that it waits for memory once."""
+_AROUND = REALIGNED_BYTES // _CHUNK
+"""Chunks around a row."""
 
 _WARPS = WARP_GROUP // WARP
 
+_TOGETHER = 8
+"""Rows that a warp loads from shared memory before it stores the first."""
+
 
 class Realigned(Gather):
-    """Copies of rows through registers, a word a lane."""
+    """Copies of rows by way of shared memory, from which threads move them a word at a time.
 
-    alone = False
+    Of a tile it is known where its first row starts in its first chunk. What lies in a tile behind the ends of rows is
+    zero where it would be summed.
+    """
+
+    def stage_in(self, pool: Any, steps: int) -> None:
+        """Shared memory for the copies of so many steps, and for what each warp knows of them."""
+        shape = (steps, self.boxes * self.rows, REALIGNED_BYTES // _WORD)
+        self.around = named("words_around", pool.alloc(shape, "uint32", align=_CHUNK))
+        self.known = named("known_of_copies", pool.alloc((steps * _WARPS,), "int32", align=_CHUNK))
+        self.coming, self.landing = Ring("coming", steps, 0), Ring("landing", steps, 0)
+        self.own = self.boxes * self.rows // _WARPS
 
     def _copy(self, thread: ir.Expr) -> None:
         lane, warp = thread % WARP, thread // WARP
-        turns = self.boxes * self.rows // _WARPS
-        together = divisor(turns, _ROWS)
-        words, last = registers("words", together, "uint32"), registers("last_words", 1, "uint32")
-        memory, end = self._viewed("uint32", self._bytes // _WORD), self._end()
-        with T.serial(turns // together) as turn:
-            first = bind("first_turn", turn * together)
-            rows = [self._row((first + k) * _WARPS + warp) for k in range(together)]
-            mine = self._row((first + tirx.min(lane, together - 1)) * _WARPS + warp)
-            self._load(memory, end, last, 0, mine.word + WARP)
-            for k, row in enumerate(rows):
-                self._load(memory, end, words, k, row.word + lane)
-            for k, row in enumerate(rows):
-                following = in_register("following", from_lane((lane + 1) % WARP, words[k]))
-                beyond = in_register("beyond", from_lane(k, last[0]))
-                upper = T.cast(tirx.Select(lane == WARP - 1, beyond, following), "uint64") << T.uint64(8 * _WORD)
-                both = upper | T.cast(words[k], "uint64")
-                found = T.cast(both >> T.cast(row.skipped * 8, "uint64"), "uint32")
-                target = self._target(row.box, row.row, lane * _WORD)
-                ptx("st.shared.b32", target, found & _low_bytes(row.bytes - lane * _WORD))
+        start = bind("tile_start", self._start())
+        ends = self._left() * self.size
+        with when(lane == 0):
+            known = T.cast(start % _CHUNK, "int32") | ends << _SKIPPED_BITS
+            put(self.known, self.coming.stage * _WARPS + warp, known)
+        pieces = self.own * _AROUND
+        with T.serial(-(-pieces // WARP)) as turn:
+            piece = bind("piece", turn * WARP + lane)
+            with when(piece < pieces) if pieces % WARP else nullcontext():
+                self._copy_around(start, bind("copied_row", warp * self.own + piece // _AROUND), piece % _AROUND)
+        self.coming.advance()
 
-    def _row(self, place: ir.Expr) -> _Row:
+    def _copy_around(self, start: ir.Expr, place: ir.Expr, chunk: ir.Expr) -> None:
+        """A chunk around a row, as far as it is in the tensor."""
         box, row = self._box_and_row(place)
-        inside, load = self._element(row, box * self.columns)
-        offset = tirx.const(0, "int64")
+        inside = self._is_inside(row)
+        at = bind("row_start", start + T.cast(row, "int64") * self._step + T.cast(box * BOX_BYTES, "int64"))
+        offset = bind("offset", at - at % _CHUNK + T.cast(chunk * _CHUNK, "int64"))
+        there = tirx.max(tirx.min(self._bytes - offset, T.int64(_CHUNK)), T.int64(0))
+        given = tirx.Select(inside, T.cast(there, "uint32"), T.uint32(0))
+        target = self.around.ptr_to([self.coming.stage, place, chunk * (_CHUNK // _WORD)])
+        source = self._memory.ptr_to([tirx.Select(given > 0, offset, T.int64(0))])
+        ptx("cp.async.ca.shared.global", target, source, _CHUNK, given)
+
+    def land(self, stage: ir.Expr, thread: ir.Expr) -> None:
+        """Moves the rows of a warp into place."""
+        T.evaluate(T.cuda.warp_sync())
+        known = in_register("known", self.known[self.landing.stage * _WARPS + thread // WARP])
+        start, ends = bind("skipped_first", known % (1 << _SKIPPED_BITS)), bind("row_ends", known >> _SKIPPED_BITS)
+        if self.side.across:
+            self._move(stage, thread, start)
+        else:
+            with T.If(ends >= BOX_BYTES):
+                with T.Then():
+                    self._move(stage, thread, start)
+                with T.Else():
+                    self._move(stage, thread, start, ends)
+        T.evaluate(T.cuda.warp_sync())
+        self.landing.advance()
+
+    def _move(self, stage: ir.Expr, thread: ir.Expr, start: ir.Expr, ends: ir.Expr | None = None) -> None:
+        """Moves rows.
+
+        Parameters
+        ----------
+        start : bytes that the first row of the tile skips.
+        ends : bytes of a row behind which there are zeros; None where there is all of it.
+        """
+        lane, together = thread % WARP, divisor(self.own, _TOGETHER)
+        words = registers("moved_words", 2 * together, "uint32")
+        step = T.cast(self._step % _CHUNK, "int32")
+        with T.serial(self.own // together) as turn:
+            first = bind("first_moved", thread // WARP * self.own + turn * together)
+            skipped = []
+            for k in range(together):
+                _, row = self._box_and_row(first + k)
+                skipped.append(bind("skipped", (start + row * step) % _CHUNK))
+                for n in range(2):
+                    put(words, 2 * k + n, self.around[self.landing.stage, first + k, skipped[k] // _WORD + lane + n])
+            for k in range(together):
+                both = T.cast(words[2 * k + 1], "uint64") << T.uint64(8 * _WORD) | T.cast(words[2 * k], "uint64")
+                found = T.cast(both >> T.cast(skipped[k] % _WORD * 8, "uint64"), "uint32")
+                box, row = self._box_and_row(first + k)
+                target = self.tiles.ptr_to([stage, box, row, self._swizzled(row, lane * _WORD)])
+                ptx("st.shared.b32", target, found if ends is None else found & _low_bytes(ends - lane * _WORD))
+
+    def _start(self) -> ir.Expr:
+        """The byte of the tensor at which the tile starts."""
+        zero, offset = tirx.const(0, "int32"), tirx.const(0, "int64")
+        load = self._load(*self._at(zero, zero))
         for index, extent in zip(load.indices, load.source.ty.shape, strict=True):
             offset = offset * T.cast(extent, "int64") + T.cast(index, "int64")
-        start = bind("row_start", offset * self.size)
-        along = self._at(row, box * self.columns)[0 if self.side.across else 1]
-        extent = kernel_extent(self.side.line.extent if self.side.across else self.inner.extent)
-        length = bind("row_bytes", tirx.Select(inside, (extent - along) * self.size, tirx.const(0, "int32")))
-        return _Row(box, row, bind("row_word", start // _WORD), bind("skipped", T.cast(start % _WORD, "int32")), length)
+        return offset * self.size
+
+    @property
+    def _step(self) -> ir.Expr:
+        """Bytes from row to row of a box."""
+        step = self.side.deep_step if self.side.across else self.side.own_step
+        return T.cast(kernel_extent(step), "int64") * self.size
+
+    def _is_inside(self, row: ir.Expr) -> ir.Expr:
+        """Whether there is a row of a tile."""
+        if self.side.across:
+            return self.deep + row < kernel_extent(self.inner.extent)
+        return self.first + row < kernel_extent(self.side.line.extent)
+
+    def _left(self) -> ir.Expr:
+        """Elements of a row of the tensor from the tile's first on that are summed, as many as a box has at most."""
+        if self.side.across:
+            return tirx.const(self.columns, "int32")
+        return tirx.min(kernel_extent(self.inner.extent) - self.deep, self.columns)
 
     @property
     def _bytes(self) -> ir.Expr:
         count = tirx.const(self.size, "int64")
-        for extent in self.own.shape:
+        for extent in self.tensor.shape:
             count = count * T.cast(extent, "int64")
         return count
 
-    def _viewed(self, dtype: str, count: ir.Expr) -> Any:
-        return named("gathered_from", T.decl_buffer((count,), dtype, data=self.own.data))
-
-    def _end(self) -> ir.Expr | None:
-        """What the tensor has behind its last whole word, as a word; None where that is nothing."""
-        per_word, total = _WORD // self.size, self._bytes // self.size
-        if sym.Analyzer().can_prove_equal(total % per_word, 0):
-            return None
-        found, flat = T.uint32(0), self._viewed(self.side.operand.stored, total)
-        for e in range(per_word - 1):
-            at = total // per_word * per_word + e
-            bits = T.cast(tirx.reinterpret(f"uint{8 * self.size}", flat[tirx.min(at, total - 1)]), "uint32")
-            found = found | tirx.Select(at < total, bits << T.uint32(8 * self.size * e), T.uint32(0))
-        return in_register("end", found)
-
-    def _load(self, memory: Any, end: ir.Expr | None, words: Any, slot: int, word: ir.Expr) -> None:
-        """Loads a word of the tensor, or its nearest one: what is not of a row is cut off later."""
-        whole = self._bytes // _WORD
-        loaded = memory[tirx.max(tirx.min(word, whole - 1), 0)]
-        put(words, slot, loaded if end is None else tirx.Select(word == whole, end, loaded))
+    @property
+    def _memory(self) -> Any:
+        return named("gathered_from", T.decl_buffer((self._bytes,), "uint8", data=self.tensor.data))
 
 
-@dataclass(frozen=True)
-class _Row:
-    """A row of a tile in memory.
-
-    Attributes
-    ----------
-    box, row : in the tile.
-    word : of the tensor in which it starts.
-    skipped : bytes of that word before it.
-    bytes : from its start to the end of the tensor's row; none of a row outside.
-    """
-
-    box: ir.Expr
-    row: ir.Expr
-    word: ir.Expr
-    skipped: ir.Expr
-    bytes: ir.Expr
+_SKIPPED_BITS = 8
+"""Of what a warp knows of copies, those of the bytes that the first row skips; the others are of where rows end."""
 
 
 def _low_bytes(count: ir.Expr) -> ir.Expr:
     """A mask of the low bytes of a word: none where the number of them is negative, all where it is four or more."""
-    part = (T.uint64(1) << T.cast(tirx.max(tirx.min(count, _WORD), 0) * 8, "uint64")) - T.uint64(1)
-    return T.cast(part, "uint32")
+    part = (T.uint32(1) << T.cast(tirx.max(tirx.min(count, _WORD - 1), 0) * 8, "uint32")) - T.uint32(1)
+    return tirx.Select(count >= _WORD, T.uint32(0xFFFFFFFF), part)
 
 
 # Arrivals of threads for the stages that they copy, some steps after they have started the copies.
-
-
-_BEHIND = 4
-"""Steps that a thread has under way at most."""
-
-_FREE = 2
-"""Stages that no copies are under way to: products release one when those of the next have started."""
 
 
 class Landing:
@@ -245,29 +284,28 @@ class Landing:
     behind : steps whose copies a thread has under way.
     """
 
-    def __init__(self, full: Barriers, stages: int, alone: bool) -> None:
-        self.full, self.alone = full, alone
-        self.behind = max(0, min(stages - _FREE, _BEHIND)) if alone else 0
-        self.ring, self.started = Ring("landed", stages, 0), registers("started", 1, "int32")
+    def __init__(self, full: Barriers, config: ProductConfig, gathers: Sequence[Gather]) -> None:
+        self.full, self.behind, self.gathers = full, config.behind, gathers
+        self.ring, self.started = Ring("landed", config.stages, 0), registers("started", 1, "int32")
         put(self.started, 0, T.int32(0))
 
-    def follow(self) -> None:
+    def follow(self, thread: ir.Expr) -> None:
         """After the copies of a step have been started: arrives for the step so far behind it, once there is one."""
-        if self.alone:
-            ptx("cp.async.commit_group")
+        ptx("cp.async.commit_group")
         put(self.started, 0, self.started[0] + 1)
         with when(self.started[0] > self.behind):
-            self._arrive(self.behind)
+            self._arrive(self.behind, thread)
             put(self.started, 0, T.int32(self.behind))
 
-    def finish(self) -> None:
+    def finish(self, thread: ir.Expr) -> None:
         if self.behind:
             with T.serial(self.started[0]):
-                self._arrive(0)
+                self._arrive(0, thread)
 
-    def _arrive(self, pending: int) -> None:
-        if self.alone:
-            ptx("cp.async.wait_group", pending)
+    def _arrive(self, pending: int, thread: ir.Expr) -> None:
+        ptx("cp.async.wait_group", pending)
+        for gather in self.gathers:
+            gather.land(self.ring.stage, thread)
         ptx("fence.proxy.async.shared::cta")
         self.full.arrive(self.ring.stage)
         self.ring.advance()

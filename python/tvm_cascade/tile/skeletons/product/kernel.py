@@ -147,7 +147,7 @@ class ProductKernel(Driver):
         with self.each_work() as tile:
             for feed in self.feeds:
                 self._fill_tile(feed, ring, tile)
-        self.feed.finish()
+        self.feed.finish(self.threads)
 
     def _fill_tile(self, feed: ProductFeed, ring: Ring, tile: Tile) -> None:
         first, count = feed.part(self.rank)
