@@ -30,6 +30,9 @@ _BEHIND = 4
 _FREE = 2
 """Stages that no such copies are under way to: products release one when those of the next have started."""
 
+_AHEAD = 2
+"""The same where copies do not go to stages, and so wait for none: they take as long as two steps do."""
+
 REALIGNED_BYTES = DEPTH_BYTES + 16
 """Of shared memory for what is around a row that starts anywhere, until threads move it into place."""
 
@@ -132,11 +135,12 @@ class ProductConfig:
         partial = self.rows * self.columns * len(shape.rights) * SUM_BYTES if self.splits > 1 else 0
         lengths = self.rows, *(self.columns for _ in shape.rights)
         rows = sum(length for side, length in zip(shape.sides, lengths, strict=True) if side.starts_anywhere)
-        return self.ring_bytes(shape) + staging + partial + (self.behind + 1) * rows * REALIGNED_BYTES
+        return self.ring_bytes(shape) + staging + partial + (self.behind(shape) + 1) * rows * REALIGNED_BYTES
 
-    @property
-    def behind(self) -> int:
+    def behind(self, shape: MatrixProduct) -> int:
         """Steps whose copies threads have under way, where threads copy an operand."""
+        if all(side.bulk or side.starts_anywhere for side in shape.sides):
+            return min(self.stages - 1, _AHEAD)
         return max(0, min(self.stages - _FREE, _BEHIND))
 
     def lacks(self, shape: MatrixProduct, gpu: Gpu) -> str:

@@ -41,9 +41,9 @@ class ProductFeed:
 
     def allocate(self, pool: Any) -> None:
         config = self.config
-        self.left.allocate("left_tiles", pool, config.stages, config.behind + 1)
+        self.left.allocate("left_tiles", pool, config.stages, config.behind(self.shape) + 1)
         for right in self.rights:
-            right.allocate("right_tiles", pool, config.stages, config.behind + 1)
+            right.allocate("right_tiles", pool, config.stages, config.behind(self.shape) + 1)
         self.full = Barriers(pool, config.stages, 1 + (WARP_GROUP if self.gathers else 0))
         self.empty = Barriers(pool, config.stages, config.consumers * config.cluster * config.family.arrivals)
 
@@ -115,9 +115,20 @@ class ProductFeed:
         """Copies the tiles of a step into the next stage, once that is empty: by one thread, or by the warp group."""
         places = {**tile.batch, **digits(step // self.inner, self.shape.outer, self.shape.extent)}
         deep = step % self.inner * self.left.depth if self.shape.outer else step * self.left.depth
-        self.empty.wait(ring.stage, ring.parity)
         firsts = (tile.first_row, *(tile.first_column for _ in self.rights))
         barrier = self.full.pointer(ring.stage)
+
+        def gather() -> None:
+            for operand, first in zip(self.operands, firsts, strict=True):
+                if operand.gather is not None:
+                    operand.gather.copy(ring.stage, first, deep, places, threads.thread)
+            if self.landing is not None:
+                self.landing.follow(threads.thread)
+
+        ahead = self.landing is not None and self.landing.ahead
+        if ahead:
+            gather()
+        self.empty.wait(ring.stage, ring.parity)
 
         def copy(operands: Sequence[TileOperand], firsts: Sequence[ir.Expr]) -> None:
             for operand, first in zip(operands, firsts, strict=True):
@@ -133,16 +144,15 @@ class ProductFeed:
                     copy(self.rights, firsts[1:])
                 copy([self.left], firsts[:1])
                 put(self.copied, 0, self.copied[0] - 1)
-        for operand, first in zip(self.operands, firsts, strict=True):
-            if operand.gather is not None:
-                operand.gather.copy(ring.stage, first, deep, places, threads.thread)
-        if self.landing is not None:
-            self.landing.follow(threads.thread)
+        if not ahead:
+            gather()
         ring.advance()
 
     def start(self) -> Ring:
         gathers = [operand.gather for operand in self.operands if operand.gather is not None]
-        self.landing = Landing(self.full, self.config, gathers) if self.gathers else None
+        self.landing = (
+            Landing(self.full, self.config.stages, self.config.behind(self.shape), gathers) if gathers else None
+        )
         return Ring("produced", self.config.stages, 1)
 
     def finish(self, threads: Threads) -> None:

@@ -22,7 +22,7 @@ from tvm_cascade.tile.hopper.copy import BOX_BYTES
 from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.product.lines import Line
 from tvm_cascade.tile.product.matrix import Side
-from tvm_cascade.tile.skeletons.product.config import REALIGNED_BYTES, ProductConfig
+from tvm_cascade.tile.skeletons.product.config import REALIGNED_BYTES
 from tvm_cascade.tile.work import WARP_GROUP
 
 _CHUNK = 16
@@ -282,11 +282,13 @@ class Landing:
     Attributes
     ----------
     behind : steps whose copies a thread has under way.
+    ahead : copies are started before their stage is empty.
     """
 
-    def __init__(self, full: Barriers, config: ProductConfig, gathers: Sequence[Gather]) -> None:
-        self.full, self.behind, self.gathers = full, config.behind, gathers
-        self.ring, self.started = Ring("landed", config.stages, 0), registers("started", 1, "int32")
+    def __init__(self, full: Barriers, stages: int, behind: int, gathers: Sequence[Gather]) -> None:
+        self.full, self.behind, self.gathers = full, behind, gathers
+        self.ahead = all(isinstance(one, Realigned) for one in gathers)
+        self.ring, self.started = Ring("landed", stages, 0), registers("started", 1, "int32")
         put(self.started, 0, T.int32(0))
 
     def follow(self, thread: ir.Expr) -> None:
