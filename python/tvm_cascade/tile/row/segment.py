@@ -58,7 +58,7 @@ class Peel:
 
     Attributes
     ----------
-    origin : the input whose vectors they are.
+    origin : the tensor whose vectors they are, an input of the fold where there is one.
     vector : neighbours of a vector, a power of two.
     slack : positions at the end that no body has, so that the vectors which cover others of a tensor of that length,
         wherever these start, are inside of it.
@@ -127,9 +127,9 @@ def even_share(length: int, parts: int, vector: int, peel: Peel | None) -> int |
 
 
 def peel_of(row: Row, vector: int) -> Peel | None:
-    """The peeling of rows of any length; None where no contiguous input belongs to a single row."""
+    """The peeling of rows of any length; None where no contiguous tensor belongs to a single row."""
     length = product(row.axis.extents)
-    own = [s for s in row.folded if s.stride == 1 and not s.is_shared]
+    own = [s for s in (*row.folded, *row.written) if s.stride == 1 and not s.is_shared]
     shared = [
         VECTOR_BYTES // itemsize(s.dtype) - 1 for s in (*row.folded, *row.written) if s.stride == 1 and s.is_shared
     ]
