@@ -25,7 +25,7 @@ from tvm.ir import prim
 
 from tvm_cascade.algebra.reducer import HIGHEST, LOWEST
 from tvm_cascade.analysis.expression import RELATIONS, Atom, Forms, compared, selection_of, widens, with_decided
-from tvm_cascade.analysis.tir import dtype_of, loads_of, same, uses
+from tvm_cascade.analysis.tir import dtype_of, loads_of, same
 from tvm_cascade.symbolic.functions import Round
 from tvm_cascade.symbolic.masks import choice
 from tvm_cascade.tile.fragment import in_base_two
@@ -253,10 +253,10 @@ def _without_masks(
     """Selections between a score and something else, taken outward: f(select(c, s, m)) is f(s) or f(m)."""
     dropped: list[tuple[ir.Expr, bool, ir.Expr]] = []
     while (found := _selection(expression, scores)) is not None:
-        condition, chosen, other = _parts(found)
+        whole, (condition, chosen, other) = found
         keeps = _reads(chosen, *scores)
         if keeps and _reads(other, *scores):
-            raise Unfit(f"{found} maps the score in two ways")
+            raise Unfit(f"{whole} maps the score in two ways")
         dropped.append((condition, keeps, _decided(expression, condition, not keeps)))
         expression = _decided(expression, condition, keeps)
     return dropped, expression
@@ -267,22 +267,19 @@ def _decided(expression: ir.Expr, condition: ir.Expr, holds: bool) -> ir.Expr:
     return with_decided(expression, lambda other: holds if same(other, condition) else None)
 
 
-def _selection(expression: ir.Expr, scores: Sequence[tirx.Var]) -> ir.Expr | None:
-    found: list[ir.Expr] = []
+def _selection(
+    expression: ir.Expr, scores: Sequence[tirx.Var]
+) -> tuple[ir.Expr, tuple[ir.Expr, ir.Expr, ir.Expr]] | None:
+    """The outermost selection between a score and something else, with its parts; None where there is none."""
+    found: list[tuple[ir.Expr, tuple[ir.Expr, ir.Expr, ir.Expr]]] = []
 
     def note(node: ir.Expr) -> None:
         parts = selection_of(node)
         if parts and any(_reads(part, *scores) for part in parts[1:]):
-            found.append(node)
+            found.append((node, parts))
 
     tvm_ffi.structural_walk(expression, [(ir.Call, note), (prim.Select, note)], order="pre")
     return found[0] if found else None
-
-
-def _parts(selection: ir.Expr) -> tuple[ir.Expr, ir.Expr, ir.Expr]:
-    parts = selection_of(selection)
-    assert parts is not None
-    return parts
 
 
 def _replaced(expression: ir.Expr, old: ir.Expr, new: ir.Expr) -> ir.Expr:
@@ -312,7 +309,3 @@ def _constant(expression: ir.Expr, table: Forms) -> sp.Expr:
 def _is_scalar(source: ir.Expr) -> bool:
     """Whether a leaf is a parameter that is one number: a tensor without dimensions."""
     return isinstance(source, ir.TensorLoad) and not source.indices
-
-
-def varies(expression: ir.Expr, position: tirx.Var) -> bool:
-    return uses(expression, [position])

@@ -29,10 +29,6 @@ NOWHERE = -1
 """The number of a page outside of every tensor."""
 
 
-class NoPages(Exception):
-    """Indices along a variable that are no pages of rows; the message says why."""
-
-
 @dataclass(frozen=True)
 class Pages:
     """The pages of an operand's rows.
@@ -57,37 +53,42 @@ Numbers = Callable[[Pages, ir.Expr], ir.Expr]
 """(pages, index of a page) -> its number in the tensor."""
 
 
-def read_pages(indices: Sequence[ir.Expr], row: tirx.Var) -> tuple[int, Pages] | None:
-    """The dimension of the slots, and the pages, of indices along a variable; None where none of them reads a table.
+def _rows_of(text: str, indices: Sequence[ir.Expr], row: tirx.Var) -> tuple[int, Pages | None]:
+    """The dimension that runs along a variable, that of slots where a table finds pages of rows; and these pages.
 
-    Raises
-    ------
-    NoPages
-        Where they read tables in another way.
+    Unfit where no one dimension does, or tables are read in another way.
+
+    Parameters
+    ----------
+    text : whose indices they are, in words.
     """
     along = [d for d, index in enumerate(indices) if uses(index, [row])]
     found = [d for d in along if loads_of(indices[d])]
     if not found:
-        return None
+        dimension = View((), tuple(indices)).dimension(row)
+        if dimension is None:
+            raise Unfit(f"{text}: no one dimension runs along {row.name}")
+        return dimension, None
     slots = [d for d in along if d not in found]
     if len(found) > 1 or len(slots) > 1:
-        raise NoPages(f"{len(along)} dimensions run along {row.name}; pages take one for numbers and one for slots")
+        told = f"{len(along)} dimensions run along {row.name}"
+        raise Unfit(f"{text}: {told}; pages take one for numbers and one for slots")
     number = indices[found[0]]
     floats = [load for load in loads_of(number) if not dtype_of(load.source).startswith(("int", "uint"))]
     if floats:
-        raise NoPages(f"{floats[0]} is {dtype_of(floats[0].source)}; numbers of pages are integers")
-    size = _slots(indices[slots[0]], row) if slots else 1
+        raise Unfit(f"{text}: {floats[0]} is {dtype_of(floats[0].source)}; numbers of pages are integers")
+    size = _slots(text, indices[slots[0]], row) if slots else 1
     page = tirx.Var("page", row.ty)
     over_pages = _over_pages(number, row, size, page)
     if uses(over_pages, [row]):
-        raise NoPages(f"{number} is no function of {row.name} // {size}")
+        raise Unfit(f"{text}: {number} is no function of {row.name} // {size}")
     return (slots or found)[0], Pages(found[0], size, page, over_pages)
 
 
-def _slots(index: ir.Expr, row: tirx.Var) -> int:
+def _slots(text: str, index: ir.Expr, row: tirx.Var) -> int:
     if isinstance(index, prim.FloorMod) and isinstance(index.b, prim.IntImm) and runs_along(index.a, row):
         return int(index.b)
-    raise NoPages(f"the slot {index} of a page is no remainder of {row.name}")
+    raise Unfit(f"{text}: the slot {index} of a page is no remainder of {row.name}")
 
 
 def _over_pages(number: ir.Expr, row: tirx.Var, size: int, page: tirx.Var) -> ir.Expr:
@@ -318,20 +319,6 @@ def with_digits(operand: Operand, load: ir.TensorLoad, digits: Sequence[Line], c
     if not found or not in_order or len(view.shape) > DIMENSIONS or not runs_along(view.indices[-1], column.var):
         return operand
     return replace(operand, shape=view.shape, indices=view.indices, digits=tuple(found))
-
-
-def _rows_of(text: str, indices: Sequence[ir.Expr], row: tirx.Var) -> tuple[int, Pages | None]:
-    """The dimension that runs along a variable, and the pages that it is in where a table finds them."""
-    try:
-        paged = read_pages(indices, row)
-    except NoPages as why:
-        raise Unfit(f"{text}: {why}") from why
-    if paged is not None:
-        return paged
-    dimension = View((), tuple(indices)).dimension(row)
-    if dimension is None:
-        raise Unfit(f"{text}: no one dimension runs along {row.name}")
-    return dimension, None
 
 
 def is_copied(buffer: tirx.Var, width: int) -> bool:

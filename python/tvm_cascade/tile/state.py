@@ -113,13 +113,18 @@ class State:
         suffix: str = "",
         widths: Mapping[sp.Symbol, int] | None = None,
     ) -> State:
-        components, references = _registers(fold, dtypes, reference_dtype, suffix, widths or {})
-        return cls(fold, components, references, _counter(suffix))
+        def part(symbol: sp.Symbol, dtype: str) -> Part:
+            width = (widths or {}).get(symbol, 1)
+            return Part(registers(f"{symbol}{suffix}", width, dtype), width)
+
+        components = {c.symbol: part(c.symbol, dtypes[c.symbol]) for c in fold.components if c.symbol in dtypes}
+        references = {r.symbol: part(r.symbol, reference_dtype) for r in fold.references}
+        return cls(fold, components, references, Part(registers(f"count{suffix}", 1, COUNTER)))
 
     def another(self, suffix: str) -> State:
+        """A state of the same scalars, without fragments."""
         dtypes = {symbol: part.dtype for symbol, part in self.scalars.items()}
-        components, references = _registers(self.fold, dtypes, self.reference_dtype, suffix, {})
-        return State(self.fold, components, references, _counter(suffix))
+        return State.in_registers(self.fold, dtypes, self.reference_dtype, suffix)
 
     @property
     def dtypes(self) -> dict[sp.Symbol, str]:
@@ -187,18 +192,3 @@ class State:
             part = self.references[reference.symbol]
             known[reference.symbol] = known[reference.moved] = lambda part=part: part[0]
         return known
-
-
-def _registers(
-    fold: Fold, dtypes: Mapping[sp.Symbol, str], reference_dtype: str, suffix: str, widths: Mapping[sp.Symbol, int]
-) -> tuple[dict[sp.Symbol, Part], dict[sp.Symbol, Part]]:
-    def part(symbol: sp.Symbol, dtype: str) -> Part:
-        width = widths.get(symbol, 1)
-        return Part(registers(f"{symbol}{suffix}", width, dtype), width)
-
-    components = {c.symbol: part(c.symbol, dtypes[c.symbol]) for c in fold.components if c.symbol in dtypes}
-    return components, {r.symbol: part(r.symbol, reference_dtype) for r in fold.references}
-
-
-def _counter(suffix: str) -> Part:
-    return Part(registers(f"count{suffix}", 1, COUNTER))

@@ -48,7 +48,7 @@ from tvm_cascade.tile.attention.near_zero import NearZero, find_near_zero
 from tvm_cascade.tile.attention.optimistic import Optimistic, find_optimistic, free_extreme
 from tvm_cascade.tile.attention.shape import Product, Stream
 from tvm_cascade.tile.attention.steps import PARTIAL, Accumulate, Hoisted, RegisterElement, TileReduce
-from tvm_cascade.tile.element import REGISTER, REGISTERS, SCORES, read_element, varies
+from tvm_cascade.tile.element import REGISTER, REGISTERS, SCORES, read_element
 from tvm_cascade.tile.element import Element as ScoreElement
 from tvm_cascade.tile.fragment import DTYPE, in_base_two
 from tvm_cascade.tile.operand import COPY_ALIGNMENT, MATRIX_DTYPES, Operand, Unfit, dtypes_text, read_operand
@@ -202,7 +202,7 @@ class _Refinement:
         known = values | element.values.keys()
         atoms = [a for a in stream.group.atoms.atoms.values() if a.symbol not in known]
         inputs = {a.symbol: a.expression for a in atoms if not a.indicator} | element.leaves
-        self.position_inputs = {s: e for s, e in inputs.items() if varies(e, stream.position)}
+        self.position_inputs = {s: e for s, e in inputs.items() if uses(e, [stream.position])}
         self.row_inputs = {s: e for s, e in inputs.items() if s not in self.position_inputs}
         self.conditions = {a.symbol: a.expression for a in atoms if a.indicator}
         self.moving: set[sp.Symbol] = {*REGISTERS, *self.position_inputs, *self.conditions}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import reduce
 from math import gcd
 from typing import Any
@@ -176,26 +176,22 @@ class TensorMap:
             T.evaluate(T.ptx.prefetch.tensormap(T.address_of(self.map)))
 
     def load(
-        self, target: Any, first: ir.Expr, fixed: dict[int, ir.Expr], barrier: ir.Expr, boxes: range | None = None
-    ) -> None:
+        self, target: Any, first: ir.Expr, fixed: dict[int, ir.Expr], barrier: ir.Expr,
+        boxes: Iterable[int | ir.Expr] | None = None,
+    ) -> None:  # fmt: skip
         """Copy boxes of the tile, all by default, from row `first` on, or from that column, to `target(box)`.
 
         The barrier counts the bytes.
         """
-        for box in boxes or range(self.boxes):
-            self.load_box(target(box), box, first, fixed, barrier)
-
-    def load_box(
-        self, target: ir.Expr, box: int | ir.Expr, first: ir.Expr, fixed: dict[int, ir.Expr], barrier: ir.Expr
-    ) -> None:
-        instruction = f"cp.async.bulk.tensor.{self.rank}d.shared::cluster.global.mbarrier::complete_tx::bytes"
-        ptx(instruction, target, T.address_of(self.map), *self._coordinates(box, first, fixed), barrier)
+        zero = tirx.const(0, "int32")
+        row, column = (zero, first) if self.along_rows else (first, zero)
+        self.load_at(target, row, column, fixed, barrier, boxes)
 
     def load_at(
         self, target: Any, row: ir.Expr, column: ir.Expr, fixed: dict[int, ir.Expr], barrier: ir.Expr,
-        blocks: int | None = None,
+        boxes: Iterable[int | ir.Expr] | None = None, blocks: int | None = None,
     ) -> None:  # fmt: skip
-        """Copy every box of the tile that starts at a row and a column, to `target(box)`.
+        """As `load`, of the tile that starts at a row and a column.
 
         Parameters
         ----------
@@ -203,39 +199,15 @@ class TensorMap:
         """
         instruction = f"cp.async.bulk.tensor.{self.rank}d.shared::cluster.global.mbarrier::complete_tx::bytes"
         masks = [] if blocks is None else [T.uint16(blocks)]
-        for box in range(self.boxes):
+        for box in range(self.boxes) if boxes is None else boxes:
             places = self._places(row, column + box * self.per_box, fixed)
             ptx(f"{instruction}{'.multicast::cluster' if masks else ''}", target(box), T.address_of(self.map), *places,
                 barrier, *masks)  # fmt: skip
 
-    def store_at(self, source: Any, row: ir.Expr, column: ir.Expr, fixed: dict[int, ir.Expr]) -> None:
-        """Copy every box from `source(box)` to a row and a column; what is outside of the tensor is left out."""
+    def store(self, source: ir.Expr, row: ir.Expr, column: ir.Expr, fixed: dict[int, ir.Expr]) -> None:
+        """Copy a box from an address to a row and a column; what is outside of the tensor is left out."""
         instruction = f"cp.async.bulk.tensor.{self.rank}d.global.shared::cta.tile.bulk_group"
-        for box in range(self.boxes):
-            places = self._places(row, column + box * self.per_box, fixed)
-            ptx(instruction, T.address_of(self.map), *places, source(box))
-
-    def store(
-        self, source: Any, row: ir.Expr, fixed: dict[int, ir.Expr], boxes: range | None = None, right: ir.Expr | int = 0
-    ) -> None:
-        """Copy boxes, all by default, from `source(box)` to rows [row, row + rows) that the tensor has.
-
-        Parameters
-        ----------
-        right : columns further to the right than the boxes' own.
-        """
-        instruction = f"cp.async.bulk.tensor.{self.rank}d.global.shared::cta.tile.bulk_group"
-        for box in boxes or range(self.boxes):
-            ptx(instruction, T.address_of(self.map), *self._coordinates(box, row, fixed, right), source(box))
-
-    def _coordinates(
-        self, box: int | ir.Expr, first: ir.Expr, fixed: dict[int, ir.Expr], right: ir.Expr | int = 0
-    ) -> list[ir.Expr]:
-        start = box * self.per_box
-        column, row = (tirx.const(start, "int32") if isinstance(start, int) else start) + right, first
-        if self.along_rows:
-            column, row = first + column, tirx.const(0, "int32")
-        return self._places(row, column, fixed)
+        ptx(instruction, T.address_of(self.map), *self._places(row, column, fixed), source)
 
     def _places(self, row: ir.Expr, column: ir.Expr, fixed: dict[int, ir.Expr]) -> list[ir.Expr]:
         places = [column]

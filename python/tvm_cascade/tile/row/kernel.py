@@ -61,7 +61,7 @@ class RowKernel(ABC):
             self.tensors.flatten()
             with T.attr({"tirx.launch_bounds_min_blocks_per_sm": self.config.resident}):
                 self._places()
-                self._body(self._state())
+                self._body(self.program.state())
         return builder.get()
 
     def _places(self) -> None:
@@ -103,9 +103,6 @@ class RowKernel(ABC):
             found[var] = bind(var.name, cast(rest % extent, dtype_of(var)))
             rest = rest // extent
         return found
-
-    def _state(self) -> State:
-        return State.in_registers(self.row.fold, self.program.dtypes, self.program.reference_dtype)
 
     def _segment(self) -> Segment:
         config, length = self.config, self.row.length

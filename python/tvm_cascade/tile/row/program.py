@@ -18,6 +18,7 @@ from tvm_cascade.steps.program import Element, OverPositions, StepProgram, progr
 from tvm_cascade.steps.verify import verify
 from tvm_cascade.tile.output import member_at
 from tvm_cascade.tile.row.shape import Row, used_atoms
+from tvm_cascade.tile.state import State
 from tvm_cascade.transform.elements import plan_elements
 from tvm_cascade.transform.printer import cast
 from tvm_cascade.transform.scope import accumulator_dtype, component_dtype
@@ -50,6 +51,10 @@ class RowProgram:
     @cached_property
     def offsets(self) -> Offsets:
         return offsets_of(self.row.fold)
+
+    def state(self, suffix: str = "") -> State:
+        """Registers for the state of a row."""
+        return State.in_registers(self.row.fold, self.dtypes, self.reference_dtype, suffix)
 
     @property
     def guarded(self) -> str:

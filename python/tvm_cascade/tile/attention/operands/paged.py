@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from tvm import ir, tirx
@@ -79,12 +80,12 @@ class PageCopies(LaneCopies):
             box, slot = number % self.boxes, tirx.floormod(first + row, self.pages.size)
             places = {**fixed, self.pages.dimension: self.numbers[turn]}
             if (turn + 1) * WARP <= self.count and self.worker is None and boxes is None:  # every lane has a copy
-                copies.load_box(target(box, row), box, slot, places, barrier)
+                copies.load(partial(target, row=row), slot, places, barrier, [box])
                 continue
             own = number < self.count if self.worker is None else tirx.And(self.worker == 0, number < self.count)
             of_part = () if boxes is None else (box >= boxes.start, box < boxes.stop)
             with when(tirx.all(own, *of_part)):
-                copies.load_box(target(box, row), box, slot, places, barrier)
+                copies.load(partial(target, row=row), slot, places, barrier, [box])
 
     def _row(self, turn: int) -> ir.Expr:
         """The first row of the lane's box in the tile; one of the tile's where it has none."""

@@ -247,8 +247,7 @@ class MapEpilogue(Epilogue):
         else:
             self._leave_pairs(output, slot, first, copies.per_box)
         with self.stores.copies():
-            source = self.staging.ptr_to([self.index, slot, 0, 0])
-            copies.store_at(lambda _: source, self.first_row, column, fixed)
+            copies.store(self.staging.ptr_to([self.index, slot, 0, 0]), self.first_row, column, fixed)
 
     def _leave_matrices(self, output: Output, slot: int, first: int) -> None:
         """Leaves a box of two bytes an element in shared memory, swizzled as bulk copies read it."""

@@ -266,7 +266,7 @@ class TileOperand:
             return self.tiles.ptr_to([stage, box, rank * share, 0])
 
         row, column = (deep, own) if self.side.across else (own, deep)
-        self.copies.load_at(target, row, column, fixed, barrier, blocks)
+        self.copies.load_at(target, row, column, fixed, barrier, blocks=blocks)
 
     def matrix(self, family: Family, threads: Threads, first: ir.Expr | None = None) -> Any:
         """The tile as products read it: a right operand, or a left one from `first` on, a multiple of 64."""

@@ -202,11 +202,11 @@ class Epilogue:
         row = bind("stored_row", first + self.threads.warp * 16 + self.threads.lane % 16)
         value = partial(self._element, output, right + columns.start)
         matrices.columns(len(columns), value, lambda box, chunk: self._staged(boxes.start + box, row, chunk))
+        fixed = self.tiling.fixed(copies.operand, self.staged.work.batch)
         with stores.copies():
-            copies.store(
-                lambda box: self._staged(box, first, 0), self.staged.first_row,
-                self.tiling.fixed(copies.operand, self.staged.work.batch), boxes, right,
-            )  # fmt: skip
+            for box in boxes:
+                column = tirx.const(box * copies.per_box, "int32") + right
+                copies.store(self._staged(box, first, 0), self.staged.first_row, column, fixed)
 
     def _element(self, output: Output, first: ir.Expr | int, j: int, row: int, e: int) -> ir.Expr:
         column = first + j * 8 + self.rows.place.lane_column + e
