@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -37,7 +36,7 @@ from tvm_cascade.relax.surroundings import Plans
 from tvm_cascade.report.explanation import Explanation
 from tvm_cascade.report.group import Apart
 from tvm_cascade.report.outcomes import explain_outcomes
-from tvm_cascade.tile.launch.dependent import AT_ONCE, GIVEN, SHORT, STARTS, WAITS
+from tvm_cascade.tile.launch.dependent import GIVEN, SHORT, STARTS, WAITS
 from tvm_cascade.tile.skeleton import Kernel
 
 _DISPATCHED = (
@@ -192,31 +191,24 @@ def load(files: Files) -> tuple[relax.VMExecutable, Explanation]:
 def _overlapping(mod: tvm.IRModule, ready: Mapping[str, Lowered], device: Device) -> tvm.IRModule:
     """The module with lowered functions, whose kernels overlap with those before and behind them where a GPU lets them.
 
-    All but the first of a Relax function let the next one start when they start, if they are one wave of blocks.
+    They let the next one start once all have waited, if they are one wave of blocks.
     """
-    found, firsts, again = mod.clone(), first_callees(mod), called_again(mod)
-    first = set(() if firsts is None else firsts.values())
-    apart = {name for name in first & again if name in ready and not ready[name].steps}
+    found = mod.clone()
     for name, one in ready.items():
-        at_once = firsts is not None and (name not in first or name in apart)
-        found.update_func(found.get_global_var(name), _dependent(one.func, one, device, at_once))
+        found.update_func(found.get_global_var(name), _dependent(one.func, one, device))
         for step, func in one.steps.items():
-            found[step] = _dependent(func, one, device, at_once)
-    for caller, name in ({} if firsts is None else firsts).items():
-        if name in apart and isinstance(device, Gpu) and device.has_clusters:
-            found = with_first_call(found, caller, _dependent(ready[name].func, ready[name], device, at_once=False))
+            found[step] = _dependent(func, one, device)
     return found
 
 
-def _dependent(func: tirx.PrimFunc, lowered: Lowered, device: Device, at_once: bool) -> tirx.PrimFunc:
+def _dependent(func: tirx.PrimFunc, lowered: Lowered, device: Device) -> tirx.PrimFunc:
     """A function with what `tile.launch.dependent` makes of its kernels, where the device has such launches."""
     if not isinstance(device, Gpu) or not device.has_clusters:
         return func
     chosen = lowered.chosen
     parts = [each.chosen for each in chosen.each] if isinstance(chosen, Buckets) else [chosen]
     short = not any(isinstance(each, (Kernel, Plan)) and each.seconds > SHORT for each in parts)
-    starts = device.processors if short else 0
-    return func.with_attr(WAITS, True).with_attr(STARTS, starts).with_attr(AT_ONCE, at_once)
+    return func.with_attr(WAITS, True).with_attr(STARTS, device.processors if short else 0)
 
 
 def unfused(mod: tvm.IRModule, target: Target) -> relax.VMExecutable:
@@ -297,67 +289,6 @@ def _calls(func: relax.Function) -> list[tuple[str, set[int]]]:
         elif isinstance(value.op, ir.Op) and "inplace" in value.op.name:
             given.clear()  # a view of what is written may have another name
     return calls
-
-
-# The first kernel of a function apart from its other calls, as it alone meets what the caller launched before.
-
-
-def first_callees(mod: tvm.IRModule) -> dict[str, str] | None:
-    """The PrimFunc that each Relax function calls first, by the function's name; None where branches leave it open."""
-    found: dict[str, str] = {}
-    for var, func in mod.functions_items():
-        values = _values(func)
-        if any(isinstance(value, relax.If) for value in values):
-            return None
-        if calls := [value for value in values if _is_call(value)]:
-            found[var.name_hint] = calls[0].args[0].name_hint
-    return found
-
-
-def called_again(mod: tvm.IRModule) -> set[str]:
-    """The PrimFuncs that are called more than once."""
-    calls = (value for _, func in mod.functions_items() for value in _values(func) if _is_call(value))
-    return {name for name, count in Counter(call.args[0].name_hint for call in calls).items() if count > 1}
-
-
-def with_first_call(mod: tvm.IRModule, name: str, callee: tvm.tirx.PrimFunc) -> tvm.IRModule:
-    """The module in which a Relax function's first call is of a function of its own.
-
-    Parameters
-    ----------
-    name : of the Relax function.
-    callee : what is called instead, with the same parameters.
-    """
-    func, made = mod[name], mod.clone()
-    first = next(value for value in _values(func) if _is_call(value))
-    own = relax.BlockBuilder(made)
-    var = own.add_func(callee.without_attr("global_symbol"), f"{first.args[0].name_hint}_first")
-    made = own.finalize()
-    call = relax.Call(first.op, [var, *first.args[1:]], first.attrs, first.ty_args)
-    blocks = [_with_call(block, first, call) for block in func.body.blocks]
-    body = relax.SeqExpr(blocks, func.body.body)
-    made.update_func(
-        made.get_global_var(name), relax.Function(func.params, body, func.ret_ty, func.is_pure, func.attrs)
-    )
-    return made
-
-
-def _with_call(block: relax.BindingBlock, old: relax.Call, new: relax.Call) -> relax.BindingBlock:
-    if not any(binding.value.same_as(old) for binding in block.bindings):
-        return block
-    bindings = [relax.VarBinding(b.var, new) if b.value.same_as(old) else b for b in block.bindings]
-    return type(block)(bindings)
-
-
-def _values(func: ir.BaseFunc) -> list[relax.Expr]:
-    """What a Relax function binds, in order; nothing of another function."""
-    if not isinstance(func, relax.Function) or not isinstance(func.body, relax.SeqExpr):
-        return []
-    return [binding.value for block in func.body.blocks for binding in block.bindings]
-
-
-def _is_call(value: relax.Expr) -> bool:
-    return isinstance(value, relax.Call) and value.op == CALL_TIR
 
 
 # The functions of a program as `get_pipeline` fuses them: those of Relax in the PrimFuncs of their operators.

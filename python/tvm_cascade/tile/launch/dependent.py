@@ -27,7 +27,7 @@ from tvm import ir, tirx
 from tvm.ir import prim
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.emit import put, registers, when
+from tvm_cascade.tile.emit import device_call, put, registers, when
 
 # What a kernel that computes more than it moves brings into the L2 cache for the kernel after it.
 #
@@ -91,7 +91,7 @@ class Fetching:
 
     def _fetch(self, tensor: Any, unit: ir.Expr, count: int) -> None:
         start = tensor.ptr_to([0] * len(tensor.shape))
-        T.evaluate(T.cuda.func_call("fetch_ahead", start, unit, T.int32(count), source_code=_FETCH, return_type="void"))
+        device_call("fetch_ahead", _FETCH, start, unit, T.int32(count))
 
 
 WAITS = "tvm_cascade.waits"
@@ -99,13 +99,7 @@ WAITS = "tvm_cascade.waits"
 
 STARTS = "tvm_cascade.starts"
 """Function attribute: kernels of so many blocks at most let the next one be launched before they end: once all blocks
-have waited, or started (`AT_ONCE`)."""
-
-AT_ONCE = "tvm_cascade.at_once"
-"""Function attribute: such kernels let the next one be launched when they start, before they wait themselves. It may
-read what neither they nor kernels that they wait for write; those of a function's caller have ended by then, as the
-first kernel of a function does not have the attribute. Eight layers of a decoder, 32 tokens with 4096 keys each, took
-1940 instead of 1960 µs (measured on an H200)."""
+have waited."""
 
 SHORT = 200e-6
 """Seconds of a kernel up to which its boundaries are worth overlapping further: where each takes 0.3 to 6 ms, products
@@ -153,10 +147,9 @@ def is_dependent(func: tirx.PrimFunc) -> bool:
 
 def with_dependence(lowered: tvm.IRModule, func: tirx.PrimFunc) -> tvm.IRModule:
     """A dependent function's host and device code, with the waits and the launch attributes of its kernels."""
-    starts, at_once = int(func.attrs.get(STARTS, 0)), bool(func.attrs.get(AT_ONCE, False))
+    starts = int(func.attrs.get(STARTS, 0))
     functions = {
-        name: _dependent(one, starts, at_once) if _LAUNCH_PARAMS in one.attrs else one
-        for name, one in lowered.functions.items()
+        name: _dependent(one, starts) if _LAUNCH_PARAMS in one.attrs else one for name, one in lowered.functions.items()
     }
     return tvm.IRModule(functions, attrs=lowered.attrs)
 
@@ -198,16 +191,14 @@ def read_late(value: ir.Expr, late: Sequence[Any]) -> ir.Expr:
         own = next((tensor for tensor in late if tensor.same_as(load.source)), None)
         if own is None:
             return load
-        address = own.ptr_to(list(load.indices))
-        return T.cuda.func_call("read_late", address, source_code=_READ_LATE, return_type="float32")
+        return device_call("read_late", _READ_LATE, own.ptr_to(list(load.indices)), returned="float32")
 
     return tvm_ffi.structural_map(value, (ir.TensorLoad, read))
 
 
 def read_four_late(address: ir.Expr, into: Any) -> None:
     """Loads four neighbours of such a tensor, which are aligned, into registers; it stays behind the wait."""
-    arguments = address, T.address_of(into[0])
-    T.evaluate(T.cuda.func_call("read_four_late", *arguments, source_code=_READ_FOUR_LATE, return_type="void"))
+    device_call("read_four_late", _READ_FOUR_LATE, address, T.address_of(into[0]))
 
 
 def _control(what: str) -> ir.Call:
@@ -234,10 +225,9 @@ def _blocks(kernel: tirx.PrimFunc) -> float:
     return math.prod(int(count) for count in counts)
 
 
-def _dependent(kernel: tirx.PrimFunc, starts: int, at_once: bool) -> tirx.PrimFunc:
+def _dependent(kernel: tirx.PrimFunc, starts: int) -> tirx.PrimFunc:
     waiting = kernel
     if not _waits_itself(kernel):
-        launch = ["launch_dependents"] if _blocks(kernel) <= starts else []
-        controls = [*launch, "wait"] if at_once else ["wait", *launch]
+        controls = ["wait", *(["launch_dependents"] if _blocks(kernel) <= starts else [])]
         waiting = kernel.with_body(tirx.SeqStmt([*(tirx.Evaluate(_control(what)) for what in controls), kernel.body]))
     return waiting.with_attrs({_LAUNCH_PARAMS: [_DEPENDENT, *kernel.attrs[_LAUNCH_PARAMS]], NO_ALIAS: False})
