@@ -79,11 +79,6 @@ class SplitConsumer(Consumer):
         self.slots = epilogue.slots
 
     @property
-    def own_rows(self) -> ir.Expr:
-        """The first of its rows in the block's tile."""
-        return tirx.const(0, "int32")
-
-    @property
     def apart(self) -> bool:
         """Whether the groups of a block fold different tiles."""
         return True

@@ -275,7 +275,7 @@ def test_the_instructions_of_a_tile_are_those_that_a_processor_keeps() -> None:
         kernel = kernel_of(workloads.get(name).with_shape(tokens=256).program.prim_func())
         assert isinstance(kernel.config, LongConfig) and kernel.config.tile.rows == 128
         sums = 128 * kernel.config.tile.columns // 256
-        return sums * instruction_bytes(kernel.program.row.position_inputs.values())
+        return sums * instruction_bytes(kernel.program.row_program.position_inputs.values())
 
     kept = H200.code_bytes
     assert kept / 2 < bytes_of("head_sample") <= kept

@@ -165,7 +165,7 @@ def columns(rig: Rig) -> None:
     shared, own = ColumnStates(pool, state, rig.holders, ROWS, 1), ThreadStates(state, 1)
     pool.commit()
     rig.read(state, row, group)
-    own.leave(tirx.const(0, "int32"))
+    own.leave(state, tirx.const(0, "int32"))
     shared.leave(own, group, row)
     T.evaluate(T.cuda.cta_sync())
     member, mine = thread % rig.holders, thread // rig.holders

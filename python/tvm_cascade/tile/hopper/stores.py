@@ -106,20 +106,25 @@ def store_pair(target: ir.Expr, values: Sequence[ir.Expr], dtype: str, name: str
     if dtype == DTYPE:
         ptx("st.global.v2.f32", target, *values)
         return
-    word = registers(name, 1, "uint32")
-    ptx(f"cvt.rn.{MATRIX_DTYPES[dtype].name}x2.f32", word[0], *(_wide(value) for value in reversed(values)))
-    ptx("st.global.b32", target, word[0])
+    (word,) = _words(values, dtype, name)
+    ptx("st.global.b32", target, word)
 
 
 def store_four(targets: Sequence[ir.Expr], values: Sequence[ir.Expr], dtype: str) -> None:
     """Stores four values of a dtype at the addresses of the first and the third."""
     if dtype != DTYPE:
-        words, kind = registers("stored_words", 2, "uint32"), MATRIX_DTYPES[dtype].name
-        for k in range(2):
-            ptx(f"cvt.rn.{kind}x2.f32", words[k], *(_wide(value) for value in reversed(values[2 * k : 2 * k + 2])))
-        values = [tirx.reinterpret(DTYPE, words[k]) for k in range(2)]
+        values = [tirx.reinterpret(DTYPE, word) for word in _words(values, dtype, "stored_words")]
     for k in range(0, len(values), 2):
         ptx("st.global.v2.f32", targets[k // 2], *values[k : k + 2])
+
+
+def _words(values: Sequence[ir.Expr], dtype: str, name: str) -> list[ir.Expr]:
+    """Values of two bytes, two to a word."""
+    words = registers(name, len(values) // 2, "uint32")
+    for k in range(len(values) // 2):
+        pair = (_wide(value) for value in reversed(values[2 * k : 2 * k + 2]))
+        ptx(f"cvt.rn.{MATRIX_DTYPES[dtype].name}x2.f32", words[k], *pair)
+    return [words[k] for k in range(len(values) // 2)]
 
 
 def _wide(value: ir.Expr) -> ir.Expr:

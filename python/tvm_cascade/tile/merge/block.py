@@ -63,23 +63,17 @@ class SharedValues:
         return exchanged(found, combine, self.warps)
 
 
-class ThreadStates:
+class ThreadStates(Slots):
     """States of several rows in a thread's registers, one of them current."""
 
     def __init__(self, state: State, rows: int) -> None:
-        self.state, self.rows = state, rows
-        self.slots = Slots(state.form, rows, lambda count, dtype: registers("states", count, dtype))
+        self.state = state
+        super().__init__(state.form, rows, lambda count, dtype: registers("states", count, dtype))
 
     def clear(self) -> None:
         self.state.clear()
-        with T.unroll(self.rows) as row:
-            self.leave(row)
-
-    def take(self, row: ir.Expr) -> None:
-        self.slots.take(self.state, row)
-
-    def leave(self, row: ir.Expr) -> None:
-        self.slots.leave(self.state, row)
+        with T.unroll(self.count) as row:
+            self.leave(self.state, row)
 
 
 class ColumnStates:
@@ -98,8 +92,8 @@ class ColumnStates:
 
     def leave(self, states: ThreadStates, group: ir.Expr, lane: ir.Expr) -> None:
         """A thread stores its states; a block barrier has to follow before they are loaded."""
-        with T.unroll(states.rows) as row:
-            self.slots.fill(group * self.pitch + row * self.lanes + lane, states.slots, row)
+        with T.unroll(states.count) as row:
+            self.slots.fill(group * self.pitch + row * self.lanes + lane, states, row)
 
     def exchange(self, state: State, row: ir.Expr, lane: ir.Expr, member: ir.Expr) -> Lanes:
         """Every lane loads one group's state of a row; returns their exchange.

@@ -254,7 +254,7 @@ class StridedKernel(RowKernel):
         first, sweep = self._sweep(self.thread, ZERO)
         sweep.fold_rows(states)
         with when(self._row(self.thread, 0) < self.rows), T.unroll(self.config.vector) as number:
-            states.take(number)
+            states.take(state, number)
             point, alone = self._point(first + number), Sharing.alone()
             self._finished(state, point, alone).emit(state, alone.member)
 

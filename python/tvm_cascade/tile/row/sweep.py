@@ -127,11 +127,11 @@ class Sweep:
             self.load(self.vectors, start, guarded)
             existing = self.existing(start, guarded)
             with when(existing > 0) if guarded else nullcontext(), T.unroll(self.config.vector) as row:
-                states.take(row)
+                states.take(states.state, row)
                 values = self.row_values | {s: (lambda a=a: a[row]) for s, a in inputs.items()}
                 fold = ChunkFold(self.program, states.state, values)
                 fold.fold(self.chunk(start, guarded, first, existing, lambda k: k * self.config.vector + row))
-                states.leave(row)
+                states.leave(states.state, row)
 
         self.each_chunk(one)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -79,12 +80,10 @@ class PageCopies(LaneCopies):
             row, number = self._row(turn), self.lane + turn * WARP
             box, slot = number % self.boxes, tirx.floormod(first + row, self.pages.size)
             places = {**fixed, self.pages.dimension: self.numbers[turn]}
-            if (turn + 1) * WARP <= self.count and self.worker is None and boxes is None:  # every lane has a copy
-                copies.load(partial(target, row=row), slot, places, barrier, [box])
-                continue
             own = number < self.count if self.worker is None else tirx.And(self.worker == 0, number < self.count)
             of_part = () if boxes is None else (box >= boxes.start, box < boxes.stop)
-            with when(tirx.all(own, *of_part)):
+            all_copy = (turn + 1) * WARP <= self.count and self.worker is None and boxes is None
+            with nullcontext() if all_copy else when(tirx.all(own, *of_part)):
                 copies.load(partial(target, row=row), slot, places, barrier, [box])
 
     def _row(self, turn: int) -> ir.Expr:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -200,12 +200,9 @@ class MapEpilogue(Epilogue):
 
     def _store_rows(self, output: Output) -> None:
         """Through shared memory, then by each warp its own sixteen rows, whose elements neighbouring lanes store."""
-        config, warp, lane = self.config, self.threads.warp, self.threads.lane
-        self.stored_row = bind("stored_row", warp * 16 + lane % 16)
+        warp, lane = self.threads.warp, self.threads.lane
         own, columns = self._own(output.buffer), kernel_extent(self.shape.right.line.extent)
-        for box in range(-(-config.share // _COLUMNS)):
-            first = min(box * _COLUMNS, config.share - _COLUMNS)
-            slot = self._free_slot()
+        for slot, first in self._boxes_of(_COLUMNS):
             self._leave_matrices(output, slot, first)
             T.evaluate(T.cuda.warp_sync())
             with T.unroll(16 * _COLUMNS // WARP) as turn:
@@ -222,12 +219,10 @@ class MapEpilogue(Epilogue):
 
     def _store_tile(self, output: Output) -> None:
         """Through shared memory, then by a bulk copy of each box that has elements of the output."""
-        copies, config = self.copies[output.buffer], self.config
+        copies = self.copies[output.buffer]
         columns, width = copies.per_box, copies.operand.width
-        self.stored_row = bind("stored_row", self.threads.warp * 16 + self.threads.lane % 16)
-        for box in range(-(-config.share // columns)):
-            first = min(box * columns, config.share - columns)  # the last two overlap in an odd tile
-            slot, column = self._free_slot(), self.tile.first_column + first + output.shifted[1][-1]
+        for slot, first in self._boxes_of(columns):
+            column = self.tile.first_column + first + output.shifted[1][-1]
             if not output.part:
                 self._store_box(output, slot, first, column)
                 continue
@@ -269,6 +264,13 @@ class MapEpilogue(Epilogue):
                 target = self.staging.ptr_to([self.index, slot, row, place // STORED_BYTES])
                 pair = [self._element(output, first // COLUMNS_PER_STEP + j, r, e) for e in NEIGHBOURS]
                 ptx("st.shared.v2.f32", target, *pair)
+
+    def _boxes_of(self, columns: int) -> Iterator[tuple[int, int]]:
+        """Boxes of so many columns that cover the block's: a free slot for each, and the first of its columns."""
+        self.stored_row = bind("stored_row", self.threads.warp * 16 + self.threads.lane % 16)
+        for box in range(-(-self.config.share // columns)):
+            # The last two overlap in an odd tile.
+            yield self._free_slot(), min(box * columns, self.config.share - columns)
 
     def _free_slot(self) -> int:
         staged, number = self.config.staged, self.stored

@@ -14,7 +14,6 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.tile.attention.masks import Masking, passes_of
 from tvm_cascade.tile.attention.operands.feed import Feed
 from tvm_cascade.tile.attention.operands.packing import Packing
-from tvm_cascade.tile.attention.rows import Place, RowFold
 from tvm_cascade.tile.attention.shape import Product
 from tvm_cascade.tile.emit import bind, branches, numbered, ptx, put, registers, when
 from tvm_cascade.tile.fragment import NEIGHBOURS, ROWS
@@ -22,7 +21,7 @@ from tvm_cascade.tile.hopper.barrier import NamedBarrier, Ring
 from tvm_cascade.tile.hopper.copy import TensorMap
 from tvm_cascade.tile.live import TileRange
 from tvm_cascade.tile.merge.lanes import in_no_lane
-from tvm_cascade.tile.skeletons.stream.epilogue import AllColumns, Columns, Epilogue
+from tvm_cascade.tile.skeletons.stream.epilogue import Columns, Epilogue, Folded, Staged
 from tvm_cascade.tile.skeletons.stream.pieces.config import left_words
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, EachWork, Threads, Work
@@ -31,7 +30,7 @@ WARP_ROWS = 16
 """Rows of an accumulator that a warp holds."""
 
 
-class GroupFold:
+class GroupFold(Folded):
     """Registers of a warp group, and what is done to them tile by tile.
 
     Parameters
@@ -56,10 +55,12 @@ class GroupFold:
     ) -> None:  # fmt: skip
         self.tiling, self.threads, self.right_feed, self.value_feed = tiling, threads, right, value
         self.config, self.program, self.stream = tiling.config, tiling.program, tiling.stream
-        self.own_columns, self.in_registers = own_columns or AllColumns(), left is None
+        self.own_columns, self.in_registers = own_columns or Columns(), left is None
         self.family = tiling.config.family
         self.masks, self.columns = self.program.element.masks, self.config.columns
         self.index = bind("consumer", threads.group - 1)
+        alike = self.config.row_groups < self.config.consumers  # groups have the same rows
+        self.own_rows = T.int32(0) if alike else self.index * GROUP_ROWS
         self.scores = [registers(numbered("scores", k), self.columns // 2) for k in range(len(self.stream.scores))]
         self.accumulators = {
             p.component.symbol: registers(f"{p.component.symbol}", len(self.own_columns.of(p)) // 2)
@@ -109,25 +110,15 @@ class GroupFold:
             return stage
         return stage + self.family.offset(first // copies.per_box, copies.box_bytes)
 
-    @property
-    def own_rows(self) -> ir.Expr:
-        return self.index * GROUP_ROWS
-
     def _place(self, work: Work) -> None:
-        lane = self.threads.lane
-        self.work = work
-        self.first_row = bind("first_own_row", work.first_row + self.own_rows)
-        upper = bind("row", self.first_row + self.threads.warp * 16 + lane // 4)
-        place = Place(work.batch, (upper, upper + 8), lane % 4 * 2, self.tiling.buffers)
-        self.rows = RowFold(self.program, place, self.scores, self.columns, dict(self.row_values))
-        self.rows.own = self.thread_rows
+        self.place_rows(work, self.scores, self.row_values, self.thread_rows)
         along = self.value_feed.tiles[len(self.stream.products) :]
         self.rows.rows_along = {
             symbol: partial(self._along, tiles) for symbol, tiles in zip(self.program.rows_along, along, strict=False)
         }
         passing = self.tiling.all_pass(work)
         passes = passes_of(self.tiling.masks(passing, self.at_once), self.stream.position, self.columns)
-        self.masking = Masking(passes, self.rows, lane)
+        self.masking = Masking(passes, self.rows, self.threads.lane)
         for array in self.accumulators.values():
             with T.unroll(int(array.ty.shape[0])) as k:
                 put(array, k, T.float32(0))
@@ -360,13 +351,14 @@ class GroupFold:
 # A group whose left operand is in shared memory, and which stores by way of that.
 
 
-class Consumer(GroupFold):
-    """Emits one consumer warp group; implements `epilogue.Folded`."""
+class Consumer(GroupFold, Staged):
+    """Emits one consumer warp group."""
 
     def __init__(
-        self, tiling: Tiling, threads: Threads, left: Feed, right: Feed, value: Feed, epilogue: Epilogue
-    ) -> None:
-        super().__init__(tiling, threads, left, right, value)
+        self, tiling: Tiling, threads: Threads, left: Feed, right: Feed, value: Feed, epilogue: Epilogue,
+        own_columns: Columns | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(tiling, threads, left, right, value, own_columns)
         self.epilogue = epilogue
 
     def run(self, each_work: EachWork) -> None:

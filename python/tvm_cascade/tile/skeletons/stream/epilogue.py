@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import sympy as sp
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.tir import dtype_of
-from tvm_cascade.tile.attention.rows import RowFold
+from tvm_cascade.tile.attention.rows import Place, RowFold
 from tvm_cascade.tile.attention.shape import Product, Stream, product_along
 from tvm_cascade.tile.emit import bind, ptx, when
 from tvm_cascade.tile.fragment import NEIGHBOURS, QUAD, ROWS, placed, register_index
@@ -25,68 +26,59 @@ from tvm_cascade.tile.state import Number, Part, State
 from tvm_cascade.tile.work import GROUP_ROWS, Threads, Work
 
 
-class Columns(Protocol):
-    """Which columns of products a warp group has."""
+class Columns:
+    """Which columns of products a warp group has; here all."""
 
     def of(self, product: Product) -> range:
         """Its own, among those of its block."""
+        return range(product.width)
 
     def first(self, product: Product, work: Work) -> ir.Expr | int:
         """The first of the block's."""
-
-
-class AllColumns:
-    """The columns of a group that has all."""
-
-    def of(self, product: Product) -> range:
-        return range(product.width)
-
-    def first(self, product: Product, work: Work) -> int:
         return 0
 
 
-class Folded(Protocol):
-    """A folded tile of rows: the protocol between a consumer warp group and the epilogue."""
+class Folded:
+    """A folded tile of rows, as epilogues and meetings take it.
 
-    @property
-    def threads(self) -> Threads:
-        """The coordinates of a thread in the launch."""
+    Attributes
+    ----------
+    index : the number of the warp group among those that store.
+    own_rows, first_row : the first of its rows in the block's tile of rows, `work`, and the first of all.
+    rows : their state, reduced across lanes.
+    accumulators : registers of the components that are products, of the group's own columns.
+    own_columns : of the products.
+    """
 
-    @property
-    def work(self) -> Work:
-        """The tile of rows of the block."""
+    tiling: Tiling
+    threads: Threads
+    index: ir.Expr
+    work: Work
+    own_rows: ir.Expr
+    first_row: ir.Expr
+    rows: RowFold
+    accumulators: Mapping[sp.Symbol, Any]
+    own_columns: Columns
 
-    @property
-    def own_rows(self) -> ir.Expr:
-        """The first of its rows in the block's tile."""
-
-    @property
-    def rows(self) -> RowFold:
-        """The state of its rows, reduced across lanes."""
-
-    @property
-    def accumulators(self) -> Mapping[sp.Symbol, Any]:
-        """Registers of the components that are products, of the group's own columns."""
-
-    @property
-    def own_columns(self) -> Columns:
-        """Of the products."""
+    def place_rows(
+        self, work: Work, scores: Sequence[Any], values: Mapping[sp.Symbol, Any], own: tuple[int, ...]
+    ) -> None:
+        """Places the group's rows at a tile of rows; see `RowFold` for the others."""
+        lane = self.threads.lane
+        self.work, self.first_row = work, bind("first_own_row", work.first_row + self.own_rows)
+        upper = bind("row", self.first_row + self.threads.warp * 16 + lane // QUAD)
+        place = Place(work.batch, (upper, upper + 8), lane % QUAD * 2, self.tiling.buffers)
+        self.rows = RowFold(self.tiling.program, place, scores, self.tiling.config.columns, dict(values), own=own)
 
 
-class Staged(Folded, Protocol):
+class Staged(Folded, ABC):
     """A folded tile of rows whose stores go through shared memory."""
 
-    @property
-    def index(self) -> ir.Expr:
-        """The group's number among those that store."""
-
-    @property
-    def first_row(self) -> ir.Expr:
-        """The first of its rows of all."""
-
+    @abstractmethod
     def left_place(self, box: int, row: ir.Expr, column: ir.Expr | int) -> ir.Expr:
         """An address in the left operand's own stage, where results may wait for their store."""
 
+    @abstractmethod
     def left_is_read(self) -> None:
         """Releases that stage; called by one thread of the group."""
 

@@ -23,7 +23,6 @@ from tvm_cascade.tile.merge.cluster import COPY, PartsOfSums
 from tvm_cascade.tile.merge.lanes import Lanes
 from tvm_cascade.tile.row.elements import Vectors
 from tvm_cascade.tile.row.linear import Access
-from tvm_cascade.tile.row.program import RowProgram
 from tvm_cascade.tile.row.segment import Segment
 from tvm_cascade.tile.row.store import PositionOutputs, Store
 from tvm_cascade.tile.row.sweep import Point, Sweep
@@ -103,8 +102,8 @@ class _Store(Store):
         return self.sweep.with_sums(super()._placed(value, at))
 
 
-def rows_kernel(shape: FoldedProduct, program: RowProgram, config: FoldedConfig) -> ProductKernel:
-    roles = Roles(lambda feeds, _: RowEpilogue(shape, program, config, feeds[0]), PlainSumming)
+def rows_kernel(shape: FoldedProduct, config: FoldedConfig) -> ProductKernel:
+    roles = Roles(lambda feeds, _: RowEpilogue(shape, config, feeds[0]), PlainSumming)
     return ProductKernel([shape.product], config.tile, roles)
 
 
@@ -113,9 +112,10 @@ class RowEpilogue(Epilogue):
 
     meets_late = True
 
-    def __init__(self, shape: FoldedProduct, program: RowProgram, config: FoldedConfig, feed: ProductFeed) -> None:
-        self.selection = selection_of(program, shape.columns) if config.row(shape).chunk >= shape.columns else None
-        self.program = program if self.selection is None else self.selection.rest
+    def __init__(self, shape: FoldedProduct, config: FoldedConfig, feed: ProductFeed) -> None:
+        whole = config.row(shape).chunk >= shape.columns
+        self.selection = selection_of(shape.row_program, shape.columns) if whole else None
+        self.program = shape.row_program if self.selection is None else self.selection.rest
         self.shape, self.config, self.feed = shape, config, feed
         self.tensors = Tensors(feed.buffers)
 
@@ -156,7 +156,7 @@ class RowEpilogue(Epilogue):
         segment, start = Segment.whole(self.shape.columns), bind("row_start", own_row * config.pitch)
         row_of_sums = self.shape.tensors[0], self.sums, start
         sweep = _Sweep(*row_of_sums, config.row(self.shape), point, segment, member)
-        state = State.in_registers(program.row.fold, program.dtypes, program.reference_dtype)
+        state = program.state()
         state.clear()
         sweep.fold(state)
         lanes = Lanes(threads.lane, config.sharing)

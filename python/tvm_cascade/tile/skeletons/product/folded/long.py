@@ -31,7 +31,6 @@ from tvm_cascade.tile.merge.grid import GridStates
 from tvm_cascade.tile.merge.lanes import Lanes
 from tvm_cascade.tile.product.matrix import MatrixProduct
 from tvm_cascade.tile.row.chunk import Chunk, ChunkFold
-from tvm_cascade.tile.row.program import RowProgram
 from tvm_cascade.tile.row.store import Store
 from tvm_cascade.tile.row.sweep import Point
 from tvm_cascade.tile.skeletons.product.config import ProductConfig
@@ -49,11 +48,11 @@ _AT_ONCE = 6
 """Stretches whose states a thread reads at once: as many loads are under way together."""
 
 
-def long_kernel(shape: FoldedProduct, program: RowProgram, config: LongConfig) -> ProductKernel:
+def long_kernel(shape: FoldedProduct, config: LongConfig) -> ProductKernel:
     further = len(shape.products) - 1
     waiting = WaitingSums(config, further) if further else None
     roles = Roles(
-        lambda feeds, name: LongEpilogue(shape, program, config, feeds[0].buffers, name, waiting),
+        lambda feeds, name: LongEpilogue(shape, config, feeds[0].buffers, name, waiting),
         PlainSumming if waiting is None else lambda steps: SummingOfSeveral(steps, waiting),
         order=lambda first, tile: Walk(first, tile, config.stretches),
     )
@@ -66,13 +65,12 @@ class LongEpilogue(Epilogue):
     def __init__(
         self,
         shape: FoldedProduct,
-        program: RowProgram,
         config: LongConfig,
         buffers: Mapping[tirx.Var, Any],
         name: str,
         waiting: WaitingSums | None,
     ) -> None:
-        self.shape, self.program, self.config, self.waiting = shape, program, config, waiting
+        self.shape, self.program, self.config, self.waiting = shape, shape.row_program, config, waiting
         self.tensors, self.name = Tensors(buffers), "".join(c if c.isalnum() else "_" for c in name)
 
     def declare(self) -> None:
@@ -87,15 +85,12 @@ class LongEpilogue(Epilogue):
     def start(self, index: ir.Expr, threads: Threads) -> None:
         if self.waiting is not None:
             self.waiting.start(index, threads)
-        self.states = [self._state(f"_of_{part}_{row}") for part in range(self.config.parts) for row in ROWS]
+        self.states = [self.program.state(f"_of_{part}_{row}") for part in range(self.config.parts) for row in ROWS]
         self.leads = tirx.And(index == 0, threads.leads)
         self._sync = partial(threads.named.take("all consumers").sync, self.config.tile.computing)
         if self.config.stretches > 1:
             self.grid = self._grid()
             self.grid.start(self.leads)
-
-    def _state(self, suffix: str = "") -> State:
-        return State.in_registers(self.program.row.fold, self.program.dtypes, self.program.reference_dtype, suffix)
 
     def emit(self, tile: WalkedTile, sums: Sequence[Sequence[Any]], index: ir.Expr, threads: Threads) -> None:
         lane = threads.lane
@@ -185,10 +180,10 @@ class LongEpilogue(Epilogue):
         with T.serial(-(-config.rows // at_once)) as turn:
             place = bind("merged_row", turn * at_once + thread // sharing)
             point = self._point(tile, place)
-            state = self._state("_merged")
+            state = self.program.state("_merged")
             state.clear()
             batch = min(_AT_ONCE, -(-config.stretches // sharing))
-            others = [self._state(f"_other_{k}") for k in range(batch)]
+            others = [self.program.state(f"_other_{k}") for k in range(batch)]
             with T.serial(-(-config.stretches // (sharing * batch))) as step:
                 numbers = [bind("number", (step * batch + k) * sharing + member) for k in range(batch)]
                 for other, number in zip(others, numbers, strict=True):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -65,27 +64,13 @@ __device__ __forceinline__ int packed_key(float place, int position) {
 """
 
 
-@dataclass(frozen=True)
-class Keys:
-    """The keys of a thread's elements.
-
-    Attributes
-    ----------
-    exists : whether an element is one; None where all are.
-    position : of an element in the row.
-    """
-
-    at: Any
-    count: int
-    exists: Callable[[int], ir.Expr] | None
-    position: Callable[[int], ir.Expr]
-
-    def or_else(self, k: int, other: ir.Expr) -> ir.Expr:
-        return self.at[k] if self.exists is None else tirx.Select(self.exists(k), self.at[k], other)
-
-
 class PackedRanks:
     """Emits the selection of a row's best elements as packed integers, best first.
+
+    Parameters
+    ----------
+    keys : registers of the keys of a chunk of the row.
+    position : of an element of the chunk in the row.
 
     Attributes
     ----------
@@ -93,10 +78,13 @@ class PackedRanks:
     unsure : whether elements whose keys agree may be in another order.
     """
 
-    def __init__(self, selection: Selection, keys: Keys, lanes: int) -> None:
+    def __init__(
+        self, selection: Selection, keys: Any, chunk: Chunk, position: Callable[[int], ir.Expr], lanes: int
+    ) -> None:
         self.selection, self.count, self.lanes = selection, selection.count, lanes
+        self.keys, self.chunk = keys, chunk
         self.network = Network(self.count, _larger, _ordered)
-        self.packed = self._packed(keys)
+        self.packed = self._packed(position)
         self.best = self._best()
         self.unsure = self._unsure()
 
@@ -104,12 +92,16 @@ class PackedRanks:
         place = packed & tirx.const(_MASK, DTYPE)
         return _MASK - place if self.selection.lower else place
 
-    def _packed(self, keys: Keys) -> list[ir.Expr]:
+    def _key(self, k: int, other: ir.Expr) -> ir.Expr:
+        exists = self.chunk.exists
+        return self.keys[k] if exists is None else tirx.Select(exists(k), self.keys[k], other)
+
+    def _packed(self, position: Callable[[int], ir.Expr]) -> list[ir.Expr]:
         infinity = tirx.const(float("inf"), "float32")
         greatest, least = -infinity, infinity
-        for k in range(keys.count):
-            greatest = in_register("greatest", tirx.max(greatest, keys.or_else(k, -infinity)))
-            least = in_register("least", tirx.min(least, keys.or_else(k, infinity)))
+        for k in range(self.chunk.count):
+            greatest = in_register("greatest", tirx.max(greatest, self._key(k, -infinity)))
+            least = in_register("least", tirx.min(least, self._key(k, infinity)))
         greatest = in_register("greatest", exchanged(greatest, tirx.max, self.lanes))
         least = in_register("least", exchanged(least, tirx.min, self.lanes))
         span = bind("span", greatest - least)
@@ -118,17 +110,18 @@ class PackedRanks:
         best, sign = (greatest, 1) if self.selection.largest else (least, -1)
         nothing = in_register("nothing", tirx.const(0.0, "float32"))
         probe: ir.Expr = nothing
-        packed = registers("packed", keys.count, DTYPE)
-        for k in range(keys.count):
-            below = in_register("below", (keys.or_else(k, best) - best) * sign)
+        packed = registers("packed", self.chunk.count, DTYPE)
+        for k in range(self.chunk.count):
+            below = in_register("below", (self._key(k, best) - best) * sign)
             probe = probe + below * nothing
-            place = keys.position(k)
+            place = position(k)
             place = _MASK - place if self.selection.lower else place
             given = (below * step + tirx.const(_HIGHEST, "float32"), T.cast(place, DTYPE))
             value = device_call("packed_key", _PACK, *given, returned=DTYPE)
-            put(packed, k, value if keys.exists is None else tirx.Select(keys.exists(k), value, _NONE))
+            exists = self.chunk.exists
+            put(packed, k, value if exists is None else tirx.Select(exists(k), value, _NONE))
         self.odd = tirx.Or(tirx.Not(some), tirx.NE(probe, tirx.const(0.0, "float32")))
-        return [packed[k] for k in range(keys.count)]
+        return [packed[k] for k in range(self.chunk.count)]
 
     def _best(self) -> list[ir.Expr]:
         own = self.network.sorted(self.packed)
@@ -281,8 +274,7 @@ class Selecting:
         folding = _KeysOf(alone, state.another("_keys"), self.row_values)
         folding.state.clear()
         folding.fold(self.chunk)
-        keys = Keys(folding.keys, self.chunk.count, self.chunk.exists, self.position)
-        ranks = PackedRanks(selection, keys, self.lanes.width)
+        ranks = PackedRanks(selection, folding.keys, self.chunk, self.position, self.lanes.width)
         found = state.another("_selected")
         with branches(in_no_lane(ranks.unsure)) as (sure, other):
             with sure:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import tvm_ffi
 from tvm import ir, s_tir, tirx
@@ -21,12 +22,16 @@ from tvm_cascade.analysis.extract import Group, Reductions
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program, Stage
 from tvm_cascade.analysis.tir import dtype_of, extent_of, loads_of, same, substitute
+from tvm_cascade.steps.program import Tuple
+from tvm_cascade.tile.estimate import exact_functions
 from tvm_cascade.tile.factors import find_factors
 from tvm_cascade.tile.operand import MATRIX_DTYPES, Unfit
 from tvm_cascade.tile.output import Output
 from tvm_cascade.tile.product.fold import ProductFold, check_summed
 from tvm_cascade.tile.product.matrix import MatrixProduct
+from tvm_cascade.tile.row.program import RowProgram, build_row_program
 from tvm_cascade.tile.row.shape import Row, read_row, used_atoms
+from tvm_cascade.tile.skeletons.product.folded.selection import selection_of
 from tvm_cascade.tile.skeletons.product.shape import SUMMED_IN, for_tensor_cores
 from tvm_cascade.transform.layout import Producer
 from tvm_cascade.transform.printer import cast
@@ -61,6 +66,29 @@ class FoldedProduct:
             if not self.row.has_positions(output) and any(among(own, self.tensors) for own in read):
                 return output.buffer.name
         return ""
+
+    @cached_property
+    def row_program(self) -> RowProgram:
+        """What is done to a row of products."""
+        return build_row_program(self.row)
+
+    @property
+    def exact_functions(self) -> int:
+        """Logarithms and the like that make an element of a row of sums of products, and are not approximated."""
+        return sum(map(exact_functions, self.row_program.position_inputs.values()))
+
+    @cached_property
+    def packed(self) -> bool:
+        """Whether elements of a row on chip are selected as packed integers."""
+        return selection_of(self.row_program, self.columns) is not None
+
+    @property
+    def ranks(self) -> int:
+        selections = [step.reducer.selection for step in self.row_program.body.steps if isinstance(step, Tuple)]
+        return max((selection.count for selection in selections if selection is not None), default=0)
+
+    def __str__(self) -> str:
+        return str(self.row_program)
 
     @property
     def columns(self) -> int:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 
 from tvm import tirx
 
@@ -15,13 +14,11 @@ from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.tir import product
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.steps.program import Tuple
 from tvm_cascade.tile.cost import Counts, added, fetched_again, in_turn, seconds
-from tvm_cascade.tile.estimate import Work, exact_functions
+from tvm_cascade.tile.estimate import Work
 from tvm_cascade.tile.launch.dependent import Launch
 from tvm_cascade.tile.machine.table import MULTIPLYING, family_of
 from tvm_cascade.tile.operand import PACKED_DTYPES, Operand, Unfit
-from tvm_cascade.tile.row.program import RowProgram, build_row_program
 from tvm_cascade.tile.skeleton import Setting, Skeleton
 from tvm_cascade.tile.skeletons.product.choice import counts_of as product_counts
 from tvm_cascade.tile.skeletons.product.choice import sizes_of
@@ -29,7 +26,6 @@ from tvm_cascade.tile.skeletons.product.config import BOX_COLUMNS, ProductConfig
 from tvm_cascade.tile.skeletons.product.folded.config import Config, FoldedConfig, LongConfig
 from tvm_cascade.tile.skeletons.product.folded.fold import rows_kernel
 from tvm_cascade.tile.skeletons.product.folded.long import long_kernel
-from tvm_cascade.tile.skeletons.product.folded.selection import selection_of
 from tvm_cascade.tile.skeletons.product.folded.shape import FoldedProduct, read_folded
 from tvm_cascade.tile.skeletons.product.kernel import ProductKernel
 from tvm_cascade.tile.work import GROUP_ROWS
@@ -61,13 +57,12 @@ _FEWEST_COLUMNS = 96
 """Of a tile of a long row."""
 
 
-def ranked_configs(program: FoldedProgram, gpu: Gpu) -> list[Config]:
+def ranked_configs(shape: FoldedProduct, gpu: Gpu) -> list[Config]:
     """The fitting configurations, from the least estimated time on; Unfit where none fits."""
-    shape = program.shape
     candidates: list[Config] = [*_whole_rows(shape, gpu), *_stretches(shape, gpu)]
     if not candidates:
         raise Unfit(f"rows of {shape.columns} sums fit on no multiprocessor, and have outputs that need them whole")
-    return sorted(candidates, key=lambda config: seconds(counts_of(program, config, gpu), gpu))
+    return sorted(candidates, key=lambda config: seconds(counts_of(shape, config, gpu), gpu))
 
 
 def _whole_rows(shape: FoldedProduct, gpu: Gpu) -> Iterator[Config]:
@@ -140,19 +135,19 @@ _PART_OF_COMBINATION = 0.5
 """Of a combination through memory: the last block alone merges, and nobody waits for all."""
 
 
-def counts_of(program: FoldedProgram, config: Config, gpu: Gpu) -> Counts:
-    return _COUNTS[type(config)](program, config, gpu)
+def counts_of(shape: FoldedProduct, config: Config, gpu: Gpu) -> Counts:
+    return _COUNTS[type(config)](shape, config, gpu)
 
 
-def _of_rows(program: FoldedProgram, config: FoldedConfig, gpu: Gpu) -> Counts:
-    shape, tile = program.shape, config.tile
+def _of_rows(shape: FoldedProduct, config: FoldedConfig, gpu: Gpu) -> Counts:
+    tile = config.tile
     sizes = dataclasses.replace(sizes_of(shape.product), stored=0)
     alone = product_counts(shape.product, sizes, dataclasses.replace(tile, consumers=2), gpu, exchanges=False)
     turns = -(-min(config.rows, sizes.rows) // config.rows_at_once)
-    packed = program.packed and config.row(shape).chunk >= shape.columns
+    packed = shape.packed and config.row(shape).chunk >= shape.columns
     clusters = max(1, gpu.reached_by(tile.splits) // tile.splits)
     waves = -(-sizes.places * -(-sizes.rows // tile.rows) // clusters)
-    folded = _fold(program, -(-shape.columns // config.sharing), config.sharing, packed=packed)
+    folded = _fold(shape, -(-shape.columns // config.sharing), config.sharing, packed=packed)
     between = {name: waves * turns * count for name, count in folded.items()}
     between |= {"gather_seconds": waves, "parts_seconds": waves * math.log2(tile.splits)}
     if packed:
@@ -163,23 +158,23 @@ def _of_rows(program: FoldedProgram, config: FoldedConfig, gpu: Gpu) -> Counts:
     return alone.and_then(**between)
 
 
-def _of_stretches(program: FoldedProgram, config: LongConfig, gpu: Gpu) -> Counts:
-    shape, tile = program.shape, config.tile
+def _of_stretches(shape: FoldedProduct, config: LongConfig, gpu: Gpu) -> Counts:
+    tile = config.tile
     sizes = dataclasses.replace(sizes_of(shape.product), stored=0)
     several = [product_counts(p, dataclasses.replace(sizes_of(p), stored=0), tile, gpu) for p in shape.products]
     items, tiles = sizes.places * -(-sizes.rows // tile.rows), -(-sizes.columns // tile.columns)
     even = -(-items * tiles // tile.blocks)
     busiest = -(-items * config.stretches // tile.blocks) * -(-tiles // config.stretches)
     whole = in_turn(several, busiest / even)
-    each = _fold(program, tile.columns // 4, 4, exchanging=_IN_REGISTERS)
+    each = _fold(shape, tile.columns // 4, 4, exchanging=_IN_REGISTERS)
     if shape.columns % tile.columns:  # sums that may be behind the end of their row
         each["sum_seconds"] += tile.columns / 4
     each = {name: 2 * config.parts * count for name, count in each.items()}
-    only = busiest == 1 and program.ranks <= 1
+    only = busiest == 1 and shape.ranks <= 1
     folded = _ONE_TILE if only else _folds(shape, tile, added(each, gpu), busiest, gpu)
     between = {name: folded * count for name, count in each.items()}
     sums = 2 * config.parts * tile.columns // 4
-    between |= fetched_again(program.row.position_inputs.values(), sums, busiest, gpu)
+    between |= fetched_again(shape.row_program.position_inputs.values(), sums, busiest, gpu)
     if config.stretches > 1:
         between["combine_seconds"] = _PART_OF_COMBINATION
         between["read_round_seconds"] = -(-config.stretches // (config.sharing * _AT_ONCE))
@@ -198,54 +193,25 @@ def _folds(shape: FoldedProduct, tile: ProductConfig, each: float, tiles: int, g
 
 
 def _fold(
-    program: FoldedProgram, sums: int, sharing: int, packed: bool = False, exchanging: float = 1.0
+    shape: FoldedProduct, sums: int, sharing: int, packed: bool = False, exchanging: float = 1.0
 ) -> dict[str, float]:
     """What a thread does with its sums of a row, and with those of the other threads, by the names of rates."""
-    kept = 1 << (max(program.ranks, 1) - 1).bit_length()
+    kept = 1 << (max(shape.ranks, 1) - 1).bit_length()
     depth, rounds = math.log2(kept), math.log2(sharing)
     merged = 1 + depth / 2
-    exchanges = sums * (depth * (depth + 1) / 4 + merged) + rounds * kept * merged if program.ranks else 0.0
+    exchanges = sums * (depth * (depth + 1) / 4 + merged) + rounds * kept * merged if shape.ranks else 0.0
     return {
         "sum_seconds": sums,
-        "function_seconds": sums * program.exact_functions,
+        "function_seconds": sums * shape.exact_functions,
         "packed_swap_seconds" if packed else "swap_seconds": exchanging * exchanges,
         "shuffle_seconds": rounds,
     }
 
 
-# The program of a folded product: its products, and what is done to a row of them.
-
-
-@dataclass(frozen=True)
-class FoldedProgram:
-    """What a tile does: the products of a shape, and the program of a row of them."""
-
-    shape: FoldedProduct
-    row: RowProgram
-
-    def __str__(self) -> str:
-        return str(self.row)
-
-    @property
-    def exact_functions(self) -> int:
-        """Logarithms and the like that make an element of a row of sums of products, and are not approximated."""
-        return sum(map(exact_functions, self.row.position_inputs.values()))
-
-    @cached_property
-    def packed(self) -> bool:
-        """Whether elements of a row on chip are selected as packed integers."""
-        return selection_of(self.row, self.shape.columns) is not None
-
-    @property
-    def ranks(self) -> int:
-        selections = [step.reducer.selection for step in self.row.body.steps if isinstance(step, Tuple)]
-        return max((selection.count for selection in selections if selection is not None), default=0)
-
-
 KERNELS: dict[type[Config], Callable[..., ProductKernel]] = {FoldedConfig: rows_kernel, LongConfig: long_kernel}
 
 
-class FoldedSkeleton(Skeleton[FoldedProgram, Config]):
+class FoldedSkeleton(Skeleton[FoldedProduct, Config]):
     """Folds along the rows of a matrix product, on tensor cores."""
 
     name, kind, covers = "folded", "tensor-core kernel", "folds along rows of a matrix product"
@@ -253,24 +219,23 @@ class FoldedSkeleton(Skeleton[FoldedProgram, Config]):
     instructions, joint = MULTIPLYING, True
     option = "tensor_cores"
 
-    def read(self, program: Program, group: Group, options: FuseOptions) -> FoldedProgram:
-        shape = read_folded(program, group)
-        return FoldedProgram(shape, build_row_program(shape.row))
+    def read(self, program: Program, group: Group, options: FuseOptions) -> FoldedProduct:
+        return read_folded(program, group)
 
-    def alternatives(self, program: FoldedProgram, setting: Setting) -> list[Config]:
+    def alternatives(self, program: FoldedProduct, setting: Setting) -> list[Config]:
         return ranked_configs(program, setting.gpu)
 
-    def lacks(self, program: FoldedProgram, config: Config, setting: Setting) -> str:
-        return config.lacks(program.shape, setting.gpu)
+    def lacks(self, program: FoldedProduct, config: Config, setting: Setting) -> str:
+        return config.lacks(program, setting.gpu)
 
-    def operands(self, program: FoldedProgram) -> Iterable[Operand]:
-        return (side.operand for product in program.shape.products for side in product.sides)
+    def operands(self, program: FoldedProduct) -> Iterable[Operand]:
+        return (side.operand for product in program.products for side in product.sides)
 
-    def counts(self, program: FoldedProgram, config: Config, work: Work, setting: Setting) -> Counts:
+    def counts(self, program: FoldedProduct, config: Config, work: Work, setting: Setting) -> Counts:
         return counts_of(program, config, setting.gpu)._replace(work=Work(work.bytes))
 
-    def emit(self, program: FoldedProgram, config: Config, name: str, _launch: Launch) -> tirx.PrimFunc:
-        return KERNELS[type(config)](program.shape, program.row, config).build(name)
+    def emit(self, program: FoldedProduct, config: Config, name: str, _launch: Launch) -> tirx.PrimFunc:
+        return KERNELS[type(config)](program, config).build(name)
 
-    def fast_math(self, program: FoldedProgram) -> bool:
-        return all(dtype in PACKED_DTYPES for product in program.shape.products for dtype in product.dtypes)
+    def fast_math(self, program: FoldedProduct) -> bool:
+        return all(dtype in PACKED_DTYPES for product in program.products for dtype in product.dtypes)

@@ -17,6 +17,7 @@ from tvm_cascade.tile.fragment import ROWS
 from tvm_cascade.tile.hopper.copy import BOX_BYTES
 from tvm_cascade.tile.merge.places import FOUR
 from tvm_cascade.tile.operand import Unfit
+from tvm_cascade.tile.skeletons.stream.epilogue import Columns
 from tvm_cascade.tile.work import Work
 
 GROUPS = 2
@@ -40,7 +41,7 @@ def half_of(product: Product, group: int, spread: int = 1) -> range:
 
 
 @dataclass(frozen=True)
-class HalfColumns:
+class HalfColumns(Columns):
     """The columns of one of the groups.
 
     Attributes

@@ -25,7 +25,7 @@ from tvm_cascade.tile.hopper.driver import Driver, Initialised
 from tvm_cascade.tile.launch.dependent import Launch
 from tvm_cascade.tile.machine.family import steps_of
 from tvm_cascade.tile.merge.lanes import WARP, in_no_lane
-from tvm_cascade.tile.skeletons.stream.consumer import GroupFold
+from tvm_cascade.tile.skeletons.stream.consumer import Consumer
 from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue
 from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, HalfColumns, are_alike, parts_of
 from tvm_cascade.tile.skeletons.stream.halves.config import HalvesConfig
@@ -34,7 +34,7 @@ from tvm_cascade.tile.skeletons.stream.halves.sharing import READ, Shared
 from tvm_cascade.tile.skeletons.stream.pieces.grid import GridMeeting
 from tvm_cascade.tile.skeletons.stream.producer import PagedProducer
 from tvm_cascade.tile.skeletons.stream.tiling import Places, Tiling
-from tvm_cascade.tile.work import WARP_GROUP, EachWork, Registers, Threads, Work
+from tvm_cascade.tile.work import WARP_GROUP, Registers, Threads, Work
 
 _HELD = 80
 """Registers that hold elements of states while a thread merges: with twice as many the code, which runs once and so
@@ -202,7 +202,7 @@ class HalvesKernel(Driver):
 # row's state does, so that tiles are folded in order, as by one.
 
 
-class Half(GroupFold):
+class Half(Consumer):
     """Emits it; the first group lifts the first tile.
 
     Parameters
@@ -223,27 +223,13 @@ class Half(GroupFold):
         scores = replace(tiles, awaited=tiles.parts[:1], released=alone)  # others are released by products
         own, products = tuple(part for part in tiles.parts if group in part.readers), len(tiling.stream.products)
         values = Feed([*tiles.copies] * products, [*tiles.tiles] * products, tiles.parts, own, own)
-        super().__init__(tiling, threads, left, scores, values, HalfColumns(group, spread))
-        self.epilogue = epilogue
+        super().__init__(tiling, threads, left, scores, values, epilogue, HalfColumns(group, spread))
         if handed is not None:
             self.accumulators, self.row_values = handed.all_accumulators, handed.values
         self.weights = [shared.matrix(one, self.family, threads) for one in self.program.accumulations]
 
-    @property
-    def own_rows(self) -> ir.Expr:
-        return T.int32(0)
-
     def left_place(self, box: int, row: ir.Expr, column: ir.Expr | int) -> ir.Expr:
         return place_of(self.left_feed.tiles[0], self.left.stage, box, row, column)
-
-    def left_is_read(self) -> None:
-        self.left_feed.release(self.left.stage)
-
-    def run(self, each_work: EachWork) -> None:
-        with each_work() as work:
-            self._place(work)
-            self._stream(work)
-        self.epilogue.drain(self.threads)
 
     def hand_over(self) -> None:
         """Stores its half of a whole axis, or leaves the state of a part; nothing where both groups go on together."""

@@ -21,17 +21,16 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.steps.program import program_of
 from tvm_cascade.tile.attention.pieces import EachWork
-from tvm_cascade.tile.attention.rows import Place, RowFold
 from tvm_cascade.tile.attention.shape import Product
 from tvm_cascade.tile.emit import bind, branches, named, put, registers, when
-from tvm_cascade.tile.fragment import DTYPE, NEIGHBOURS, QUAD, ROWS
+from tvm_cascade.tile.fragment import DTYPE, NEIGHBOURS, ROWS
 from tvm_cascade.tile.hopper.barrier import Barriers, cluster_arrive, cluster_wait, fence_barriers
 from tvm_cascade.tile.launch.dependent import wait_for_others
 from tvm_cascade.tile.merge.cluster import send_four_to_rank
 from tvm_cascade.tile.merge.combine import Alone, merge
 from tvm_cascade.tile.merge.lanes import WARP, in_no_lane
 from tvm_cascade.tile.merge.places import BYTES, FOUR, as_float, take_four
-from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue, row_states
+from tvm_cascade.tile.skeletons.stream.epilogue import Columns, Epilogue, Staged, row_states
 from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, half_of, sent_registers, sent_scalars
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.state import COUNTER, Part, State
@@ -39,7 +38,7 @@ from tvm_cascade.tile.work import WARP_GROUP, Threads, Work
 
 
 @dataclass(frozen=True)
-class ShareColumns:
+class ShareColumns(Columns):
     """A block's share of a group's half of the columns."""
 
     group: ir.Expr
@@ -53,8 +52,8 @@ class ShareColumns:
         return self.group * len(half_of(product, 0)) + self.rank * len(self.of(product))
 
 
-class Handed:
-    """The folded rows of both groups, in registers of one name: implements `epilogue.Staged` for what a block keeps.
+class Handed(Staged):
+    """The folded rows of both groups, in registers of one name: of what a block keeps.
 
     Parameters
     ----------
@@ -75,12 +74,7 @@ class Handed:
 
     def start(self, work: Work) -> None:
         """Begins with what is done for both groups at once: registers of the block's own share."""
-        self.work = work
-        self.first_row = bind("first_own_row", work.first_row)
-        lane = self.threads.lane
-        upper = bind("row", self.first_row + self.threads.warp * 16 + lane // QUAD)
-        place = Place(work.batch, (upper, upper + 8), lane % QUAD * 2, self.tiling.buffers)
-        self.rows = RowFold(self.tiling.program, place, (), self.tiling.config.columns, values=dict(self.values))
+        self.place_rows(work, (), self.values, ROWS)
         self.rows.end = self.tiling.end_position(work)
         self.accumulators = {s: registers(f"{s}_kept", width // 2 // self.blocks) for s, width in self.halves.items()}
 

@@ -32,7 +32,7 @@ from tvm_cascade.tile.merge.combine import Alone, merge
 from tvm_cascade.tile.merge.lanes import ALL_LANES, WARP, Lanes, in_no_lane
 from tvm_cascade.tile.merge.places import FOUR, SPAN, take_four
 from tvm_cascade.tile.output import Output
-from tvm_cascade.tile.skeletons.stream.epilogue import AllColumns, Columns, Folded, row_states
+from tvm_cascade.tile.skeletons.stream.epilogue import Columns, Folded, row_states
 from tvm_cascade.tile.skeletons.stream.finish import Finish, LoadedColumns
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.state import COUNTER, Part, PartForm, State
@@ -102,7 +102,7 @@ class Meeting(ABC):
     threads: Threads
 
     def __init__(self, tiling: Tiling, pieces: int | None, own_columns: Columns | None = None) -> None:
-        self.own_columns = own_columns or AllColumns()
+        self.own_columns = own_columns or Columns()
         self.tiling, self.stream, self.config = tiling, tiling.stream, tiling.config
         self.widths = {p.component.symbol: -(-len(self.own_columns.of(p)) // SPAN) * SPAN for p in self.stream.products}
         self.spans = max(self.widths.values(), default=SPAN) // SPAN
