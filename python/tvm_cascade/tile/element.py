@@ -89,8 +89,7 @@ def read_element(atoms: list[Atom], products: Sequence[Sum]) -> Element:
     taken = {str(a.symbol) for a in atoms if not any(a is other for other in reading)}
     if len(products) > 1:
         return _of_several_registers(reading, products, taken)
-    own = [a for a in reading if not _base_of(a, reading)]
-    found = _of_one_register(own, score, (products[0].number, products[0].scales), taken)
+    found = _of_one_register([a for a in reading if not _base_of(a, reading)], products, taken)
     for atom in reading:
         if base := _base_of(atom, reading):
             value = _Rounded().over(atom.expression, base.expression, found.values[base.symbol])
@@ -98,69 +97,57 @@ def read_element(atoms: list[Atom], products: Sequence[Sum]) -> Element:
     return found
 
 
-def _of_one_register(
-    atoms: list[Atom],
-    score: tirx.Var,
-    factors: tuple[sp.Expr, tuple[ir.Expr, ...]],
-    taken: set[str],
-) -> Element:
-    table = _Rounded()
-    factor = sp.Mul(factors[0], *map(table.form, factors[1]))
-    forms, dropped = {}, []
-    for atom in atoms:
-        selections, kept = _without_masks(atom.expression, [score])
-        dropped += selections
-        forms[atom.symbol] = _form(kept, table, {score: factor * SCORE})
-    if dropped and len(atoms) > 1:
-        raise Unfit(f"{len(atoms)} different elements are computed from a masked {score.name}; a register holds one")
-    constants = [_constant(value, table) for *_, value in dropped]
-    read = set().union(*(form.free_symbols for form in (*forms.values(), *constants))) - {SCORE}
-    names = _readable({s: e for s, e in table.sources.items() if s in read}, taken)
-    forms = {symbol: form.xreplace(names) for symbol, form in forms.items()}
-    leaves = {names[s]: e for s, e in table.sources.items() if s in read}
+def _of_one_register(atoms: list[Atom], products: Sequence[Sum], taken: set[str]) -> Element:
+    forms, masked, leaves = _read(atoms, products, taken)
     if len(forms) != 1:
-        return Element((SCORE,), {s: form.xreplace({SCORE: REGISTER}) for s, form in forms.items()}, (), leaves)
-    ((symbol, form),) = forms.items()
-    gain, offset, inner = _affine(form)
-    constants = [value.xreplace(names) for value in constants]
-    if any(_may_overflow((value - offset) / gain) for value in constants):
-        gain, offset, inner = sp.S.One, sp.S.Zero, form
-    masks = tuple(
-        Mask(c, keeps, ((value - offset) / gain,)) for (c, keeps, _), value in zip(dropped, constants, strict=True)
-    )
-    return Element((inner,), {symbol: gain * REGISTER + offset}, masks, leaves)
+        values = zip(atoms, forms, strict=True)
+        return Element((SCORE,), {a.symbol: form.xreplace({SCORE: REGISTER}) for a, form in values}, (), leaves)
+    gain, offset, inner = _affine(forms[0])
+    if any(_may_overflow((at[0] - offset) / gain) for *_, at in masked):
+        gain, offset, inner = sp.S.One, sp.S.Zero, forms[0]
+    masks = tuple(Mask(c, keeps, ((at[0] - offset) / gain,)) for c, keeps, at in masked)
+    return Element((inner,), {atoms[0].symbol: gain * REGISTER + offset}, masks, leaves)
 
 
 def _of_several_registers(atoms: list[Atom], products: Sequence[Sum], taken: set[str]) -> Element:
     """Each element as a register by itself, with what it is where it is masked."""
-    tensors = [one.tensor for one in products]
     if len(atoms) > len(products):
         raise Unfit(f"{len(atoms)} elements are computed from {len(products)} products; a register holds one")
-    table = _Rounded()
+    forms, masked, leaves = _read(atoms, products, taken)
+    masks = tuple(Mask(c, keeps, tuple(at.get(k) for k in range(len(forms)))) for c, keeps, at in masked)
+    maps = tuple(in_base_two(form, lambda e: True, _whole) for form in forms)
+    return Element(maps, {atom.symbol: REGISTERS[k] for k, atom in enumerate(atoms)}, masks, leaves)
+
+
+def _read(
+    atoms: list[Atom], products: Sequence[Sum], taken: set[str]
+) -> tuple[list[sp.Expr], list[tuple[ir.Expr, bool, dict[int, sp.Expr]]], dict[sp.Symbol, ir.Expr]]:
+    """Elements in terms of `SCORES` and leaves, the masks of each with the constants that they set elements to; leaves.
+
+    Constants are by the numbers of the elements.
+    """
+    table, tensors = _Rounded(), [one.tensor for one in products]
     scores = {
         one.tensor: sp.Mul(one.number, *map(table.form, one.scales), score)
-        for one, score in zip(products, SCORES, strict=True)
+        for one, score in zip(products, SCORES, strict=False)
     }
-    maps, masked = list[sp.Expr](), list[tuple[ir.Expr, bool, dict[int, sp.Expr]]]()
+    forms, masked = list[sp.Expr](), list[tuple[ir.Expr, bool, dict[int, ir.Expr]]]()
     for k, atom in enumerate(atoms):
         dropped, kept = _without_masks(atom.expression, tensors)
-        maps.append(_form(kept, table, scores))
+        forms.append(_form(kept, table, scores))
         for condition, keeps, value in dropped:
             known = next((one for one in masked if same(one[0], condition) and one[1] == keeps), None)
             if known is None:
                 masked.append(known := (condition, keeps, {}))
-            known[2][k] = _constant(value, table)
-    read = set().union(
-        *(form.free_symbols for form in maps), *(v.free_symbols for *_, at in masked for v in at.values())
-    )
-    names = _readable({s: e for s, e in table.sources.items() if s in read}, taken)
-    numbers = range(len(maps))
-    masks = tuple(
-        Mask(c, keeps, tuple(at[k].xreplace(names) if k in at else None for k in numbers)) for c, keeps, at in masked
-    )
-    leaves = {names[s]: e for s, e in table.sources.items() if s in names}
-    found = tuple(in_base_two(form.xreplace(names), lambda e: True, _whole) for form in maps)
-    return Element(found, {atom.symbol: REGISTERS[k] for k, atom in enumerate(atoms)}, masks, leaves)
+            known[2][k] = value
+    if masked and len(atoms) > len(products):
+        told = f"{len(atoms)} different elements are computed from a masked {tensors[0].name}"
+        raise Unfit(f"{told}; a register holds one")
+    constants = [(c, keeps, {k: _constant(value, table) for k, value in at.items()}) for c, keeps, at in masked]
+    used = set().union(*(form.free_symbols for form in (*forms, *(v for *_, at in constants for v in at.values()))))
+    names = _readable({s: e for s, e in table.sources.items() if s in used}, taken)
+    named = [(c, keeps, {k: value.xreplace(names) for k, value in at.items()}) for c, keeps, at in constants]
+    return [form.xreplace(names) for form in forms], named, {names[s]: table.sources[s] for s in names}
 
 
 def _base_of(atom: Atom, atoms: list[Atom]) -> Atom | None:

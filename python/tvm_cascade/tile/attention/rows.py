@@ -425,10 +425,10 @@ class RowFold:
         put(self._array(symbol, len(ROWS)), row, value)
 
 
-def values_read(program: TileProgram, expression: sp.Expr, before: bool) -> set[sp.Symbol]:
-    """The keys of `RowFold.values` that an expression reads; with references where they were before a tile, or are."""
+def values_read(program: TileProgram, expression: sp.Expr) -> set[sp.Symbol]:
+    """The keys of `RowFold.values` that an expression reads, with references where they were before a tile."""
     body = program.body
-    at = {m.reference: _old(m.reference) if before and m.reference in body.remembered else m.moved for m in body.moves}
+    at = {m.reference: _old(m.reference) if m.reference in body.remembered else m.moved for m in body.moves}
     products = {product.component.symbol for product in program.stream.products}
     return {at.get(symbol, symbol) for symbol in expression.free_symbols} - products - {COUNT, LENGTH}
 

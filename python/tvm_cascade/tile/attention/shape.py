@@ -188,6 +188,9 @@ class Stream:
     def operands(self) -> tuple[Operand, ...]:
         return *self.lefts, *self.rights, *(product.value for product in self.products if product.tile is None)
 
+    def product_along(self, output: Output) -> Product | None:
+        return product_along(output, self.products)
+
     @property
     def paged(self) -> bool:
         return any(operand.pages is not None for operand in self.operands)

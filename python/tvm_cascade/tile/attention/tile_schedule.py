@@ -239,8 +239,6 @@ __device__ __forceinline__ int {reader}(int index) {{ return {reader}s[index]; }
 #
 # Turns go to and fro, so that who has the longest of one turn has the shortest of the next. A wrong cost makes blocks
 # uneven, and no result wrong.
-#
-# Longest processing time first: Graham, "Bounds on multiprocessing timing anomalies" (1969).
 
 
 _STORED, _LARGEST = "uint16", 0xFFFF

@@ -14,6 +14,7 @@ nothing of it.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tvm import ir, sym, tirx
@@ -189,13 +190,18 @@ def streams_of(
     return tuple(found)
 
 
+def is_whole(index: ir.Expr, size: ir.Expr, extents: Mapping[tirx.Var, Extent]) -> bool:
+    """Whether an index into a dimension is a variable that runs over all of it."""
+    return any(index.same_as(v) and same_extent(extents[v], extent_of(size)) for v in extents)
+
+
 def _is_inside(load: ir.TensorLoad, extents: dict[tirx.Var, Extent]) -> bool:
     analyzer = sym.Analyzer()
     for var, extent in extents.items():
         analyzer.bind(var, ir.Range(tirx.const(0, dtype_of(var)), as_index(extent, dtype_of(var))))
     return all(
         loads_of(index)
-        or any(index.same_as(v) and same_extent(extents[v], extent_of(size)) for v in extents)
+        or is_whole(index, size, extents)
         or (analyzer.can_prove(index >= 0) and analyzer.can_prove(index < size))
         for index, size in zip(load.indices, load.source.ty.shape, strict=True)
     )

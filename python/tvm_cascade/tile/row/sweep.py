@@ -17,7 +17,7 @@ from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.algebra.cascade import LENGTH
-from tvm_cascade.analysis.tir import dtype_of, extent_of, loads_of, same_extent
+from tvm_cascade.analysis.tir import dtype_of, loads_of
 from tvm_cascade.tile.emit import bind, in_register, put, registers, when
 from tvm_cascade.tile.memory import Tensors, moved_dtype
 from tvm_cascade.tile.merge.block import ThreadStates
@@ -26,7 +26,7 @@ from tvm_cascade.tile.product.lines import runs
 from tvm_cascade.tile.row.chunk import Chunk, ChunkFold
 from tvm_cascade.tile.row.config import RowConfig
 from tvm_cascade.tile.row.elements import Staging, Vectors
-from tvm_cascade.tile.row.linear import Access
+from tvm_cascade.tile.row.linear import Access, is_whole
 from tvm_cascade.tile.row.program import RowProgram
 from tvm_cascade.tile.row.segment import Peel, Segment
 from tvm_cascade.tile.state import State
@@ -293,10 +293,7 @@ class Sweep:
     def _is_whole(self, load: ir.TensorLoad) -> bool:
         """Whether a load has its place in the tensor at every point, not only where a condition holds."""
         extents = self.row.group.frame.extents
-        return all(
-            any(index.same_as(v) and same_extent(extents[v], extent_of(size)) for v in extents)
-            for index, size in zip(load.indices, load.source.ty.shape, strict=True)
-        )
+        return all(is_whole(*one, extents) for one in zip(load.indices, load.source.ty.shape, strict=True))
 
 
 class Rest(Sweep):

@@ -13,14 +13,14 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.tile.attention.rows import Place, RowFold
-from tvm_cascade.tile.attention.shape import Product, Stream, product_along
+from tvm_cascade.tile.attention.shape import Product, Stream
 from tvm_cascade.tile.emit import bind, ptx, when
 from tvm_cascade.tile.fragment import NEIGHBOURS, QUAD, ROWS, placed, register_index
 from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
 from tvm_cascade.tile.hopper.stores import CHUNK, BulkStores, MatrixStore, are_stored_at_once, store_pair
 from tvm_cascade.tile.operand import STORED_BYTES
 from tvm_cascade.tile.output import Output
-from tvm_cascade.tile.skeletons.stream.finish import Finish, free_axis
+from tvm_cascade.tile.skeletons.stream.finish import Finish
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.state import Number, Part, State
 from tvm_cascade.tile.work import GROUP_ROWS, Threads, Work
@@ -101,12 +101,13 @@ class Epilogue:
         self.folded, self.rows, self.threads = folded, folded.rows, folded.threads
         self.finish = Finish(self.tiling, folded.rows, folded.rows.own)
         for output in self.stream.outputs:
-            if output.buffer in self.tiled:
-                self._store_tile(output)
-            elif free_axis(output, self.stream) is not None:
-                self._store_elements(output)
-            else:
+            product = self.stream.product_along(output)
+            if product is None:
                 self._store_rows(output)
+            elif output.buffer in self.tiled:
+                self._store_tile(output, product)
+            else:
+                self._store_elements(output, product)
 
     def _value(self, output: Output, row: int, column: ir.Expr | None, index: ir.Expr | None) -> ir.Expr:
         of_product = {} if index is None else {s: a[index] for s, a in self.folded.accumulators.items()}
@@ -125,10 +126,8 @@ class Epilogue:
                 indices = [placed(i, self._places(r), self.buffers) for i in output.indices]
                 T.buffer_store(own, self._value(output, r, None, None), indices)
 
-    def _store_elements(self, output: Output) -> None:
+    def _store_elements(self, output: Output, product: Product) -> None:
         own = self.tiling.own(output.buffer)
-        product = product_along(output, self.stream.products)
-        assert product is not None
         own_columns = self.folded.own_columns
         first, columns = own_columns.first(product, self.folded.work), own_columns.of(product)
         for r in self.rows.own:
@@ -177,11 +176,9 @@ class Epilogue:
     def _is_storing(self) -> ir.Expr:
         return tirx.And(self.threads.warp == 0, self.threads.lane == 0)
 
-    def _store_tile(self, output: Output) -> None:
+    def _store_tile(self, output: Output, product: Product) -> None:
         """Through shared memory: matrices of 8×8 from the registers, then one bulk copy a box."""
         copies = self.tiled[output.buffer]
-        product = product_along(output, self.stream.products)
-        assert product is not None
         first, columns = self.staged.own_rows, self.staged.own_columns.of(product)
         right = self.staged.own_columns.first(product, self.staged.work)
         boxes = range(columns.start // copies.per_box, -(-columns.stop // copies.per_box))

@@ -15,7 +15,7 @@ from tvm_cascade.analysis.expression import function_name
 from tvm_cascade.analysis.extract import Member
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.tir import dtype_of, is_float, loads_of, same, substitute, uses, variables_of
-from tvm_cascade.tile.attention.shape import Stream, product_along
+from tvm_cascade.tile.attention.shape import Product
 from tvm_cascade.tile.emit import put, registers
 from tvm_cascade.tile.fragment import DTYPE, Symbols, TilePrinter, placed
 from tvm_cascade.tile.hopper.stores import are_neighbours
@@ -43,11 +43,6 @@ class FinalRows(Protocol):
 
 LoadedColumns = Sequence[tuple[ir.TensorLoad, Any]]
 """Loads of kernels before, with the registers that hold four neighbouring columns of each."""
-
-
-def free_axis(output: Output, stream: Stream) -> tirx.Var | None:
-    product = product_along(output, stream.products)
-    return None if product is None else product.free
 
 
 class Finish:
@@ -103,8 +98,8 @@ class Finish:
         column : of the output's free axis; None where it has none.
         number : of the column among those that `start_columns` has loaded.
         """
-        free, apart = free_axis(output, self.stream), self._row_values(output)
-        at = {**places, free: column} if free is not None and column is not None else dict(places)
+        product, apart = self.stream.product_along(output), self._row_values(output)
+        at = {**places, product.free: column} if product is not None and column is not None else dict(places)
         known = {var: self._of_rows[var, row][0] for var, _ in apart.parts}
         here = [(load, four[number]) for load, four in loaded_columns]
 
@@ -114,11 +109,11 @@ class Finish:
         value = tvm_ffi.structural_map(apart.value, (ir.TensorLoad, loaded)) if here else apart.value
         return self._written(substitute(value, known), row, at, of_products)
 
-    def start_columns(self, output: Output, places: Mapping[tirx.Var, ir.Expr], first: ir.Expr) -> LoadedColumns:
+    def start_columns(
+        self, output: Output, product: Product, places: Mapping[tirx.Var, ir.Expr], first: ir.Expr
+    ) -> LoadedColumns:
         """Loads what four neighbouring columns of an output, from a multiple of four on, read of kernels before."""
-        free = free_axis(output, self.stream)
-        assert free is not None
-        found: list[tuple[ir.TensorLoad, Any]] = []
+        free, found = product.free, list[tuple[ir.TensorLoad, Any]]()
         late = [load for load in loads_of(self._row_values(output).value) if among(load.source, self.tiling.late)]
         for load in (one for one in late if are_neighbours(one.source, one.indices, free, FOUR)):
             if any(same(load, other) for other, _ in found):
@@ -140,9 +135,10 @@ class Finish:
 
     def _row_values(self, output: Output) -> RowValues:
         if output.buffer not in self._apart:
-            free = free_axis(output, self.stream)
-            whole = RowValues((), output.value)
-            self._apart[output.buffer] = whole if free is None else with_rows_apart(output.value, free, self._is_wide)
+            product, found = self.stream.product_along(output), RowValues((), output.value)
+            if product is not None:
+                found = with_rows_apart(output.value, product.free, self._is_wide)
+            self._apart[output.buffer] = found
         return self._apart[output.buffer]
 
     def _is_wide(self, load: ir.TensorLoad) -> bool:

@@ -72,12 +72,12 @@ def may_spread(product: Product, spread: int) -> bool:
     return spread == 1 or product.width % (spread * GROUPS * (BOX_BYTES // product.value.size)) == 0
 
 
-def sent_registers(stream: Stream, group: int, blocks: int) -> int:
+def sent_registers(stream: Stream, blocks: int) -> int:
     """Registers of a thread that another block of a cluster gets: of its share of the columns, and scalars.
 
     Those are of both rows, and followed by a count; in units of four.
     """
-    vectors = sum(len(half_of(product, group)) // 2 // blocks for product in stream.products)
+    vectors = sum(len(half_of(product, 0)) // 2 // blocks for product in stream.products)
     return vectors + -(-(len(ROWS) * len(sent_scalars(stream)) + 1) // FOUR) * FOUR
 
 

@@ -90,7 +90,7 @@ class HalvesConfig(Tiles):
         whole = all(len(half_of(product, 0)) % per_share == 0 for product in stream.products)
         if self.spread > 1 or not are_alike(stream) or not whole or stream.left.size != STORED_BYTES:
             return False
-        sent = GROUPS * sent_registers(stream, 0, self.cluster) * WARP_GROUP * BYTES
+        sent = GROUPS * sent_registers(stream, self.cluster) * WARP_GROUP * BYTES
         return (self.cluster - 1) * sent <= self.stages * self.stage_bytes(stream)
 
     def fits(self, program: TileProgram, gpu: Gpu) -> bool:
@@ -151,17 +151,14 @@ def cut_axes(config: HalvesConfig, program: TileProgram, gpu: Gpu) -> list[Halve
         cut = dataclasses.replace(config, by_length=True, most_pieces=min(-(-config.blocks // row_tiles), tiles))
         if cut.fits(program, gpu):
             return [cut]
-    found: list[tuple[float, int, HalvesConfig]] = []
-    for spread in _SPREADS:
-        if not all(may_spread(p, spread) for p in program.stream.products):
-            continue
-        for blocks in range(1, config.blocks + 1):
-            pieces = most_pieces(row_tiles * spread, tiles, blocks)
-            cut = dataclasses.replace(config, blocks=blocks, most_pieces=pieces, spread=spread)
-            found.append((seconds(cut.counts(program, gpu), gpu), blocks, cut))
-    for cut in _clusters(config, program, gpu):
-        found.append((seconds(cut.counts(program, gpu), gpu), cut.blocks, cut))
-    return [cut for *_, cut in sorted(found, key=lambda one: one[:2])]
+    spreads = [n for n in _SPREADS if all(may_spread(p, n) for p in program.stream.products)]
+    cuts = [
+        dataclasses.replace(config, blocks=n, most_pieces=most_pieces(row_tiles * spread, tiles, n), spread=spread)
+        for spread in spreads
+        for n in range(1, config.blocks + 1)
+    ]
+    cuts += _clusters(config, program, gpu)
+    return sorted(cuts, key=lambda cut: (seconds(cut.counts(program, gpu), gpu), cut.blocks))
 
 
 def _clusters(config: HalvesConfig, program: TileProgram, gpu: Gpu) -> Iterator[HalvesConfig]:

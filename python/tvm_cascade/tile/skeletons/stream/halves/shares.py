@@ -100,7 +100,7 @@ class ClusterShares:
         self.epilogue = epilogue
         self.tiling, self.stream, self.program, self.blocks = tiling, tiling.stream, tiling.program, blocks
         self.words = {p.component.symbol: len(half_of(p, 0)) // 2 // blocks for p in self.stream.products}
-        self.scalars, self.words_of_a_thread = sent_scalars(self.stream), sent_registers(self.stream, 0, blocks)
+        self.scalars, self.words_of_a_thread = sent_scalars(self.stream), sent_registers(self.stream, blocks)
 
     def allocate(self, pool: Any, threads: Threads) -> None:
         shape = (GROUPS, self.blocks - 1, self.words_of_a_thread // FOUR, WARP_GROUP, FOUR)

@@ -46,7 +46,7 @@ def shared_bytes(program: TileProgram, columns: int) -> int:
 
 def _shifting(program: TileProgram) -> set[sp.Symbol]:
     """What moving the products' references reads of a row."""
-    read = [values_read(program, a.shift, before=True) for a in program.accumulations]
+    read = [values_read(program, a.shift) for a in program.accumulations]
     return set[sp.Symbol]().union(*read) - program.row_inputs.keys()
 
 

@@ -12,7 +12,7 @@ from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.attention.operands.widen import WIDE_STAGES
 from tvm_cascade.tile.attention.pieces import MOST_SEQUENCES, most_pieces, origin_bytes
 from tvm_cascade.tile.attention.program import TileProgram
-from tvm_cascade.tile.attention.shape import Stream, check_one_score, product_along
+from tvm_cascade.tile.attention.shape import Stream, check_one_score
 from tvm_cascade.tile.attention.tile_schedule import share_of_lengths, visited_tiles
 from tvm_cascade.tile.cost import Counts, seconds
 from tvm_cascade.tile.machine.family import Family
@@ -267,7 +267,7 @@ def spread_bytes(stream: Stream, kept: int) -> int:
 
 def _reads_elements(stream: Stream) -> bool:
     for output in stream.outputs:
-        product = product_along(output, stream.products)
+        product = stream.product_along(output)
         read = [load for load in loads_of(output.value) if member_at(stream.group, load) is None]
         if product is not None and any(uses(index, [product.free]) for load in read for index in load.indices):
             return True

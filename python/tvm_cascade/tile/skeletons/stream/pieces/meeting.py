@@ -23,7 +23,7 @@ from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.steps.program import program_of
 from tvm_cascade.tile.attention.pieces import EachWork, PieceWork
-from tvm_cascade.tile.attention.shape import product_along
+from tvm_cascade.tile.attention.shape import Product
 from tvm_cascade.tile.emit import bind, named, put, registers, when
 from tvm_cascade.tile.fragment import COLUMNS_PER_STEP, DTYPE, NEIGHBOURS, QUAD, Symbols, placed
 from tvm_cascade.tile.hopper.stores import are_stored_at_once, store_four
@@ -304,20 +304,20 @@ class Meeting(ABC):
     def _store(self, rows: MergedRow, unit: Unit, places: dict[tirx.Var, ir.Expr]) -> None:
         finish = Finish(self.tiling, rows, (0,))
         for output in self.stream.outputs:
-            own, product = self.tiling.own(output.buffer), product_along(output, self.stream.products)
+            own, product = self.tiling.own(output.buffer), self.stream.product_along(output)
             if product is None:
                 with when(tirx.And(unit.lane == 0, unit.spans[0] == 0)):
                     indices = [placed(i, places, self.tiling.buffers) for i in output.indices]
                     T.buffer_store(own, finish.value(output, 0, places, None, {}), indices)
                 continue
             columns, first = self.own_columns.of(product), self.own_columns.first(product, unit.work)
-            ahead = self._loaded_ahead(finish, output, unit, places)
+            ahead = self._loaded_ahead(finish, output, product, unit, places)
             finish.start_row(output, 0, places)
             for i, span in enumerate(unit.spans):
                 column = self._first_of(span, unit.lane)
                 with self._when_less(column, len(columns), self.spans * SPAN):
                     start = bind("stored_column", first + columns.start + column)
-                    fours = ahead[i] if ahead else finish.start_columns(output, places, start)
+                    fours = ahead[i] if ahead else finish.start_columns(output, product, places, start)
                     values, targets = [], []
                     for e in range(FOUR):
                         at = {**places, product.free: start + e}
@@ -331,16 +331,14 @@ class Meeting(ABC):
                         T.buffer_store(own, value, indices)
 
     def _loaded_ahead(
-        self, finish: Finish, output: Output, unit: Unit, places: dict[tirx.Var, ir.Expr]
+        self, finish: Finish, output: Output, product: Product, unit: Unit, places: dict[tirx.Var, ir.Expr]
     ) -> list[LoadedColumns]:
         """What all spans of a unit read of kernels before, so that a thread waits for it once; where rows have all."""
-        product = product_along(output, self.stream.products)
-        assert product is not None
         columns, first = self.own_columns.of(product), self.own_columns.first(product, unit.work)
         if len(unit.spans) == 1 or not self.tiling.late or len(columns) < self.spans * SPAN:
             return []
         starts = [first + columns.start + self._first_of(span, unit.lane) for span in unit.spans]
-        return [finish.start_columns(output, places, bind("first_column", start)) for start in starts]
+        return [finish.start_columns(output, product, places, bind("first_column", start)) for start in starts]
 
     @staticmethod
     def _first_of(span: ir.Expr, lane: ir.Expr) -> ir.Expr:
