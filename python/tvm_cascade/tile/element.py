@@ -283,16 +283,11 @@ def _whole(term: sp.Expr) -> sp.Symbol:
 
 
 def _constant(expression: ir.Expr, table: Forms) -> sp.Expr:
-    """The constant that an expression is: a number, or over parameters of the program that are numbers."""
+    """The constant that an expression is: a number, or over parameters of the program, which have no dimensions."""
     form = table.form(expression)
     if form.free_symbols and form.has(sp.oo, -sp.oo):
         form = form.subs({s: 0 for s in form.free_symbols})  # an infinity plus anything finite
     read = [table.sources[s] for s in form.free_symbols if s in table.sources]
-    if form is sp.nan or not all(map(_is_scalar, read)):
+    if form is sp.nan or not all(isinstance(source, ir.TensorLoad) and not source.indices for source in read):
         raise Unfit(f"masked positions have the value {expression}, which is no constant")
     return form
-
-
-def _is_scalar(source: ir.Expr) -> bool:
-    """Whether a leaf is a parameter that is one number: a tensor without dimensions."""
-    return isinstance(source, ir.TensorLoad) and not source.indices

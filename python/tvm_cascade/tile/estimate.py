@@ -29,7 +29,7 @@ from tvm_cascade.tile.launch.fast_math import needs_exact
 NOMINAL = 1024
 """What a symbolic extent counts for."""
 
-_SECTOR_BYTES = 32
+SECTOR_BYTES = 32
 """That memory gives at once."""
 
 _INSTRUCTION_BYTES, _EXACT_FUNCTION = 16, 25
@@ -143,7 +143,7 @@ def _touched(load: ir.TensorLoad, stage: Stage) -> float:
     variables = {v for index in load.indices for v in variables_of(index)}
     points = [_number(stage.extents[v]) for v in variables if any(v.same_as(o) for o in stage.extents)]
     size = tvm.DataType(dtype_of(load.source)).itemsize
-    each = max(size, _SECTOR_BYTES) if any(map(loads_of, load.indices[-1:])) else size
+    each = max(size, SECTOR_BYTES) if any(map(loads_of, load.indices[-1:])) else size
     return min(_size(load.source, load.source.ty.shape), math.prod(points) * each)
 
 

@@ -23,7 +23,7 @@ INDEX = "int64"
 VECTOR_BYTES = 16
 """The widest load of a thread."""
 
-_WORD, _WORD_BYTES = "uint32", 4
+_WORD, WORD_BYTES = "uint32", 4
 """What registers are moved in."""
 
 
@@ -101,12 +101,12 @@ def copy_shifted(target: Any, to: ir.Expr, source: Any, start: ir.Expr, count: i
         copy_vector(covering, tirx.const(count, "int32"), source, first + count, unit)
     else:
         _copy_last(covering, count, source, first + count, unit, lost)
-    words = count * size // _WORD_BYTES
-    covered = named("words", T.decl_buffer((words + VECTOR_BYTES // _WORD_BYTES,), _WORD, data=covering.data))
-    whole = named("target_words", T.decl_buffer((int(target.shape[0]) * size // _WORD_BYTES,), _WORD, data=target.data))
+    words = count * size // WORD_BYTES
+    covered = named("words", T.decl_buffer((words + VECTOR_BYTES // WORD_BYTES,), _WORD, data=covering.data))
+    whole = named("target_words", T.decl_buffer((int(target.shape[0]) * size // WORD_BYTES,), _WORD, data=target.data))
     shifted = _shifted(lambda k: covered[k], lost * size, words, size)
     for k in range(words):
-        put(whole, to * size // _WORD_BYTES + k, shifted(k))
+        put(whole, to * size // WORD_BYTES + k, shifted(k))
 
 
 def _copy_last(covering: Any, to: int, source: Any, start: ir.Expr, unit: int, lost: ir.Expr) -> None:
@@ -122,17 +122,17 @@ def _copy_last(covering: Any, to: int, source: Any, start: ir.Expr, unit: int, l
 
 def _shifted(word: Callable[[int], ir.Expr], lost: ir.Expr, words: int, size: int) -> Callable[[int], ir.Expr]:
     """Words by their number, of elements of some size, after lost bytes: shifted by halves, as a barrel does."""
-    narrow = size < _WORD_BYTES
+    narrow = size < WORD_BYTES
     for step in (2, 1):
         count = words + (step - 1) + narrow
         moved = registers(f"by_{step}", count, _WORD)
-        skip = (lost & tirx.const(step * _WORD_BYTES, "int32")) > 0
+        skip = (lost & tirx.const(step * WORD_BYTES, "int32")) > 0
         for k in range(count):
             put(moved, k, tirx.Select(skip, word(k + step), word(k)))
         word = moved.__getitem__
     if not narrow:
         return word
-    bits = bind("bits", cast((lost & tirx.const(_WORD_BYTES - 1, "int32")) * 8, "uint64"))
+    bits = bind("bits", cast((lost & tirx.const(WORD_BYTES - 1, "int32")) * 8, "uint64"))
 
     def within(k: int) -> ir.Expr:
         both = (cast(word(k + 1), "uint64") << tirx.const(32, "uint64")) | cast(word(k), "uint64")

@@ -153,7 +153,7 @@ _LOST = {
 towards zero, and a sum of products so by less than 2^-9 of the sum of their magnitudes."""
 
 COPY_ALIGNMENT = 16
-"""Bytes that every stride of a tensor has to be a multiple of, for the bulk tensor copies of Hopper."""
+"""Bytes of which strides of tensors, and places and sizes of what is copied, are multiples in bulk copies of Hopper."""
 
 TRANSPOSED_BYTES = 2
 """Of the elements of operands that may be contiguous across what is summed over: instructions transpose those alone."""

@@ -16,6 +16,12 @@ from tvm_cascade.tile.live import TileRange
 WARP_GROUP = 128
 """Threads of a warp group."""
 
+WARPS = 4
+"""Of a warp group."""
+
+MOST_REGISTERS = 255
+"""Of a thread."""
+
 GROUP_ROWS = 64
 """Rows of an accumulator that a warp group holds."""
 

@@ -299,12 +299,10 @@ class _Refinement:
         dead = dead_positions(self.group, by_data=not (few or stream.paged or block_conditions(self.group)))
         if dead is None or not _by(extreme, dead.absorbed):
             return ()
-        slacks = (slack for slack in dead.slacks if not any(self._is_of_pairs(load) for load in loads_of(slack)))
+        pair = [stream.row], [stream.position]
+        slacks = (s for s in dead.slacks if not any(all(uses(load, v) for v in pair) for load in loads_of(s)))
         only = {var: tirx.const(0, dtype_of(var)) for var in self.stream.batch if self.stream.extent(var) == 1}
         return tuple(substitute(slack, only) for slack in slacks)
-
-    def _is_of_pairs(self, load: ir.TensorLoad) -> bool:
-        return uses(load, [self.stream.row]) and uses(load, [self.stream.position])
 
     def _is_needed(self, condition: ir.Expr, extreme: sp.Symbol | None) -> bool:
         absorbed = absorbed_where_it_fails(self.group, condition)

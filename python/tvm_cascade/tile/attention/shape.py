@@ -216,7 +216,9 @@ def read_stream(program: Program, group: Group) -> Stream:
         raise Unfit("the cascade axis is more than one loop")
     sums, (position,) = _sums(fold), fold.axis
     score = sums[0]
-    group, rows = _with_tensors_apart(group, score), [v for v in score.rows if not v.same_as(position)]
+    # In g(score[i, l])·v[l, f] the tensor has to stand by itself.
+    group = with_factors_apart(group, lambda atom: _product_with_tensor(atom.expression, score) or ())
+    rows = [v for v in score.rows if not v.same_as(position)]
     row, packed, digits = _row_variable(sums, rows, group), None, None
     if isinstance(row, PackedRows):
         if len(sums) > 1:
@@ -286,14 +288,6 @@ def _tiled(
                 raise Unfit(f"{output.buffer.name} is not stored in rows along {rows.var.name}")
             tiled[output.buffer] = found
     return tiled
-
-
-def _with_tensors_apart(group: Group, score: Sum) -> Group:
-    """The group with every element that is a product with one plain tensor as a product of two elements.
-
-    In g(score[i, l])·v[l, f] the tensor has to stand by itself.
-    """
-    return with_factors_apart(group, lambda atom: _product_with_tensor(atom.expression, score) or ())
 
 
 def _product_with_tensor(expression: ir.Expr, score: Sum) -> tuple[ir.Expr, ir.Expr] | None:

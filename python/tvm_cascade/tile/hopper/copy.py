@@ -12,10 +12,14 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.tile.emit import branches, named, ptx
-from tvm_cascade.tile.operand import Operand
+from tvm_cascade.tile.operand import COPY_ALIGNMENT, Operand
 
 BOX_BYTES = 128
 """Bytes of a row of a box: the widest swizzle."""
+
+CHUNK = 16
+CHUNKS = BOX_BYTES // CHUNK
+"""Bytes of a row of a box that are swizzled together, and how many of those it has."""
 
 LEAST_BOX_ROWS = 8
 """Rows of a page from which on bulk copies bring them: of fewer, a box costs what a larger one does, and threads copy
@@ -25,10 +29,7 @@ prefill over pages of 1 and 8 rows 555 and 628 by threads, 2138 and 445 in bulk)
 ROW_WARPS = 2
 """Warps that copy the rows of a feed, where two feeds share the producer's warp group."""
 
-_STRIDE = 16
-"""Bytes of which strides of a descriptor are multiples."""
-
-_SWIZZLE_128B = 3
+SWIZZLE_128B = 3
 _PROMOTE_TO_L2_128B = 2
 
 
@@ -110,7 +111,7 @@ class TensorMap:
             T.evaluate(
                 T.tensormap_encode_tiled(
                     found, tensor.data, *shape, *strides, *box, *[1] * rank,
-                    descriptor_dtype=self.element, rank=rank, swizzle=_SWIZZLE_128B, l2_promotion=_PROMOTE_TO_L2_128B,
+                    descriptor_dtype=self.element, rank=rank, swizzle=SWIZZLE_128B, l2_promotion=_PROMOTE_TO_L2_128B,
                 )
             )  # fmt: skip
 
@@ -120,7 +121,7 @@ class TensorMap:
             return found
         with branches(none) as (empty, full):
             with empty:  # a box is filled from one element of another tensor, and masks drop it
-                encode(self.instead, [1] * rank, [tirx.const(_STRIDE, "int64")] * (rank - 1))
+                encode(self.instead, [1] * rank, [tirx.const(COPY_ALIGNMENT, "int64")] * (rank - 1))
             with full:
                 encode(self.buffer, shape, strides[1:])
         return found

@@ -13,19 +13,17 @@ from tvm import ir, tirx
 from tvm_cascade.analysis.tir import dtype_of, uses
 from tvm_cascade.tile.emit import ptx, registers, when
 from tvm_cascade.tile.fragment import COLUMNS_PER_STEP, DTYPE, NEIGHBOURS
+from tvm_cascade.tile.hopper.copy import BOX_BYTES, CHUNK, CHUNKS
 from tvm_cascade.tile.operand import MATRIX_DTYPES, STORED_BYTES
 from tvm_cascade.tile.output import Output
 from tvm_cascade.tile.product.lines import runs_along
 from tvm_cascade.tile.work import WARP_GROUP, Threads
 
-_AT_ONCE = 16
-"""Columns of an instruction, of sixteen rows."""
+MATRIX_COLUMNS = 16
+"""Of an instruction, of sixteen rows."""
 
-_BOX_CHUNKS = 8
-"""Of a row of a box."""
-
-CHUNK = 16
-"""Bytes that are swizzled together."""
+BOX_COLUMNS, CHUNK_COLUMNS = BOX_BYTES // STORED_BYTES, CHUNK // STORED_BYTES
+"""Of a box, and of what is swizzled together, in elements of two bytes."""
 
 Value = Callable[[int, int, int], ir.Expr]
 """(eight columns, row of the thread's two, neighbour) -> the element there."""
@@ -43,14 +41,14 @@ class MatrixStore:
 
     def columns(self, count: int, value: Value, place: Place, first: int = 0) -> None:
         """Stores columns [first, count) of sixteen rows, from the first box on; `first` is a multiple of 16."""
-        for step in range(-(-(count - first) // _AT_ONCE)):
+        for step in range(-(-(count - first) // MATRIX_COLUMNS)):
             for q in range(4):
                 j, r = first // COLUMNS_PER_STEP + step * 2 + q // 2, q % 2
                 if j * COLUMNS_PER_STEP < count:
                     pair = [_wide(value(j, r, e)) for e in reversed(NEIGHBOURS)]
                     ptx(f"cvt.rn.{self.kind}x2.f32", self.words[q], *pair)
-            chunk = step % (_BOX_CHUNKS // 2) * 2 + self.lane // _AT_ONCE
-            target = place(step // (_BOX_CHUNKS // 2), chunk ^ (self.lane % _BOX_CHUNKS))
+            chunk = step % (CHUNKS // 2) * 2 + self.lane // MATRIX_COLUMNS
+            target = place(step // (CHUNKS // 2), chunk ^ (self.lane % CHUNKS))
             words = [self.words[q] for q in range(4)]
             ptx("stmatrix.sync.aligned.m8n8.x4.shared.b16", target, *words)
 

@@ -28,7 +28,7 @@ from tvm_cascade.devices.device import Instructions
 from tvm_cascade.tile.emit import when
 from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.operand import MATRIX_DTYPES
-from tvm_cascade.tile.work import WARP_GROUP, Registers, Threads
+from tvm_cascade.tile.work import MOST_REGISTERS, WARP_GROUP, Registers, Threads
 
 
 class Family(ABC):
@@ -68,7 +68,7 @@ class Family(ABC):
         """Registers of the roles: as they move, or those of a processor shared out evenly among so many warp groups."""
         if self.moves_registers:
             return moved
-        each = min(_REGISTERS // (WARP_GROUP * groups) // _UNIT * _UNIT, _MOST)
+        each = min(_REGISTERS // (WARP_GROUP * groups) // _UNIT * _UNIT, MOST_REGISTERS)
         return Registers(each, each, each, moved=False)
 
     @abstractmethod
@@ -126,8 +126,11 @@ class Family(ABC):
         """
 
 
-_REGISTERS, _UNIT, _MOST = 64 * 1024, 8, 255
-"""Registers of a processor, what those of a thread are allocated in multiples of, and how many it has at most."""
+_REGISTERS, _UNIT = 64 * 1024, 8
+"""Registers of a processor, and what those of a thread are allocated in multiples of."""
+
+WIDEST = 256
+"""Columns of an instruction at most."""
 
 
 def steps_of(depth: int, dtype: str) -> int:

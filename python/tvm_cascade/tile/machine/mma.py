@@ -25,7 +25,7 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.devices.device import Instructions
 from tvm_cascade.tile.emit import computed_here, ptx, put, registers
-from tvm_cascade.tile.hopper.copy import BOX_BYTES
+from tvm_cascade.tile.hopper.copy import BOX_BYTES, CHUNK, CHUNKS
 from tvm_cascade.tile.machine.family import Family, steps_of
 from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.operand import MATRIX_DTYPES, STEP_BYTES
@@ -36,10 +36,6 @@ _ROWS, _COLUMNS = 16, 8
 
 _WORDS = 4
 """Registers of a lane for sixteen rows, or sixteen columns of a right operand, of what an instruction sums over."""
-
-_CHUNK = 16
-_CHUNKS = BOX_BYTES // _CHUNK
-"""Bytes of a row that are swizzled together, and how many a box has."""
 
 _PER_BOX = BOX_BYTES // STEP_BYTES
 """Parts of 32 bytes that a row of a box has."""
@@ -91,10 +87,10 @@ class Mma(Family):
         lane, base = threads.lane, registers("tile_address", 1, "uint32")
         first, second = lane % _ROWS, lane // _ROWS
         if left == transposed:
-            first, second = lane % _CHUNKS + lane // _ROWS * _CHUNKS, lane // _CHUNKS % 2
+            first, second = lane % CHUNKS + lane // _ROWS * CHUNKS, lane // CHUNKS % 2
         row = first + threads.warp * _ROWS if left and not transposed else first
         chunk = second + threads.warp * 2 if left and transposed else second
-        place = row * BOX_BYTES + tirx.bitwise_xor(chunk, lane % _CHUNKS) * _CHUNK
+        place = row * BOX_BYTES + tirx.bitwise_xor(chunk, lane % CHUNKS) * CHUNK
         put(base, 0, T.cuda.cvta_generic_to_shared(pointer) + T.cast(place, "uint32"))
         return SharedMatrix(base[0], rows, transposed)
 

@@ -15,7 +15,7 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.devices.device import Instructions
 from tvm_cascade.tile.emit import computed_here, ptx, put, registers
-from tvm_cascade.tile.hopper.copy import BOX_BYTES
+from tvm_cascade.tile.hopper.copy import BOX_BYTES, SWIZZLE_128B
 from tvm_cascade.tile.machine.family import Family, steps_of
 from tvm_cascade.tile.operand import MATRIX_DTYPES, STEP_BYTES, TRANSPOSED_BYTES
 from tvm_cascade.tile.work import WARP_GROUP, Threads
@@ -24,7 +24,6 @@ _UNIT = 16
 """Bytes that descriptors count in."""
 
 _ATOM_ROWS = 8
-_SWIZZLE_128B = 3
 _STRIDE = _ATOM_ROWS * BOX_BYTES // _UNIT
 _UPPER = 1 << 62 | _STRIDE << 32
 """The upper half of every descriptor: swizzled by 128 bytes, and the stride of atoms."""
@@ -44,7 +43,7 @@ class SharedMatrix:
         leading = rows * BOX_BYTES // _UNIT if transposed else 1
         T.evaluate(
             T.cuda.wgmma.encode_matrix_descriptor(
-                T.address_of(self.descriptor[0]), pointer, leading, _STRIDE, _SWIZZLE_128B
+                T.address_of(self.descriptor[0]), pointer, leading, _STRIDE, SWIZZLE_128B
             )
         )
 

@@ -19,17 +19,22 @@ from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.emit import bind, named, ptx, put, registers, when
 from tvm_cascade.tile.hopper.barrier import Barriers
 from tvm_cascade.tile.hopper.copy import COPY
-from tvm_cascade.tile.memory import INDEX, VECTOR_BYTES, Tensors, as_multiple, copy_shifted, copy_vector, itemsize
+from tvm_cascade.tile.memory import (
+    INDEX,
+    VECTOR_BYTES,
+    WORD_BYTES,
+    Tensors,
+    as_multiple,
+    copy_shifted,
+    copy_vector,
+    itemsize,
+)
+from tvm_cascade.tile.operand import COPY_ALIGNMENT
 from tvm_cascade.tile.product.lines import Line
 from tvm_cascade.tile.row.linear import Access, access_of, is_shifted, load_width
 from tvm_cascade.tile.row.segment import Peel, Segment
 from tvm_cascade.tile.row.shape import Row
 from tvm_cascade.transform.printer import cast
-
-_REGISTER_BYTES = 4
-
-_UNIT_BYTES = 16
-"""Bulk copies start at multiples of this, and have multiples of it."""
 
 _STATE_BYTES = 2 * 1024
 """Of a block, beside shares: states of its warps and of other blocks, and barriers."""
@@ -61,8 +66,8 @@ def why_not_staged(row: Row, positions: int, piece: int, gpu: Gpu, peel: Peel | 
     for stream in staged_streams(row):
         alignment = stream.alignment if peel is None else peel.aligned(stream).alignment
         starts = (alignment, piece * stream.stride, positions * stream.stride)
-        if any(n * itemsize(stream.dtype) % _UNIT_BYTES for n in starts):
-            return f"{stream.buffer.name}: rows are no multiples of {_UNIT_BYTES} bytes, as bulk copies need"
+        if any(n * itemsize(stream.dtype) % COPY_ALIGNMENT for n in starts):
+            return f"{stream.buffer.name}: rows are no multiples of {COPY_ALIGNMENT} bytes, as bulk copies need"
     room = min(gpu.shared_bytes, gpu.block_shared_bytes + gpu.reserved_shared_bytes)
     if (needed := staged_bytes(row, positions, gpu)) > room:
         return f"shares of {positions} positions take {needed} of {room} bytes of shared memory"
@@ -205,8 +210,8 @@ def registers_of(streams: Iterable[Access], vector: int, peel: Peel | None) -> i
     """Registers for a vector of each stream, with those of an unaligned load."""
     found = covering = 0
     for stream in streams:
-        own = vector * stream.stride * itemsize(stream.dtype) // _REGISTER_BYTES
+        own = vector * stream.stride * itemsize(stream.dtype) // WORD_BYTES
         found += own
         if peel is not None and is_shifted(peel.aligned(stream), vector):
-            covering = max(covering, own + VECTOR_BYTES // _REGISTER_BYTES)
+            covering = max(covering, own + VECTOR_BYTES // WORD_BYTES)
     return found + covering

@@ -157,7 +157,8 @@ def read_lanes(loads: list[ir.TensorLoad], axis: Line, rows: dict[tirx.Var, Exte
         trailing = _trailing(load, rows)
         for first in range(len(trailing)):
             lanes = line_of(trailing[first:], rows)
-            if all(access_of(other, lanes) is not None or _is_alike(other, lanes) for other in apart):
+            # Or alike for all neighbours, as the weight of a position is for the features of a row.
+            if all(access_of(other, lanes) is not None or not runs(other, *lanes.parts) for other in apart):
                 return lanes
     for load in apart:
         if not _gathers(load, axis):
@@ -217,11 +218,6 @@ def _check_apart(load: ir.TensorLoad, lanes: Line) -> None:
 def _lies_apart(load: ir.TensorLoad, axis: Line) -> bool:
     along = [uses(index, axis.parts) for index in load.indices]
     return any(along) and not along[-1] and access_of(load, axis) is None
-
-
-def _is_alike(load: ir.TensorLoad, lanes: Line) -> bool:
-    """Whether a load is the same for all neighbours, as the weight of a position is for the features of a row."""
-    return not runs(load, *lanes.parts)
 
 
 def _gathers(load: ir.TensorLoad, axis: Line) -> bool:

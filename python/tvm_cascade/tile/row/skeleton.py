@@ -12,7 +12,7 @@ from tvm_cascade.analysis.program import Program
 from tvm_cascade.devices.device import Gpu, Instructions
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.tile.cost import Counts
-from tvm_cascade.tile.estimate import NOMINAL, Work, merge_operations
+from tvm_cascade.tile.estimate import NOMINAL, SECTOR_BYTES, Work, merge_operations
 from tvm_cascade.tile.launch.dependent import Launch
 from tvm_cascade.tile.memory import itemsize
 from tvm_cascade.tile.merge.lanes import WARP
@@ -60,9 +60,6 @@ _IN_FLIGHT_ELEMENTS, _MOST_VECTORS = 64, 32
 
 _BUSY_PART = 2, 3
 """With blocks for so many of the processors, what narrower vectors cost is more than what idle processors do."""
-
-_SECTOR_BYTES = 32
-"""That memory moves at least."""
 
 _RESIDENT, _RESIDENT_OF_WIDE_STATES = 4, 2
 """Blocks of 256 threads of a multiprocessor, at 64 registers a thread; and where states take more than their usual."""
@@ -138,7 +135,7 @@ def _block(row: Row, vector: int, gpu: Gpu) -> RowConfig:
 def _idle(row: Row, cut: RowConfig, gpu: Gpu) -> bool:
     """Whether multiprocessors stay idle that narrower vectors, of full sectors, would give work."""
     blocks = _blocks(row, cut)
-    narrow = cut.lanes * (cut.vector // 2) * _narrowest(row) < _SECTOR_BYTES
+    narrow = cut.lanes * (cut.vector // 2) * _narrowest(row) < SECTOR_BYTES
     if blocks is None or not isinstance(row.length, int) or narrow:
         return False
     return blocks * _segments(row, row.length, cut, gpu) < gpu.processors * _BUSY_PART[0] // _BUSY_PART[1]

@@ -17,7 +17,7 @@ from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.emit import bind, named, ptx, put, registers, when
-from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
+from tvm_cascade.tile.hopper.copy import CHUNK, CHUNKS, TensorMap
 from tvm_cascade.tile.live import TileRange
 from tvm_cascade.tile.merge.lanes import WARP, from_lane
 from tvm_cascade.tile.operand import NOWHERE, Numbers
@@ -137,18 +137,12 @@ def target_of(tiles: Any, stage: ir.Expr | int) -> Callable[..., ir.Expr]:
 _AT_ONCE = 4
 """Copies of a thread whose places are computed together: all of them would take more registers than producers have."""
 
-_CHUNK = 16
-"""Bytes of a copy."""
-
-_CHUNKS = BOX_BYTES // _CHUNK
-"""Of a row of a box."""
-
 
 class RowCopies(LaneCopies):
     """Copies of 16 bytes of rows each."""
 
     def __init__(self, copies: TensorMap, lane: ir.Expr, worker: ir.Expr) -> None:
-        self.worker, self.row_lanes = worker, min(_CHUNKS << (copies.boxes - 1).bit_length(), WARP)
+        self.worker, self.row_lanes = worker, min(CHUNKS << (copies.boxes - 1).bit_length(), WARP)
         super().__init__(copies, lane, -(-copies.rows // copies.box_rows // WARP))
 
     def _looked_up(self, turn: int) -> tuple[ir.Expr, tuple[ir.Expr, ...]]:
@@ -169,14 +163,14 @@ class RowCopies(LaneCopies):
                 row = bind("tile_row", own + turn * found_rows + step * at_once)
                 number = bind("page_number", from_lane(row // self.box_rows % WARP, self.numbers[turn]))
                 slot = tirx.floormod(first + row, self.pages.size)
-                for across in range(0, self.boxes * _CHUNKS, self.row_lanes):
+                for across in range(0, self.boxes * CHUNKS, self.row_lanes):
                     chunk = first_chunk + across
-                    whole = chunk * _CHUNK < copies.columns * copies.size
+                    whole = chunk * CHUNK < copies.columns * copies.size
                     place = source.address(tirx.max(number, 0), slot, chunk)
-                    unit = tirx.bitwise_xor(chunk % _CHUNKS, row % _CHUNKS) * (_CHUNK // copies.size)
-                    given = tirx.Select(tirx.And(number >= 0, whole), T.uint32(_CHUNK), T.uint32(0))
-                    with when(chunk < self.boxes * _CHUNKS):
-                        ptx("cp.async.cg.shared.global", target(chunk // _CHUNKS, row, unit), place, _CHUNK, given)
+                    unit = tirx.bitwise_xor(chunk % CHUNKS, row % CHUNKS) * (CHUNK // copies.size)
+                    given = tirx.Select(tirx.And(number >= 0, whole), T.uint32(CHUNK), T.uint32(0))
+                    with when(chunk < self.boxes * CHUNKS):
+                        ptx("cp.async.cg.shared.global", target(chunk // CHUNKS, row, unit), place, CHUNK, given)
 
 
 class _Rows:
@@ -195,7 +189,7 @@ class _Rows:
         self.start = bind("row_start", sum((self._moved(d, at) for d, at in fixed.items()), tirx.const(0, "int64")))
 
     def address(self, number: ir.Expr, slot: ir.Expr, chunk: ir.Expr) -> ir.Expr:
-        place = self.start + self._moved(self.dimension, number) + chunk * (_CHUNK // self.copies.size)
+        place = self.start + self._moved(self.dimension, number) + chunk * (CHUNK // self.copies.size)
         return self.flat.ptr_to([place if self.slots == self.dimension else place + self._moved(self.slots, slot)])
 
     def _moved(self, dimension: int, at: ir.Expr) -> ir.Expr:

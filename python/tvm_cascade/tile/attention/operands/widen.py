@@ -18,22 +18,13 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.tile.attention.operands.feed import Feed, StagedPart, arrivals_of, staged_tiles
 from tvm_cascade.tile.emit import bind, ptx, registers, when
 from tvm_cascade.tile.hopper.barrier import Barriers
-from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
+from tvm_cascade.tile.hopper.copy import CHUNK, CHUNKS, TensorMap
 from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.operand import MATRIX_DTYPES, Operand
-from tvm_cascade.tile.work import WARP_GROUP, Threads
+from tvm_cascade.tile.work import WARP_GROUP, WARPS, Threads
 
-_CHUNK = 16
-"""Bytes that a thread reads at a time."""
-
-_CHUNKS = BOX_BYTES // _CHUNK
-"""Of a row of a box."""
-
-_WORDS = _CHUNK // 4
-"""Registers of a chunk."""
-
-_WARPS = WARP_GROUP // WARP
-"""That convert, each of which arrives by itself."""
+_WORDS = CHUNK // 4
+"""Registers of a chunk, which a thread reads at a time."""
 
 WIDE_STAGES = 2
 """Tiles of each operand that are converted on the way: one that products read, and one that is being written."""
@@ -52,10 +43,10 @@ class FeedPair:
     def add_barriers(self, pool: Any, readers: int) -> None:
         """Barriers of both, after all tiles; `readers`: arrivals of those that multiply."""
         full = Barriers(pool, self.stages, arrivals_of(self.copies))
-        empty = Barriers(pool, self.stages, _WARPS if self.is_widened else readers)
+        empty = Barriers(pool, self.stages, WARPS if self.is_widened else readers)
         self.stored = self.wide = Feed(self.copies, self.stored_tiles, (StagedPart(full, empty),))
         if self.is_widened:
-            full, empty = Barriers(pool, WIDE_STAGES, _WARPS), Barriers(pool, WIDE_STAGES, readers)
+            full, empty = Barriers(pool, WIDE_STAGES, WARPS), Barriers(pool, WIDE_STAGES, readers)
             self.wide = Feed(self.wide_copies, self.wide_tiles, (StagedPart(full, empty),))
 
     @property
@@ -77,9 +68,9 @@ class Widener:
     def __init__(self, pair: FeedPair, threads: Threads) -> None:
         self.stored, self.wide, self.threads = pair.stored, pair.wide, threads
         self.source, self.target = self.stored.reading("stored"), self.wide.filling("widened")
-        turns = max(copies.rows * _CHUNKS // WARP_GROUP for copies in self.stored.copies)
+        turns = max(copies.rows * CHUNKS // WARP_GROUP for copies in self.stored.copies)
         self.words = registers("stored_words", turns * _WORDS, "uint32")
-        self.halves = registers("wide_words", _CHUNK // 2, "uint32")
+        self.halves = registers("wide_words", CHUNK // 2, "uint32")
 
     def tile(self) -> None:
         (wide,) = self.wide.parts
@@ -98,17 +89,17 @@ class Widener:
 
     def _box(self, copies: TensorMap, box: int, tiles: Any, wide: Any) -> None:
         thread = self.threads.warp * WARP + self.threads.lane
-        chunks = min(-(-(copies.columns - box * copies.per_box) // _CHUNK), _CHUNKS)
-        turns = [turn * WARP_GROUP + thread for turn in range(copies.rows * _CHUNKS // WARP_GROUP)]
+        chunks = min(-(-(copies.columns - box * copies.per_box) // CHUNK), CHUNKS)
+        turns = [turn * WARP_GROUP + thread for turn in range(copies.rows * CHUNKS // WARP_GROUP)]
         units = [bind("unit", unit) for unit in turns]
         for turn, unit in enumerate(units):  # all loads first: none of them may pass a store
             row, chunk = _place(unit)
-            column = tirx.bitwise_xor(chunk, row % _CHUNKS) * _CHUNK
+            column = tirx.bitwise_xor(chunk, row % CHUNKS) * CHUNK
             words = [self.words[turn * _WORDS + k] for k in range(_WORDS)]
             ptx("ld.shared.v4.b32", *words, tiles.ptr_to([self.source.stage, box, row, column]))
         for turn, unit in enumerate(units):
             row, chunk = _place(unit)
-            if chunks < _CHUNKS:
+            if chunks < CHUNKS:
                 with when(chunk < chunks):
                     self._chunk(copies.operand, wide, box, turn, row, chunk)
             else:
@@ -116,14 +107,14 @@ class Widener:
 
     def _chunk(self, operand: Operand, wide: Any, box: int, turn: int, row: ir.Expr, chunk: ir.Expr) -> None:
         halves = self.halves
-        for k in range(_CHUNK // 2):
+        for k in range(CHUNK // 2):
             word = self.words[turn * _WORDS + k // 2]
             _widen(operand, halves, k, T.cast(tirx.shift_right(word, T.uint32(k % 2 * 16)), "uint16"))
-        per_unit = _CHUNK // operand.size
+        per_unit = CHUNK // operand.size
         for half in range(2):
             unit = chunk * 2 + half
-            place = tirx.bitwise_xor(unit % _CHUNKS, row % _CHUNKS) * per_unit
-            address = wide.ptr_to([self.target.stage, box * 2 + unit // _CHUNKS, row, place])
+            place = tirx.bitwise_xor(unit % CHUNKS, row % CHUNKS) * per_unit
+            address = wide.ptr_to([self.target.stage, box * 2 + unit // CHUNKS, row, place])
             ptx("st.shared.v4.b32", address, *[halves[half * _WORDS + k] for k in range(_WORDS)])
 
 

@@ -13,18 +13,19 @@ from tvm_cascade.devices.device import Gpu
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.tile.cost import Counts, fetched_again, seconds
 from tvm_cascade.tile.estimate import NOMINAL, exact_functions
+from tvm_cascade.tile.hopper.stores import BOX_COLUMNS, MATRIX_COLUMNS
 from tvm_cascade.tile.machine.table import family_of
 from tvm_cascade.tile.operand import MATRIX_DTYPES, STORED_BYTES, Unfit
 from tvm_cascade.tile.product.matrix import MatrixProduct
-from tvm_cascade.tile.skeletons.product.config import BOX_COLUMNS, SUM_BYTES, ProductConfig, steps_of
+from tvm_cascade.tile.skeletons.product.config import SUM_BYTES, ProductConfig, steps_of
 from tvm_cascade.tile.skeletons.product.shape import DEPTH_BYTES
-from tvm_cascade.tile.work import GROUP_ROWS
+from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, WARPS
 
 _INSTRUCTIONS, _LINE = 4, 128
 """Of a step of 64 rows; and bytes of a cache line: rows that are no multiple of it start in the middle of one."""
 
-_WARPS, _THREADS, _FRAGMENT_ROW = 4, 128, 128
-"""Of a consumer; and bytes that shared memory gives a multiprocessor at once, a row of a tile."""
+_FRAGMENT_ROW = 128
+"""Bytes that shared memory gives a multiprocessor at once, a row of a tile."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def counts_of(shape: MatrixProduct, sizes: Sizes, config: ProductConfig, gpu: Gp
     last = min(tiles, clusters * config.cluster)
     between = {"block_seconds": 1.0, "stored_sum_seconds": float((waves - 1) * config.own_rows * sums)}
     if sizes.stored:
-        stored, each = [output.value for output in shape.outputs], config.own_rows * sums // _THREADS
+        stored, each = [output.value for output in shape.outputs], config.own_rows * sums // WARP_GROUP
         between["function_seconds"] = waves * each * sum(map(exact_functions, stored))
         between |= fetched_again(stored, each, waves, gpu)
     if config.cluster > 1:
@@ -96,7 +97,7 @@ def counts_of(shape: MatrixProduct, sizes: Sizes, config: ProductConfig, gpu: Gp
         steps=waves * sizes.steps / config.splits,
         products=2.0 * config.rows * sums * DEPTH_BYTES / STORED_BYTES,
         instructions=_INSTRUCTIONS * sizes.sums * config.rows // GROUP_ROWS,
-        fragments=_FRAGMENT_ROW * (config.rows + _WARPS * config.consumers * sums) if family.through_registers else 0.0,
+        fragments=_FRAGMENT_ROW * (config.rows + WARPS * config.consumers * sums) if family.through_registers else 0.0,
         folds=folds,
         unshared=config.splits > 1,
         under_way=max((config.stages - 1) * config.stage_bytes(shape), 1),
@@ -130,8 +131,6 @@ equal there: of such configurations the one that copies least is taken. Of 16384
 256×128 took 0.955 and 0.984 of the time of 128×208 and 256×112, whose estimates are 0.996 and 0.993 (measured)."""
 
 _MOST_STAGES = 10
-_COLUMNS = 16
-"""What columns of a tile are multiples of: those that are stored together."""
 
 
 def ranked_configs(shape: MatrixProduct, gpu: Gpu, promoted: int = 0) -> list[ProductConfig]:
@@ -184,7 +183,7 @@ def _covered(sizes: Sizes, config: ProductConfig) -> int:
 
 def _candidates(shape: MatrixProduct, sizes: Sizes, gpu: Gpu, promoted: int) -> Iterator[ProductConfig]:
     """Tiles that are no larger than the result, up to what they are multiples of."""
-    unit, family = BOX_COLUMNS if shape.right.across else _COLUMNS, family_of(gpu)
+    unit, family = BOX_COLUMNS if shape.right.across else MATRIX_COLUMNS, family_of(gpu)
     widest = -(-sizes.columns // unit) * unit
     for rows, consumers, most in _ROWS:
         if rows > GROUP_ROWS and rows >= 2 * sizes.rows:

@@ -7,9 +7,10 @@ from typing import ClassVar
 
 from tvm_cascade.analysis.tir import Extent, ceil_div, product
 from tvm_cascade.devices.device import Gpu
-from tvm_cascade.tile.machine.family import Family
+from tvm_cascade.tile.hopper.stores import BOX_COLUMNS, MATRIX_COLUMNS
+from tvm_cascade.tile.machine.family import WIDEST, Family
 from tvm_cascade.tile.machine.wgmma import WGMMA
-from tvm_cascade.tile.operand import STORED_BYTES, Operand
+from tvm_cascade.tile.operand import Operand
 from tvm_cascade.tile.product.fold import same_in_blocks
 from tvm_cascade.tile.product.matrix import MatrixProduct
 from tvm_cascade.tile.skeletons.product.shape import DEPTH_BYTES
@@ -36,20 +37,11 @@ _AHEAD = 2
 REALIGNED_BYTES = DEPTH_BYTES + 16
 """Of shared memory for what is around a row that starts anywhere, until threads move it into place."""
 
-_MATRIX_COLUMNS = 16
-"""That go from registers to a box at once."""
-
 _SUMS = GROUP_ROWS * 256
 """That a consumer holds in registers at most: 128 of a thread."""
 
 _SUMS_TWICE = GROUP_ROWS * 192
 """The same where each has a second one, of the steps since the last promotion."""
-
-_WIDEST = 256
-"""Columns of one instruction at most."""
-
-BOX_COLUMNS = DEPTH_BYTES // STORED_BYTES
-"""Columns of an operand in one box of a bulk copy, where they are contiguous."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +93,7 @@ class ProductConfig:
 
     def stores_boxes(self, output: Operand) -> bool:
         """Whether boxes of 128 bytes a row cover what a block stores of an output; the last two may overlap."""
-        return self.share % _MATRIX_COLUMNS == 0 and self.share >= DEPTH_BYTES // output.size
+        return self.share % MATRIX_COLUMNS == 0 and self.share >= DEPTH_BYTES // output.size
 
     def registers(self, gathers: bool) -> Registers:
         """Registers of the roles.
@@ -146,7 +138,7 @@ class ProductConfig:
     def lacks(self, shape: MatrixProduct, gpu: Gpu) -> str:
         """What of a GPU or of the shape it does not fit, in words; empty where it fits."""
         sums, most = self.own_rows * self.columns * len(shape.rights), _SUMS_TWICE if self.promoted else _SUMS
-        if self.own_rows % GROUP_ROWS or sums > most or self.columns > _WIDEST:
+        if self.own_rows % GROUP_ROWS or sums > most or self.columns > WIDEST:
             return f"{self.own_rows}×{self.columns} sums of a consumer: expected rows in 64s, {most} sums at most"
         if self.stages < 2:
             return f"{self.stages} stages: products release one when those of the next are under way"

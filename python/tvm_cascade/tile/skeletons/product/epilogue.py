@@ -16,9 +16,9 @@ from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.tile.emit import bind, branches, kernel_extent, ptx, put, when
 from tvm_cascade.tile.fragment import COLUMNS_PER_STEP, DTYPE, NEIGHBOURS, QUAD, ROWS, TilePrinter, placed
 from tvm_cascade.tile.hopper.barrier import cluster_arrive, in_block
-from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
+from tvm_cascade.tile.hopper.copy import BOX_BYTES, CHUNK, TensorMap
 from tvm_cascade.tile.hopper.driver import Initialised
-from tvm_cascade.tile.hopper.stores import CHUNK, BulkStores, MatrixStore, store_pair
+from tvm_cascade.tile.hopper.stores import BOX_COLUMNS, CHUNK_COLUMNS, BulkStores, MatrixStore, store_pair
 from tvm_cascade.tile.merge.cluster import COPY, PartsOfSums
 from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.operand import STORED_BYTES
@@ -27,9 +27,6 @@ from tvm_cascade.tile.skeletons.product.config import SUM_BYTES, ProductConfig
 from tvm_cascade.tile.skeletons.product.feed import ProductFeed
 from tvm_cascade.tile.skeletons.product.raster import Tile, ends_with
 from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Threads
-
-_COLUMNS, _CHUNK_COLUMNS = BOX_BYTES // STORED_BYTES, CHUNK // STORED_BYTES
-"""Of a box, and of what is swizzled together, in elements of two bytes."""
 
 
 class Epilogue:
@@ -112,7 +109,7 @@ class MapEpilogue(Epilogue):
 
     @property
     def boxes(self) -> int:
-        boxes = [copies.per_box for copies in self.copies.values()] + [_COLUMNS] * len(self.by_rows)
+        boxes = [copies.per_box for copies in self.copies.values()] + [BOX_COLUMNS] * len(self.by_rows)
         across = sum(-(-self.config.share // columns) for columns in boxes)
         return across * self.config.own_rows // GROUP_ROWS
 
@@ -202,15 +199,15 @@ class MapEpilogue(Epilogue):
         """Through shared memory, then by each warp its own sixteen rows, whose elements neighbouring lanes store."""
         warp, lane = self.threads.warp, self.threads.lane
         own, columns = self._own(output.buffer), kernel_extent(self.shape.right.line.extent)
-        for slot, first in self._boxes_of(_COLUMNS):
+        for slot, first in self._boxes_of(BOX_COLUMNS):
             self._leave_matrices(output, slot, first)
             T.evaluate(T.cuda.warp_sync())
-            with T.unroll(16 * _COLUMNS // WARP) as turn:
-                row, at = warp * 16 + turn * WARP // _COLUMNS, turn * WARP % _COLUMNS + lane
+            with T.unroll(16 * BOX_COLUMNS // WARP) as turn:
+                row, at = warp * 16 + turn * WARP // BOX_COLUMNS, turn * WARP % BOX_COLUMNS + lane
                 whole_row, column = self.first_row + row, self.tile.first_column + first + at
                 there = whole_row < kernel_extent(self.shape.left.line.extent)
                 with when(tirx.And(there, self._has(output, whole_row, column, columns))):
-                    swizzled = (at // _CHUNK_COLUMNS ^ row % 8) * _CHUNK_COLUMNS + at % _CHUNK_COLUMNS
+                    swizzled = (at // CHUNK_COLUMNS ^ row % 8) * CHUNK_COLUMNS + at % CHUNK_COLUMNS
                     bits = self.staging[self.index, slot, row, swizzled]
                     indices = self._indices(output, whole_row, column)
                     T.buffer_store(own, tirx.reinterpret(dtype_of(output.buffer), bits), indices)
@@ -248,10 +245,10 @@ class MapEpilogue(Epilogue):
         """Leaves a box of two bytes an element in shared memory, swizzled as bulk copies read it."""
 
         def place(_: int, chunk: ir.Expr) -> ir.Expr:
-            return self.staging.ptr_to([self.index, slot, self.stored_row, chunk * _CHUNK_COLUMNS])
+            return self.staging.ptr_to([self.index, slot, self.stored_row, chunk * CHUNK_COLUMNS])
 
         matrices = MatrixStore(dtype_of(output.buffer), self.threads.lane)
-        matrices.columns(first + _COLUMNS, partial(self._element, output), place, first)
+        matrices.columns(first + BOX_COLUMNS, partial(self._element, output), place, first)
 
     def _leave_pairs(self, output: Output, slot: int, first: int, columns: int) -> None:
         """Leaves a box of float32 in shared memory, two elements at once, swizzled as bulk copies read it."""

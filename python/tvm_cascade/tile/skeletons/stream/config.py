@@ -15,9 +15,11 @@ from tvm_cascade.tile.attention.program import TileProgram
 from tvm_cascade.tile.attention.shape import Stream
 from tvm_cascade.tile.attention.tile_schedule import TileSchedule, schedule_tiles, visited_tiles
 from tvm_cascade.tile.cost import Counts, seconds
-from tvm_cascade.tile.machine.family import Family
+from tvm_cascade.tile.hopper.copy import BOX_BYTES
+from tvm_cascade.tile.machine.family import WIDEST, Family
 from tvm_cascade.tile.machine.table import family_of
 from tvm_cascade.tile.machine.wgmma import WGMMA
+from tvm_cascade.tile.memory import WORD_BYTES
 from tvm_cascade.tile.operand import MATRIX_DTYPES, STORED_BYTES, Operand, Unfit
 from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Registers
 
@@ -59,19 +61,13 @@ _REFERENCE_REGISTERS = 10
 _LOADED_REGISTERS = 16
 """Of operands that a warp loads while it multiplies those that it has loaded before."""
 
-_BOX = 128
-"""Bytes of a row of a swizzle box."""
-
-_ROW_BYTES = 4
-"""Of an element of a row that comes with tiles."""
-
 _NARROW = 64
 """Columns of operands up to which three consumers are tried."""
 
 
 def boxed(columns: int, size: int) -> int:
     """Bytes of a row of an operand, filled up to whole swizzle boxes."""
-    return -(-columns * size // _BOX) * _BOX
+    return -(-columns * size // BOX_BYTES) * BOX_BYTES
 
 
 class Tiles:
@@ -88,9 +84,10 @@ class Tiles:
     own_staging : stores have shared memory of their own, so that the next left operand can come meanwhile.
     optimistic : tiles are folded without moving the reference, where the program allows it. Causal attention takes 0.83
         to 0.92 of the time then, rows of two tiles 1.4 times as long (measured).
-    widening : warp groups that convert tiles on the way to the tensor cores.
-    spread : blocks over which the columns of the products are spread.
-    kept : whole items of a block at most, whose states it keeps to the end.
+    widening : warp groups that convert tiles on the way to the tensor cores: one for each feed, or for both.
+    spread : blocks over which the columns of the products are spread; each computes all scores.
+    kept : whole items of a block at most, whose states it keeps, where results wait for the end of a kernel beside it;
+        one where none is kept.
     fetches_ahead : its kernels bring into the cache what a later kernel reads: products take longer than copies.
     family : that multiplies; no choice, but the card's.
     """
@@ -216,7 +213,7 @@ class StreamConfig(Tiles):
         lefts = sum(boxed(one.width, one.size) for one in stream.lefts)
         staged = max((boxed(p.width, STORED_BYTES) for p in stream.products), default=0)
         staging = staged if self.own_staging or staged > left else 0
-        stage = self.stage_bytes(stream) + len(program.rows_along) * boxed(self.columns, _ROW_BYTES)
+        stage = self.stage_bytes(stream) + len(program.rows_along) * boxed(self.columns, WORD_BYTES)
         return self.rows * (self.left_stages * lefts + staging) + self.stages * stage + 1024
 
     def shares(self, stream: Stream, finds: bool = False) -> Registers:
@@ -273,8 +270,8 @@ def ranked_configs(program: TileProgram, gpu: Gpu) -> list[StreamConfig]:
 def check_widths(stream: Stream) -> None:
     """Checks that a warp group holds rows of the operands' widths; Unfit where it does not."""
     widest = max((p.width for p in stream.products), default=0)
-    if widest > 256:
-        raise Unfit(f"rows of {widest} elements; a warp group's accumulators hold 256")
+    if widest > WIDEST:
+        raise Unfit(f"rows of {widest} elements; a warp group's accumulators hold {WIDEST}")
     if any(p.width % 8 for p in stream.products) or any(score.depth % 8 for score in stream.scores):
         raise Unfit("the operands' rows are no multiple of 8 elements")
 

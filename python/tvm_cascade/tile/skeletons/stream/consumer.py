@@ -16,7 +16,7 @@ from tvm_cascade.tile.attention.operands.feed import Feed
 from tvm_cascade.tile.attention.operands.packing import Packing
 from tvm_cascade.tile.attention.shape import Product
 from tvm_cascade.tile.emit import bind, branches, numbered, ptx, put, registers, when
-from tvm_cascade.tile.fragment import NEIGHBOURS, ROWS
+from tvm_cascade.tile.fragment import NEIGHBOURS, ROWS, register_index
 from tvm_cascade.tile.hopper.barrier import NamedBarrier, Ring
 from tvm_cascade.tile.hopper.copy import TensorMap
 from tvm_cascade.tile.live import TileRange
@@ -337,11 +337,10 @@ class GroupFold(Folded):
             with T.unroll(len(self.own_columns.of(accumulation.product)) // 8) as j:
                 for r in self.thread_rows:
                     for e in NEIGHBOURS:
-                        put(self.accumulators[symbol], j * 4 + 2 * r + e,
-                            self._shifted(accumulation.shift, r, j * 4 + 2 * r + e, tile))  # fmt: skip
-
-    def _shifted(self, shift: sp.Expr, row: int, index: ir.Expr, tile: ir.Expr) -> ir.Expr:
-        return self.rows.write_accumulator(shift, row, tile, {s: a[index] for s, a in self.accumulators.items()})
+                        index = register_index(j, r, e)
+                        own = {s: array[index] for s, array in self.accumulators.items()}
+                        moved = self.rows.write_accumulator(accumulation.shift, r, tile, own)
+                        put(self.accumulators[symbol], index, moved)
 
     def _pack(self, ragged: ir.Expr | None) -> None:
         """Weights as products read them; zeros past the end of a ragged tile."""

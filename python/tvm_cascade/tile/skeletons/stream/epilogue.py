@@ -16,9 +16,15 @@ from tvm_cascade.tile.attention.rows import Place, RowFold
 from tvm_cascade.tile.attention.shape import Product, Stream
 from tvm_cascade.tile.emit import bind, ptx, when
 from tvm_cascade.tile.fragment import NEIGHBOURS, QUAD, ROWS, placed, register_index
-from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
-from tvm_cascade.tile.hopper.stores import CHUNK, BulkStores, MatrixStore, are_stored_at_once, store_pair
-from tvm_cascade.tile.operand import STORED_BYTES
+from tvm_cascade.tile.hopper.copy import CHUNK, TensorMap
+from tvm_cascade.tile.hopper.stores import (
+    BOX_COLUMNS,
+    CHUNK_COLUMNS,
+    BulkStores,
+    MatrixStore,
+    are_stored_at_once,
+    store_pair,
+)
 from tvm_cascade.tile.output import Output
 from tvm_cascade.tile.skeletons.stream.finish import Finish
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
@@ -153,11 +159,11 @@ class Epilogue:
         self.own_staging = self.config.own_staging or boxes > left_boxes
         if self.own_staging and boxes:
             dtype = next(iter(self.tiled.values())).operand.dtype
-            self.staging = pool.alloc((boxes, self.config.rows, BOX_BYTES // STORED_BYTES), dtype, align=1024)
+            self.staging = pool.alloc((boxes, self.config.rows, BOX_COLUMNS), dtype, align=1024)
 
     def _staged(self, box: int, row: ir.Expr, chunk: ir.Expr | int) -> ir.Expr:
         if self.own_staging:
-            return self.staging.ptr_to([box, row, chunk * (CHUNK // STORED_BYTES)])
+            return self.staging.ptr_to([box, row, chunk * (CHUNK_COLUMNS)])
         per_chunk = CHUNK // self.stream.left.size
         return self.staged.left_place(box, row, chunk * per_chunk)
 

@@ -39,7 +39,7 @@ from tvm_cascade.tile.skeletons.stream.consumer import Consumer
 from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue
 from tvm_cascade.tile.skeletons.stream.producer import PagedProducer
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
-from tvm_cascade.tile.work import GROUP_ROWS, Order, Registers, Threads, Work
+from tvm_cascade.tile.work import GROUP_ROWS, WARPS, Order, Registers, Threads, Work
 
 
 class StreamKernel(Driver):
@@ -211,9 +211,6 @@ _SLOTS = 4
 _RANGES = 2
 """Of a warp group: the tiles that hold a live position, and those that need no mask."""
 
-_WARPS = 4
-"""Of a warp group."""
-
 
 class TileFinder:
     """Emits the warp that finds the tiles, and the loops of those that read them.
@@ -231,7 +228,7 @@ class TileFinder:
         """Takes shared memory: for the ranges of each group, and barriers that one producer and all consumers read."""
         self.slots = pool.alloc((_SLOTS, self.groups, 2 * _RANGES), "int32", align=16)
         self.full = Barriers(pool, _SLOTS, 1)
-        self.empty = Barriers(pool, _SLOTS, 1 + _WARPS * self.groups)
+        self.empty = Barriers(pool, _SLOTS, 1 + WARPS * self.groups)
         self.order.allocate(pool)
 
     def initialise(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tvm_cascade.devices.device import Gpu
+from tvm_cascade.tile.machine.family import WIDEST
 from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.row.config import RowConfig
 from tvm_cascade.tile.skeletons.product.config import SUM_BYTES, ProductConfig, lacks_memory, lacks_steps
@@ -66,8 +67,10 @@ class FoldedConfig:
             return f"{tile.stages} stages: products release one when those of the next are under way"
         if tile.columns < shape.columns:
             return f"{shape.columns} columns are more than the {tile.columns} of a tile"
-        if tile.own_rows != GROUP_ROWS or tile.columns > 256 or tile.columns % 8:
-            return f"{tile.own_rows}×{tile.columns} sums of a consumer: expected 64 rows, and columns in 8s up to 256"
+        if tile.own_rows != GROUP_ROWS or tile.columns > WIDEST or tile.columns % 8:
+            return (
+                f"{tile.own_rows}×{tile.columns} sums of a consumer: expected 64 rows, and columns in 8s up to {WIDEST}"
+            )
         if self.sharing > WARP or WARP % self.sharing or self.rows % min(self.rows_at_once, self.rows):
             return f"{self.sharing} threads a row of {self.rows} rows: expected a part of a warp, and all rows in turns"
         return self._lacks_of_splits(shape, gpu) or lacks_memory(self.shared_bytes(shape), gpu)

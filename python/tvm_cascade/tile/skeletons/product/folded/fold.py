@@ -36,7 +36,7 @@ from tvm_cascade.tile.skeletons.product.folded.shape import FoldedProduct
 from tvm_cascade.tile.skeletons.product.kernel import ProductKernel, Roles
 from tvm_cascade.tile.skeletons.product.raster import Tile
 from tvm_cascade.tile.state import State
-from tvm_cascade.tile.work import GROUP_ROWS, Threads
+from tvm_cascade.tile.work import GROUP_ROWS, WARPS, Threads
 
 
 class _Vectors(Vectors):
@@ -176,10 +176,6 @@ class RowEpilogue(Epilogue):
 # Sums of a tile in shared memory, row after row; over parts of k, each block of a cluster has a share of the rows.
 
 
-_WARPS = 4
-"""Of a consumer."""
-
-
 class RowSums(PartsOfSums):
     """The sums of a tile as rows in shared memory, those of a row next to each other, `pitch` apart from the next."""
 
@@ -243,7 +239,7 @@ class RowSums(PartsOfSums):
         splits, size = self.config.tile.splits, self.size
         source = bind("sums_address", T.cuda.cvta_generic_to_shared(memory))
         target = self.parts.ptr_to([rank * self.share])
-        for first in range(1, splits, _WARPS):
+        for first in range(1, splits, WARPS):
             turn = bind("turn", first + threads.warp)
             with when(turn < splits):
                 owner = bind("owner", (rank + turn) % splits)

@@ -44,7 +44,7 @@ from tvm_cascade.tile.state import State
 from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Threads
 from tvm_cascade.transform.printer import cast
 
-_AT_ONCE = 6
+AT_ONCE = 6
 """Stretches whose states a thread reads at once: as many loads are under way together."""
 
 
@@ -182,7 +182,7 @@ class LongEpilogue(Epilogue):
             point = self._point(tile, place)
             state = self.program.state("_merged")
             state.clear()
-            batch = min(_AT_ONCE, -(-config.stretches // sharing))
+            batch = min(AT_ONCE, -(-config.stretches // sharing))
             others = [self.program.state(f"_other_{k}") for k in range(batch)]
             with T.serial(-(-config.stretches // (sharing * batch))) as step:
                 numbers = [bind("number", (step * batch + k) * sharing + member) for k in range(batch)]

@@ -187,12 +187,8 @@ def _check_outputs(shape: FoldedProduct) -> None:
             if not among(load.source, shape.tensors):
                 continue
             most = len(load.indices) if row.has_positions(output) else len(load.indices) - 1
-            if own is None or not _same_load(load, own, most):
+            if own is None or not all(same(*pair) for pair in list(zip(load.indices, own.indices, strict=True))[:most]):
                 raise Unfit(f"{output.buffer.name} reads {load}, which is not stored")
-
-
-def _same_load(one: ir.TensorLoad, other: ir.TensorLoad, count: int) -> bool:
-    return all(same(a, b) for a, b in list(zip(one.indices, other.indices, strict=True))[:count])
 
 
 # Elements of a row that outputs pick by an index, as sums: what is never stored cannot be read at a place of its own.

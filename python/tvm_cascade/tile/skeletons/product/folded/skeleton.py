@@ -16,16 +16,18 @@ from tvm_cascade.devices.device import Gpu
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.tile.cost import Counts, added, fetched_again, in_turn, seconds
 from tvm_cascade.tile.estimate import Work
+from tvm_cascade.tile.hopper.stores import BOX_COLUMNS
 from tvm_cascade.tile.launch.dependent import Launch
+from tvm_cascade.tile.machine.family import WIDEST
 from tvm_cascade.tile.machine.table import MULTIPLYING, family_of
 from tvm_cascade.tile.operand import PACKED_DTYPES, Operand, Unfit
 from tvm_cascade.tile.skeleton import Setting, Skeleton
 from tvm_cascade.tile.skeletons.product.choice import counts_of as product_counts
 from tvm_cascade.tile.skeletons.product.choice import sizes_of
-from tvm_cascade.tile.skeletons.product.config import BOX_COLUMNS, ProductConfig
+from tvm_cascade.tile.skeletons.product.config import ProductConfig
 from tvm_cascade.tile.skeletons.product.folded.config import Config, FoldedConfig, LongConfig
 from tvm_cascade.tile.skeletons.product.folded.fold import rows_kernel
-from tvm_cascade.tile.skeletons.product.folded.long import long_kernel
+from tvm_cascade.tile.skeletons.product.folded.long import AT_ONCE, long_kernel
 from tvm_cascade.tile.skeletons.product.folded.shape import FoldedProduct, read_folded
 from tvm_cascade.tile.skeletons.product.kernel import ProductKernel
 from tvm_cascade.tile.work import GROUP_ROWS
@@ -46,9 +48,6 @@ _LENGTHS = (3, 4)
 """Tiles of a short stretch: more stretches than blocks even out."""
 
 _MOST_STAGES = 8
-
-_WIDEST = 256
-"""Columns of a tile."""
 
 _UNIT = 8
 """What columns of a tile are multiples of."""
@@ -81,7 +80,7 @@ def _stretches(shape: FoldedProduct, gpu: Gpu) -> Iterator[Config]:
     if not isinstance(rows_of, int) or not isinstance(places, int):
         return
     unit = BOX_COLUMNS if shape.product.right.across else _UNIT
-    widest = min(_WIDEST, -(-shape.columns // unit) * unit)
+    widest = min(WIDEST, -(-shape.columns // unit) * unit)
     for rows, consumers in _TILES:
         if rows > GROUP_ROWS and rows >= 2 * rows_of:
             continue
@@ -124,9 +123,6 @@ all of the last tile's."""
 _LONE, _BEHIND_COPIES = 3.0, 0.1
 """How many times as long the fold of one consumer takes, which nothing hides the latencies of, and the part of it that
 copies for the next tiles do not hide (measured, of 16 tokens: tiles of 96 to 256 columns)."""
-
-_AT_ONCE = 6
-"""Stretches that a thread reads at once."""
 
 _EXCHANGE_BYTES, _USUAL_BYTES = 48, 10 * 1024
 """Of the instructions of an exchange of packed elements; and of those that the other rates cover."""
@@ -177,7 +173,7 @@ def _of_stretches(shape: FoldedProduct, config: LongConfig, gpu: Gpu) -> Counts:
     between |= fetched_again(shape.row_program.position_inputs.values(), sums, busiest, gpu)
     if config.stretches > 1:
         between["combine_seconds"] = _PART_OF_COMBINATION
-        between["read_round_seconds"] = -(-config.stretches // (config.sharing * _AT_ONCE))
+        between["read_round_seconds"] = -(-config.stretches // (config.sharing * AT_ONCE))
     return whole.and_then(**between)
 
 

@@ -20,6 +20,7 @@ from tvm_cascade.analysis.reducers import combiner_of, identity_of
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.tile.emit import bind, named, ptx, put, registers
 from tvm_cascade.tile.fragment import DTYPE, NEIGHBOURS, QUAD, ROWS, TilePrinter, placed
+from tvm_cascade.tile.hopper.stores import CHUNK_COLUMNS
 from tvm_cascade.tile.merge.lanes import exchanged
 from tvm_cascade.tile.operand import MATRIX_DTYPES, plain_value
 from tvm_cascade.tile.skeletons.product.feed import ProductFeed
@@ -32,9 +33,6 @@ _AT_ONCE = 16
 
 _WORDS = 4
 """Of a thread in those."""
-
-_CHUNK = 8
-"""Elements of 16 bytes, which are swizzled together."""
 
 
 class LeftRegisters:
@@ -60,8 +58,8 @@ class LeftRegisters:
 
     def load(self, which: int, stage: ir.Expr) -> None:
         for instruction in range(self.depth // _AT_ONCE):
-            chunk = tirx.bitwise_xor(self.chunk + 2 * instruction, self.row % _CHUNK)
-            source = self.feed.left.tiles.ptr_to([stage, 0, self.row, chunk * _CHUNK])
+            chunk = tirx.bitwise_xor(self.chunk + 2 * instruction, self.row % CHUNK_COLUMNS)
+            source = self.feed.left.tiles.ptr_to([stage, 0, self.row, chunk * CHUNK_COLUMNS])
             words = [self.words[which][_WORDS * instruction + k] for k in range(_WORDS)]
             ptx("ldmatrix.sync.aligned.m8n8.x4.shared.b16", *words, source)
 

@@ -15,6 +15,7 @@ from tvm_cascade.options import FuseOptions
 from tvm_cascade.tile.cost import Counts, added, seconds
 from tvm_cascade.tile.estimate import Work
 from tvm_cascade.tile.launch.dependent import Launch
+from tvm_cascade.tile.memory import WORD_BYTES
 from tvm_cascade.tile.operand import PACKED_DTYPES, Operand, Unfit
 from tvm_cascade.tile.skeleton import Setting, Skeleton
 from tvm_cascade.tile.skeletons.product.choice import counts_of as product_counts
@@ -56,10 +57,6 @@ class GaugedSkeleton(Skeleton[GaugedProduct, ProductConfig]):
         return all(dtype_of(output.buffer) in PACKED_DTYPES for output in program.product.outputs)
 
 
-_PINNED_BYTES = 4
-"""Of a word of a thread that keeps computations where they are."""
-
-
 def ranked_configs(shape: GaugedProduct, gpu: Gpu) -> list[ProductConfig]:
     """The fitting configurations, from the least estimated time on.
 
@@ -84,7 +81,7 @@ def _lacks(shape: GaugedProduct, config: ProductConfig, gpu: Gpu) -> str:
         return f"{config.own_rows} rows of a consumer; with the left operand in registers it has {GROUP_ROWS}"
     if config.splits > 1:
         return f"{config.splits} parts of k: each would have statistics of a part of the rows"
-    return lacks_memory(config.shared_bytes(shape.product) + config.threads * _PINNED_BYTES, gpu)
+    return lacks_memory(config.shared_bytes(shape.product) + config.threads * WORD_BYTES, gpu)
 
 
 def counts_of(shape: GaugedProduct, config: ProductConfig, gpu: Gpu) -> Counts:

@@ -12,6 +12,7 @@ from tvm_cascade.tile.attention.program import TileProgram
 from tvm_cascade.tile.attention.shape import Product, Stream
 from tvm_cascade.tile.cost import Counts, seconds
 from tvm_cascade.tile.hopper.copy import BOX_BYTES
+from tvm_cascade.tile.machine.family import WIDEST
 from tvm_cascade.tile.merge.places import BYTES
 from tvm_cascade.tile.operand import STORED_BYTES, Unfit
 from tvm_cascade.tile.skeletons.stream.config import BUSY_SHARES, Tiles, boxed
@@ -32,9 +33,6 @@ _FILLED = 3.0
 _LEAST_BLOCKS = 2
 """Of an item where pieces follow lengths: with fewer, the longest would have one block each."""
 
-_WIDEST = 256
-"""Columns of an instruction of the tensor cores."""
-
 
 @dataclass(frozen=True)
 class HalvesConfig(Tiles):
@@ -44,7 +42,6 @@ class HalvesConfig(Tiles):
     ----------
     cluster : blocks that share the axis of each tile of rows, and no other, where that is more than one.
     most_pieces : of the axis of a tile of rows.
-    spread : blocks over which the columns of the products are spread; each computes all scores.
     by_length : blocks have a piece of one item each, more of longer ones.
     """
 
@@ -96,7 +93,7 @@ class HalvesConfig(Tiles):
     def fits(self, program: TileProgram, gpu: Gpu) -> bool:
         """Also whether instructions have a half's columns, and blocks whole boxes of them."""
         products = program.stream.products
-        if any(self._widest_half(p) > _WIDEST or not may_spread(p, self.spread) for p in products):
+        if any(self._widest_half(p) > WIDEST or not may_spread(p, self.spread) for p in products):
             return False
         return (self.cluster == 1 or self._has_shares(program.stream)) and super().fits(program, gpu)
 

@@ -22,25 +22,22 @@ from tvm_cascade.tile.emit import bind, computed_here, named, ptx, put, register
 from tvm_cascade.tile.fragment import QUAD, ROWS
 from tvm_cascade.tile.hopper.barrier import BARRIER_BYTES, Barriers
 from tvm_cascade.tile.hopper.copy import BOX_BYTES
+from tvm_cascade.tile.hopper.stores import BOX_COLUMNS, CHUNK_COLUMNS, MATRIX_COLUMNS
 from tvm_cascade.tile.machine.family import Family
-from tvm_cascade.tile.operand import STORED_BYTES
 from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS
 from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Threads
 
 READ = GROUPS
 """The number of the barrier at which the second group has read; those before it are of what groups have stored."""
 
-_PER_BOX = BOX_BYTES // STORED_BYTES
-_CHUNK = 16 // STORED_BYTES
-_PER_STEP = 16
-"""Columns of an instruction that stores matrices."""
-
 
 def shared_bytes(program: TileProgram, columns: int) -> int:
     tiles = {(a.weight, a.dtype) for a in program.accumulations}
     rows = sum(_holders(program, symbol) for symbol in _shifting(program) | _state(program))
     return (
-        GROUP_ROWS * (len(tiles) * -(-columns // _PER_BOX) * BOX_BYTES + rows * 4) + 16 + BARRIER_BYTES * (GROUPS + 1)
+        GROUP_ROWS * (len(tiles) * -(-columns // BOX_COLUMNS) * BOX_BYTES + rows * 4)
+        + 16
+        + BARRIER_BYTES * (GROUPS + 1)
     )
 
 
@@ -67,9 +64,9 @@ class Shared:
 
     def __init__(self, pool: Any, program: TileProgram, columns: int) -> None:
         self.program, self.columns = program, columns
-        boxes = -(-columns // _PER_BOX)
+        boxes = -(-columns // BOX_COLUMNS)
         self.weights = {
-            key: named(f"shared_{key[0]}", pool.alloc((boxes, GROUP_ROWS, _PER_BOX), key[1], align=1024))
+            key: named(f"shared_{key[0]}", pool.alloc((boxes, GROUP_ROWS, BOX_COLUMNS), key[1], align=1024))
             for key in dict.fromkeys((a.weight, a.dtype) for a in program.accumulations)
         }
         self.shifting, self.state = (sorted(s, key=str) for s in (_shifting(program), _state(program)))
@@ -89,10 +86,10 @@ class Shared:
         lane = bind("storing_lane", computed_here(threads.lane))
         row = bind("weight_row", threads.warp * 16 + lane % 16)
         for key, packed in packing.packed.items():
-            for step in range(self.columns // _PER_STEP):
-                chunk = (step * 2 + lane // 16) % (_PER_BOX // _CHUNK) ^ (lane % 8)
-                box = step * _PER_STEP // _PER_BOX
-                target = self.weights[key].ptr_to([box, row, chunk * _CHUNK])
+            for step in range(self.columns // MATRIX_COLUMNS):
+                chunk = (step * 2 + lane // 16) % (BOX_COLUMNS // CHUNK_COLUMNS) ^ (lane % 8)
+                box = step * MATRIX_COLUMNS // BOX_COLUMNS
+                target = self.weights[key].ptr_to([box, row, chunk * CHUNK_COLUMNS])
                 words = [packed[step * 4 + k] for k in range(4)]
                 ptx("stmatrix.sync.aligned.m8n8.x4.shared.b16", target, *words)
         ptx("fence.proxy.async.shared::cta")

@@ -31,10 +31,7 @@ from tvm_cascade.tile.skeletons.stream.config import (
     products_rate,
     tile_flops,
 )
-from tvm_cascade.tile.work import GROUP_ROWS, Registers
-
-_MOST = 255
-"""Registers of a thread."""
+from tvm_cascade.tile.work import GROUP_ROWS, MOST_REGISTERS, Registers
 
 _CONVERTED = {1: Registers(32, 240, 112), 2: Registers(32, 192, 88)}
 """Registers of a thread of the producer, of each consumer, and of each warp group that converts, by the number of
@@ -66,12 +63,9 @@ class PiecesConfig(Tiles):
 
     Attributes
     ----------
-    widening : warp groups that convert tiles on the way to the tensor cores: one for each feed, or for both.
     cluster : blocks that share the axis of each tile of rows, and no other, where that is more than one.
     neighbours : blocks that share a multiprocessor: one folds while another waits for what its results read, or
         clusters' places would not be enough.
-    kept : whole items of a block at most, whose states it keeps, where results wait for the end of a kernel beside it;
-        one where none is kept.
     """
 
     columns: int = 128
@@ -101,7 +95,7 @@ class PiecesConfig(Tiles):
             return BUSY_SHARES if stream.paged else Registers(24, REGISTERS)
         if self.neighbours > 1:  # of 128 that each thread of two warp groups has at first
             return Registers(24, 232)
-        return Registers(_MOST, _MOST, moved=False)
+        return Registers(MOST_REGISTERS, MOST_REGISTERS, moved=False)
 
     def registers(self, stream: Stream) -> int:
         """Registers that a consumer thread holds: also the left operand."""

@@ -23,6 +23,7 @@ from tvm_cascade.tile.fragment import DTYPE, QUAD
 from tvm_cascade.tile.hopper.barrier import Barriers, cluster_arrive, cluster_wait, fence_barriers
 from tvm_cascade.tile.hopper.driver import Driver
 from tvm_cascade.tile.launch.dependent import Launch, wait_for_others
+from tvm_cascade.tile.memory import WORD_BYTES
 from tvm_cascade.tile.merge.cluster import send_four_to_rank
 from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.merge.places import (
@@ -50,7 +51,7 @@ from tvm_cascade.tile.skeletons.stream.pieces.grid import GridMeeting
 from tvm_cascade.tile.skeletons.stream.pieces.meeting import HELD, Meeting, SpreadFinish, Unit
 from tvm_cascade.tile.skeletons.stream.producer import PagedProducer
 from tvm_cascade.tile.skeletons.stream.tiling import Places, Tiling
-from tvm_cascade.tile.work import Registers, Threads, Work
+from tvm_cascade.tile.work import WARPS, Registers, Threads, Work
 
 _INITIALISING = 4
 """Warps that initialise barriers."""
@@ -208,10 +209,6 @@ class PiecesKernel(Driver):
 # The consumer of few rows: it folds a piece of the axis at a time, with the left operand in registers.
 
 
-_WORD = 4
-"""Bytes of a register."""
-
-
 class PiecesConsumer(GroupFold):
     """Emits one consumer warp group."""
 
@@ -260,7 +257,7 @@ class PiecesConsumer(GroupFold):
             if first >= self.stream.depth:
                 put(self.left_words, word, T.uint32(0))
                 continue
-            column = self.threads.lane % QUAD * (_WORD // size) + first
+            column = self.threads.lane % QUAD * (WORD_BYTES // size) + first
             address = self.rows.address(self.stream.score.left, row, {self.stream.score.axis[0]: column})
             ptx("ld.global.b32", self.left_words[word], address)
 
@@ -272,10 +269,6 @@ class PiecesConsumer(GroupFold):
 # before that block has started; and none ends before all that others send to it has arrived.
 
 
-_WARPS = 4
-"""That merge."""
-
-
 class ClusterMeeting(Meeting):
     """Emits it."""
 
@@ -285,7 +278,7 @@ class ClusterMeeting(Meeting):
         super().__init__(tiling, blocks)
         self.blocks, self.patches = blocks, Patches(self.most_rows, blocks)
         if self.patches.stride == blocks:  # a block has all spans of the rows that it has any of
-            most = min(self.patches.most(self.spans * SPAN) // _WARPS, HELD // (FOUR * (blocks + 1)))
+            most = min(self.patches.most(self.spans * SPAN) // WARPS, HELD // (FOUR * (blocks + 1)))
             self.at_a_time = max(n for n in range(1, self.spans + 1) if self.spans % n == 0 and n <= max(most, 1))
 
     def allocate(self, pool: Any, threads: Threads) -> None:
@@ -322,10 +315,10 @@ class ClusterMeeting(Meeting):
         octets, lane = self.patches.octets, self.threads.lane
         with each_work() as work:
             rows = bind("merged_rows", self._rows(work))
-            with T.serial((count + (_WARPS - 1)) // _WARPS) as step:
-                patch = bind("patch", (step * _WARPS + self.threads.warp) * self.blocks + self.rank)
+            with T.serial((count + (WARPS - 1)) // WARPS) as step:
+                patch = bind("patch", (step * WARPS + self.threads.warp) * self.blocks + self.rank)
                 row = bind("unit_row", patch % octets * OCTET + lane // QUAD)
-                with when(tirx.And(step * _WARPS + self.threads.warp < count, row < rows)):
+                with when(tirx.And(step * WARPS + self.threads.warp < count, row < rows)):
                     first = bind("first_span", patch // octets * self.at_a_time)
                     self._merge(Unit(work, row, [first + i for i in range(self.at_a_time)], lane % QUAD))
 
