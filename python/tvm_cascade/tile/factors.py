@@ -51,7 +51,7 @@ def find_factors(stage: Stage, vectors: bool = False) -> Factors | None:
     factors = _factors(stage.value)
     spatial = [v for v in stage.spatial if vectors or more_than_one(stage.extents[v])]
     deep = [f for f in factors if uses(f, stage.reduce)]
-    own = [_among(f, spatial) for f in deep]
+    own = [[v for v in spatial if uses(f, [v])] for f in deep]
     shared = [v for v in spatial if own and all(among(v, variables) for variables in own if variables)]
     clusters: list[tuple[list[tirx.Var], list[ir.Expr]]] = []
     loose: list[ir.Expr] = []
@@ -94,7 +94,3 @@ def _factors(value: ir.Expr) -> list[ir.Expr]:
     if isinstance(inner, prim.Div) and is_float(dtype_of(inner)):
         return [*_factors(inner.a), tirx.const(1.0, dtype_of(inner)) / inner.b]
     return [value]
-
-
-def _among(expression: ir.Expr, variables: Sequence[tirx.Var]) -> list[tirx.Var]:
-    return [v for v in variables if uses(expression, [v])]

@@ -31,10 +31,6 @@ class Exp2(sp.Function):
     nargs = 1
     is_positive = True
 
-    @staticmethod
-    def _imp_(exponent: Any) -> Any:
-        return 2.0**exponent  # for lambdify
-
 
 class Clamped(sp.Function):
     """min(x, the largest number of the dtype): −inf·k + this is −inf, where −inf·k + inf would be NaN."""

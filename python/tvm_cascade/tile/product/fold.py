@@ -57,12 +57,10 @@ def same_in_blocks(expression: ir.Expr, line: Line, length: int) -> bool:
     analyzer.bind(block, ir.Range(0, 1 << 20))
     at = {var: cast(value, dtype_of(var)) for var, value in line.places(block * length + place).items()}
     indices = [index for load in loads_of(expression) for index in load.indices]
-    outside = not uses(_without_loads(expression), list(at))
-    return outside and not any(uses(analyzer.simplify(substitute(index, at)), [place]) for index in indices)
-
-
-def _without_loads(expression: ir.Expr) -> ir.Expr:
-    return tvm_ffi.structural_map(expression, (ir.TensorLoad, lambda load: tirx.const(0, dtype_of(load))))
+    apart = tvm_ffi.structural_map(expression, (ir.TensorLoad, lambda load: tirx.const(0, dtype_of(load))))
+    return not uses(apart, list(at)) and not any(
+        uses(analyzer.simplify(substitute(index, at)), [place]) for index in indices
+    )
 
 
 @dataclass(frozen=True)

@@ -119,7 +119,8 @@ def read_gauged(program: Program, group: Group) -> GaugedProduct:
         name = _name(fold.leaves.sources[loaded])
         raise Unfit(f"{name} before its gauge may be beyond {dtype}, which it is rounded to")
     _check_left(product)
-    element = _without_round(left, dtype)
+    # It is rounded to the operand's dtype anyhow.
+    element = left.args[0] if isinstance(left, Round) and str(left.args[1]) == dtype else left
     along, per_row = _sorted_leaves(product, [element, *statistics.values()], loaded)
     for component in statistics:
         if not any(component.reducer is known for known in _SUMMED):
@@ -167,11 +168,6 @@ def _loaded(left: sp.Expr, fold: ProductFold) -> tuple[ir.TensorLoad, sp.Symbol]
         told = ", ".join(str(load) for load, _ in found) or "no tensor"
         raise Unfit(f"the left operand of {fold.name} is computed from {told}; expected one tensor")
     return found[0]
-
-
-def _without_round(element: sp.Expr, dtype: str) -> sp.Expr:
-    """The element before it is rounded to the operand's dtype, which happens anyhow."""
-    return element.args[0] if isinstance(element, Round) and str(element.args[1]) == dtype else element
 
 
 def _sorted_leaves(
