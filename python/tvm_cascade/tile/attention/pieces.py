@@ -155,24 +155,20 @@ class WholeItems(Cut):
 
 
 class SharedItems(Cut):
-    """As many blocks for each item, of a cluster or of the grid, which share its tiles in order."""
-
-    def __init__(self, items: ir.Expr, tiles: ir.Expr, sharing: int) -> None:
-        super().__init__(items, tiles, sharing)
-        self.sharing = sharing
+    """So many blocks for each item, of a cluster or of the grid, which share its tiles in order."""
 
     @property
     def grid(self) -> ir.Expr:
-        return self.items * self.sharing
+        return self.items * self.blocks
 
     @contextmanager
     def each(self, block: ir.Expr) -> Iterator[Piece]:
-        if self.sharing == 1:
+        if self.blocks == 1:
             yield Piece(block, T.int32(0), self.tiles, T.bool(True), T.bool(True), block, T.int32(1))
             return
-        item, rank = bind("item", block // self.sharing), block % self.sharing
-        first, end = (in_register("piece_bound", r * self.tiles // self.sharing) for r in (rank, rank + 1))
-        yield Piece(item, first, end, rank == 0, rank == self.sharing - 1, item * self.sharing, T.int32(self.sharing))
+        item, rank = bind("item", block // self.blocks), block % self.blocks
+        first, end = (in_register("piece_bound", r * self.tiles // self.blocks) for r in (rank, rank + 1))
+        yield Piece(item, first, end, rank == 0, rank == self.blocks - 1, item * self.blocks, T.int32(self.blocks))
 
 
 # Equal-work pieces of sequences of different lengths: the device counts their tiles before it shares them out.

@@ -22,7 +22,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.tir import dtype_of, loads_of, product
-from tvm_cascade.tile.emit import bind, kernel_extent, named, put, shared_pool, sync_block, when
+from tvm_cascade.tile.emit import bind, digits, kernel_extent, named, put, shared_pool, sync_block, when
 from tvm_cascade.tile.memory import Tensors
 from tvm_cascade.tile.merge.block import ColumnStates, SharedStates, SharedValues, ThreadStates
 from tvm_cascade.tile.merge.cluster import ClusterStates
@@ -97,12 +97,8 @@ class RowKernel(ABC):
         return Point(self.program, self.tensors, self._at(index))
 
     def _at(self, index: ir.Expr) -> dict[tirx.Var, ir.Expr]:
-        rest, found = index, {}
-        for var in reversed(self.row.rows):
-            extent = kernel_extent(self.row.group.frame.extents[var])
-            found[var] = bind(var.name, cast(rest % extent, dtype_of(var)))
-            rest = rest // extent
-        return found
+        places = digits(index, self.row.rows, self.row.group.frame.extents.__getitem__, lambda _, value: value)
+        return {var: bind(var.name, cast(value, dtype_of(var))) for var, value in places.items()}
 
     def _segment(self) -> Segment:
         config, length = self.config, self.row.length

@@ -305,8 +305,8 @@ def ranked_pieces(program: TileProgram, gpu: Gpu, rows: int) -> list[PiecesConfi
         raise Unfit("no tile of 32 positions or more fits into registers and shared memory")
     if is_spread(stream) and (shared := _neighbours(found, program, gpu)) is not None:
         return [shared, *found]
-    if visited(program, found[0].columns) is None or items_of(found[0], stream) is None or is_ragged(program):
-        tiles, items = visited(program, found[0].columns), items_of(found[0], stream)
+    tiles, items = visited(program, found[0].columns), items_of(found[0], stream)
+    if tiles is None or items is None or is_ragged(program):
         few = tiles is not None and items is not None and tiles * items / found[0].blocks < _LONG
         usual = found[1] if few and len(found) > 1 else found[0]  # the widest tiles, where blocks have several
         return [usual, *(config for config in found if config != usual)]
