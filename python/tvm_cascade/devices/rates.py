@@ -40,6 +40,7 @@ class Rates:
     copied_bytes_per_second : that a processor gets from the second-level cache where others copy the same.
     own_bytes_per_second, two_stage_bytes_per_second : that it gets of what no other copies; and with two stages.
     gathered_bytes_per_second : that the threads of a processor copy one by one.
+    realigned_bytes_per_second : that they copy and move, of rows that start anywhere.
     unaligned_share, unshared_share : of the rate of copies: of rows that start within a cache line (of ten tiles of
         3000³); of blocks beside each other that copy different things.
     copy_seconds : from a bulk copy to its arrival, under load.
@@ -90,6 +91,7 @@ class Rates:
     own_bytes_per_second: float = 62e9
     two_stage_bytes_per_second: float = 57e9
     gathered_bytes_per_second: float = 0.028e12
+    realigned_bytes_per_second: float = 0.016e12
     unaligned_share: float = 0.42
     unshared_share: float = 0.75
     copy_seconds: float = 0.8e-6

@@ -41,7 +41,8 @@ class Counts(NamedTuple):
     cores : products of a step on CUDA cores, where these do them.
     folds : by the name of a rate in seconds, how often a step has it, beside its products.
     load : the share of the multiprocessors that are at work, where that slows a step down.
-    copied, unaligned, gathered : bytes of a step that bulk copies bring, in whole cache lines or not, and threads do;
+    copied, unaligned, gathered, realigned : bytes of a step that bulk copies bring, in whole cache lines or not, and
+        threads do, piece by piece to their places or from rows that start anywhere;
         `copies_rate` names the rate of the former.
     unshared : blocks beside each other copy different things.
     under_way : bytes that copies have under way; 0 for enough.
@@ -68,6 +69,7 @@ class Counts(NamedTuple):
     copied: float = 0.0
     unaligned: float = 0.0
     gathered: float = 0.0
+    realigned: float = 0.0
     copies_rate: str = "copied_bytes_per_second"
     unshared: bool = False
     under_way: float = 0.0
@@ -137,6 +139,7 @@ def step_seconds(counts: Counts, gpu: Gpu) -> float:
     bulk: float = getattr(rates, counts.copies_rate)
     copying = (counts.copied + counts.unaligned / rates.unaligned_share) / bulk
     copying += counts.gathered / rates.gathered_bytes_per_second
+    copying += counts.realigned / rates.realigned_bytes_per_second
     if counts.under_way:
         copying = max(copying, copying * bulk * rates.copy_seconds / counts.under_way)
     if counts.unshared:

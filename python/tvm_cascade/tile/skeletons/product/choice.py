@@ -82,13 +82,14 @@ def counts_of(shape: MatrixProduct, sizes: Sizes, config: ProductConfig, gpu: Gp
     if config.splits > 1 and exchanges:
         between["exchange_seconds" if config.consumers == 1 else "pair_exchange_seconds"] = waves
         between["exchanged_bytes_per_second"] = waves * last * config.splits * config.rows * sums * SUM_BYTES
-    copied = {"copied": 0.0, "unaligned": 0.0, "gathered": 0.0}
+    copied = dict.fromkeys(("copied", "unaligned", "gathered", "realigned"), 0.0)
     for side, length in (
         (shape.left, min(config.rows, sizes.rows)),
         (shape.right, sums / config.cluster),
     ):
-        way = "gathered" if not side.bulk else "copied" if side.row_bytes % _LINE == 0 else "unaligned"
-        copied[way] += length * DEPTH_BYTES
+        by_threads = "realigned" if side.starts_anywhere else "gathered"
+        in_bulk = "copied" if side.row_bytes % _LINE == 0 else "unaligned"
+        copied[in_bulk if side.bulk else by_threads] += length * DEPTH_BYTES
     folds, family = dict[str, float](), config.family
     if config.promoted:
         folds["promotion_seconds"] = sizes.sums * config.own_rows // GROUP_ROWS * config.columns / 2 / config.promoted
@@ -107,6 +108,7 @@ def counts_of(shape: MatrixProduct, sizes: Sizes, config: ProductConfig, gpu: Gp
         copied=copied["copied"],
         unaligned=copied["unaligned"],
         gathered=copied["gathered"],
+        realigned=copied["realigned"],
     )
 
 

@@ -165,7 +165,7 @@ class Realigned(Gather):
             known = T.cast(start % _CHUNK, "int32") | ends << _SKIPPED_BITS
             put(self.known, self.coming.stage * _WARPS + warp, known)
         pieces = self.own * _AROUND
-        with T.serial(-(-pieces // WARP)) as turn:
+        with T.unroll(-(-pieces // WARP)) as turn:
             piece = bind("piece", turn * WARP + lane)
             with when(piece < pieces) if pieces % WARP else nullcontext():
                 self._copy_around(start, bind("copied_row", warp * self.own + piece // _AROUND), piece % _AROUND)
@@ -210,7 +210,7 @@ class Realigned(Gather):
         lane, together = thread % WARP, divisor(self.own, _TOGETHER)
         words = registers("moved_words", 2 * together, "uint32")
         step = T.cast(self._step % _CHUNK, "int32")
-        with T.serial(self.own // together) as turn:
+        with T.unroll(self.own // together) as turn:
             first = bind("first_moved", thread // WARP * self.own + turn * together)
             skipped = []
             for k in range(together):
