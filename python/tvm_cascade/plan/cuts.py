@@ -331,14 +331,24 @@ def cut(
 
 
 def _stands_alone(nests: Nests, position: Position) -> bool:
-    """Whether a map of inputs is asked for by itself: an output, or an operand of a matrix product."""
+    """Whether a map of inputs is asked for by itself: an output, or a computed operand of a matrix product."""
     written = [stage.buffer for stage in nests.stages(position)]
     if any(nests.program.is_param(buffer) for buffer in written):
         return True
+    if all(map(_turns, nests.stages(position))):
+        return False
     return any(
         nests.is_product(k) and shared(written, access_of(nests.program.nests[k]).reads) is not None
         for k in nests.folds
     )
+
+
+def _turns(stage: Stage) -> bool:
+    """Whether a map has the rows of a tensor with its other axes in another order: kernels read either alike."""
+    value, own = stage.value, [*stage.indices]
+    if not isinstance(value, ir.TensorLoad) or dtype_of(value) != dtype_of(stage.buffer) or not own:
+        return False
+    return len(value.indices) == len(own) and {*value.indices} == {*own} and value.indices[-1].same_as(own[-1])
 
 
 def _order(nests: Nests, members: Sequence[Iterable[Position]]) -> list[int] | None:

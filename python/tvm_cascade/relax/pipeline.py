@@ -41,6 +41,7 @@ from tvm_cascade.tile.skeleton import Kernel
 
 _DISPATCHED = (
     RewriteOperators(),
+    relax.transform.EliminateCommonSubexpr(),
     relax.backend.DispatchSampling(),
     relax.backend.DispatchSortScan(),
     relax.transform.LegalizeOps(),

@@ -49,6 +49,11 @@ class Plans:
         search = self._known.of(func)
         return None if search is None else search.alone
 
+    def steps(self, func: tirx.PrimFunc) -> int:
+        """Of a function's plan."""
+        search = self._known.of(func)
+        return 0 if search is None else len(search.plan.steps)
+
     def of(self, functions: Mapping[str, tirx.PrimFunc]) -> dict[str, Search]:
         """What is known of functions that one kernel computes and that differ in attributes at most, names included."""
         alone, found = Remembered[list[tuple[list[str], Search]]](lambda _: []), dict[str, Search]()
@@ -96,7 +101,7 @@ def with_surroundings(graph: Graph, merger: Merger, plans: Plans, clusters: Iter
     lone = [frozenset([node]) for node in graph.nodes if node.kind is Kind.REDUCTION and node not in taken]
     for own in (*found, *lone):
         others = taken - own
-        for whole in dict.fromkeys(grown(graph, own, others) for grown in (_with_readers, _grown, feeding)):
+        for whole in dict.fromkeys(grown(graph, own, others) for grown in (_turned, _with_readers, _grown, feeding)):
             if _takes_in(graph, own, whole) and _is_one_pass(plans, graph, merger, own, whole):
                 found[own] = whole
                 taken |= whole
@@ -114,8 +119,14 @@ def _takes_in(graph: Graph, own: Cluster, whole: Cluster) -> bool:
 
 
 def _is_one_pass(plans: Plans, graph: Graph, merger: Merger, own: Cluster, whole: Cluster) -> bool:
-    """Whether one kernel computes all, in less time than a cluster and the other nodes are estimated to take."""
-    together = plans.in_one_kernel(merger.of(outline(graph, whole)))
+    """Whether one kernel computes all, in less time than a cluster and the other nodes are estimated to take.
+
+    Or as many kernels as compute the cluster, where these are several.
+    """
+    func, alone = (merger.of(outline(graph, cluster)) for cluster in (whole, own))
+    together = plans.in_one_kernel(func)
+    if together is None and 1 < plans.steps(func) <= plans.steps(alone):
+        together = plans.seconds(func)
     if together is None:
         return False
     parts = [own, *(frozenset([node]) for node in in_order(whole - own))]
@@ -140,6 +151,15 @@ def _grown(graph: Graph, own: Cluster, taken: set[Node]) -> Cluster:
     while (more := following(graph, own, taken)) is not None:
         own |= {more}
     return feeding(graph, own, taken)
+
+
+def _turned(graph: Graph, own: Cluster, taken: set[Node]) -> Cluster:
+    """A cluster with the maps that it alone reads, and the moves that alone read one of its results."""
+    results = outline(graph, own).outputs
+    moves = [result.readers[0] for result in results if not result.escapes and len(result.readers) == 1]
+    return feeding(
+        graph, own | {one for one in moves if one.moves_alone and _may_follow(graph, own, one, taken)}, taken
+    )
 
 
 def feeding(graph: Graph, own: Cluster, taken: set[Node]) -> Cluster:

@@ -10,7 +10,7 @@ two products and a softmax whose weights are kept for the backward graph. Here i
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -36,7 +36,17 @@ def _attention(
     out = scaled_dot_product_attention(query, key, value, attn_mask, 0.0, is_causal, scale=scale, enable_gqa=enable_gqa)
     scores, _ = _scores(query, key, attn_mask, is_causal, scale)
     logsumexp = scores.logsumexp(-1)
-    return out.contiguous(), torch.where(logsumexp == -math.inf, 0.0, logsumexp).expand(out.shape[:-1]).contiguous()
+    return _laid_out(out.shape, query).copy_(out), torch.where(logsumexp == -math.inf, 0.0, logsumexp).expand(
+        out.shape[:-1]
+    ).contiguous()
+
+
+def _laid_out(shape: Sequence[int], query: Tensor) -> Tensor:
+    """A tensor with its axes in the order in memory that those of the query have."""
+    axes = [*range(len(shape))]
+    if len(shape) == query.dim():
+        axes = [*sorted(axes[:-1], key=query.stride, reverse=True), axes[-1]]
+    return torch.empty_permuted(tuple(shape), axes, dtype=query.dtype, device=query.device)
 
 
 def _scores(
@@ -74,7 +84,7 @@ def _wide(value: Tensor) -> torch.dtype:
 def _(query: Tensor, key: Tensor, value: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
     shared = (*key.shape[:-3], query.shape[-3]) if rest[-1] else key.shape[:-2]
     rows = (*torch.broadcast_shapes(query.shape[:-2], shared), query.shape[-2])
-    return query.new_empty((*rows, value.shape[-1])), query.new_empty(rows, dtype=_wide(query))
+    return _laid_out((*rows, value.shape[-1]), query), query.new_empty(rows, dtype=_wide(query))
 
 
 @torch.library.custom_op("tvm_cascade::attention_backward", mutates_args=())
