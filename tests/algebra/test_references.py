@@ -178,6 +178,15 @@ def test_a_quantity_that_stands_beside_no_part_is_left_to_moments_about_the_mean
     assert {reference.range for reference in fold.references} == {Range.WEIGHED}
 
 
+def test_a_quantity_between_more_parts_than_moments_take_is_about_zero_and_guarded() -> None:
+    """Half way, its distance from the parts may be any; what moved by powers of it would not tell at the end."""
+    fold = derive(Cascade([Reduction(a, SUM, y), Reduction(b, SUM, (w * x - a) ** 3 * ((x - a) ** 2 + y))], [x, y, w]))
+    assert isinstance(fold, Fold)
+    assert not fold.references and not any(component.moves for component in fold.components)
+    assert sp.degree(fold.finish[b], a) == 5
+    assert str(certificate(fold)) == "guarded: b: its parts may cancel"
+
+
 def test_a_sum_of_lines_moves_nothing() -> None:
     fold = derive(Cascade([Reduction(a, SUM, w), Reduction(b, SUM, weight * (y - a * x))], [x, y, w, weight]))
     assert isinstance(fold, Fold)

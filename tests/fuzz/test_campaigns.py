@@ -156,6 +156,7 @@ FOUND = {
     82000293: "a comparison with an extremum of the same element",
     82005159: "nothing kept, of a cubic times an exponential",
     81001997: "differences that read one variable at two scales",
+    90001838: "a reference far from several parts of data half way",
     991000331: "a power of a constant that holds a logarithm",
     795413035: "a scale that is a running sum under an exponential",
     93500925: "a product of exponentials of falling data",

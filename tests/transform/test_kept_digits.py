@@ -186,6 +186,17 @@ def products_of_three_differences() -> tirx.PrimFunc:
     return program(*tensors, fold("out", element))
 
 
+def cubes_beside_squares_about_a_total() -> tirx.PrimFunc:
+    x, y, z = array("x"), array("y"), array("z")
+    s = fold("s", lambda i, j: y[i, j])
+
+    def element(i: Expr, j: Expr) -> Expr:
+        cube = te.power(z[i, j] * x[i, j] + y[i, j] * number(0.5) - s[i], number(3))
+        return cube * (te.power(x[i, j] - s[i], number(2)) + y[i, j])
+
+    return program(x, y, z, fold("out", element))
+
+
 CASCADES: dict[str, tuple[Callable[[], tirx.PrimFunc], Range | None]] = {
     "squares about a total": (squares_about_a_total, Range.MEAN),
     "squares about a total of something else": (squares_about_a_total_of_something_else, Range.MEAN),
@@ -196,6 +207,7 @@ CASCADES: dict[str, tuple[Callable[[], tirx.PrimFunc], Range | None]] = {
     "fourth powers in another unit": (fourth_powers_in_another_unit, Range.MEAN),
     "residues of a line": (residues_of_a_line, Range.WEIGHED),
     "products of two differences from a total": (products_of_two_differences_from_a_total, Range.WEIGHED),
+    "cubes beside squares about a total": (cubes_beside_squares_about_a_total, None),
     "points of a line": (points_of_a_line, None),
     "softmax-weighted squares about a total": (softmax_weighted_squares_about_a_total, Range.MEAN),
     "differences from a softmax moment": (differences_from_a_softmax_moment, Range.MEAN),

@@ -14,7 +14,7 @@ from tvm_cascade.algebra.cases import Union, by_both, by_results
 from tvm_cascade.algebra.facts.extent import sign_within
 from tvm_cascade.algebra.facts.relation import AT_A_MAXIMUM, compared, is_bounded_above, ordered_by_results
 from tvm_cascade.algebra.fold import Component, Fold, Reference
-from tvm_cascade.algebra.gauge import Gauge, Move, Range, is_power_of_two
+from tvm_cascade.algebra.gauge import Gauge, Move, is_power_of_two
 from tvm_cascade.algebra.handles import Handle, HandleTable, exponents
 from tvm_cascade.algebra.reducer import SUM, Reducer, TupleReducer
 from tvm_cascade.algebra.verdict import Counterexample, Question, Reason, Refusal, Search
@@ -334,13 +334,11 @@ class Derivation:
             self.steps.append(self._references[key])
         return self._references[key]
 
-    def constant(self, tracks: sp.Expr, argument: Range) -> Reference:
+    def constant(self, tracks: sp.Expr) -> Reference:
         """The constant reference 0, which never moves."""
         names = ("c_constant", "c_constant'", "Δc_constant")
         old, new, step = (sp.Symbol(f"{name}_{len(self._constants)}", real=True) for name in names)
-        self._constants.append(
-            Reference(old, new, step, Gauge.DEFERRED, self.plain(tracks), sp.Integer(0), range=argument)
-        )
+        self._constants.append(Reference(old, new, step, Gauge.DEFERRED, self.plain(tracks), sp.Integer(0)))
         return self._constants[-1]
 
     def predicted(self, value: sp.Expr) -> sp.Expr:

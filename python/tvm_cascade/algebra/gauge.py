@@ -77,7 +77,6 @@ class Range(str, Enum):
     EXTREME = "c is the extremum so far, and [x = c] is 0 or 1"
     NEAR = "x − c is no larger than the spread of x, since c is its mean, for any results"
     WEIGHED = "x − c is no larger than the spread of x, since c is its mean; beside what results weigh it may cancel"
-    WAVES = "sines and cosines are at most 1 at any c, so it stays at 0"
     PREDICTED = "c predicts u from partial results, so elements have the range that they have at u"
     DEFERRED = "a loop-invariant factor: applied once, at the end"
 

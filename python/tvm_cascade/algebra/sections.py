@@ -8,10 +8,15 @@ most is taken; of those that promise as much, the one with the smallest state; t
 | action               | functions            | reference            | in range             | digits           | state |
 |----------------------|----------------------|----------------------|----------------------|------------------|-------|
 | translation          | waves                | 0                    | yes                  | u is no location | none  |
+| translation          | several differences  | 0                    | yes                  | the finish tells | none  |
 | scaling under log    | log-polynomials      | u of partial results | yes                  | yes              | u     |
 | translation, scaling | all                  | u of partial results | u bounds exponents   | u is a location  | u     |
 | translation          | exponentials         | the largest exponent | yes                  | yes              | a max |
 | translation          | all of a(x) − u      | the mean of a(x)     | yes                  | yes              | sums  |
+
+Beside several a(x) no reference is near all of them, and u of partial results may be farther from each than in the end
+it is: moves then add powers of that distance which cancel again, and no number at the end tells how large they were.
+About 0 nothing moves, and all that may cancel stands in the finish, where certificates and guards see it.
 """
 
 from __future__ import annotations
@@ -37,6 +42,7 @@ from tvm_cascade.algebra.handles import (
     factor_in,
     tracking_gauge,
     translated_part,
+    translations,
 )
 from tvm_cascade.algebra.reducer import MAX, SUM
 from tvm_cascade.symbolic.elementary import WAVES
@@ -90,6 +96,12 @@ class Reading:
         met = [total for total in apart if total.has(*(value.free_symbols & {*derivation.results}))]
         own = expanded(sp.Add(*met) + value)
         return own if own.has(*derivation.elements) and not own.has(*derivation.results) else None
+
+    @property
+    def is_between(self) -> bool:
+        """Whether the handle stands in differences of several a(x), and no exponent, as in (x − u)·(y − u)."""
+        parts = translations(self.function, self.handle.symbol, self.derivation.elements)
+        return not self.exponents and parts is not None and len(parts) > 1
 
     @property
     def is_in_waves(self) -> bool:
@@ -153,8 +165,8 @@ def _by_promise(reading: Reading) -> Iterator[Section]:
     yield from (row for _, row in sorted(left, key=lambda entry: entry[0], reverse=True))
 
 
-def _constant(argument: Range) -> Callable[[Reading], Reference]:
-    return lambda reading: reading.derivation.constant(reading.handle.value, argument)
+def _at_zero(reading: Reading) -> Reference:
+    return reading.derivation.constant(reading.handle.value)
 
 
 def _at_the_results(reading: Reading) -> Reference:
@@ -325,9 +337,10 @@ def _weighted(derivation: Derivation, reduction: Reduction, above: sp.Expr, weig
 SECTIONS = (
     Section(
         reads=lambda reading: reading.is_in_waves and not reading.unbounded,
-        reference=_constant(Range.WAVES),
+        reference=_at_zero,
         keeps_digits=lambda reading: reading.part is None or not reading.is_near,
     ),
+    Section(lambda reading: reading.is_between, _at_zero),
     Section(
         reads=lambda reading: any(e.has(reading.handle.symbol) for e in reading.function.atoms(sp.log)),
         reference=_at_the_scale,

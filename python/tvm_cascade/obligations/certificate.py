@@ -55,7 +55,6 @@ _BEARING = frozenset(
         Range.EXTREME,
         Range.NEAR,
         Range.WEIGHED,
-        Range.WAVES,
     }
 )
 """The arguments for a reference that hold wherever its powers are in range; others need data that were predicted."""
