@@ -334,11 +334,11 @@ class Derivation:
             self.steps.append(self._references[key])
         return self._references[key]
 
-    def constant(self, tracks: sp.Expr) -> Reference:
+    def constant(self) -> Reference:
         """The constant reference 0, which never moves."""
         names = ("c_constant", "c_constant'", "Δc_constant")
         old, new, step = (sp.Symbol(f"{name}_{len(self._constants)}", real=True) for name in names)
-        self._constants.append(Reference(old, new, step, Gauge.DEFERRED, self.plain(tracks), sp.Integer(0)))
+        self._constants.append(Reference(old, new, step, Gauge.DEFERRED, sp.S.Zero, sp.S.Zero))
         return self._constants[-1]
 
     def predicted(self, value: sp.Expr) -> sp.Expr:

@@ -33,7 +33,7 @@ import sympy as sp
 from tvm_cascade.symbolic.elementary import SEPARABLE
 from tvm_cascade.symbolic.functions import LogRatio
 from tvm_cascade.symbolic.separate import RANK_LIMIT, Step
-from tvm_cascade.symbolic.work import charge, expanded, factored
+from tvm_cascade.symbolic.work import charge, expanded
 
 Vector = dict[sp.Expr, sp.Expr]
 """A function of coordinates and elements: the coefficient of each product of them."""
@@ -107,7 +107,7 @@ def expansion_of(function: sp.Expr, elements: Sequence[sp.Symbol], handles: Sequ
     space = _Space(placed)
     if not space.close(over):
         return None
-    functions = (function, *(placed.written(_factored(vector)) for vector in space.vectors[1:]))
+    functions = (function, *(placed.written(_expression(vector)) for vector in space.vectors[1:]))
     return Expansion(functions, space.moving(), {**placed.steps, **placed.differences}, placed.moved, scale)
 
 
@@ -250,27 +250,6 @@ class _Space:
 
 def _expression(vector: Vector) -> sp.Expr:
     return sp.Add(*(weight * product for product, weight in vector.items()))
-
-
-def _factored(vector: Vector) -> sp.Expr:
-    """As a product where it is one: (exp(f) − 1)² has the digits that exp(2·f) − 2·exp(f) + 1 has not."""
-    total = _expression(vector)
-    unit, multiples = _in_units(total)
-    if not total.is_Add or any(not multiple.is_Integer for multiple in multiples.values()):
-        return total
-    symbol = sp.Dummy(positive=True)
-    powers = {sp.exp(exponent): symbol**multiple for exponent, multiple in multiples.items()}
-    return factored(total.xreplace(powers)).xreplace({symbol: sp.exp(unit)})
-
-
-def _in_units(expression: sp.Expr) -> tuple[sp.Expr, dict[sp.Expr, sp.Expr]]:
-    """The simplest exponent of an expression, and what multiple of it each is."""
-    exponents = sorted((power.args[0] for power in expression.atoms(sp.exp)), key=_simplest)
-    return (exponents or [sp.S.Zero])[0], {exponent: exponent / exponents[0] for exponent in exponents}
-
-
-def _simplest(exponent: sp.Expr) -> tuple[sp.Expr, int, str]:
-    return abs(exponent.as_coeff_Mul()[0]), int(sp.count_ops(exponent)), str(exponent)
 
 
 def _degree(product: sp.Expr, steps: Sequence[sp.Symbol]) -> int:

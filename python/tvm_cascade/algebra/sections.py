@@ -166,7 +166,7 @@ def _by_promise(reading: Reading) -> Iterator[Section]:
 
 
 def _at_zero(reading: Reading) -> Reference:
-    return reading.derivation.constant(reading.handle.value)
+    return reading.derivation.constant()
 
 
 def _at_the_results(reading: Reading) -> Reference:
