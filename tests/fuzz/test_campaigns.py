@@ -160,6 +160,7 @@ FOUND = {
     991000331: "a power of a constant that holds a logarithm",
     795413035: "a scale that is a running sum under an exponential",
     93500925: "a product of exponentials of falling data",
+    1830130161: "keys that are one number, of what an earlier selection keeps",
     1790101717: "a selection whose positions nobody reads, in segments",
 }
 

@@ -87,7 +87,9 @@ def as_named(
         results = {reduction.reducer.part: reduction.result for reduction in block}
         ranks = [(results[k], results[k + 1]) for k in range(0, whole.width, whole.selection.per_rank)]
         own_key = next(reduction.element for reduction in block if reduction.reducer.part == 0)
-        keys = [c.lift for c in fold.components if c.parts and c.reducer.part == 0 and c.owner == results[0]]
+        read = fold.finish[results[0]].free_symbols  # of its own tuples, or of an earlier selection's
+        bests = {c.parts[0] for c in fold.components if c.parts and c.symbol in read}
+        keys = [c.lift for c in fold.components if c.symbol in bests]
         for key, place in ranks:
             level = expected[key]
             if found[place] == expected[place] or not _same(found[key], level):
