@@ -64,7 +64,7 @@ class Case:
         return attention(VARIANTS[variant])(shape, Precision("bfloat16", "float32")).prim_func()
 
     @property
-    def sharding(self) -> dict[str, str]:
+    def sharding(self) -> dict[str, Any]:
         return {"rows": "i", "order": "zigzag"} if self.kind == "prefill" else {}
 
 

@@ -87,7 +87,7 @@ ALLOWED: dict[str, set[str]] = {
 }
 
 # What may be imported when a module loads. The peers of the benchmarks and the tuner's needs are imported in functions.
-THIRD_PARTY = {"tvm", "tvm_ffi", "numpy", "sympy", "mpmath", "ml_dtypes", "rich"}
+THIRD_PARTY = {"tvm", "tvm_ffi", "numpy", "sympy", "mpmath", "ml_dtypes", "rich", "typing_extensions"}
 # Packages that are for an optional dependency, which they load: the others import them in functions.
 FOR_AN_OPTION = {
     f"{NAME}.torch": {"torch"},

@@ -43,14 +43,14 @@ from tvm_cascade.analysis.statements import ROLE
 from tvm_cascade.analysis.tir import loads_of
 from tvm_cascade.evaluate import oracle
 from tvm_cascade.judge.case import Job
-from tvm_cascade.options import FuseOptions
+from tvm_cascade.options import Cast, FuseOptions
 from tvm_cascade.transform.nest import GUARD
 
 Array = NDArray[Any]
 
 NORMAL = "normal"
 _PARTS = 4  # of the cascade axis, of which one is left out
-_FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
+_FLOAT8: tuple[Cast, ...] = ("float8_e4m3fn", "float8_e5m2")
 
 _LIMITS: Mapping[str, int] = {
     "batch": 1,
@@ -187,7 +187,7 @@ def _rows(job: Checkable | str, small: bool, kinds: Sequence[str], seed: int) ->
     return [*rows, _row(sized, kinds, seed, _FLOAT8)] if rows[0].code == "rounding" else rows
 
 
-def _row(sized: Checkable, kinds: Sequence[str], seed: int, rescaled: tuple[str, ...] = ()) -> Audit:
+def _row(sized: Checkable, kinds: Sequence[str], seed: int, rescaled: tuple[Cast, ...] = ()) -> Audit:
     """The row of a job, and where its check raises, a row that says what was raised."""
     try:
         return audit(sized, kinds, seed, rescaled)
@@ -210,7 +210,7 @@ def _program(sized: Checkable) -> object:
     return sized.builder, *sized.shape.items(), sized.dtype
 
 
-def audit(sized: Checkable, kinds: Sequence[str], seed: int = 0, rescaled: tuple[str, ...] = ()) -> Audit:
+def audit(sized: Checkable, kinds: Sequence[str], seed: int = 0, rescaled: tuple[Cast, ...] = ()) -> Audit:
     """The row of a job at its own size, without the cost model."""
     options = FuseOptions(force=True, rescalable_casts=(*FuseOptions().rescalable_casts, *rescaled))
     subject = Subject(sized.build(), options, "auto")

@@ -40,7 +40,7 @@ class Code:
     estimate: Callable[[], float | None] = lambda: None
 
 
-def _fused(func: tirx.PrimFunc, **options: bool) -> Code:
+def _fused(func: tirx.PrimFunc, **options: Any) -> Code:
     compiled = compile(func, target="cuda", **options)
     allowed = [name for name, value in options.items() if value]
 

@@ -11,12 +11,16 @@ import inspect
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Literal, TypedDict, TypeVar, get_args
+
+from typing_extensions import Unpack
 
 from tvm_cascade.errors import OptionError, near
 
 ENVIRONMENT_PREFIX = "TVM_CASCADE_"
-_CAST_DTYPES = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
+Cast = Literal["float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"]
+Reference = Literal["exact", "lazy", "power_of_two"]
+Guards = Literal["auto", "always", "off"]
 
 
 def _option(default: Any, meaning: str, *, remedy: str = "", choices: Sequence[str] = (), tuned: bool = True) -> Any:
@@ -55,16 +59,16 @@ class FuseOptions:
         "partial results side by side in a vector (SIMD); chosen by target where it is left out",
         remedy="leave it out to have it chosen by target, or pass a number of partial results, such as 16",
     )
-    rescalable_casts: tuple[str, ...] = _option(
+    rescalable_casts: tuple[Cast, ...] = _option(
         ("float16", "bfloat16"),
         "dtypes to which an element may be rounded at another scale than the program does",
-        choices=_CAST_DTYPES,
+        choices=get_args(Cast),
     )
-    reference: str = _option("exact", "how running references move", choices=("exact", "lazy", "power_of_two"))
-    guards: str = _option(
+    reference: Reference = _option("exact", "how running references move", choices=get_args(Reference))
+    guards: Guards = _option(
         "auto",
         "which results are checked by value, and reduced again as written where they fail: those in doubt, all, none",
-        choices=("auto", "always", "off"),
+        choices=get_args(Guards),
     )
     vector_math: bool = _option(True, "compute exp, log, tanh, … by polynomials that vectorise, within a few ulp (CPU)")
     force: bool = _option(False, "fuse even where the cost model declines")
@@ -101,7 +105,7 @@ class FuseOptions:
                 raise OptionError(expected, found, where, option.metadata["remedy"])
 
     @classmethod
-    def from_environment(cls, **given: object) -> FuseOptions:
+    def from_environment(cls, **given: Unpack[Options]) -> FuseOptions:
         """Options from TVM_CASCADE_* variables, overridden by the keyword arguments that are given.
 
         Raises
@@ -123,6 +127,28 @@ class FuseOptions:
         return cls(**{**preset, **given})  # type: ignore[arg-type]
 
 
+class Options(TypedDict, total=False):
+    """The fields of `FuseOptions` as keywords of a call: checkers of types derive neither of the two from the other."""
+
+    tile: int | None
+    segments: int
+    lanes: int | None
+    rescalable_casts: tuple[Cast, ...]
+    reference: Reference
+    guards: Guards
+    vector_math: bool
+    force: bool
+    schedule: bool
+    buckets: int
+    cache: bool
+    progress: bool
+    tensor_cores: bool
+    row_kernels: bool
+    narrow_sums: bool
+    narrow_positions: int | None
+    tf32: bool
+
+
 def meaning_of(option: dataclasses.Field[Any]) -> str:
     """What an option means, and the words that it takes."""
     choices = option.metadata["choices"]
@@ -133,7 +159,7 @@ Called = TypeVar("Called", bound=Callable[..., Any])
 
 
 def takes_options(function: Called) -> Called:
-    """A function of `**options: object` whose signature and docstring list them, with their meanings."""
+    """A function of `**options: Unpack[Options]` whose signature and docstring list them, with their meanings."""
     signature, fields = inspect.signature(function), dataclasses.fields(FuseOptions)
     own = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
     keywords = [

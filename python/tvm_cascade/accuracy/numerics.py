@@ -12,6 +12,7 @@ import tvm
 from numpy.typing import NDArray
 from tvm import ir, tirx
 from tvm.target import Target
+from typing_extensions import Unpack
 
 from tvm_cascade.accuracy.comparison import Compared, ranking_of
 from tvm_cascade.accuracy.draws import drawn
@@ -29,7 +30,7 @@ from tvm_cascade.errors import DeviceError, InputError
 from tvm_cascade.evaluate import oracle
 from tvm_cascade.evaluate.inputs import INPUTS, poisoned
 from tvm_cascade.obligations.derive import remembered
-from tvm_cascade.options import FuseOptions, takes_options
+from tvm_cascade.options import FuseOptions, Options, takes_options
 from tvm_cascade.transform.fuse_function import fuse_function, fused_groups
 from tvm_cascade.transform.tiling import Streams, choose_tiling
 
@@ -48,7 +49,7 @@ def numerics(
     target: str | dict[str, Any] | Target = "auto",
     seed: int = 0,
     sizes: Mapping[str, int] | None = None,
-    **options: object,
+    **options: Unpack[Options],
 ) -> Numerics:
     """Errors of the fused and the unfused program, both compiled at the same dtypes, against float64.
 
@@ -79,7 +80,8 @@ def numerics(
     OptionError
         When an option is unknown or outside its domain.
     """
-    chosen, data = FuseOptions.from_environment(**{"force": True, **options}), _data(inputs)
+    asked: Options = {"force": True, **options}
+    chosen, data = FuseOptions.from_environment(**asked), _data(inputs)
     example = next(iter(data.values()), None) if isinstance(data, Mapping) else None
     subject = Subject(func, chosen, target, sizes, example)
     given = data if isinstance(data, Mapping) else subject.drawn(data, seed)

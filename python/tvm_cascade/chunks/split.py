@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import tvm
 from tvm import tirx
+from typing_extensions import Unpack
 
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.order import among
@@ -22,7 +23,7 @@ from tvm_cascade.chunks.cut import Chunk, axis_that_is_cut
 from tvm_cascade.chunks.sources import Stacked
 from tvm_cascade.chunks.state import StatePart, single_fold, state_of
 from tvm_cascade.errors import OptionError
-from tvm_cascade.options import FuseOptions
+from tvm_cascade.options import FuseOptions, Options
 from tvm_cascade.transform.assemble import index_dtype
 
 
@@ -69,7 +70,7 @@ def split(
     chunks: int | None = None,
     lengths: int | Sequence[int] | None = None,
     shared: Mapping[int, str] | None = None,
-    **options: object,
+    **options: Unpack[Options],
 ) -> Split:
     """Splits a function's fold into functions that leave partial states and functions that merge them.
 

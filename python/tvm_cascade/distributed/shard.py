@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 from tvm import tirx
+from typing_extensions import Unpack
 
 from tvm_cascade.distributed.backward import Backward
 from tvm_cascade.distributed.exchanges import EXCHANGES, Exchange, GatherInputs, of_share
@@ -22,7 +23,7 @@ from tvm_cascade.distributed.transport import Transport
 from tvm_cascade.driver.arguments import Parameter
 from tvm_cascade.driver.entry import bound, results_of
 from tvm_cascade.errors import DistributedError, InputError, OptionError
-from tvm_cascade.options import FuseOptions, takes_options
+from tvm_cascade.options import FuseOptions, Options, takes_options
 from tvm_cascade.reverse.gradient import Gradient
 from tvm_cascade.torch.operator import Code, code_on
 
@@ -37,7 +38,7 @@ def shard(
     group: Group = None,
     order: str = "blocks",
     exchange: str = "auto",
-    **options: object,
+    **options: Unpack[Options],
 ) -> Any:
     """The function on tensors of which each rank of a group has a share.
 

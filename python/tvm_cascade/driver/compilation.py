@@ -8,6 +8,7 @@ from typing import Any
 import tvm
 from tvm import tirx
 from tvm.target import Target
+from typing_extensions import Unpack
 
 from tvm_cascade.driver.arguments import parameters_of
 from tvm_cascade.driver.backends import backend_of
@@ -19,7 +20,7 @@ from tvm_cascade.driver.lowering import Designs, designed, fused, goal_of, lower
 from tvm_cascade.driver.progress import compiling
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import InputError
-from tvm_cascade.options import FuseOptions, takes_options
+from tvm_cascade.options import FuseOptions, Options, takes_options
 from tvm_cascade.report.explanation import Explanation
 from tvm_cascade.report.outcomes import explain_outcomes
 from tvm_cascade.schedule.vector_math import ULP_BOUNDS
@@ -52,7 +53,7 @@ def compile_fused(
 def compile_unfused(
     mod_or_func: tvm.IRModule | tirx.PrimFunc,
     target: str | dict[str, Any] | Target = "auto",
-    **options: object,
+    **options: Unpack[Options],
 ) -> Compiled:
     """As `compile`, but without fusing: the baseline for what fusing alone gains.
 

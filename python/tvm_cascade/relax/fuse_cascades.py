@@ -10,13 +10,14 @@ import tvm_ffi
 from tvm import relax
 from tvm.ir import transform
 from tvm.target import Target
+from typing_extensions import Unpack
 
 from tvm_cascade.analysis.tir import in_turn
 from tvm_cascade.devices.device import Device, Gpu
 from tvm_cascade.devices.read import ANY_CPU, device_of
 from tvm_cascade.driver.backends import backend_of
 from tvm_cascade.driver.targets import resolve_target
-from tvm_cascade.options import FuseOptions, takes_options
+from tvm_cascade.options import FuseOptions, Options, takes_options
 from tvm_cascade.relax.graph import Graph, Kind, Node, bytes_of, graphs_of, variables_in
 from tvm_cascade.relax.grouping import MOST_NODES, Cluster, Trials, cascades_of, outcomes_of
 from tvm_cascade.relax.outline import Merger, Outline, emit, outline
@@ -25,7 +26,7 @@ from tvm_cascade.report.group import Apart
 
 
 @takes_options
-def FuseCascades(target: str | dict[str, Any] | Target | None = None, **options: object) -> transform.Pass:
+def FuseCascades(target: str | dict[str, Any] | Target | None = None, **options: Unpack[Options]) -> transform.Pass:
     """Merges calls of PrimFuncs that make one cascade of reductions into one call, where fusing them gains.
 
     It belongs after LegalizeOps and before FuseOps. What it merges is a PrimFunc that `FuseCascadedReductions` fuses;

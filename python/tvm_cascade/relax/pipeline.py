@@ -12,6 +12,7 @@ from tvm import ir, relax, tirx
 from tvm.ir import transform
 from tvm.relax import vm_build
 from tvm.target import Target
+from typing_extensions import Unpack
 
 from tvm_cascade.devices.device import Device, Gpu
 from tvm_cascade.devices.read import device_of
@@ -25,7 +26,7 @@ from tvm_cascade.driver.lowering import fused, goal_of, lowered
 from tvm_cascade.driver.progress import compiling, tell
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import InputError
-from tvm_cascade.options import FuseOptions, takes_options
+from tvm_cascade.options import FuseOptions, Options, takes_options
 from tvm_cascade.plan.buckets import Buckets
 from tvm_cascade.plan.plan import Plan
 from tvm_cascade.relax.fuse_cascades import cascades_fused, plans_for
@@ -235,7 +236,7 @@ def _called_rightly() -> transform.PassContext:
 
 
 @takes_options
-def get_pipeline(target: str | dict[str, Any] | Target = "auto", **options: object) -> Pipeline:
+def get_pipeline(target: str | dict[str, Any] | Target = "auto", **options: Unpack[Options]) -> Pipeline:
     """What `tvm.compile(mod, target, relax_pipeline=…)` takes.
 
     Parameters

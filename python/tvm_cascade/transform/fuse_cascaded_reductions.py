@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tvm import ir, s_tir, tirx
 from tvm.tirx.transform import prim_func_pass
+from typing_extensions import Unpack
 
 from tvm_cascade.algebra.verdict import Reason, Verdict
 from tvm_cascade.analysis.bindings import plainly_bound
@@ -13,12 +14,12 @@ from tvm_cascade.analysis.statements import ROLE, statements_of
 from tvm_cascade.analysis.tir import within
 from tvm_cascade.devices.read import given_device
 from tvm_cascade.errors import InputError, ScheduleError
-from tvm_cascade.options import FuseOptions, takes_options
+from tvm_cascade.options import FuseOptions, Options, Reference, takes_options
 from tvm_cascade.transform.fuse_function import fuse_function
 
 
 @takes_options
-def FuseCascadedReductions(**options: object) -> ir.transform.Pass:
+def FuseCascadedReductions(**options: Unpack[Options]) -> ir.transform.Pass:
     """Fuses each chain of reductions over one axis into one loop.
 
     Functions that hold no such chain are left as they are, and so are those that cannot be read; `tvm_cascade.explain`
@@ -62,7 +63,7 @@ def fuse_cascade(
     tile: int | None = None,
     segments: int = 1,
     lanes: int | None = None,
-    reference: str = "exact",
+    reference: Reference = "exact",
     func_name: str = "main",
 ) -> list[s_tir.schedule.SBlockRV]:
     """Fuses the named reduction blocks of a schedule's function into one loop, in place.

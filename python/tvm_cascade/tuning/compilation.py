@@ -7,12 +7,13 @@ from typing import Any
 import tvm
 from tvm import tirx
 from tvm.target import Target
+from typing_extensions import Unpack
 
 from tvm_cascade.driver.compilation import compile_fused
 from tvm_cascade.driver.compiled import Compiled
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import OptionError
-from tvm_cascade.options import FuseOptions, takes_options
+from tvm_cascade.options import FuseOptions, Options, takes_options
 from tvm_cascade.tuning.known import LookUp, known_designs, text_of
 from tvm_cascade.tuning.records import check_database
 from tvm_cascade.tuning.tune import tune
@@ -24,7 +25,7 @@ def compile(
     target: str | dict[str, Any] | Target = "auto",
     tune_trials: int = 0,
     database: LookUp = None,
-    **options: object,
+    **options: Unpack[Options],
 ) -> Compiled:
     """Fuse, schedule and build a program. The caller's program is not changed.
 

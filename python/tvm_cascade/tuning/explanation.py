@@ -8,10 +8,11 @@ from typing import Any
 import tvm
 from tvm import tirx
 from tvm.target import Target
+from typing_extensions import Unpack
 
 from tvm_cascade.driver.lowering import Designed, designed, fused, goal_of, lowered
 from tvm_cascade.driver.targets import resolve_target
-from tvm_cascade.options import FuseOptions, takes_options
+from tvm_cascade.options import FuseOptions, Options, takes_options
 from tvm_cascade.relax.pipeline import Merged, merged
 from tvm_cascade.report.explanation import Explanation
 from tvm_cascade.report.outcomes import explain_outcomes
@@ -24,7 +25,7 @@ def explain(
     mod_or_func: tvm.IRModule | tirx.PrimFunc,
     target: str | dict[str, Any] | Target | None = None,
     database: LookUp = None,
-    **options: object,
+    **options: Unpack[Options],
 ) -> Explanation:
     """Explains what `FuseCascadedReductions` does with a program, and why, without changing it.
 

@@ -11,12 +11,13 @@ from typing import Any
 import tvm
 from tvm import te, tirx
 from tvm.target import Target
+from typing_extensions import Unpack
 
 from tvm_cascade.driver.arguments import dtype_name
 from tvm_cascade.driver.backends import BACKENDS
 from tvm_cascade.driver.compiled import Compiled
 from tvm_cascade.errors import InputError, OptionError
-from tvm_cascade.options import FuseOptions, takes_options
+from tvm_cascade.options import FuseOptions, Options, takes_options
 from tvm_cascade.tuning.compilation import compile as compile_program
 from tvm_cascade.tuning.known import LookUp
 
@@ -118,7 +119,7 @@ def jit(
     dynamic: Mapping[str, Mapping[int, str]] | None = None,
     tune_trials: int = 0,
     database: LookUp = None,
-    **options: object,
+    **options: Unpack[Options],
 ) -> Any:
     """Turns a function that writes a program in TE into one of arrays, which compiles the program at the first call.
 

@@ -20,12 +20,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from tvm import tirx
 from tvm.target import Target
+from typing_extensions import Unpack
 
 from tvm_cascade.driver.functions import functions_of
 from tvm_cascade.driver.space import Design
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import InputError, OptionError
-from tvm_cascade.options import FuseOptions, takes_options
+from tvm_cascade.options import FuseOptions, Options, takes_options
 from tvm_cascade.tuning.building import Builder, Built, LocalBuilder, built_ahead
 from tvm_cascade.tuning.keys import kind_of
 from tvm_cascade.tuning.proposals import DEFAULT_TRIALS, Proposals, within
@@ -53,7 +54,7 @@ def tune(
     sizes: Mapping[str, int] | Sequence[Mapping[str, int]] | None = None,
     builder: Builder | None = None,
     runner: Runner | None = None,
-    **options: object,
+    **options: Unpack[Options],
 ) -> TuningReport:
     """Measures designs of each function, the model's choice first, and keeps all in a database.
 
