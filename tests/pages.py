@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import ModuleType
 
 ROOT = Path(__file__).parent.parent
 _BLOCK = re.compile(r"^(?:<!-- (?P<marker>[\w-]+) -->\n)?```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S)
@@ -40,6 +43,16 @@ class Page:
         for found in _BLOCK.finditer(self.text):
             line = self.text.count("\n", 0, found.start()) + 1
             yield Block(f"{self.name}:{line}", found["language"], found["text"], found["marker"] or "")
+
+
+def script(name: str) -> ModuleType:
+    """A program of docs/ that writes a page."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
 
 
 PAGES = [Page(path) for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))]

@@ -38,8 +38,8 @@ STARTED = {"tvm_cascade": cli.main, "corpus": corpus.main}
 NEEDS = dict.fromkeys(("pytorch", "training", "experts", "distributed"), "torch")
 """Pages that need an optional package."""
 
-EXTENDED = "extending"
-"""The page whose programs need the rows that it adds: `test_extending.py` runs it."""
+ELSEWHERE = {"extending": "test_extending.py", "each_builder": "test_each_builder.py"}
+"""Pages whose code runs in a test of their own: with the rows that one adds, and as another is written."""
 
 OPTIONAL = {
     "tvm_cascade.optimize": "torch",
@@ -54,7 +54,7 @@ OPTIONAL = {
 
 @pytest.mark.usefixtures("kept_workers")
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if page.path.stem != EXTENDED], ids=lambda page: page.path.stem
+    "page", [page for page in PAGES if page.path.stem not in ELSEWHERE], ids=lambda page: page.path.stem
 )
 def test_every_block_runs_and_prints_what_stands_below_it(
     page: Page, capsys: pytest.CaptureFixture[str], tmp_path: Path

@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from itertools import pairwise
-from types import ModuleType
 
 import pytest
 
-from .pages import ROOT
+from .pages import ROOT, script
 from .tiers import slow_but
 
 DOCS = ROOT / "docs"
 
 
-def _script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("gallery", DOCS / "gallery.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["gallery"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-GALLERY = _script()
+GALLERY = script("gallery")
 STORED = (DOCS / "gallery.md").read_text(encoding="utf-8")
 
 
