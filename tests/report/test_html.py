@@ -11,6 +11,7 @@ import tvm_cascade
 from benchmarks.check.definition import Definition
 from tvm_cascade.report.explanation import Explanation, fragment, picture
 from tvm_cascade.report.group import FunctionReport, GroupReport, PassReport, StepReport
+from tvm_cascade.report.levels import LevelReport
 
 SVG = "{http://www.w3.org/2000/svg}"
 PROGRAMS = {
@@ -154,3 +155,12 @@ def test_a_kernel_that_moves_nothing_has_no_bar_of_bytes() -> None:
     step = StepReport("", "a schedule", (), ("out",), 0.0, 0.0, 1.0)
     shown = fragment((), (FunctionReport("main", "unchanged", "-", lowering="a schedule", plan=(step,)),))
     assert 'title="bytes"' not in shown and 'title="estimated time"' in shown
+
+
+def test_each_level_of_the_memory_has_a_bar_of_the_plans_scale() -> None:
+    levels = LevelReport("memory", 4e6, "B", 2.0), LevelReport("tensor cores", 5e9, "flop a multiprocessor", 4.0)
+    step = StepReport("product", "tiles", ("x",), ("out",), 4e6, 5e9, 8.0, levels)
+    shown = fragment((), (FunctionReport("main", "fused", "a plan", lowering="a kernel", plan=(step,)),))
+    widths = re.findall(r'title="(memory|tensor cores)"[^>]*width:(\d+)px', shown)
+    assert widths == [("memory", "30"), ("tensor cores", "60")]
+    assert "4.0 MB, 2.0 us" in shown and "5.0 Gflop a multiprocessor, 4.0 us" in shown

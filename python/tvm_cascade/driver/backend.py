@@ -15,10 +15,11 @@ from tvm.target import Target
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.statements import is_serial
 from tvm_cascade.analysis.tir import within
-from tvm_cascade.devices.device import Device
+from tvm_cascade.devices.device import Device, Gpu
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.plan.plan import Plan
 from tvm_cascade.report.outcomes import Lowering
+from tvm_cascade.tile.skeleton import Setting
 from tvm_cascade.transform.fuse_function import Outcome, read_function
 
 
@@ -41,6 +42,11 @@ class Goal:
     fuse: bool = True
     taken: frozenset[str] = frozenset()
     planned: Mapping[str, Plan] = field(default_factory=dict)
+
+    @property
+    def setting(self) -> Setting | None:
+        """Of kernels of skeletons, which are for GPUs."""
+        return Setting(self.device, self.options) if isinstance(self.device, Gpu) else None
 
 
 @dataclass(frozen=True)

@@ -124,7 +124,7 @@ def _built(
     built, failed = _generated(mod, plain, called, target)
     kernels |= failed
     origins = {name: origin for name, origin in origins.items() if name not in failed}
-    explained = partial(explain_outcomes, named, outcomes, kernels, origins) if fuse else Explanation
+    explained = partial(explain_outcomes, named, outcomes, kernels, origins, goal.setting) if fuse else Explanation
     names = sorted({function for name, one in ready.items() if name not in failed for function in one.replaced})
     parameters = {name: parameters_of(func) for name, func in named.items()}
     return Compiled(built, mod, parameters, explained, target, {name: ULP_BOUNDS[name] for name in names})

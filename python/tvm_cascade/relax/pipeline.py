@@ -170,7 +170,7 @@ class Pipeline:
         ready = {name: one for name, (_, one) in made.items()}
         found = _overlapping(mod, ready, goal.device)
         kernels = {name: one.chosen for name, one in ready.items() if one.chosen is not None}
-        explained = explain_outcomes(functions, outcomes, kernels)
+        explained = explain_outcomes(functions, outcomes, kernels, setting=goal.setting)
         self.report = dataclasses.replace(explained, apart=self.apart)
         return found
 

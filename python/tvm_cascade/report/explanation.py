@@ -127,7 +127,7 @@ _STYLES = {
 }
 """Of headings in a terminal, in its own colours."""
 
-_BYTES, _TIME = "#54aeff", "#d4a72c"
+_BYTES, _TIME, _LEVEL = "#54aeff", "#d4a72c", "#8c959f"
 _BAR = 120  # pixels of the longest
 _CELL = "text-align:left;vertical-align:top;padding:1px 12px 1px 0"
 
@@ -183,9 +183,13 @@ def _function(function: FunctionReport) -> str:
 
 
 def _bars(step: StepReport, most_bytes: float, most_time: float) -> str:
-    """Bytes and estimated time of a kernel, each relative to the largest of the plan."""
+    """Bytes and estimated time of a kernel, and the time of each level, relative to the largest of the plan."""
     shown = _bar("bytes", _BYTES, step.bytes, most_bytes)
-    return shown + _bar("estimated time", _TIME, step.microseconds, most_time)
+    levels = _table(
+        (one.name, f"{amount}, {one.microseconds:.1f} us" + _bar(one.name, _LEVEL, one.microseconds, most_time))
+        for one, amount in zip(step.levels, step.amounts_by_level, strict=True)
+    )
+    return shown + _bar("estimated time", _TIME, step.microseconds, most_time) + levels
 
 
 def _bar(title: str, colour: str, value: float, most: float) -> str:

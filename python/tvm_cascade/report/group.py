@@ -15,6 +15,7 @@ from tvm_cascade.analysis.extract import Candidate
 from tvm_cascade.analysis.passes import passes_for
 from tvm_cascade.analysis.program import Program, Stage
 from tvm_cascade.analysis.tir import loads_of
+from tvm_cascade.report.levels import LevelReport
 
 INTERMEDIATES = "intermediates along it"
 """What temporaries of a function are called that grow with its cascade axis."""
@@ -32,6 +33,7 @@ class StepReport:
     bytes : to and from memory, at least.
     flops : of matrix products.
     microseconds : estimated, with the launch; of a plan's kernels, after the one before.
+    levels : of a kernel's time, that of each level of the memory and of what computes; none of a schedule.
     """
 
     skeleton: str
@@ -41,6 +43,7 @@ class StepReport:
     bytes: float
     flops: float
     microseconds: float
+    levels: tuple[LevelReport, ...] = ()
 
     @property
     def amounts(self) -> str:
@@ -54,7 +57,20 @@ class StepReport:
         return f"{', '.join(self.writes)} from {', '.join(self.reads)}"
 
     def __str__(self) -> str:
-        return f"{self.computes}: {self.amounts}\n     {self.kernel}"
+        return "\n     ".join([f"{self.computes}: {self.amounts}", self.kernel, *self.by_level])
+
+    @property
+    def amounts_by_level(self) -> list[str]:
+        """What is moved or computed at each level, in words."""
+        return [f"{count_text(one.amount)}{one.unit}" for one in self.levels]
+
+    @property
+    def by_level(self) -> list[str]:
+        """The levels as lines of columns."""
+        return [
+            f"{one.name:<14}{one.microseconds:>8.1f} us  {amount}"
+            for one, amount in zip(self.levels, self.amounts_by_level, strict=True)
+        ]
 
 
 def count_text(count: float) -> str:
@@ -238,7 +254,7 @@ class FunctionReport:
         lines += [f"chosen by   {self.design}"] if self.design else []
         lines += [f"  {bucket}" for bucket in self.buckets]
         if len(self.plan) == 1:
-            lines.append(f"estimated   {self.plan[0].amounts}")
+            lines += [f"estimated   {self.plan[0].amounts}", *(f"  {one}" for one in self.plan[0].by_level)]
         else:
             lines += [line for k, step in enumerate(self.plan, 1) for line in f"  {k}. {step}".splitlines()]
         first, *others = self.reasons or [""]

@@ -26,9 +26,10 @@ from tvm_cascade.plan.buckets import Buckets
 from tvm_cascade.plan.plan import Plan, Step, bytes_of
 from tvm_cascade.report.explanation import Explanation
 from tvm_cascade.report.group import Formula, FunctionReport, GroupReport, StepReport, bytes_text, dependences
+from tvm_cascade.report.levels import levels_of
 from tvm_cascade.schedule.nest_schedule import CpuSchedule
 from tvm_cascade.symbolic.printing import Row, aligned, equation, formula, shortened
-from tvm_cascade.tile.skeleton import Kernel
+from tvm_cascade.tile.skeleton import Kernel, Setting
 from tvm_cascade.transform.fuse_function import AsItIs, Decision, Outcome
 from tvm_cascade.transform.handoff import CarriedFold, carried_folds, formulas_of
 
@@ -48,6 +49,7 @@ def explain_outcomes(
     outcomes: Mapping[str, Outcome],
     kernels: Mapping[str, Lowering | None] | None = None,
     origins: Mapping[str, str] | None = None,
+    setting: Setting | None = None,
 ) -> Explanation:
     """The explanation of the outcomes of `fuse_function`, for the functions that are PrimFuncs.
 
@@ -55,6 +57,7 @@ def explain_outcomes(
     ----------
     kernels : what each function is lowered to, where that is to be told.
     origins : where designs of functions come from, where that was looked up; kernels are the model's choice otherwise.
+    setting : what kernels were generated for, to tell the time of each level of its memory.
     """
     groups: list[GroupReport] = []
     reports: list[FunctionReport] = []
@@ -65,7 +68,7 @@ def explain_outcomes(
         outcome, kernel = outcomes[name], (kernels or {}).get(name)
         design = (origins or {}).get(name, MODEL if _by_model(kernel) else "")
         buckets = tuple(map(str, kernel.each)) if isinstance(kernel, Buckets) else ()
-        lowered = (*_lowering(outcome, kernel), design, buckets)
+        lowered = (*_lowering(outcome, kernel, setting), design, buckets)
         try:
             carried = carried_folds(func) if isinstance(func, tirx.PrimFunc) else ()
         except InputError as unlike:
@@ -91,7 +94,7 @@ def _by_model(kernel: Lowering | None) -> bool:
     return isinstance(kernel, (Plan, Kernel)) or (isinstance(kernel, CpuSchedule) and bool(kernel.loops))
 
 
-def _lowering(outcome: Outcome, kernel: Lowering | None) -> _Told:
+def _lowering(outcome: Outcome, kernel: Lowering | None, setting: Setting | None) -> _Told:
     """(what a function is lowered to, its tile program, the steps of its plan, why it is no one kernel)."""
     if kernel is None:
         return "", "", (), ""
@@ -99,13 +102,13 @@ def _lowering(outcome: Outcome, kernel: Lowering | None) -> _Told:
         size = bytes_of(kernel.temporaries)
         between = "" if not size else f", {bytes_text(size)} of temporaries between them"
         told = f"a plan of {len(kernel.steps)} steps, estimated {kernel.seconds * 1e6:.1f} us{between}"
-        return told, "", tuple(map(_step, kernel.steps)), kernel.whole
+        return told, "", tuple(_step(step, setting) for step in kernel.steps), kernel.whole
     if isinstance(kernel, (CpuSchedule, AsItIs, Buckets)):
         return str(kernel), "", (), ""
     if isinstance(kernel, str):
         return f"an S-TIR schedule, without tensor cores: {kernel}", "", (), ""
-    step = _step(Step(outcome.read, outcome, kernel, kernel.work, kernel.seconds + kernel.launch_seconds))
-    return str(kernel), str(kernel.program), (step,), ""
+    whole = Step(outcome.read, outcome, kernel, kernel.work, kernel.seconds + kernel.launch_seconds)
+    return str(kernel), str(kernel.program), (_step(whole, setting),), ""
 
 
 def _as_planned(decisions: Sequence[Decision], lowered: Lowering | None) -> tuple[Decision, ...]:
@@ -120,7 +123,7 @@ def _as_planned(decisions: Sequence[Decision], lowered: Lowering | None) -> tupl
     )
 
 
-def _step(step: Step) -> StepReport:
+def _step(step: Step, setting: Setting | None) -> StepReport:
     kernel, written = step.chosen, step.written
     reads = tuple(buffer.name for buffer in step.buffers if not among(buffer, written))
     writes = tuple(buffer.name for buffer in written)
@@ -130,7 +133,8 @@ def _step(step: Step) -> StepReport:
         told += f", fetching {step.ahead}"
     if step.early:
         told += ", beside the next"
-    return StepReport(skeleton, told, reads, writes, step.work.bytes, step.work.flops, step.seconds * 1e6)
+    levels = levels_of(kernel, setting) if setting and isinstance(kernel, Kernel) else ()
+    return StepReport(skeleton, told, reads, writes, step.work.bytes, step.work.flops, step.seconds * 1e6, levels)
 
 
 def _carried(function: str, fold: CarriedFold) -> GroupReport:

@@ -70,5 +70,5 @@ def explained(program: Merged, options: FuseOptions, target: Target | None, data
     made = ({} if target is None else lowered(outcomes, goal, funcs)) | known
     outcomes |= {name: outcome for name, (outcome, _) in made.items()}
     kernels = {name: one.chosen for name, (_, one) in made.items()}
-    found = explain_outcomes(program.functions, outcomes, kernels, origins)
+    found = explain_outcomes(program.functions, outcomes, kernels, origins, goal.setting)
     return dataclasses.replace(found, apart=program.apart)
