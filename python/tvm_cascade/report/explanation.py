@@ -185,8 +185,9 @@ def _function(function: FunctionReport) -> str:
 def _bars(step: StepReport, most_bytes: float, most_time: float) -> str:
     """Bytes and estimated time of a kernel, and the time of each level, relative to the largest of the plan."""
     shown = _bar("bytes", _BYTES, step.bytes, most_bytes)
-    levels = _table(
-        (one.name, f"{amount}, {one.microseconds:.1f} us" + _bar(one.name, _LEVEL, one.microseconds, most_time))
+    levels = "".join(
+        f'<div style="font-size:85%">{one.name}: {amount}, {one.microseconds:.1f} us</div>'
+        + _bar(one.name, _LEVEL, one.microseconds, most_time)
         for one, amount in zip(step.levels, step.amounts_by_level, strict=True)
     )
     return shown + _bar("estimated time", _TIME, step.microseconds, most_time) + levels
