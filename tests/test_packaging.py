@@ -159,7 +159,7 @@ def test_a_wrong_version_warns_when_tvm_is_imported(path_of_installed_package: s
     printed = _python("import tvm", f"{tmp_path}{os.pathsep}{path_of_installed_package}", tmp_path)
     assert "UserWarning: Failed to autoload tvm backend 'tvm_cascade'" in printed
     assert "apache-tvm-ffi 0.1.15.post2" in printed
-    assert "pip install 'apache-tvm>=0.27,<0.28' 'apache-tvm-ffi==0.1.14.post1'" in printed
+    assert "pip install 'apache-tvm>=0.27,<0.28' 'apache-tvm-ffi>=0.1.14.post0,<0.1.15'" in printed
 
 
 def test_a_wrong_version_is_an_error_before_tvm_is_loaded(path_of_installed_package: str, tmp_path: Path) -> None:
@@ -182,6 +182,12 @@ def test_every_release_of_the_supported_tvm_is_accepted(monkeypatch: pytest.Monk
     _versions.check()
 
 
+@pytest.mark.parametrize("version", ["0.1.14.post0", "0.1.14.post1", "0.1.14.post1+local"])
+def test_every_release_of_the_supported_ffi_is_accepted(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    _pretend_versions(monkeypatch, {"apache-tvm": "0.27.0", "apache-tvm-ffi": version})
+    _versions.check()
+
+
 @pytest.mark.parametrize(
     ("distribution", "version"),
     [
@@ -189,8 +195,9 @@ def test_every_release_of_the_supported_tvm_is_accepted(monkeypatch: pytest.Monk
         ("apache-tvm", "0.28.0.dev0"),
         ("apache-tvm", "1.27.0"),
         ("apache-tvm", "0.270.0"),
-        ("apache-tvm-ffi", "0.1.14.post0"),
-        ("apache-tvm-ffi", "0.1.14.post10"),
+        ("apache-tvm-ffi", "0.1.13.post3"),
+        ("apache-tvm-ffi", "0.1.14"),
+        ("apache-tvm-ffi", "0.1.15.post1"),
         ("apache-tvm-ffi", "0.1.15.post2"),
     ],
 )

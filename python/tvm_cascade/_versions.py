@@ -30,11 +30,6 @@ def _is_minor_release(version: str, major: int, minor: int) -> bool:
     return match is not None and (int(match[1]), int(match[2])) == (major, minor)
 
 
-def _is_exactly(version: str, wanted: str) -> bool:
-    public, _, _local = version.partition("+")
-    return public == wanted
-
-
 _REQUIREMENTS = (
     _Requirement(
         "apache-tvm",
@@ -44,8 +39,8 @@ _REQUIREMENTS = (
     ),
     _Requirement(
         "apache-tvm-ffi",
-        "==0.1.14.post1",
-        lambda version: _is_exactly(version, "0.1.14.post1"),
+        ">=0.1.14.post0,<0.1.15",
+        lambda version: re.match(r"0\.1\.14\.post\d+(\+|$)", version) is not None,
         "with TVM 0.27, newer ones end the process with a segmentation fault in Schedule.tensorize and in MetaSchedule",
     ),
 )
