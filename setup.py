@@ -28,8 +28,17 @@ def description() -> str:
     return re.sub(r"\[([^\]]+)\]\((?!\w+:)[^)]*\)", r"\1", text)
 
 
+def links() -> dict[str, str]:
+    """URLs by name, of the one repository that pyproject.toml names; none where it names none."""
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    (repository,) = re.findall(r'^repository = "(.*)"$', project, re.M)
+    below = {"Source": "", "Issues": "/issues", "Changelog": "/blob/main/CHANGELOG.md"}
+    return {name: repository + path for name, path in below.items()} if repository else {}
+
+
 setup(
     options=folders(),
+    project_urls=links(),
     long_description=description(),
     long_description_content_type="text/markdown",
 )

@@ -26,9 +26,12 @@ _LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!\w+:|#)([^)#]+)(#[^)]*)?\)")
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """The version, at the foot of each page."""
+    """The version, at the foot of each page, and the repository, where pyproject.toml names one."""
     package = (ROOT / "python" / "tvm_cascade" / "_versions.py").read_text(encoding="utf-8")
     (version,) = re.findall(r'^RELEASE = "(.*)"$', package, re.M)
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    (repository,) = re.findall(r'^repository = "(.*)"$', project, re.M)
+    config.repo_url = repository or None
     config.copyright = f"tvm-cascade {version}, Apache License 2.0"
     return config
 

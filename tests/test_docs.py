@@ -23,10 +23,13 @@ import pytest
 import tvm
 
 import tvm_cascade
+from benchmarks.check.catalogue import CATALOGUE
+from benchmarks.check.definition import HARD
 from benchmarks.page import without_quotes
 from corpus import __main__ as corpus
 from tvm_cascade import cli
 from tvm_cascade.codes import CODES
+from tvm_cascade.evaluate.inputs import INPUTS
 from tvm_cascade.te.selection import MOST
 
 from .pages import PAGES, ROOT, Block, Page
@@ -137,6 +140,13 @@ def test_the_codes_that_the_text_gives_are_those_there_are() -> None:
     text = TEXTS["docs/fuses.md"]
     codes = set(re.findall(r"\(`(\w+)`[):;,]", text[text.index("## When it will not fuse") :]))
     assert len(codes) >= 8 and codes <= CODES.keys()
+
+
+def test_counts_of_what_was_checked_are_those_of_the_code() -> None:
+    evidence = " ".join(TEXTS["docs/evidence.md"].split())
+    assert f"takes {len(CATALOGUE)} cascades" in evidence
+    assert f"products), on {len(HARD)} kinds of data" in evidence
+    assert f"run on {len(INPUTS)} kinds of data" in evidence
 
 
 def test_the_limit_of_topk_is_that_of_topk() -> None:

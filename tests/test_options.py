@@ -31,10 +31,17 @@ def test_options_are_immutable() -> None:
 
 
 @pytest.mark.parametrize("name", ["tile", "segments", "lanes", "narrow_positions"])
-@pytest.mark.parametrize("value", [0, -1, 1.5, "8", True])
+@pytest.mark.parametrize("value", [0, -1, 1.5, "8", True, 2**31])
 def test_a_count_must_be_a_positive_integer(name: str, value: Any) -> None:
     with pytest.raises(OptionError, match=f"option `{name}`"):
         FuseOptions(**{name: value})
+
+
+def test_an_axis_is_cut_into_no_more_parts_than_a_grid_has_blocks_along_one() -> None:
+    assert FuseOptions(segments=65535).segments == 65535
+    with pytest.raises(OptionError, match="a positive integer, at most 65535") as raised:
+        FuseOptions(segments=1_000_000_000)
+    assert raised.value.found == "1000000000"
 
 
 def test_only_segments_may_not_be_left_open() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -96,6 +97,23 @@ def test_a_wheel_holds_the_tree_as_it_is_and_leaves_nothing_in_it(tmp_path: Path
     of_tree = (path for path in package.rglob("*") if path.suffix in (".py", ".cuh"))
     assert sources == {str(path.relative_to(package)) for path in of_tree}
     assert "# tvm-cascade" in about and "The benchmarks list" in about and "](BENCHMARKS.md)" not in about
+
+
+def test_links_come_from_the_one_repository_that_is_named(tmp_path: Path) -> None:
+    address = "https://host.invalid/owner/tvm-cascade"
+    project = (ROOT / "pyproject.toml").read_text()
+    (named,) = re.findall(r'^repository = "(.*)"$', project, re.M)
+    cited = re.findall(r'^repository-code: "?(.*?)"?$', (ROOT / "CITATION.cff").read_text(), re.M)
+    assert cited == [named] * bool(named)
+    (tmp_path / "python").symlink_to(ROOT / "python")
+    for name in ("setup.py", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / "pyproject.toml").write_text(project.replace(f'repository = "{named}"', f'repository = "{address}"'))
+    (tmp_path / "info").mkdir()
+    command = [sys.executable, "setup.py", "-q", "egg_info", "--egg-base", "info"]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    (about,) = (path.read_text() for path in tmp_path.glob("info/*/PKG-INFO"))
+    assert f"Project-URL: Source, {address}\n" in about and f"Project-URL: Issues, {address}/issues\n" in about
 
 
 _OF_TESTS = (".ci", "benchmarks", "campaigns", "corpus", "docs", "tests", "tutorials")

@@ -23,14 +23,23 @@ Reference = Literal["exact", "lazy", "power_of_two"]
 Guards = Literal["auto", "always", "off"]
 
 
-def _option(default: Any, meaning: str, *, remedy: str = "", choices: Sequence[str] = (), tuned: bool = True) -> Any:
+def _option(
+    default: Any,
+    meaning: str,
+    *,
+    remedy: str = "",
+    choices: Sequence[str] = (),
+    most: int = 2**31 - 1,
+    tuned: bool = True,
+) -> Any:
     """A field with what it means, what to do where a value is outside its domain, and the words that it takes.
 
     Parameters
     ----------
+    most : that a count may be: by default what an index of 32 bits reaches.
     tuned : one kernel, as a tuning session measures it, depends on it.
     """
-    metadata = {"meaning": meaning, "remedy": remedy, "choices": tuple(choices), "tuned": tuned}
+    metadata = {"meaning": meaning, "remedy": remedy, "choices": tuple(choices), "most": most, "tuned": tuned}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -52,6 +61,7 @@ class FuseOptions:
     segments: int = _option(
         1,
         "parts that the axis is cut into, each of which is folded by itself before all are merged",
+        most=65535,
         remedy="leave it out for one loop over the axis, or pass a number of parts, such as 2",
     )
     lanes: int | None = _option(
@@ -189,8 +199,8 @@ def _expected(option: dataclasses.Field[Any], value: object) -> str:
         return "" if listed else f"a tuple of dtypes among {', '.join(words)}"
     if value is None and default is None:
         return ""
-    counts = isinstance(value, int) and not isinstance(value, bool) and value > 0
-    return "" if counts else "a positive integer"
+    counts = isinstance(value, int) and not isinstance(value, bool) and 0 < value <= option.metadata["most"]
+    return "" if counts else f"a positive integer, at most {option.metadata['most']}"
 
 
 _TRUTH = {"1": True, "true": True, "on": True, "0": False, "false": False, "off": False}

@@ -1,7 +1,7 @@
 """What newer releases of apache-tvm-ffi break in TVM 0.27: each of these programs, of TVM alone, ends in a segfault.
 
-In an environment that has TVM, and not this package, which refuses other releases, `pip install --no-deps --target FOLDER
-apache-tvm-ffi==RELEASE` and `PYTHONPATH=FOLDER python tests/tvm_faults/ffi_programs.py` try another one.
+In an environment that has TVM, and not this package, which refuses other releases, another one is tried by `pip install
+--no-deps --target FOLDER apache-tvm-ffi==RELEASE` and `PYTHONPATH=FOLDER python tests/tvm_faults/ffi_programs.py`.
 """
 
 from __future__ import annotations
