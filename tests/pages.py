@@ -45,9 +45,9 @@ class Page:
             yield Block(f"{self.name}:{line}", found["language"], found["text"], found["marker"] or "")
 
 
-def script(name: str) -> ModuleType:
-    """A program of docs/ that writes a page."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
+def script(name: str, folder: Path = ROOT / "docs") -> ModuleType:
+    """A program that is no module of a package, by default one of docs/ that writes a page."""
+    spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
