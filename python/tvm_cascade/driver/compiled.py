@@ -85,7 +85,7 @@ class Compiled:
         """
         path = Path(path)
         if path.suffix != ".so" or not path.parent.is_dir():
-            raise InputError("a path of a .so file in a folder that exists", str(path), "export_library")
+            raise InputError("a path that ends in .so, in a folder that exists", str(path), "export_library")
         backend_of(self.target).export(self.runtime_module, self.mod, self.target, path)
 
     def bundle(self) -> Files:

@@ -98,7 +98,7 @@ def bound(
     needed = [place for place, one in enumerate(parameters) if not one.replaced]
     places = list(range(len(parameters))) if len(arguments) == len(parameters) else needed
     if len(arguments) > len(places):
-        raise InputError(_told(parameters, needed), str(len(arguments)), where)
+        raise InputError(_told(parameters, needed), f"{len(arguments)} arguments", where)
     given = dict(zip(places, arguments, strict=False))
     by_name = {one.name: place for place, one in enumerate(parameters)}
     for word, argument in named.items():

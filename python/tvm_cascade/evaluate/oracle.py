@@ -145,7 +145,7 @@ def evaluate_buffers(
     params, root = signature(func), _root(func)
     if len(inputs) != len(params.inputs):
         names = ", ".join(param.name for param in params.inputs)
-        raise InputError(f"{len(params.inputs)} arrays ({names})", str(len(inputs)), "inputs of the oracle")
+        raise InputError(f"{len(params.inputs)} arrays ({names})", f"{len(inputs)} arrays", "inputs of the oracle")
     _check_outputs(root, params.outputs)
     given = list(zip(params.inputs, inputs, strict=True))
     root = _with_numbers(root, {p: n for p, n in given if not _is_buffer(p)})

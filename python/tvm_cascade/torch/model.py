@@ -125,7 +125,7 @@ class Program:
         """The arguments that are tensors, where all are what was promised."""
         sizes = dict[str, int]()
         if len(arguments) != len(self._leaves):
-            raise ModelError(f"{len(self._leaves)} arguments", str(len(arguments)), "call of the model")
+            raise ModelError(f"{len(self._leaves)} arguments", f"{len(arguments)} arguments", "call of the model")
         for position, (leaf, argument) in enumerate(zip(self._leaves, arguments, strict=True)):
             if leaf is None:
                 check_constant(f"argument {position} of the model", self._interface.constants[position], argument)

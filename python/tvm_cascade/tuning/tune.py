@@ -106,8 +106,11 @@ def tune(
 def _functions(mod: tvm.IRModule | tirx.PrimFunc, inputs: Sequence[Array] | None) -> dict[str, tirx.PrimFunc]:
     """The functions to tune, by name; one, where inputs are given."""
     functions = {name: func for name, func in functions_of(mod, "tune").items() if isinstance(func, tirx.PrimFunc)}
-    if not functions or (inputs is not None and len(functions) > 1):
-        raise InputError("a function" if not functions else "one function, for inputs", str(len(functions)), "tune")
+    if not functions:
+        raise InputError("a module with a PrimFunc", "none", "tune")
+    if inputs is not None and len(functions) > 1:
+        hint = "tune them one by one, each with its inputs"
+        raise InputError("one function, since inputs are given", f"{len(functions)} functions", "tune", hint)
     return functions
 
 
@@ -116,8 +119,11 @@ def _each(
 ) -> Sequence[Mapping[str, int] | None]:
     """The sizes of each session of a function."""
     several = [sizes] if sizes is None or isinstance(sizes, Mapping) else list(sizes)
-    if not several or (inputs is not None and len(several) > 1):
-        raise InputError("sizes" if not several else "one size, for inputs", str(len(several)), "tune")
+    if not several:
+        raise InputError("extents by name, or several such mappings", "an empty list", "tune(sizes=…)")
+    if inputs is not None and len(several) > 1:
+        hint = "leave the inputs out, so that data are drawn at each size"
+        raise InputError("one size, since inputs are given", f"{len(several)} sizes", "tune(sizes=…)", hint)
     return several
 
 
