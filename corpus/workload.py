@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
 
 import numpy as np
@@ -100,8 +101,9 @@ class Workload:
     def precision(self) -> Precision:
         return Precision(self.dtype, self.accumulate_dtype)
 
-    @property
+    @cached_property
     def program(self) -> Program:
+        """Its tensors, written once: that takes a second of a router."""
         return self.builder(self.shape, self.precision)
 
     @property
@@ -144,7 +146,7 @@ class Workload:
             raise WorkloadError(
                 f"extents among {', '.join(self.shape)}", ", ".join(sorted(unknown)), f"workload `{self.name}`"
             )
-        return dataclasses.replace(self, shape={**self.shape, **overrides})
+        return dataclasses.replace(self, shape={**self.shape, **overrides}) if overrides else self
 
     def with_length(self, length: int) -> Workload:
         """The workload with `length` positions on the cascade axis; self-attention stays square.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 
 import pytest
 from tvm import te, tirx
@@ -52,6 +53,7 @@ BOUND_BY = {
 }
 
 
+@cache
 def only_step(name: str) -> StepReport:
     explained = tvm_cascade.explain(PROGRAMS[name](), target=HOPPER)
     ((step,),) = (function.plan for function in explained.functions)
