@@ -45,8 +45,8 @@ _LEVELS = (
     _Level(
         "shared memory",
         "B a multiprocessor",
-        lambda c: c.steps * (c.copied + c.unaligned + c.gathered),
-        ("steps", "copied", "unaligned", "gathered", "copies_rate", "unshared", "under_way", "paced"),
+        lambda c: c.steps * (c.copied + c.unaligned + c.gathered + c.realigned),
+        ("steps", "copied", "unaligned", "gathered", "realigned", "copies_rate", "unshared", "under_way", "paced"),
     ),
     _Level("registers", "B a multiprocessor", lambda c: c.steps * c.fragments, ("steps", "fragments")),
     _Level(
