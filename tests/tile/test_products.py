@@ -566,7 +566,7 @@ COMPILED: dict[str, tuple[Product | Gated, ProductConfig, set[str]]] = {
     ),
     "float32": (Product(m=512, n=512, k=512, out="float32"), ALL, {"UTMASTG.2D", "STS.64"}),
     "gated": (Gated(m=512, n=512, k=512), replace(ALL, columns=128), {"HGMMA.64x128x16.F32.BF16"}),
-    "gathered": (Product(m=500, n=501, k=511), replace(ALL, columns=128, stages=3), {"LDGSTS.E.128", "STS"}),
+    "gathered": (Product(500, 501, 511, out="float32"), replace(ALL, columns=96, stages=3), {"LDGSTS.E.128"}),
     "promoted": (
         Product(m=4096, n=1536, k=2560, dtypes=("float8_e4m3fn",) * 2),
         replace(ALL, columns=176, promoted=1),

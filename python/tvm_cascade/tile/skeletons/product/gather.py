@@ -178,10 +178,10 @@ class Realigned(Gather):
         at = bind("row_start", start + T.cast(row, "int64") * self._step + T.cast(box * BOX_BYTES, "int64"))
         offset = bind("offset", at - at % _CHUNK + T.cast(chunk * _CHUNK, "int64"))
         there = tirx.max(tirx.min(self._bytes - offset, T.int64(_CHUNK)), T.int64(0))
-        given = tirx.Select(inside, T.cast(there, "uint32"), T.uint32(0))
+        given = tirx.Select(inside, there, T.int64(0))
         target = self.around.ptr_to([self.coming.stage, place, chunk * (_CHUNK // _WORD)])
         source = self._memory.ptr_to([tirx.Select(given > 0, offset, T.int64(0))])
-        ptx("cp.async.ca.shared.global", target, source, _CHUNK, given)
+        ptx("cp.async.ca.shared.global", target, source, _CHUNK, T.cast(given, "uint32"))
 
     def land(self, stage: ir.Expr, thread: ir.Expr) -> None:
         """Moves the rows of a warp into place."""
