@@ -154,8 +154,9 @@ def _grown(graph: Graph, own: Cluster, taken: set[Node]) -> Cluster:
 
 
 def _turned(graph: Graph, own: Cluster, taken: set[Node]) -> Cluster:
-    """A cluster with the maps that it alone reads, and the moves that alone read one of its results."""
-    results = outline(graph, own).outputs
+    """A cluster of several results with the maps that it alone reads, and the moves that alone read one of them."""
+    if len(results := outline(graph, own).outputs) == 1:
+        return own
     moves = [result.readers[0] for result in results if not result.escapes and len(result.readers) == 1]
     return feeding(
         graph, own | {one for one in moves if one.moves_alone and _may_follow(graph, own, one, taken)}, taken

@@ -103,11 +103,11 @@ def backend(graph: fx.GraphModule, example_inputs: Sequence[Any], **_: object) -
 
 
 def _parts(joint: fx.GraphModule, *given: Any, **named: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
-    """A forward graph and a backward one; what no argument changes is computed by each."""
+    """A forward graph and a backward one; what no argument changes is computed by each, and so are views."""
     joint.graph = fx_graph_cse(joint.graph)
     with unset_fake_temporarily():
         joint = apart_in_backward(with_positions(joint))
-    with functorch_config.patch(cse=False):
+    with functorch_config.patch(cse=False, recompute_views=True):
         parts: tuple[fx.GraphModule, fx.GraphModule] = min_cut_rematerialization_partition(joint, *given, **named)
     return parts
 

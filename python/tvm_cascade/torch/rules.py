@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -189,6 +190,18 @@ def _scatter_reduce(
     return x.scatter_add(dim, index, src) if reduce == "sum" else NotImplemented
 
 
+def _split(x: Tensor, size: int, dim: int = 0) -> Any:
+    length = x.shape[dim]
+    if not isinstance(length, int) or not isinstance(size, int):
+        return NotImplemented
+    return _split_with_sizes(x, [min(size, length - start) for start in range(0, length, size)], dim)
+
+
+def _split_with_sizes(x: Tensor, sizes: Sequence[int], dim: int = 0) -> list[Tensor]:
+    """Slices, each of which what reads it reads in place; TVM's operator makes tensors of all of them at once."""
+    return [x.narrow(dim, end - size, size) for size, end in zip(sizes, accumulate(sizes), strict=True)]
+
+
 RULES: Mapping[Any, Callable[..., Any]] = {
     torch.ops.prims.where.default: torch.where,
     torch.ops.prims.convert_element_type.default: torch.Tensor.to,
@@ -208,6 +221,8 @@ RULES: Mapping[Any, Callable[..., Any]] = {
     _ATEN.index_add.default: _index_add,
     _ATEN.scatter_reduce.two: _scatter_reduce,
     _ATEN.index_put.default: _index_put,
+    _ATEN.split.Tensor: _split,
+    _ATEN.split_with_sizes.default: _split_with_sizes,
     _ATEN.addbmm.default: _addbmm,
     _ATEN._trilinear.default: _trilinear,
 }
