@@ -84,7 +84,7 @@ class Node:
     @property
     def moves_alone(self) -> bool:
         """Whether it moves elements, as they are or into a wider dtype: what narrows them goes to who stores them."""
-        if self.only is None or not (self.kind is Kind.MOVEMENT or self.operator.views):
+        if self.kind is not Kind.MOVEMENT or self.only is None:
             return False
         sizes = [int(tvm.DataType(str(tensor.ty.dtype)).itemsize) for tensor in (*self.arguments, self.only)]
         return max(sizes) == sizes[-1]

@@ -1,6 +1,7 @@
 """What is written otherwise in a module before and after operators become functions: moves, casts, top-k, extents.
 
     c = float32(x);  y = f(c);  z = g(c)               →  y = f(float32(x));  z = g(float32(x))
+    transpose(transpose(x))                            →  x
     bfloat16(reshape(x));  reshape(float32(y))         →  reshape(bfloat16(x));  float32(reshape(y))
     transpose of [b, 1, h, d] to [b, h, 1, d]          →  reshape(x, [b, h, 1, d])
     p = softmax(x);  v, i = topk(p, k)                 →  p = softmax(x);  v, i = call_tir(topk, p)
@@ -87,7 +88,8 @@ class _Moves(PyExprMutator):
 RANKS = 8
 """Top-k up to which our reduction takes the place of the sort: its merge is written out, 2·k² selections."""
 
-_TOP_K, _SOFTMAX, _CAST, _RESHAPE = (ir.Op.get(f"relax.{one}") for one in ("topk", "nn.softmax", "astype", "reshape"))
+_NAMES = ("topk", "nn.softmax", "astype", "reshape", "permute_dims")
+_TOP_K, _SOFTMAX, _CAST, _RESHAPE, _PERMUTE = (ir.Op.get(f"relax.{name}") for name in _NAMES)
 
 
 @transform.module_pass(opt_level=0, name="ComputeWhereRead")
@@ -132,8 +134,10 @@ class _Operators(relax.PyExprMutator):
         call = super().visit_call_(call)
         if call.op == _TOP_K and self._is_of_a_softmax(call):
             return self._best(call)
-        made = self._made(call.args[0]) if call.op in (_CAST, _RESHAPE) else None
-        return self._narrow(call, made) if isinstance(made, relax.Call) else call
+        made = self._made(call.args[0]) if call.op in (_CAST, _RESHAPE, _PERMUTE) else None
+        if not isinstance(made, relax.Call):
+            return call
+        return _permuted_once(call, made) if (made.op, call.op) == (_PERMUTE, _PERMUTE) else self._narrow(call, made)
 
     def _narrow(self, call: relax.Call, made: relax.Call) -> relax.Expr:
         """A cast of a reshape or a reshape of a cast, of which the reshape has the dtype of fewer bits."""
@@ -165,6 +169,14 @@ class _Operators(relax.PyExprMutator):
         values = emit(relax.op.where(absent, relax.const(math.nan, x.ty.dtype.dtype), values))
         indices = emit(relax.op.astype(emit(relax.op.maximum(indices, relax.const(0, "int32"))), attrs.dtype))
         return {"values": values, "indices": indices}.get(attrs.ret_type, relax.Tuple([values, indices]))
+
+
+def _permuted_once(call: relax.Call, made: relax.Call) -> relax.Expr:
+    """A permutation of axes that are permuted already, as one; nothing, where it is back to what there was."""
+    rank = call.args[0].ty.ndim
+    outer, inner = (one.attrs.axes or range(rank - 1, -1, -1) for one in (call, made))
+    axes = [int(inner[int(axis) % rank]) % rank for axis in outer]
+    return made.args[0] if axes == [*range(rank)] else relax.op.permute_dims(made.args[0], axes)
 
 
 def _bits(dtype: Any) -> int:

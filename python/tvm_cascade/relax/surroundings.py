@@ -101,7 +101,8 @@ def with_surroundings(graph: Graph, merger: Merger, plans: Plans, clusters: Iter
     lone = [frozenset([node]) for node in graph.nodes if node.kind is Kind.REDUCTION and node not in taken]
     for own in (*found, *lone):
         others = taken - own
-        for whole in dict.fromkeys(grown(graph, own, others) for grown in (_turned, _with_readers, _grown, feeding)):
+        ways = ((grown, views) for views in (True, False) for grown in (_turned, _with_readers, _grown, feeding))
+        for whole in dict.fromkeys(grown(graph, own, others, views) for grown, views in ways):
             if _takes_in(graph, own, whole) and _is_one_pass(plans, graph, merger, own, whole):
                 found[own] = whole
                 taken |= whole
@@ -134,26 +135,26 @@ def _is_one_pass(plans: Plans, graph: Graph, merger: Merger, own: Cluster, whole
     return any(together < so_far for so_far in seconds)
 
 
-def _with_readers(graph: Graph, own: Cluster, taken: set[Node]) -> Cluster:
+def _with_readers(graph: Graph, own: Cluster, taken: set[Node], views: bool = True) -> Cluster:
     """A cluster as `_grown`; with what computes on its results too, where these are of rows and may stay results."""
-    own, size = _grown(graph, own, taken), _most([positions for node in own for positions in _positions(node)])
+    own, size = _grown(graph, own, taken, views), _most([positions for node in own for positions in _positions(node)])
     of_rows = any(_has_elements(argument, size) for node in own for argument in node.arguments)
     if not of_rows or all(_has_elements(output.var, size) for output in outline(graph, own).outputs):
         return own
     moves = {node for node in graph.nodes if node.kind is Kind.MOVEMENT and not node.operator.casts}
     while len(own) < MOST_NODES and (more := reading(graph, own, taken | moves)) is not None:
         own |= {more}
-    return feeding(graph, own, taken)
+    return feeding(graph, own, taken, views)
 
 
-def _grown(graph: Graph, own: Cluster, taken: set[Node]) -> Cluster:
+def _grown(graph: Graph, own: Cluster, taken: set[Node], views: bool = True) -> Cluster:
     """A cluster with the maps of its one result, and then those that all of these alone read."""
     while (more := following(graph, own, taken)) is not None:
         own |= {more}
-    return feeding(graph, own, taken)
+    return feeding(graph, own, taken, views)
 
 
-def _turned(graph: Graph, own: Cluster, taken: set[Node]) -> Cluster:
+def _turned(graph: Graph, own: Cluster, taken: set[Node], views: bool = True) -> Cluster:
     """A cluster of several results with the maps that it alone reads, and the moves that alone read one of them."""
     if len(results := outline(graph, own).outputs) == 1:
         return own
@@ -163,17 +164,22 @@ def _turned(graph: Graph, own: Cluster, taken: set[Node]) -> Cluster:
     )
 
 
-def feeding(graph: Graph, own: Cluster, taken: set[Node]) -> Cluster:
-    """A cluster with the maps that it alone reads, but views of what others make."""
+def feeding(graph: Graph, own: Cluster, taken: set[Node], views: bool = True) -> Cluster:
+    """A cluster with the maps that it alone reads, but views of what others make.
+
+    Parameters
+    ----------
+    views : those of what the cluster makes itself are among them, though they join axes.
+    """
     own, given = own, own
-    while more := _givers(graph, own, taken):
+    while more := _givers(graph, own, taken, views):
         own |= {more[0]}
     while outer := [node for node in own - given if node.operator.views and not (own | graph.again) & {*node.reads}]:
         own -= {outer[0]}
     return own
 
 
-def _givers(graph: Graph, own: Cluster, taken: set[Node]) -> list[Node]:
+def _givers(graph: Graph, own: Cluster, taken: set[Node], views: bool) -> list[Node]:
     """Maps that the cluster alone reads: moves, but into fewer bytes, and what its reductions read once an element.
 
     Those too of which it picks elements.
@@ -185,6 +191,7 @@ def _givers(graph: Graph, own: Cluster, taken: set[Node]) -> list[Node]:
         for source in sources
         if (
             source.moves_alone
+            or (views and source.operator.views and source.only is not None)
             or _is_picked(source)
             or (source.kind in (Kind.ELEMENTWISE, Kind.MOVEMENT) and _has_elements(source.only, size))
         )
