@@ -99,3 +99,23 @@ def test_equal_pairs_are_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
         return len(sought)
 
     assert layers(4) == layers(2)
+
+
+def norm_backward(dy: nn.Tensor, x: nn.Tensor, gain: nn.Tensor) -> nn.Tensor:
+    """The gradient of a layer's normalisation of x, whose sums read no tensor of numbers as wide as theirs."""
+    scaled, centred = dy.astype("float32") * gain.astype("float32"), x.astype("float32") * 0.5
+    whole, along = (op.sum(one, axis=-1, keepdims=True) * (1 / WIDTH) for one in (scaled, scaled * centred))
+    return (scaled - whole - centred * along).astype("float16")
+
+
+def test_sums_of_what_each_computes_by_itself_are_one_pass_and_right() -> None:
+    mod = merged(norm_backward, X, X, [WIDTH], dtype="float16")
+    (name,) = calls_of(mod)
+    assert name.startswith("cascade_sum")
+    rng = np.random.default_rng(7)
+    given = [rng.standard_normal(shape).astype("float16") for shape in (X, X, [WIDTH])]
+    dy, x, gain = (one.astype("float64") for one in given)
+    scaled, centred = dy * gain, x * 0.5
+    exact = scaled - scaled.mean(-1, keepdims=True) - centred * (scaled * centred).mean(-1, keepdims=True)
+    found = called(relax.build(mod, "llvm"), given)[0].astype("float64")
+    assert np.abs(found - exact).max() < 2.0**-9 * np.abs(exact).max()

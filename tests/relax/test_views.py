@@ -9,7 +9,7 @@ from tvm.relax.frontend import nn
 from tvm.relax.frontend.nn import op
 
 from tvm_cascade.relax import get_pipeline
-from tvm_cascade.relax.rewrites import RewriteMovesAsViews
+from tvm_cascade.relax.rewrites import RewriteMovesAsViews, RewriteOperators
 
 from .test_fuse_cascades import Forward, called, module_of
 
@@ -51,3 +51,18 @@ def test_modules_with_views_are_right() -> None:
     x, y = rng.standard_normal((2, 24)).astype("float32"), rng.standard_normal((2, 3, 1, 8)).astype("float32")
     (found,) = called(get_pipeline("llvm").build(mod), [x, y])
     np.testing.assert_array_equal(found, 2 * x.reshape(2, 3, 1, 8) + y)
+
+
+def test_permutations_one_after_the_other_are_one_or_none() -> None:
+    def back(x: nn.Tensor, y: nn.Tensor) -> nn.Tensor:
+        return op.exp(op.permute_dims(op.permute_dims(x, [1, 2, 0]), [2, 0, 1]) + y)
+
+    def further(x: nn.Tensor, y: nn.Tensor) -> nn.Tensor:
+        return op.exp(op.permute_dims(op.permute_dims(x, [1, 2, 0]), [1, 0, 2]) + y)
+
+    for forward, shape, axes in ((back, [2, 3, 4], [0, 1, 2]), (further, [4, 3, 2], [2, 1, 0])):
+        mod = RewriteOperators()(module_of(forward, [2, 3, 4], shape))
+        assert str(mod["forward"].body).count("R.permute_dims(") == (axes != [0, 1, 2])
+        x, y = np.arange(24, dtype="float32").reshape(2, 3, 4) / 24, np.ones(shape, "float32")
+        found = called(relax.build(mod, "llvm"), [x, y])[0]
+        np.testing.assert_array_almost_equal_nulp(found, np.exp(x.transpose(axes) + y), 8)

@@ -197,3 +197,32 @@ def test_loads_and_stores_of_bodies_are_whole_vectors() -> None:
     kernel = text[text.rindex('extern "C" __global__') :]
     assert len(re.findall(r"\*\(uint4\*\)\(x_vectors_ptr_1 \+ \d+\) = \*\(uint4\*\)\(x_ptr", kernel)) == 5
     assert len(re.findall(r"= x_ptr\[", kernel)) == 1 and len(re.findall(r"  out_ptr\[", kernel)) == 1
+
+
+def picked_rows(rows: int, length: int) -> tirx.PrimFunc:
+    """The gradient of a loss by labels: the sum reads no tensor along the row, the outputs do."""
+    x, label = te.placeholder((rows, length), "bfloat16", name="x"), te.placeholder((rows,), "int32", name="label")
+    weight, k = te.placeholder((rows,), "float32", name="weight"), te.reduce_axis((0, length), "k")
+
+    def hot(i: tirx.Var, j: tirx.Var) -> ir.Expr:
+        return tirx.if_then_else(label[i] == j, weight[i], tirx.const(0.0, "float32"))
+
+    total = te.compute((rows,), lambda i: te.sum(hot(i, k), axis=k), name="total")
+    out = te.compute(
+        (rows, length), lambda i, j: (hot(i, j) - x[i, j].astype("float32") * total[i]).astype("bfloat16"), name="out"
+    )
+    return te.create_prim_func([x, label, weight, out])
+
+
+def test_rows_that_outputs_alone_run_along_are_peeled() -> None:
+    config = row_kernel(picked_rows(4096, 5027), None).config
+    assert isinstance(config, RowConfig) and config.peeled and config.vector > 1
+
+
+@needs_compiler
+@pytest.mark.parametrize("config", ["block", "staged"])
+def test_outputs_of_peeled_rows_are_right(config: str) -> None:
+    rng, (rows, length) = np.random.default_rng(8), (5, 1021)
+    x = (rng.standard_normal((rows, length)) / 8).astype("bfloat16")
+    given = [x, rng.integers(0, length, rows).astype("int32"), rng.standard_normal(rows).astype("float32")]
+    assert_right(picked_rows(rows, length), CONFIGS[config], inputs=given)

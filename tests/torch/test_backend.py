@@ -14,6 +14,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
+from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 from torch.utils import _pytree as pytree  # noqa: E402
 
@@ -27,6 +28,7 @@ from tvm_cascade.torch import (  # noqa: E402
 )
 from tvm_cascade.torch.backend import MOST_KINDS, FallbackWarning  # noqa: E402
 from tvm_cascade.torch.converters import CONVERTERS  # noqa: E402
+from tvm_cascade.torch.cutting import cut  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -330,3 +332,24 @@ def test_what_fails_alike_for_two_shapes_is_not_tried_again(monkeypatch: pytest.
             x = torch.randn(3, length)
             assert torch.equal(compiled(x), x.softmax(-1))
     assert len(tried) == 3, "for any length, and for two"
+
+
+def test_what_waits_for_no_refused_operator_is_one_part() -> None:
+    def forward(x: Any, w: Any) -> Any:
+        y = torch.tanh(x @ w)
+        z = torch.special.bessel_j0(y)
+        return (y @ w.T).relu().sum(-1) * 2, z.exp().cos().sum(-1) + w.T.sum()
+
+    x, w = torch.randn(4, 8), torch.randn(8, 8)
+    graph, inside = make_fx(forward, tracing_mode="fake")(x, w), list[set[str]]()
+
+    def part(inner: torch.fx.GraphModule) -> Any:
+        inside.append({str(node.target) for node in inner.graph.nodes if node.op == "call_function"})
+        return inner.forward
+
+    found = cut(graph, [torch.ops.aten.special_bessel_j0.default], part)
+    assert found is not None and len(inside) == 2
+    assert {"aten.mm.default", "aten.tanh.default", "aten.relu.default", "aten.mul.Tensor"} <= inside[0]
+    assert {"aten.exp.default", "aten.cos.default"} <= inside[1] and "aten.relu.default" not in inside[1]
+    for one, other in zip(found(x, w), forward(x, w), strict=True):
+        close(one, other)

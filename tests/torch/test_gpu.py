@@ -120,6 +120,26 @@ def test_a_layer_of_a_decoder_is_ten_kernels() -> None:
     assert kernels == {"product": 5, "stream": 1, "row": 1} and told.count("lowered to") == 9
 
 
+class Packed(nn.Module):
+    """Attention whose queries, keys and values are columns of one product."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inward, self.outward = nn.Linear(256, 768), nn.Linear(256, 256)
+
+    def forward(self, x: Any) -> Any:
+        q, k, v = (split_heads(part, 4) for part in self.inward(x).split(256, -1))
+        return self.outward(join_heads(F.scaled_dot_product_attention(q, k, v, is_causal=True)))
+
+
+def test_packed_queries_keys_and_values_are_read_in_place() -> None:
+    if find_nvcc() is None:
+        pytest.skip("there is no nvcc")
+    told = str(code(Packed, (2, 256, 256), "bfloat16", HOPPER).report)
+    assert told.count("kernel `product`") == 2 and told.count("kernel `stream`") == 1
+    assert told.count("lowered to") == 3
+
+
 def test_lengths_may_change_as_on_cpus() -> None:
     if find_nvcc() is None:
         pytest.skip("there is no nvcc")

@@ -103,6 +103,16 @@ def test_the_operator_keeps_the_rules_of_pytorch(name: str) -> None:
     torch.library.opcheck(torch.ops.tvm_cascade.attention.default, (q, k, v, bias[0] if bias else None, *options))
 
 
+def test_results_lie_in_memory_as_queries_do() -> None:
+    q, k, v = (torch.randn(2, 5, 3, 8).transpose(1, 2) for _ in range(3))
+    given = (q, k, v, None, False, None, False)
+    torch.library.opcheck(torch.ops.tvm_cascade.attention.default, given)
+    found, _ = torch.ops.tvm_cascade.attention(*given)
+    assert found.stride() == q.stride() and found.transpose(1, 2).is_contiguous()
+    close = torch.nn.functional.scaled_dot_product_attention(q, k, v)
+    torch.testing.assert_close(found, close)
+
+
 def test_weights_that_are_dropped_run_in_pytorch() -> None:
     def dropped(q: Any, k: Any, v: Any) -> Any:
         return attend(q, k, v, dropout_p=0.5)
