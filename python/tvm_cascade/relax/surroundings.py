@@ -159,9 +159,8 @@ def _turned(graph: Graph, own: Cluster, taken: set[Node], views: bool = True) ->
     if len(results := outline(graph, own).outputs) == 1:
         return own
     moves = [result.readers[0] for result in results if not result.escapes and len(result.readers) == 1]
-    return feeding(
-        graph, own | {one for one in moves if one.moves_alone and _may_follow(graph, own, one, taken)}, taken
-    )
+    own |= {move for move in moves if move.moves_alone and _may_follow(graph, own, move, taken)}
+    return feeding(graph, own, taken, views)
 
 
 def feeding(graph: Graph, own: Cluster, taken: set[Node], views: bool = True) -> Cluster:
