@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from typing import Any
 
 import pytest
 
 from tvm_cascade.errors import CascadeError, OptionError
-from tvm_cascade.options import FuseOptions
+from tvm_cascade.options import FuseOptions, meaning_of
 
 
 @pytest.mark.parametrize("option", dataclasses.fields(FuseOptions), ids=lambda option: option.name)
@@ -18,6 +19,7 @@ def test_an_option_says_what_it_means_and_what_it_takes(option: dataclasses.Fiel
         FuseOptions(**{option.name: object()})
     assert raised.value.where == f"option `{option.name}`"
     assert raised.value.hint == option.metadata["remedy"]
+    assert f"\n{option.name} : {meaning_of(option)}" in str(inspect.getdoc(FuseOptions))
 
 
 def test_what_to_do_about_a_count_differs_from_count_to_count() -> None:

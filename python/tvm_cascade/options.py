@@ -165,21 +165,24 @@ def meaning_of(option: dataclasses.Field[Any]) -> str:
     return str(option.metadata["meaning"]) + (f"; of {', '.join(choices)}" if choices else "")
 
 
+_MEANINGS = [f"{one.name} : {meaning_of(one)}" for one in dataclasses.fields(FuseOptions)]
+if FuseOptions.__doc__:  # none under `python -OO`
+    FuseOptions.__doc__ = "\n".join([inspect.cleandoc(FuseOptions.__doc__), "", "Attributes", "-" * 10, *_MEANINGS])
+
 Called = TypeVar("Called", bound=Callable[..., Any])
 
 
 def takes_options(function: Called) -> Called:
     """A function of `**options: Unpack[Options]` whose signature and docstring list them, with their meanings."""
-    signature, fields = inspect.signature(function), dataclasses.fields(FuseOptions)
+    signature = inspect.signature(function)
     own = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
     keywords = [
         inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=one.type)
-        for one in fields
+        for one in dataclasses.fields(FuseOptions)
     ]
-    if function.__doc__:  # none under `python -OO`
-        meanings = "\n".join(f"    {one.name} : {meaning_of(one)}" for one in fields)
+    if function.__doc__:
         before, listed, behind = inspect.cleandoc(function.__doc__).partition(_LISTED)
-        function.__doc__ = f"{before}{listed}\n{meanings}{behind}"
+        function.__doc__ = "\n    ".join([before + listed, *_MEANINGS]) + behind
     function.__signature__ = signature.replace(parameters=[*own, *keywords])  # type: ignore[attr-defined]
     return function
 
