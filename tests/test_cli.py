@@ -210,6 +210,7 @@ def test_an_argument_that_cannot_be_read_is_told_in_two_lines(
     error, remedy = capsys.readouterr().err.splitlines()
     command = f"{arguments[0]} " if len(arguments) > 1 or arguments == ["run"] else ""
     assert error.startswith("error: ") and remedy.startswith("  what to do: ") and remedy.endswith(f" {command}--help")
+    assert "_" not in error  # no name of ours
 
 
 @pytest.mark.parametrize("command", ["run", "explain", "numerics", "tune"])
@@ -373,6 +374,9 @@ BAD = {
         "a processor that LLVM knows",
     ),
     "a name like no other": (["explain", "nosuch"], "one of attention,"),
+    "no name": (["explain", ""], "found ''"),
+    "no trials, told before the program is read": (["tune", "nowhere.py", "--trials", "0"], "a number of trials"),
+    "no time, told before the program is read": (["tune", "nowhere.py", "--seconds", "-1"], "a number of seconds"),
     "unknown input": (["numerics", "moments", "--inputs", "bogus"], "--inputs"),
     "unknown code": (["reasons", "no_such"], "codes among"),
     "HTML over a folder": (["explain", "softmax", "--small", "--html", "/"], "--html"),

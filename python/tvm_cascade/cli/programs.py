@@ -136,7 +136,7 @@ def is_file_name(name: str, args: argparse.Namespace) -> bool:
     path = Path(name)
     if path.suffix in SUFFIXES:
         return True
-    if os.sep in name or path.exists():
+    if os.sep in name or (name and path.exists()):
         found = "a folder" if path.is_dir() else "a file of another kind" if path.exists() else "no such file"
         raise InputError(f"a program by name, or a file that ends in {' or '.join(SUFFIXES)}", found, name)
     return False

@@ -29,7 +29,7 @@ from tvm_cascade.tuning.proposals import DEFAULT_TRIALS
 from tvm_cascade.tuning.records import Records
 from tvm_cascade.tuning.report import FunctionTuning
 from tvm_cascade.tuning.running import LocalRunner, Runner, TrackerRunner
-from tvm_cascade.tuning.tune import EVERY, tune
+from tvm_cascade.tuning.tune import EVERY, check_budget, tune
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -79,6 +79,7 @@ def run(args: argparse.Namespace) -> int:
         return _merge(args.merge, args.work_dir)
     if args.ship:
         return _ship(args.ship)
+    check_budget(args.trials, args.seconds)  # before the program, whose folds take a while
     return 0 if all(one.best is not None for _, one in tuned(chosen_jobs([args.program], args), args)) else 1
 
 

@@ -83,7 +83,7 @@ def tune(
         When an option or a budget is outside its domain.
     """
     resolved, chosen = resolve_target(target), FuseOptions.from_environment(**options)
-    _check_budget(trials, seconds)
+    check_budget(trials, seconds)
     check_database(work_dir)
     asked = [(*one, at) for one in _functions(mod, inputs).items() for at in _each(sizes, inputs)]
     if runner is None:
@@ -157,7 +157,8 @@ def _bar(session: Session, shown: bool) -> Iterator[Any]:
         yield watch
 
 
-def _check_budget(trials: object, seconds: object) -> None:
+def check_budget(trials: object, seconds: object) -> None:
+    """Raise an OptionError where they are no budget of a session."""
     if trials != EVERY and (not isinstance(trials, int) or isinstance(trials, bool) or trials < 1):
         raise OptionError(f'a number of trials, 1 or more, or "{EVERY}"', repr(trials), "trials")
     if seconds is not None and not (isinstance(seconds, (int, float)) and seconds > 0):
