@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html
 import json
+import logging
 import re
 from pathlib import Path, PurePosixPath
 from posixpath import normpath, relpath
@@ -22,6 +23,7 @@ ROOT = Path(__file__).parent.parent
 OUTSIDE = {"README.md": "index.md", "BENCHMARKS.md": "benchmarks.md"}
 """Files of the repository by the page that each becomes; notebooks become pages of their own name."""
 
+_LOG = logging.getLogger("mkdocs.hooks.site")
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!\w+:|#)([^)#]+)(#[^)]*)?\)")
 
 
@@ -75,6 +77,23 @@ def on_page_content(page_html: str, **_of: Any) -> str:
         return f'<div class="formula">{convert(html.unescape(text).strip(), display="block")}</div>'
 
     return _FORMULA.sub(drawn, _CELL.sub(lambda cell: cell[0].replace("\\|", "|"), page_html))
+
+
+_FAULTS = {
+    "something is loaded from another host": re.compile(
+        r'<(?:script|img|iframe)\b[^>]*\bsrc="(?:https?:)?//[^"]*"|<link\b[^>]*"stylesheet"[^>]*\bhref="(?:https?:)?//[^"]*"'
+    ),
+    "a formula is not drawn": re.compile(r'class="arithmatex"[^<]*'),
+    "a backslash stands in a table": re.compile(r"<td[^>]*>[^<]*(?:<code>[^<]*)?\\\|"),
+}
+
+
+def on_post_page(output: str, page: Page, **_of: Any) -> str:
+    """Warn of what a reader would see of a page, or without a network not see; `--strict` makes that an error."""
+    for fault, pattern in _FAULTS.items():
+        for found in pattern.findall(output):
+            _LOG.warning("%s: %s: %s", page.file.src_uri, fault, found)
+    return output
 
 
 def _page_of(path: str) -> str:
