@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import inspect
+import json
 import linecache
 import re
 import shlex
@@ -36,6 +37,10 @@ from .pages import PAGES, ROOT, Block, Page
 
 TEXTS = {page.name: page.text for page in PAGES}
 ALL = "\n".join(TEXTS.values())
+NOTEBOOKS = {
+    path.name: "\n\n".join("".join(cell["source"]) for cell in json.loads(path.read_text(encoding="utf-8"))["cells"])
+    for path in sorted((ROOT / "tutorials").glob("*.ipynb"))
+}
 COMMAND = re.compile(r"python -m (tvm_cascade|corpus) ([^`]*)")
 STARTED = {"tvm_cascade": cli.main, "corpus": corpus.main}
 NEEDS = dict.fromkeys(("pytorch", "training", "experts", "distributed"), "torch")
@@ -185,6 +190,34 @@ def test_every_link_to_a_file_leads_somewhere(page: Page) -> None:
         found = (page.path.parent / path).resolve() if path else page.path
         assert found.exists(), f"{page.name}: {target}"
         assert not anchor or anchor in _anchors(Page(found)), f"{page.name}: {target}"
+
+
+@pytest.mark.parametrize("text", [*TEXTS.values(), *NOTEBOOKS.values()], ids=[*TEXTS, *NOTEBOOKS])
+def test_a_link_tells_its_page_and_a_table_its_columns(text: str) -> None:
+    """And no paragraph stands twice; code and lists of formulas apart."""
+    assert not re.findall(r"\[[^\]]*\.(?:md|ipynb)\]\(", text)
+    assert not re.findall(r"^\|[ |]*\n\|[-:| ]+$", text, re.M)
+    _tells_all_once(text)
+
+
+def test_the_changelog_tells_all_once() -> None:
+    _tells_all_once((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
+
+
+def _tells_all_once(text: str) -> None:
+    prose = re.sub(r"<!--.*?-->|^```.*?^```$|<pre>.*?</pre>", "", text, flags=re.M | re.S)
+    parts = [" ".join(part.split()) for part in re.split(r"\n\s*\n|^- ", prose, flags=re.M)]
+    long = [part for part in parts if len(part) > 60]
+    assert len(long) == len(set(long))
+
+
+def test_what_the_text_installs_is_of_this_checkout() -> None:
+    """It is on no package index, and an extra is one that pyproject.toml has."""
+    everything = "\n".join([*TEXTS.values(), *NOTEBOOKS.values()])
+    wanted = re.findall(r"pip install (?:-e )?'?\.\[([\w,]+)\]", everything)
+    listed = (ROOT / "pyproject.toml").read_text(encoding="utf-8").partition("[project.optional-dependencies]")[2]
+    assert {"test", "torch"} <= set(wanted) <= set(re.findall(r"^(\w+) = \[", listed.partition("\n[")[0], re.M))
+    assert not re.findall(r"pip install '?tvm-cascade", everything)
 
 
 def test_the_version_to_cite_is_this_one() -> None:
