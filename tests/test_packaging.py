@@ -116,7 +116,8 @@ def test_links_come_from_the_one_repository_that_is_named(tmp_path: Path) -> Non
     assert f"Project-URL: Source, {address}\n" in about and f"Project-URL: Issues, {address}/issues\n" in about
 
 
-_OF_TESTS = (".ci", "benchmarks", "campaigns", "corpus", "docs", "tests", "tutorials")
+_OF_TESTS = (".ci", ".github", "benchmarks", "campaigns", "corpus", "docs", "tests", "tutorials")
+_OF_READERS = ("CHANGELOG.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "SECURITY.md")
 
 
 def test_a_source_distribution_holds_what_its_tests_need(tmp_path: Path) -> None:
@@ -130,7 +131,14 @@ def test_a_source_distribution_holds_what_its_tests_need(tmp_path: Path) -> None
     with tarfile.open(path) as archive:
         found = {name.partition("/")[2] for name in archive.getnames()}
     files = (one for folder in _OF_TESTS for one in (tree / folder).rglob("*") if one.is_file())
-    assert {*(str(one.relative_to(tree)) for one in files), "CHANGELOG.md", "mkdocs.yml", "CITATION.cff"} <= found
+    assert {*(str(one.relative_to(tree)) for one in files), *_OF_READERS, "mkdocs.yml", "CITATION.cff"} <= found
+
+
+def test_what_every_change_has_to_pass_is_run_on_each() -> None:
+    public = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
+    assert "pull_request:" in public and "- run: .ci/run\n" in public
+    assert all(path.read_text().strip() for path in (ROOT / ".github").rglob("*.md"))
+    assert len(list((ROOT / ".github").rglob("*.md"))) >= 4  # a pull request, and reports of three kinds
 
 
 def test_a_bare_import_of_tvm_is_enough_and_stays_light(path_of_installed_package: str, tmp_path: Path) -> None:

@@ -199,6 +199,7 @@ def test_only_takes_names_and_labels() -> None:
     [
         (["--only", "varience"], WorkloadError),
         (["--repeats", "0"], OptionError),
+        (["--peers", "abc"], OptionError),
         (["--max-seconds", "nan"], OptionError),
         (["--results", "/no/such/folder"], OptionError),
     ],

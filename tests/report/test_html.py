@@ -44,6 +44,19 @@ def test_a_page_is_well_formed_and_loads_nothing(name: str) -> None:
     assert "url(" not in "".join(node.get("style", "") for node in tree.iter())
 
 
+def test_a_page_is_as_wide_and_as_dark_as_its_reader_has_it() -> None:
+    """What is wider than the screen scrolls by itself; boxes and names of a picture lie on a ground of its own."""
+    tree = tree_of(explained("fused"))
+    above = {child: node for node in tree.iter() for child in node}
+    wide = [node for tag in ("table", f"{SVG}svg") for node in tree.iter(tag)]
+    assert len(wide) >= 2 and all("overflow-x:auto" in above[node].get("style", "") for node in wide)
+    (viewport,) = (node for node in tree.iter("meta") if node.get("name") == "viewport")
+    assert viewport.get("content") == "width=device-width" and "color-scheme:light dark" in texts(tree, "style")[0]
+    (drawn,) = tree.iter(f"{SVG}svg")
+    ground = drawn.find(f"{SVG}rect")
+    assert ground is not None and all(ground.get(side) == drawn.get(side) for side in ("width", "height"))
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_reason_leads_to_its_law_and_remedy(name: str) -> None:
     one = explained(name)

@@ -136,7 +136,7 @@ def test_the_report_draws_the_learning_curve(softmax: tvm.tirx.PrimFunc, tmp_pat
     told = str(TuningReport((found,)))
     assert found.residuals[0] == 0.5 and found.residuals[-1] == 1.0
     assert "measured over estimated 1.00 (0.50 to 1.00)" in told
-    assert "best so far █" in told and "▁" in told
+    assert "best so far █" in told and "▁" in told and "trials, as first measured" in told
     assert f"the best takes {1 / found.gain:.3f} of the time of the default" in told and found.gain > 1
     numbers = [int(line.split()[0]) for line in told.splitlines() if re.match(r" \d", line)]
     assert sorted(numbers) == list(range(found.tried))

@@ -76,6 +76,13 @@ def test_the_notebook_runs_and_prints_what_is_stored(path: Path) -> None:
     assert told(fresh) == told(stored)
 
 
+def test_the_tutorial_of_tuning_has_a_session_with_a_relation_and_one_without() -> None:
+    notebook = nbformat.read(next(path for path in TUTORIALS if "tuning" in path.stem), as_version=4)
+    printed = "\n".join(out.get("text", "") for cell in notebook.cells for out in cell.get("outputs", []))
+    found = [float(one) for one in re.findall(r"rank correlation of estimates and times: (-?[\d.]+)", printed)]
+    assert len(found) == 2 and min(found) < 0.5 and max(found) > 0.75
+
+
 def test_the_speeds_that_the_tutorial_of_hopper_quotes_are_those_of_the_benchmarks() -> None:
     root = Path(__file__).parents[2]
     text = "\n".join(cell.source for cell in nbformat.read(root / "tutorials" / "09_hopper.ipynb", as_version=4).cells)
