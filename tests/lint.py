@@ -51,7 +51,6 @@ ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "options": {"errors"},
     "devices": {"errors"},
-    "lowering_rocm": set(),
     "_versions": {"errors"},
     "symbolic": set(),
     "codes": {"symbolic"},

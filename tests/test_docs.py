@@ -33,7 +33,7 @@ from tvm_cascade.codes import CODES
 from tvm_cascade.evaluate.inputs import INPUTS
 from tvm_cascade.te.selection import MOST
 
-from .pages import PAGES, ROOT, Block, Page
+from .pages import PAGES, ROOT, Block, Page, script
 
 TEXTS = {page.name: page.text for page in PAGES}
 ALL = "\n".join(TEXTS.values())
@@ -218,6 +218,20 @@ def test_what_the_text_installs_is_of_this_checkout() -> None:
     listed = (ROOT / "pyproject.toml").read_text(encoding="utf-8").partition("[project.optional-dependencies]")[2]
     assert {"test", "torch"} <= set(wanted) <= set(re.findall(r"^(\w+) = \[", listed.partition("\n[")[0], re.M))
     assert not re.findall(r"pip install '?tvm-cascade", everything)
+
+
+def test_the_rooms_and_their_picture_are_those_of_the_package() -> None:
+    page, rooms = TEXTS["docs/architecture.md"], script("rooms")
+    table = page.partition("| part | what it does |")[2].partition("\n\n")[0]
+    told = re.findall(r"`(\w+)`", " ".join(line.split("|")[1] for line in table.splitlines() if line.startswith("|")))
+    folders = [path.parent.name for path in (ROOT / "python" / "tvm_cascade").glob("*/__init__.py")]
+    assert sorted(told) == sorted(folders)
+    drawn = (ROOT / "docs" / rooms.PICTURE).read_text(encoding="utf-8")
+    assert drawn == rooms.picture(), "python -m docs.rooms writes it anew"
+    assert sorted(re.findall(r">(\w+)</text>", drawn)) == sorted(folders) and f"]({rooms.PICTURE})" in page
+    of_data = (ROOT / "docs" / "pictures" / "architecture.svg").read_text(encoding="utf-8")
+    named = re.findall(r'font-weight="bold"[^>]*>([a-z_, ]+)</text>', of_data)
+    assert len(named) >= 9 and {room for names in named for room in names.split(", ")} <= {*folders}
 
 
 def test_the_version_to_cite_is_this_one() -> None:
