@@ -200,8 +200,11 @@ def test_a_link_tells_its_page_and_a_table_its_columns(text: str) -> None:
     _tells_all_once(text)
 
 
-def test_the_changelog_tells_all_once() -> None:
-    _tells_all_once((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
+def test_the_changelog_tells_all_once_and_a_first_release_changes_nothing() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    _tells_all_once(text)
+    first = re.split(r"^## ", text, flags=re.M)[-1]
+    assert "### Added\n" in first and not re.findall(r"^### (?:Changed|Fixed|Removed)", first, re.M)
 
 
 def _tells_all_once(text: str) -> None:

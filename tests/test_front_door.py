@@ -43,6 +43,21 @@ assert not hasattr(tvm_cascade, "nonsense")
     subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
 
 
+def test_help_of_the_commands_loads_no_algebra_and_no_kernels() -> None:
+    script = """
+import sys
+from tvm_cascade.cli import main
+try:
+    main(["--help"])
+except SystemExit as stopped:
+    assert stopped.code == 0
+slow = ("sympy", "rich", "torch", *(f"tvm_cascade.{room}" for room in ("algebra", "transform", "tile", "tuning")))
+assert not [name for name in slow if name in sys.modules]
+"""
+    told = subprocess.run([sys.executable, "-c", script], check=True, timeout=120, capture_output=True, text=True)
+    assert "numerics" in told.stdout
+
+
 MISUSES: dict[str, tuple[Callable[[], object], type[CascadeError], str]] = {
     "no cascade": (lambda: derive(None), InputError, "a Cascade.*NoneType.*tvm_cascade.explain"),
     "a program": (lambda: derive(softmax_stats()), InputError, "a Cascade.*PrimFunc"),
