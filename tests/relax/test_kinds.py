@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 
 from tvm_cascade.evaluate.tolerance import assert_close
 from tvm_cascade.relax import get_pipeline
+from tvm_cascade.relax.graph import bytes_of
 
 ROWS, LENGTH, TAKEN = 40, 24, 64
 
@@ -42,3 +43,12 @@ def test_a_merged_gather_is_right() -> None:
     found = machine["main"](*map(tvm.runtime.tensor, (table, scale, indices))).numpy()
     exact = 2 * np.exp((table * scale).astype(np.float64)[indices])
     assert_close(found, exact, length=1, dtype="float32")
+
+
+def test_bytes_of_a_tensor_count_long_extents_and_of_no_shape_are_endless() -> None:
+    n = tirx.Var("n", "int64")
+    assert bytes_of(relax.Var("x", relax.TensorType((4, 8), "bfloat16"))) == 64
+    assert bytes_of(relax.Var("x", relax.TensorType((n, 8), "float32"))) > bytes_of(
+        relax.Var("y", relax.TensorType((n, 8), "float16"))
+    )
+    assert bytes_of(relax.Var("x", relax.TensorType(dtype="float32", ndim=2))) == float("inf")

@@ -15,7 +15,7 @@ from tvm import ir, relax, sym, tirx
 from tvm.ir import transform
 
 from tvm_cascade.analysis.program import Program, Stage
-from tvm_cascade.analysis.tir import Extent, extent_of, loads_of, same, uses, variables_of, without_casts
+from tvm_cascade.analysis.tir import Extent, extent_of, loads_of, same, uses, variables_of, within, without_casts
 from tvm_cascade.relax.views import keeps_order
 from tvm_cascade.tile.estimate import NOMINAL
 from tvm_cascade.transform.fuse_function import read_function
@@ -175,11 +175,11 @@ class Graph:
 
     def _again(self) -> frozenset[Node]:
         """Casts to wider dtypes, broadcasts, and few operators on them that cost nothing beside memory."""
-        found, read = set[Node](), dict[Node, tuple[dict[relax.Expr, int], int]]()
+        found, read = set[Node](), dict[Node, tuple[dict[relax.Expr, float], int]]()
         for node in self.nodes:
             if (made := node.only) is None or node.kind not in (Kind.ELEMENTWISE, Kind.MOVEMENT):
                 continue
-            given, operators = dict[relax.Expr, int](), 1
+            given, operators = dict[relax.Expr, float](), 1
             for argument in node.arguments:
                 source = self.node(argument)
                 if source in found:
@@ -243,8 +243,10 @@ def is_tensor(expression: relax.Expr) -> bool:
     return isinstance(expression.ty, relax.TensorType)
 
 
-def bytes_of(tensor: relax.Expr) -> int:
-    """What a tensor takes in memory, where its symbolic extents are long ones."""
+def bytes_of(tensor: relax.Expr) -> float:
+    """What a tensor takes in memory, where its symbolic extents are long ones; infinite of one of unknown shape."""
+    if not isinstance(tensor.ty.shape, relax.ShapeExpr):
+        return math.inf
     extents = (extent_of(extent) for extent in tensor.ty.shape.values)
     elements = math.prod(extent if isinstance(extent, int) else NOMINAL for extent in extents)
     return elements * int(tvm.DataType(str(tensor.ty.dtype)).itemsize)
@@ -377,9 +379,7 @@ class Operator:
     @cached_property
     def is_cheap(self) -> bool:
         """Whether it computes an element of few by sums, products and selections, whose places no data say."""
-        called: list[ir.Call] = []
-        tvm_ffi.structural_walk(self.func.body, (ir.Call, called.append))
-        return not self.gathers and not called
+        return not self.gathers and not within(self.func.body, ir.Call)
 
     @cached_property
     def gathers(self) -> bool:

@@ -36,9 +36,8 @@ def _attention(
     out = scaled_dot_product_attention(query, key, value, attn_mask, 0.0, is_causal, scale=scale, enable_gqa=enable_gqa)
     scores, _ = _scores(query, key, attn_mask, is_causal, scale)
     logsumexp = scores.logsumexp(-1)
-    return _laid_out(out.shape, query).copy_(out), torch.where(logsumexp == -math.inf, 0.0, logsumexp).expand(
-        out.shape[:-1]
-    ).contiguous()
+    logsumexp = torch.where(logsumexp == -math.inf, 0.0, logsumexp).expand(out.shape[:-1])
+    return _laid_out(out.shape, query).copy_(out), logsumexp.contiguous()
 
 
 def _laid_out(shape: Sequence[int], query: Tensor) -> Tensor:

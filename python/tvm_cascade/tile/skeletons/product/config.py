@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from tvm_cascade.analysis.tir import Extent, ceil_div, product
 from tvm_cascade.devices.device import Gpu
+from tvm_cascade.tile.hopper.copy import CHUNK
 from tvm_cascade.tile.hopper.stores import BOX_COLUMNS, MATRIX_COLUMNS
 from tvm_cascade.tile.machine.family import WIDEST, Family
 from tvm_cascade.tile.machine.wgmma import WGMMA
@@ -34,7 +35,7 @@ _FREE = 2
 _AHEAD = 2
 """The same where copies do not go to stages, and so wait for none: they take as long as two steps do."""
 
-REALIGNED_BYTES = DEPTH_BYTES + 16
+REALIGNED_BYTES = DEPTH_BYTES + CHUNK
 """Of shared memory for what is around a row that starts anywhere, until threads move it into place."""
 
 _SUMS = GROUP_ROWS * 256

@@ -18,18 +18,12 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.tile.emit import bind, in_register, kernel_extent, named, ptx, put, registers, when
 from tvm_cascade.tile.fragment import placed
 from tvm_cascade.tile.hopper.barrier import Barriers, Ring
-from tvm_cascade.tile.hopper.copy import BOX_BYTES
+from tvm_cascade.tile.hopper.copy import BOX_BYTES, CHUNK, CHUNKS
 from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.product.lines import Line
 from tvm_cascade.tile.product.matrix import Side
 from tvm_cascade.tile.skeletons.product.config import REALIGNED_BYTES
-from tvm_cascade.tile.work import WARP_GROUP
-
-_CHUNK = 16
-"""Bytes that are swizzled together."""
-
-_CHUNKS = BOX_BYTES // _CHUNK
-"""Of a row."""
+from tvm_cascade.tile.work import WARP_GROUP, WARPS
 
 _PIECES = 4
 """That a thread starts copies of in a turn of the loop at most."""
@@ -74,7 +68,7 @@ class Gather(ABC):
 
     def _swizzled(self, row: ir.Expr, offset: ir.Expr) -> ir.Expr:
         """The column at which a row has what is so many bytes behind its start."""
-        return ((offset // _CHUNK ^ (row % _CHUNKS)) * _CHUNK + offset % _CHUNK) // self.size
+        return ((offset // CHUNK ^ (row % CHUNKS)) * CHUNK + offset % CHUNK) // self.size
 
     def _element(self, row: ir.Expr, column: ir.Expr) -> tuple[ir.Expr, ir.TensorLoad]:
         own, inner = self._at(row, column)
@@ -133,10 +127,8 @@ def divisor(count: int, most: int) -> int:
 _WORD = 4
 """Bytes that a thread moves at once."""
 
-_AROUND = REALIGNED_BYTES // _CHUNK
+_AROUND = REALIGNED_BYTES // CHUNK
 """Chunks around a row."""
-
-_WARPS = WARP_GROUP // WARP
 
 _TOGETHER = 8
 """Rows that a warp loads from shared memory before it stores the first."""
@@ -152,18 +144,18 @@ class Realigned(Gather):
     def stage_in(self, pool: Any, steps: int) -> None:
         """Shared memory for the copies of so many steps, and for what each warp knows of them."""
         shape = (steps, self.boxes * self.rows, REALIGNED_BYTES // _WORD)
-        self.around = named("words_around", pool.alloc(shape, "uint32", align=_CHUNK))
-        self.known = named("known_of_copies", pool.alloc((steps * _WARPS,), "int32", align=_CHUNK))
+        self.around = named("words_around", pool.alloc(shape, "uint32", align=CHUNK))
+        self.known = named("known_of_copies", pool.alloc((steps * WARPS,), "int32", align=CHUNK))
         self.coming, self.landing = Ring("coming", steps, 0), Ring("landing", steps, 0)
-        self.own = self.boxes * self.rows // _WARPS
+        self.own = self.boxes * self.rows // WARPS
 
     def _copy(self, thread: ir.Expr) -> None:
         lane, warp = thread % WARP, thread // WARP
         start = bind("tile_start", self._start())
         ends = self._left() * self.size
         with when(lane == 0):
-            known = T.cast(start % _CHUNK, "int32") | ends << _SKIPPED_BITS
-            put(self.known, self.coming.stage * _WARPS + warp, known)
+            known = T.cast(start % CHUNK, "int32") | ends << _SKIPPED_BITS
+            put(self.known, self.coming.stage * WARPS + warp, known)
         pieces = self.own * _AROUND
         with T.unroll(-(-pieces // WARP)) as turn:
             piece = bind("piece", turn * WARP + lane)
@@ -176,17 +168,17 @@ class Realigned(Gather):
         box, row = self._box_and_row(place)
         inside = self._is_inside(row)
         at = bind("row_start", start + T.cast(row, "int64") * self._step + T.cast(box * BOX_BYTES, "int64"))
-        offset = bind("offset", at - at % _CHUNK + T.cast(chunk * _CHUNK, "int64"))
-        there = tirx.max(tirx.min(self._bytes - offset, T.int64(_CHUNK)), T.int64(0))
+        offset = bind("offset", at - at % CHUNK + T.cast(chunk * CHUNK, "int64"))
+        there = tirx.max(tirx.min(self._bytes - offset, T.int64(CHUNK)), T.int64(0))
         given = tirx.Select(inside, there, T.int64(0))
-        target = self.around.ptr_to([self.coming.stage, place, chunk * (_CHUNK // _WORD)])
+        target = self.around.ptr_to([self.coming.stage, place, chunk * (CHUNK // _WORD)])
         source = self._memory.ptr_to([tirx.Select(given > 0, offset, T.int64(0))])
-        ptx("cp.async.ca.shared.global", target, source, _CHUNK, T.cast(given, "uint32"))
+        ptx("cp.async.ca.shared.global", target, source, CHUNK, T.cast(given, "uint32"))
 
     def land(self, stage: ir.Expr, thread: ir.Expr) -> None:
         """Moves the rows of a warp into place."""
         T.evaluate(T.cuda.warp_sync())
-        known = in_register("known", self.known[self.landing.stage * _WARPS + thread // WARP])
+        known = in_register("known", self.known[self.landing.stage * WARPS + thread // WARP])
         start, ends = bind("skipped_first", known % (1 << _SKIPPED_BITS)), bind("row_ends", known >> _SKIPPED_BITS)
         if self.side.across:
             self._move(stage, thread, start)
@@ -209,13 +201,13 @@ class Realigned(Gather):
         """
         lane, together = thread % WARP, divisor(self.own, _TOGETHER)
         words = registers("moved_words", 2 * together, "uint32")
-        step = T.cast(self._step % _CHUNK, "int32")
+        step = T.cast(self._step % CHUNK, "int32")
         with T.unroll(self.own // together) as turn:
             first = bind("first_moved", thread // WARP * self.own + turn * together)
             skipped = []
             for k in range(together):
                 _, row = self._box_and_row(first + k)
-                skipped.append(bind("skipped", (start + row * step) % _CHUNK))
+                skipped.append(bind("skipped", (start + row * step) % CHUNK))
                 for n in range(2):
                     put(words, 2 * k + n, self.around[self.landing.stage, first + k, skipped[k] // _WORD + lane + n])
             for k in range(together):
