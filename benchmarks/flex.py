@@ -41,6 +41,10 @@ TENSORS = {
     "table": torch.rand(LENGTH // 128, LENGTH // 128, generator=generator) < 0.25,
     "times": torch.randint(0, 1000, (LENGTH,), generator=generator).sort().values.int(),
     "widths": 2 ** (4 + torch.arange(HEADS) % 8).int(),
+    "caps": 10.0 + 5.0 * torch.arange(HEADS),
+    "of_keys": torch.randn(LENGTH, generator=generator),
+    "forgotten": torch.rand(HEADS, LENGTH, generator=generator).mul(0.02).cumsum(-1),
+    "pictures": (PLACES // 256 % 3 == 1).int() * (1 + PLACES // 256).int(),
 }
 Modification = Callable[..., Any]
 
@@ -53,27 +57,40 @@ class Case(NamedTuple):
     heads: int | None = None
 
 
-def cases(t: dict[str, Any]) -> dict[str, Case]:
+def causal(b: Any, h: Any, q: Any, k: Any) -> Any:
+    return q >= k
+
+
+def window(b: Any, h: Any, q: Any, k: Any) -> Any:
+    return (q >= k) & (q - k <= 512)
+
+
+def neighbours(b: Any, h: Any, q: Any, k: Any) -> Any:
+    """Of an image, the places near one."""
+    return ((q // SIDE - k // SIDE).abs() <= 6) & ((q % SIDE - k % SIDE).abs() <= 6)
+
+
+def tiles(b: Any, h: Any, q: Any, k: Any) -> Any:
+    """Of an image, the tiles of eight by eight places next to one's own."""
+    down, across = q // (8 * SIDE) - k // (8 * SIDE), q % SIDE // 8 - k % SIDE // 8
+    return (down.abs() <= 1) & (across.abs() <= 1)
+
+
+def cap(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+    return 30.0 * torch.tanh(s / 30.0)
+
+
+def documents(t: dict[str, Any]) -> Modification:
+    return lambda b, h, q, k: (q >= k) & (t["documents"][q] == t["documents"][k])
+
+
+def masks(t: dict[str, Any]) -> dict[str, Case]:
     """By name, of these tensors."""
+    document = documents(t)
 
-    def causal(b: Any, h: Any, q: Any, k: Any) -> Any:
-        return q >= k
-
-    def window(b: Any, h: Any, q: Any, k: Any) -> Any:
-        return (q >= k) & (q - k <= 512)
-
-    def document(b: Any, h: Any, q: Any, k: Any) -> Any:
-        return (q >= k) & (t["documents"][q] == t["documents"][k])
-
-    def alibi(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
-        return s + t["slopes"][h] * (k - q)
-
-    def cap(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
-        return 30.0 * torch.tanh(s / 30.0)
-
-    def neighbours(b: Any, h: Any, q: Any, k: Any) -> Any:
-        """Of an image, the places near one."""
-        return ((q // SIDE - k // SIDE).abs() <= 6) & ((q % SIDE - k % SIDE).abs() <= 6)
+    def transfused(b: Any, h: Any, q: Any, k: Any) -> Any:
+        """Text that is causal, with pictures that see themselves whole."""
+        return (q >= k) | ((t["pictures"][q] == t["pictures"][k]) & (t["pictures"][q] > 0))
 
     return {
         "plain": Case(),
@@ -82,29 +99,57 @@ def cases(t: dict[str, Any]) -> dict[str, Case]:
         "two-sided window": Case(None, lambda b, h, q, k: (q - k).abs() <= 256),
         "windows of heads": Case(None, lambda b, h, q, k: (q >= k) & (q - k <= t["widths"][h]), HEADS),
         "sinks and window": Case(None, lambda b, h, q, k: (q >= k) & ((q - k <= 512) | (k < 4))),
+        "global keys, causal": Case(None, lambda b, h, q, k: (q >= k) & ((q - k <= 256) | (k % 512 == 0))),
         "dilated": Case(None, lambda b, h, q, k: (q >= k) & ((q - k <= 512) | ((q - k) % 64 == 0))),
         "strided": Case(None, lambda b, h, q, k: (q >= k) & ((q // 256 == k // 256) | (k % 256 >= 224))),
         "blocks of 256": Case(None, lambda b, h, q, k: q // 256 == k // 256),
         "random blocks": Case(None, lambda b, h, q, k: t["table"][q // 128, k // 128] | (q == k)),
         "documents, causal": Case(None, document),
+        "documents, window": Case(None, lambda b, h, q, k: document(b, h, q, k) & (q - k <= 128)),
         "packed documents": Case(None, lambda b, h, q, k: t["packed"][q] == t["packed"][k]),
         "prefix": Case(None, lambda b, h, q, k: (q >= k) | (k < LENGTH // 4)),
+        "padding": Case(None, lambda b, h, q, k: k < 3000),
+        "padding, causal": Case(None, lambda b, h, q, k: (q >= k) & (k < 3000)),
+        "keys to come": Case(None, lambda b, h, q, k: q <= k),
         "global and window": Case(None, lambda b, h, q, k: ((q - k).abs() <= 256) | (q < 64) | (k < 64)),
         "neighbours in an image": Case(None, neighbours),
+        "tiles of an image": Case(None, tiles),
+        "pictures in text": Case(None, transfused),
         "jagged times": Case(None, lambda b, h, q, k: t["times"][q] >= t["times"][k]),
+    }
+
+
+def scores(t: dict[str, Any]) -> dict[str, Case]:
+    """By name, of these tensors."""
+
+    def alibi(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+        return s + t["slopes"][h] * (k - q)
+
+    return {
         "relative positions": Case(lambda s, b, h, q, k: s + (q - k) * 0.01, causal),
         "alibi": Case(alibi),
         "alibi, causal": Case(alibi, causal),
         "alibi, window": Case(alibi, window),
+        "alibi, both ways": Case(lambda s, b, h, q, k: s - t["slopes"][h] * (q - k).abs()),
         "soft cap": Case(cap),
         "soft cap, causal": Case(cap, causal),
         "soft cap, window": Case(cap, window),
-        "soft cap, documents": Case(cap, document),
+        "soft cap, documents": Case(cap, documents(t)),
+        "soft caps of heads": Case(lambda s, b, h, q, k: t["caps"][h] * torch.tanh(s / t["caps"][h]), causal),
         "relative bias": Case(lambda s, b, h, q, k: s + t["of_distances"][h, q - k + LENGTH]),
+        "clamped bias": Case(lambda s, b, h, q, k: s + t["of_distances"][h, (q - k).clamp(0, 127)], causal),
+        "bias of keys": Case(lambda s, b, h, q, k: s + t["of_keys"][k]),
+        "forgetting": Case(lambda s, b, h, q, k: s + t["forgotten"][h, k] - t["forgotten"][h, q], causal),
         "scale of a head": Case(lambda s, b, h, q, k: s * torch.sigmoid(t["of_heads"][h]), causal),
+        "scale of a query": Case(lambda s, b, h, q, k: s * torch.log(q + 2.0) * 0.2, causal),
         "squared distance": Case(lambda s, b, h, q, k: s - 1e-4 * (q - k) ** 2, causal),
         "cosine": Case(lambda s, b, h, q, k: s + torch.cos(0.3 * (q - k)), causal),
+        "checkerboard": Case(lambda s, b, h, q, k: torch.where((q - k) % 2 == 0, 2.0 * s, 0.5 * s)),
     }
+
+
+def cases(t: dict[str, Any]) -> dict[str, Case]:
+    return masks(t) | scores(t)
 
 
 class Data(NamedTuple):

@@ -87,6 +87,27 @@ def test_masked_positions_count_for_nothing(name: str, columns: int, keys: int) 
     assert_right(func, inputs, StreamConfig(columns=columns, consumers=2, stages=2, blocks=132), length=keys)
 
 
+def alternating(s: folds.Scores) -> list[te.Tensor]:
+    """Attention whose scores are doubled and halved in turn, as the squares of a board."""
+    scores = s.at
+    s.at = te.compute(
+        scores.shape,
+        lambda i, j: tirx.if_then_else(
+            tirx.EQ(tirx.floormod(i - j, 2), 0), scores[i, j] * tirx.const(2.0, "float32"), scores[i, j] * 0.5
+        ),
+        name="alternating",
+    )
+    _, _, weight = folds._softmax(s)
+    return [s.narrow(s.weigh("out", weight, s.tensor("v")))]
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
+def test_a_condition_chooses_between_two_maps_of_a_score() -> None:
+    func, rng = folds.program(alternating, "float16", keys=200), np.random.default_rng(0)
+    inputs = [rng.standard_normal((n, folds.DEPTH)).astype("float16") for n in (folds.QUERIES, 200, 200)]
+    assert_right(func, inputs, StreamConfig(columns=64, consumers=2, stages=2, blocks=132), length=200)
+
+
 def test_conditions_of_one_value_are_applied_together() -> None:
     (both,) = passes(tile_program(attention_of("window_softcap", window=64)))
     assert len(both.bounds) == 2 and not both.loads

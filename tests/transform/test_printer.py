@@ -92,3 +92,9 @@ def test_every_symbol_is_real_whatever_sympy_sees_of_a_quotient() -> None:
     quotient = X / (X - X**2)
     conjugated = written(sp.conjugate(quotient, evaluate=False), "float32")
     tvm.ir.assert_structural_equal(conjugated, written(quotient, "float32"))
+
+
+def test_one_as_a_float_is_no_factor_to_take_out() -> None:
+    """0.5·x − 0.5·|x| over 0.5 is 1.0·x − 1.0·|x| in SymPy, whose numbers are no integers."""
+    text = written(sp.Float(0.5) * (X - sp.Abs(X)), "float32").script()
+    assert text.count("T.float32(0.5)") == 1 and "T.float32(1.0)" not in text

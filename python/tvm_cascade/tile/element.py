@@ -126,7 +126,8 @@ def _read(
 
     Constants are by the numbers of the elements.
     """
-    table, tensors = _Rounded(), [one.tensor for one in products]
+    tensors = [one.tensor for one in products]
+    table = _Rounded(scores=tensors)
     scores = {
         one.tensor: sp.Mul(one.number, *map(table.form, one.scales), score)
         for one, score in zip(products, SCORES, strict=False)
@@ -160,8 +161,14 @@ def _occurs(part: ir.Expr, whole: ir.Expr) -> bool:
     return not tvm_ffi.structural_equal(_replaced(whole, part, tirx.const(0, dtype_of(part))), whole)
 
 
+@dataclass(kw_only=True)
 class _Rounded(Forms):
-    """Forms in which rounding to a narrower float, and conditions as numbers, are functions: registers can do both."""
+    """Forms in which rounding to a narrower float, and conditions as numbers, are functions: registers can do both.
+
+    So are selections between two maps of products, `scores`; others are leaves.
+    """
+
+    scores: Sequence[tirx.Var] = ()
 
     def form(self, expression: ir.Expr) -> sp.Expr:
         if isinstance(expression, prim.Cast) and dtype_of(expression.value) == "bool":
@@ -170,6 +177,12 @@ class _Rounded(Forms):
         if rounds and all("float" in dtype_of(e) for e in (expression, expression.value)):
             return Round(self.form(expression.value), sp.Symbol(dtype_of(expression)))
         return super().form(expression)
+
+    def other(self, expression: ir.Expr) -> sp.Expr:
+        parts = selection_of(expression)
+        if parts and all(_reads(part, *self.scores) for part in parts[1:]):
+            return self._truth(parts[0], *map(self.form, parts[1:]))
+        return super().other(expression)
 
     def over(self, expression: ir.Expr, base: ir.Expr, value: sp.Expr) -> sp.Expr:
         """An expression in terms of one of its subexpressions; Unfit where it reads more than that."""
@@ -240,10 +253,8 @@ def _without_masks(
     """Selections between a score and something else, taken outward: f(select(c, s, m)) is f(s) or f(m)."""
     dropped: list[tuple[ir.Expr, bool, ir.Expr]] = []
     while (found := _selection(expression, scores)) is not None:
-        whole, (condition, chosen, other) = found
+        condition, chosen, _ = found
         keeps = _reads(chosen, *scores)
-        if keeps and _reads(other, *scores):
-            raise Unfit(f"{whole} maps the score in two ways")
         dropped.append((condition, keeps, _decided(expression, condition, not keeps)))
         expression = _decided(expression, condition, keeps)
     return dropped, expression
@@ -254,16 +265,14 @@ def _decided(expression: ir.Expr, condition: ir.Expr, holds: bool) -> ir.Expr:
     return with_decided(expression, lambda other: holds if same(other, condition) else None)
 
 
-def _selection(
-    expression: ir.Expr, scores: Sequence[tirx.Var]
-) -> tuple[ir.Expr, tuple[ir.Expr, ir.Expr, ir.Expr]] | None:
-    """The outermost selection between a score and something else, with its parts; None where there is none."""
-    found: list[tuple[ir.Expr, tuple[ir.Expr, ir.Expr, ir.Expr]]] = []
+def _selection(expression: ir.Expr, scores: Sequence[tirx.Var]) -> tuple[ir.Expr, ir.Expr, ir.Expr] | None:
+    """The outermost selection between a score and something else, by its parts; None where there is none."""
+    found: list[tuple[ir.Expr, ir.Expr, ir.Expr]] = []
 
     def note(node: ir.Expr) -> None:
         parts = selection_of(node)
-        if parts and any(_reads(part, *scores) for part in parts[1:]):
-            found.append((node, parts))
+        if parts and sum(_reads(part, *scores) for part in parts[1:]) == 1:
+            found.append(parts)
 
     tvm_ffi.structural_walk(expression, [(ir.Call, note), (prim.Select, note)], order="pre")
     return found[0] if found else None

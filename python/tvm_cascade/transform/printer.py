@@ -328,7 +328,7 @@ def _common_factor(total: sp.Expr, dtype: str) -> sp.Expr:
     1 too where the dtype has no such number, or not what would be left: of 1/p and 1/q the factor is 1/(p·q).
     """
     coefficients = {abs(term.as_coeff_Mul()[0]) for term in sp.Add.make_args(total)}
-    if not total.is_Add or sp.S.One in coefficients:
+    if not total.is_Add or 1.0 in map(float, coefficients):
         return sp.S.One
     factor = coefficients.pop() if len(coefficients) == 1 else total.primitive()[0]
     written = (factor, *(coefficient / factor for coefficient in coefficients))
