@@ -9,7 +9,7 @@ import sympy as sp
 from campaigns.numeric_fold import NumericFold
 from tvm_cascade.algebra.cascade import Cascade, Reduction
 from tvm_cascade.algebra.reducer import SUM
-from tvm_cascade.algebra.scaled import can_scale, with_scales
+from tvm_cascade.algebra.scaled import can_scale, with_factors, with_scales
 
 from .cascades import FUSABLE, fold_of
 from .on_numbers import LENGTH, SPLITS, folded
@@ -47,3 +47,18 @@ def test_what_moves_already_or_is_read_elsewhere_has_no_scale() -> None:
     assert "variance" in FUSABLE and not all(can_scale(moving, part) for part in moving.components)
     softmax = fold_of("softmax")
     assert [can_scale(softmax, part) for part in softmax.components] == [False] * len(softmax.components)
+
+
+def test_a_number_of_every_element_is_left_to_the_result() -> None:
+    """Σ w·v as 1/8 of it in the state, where Σ w·u stays whole."""
+    plain = folded(SUMS)
+    first, second, *_ = plain.components
+    halved = with_factors(plain, {first.symbol: sp.Rational(8)})
+    drawn = np.random.default_rng(0).standard_normal((LENGTH, 3))
+    rows = [dict(zip((w, u, v), map(float, row), strict=True)) for row in drawn]
+    assert [part.lift for part in halved.components][:2] == [first.lift / 8, second.lift]
+    for cuts in SPLITS:
+        found = NumericFold(halved, LENGTH).split(rows, cuts)
+        assert found[a] == pytest.approx(drawn[:, 0] @ drawn[:, 2]) and found[b] == pytest.approx(
+            drawn[:, 0] @ drawn[:, 1]
+        )

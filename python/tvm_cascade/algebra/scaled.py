@@ -1,4 +1,8 @@
-"""Sums whose weights have no bound: a reference of the size of these, so that a narrow dtype holds them.
+"""Sums of scaled weights: by numbers that their results take up, or relative to the largest of them.
+
+Σ g·w·v   →   T = Σ w·v;  finish g·T
+
+A weight without a bound gets a reference of its size, so that a narrow dtype holds it:
 
 T = Σ w·v   →   M = max |w|;  c = 2·2^⌊log₂ M⌋;  T = Σ (w/c)·v;  finish T·c
 
@@ -8,7 +12,8 @@ weight is small beside the largest one so far.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import sympy as sp
 
@@ -35,7 +40,7 @@ def with_scales(fold: Fold, weights: Mapping[sp.Symbol, sp.Expr]) -> Fold:
     weights : w of the sums that are scaled, by their component; equal ones have one reference.
     """
     references: dict[sp.Expr, Reference] = {}
-    steps, restored = list[Component | Reference](), dict[sp.Symbol, sp.Expr]()
+    steps, scales = list[Component | Reference](), dict[sp.Symbol, sp.Expr]()
     for step in fold.steps:
         weight = weights.get(step.symbol)
         if weight is None or isinstance(step, Reference):
@@ -46,8 +51,25 @@ def with_scales(fold: Fold, weights: Mapping[sp.Symbol, sp.Expr]) -> Fold:
             steps += [largest, references[weight]]
         c = references[weight]
         steps.append(_relative(step, c))
-        restored[step.symbol] = step.symbol * c.symbol
-    finish = {result: expression.xreplace(restored) for result, expression in fold.finish.items()}
+        scales[step.symbol] = c.symbol
+    return _finished(fold, steps, scales)
+
+
+def with_factors(fold: Fold, factors: Mapping[sp.Symbol, sp.Expr]) -> Fold:
+    """The fold with numbers that multiply every element of a sum, by its component, left to its results."""
+
+    def without(step: Component | Reference) -> Component | Reference:
+        if isinstance(step, Reference) or step.symbol not in factors:
+            return step
+        return replace(step, lift=step.lift / factors[step.symbol])
+
+    return _finished(fold, list(map(without, fold.steps)), factors)
+
+
+def _finished(fold: Fold, steps: Sequence[Component | Reference], scales: Mapping[sp.Symbol, sp.Expr]) -> Fold:
+    """A fold of these steps, in which components are parts of what they were by these scales."""
+    whole = {symbol: symbol * scale for symbol, scale in scales.items()}
+    finish = {result: expression.xreplace(whole) for result, expression in fold.finish.items()}
     return Fold(fold.cascade, tuple(steps), finish, fold.deferred)
 
 

@@ -114,9 +114,14 @@ def _of_several_registers(atoms: list[Atom], products: Sequence[Sum], taken: set
     if len(atoms) > len(products):
         raise Unfit(f"{len(atoms)} elements are computed from {len(products)} products; a register holds one")
     forms, masked, leaves = _read(atoms, products, taken)
-    masks = tuple(Mask(c, keeps, tuple(at.get(k) for k in range(len(forms)))) for c, keeps, at in masked)
-    maps = tuple(in_base_two(form, lambda e: True, _whole) for form in forms)
-    return Element(maps, {atom.symbol: REGISTERS[k] for k, atom in enumerate(atoms)}, masks, leaves)
+    parts = [form.as_coeff_Mul() for form in forms]
+    values = {atom.symbol: gain * r for atom, (gain, _), r in zip(atoms, parts, REGISTERS, strict=False)}
+    masks = tuple(
+        Mask(c, keeps, tuple(at[k] / gain if k in at else None for k, (gain, _) in enumerate(parts)))
+        for c, keeps, at in masked
+    )
+    maps = tuple(in_base_two(inner, lambda e: True, _whole) for _, inner in parts)
+    return Element(maps, values, masks, leaves)
 
 
 def _read(

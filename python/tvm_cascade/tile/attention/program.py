@@ -26,7 +26,7 @@ from tvm_cascade.algebra.facts.weight import Offsets, offsets_of
 from tvm_cascade.algebra.fold import Fold, Reference
 from tvm_cascade.algebra.gauge import LAZY_DISTANCE, Gauge, Move, Range
 from tvm_cascade.algebra.reducer import MAX, MIN, SUM
-from tvm_cascade.algebra.scaled import can_scale, with_scales
+from tvm_cascade.algebra.scaled import can_scale, with_factors, with_scales
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.tir import dtype_of, loads_by, loads_of, substitute, uses
 from tvm_cascade.steps.program import (
@@ -157,7 +157,16 @@ def build_program(stream: Stream) -> TileProgram:
     """
     atoms = list(stream.group.atoms.atoms.values())
     element = read_element(atoms, [score.sum for score in stream.scores])
-    return _Refinement(_in_range(stream, element), element, stream.group).run()
+    return _Refinement(_in_range(_without_factors(stream, element), element), element, stream.group).run()
+
+
+def _without_factors(stream: Stream, element: ScoreElement) -> Stream:
+    """The stream, with the numbers that multiply every element of a sum left to its result."""
+    fold = stream.fold
+    lifts = {c.symbol: c.lift.xreplace(element.values) for c in fold.components if can_scale(fold, c)}
+    found = {symbol: lift.as_coeff_Mul()[0] for symbol, lift in lifts.items() if lift.has(*REGISTERS)}
+    factors = {symbol: factor for symbol, factor in found.items() if factor != 1}
+    return _of_fold(stream, with_factors(fold, factors)) if factors else stream
 
 
 def _in_range(stream: Stream, element: ScoreElement) -> Stream:
@@ -172,10 +181,14 @@ def _in_range(stream: Stream, element: ScoreElement) -> Stream:
     }
     if not weights:
         return stream
-    group = dataclasses.replace(stream.group, fold=with_scales(fold, weights))
-    by_symbol = {component.symbol: component for component in group.fold.components}
+    return _of_fold(stream, with_scales(fold, weights))
+
+
+def _of_fold(stream: Stream, fold: Fold) -> Stream:
+    """The stream by another fold of the same components."""
+    by_symbol = {component.symbol: component for component in fold.components}
     products = tuple(dataclasses.replace(p, component=by_symbol[p.component.symbol]) for p in stream.products)
-    return dataclasses.replace(stream, group=group, products=products)
+    return dataclasses.replace(stream, group=dataclasses.replace(stream.group, fold=fold), products=products)
 
 
 def _fits(product: Product, dtype: str, stream: Stream, element: ScoreElement) -> bool:

@@ -165,7 +165,10 @@ class RowFold:
         self._each(one)
 
     def _lines(self, tile: ir.Expr, of_score: sp.Expr) -> tuple[sp.Expr, list[_Line]]:
-        """Splits the map of a score into a term linear in the position, a(row)·(base + c·offset), and the rest."""
+        """Splits the map of a score into a term linear in the position, a(row)·(base + c·offset), and the rest.
+
+        Without such a term it stays in factors, as it is written.
+        """
         rest, lines = sp.expand(of_score), []
         base, axis = tile * self.columns + self.place.lane_column, self.program.stream.position
         for symbol, expression in self.program.position_inputs.items():
@@ -180,7 +183,7 @@ class RowFold:
             starts = tuple(bind("line_start", rate * number) for rate, number in zip(rates, numbers, strict=True))
             steps = tuple(bind("line_step", rate * tirx.const(float(apart), DTYPE)) for rate in rates)
             lines.append(_Line(starts, steps))
-        return rest, lines
+        return (rest, lines) if lines else (of_score, [])
 
     def mask(self, tile: ir.Expr, mask: Mask, bit: Callable[[ir.Expr, int, int], ir.Expr] | None) -> None:
         """r = value wherever the condition is not as the mask keeps it; `bit`, if given, is not 0 where it keeps r."""
