@@ -205,6 +205,12 @@ class TensorMap:
             ptx(f"{instruction}{'.multicast::cluster' if masks else ''}", target(box), T.address_of(self.map), *places,
                 barrier, *masks)  # fmt: skip
 
+    def fetch(self, row: ir.Expr, fixed: dict[int, ir.Expr]) -> None:
+        """Bring the tile of whole rows that starts at a row into the cache, for a copy that comes later."""
+        for box in range(self.boxes):
+            places = self._places(row, tirx.const(box * self.per_box, "int32"), fixed)
+            ptx(f"cp.async.bulk.prefetch.tensor.{self.rank}d.L2.global.tile", T.address_of(self.map), *places)
+
     def store(self, source: ir.Expr, row: ir.Expr, column: ir.Expr, fixed: dict[int, ir.Expr]) -> None:
         """Copy a box from an address to a row and a column; what is outside of the tensor is left out."""
         instruction = f"cp.async.bulk.tensor.{self.rank}d.global.shared::cta.tile.bulk_group"

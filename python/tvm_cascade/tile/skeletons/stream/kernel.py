@@ -177,7 +177,11 @@ class StreamKernel(Driver):
         ring, left = self.right_feed.filling("produced"), self.left_feed.filling("produced_left")
         fetching = self._fetching()
         with self.each_work() as work:
-            self.left_feed.copy(left, work.first_row, tiling.fixed_of(self.lefts, work))
+            places = tiling.fixed_of(self.lefts, work)
+            if self.config.left_stages == 1:  # which is still read: the next tile waits in the cache
+                for copies, fixed in zip(self.lefts, places, strict=True):
+                    copies.fetch(work.first_row, fixed)
+            self.left_feed.copy(left, work.first_row, places)
             left.advance()
             with tiling.visits(work, work.tiles) as tile:
                 row = tile * self.config.columns
