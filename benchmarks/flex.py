@@ -2,7 +2,7 @@
 
     python -m benchmarks.flex [CASE …]
 
-A row is checked first, forward and backward, against float64 in two heads. Times are those in which a kernel of a call runs.
+A row is checked first, forward and backward, against float64 in two heads. Times are those in which kernels run.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ def compiled_ahead(name: str) -> None:
             with torch.no_grad():
                 call(*data[:3])
             given = [one.detach().requires_grad_() for one in data[:3]]
-            torch.autograd.grad(call(*given), given, data.adjoint)
+            torch.autograd.grad(call(*given), given, data.adjoint, retain_graph=True)
 
 
 def measured(case: Case, data: Data, through: Any, expected: dict[int, list[torch.Tensor]]) -> dict[str, float]:

@@ -74,6 +74,10 @@ _CALLS: tuple[tuple[str, str], ...] = (
     (r"st\.global\.v2\.b32 \[%0\], \{%1, %2\};", "ptx::store_global_words(%0, %1, %2);"),
     (r"prefetch\.tensormap \[%0\];", "ptx::prefetch_tensormap(%0);"),
     (r"cp\.async\.bulk\.prefetch\.L2\.global \[%0\], %1;", ""),
+    (
+        rf"cp\.async\.bulk\.prefetch\.tensor\.\dd\.L2\.global\.tile \[%0, {_COPY_PLACE}\];",
+        "ptx::prefetch_tensor(%0, {{{at}}});",
+    ),
     (r"griddepcontrol\.(wait|launch_dependents);", ""),
     (r"ld\.global\.cg\.f32 %0, \[%1\];", "%0 = *%1;"),
     (

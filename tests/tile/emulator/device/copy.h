@@ -128,6 +128,10 @@ namespace ptx {
 
 void prefetch_tensormap(const void* map) { map_of(map, "prefetch.tensormap"); }
 
+void prefetch_tensor(const void* map, std::initializer_list<int32_t> place) {
+  Box(map, place, 0, "cp.async.bulk.prefetch.tensor");
+}
+
 void copy_tensor_to_shared(uint32_t target, const void* map, std::initializer_list<int32_t> place, uint32_t barrier) {
   start_copy(Box(map, place, target, "cp.async.bulk.tensor"), barrier, self().block);
 }

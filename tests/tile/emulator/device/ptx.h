@@ -59,6 +59,7 @@ void mbarrier_wait(uint32_t address, int parity);
 
 // Bulk copies. `rank` coordinates, the innermost dimension's first.
 void prefetch_tensormap(const void* map);
+void prefetch_tensor(const void* map, std::initializer_list<int32_t> place);
 void copy_tensor_to_shared(uint32_t target, const void* map, std::initializer_list<int32_t> place, uint32_t barrier);
 void copy_tensor_to_blocks(
     uint32_t target, const void* map, std::initializer_list<int32_t> place, uint32_t barrier, uint32_t blocks);
