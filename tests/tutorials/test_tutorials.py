@@ -94,3 +94,27 @@ def test_the_speeds_that_the_tutorial_of_hopper_quotes_are_those_of_the_benchmar
         for program, speed in zip(("ours", "cudnn"), speeds, strict=True):
             seconds = report.seconds(program)
             assert seconds is not None and abs((report.flops or 0) / seconds / 1e12 / float(speed) - 1) < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("name", "suite", "begins", "points"),
+    [
+        ("05_attention", "prefill", "full", {"d128 full"}),
+        ("05_attention", "prefill", "causal", {"d128 causal"}),
+        ("06_products", "normgemm", "RMSNorm, bfloat16", {"normed_rms_plain"}),
+        ("06_products", "normgemm", "LayerNorm, bfloat16", {"normed_layer"}),
+        ("06_products", "quant", "quantised to float8", {"Q7", "Q2", "Q9", "Q5", "Q4"}),
+    ],
+)
+def test_a_curve_is_of_the_results_that_are_stored(name: str, suite: str, begins: str, points: set[str]) -> None:
+    """A suite that was measured again makes the pictures anew."""
+    (notebook,) = (nbformat.read(path, as_version=4) for path in TUTORIALS if path.stem == name)
+    printed = "".join(out.get("text", "") for cell in notebook.cells for out in cell.get("outputs", [])).splitlines()
+    (result,) = (one for one in stored() if (one.environment.slug, one.suite) == ("h200", suite))
+    where = result.environment
+    assert f"{where.card}, {where.date:.10}, commit {where.commit}" in printed
+    reports = [one for one in result.reports if points & {*one.groups, one.label.split()[0]}]
+    rates = [(one.flops or 0) / (one.seconds("ours") or 0) / 1e12 for one in reports]
+    assert len(rates) >= 4
+    (line,) = (line for line in printed if line.startswith(f"{begins}: "))
+    assert line.startswith(f"{begins}: {min(rates):.0f} to {max(rates):.0f} TFLOP/s, ")
