@@ -64,6 +64,12 @@ def test_a_picture_has_a_title_and_names_of_its_axes(path: Path) -> None:
         assert all(int(dots) >= 100 for dots in re.findall(r"dpi=(\d+)", source)) and "dpi=" in source
 
 
+@pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
+def test_the_notebook_has_a_picture(path: Path) -> None:
+    outputs = [out for cell in nbformat.read(path, as_version=4).cells for out in cell.get("outputs", [])]
+    assert any(kind.startswith("image/") for out in outputs for kind in out.get("data", ()))
+
+
 @pytest.mark.parametrize("path", slow_but(QUICK, TUTORIALS), ids=lambda path: path.stem)
 def test_the_notebook_runs_and_prints_what_is_stored(path: Path) -> None:
     stored = nbformat.read(path, as_version=4)
