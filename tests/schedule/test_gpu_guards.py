@@ -1,4 +1,4 @@
-"""Guards of S-TIR schedules for GPUs: tuples, and what reads inner reductions, have second ways there too."""
+"""Guards of S-TIR schedules for GPUs: tuples, and what reads inner reductions, have fallbacks there too."""
 
 from __future__ import annotations
 

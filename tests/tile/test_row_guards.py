@@ -227,7 +227,7 @@ def all_fail(monkeypatch: pytest.MonkeyPatch) -> None:
 @emulated
 @pytest.mark.usefixtures("all_fail")
 @pytest.mark.parametrize("level", slow_but([level for level in LEVELS if level != "many"], LEVELS))
-def test_the_second_way_is_the_program(level: str) -> None:
+def test_the_fallback_is_the_program(level: str) -> None:
     func = standardised()
     x = np.random.default_rng(3).standard_normal((ROWS, LENGTH)).astype("float32")
     (found,) = emulate(row_kernel(func, LEVELS[level], guards="always").func, [x])

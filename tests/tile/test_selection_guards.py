@@ -158,7 +158,7 @@ def by_a_fixed_part() -> tirx.PrimFunc:
     return program(x, v, fold("out", lambda i, j: v[i, j] / s[i, 1], te.sum, LENGTH, (ROWS,)))
 
 
-def test_what_is_in_doubt_and_has_no_second_way_is_no_kernel() -> None:
+def test_what_is_in_doubt_and_has_no_fallback_is_no_kernel() -> None:
     told = {
         guards: tvm_cascade.explain(by_a_fixed_part(), target=TARGET, force=True, guards=guards)
         for guards in ("auto", "off")

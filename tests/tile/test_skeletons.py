@@ -108,7 +108,7 @@ def shares_times_values() -> tirx.PrimFunc:
         (softmax, "always", "row"),
         (attention_case("full").build, "always", "stream"),
     ],
-    ids=["unbounded", "unbounded, without guards", "rows have guards", "bounded", "guards of all", "no second way"],
+    ids=["unbounded", "unbounded, without guards", "rows have guards", "bounded", "guards of all", "no fallback"],
 )
 def test_a_fold_that_is_guarded_is_no_kernel_without_guards(
     func: Callable[[], tirx.PrimFunc], guards: str, taken: str

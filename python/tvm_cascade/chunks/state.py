@@ -200,7 +200,7 @@ def single_fold(mod_or_func: tvm.IRModule | tirx.PrimFunc, options: FuseOptions,
 
     Parameters
     ----------
-    guards : as the option; a caller of functions that merge states has no second way by itself.
+    guards : as the option; a caller of functions that merge states has no fallback by itself.
 
     Raises
     ------

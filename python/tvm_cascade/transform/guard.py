@@ -126,7 +126,7 @@ class GuardEmitter:
         return store(member.stage.buffer, value, placed(member.dims, at))
 
 
-# The second way of a fused result: the program's own reduction, where what was fused may not be used.
+# The fallback of a fused result: the program's own reduction, where what was fused may not be used.
 #
 #     own = start;  for l: { p = ⊕ of a producer's elements at l;  own ⊕= the program's element, at the results so far }
 #
@@ -145,7 +145,7 @@ class _Part:
 
 @dataclass(frozen=True)
 class SecondWay:
-    """The second way of one result, or of the parts of one tuple.
+    """The fallback of one result, or of the parts of one tuple.
 
     Attributes
     ----------

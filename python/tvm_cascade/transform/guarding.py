@@ -28,9 +28,9 @@ class Guarding:
     Attributes
     ----------
     results : of the members whose fused values are decided upon.
-    asked : the results that the fused loop has to give: those asked for, and those that second ways read.
+    asked : the results that the fused loop has to give: those asked for, and those that fallbacks read.
     at_infinities : those of them that are decided upon by their class alone, and whether their own value tells it.
-    unguarded : why there is no second way, where results are in doubt; empty otherwise.
+    unguarded : why there is no fallback, where results are in doubt; empty otherwise.
     """
 
     results: frozenset[sp.Symbol]
@@ -42,9 +42,9 @@ class Guarding:
 def guarding(
     plan: Plan, asked: Sequence[sp.Symbol], guards: str, classes: bool = False, loops: bool = False
 ) -> Guarding:
-    """What is guarded: nothing where all is bounded, or where there is no second way, which `Guarding.unguarded` tells.
+    """What is guarded: nothing where all is bounded, or where there is no fallback, which `Guarding.unguarded` tells.
 
-    A second way reads what the group reads, and results that are stored: slices of results and buffers that are written
+    A fallback reads what the group reads, and results that are stored: slices of results and buffers that are written
     over have none.
 
     Parameters
@@ -52,14 +52,14 @@ def guarding(
     asked : the results that the rest of the program reads.
     guards : see `FuseOptions`.
     classes : whether what is of another class at infinities is guarded too.
-    loops : whether second ways are those of loops: kernels have none of what producers give, and take no time for
+    loops : whether fallbacks are those of loops: kernels have none of what producers give, and take no time for
         classes of results with columns and of tuples.
     """
     fold, members = plan.group.fold, plan.group.members
     if guards == "off":
         return Guarding(frozenset(), tuple(asked))
     known = certificate(fold.restricted_to(asked), meaning_of(plan.group.atoms))
-    if why := _no_second_way(plan, loops):
+    if why := _no_fallback(plan, loops):
         doubts = [str(one) for one in known.standings if not one.bounded]
         return Guarding(frozenset(), tuple(asked), unguarded=f"{why}: {'; '.join(doubts)}" if doubts else "")
     doubtful = {one.result for one in known.standings if not one.bounded or guards == "always"}
@@ -95,7 +95,7 @@ def cancelled_in(member: Member, group: Group) -> list[sp.Symbol]:
 
 
 def _with_readers(members: Sequence[Member], asked: Sequence[sp.Symbol], doubtful: set[sp.Symbol]) -> Guarding:
-    """Guards of some results, and of all that read them; what their second ways read is given too."""
+    """Guards of some results, and of all that read them; what their fallbacks read is given too."""
     if not doubtful:
         return Guarding(frozenset(), tuple(asked))
     guarded = _whole_tuples(doubtful, members)
@@ -121,7 +121,7 @@ def columns_of(member: Member, members: Sequence[Member]) -> list[tirx.Var]:
     return [d for d in member.dims if isinstance(d, ir.Var) and not all(among(d, other.dims) for other in members)]
 
 
-def _no_second_way(plan: Plan, loops: bool) -> str:
+def _no_fallback(plan: Plan, loops: bool) -> str:
     """Why the program's own reductions cannot be run again after the fused loop; empty where they can."""
     members = plan.group.members
     if any(member.is_slice for member in members):

@@ -1,4 +1,4 @@
-"""The guards of a row and its second way: a row whose results may not be used is folded again as the program has it.
+"""The guards of a row and its fallback: a row whose results may not be used is folded again as the program has it.
 
     failed_d = d may not be used, or a result that d reads has failed            (`transform.guard`); a vote a row
     where one has, for each d that has failed, in order:
@@ -6,7 +6,7 @@
         d = ⊕ of the threads' own
     of the parts of a tuple, which fail together, each thread by itself takes all positions, in order
 
-All threads that share a row know its state, and take the second way together: the blocks of a cluster each by itself,
+All threads that share a row know its state, and take the fallback together: the blocks of a cluster each by itself,
 of blocks that meet in global memory the last. A thread that has rows of its own takes it alone. There are neither
 references nor merges in it.
 """
@@ -89,7 +89,7 @@ class Guards:
             for unit in self.units:
                 own = failed[unit[0].result]
                 with when(self.sharing.vote(own)):
-                    for result, again in self._second_way(unit, results).items():
+                    for result, again in self._fallback(unit, results).items():
                         kept = tirx.Select(own, again, results[result]) if self.sharing.several else again
                         put(used[result], 0, kept)
         return results
@@ -110,7 +110,7 @@ class Guards:
             failed |= {member.result: one for member in unit}
         return failed
 
-    def _second_way(self, unit: Sequence[Member], results: Results) -> dict[sp.Symbol, ir.Expr]:
+    def _fallback(self, unit: Sequence[Member], results: Results) -> dict[sp.Symbol, ir.Expr]:
         """A reduction as it was written, by all threads that share the row, or that of a tuple, by each of them."""
         if _reducer(unit[0]).whole is not None:
             return self._tuple(unit, results)

@@ -1,4 +1,4 @@
-"""Second ways: of results with columns, of inner reductions as elements, of narrow dtypes, and of tuples."""
+"""Fallbacks: of results with columns, of inner reductions as elements, of narrow dtypes, and of tuples."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_rows_that_pass_are_the_fused_ones_bit_for_bit(name: str) -> None:
 
 @pytest.mark.parametrize("name", PROGRAMS | NARROW)
 @pytest.mark.parametrize("kind", SPECIAL)
-def test_compiled_programs_keep_second_ways(name: str, kind: str) -> None:
+def test_compiled_programs_keep_fallbacks(name: str, kind: str) -> None:
     func, plain, fused = compiled(name)
     for place in PLACES.values():
         given = special(func, SPECIAL[kind], place)
@@ -139,7 +139,7 @@ def ran(form: Compiled, func: tirx.PrimFunc, given: Arrays) -> np.ndarray:
     return out
 
 
-def test_scores_of_attention_have_a_second_way_though_it_needs_none() -> None:
+def test_scores_of_attention_have_a_fallback_though_it_needs_none() -> None:
     attention = read(workloads.get("attention").cpu.build())
     assert GUARD not in roles(attention.fuse())
     given = drawn(attention.func)
