@@ -1,6 +1,6 @@
-"""How fast attention's gradient is on this GPU, beside cuDNN's, FlashAttention 2's and FlexAttention's: run by hand.
+"""How fast attention's gradient is on this GPU, against cuDNN's, FlashAttention 2's and FlexAttention's: run by hand.
 
-    python -m benchmarks.backward [CASE …]
+    python -m benchmarks.backward [--cases WORD …]
 
 Ours is `tvm_cascade.gradient` of the plain program, compiled; nothing of it is written for attention. Every row is
 checked against float64 first, and computed twice for the same bits. Slower rows come first.
@@ -8,11 +8,12 @@ checked against float64 first, and computed twice for the same bits. Slower rows
 
 from __future__ import annotations
 
+import argparse
 import math
 import multiprocessing
 import os
-import sys
-from collections.abc import Callable, Mapping
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 import tvm_cascade
+from benchmarks.commands import add_cases as add_arguments
+from benchmarks.commands import chosen, command
 from corpus.programs.attention import GEMMA_CAP, VARIANTS, attention
 from corpus.programs.program import Precision
 
@@ -218,11 +221,23 @@ def measured(case: Case) -> tuple[float, str]:
     return ratio, f"{line}; error {error:.1e}{verdict} {' '.join(told)}"
 
 
-if __name__ == "__main__":
-    chosen = [case for case in CASES if not sys.argv[1:] or any(word in str(case) for word in sys.argv[1:])]
+def run(args: argparse.Namespace) -> int:
+    """Check and time the chosen cases, and print them; returns the exit code."""
+    cases = chosen(CASES, args.cases)
     with multiprocessing.get_context("spawn").Pool(os.cpu_count()) as pool:
-        pool.map(compiled_ahead, chosen, chunksize=1)
-    rows = sorted(measured(case) for case in chosen)
+        pool.map(compiled_ahead, cases, chunksize=1)
+    rows = sorted(measured(case) for case in cases)
     print("\n".join(line for _, line in rows))
-    mean = math.exp(sum(math.log(ratio) for ratio, _ in rows) / len(rows))
+    mean = statistics.geometric_mean(ratio for ratio, _ in rows)
     print(f"{torch.cuda.get_device_name()}: geometric mean {mean:.2f} of {len(rows)}, least {rows[0][0]:.2f}")
+    return 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns the exit code."""
+    told = "gradients of attention on a GPU, against cuDNN, FlashAttention 2 and FlexAttention"
+    return command("benchmarks.backward", told, add_arguments, run, arguments)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

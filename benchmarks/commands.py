@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 from tvm_cascade.__main__ import INTERRUPTED
 from tvm_cascade.cli import Parser, exit_code
+from tvm_cascade.errors import OptionError
+
+C = TypeVar("C")
 
 
 def command(
@@ -26,3 +30,25 @@ def command(
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
+
+
+def add_cases(parser: argparse.ArgumentParser) -> None:
+    """Declare which rows of a table are measured."""
+    parser.add_argument(
+        "--cases", nargs="+", default=(), metavar="WORD", help="whose name has one of these (default: all)"
+    )
+
+
+def chosen(cases: Iterable[C], words: Sequence[str]) -> list[C]:
+    """The cases whose name has one of the words; all where none are given.
+
+    Raises
+    ------
+    OptionError
+        When no case has one.
+    """
+    known = list(cases)
+    found = [case for case in known if not words or any(word in str(case) for word in words)]
+    if not found:
+        raise OptionError(f"words of {', '.join(map(str, known))}", ", ".join(words), "--cases")
+    return found

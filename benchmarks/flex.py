@@ -1,20 +1,20 @@
-"""FlexAttention in compiled models, beside PyTorch's own: its documentation's and attention-gym's modifications.
+"""FlexAttention in compiled models, against PyTorch's own: its documentation's and attention-gym's modifications.
 
-    python -m benchmarks.flex [CASE …]
+    python -m benchmarks.flex [--cases WORD …]
 
 A row is checked first, forward and backward, against float64 in two heads. Times are those in which kernels run.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import math
 import multiprocessing
 import os
 import statistics
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +22,8 @@ import torch
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.profiler import ProfilerActivity, profile
 
+from benchmarks.commands import add_cases as add_arguments
+from benchmarks.commands import chosen, command
 from tvm_cascade.torch.backend import backend
 
 HEADS, LENGTH, WIDTH, SIDE = 16, 4096, 128, 64
@@ -265,17 +267,25 @@ def on_device() -> tuple[dict[str, Case], Data]:
     return cases({name: one.cuda() for name, one in TENSORS.items()}), data
 
 
-def main(words: list[str]) -> None:
+def run(args: argparse.Namespace) -> int:
+    """Check and time the chosen modifications, and print them; returns the exit code."""
     known, data = on_device()
-    chosen, rows = [name for name in known if not words or name in words], []
+    names, rows = chosen(known, args.cases), []
     with multiprocessing.get_context("spawn").Pool(os.cpu_count()) as pool:
-        pool.map(compiled_ahead, chosen, chunksize=1)
-    for name in chosen:
+        pool.map(compiled_ahead, names, chunksize=1)
+    for name in names:
         rows.append(row(name, known[name], data))
         Path(os.environ.get("OUT", "."), "flex.json").write_text(json.dumps(rows, indent=1))
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}: us of ours and FlexAttention's, and their ratio")
     print("\n".join(lines_of(rows)))
+    return 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns the exit code."""
+    told = "FlexAttention's modifications in compiled models on a GPU, against PyTorch's own"
+    return command("benchmarks.flex", told, add_arguments, run, arguments)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    raise SystemExit(main())

@@ -1,6 +1,6 @@
-"""How well folds scale over the GPUs of a host, beside what torch's own collectives and attention reach: run by hand.
+"""How well folds scale over the GPUs of a host, against what torch's own collectives and attention reach: run by hand.
 
-    torchrun --nproc-per-node 4 -m benchmarks.scale [CASE …]
+    torchrun --nproc-per-node 4 -m benchmarks.scale [--cases WORD …]
 
 Every row is checked first, against attention of some rows, or all losses, in float32. The share is that of ideal: the
 time of one GPU for the whole, over that of all ranks together.
@@ -8,12 +8,12 @@ time of one GPU for the whole, over that of all ranks together.
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import os
 import statistics
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.bias import causal_lower_right
 
 import tvm_cascade
+from benchmarks.commands import add_cases as add_arguments
+from benchmarks.commands import chosen, command
 from corpus.programs.attention import VARIANTS, attention
 from corpus.programs.program import Precision
 from corpus.workloads import get
@@ -204,11 +206,13 @@ def row(case: Case) -> dict[str, Any]:
     return found
 
 
-def main(words: list[str]) -> None:
+def run(args: argparse.Namespace) -> int:
+    """Check and time the chosen cases on all ranks, and print them on the first; returns the exit code."""
+    cases = chosen(CASES, args.cases)
     dist.init_process_group("nccl", device_id=torch.device("cuda", int(os.environ["LOCAL_RANK"])))
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     ranks, rows = dist.get_world_size(), []
-    for case in [case for case in CASES if not words or any(word in str(case) for word in words)]:
+    for case in cases:
         rows.append(row(case))
         if dist.get_rank() == 0:
             print(rows[-1], flush=True)
@@ -221,7 +225,14 @@ def main(words: list[str]) -> None:
             print(f"{one['case']}: one GPU {one['one']:.0f} us; {shares}{failed}")
         Path(os.environ.get("OUT", "."), "scale.json").write_text(json.dumps(rows, indent=1))
     dist.destroy_process_group()
+    return 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns the exit code."""
+    told = "folds over the GPUs of a host, started by torchrun, against torch's collectives and attention"
+    return command("benchmarks.scale", told, add_arguments, run, arguments)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    raise SystemExit(main())
