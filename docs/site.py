@@ -9,6 +9,7 @@ from __future__ import annotations
 import html
 import json
 import logging
+import os
 import re
 from pathlib import Path, PurePosixPath
 from posixpath import normpath, relpath
@@ -28,12 +29,17 @@ _LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!\w+:|#)([^)#]+)(#[^)]*)?\)")
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """The version, at the foot of each page, and the repository, where pyproject.toml names one."""
+    """The version, at the foot of each page, and the repository, where pyproject.toml names one.
+
+    Pages that mike builds, next to those of other versions, have a menu of these; others would ask for it in vain.
+    """
     package = (ROOT / "python" / "tvm_cascade" / "_versions.py").read_text(encoding="utf-8")
     (version,) = re.findall(r'^RELEASE = "(.*)"$', package, re.M)
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     (repository,) = re.findall(r'^repository = "(.*)"$', project, re.M)
     config.repo_url = repository or None
+    if "MIKE_DOCS_VERSION" in os.environ:
+        config.extra["version"] = {"provider": "mike"}
     config.copyright = f"tvm-cascade {version}, Apache License 2.0"
     return config
 
