@@ -202,7 +202,7 @@ def run(args: argparse.Namespace) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
-    told = "layers of mixtures of experts on a GPU, beside eager PyTorch and Inductor"
+    told = "layers of mixtures of experts on a GPU, against eager PyTorch and Inductor"
     return command("benchmarks.mixtures", told, add_arguments, run, arguments)
 
 

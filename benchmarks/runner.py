@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--suite", nargs="+", choices=suites.SUITES, metavar="SUITE", help=known)
     parser.add_argument("--device", choices=(CPU, CUDA), help="where (default: where the first suite is measured)")
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="workloads, labels or groups to keep")
-    parser.add_argument("--peers", nargs="+", metavar="NAME", help="rows beside ours (default: all)")
+    parser.add_argument("--peers", nargs="+", metavar="NAME", help="rows besides ours (default: all)")
     parser.add_argument("--results", type=Path, metavar="FOLDER", help=f"written to, for whole suites {RESULTS.name}/")
     parser.add_argument("--seconds", type=float, default=math.inf, help="for everything, shared among the workloads")
     parser.add_argument("--commit", metavar="HASH", help="what is measured, in a copy without its repository")

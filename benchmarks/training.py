@@ -175,7 +175,7 @@ def run(args: argparse.Namespace) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
-    told = "one training step of transformers' models on a GPU, beside eager PyTorch and Inductor"
+    told = "one training step of transformers' models on a GPU, against eager PyTorch and Inductor"
     return command("benchmarks.training", told, add_arguments, run, arguments)
 
 

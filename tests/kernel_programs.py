@@ -35,10 +35,10 @@ from .tile import (
     test_core_products,
     test_float8,
     test_folded_products,
-    test_gauged_products,
     test_halves,
     test_peeled_rows,
     test_products,
+    test_prologues,
     test_row_kernels,
     test_staged_rows,
     test_widened,
@@ -132,11 +132,11 @@ def _products() -> Iterator[tuple[str, Callable[[], Kernel]]]:
         whole, long = folded.rows(48, 2, tile_rows=128, sharing=4), folded.stretches(32, 2)
         yield f"rows on chip {name}", lambda f=fold, c=whole: folded.kernel_of(f(130, 44, 128), c)
         yield f"stretches {name}", lambda f=fold, c=long: folded.kernel_of(f(70, 150, 64), c)
-    gauged = test_gauged_products
+    prologue = test_prologues
     for name, form in {"plain": Normed(gain=False), "gain": Normed(), "gated": Normed(gated=True)}.items():
-        yield f"gauged {name}", lambda f=form: gauged.kernel_of(gauged.linear(f), gauged.SMALL)
-    clusters = dataclasses.replace(gauged.SMALL, columns=128, cluster=2, blocks=4)
-    yield "gauged clusters", lambda: gauged.kernel_of(gauged.linear(Normed()), clusters)
+        yield f"prologue {name}", lambda f=form: prologue.kernel_of(prologue.linear(f), prologue.SMALL)
+    clusters = dataclasses.replace(prologue.SMALL, columns=128, cluster=2, blocks=4)
+    yield "prologue clusters", lambda: prologue.kernel_of(prologue.linear(Normed()), clusters)
     cores = test_core_products
     for name, cut in {"whole": cores.SMALL, "slices": cores.SLICED}.items():
         yield f"cores {name}", lambda c=cut: cores.kernel_of(cores.matmul(), c)

@@ -8,6 +8,7 @@ function and under TYPE_CHECKING too.
 from __future__ import annotations
 
 import ast
+import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
@@ -110,7 +111,32 @@ PRIVATE_WORDS = {
     "deal": "schedule",
     "dealt": "scheduled",
     "team": "thread group",
+    "gauge": "reference, or the policy by which it moves",
+    "gauges": "references, or the policies by which they move",
+    "gauged": "with a prologue",
+    "meeting": "fix-up",
+    "meetings": "fix-ups",
+    "second way": "fallback",
+    "second ways": "fallbacks",
 }
+
+# Nor in these what users read: words that are plain in the code's own names, but stood for something else in prose.
+PAGES = ("README.md", "CONTRIBUTING.md", "docs/*.md", "tutorials/*.ipynb")
+PRIVATE_IN_PROSE = {
+    **PRIVATE_WORDS,
+    "handle": "loop-invariant part, or block of a schedule",
+    "handles": "loop-invariant parts, or blocks of a schedule",
+    "beside": "next to, against, on top of or in the same session as",
+    "told": "reported, named or known",
+    "met": "reached or attained",
+    "bears": "allows",
+    "standing": "at the reference so far",
+    "hand over": "follow on each other",
+    "by value": "at run time",
+    "left apart": "not merged",
+    "decided upon": "checked at run time",
+}
+NOT_PROSE = re.compile(r"^```.*?^```$|<!--.*?-->|`[^`]*`", re.M | re.S)
 
 # Where results of programs are compared there is one rule, `evaluate.tolerance`; the oracle and the algebra, which it
 # rests on, are compared with float64 to its last digits, and clocks with clocks.
@@ -193,10 +219,11 @@ class Module(Source):
 
 @dataclass(frozen=True)
 class Tree:
-    """The files of a checkout: those of the packages, and all whose length is checked."""
+    """The files of a checkout: those of the packages, all whose length is checked, and those that users read."""
 
     modules: list[Module]
     sources: list[Source]
+    pages: list[Source]
 
     @classmethod
     def of(cls, root: Path) -> Tree:
@@ -208,7 +235,9 @@ class Tree:
         if not any(module.package == NAME for module in modules):
             raise SystemExit(f"no modules of {NAME} in {root / FOLDERS[NAME]}")
         others = [*sorted((root / "tests").rglob("*.py")), *root.glob("setup.py")]
-        return cls(modules, [*modules, *(Source(path, str(path.relative_to(root))) for path in others)])
+        pages = [path for pattern in PAGES for path in sorted(root.glob(pattern))]
+        sources, read = ([Source(path, str(path.relative_to(root))) for path in paths] for paths in (others, pages))
+        return cls(modules, [*modules, *sources], read)
 
     @cached_property
     def read(self) -> dict[str, set[str]]:
@@ -376,9 +405,33 @@ def words_are_those_of_the_glossary(tree: Tree) -> Iterator[Violation]:
         named = [(1, _first_line(module)), (1, module.parts[-1])]
         named += [(getattr(node, "lineno", 1), name) for node in module.nodes if (name := _defined(node))]
         for line, text in named:
-            words = re.findall(r"[a-z]+", re.sub(r"([A-Z])", r" \1", text.replace("_", " ")).lower())
-            for word in sorted(PRIVATE_WORDS.keys() & words):
+            for word in _private(re.sub(r"([A-Z])", r" \1", text.replace("_", " ")), PRIVATE_WORDS):
                 yield module.breaks(f"`{word}` in `{text}`: say {PRIVATE_WORDS[word]}", line)
+
+
+def prose_has_no_private_words(tree: Tree) -> Iterator[Violation]:
+    """Paragraphs of pages and notebooks; code, comments and quoted names apart."""
+    for page in tree.pages:
+        prose = NOT_PROSE.sub(lambda left_out: "\n" * left_out[0].count("\n"), _prose(page))
+        for paragraph in re.finditer(r"(?:.+\n?)+", prose):
+            for word in _private(paragraph[0], PRIVATE_IN_PROSE):
+                yield page.breaks(
+                    f"`{word}`: say {PRIVATE_IN_PROSE[word]}", prose.count("\n", 0, paragraph.start()) + 1
+                )
+
+
+def _prose(page: Source) -> str:
+    """A page as it is, or what a notebook says between its cells of code."""
+    if page.path.suffix != ".ipynb":
+        return page.text
+    cells = json.loads(page.text)["cells"]
+    return "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+
+
+def _private(text: str, table: Mapping[str, str]) -> list[str]:
+    """Entries of the table that are words of a text."""
+    words = f" {' '.join(re.findall('[a-z]+', text.lower()))} "
+    return [word for word in table if f" {word} " in words]
 
 
 def _first_line(module: Module) -> str:
@@ -417,6 +470,7 @@ RULES: tuple[Callable[[Tree], Iterator[Violation]], ...] = (
     folders_say_what_they_are,
     modules_open_with_a_sentence,
     words_are_those_of_the_glossary,
+    prose_has_no_private_words,
     tests_have_no_tolerance_of_their_own,
 )
 

@@ -57,7 +57,7 @@ class Mutant:
 
 PACKAGE = "python/tvm_cascade"
 MOVES = ("tests/steps/test_moves.py",)
-MERGES = ("tests/transform/test_segments.py", "tests/transform/test_gauges.py")
+MERGES = ("tests/transform/test_segments.py", "tests/transform/test_policies.py")
 NUMBERS = ("tests/transform/test_fused_numbers.py",)
 TILE_MERGES = ("tests/tile/test_merge_levels.py", "tests/tile/test_row_folds.py", "tests/tile/test_row_kernels.py")
 PROOFS = ("tests/fuzz/test_corrupted_folds.py", "tests/algebra/test_proofs.py")

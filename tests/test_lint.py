@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -122,6 +123,23 @@ BROKEN: dict[str, tuple[dict[str, str], str]] = {
         {"errors.py": "\ndef f(newTeam_2):\n    pass"},
         "errors.py:2: `team` in `newTeam_2`: say thread group",
     ),
+    "a private phrase in a page": (
+        {"../../docs/a.md": "# A\n\n```python\nbeside\n```\n\n`told` of a second\nway."},
+        "docs/a.md:7: `second way`: say fallback",
+    ),
+    "a private word in a notebook": (
+        {
+            "../../tutorials/a.ipynb": json.dumps(
+                {
+                    "cells": [
+                        {"cell_type": "code", "source": ["told = 1"]},
+                        {"cell_type": "markdown", "source": ["# A\n", "\n", "It is told."]},
+                    ]
+                }
+            )
+        },
+        "tutorials/a.ipynb:3: `told`: say reported, named or known",
+    ),
     "a tolerance of its own": (
         {"../../tests/test_a.py": "np.testing.assert_allclose(a, b)"},
         "tests/test_a.py:1: assert_allclose: compare by evaluate.tolerance",
@@ -133,7 +151,7 @@ BROKEN: dict[str, tuple[dict[str, str], str]] = {
 def test_a_checkout_that_breaks_a_rule_is_told_where(files: dict[str, str], told: str, tmp_path: Path) -> None:
     (tmp_path / PACKAGE).mkdir(parents=True)
     root = checkout(tmp_path, {f"{PACKAGE}/{name}": text for name, text in files.items()})
-    where = "" if told.startswith(("tests/", "benchmarks/")) else f"{PACKAGE}/"
+    where = "" if told.startswith(("tests/", "benchmarks/", "docs/", "tutorials/")) else f"{PACKAGE}/"
     assert [str(found) for found in lint.violations(root)] == [where + told]
 
 

@@ -79,7 +79,7 @@ def _slowest(timed: Sequence[Found]) -> Table:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("count", type=int, metavar="N", help="programs to check, and to time beside eager torch")
+    parser.add_argument("count", type=int, metavar="N", help="programs to check, and to time against eager torch")
     parser.add_argument("--jobs", type=int, default=core_count(), metavar="J", help="worker processes (all cores)")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="the first seed; a program is one seed")
 
@@ -101,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
-    told = "random programs with matrix products, checked on this GPU, and timed beside eager torch"
+    told = "random programs with matrix products, checked on this GPU, and timed against eager torch"
     return command("benchmarks.products", told, add_arguments, run, arguments)
 
 

@@ -77,7 +77,7 @@ class FuseOptions:
     reference: Reference = _option("exact", "how running references move", choices=get_args(Reference))
     guards: Guards = _option(
         "auto",
-        "which results are checked by value, and reduced again as written where they fail: those in doubt, all, none",
+        "which results are checked at run time, and reduced as written where they fail: those in doubt, all, none",
         choices=get_args(Guards),
     )
     vector_math: bool = _option(True, "compute exp, log, tanh, … by polynomials that vectorise, within a few ulp (CPU)")

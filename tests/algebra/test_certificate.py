@@ -70,7 +70,7 @@ def test_a_guarded_fold_names_its_doubts(reductions: tuple[Reduction, ...], doub
 @pytest.mark.parametrize("reducer", [MAX, MIN])
 def test_an_extremum_that_may_vanish_beside_the_largest_exponent_is_guarded(reducer: Reducer) -> None:
     known = certificate(fold_of(Reduction(s, MAX, v), Reduction(o, reducer, r * sp.exp(x - s))))
-    assert str(known) == "guarded: o: o_1 may vanish beside the largest exponent"
+    assert str(known) == "guarded: o: o_1 may vanish against the largest exponent"
 
 
 mean = s / LENGTH

@@ -7,7 +7,7 @@ import sympy as sp
 
 from tvm_cascade.algebra.cascade import COUNT, LENGTH
 from tvm_cascade.algebra.fold import Fold
-from tvm_cascade.algebra.gauge import Gauge
+from tvm_cascade.algebra.policy import Policy
 from tvm_cascade.obligations.derive import derive
 from tvm_cascade.symbolic.functions import LogRatio
 
@@ -49,17 +49,17 @@ def test_a_factor_is_deferred_to_the_end_and_moves_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "gauges"),
+    ("name", "policies"),
     [
-        ("softmax", [Gauge.RUNNING]),
-        ("variance", [Gauge.CENTRED]),
-        ("entropy", [Gauge.RUNNING, Gauge.CENTRED]),
-        ("exponential_about_the_mean", [Gauge.RUNNING]),
+        ("softmax", [Policy.RUNNING]),
+        ("variance", [Policy.CENTRED]),
+        ("entropy", [Policy.RUNNING, Policy.CENTRED]),
+        ("exponential_about_the_mean", [Policy.RUNNING]),
         ("rmsnorm_times_weight", []),
     ],
 )
-def test_the_gauge_is_the_one_that_keeps_elements_bounded(name: str, gauges: list[Gauge]) -> None:
-    assert [reference.gauge for reference in fold_of(name).references] == gauges
+def test_the_policy_is_the_one_that_keeps_elements_bounded(name: str, policies: list[Policy]) -> None:
+    assert [reference.policy for reference in fold_of(name).references] == policies
 
 
 @pytest.mark.parametrize(

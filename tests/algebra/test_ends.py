@@ -119,7 +119,7 @@ def test_parts_of_tuples_are_checked() -> None:
 def test_what_selects_by_results_may_meet_their_nan_in_another_order(name: str) -> None:
     (fault,) = at_infinities(fold_of(name)).faults.values()
     assert fault.seen and not fault.told and fault.by_order
-    assert str(fault).startswith("which NaN is met first decides where x is ∞ at the first position")
+    assert str(fault).startswith("which NaN comes first decides where x is ∞ at the first position")
 
 
 def test_another_position_of_an_equal_key_is_as_good() -> None:

@@ -20,8 +20,8 @@ SPANS = {
     "fourth power": ((x - u) ** 4, 5),
     "entropy": ((x - v) * sp.exp(x - u), 2),
     "covariance": ((x - u) * (y - v), 4),
-    "one handle in two differences": ((x - u) * (y - u), 3),
-    "two handles beside one element": ((x - u) * (x - v), 3),
+    "one invariant in two differences": ((x - u) * (y - u), 3),
+    "two invariants beside one element": ((x - u) * (x - v), 3),
     "at two scales": ((x - u) * (2 * x - v), 3),
     "weighted wave": (w * sp.sin(x - u), 2),
     "logistic parts": (sp.exp(2 * x - 2 * u) * (1 - sp.exp(u - x)) ** 2, 3),
@@ -46,16 +46,16 @@ def written_out(expression: sp.Expr) -> sp.Expr:
 @pytest.mark.parametrize("name", SPANS)
 def test_a_span_is_the_least_one_and_moves_as_its_functions_do(name: str) -> None:
     function, rank = SPANS[name]
-    handles = [handle for handle in (u, v) if function.has(handle)]
-    span = expansion_of(function, [x, y, w], handles)
+    invariants = [invariant for invariant in (u, v) if function.has(invariant)]
+    span = expansion_of(function, [x, y, w], invariants)
     assert span is not None
     assert span.functions[0] == function
     assert span.rank == rank
-    moves = MOVES[: len(handles)]
-    old = {handle: move.old for handle, move in zip(handles, moves, strict=True)}
-    new = {handle: move.old + move.step for handle, move in zip(handles, moves, strict=True)}
+    moves = MOVES[: len(invariants)]
+    old = {invariant: move.old for invariant, move in zip(invariants, moves, strict=True)}
+    new = {invariant: move.old + move.step for invariant, move in zip(invariants, moves, strict=True)}
     ends = {move.new: move.old + move.step for move in moves}
-    moved = span.shift(handles, moves).xreplace(ends) * sp.Matrix([f.xreplace(old) for f in span.functions])
+    moved = span.shift(invariants, moves).xreplace(ends) * sp.Matrix([f.xreplace(old) for f in span.functions])
     for found, function in zip(moved, span.functions, strict=True):
         assert sp.simplify(sp.expand(written_out(found) - function.xreplace(new), power_exp=True, trig=True)) == 0
 

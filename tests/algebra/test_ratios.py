@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tvm_cascade.algebra.gauge import Range
+from tvm_cascade.algebra.policy import Range
 from tvm_cascade.algebra.reducer import MIN
 
 from .cascades import MAXIMUM, SUM, cascade, log, m, o, x

@@ -10,7 +10,7 @@ import sympy as sp
 from campaigns.numeric_fold import NumericFold, Rows
 from tvm_cascade.algebra.cascade import COUNT, LENGTH, Cascade, Reduction, element, result
 from tvm_cascade.algebra.fold import Fold
-from tvm_cascade.algebra.gauge import Move, Range
+from tvm_cascade.algebra.policy import Move, Range
 from tvm_cascade.algebra.reducer import MAX, MIN, PROD, SUM
 from tvm_cascade.obligations.certificate import certificate
 from tvm_cascade.obligations.derive import derive
@@ -204,7 +204,7 @@ def test_a_sum_of_lines_moves_nothing() -> None:
     ],
     ids=["softmax", "lazy softmax", "exponent that is not bounded", "wave", "scale by powers of two"],
 )
-def test_every_gauge_has_its_argument(reductions: list[Reduction], move: str, expected: list[Range]) -> None:
+def test_every_policy_has_its_argument(reductions: list[Reduction], move: str, expected: list[Range]) -> None:
     assert ranges(*reductions, move=move) == expected
 
 

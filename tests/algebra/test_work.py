@@ -17,7 +17,7 @@ from corpus import workloads
 from tvm_cascade.algebra.cascade import LENGTH, Cascade, Reduction, element, result
 from tvm_cascade.algebra.derive import NamedConstants, derived
 from tvm_cascade.algebra.fold import Fold
-from tvm_cascade.algebra.gauge import Move
+from tvm_cascade.algebra.policy import Move
 from tvm_cascade.algebra.reducer import MAX, SUM
 from tvm_cascade.algebra.verdict import Refusal, Verdict
 from tvm_cascade.analysis.program import Program

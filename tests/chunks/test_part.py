@@ -83,7 +83,7 @@ def test_rows_that_are_summed_are_told_and_others_are_refused() -> None:
     total = te.compute((LENGTH,), lambda c: te.sum(x[j, c], axis=j), name="total")
     twice = te.compute((LENGTH,), lambda c: 2 * total[c], name="twice")
     assert [buffer.name for buffer in rows(te.create_prim_func([x, total]), "x", 0).summed] == ["total"]
-    with pytest.raises(SplitError, match="rows that are apart, or results that are sums"):
+    with pytest.raises(SplitError, match="independent rows, or results that are sums"):
         _ = rows(te.create_prim_func([x, twice]), "x", 0).summed
     largest = te.compute((LENGTH,), lambda c: te.max(x[j, c], axis=j), name="largest")
     with pytest.raises(SplitError, match="found largest"):

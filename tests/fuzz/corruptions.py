@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import sympy as sp
 
 from tvm_cascade.algebra.fold import Component, Fold
-from tvm_cascade.algebra.gauge import Gauge
+from tvm_cascade.algebra.policy import Policy
 
 Corruption = Callable[[Fold], Iterator[Fold]]
 
@@ -104,7 +104,7 @@ def wrong_identity(fold: Fold) -> Iterator[Fold]:
 def references_elsewhere(fold: Fold) -> Iterator[Fold]:
     """A reference that must end at its quantity, and ends beside it."""
     for r in fold.references:
-        ends_there = not (r.guarded or r.auxiliary) and r.gauge is not Gauge.DEFERRED
+        ends_there = not (r.guarded or r.auxiliary) and r.policy is not Policy.DEFERRED
         shifted = any(c.shift.has(r.moved, r.step) for c in serving(fold))
         if ends_there and shifted and len(fold.references) == 1:
             moved = dataclasses.replace(r, value=r.value + 1)

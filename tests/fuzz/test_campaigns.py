@@ -192,7 +192,7 @@ FOUND_IN_THE_ALGEBRA = {
     80006162: "states that start anew wherever an extremum moves, at references that are none",
     80013441: "a choice by the position alone under a minimum",
     80014986: "how many maxima of log √x, whose lift is log(x)/2",
-    80015575: "a factor that vanishes with its handle at 1",
+    80015575: "a factor that vanishes with its invariant at 1",
     80018088: "a maximum of something undefined on the way",
     80026197: "a comparison with an extremum that rounds otherwise than its definition",
     795416806: "a logarithm of something undefined, which SymPy takes out twice",

@@ -25,7 +25,7 @@ PATHS: dict[str, list[str]] = {
     "batched": ["product"],
     "biased": ["product"],
     "residual": ["product"],
-    "relu_first": ["gauged"],
+    "relu_first": ["prologue"],
     "chain": ["product", "product"],
     "wide_chain": ["product", "product"],
     "feed_forward": ["product", "product"],
@@ -71,7 +71,7 @@ def test_products_are_on_tensor_cores_and_parts_compute_the_function(name: str) 
     func, plan = planned(name)
     assert skeletons(plan) == PATHS[name]
     multiplying = [k for s, k in zip(plan.steps, PATHS[name], strict=True) if s.work.flops]
-    assert set(multiplying) <= {"product", "stream", "folded", "gauged"}
+    assert set(multiplying) <= {"product", "stream", "folded", "prologue"}
     assert_plan_right(func, plan, as_written, length=128)
 
 

@@ -36,7 +36,7 @@ GROUP_KEYS = [
     "buffers",
     "formulas",
     "latex",
-    "gauges",
+    "references",
     "ranges",
     "certificate",
     "infinities",
@@ -72,9 +72,9 @@ def attention() -> Explanation:
 
 
 @pytest.mark.parametrize("name", ["attention", "variance", "inertia", "entropy", "layernorm_gemm", "rmsnorm_gemm"])
-def test_every_gauge_comes_with_the_argument_for_it(name: str) -> None:
+def test_every_reference_comes_with_the_argument_for_it(name: str) -> None:
     group = only_group(tvm_cascade.explain(program(name)))
-    assert group.gauges and list(group.ranges) == list(group.gauges)
+    assert group.references and list(group.ranges) == list(group.references)
     said = dict(group.facts)
     assert all(argument and said[f"range at {quantity}"] == argument for quantity, argument in group.ranges.items())
 
@@ -87,7 +87,7 @@ def test_a_fused_group_names_the_users_buffers_and_shows_the_whole_fold(attentio
     sections = [formula.section for formula in group.formulas]
     assert list(dict.fromkeys(sections)) == ["lift", "reference (running)", "merge", "finish"]
     assert [f.left for f in group.formulas if f.section == "finish"] == list(group.buffers)
-    assert group.gauges == {"row_max": "running", "1/row_sum": "deferred"}
+    assert group.references == {"row_max": "running", "1/row_sum": "deferred"}
     assert list(group.obligations) == list(OBLIGATIONS)
     assert group.obligations["finish over any split = definition"] > 0
     facts = dict(group.facts)
@@ -341,7 +341,11 @@ def test_the_text_shows_verdict_formulas_and_passes(attention: Explanation) -> N
 def test_html_escapes_whatever_comes_from_the_user() -> None:
     hostile = "<script>alert('&')</script>"
     group = GroupReport(
-        hostile, Reason("extern", hostile), (hostile,), (Formula(hostile, hostile, hostile),), gauges={hostile: hostile}
+        hostile,
+        Reason("extern", hostile),
+        (hostile,),
+        (Formula(hostile, hostile, hostile),),
+        references={hostile: hostile},
     )
     explanation = Explanation((group,), (FunctionReport(hostile + "2", "skipped", hostile),))
     html = explanation._repr_html_()

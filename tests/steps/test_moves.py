@@ -13,8 +13,8 @@ import tvm
 from tvm import tirx
 
 from tvm_cascade.algebra.cascade import LENGTH
-from tvm_cascade.algebra.gauge import LAZY_DISTANCE
-from tvm_cascade.algebra.gauge import Move as Rule
+from tvm_cascade.algebra.policy import LAZY_DISTANCE
+from tvm_cascade.algebra.policy import Move as Rule
 from tvm_cascade.algebra.reducer import SUM
 from tvm_cascade.obligations.definition import definition
 from tvm_cascade.obligations.derive import derive

@@ -124,7 +124,7 @@ def masked_sum_exp(dtype: str = "float16", rows: int = 5, length: int = 256) -> 
 
 
 def columns(dtype: str = "float16", rows: int = 64, length: int = 64) -> tirx.PrimFunc:
-    """The sum of each column: neighbours on the axis lie apart in memory."""
+    """The sum of each column: neighbours on the axis are not contiguous in memory."""
     x, j = te.placeholder((length, rows), dtype, name="x"), _axis(length)
     return te.create_prim_func([x, te.compute((rows,), lambda i: te.sum(_wide(x[j, i]), axis=j), name="out")])
 

@@ -43,7 +43,7 @@ from tvm_cascade.tile.state import COUNTER, Part, PartForm, State
 from tvm_cascade.tile.work import WARP_GROUP, Threads, Work
 
 _HALVES = 2
-_MEETING = 15
+_FIXUP = 15
 """The named barrier of the two groups."""
 
 
@@ -123,7 +123,7 @@ class SplitConsumer(Consumer):
         )
 
     def _meet(self) -> None:
-        ptx("bar.sync", T.uint32(_MEETING), T.uint32(_HALVES * WARP_GROUP))
+        ptx("bar.sync", T.uint32(_FIXUP), T.uint32(_HALVES * WARP_GROUP))
 
 
 class SplitEpilogue(Epilogue):

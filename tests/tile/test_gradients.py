@@ -53,10 +53,10 @@ def test_gradients_of_half_precision(name: str) -> None:
 
 
 def test_gradients_of_parameters_are_sums_of_columns() -> None:
-    """Neighbours on their axis lie apart in memory: lanes hold neighbouring columns."""
+    """Neighbours on their axis are not contiguous in memory: lanes hold neighbouring columns."""
     func = norm_parameters_gradient()
     inputs = drawn(func)
     compiled = tvm_cascade.compile(func)
     assert_close(run(compiled, func, inputs), func, inputs, run(build(func), func, inputs), ROWS)
     (report,) = tvm_cascade.explain(func, target={"kind": "cuda", "arch": "sm_90a"}).functions
-    assert "lie apart in memory" in report.lowering and "neighbouring rows" in report.lowering
+    assert "is not contiguous in memory" in report.lowering and "neighbouring rows" in report.lowering

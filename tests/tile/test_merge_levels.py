@@ -15,7 +15,7 @@ import pytest
 from campaigns.grammar import draw
 from campaigns.program import data, program
 from tvm_cascade.algebra.cascade import LENGTH
-from tvm_cascade.algebra.gauge import Move as Rule
+from tvm_cascade.algebra.policy import Move as Rule
 from tvm_cascade.evaluate import tolerance
 from tvm_cascade.steps.arithmetic import Float64, Numbers
 from tvm_cascade.steps.numbers import EMPTY, NumericSteps, State

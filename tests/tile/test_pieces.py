@@ -277,7 +277,7 @@ RAGGED = Paged(queries=2, heads=4, kv_heads=2, batch=3, keys=400, causal=True)
 @emulated
 @pytest.mark.parametrize("config", [pieces(2), pieces(7), pieces(4, cluster=2)], ids=["whole", "parts", "clusters"])
 def test_keys_that_are_there_are_copied_before_the_wait(config: PiecesConfig) -> None:
-    """Cached keys and values: those who copy do not wait, consumers and meetings do, where they also read queries."""
+    """Cached keys and values: those who copy do not wait, consumers and fix-ups do, where they also read queries."""
     case = attention_case("causal", heads=4, kv_heads=2, queries=3, keys=200)
     kernel = kernel_of(case.build(), config)
     query, *others, _ = kernel.program.stream.program.params

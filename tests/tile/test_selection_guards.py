@@ -165,6 +165,6 @@ def test_what_is_in_doubt_and_has_no_fallback_is_no_kernel() -> None:
     }
     (reason,) = (group.reason for group in told["auto"].groups)
     assert reason.code == "unguarded" and not told["auto"].fused
-    law = "no result can be reduced again where a fixed part of one is read apart"
+    law = "no result can be reduced again where a fixed part of one is read by itself"
     assert reason.detail.startswith(f"{law}: out: 1/s_1 ")
     assert told["off"].fused and "kernel `" not in told["auto"].functions[0].lowering

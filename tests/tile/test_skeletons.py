@@ -102,7 +102,7 @@ def shares_times_values() -> tirx.PrimFunc:
     ("func", "guards", "taken"),
     [
         (shares_times_values, "auto", ""),
-        (shares_times_values, "off", "gauged"),
+        (shares_times_values, "off", "prologue"),
         (by_a_sum, "auto", "row"),
         (softmax, "auto", "row"),
         (softmax, "always", "row"),
@@ -121,7 +121,7 @@ def test_a_fold_that_is_guarded_is_no_kernel_without_guards(
 
 def test_a_product_that_is_guarded_is_cut_and_says_why() -> None:
     told = tvm_cascade.explain(shares_times_values(), target=TARGET).functions[0]
-    assert "no `gauged` (matrix products gauged by statistics of their rows): its kernels have no guards" in told.whole
+    assert "no `prologue` (matrix products behind statistics of their rows): its kernels have no guards" in told.whole
 
 
 def test_an_output_that_is_not_stored_in_rows_has_no_stream_shape() -> None:

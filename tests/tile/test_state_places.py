@@ -18,7 +18,7 @@ from tvm_cascade.tile.skeleton import Kernel
 from tvm_cascade.tile.skeletons.stream.skeleton import HalvesSkeleton
 from tvm_cascade.tile.state import PartForm
 
-from . import checked, test_folded_products, test_gauged_products, test_halves, test_meetings, test_products
+from . import checked, test_fixups, test_folded_products, test_halves, test_products, test_prologues
 from .test_compiled_kernels import KERNELS
 
 FORMS = {
@@ -107,14 +107,14 @@ def halves_of(name: str) -> Kernel:
 
 KINDS = {
     "attention in turns": lambda: attention_of("128"),
-    "pieces of short pages": lambda: test_meetings.CASES["all warps of the producer copy rows"]()[0],
+    "pieces of short pages": lambda: test_fixups.CASES["all warps of the producer copy rows"]()[0],
     "halves with pieces": lambda: halves_of("pieces that do not"),
     "halves that vote": lambda: halves_of("row tiles and requests for one block in turn"),
     "parts of a product": lambda: product_of("split"),
     "rows on chip": lambda: folded_of(test_folded_products.rows(48, 2, tile_rows=128, sharing=4)),
     "stretches": lambda: folded_of(test_folded_products.stretches(32, 2)),
-    "a product behind a norm": lambda: test_gauged_products.kernel_of(
-        test_gauged_products.linear(Normed(gated=True)), test_gauged_products.SMALL
+    "a product behind a norm": lambda: test_prologues.kernel_of(
+        test_prologues.linear(Normed(gated=True)), test_prologues.SMALL
     ),
 }
 

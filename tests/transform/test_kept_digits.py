@@ -15,7 +15,7 @@ from tvm import te, tirx
 from tvm.ir import Expr
 
 from benchmarks.check.definition import Definition
-from tvm_cascade.algebra.gauge import Range
+from tvm_cascade.algebra.policy import Range
 from tvm_cascade.evaluate import oracle
 from tvm_cascade.evaluate.inputs import INPUTS
 
@@ -277,7 +277,7 @@ OTHERS = {
     "squares about the maximum of something else",
     "products of two differences from a total",
 }
-"""Of a gauge that others have too, or fitted, as in test_fitted_lines.py."""
+"""Of a policy that others have too, or fitted, as in test_fitted_lines.py."""
 
 
 @pytest.mark.parametrize("kind", slow_but(["large_offset"], KINDS))

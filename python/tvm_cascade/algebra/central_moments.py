@@ -2,9 +2,9 @@
 
 Σ W·P(e; u) = Σ over α of (∂^α P / α!)(c; u) · M_α, with the moments M_α = Σ W·Π (e_i − c_i)^α_i about references c_i.
 
-The residue y − u·x − v is no difference of an element and a handle, and u times v in a state that is relative to both
-cancels what an offset of x adds to either. The moments know of no handle: c is near the data, whatever u and v are,
-and P at c is written as the program writes P at an element, so that it rounds as the program does.
+The residue y − u·x − v is no difference of an element and an invariant. In a state relative to both, u times v cancels
+what an offset of x adds to either. The moments know of no invariant: c is near the data, whatever u and v are, and P
+at c is written as the program writes P at an element, so that it rounds as the program does.
 
 Moments move as powers do, f_k′ = f_k − Δc_k for f_k = e_k − c_k. Of one variance that is the update of T. Chan,
 G. Golub and R. LeVeque, Algorithms for computing the sample variance (1983). Near a line the residue is small beside y,
@@ -24,8 +24,8 @@ import sympy as sp
 from tvm_cascade.algebra.cascade import COUNT, LENGTH, Reduction
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.fold import Reference
-from tvm_cascade.algebra.gauge import Gauge, Range
-from tvm_cascade.algebra.handles import Handle, translated_part
+from tvm_cascade.algebra.invariants import Invariant, translated_part
+from tvm_cascade.algebra.policy import Policy, Range
 from tvm_cascade.algebra.reducer import SUM
 from tvm_cascade.symbolic.masks import indicator, masks_in, masks_that_keep
 from tvm_cascade.symbolic.work import charge, expanded, horner
@@ -35,13 +35,13 @@ Product = tuple[int, ...]
 
 
 def about_the_means(
-    derivation: Derivation, reduction: Reduction, function: sp.Expr, tracked: Sequence[Handle]
+    derivation: Derivation, reduction: Reduction, function: sp.Expr, tracked: Sequence[Invariant]
 ) -> sp.Expr | None:
     """The sum in terms of central moments, which this adds to the state, and of results.
 
-    None where it is no polynomial of parts of elements, reads one handle beside one a(x), or needs too many moments.
+    None where it is no polynomial of parts of elements, reads one invariant beside one a(x), or needs too many moments.
     """
-    elements, symbols = derivation.elements, [handle.symbol for handle in tracked]
+    elements, symbols = derivation.elements, [invariant.symbol for invariant in tracked]
     weight, polynomial = weight_and_rest(function, elements, symbols)
     stands = located(function, tracked, elements)
     parts = [] if stands and len(tracked) == 1 else parts_of(polynomial, elements, symbols)
@@ -55,7 +55,7 @@ def about_the_means(
     weighed = lines or not (stands or reads_slopes(function, tracked, elements))
     coordinates = CentredCoordinates(derivation, reduction, weight, Range.WEIGHED if weighed else Range.NEAR)
     numbers = {variable: coordinates.add(part) for variable, part in zip(variables, parts, strict=True)}
-    return _at_results(coordinates, over, numbers, {handle.symbol: handle.value for handle in tracked})
+    return _at_results(coordinates, over, numbers, {invariant.symbol: invariant.value for invariant in tracked})
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class CentredCoordinates:
             if (known.value - mean).xreplace(dict(derivation.meaning)) == 0:
                 return known
         return derivation.refer(
-            ("mean", mean), part, Gauge.CENTRED, mean, guarded=True, auxiliary=True, range=self.argument
+            ("mean", mean), part, Policy.CENTRED, mean, guarded=True, auxiliary=True, range=self.argument
         )
 
 
@@ -168,12 +168,12 @@ MOST_MOMENTS = 10
 Orders = tuple[int, ...]
 
 
-def reads_slopes(function: sp.Expr, tracked: Sequence[Handle], elements: Sequence[sp.Symbol]) -> bool:
-    """Whether a handle is a slope: it multiplies an element, as in y − u·x, or a difference of another element.
+def reads_slopes(function: sp.Expr, tracked: Sequence[Invariant], elements: Sequence[sp.Symbol]) -> bool:
+    """Whether an invariant is a slope: it multiplies an element, as in y − u·x, or a difference of another element.
 
     A difference x − v by itself has v as its reference.
     """
-    symbols = [handle.symbol for handle in tracked]
+    symbols = [invariant.symbol for invariant in tracked]
     _, polynomial = weight_and_rest(function, elements, symbols)
     bare = any(
         product.has(*symbols) and any(f.has(*elements) and not f.has(*symbols) for f in product.args)
@@ -183,21 +183,21 @@ def reads_slopes(function: sp.Expr, tracked: Sequence[Handle], elements: Sequenc
     return bare or any(len(line) > 1 for line in _lines(polynomial, parts, symbols))
 
 
-def located(function: sp.Expr, tracked: Sequence[Handle], elements: Sequence[sp.Symbol]) -> bool:
-    """Whether each handle u is read in differences a(x) − u of one a(x), unlike that of (x − u)·(y − u)."""
-    return all(translated_part(function, handle.symbol, elements) is not None for handle in tracked)
+def located(function: sp.Expr, tracked: Sequence[Invariant], elements: Sequence[sp.Symbol]) -> bool:
+    """Whether each invariant u is read in differences a(x) − u of one a(x), unlike that of (x − u)·(y − u)."""
+    return all(translated_part(function, invariant.symbol, elements) is not None for invariant in tracked)
 
 
 def weight_and_rest(
-    function: sp.Expr, elements: Sequence[sp.Symbol], handles: Sequence[sp.Symbol]
+    function: sp.Expr, elements: Sequence[sp.Symbol], invariants: Sequence[sp.Symbol]
 ) -> tuple[sp.Expr, sp.Expr]:
-    """W and P with function = W·P, where W reads no handle."""
+    """W and P with function = W·P, where W reads no invariant."""
     factors = sp.Mul.make_args(function)
-    weight = sp.Mul(*(f for f in factors if f.has(*elements) and not f.has(*handles)))
-    return weight, sp.Mul(*(f for f in factors if not f.has(*elements) or f.has(*handles)))
+    weight = sp.Mul(*(f for f in factors if f.has(*elements) and not f.has(*invariants)))
+    return weight, sp.Mul(*(f for f in factors if not f.has(*elements) or f.has(*invariants)))
 
 
-def parts_of(polynomial: sp.Expr, elements: Sequence[sp.Symbol], handles: Sequence[sp.Symbol]) -> list[sp.Expr]:
+def parts_of(polynomial: sp.Expr, elements: Sequence[sp.Symbol], invariants: Sequence[sp.Symbol]) -> list[sp.Expr]:
     """The parts of elements of which it may be a polynomial: symbols, and functions of elements alone."""
     found: dict[sp.Expr, None] = {}
 
@@ -208,7 +208,7 @@ def parts_of(polynomial: sp.Expr, elements: Sequence[sp.Symbol], handles: Sequen
         if isinstance(expression, (sp.Add, sp.Mul)) or whole_power:
             for argument in expression.args:
                 look(argument)
-        elif not expression.has(*handles):
+        elif not expression.has(*invariants):
             found[expression] = None
 
     look(polynomial)
@@ -227,7 +227,9 @@ def powers_below(over: sp.Expr, variables: Sequence[sp.Symbol]) -> list[Orders] 
     return sorted(below, key=lambda powers: (sum(powers), powers)) if len(below) <= MOST_MOMENTS else None
 
 
-def _lines(polynomial: sp.Expr, parts: Sequence[sp.Expr], handles: Sequence[sp.Symbol]) -> list[dict[sp.Expr, sp.Expr]]:
+def _lines(
+    polynomial: sp.Expr, parts: Sequence[sp.Expr], invariants: Sequence[sp.Symbol]
+) -> list[dict[sp.Expr, sp.Expr]]:
     """The sums b·y + a·x + … − v of parts that results weigh: the weight of each part."""
     found = []
     for total in sorted(polynomial.atoms(sp.Add), key=sp.default_sort_key):
@@ -237,7 +239,7 @@ def _lines(polynomial: sp.Expr, parts: Sequence[sp.Expr], handles: Sequence[sp.S
             continue
         linear = sp.Poly(over, *names.values())
         weights = {part: linear.coeff_monomial(name) for part, name in names.items()}
-        if linear.total_degree() == 1 and any(weight.has(*handles) for weight in weights.values()):
+        if linear.total_degree() == 1 and any(weight.has(*invariants) for weight in weights.values()):
             found.append(weights)
     return found
 

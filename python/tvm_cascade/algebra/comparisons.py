@@ -27,8 +27,8 @@ from tvm_cascade.algebra.cases import Union
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.facts.trend import trend
 from tvm_cascade.algebra.fold import Reference
-from tvm_cascade.algebra.gauge import Gauge, Move, Range
 from tvm_cascade.algebra.monotone import Map
+from tvm_cascade.algebra.policy import Move, Policy, Range
 from tvm_cascade.algebra.reducer import HIGHEST, LOWEST, MAX, MIN, OR, SUM, Reducer
 from tvm_cascade.symbolic.separate import strip_rounding
 from tvm_cascade.symbolic.signs import stand_in
@@ -194,10 +194,10 @@ def _tie(derivation: Derivation, extreme: Reduction) -> _Tie | None:
     lift = None if reads else derivation.lift_of(extreme)
     if lift is None:
         return None
-    handle = derivation.handles.of(extreme.result)
+    invariant = derivation.invariants.of(extreme.result)
     exact = "" if derivation.move is Move.EXACT else "exact"
-    value = derivation.predicted(handle.value)
-    reference = derivation.refer((handle, exact), handle.value, Gauge.RUNNING, value, range=Range.EXTREME)
+    value = derivation.predicted(invariant.value)
+    reference = derivation.refer((invariant, exact), invariant.value, Policy.RUNNING, value, range=Range.EXTREME)
     known = {extreme.element: derivation.plain(extreme.result)} if extreme.element.is_Symbol else {}
     return _Tie(lift, known, reference)
 

@@ -14,8 +14,8 @@ from tvm_cascade.algebra.cases import Union, by_both, by_results
 from tvm_cascade.algebra.facts.extent import sign_within
 from tvm_cascade.algebra.facts.relation import AT_A_MAXIMUM, compared, is_bounded_above, ordered_by_results
 from tvm_cascade.algebra.fold import Component, Fold, Reference
-from tvm_cascade.algebra.gauge import Gauge, Move, is_power_of_two
-from tvm_cascade.algebra.handles import Handle, HandleTable, exponents
+from tvm_cascade.algebra.invariants import Invariant, InvariantTable, exponents
+from tvm_cascade.algebra.policy import Move, Policy, is_power_of_two
 from tvm_cascade.algebra.reducer import SUM, Reducer, TupleReducer
 from tvm_cascade.algebra.verdict import Counterexample, Question, Reason, Refusal, Search
 from tvm_cascade.symbolic.functions import Round, WholePower, innermost
@@ -41,7 +41,7 @@ class Derivation:
 
     Attributes
     ----------
-    handles : quantities that elements read of earlier results.
+    invariants : quantities that elements read of earlier results.
     done : the reductions taken in, under symbols that carry the signs of their results.
     finish : each result in the state.
     numbers : symbols that stand for constants.
@@ -63,7 +63,7 @@ class Derivation:
         self.cascade, self.rescalable_casts, self.numbers = cascade, rescalable_casts, dict(numbers or {})
         self.meaning = {**self.numbers, **(meaning or {})}
         self.elements = cascade.elements
-        self.handles = HandleTable()
+        self.invariants = InvariantTable()
         self.steps: list[Component | Reference] = []
         self.finish: dict[sp.Symbol, sp.Expr] = {}
         self.deferred: dict[sp.Symbol, tuple[sp.Expr, ...]] = {}
@@ -85,8 +85,8 @@ class Derivation:
         """Symbols of the results so far, with their signs."""
         return [reduction.result for reduction in self.done]
 
-    def take_in(self, reduction: Reduction) -> tuple[sp.Expr, list[Handle]]:
-        """The element with handles in place of earlier results, and those handles.
+    def take_in(self, reduction: Reduction) -> tuple[sp.Expr, list[Invariant]]:
+        """The element with invariants in place of earlier results, and those invariants.
 
         Raises
         ------
@@ -102,7 +102,7 @@ class Derivation:
             if value.has(*self.cascade.results) and not commutes:
                 written = self.plain(value.xreplace(self.numbers))
                 raise self.refuse(reduction, "rounding", f"{written} rounded to {dtype}", rounded)
-        # log(p) with p = exp(x − m)/t is x − m − log t: a sum of handles rather than a handle of its own.
+        # log(p) with p = exp(x − m)/t is x − m − log t: a sum of invariants rather than an invariant of its own.
         # A power of two stays as it is written: a whole part must not see a logarithm that rounds otherwise.
         signed = reduction.element.xreplace(self._signed)
         whole = {power: sp.Dummy(positive=True) for power in signed.atoms(WholePower)}
@@ -113,7 +113,7 @@ class Derivation:
                 *(sp.Mul(*map(self._with_common_results_apart, sp.Mul.make_args(t))) for t in sp.Add.make_args(element))
             )
         extracted = self.extracted(element)
-        return extracted, [handle for handle in self.handles if handle.symbol in extracted.free_symbols]
+        return extracted, [invariant for invariant in self.invariants if invariant.symbol in extracted.free_symbols]
 
     def by_results(self, element: sp.Expr) -> Union | None:
         """The cases of an element whose guards read results alone."""
@@ -124,12 +124,12 @@ class Derivation:
         return by_both(element, self.elements, self.cascade.results)
 
     def extracted(self, element: sp.Expr) -> sp.Expr:
-        """The expression with handles in place of the results so far."""
+        """The expression with invariants in place of the results so far."""
         ordered = [r.result for r in self.done if r.reducer.ordered]
-        return self.handles.extract(element, self.elements, self.results, ordered)
+        return self.invariants.extract(element, self.elements, self.results, ordered)
 
     def _with_common_results_apart(self, total: sp.Expr) -> sp.Expr:
-        """u² + u·x as u·(u + x): what is deferred is no handle of the sum."""
+        """u² + u·x as u·(u + x): what is deferred is no invariant of the sum."""
         powers = [term.as_powers_dict() for term in sp.Add.make_args(total)]
         least = {u: min(of_term.get(u, 0) for of_term in powers) for u in self.results}
         common = sp.Mul(*(u**power for u, power in least.items() if power > 0))
@@ -170,7 +170,7 @@ class Derivation:
         function: sp.Expr | None = None,
         shown: Counterexample | None = None,
     ) -> Refused:
-        """A refusal as an exception, with handles written out.
+        """A refusal as an exception, with invariants written out.
 
         `function` is the part of the element that breaks the law, where `detail` is not it; `shown` is the
         counterexample, where it is known and need not be looked for.
@@ -179,20 +179,20 @@ class Derivation:
         if shown is None and isinstance(broken, sp.Expr):
             shown = self.counterexample(code, reduction, broken)
         if isinstance(detail, sp.Basic):
-            detail = self.plain(detail.xreplace(self.handles.values).xreplace(self.numbers))
+            detail = self.plain(detail.xreplace(self.invariants.values).xreplace(self.numbers))
         reason = Reason(code, f"{reduction.reducer.name} of {detail}", shown)
         return Refused(Refusal(str(reduction.result), reason))
 
     def counterexample(
         self, code: str, reduction: Reduction, function: sp.Expr, where: sp.Basic = sp.true
     ) -> Counterexample | None:
-        """Numbers on which the law behind a code fails for a function over handles; None where none were found.
+        """Numbers on which the law behind a code fails for a function over invariants; None where none were found.
 
         Parameters
         ----------
         where : the condition on elements under which the function is the element.
         """
-        values = self.handles.values
+        values = self.invariants.values
         earlier = self._before(function.xreplace(self._signed).xreplace(values))
         names = {signed: original for original, signed in self._signed.items()}
         asked = (function.xreplace(self._signed), values, earlier, self.elements, self.meaning, names, where)
@@ -211,13 +211,13 @@ class Derivation:
         return found
 
     def bounds(self, exponent: sp.Expr, function: sp.Expr) -> bool:
-        """Whether the partial results bound an exponent over handles at the positions at which a function counts."""
+        """Whether the partial results bound an exponent over invariants at the positions at which a function counts."""
         kept = conditions_that_keep(function, self.elements)
-        return is_bounded_above(exponent, self.handles.values, self.done, self.elements, kept)
+        return is_bounded_above(exponent, self.invariants.values, self.done, self.elements, kept)
 
-    def unbounded(self, function: sp.Expr, handle: Handle) -> list[sp.Expr]:
-        """The exponents of a function that read a handle and elements, and are not bounded."""
-        found = exponents(function, handle.symbol, self.elements)
+    def unbounded(self, function: sp.Expr, invariant: Invariant) -> list[sp.Expr]:
+        """The exponents of a function that read an invariant and elements, and are not bounded."""
+        found = exponents(function, invariant.symbol, self.elements)
         return [exponent for exponent in found if not self.bounds(exponent, function)]
 
     def compared(self, condition: sp.Basic) -> tuple[Reduction, tuple[bool, bool]] | None:
@@ -323,14 +323,14 @@ class Derivation:
             name += "_"
         return sp.Symbol(name, real=True)
 
-    def refer(self, key: object, tracks: sp.Expr, gauge: Gauge, value: sp.Expr, **flags: Any) -> Reference:
+    def refer(self, key: object, tracks: sp.Expr, policy: Policy, value: sp.Expr, **flags: Any) -> Reference:
         """The reference of a key, created after what it reads on first use."""
         if key not in self._references:
             read = [str(r) for r in self.results if r in tracks.free_symbols] or sorted(map(str, tracks.free_symbols))
             base, taken = "c_" + "_".join(read), {str(r.symbol) for r in self._references.values()} | self._given_names
             name = next(n for k in range(len(taken) + 1) if (n := base + (f"_{k}" if k else "")) not in taken)
             old, new, step = (sp.Symbol(text, real=True) for text in (name, name + "'", "Δ" + name))
-            self._references[key] = Reference(old, new, step, gauge, self.plain(tracks), value, **flags)
+            self._references[key] = Reference(old, new, step, policy, self.plain(tracks), value, **flags)
             self.steps.append(self._references[key])
         return self._references[key]
 
@@ -338,7 +338,7 @@ class Derivation:
         """The constant reference 0, which never moves."""
         names = ("c_constant", "c_constant'", "Δc_constant")
         old, new, step = (sp.Symbol(f"{name}_{len(self._constants)}", real=True) for name in names)
-        self._constants.append(Reference(old, new, step, Gauge.DEFERRED, sp.S.Zero, sp.S.Zero))
+        self._constants.append(Reference(old, new, step, Policy.DEFERRED, sp.S.Zero, sp.S.Zero))
         return self._constants[-1]
 
     def predicted(self, value: sp.Expr) -> sp.Expr:

@@ -14,9 +14,9 @@ from tvm_cascade.algebra.cases import truth_of
 from tvm_cascade.algebra.comparisons import folded_choice, truth_of_all
 from tvm_cascade.algebra.derivation import Derivation, Refused
 from tvm_cascade.algebra.fold import Component, Fold, Reference
-from tvm_cascade.algebra.gauge import Move
-from tvm_cascade.algebra.handles import Handle
+from tvm_cascade.algebra.invariants import Invariant
 from tvm_cascade.algebra.order_law import order_law
+from tvm_cascade.algebra.policy import Move
 from tvm_cascade.algebra.product_law import Law, product_law
 from tvm_cascade.algebra.reducer import AND, EXTREMES, HIGHEST, LOWEST, MAX, MIN, OR, PROD, SUM
 from tvm_cascade.algebra.selection_law import selection_law
@@ -105,7 +105,7 @@ def _by_its_law(derivation: Derivation, reduction: Reduction) -> sp.Expr:
     apart, quotients = _taken_apart(reduction, derivation)
     element, used = derivation.take_in(apart)
     if (reduction.reducer.ordered or logical) and not element.has(*derivation.elements):
-        return element.xreplace(derivation.handles.values)  # the same at all positions
+        return element.xreplace(derivation.invariants.values)  # the same at all positions
     if used:
         total = LAWS[reduction.reducer.law](derivation, apart, element, used)
     else:
@@ -113,12 +113,12 @@ def _by_its_law(derivation: Derivation, reduction: Reduction) -> sp.Expr:
     return _where_real(derivation, reduction, quotients, total)
 
 
-def _logical_law(derivation: Derivation, reduction: Reduction, element: sp.Expr, used: list[Handle]) -> sp.Expr:
+def _logical_law(derivation: Derivation, reduction: Reduction, element: sp.Expr, used: list[Invariant]) -> sp.Expr:
     """A predicate on an earlier result has no finite state."""
     raise derivation.refuse(reduction, "logical_dependence", element)
 
 
-def _no_law(derivation: Derivation, reduction: Reduction, element: sp.Expr, used: list[Handle]) -> sp.Expr:
+def _no_law(derivation: Derivation, reduction: Reduction, element: sp.Expr, used: list[Invariant]) -> sp.Expr:
     """Refuses: no law says how ⊕ commutes with a map."""
     raise derivation.refuse(reduction, "reducer_dependence", element)
 

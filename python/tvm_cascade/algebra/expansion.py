@@ -1,6 +1,6 @@
 """Exactness by expansion: the state of Σ F(x, u) as the orbit of F under moves of its references.
 
-A sum a(x) + L(u) of F, with elements a and handles u apart, is a coordinate f. Where references move, f moves by
+A sum a(x) + L(u) of F, with elements a and invariants u apart, is a coordinate f. Where references move, f moves by
 δ = L(c′) − L(c). F is then a function of coordinates alone, and expanded
 
     F(f + δ) = Σ_β ψ_β(f)·h_β(δ)        h_β distinct products of powers of δ, exponentials and waves
@@ -19,7 +19,7 @@ that space moves, ρ(δ), is read off the same expansion.
 | w·sin(x − u)       | x − u         | w·sin f, w·cos f          |
 | log(x/u)²          | log(x/u)      | f², f, 1                  |
 
-Sums of the same elements are one coordinate and a difference of handles, which moves as well. A basis is taken whose
+Sums of the same elements are one coordinate and a difference of invariants, which moves as well. A basis is taken whose
 leading coefficients are numbers, so that it is one wherever references are.
 """
 
@@ -45,11 +45,11 @@ class Expansion:
 
     Attributes
     ----------
-    functions : over elements and handles.
+    functions : over elements and invariants.
     moving : ρ with B(x, c′) = ρ·B(x, c), over steps of coordinates.
-    steps : what its symbols stand for, in handles and their values after a move.
-    moved : for each handle, the symbol for its value after a move.
-    scale : powers of handles that are a factor of the first function alone; their references are never zero.
+    steps : what its symbols stand for, in invariants and their values after a move.
+    moved : for each invariant, the symbol for its value after a move.
+    scale : powers of invariants that are a factor of the first function alone; their references are never zero.
     """
 
     functions: tuple[sp.Expr, ...]
@@ -72,8 +72,8 @@ class Expansion:
 
     def shift(self, at: Sequence[sp.Symbol], moves: Sequence[Step]) -> sp.Matrix:
         """A(old, new) with B(x, new) = A·B(x, old), over the symbols of references."""
-        old = {handle: move.old for handle, move in zip(at, moves, strict=True)}
-        new = {handle: move.new for handle, move in zip(at, moves, strict=True)}
+        old = {invariant: move.old for invariant, move in zip(at, moves, strict=True)}
+        new = {invariant: move.new for invariant, move in zip(at, moves, strict=True)}
         ends = old | {self.moved[u]: m.old + m.step for u, m in zip(at, moves, strict=True) if u in self.moved}
         ratios = old | {self.moved[u]: m.new for u, m in zip(at, moves, strict=True) if u in self.moved}
         steps = {
@@ -87,22 +87,22 @@ class Expansion:
         return matrix
 
 
-def expansion_of(function: sp.Expr, elements: Sequence[sp.Symbol], handles: Sequence[sp.Symbol]) -> Expansion | None:
-    """The orbit of a function of elements and handles, up to one function more than RANK_LIMIT.
+def expansion_of(function: sp.Expr, elements: Sequence[sp.Symbol], invariants: Sequence[sp.Symbol]) -> Expansion | None:
+    """The orbit of a function of elements and invariants, up to one function more than RANK_LIMIT.
 
-    None where handles are read otherwise than in coordinates, or coordinates otherwise than as powers, exponentials and
-    waves.
+    None where invariants are read otherwise than in coordinates, or coordinates otherwise than as powers, exponentials
+    and waves.
     """
     product = sp.factor_terms(function) if function.is_Add else function
-    scale = sp.Mul(*(f for f in sp.Mul.make_args(product) if f.has(*handles) and not f.has(*elements)))
+    scale = sp.Mul(*(f for f in sp.Mul.make_args(product) if f.has(*invariants) and not f.has(*elements)))
     rest, still = (product if scale != 1 else function) / scale, scale.free_symbols
-    if rest.free_symbols & still or not all(_is_never_zero(f, handles) for f in sp.Mul.make_args(scale)):
+    if rest.free_symbols & still or not all(_is_never_zero(f, invariants) for f in sp.Mul.make_args(scale)):
         return None
-    placed = Coordinates(elements, [handle for handle in handles if handle not in still])
+    placed = Coordinates(elements, [invariant for invariant in invariants if invariant not in still])
     for power in sorted(rest.atoms(sp.exp), key=sp.default_sort_key):  # other sums are relative to an exponent's
         placed(power)
     over = placed(rest)
-    if over.has(*handles) or not (placed.parts or still):
+    if over.has(*invariants) or not (placed.parts or still):
         return None
     space = _Space(placed)
     if not space.close(over):
@@ -121,9 +121,9 @@ def _difference(
     return sp.factor(above).subs({m.new: m.old + m.step for m in moves}) / below
 
 
-def _is_never_zero(factor: sp.Expr, handles: Sequence[sp.Symbol]) -> bool:
-    """Whether a factor has an inverse wherever references are: those of a handle that is a factor are never zero."""
-    over = factor.xreplace({handle: sp.Dummy(real=True) for handle in handles})
+def _is_never_zero(factor: sp.Expr, invariants: Sequence[sp.Symbol]) -> bool:
+    """Whether a factor has an inverse wherever references are: those of invariants that are factors are never zero."""
+    over = factor.xreplace({invariant: sp.Dummy(real=True) for invariant in invariants})
     return bool(factor.as_base_exp()[0].is_Symbol or over.is_nonzero)
 
 
@@ -258,9 +258,9 @@ def _degree(product: sp.Expr, steps: Sequence[sp.Symbol]) -> int:
     return int(sum(exponent for base, exponent in powers if base in steps))
 
 
-# Coordinates: the sums of elements and handles of which a function is made, and by how much they move.
+# Coordinates: the sums of elements and invariants of which a function is made, and by how much they move.
 #
-# a(x) + L(u) with elements a and handles u apart is one, and moves by L(c′) − L(c); so is log(a(x)/|u|).
+# a(x) + L(u) with elements a and invariants u apart is one, and moves by L(c′) − L(c); so is log(a(x)/|u|).
 
 
 class Coordinates:
@@ -270,14 +270,14 @@ class Coordinates:
     ----------
     parts : what the symbol of each coordinate stands for.
     beside : what each symbol for elements alone stands for.
-    differences : what each symbol for a difference of handles stands for, between coordinates of the same elements.
-    steps : each δ, over handles and `moved`.
+    differences : what each symbol for a difference of invariants stands for, between coordinates of the same elements.
+    steps : each δ, over invariants and `moved`.
     by_step : by how much coordinates and differences move, over `steps`.
     """
 
-    def __init__(self, elements: Sequence[sp.Symbol], handles: Sequence[sp.Symbol]) -> None:
-        self.elements, self.handles = list(elements), list(handles)
-        self.moved = {handle: sp.Symbol(f"_{handle}_moved", real=True) for handle in handles}
+    def __init__(self, elements: Sequence[sp.Symbol], invariants: Sequence[sp.Symbol]) -> None:
+        self.elements, self.invariants = list(elements), list(invariants)
+        self.moved = {invariant: sp.Symbol(f"_{invariant}_moved", real=True) for invariant in invariants}
         self.parts: dict[sp.Symbol, sp.Expr] = {}
         self.beside: dict[sp.Symbol, sp.Expr] = {}
         self.differences: dict[sp.Symbol, sp.Expr] = {}
@@ -288,13 +288,13 @@ class Coordinates:
         """The expression over those symbols."""
         if not expression.has(*self.elements) or isinstance(expression, sp.Piecewise):
             return expression
-        if not expression.has(*self.handles):
+        if not expression.has(*self.invariants):
             return self._beside(expression)
         if isinstance(expression, sp.Add):
             return self._total(expression)
         if isinstance(expression, sp.Mul):
-            fixed, varying = expression.as_independent(*self.elements, *self.handles, as_Add=False)
-            still, reading = varying.as_independent(*self.handles, as_Add=False)
+            fixed, varying = expression.as_independent(*self.elements, *self.invariants, as_Add=False)
+            still, reading = varying.as_independent(*self.invariants, as_Add=False)
             factors = sp.Mul.make_args(reading)
             return fixed * sp.Mul(*(self._beside(f) for f in sp.Mul.make_args(still)), *map(self, factors))
         if isinstance(expression, sp.log):
@@ -302,13 +302,13 @@ class Coordinates:
         return expression.func(*map(self, expression.args))
 
     def written(self, expression: sp.Expr) -> sp.Expr:
-        """The expression over elements and handles."""
+        """The expression over elements and invariants."""
         return sp.powsimp(expression).xreplace({**self.parts, **self.differences, **self.beside})
 
     def _total(self, total: sp.Expr) -> sp.Expr:
-        """The sum over coordinates; as it is where handles alone stand in it beside what they multiply."""
-        still = [t for t in total.args if not t.has(*self.handles)]
-        moving = [t for t in total.args if t.has(*self.handles) and not t.has(*self.elements)]
+        """The sum over coordinates; as it is where invariants alone stand in it beside what they multiply."""
+        still = [t for t in total.args if not t.has(*self.invariants)]
+        moving = [t for t in total.args if t.has(*self.invariants) and not t.has(*self.elements)]
         mixed = [t for t in total.args if t not in (*still, *moving)]
         if not moving:
             return sp.Add(*map(self, total.args))
@@ -317,7 +317,7 @@ class Coordinates:
         return sp.Add(self._coordinate(sp.Add(*still), sp.Add(*moving)), *map(self, mixed))
 
     def _coordinate(self, still: sp.Expr, moving: sp.Expr) -> sp.Expr:
-        """The symbol of a coordinate, new or known, or a known one of the same elements and a difference of handles."""
+        """The symbol of a coordinate, new or known, or a known one of its elements and a difference of invariants."""
         # 1.4427·x − u as it is, since u is of a result's size: 14427·x − 10000·u would leave a dtype's range.
         scale = abs(moving.as_ordered_terms()[0].as_coeff_Mul()[0]) or sp.S.One
         scale = -scale if still.could_extract_minus_sign() else scale
@@ -334,9 +334,9 @@ class Coordinates:
         return scale * symbol
 
     def _ratio(self, logarithm: sp.log) -> sp.Expr:
-        """The symbol of log(a(x)/|u|), which moves by −log |u′/u|; as it is where handles are read otherwise."""
-        moving = logarithm.args[0].as_independent(*self.handles, as_Add=False)[1]
-        unit = next((u for u in self.handles if moving == 1 / sp.Abs(u, evaluate=False)), None)
+        """The symbol of log(a(x)/|u|), which moves by −log |u′/u|; as it is where invariants are read otherwise."""
+        moving = logarithm.args[0].as_independent(*self.invariants, as_Add=False)[1]
+        unit = next((u for u in self.invariants if moving == 1 / sp.Abs(u, evaluate=False)), None)
         if unit is None:
             return logarithm
         known = next((symbol for symbol, part in self.parts.items() if part == logarithm), None)
@@ -348,16 +348,16 @@ class Coordinates:
 
     def _difference(self, value: sp.Expr) -> sp.Expr:
         known = next((symbol for symbol, part in self.differences.items() if part == value), None)
-        if known is None and value.has(*self.handles):
+        if known is None and value.has(*self.invariants):
             known = sp.Dummy(f"r{len(self.differences)}", real=True)
             self.differences[known], self.by_step[known] = value, self._step(value)
         return value if known is None else known
 
     def _step(self, moving: sp.Expr) -> sp.Expr:
-        """δ over symbols: a multiple of a handle's own step where it is linear in that handle, as most are."""
+        """δ over symbols: a multiple of an invariant's own step where it is linear in that invariant, as most are."""
         total = sp.S.Zero
-        for term in (term for term in sp.Add.make_args(moving) if term.has(*self.handles)):
-            fixed, value = term.as_independent(*self.handles, as_Add=False)
+        for term in (term for term in sp.Add.make_args(moving) if term.has(*self.invariants)):
+            fixed, value = term.as_independent(*self.invariants, as_Add=False)
             known = next((symbol for symbol, step in self.steps.items() if step == self._moves(value)), None)
             if known is None:
                 known = sp.Dummy(f"d{len(self.steps)}", real=True)

@@ -17,7 +17,7 @@ from typing import TypeVar
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import COUNT, Cascade
-from tvm_cascade.algebra.gauge import Gauge, Move, Range
+from tvm_cascade.algebra.policy import Move, Policy, Range
 from tvm_cascade.algebra.reducer import Reducer
 from tvm_cascade.symbolic.printing import Row, aligned, formula
 
@@ -62,7 +62,7 @@ class Reference:
     Attributes
     ----------
     symbol, moved, step : c, c′ after a move, and c′ − c.
-    gauge : the rule by which it moves.
+    policy : the rule by which it moves.
     tracks : the quantity it stands in for, in results; the part of elements whose mean it is; y/x for a slope.
     value : where it moves to, in components of the merged state, references, the count n and the length N.
     guarded : `value` can be singular on partial results (or zero, for a scale); the reference then stays put.
@@ -75,7 +75,7 @@ class Reference:
     symbol: sp.Symbol
     moved: sp.Symbol
     step: sp.Symbol
-    gauge: Gauge
+    policy: Policy
     tracks: sp.Expr
     value: sp.Expr
     guarded: bool = False
@@ -162,7 +162,7 @@ class Fold:
         """(section, left side, right side) rows: lift, reference, merge and finish, in order of computation."""
         rows: list[Row] = []
         rows += [("lift", c.symbol, c.lift) for c in self.components]
-        rows += [(f"reference ({r.gauge})", r.moved, r.value) for r in self.references]
+        rows += [(f"reference ({r.policy})", r.moved, r.value) for r in self.references]
         for unit in self.units:
             if isinstance(unit, tuple):
                 rows += [("merge", left, right) for left, right in _merged(self, unit)]

@@ -21,7 +21,7 @@ class Map:
     ----------
     parts : the data, over elements.
     symbols : what stands for them in
-    value : the element, over handles.
+    value : the element, over invariants.
     """
 
     parts: tuple[sp.Expr, ...]
@@ -37,10 +37,10 @@ class Map:
         return reducer.over([self.at(end(each, *self.parts)) for each in kept])
 
 
-def map_of(function: sp.Expr, elements: Sequence[sp.Symbol], handles: Sequence[sp.Symbol]) -> Map | None:
-    """A function of its largest parts that read no handle; None where it is not made of such parts."""
+def map_of(function: sp.Expr, elements: Sequence[sp.Symbol], invariants: Sequence[sp.Symbol]) -> Map | None:
+    """A function of its largest parts that read no invariant; None where it is not made of such parts."""
     parts: dict[sp.Expr, sp.Symbol] = {}
-    value = _collected(function, elements, handles, parts)
+    value = _collected(function, elements, invariants, parts)
     return None if value.has(*elements) else Map(tuple(parts), tuple(parts.values()), value)
 
 
@@ -48,7 +48,7 @@ def through_order(
     function: sp.Expr,
     reducer: Reducer,
     elements: Sequence[sp.Symbol],
-    handles: Sequence[sp.Symbol],
+    invariants: Sequence[sp.Symbol],
     strictly: bool = False,
 ) -> tuple[Map, tuple[Reducer, ...]] | str:
     """φ(a) and the reducers of a to keep, with ⊕_l function = ⊕ over those ends of φ(end); or the code of a refusal.
@@ -64,7 +64,7 @@ def through_order(
 
     With `strictly`, unequal a stay unequal on each side of a turn: among equal keys, indices decide a selection.
     """
-    found = _of_one_part(function, elements, handles)
+    found = _of_one_part(function, elements, invariants)
     if found is None:
         return "several_element_parts"
     (variable,) = found.symbols
@@ -72,9 +72,9 @@ def through_order(
     return "not_monotone" if kept is None else (found, kept)
 
 
-def _of_one_part(function: sp.Expr, elements: Sequence[sp.Symbol], handles: Sequence[sp.Symbol]) -> Map | None:
+def _of_one_part(function: sp.Expr, elements: Sequence[sp.Symbol], invariants: Sequence[sp.Symbol]) -> Map | None:
     """The map of the one part that varies along the axis and reads no result."""
-    found = map_of(function, elements, handles)
+    found = map_of(function, elements, invariants)
     if found is not None and len(found.parts) == 1:
         return found
     varying = [s for s in function.free_symbols if s in elements]
@@ -85,7 +85,7 @@ def _of_one_part(function: sp.Expr, elements: Sequence[sp.Symbol], handles: Sequ
 
 
 def _collected(
-    function: sp.Expr, elements: Sequence[sp.Symbol], handles: Sequence[sp.Symbol], parts: dict[sp.Expr, sp.Symbol]
+    function: sp.Expr, elements: Sequence[sp.Symbol], invariants: Sequence[sp.Symbol], parts: dict[sp.Expr, sp.Symbol]
 ) -> sp.Expr:
     """The function with its largest parts that vary along the axis and read no result replaced by symbols.
 
@@ -94,13 +94,13 @@ def _collected(
     """
     if not function.has(*elements) or isinstance(function, sp.Piecewise):  # a choice is no part, nor are its sides
         return function
-    if not function.has(*handles):
+    if not function.has(*invariants):
         return _placed(function, parts)
     if isinstance(function, (sp.Add, sp.Mul)):
-        alone = [a for a in function.args if a.has(*elements) and not a.has(*handles)]
-        rest = [_collected(a, elements, handles, parts) for a in function.args if a not in alone]
+        alone = [a for a in function.args if a.has(*elements) and not a.has(*invariants)]
+        rest = [_collected(a, elements, invariants, parts) for a in function.args if a not in alone]
         return function.func(*rest, _placed(function.func(*alone), parts)) if alone else function.func(*rest)
-    return function.func(*(_collected(a, elements, handles, parts) for a in function.args))
+    return function.func(*(_collected(a, elements, invariants, parts) for a in function.args))
 
 
 def _placed(part: sp.Expr, parts: dict[sp.Expr, sp.Symbol]) -> sp.Expr:

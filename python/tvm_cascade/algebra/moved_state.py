@@ -14,8 +14,8 @@ import sympy as sp
 from tvm_cascade.algebra.cascade import COUNT, LENGTH, Reduction
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.fold import Reference
-from tvm_cascade.algebra.gauge import Gauge
-from tvm_cascade.algebra.handles import Handle
+from tvm_cascade.algebra.invariants import Invariant
+from tvm_cascade.algebra.policy import Policy
 from tvm_cascade.algebra.reducer import SUM, Reducer
 from tvm_cascade.symbolic.work import terms_of_exponentials
 
@@ -27,7 +27,7 @@ class MovedState:
     Attributes
     ----------
     shift : A(old, new) with B(x, new) = A·B(x, old), in the symbols of the references.
-    handles : each u.
+    invariants : each u.
     references : what each u is replaced by.
     components : what each function is in the state, once they are added.
     reducer : what stands in place of the sums: extrema, of one function that moves by something positive.
@@ -38,7 +38,7 @@ class MovedState:
     reduction: Reduction
     functions: tuple[sp.Expr, ...]
     shift: sp.Matrix
-    handles: list[Handle]
+    invariants: list[Invariant]
     references: Sequence[Reference]
     components: list[sp.Expr] = field(default_factory=list)
     reducer: Reducer = SUM
@@ -46,12 +46,12 @@ class MovedState:
 
     @property
     def _fixed(self) -> dict[sp.Symbol, sp.Expr]:
-        return {r.symbol: sp.Integer(0) for r in self.references if r.gauge is Gauge.DEFERRED}
+        return {r.symbol: sp.Integer(0) for r in self.references if r.policy is Policy.DEFERRED}
 
     @property
     def _old(self) -> dict[sp.Symbol, sp.Expr]:
-        pairs = zip(self.handles, self.references, strict=True)
-        return {handle.symbol: self._fixed.get(r.symbol, r.symbol) for handle, r in pairs}
+        pairs = zip(self.invariants, self.references, strict=True)
+        return {invariant.symbol: self._fixed.get(r.symbol, r.symbol) for invariant, r in pairs}
 
     @property
     def _lifts(self) -> list[sp.Expr]:
@@ -91,8 +91,10 @@ class MovedState:
         self._add()
         pairs = zip(self.shift.row(0), self.components, strict=True)
         final = sp.Add(*(entry * component.subs(COUNT, LENGTH) for entry, component in pairs))
-        for reference, handle in zip(self.references, self.handles, strict=True):
-            ends = reference.free or reference.gauge is Gauge.DEFERRED
-            step, moved = (handle.value - reference.symbol, handle.value) if ends else (sp.S.Zero, reference.symbol)
+        for reference, invariant in zip(self.references, self.invariants, strict=True):
+            ends = reference.free or reference.policy is Policy.DEFERRED
+            step, moved = (
+                (invariant.value - reference.symbol, invariant.value) if ends else (sp.S.Zero, reference.symbol)
+            )
             final = final.xreplace({reference.step: step, reference.moved: moved})
         return final.xreplace(self._fixed)

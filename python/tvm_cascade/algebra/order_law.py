@@ -21,7 +21,7 @@ import sympy as sp
 from tvm_cascade.algebra.cascade import Reduction
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.expansion import expansion_of
-from tvm_cascade.algebra.handles import Handle
+from tvm_cascade.algebra.invariants import Invariant
 from tvm_cascade.algebra.monotone import kept_by, through_order
 from tvm_cascade.algebra.moved_state import MovedState
 from tvm_cascade.algebra.reducer import MAX, Reducer
@@ -34,7 +34,7 @@ MOST_BRANCHES = 16
 """Cases and arguments of extrema that one element is taken apart into."""
 
 
-def order_law(derivation: Derivation, reduction: Reduction, element: sp.Expr, used: list[Handle]) -> sp.Expr:
+def order_law(derivation: Derivation, reduction: Reduction, element: sp.Expr, used: list[Invariant]) -> sp.Expr:
     """The extremum in the state that is added for it: ⊕ of those of its terms, each where there is such a position."""
     reducer, found, function = reduction.reducer, dict[sp.Basic, list[sp.Expr]](), strip_rounding(element)
     for case, term in _by_cases(Case(derivation, reduction, tuple(used), function, function, ())):
@@ -70,20 +70,20 @@ class Case:
 
     Attributes
     ----------
-    function : the element there, over handles; or a part of it of which it is the larger, or smaller, one.
+    function : the element there, over invariants; or a part of it of which it is the larger, or smaller, one.
     whole : all of the element there: that a part has no fold proves nothing of it.
     where : each mask that is decided, and whether it holds.
     """
 
     derivation: Derivation
     reduction: Reduction
-    used: tuple[Handle, ...]
+    used: tuple[Invariant, ...]
     function: sp.Expr
     whole: sp.Expr
     where: tuple[tuple[sp.Symbol, bool], ...]
 
     def kept_or_parts(self) -> sp.Expr | list[Case]:
-        """The extremum, in handles and components; else the cases of whose extrema it is ⊕.
+        """The extremum, in invariants and components; else the cases of whose extrema it is ⊕.
 
         Raises
         ------
@@ -113,7 +113,7 @@ class Case:
 
     def _at_ends(self) -> sp.Expr | str:
         """The extremum of a map of one part; the code of a refusal where it is none."""
-        reducer, symbols = self.reduction.reducer, [handle.symbol for handle in self.used]
+        reducer, symbols = self.reduction.reducer, [invariant.symbol for invariant in self.used]
         if not self.function.has(*self.derivation.elements):
             return self.function
         passed = through_order(self.function, reducer, self.derivation.elements, symbols)
@@ -128,7 +128,7 @@ class Case:
         derivation, reducer = self.derivation, self.reduction.reducer
         apart = [term for term in sp.Add.make_args(self.function) if not term.has(*derivation.elements)]
         body = sp.factor_terms(self.function - sp.Add(*apart))
-        read = [handle for handle in self.used if handle.symbol in body.free_symbols]
+        read = [invariant for invariant in self.used if invariant.symbol in body.free_symbols]
         summand = in_exponent_units(derivation, deferred(derivation, self.reduction, body, read))
         kept = kept_by(summand.factor, reducer)
         if summand.tracked:
@@ -144,17 +144,17 @@ class Case:
 
         Until a position that counts has been met there is nothing to move.
         """
-        derivation, body, handles = self.derivation, summand.function, summand.tracked
-        symbols = [handle.symbol for handle in handles]
+        derivation, body, invariants = self.derivation, summand.function, summand.tracked
+        symbols = [invariant.symbol for invariant in invariants]
         span = expansion_of(body, derivation.elements, symbols)
         if span is None or span.rank > 1 or not span.moving[0].is_positive:
             return None
         if not (span.scale.is_positive or span.scale.is_negative):  # it would exchange the largest and the smallest
             return None
         met = self.met()
-        references = [reference_of(derivation, self.reduction, handle, body) for handle in handles]
+        references = [reference_of(derivation, self.reduction, invariant, body) for invariant in invariants]
         shift = span.shift(symbols, [Step(r.symbol, r.moved, r.step) for r in references])
-        given = derivation, self.reduction, (body,), shift, handles, references
+        given = derivation, self.reduction, (body,), shift, invariants, references
         return [MovedState(*given, reducer=end, met=met).final() for end in kept]
 
     def _split(self, mask: sp.Symbol) -> list[Case]:

@@ -9,16 +9,16 @@ import sympy as sp
 
 from tvm_cascade.algebra.cascade import LENGTH, Reduction
 from tvm_cascade.algebra.derivation import Derivation
-from tvm_cascade.algebra.handles import Handle, factor_in
+from tvm_cascade.algebra.invariants import Invariant, factor_in
 from tvm_cascade.algebra.reducer import PROD, SUM
 from tvm_cascade.symbolic.masks import indicator, masks_in
 from tvm_cascade.symbolic.separate import strip_rounding
 
-Law = Callable[[Derivation, Reduction, sp.Expr, list[Handle]], sp.Expr]
+Law = Callable[[Derivation, Reduction, sp.Expr, list[Invariant]], sp.Expr]
 
 
 def product_law(
-    sum_law: Law, derivation: Derivation, reduction: Reduction, element: sp.Expr, used: list[Handle]
+    sum_law: Law, derivation: Derivation, reduction: Reduction, element: sp.Expr, used: list[Invariant]
 ) -> sp.Expr:
     """Π of G(x)·H(d) over the positions where masks have given values, for each of them; Π exp(E) = exp(Σ E).
 
@@ -34,7 +34,11 @@ def product_law(
 
 
 def _product_where(
-    derivation: Derivation, reduction: Reduction, kept: Mapping[sp.Symbol, int], function: sp.Expr, read: list[Handle]
+    derivation: Derivation,
+    reduction: Reduction,
+    kept: Mapping[sp.Symbol, int],
+    function: sp.Expr,
+    read: list[Invariant],
 ) -> sp.Expr:
     """Π of G(x)·H(d) where masks are so: H(d) is applied at the end, once for each position."""
     rest, factor = _factors(derivation, reduction, function, read)
@@ -53,28 +57,28 @@ def _count(derivation: Derivation, reduction: Reduction, kept: Mapping[sp.Symbol
 
 
 def _factors(
-    derivation: Derivation, reduction: Reduction, function: sp.Expr, read: list[Handle]
+    derivation: Derivation, reduction: Reduction, function: sp.Expr, read: list[Invariant]
 ) -> tuple[sp.Expr, sp.Expr]:
     """(G(x), H(d)) whose product a function is."""
     rest, factor = function, sp.S.One
-    for handle in read:
-        weight = factor_in(rest, handle.symbol, derivation.elements) if rest.has(handle.symbol) else sp.S.One
+    for invariant in read:
+        weight = factor_in(rest, invariant.symbol, derivation.elements) if rest.has(invariant.symbol) else sp.S.One
         if weight is None:
             raise derivation.refuse(reduction, "prod_dependence", function)
-        factor, rest = factor * weight.subs(handle.symbol, handle.value), rest.subs(handle.symbol, 1)
+        factor, rest = factor * weight.subs(invariant.symbol, invariant.value), rest.subs(invariant.symbol, 1)
     return rest, factor
 
 
-def _exponent_and_rest(derivation: Derivation, function: sp.Expr, used: list[Handle]) -> tuple[sp.Expr, sp.Expr]:
-    """(E, R) with function = exp(E)·R, where E is all terms under exponentials that read a handle.
+def _exponent_and_rest(derivation: Derivation, function: sp.Expr, used: list[Invariant]) -> tuple[sp.Expr, sp.Expr]:
+    """(E, R) with function = exp(E)·R, where E is all terms under exponentials that read an invariant.
 
     Positive factors that do not vary join them: apart, one may overflow and the other be zero.
     """
-    elements, handles = derivation.elements, [h.symbol for h in used]
+    elements, invariants = derivation.elements, [h.symbol for h in used]
     factors = sp.Mul.make_args(sp.powsimp(function))
-    reading = [f for f in factors if isinstance(f, sp.exp) and f.has(*handles)]
+    reading = [f for f in factors if isinstance(f, sp.exp) and f.has(*invariants)]
     fixed = [f for f in factors if reading and f not in reading and f.is_positive and not f.has(*elements)]
-    scale, total = sp.Add(*(f.args[0] for f in reading)).as_independent(*elements, *handles, as_Add=False)
-    still, moving = total.as_independent(*handles, as_Add=True)
+    scale, total = sp.Add(*(f.args[0] for f in reading)).as_independent(*elements, *invariants, as_Add=False)
+    still, moving = total.as_independent(*invariants, as_Add=True)
     rest = (f for f in factors if f not in (*reading, *fixed))
     return scale * moving + sp.log(sp.Mul(*fixed)), sp.Mul(sp.exp(scale * still), *rest)

@@ -18,7 +18,7 @@ from dataclasses import replace
 import sympy as sp
 
 from tvm_cascade.algebra.fold import Component, Fold, Reference
-from tvm_cascade.algebra.gauge import Gauge, Move, Range
+from tvm_cascade.algebra.policy import Move, Policy, Range
 from tvm_cascade.algebra.reducer import MAX
 from tvm_cascade.symbolic.functions import PowerOfTwo
 
@@ -81,7 +81,7 @@ def _scale(component: Component, weight: sp.Expr) -> tuple[Component, Reference]
     old, moved, step = (sp.Symbol(name, real=True) for name in names)
     value = 2 * PowerOfTwo(symbol)
     reference = Reference(
-        old, moved, step, Gauge.RUNNING, symbol, value, guarded=True, auxiliary=True, scale=True,
+        old, moved, step, Policy.RUNNING, symbol, value, guarded=True, auxiliary=True, scale=True,
         move=Move.POWER_OF_TWO, range=Range.POWER_OF_TWO,
     )  # fmt: skip
     return largest, reference

@@ -1,9 +1,10 @@
-"""The table of sections: which reference a handle takes, by what each promises of range and digits.
+"""The table of sections: which reference an invariant takes, by what each promises of range and digits.
 
-Which reference stands for a handle never touches exactness (`expansion`), only range and digits. A row of the table is
-a family of functions closed under an action on elements, and the reference that it has for them. Each reference says
-whether lifts at it stay in range, and whether they keep the digits that they have at the quantity itself. What promises
-most is taken; of those that promise as much, the one with the smallest state; then the first in the table.
+Which reference stands for an invariant never touches exactness (`expansion`), only range and digits. A row of the
+table is a family of functions closed under an action on elements, and the reference that it has for them. Each
+reference says whether lifts at it stay in range, and whether they keep the digits that they have at the quantity
+itself. What promises most is taken; of those that promise as much, the one with the smallest state; then the first in
+the table.
 
 | action               | functions            | reference            | in range             | digits           | state |
 |----------------------|----------------------|----------------------|----------------------|------------------|-------|
@@ -34,16 +35,16 @@ from tvm_cascade.algebra.facts.extent import Pole, pole
 from tvm_cascade.algebra.facts.location import is_location
 from tvm_cascade.algebra.facts.weight import Offsets
 from tvm_cascade.algebra.fold import Reference
-from tvm_cascade.algebra.gauge import Gauge, Move, Range, is_power_of_two
-from tvm_cascade.algebra.handles import (
-    Handle,
+from tvm_cascade.algebra.invariants import (
+    Invariant,
     by_data,
     exponents,
     factor_in,
-    tracking_gauge,
+    tracking_policy,
     translated_part,
     translations,
 )
+from tvm_cascade.algebra.policy import Move, Policy, Range, is_power_of_two
 from tvm_cascade.algebra.reducer import MAX, SUM
 from tvm_cascade.symbolic.elementary import WAVES
 from tvm_cascade.symbolic.functions import PowerOfTwo
@@ -54,32 +55,32 @@ from tvm_cascade.symbolic.work import expanded
 
 @dataclass(frozen=True)
 class Reading:
-    """How a function reads a handle: the facts that sections are chosen by, each found once.
+    """How a function reads an invariant: the facts that sections are chosen by, each found once.
 
     Attributes
     ----------
-    function : of elements and handles.
+    function : of elements and invariants.
     """
 
     derivation: Derivation
     reduction: Reduction
-    handle: Handle
+    invariant: Invariant
     function: sp.Expr
 
     @cached_property
     def exponents(self) -> list[sp.Expr]:
-        """Those that read both the handle and elements."""
-        return exponents(self.function, self.handle.symbol, self.derivation.elements)
+        """Those that read both the invariant and elements."""
+        return exponents(self.function, self.invariant.symbol, self.derivation.elements)
 
     @cached_property
     def unbounded(self) -> set[sp.Expr]:
         """The exponents that partial results do not bound."""
-        return set(self.derivation.unbounded(self.function, self.handle))
+        return set(self.derivation.unbounded(self.function, self.invariant))
 
     @cached_property
     def factor(self) -> sp.Expr | None:
         """H(u), where the function is G·H(u)."""
-        return factor_in(self.function, self.handle.symbol, self.derivation.elements)
+        return factor_in(self.function, self.invariant.symbol, self.derivation.elements)
 
     @cached_property
     def part(self) -> sp.Expr | None:
@@ -87,11 +88,11 @@ class Reading:
 
         Of (x − u) − (y − v) it is x, for u.
         """
-        derivation, value = self.derivation, self.handle.value
-        part = translated_part(self.function, self.handle.symbol, derivation.elements)
-        if part is None or self.exponents or not part.has(*derivation.handles.values):
+        derivation, value = self.derivation, self.invariant.value
+        part = translated_part(self.function, self.invariant.symbol, derivation.elements)
+        if part is None or self.exponents or not part.has(*derivation.invariants.values):
             return None if self.exponents else part
-        written = part.xreplace({h.symbol: h.value for h in derivation.handles})
+        written = part.xreplace({h.symbol: h.value for h in derivation.invariants})
         apart = by_data(written - value, derivation.done, derivation.elements)
         met = [total for total in apart if total.has(*(value.free_symbols & {*derivation.results}))]
         own = expanded(sp.Add(*met) + value)
@@ -99,22 +100,22 @@ class Reading:
 
     @property
     def is_between(self) -> bool:
-        """Whether the handle stands in differences of several a(x), and no exponent, as in (x − u)·(y − u)."""
-        parts = translations(self.function, self.handle.symbol, self.derivation.elements)
+        """Whether the invariant stands in differences of several a(x), and no exponent, as in (x − u)·(y − u)."""
+        parts = translations(self.function, self.invariant.symbol, self.derivation.elements)
         return not self.exponents and parts is not None and len(parts) > 1
 
     @property
     def is_in_waves(self) -> bool:
-        """Whether the handle occurs under sines and cosines alone."""
+        """Whether the invariant occurs under sines and cosines alone."""
         waves = {wave: sp.S.One for wave in self.function.atoms(*WAVES)}
-        return not self.function.xreplace(waves).has(self.handle.symbol)
+        return not self.function.xreplace(waves).has(self.invariant.symbol)
 
     @cached_property
     def is_near(self) -> bool:
         """Whether the quantity at partial results is near what it stands beside, or stands beside nothing."""
         if self.part is None:
             return True
-        derivation, value = self.derivation, self.handle.value
+        derivation, value = self.derivation, self.invariant.value
         near = is_location(value, self.part, derivation.done, derivation.meaning)
         return near and pole(value, derivation.results) is not Pole.WITHIN
 
@@ -140,15 +141,15 @@ class Section:
     keeps_digits: Callable[[Reading], bool] = _always
 
 
-def reference_of(derivation: Derivation, reduction: Reduction, handle: Handle, function: sp.Expr) -> Reference:
-    """The reference of a handle that a function reads, added to the state.
+def reference_of(derivation: Derivation, reduction: Reduction, invariant: Invariant, function: sp.Expr) -> Reference:
+    """The reference of an invariant that a function reads, added to the state.
 
     Raises
     ------
     Refused
         When no reference keeps the function in range.
     """
-    reading = Reading(derivation, reduction, handle, function)
+    reading = Reading(derivation, reduction, invariant, function)
     found = (reference for row in _by_promise(reading) if (reference := row.reference(reading)) is not None)
     return next(found)
 
@@ -171,51 +172,51 @@ def _at_zero(reading: Reading) -> Reference:
 
 def _at_the_results(reading: Reading) -> Reference:
     """The quantity at the partial results; sums are extrapolated, scales may go to a power of two beside it."""
-    derivation, handle, done = reading.derivation, reading.handle, reading.derivation.done
-    gauge, scale = tracking_gauge(handle, done), reading.factor is not None
-    value = derivation.predicted(handle.value)
-    guarded = scale or bool(pole(value, value.free_symbols - {COUNT, LENGTH})) or _may_be_absent(handle, done)
-    move = _move(reading, gauge)
+    derivation, invariant, done = reading.derivation, reading.invariant, reading.derivation.done
+    policy, scale = tracking_policy(invariant, done), reading.factor is not None
+    value = derivation.predicted(invariant.value)
+    guarded = scale or bool(pole(value, value.free_symbols - {COUNT, LENGTH})) or _may_be_absent(invariant, done)
+    move = _move(reading, policy)
     if move is Move.POWER_OF_TWO and reading.factor is not None:
         # Below u where F grows with it, above where it falls: |F| at the reference is never larger than at u.
-        grows = sp.diff(reading.factor, handle.symbol).subs(handle.symbol, 1) > 0
+        grows = sp.diff(reading.factor, invariant.symbol).subs(invariant.symbol, 1) > 0
         value = PowerOfTwo(value) if grows else 2 * PowerOfTwo(value)
     return derivation.refer(
-        (handle, "scale" if scale else ""),
-        handle.value,
-        gauge,
+        (invariant, "scale" if scale else ""),
+        invariant.value,
+        policy,
         value,
         guarded=guarded,
-        auxiliary=not scale and _is_rounded(derivation, handle),
+        auxiliary=not scale and _is_rounded(derivation, invariant),
         scale=scale,
         move=move,
         range=_range(reading, move),
     )
 
 
-def _may_be_absent(handle: Handle, done: list[Reduction]) -> bool:
+def _may_be_absent(invariant: Invariant, done: list[Reduction]) -> bool:
     """Whether the quantity reads a rank of a selection that the first positions do not fill."""
-    wholes = [r.reducer.whole for r in done if r.result in handle.value.free_symbols]
+    wholes = [r.reducer.whole for r in done if r.result in invariant.value.free_symbols]
     return any(whole is not None and whole.selection is not None and whole.selection.count > 1 for whole in wholes)
 
 
-def _is_rounded(derivation: Derivation, handle: Handle) -> bool:
+def _is_rounded(derivation: Derivation, invariant: Invariant) -> bool:
     """Whether the quantity is a sum that moves with the data: max x − Σ (max x − x)/N, of which a float keeps less.
 
     The reference is then near it, and the finish brings in the rest: (max x − c) − Σ (max x − x)/N.
     """
-    terms = sp.Add.make_args(handle.value)
+    terms = sp.Add.make_args(invariant.value)
     offsets = Offsets(derivation.done, derivation.length)
     return len(terms) > 1 and any(offsets.of(term) for term in terms)
 
 
 def _at_the_scale(reading: Reading) -> Reference:
     """The quantity at the partial results, of which elements are taken as multiples."""
-    derivation, value = reading.derivation, reading.handle.value
+    derivation, value = reading.derivation, reading.invariant.value
     return derivation.refer(
         (value, "ratio"),
         value,
-        tracking_gauge(reading.handle, derivation.done),
+        tracking_policy(reading.invariant, derivation.done),
         derivation.predicted(value),
         guarded=True,
         scale=True,
@@ -225,21 +226,21 @@ def _at_the_scale(reading: Reading) -> Reference:
 
 def _at_the_largest(reading: Reading) -> Reference:
     """The largest exponent so far, of exponentials that the quantity does not bound."""
-    derivation, handle = reading.derivation, reading.handle
+    derivation, invariant = reading.derivation, reading.invariant
     kept = conditions_that_keep(reading.function, derivation.elements).items()
     exponent, *others = reading.unbounded
-    part = exponent.subs(handle.symbol, 0)
-    # The largest of what reads other handles is not known in one pass.
-    if others or sp.diff(exponent, handle.symbol) != -1 or part.has(*derivation.handles.values):
+    part = exponent.subs(invariant.symbol, 0)
+    # The largest of what reads other invariants is not known in one pass.
+    if others or sp.diff(exponent, invariant.symbol) != -1 or part.has(*derivation.invariants.values):
         raise derivation.refuse(reading.reduction, "separation_unknown", exponent)
     counted = sp.And(derivation.where, *(mask > 0 if holds else sp.Le(mask, 0) for mask, holds in kept))
     with derivation.over(counted):  # beside a larger exponent that a condition drops, all others may come out 0
         largest = derivation.component(reading.reduction, MAX, part)
     # Guarded: an exponent of +inf must make its own term infinite, not every other one NaN.
     return derivation.refer(
-        (handle, "bound", largest),
-        handle.value,
-        Gauge.RUNNING,
+        (invariant, "bound", largest),
+        invariant.value,
+        Policy.RUNNING,
         largest,
         auxiliary=True,
         guarded=True,
@@ -250,7 +251,7 @@ def _at_the_largest(reading: Reading) -> Reference:
 def _range(reading: Reading, move: Move) -> Range:
     """Why lifts keep their digits with the quantity at the partial results."""
     if reading.factor is not None:
-        in_powers = move is Move.POWER_OF_TWO or is_power_of_two(reading.handle.value)
+        in_powers = move is Move.POWER_OF_TWO or is_power_of_two(reading.invariant.value)
         return Range.POWER_OF_TWO if in_powers else Range.SCALE
     if reading.exponents:
         in_range = Range.LAZY if move is Move.LAZY else Range.BOUNDED
@@ -258,30 +259,30 @@ def _range(reading: Reading, move: Move) -> Range:
     return Range.PREDICTED if reading.part is None else Range.LOCATION
 
 
-def _move(reading: Reading, gauge: Gauge) -> Move:
+def _move(reading: Reading, policy: Policy) -> Move:
     """What was asked for, where range analysis allows it: lazy under exponentials alone, powers of two for scales."""
-    wanted, scale, symbol = reading.derivation.move, reading.factor is not None, reading.handle.symbol
+    wanted, scale, symbol = reading.derivation.move, reading.factor is not None, reading.invariant.symbol
     slopes_are_one = all(abs(sp.diff(exponent, symbol)) == 1 for exponent in reading.exponents)
     allowed = {
         Move.LAZY: not scale and bool(reading.exponents) and slopes_are_one,
         Move.POWER_OF_TWO: scale,
     }
-    return wanted if gauge is Gauge.RUNNING and allowed.get(wanted, False) else Move.EXACT
+    return wanted if policy is Policy.RUNNING and allowed.get(wanted, False) else Move.EXACT
 
 
 def _at_the_mean(reading: Reading) -> Reference | None:
-    """The mean of what the handle stands beside."""
-    mean, handle = _mean(reading), reading.handle
+    """The mean of what the invariant stands beside."""
+    mean, invariant = _mean(reading), reading.invariant
     if mean is None:
         return None
     # The total weight in the denominator is zero where no position that counts has been met.
     weighted = not mean.has(COUNT)
     # At an infinite mean no element is anything, though all are, or infinite, about a finite extremum.
-    extremum = tracking_gauge(handle, reading.derivation.done) is Gauge.RUNNING
+    extremum = tracking_policy(invariant, reading.derivation.done) is Policy.RUNNING
     return reading.derivation.refer(
-        (handle, "mean", mean),
-        handle.value,
-        Gauge.CENTRED,
+        (invariant, "mean", mean),
+        invariant.value,
+        Policy.CENTRED,
         mean,
         auxiliary=True,
         guarded=weighted or extremum,
@@ -298,7 +299,7 @@ def _mean(reading: Reading) -> sp.Expr | None:
     """
     derivation, reduction, elements = reading.derivation, reading.reduction, reading.derivation.elements
     factors = sp.Mul.make_args(reading.function)
-    weight = sp.Abs(sp.Mul(*(f for f in factors if f.has(*elements) and not f.has(reading.handle.symbol))))
+    weight = sp.Abs(sp.Mul(*(f for f in factors if f.has(*elements) and not f.has(reading.invariant.symbol))))
     assert reading.part is not None
     apart, varying = reading.part.as_independent(*elements, as_Add=True)
     kept = indicator(masks_that_keep(weight, elements))  # what is masked out may be anything
@@ -317,7 +318,7 @@ def _plain(derivation: Derivation, reduction: Reduction, value: sp.Expr) -> sp.E
 
 def _weighted(derivation: Derivation, reduction: Reduction, above: sp.Expr, weight: sp.Expr) -> sp.Expr | None:
     """Σ above / Σ weight in components; None where the weight reads results other than as exp(x − u)."""
-    read = [h for h in derivation.handles if h.symbol in weight.free_symbols]
+    read = [h for h in derivation.invariants if h.symbol in weight.free_symbols]
     if any(not exponents(weight, h.symbol, derivation.elements) for h in read):
         return None
     span = expansion_of(weight, derivation.elements, [h.symbol for h in read]) if read else None
@@ -342,7 +343,7 @@ SECTIONS = (
     ),
     Section(lambda reading: reading.is_between, _at_zero),
     Section(
-        reads=lambda reading: any(e.has(reading.handle.symbol) for e in reading.function.atoms(sp.log)),
+        reads=lambda reading: any(e.has(reading.invariant.symbol) for e in reading.function.atoms(sp.log)),
         reference=_at_the_scale,
     ),
     Section(

@@ -40,14 +40,14 @@ def selection_law(derivation: Derivation, block: Sequence[Reduction], selection:
     if derivation.by_both(best.element) is not None:
         raise _refused(derivation, block[0], "select_on_result", best.element)
     element, used = derivation.take_in(best)
-    if any(rounded.has(*(handle.symbol for handle in used)) for rounded in element.atoms(Round)):
+    if any(rounded.has(*(invariant.symbol for invariant in used)) for rounded in element.atoms(Round)):
         raise derivation.refuse(block[0], "not_order_preserving", element)  # what rounding makes equal ties by index
     carried = [_carried(derivation, reduction) for reduction in block[1 : selection.per_rank]]
     key = strip_rounding(element)
     if not used:
         order = sp.Dummy(real=True)
         return _finished(selection, [_selected(derivation, block, selection, [key, *carried], order, order)])
-    values = {handle.symbol: handle.value for handle in used}
+    values = {invariant.symbol: invariant.value for invariant in used}
     passed = through_order(key, best.reducer, derivation.elements, list(values), strictly=True)
     if isinstance(passed, str) or len(passed[1]) > 1 < selection.count:
         code = passed if isinstance(passed, str) and passed != "not_monotone" else "order_unknown"

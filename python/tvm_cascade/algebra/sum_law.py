@@ -12,19 +12,19 @@ from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.expansion import Expansion, expansion_of
 from tvm_cascade.algebra.facts.extent import pole
 from tvm_cascade.algebra.facts.weight import Offsets, by_offset
-from tvm_cascade.algebra.gauge import Gauge
-from tvm_cascade.algebra.handles import Handle, cancelled_results, tracking_gauge
+from tvm_cascade.algebra.invariants import Invariant, cancelled_results, tracking_policy
 from tvm_cascade.algebra.moved_state import MovedState
+from tvm_cascade.algebra.policy import Policy
 from tvm_cascade.algebra.reducer import SUM
 from tvm_cascade.algebra.sections import reference_of
-from tvm_cascade.algebra.summand import Summand, deferred, near_its_handles
+from tvm_cascade.algebra.summand import Summand, deferred, near_its_invariants
 from tvm_cascade.symbolic.functions import GuardedProduct, Round
 from tvm_cascade.symbolic.masks import indicator, masks_in, masks_that_keep, under_its_masks
 from tvm_cascade.symbolic.separate import RANK_LIMIT, Step, separate, strip_rounding
 from tvm_cascade.symbolic.work import expanded
 
 
-def sum_law(derivation: Derivation, reduction: Reduction, element: sp.Expr, _used: list[Handle]) -> sp.Expr:
+def sum_law(derivation: Derivation, reduction: Reduction, element: sp.Expr, _used: list[Invariant]) -> sp.Expr:
     """The sum over components that this law adds, term by term."""
     element = _over_extrema(derivation, element)
     return sp.Add(*(_term(derivation, reduction, term) for term in independent_terms(element, derivation)))
@@ -36,11 +36,11 @@ def _over_extrema(derivation: Derivation, element: sp.Expr) -> sp.Expr:
         return element
     in_sums = sp.Tuple(*element.atoms(sp.Add)).free_symbols
     divisors = {
-        handle.symbol: 1 / derivation.handles.of(1 / handle.value).symbol
-        for handle in list(derivation.handles)
-        if handle.symbol in in_sums
-        and (1 / handle.value).is_Symbol
-        and tracking_gauge(handle, derivation.done) is Gauge.RUNNING
+        invariant.symbol: 1 / derivation.invariants.of(1 / invariant.value).symbol
+        for invariant in list(derivation.invariants)
+        if invariant.symbol in in_sums
+        and (1 / invariant.value).is_Symbol
+        and tracking_policy(invariant, derivation.done) is Policy.RUNNING
     }
     totals = {total: sp.together(total.xreplace(divisors)) for total in element.atoms(sp.Add) if total.has(*divisors)}
     return element.xreplace(totals).xreplace(divisors) if divisors else element
@@ -51,56 +51,56 @@ def independent_terms(element: sp.Expr, derivation: Derivation) -> list[sp.Expr]
 
     Nor do w·exp(x − u) and w·(y − v), of w·(exp(x − u) + y − v).
     """
-    elements, handles = derivation.elements, list(derivation.handles.values)
+    elements, invariants = derivation.elements, list(derivation.invariants.values)
     terms = [under_its_masks(term, elements) for term in sp.Add.make_args(element)]
-    terms = [part for term in terms for part in _exponentials_apart(term, handles)]
-    plain = [t for t in terms if not t.has(*handles)]
+    terms = [part for term in terms for part in _exponentials_apart(term, invariants)]
+    plain = [t for t in terms if not t.has(*invariants)]
     reading = [t for t in terms if t not in plain and not t.has(*elements)]
-    translated = [t for t in reading if t.is_polynomial(*handles) and _is_linear(t, handles)]
+    translated = [t for t in reading if t.is_polynomial(*invariants) and _is_linear(t, invariants)]
     rest = [t for t in terms if t not in plain and t not in translated]
     if plain and translated:
         return [sp.Add(*plain, *translated), *rest]
     return ([sp.Add(*plain)] if plain else []) + translated + rest
 
 
-def _exponentials_apart(term: sp.Expr, handles: Sequence[sp.Symbol]) -> list[sp.Expr]:
+def _exponentials_apart(term: sp.Expr, invariants: Sequence[sp.Symbol]) -> list[sp.Expr]:
     """Splits w·(f·exp(x − u) + g) into two terms: what bounds the exponential is no reference for g."""
     totals = [f for f in sp.Mul.make_args(term) if isinstance(f, sp.Add)]
     for total in totals:
-        moving = [t for t in total.args if any(e.has(*handles) for e in t.atoms(sp.exp))]
+        moving = [t for t in total.args if any(e.has(*invariants) for e in t.atoms(sp.exp))]
         if moving and len(moving) < len(total.args):
             return [term / total * part for part in (*moving, total - sp.Add(*moving))]
     return [term]
 
 
-def _is_linear(term: sp.Expr, handles: list[sp.Symbol]) -> bool:
-    return all(sp.diff(term, a, b) == 0 for a in handles for b in handles)
+def _is_linear(term: sp.Expr, invariants: list[sp.Symbol]) -> bool:
+    return all(sp.diff(term, a, b) == 0 for a in invariants for b in invariants)
 
 
 def _term(derivation: Derivation, reduction: Reduction, term: sp.Expr) -> sp.Expr:
     elements = derivation.elements
     if not term.has(*elements):
-        return LENGTH * term.xreplace(derivation.handles.values)
+        return LENGTH * term.xreplace(derivation.invariants.values)
     term = _joined_exponentials(derivation, term)
-    summand = deferred(derivation, reduction, term, [h for h in derivation.handles if h.symbol in term.free_symbols])
+    summand = deferred(derivation, reduction, term, [h for h in derivation.invariants if h.symbol in term.free_symbols])
     if not summand.tracked:
         still = Expansion((summand.function,), sp.eye(1), {}, {})
         total = _at_references(derivation, reduction, summand, still)
         return _where_kept(derivation, summand, total, reduction)
-    summand = near_its_handles(derivation, summand)
+    summand = near_its_invariants(derivation, summand)
     symbols, stands = [h.symbol for h in summand.tracked], located(summand.function, summand.tracked, elements)
     if not stands and _is_line(summand, symbols):
         return summand.factor * _apart(derivation, reduction, summand)
     has_slopes = not stands or reads_slopes(summand.function, summand.tracked, elements)
     if has_slopes and (moments := _moments(derivation, reduction, summand)):
         return _where_kept(derivation, summand, moments, reduction)
-    if any(h.symbol in summand.lift.free_symbols and h.symbol not in symbols for h in derivation.handles):
+    if any(h.symbol in summand.lift.free_symbols and h.symbol not in symbols for h in derivation.invariants):
         raise derivation.refuse(reduction, "rounding_rank", summand.lift)  # a rounding holds what had to move
     return _where_kept(derivation, summand, _in_a_span(derivation, reduction, summand, symbols), reduction)
 
 
 def _is_line(summand: Summand, symbols: list[sp.Symbol]) -> bool:
-    """Whether it is p(x) + q(x)·u, of one handle: Σ p and u·Σ q round as p and q·u do."""
+    """Whether it is p(x) + q(x)·u, of one invariant: Σ p and u·Σ q round as p and q·u do."""
     totals = [total for total in summand.function.atoms(sp.Add) if total.has(*symbols)]
     plain = summand.lift == summand.function and len(symbols) == 1
     return bool(plain and totals and _is_linear(summand.function, symbols))
@@ -137,10 +137,10 @@ def _moments(derivation: Derivation, reduction: Reduction, summand: Summand) -> 
 
 
 def _at_references(derivation: Derivation, reduction: Reduction, summand: Summand, span: Expansion) -> sp.Expr:
-    """The term over components for the functions of its span, at references of its handles."""
-    references = [reference_of(derivation, reduction, handle, summand.function) for handle in summand.tracked]
+    """The term over components for the functions of its span, at references of its invariants."""
+    references = [reference_of(derivation, reduction, invariant, summand.function) for invariant in summand.tracked]
     shift = span.shift(
-        [handle.symbol for handle in summand.tracked], [Step(r.symbol, r.moved, r.step) for r in references]
+        [invariant.symbol for invariant in summand.tracked], [Step(r.symbol, r.moved, r.step) for r in references]
     )
     functions = (summand.lift, *span.functions[1:])
     state = MovedState(derivation, reduction, functions, shift, summand.tracked, references)
@@ -170,7 +170,7 @@ def _where_kept(derivation: Derivation, summand: Summand, total: sp.Expr, reduct
             return sp.Piecewise((0, sp.Eq(earlier.result, 0)), (total, True))
     count = derivation.known(SUM, indicator(kept)) or derivation.known(SUM, sp.expand(-indicator(kept)))
     if count is None:
-        read = [summand.factor, *(handle.value for handle in summand.tracked)]
+        read = [summand.factor, *(invariant.value for invariant in summand.tracked)]
         if not any(pole(value, derivation.results) for value in read):
             return total
         count = derivation.component(reduction, SUM, indicator(kept))
@@ -182,7 +182,7 @@ def _joined_exponentials(derivation: Derivation, term: sp.Expr) -> sp.Expr:
 
     SymPy writes such a product as exp(x + y − u − v) by itself. Where u and v bound it as they are, it stays so.
     """
-    values = derivation.handles.values
+    values = derivation.invariants.values
     if isinstance(term, Round):
         value, dtype = term.args
         return Round(_joined_exponentials(derivation, value), dtype)
@@ -200,7 +200,7 @@ def _joined_exponentials(derivation: Derivation, term: sp.Expr) -> sp.Expr:
 
 
 def _bounded_apart(derivation: Derivation, term: sp.Expr, exponent: sp.Expr) -> sp.Expr | None:
-    """a + b − max a − max b over a handle of each, where they bound it: a and b may lie far from each other.
+    """a + b − max a − max b over an invariant of each, where they bound it: a and b may lie far from each other.
 
     At one reference near max a + max b, a + b would be rounded where (a − max a) + (b − max b) is not.
     """
@@ -244,10 +244,10 @@ def _guarded_product(derivation: Derivation, summand: Summand, state: list[sp.Ex
     (component,), factor = state, final / state[0]
     infinite: list[sp.Expr] = []
     unbounded = False
-    for handle in summand.tracked:
-        for exponent in derivation.unbounded(summand.function, handle):
+    for invariant in summand.tracked:
+        for exponent in derivation.unbounded(summand.function, invariant):
             unbounded = True
-            infinite += cancelled_results(exponent, handle, derivation.done)
+            infinite += cancelled_results(exponent, invariant, derivation.done)
     if not (unbounded and factor.has(sp.exp)):
         return summand.factor * final
     deferred = sp.Mul.make_args(summand.factor)

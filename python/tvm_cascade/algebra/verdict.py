@@ -109,8 +109,8 @@ class Question:
     Attributes
     ----------
     reducer : of its reduction.
-    function : F, over elements, handles and parameters.
-    handles : what each symbol stands for that is made of earlier results.
+    function : F, over elements, invariants and parameters.
+    invariants : what each symbol stands for that is made of earlier results.
     reductions : those before, whole ones, which F reads.
     elements : the symbols that vary along the axis.
     meaning : what symbols stand for: N where it is fixed, elements in terms of others, numbers.
@@ -120,7 +120,7 @@ class Question:
 
     reducer: Reducer
     function: sp.Expr
-    handles: Mapping[sp.Symbol, sp.Expr]
+    invariants: Mapping[sp.Symbol, sp.Expr]
     reductions: Sequence[Reduction]
     elements: Sequence[sp.Symbol]
     meaning: Mapping[sp.Symbol, sp.Expr]

@@ -70,7 +70,7 @@ class Rows:
         found = [stage for stage in self.program.stages if not self.variables.isdisjoint(stage.reduce)]
         for stage in found:
             if stage.reducer is not SUM or not self.program.is_param(stage.buffer):
-                raise SplitError("rows that are apart, or results that are sums over them", stage.name, stage.name)
+                raise SplitError("independent rows, or results that are sums over them", stage.name, stage.name)
         return tuple(stage.buffer for stage in found)
 
 

@@ -12,7 +12,7 @@ from tvm import tirx
 
 from tvm_cascade.algebra.cascade import COUNT, LENGTH, unlike
 from tvm_cascade.algebra.fold import Component
-from tvm_cascade.algebra.gauge import Move as Rule
+from tvm_cascade.algebra.policy import Move as Rule
 from tvm_cascade.algebra.verdict import Reason, Verdict
 from tvm_cascade.analysis.extract import Group, Reductions
 from tvm_cascade.analysis.program import Program

@@ -136,7 +136,7 @@ class Plan:
     def __str__(self) -> str:
         one = self.exchange
         moved = f"{one.bytes / 2**20:.2f} MiB to each rank in {one.steps} step{'s' * (one.steps != 1)}"
-        return f"{one.name}: {moved}, estimated {self.seconds * 1e6:.0f} us beside a rank's own work"
+        return f"{one.name}: {moved}, estimated {self.seconds * 1e6:.0f} us on top of a rank's own work"
 
 
 def _seconds(exchange: Exchange | Backward, ranks: Ranks) -> float:

@@ -196,7 +196,7 @@ def _rows_of(fold: SingleFold, name: str) -> Along:
             f"rows {name} that are not the axis", "tensors that are read along both", f"shard(rows={name!r})"
         )
     if rows.summed:
-        raise SplitError("rows that are apart", f"{rows.summed[0].name}, a sum over them", f"shard(rows={name!r})")
+        raise SplitError("independent rows", f"{rows.summed[0].name}, a sum over them", f"shard(rows={name!r})")
     return _along(rows, name)
 
 

@@ -100,7 +100,7 @@ def _runtime_folder() -> Path:
             if (folder / _RUNTIME).exists():
                 return folder
     hint = "install the CUDA toolkit 13, or set CUDA_HOME"
-    raise CompilerError(f"{_RUNTIME} of a CUDA toolkit", "none beside nvcc or in CUDA_HOME", "export", hint)
+    raise CompilerError(f"{_RUNTIME} of a CUDA toolkit", "none next to nvcc or in CUDA_HOME", "export", hint)
 
 
 def _run(command: list[str], environment: dict[str, str]) -> None:
@@ -328,7 +328,7 @@ def _header_folders() -> list[Path]:
             if (folder / "cuda_fp16.h").exists() and (apart / "cuda" / "std" / "cstdint").exists():
                 return [folder, apart]
     hint = "install the CUDA toolkit, or set CUDA_HOME"
-    raise CompilerError("headers of a CUDA toolkit", "none beside nvcc or in CUDA_HOME", "generating kernels", hint)
+    raise CompilerError("headers of a CUDA toolkit", "none next to nvcc or in CUDA_HOME", "generating kernels", hint)
 
 
 CUDA = Backend(

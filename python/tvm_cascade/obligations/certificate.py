@@ -39,7 +39,7 @@ import sympy as sp
 from tvm_cascade.algebra.facts.extent import Extent, Extents
 from tvm_cascade.algebra.facts.relation import scales
 from tvm_cascade.algebra.fold import Component, Fold, Meaning, Reference, fact
-from tvm_cascade.algebra.gauge import Range
+from tvm_cascade.algebra.policy import Range
 from tvm_cascade.algebra.reducer import PROD, SUM
 from tvm_cascade.symbolic.separate import strip_rounding
 
@@ -166,11 +166,11 @@ def _doubts(fold: Fold, result: sp.Symbol, meaning: Meaning) -> Iterator[str]:
         if reference.range not in _BEARING:
             yield f"{reference.symbol} may be far from the data: {reference.range}"
         elif reference.range in _SCALES and not _bears(fold, result, reference, meaning):
-            yield f"{reference.symbol} may be larger on a part of the row than what it scales there bears"
+            yield f"{reference.symbol} may be larger on a part of the row than what it scales there allows"
     largest = {reference.symbol for reference in _references(fold, result) if reference.range is Range.LARGEST}
     for component in _own(fold, result):
         if component.reducer.ordered and component.lift.free_symbols & largest:
-            yield f"{component.symbol} may vanish beside the largest exponent"
+            yield f"{component.symbol} may vanish against the largest exponent"
         if component.reducer is PROD and fold.finish[result] != component.symbol:
             yield f"{component.symbol} may leave its range"
     for factor in fold.deferred.get(result, ()):

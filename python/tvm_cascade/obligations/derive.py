@@ -10,7 +10,7 @@ import sympy as sp
 from tvm_cascade.algebra.cascade import Cascade
 from tvm_cascade.algebra.derive import derived
 from tvm_cascade.algebra.fold import Fold
-from tvm_cascade.algebra.gauge import Move
+from tvm_cascade.algebra.policy import Move
 from tvm_cascade.algebra.verdict import Reason, Refusal
 from tvm_cascade.errors import InputError, OptionError
 from tvm_cascade.obligations.check import UndefinedError, UnverifiedError, check
@@ -34,7 +34,7 @@ def derive(
     ----------
     cascade : reductions over one axis, in dependency order.
     rescalable_casts : dtypes whose rounding inside an element may happen at another scale.
-    move : how running references move: "exact", "lazy" or "power_of_two" (see `gauge`).
+    move : how running references move: "exact", "lazy" or "power_of_two" (see `policy`).
     meaning : what is known of symbols, for the choice of references alone: N as a number, an element in terms of
         others. The fold holds whatever they are.
     work : operations that the derivation may spend (see `work`); the verdict is unknown where it needs more.

@@ -102,7 +102,7 @@ class Fault:
 
     def __str__(self) -> str:
         if self.by_order:
-            return f"which NaN is met first decides where {self.at} ({self.points} points)"
+            return f"which NaN comes first decides where {self.at} ({self.points} points)"
         return f"{self.expected:.4g} unfused and {self.found:.4g} fused where {self.at} ({self.points} points)"
 
 

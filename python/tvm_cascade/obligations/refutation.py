@@ -102,7 +102,7 @@ class _Numbers:
     def plain(self, expression: sp.Expr) -> sp.Expr:
         """An expression over elements, results and parameters, without roundings."""
         known = {symbol: value for symbol, value in self.question.meaning.items() if symbol != LENGTH}
-        return strip_rounding(expression.xreplace(dict(self.question.handles)).xreplace(known))
+        return strip_rounding(expression.xreplace(dict(self.question.invariants)).xreplace(known))
 
     @cached_property
     def earlier(self) -> list[Reduction]:
@@ -140,7 +140,7 @@ class _Numbers:
                 if all(math.isfinite(found[result]) for result in read[1]):
                     data.append((positions, {**parameters, LENGTH: float(_POSITIONS), **found}))
             if rows and data:
-                yield self._meeting(function, rows, data)
+                yield self._drawn(function, rows, data)
 
     def _at(self, function: sp.Expr, rows: Sequence[Point], results: Sequence[Point]) -> NDArray[np.float64]:
         """A plain function at each of the positions and results; NaN where it has no value."""
@@ -150,7 +150,7 @@ class _Numbers:
             value = np.asarray(compiled(*np.broadcast_arrays(*at)), np.float64)  # NumPy joins conditions of one shape
         return np.array(np.broadcast_to(value, (len(rows), len(results))))
 
-    def _meeting(self, function: sp.Expr, rows: list[Point], data: list[tuple[list[Point], Point]]) -> _Drawn:
+    def _drawn(self, function: sp.Expr, rows: list[Point], data: list[tuple[list[Point], Point]]) -> _Drawn:
         """The function where no position is beyond an extremum of its data, or a sum of what is not negative."""
         results = [found for _, found in data]
         values = self._at(function, rows, results)

@@ -105,8 +105,8 @@ class GroupReport:
     buffers : result buffers of the reductions, in order; empty where the function could not be read.
     formulas : the fold, in order of computation; empty where there is none.
     latex : the same formulas as one LaTeX `aligned` block.
-    gauges : by quantity that elements read of earlier results, how the reference for it moves.
-    ranges : by the same quantity, why lifts keep their digits there: the argument for its gauge.
+    references : by quantity that elements read of earlier results, how the reference for it moves.
+    ranges : by the same quantity, why lifts keep their digits there: the argument for how it moves.
     certificate : bounded or guarded, with the argument for each result; empty where there is no fold.
     infinities : the results whose class is another where data are infinite, or at how many points it is the same;
         a check at points, not a proof; empty where there is no fold.
@@ -123,7 +123,7 @@ class GroupReport:
     buffers: tuple[str, ...] = ()
     formulas: tuple[Formula, ...] = ()
     latex: str = ""
-    gauges: dict[str, str] = field(default_factory=dict)
+    references: dict[str, str] = field(default_factory=dict)
     ranges: dict[str, str] = field(default_factory=dict)
     certificate: str = ""
     infinities: str = ""
@@ -160,8 +160,10 @@ class GroupReport:
         if self.bytes_before is not None and self.bytes_after is not None:
             sizes = f"{bytes_text(self.bytes_before)} before, {bytes_text(self.bytes_after)} after"
             rows.append((INTERMEDIATES, sizes))
-        if self.gauges:
-            rows.append(("references", ", ".join(f"{quantity}: {gauge}" for quantity, gauge in self.gauges.items())))
+        if self.references:
+            rows.append(
+                ("references", ", ".join(f"{quantity}: {policy}" for quantity, policy in self.references.items()))
+            )
         rows += [(f"range at {quantity}", argument) for quantity, argument in self.ranges.items()]
         if self.certificate:
             rows.append(("certificate", self.certificate))

@@ -10,7 +10,7 @@ from tvm import ir, tirx
 
 from tvm_cascade.algebra.cascade import LENGTH, POSITION
 from tvm_cascade.algebra.fold import Fold, Reference
-from tvm_cascade.algebra.gauge import Gauge, Range
+from tvm_cascade.algebra.policy import Policy, Range
 from tvm_cascade.algebra.verdict import Reason, Verdict
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.meaning import meaning_of
@@ -132,7 +132,7 @@ def _step(step: Step, setting: Setting | None) -> StepReport:
     if step.ahead is not None:
         told += f", fetching {step.ahead}"
     if step.early:
-        told += ", beside the next"
+        told += ", side by side with the next"
     levels = levels_of(kernel, setting) if setting and isinstance(kernel, Kernel) else ()
     return StepReport(skeleton, told, reads, writes, step.work.bytes, step.work.flops, step.seconds * 1e6, levels)
 
@@ -155,7 +155,7 @@ def _group(function: str, decision: Decision, program: Program | None) -> GroupR
         group.names,
         _elements(group) + _told(rows) + _length(group, rows),
         aligned(rows, verbatim=True),
-        _gauges(group.fold),
+        _references(group.fold),
         _ranges(group.fold),
         str(certificate(group.fold, meaning_of(group.atoms))),
         str(at_infinities(group.fold, meaning_of(group.atoms))),
@@ -203,8 +203,8 @@ def _length(group: Group, rows: Sequence[Row]) -> tuple[Formula, ...]:
     return (Formula("axis", str(LENGTH), f"{group.frame.length}, all positions"),) if told else ()
 
 
-def _gauges(fold: Fold) -> dict[str, str]:
-    return _by_quantity(fold, str(Gauge.DEFERRED), lambda reference: str(reference.gauge))
+def _references(fold: Fold) -> dict[str, str]:
+    return _by_quantity(fold, str(Policy.DEFERRED), lambda reference: str(reference.policy))
 
 
 def _ranges(fold: Fold) -> dict[str, str]:

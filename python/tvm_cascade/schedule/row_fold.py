@@ -54,8 +54,8 @@ def sums_together(vectors: int, most: int = MOST_SUMS) -> int:
     return max(size for size in range(1, most + 1) if vectors % size == 0)
 
 
-def meeting_axes(plan: BlockPlan) -> tuple[int, int] | None:
-    """An axis of the result and a reduced one along which the same is read, as by windows that meet; None of none."""
+def overlapping_axes(plan: BlockPlan) -> tuple[int, int] | None:
+    """An axis of the result and a reduced one along which the same is read, as by overlapping windows; or None."""
     for access in plan.loads:
         for axis in plan.spatial[:-1]:
             for reduced in plan.reduce:
@@ -67,14 +67,14 @@ def meeting_axes(plan: BlockPlan) -> tuple[int, int] | None:
 
 
 def _together(nest: Nest, axis: int) -> tuple[tuple[int, int] | None, int, int, int]:
-    """Axes that meet, if any; vectors and rows of sums that are kept at once; and the lanes of a vector."""
+    """Axes that overlap, if any; vectors and rows of sums that are kept at once; and the lanes of a vector."""
     plan, width, lanes = nest.plan, vector_width(nest), nest.cpu.lanes(nest.dtype)
     if not plan.reduce or not nest.alone or len(plan.stores) > 1 or width < lanes:
         return None, 1, 1, width
-    vectors, meeting = nest.extent(axis) // lanes, meeting_axes(plan)
-    if meeting is not None:
+    vectors, overlap = nest.extent(axis) // lanes, overlapping_axes(plan)
+    if overlap is not None:
         sums = sums_together(vectors, TILE_SUMS)
-        return meeting, sums, sums_together(nest.extent(meeting[0]), TILE_SUMS // sums), lanes
+        return overlap, sums, sums_together(nest.extent(overlap[0]), TILE_SUMS // sums), lanes
     sums = sums_together(vectors)
     return (None, sums, 1, lanes) if sums * lanes > width else (None, 1, 1, width)
 
@@ -92,12 +92,12 @@ def schedule_fold(nest: Nest) -> tuple[Loop, Loop] | None:
             _leave_innermost(nest, axis)
         return None
     sideways = axis == nest.row
-    meeting, sums, tall, width = _together(nest, axis)
+    overlap, sums, tall, width = _together(nest, axis)
     outer, vector, lane = sch.split(nest.loops[axis], [None, sums, width])
     written = list[Loop]()
-    if meeting is not None:
-        nest.loops[meeting[0]], row = sch.split(nest.loops[meeting[0]], [None, tall])
-        written = [nest.loops[meeting[1]], row]
+    if overlap is not None:
+        nest.loops[overlap[0]], row = sch.split(nest.loops[overlap[0]], [None, tall])
+        written = [nest.loops[overlap[1]], row]
     others = [nest.loops[a] for a in plan.spatial if a != axis and a in nest.loops]
     reduced = [nest.loops[a] for a in plan.own if a in plan.reduce and nest.loops[a] not in written]
     before, inside = ([], others) if sideways else (others, [])
@@ -105,7 +105,7 @@ def schedule_fold(nest: Nest) -> tuple[Loop, Loop] | None:
     nest.deferred.vector.append(lane)
     nest.deferred.unrolled += [*written, vector]
     if plan.reduce and len(plan.stores) == 1:
-        hold_in_registers(nest, [outer, *inside][-1], [*reduced, *written][0], width, meeting is not None)
+        hold_in_registers(nest, [outer, *inside][-1], [*reduced, *written][0], width, overlap is not None)
     return (outer, [outer, *inside, *reduced][-1]) if sideways else None
 
 

@@ -43,7 +43,7 @@ from tvm_cascade.schedule.nest_schedule import (
 from tvm_cascade.schedule.nests import Access, BlockPlan, plan_alone, plan_nest
 from tvm_cascade.schedule.packing import can_be_laid_out, lay_out, pack_operand, panel_of, schedule_panels
 from tvm_cascade.schedule.roles import OPERAND, operand_copy
-from tvm_cascade.schedule.row_fold import meeting_axes, schedule_fold, vector_width
+from tvm_cascade.schedule.row_fold import overlapping_axes, schedule_fold, vector_width
 from tvm_cascade.schedule.row_lanes import GATHER, LANES
 from tvm_cascade.schedule.row_picks import RUNS
 from tvm_cascade.transform.nest import GUARD
@@ -113,8 +113,8 @@ def _tasks(chain: Sequence[BlockPlan], cpu: Cpu) -> int:
         return 0
     if any(len(plan.stores) != 1 for plan in chain) or product_alone(reduction, cpu) is not None:
         return 0
-    meeting, most = meeting_axes(reduction), min(len(plan.spatial) for plan in chain) - 1
-    counts = range(most if meeting is None else min(most, reduction.own.index(meeting[0])), 0, -1)
+    overlap, most = overlapping_axes(reduction), min(len(plan.spatial) for plan in chain) - 1
+    counts = range(most if overlap is None else min(most, reduction.own.index(overlap[0])), 0, -1)
     return next((count for count in counts if _are_tasks(chain, reduction, count, cpu)), 0)
 
 

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol, TypeVar
 
-from tvm_cascade.algebra.gauge import LAZY_DISTANCE
-from tvm_cascade.algebra.gauge import Move as Rule
+from tvm_cascade.algebra.policy import LAZY_DISTANCE
+from tvm_cascade.algebra.policy import Move as Rule
 from tvm_cascade.steps.program import Move
 
 Value = TypeVar("Value")

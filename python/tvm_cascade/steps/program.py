@@ -23,7 +23,7 @@ from functools import cached_property
 import sympy as sp
 
 from tvm_cascade.algebra.fold import Component, Fold, Reference
-from tvm_cascade.algebra.gauge import Move as Rule
+from tvm_cascade.algebra.policy import Move as Rule
 from tvm_cascade.algebra.reducer import Reducer, TupleReducer
 from tvm_cascade.symbolic.printing import formula
 from tvm_cascade.symbolic.work import terms_of_exponentials

@@ -23,7 +23,7 @@ def strip_rounding(expression: sp.Expr) -> sp.Expr:
 
 
 def separate(
-    expression: sp.Expr, elements: Sequence[sp.Symbol], handles: Sequence[sp.Symbol]
+    expression: sp.Expr, elements: Sequence[sp.Symbol], invariants: Sequence[sp.Symbol]
 ) -> dict[sp.Expr, sp.Expr] | None:
     """{G(x): H(u)} with expression = Σ G·H, or None where a term mixes the two by this route."""
     trig = expression.has(*SEPARABLE)
@@ -33,7 +33,7 @@ def separate(
         generator, weight = sp.Integer(1), sp.Integer(1)
         for factor in sp.Mul.make_args(term):
             if factor.has(*elements):
-                if factor.has(*handles):
+                if factor.has(*invariants):
                     return None
                 generator *= factor
             else:

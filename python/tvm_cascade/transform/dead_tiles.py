@@ -215,7 +215,7 @@ class Relation(Enum):
 
     AT_LEAST = "left ≥ right"
     AT_MOST = "left ≤ right"
-    VANISHES = "exp(left) is zero beside any number; there is no right"
+    VANISHES = "exp(left) is zero next to any number; there is no right"
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ A part is kept where recomputing it costs more than a load:
 1. an atom that selects or calls functions and serves several lifts (a masked, soft-capped score);
 2. an exponential or other function of the position that serves several lifts, or a lift with more axes than it has
    (the p of Σ p and of Σ p·v);
-3. a load whose neighbours along the axis lie apart in memory, that serves several lifts (the x of points x[l, 3]),
+3. a load that is not contiguous along the axis, and serves several lifts (the x of points x[l, 3]),
    as a factor of another atom (m·x) too;
 4. the factor of a contraction that is no plain load ((x − c) in Σ (x − c)·w);
 5. an element of a tuple that is no plain load: combining reads it many times.

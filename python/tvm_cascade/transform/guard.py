@@ -83,7 +83,7 @@ class GuardEmitter:
         dims = tuple(dim for dim in unit[0].dims if isinstance(dim, ir.Var))
         name, block = unit[0].stage.buffer.name, unit[0].stage.block
         parts = [member for member in self.group.members if member.stage.block.same_as(block)]
-        way = SecondWay(parts, self.producers, self.slots, self.nests)
+        way = Fallback(parts, self.producers, self.slots, self.nests)
         flags = [flag for member in unit if (flag := self._flag(member, dims)) is not None]
 
         def body(at: Values) -> list[tirx.Stmt]:
@@ -144,7 +144,7 @@ class _Part:
 
 
 @dataclass(frozen=True)
-class SecondWay:
+class Fallback:
     """The fallback of one result, or of the parts of one tuple.
 
     Attributes

@@ -125,7 +125,7 @@ def _no_fallback(plan: Plan, loops: bool) -> str:
     """Why the program's own reductions cannot be run again after the fused loop; empty where they can."""
     members = plan.group.members
     if any(member.is_slice for member in members):
-        return "no result can be reduced again where a fixed part of one is read apart"
+        return "no result can be reduced again where a fixed part of one is read by itself"
     if plan.producers and not loops:
         return f"nothing can be reduced again from {plan.producers[0].stage.buffer.name}, which is reduced in tiles"
     written = next((m.stage.buffer for m in members if among(m.stage.buffer, plan.reads)), None)

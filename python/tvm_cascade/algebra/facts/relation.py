@@ -63,22 +63,22 @@ def _falls(expression: sp.Expr, extremum: Reduction) -> bool:
 
 def is_bounded_above(
     exponent: sp.Expr,
-    handles: Mapping[sp.Symbol, sp.Expr],
+    invariants: Mapping[sp.Symbol, sp.Expr],
     reductions: Sequence[Reduction],
     elements: Sequence[sp.Symbol],
     kept: Mapping[sp.Symbol, int],
 ) -> bool:
-    """Whether the exponent, with handles at the partial results, is bounded above for every position folded so far.
+    """Whether the exponent, with invariants at the partial results, is bounded above for every position folded so far.
 
-    True where the handles' values are functions of extrema alone, and the exponent at those extrema is free of position
-    and of results: 0, or what the unfused program has there too.
+    True where the invariants' values are functions of extrema alone, and the exponent at those extrema is free of
+    position and of results: 0, or what the unfused program has there too.
 
     Parameters
     ----------
-    handles : the value of each symbol for a part that reads results.
+    invariants : the value of each symbol for a part that reads results.
     kept : conditions, with their values at the positions that count (`conditions_that_keep`).
     """
-    values = {symbol: value for symbol, value in handles.items() if symbol in exponent.free_symbols}
+    values = {symbol: value for symbol, value in invariants.items() if symbol in exponent.free_symbols}
     read = set().union(*(value.free_symbols for value in values.values()))
     varying = {*elements, *(r.result for r in reductions)}
     done = [replace(r, element=r.element.subs(kept)) for r in reductions if r.result in read]

@@ -20,7 +20,7 @@ from tvm import ir
 from tvm.ir import prim
 
 from tvm_cascade.algebra.fold import Reference
-from tvm_cascade.algebra.gauge import Gauge, Move
+from tvm_cascade.algebra.policy import Move, Policy
 from tvm_cascade.algebra.reducer import MAX, MIN, SUM
 from tvm_cascade.analysis.expression import Forms, NotExpressible
 from tvm_cascade.analysis.tir import dtype_of, loads_of
@@ -106,7 +106,9 @@ def _follows_an_extreme(reference: Reference, stream: Stream) -> bool:
     component = next((c for c in stream.row_components if c.symbol == reference.value), None)
     if component is None or component.reducer not in (MAX, MIN) or component.moves:
         return False
-    return reference.gauge is Gauge.RUNNING and reference.move is Move.EXACT and not (reference.scale or reference.free)
+    return (
+        reference.policy is Policy.RUNNING and reference.move is Move.EXACT and not (reference.scale or reference.free)
+    )
 
 
 def _same_at_any_reference(output: Output, stream: Stream, reference: Reference) -> bool:

@@ -285,7 +285,7 @@ class RaggedCut(Cut):
 #     origins      0 4 5 8          blocks before each sequence's
 #     pieces       2 3 2 3 | 3 | 2 2 3
 #
-# Where the start of a piece and its meeting take as long as many tiles, pieces of unequal length lose less than blocks
+# Where the start of a piece and its fix-up take as long as many tiles, pieces of unequal length lose less than blocks
 # with several pieces of `RaggedCut`. Items are no more than blocks.
 
 

@@ -24,7 +24,7 @@ from tvm import ir, tirx
 from tvm_cascade.algebra.facts.extent import UNIT, Extent, Extents
 from tvm_cascade.algebra.facts.weight import Offsets, offsets_of
 from tvm_cascade.algebra.fold import Fold, Reference
-from tvm_cascade.algebra.gauge import LAZY_DISTANCE, Gauge, Move, Range
+from tvm_cascade.algebra.policy import LAZY_DISTANCE, Move, Policy, Range
 from tvm_cascade.algebra.reducer import MAX, MIN, SUM
 from tvm_cascade.algebra.scaled import can_scale, with_factors, with_scales
 from tvm_cascade.analysis.extract import Group
@@ -420,7 +420,7 @@ def is_bounded(expression: sp.Expr, largest: float, fold: Fold, conditions: Coll
         if reference.scale:
             scaled = (e for e in expression.atoms(sp.Mul) if 1 / reference.symbol in e.args)
             known |= {e: Extent(-size, size) for e in scaled for size in [abs(float(e.as_coeff_Mul()[0]))]}
-        elif reference.gauge is Gauge.RUNNING:
+        elif reference.policy is Policy.RUNNING:
             most = Extent(0.0, math.exp(LAZY_DISTANCE)) if reference.move is Move.LAZY else UNIT
             known |= {e: most for e in expression.atoms(sp.exp) if reference.symbol in e.free_symbols}
     return Extents(known).of(expression).size <= largest

@@ -49,10 +49,10 @@ def in_block(pointer: ir.Expr, block: ir.Expr) -> ir.Expr:
 
 
 _NAMED = {
-    "meeting": 1,
+    "fix-up": 1,
     "turns": 2,
     "lifting turns": 5,
-    "meeting of a part": 6,
+    "fix-up of a part": 6,
     "all consumers": 7,
     "a consumer's own": 8,
     "votes": 11,

@@ -10,7 +10,7 @@ Kernels differ in what of it they have:
     attention        one           any              any
     folded product   one or more   any              none
     matrix product   none          none             one or more of one weight, which is a plain tensor
-    gauged product   none          any              one or more of one weight
+    with a prologue  none          any              one or more of one weight
 
 Nothing goes by name: all is read off the index maps.
 """

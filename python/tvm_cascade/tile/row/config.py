@@ -105,11 +105,11 @@ class RowConfig:
     def __str__(self) -> str:
         kept = ", kept in registers" if self.kept else ""
         if self.ahead:
-            kept += " with what outputs read beside them"
+            kept += " with what else outputs read"
         if self.staged:
             kept = ", brought to shared memory by bulk copies"
         if self.peeled:
-            kept += ", with the ends of rows apart from aligned loads"
+            kept += ", with the unaligned ends of rows element by element"
         because = f": {self.why}" if self.why else ""
         return f"{self._shared_out}{kept}{because}"
 
@@ -143,8 +143,8 @@ def _why_not_shared(row: Row, config: RowConfig, gpu: Gpu) -> str:
     """Why the blocks and threads of a configuration cannot share rows; empty where they can."""
     segments, sharing = config.segments, config.sharing
     if config.strided != row.is_strided:
-        beside = "lie apart in memory" if row.is_strided else "lie beside each other in memory"
-        return f"{config}: neighbours along {row.axis.parts[-1].name} {beside}"
+        layout = "not contiguous in memory" if row.is_strided else "contiguous in memory"
+        return f"{config}: {row.axis.parts[-1].name} is {layout}"
     if config.strided and (sharing > WARP or sharing & (sharing - 1) or config.threads % sharing):
         return f"{sharing} threads a row: expected a power of two, up to {WARP} of the {config.threads} of a block"
     who, most = ("grids", WARP if config.strided else math.inf)

@@ -162,7 +162,7 @@ def read_lanes(loads: list[ir.TensorLoad], axis: Line, rows: dict[tirx.Var, Exte
                 return lanes
     for load in apart:
         if not _gathers(load, axis):
-            raise Unfit(f"{load}: neighbours along {axis.parts[-1].name} lie apart in memory, and none are rows")
+            raise Unfit(f"{load}: {axis.parts[-1].name} is not contiguous in memory, and no axis is one of rows")
     return NO_LANES
 
 
@@ -212,7 +212,7 @@ def _check_apart(load: ir.TensorLoad, lanes: Line) -> None:
     """Refuses lanes whose separate loads are far apart in memory."""
     last = len(load.indices) - 1
     if any(uses(index, lanes.parts) for index in load.indices[:last]) and not _gathers(load, lanes):
-        raise Unfit(f"{load}: neighbours along {lanes.parts[-1].name} lie apart in memory, those of others do not")
+        raise Unfit(f"{load}: {lanes.parts[-1].name} is not contiguous in memory, as it is for other loads")
 
 
 def _lies_apart(load: ir.TensorLoad, axis: Line) -> bool:

@@ -169,11 +169,8 @@ def _enough(row: Row, config: RowConfig, gpu: Gpu) -> int:
 
 def _why(row: Row, config: RowConfig) -> str:
     flight = config.threads * config.vector * config.vectors * row.own_bytes
-    apart, beside = row.axis.parts[-1].name, row.lanes.parts[-1].name
-    return (
-        f"neighbours along {apart} lie apart in memory, those along {beside} do not; "
-        f"a block has {max(1, flight // 1024)} KiB in flight"
-    )
+    strided, lanes = row.axis.parts[-1].name, row.lanes.parts[-1].name
+    return f"{strided} is not contiguous in memory, {lanes} is; a block has {max(1, flight // 1024)} KiB in flight"
 
 
 _ISSUED = 2

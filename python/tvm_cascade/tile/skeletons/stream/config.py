@@ -187,7 +187,7 @@ class Tiles:
         return None
 
     def may_wait_late(self, stream: Stream) -> bool:
-        """Whether all that is stored goes through a meeting, also that of whole items."""
+        """Whether all that is stored goes through a fix-up, also that of whole items."""
         return False
 
 

@@ -45,7 +45,7 @@ class Columns:
 
 
 class Folded:
-    """A folded tile of rows, as epilogues and meetings take it.
+    """A folded tile of rows, as epilogues and fix-ups take it.
 
     Attributes
     ----------

@@ -81,7 +81,7 @@ class Attention(Skeleton[TileProgram, Tiles]):
         return all(among(own, given) for own in (*read, *(o.buffer for o in operands)))
 
     def may_wait_late(self, program: TileProgram, config: Tiles, read: Sequence[tirx.Var]) -> bool:
-        """Where all that is stored goes through a meeting, and neither elements nor products read what is late."""
+        """Where all that is stored goes through a fix-up, and neither elements nor products read what is late."""
         stream = program.stream
         elements = [*(atom.expression for atom in stream.group.atoms.atoms.values()), *stream.score.scales]
         early = [operand.buffer for operand in stream.operands]

@@ -31,7 +31,7 @@ from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, HalfColumns
 from tvm_cascade.tile.skeletons.stream.halves.config import HalvesConfig
 from tvm_cascade.tile.skeletons.stream.halves.shares import ClusterShares, Handed
 from tvm_cascade.tile.skeletons.stream.halves.sharing import READ, Shared
-from tvm_cascade.tile.skeletons.stream.pieces.grid import GridMeeting
+from tvm_cascade.tile.skeletons.stream.pieces.grid import GridFixUp
 from tvm_cascade.tile.skeletons.stream.producer import PagedProducer
 from tvm_cascade.tile.skeletons.stream.tiling import Places, Tiling
 from tvm_cascade.tile.work import WARP_GROUP, Registers, Threads, Work
@@ -73,16 +73,16 @@ class HalvesKernel(Driver):
         left_tiles = staged_tiles("left_tiles", pool, config.left_stages, self.left)
         first = pool.offset
         right_tiles = staged_tiles("right_tiles", pool, config.stages, self.right)
-        self.meetings = self._meetings_of()
+        self.fixups = self._fixups_of()
         if config.cluster > 1:
             end = pool.offset
             pool.move_base_to(first)
-            self._allocate_meetings(pool)
+            self._allocate_fixups(pool)
             pool.move_base_to(end)
         self.shared = Shared(pool, self.program, config.columns)
         self.epilogue.allocate(pool, self.left.boxes)
         if config.cluster == 1:
-            self._allocate_meetings(pool)
+            self._allocate_fixups(pool)
         self.order.allocate(pool)
         left_empty = Barriers(pool, config.left_stages, config.consumers)
         parts = parts_of(self.stream, config.spread)
@@ -95,8 +95,8 @@ class HalvesKernel(Driver):
             )
             for boxes, readers in parts
         )  # fmt: skip
-        for meeting in self._shares:
-            meeting.add_barrier(pool)
+        for fixup in self._shares:
+            fixup.add_barrier(pool)
         self.left_feed, self.tiles = Feed([self.left], [left_tiles], left), Feed([self.right], [right_tiles], right)
 
     def barriers(self) -> list[Initialised]:
@@ -107,7 +107,7 @@ class HalvesKernel(Driver):
     def registers(self) -> Registers:
         return self.config.shares(self.stream)
 
-    def _meetings_of(self) -> Sequence[GridMeeting | ClusterShares]:
+    def _fixups_of(self) -> Sequence[GridFixUp | ClusterShares]:
         """That of each group: one of both where groups are alike, so that both run the same code.
 
         What runs once comes from the memory instruction by instruction: 3 µs for 14 KiB of it (measured).
@@ -115,19 +115,19 @@ class HalvesKernel(Driver):
         if self.config.cluster > 1:
             return [ClusterShares(self.tiling, self.config.cluster, self.epilogue)]
         if are_alike(self.stream):
-            return [self._meeting(bind("group_of_two", self.threads.group - 1))]
-        return [self._meeting(group) for group in range(GROUPS)]
+            return [self._fixup(bind("group_of_two", self.threads.group - 1))]
+        return [self._fixup(group) for group in range(GROUPS)]
 
-    def _meeting(self, group: int | ir.Expr) -> GridMeeting:
+    def _fixup(self, group: int | ir.Expr) -> GridFixUp:
         columns = HalfColumns(group, self.config.spread)
-        return GridMeeting(self.tiling, self.name, self.config.most_pieces, 1, False, GROUPS, group, columns, _HELD)
+        return GridFixUp(self.tiling, self.name, self.config.most_pieces, 1, False, GROUPS, group, columns, _HELD)
 
-    def _allocate_meetings(self, pool: Any) -> None:
-        for one in self.meetings:
+    def _allocate_fixups(self, pool: Any) -> None:
+        for one in self.fixups:
             one.allocate(pool, self.threads)
 
     def consume(self) -> None:
-        first, of_both, handed = self.meetings[0], len(self.meetings) == 1, None
+        first, of_both, handed = self.fixups[0], len(self.fixups) == 1, None
         if isinstance(first, ClusterShares):
             handed = first.handed = Handed(self.tiling, self.threads, first.blocks, self._left_place)
         elif of_both:
@@ -135,17 +135,17 @@ class HalvesKernel(Driver):
         with branches(self.threads.group == 1) as halves:
             for group, half in enumerate(halves):
                 with half:
-                    self._group(group, None if of_both else self.meetings[group], handed)
+                    self._group(group, None if of_both else self.fixups[group], handed)
         if of_both:
             first.settle(self.each_work)
 
-    def _group(self, group: int, own: GridMeeting | ClusterShares | None, handed: Handed | None) -> None:
-        meeting = own or self.meetings[0]
+    def _group(self, group: int, own: GridFixUp | ClusterShares | None, handed: Handed | None) -> None:
+        fixup = own or self.fixups[0]
         half = Half(
             self.tiling, self.threads, self.left_feed, self.tiles, self.shared, self.epilogue,
-            meeting if isinstance(meeting, GridMeeting) else None, group, self.config.spread, handed,
+            fixup if isinstance(fixup, GridFixUp) else None, group, self.config.spread, handed,
         )  # fmt: skip
-        if isinstance(own, GridMeeting):
+        if isinstance(own, GridFixUp):
             own.begin(0)
         half.run(self.each_work)
         if own is not None:
@@ -153,7 +153,7 @@ class HalvesKernel(Driver):
 
     @property
     def _shares(self) -> list[ClusterShares]:
-        return [meeting for meeting in self.meetings if isinstance(meeting, ClusterShares)]
+        return [fixup for fixup in self.fixups if isinstance(fixup, ClusterShares)]
 
     def _left_place(self, box: ir.Expr | int, row: ir.Expr, column: ir.Expr | int) -> ir.Expr:
         return place_of(self.left_feed.tiles[0], T.int32(0), box, row, column)
@@ -212,9 +212,9 @@ class Half(Consumer):
 
     def __init__(
         self, tiling: Tiling, threads: Threads, left: Feed, tiles: Feed, shared: Shared, epilogue: Epilogue,
-        meeting: GridMeeting | None, group: int, spread: int, handed: Handed | None = None,
+        fixup: GridFixUp | None, group: int, spread: int, handed: Handed | None = None,
     ) -> None:  # fmt: skip
-        self.shared, self.parts, self.meeting, self.group = shared, tiles.parts, meeting, group
+        self.shared, self.parts, self.fixup, self.group = shared, tiles.parts, fixup, group
         shared.begin()
         # As they arrive of the tiles that it lifts: it is the first to have read its own before.
         self.order = sorted(tiles.parts, key=lambda part: bool(part.readers) + (group not in part.readers))
@@ -233,15 +233,15 @@ class Half(Consumer):
 
     def hand_over(self) -> None:
         """Stores its half of a whole axis, or leaves the state of a part; nothing where both groups go on together."""
-        if self.meeting is None:
+        if self.fixup is None:
             return
-        if not self.meeting.meets:
+        if not self.fixup.meets:
             self.epilogue.emit(self)
             return
         assert isinstance(self.work, PieceWork)
         with branches(in_no_lane(self.work.piece.is_whole)) as (part, whole):
             with part:
-                self.meeting.leave(self, self.work)
+                self.fixup.leave(self, self.work)
                 with when(self.threads.leads):
                     self.left_is_read()
             with whole:

@@ -1,4 +1,4 @@
-"""The meeting of a cluster's blocks, which have a piece of the same rows each: merged from registers, share by share.
+"""The fix-up of a cluster's blocks, which have a piece of the same rows each: merged from registers, share by share.
 
 columns of a group        0 … 127 | 128 … 255            a share for each block of the cluster
 block 0   keeps                     sends to block 1
@@ -87,7 +87,7 @@ class Handed(Staged):
 
 
 class ClusterShares:
-    """Emits the meeting, with the same code for both groups.
+    """Emits the fix-up, with the same code for both groups.
 
     Attributes
     ----------

@@ -102,7 +102,7 @@ class PiecesConfig(Tiles):
         return super().registers(stream) + left_words(stream)
 
     def shared_bytes(self, program: TileProgram) -> int:
-        """Bytes of shared memory for the right operands, and for what shares of blocks and meetings take."""
+        """Bytes of shared memory for the right operands, and for what shares of blocks and fix-ups take."""
         stream, sequences = program.stream, sequences_of(program)[1]
         wide = [tile for tile in self.right_tiles(stream) if tile[0].widened is not None]
         converted = WIDE_STAGES * sum(rows * boxed(columns, operand.size) for operand, rows, columns in wide)

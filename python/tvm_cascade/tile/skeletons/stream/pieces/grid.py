@@ -1,4 +1,4 @@
-"""A meeting of pieces of any blocks, in global memory: each of an item's blocks merges an equal share of its units.
+"""A fix-up of pieces of any blocks, in global memory: each of an item's blocks merges an equal share of its units.
 
 A block leaves the states of its pieces as it comes to their ends, and merges after the last of them. All blocks fold
 about as long; so none waits for long, and what one has left is in the L2 cache.
@@ -31,7 +31,7 @@ from tvm_cascade.tile.merge.grid import ALL, SHARE, PieceStates
 from tvm_cascade.tile.merge.lanes import WARP, in_no_lane
 from tvm_cascade.tile.merge.places import FOUR
 from tvm_cascade.tile.skeletons.stream.epilogue import Columns, Folded
-from tvm_cascade.tile.skeletons.stream.pieces.meeting import HELD, Meeting, Unit
+from tvm_cascade.tile.skeletons.stream.pieces.fixup import HELD, FixUp, Unit
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.work import WARP_GROUP, Threads
 
@@ -39,7 +39,7 @@ _UNKNOWN = -1
 """The number of the launch's set before the leader has obtained it."""
 
 
-class GridMeeting(Meeting):
+class GridFixUp(FixUp):
     """Emits it.
 
     Parameters
@@ -207,7 +207,7 @@ class GridMeeting(Meeting):
         return self._thread == 0
 
     def _meet(self) -> None:
-        barrier = self.threads.named.take("meeting" if self.parts == 1 else "meeting of a part", self.parts)
+        barrier = self.threads.named.take("fix-up" if self.parts == 1 else "fix-up of a part", self.parts)
         barrier.sync(self.count, self.part + barrier.first)
 
     def _put_scalars(self, row: ir.Expr, values: list[ir.Expr]) -> None:

@@ -47,8 +47,8 @@ from tvm_cascade.tile.skeletons.stream.pieces.config import (
     left_words,
     pieces_of_item,
 )
-from tvm_cascade.tile.skeletons.stream.pieces.grid import GridMeeting
-from tvm_cascade.tile.skeletons.stream.pieces.meeting import HELD, Meeting, SpreadFinish, Unit
+from tvm_cascade.tile.skeletons.stream.pieces.fixup import HELD, FixUp, SpreadFinish, Unit
+from tvm_cascade.tile.skeletons.stream.pieces.grid import GridFixUp
 from tvm_cascade.tile.skeletons.stream.producer import PagedProducer
 from tvm_cascade.tile.skeletons.stream.tiling import Places, Tiling
 from tvm_cascade.tile.work import WARPS, Registers, Threads, Work
@@ -56,8 +56,8 @@ from tvm_cascade.tile.work import WARPS, Registers, Threads, Work
 _INITIALISING = 4
 """Warps that initialise barriers."""
 
-_MEETING_WARP = 3
-"""The last warp of the producer's group, which sees to meetings where it does not copy."""
+_FIXUP_WARP = 3
+"""The last warp of the producer's group, which sees to fix-ups where it does not copy."""
 
 
 class PiecesKernel(Driver):
@@ -65,11 +65,11 @@ class PiecesKernel(Driver):
 
     Attributes
     ----------
-    meeting_apart : the meeting that a warp of the producer's group sees to; None where consumers do.
+    fixup_apart : the fix-up that a warp of the producer's group sees to; None where consumers do.
     sharing : blocks that share each item, and have nothing else; None where blocks have parts of several.
     """
 
-    meeting_apart: GridMeeting | None = None
+    fixup_apart: GridFixUp | None = None
 
     def __init__(self, program: TileProgram, config: PiecesConfig, launch: Launch) -> None:
         super().__init__(program.stream.program.params, config.consumers, config.widening)
@@ -81,18 +81,18 @@ class PiecesKernel(Driver):
     def describe(self) -> None:
         self.right = self.tiling.copies(self.stream.right, self.config.columns)
         self.values = [self.tiling.value_copies(product) for product in self.stream.products]
-        self.meeting = self._meeting()
+        self.fixup = self._fixup()
         self.spread_finish = SpreadFinish(self.tiling, self.config.kept) if is_spread(self.stream) else None
 
-    def _meeting(self) -> Meeting:
+    def _fixup(self) -> FixUp:
         if self.config.cluster > 1:
-            return ClusterMeeting(self.tiling, self.config.cluster)
+            return ClusterFixUp(self.tiling, self.config.cluster)
         pieces = pieces_of_item(self.config, self.program)
         apart = not any(copies.by_threads for copies in (self.right, *self.values))  # a warp has nothing to copy
-        meeting = GridMeeting(self.tiling, self.name, pieces, self.config.consumers, apart)
-        meeting.is_of_all = self.sharing is not None and self.sharing > 1
-        self.meeting_apart = meeting if meeting.apart else None
-        return meeting
+        fixup = GridFixUp(self.tiling, self.name, pieces, self.config.consumers, apart)
+        fixup.is_of_all = self.sharing is not None and self.sharing > 1
+        self.fixup_apart = fixup if fixup.apart else None
+        return fixup
 
     def place(self) -> None:
         config = self.config
@@ -102,10 +102,10 @@ class PiecesKernel(Driver):
             named("rank", T.cta_id_in_cluster([config.cluster]))
 
     def allocate(self, pool: Any) -> None:
-        """Tiles, as they are copied and as products read them, and what meetings leave; then barriers."""
+        """Tiles, as they are copied and as products read them, and what fix-ups leave; then barriers."""
         self.right_feed = FeedPair(pool, "right_tiles", self.config.stages, [self.right])
         self.value_feed = FeedPair(pool, "value_tiles", self.config.stages, self.values)
-        self.meeting.allocate(pool, self.threads)
+        self.fixup.allocate(pool, self.threads)
         if self.spread_finish is not None:
             self.spread_finish.allocate(pool, self.threads)
         self.order.allocate(pool)
@@ -137,33 +137,33 @@ class PiecesKernel(Driver):
         with when(self.threads.thread == _INITIALISING * WARP):
             for copies in (self.right, *self.values):
                 copies.prefetch()
-            self.meeting.initialise()
+            self.fixup.initialise()
 
     def meet(self) -> None:
         super().meet()
-        self.meeting.start()
+        self.fixup.start()
 
     def registers(self) -> Registers:
         return self.config.shares(self.stream)
 
     @property
     def begins_early(self) -> bool:
-        """Whether tiles are copied before the kernel waits for those before it, which consumers and meetings do."""
+        """Whether tiles are copied before the kernel waits for those before it, which consumers and fix-ups do."""
         return self.given and not self.stream.paged and not self.places.differ
 
     def produce(self) -> None:
-        """One thread copies, or warps for each feed of pages; another sees to meetings."""
+        """One thread copies, or warps for each feed of pages; another sees to fix-ups."""
         if self.stream.paged:
             shared = [pair.stored for pair in self._filled]
             PagedProducer(self.tiling, self.threads, shared).run(self.each_work)
         else:
             with when(self.threads.warp == 0), when(T.cuda.elect_sync()):
                 self._produce_rows()
-        if self.meeting_apart is not None:
-            with when(self.threads.warp == _MEETING_WARP), when(T.cuda.elect_sync()):
+        if self.fixup_apart is not None:
+            with when(self.threads.warp == _FIXUP_WARP), when(T.cuda.elect_sync()):
                 if self.begins_early:
                     wait_for_others()
-                self.meeting_apart.run_apart(self.each_work)
+                self.fixup_apart.run_apart(self.each_work)
 
     def convert(self) -> None:
         """Each warp group converts a feed, or one converts both, a tile of each in turn."""
@@ -177,7 +177,7 @@ class PiecesKernel(Driver):
 
     def consume(self) -> None:
         right, value = self.right_feed.wide, self.value_feed.wide
-        consumer = PiecesConsumer(self.tiling, self.threads, right, value, self.meeting, self.spread_finish)
+        consumer = PiecesConsumer(self.tiling, self.threads, right, value, self.fixup, self.spread_finish)
         consumer.run(self.each_work)
 
     @property
@@ -213,18 +213,18 @@ class PiecesConsumer(GroupFold):
     """Emits one consumer warp group."""
 
     def __init__(
-        self, tiling: Tiling, threads: Threads, right: Feed, value: Feed, meeting: Meeting, spread: SpreadFinish | None
+        self, tiling: Tiling, threads: Threads, right: Feed, value: Feed, fixup: FixUp, spread: SpreadFinish | None
     ) -> None:
         super().__init__(tiling, threads, None, right, value)
-        self.meeting, self.spread, self.epilogue = meeting, spread, Epilogue(tiling, bulk=False)
+        self.fixup, self.spread, self.epilogue = fixup, spread, Epilogue(tiling, bulk=False)
 
     def run(self, each_work: EachWork) -> None:
-        meetings = [self.meeting] if self.spread is None else [self.meeting, self.spread]
-        for meeting in meetings:
-            meeting.begin(self.index)
+        fixups = [self.fixup] if self.spread is None else [self.fixup, self.spread]
+        for fixup in fixups:
+            fixup.begin(self.index)
         self._fold_pieces(each_work)
-        for meeting in meetings:
-            meeting.settle(each_work)
+        for fixup in fixups:
+            fixup.settle(each_work)
 
     def _fold_pieces(self, each_work: EachWork) -> None:
         with each_work() as work:
@@ -235,8 +235,8 @@ class PiecesConsumer(GroupFold):
             self.has_rows = bind("has_rows", first_row < self.tiling.row_count)
             self._fetch_left()
             self._fold_tiles(work.tiles)
-            if self.meeting.is_of_all:
-                self.meeting.leave(self, work)
+            if self.fixup.is_of_all:
+                self.fixup.leave(self, work)
                 return
             with branches(work.piece.is_whole) as (whole, part):
                 with whole:
@@ -246,7 +246,7 @@ class PiecesConsumer(GroupFold):
                         with when(self.has_rows):
                             self.epilogue.finish_and_store(self)
                 with part:
-                    self.meeting.leave(self, work)
+                    self.fixup.leave(self, work)
 
     def _fetch_left(self) -> None:
         """Loads the thread's rows as the tensor cores read them; zeros past the depth."""
@@ -262,14 +262,14 @@ class PiecesConsumer(GroupFold):
             ptx("ld.global.b32", self.left_words[word], address)
 
 
-# A meeting of the blocks of a cluster, all of which have a piece of one item, in distributed shared memory.
+# A fix-up of the blocks of a cluster, all of which have a piece of one item, in distributed shared memory.
 #
 # Each sends to every other the patches that that one merges, and the scalars of their rows. Stores are asynchronous and
 # arrive at a barrier of their target, which knows how many bytes it gets. The memory of a block is written by none
 # before that block has started; and none ends before all that others send to it has arrived.
 
 
-class ClusterMeeting(Meeting):
+class ClusterFixUp(FixUp):
     """Emits it."""
 
     is_of_all = True

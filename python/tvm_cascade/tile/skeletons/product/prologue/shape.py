@@ -1,4 +1,4 @@
-"""Reads the shape of a gauged product: sums of products, and folds of the left operand's own rows beside them.
+"""Reads the shape of a product with a prologue: sums of products, and folds of the left operand's own rows beside them.
 
     c[m, n] = Σ_k e(A[m, k], g[k], s[m])·B[n, k]        t[m] = ⊕_k f(A[m, k], g[k], s[m])
     out[m, n] = map of c[m, n], t[m] and of inputs
@@ -34,11 +34,11 @@ _SUMMED = (SUM, MAX, MIN)
 
 
 _OF_ANY_RANGE = ("bfloat16",)
-"""Dtypes of 16 bits with the range of float32: an element is rounded to them as well before its gauge as after."""
+"""Dtypes of 16 bits with the range of float32: an element is rounded to them as well before its factor as after."""
 
 
 @dataclass(frozen=True)
-class GaugedProduct:
+class PrologueProduct:
     """A group that has the shape.
 
     Attributes
@@ -94,7 +94,7 @@ def in_words(load: ir.TensorLoad, product: MatrixProduct) -> bool:
     return even and isinstance(last, ir.Var) and last.same_as(inner)
 
 
-def read_gauged(program: Program, group: Group) -> GaugedProduct:
+def read_prologue(program: Program, group: Group) -> PrologueProduct:
     """The shape of a group; see `Skeleton.read`."""
     fold = read_fold(program, _with_columns_in_common(group))
     if references := fold.group.fold.references:
@@ -117,7 +117,7 @@ def read_gauged(program: Program, group: Group) -> GaugedProduct:
     dtype = product.left.dtype
     if left != loaded and statistics and not isinstance(left, Round) and dtype not in _OF_ANY_RANGE:
         name = _name(fold.leaves.sources[loaded])
-        raise Unfit(f"{name} before its gauge may be beyond {dtype}, which it is rounded to")
+        raise Unfit(f"{name} before its factor may be beyond {dtype}, which it is rounded to")
     _check_left(product)
     # It is rounded to the operand's dtype anyhow.
     element = left.args[0] if isinstance(left, Round) and str(left.args[1]) == dtype else left
@@ -125,10 +125,10 @@ def read_gauged(program: Program, group: Group) -> GaugedProduct:
     for component in statistics:
         if not any(component.reducer is known for known in _SUMMED):
             told = f"{component.owner} is folded by {component.reducer}"
-            raise Unfit(f"{told}; rows beside products by sums and extremes")
+            raise Unfit(f"{told}; rows with statistics by sums and extremes")
     if element == loaded and not statistics:
         raise Unfit(f"{product.left.load} is multiplied as it is, with no statistic of its rows")
-    return GaugedProduct(product, element, statistics, loaded, along, per_row)
+    return PrologueProduct(product, element, statistics, loaded, along, per_row)
 
 
 def _name(source: ir.Expr) -> str:
@@ -182,7 +182,7 @@ def _sorted_leaves(
         fold.check_inputs(loads_of(source))
         rows = [var for var in variables if not among(var, fold.axis)]
         if rows and among_any(fold.axis, variables):
-            raise Unfit(f"{source} is a second tensor beside {product.left.load} that runs along rows and their sum")
+            raise Unfit(f"{source} is a second tensor besides {product.left.load} that runs along rows and their sum")
         if among_any(product.right.line.parts, variables):
             raise Unfit(f"{source} runs along the columns of the result")
         (per_row if rows else along)[symbol] = source
@@ -194,10 +194,10 @@ def _check_left(product: MatrixProduct) -> None:
     left, inner = product.left, product.inner
     name = left.operand.buffer.name
     if left.operand.dtype not in PACKED_DTYPES or left.operand.size != 2:
-        raise Unfit(f"{name} is {left.operand.dtype}; rows beside products are of float16 or bfloat16")
+        raise Unfit(f"{name} is {left.operand.dtype}; rows with statistics are of float16 or bfloat16")
     if left.across or not left.bulk:
         raise Unfit(f"{left.load}: {inner.var.name} is not contiguous, or rows are no multiple of 16 bytes")
     depth = DEPTH_BYTES // left.operand.size
     if product.outer or len(inner.parts) > 1 or not isinstance(inner.extent, int) or inner.extent % depth:
         extents = " × ".join(map(str, inner.extents))
-        raise Unfit(f"{name} is summed over {extents}; rows beside products are one axis of a multiple of {depth}")
+        raise Unfit(f"{name} is summed over {extents}; rows with statistics are one axis of a multiple of {depth}")

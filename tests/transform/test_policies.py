@@ -1,4 +1,4 @@
-"""Gauges by choice: references that move lazily or by powers of two, and float8 inside a cascade."""
+"""Policies by choice: references that move lazily or by powers of two, and float8 inside a cascade."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def quantised(dtype: str, power_of_two: bool = True, least: float | None = 1e-12
 def test_a_power_of_two_of_a_bare_extremum_is_one_though_its_logarithm_may_be_infinite() -> None:
     explained = tvm_cascade.explain(quantised("float8_e4m3fn", least=None), force=True)
     (group,) = (group for group in explained.groups if "product" in group.buffers)
-    assert group.reason.code == "fold" and any("WholePower(ceiling" in quantity for quantity in group.gauges)
+    assert group.reason.code == "fold" and any("WholePower(ceiling" in quantity for quantity in group.references)
 
 
 def _zero_rows(values: Array) -> Array:

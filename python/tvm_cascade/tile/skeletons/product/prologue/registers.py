@@ -24,7 +24,7 @@ from tvm_cascade.tile.hopper.stores import CHUNK_COLUMNS
 from tvm_cascade.tile.merge.lanes import exchanged
 from tvm_cascade.tile.operand import MATRIX_DTYPES, plain_value
 from tvm_cascade.tile.skeletons.product.feed import ProductFeed
-from tvm_cascade.tile.skeletons.product.gauged.shape import GaugedProduct, in_words
+from tvm_cascade.tile.skeletons.product.prologue.shape import PrologueProduct, in_words
 from tvm_cascade.tile.work import Threads
 from tvm_cascade.transform.printer import cast
 
@@ -46,7 +46,7 @@ class LeftRegisters:
     """
 
     def __init__(
-        self, shape: GaugedProduct, feed: ProductFeed, first: ir.Expr, threads: Threads, sets: int, pinned: Any
+        self, shape: PrologueProduct, feed: ProductFeed, first: ir.Expr, threads: Threads, sets: int, pinned: Any
     ) -> None:
         self.shape, self.feed, self.threads, self.pinned = shape, feed, threads, pinned
         self.depth, self.dtype = feed.left.depth, shape.product.left.operand.dtype
@@ -123,7 +123,7 @@ class Along:
     """Values along the sum of a step, by pairs of neighbouring columns."""
 
     def __init__(
-        self, shape: GaugedProduct, depth: int, buffers: Mapping[tirx.Var, Any], lane: ir.Expr, number: int
+        self, shape: PrologueProduct, depth: int, buffers: Mapping[tirx.Var, Any], lane: ir.Expr, number: int
     ) -> None:
         self.shape, self.buffers, self.lane = shape, buffers, lane
         self.pairs = depth // (_PAIR * QUAD)
@@ -232,7 +232,7 @@ class RowValues:
     pinned : a word of shared memory for each thread, which nothing reads; it keeps computations where they are.
     """
 
-    def __init__(self, shape: GaugedProduct, threads: int) -> None:
+    def __init__(self, shape: PrologueProduct, threads: int) -> None:
         self.shape, self.threads = shape, threads
         of_element = [shape.element, *shape.statistics.values()]
         self.lifts = [hoist(lift, shape.per_row.keys(), f"of_row_{k}") for k, lift in enumerate(of_element)]
@@ -246,7 +246,7 @@ class RowValues:
     def finishes(self) -> dict[sp.Symbol, Hoisted]:
         rows = [component.symbol for component in self.shape.statistics]
         formulas = enumerate(self.shape.product.finishes.items())
-        return {result: hoist(formula, rows, f"gauge_{number}") for number, (result, formula) in formulas}
+        return {result: hoist(formula, rows, f"factor_{number}") for number, (result, formula) in formulas}
 
     def allocate_shared(self, pool: Any) -> None:
         self.pinned = named("pinned", pool.alloc((self.threads,), "uint32", align=16))

@@ -1,4 +1,4 @@
-"""Products gauged by statistics of their left operand's rows: what they compute, and which programs they take."""
+"""Products with statistics of their left operand's rows: what they compute, and which programs they take."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from tvm_cascade.plan.cuts import Nests, by_products, cut, parts_of
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.skeleton import Kernel, Setting, build_kernel
 from tvm_cascade.tile.skeletons.product.config import ProductConfig
-from tvm_cascade.tile.skeletons.product.gauged.registers import hoist
-from tvm_cascade.tile.skeletons.product.gauged.skeleton import GaugedSkeleton
+from tvm_cascade.tile.skeletons.product.prologue.registers import hoist
+from tvm_cascade.tile.skeletons.product.prologue.skeleton import PrologueSkeleton
 from tvm_cascade.transform.fuse_function import fuse_function
 
 from ..analysis.programs import array, each, fold, number, program, total
@@ -52,7 +52,7 @@ def kernel_of(func: tirx.PrimFunc, config: ProductConfig | None = None) -> Kerne
     found = read_program(func)
     cascades = [candidate.group for candidate in Reductions(found).cascades() if candidate.group is not None]
     (group,) = cascades or Reductions(found).lone
-    return build_kernel(GaugedSkeleton(), found, group, "main", Setting(H200), config)
+    return build_kernel(PrologueSkeleton(), found, group, "main", Setting(H200), config)
 
 
 def inputs_of(func: tirx.PrimFunc, change: Callable[[Any], Any] = lambda x: x) -> list[Array]:
@@ -76,7 +76,7 @@ def assert_right(func: tirx.PrimFunc, kernel: Kernel, given: list[Array] | None 
 
 @emulated
 @pytest.mark.parametrize("form", [Normed(gain=False), Normed(gated=True)], ids=["plain", "gated"])
-def test_a_deferred_gauge_is_applied_to_the_sums(form: Normed) -> None:
+def test_a_deferred_factor_is_applied_to_the_sums(form: Normed) -> None:
     func = linear(form)
     assert_right(func, kernel_of(func, SMALL))
 
@@ -122,7 +122,7 @@ def test_data_that_statistics_are_sensitive_to() -> None:
 
 
 @emulated
-def test_float16_is_lifted_with_its_gauge_since_it_has_no_range_without() -> None:
+def test_float16_is_lifted_with_its_factor_since_it_has_no_range_without() -> None:
     """What x·gain is before it is normalised may be infinite in float16: rows' statistics come first."""
     func = linear(Normed(), "float16")
     assert [decision.reason.code for decision in fuse_function(func, FuseOptions()).decisions] == ["rounding_range"]
@@ -226,7 +226,7 @@ def test_configurations_that_do_not_fit(config: ProductConfig, why: str) -> None
 
 COPIED = ["row", "product"]
 PATHS: dict[Normed, list[str]] = {
-    Normed(gain=False): ["gauged"],
+    Normed(gain=False): ["prologue"],
     Normed(): COPIED,
     Normed(gated=True): COPIED,
     Normed(centred=True): COPIED,

@@ -1,10 +1,10 @@
-"""The meeting of an item's pieces: each leaves its state, then all are merged in the order of the axis.
+"""The fix-up of an item's pieces: each leaves its state, then all are merged in the order of the axis.
 
 leave    scalars of rows, and spans of sixteen columns of which four lanes have four neighbours each
 merge    a *unit* a thread, of some of one row's spans: the states of all pieces at it, some pieces at a time
 finish   the merged rows' results, and their stores
 
-Who merges which units is the meeting's own: blocks meet in global memory (`grid`) or in a cluster (`cluster`).
+Who merges which units is the fix-up's own: blocks meet in global memory (`grid`) or in a cluster (`cluster`).
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class MergedRow:
         return Symbols(own, self.state.symbols(), self.inputs)
 
 
-class Meeting(ABC):
+class FixUp(ABC):
     """Emits what happens to the state of a piece that is not the whole of its item.
 
     Parameters
@@ -357,7 +357,7 @@ class Meeting(ABC):
 # them all.
 
 
-class SpreadFinish(Meeting):
+class SpreadFinish(FixUp):
     """Finishes and stores items that one block has whole.
 
     Parameters
@@ -409,7 +409,7 @@ class SpreadFinish(Meeting):
         return row if self.kept == 1 else self.count[0] * self.most_rows + row
 
     def _meet(self) -> None:
-        self.threads.named.take("meeting").sync(WARP_GROUP)
+        self.threads.named.take("fix-up").sync(WARP_GROUP)
 
     def _put_scalars(self, row: ir.Expr, values: list[ir.Expr]) -> None:
         with when(self.threads.lane % QUAD == 0):

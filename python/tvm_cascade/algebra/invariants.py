@@ -1,7 +1,7 @@
-"""Handles: the loop-invariant operands of an element, and how functions read them.
+"""Invariants: the loop-invariant operands of an element, and how functions read them.
 
-A *handle* u is a largest part of an element F that does not vary along the axis but reads earlier results: the m of
-exp(x − m), the s/N of (x − s/N)², the 1/t of p·v/t. The state is relative to a reference c in place of u (`gauge`).
+An *invariant* u is a largest part of an element F that does not vary along the axis but reads earlier results: the m of
+exp(x − m), the s/N of (x − s/N)², the 1/t of p·v/t. The state is relative to a reference c in place of u (`policy`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import Reduction
-from tvm_cascade.algebra.gauge import Gauge
+from tvm_cascade.algebra.policy import Policy
 from tvm_cascade.algebra.reducer import SUM
 from tvm_cascade.symbolic.sampling import ever_positive, varies_numerically
 from tvm_cascade.symbolic.signs import stand_in
@@ -20,7 +20,7 @@ from tvm_cascade.symbolic.work import expanded, simplified
 
 
 @dataclass(frozen=True)
-class Handle:
+class Invariant:
     """A loop-invariant subexpression of an element that reads earlier results.
 
     Attributes
@@ -33,31 +33,31 @@ class Handle:
     value: sp.Expr
 
 
-class HandleTable:
-    """Handles by value, so that reductions which read the same quantity share one reference."""
+class InvariantTable:
+    """Invariants by value, so that reductions which read the same quantity share one reference."""
 
     def __init__(self) -> None:
-        self._by_key: dict[object, Handle] = {}
+        self._by_key: dict[object, Invariant] = {}
 
-    def __iter__(self) -> Iterator[Handle]:
+    def __iter__(self) -> Iterator[Invariant]:
         return iter(self._by_key.values())
 
     @property
     def values(self) -> dict[sp.Symbol, sp.Expr]:
-        """What each handle's symbol stands for."""
-        return {handle.symbol: handle.value for handle in self}
+        """What each invariant's symbol stands for."""
+        return {invariant.symbol: invariant.value for invariant in self}
 
-    def of(self, value: sp.Expr) -> Handle:
-        """The handle of that value, made on first use."""
+    def of(self, value: sp.Expr) -> Invariant:
+        """The invariant of that value, made on first use."""
         return self._made(value, value)
 
-    def beside(self, handle: Handle, part: sp.Expr) -> Handle:
-        """A second handle of equal value, for another location: (x − u)·(y − v) with u = v."""
-        return self._made((handle.value, part), handle.value)
+    def beside(self, invariant: Invariant, part: sp.Expr) -> Invariant:
+        """A second invariant of equal value, for another location: (x − u)·(y − v) with u = v."""
+        return self._made((invariant.value, part), invariant.value)
 
-    def _made(self, key: object, value: sp.Expr) -> Handle:
+    def _made(self, key: object, value: sp.Expr) -> Invariant:
         if key not in self._by_key:
-            self._by_key[key] = Handle(stand_in(value, f"_u{len(self._by_key)}"), value)
+            self._by_key[key] = Invariant(stand_in(value, f"_u{len(self._by_key)}"), value)
         return self._by_key[key]
 
     def extract(
@@ -67,11 +67,11 @@ class HandleTable:
         results: Sequence[sp.Symbol],
         ordered: Sequence[sp.Symbol] = (),
     ) -> sp.Expr:
-        """The expression with each largest result-reading, element-free part replaced by its handle's symbol.
+        """The expression with each largest result-reading, element-free part replaced by its invariant's symbol.
 
-        A factor that reads no result, of a part that reads max and min alone (`ordered`), stays outside: the handle is
-        then the extremum itself, which a reference holds exactly. So does the unit of elements beside it: of x/1000 −
-        s/(1000·N) the handle is s/N, since x/1000 is rounded where x is not.
+        A factor that reads no result, of a part that reads max and min alone (`ordered`), stays outside: then the
+        invariant is the extremum itself, which a reference holds exactly. So does the unit of elements beside it: of
+        x/1000 − s/(1000·N) the invariant is s/N, since x/1000 is rounded where x is not.
         """
         if not expression.has(*results) or not results:
             return expression
@@ -103,75 +103,75 @@ class HandleTable:
         return self.of(value).symbol
 
 
-def factor_in(function: sp.Expr, handle: sp.Symbol, elements: Sequence[sp.Symbol]) -> sp.Expr | None:
-    """H(u) where function = function|_{u=1} · H(u); None where the handle is no factor.
+def factor_in(function: sp.Expr, invariant: sp.Symbol, elements: Sequence[sp.Symbol]) -> sp.Expr | None:
+    """H(u) where function = function|_{u=1} · H(u); None where the invariant is no factor.
 
     exp(x − u) = exp(x)·exp(−u) does not count: exp(x) alone is not bounded.
     """
-    if exponents(function, handle, elements):
+    if exponents(function, invariant, elements):
         return None
-    at_one = function.subs(handle, 1)
+    at_one = function.subs(invariant, 1)
     if at_one == 0:
         return None
     if varies_numerically(function / at_one, elements):
         return None
     ratio = simplified(function / at_one)
-    return ratio if ratio.free_symbols <= {handle} and not ratio.has(sp.zoo, sp.nan) else None
+    return ratio if ratio.free_symbols <= {invariant} and not ratio.has(sp.zoo, sp.nan) else None
 
 
-def exponents(function: sp.Expr, handle: sp.Symbol, elements: Sequence[sp.Symbol]) -> list[sp.Expr]:
-    """Arguments of exp that contain both the handle and a position-dependent term."""
-    found = [e.args[0] for e in function.atoms(sp.exp) if e.args[0].has(handle) and e.args[0].has(*elements)]
-    powers = [p for p in function.atoms(sp.Pow) if p.exp.has(handle) and p.exp.has(*elements)]
+def exponents(function: sp.Expr, invariant: sp.Symbol, elements: Sequence[sp.Symbol]) -> list[sp.Expr]:
+    """Arguments of exp that contain both the invariant and a position-dependent term."""
+    found = [e.args[0] for e in function.atoms(sp.exp) if e.args[0].has(invariant) and e.args[0].has(*elements)]
+    powers = [p for p in function.atoms(sp.Pow) if p.exp.has(invariant) and p.exp.has(*elements)]
     return found + [p.exp * sp.log(p.base) for p in powers]
 
 
-def cancelled_results(exponent: sp.Expr, handle: Handle, reductions: Sequence[Reduction]) -> list[sp.Expr]:
+def cancelled_results(exponent: sp.Expr, invariant: Invariant, reductions: Sequence[Reduction]) -> list[sp.Expr]:
     """Results that cancel an equal infinite element in the exponent: max x and Σ x, in x − u.
 
     Of a choice, which is infinite where it is one of them, the choice.
     """
-    if isinstance(handle.value, sp.Piecewise):
-        sides = (Handle(handle.symbol, side) for side, _ in handle.value.args)
-        return [handle.value] if any(cancelled_results(exponent, side, reductions) for side in sides) else []
-    full, part = exponent.subs(handle.symbol, handle.value), exponent.subs(handle.symbol, 0)
+    if isinstance(invariant.value, sp.Piecewise):
+        sides = (Invariant(invariant.symbol, side) for side, _ in invariant.value.args)
+        return [invariant.value] if any(cancelled_results(exponent, side, reductions) for side in sides) else []
+    full, part = exponent.subs(invariant.symbol, invariant.value), exponent.subs(invariant.symbol, 0)
     found = []
     for reduction in reductions:
-        if reduction.result in handle.value.free_symbols and (reduction.reducer.ordered or reduction.reducer is SUM):
+        if reduction.result in invariant.value.free_symbols and (reduction.reducer.ordered or reduction.reducer is SUM):
             against = part / (reduction.element * sp.diff(full, reduction.result))
             if not ever_positive(against) and simplified(against).is_negative:
                 found.append(reduction.result)
     return found
 
 
-def tracking_gauge(handle: Handle, reductions: Iterable[Reduction]) -> Gauge:
-    """The gauge of a handle that is tracked: running where it is built from max and min alone, centred otherwise."""
-    read = [r for r in reductions if r.result in handle.value.free_symbols]
-    return Gauge.RUNNING if all(r.reducer.ordered for r in read) else Gauge.CENTRED
+def tracking_policy(invariant: Invariant, reductions: Iterable[Reduction]) -> Policy:
+    """The policy of a tracked invariant: running where it is built from max and min alone, centred otherwise."""
+    read = [r for r in reductions if r.result in invariant.value.free_symbols]
+    return Policy.RUNNING if all(r.reducer.ordered for r in read) else Policy.CENTRED
 
 
 def translations(
-    function: sp.Expr, handle: sp.Symbol, elements: Sequence[sp.Symbol]
+    function: sp.Expr, invariant: sp.Symbol, elements: Sequence[sp.Symbol]
 ) -> dict[sp.Expr, list[sp.Expr]] | None:
     """The sums s·(a(x) − u) of the function, s a nonzero constant, by a(x); None where u occurs in another sum."""
     parts: dict[sp.Expr, list[sp.Expr]] = {}
     for total in sorted(function.atoms(sp.Add), key=sp.default_sort_key):
-        slope = total.coeff(handle)
+        slope = total.coeff(invariant)
         if slope.has(*elements) or not slope.is_nonzero:
             continue
-        rest = expanded((slope * handle - total) / slope)
-        if rest.has(handle) or not rest.has(*elements):
+        rest = expanded((slope * invariant - total) / slope)
+        if rest.has(invariant) or not rest.has(*elements):
             return None
         parts.setdefault(rest, []).append(total)
     return parts
 
 
-def translated_part(function: sp.Expr, handle: sp.Symbol, elements: Sequence[sp.Symbol]) -> sp.Expr | None:
-    """The a(x) where the function reads the handle u in differences a(x) − u; None where it reads it otherwise.
+def translated_part(function: sp.Expr, invariant: sp.Symbol, elements: Sequence[sp.Symbol]) -> sp.Expr | None:
+    """The a(x) where the function reads the invariant u in differences a(x) − u; None where it reads it otherwise.
 
     A mean of a(x) is then a good reference, whatever u itself does.
     """
-    parts = translations(function, handle, elements)
+    parts = translations(function, invariant, elements)
     return next(iter(parts)) if parts is not None and len(parts) == 1 else None
 
 

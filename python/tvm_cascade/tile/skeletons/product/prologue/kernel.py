@@ -1,4 +1,4 @@
-"""Emits the kernel of a gauged product: the product kernel with consumers that have the left operand in registers.
+"""Emits the kernel of a product with a prologue: consumers of the product kernel have the left operand in registers.
 
     consumer    for step along k: wait for the stage; load A; statistics ⊕= f(A); A = e(A); sums += A @ Bᵀ
 
@@ -19,16 +19,16 @@ from tvm_cascade.tile.hopper.barrier import NamedBarrier
 from tvm_cascade.tile.skeletons.product.config import ProductConfig
 from tvm_cascade.tile.skeletons.product.consumer import Steps, Summing
 from tvm_cascade.tile.skeletons.product.epilogue import MapEpilogue
-from tvm_cascade.tile.skeletons.product.gauged.registers import LeftRegisters, RowValues
-from tvm_cascade.tile.skeletons.product.gauged.shape import GaugedProduct
 from tvm_cascade.tile.skeletons.product.kernel import ProductKernel, Roles
+from tvm_cascade.tile.skeletons.product.prologue.registers import LeftRegisters, RowValues
+from tvm_cascade.tile.skeletons.product.prologue.shape import PrologueProduct
 from tvm_cascade.tile.skeletons.product.raster import Tile
 
 _SETS = 2
 """Of registers of the left operand."""
 
 
-def gauged_kernel(shape: GaugedProduct, config: ProductConfig) -> ProductKernel:
+def prologue_kernel(shape: PrologueProduct, config: ProductConfig) -> ProductKernel:
     values = RowValues(shape, config.threads)
     roles = Roles(
         lambda feeds, _: MapEpilogue(feeds[0], values.finished, values.allocate_shared),
@@ -43,10 +43,10 @@ class LiftedSumming(Summing):
 
     def __init__(self, steps: Steps, values: RowValues) -> None:
         super().__init__(steps)
-        self.rows, self.gauged, self.config = values, values.shape, steps.config
+        self.rows, self.prologue, self.config = values, values.shape, steps.config
         self.feed, self.threads, self.family = steps.feed, steps.threads, steps.family
         own = steps.index * self.config.own_rows
-        self.left_registers = LeftRegisters(self.gauged, self.feed, own, self.threads, _SETS, values.pinned)
+        self.left_registers = LeftRegisters(self.prologue, self.feed, own, self.threads, _SETS, values.pinned)
         self.rows.allocate()
 
     @contextmanager
@@ -64,7 +64,7 @@ class LiftedSumming(Summing):
     @property
     def _takes_turns(self) -> bool:
         """Whether two consumers multiply in turn: one lifts while the other's products run."""
-        return self.gauged.is_lifted and self.config.consumers > 1
+        return self.prologue.is_lifted and self.config.consumers > 1
 
     @property
     def _turns(self) -> NamedBarrier:
@@ -72,7 +72,7 @@ class LiftedSumming(Summing):
 
     def sum(self, tile: Tile) -> None:
         """Emits the sums of a tile; a stage is released once the products after those that read it are under way."""
-        steps = self.gauged.steps
+        steps = self.prologue.steps
         self._start(tile)
         self.left_registers.along[0].fetch(tirx.const(0, "int32"), tile.batch)
         self._step_of(0, tile, 0)
@@ -108,12 +108,12 @@ class LiftedSumming(Summing):
         left = self.left_registers
         self.steps.wait()
         left.load(which, self.steps.ring.stage)
-        if self.gauged.is_lifted:
+        if self.prologue.is_lifted:
             self._lift(which)
         self._multiply(which, first=isinstance(step, int) and step == 0)
-        following = tirx.min(step + tirx.const(1, "int32"), self.gauged.steps - 1)
+        following = tirx.min(step + tirx.const(1, "int32"), self.prologue.steps - 1)
         left.along[1 - which].fetch(following * left.depth, tile.batch)
-        if not self.gauged.is_lifted:
+        if not self.prologue.is_lifted:
             for word, row, pair in left.places:
                 left.values(which, word)
                 self.rows.fold(left, which, row, pair)

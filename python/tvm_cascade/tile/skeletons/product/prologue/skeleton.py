@@ -1,4 +1,4 @@
-"""The gauged skeleton's table row: products of a left operand lifted in registers, with statistics of its rows."""
+"""The prologue skeleton's table row: products of a left operand lifted in registers, with statistics of its rows."""
 
 from __future__ import annotations
 
@@ -21,43 +21,43 @@ from tvm_cascade.tile.skeleton import Setting, Skeleton
 from tvm_cascade.tile.skeletons.product.choice import counts_of as product_counts
 from tvm_cascade.tile.skeletons.product.choice import fitting, sizes_of
 from tvm_cascade.tile.skeletons.product.config import ProductConfig, lacks_memory
-from tvm_cascade.tile.skeletons.product.gauged.kernel import gauged_kernel
-from tvm_cascade.tile.skeletons.product.gauged.shape import GaugedProduct, read_gauged
+from tvm_cascade.tile.skeletons.product.prologue.kernel import prologue_kernel
+from tvm_cascade.tile.skeletons.product.prologue.shape import PrologueProduct, read_prologue
 from tvm_cascade.tile.skeletons.product.shape import DEPTH_BYTES
 from tvm_cascade.tile.work import GROUP_ROWS
 
 
-class GaugedSkeleton(Skeleton[GaugedProduct, ProductConfig]):
+class PrologueSkeleton(Skeleton[PrologueProduct, ProductConfig]):
     """Products with an operand that is computed on chip, and statistics of its rows, on tensor cores."""
 
-    name, kind, covers = "gauged", "tensor-core kernel", "matrix products gauged by statistics of their rows"
+    name, kind, covers = "prologue", "tensor-core kernel", "matrix products behind statistics of their rows"
 
     instructions, joint = frozenset({Instructions.WGMMA}), True
     option = "tensor_cores"
 
-    def read(self, program: Program, group: Group, options: FuseOptions) -> GaugedProduct:
-        return read_gauged(program, group)
+    def read(self, program: Program, group: Group, options: FuseOptions) -> PrologueProduct:
+        return read_prologue(program, group)
 
-    def alternatives(self, program: GaugedProduct, setting: Setting) -> list[ProductConfig]:
+    def alternatives(self, program: PrologueProduct, setting: Setting) -> list[ProductConfig]:
         return ranked_configs(program, setting.gpu)
 
-    def lacks(self, program: GaugedProduct, config: ProductConfig, setting: Setting) -> str:
+    def lacks(self, program: PrologueProduct, config: ProductConfig, setting: Setting) -> str:
         return _lacks(program, config, setting.gpu) or config.lacks(program.product, setting.gpu)
 
-    def operands(self, program: GaugedProduct) -> Iterable[Operand]:
+    def operands(self, program: PrologueProduct) -> Iterable[Operand]:
         return (side.operand for side in program.product.sides)
 
-    def counts(self, program: GaugedProduct, config: ProductConfig, work: Work, setting: Setting) -> Counts:
+    def counts(self, program: PrologueProduct, config: ProductConfig, work: Work, setting: Setting) -> Counts:
         return counts_of(program, config, setting.gpu)._replace(work=Work(work.bytes))
 
-    def emit(self, program: GaugedProduct, config: ProductConfig, name: str, _launch: Launch) -> tirx.PrimFunc:
-        return gauged_kernel(program, config).build(name)
+    def emit(self, program: PrologueProduct, config: ProductConfig, name: str, _launch: Launch) -> tirx.PrimFunc:
+        return prologue_kernel(program, config).build(name)
 
-    def fast_math(self, program: GaugedProduct) -> bool:
+    def fast_math(self, program: PrologueProduct) -> bool:
         return all(dtype_of(output.buffer) in PACKED_DTYPES for output in program.product.outputs)
 
 
-def ranked_configs(shape: GaugedProduct, gpu: Gpu) -> list[ProductConfig]:
+def ranked_configs(shape: PrologueProduct, gpu: Gpu) -> list[ProductConfig]:
     """The fitting configurations, from the least estimated time on.
 
     Unfit where none fits, or lifting takes longer than writing a copy of what is multiplied.
@@ -75,7 +75,7 @@ def ranked_configs(shape: GaugedProduct, gpu: Gpu) -> list[ProductConfig]:
     return ranked
 
 
-def _lacks(shape: GaugedProduct, config: ProductConfig, gpu: Gpu) -> str:
+def _lacks(shape: PrologueProduct, config: ProductConfig, gpu: Gpu) -> str:
     """What a configuration has that kernels with the left operand in registers have not, in words; empty for none."""
     if config.own_rows != GROUP_ROWS:
         return f"{config.own_rows} rows of a consumer; with the left operand in registers it has {GROUP_ROWS}"
@@ -84,13 +84,13 @@ def _lacks(shape: GaugedProduct, config: ProductConfig, gpu: Gpu) -> str:
     return lacks_memory(config.shared_bytes(shape.product) + config.threads * WORD_BYTES, gpu)
 
 
-def counts_of(shape: GaugedProduct, config: ProductConfig, gpu: Gpu) -> Counts:
+def counts_of(shape: PrologueProduct, config: ProductConfig, gpu: Gpu) -> Counts:
     """What a kernel does: its product, statistics folded meanwhile, and elements lifted before they are multiplied."""
     counts = product_counts(shape.product, sizes_of(shape.product), config, gpu)
     return counts.and_then(**beside(shape, config, gpu))
 
 
-def beside(shape: GaugedProduct, config: ProductConfig, gpu: Gpu) -> dict[str, float]:
+def beside(shape: PrologueProduct, config: ProductConfig, gpu: Gpu) -> dict[str, float]:
     """What a kernel has more than that of a plain product: of each step, by the names of rates."""
     sizes = sizes_of(shape.product)
     tiles = sizes.places * -(-sizes.rows // config.rows) * -(-sizes.columns // config.columns)
@@ -102,7 +102,7 @@ def beside(shape: GaugedProduct, config: ProductConfig, gpu: Gpu) -> dict[str, f
     return {"lift_seconds": steps, "operation_seconds": steps * int(sp.count_ops(shape.element))}
 
 
-def copied(shape: GaugedProduct, gpu: Gpu) -> float:
+def copied(shape: PrologueProduct, gpu: Gpu) -> float:
     """Seconds of a kernel that reads the left operand and writes what a plain product would multiply."""
     sizes = sizes_of(shape.product)
     moved = 2 * sizes.places * sizes.rows * sizes.steps * DEPTH_BYTES

@@ -1,13 +1,13 @@
-"""Gauges: how the reference c moves that stands in place of a handle u of an element F, when, and why it is in range.
+"""Policies: how the reference c moves that stands for an invariant u of an element F, when, and why it is in range.
 
-| gauge    | the reference goes                          | for instance                                         |
+| policy   | the reference goes                          | for instance                                         |
 |----------|---------------------------------------------|------------------------------------------------------|
 | deferred | nowhere: it is 1, or 0                      | u is a factor of F, which is applied at the end      |
 | running  | to u of the partial results, or an extremum | u is built from max and min, or stands in an exponent |
 | centred  | to a mean, a slope, or a predicted result   | F reads a(x) − u                                     |
 
-`sections` is the table of references for the handles of one function. Polynomials of several elements have references
-of their own (`central_moments`).
+`sections` is the table of references for the invariants of one function. Polynomials of several elements have
+references of their own (`central_moments`).
 
 How often a running reference moves is its *move*, which the user may choose:
 
@@ -19,12 +19,12 @@ How often a running reference moves is its *move*, which the user may choose:
 
 Both end away from u, and finish brings the state there.
 
-Range analysis decides between the gauges, and a reference says why it was chosen (`Range`): with c running,
-exp(x − c) ≤ 1; with c centred, (x − c)² is of the size of the answer. A total or max y, as u of (x − u)², is far from
-the data while it grows or drifts, and what the state lost there does not come back; the mean of x is near them, and
-finish goes from there to u. Where an exponent is not bounded by its own handle (exp(x − mean)), the running maximum of
-the exponent is kept as an extra component and serves as the reference; where u divides by a result that may pass near
-zero (a centre of signed masses), the mean of x by the sizes of its weights does.
+Range analysis decides between the policies, and a reference says why it was chosen (`Range`): with c running, exp(x −
+c) ≤ 1; with c centred, (x − c)² is of the size of the answer. A total or max y, as u of (x − u)², is far from the data
+while it grows or drifts, and what the state lost there does not come back; the mean of x is near them, and finish goes
+from there to u. Where an exponent is not bounded by its own invariant (exp(x − mean)), the running maximum of the
+exponent is kept as an extra component and serves as the reference; where u divides by a result that may pass near zero
+(a centre of signed masses), the mean of x by the sizes of its weights does.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ import sympy as sp
 from tvm_cascade.symbolic.functions import WholePower
 
 
-class Gauge(str, Enum):
+class Policy(str, Enum):
     """How a reference moves."""
 
     DEFERRED = "deferred"
@@ -76,7 +76,7 @@ class Range(str, Enum):
     MEAN = "x − c and u − c are no larger than x − u, since c is the mean of x; u need not be near the data"
     EXTREME = "c is the extremum so far, and [x = c] is 0 or 1"
     NEAR = "x − c is no larger than the spread of x, since c is its mean, for any results"
-    WEIGHED = "x − c is no larger than the spread of x, since c is its mean; beside what results weigh it may cancel"
+    WEIGHED = "x − c is no larger than the spread of x, since c is its mean; against what results weigh it may cancel"
     PREDICTED = "c predicts u from partial results, so elements have the range that they have at u"
     DEFERRED = "a loop-invariant factor: applied once, at the end"
 

@@ -1,1 +1,0 @@
-"""Products whose left operand is lifted in registers, gauged by statistics of its rows."""

@@ -1,0 +1,1 @@
+"""Products whose left operand is lifted in registers, with statistics of its rows."""
