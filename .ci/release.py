@@ -89,7 +89,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
             for command in commands(environment, built / name, root):
                 _run(command, Path(scratch), dry)
     _run(["git", "tag", "--annotate", f"v{version}", "--message", f"tvm-cascade {version}"], root, dry)
-    print(f"left to do: git push origin v{version}, and an upload of {built}")
+    print(f"left to do: git push origin v{version}, which publishes its pages too, and an upload of {built}")
     return 0
 
 

@@ -121,8 +121,8 @@ def test_a_shared_prefix_is_planned_as_a_kernel_for_all_sequences_and_one_for_wh
     report = str(tvm_cascade.explain(workloads.get("decode_prefix").build(), target={"kind": "cuda", "arch": "sm_90a"}))
     first, second = re.findall(r"^ +[12]\. .*\n.*$", report, re.M)
     assert "from q, k_prefix, v_prefix: " in first and "out from q, k, v, row_max_state_0" in second
-    assert "StreamConfig" in first and "blocks=64" in first and "beside the next" in first
-    assert "PiecesConfig" in second and "neighbours=2" in second and "kept=4" in second and "beside" not in second
+    assert "StreamConfig" in first and "blocks=64" in first and "side by side with the next" in first
+    assert "PiecesConfig" in second and "neighbours=2" in second and "kept=4" in second and "side by side" not in second
     assert "fetching" not in first + second
 
 
@@ -135,7 +135,7 @@ def test_kernels_run_one_after_the_other_where_both_compute_or_one_is_long(chang
     workload = workloads.get("decode_prefix")
     func = workload.with_shape(**{**workload.shape, **change}).build()
     report = str(tvm_cascade.explain(func, target={"kind": "cuda", "arch": "sm_90a"}))
-    assert "a plan of 2 steps" in report and "beside the next" not in report
+    assert "a plan of 2 steps" in report and "side by side with the next" not in report
 
 
 def masked() -> tirx.PrimFunc:

@@ -20,6 +20,10 @@ from tvm_cascade.transform.fuse_function import fuse_function
 from ..analysis.programs import array, each, fold, maximum, number, program, softmax_stages
 from .catalogue import CATALOGUE, rounded, softmax_of_softmax
 
+NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
+MOST_NUMBERS = 24
+"""That a reader is shown: of a claim on rank 6, seven positions of three quantities, and the claim's own."""
+
 
 @pytest.mark.parametrize("name", CATALOGUE)
 def test_a_program_that_is_no_fold_is_refused_with_its_code_law_buffer_and_counterexample(name: str) -> None:
@@ -36,6 +40,7 @@ def test_a_program_that_is_no_fold_is_refused_with_its_code_law_buffer_and_count
     if reason.counterexample is not None:
         first, second = reason.counterexample.outcomes
         assert first != second
+        assert 1 <= len(NUMBER.findall(str(reason.counterexample))) <= MOST_NUMBERS
         assert reason.counterexample.claim in str(explanation)
         assert "_k" not in str(explanation)
         told = [group["reason"]["counterexample"] for group in json.loads(explanation.to_json())["groups"]]
