@@ -169,7 +169,7 @@ def test_which_rows_are_peeled() -> None:
     assert config("bfloat16", 50257).staged and config("bfloat16", 50257).peeled
     assert not config("float16", 197).peeled  # a lane has seven elements
     assert config("float16", 197).ahead and not config("float16", 5003).ahead  # all rows are there at once
-    assert "with the ends of rows apart from aligned loads" in str(config("float16", 5003))
+    assert "with the unaligned ends of rows element by element" in str(config("float16", 5003))
 
 
 def test_few_rows_are_cut_for_their_latency() -> None:
