@@ -80,7 +80,7 @@ def print_means(console: Console, means: Sequence[Mean]) -> None:
 
 def print_goals(console: Console, outcomes: Sequence[Outcome]) -> None:
     """A line for each goal."""
-    words = {True: "[green]met[/]", False: "[bold red]not met[/]", None: "-"}
+    words = {True: "[green]reached[/]", False: "[bold red]not reached[/]", None: "-"}
     rows = [[one.group, escape(one.text), escape(one.figure), words[one.met]] for one in outcomes]
     _print(console, "Goals", ("group", "goal", "measured", ""), rows)
 

@@ -57,7 +57,7 @@ def _run(args: argparse.Namespace) -> int:
     if args.ledger is not None:
         return _record(args) if args.record is not None else _replay_ledger(args)
     if args.record is not None or args.sample is not None:
-        raise InputError("--ledger FILE beside --record and --sample", "none", "campaigns")
+        raise InputError("--ledger FILE with --record and --sample", "none", "campaigns")
     if not (args.algebra or args.programs or args.gpu) and args.state is None:
         raise InputError("a number of trials", "none", "campaigns", "pass --algebra 1000 --programs 100, say")
     state = State(args.state)

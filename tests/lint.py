@@ -405,7 +405,7 @@ def words_are_those_of_the_glossary(tree: Tree) -> Iterator[Violation]:
         named = [(1, _first_line(module)), (1, module.parts[-1])]
         named += [(getattr(node, "lineno", 1), name) for node in module.nodes if (name := _defined(node))]
         for line, text in named:
-            for word in _private(re.sub(r"([A-Z])", r" \1", text.replace("_", " ")), PRIVATE_WORDS):
+            for word in private(re.sub(r"([A-Z])", r" \1", text.replace("_", " ")), PRIVATE_WORDS):
                 yield module.breaks(f"`{word}` in `{text}`: say {PRIVATE_WORDS[word]}", line)
 
 
@@ -414,10 +414,20 @@ def prose_has_no_private_words(tree: Tree) -> Iterator[Violation]:
     for page in tree.pages:
         prose = NOT_PROSE.sub(lambda left_out: "\n" * left_out[0].count("\n"), _prose(page))
         for paragraph in re.finditer(r"(?:.+\n?)+", prose):
-            for word in _private(paragraph[0], PRIVATE_IN_PROSE):
+            for word in private(paragraph[0], PRIVATE_IN_PROSE):
                 yield page.breaks(
                     f"`{word}`: say {PRIVATE_IN_PROSE[word]}", prose.count("\n", 0, paragraph.start()) + 1
                 )
+
+
+def messages_have_no_private_words(tree: Tree) -> Iterator[Violation]:
+    """Texts of several words that are no docstrings: what errors, reports and help are made of."""
+    for module in tree.modules:
+        docstrings = {id(node.value) for node in module.nodes if isinstance(node, ast.Expr)}
+        for node in module.nodes:
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+                for word in private(node.value, PRIVATE_IN_PROSE) if " " in node.value.strip() else ():
+                    yield module.breaks(f"`{word}`: say {PRIVATE_IN_PROSE[word]}", node.lineno)
 
 
 def _prose(page: Source) -> str:
@@ -428,7 +438,7 @@ def _prose(page: Source) -> str:
     return "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
 
 
-def _private(text: str, table: Mapping[str, str]) -> list[str]:
+def private(text: str, table: Mapping[str, str]) -> list[str]:
     """Entries of the table that are words of a text."""
     words = f" {' '.join(re.findall('[a-z]+', text.lower()))} "
     return [word for word in table if f" {word} " in words]
@@ -471,6 +481,7 @@ RULES: tuple[Callable[[Tree], Iterator[Violation]], ...] = (
     modules_open_with_a_sentence,
     words_are_those_of_the_glossary,
     prose_has_no_private_words,
+    messages_have_no_private_words,
     tests_have_no_tolerance_of_their_own,
 )
 

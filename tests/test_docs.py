@@ -33,6 +33,7 @@ from tvm_cascade.codes import CODES
 from tvm_cascade.evaluate.inputs import INPUTS
 from tvm_cascade.te.selection import MOST
 
+from . import lint
 from .pages import PAGES, ROOT, Block, Page, script
 
 TEXTS = {page.name: page.text for page in PAGES}
@@ -175,6 +176,17 @@ def test_the_reference_has_every_public_name() -> None:
         name for name in tvm_cascade.__all__ if name not in constants and f"::: tvm_cascade.{name}\n" not in found
     ]
     assert not missing
+
+
+@pytest.mark.parametrize("name", re.findall(r"^::: (\S+)$", TEXTS["docs/reference.md"], re.M))
+def test_docstrings_that_the_reference_shows_have_no_private_words(name: str) -> None:
+    module, _, last = name.rpartition(".")
+    if module.startswith(("tvm_cascade.torch", "tvm_cascade.distributed")):
+        pytest.importorskip("torch")
+    value = getattr(importlib.import_module(module), last)
+    members = [one for key, one in vars(value).items() if key[0] != "_"] if inspect.isclass(value) else []
+    shown = [text for text in map(inspect.getdoc, (value, *members)) if text]
+    assert shown and not [word for text in shown for word in lint.private(text, lint.PRIVATE_IN_PROSE)]
 
 
 def _anchors(page: Page) -> set[str]:

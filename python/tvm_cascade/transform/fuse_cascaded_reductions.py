@@ -71,14 +71,14 @@ def fuse_cascade(
     Parameters
     ----------
     sch : an open schedule, without work on its loops. Tiles are cut for its function's target, or TVM's current one.
-    blocks : reduction blocks of one cascade, by name or handle.
+    blocks : reduction blocks of one cascade: blocks of the schedule, or their names.
     tile, segments, lanes, reference : see `FuseOptions`.
     func_name : the function to work on.
 
     Returns
     -------
     list of SBlockRV
-        The blocks of the fused loop, in program order; TVM's primitives work on them. Handles taken before are void.
+        The blocks of the fused loop, in program order; TVM's primitives work on them. Blocks taken before are void.
 
     Raises
     ------
@@ -96,9 +96,9 @@ def fuse_cascade(
     if func_name not in functions:
         raise InputError(f"a function among {', '.join(functions)}", repr(func_name), "fuse_cascade(func_name=…)")
     if not isinstance(blocks, Sequence) or isinstance(blocks, str) or not blocks:
-        raise InputError("names or handles of reduction blocks", repr(blocks), "fuse_cascade(sch, blocks)")
+        raise InputError("reduction blocks, or their names", repr(blocks), "fuse_cascade(sch, blocks)")
     if foreign := [block for block in blocks if not isinstance(block, (str, s_tir.schedule.SBlockRV))]:
-        raise InputError("names or handles of reduction blocks", repr(foreign[0]), "fuse_cascade(sch, blocks)")
+        raise InputError("reduction blocks, or their names", repr(foreign[0]), "fuse_cascade(sch, blocks)")
     func = sch.mod[func_name]
     known = _block_names(func)
     names = [block if isinstance(block, str) else sch.get(block).name_hint for block in blocks]

@@ -34,7 +34,7 @@ def explain(
     mod_or_func : a module or a PrimFunc. Of functions of Relax, it explains those that `tvm_cascade.relax.get_pipeline`
         merges their operators into, and lists operators that stay functions of their own; functions of other kinds
         are listed as skipped. Of a function that is fused already, the fold that it carries is shown.
-    target : as `compile` takes it, to be told as well what it lowers each function to. Without
+    target : as `compile` takes it, to see as well what it lowers each function to. Without
         one, decisions are those for this machine's CPU, and nothing is lowered.
     database : as `compile` takes it; where it or a target is named, the explanation says where designs come from.
     **options : fields of `tvm_cascade.FuseOptions`, as keywords; unset ones come from TVM_CASCADE_* variables.

@@ -66,7 +66,7 @@ def tune(
     mod, target : as `compile` takes them.
     trials : designs tried of each function, with those of earlier sessions; "all" for those of long estimates as well.
     seconds : for each function, after which no further design is tried.
-    work_dir : folder of the database, or MetaSchedule's database; what is found is told and forgotten without one.
+    work_dir : folder of the database, or MetaSchedule's database; without one, what is found is reported and forgotten.
     inputs : data of the one function, in the order of its inputs; normal numbers by default.
     sizes : symbolic extents by name, at which is measured; of several, a session at each, for a kernel for lengths of
         their buckets each. By default those of the inputs, or 1024.
