@@ -49,7 +49,7 @@ comes out of it. [Builders](builders.md) has their shapes and arguments in a tab
 your own.
 
 Pictures of attention are the weights that the compiled program gives: 24 queries from top to bottom, and their keys
-from left to right. A cell is darker the larger its weight is beside the largest of its row, and white where the query
+from left to right. A cell is darker the larger its weight is against the largest of its row, and white where the query
 does not see the key. Queries are zeros, so that scores are equal, and values are the identity matrix, so that what
 comes out are the weights. All other pictures show the passes over a row as written on the left, and on the right the
 one loop that they become.
