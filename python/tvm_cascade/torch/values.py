@@ -173,9 +173,9 @@ def _trial(node: fx.Node) -> Trial | None:
         made: dict[fx.Node, Any] = {}
         arguments = map_aggregate((node.args, node.kwargs), lambda one, first=first, made=made: _made(one, first, made))
         trial = Trial(node, arguments, None)
-        if (name := _ASCENDING.get(trial.name)) is not None:
-            trial.given(name).copy_(trial.given(name).sort(-1)[0])
         try:
+            if (name := _ASCENDING.get(trial.name)) is not None:
+                trial.given(name).copy_(trial.given(name).sort(-1)[0])
             expected = trial.call()
         except UNFIT:
             continue
@@ -203,8 +203,12 @@ def _made(argument: Any, first: int, made: dict[fx.Node, Any]) -> Any:
 
 
 def data_like(value: torch.Tensor, first: int, seed: int) -> torch.Tensor:
-    """Data of a tensor's kind: normal floats; integers that are positions of any axis, no two along an axis alike."""
-    shape, stride = tuple(map(hinted, value.shape)), tuple(map(hinted, value.stride()))
+    """Data of a tensor's kind: normal floats; integers that are positions of any axis, no two along an axis alike.
+
+    Along axes that have no stride elements are the same.
+    """
+    extents, stride = tuple(map(hinted, value.shape)), tuple(map(hinted, value.stride()))
+    shape = tuple(extent if step else min(extent, 1) for extent, step in zip(extents, stride, strict=True))
     generator = torch.Generator().manual_seed(seed)
     if value.is_floating_point():
         data = torch.randn(shape, generator=generator).to(value.dtype)
@@ -212,8 +216,9 @@ def data_like(value: torch.Tensor, first: int, seed: int) -> torch.Tensor:
         data = torch.rand(shape, generator=generator) < 0.5
     else:
         places = [torch.arange(n).view(-1, *[1] * (len(shape) - k - 1)) for k, n in enumerate(shape)]
-        data = ((torch.zeros(shape) + sum(places)) % max(min(shape, default=1), 1) + first).to(value.dtype)
-    return data if 0 in stride else torch.empty_strided(shape, stride, dtype=value.dtype).copy_(data)
+        data = ((torch.zeros(shape) + sum(places)) % max(min(extents, default=1), 1) + first).to(value.dtype)
+    data = data if 0 in stride else torch.empty_strided(shape, stride, dtype=value.dtype).copy_(data)
+    return data.expand(extents)
 
 
 def _agree(expected: Any, value: Any) -> bool:
@@ -242,13 +247,14 @@ def _judged(trial: Trial, number: int | None, found: torch.Tensor) -> Comparison
     expected = trial.expected if number is None else trial.expected[number]
     promised = _promised(trial)
     found, expected = found[promised], expected[promised]
-    if number == 1 and trial.name in _AMONG_EQUALS:
+    are_positions = number == 1 and trial.name in _AMONG_EQUALS
+    if are_positions:
         found, expected = (_values_at(trial, positions) for positions in (found, expected))
     tensors = [one for one in (*pytree.tree_leaves(trial.arguments), expected) if isinstance(one, torch.Tensor)]
     length = max(one.numel() for one in tensors)
     dtype = dtype_name(expected.dtype)
     outcome = check(found.double(), expected.double(), length=length, dtype=dtype)
-    if outcome.ok or not expected.is_floating_point():
+    if outcome.ok or are_positions or not expected.is_floating_point():
         return outcome
     try:
         exact = trial.call(_in_float64)
