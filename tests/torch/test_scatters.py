@@ -199,7 +199,7 @@ def test_no_thread_of_a_gpu_writes_the_gradients_of_a_decoder() -> None:
     kinds += [(tuple(one.shape), torch.float32) for one in names.values()]
     module = scheduled(step, *kinds)
     functions = {name.name_hint: one for name, one in module.functions_items() if isinstance(one, tirx.PrimFunc)}
-    assert any("added" in name for name in functions)
+    assert any("combined" in name for name in functions)
     assert max(steps(one.body) for one in functions.values()) <= LONG // 4  # of 2 · tokens · width in one thread
 
 
@@ -222,6 +222,7 @@ def test_gradients_of_a_long_table_are_those_of_pytorch(monkeypatch: pytest.Monk
     """As on a GPU: PyTorch runs one operator, the rest of the graph is compiled."""
     monkeypatch.setattr(Site, "on_gpu", True)
     monkeypatch.setattr(scatters, "MOST_LOOKS", 100)
+    monkeypatch.setattr(scatters, "MOST_STEPS", 1)
     monkeypatch.setenv("TVM_CASCADE_CACHE_MIB", "0")
     table, weight, at = torch.randn(50, 8, requires_grad=True), torch.randn(8, 6), torch.randint(0, 50, (3, 20))
 
@@ -233,6 +234,6 @@ def test_gradients_of_a_long_table_are_those_of_pytorch(monkeypatch: pytest.Monk
         warnings.simplefilter("always")
         (found,) = torch.autograd.grad(torch.compile(loss, backend="tvm_cascade")(table), table)
     text = [str(one.message) for one in told if issubclass(one.category, FallbackWarning)]
-    assert len(text) == 1 and "embedding_dense_backward" in text[0] and "written one after the other" in text[0]
+    assert len(text) == 1 and "scatter_add" in text[0] and "written one after the other" in text[0]
     assert expected.any()
     torch.testing.assert_close(found, expected)

@@ -17,18 +17,13 @@ from torch.utils import _pytree as pytree
 from tvm import relax, te, tirx
 from tvm.ir.expr import Constant
 
-from tvm_cascade.torch.site import Site, accumulator, broadcast, dtype_name, joined, names_of, type_name
+from tvm_cascade.torch.site import Site, accumulator, dtype_name, names_of, type_name
 
 Binary = Callable[[relax.Expr, relax.Expr], relax.Expr]
 
 
-def arithmetic(combine: Binary, *, reflected: bool = False) -> Callable[[Site], relax.Expr]:
-    """Sums, differences, products and quotients, with their factor `alpha` of the second operand.
-
-    Parameters
-    ----------
-    reflected : the second operand comes first.
-    """
+def arithmetic(combine: Binary) -> Callable[[Site], relax.Expr]:
+    """Sums, differences, products and quotients, with their factor `alpha` of the second operand."""
 
     def convert(site: Site) -> relax.Expr:
         wide = accumulator(site.dtype)
@@ -41,7 +36,7 @@ def arithmetic(combine: Binary, *, reflected: bool = False) -> Callable[[Site], 
             return _quotient(site, left, right)
         if combine is relax.op.multiply and wide.startswith("float") and 0 in map(_number, (left, right)):
             return _by_zero(site, right if _number(left) == 0 else left)
-        return site.emit(combine(*((right, left) if reflected else (left, right))))
+        return site.emit(combine(left, right))
 
     return convert
 
@@ -109,15 +104,16 @@ def _is_tensor(node: fx.Node) -> bool:
 
 
 def division(site: Site) -> relax.Expr:
-    """aten.div with a rounding mode, and aten.floor_divide."""
-    mode = site["rounding_mode"] if "rounding_mode" in names_of(site) else "floor"
-    wide = accumulator(site.dtype)
+    """aten.div with a rounding mode."""
+    mode, wide = site["rounding_mode"], accumulator(site.dtype)
     left, right = (_operand(site, name, wide) for name in ("self", "other"))
-    if wide.startswith(("float", "bfloat")) or mode is None:
+    if wide.startswith(("float", "bfloat")):
         quotient = _quotient(site, left, right)
         rounding = {"floor": relax.op.floor, "trunc": relax.op.trunc}.get(mode)
         return site.emit(rounding(quotient)) if rounding else quotient
-    return _elementwise(site, {"floor": tirx.floordiv, "trunc": tirx.truncdiv}[mode], left, right, f"div_{mode}")
+    if mode == "trunc":
+        left = site.emit(relax.op.subtract(left, site.emit(relax.op.mod(left, right))))
+    return site.emit(relax.op.floor_divide(left, right))
 
 
 def _quotient(site: Site, left: relax.Expr, right: relax.Expr) -> relax.Var:
@@ -138,7 +134,7 @@ def _number(value: relax.Expr) -> Any:
     return value.value.numpy().item() if isinstance(value, Constant) and not value.ty.ndim else None
 
 
-def remainder(whole: Callable[[Any, Any], Any], rounding: Callable[[Any], Any]) -> Callable[[Site], relax.Expr]:
+def remainder(whole: Binary, rounding: Callable[[relax.Expr], relax.Expr]) -> Callable[[Site], relax.Expr]:
     """aten.remainder and aten.fmod.
 
     Parameters
@@ -150,9 +146,10 @@ def remainder(whole: Callable[[Any, Any], Any], rounding: Callable[[Any], Any]) 
     def convert(site: Site) -> relax.Expr:
         wide = accumulator(site.dtype)
         left, right = (_operand(site, name, wide, site.dtype) for name in ("self", "other"))
-        if wide.startswith("float"):
-            return _elementwise(site, lambda a, b: a - rounding(a / b) * b, left, right, "remainder")
-        return _elementwise(site, whole, left, right, "remainder")
+        if not wide.startswith("float"):
+            return site.emit(whole(left, right))
+        quotient = site.emit(rounding(site.emit(relax.op.divide(left, right))))
+        return site.emit(relax.op.subtract(left, site.emit(relax.op.multiply(quotient, right))))
 
     return convert
 
@@ -162,14 +159,9 @@ def clamp(site: Site) -> relax.Expr:
     wide = accumulator(site.dtype)
     value = site.cast(site["self"], wide)
     for name, bound in (("min", relax.op.maximum), ("max", relax.op.minimum)):
-        if name in names_of(site) and site[name] is not None:
+        if site[name] is not None:
             value = site.emit(bound(value, _operand(site, name, wide)))
     return value
-
-
-def exp2(site: Site) -> relax.Expr:
-    x = site.cast(site["self"], accumulator(site.dtype))
-    return site.emit(relax.op.power(relax.const(2.0, type_name(x)), x))
 
 
 def power(site: Site) -> relax.Expr:
@@ -193,47 +185,41 @@ _MOST_FACTORS = 64
 """Of a power that is a product; TVM's own power warns of exponents from 3 on, whatever it is a power of."""
 
 
-def cosh(site: Site) -> relax.Expr:
-    """aten.cosh, of which TVM has no code for vectors."""
+def of_each(value: Callable[[Any], Any]) -> Callable[[Site], relax.Expr]:
+    """Operators of one tensor that compute element by element."""
 
-    def value(x: Any) -> Any:
-        grown, shrunk = _halves_of_powers(x)
-        return grown + shrunk
+    def convert(site: Site) -> relax.Expr:
+        x, name = site.cast(site["self"], accumulator(site.dtype)), value.__name__
+        return site.compute(lambda a: te.compute(a.shape, lambda *i: value(a(*i)), name=name), x, name=name)
 
-    return _of_each(site, value, "cosh")
-
-
-def sinh(site: Site) -> relax.Expr:
-    """aten.sinh, likewise; by its series where the difference of powers would cancel."""
-
-    def value(x: Any) -> Any:
-        grown, shrunk = _halves_of_powers(x)
-        return tirx.Select(tirx.abs(x) < 0.5, _series_of_sinh(x), grown - shrunk)
-
-    return _of_each(site, value, "sinh")
+    return convert
 
 
-def expm1(site: Site) -> relax.Expr:
-    """aten.expm1, which TVM computes as eˣ − 1: near 0, 2·sinh(x/2)·e^(x/2)."""
-
-    def value(x: Any) -> Any:
-        near = _series_of_sinh(x * 0.5) * 2.0 * tirx.exp(x * 0.5)
-        return tirx.Select(tirx.abs(x) < 0.5, near, tirx.exp(x) - 1.0)
-
-    return _of_each(site, value, "expm1")
+def cosh(x: Any) -> Any:
+    """Of which TVM has no code for vectors."""
+    grown, shrunk = _halves_of_powers(x)
+    return grown + shrunk
 
 
-def log1p(site: Site) -> relax.Expr:
-    """aten.log1p, which TVM computes as log(1 + x): near 0, 2·artanh(x/(2 + x)) by its series."""
+def sinh(x: Any) -> Any:
+    """Likewise; by its series where the difference of powers would cancel."""
+    grown, shrunk = _halves_of_powers(x)
+    return tirx.Select(tirx.abs(x) < 0.5, _series_of_sinh(x), grown - shrunk)
 
-    def value(x: Any) -> Any:
-        part = x / (x + 2.0)
-        square, series = part * part, tirx.const(1.0 / (2 * _TERMS + 1), str(x.ty.dtype))
-        for n in range(_TERMS - 1, -1, -1):
-            series = series * square + 1.0 / (2 * n + 1)
-        return tirx.Select(tirx.abs(x) < 0.25, part * 2.0 * series, tirx.log(x + 1.0))
 
-    return _of_each(site, value, "log1p")
+def expm1(x: Any) -> Any:
+    """Which TVM computes as eˣ − 1: near 0, 2·sinh(x/2)·e^(x/2)."""
+    near = _series_of_sinh(x * 0.5) * 2.0 * tirx.exp(x * 0.5)
+    return tirx.Select(tirx.abs(x) < 0.5, near, tirx.exp(x) - 1.0)
+
+
+def log1p(x: Any) -> Any:
+    """Which TVM computes as log(1 + x): near 0, 2·artanh(x/(2 + x)) by its series."""
+    part = x / (x + 2.0)
+    square, series = part * part, tirx.const(1.0 / (2 * _TERMS + 1), str(x.ty.dtype))
+    for n in range(_TERMS - 1, -1, -1):
+        series = series * square + 1.0 / (2 * n + 1)
+    return tirx.Select(tirx.abs(x) < 0.25, part * 2.0 * series, tirx.log(x + 1.0))
 
 
 _TERMS = 9
@@ -251,20 +237,6 @@ def _halves_of_powers(x: Any) -> tuple[Any, Any]:
     """eˣ/2 and e⁻ˣ/2, neither of which is out of range where their sum is not."""
     root = tirx.exp(x * 0.5)
     return (root * 0.5) * root, tirx.const(0.5, str(x.ty.dtype)) / root / root
-
-
-def _of_each(site: Site, value: Callable[[Any], Any], name: str) -> relax.Expr:
-    x = site.cast(site["self"], accumulator(site.dtype))
-    return site.compute(lambda a: te.compute(a.shape, lambda *i: value(a(*i)), name=name), x, name=name)
-
-
-def _elementwise(
-    site: Site, combine: Callable[[Any, Any], Any], left: relax.Expr, right: relax.Expr, name: str
-) -> relax.Expr:
-    def formula(a: te.Tensor, b: te.Tensor) -> te.Tensor:
-        return te.compute(joined([a, b]), lambda *i: combine(broadcast(a, i), broadcast(b, i)), name=name)
-
-    return site.compute(formula, left, right, name=name)
 
 
 def _promoted(site: Site) -> str:

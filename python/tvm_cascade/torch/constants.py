@@ -11,7 +11,7 @@ from typing import Any
 from torch import fx
 from tvm import relax, te, tirx
 
-from tvm_cascade.torch.site import Site, broadcast, joined, names_of, shape_of
+from tvm_cascade.torch.site import Site, broadcast, joined, shape_of
 
 LITERALS = ("scalar_tensor.default", "full.default")
 """Operators whose number conversions of other operators look for."""
@@ -32,8 +32,7 @@ def full_like(site: Site) -> relax.Expr:
 
 def arange(site: Site) -> relax.Expr:
     """aten.arange, as many numbers as PyTorch counts; of integers up to a symbol by TVM's converter."""
-    start, step = (site[name] if name in names_of(site) else default for name, default in (("start", 0), ("step", 1)))
-    value = site.node.meta["val"]
+    start, step, value = site["start"], site["step"], site.node.meta["val"]
     if not all(isinstance(one, (int, float)) for one in (start, step, *value.shape)):
         return site.importer.create_convert_map()[site.node.target.__name__](site.node)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from tvm import relax, tirx
 
+from tvm_cascade.errors import ModelError
 from tvm_cascade.torch import (
     arithmetic,
     attention,
@@ -15,7 +16,6 @@ from tvm_cascade.torch import (
     experts,
     flex,
     indices,
-    pools,
     products,
     reductions,
     scatters,
@@ -33,6 +33,7 @@ _SHIFTS = {
     "bitwise_left_shift": relax.op.left_shift,
     "bitwise_right_shift": relax.op.right_shift,
 }
+_OF_EACH = (arithmetic.cosh, arithmetic.sinh, arithmetic.expm1, arithmetic.log1p)
 _EXTREMA = (("max", True), ("min", False))
 _COMPARISONS = {
     "eq": relax.op.equal,
@@ -43,6 +44,17 @@ _COMPARISONS = {
     "ge": relax.op.greater_equal,
 }
 
+
+def _refused(expected: str, hint: str) -> Converter:
+    """Of what rules leave of an operator, as its arguments are not such as they take."""
+
+    def convert(site: Site) -> Any:
+        found = ", ".join(f"{one.name} {site.given(one.name)}" for one in site.node.target._schema.arguments)
+        raise ModelError(expected, found, str(site.node.target), hint)
+
+    return convert
+
+
 CONVERTERS: Mapping[str, Converter] = {
     "scaled_dot_product_attention.default": attention.scaled_dot_product_attention,
     "attention.default": attention.whole_attention,
@@ -52,20 +64,16 @@ CONVERTERS: Mapping[str, Converter] = {
     "matmul.default": products.matmul,
     "mm.default": products.mm,
     "bmm.default": products.mm,
-    "mv.default": products.mv,
     "addmm.default": products.addmm,
-    "baddbmm.default": products.baddbmm,
     "linear.default": products.linear,
     "convolution.default": products.convolution,
     **dict.fromkeys(("_grouped_mm.default", "grouped_mm_fallback.default"), experts.grouped_mm),
     **{f"sym_{name}": arithmetic.of_sizes(combine) for name, combine in _OF_SIZES.items()},
-    "histc.default": experts.histc,
     "sort.stable": reductions.stable_sort,
     **{f"{a}{name}.default": reductions.extremum(largest=largest) for name, largest in _EXTREMA for a in ("", "a")},
     **{f"{name}.dim": reductions.extremum_with_position(largest=largest) for name, largest in _EXTREMA},
     **{f"arg{name}.default": reductions.position(largest=largest) for name, largest in _EXTREMA},
     **dict.fromkeys(("any.default", "any.dim", "any.dims"), reductions.any_true),
-    **dict.fromkeys(("all.default", "all.dim", "all.dims"), reductions.all_true),
     **dict.fromkeys(("mean.default", "mean.dim"), reductions.mean),
     "var.correction": reductions.variance,
     "var_mean.correction": reductions.variance_and_mean,
@@ -77,7 +85,7 @@ CONVERTERS: Mapping[str, Converter] = {
     "full.default": constants.full,
     "full_like.default": constants.full_like,
     "empty_permuted.default": constants.empty,
-    **dict.fromkeys(("arange.default", "arange.start", "arange.start_step"), constants.arange),
+    "arange.start_step": constants.arange,
     "_to_copy.default": constants.to_copy,
     "scalar_tensor.default": constants.scalar_tensor,
     "where.self": constants.where,
@@ -89,22 +97,18 @@ CONVERTERS: Mapping[str, Converter] = {
     "index.Tensor": indices.index,
     "index_select.default": indices.index_select,
     "embedding.default": indices.embedding,
-    "take.default": indices.take,
     "gather.default": indices.gather,
-    "index_put.default": scatters.index_put,
-    **dict.fromkeys(("scatter.src", "scatter.value"), scatters.scatter("update")),
-    "scatter_add.default": scatters.scatter("add"),
+    "index_put.default": _refused("positions, and no mask", "use torch.where"),
+    "histc.default": _refused("bounds of a histogram", "pass min and max, such as 0 and the number of bins less 1"),
+    "scatter.src": scatters.scatter,
+    "scatter_add.default": scatters.scatter_add,
     "scatter_reduce.two": scatters.scatter_reduce,
-    "embedding_dense_backward.default": scatters.embedding_backward,
-    "max_pool2d_with_indices_backward.default": scatters.maxima_backward,
-    **{f"avg_pool{axes}d.default": pools.average(axes) for axes in (1, 2, 3)},
     **{f"{name}.{form}": arithmetic.arithmetic(op) for name, op in _ARITHMETIC.items() for form in _FORMS},
-    **dict.fromkeys(("rsub.Tensor", "rsub.Scalar"), arithmetic.arithmetic(relax.op.subtract, reflected=True)),
-    **dict.fromkeys(("div.Tensor_mode", "div.Scalar_mode", "floor_divide.default"), arithmetic.division),
-    **dict.fromkeys(("remainder.Tensor", "remainder.Scalar"), arithmetic.remainder(tirx.floormod, tirx.floor)),
-    **dict.fromkeys(("fmod.Tensor", "fmod.Scalar"), arithmetic.remainder(tirx.truncmod, tirx.trunc)),
+    **dict.fromkeys(("div.Tensor_mode", "div.Scalar_mode"), arithmetic.division),
+    **dict.fromkeys(("remainder.Tensor", "remainder.Scalar"), arithmetic.remainder(relax.op.floor_mod, relax.op.floor)),
+    **dict.fromkeys(("fmod.Tensor", "fmod.Scalar"), arithmetic.remainder(relax.op.mod, relax.op.trunc)),
     **{f"{name}.{form}": arithmetic.comparison(op) for name, op in _COMPARISONS.items() for form in _FORMS},
-    **dict.fromkeys(("clamp.default", "clamp.Tensor", "clamp_min.default", "clamp_max.default"), arithmetic.clamp),
+    **dict.fromkeys(("clamp.default", "clamp.Tensor"), arithmetic.clamp),
     **{
         f"{name}.{form}": arithmetic.arithmetic(op)
         for name, op in _SHIFTS.items()
@@ -112,10 +116,6 @@ CONVERTERS: Mapping[str, Converter] = {
     },
     "logical_not.default": arithmetic.logical_not,
     "pow.Tensor_Scalar": arithmetic.power,
-    "cosh.default": arithmetic.cosh,
-    "expm1.default": arithmetic.expm1,
-    "log1p.default": arithmetic.log1p,
-    "sinh.default": arithmetic.sinh,
-    "exp2.default": arithmetic.exp2,
+    **{f"{value.__name__}.default": arithmetic.of_each(value) for value in _OF_EACH},
 }
 """Converters by the operator's name in a graph, as TVM's importer spells it."""

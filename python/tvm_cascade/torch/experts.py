@@ -185,28 +185,3 @@ def _as_stored(site: Site, name: str) -> tuple[relax.Expr, bool]:
     if node.target is torch.ops.aten.permute.default and [axis % 3 for axis in node.args[1]] == [0, 2, 1]:
         return site.importer.env[node.args[0]], True
     return site[name], False
-
-
-def histc(site: Site) -> relax.Expr:
-    """aten.histc between fixed bounds: how many elements are in each of equally wide bins."""
-    bins, low, high = site["bins"], site["min"], site["max"]
-    if not low < high:
-        hint = "pass min and max, such as 0 and the number of bins less 1"
-        raise ModelError("bounds of a histogram", f"min {low}, max {high}", "aten.histc", hint)
-
-    def formula(x: te.Tensor) -> te.Tensor:
-        dtype = str(x.dtype)
-        first, width = tirx.const(low, dtype), tirx.const(high - low, dtype)
-        n = te.reduce_axis((0, x.shape[0]), "n")
-
-        def counted(b: Any) -> Any:
-            scaled = (x(n) - first) * tirx.const(bins, dtype)
-            place = tirx.floor(scaled / width) if "float" in dtype else tirx.floordiv(scaled, width)
-            place = tirx.min(place.astype("int32"), tirx.const(bins - 1, "int32"))
-            inside = tirx.all(x(n) >= first, x(n) <= tirx.const(high, dtype), place == b.astype("int32"))
-            return te.sum(tirx.Select(inside, tirx.const(1, "int32"), tirx.const(0, "int32")), axis=n)
-
-        return te.compute((bins,), counted, name="histogram")
-
-    flat = site.emit(relax.op.reshape(site["self"], [-1]))
-    return site.cast(site.compute(formula, flat, name="histogram"), site.dtype)

@@ -131,8 +131,7 @@ def functional(program: torch.export.ExportedProgram) -> torch.export.ExportedPr
 def table() -> Mapping[Any, Callable[..., Any]]:
     """What operators that have no converter are made of."""
     known = dict(torch.export.default_decompositions().items())
-    kept = {*KEPT_WHOLE, _ATEN.embedding_dense_backward.default}
-    return {one: rule for one, rule in known.items() if one not in kept} | dict(DECOMPOSED)
+    return {one: rule for one, rule in known.items() if one not in KEPT_WHOLE} | dict(DECOMPOSED)
 
 
 _Program = TypeVar("_Program", torch.export.ExportedProgram, ImportedGraph)

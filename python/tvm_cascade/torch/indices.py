@@ -110,18 +110,13 @@ def embedding(site: Site) -> relax.Expr:
     return _picked(site, site["weight"], {0: site["indices"]})
 
 
-def take(site: Site) -> relax.Expr:
-    """aten.take: elements of a tensor without its shape."""
-    return _picked(site, site.emit(relax.op.reshape(site["self"], [-1])), {0: site["index"]})
-
-
 def gather(site: Site) -> relax.Expr:
     """aten.gather: along one axis, at positions of their own for each element."""
     axis = site["dim"] % max(_rank(site, "self"), 1)
 
     def formula(x: te.Tensor, positions: te.Tensor) -> te.Tensor:
         def value(*i: Any) -> Any:
-            return x(*i[:axis], _inside(positions(*i), x.shape[axis]), *i[axis + 1 :])
+            return x(*i[:axis], inside(positions(*i), x.shape[axis]), *i[axis + 1 :])
 
         return te.compute(positions.shape, value, name="gather")
 
@@ -140,7 +135,7 @@ def _picked(site: Site, data: relax.Expr, given: dict[int, relax.Expr]) -> relax
 
         def value(*i: Any) -> Any:
             at, rest = i[first : first + len(shared)], iter((*i[:first], *i[first + len(shared) :]))
-            read = {axis: _inside(broadcast(p, at), x.shape[axis]) for axis, p in zip(axes, positions, strict=True)}
+            read = {axis: inside(broadcast(p, at), x.shape[axis]) for axis, p in zip(axes, positions, strict=True)}
             return x(*(read[axis] if axis in read else next(rest) for axis in range(len(x.shape))))
 
         return te.compute([*kept[:first], *shared, *kept[first:]], value, name="picked")
@@ -148,7 +143,7 @@ def _picked(site: Site, data: relax.Expr, given: dict[int, relax.Expr]) -> relax
     return site.compute(formula, data, *(given[axis] for axis in axes), name="picked")
 
 
-def _inside(position: Any, extent: Any) -> Any:
+def inside(position: Any, extent: Any) -> Any:
     """The position as a number from 0 to the last one."""
     last = tirx.const(-1, "int64") + extent
     wide = position.astype("int64")

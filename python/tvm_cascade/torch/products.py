@@ -26,18 +26,18 @@ def mm(site: Site) -> relax.Var:
     return site.cast(_product(site, site["self"], site["mat2"]), site.dtype)
 
 
-def mv(site: Site) -> relax.Var:
-    return site.cast(_product(site, site["self"], site["vec"]), site.dtype)
-
-
 def addmm(site: Site) -> relax.Var:
     """beta · input + alpha · mat1 · mat2."""
-    return _added(site, _product(site, site["mat1"], site["mat2"]))
-
-
-def baddbmm(site: Site) -> relax.Var:
-    """beta · input + alpha · batch1 · batch2."""
-    return _added(site, _product(site, site["batch1"], site["batch2"]))
+    product = _product(site, site["mat1"], site["mat2"])
+    wide, alpha, beta = type_name(product), site["alpha"], site["beta"]
+    if alpha != 1:
+        product = site.emit(relax.op.multiply(product, relax.const(alpha, wide)))
+    if beta != 0:
+        added = site.cast(site["self"], wide)
+        if beta != 1:
+            added = site.emit(relax.op.multiply(added, relax.const(beta, wide)))
+        product = site.emit(relax.op.add(product, added))
+    return site.cast(product, site.dtype)
 
 
 def linear(site: Site) -> relax.Var:
@@ -90,15 +90,3 @@ def _of_one_position(
 
 def _product(site: Site, left: relax.Expr, right: relax.Expr) -> relax.Var:
     return site.emit(relax.op.matmul(left, right, out_dtype=accumulator(type_name(left))))
-
-
-def _added(site: Site, product: relax.Var) -> relax.Var:
-    wide, alpha, beta = type_name(product), site["alpha"], site["beta"]
-    if alpha != 1:
-        product = site.emit(relax.op.multiply(product, relax.const(alpha, wide)))
-    if beta != 0:
-        added = site.cast(site["self"], wide)
-        if beta != 1:
-            added = site.emit(relax.op.multiply(added, relax.const(beta, wide)))
-        product = site.emit(relax.op.add(product, added))
-    return site.cast(product, site.dtype)

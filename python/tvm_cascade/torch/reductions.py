@@ -62,24 +62,15 @@ def _position(site: Site, largest: bool) -> relax.Expr:
 
 def any_true(site: Site) -> relax.Expr:
     """aten.any in its three forms, as a reduction of truth values."""
-    return _truth(site, "any", lambda a, b: tirx.any(a, b), False)
-
-
-def all_true(site: Site) -> relax.Expr:
-    """aten.all in its three forms."""
-    return _truth(site, "all", lambda a, b: tirx.all(a, b), True)
-
-
-def _truth(site: Site, name: str, combine: Callable[[Any, Any], Any], identity: bool) -> relax.Expr:
     x = site["self"]
     if not shape_of(x):
         return x if type_name(x) == "bool" else site.emit(relax.op.not_equal(x, relax.const(0, type_name(x))))
-    reducer = te.comm_reducer(combine, lambda _: tirx.const(identity, "bool"), name=name)
+    reducer = te.comm_reducer(lambda a, b: tirx.any(a, b), lambda _: tirx.const(False, "bool"), name="any")
 
     def truth(element: Any) -> Any:
         return element if str(element.ty.dtype) == "bool" else element != tirx.const(0, str(element.ty.dtype))
 
-    return site.cast(_reduced(site, truth, reducer, name), site.dtype)
+    return site.cast(_reduced(site, truth, reducer, "any"), site.dtype)
 
 
 def _reduced(site: Site, read: Callable[[Any], Any], reducer: Callable[..., Any], name: str) -> relax.Expr:

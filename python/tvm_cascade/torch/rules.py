@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
+
+from tvm_cascade.torch.site import of_each_axis
+from tvm_cascade.torch.writes import WRITES
 
 _ATEN = torch.ops.aten
 
@@ -127,22 +132,6 @@ def _searchsorted(
     return below.sum(-1, dtype=torch.int32 if out_int32 else torch.int64)
 
 
-def _index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor:
-    if not x.dim():
-        return x + alpha * source.sum()
-    places = [*[None] * (dim % x.dim()), index.view(-1)]
-    return _ATEN.index_put(x, places, source if alpha == 1 else alpha * source, True)
-
-
-def _index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Tensor:
-    """Of one value under a mask."""
-    given = {axis: one for axis, one in enumerate(indices) if one is not None}
-    (axis, one), *others = given.items()
-    if others or one.dtype != torch.bool or values.numel() != 1 or accumulate:
-        return NotImplemented
-    return torch.where(one.view(*one.shape, *[1] * (x.dim() - axis - one.dim())), values.reshape(()), x)
-
-
 def _addbmm(x: Tensor, left: Tensor, right: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     summed = (left @ right).sum(0)
     summed = summed if alpha == 1 else alpha * summed
@@ -167,34 +156,44 @@ def _trilinear(
     return (factors[0] * factors[1] * factors[2]).sum(list(sumdim))
 
 
-_STARTS: Mapping[str, Callable[[Any], Any]] = {
-    "sum": lambda _: 0,
-    "prod": lambda _: 1,
-    "amax": lambda info: -math.inf if isinstance(info, torch.finfo) else info.min,
-    "amin": lambda info: math.inf if isinstance(info, torch.finfo) else info.max,
-}
-
-
-def _scatter_reduce(
-    x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
-) -> Tensor:
-    """By reductions that include what is written to, which are the converter's, and sums."""
-    again = _ATEN.scatter_reduce.two
-    if reduce == "mean" and x.is_floating_point():
-        total = again(x, dim, index, src, "sum", include_self=include_self)
-        count = torch.full_like(x, float(include_self)).scatter_add(dim, index, torch.ones_like(src))
-        return total / count.clamp(min=1)
-    if not include_self and reduce != "mean":
-        info = torch.finfo(x.dtype) if x.is_floating_point() else torch.iinfo(x.dtype)
-        return again(x.scatter(dim, index, _STARTS[reduce](info)), dim, index, src, reduce)
-    return x.scatter_add(dim, index, src) if reduce == "sum" else NotImplemented
-
-
-def _split(x: Tensor, size: int, dim: int = 0) -> Any:
-    length = x.shape[dim]
-    if not isinstance(length, int) or not isinstance(size, int):
+def _histogram(x: Tensor, bins: int = 100, min: Any = 0, max: Any = 0) -> Tensor:
+    """Between fixed bounds: how many elements are in each of equally wide bins, the last of which has its end."""
+    if not min < max:
         return NotImplemented
-    return _split_with_sizes(x, [min(size, length - start) for start in range(0, length, size)], dim)
+    flat = x.reshape(-1, 1).to(torch.promote_types(x.dtype, torch.float32))
+    place = ((flat - min) * bins / (max - min)).floor().clamp(max=bins - 1)
+    here = (place == torch.arange(bins, device=x.device)) & (flat >= min) & (flat <= max)
+    return here.sum(0).to(x.dtype)
+
+
+def _average(
+    pool: Callable[..., Tensor],
+    x: Tensor,
+    size: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor:
+    """Of the positions in the data, by how many of them and of the padding there are, or by the divisor.
+
+    TVM ignores the divisor, and counts what is beyond the padding in windows of `ceil_mode`.
+    """
+    if divisor_override is None and not (ceil_mode and count_include_pad):
+        return NotImplemented
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    found = pool(wide, size, stride, padding, ceil_mode, False)
+    axes = len(size)
+    given = (of_each_axis(one, axes) for one in (size, stride or size, padding))
+    for axis, (width, step, more) in enumerate(zip(*given, strict=True), -axes):
+        extent = x.shape[axis]
+        first = torch.arange(found.shape[axis], device=x.device) * step - more
+        share = (first + width).clamp(max=extent) - first.clamp(min=0)
+        if divisor_override is None:
+            share = share / ((first + width).clamp(max=extent + more) - first)
+        found = found * share.reshape(-1, *[1] * (-1 - axis))
+    return (found if divisor_override is None else found / divisor_override).to(x.dtype)
 
 
 def _split_with_sizes(x: Tensor, sizes: Sequence[int], dim: int = 0) -> list[Tensor]:
@@ -203,6 +202,7 @@ def _split_with_sizes(x: Tensor, sizes: Sequence[int], dim: int = 0) -> list[Ten
 
 
 RULES: Mapping[Any, Callable[..., Any]] = {
+    **WRITES,
     torch.ops.prims.where.default: torch.where,
     torch.ops.prims.convert_element_type.default: torch.Tensor.to,
     _ATEN.fmax.default: _fmax,
@@ -218,13 +218,13 @@ RULES: Mapping[Any, Callable[..., Any]] = {
     _ATEN.adaptive_max_pool2d.default: _adaptive_max_pool2d,
     _ATEN.kthvalue.default: _kth,
     _ATEN.searchsorted.Tensor: _searchsorted,
-    _ATEN.index_add.default: _index_add,
-    _ATEN.scatter_reduce.two: _scatter_reduce,
-    _ATEN.index_put.default: _index_put,
-    _ATEN.split.Tensor: _split,
     _ATEN.split_with_sizes.default: _split_with_sizes,
     _ATEN.addbmm.default: _addbmm,
     _ATEN._trilinear.default: _trilinear,
+    _ATEN.exp2.default: lambda x: torch.pow(2.0, x),
+    _ATEN.histc.default: _histogram,
+    _ATEN.avg_pool2d.default: partial(_average, F.avg_pool2d),
+    _ATEN.avg_pool3d.default: partial(_average, F.avg_pool3d),
 }
 
 
