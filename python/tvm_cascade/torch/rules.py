@@ -51,6 +51,12 @@ def _elu(x: Tensor, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Ten
     return (scale * torch.where(wide > 0, wide, alpha * ((wide * input_scale).exp() - 1))).to(x.dtype)
 
 
+def _power_of(base: Any, x: Tensor) -> Tensor:
+    """TVM's converter takes the base in the dtype of the exponent."""
+    dtype = torch.result_type(base, x)
+    return NotImplemented if dtype == x.dtype else torch.pow(base, x.to(dtype))
+
+
 _STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188)
 _SHIFT = 8
 
@@ -222,6 +228,7 @@ RULES: Mapping[Any, Callable[..., Any]] = {
     _ATEN.addbmm.default: _addbmm,
     _ATEN._trilinear.default: _trilinear,
     _ATEN.exp2.default: lambda x: torch.pow(2.0, x),
+    _ATEN.pow.Scalar: _power_of,
     _ATEN.histc.default: _histogram,
     _ATEN.avg_pool2d.default: partial(_average, F.avg_pool2d),
     _ATEN.avg_pool3d.default: partial(_average, F.avg_pool3d),

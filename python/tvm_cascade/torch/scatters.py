@@ -43,7 +43,7 @@ _COMBINED: Mapping[str, tuple[Callable[[Any, Any], Any], Callable[[str], Any]]] 
 }
 """How elements are combined, by TVM's names, and what changes none of a dtype."""
 
-_UPDATE = "update"
+UPDATE = "update"
 _REDUCED = {"prod": "mul", "amax": "max", "amin": "min"}
 
 
@@ -51,12 +51,8 @@ def _end(dtype: str, infinite: float, finite: Callable[[str], Any]) -> Any:
     return tirx.const(infinite, dtype) if "float" in str(dtype) else finite(dtype)
 
 
-def scatter(site: Site) -> relax.Expr:
-    return _scattered(site, _UPDATE)
-
-
-def scatter_add(site: Site) -> relax.Expr:
-    return _scattered(site, "add")
+def scatter(how: str) -> Callable[[Site], relax.Expr]:
+    return lambda site: _scattered(site, how)
 
 
 def scatter_reduce(site: Site) -> relax.Expr:
@@ -69,17 +65,19 @@ def scatter_reduce(site: Site) -> relax.Expr:
 
 def _scattered(site: Site, how: str) -> relax.Expr:
     data, positions, written = site["self"], site["index"], site["src"]
-    axis, steps = site["dim"] % len(shape_of(data) or [0]), site.given("index").meta["val"].stride()
+    shape, steps = shape_of(data) or [0], site.given("index").meta["val"].stride()
+    axis = site["dim"] % len(shape)
     write = _Write(how, axis, [d for d, step in enumerate(steps) if d != axis and not step])
     count = (shape_of(positions) or [])[axis]
     if is_one(count):
         return site.compute(write.only, data, positions, written, name="written")
+    few, is_cuda = _size(count) <= MOST_STEPS, kind_of(site.node.meta["val"].device) == "cuda"
+    if how == UPDATE and (is_cuda and not few if site.on_gpu else write.shared):
+        places = site.compute(write.places, data, positions, name="places")
+        last = _last_writers(site, places, write.extent(shape))
+        return site.compute(write.taken, data, positions, written, last, name="written")
     if site.on_gpu:
-        looks, few = write.looks(shape_of(data) or [], count, type_name(data)), _size(count) <= MOST_STEPS
-        if how == _UPDATE and not few and kind_of(site.node.meta["val"].device) == "cuda":
-            places = site.compute(write.places, data, positions, name="places")
-            last = site.compute(last_by_atomics, places, write.extent(shape_of(data) or []), name="last_writer")
-            return site.compute(write.taken, data, positions, written, last, name="written")
+        looks = write.looks(shape, count, type_name(data))
         if looks <= MOST_LOOKS:
             return site.compute(write.searched, data, positions, written, name="combined")
         if not few:
@@ -87,18 +85,20 @@ def _scattered(site: Site, how: str) -> relax.Expr:
             found = f"{looks}, as {_size(count)} are written one after the other"
             hint = "tvm_cascade.optimize(…, cut=True) and torch.compile(…, backend='tvm_cascade') run it in PyTorch"
             raise ModelError(expected, found, str(site.node.target), hint)
-    elif how == _UPDATE and write.shared:
-        places = site.compute(write.places, data, positions, name="places")
-        numbers = site.compute(_numbers, places, name="number")
-        none = filled(site, [write.extent(shape_of(data) or [])], -1, "int64")
-        last = site.emit(relax.op.scatter_elements(none, places, numbers, 0, "max"))
-        return site.compute(write.taken, data, positions, written, last, name="written")
     known = site.compute(write.known, data, positions, name="positions")
     return site.emit(relax.op.scatter_elements(data, known, written, axis, how))
 
 
-def _numbers(places: te.Tensor) -> te.Tensor:
-    return te.compute(places.shape, lambda k: k.astype("int64"), name="number")
+def _last_writers(site: Site, places: relax.Expr, extent: Any) -> relax.Expr:
+    """Which of the writers, whose places these are, is the last at each of so many; -1 where there is none."""
+
+    def numbers(places: te.Tensor) -> te.Tensor:
+        return te.compute(places.shape, lambda k: k.astype("int64"), name="number")
+
+    if site.on_gpu:
+        return site.compute(last_by_atomics, places, extent, name="last_writer")
+    none, writers = filled(site, [extent], -1, "int64"), site.compute(numbers, places, name="number")
+    return site.emit(relax.op.scatter_elements(none, places, writers, 0, "max"))
 
 
 def _size(extent: Any) -> int:
@@ -141,7 +141,7 @@ class _Write:
 
         Several threads look for one place, but for an extremum that begins at an infinity.
         """
-        places = math.prod(map(_size, self._own(shape, 1) if self.how == _UPDATE else shape))
+        places = math.prod(map(_size, self._own(shape, 1) if self.how == UPDATE else shape))
         alone = self.how in ("max", "min") and "float" in dtype
         return _size(count) * max(places, MOST_THREADS if alone else 1)
 
@@ -170,7 +170,7 @@ class _Write:
 
     def searched(self, x: te.Tensor, at: te.Tensor, v: te.Tensor) -> te.Tensor:
         """Each element combined with all that are written to its place, which are looked for."""
-        if self.how == _UPDATE:
+        if self.how == UPDATE:
             return self.taken(x, at, v, self._last(x, at))
         combine, identity = _COMBINED[self.how]
         reducer, k = te.comm_reducer(combine, identity, name=self.how), te.reduce_axis((0, at.shape[self.axis]), "k")

@@ -31,7 +31,7 @@ def _index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accu
     moved = x if axes == together else x.movedim(axes, together)
     extents, places = moved.shape[first : first + count], torch.broadcast_tensors(*given.values())
     shape = (*moved.shape[:first], places[0].numel(), *moved.shape[first + count :])
-    written = values.to(x.dtype).expand(*moved.shape[:first], *places[0].shape, *moved.shape[first + count :])
+    written = values.to(x.dtype).expand((*moved.shape[:first], *places[0].shape, *moved.shape[first + count :]))
     at = _numbered(places, extents).to(torch.int64).reshape([-1 if d == first else 1 for d in range(len(shape))])
     flat = moved.flatten(first, first + count - 1) if count > 1 else moved
     write = flat.scatter_add if accumulate else flat.scatter
