@@ -87,6 +87,7 @@ REDUCTIONS: Mapping[str, Formula] = {
     "quotient of integers": lambda x, y, n, w, at: (n / 4).to(x.dtype),
     "remainder": lambda x, y, n, w, at: x % 0.75,
     "powers": lambda x, y, n, w, at: torch.cat([x**2, x**3, x**5, x**7.0, x.abs() ** 3.25]),
+    "powers of 2": lambda x, y, n, w, at: torch.exp2(n).to(x.dtype) + 2.0**x,
     "masked_fill": lambda x, y, n, w, at: x.masked_fill(n > 0, -INF),
     "lower triangle": lambda x, y, n, w, at: torch.full((6, 6), -INF, dtype=x.dtype).triu(1) + x[:, :, :6],
     "written rows": lambda x, y, n, w, at: x.index_copy(1, at, y[:, :3]),
@@ -176,6 +177,7 @@ SPECIAL: Mapping[str, Formula] = {
     "max and position without axes": lambda z, e, f, s: torch.stack([one.float() for one in s.max(0)]),
     "least without axes": lambda z, e, f, s: s.min() + s.max(),
     "norm without axes": lambda z, e, f, s: s.norm(),
+    "added without axes": lambda z, e, f, s: s.index_add(0, torch.tensor(0), s),
 }
 POOLS: Mapping[str, Formula] = {
     "average": lambda x: F.avg_pool2d(x, 2),

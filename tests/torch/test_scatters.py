@@ -37,8 +37,8 @@ def put(x: Any, places: Any, values: Any, accumulate: bool = False) -> Any:
     return torch.ops.aten.index_put(x, places, values, accumulate)
 
 
-def embedded(gradients: Any, at: Any, rows: int = 9, skipped: int = -1) -> Any:
-    return torch.ops.aten.embedding_dense_backward(gradients, at, rows, skipped, False)
+def embedded(gradients: Any, at: Any, rows: int = 9, skipped: int = -1, by_frequency: bool = False) -> Any:
+    return torch.ops.aten.embedding_dense_backward(gradients, at, rows, skipped, by_frequency)
 
 
 def pooled_backward(x: Any, gradients: Any) -> Any:
@@ -76,6 +76,7 @@ SUMMED: Mapping[str, Formula] = {
     "product": lambda x, v, n: x.scatter_reduce(0, n.abs().view(40, 1, 1).expand(40, 7, 5), v, "prod"),
     "an embedding": lambda x, v, n: embedded(v[:, 0], n.abs()),
     "an embedding with padding": lambda x, v, n: embedded(v, (n.abs() + torch.zeros(7, 1, dtype=int)).mT, 9, 2),
+    "an embedding by frequency": lambda x, v, n: embedded(v[:, 0], n.abs(), by_frequency=True),
     "pooled": lambda x, v, n: pooled_backward(x[:2], v[:2, :4, :3]),
 }
 
@@ -104,6 +105,28 @@ def test_what_is_written_is_as_in_pytorch(form: str, monkeypatch: pytest.MonkeyP
             results = (np.asarray(one[name].double()) for one in (found, exact, expected))
             assert found[name].any(), name
             assert_close(*results, length=40, dtype="float32")
+
+
+@pytest.mark.parametrize(
+    "formula",
+    [
+        lambda x, at, v: put(x, [at], v),
+        lambda x, at, v: put(x, [at, at.clamp(-3, 2)], v[:, 0], True),
+        lambda x, at, v: x.scatter(0, at.view(-1, 1).expand(4, 3), v),
+        lambda x, at, v: x.scatter_add(0, at.view(-1, 1) + torch.zeros(3, dtype=torch.int64), v),
+    ],
+)
+def test_positions_out_of_range_are_the_nearest(formula: Formula) -> None:
+    """PyTorch raises an error; what is computed of positions that are wrong must stay in the tensor."""
+    x, at, v = torch.randn(5, 3), torch.tensor([1, 5, 1 << 40, -(1 << 40)]), torch.randn(4, 3)
+
+    class Formed(torch.nn.Module):
+        def forward(self, *given: Any) -> Any:
+            return formula(*given)
+
+    found, inside = tvm_cascade.optimize(Formed(), (x, at % 5, v))(x, at, v), at.clamp(-5, 4) % 5
+    torch.testing.assert_close(found, formula(x, inside, v))
+    assert not torch.equal(found, x)
 
 
 @pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
