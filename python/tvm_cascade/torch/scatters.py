@@ -21,7 +21,6 @@ from tvm.script.ir_builder import tirx as T
 
 from tvm_cascade.errors import ModelError
 from tvm_cascade.tile.estimate import NOMINAL
-from tvm_cascade.torch.constants import filled
 from tvm_cascade.torch.devices import kind_of
 from tvm_cascade.torch.indices import inside
 from tvm_cascade.torch.site import Site, is_one, shape_of, type_name
@@ -71,13 +70,12 @@ def _scattered(site: Site, how: str) -> relax.Expr:
     count = (shape_of(positions) or [])[axis]
     if is_one(count):
         return site.compute(write.only, data, positions, written, name="written")
-    few, is_cuda = _size(count) <= MOST_STEPS, kind_of(site.node.meta["val"].device) == "cuda"
-    if how == UPDATE and (is_cuda and not few if site.on_gpu else write.shared):
-        places = site.compute(write.places, data, positions, name="places")
-        last = _last_writers(site, places, write.extent(shape))
-        return site.compute(write.taken, data, positions, written, last, name="written")
     if site.on_gpu:
-        looks = write.looks(shape, count, type_name(data))
+        few, looks = _size(count) <= MOST_STEPS, write.looks(shape, count, type_name(data))
+        if how == UPDATE and not few and kind_of(site.node.meta["val"].device) == "cuda":
+            places = site.compute(write.places, data, positions, name="places")
+            last = site.compute(last_by_atomics, places, write.extent(shape), name="last_writer")
+            return site.compute(write.taken, data, positions, written, last, name="written")
         if looks <= MOST_LOOKS:
             return site.compute(write.searched, data, positions, written, name="combined")
         if not few:
@@ -87,18 +85,6 @@ def _scattered(site: Site, how: str) -> relax.Expr:
             raise ModelError(expected, found, str(site.node.target), hint)
     known = site.compute(write.known, data, positions, name="positions")
     return site.emit(relax.op.scatter_elements(data, known, written, axis, how))
-
-
-def _last_writers(site: Site, places: relax.Expr, extent: Any) -> relax.Expr:
-    """Which of the writers, whose places these are, is the last at each of so many; -1 where there is none."""
-
-    def numbers(places: te.Tensor) -> te.Tensor:
-        return te.compute(places.shape, lambda k: k.astype("int64"), name="number")
-
-    if site.on_gpu:
-        return site.compute(last_by_atomics, places, extent, name="last_writer")
-    none, writers = filled(site, [extent], -1, "int64"), site.compute(numbers, places, name="number")
-    return site.emit(relax.op.scatter_elements(none, places, writers, 0, "max"))
 
 
 def _size(extent: Any) -> int:
