@@ -184,6 +184,7 @@ PARALLEL: Mapping[str, tuple[Any, ...]] = {
     "order": (lambda n: put(torch.empty_like(n), [n], torch.arange(LONG, device=n.device)), N),
     "places of all axes": (lambda n, v: put(v, [n, n], v[:, 0]), N, ROWS),
     "a scatter": (lambda n, v: v.scatter(0, n.view(-1, 1).expand(LONG, 64), 1.0), N, ROWS),
+    "experts of each row": (lambda n, v: v.scatter(1, n, 1.0), ((8000, 8), torch.int64), ((8000, 64), torch.float32)),
     "few rows added": (lambda n, v: put(v.new_zeros(30, 64), [n], v, True), N, ROWS),
     "positions of a short sentence": (lambda n, v: embedded(v, n, 30), N, ROWS),
     "counts": (lambda n: n.new_zeros(64).scatter_add(0, n, torch.ones_like(n)), N),
