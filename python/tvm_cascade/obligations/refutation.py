@@ -128,6 +128,7 @@ class _Numbers:
             return
         symbols = set().union(function.free_symbols, *(r.element.free_symbols for r in self.earlier))
         fixed = sorted(symbols - {*self.varying, *(r.result for r in self.earlier), LENGTH, POSITION}, key=str)
+        cascade = Cascade(self.earlier, self.varying)
         for attempt in range(_DRAWS):
             draw = _Sizes(random.Random(attempt), _REACHES[attempt % len(_REACHES)], self.varying)
             parameters = {s: _number(s, draw.source, draw.source.uniform(*_SPREAD)) for s in fixed}
@@ -136,7 +137,7 @@ class _Numbers:
             data = []
             for larger in (draw.power(_LARGER) for _ in range(_DATA)):
                 positions = [draw.position(larger, k) for k in range(_POSITIONS)]
-                found = definition(Cascade(self.earlier, self.varying), positions, self.arithmetic, parameters)
+                found = definition(cascade, positions, self.arithmetic, parameters)
                 if all(math.isfinite(found[result]) for result in read[1]):
                     data.append((positions, {**parameters, LENGTH: float(_POSITIONS), **found}))
             if rows and data:
@@ -159,11 +160,12 @@ class _Numbers:
             if bounded or reduction.reducer in (MAX, MIN):
                 above = self._at(reduction.element - reduction.result, rows, results)
                 values[(above < 0) if reduction.reducer is MIN else (above > 0)] = math.nan
-        kept = [np.arange(len(rows)), np.arange(len(data))]
-        while (lost := ~np.isfinite(values[np.ix_(*kept)])).any():
+        kept, lost = [np.arange(len(rows)), np.arange(len(data))], ~np.isfinite(values)
+        while lost.any():
             shares = lost.mean(axis=1), lost.mean(axis=0)
             axis = int(shares[0].max() < shares[1].max())
-            kept[axis] = np.delete(kept[axis], shares[axis].argmax())
+            worst = shares[axis].argmax()
+            kept[axis], lost = np.delete(kept[axis], worst), np.delete(lost, worst, axis)
         return _Drawn([rows[k] for k in kept[0]], [data[k] for k in kept[1]], values[np.ix_(*kept)])
 
     def shown(
@@ -276,15 +278,14 @@ def _deciding(values: NDArray[np.float64], by_index: bool) -> list[tuple[int, in
     Of all rows those are left out, one after the other, that are the largest in most columns: what others decide then
     shows.
     """
-    rows = np.arange(len(values))
-    while min(len(rows), values.shape[1]) >= _SIZE:
-        left = values[rows]
-        largest, (second, first) = left.argmax(axis=0), np.partition(left, -2, axis=0)[-2:]
-        clear = (first - second > _CLEAR * np.abs(first)) | (by_index & (first == second))
-        decided = {int(rows[largest[column]]): int(column) for column in np.flatnonzero(clear)[::-1]}
-        if len(decided) >= _SIZE:
+    ranked, columns = np.argsort(-values.T, axis=1, kind="stable"), np.arange(values.shape[1])
+    while min(ranked.shape) >= _SIZE:
+        largest, second = values[ranked[:, 0], columns], values[ranked[:, 1], columns]
+        clear = (largest - second > _CLEAR * np.abs(largest)) | (by_index & (largest == second))
+        if np.count_nonzero(np.bincount(ranked[clear, 0])) >= _SIZE:
+            decided = {int(ranked[column, 0]): int(column) for column in np.flatnonzero(clear)[::-1]}
             return sorted(decided.items())[:_SIZE]
-        rows = np.delete(rows, np.bincount(largest).argmax())
+        ranked = ranked[ranked != np.bincount(ranked[:, 0]).argmax()].reshape(len(ranked), -1)
     return []
 
 
