@@ -277,6 +277,17 @@ _MODULES: list[Any] = [
 ]
 
 
+@lru_cache(maxsize=_KEPT)
+def _as_written(expression: sp.Expr, wide: bool) -> Compiled:
+    bare = _selecting(strip_rounding(expression))
+    if wide:
+        bare = bare.replace(_is_long, lambda product: _PRODUCT(*product.args))
+    for kind, name in _NAMES.items():
+        bare = bare.replace(kind, name)
+    symbols = sorted(bare.free_symbols, key=str)
+    return symbols, as_function(symbols, bare, _MODULES)
+
+
 class Extended(Arithmetic):
     """Arrays of float64, a value per point; each point is computed as a machine would.
 
@@ -294,13 +305,7 @@ class Extended(Arithmetic):
         self.extrema = {"maximum": np.fmax, "minimum": np.fmin} if drops_nan else {}
 
     def compiled(self, expression: sp.Expr) -> Compiled:
-        bare = _selecting(strip_rounding(expression))
-        if self.wide:
-            bare = bare.replace(_is_long, lambda product: _PRODUCT(*product.args))
-        for kind, name in _NAMES.items():
-            bare = bare.replace(kind, name)
-        symbols = sorted(bare.free_symbols, key=str)
-        return symbols, as_function(symbols, bare, _MODULES)
+        return _as_written(expression, self.wide)
 
     def value(self, expression: sp.Expr, at: Mapping[sp.Symbol, Number]) -> Number:
         symbols, function = self.function(expression)
