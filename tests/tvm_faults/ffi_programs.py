@@ -13,8 +13,6 @@ from collections.abc import Callable
 import tvm
 import tvm_ffi
 from tvm import s_tir, te, tirx
-from tvm.s_tir import meta_schedule
-from tvm.s_tir.tensor_intrin.x86 import VNNI_DOT_16x4_INTRIN
 
 
 def product(n: int) -> tirx.PrimFunc:
@@ -28,6 +26,8 @@ def save_json() -> None:
 
 
 def tensorize() -> None:
+    from tvm.s_tir.tensor_intrin.x86 import VNNI_DOT_16x4_INTRIN  # seconds, which none but such a process needs
+
     n = 64
     a, b = te.placeholder((n, n), "uint8", name="a"), te.placeholder((n // 16, n // 4, 16, 4), "int8", name="b")
     k = te.reduce_axis((0, n), "k")
@@ -45,6 +45,8 @@ def tensorize() -> None:
 
 
 def design_space() -> None:
+    from tvm.s_tir import meta_schedule
+
     module, target = tvm.IRModule({"main": product(64)}), tvm.target.Target({"kind": "llvm", "num-cores": 2})
     generator = meta_schedule.space_generator.PostOrderApply()
     context = meta_schedule.TuneContext(
