@@ -54,7 +54,8 @@ def cuda_source(
 
 
 def _compiled(mod: tvm.IRModule) -> tuple[tvm.runtime.Module, str]:
-    module = tvm.compile(mod, target=tvm.target.Target(TARGET), tir_pipeline=register_mixed_pipeline()).mod
+    with tvm.transform.PassContext(config={"tirx.disable_assert": True}):  # of arguments, which `emulate` checks
+        module = tvm.compile(mod, target=tvm.target.Target(TARGET), tir_pipeline=register_mixed_pipeline()).mod
     return module, module.imports[0].inspect_source("cuda")
 
 
@@ -90,6 +91,8 @@ def emulate(
     params = [param.ty for param in func.params]
     arrays = [(param, a) for param, a in zip(params, inputs, strict=False) if not isinstance(a, int)]
     known = {str(n): m for param, a in arrays for n, m in zip(param.shape, a.shape, strict=True)}
+    for param, a in arrays:
+        assert a.dtype == _dtype(param) and a.shape == _shape(param, known), f"{a.shape} {a.dtype} for {param}"
     given = [a if isinstance(a, int) else Guarded.copy(a) for a in inputs]
     runs = []
     for backward in (False, True):
@@ -138,9 +141,15 @@ def _run(
 
 def _poisoned(tensor: Any, known: Mapping[str, int]) -> Guarded:
     """An output before the launch, of a TVM type whose extents are numbers or those of an input."""
-    dtype = str(tensor.dtype)
-    shape = tuple(known[str(n)] if str(n) in known else int(n) for n in tensor.shape)
-    return Guarded.poisoned(shape, np.dtype(getattr(ml_dtypes, dtype, dtype)))
+    return Guarded.poisoned(_shape(tensor, known), _dtype(tensor))
+
+
+def _shape(tensor: Any, known: Mapping[str, int]) -> tuple[int, ...]:
+    return tuple(int(n) if isinstance(n, tirx.IntImm) else known[str(n)] for n in tensor.shape)
+
+
+def _dtype(tensor: Any) -> np.dtype[Any]:
+    return np.dtype(getattr(ml_dtypes, str(tensor.dtype), str(tensor.dtype)))
 
 
 @lru_cache(maxsize=32)
