@@ -191,6 +191,20 @@ def test_only_where_packed_keys_agree_whole_keys_are_compared(monkeypatch: pytes
 
 
 @emulated
+def test_two_packed_keys_that_agree_are_ordered_by_their_whole_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """−1 at 20 and −1 − 2⁻²² at 41, of a range of 5: in places of the order that they have packed, without a merge."""
+    monkeypatch.setattr(selection, "merge", lambda *_: None)
+    func = programs.least(70, PACKED, 256)
+    x, w = (np.zeros_like(one) for one in inputs_of(func, 2))
+    x[:, 0], x[:, 1] = 1, 2.0**-14
+    columns = w if w.shape[0] == PACKED else w.T
+    columns[:, 0] = np.linspace(-0.5, 4, PACKED)
+    columns[[20, 41], 0], columns[41, 1] = -1, -(2.0**-8)
+    kept, ids = emulate(kernel_of(func, rows(PACKED, 3, sharing=4)).func, [x, w])
+    assert (ids == [41, 20, 0]).all() and (kept[:, 0] < kept[:, 1]).all()
+
+
+@emulated
 @pytest.mark.parametrize("value", [np.inf, np.nan])
 def test_keys_that_are_no_numbers_of_a_range_are_compared_whole(value: float) -> None:
     """Other rows are not touched by one that has such a key."""

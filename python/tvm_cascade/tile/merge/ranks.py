@@ -88,6 +88,14 @@ class Ranks:
         none = [self._bottom(k) for k in range(len(found), len(self.symbols))]
         return self._values(self.network.merged(self._ranks(own), found) if own else [*found, *none])
 
+    def with_neighbours_in_order(self, values: Values) -> Values:
+        """A tuple in which neighbours may have to change places, each with one other, sorted."""
+        ranks = self._ranks(values)
+        for first in (0, 1):
+            for k in range(first, len(ranks) - 1, 2):
+                ranks[k : k + 2] = self._ordered(*ranks[k : k + 2])
+        return self._values(ranks)
+
     def may_enter(self, own: Values, elements: Sequence[Rank]) -> ir.Expr:
         most, last = tirx.max if self.selection.largest else tirx.min, own[self.symbols[-1][0]]
         best = in_register("best", reduce(most, [element[0] for element in elements]))

@@ -2,14 +2,15 @@
 
 elements packed; network over the thread's, then over the lanes of the row
 sure      keys and payloads of the best are computed again at their positions
+tied      neighbours among these are ordered by their whole keys
 unsure    the row is selected by whole keys, as any fold is folded
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from itertools import pairwise
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 import sympy as sp
@@ -19,7 +20,7 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.algebra.reducer import Selection
 from tvm_cascade.steps.program import Element, StepProgram, Tuple
-from tvm_cascade.tile.emit import bind, branches, device_call, in_register, put, registers
+from tvm_cascade.tile.emit import bind, branches, device_call, in_register, put, registers, when
 from tvm_cascade.tile.fragment import Symbols
 from tvm_cascade.tile.merge.combine import merge
 from tvm_cascade.tile.merge.lanes import Lanes, exchanged, from_lane_at, in_no_lane
@@ -33,8 +34,9 @@ from tvm_cascade.tile.state import State
 #     packed = ⌊2²³ · (key − least) / (greatest − least)⌉ · 2⁹ + (2⁹ − 1 − position) − 2³¹
 #
 # A comparator of a network is then a maximum and a minimum. The upper part is monotone in the key: what is found is
-# exact where no two of the best elements, or of those next to them, agree in it. `unsure` tells, and the caller then
-# selects by whole keys, as it does where a key is no number or infinite.
+# exact where no two of the best elements, or of those next to them, agree in it. Two of the best that do may have to
+# change places (`tied`). Where three do, or the last of the best and one that is not, or where a key is no number or
+# infinite, the caller selects by whole keys (`unsure`).
 
 
 DTYPE = "int32"
@@ -75,7 +77,8 @@ class PackedRanks:
     Attributes
     ----------
     best : those of the row, in every thread of it.
-    unsure : whether elements whose keys agree may be in another order.
+    tied : whether neighbours among them may be in another order.
+    unsure : whether others may be the best, or in an order that is further off.
     """
 
     def __init__(
@@ -142,9 +145,14 @@ class PackedRanks:
             count = count + T.cast(element >= last, "int32")
         near = exchanged(in_register("near", count), lambda a, b: a + b, self.lanes)
         found = tirx.Or(self.odd, tirx.NE(near, self.count))
-        for one, other in pairwise(self.best):
-            found = tirx.Or(found, tirx.EQ(one | mask, other | mask))
-        return in_register("unsure", found)
+        self.tied = self._agree(self.best[1:])
+        return in_register("unsure", tirx.Or(found, self._agree(self.best[2:])))
+
+    def _agree(self, others: Sequence[ir.Expr]) -> ir.Expr:
+        """Whether the upper part of one of the best is that of one of the others, by their places."""
+        mask = tirx.const(_MASK, DTYPE)
+        equal = [tirx.EQ(one | mask, other | mask) for one, other in zip(self.best, others, strict=False)]
+        return reduce(tirx.Or, equal, tirx.const(False, "bool"))
 
 
 def _larger(one: ir.Expr, other: ir.Expr) -> ir.Expr:
@@ -279,6 +287,8 @@ class Selecting:
         with branches(in_no_lane(ranks.unsure)) as (sure, other):
             with sure:
                 self._read(found, ranks)
+                with when(tirx.Not(in_no_lane(ranks.tied))):
+                    self._order(found)
                 self._keep(state, found)
             with other:
                 found.clear()
@@ -297,6 +307,13 @@ class Selecting:
 
         chunk = Chunk(len(best), 0, value, None, tirx.const(len(best), "int32"), True)
         _Reading(self.selection.alone, found, self.row_values).fold(chunk)
+
+    def _order(self, found: State) -> None:
+        ranks = ranks_of(self.selection.step, found.dtypes)
+        assert ranks is not None
+        before = {symbol: found.components[symbol][0] for rank in ranks.symbols for symbol in rank.values()}
+        for symbol, value in ranks.with_neighbours_in_order(before).items():
+            found.components[symbol].put(value)
 
     def _keep(self, state: State, found: State) -> None:
         for symbol in self.selection.step.components:
