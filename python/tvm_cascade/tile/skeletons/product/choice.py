@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import tvm
 
-from tvm_cascade.analysis.tir import Extent, dtype_of, product
+from tvm_cascade.analysis.tir import Extent, dtype_of, extent_of, product
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.tile.cost import Counts, fetched_again, seconds
@@ -113,7 +113,8 @@ def counts_of(shape: MatrixProduct, sizes: Sizes, config: ProductConfig, gpu: Gp
 
 
 def _number(extent: Extent) -> int:
-    return extent if isinstance(extent, int) else NOMINAL
+    found = extent_of(extent)
+    return found if isinstance(found, int) else NOMINAL
 
 
 # The choice of a configuration: all tiles of a table, in parts of k, with as many stages as memory holds.
