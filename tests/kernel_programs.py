@@ -13,8 +13,11 @@ from functools import cache, partial
 from tvm import tirx
 from tvm.target import Target
 
+import tvm_cascade
 from benchmarks import suites
+from corpus.programs.attention import VARIANTS, attention
 from corpus.programs.normalisation import Normed
+from corpus.programs.program import Precision
 from corpus.workload import Workload
 from tvm_cascade.devices.cards import H200
 from tvm_cascade.driver.backend import Goal, Lowered
@@ -98,11 +101,25 @@ def _built() -> dict[str, Build]:
     found = {f"{kind} {name}": build for kind, table in tables.items() for name, build in table.items()}
     found["row softmax of 1024"] = partial(PROGRAMS["softmax"], rows=4096, length=1024)
     found |= {f"folded {name}": partial(getattr(folded_programs, name), 192, 320, 128) for name in _FOLDED + _ROUTERS}
+    found |= {f"backward {' '.join(map(str, case))}": partial(_backward, *case) for case in _BACKWARD}
     matmul = test_core_products.matmul
     found |= {f"cores {layout}": partial(matmul, 512, 768, 256, layout) for layout in ("NN", "NT", "TN", "TT")}
     for a, b in ((False, False), (True, False), (False, True), (True, True)):
         found[f"product {'T' if a else 'N'}{'N' if b else 'T'}"] = Product(512, 768, 256, a_across=a, b_across=b).build
     return found
+
+
+_BACKWARD = (
+    ("full", 64, "bfloat16"), ("full", 128, "bfloat16"), ("causal", 128, "float16"),
+    ("causal_softcap", 128, "bfloat16"), ("window", 96, "bfloat16"), ("causal", 256, "bfloat16"),
+)  # fmt: skip
+"""Attention whose gradients are lowered: a variant, the width of a head, and a dtype."""
+
+
+def _backward(variant: str, width: int, dtype: str) -> tirx.PrimFunc:
+    shape = {"batch": 1, "heads": 16, "kv_heads": 16, "queries": 2048, "keys": 2048, "head_dim": width, "window": 512}
+    func = attention(VARIANTS[variant])(shape, Precision(dtype, "float32")).prim_func()
+    return tvm_cascade.gradient(func, wrt=("q", "k", "v")).backward
 
 
 def _in_their_geometry() -> Iterator[tuple[str, Callable[[], Kernel]]]:
