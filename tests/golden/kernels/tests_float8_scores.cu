@@ -47,6 +47,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) main_kernel(const __grid_co
           int h = 0;
           int first_tile = 0;
           int end_tile = 4;
+          tvm_builtin_ptx_cp_async_bulk_tensor_prefetch_async_bulk_prefetch_tensor_3d_L2_global_tile(((void*)((unsigned long long)(&(q_map)))), 0, ((v * 256) + (((int)blockIdx.x) * 128)), 0);
           tvm_builtin_cuda_mbarrier_wait((&(((uint64_t*)_ptr)[(produced_left_ptr[0] + 6145)])), produced_left_ptr[1]);
           tvm_builtin_ptx_mbarrier_arrive_expect_tx_arrive_expect_tx_shared_b64(tvm_builtin_cuda_cvta_generic_to_shared((&(((uint64_t*)_ptr)[(produced_left_ptr[0] + 6144)]))), (uint)16384);
           tvm_builtin_ptx_cp_async_bulk_tensor_g2s_cluster_async_bulk_tensor_3d_shared__cluster_global_mbarrier__complete_tx__bytes(tvm_builtin_cuda_cvta_generic_to_shared((&(_ptr[(produced_left_ptr[0] * 16384)]))), ((void*)((unsigned long long)(&(q_map)))), 0, ((v * 256) + (((int)blockIdx.x) * 128)), 0, tvm_builtin_cuda_cvta_generic_to_shared((&(((uint64_t*)_ptr)[(produced_left_ptr[0] + 6144)]))));
