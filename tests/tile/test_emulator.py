@@ -148,3 +148,12 @@ def test_unknown_instructions_are_named() -> None:
     )
     with pytest.raises(UnknownInstruction, match="tcgen05"):
         translate(text)
+
+
+def test_registers_of_an_accumulator_are_in_turn() -> None:
+    product = "tvm_builtin_ptx_wgmma_f16_ss_mma_async_sync_aligned_m64n8k16_f32_f16_f16_1_1_0_0"
+    text = f'extern "C" __global__ void __launch_bounds__(128, 1) k(float* x) {{ {product}(%s, l, r, 1); }}'
+    assert f"{product}(&a[2], l, r, 1)" in translate(text % "a[2], a[3], a[4], a[5]")
+    for registers in ("a[2], a[4], a[3], a[5]", "a[2], a[3], a[4]", "a[2], b[3], a[4], a[5]"):
+        with pytest.raises(UnknownInstruction, match="4 elements of an accumulator in turn"):
+            translate(text % registers)

@@ -32,17 +32,17 @@ std::vector<Wave> waves;
 int64_t at_barrier = 0, barriers = 0, opened = 0;
 std::string failure;
 
-int lane_in_block() { return self().index; }
-
 }  // namespace
+
+Index3 threadIdx;
 
 extern "C" {
 
 extern char __start_lds[] __attribute__((weak)), __stop_lds[] __attribute__((weak));
 
-int32_t amdgcn_workitem_id_x() { return int32_t(lane_in_block() % block.x); }
-int32_t amdgcn_workitem_id_y() { return int32_t(lane_in_block() / block.x % block.y); }
-int32_t amdgcn_workitem_id_z() { return int32_t(lane_in_block() / (block.x * block.y)); }
+int32_t amdgcn_workitem_id_x() { return int32_t(threadIdx.x % block.x); }
+int32_t amdgcn_workitem_id_y() { return int32_t(threadIdx.x / block.x % block.y); }
+int32_t amdgcn_workitem_id_z() { return int32_t(threadIdx.x / (block.x * block.y)); }
 int32_t amdgcn_workgroup_id_x() { return int32_t(at.x); }
 int32_t amdgcn_workgroup_id_y() { return int32_t(at.y); }
 int32_t amdgcn_workgroup_id_z() { return int32_t(at.z); }

@@ -19,8 +19,8 @@ _OF_16_BITS = _MULTIPLY + r"m64n(?P<n>\d+)k16\.f32\.(?P<t>f16|bf16)\.(?P<u>(?P=t
 _OF_8_BITS = _MULTIPLY + r"m64n(?P<n>\d+)k32\.f32\.(?P<t>e4m3|e5m2)\.(?P<u>e4m3|e5m2) \{(?P<d>[^}]*)\}, "
 _OF_32_BITS = _MULTIPLY + r"m64n(?P<n>\d+)k8\.f32\.(?P<t>tf32)\.(?P<u>tf32) \{(?P<d>[^}]*)\}, "
 _SIGNS = r"ps0, (?P<sl>-?1), (?P<sr>-?1)"
-_SHARED = "ptx::wgmma_shared({n}, {{ptx::Dtype::{t}, ptx::Dtype::{u}}}, {{{d}}}, {l}, {r}, {add}, "
-_REGISTERS = "ptx::wgmma_registers({n}, {{ptx::Dtype::{t}, ptx::Dtype::{u}}}, {{{d}}}, {{{l}}}, {r}, {add}, "
+_SHARED = "ptx::wgmma_shared({n}, {{ptx::Dtype::{t}, ptx::Dtype::{u}}}, __d, {l}, {r}, {add}, "
+_REGISTERS = "ptx::wgmma_registers({n}, {{ptx::Dtype::{t}, ptx::Dtype::{u}}}, __d, {{{l}}}, {r}, {add}, "
 _COPY_PLACE = r"\{(?P<at>[%\d, ]+)\}"
 
 # Each PTX instruction (a text that has to match as a whole) with the call that stands for it.
@@ -36,7 +36,7 @@ _CALLS: tuple[tuple[str, str], ...] = (
     (r"mbarrier\.arrive\.expect_tx\.shared\.b64 _, \[%0\], %1;", "ptx::mbarrier_arrive_expect_tx(%0, %1);"),
     (r"mov\.b(?:32|64) %0, %1;", "%0 = %1;"),
     (r"mov\.u64 %0, %%gridid;", "%0 = ptx::launch_number;"),
-    (r"mov\.u32 %0, %%cluster_ctarank;", "%0 = ptx::block_index().x % ptx::cluster;"),
+    (r"mov\.u32 %0, %%cluster_ctarank;", "%0 = blockIdx.x % ptx::cluster;"),
     (r"fence\.mbarrier_init\.release\.cluster;", ""),
     (r"barrier\.cluster\.arrive\.(release|relaxed);", "ptx::cluster_arrive();"),
     (
@@ -166,7 +166,10 @@ _CALLS: tuple[tuple[str, str], ...] = (
     ),
 )
 # Registers are handed on by their addresses: products write the one kind, and read the other, long after they start.
-_ADDRESSES = ("d", "l")
+# Those of an accumulator are elements of an array, and of them the first is enough.
+_PRODUCT = r"(?<=_mma_async_sync_aligned_)(?P<shape>m64n(?P<n>\d+)k\w+)"
+_ACCUMULATOR = re.compile(_PRODUCT + r"\(float& __d0(?:, float& __d\d+)*")
+_ACCUMULATED = re.compile(_PRODUCT + r"\((?P<array>\w+)\[(?P<first>\d+)\](?P<rest>(?:, (?P=array)\[\d+\])*)")
 
 
 class UnknownInstruction(Exception):
@@ -185,6 +188,7 @@ def translate(cuda: str) -> str:
     if not kernels:
         raise UnknownInstruction(f"expected kernels with __launch_bounds__, found none in {len(cuda)} characters")
     host = _ASM.sub(_call, cuda).replace("uint32_t __a", "const uint32_t& __a")
+    host = _ACCUMULATED.sub(_accumulated, _ACCUMULATOR.sub(r"\g<shape>(float* __d", host))
     entries = "\n".join(_entry(name, threads) for name, threads in kernels.items())
     return f'#include "ptx.h"\n{host}\n{entries}'
 
@@ -193,8 +197,16 @@ def _entry(name: str, threads: int) -> str:
     return (
         'extern "C" __attribute__((visibility("default")))\n'
         f"int __tvm_ffi_{name}(void*, const ptx::Argument* arguments, int count, ptx::Argument*) {{\n"
-        f"  return ptx::enter({name}, arguments, count, {threads});\n}}\n"
+        f"  return ptx::enter<{name}>({name}, arguments, count, {threads});\n}}\n"
     )
+
+
+def _accumulated(match: re.Match[str]) -> str:
+    """A call with an accumulator as one argument."""
+    array, first, count = match["array"], int(match["first"]), int(match["n"]) // 2
+    if match["rest"] != "".join(f", {array}[{k}]" for k in range(first + 1, first + count)):
+        raise UnknownInstruction(f"expected {count} elements of an accumulator in turn, found {match[0]}")
+    return f"{match['shape']}(&{array}[{first}]"
 
 
 def _call(match: re.Match[str]) -> str:
@@ -207,7 +219,7 @@ def _call(match: re.Match[str]) -> str:
     for pattern, call in _CALLS:
         if found := re.fullmatch(pattern, instruction):
             fields = found.groupdict()
-            if "d" in fields:
-                fields |= {k: re.sub(r"%", "&%", fields[k]) for k in _ADDRESSES if k == "d" or "," in fields[k]}
+            if "," in fields.get("l", ""):
+                fields["l"] = fields["l"].replace("%", "&%")
             return re.sub(r"%(\d+)", lambda n: operands[int(n[1])], call.format(**fields)) + "\n"
     raise UnknownInstruction(instruction)

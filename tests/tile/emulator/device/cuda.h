@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "index.h"
+
 #define __host__
 #define __device__
 #define __global__
@@ -47,13 +49,7 @@ using float4 = Vector<float, 4>;
 using double2 = Vector<double, 2>;
 using longlong2 = Vector<int64_t, 2>;
 
-struct Index3 {
-  unsigned x, y, z;
-};
-
 namespace ptx {
-Index3 thread_index();
-Index3 block_index();
 uint32_t shared_address(const void* pointer);
 uint64_t shuffle(uint64_t bits, int from_lane, const char* name);
 bool any(bool vote);
@@ -63,15 +59,10 @@ void sync_block();
 void sleep();  // while others go on; a fault where that has been for too long
 void cluster_arrive();
 void cluster_wait();
-inline uint32_t cluster = 1;  // blocks of each
-inline uint32_t blocks = 1;   // of the launch
-inline uint64_t launch_number = 0;
+extern uint32_t cluster;        // blocks of each
+extern uint64_t launch_number;  // of those of a library
 void* mapped(void* own, uint32_t block);
 }  // namespace ptx
-
-#define threadIdx (ptx::thread_index())
-#define blockIdx (ptx::block_index())
-#define gridDim (Index3{ptx::blocks, 1, 1})
 
 inline void __syncthreads() { ptx::sync_block(); }
 

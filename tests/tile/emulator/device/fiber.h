@@ -18,6 +18,8 @@
 #include <string>
 #include <vector>
 
+#include "index.h"
+
 namespace emulator {
 
 constexpr size_t kStack = 512 * 1024;
@@ -108,6 +110,7 @@ inline void enter_fiber() {
 
 inline void Scheduler::resume(Fiber& fiber) {
   current = &fiber;
+  threadIdx.x = unsigned(fiber.index);
   if (_setjmp(home) == 0) {
     if (fiber.started) _longjmp(fiber.resume, 1);
     fiber.started = true;

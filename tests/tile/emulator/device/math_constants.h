@@ -1,8 +1,6 @@
 #pragma once
 
-#include <limits>
-
-#define CUDART_INF_F (std::numeric_limits<float>::infinity())
-#define CUDART_NAN_F (std::numeric_limits<float>::quiet_NaN())
-#define CUDART_INF (std::numeric_limits<double>::infinity())
-#define CUDART_NAN (std::numeric_limits<double>::quiet_NaN())
+#define CUDART_INF_F (__builtin_inff())
+#define CUDART_NAN_F (__builtin_nanf(""))
+#define CUDART_INF (__builtin_inf())
+#define CUDART_NAN (__builtin_nan(""))

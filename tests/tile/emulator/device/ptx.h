@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <initializer_list>
 #include <utility>
 
@@ -78,7 +77,7 @@ void async_commit_group();
 void async_wait_group(int pending);
 
 // Products by warp groups.
-using Registers = std::initializer_list<float*>;
+using Registers = float*;  // the first of half as many as the product has columns
 using Packed = std::initializer_list<const uint32_t*>;
 enum class Dtype { f16, bf16, e4m3, e5m2, tf32 };
 struct Dtypes {
@@ -152,18 +151,27 @@ T argument(const Argument& a) {
   }
 }
 
-int launch(const std::function<void()>& kernel, const Argument* shape, int count, int threads);
+struct Launch {
+  void (*kernel)(const Argument*);  // of a thread
+  const Argument* arguments;
+  int parameters, count;  // the kernel's, and all arguments
+  int threads;
+  uint64_t number;
+};
 
-template <typename... P, size_t... I>
-int launch_with(void (*kernel)(P...), const Argument* a, int count, int threads, std::index_sequence<I...>) {
-  constexpr int parameters = sizeof...(P);
-  auto body = [&] { kernel(argument<P>(a[I])...); };
-  return launch(body, a + parameters, count - parameters, threads);
+int launch(const Launch& launch);
+
+static uint64_t launches = 0;  // of this library
+
+template <auto kernel, typename... P, size_t... I>
+int launch_with(void (*)(P...), const Argument* arguments, int count, int threads, std::index_sequence<I...>) {
+  auto thread = [](const Argument* a) { kernel(argument<P>(a[I])...); };
+  return launch({thread, arguments, sizeof...(P), count, threads, ++launches});
 }
 
-template <typename... P>
-int enter(void (*kernel)(P...), const Argument* a, int count, int threads) {
-  return launch_with(kernel, a, count, threads, std::index_sequence_for<P...>{});
+template <auto kernel, typename... P>
+int enter(void (*)(P...), const Argument* a, int count, int threads) {
+  return launch_with<kernel>(kernel, a, count, threads, std::index_sequence_for<P...>{});
 }
 
 }  // namespace ptx

@@ -6,9 +6,11 @@
 #include "mma.h"
 #include "wgmma.h"
 
-#define EXPORTED extern "C" __attribute__((visibility("default")))
-
 using namespace emulator;
+
+Index3 threadIdx, blockIdx, gridDim;
+uint32_t ptx::cluster = 1;
+uint64_t ptx::launch_number = 0;
 
 namespace {
 
@@ -49,7 +51,7 @@ void enter(int block, uint32_t bytes) {
   exchange(*blocks_of_cluster[scheduler.entered], bytes);
   exchange(*blocks_of_cluster[block], bytes);
   scheduler.entered = block;
-  ptx::block = {unsigned(first_block + block), 0, 0};
+  blockIdx = {unsigned(first_block + block), 0, 0};
 }
 
 template <typename F>
@@ -92,7 +94,7 @@ void check_end() {
 void run_blocks(const std::function<void()>& kernel, int64_t start, uint32_t bytes, int threads) {
   first_block = start;
   scheduler.entered = 0;
-  ptx::block = {unsigned(start), 0, 0};
+  blockIdx = {unsigned(start), 0, 0};
   blocks_of_cluster.clear();
   memory_barriers.resize(std::max<size_t>(memory_barriers.size(), ptx::cluster));
   for (uint32_t k = 0; k < ptx::cluster; ++k) {
@@ -140,8 +142,12 @@ void encode(const ptx::Argument* a, int count) {
 
 }  // namespace
 
-int ptx::launch(const std::function<void()>& kernel, const Argument* shape, int count, int threads) {
+int ptx::launch(const Launch& launch) {
   kept([&] {
+    const std::function<void()> kernel = [&] { launch.kernel(launch.arguments); };
+    const Argument* shape = launch.arguments + launch.parameters;
+    int count = launch.count - launch.parameters;
+    const int threads = launch.threads;
     if (count < 2 || count > 4) fault("%d launch parameters; expected cluster, blocks, threads, shared memory", count);
     ptx::cluster = together ? uint32_t(shape[0].integer) : 1;
     if (count == 4) ptx::cluster = uint32_t((shape++)->integer), --count;
@@ -150,8 +156,8 @@ int ptx::launch(const std::function<void()>& kernel, const Argument* shape, int 
     if (shape[1].integer != threads) fault("%d threads for a kernel of %d", int(shape[1].integer), threads);
     if (threads % kGroup) fault("%d threads are no whole number of warp groups", threads);
     if (blocks % ptx::cluster) fault("%d blocks are no whole number of clusters", int(blocks));
-    ptx::blocks = uint32_t(blocks);
-    ++ptx::launch_number;
+    gridDim = {unsigned(blocks), 1, 1};
+    ptx::launch_number = launch.number;
     naps = 0;
     for (int64_t first = 0; first < blocks; first += ptx::cluster) {
       const int64_t start = scheduler.backward ? blocks - ptx::cluster - first : first;
@@ -179,19 +185,23 @@ void* ptx::mapped(void* own, uint32_t block) {
   return blocks_of_cluster[block]->memory.data() + (static_cast<unsigned char*>(own) - _ptr);
 }
 
-EXPORTED const char* emulator_failure() { return failure.c_str(); }
+extern "C" {
 
-EXPORTED void emulator_go(int backward, int all_together) {
+const char* emulator_failure() { return failure.c_str(); }
+
+void emulator_go(int backward, int all_together) {
+  failure.clear();
   scheduler.backward = backward;
   together = all_together;
 }
 
-EXPORTED int set_device(void*, const ptx::Argument*, int, ptx::Argument*) __asm__("__tvm_ffi___tvm_set_device");
+int set_device(void*, const ptx::Argument*, int, ptx::Argument*) __asm__("__tvm_ffi___tvm_set_device");
 int set_device(void*, const ptx::Argument*, int, ptx::Argument*) { return 0; }
 
-EXPORTED int encode_tiled(void*, const ptx::Argument*, int, ptx::Argument*)
+int encode_tiled(void*, const ptx::Argument*, int, ptx::Argument*)
     __asm__("__tvm_ffi_runtime.cuTensorMapEncodeTiled");
 int encode_tiled(void*, const ptx::Argument* arguments, int count, ptx::Argument*) {
   kept([&] { encode(arguments, count); });
   return 0;
+}
 }

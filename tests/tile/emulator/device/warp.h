@@ -47,10 +47,6 @@ void check_aligned(const void* pointer, size_t bytes) {
 namespace ptx {
 using namespace emulator;
 
-inline Index3 block;
-
-Index3 thread_index() { return {unsigned(self().index), 0, 0}; }
-Index3 block_index() { return block; }
 int lane() { return self().lane(); }
 
 uint32_t shared_address(const void* pointer) {

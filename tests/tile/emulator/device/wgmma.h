@@ -89,7 +89,7 @@ struct Product {
 };
 
 struct Held {  // a thread's part of an accumulator while products are under way
-  std::vector<float*> registers;
+  float* registers;
   std::vector<float> values;
   int pending = 0;
 };
@@ -175,9 +175,9 @@ inline float dot(const float* a, const float* b, int depth, int sign, float befo
 }
 
 inline void release(Held& held) {
-  for (size_t k = 0; k < held.registers.size(); ++k) {
-    if (bits_of(*held.registers[k]) != kPoison) fault("wgmma: an accumulator was written under a product");
-    *held.registers[k] = held.values[k];
+  for (size_t k = 0; k < held.values.size(); ++k) {
+    if (bits_of(held.registers[k]) != kPoison) fault("wgmma: an accumulator was written under a product");
+    held.registers[k] = held.values[k];
   }
 }
 
@@ -205,20 +205,18 @@ inline void start(Product product, ptx::Registers d, const ptx::Packed* packed) 
   WarpGroup& group = warp_groups[self().group()];
   int index = self().index % kGroup;
   GroupThread& thread = group.threads[index];
-  Held& held = thread.held[*d.begin()];
+  Held& held = thread.held[d];
   if (held.pending++ == 0) {
     if (!thread.fenced) fault("wgmma: no wgmma.fence since the accumulator was last waited for");
     held.registers = d;
-    for (float* r : d) {
-      held.values.push_back(*r);
-      *r = float_of(kPoison);
-    }
+    held.values.assign(d, d + product.columns / 2);
+    std::fill_n(d, product.columns / 2, float_of(kPoison));
   }
   size_t position = size_t(thread.next++ - group.first);
   if (position == group.started.size()) group.started.push_back(product);
   Product& shared_product = group.started[position];
   if (!shared_product.same(product)) fault("wgmma: the threads of a warp group start different products");
-  shared_product.accumulator[index] = *d.begin();
+  shared_product.accumulator[index] = d;
   if (packed) {
     std::copy(packed->begin(), packed->end(), shared_product.packed[index].begin());
     for (int k = 0; k < 4; ++k) shared_product.packed_then[index][k] = *shared_product.packed[index][k];
