@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import hashlib
 import os
 import shutil
@@ -170,13 +171,20 @@ def _build(text: str) -> Path:
 def _precompiled() -> Path:
     """What every kernel includes, parsed: it is most of a kernel's compilation."""
     header = [*_KERNEL, f"-I{DEVICE}", "-x", "c++-header", str(DEVICE / "ptx.h")]
-    return _kept("ptx.h.gch", lambda target: _compile([*header, "-o", str(target)]))
+    return _common("ptx.h.gch", lambda target: _compile([*header, "-o", str(target)]))
 
 
 def _runtime() -> Path:
     """What every kernel is linked with: a library of its own, which is linked once."""
     source = [*_FLAGS, f"-I{DEVICE}", "-O2", "-shared", "-Wl,-Bsymbolic", str(DEVICE / "runtime.cpp")]
-    return _kept("runtime.so", lambda target: _compile([*source, "-o", str(target)]))
+    return _common("runtime.so", lambda target: _compile([*source, "-o", str(target)]))
+
+
+def _common(name: str, make: Callable[[Path], None]) -> Path:
+    """A file that all kernels need: one process makes it, and others wait."""
+    with (_cache() / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return _kept(name, make)
 
 
 def _kept(name: str, make: Callable[[Path], None]) -> Path:
