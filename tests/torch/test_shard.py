@@ -110,6 +110,7 @@ def check(case: Case, found: list[Any], **changed: Any) -> None:
 def all_of_it(folder: str) -> dict[str, Any]:
     """What a rank finds in all quick tests: processes take longer to start than to run."""
     found = {"folds": every(sorted(FAST)), "overflowing": overflowing(), "gradients": differentiated()}
+    found |= {"considered": considered()}
     return {**found, "misused": misused(), "compiled": compiled(folder), "deserted": deserted()}
 
 
@@ -216,6 +217,35 @@ def test_gradients_of_sharded_operators_are_shares_of_those_of_the_whole(ranks: 
                 tolerance.assert_close(tensor.numpy(), exact, length=24 * 24, dtype="float32")
                 assert np.abs(exact).max() > 0
                 assert not tolerance.rejects(exact, 24 * 24, "float32"), (name, key)
+
+
+def considered() -> tuple[Any, ...]:
+    """Exchanges as data, the report, and the explanation, of a sharded attention and of a loss that is guarded."""
+    sharded = shard(attention(), rows="i", exchange="ring")
+    guarded = shard(PROGRAMS["weighted mean"][0](), rows="")
+    return sharded.exchanges, sharded.report, tvm_cascade.explain(sharded), guarded.exchanges
+
+
+def test_what_was_considered_is_told_with_bytes_seconds_and_why(ranks: list[dict[str, Any]]) -> None:
+    """In one table, of the numbers by which one is chosen."""
+    keys_and_values, queries, states = 2 * 24 * 8 * 4, 24 * 8 * 4, 24 * (8 + 1 + 1) * 4
+    received = {"inputs": keys_and_values / 2, "ring": keys_and_values / 2, "rows": (queries + states) / 2}
+    for rank in ranks:
+        exchanges, report, explained, guarded = rank["considered"]
+        by_name = {one.name: one for one in exchanges}
+        assert {name: one.bytes for name, one in by_name.items()} == {**received, "states": None}
+        assert [one.name for one in exchanges if one.why.startswith("taken")] == ["ring"]
+        seconds = [one.seconds for one in exchanges if one.seconds is not None]
+        assert seconds == sorted(seconds) and seconds[0] > 0
+        later = (by_name["rows"].seconds - seconds[0]) * 1e6
+        assert by_name["rows"].why == f"{later:.0f} us more than {exchanges[0].name}"
+        assert "rows that all ranks have" in by_name["states"].why and by_name["states"].seconds is None
+        table = report.splitlines()[-5:]
+        assert [line.split()[0] for line in table[1:]] == [one.name for one in exchanges]
+        assert str(explained).splitlines()[:5] == table and explained.exchanges == exchanges
+        assert explained.fused and "partial" in {one.name for one in explained.functions}
+        assert '"bytes": 768' in explained.to_json() and "more than" in explained._repr_html_()
+        assert {one.name: one.why for one in guarded}["ring"] == "for rows that are sharded, as rows= says"
 
 
 # What is wrong is told on every rank, in time, and nothing is written.

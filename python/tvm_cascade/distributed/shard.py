@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
 import torch
 import torch.distributed as dist
+import tvm
 from torch.distributed.device_mesh import DeviceMesh
 from tvm import tirx
 from typing_extensions import Unpack
 
+from tvm_cascade.algebra.cascade import unlike
 from tvm_cascade.distributed.backward import Backward
 from tvm_cascade.distributed.exchanges import EXCHANGES, Exchange, GatherInputs, of_share
 from tvm_cascade.distributed.order import ORDERS, size_of
@@ -24,6 +26,7 @@ from tvm_cascade.driver.arguments import Parameter
 from tvm_cascade.driver.entry import bound, results_of
 from tvm_cascade.errors import DistributedError, InputError, OptionError
 from tvm_cascade.options import FuseOptions, Options, takes_options
+from tvm_cascade.report.group import ExchangeReport, exchanges_text
 from tvm_cascade.reverse.gradient import Gradient
 from tvm_cascade.torch.operator import Code, code_on
 
@@ -114,16 +117,22 @@ def _sharded(
         () if one is None else ORDERS[order](one.length, transport.ranks) for one in (sharding.axis, sharding.rows)
     ]
     ranks = Ranks(sharding, transport, shares[0], shares[1])
-    unguarded = sharding.chunked.fold.guarding.unguarded
-    guarded = [one.name for one in EXCHANGES if one.merges] if unguarded else []
-    fitting = [one(ranks) for one in EXCHANGES if one.of_rows in (None, bool(rows)) and one.name not in guarded]
+    unfit = {one.name: why for one in EXCHANGES if (why := _unfit(one, sharding))}
+    fitting = [one(ranks) for one in EXCHANGES if one.name not in unfit]
     plans = sorted((Plan(one, _seconds(one, ranks)) for one in fitting), key=lambda plan: plan.seconds)
     asked = [plan for plan in plans if exchange in ("auto", plan.exchange.name)]
     if not asked:
         names = ", ".join(["auto", *(one.name for one in fitting)])
-        hint = f"guards='off', where this is not to be feared: {unguarded}" if exchange in guarded else ""
-        raise OptionError(f"one of {names}", repr(exchange), "shard(exchange=…)", hint)
-    return Sharded(ranks, asked[0], tuple(plans), sharding)
+        raise OptionError(f"one of {names}", repr(exchange), "shard(exchange=…)", unfit.get(exchange, ""))
+    return Sharded(ranks, asked[0], tuple(plans), sharding, unfit)
+
+
+def _unfit(one: type[Exchange], sharding: Sharding) -> str:
+    """Why an exchange cannot be taken; empty where it can."""
+    if one.of_rows not in (None, sharding.rows is not None):
+        return "for rows that are sharded, as rows= says" if one.of_rows else "for rows that all ranks have"
+    unguarded = sharding.chunked.fold.guarding.unguarded if one.merges else ""
+    return f"only with guards='off', where this is not to be feared: {unguarded}" if unguarded else ""
 
 
 @dataclass(frozen=True)
@@ -133,10 +142,9 @@ class Plan:
     exchange: Exchange | Backward
     seconds: float
 
-    def __str__(self) -> str:
+    def reported(self, why: str) -> ExchangeReport:
         one = self.exchange
-        moved = f"{one.bytes / 2**20:.2f} MiB to each rank in {one.steps} step{'s' * (one.steps != 1)}"
-        return f"{one.name}: {moved}, estimated {self.seconds * 1e6:.0f} us on top of a rank's own work"
+        return ExchangeReport(one.name, one.bytes, one.steps, self.seconds, why)
 
 
 def _seconds(exchange: Exchange | Backward, ranks: Ranks) -> float:
@@ -154,12 +162,14 @@ class Sharded:
     plan : what is done.
     plans : all that could be, the one of the least time first.
     signature : its tensors, whole, and the axes along which ranks have shares of them.
+    unfit : why other exchanges cannot be taken.
     """
 
     ranks: Ranks
     plan: Plan
     plans: tuple[Plan, ...]
     signature: Sharding | Backward
+    unfit: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def report(self) -> str:
@@ -170,8 +180,30 @@ class Sharded:
         for along in axes:
             spans = ", ".join(f"{span.start}:{span.start + span.length}" for span in self.ranks.own(along))
             lines.append(f"{along.name}: {spans} of {along.length}")
-        losers = [f"not {plan}" for plan in self.plans if plan is not self.plan]
-        return "\n".join([*lines, str(self.plan), *losers])
+        return "\n".join([*lines, exchanges_text(self.exchanges)])
+
+    @property
+    def exchanges(self) -> tuple[ExchangeReport, ...]:
+        """What was considered, the least time first, and what cannot be taken: as `tvm_cascade.explain` tells it."""
+        found = [plan.reported(self._why(plan)) for plan in self.plans]
+        return (*found, *(ExchangeReport(name, None, None, None, why) for name, why in self.unfit.items()))
+
+    def _why(self, plan: Plan) -> str:
+        least = self.plans[0]
+        if plan is self.plan:
+            return "taken" if plan is least else "taken as it was asked for"
+        later = (plan.seconds - least.seconds) * 1e6
+        return f"{later:.0f} us more than {least.exchange.name}" if plan is not least else "another was asked for"
+
+    @property
+    def module(self) -> tvm.IRModule:
+        """The functions that ranks call, of which each is compiled as any other."""
+        named: dict[str, tirx.PrimFunc] = {}
+        for func in dict.fromkeys(self.plan.exchange.functions()):
+            symbol = str(func.attrs["global_symbol"])
+            name = unlike(symbol, named)
+            named[name] = func.with_attr("global_symbol", name)
+        return tvm.IRModule(named)
 
     @cached_property
     def parameters(self) -> dict[str, tuple[Parameter, ...]]:

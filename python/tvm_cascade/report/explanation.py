@@ -16,14 +16,17 @@ from rich.text import Text
 from tvm_cascade.algebra.verdict import Verdict
 from tvm_cascade.codes import CODES
 from tvm_cascade.report.group import (
+    EXCHANGES,
     INTERMEDIATES,
     Apart,
+    ExchangeReport,
     Formula,
     FunctionReport,
     GroupReport,
     PassReport,
     StepReport,
     bytes_text,
+    exchanges_text,
 )
 from tvm_cascade.report.reference import example_of
 
@@ -42,11 +45,13 @@ class Explanation:
     groups : one for each group of reductions that was looked at, in order of functions.
     functions : every function of the module.
     apart : of a module of Relax, the operators that were looked at together and not merged.
+    exchanges : of a function whose axis is sharded over ranks, those that were considered.
     """
 
     groups: tuple[GroupReport, ...] = ()
     functions: tuple[FunctionReport, ...] = ()
     apart: tuple[Apart, ...] = ()
+    exchanges: tuple[ExchangeReport, ...] = ()
 
     @property
     def fused(self) -> bool:
@@ -59,6 +64,7 @@ class Explanation:
         groups = [group.to_dict() for group in self.groups]
         apart = [dataclasses.asdict(one) for one in self.apart]
         told = {"schema": SCHEMA, "functions": functions, "groups": groups, "apart": apart}
+        told |= {"exchanges": [dataclasses.asdict(one) for one in self.exchanges]} if self.exchanges else {}
         return json.dumps(told, indent=2, ensure_ascii=False)
 
     def __repr__(self) -> str:
@@ -76,11 +82,15 @@ class Explanation:
         return [*(one for one in self.functions if one.name not in told or one.lowering_lines), *self.apart]
 
     def __str__(self) -> str:
-        parts = [str(one) for one in (*self.groups, *self._others)]
+        parts = [exchanges_text(self.exchanges)] if self.exchanges else []
+        parts += [str(one) for one in (*self.groups, *self._others)]
         return "\n\n".join(parts) if parts else "no functions"
 
     def __rich_console__(self, _console: Console, _options: ConsoleOptions) -> RenderResult:
         """The text in colours, as wide as a terminal is, whose sentences keep to their column."""
+        if self.exchanges:
+            yield exchanges_text(self.exchanges)
+            yield ""
         for group in self.groups:
             yield Text(group.heading, style=f"bold {_STYLES.get(group.verdict, '')}")
             yield _columns((f"  {label}", sentence) for label, sentence in group.rows)
@@ -96,7 +106,8 @@ class Explanation:
         return page(self._repr_html_(), title)
 
     def _repr_html_(self) -> str:
-        return fragment(self.groups, self.functions, self.apart)
+        exchanges = [EXCHANGES, *(one.cells for one in self.exchanges)] if self.exchanges else []
+        return _table([*map(escape, row)] for row in exchanges) + fragment(self.groups, self.functions, self.apart)
 
 
 def _columns(rows: Iterable[tuple[str, str]]) -> Table:
@@ -201,7 +212,7 @@ def _bar(title: str, colour: str, value: float, most: float) -> str:
 
 def _table(rows: Iterable[Sequence[str]]) -> str:
     """A table of cells that are HTML already; nothing where there are no rows."""
-    styles = (f"{_CELL};white-space:nowrap;min-width:9em", *(_CELL,) * 3)
+    styles = (f"{_CELL};white-space:nowrap;min-width:9em", *(_CELL,) * 4)
     lines = ["".join(f'<td style="{s}">{cell}</td>' for s, cell in zip(styles, row, strict=False)) for row in rows]
     rows = "".join(f"<tr>{line}</tr>" for line in lines)
     return f'<div style="overflow-x:auto"><table>{rows}</table></div>' if lines else ""

@@ -6,8 +6,9 @@ import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
+import tvm
 from tvm import tirx
 
 from tvm_cascade.algebra.verdict import Reason, Verdict
@@ -294,6 +295,60 @@ class Apart:
 
     def __str__(self) -> str:
         return f"{self.heading}\n  why  {self.why}"
+
+
+@dataclass(frozen=True)
+class ExchangeReport:
+    """One exchange between the ranks of a group that was considered for a sharded function.
+
+    Attributes
+    ----------
+    bytes : that a rank receives; None for one that cannot be taken.
+    steps : collectives, one after another.
+    seconds : estimated, on top of a rank's own work.
+    why : it was taken, or not.
+    """
+
+    name: str
+    bytes: int | None
+    steps: int | None
+    seconds: float | None
+    why: str
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """A row under `EXCHANGES`."""
+        if self.bytes is None or self.seconds is None:
+            return self.name, "", "", "", self.why
+        return self.name, bytes_text(self.bytes), str(self.steps), f"{self.seconds * 1e6:.0f} us", self.why
+
+
+EXCHANGES = ("exchange", "to each rank", "steps", "estimated", "")
+"""Headings of exchanges; times are on top of a rank's own work."""
+
+
+@runtime_checkable
+class OnRanks(Protocol):
+    """A function whose axis is sharded over ranks.
+
+    Attributes
+    ----------
+    module : the functions that ranks call.
+    exchanges : those that were considered, with the one that is taken.
+    """
+
+    @property
+    def module(self) -> tvm.IRModule: ...
+
+    @property
+    def exchanges(self) -> tuple[ExchangeReport, ...]: ...
+
+
+def exchanges_text(exchanges: Sequence[ExchangeReport]) -> str:
+    """Exchanges as a table."""
+    rows = [EXCHANGES, *(one.cells for one in exchanges)]
+    widths = [max(len(row[d]) for row in rows) for d in range(len(EXCHANGES))]
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 
 
 # The passes over a cascade axis that a program makes as it is written, and which of them read which.

@@ -15,6 +15,7 @@ from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.options import FuseOptions, Options, takes_options
 from tvm_cascade.relax.pipeline import Merged, merged
 from tvm_cascade.report.explanation import Explanation
+from tvm_cascade.report.group import OnRanks
 from tvm_cascade.report.outcomes import explain_outcomes
 from tvm_cascade.tuning.known import LookUp, known_designs
 from tvm_cascade.tuning.records import check_database
@@ -22,7 +23,7 @@ from tvm_cascade.tuning.records import check_database
 
 @takes_options
 def explain(
-    mod_or_func: tvm.IRModule | tirx.PrimFunc,
+    mod_or_func: tvm.IRModule | tirx.PrimFunc | OnRanks,
     target: str | dict[str, Any] | Target | None = None,
     database: LookUp = None,
     **options: Unpack[Options],
@@ -33,7 +34,8 @@ def explain(
     ----------
     mod_or_func : a module or a PrimFunc. Of functions of Relax, it explains those that `tvm_cascade.relax.get_pipeline`
         merges their operators into, and lists operators that stay functions of their own; functions of other kinds
-        are listed as skipped. Of a function that is fused already, the fold that it carries is shown.
+        are listed as skipped. Of a function that is fused already, the fold that it carries is shown. Or what
+        `tvm_cascade.distributed.shard` gives: it explains the functions that ranks call, after a table of exchanges.
     target : as `compile` takes it, to see as well what it lowers each function to. Without
         one, decisions are those for this machine's CPU, and nothing is lowered.
     database : as `compile` takes it; where it or a target is named, the explanation says where designs come from.
@@ -54,8 +56,10 @@ def explain(
     chosen = FuseOptions.from_environment(**options)
     check_database(database)
     resolved = None if target is None else resolve_target(target)
-    program = merged(mod_or_func, resolved or resolve_target("auto"), chosen, "explain")
-    return explained(program, chosen, resolved, database)
+    given = mod_or_func.module if isinstance(mod_or_func, OnRanks) else mod_or_func
+    program = merged(given, resolved or resolve_target("auto"), chosen, "explain")
+    found = explained(program, chosen, resolved, database)
+    return dataclasses.replace(found, exchanges=mod_or_func.exchanges) if isinstance(mod_or_func, OnRanks) else found
 
 
 def explained(program: Merged, options: FuseOptions, target: Target | None, database: LookUp) -> Explanation:
