@@ -100,19 +100,22 @@ def test_rows_that_are_read_beside_themselves_are_refused() -> None:
         over_a_part(rows(te.create_prim_func([x, square]), "x", 0), 2, "i")
 
 
-def test_an_element_at_an_index_that_is_data_is_a_sum() -> None:
+@pytest.mark.parametrize("source", ["x", "products"])
+def test_an_element_at_an_index_that_is_data_is_a_sum(source: str) -> None:
+    """Of an input that is cut, and of what is computed from one."""
     x, at = te.placeholder((ROWS, LENGTH), name="x"), te.placeholder((ROWS,), "int32", name="at")
-    j = te.reduce_axis((0, LENGTH), "j")
-    m = te.compute((ROWS,), lambda i: te.max(x[i, j], axis=j), name="m")
-    below = te.compute((ROWS,), lambda i: m[i] - x[i, at[i]], name="below")
+    j, d = te.reduce_axis((0, LENGTH), "j"), te.reduce_axis((0, 2), "d")
+    products = te.compute((ROWS, LENGTH), lambda i, c: te.sum(x[i, c] * (d + 1.0), axis=d), name="products")
+    read = {"x": x, "products": products}[source]
+    m = te.compute((ROWS,), lambda i: te.max(read[i, j], axis=j), name="m")
+    below = te.compute((ROWS,), lambda i: m[i] - read[i, at[i]], name="below")
     func = te.create_prim_func([x, at, below])
     axis = rows(func, "x", 1)
-    along = {param: 1 for param in axis.program.params if param.name == "x"}
-    picked = with_picks(axis.program, along, axis.variables)
+    picked = with_picks(axis, [param for param in axis.program.params if param.name == "x"])
     assert picked is not None
     loops = {one.var for one in within(picked.body, tirx.IterVar)}
-    assert all(load.indices[1] in loops for load in loads_of(picked.body) if load.source.name == "x")
+    assert all(load.indices[1] in loops for load in loads_of(picked.body) if load.source.name == source)
     inputs = list(given(func).values())
     inputs[0][0, 0], inputs[1][:2] = np.inf, (0, LENGTH - 1)  # what is not picked may be anything
     np.testing.assert_array_equal(oracle.evaluate(picked, inputs)["below"], oracle.evaluate(func, inputs)["below"])
-    assert with_picks(rows(causal(), "k", 0).program, {}, frozenset()) is None
+    assert with_picks(rows(causal(), "k", 0), []) is None

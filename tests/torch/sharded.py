@@ -14,6 +14,8 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from tvm import te, tirx
 
+from corpus.workload import Workload
+from corpus.workloads import get
 from tvm_cascade.te import topk
 
 SECONDS = 60
@@ -53,7 +55,12 @@ def _rank(rank: int, ranks: int, folder: str, body: Body, arguments: Sequence[An
 
 
 def attention(
-    queries: int = 24, keys: int = 24, features: int = 8, causal: bool = False, bias: bool = False, cap: float = 0.0
+    queries: int = 24,
+    keys: int = 24,
+    features: int = 8,
+    causal: bool = False,
+    bias: bool = False,
+    cap: float = 0.0,
 ) -> tirx.PrimFunc:
     """Attention of one head, rows i over keys j."""
     shape = (queries, keys)
@@ -166,6 +173,46 @@ def sampled() -> tirx.PrimFunc:
     return te.create_prim_func([x, noise, values, indices])
 
 
+_SMALL = {
+    "batch": 2, "heads": 8, "queries": 24, "keys": 48, "tokens": 16, "rows": 8, "length": 48, "hidden": 64,
+    "features": 64,
+}  # fmt: skip
+"""Extents that the spans of four ranks divide."""
+
+CORPUS = {
+    "mla": "h",
+    "mla_prefill": "i",
+    "attention_gqa": "h",
+    "attention_window": "i",
+    "attention_alibi": "i",
+    "decode_sink": "d",
+    "decode_lengths": "h",
+    "moe_routing": "token",
+    "kl_divergence": "row",
+    "covariance": "row",
+    "third_moment": "row",
+    "sum_sum": "row",
+    "softmax_stats": "row",
+    "logsumexp": "row",
+    "layernorm_gemm": "column",
+    "normed_gated": "column",
+    "head_cross_entropy": "token",
+    "head_divergence": "token",
+    "head_best": "i0",
+    "head_sample": "i0",
+    "head_best_few": "i0",
+    "product": "m",
+}
+"""Workloads of the corpus, with rows that may be sharded; of attention with features, which no other component has."""
+
+
+def of_corpus(name: str) -> Workload:
+    """A workload, small, in float32."""
+    one = get(name).cpu.with_dtype("float32")
+    known = {key: extent for key, extent in _SMALL.items() if one.shape.get(key, 1) > 1}
+    return one.with_shape(**known)
+
+
 PROGRAMS: dict[str, tuple[Program, str]] = {
     "attention": (attention, "i"),
     "causal": (lambda: attention(causal=True), "i"),
@@ -183,6 +230,7 @@ PROGRAMS: dict[str, tuple[Program, str]] = {
     "sampled": (sampled, ""),
     "ragged": (lambda: attention(25, 22), "i"),
     "few": (lambda: attention(1, 1, bias=True), "i"),
+    **{name: (lambda name=name: of_corpus(name).build(), rows) for name, rows in CORPUS.items()},
 }
 """By name: a program, and rows that may be sharded too."""
 

@@ -7,7 +7,7 @@ The chunk that has the position gives the element, and all others 0.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,10 +15,11 @@ import tvm_ffi
 from tvm import ir, tirx
 
 from tvm_cascade.algebra.reducer import SUM
-from tvm_cascade.analysis.program import Program, Stage
+from tvm_cascade.analysis.program import Stage
 from tvm_cascade.analysis.reducers import combiner_of, identity_of
 from tvm_cascade.analysis.statements import replaced, with_block
 from tvm_cascade.analysis.tir import as_index, dtype_of, loads_of, same, substitute, uses
+from tvm_cascade.chunks.part import Rows
 from tvm_cascade.transform.assemble import index_dtype, with_statements
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values
 from tvm_cascade.transform.printer import select
@@ -77,20 +78,20 @@ class _Pick:
         return with_block(nest, block, replaced(block, tvm_ffi.structural_map(block.body, rule), block.init))
 
 
-def with_picks(program: Program, along: Mapping[tirx.Var, int], axis: frozenset[tirx.Var]) -> tirx.PrimFunc | None:
+def with_picks(axis: Rows, along: Collection[tirx.Var]) -> tirx.PrimFunc | None:
     """The function with such elements as sums; None where it reads none.
 
     Parameters
     ----------
-    along : the inputs that are cut, each with its dimension along the axis.
-    axis : variables that run along it.
+    along : the inputs that are cut; what is computed along the axis is cut too.
     """
-    picks = dict[Stage, _Pick]()
+    program, picks = axis.program, dict[Stage, _Pick]()
     for stage in program.stages:
         for load in loads_of(stage.value):
-            dimension = along.get(load.source)
-            if dimension is not None and load.indices[dimension] not in axis:
-                picks.setdefault(stage, _Pick(stage, load, dimension, index_dtype(program)))
+            is_cut = load.source in along or program.writer(load.source) is not None
+            for d in axis.dimensions.get(load.source, ()) if is_cut else ():
+                if load.indices[d] not in axis.variables:
+                    picks.setdefault(stage, _Pick(stage, load, d, index_dtype(program)))
     if not picks:
         return None
     nests, statements = NestBuilder(index_dtype(program), {one.name for one in program.stages}, annotated=False), []

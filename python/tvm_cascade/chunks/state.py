@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import sympy as sp
 import tvm
+import tvm_ffi
 from tvm import tirx
 
 from tvm_cascade.algebra.cascade import COUNT, LENGTH, unlike
@@ -50,6 +52,11 @@ class StatePart:
     dtype: str
     formula: str
     identity: float
+
+    @property
+    def size(self) -> int:
+        """Bytes, where extents are numbers."""
+        return math.prod(map(int, self.shape)) * int(tvm_ffi.dtype(self.dtype).itemsize)
 
     def __str__(self) -> str:
         return f"{self.name}: {self.dtype}{list(self.shape)} = {self.formula}"

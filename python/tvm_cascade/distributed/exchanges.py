@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Protocol
@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Protocol
 import torch
 from tvm import tirx
 
+from tvm_cascade.chunks.state import StatePart
 from tvm_cascade.distributed.order import Share, size_of
 from tvm_cascade.distributed.ranks import Call, Flags, Ranks, State, Tensors, Values, lengths_of, stacked
 from tvm_cascade.distributed.sharding import Along, Chunked, in_chunks
@@ -153,8 +154,19 @@ class ExchangeStates:
 
     @property
     def bytes(self) -> int:
-        state = self.ranks.sharding.chunked.bytes
-        return int((self.ranks.bytes_along(self._rows) + state) * self.ranks.others)
+        cut = self._rows_of_states
+        others = (part.size * (1 if name in cut else self.ranks.transport.ranks) for name, part in self._states.items())
+        return int((self.ranks.bytes_along(self._rows) + sum(others)) * self.ranks.others)
+
+    @property
+    def _states(self) -> dict[str, StatePart]:
+        """The buffers of a state, by their names in merging functions."""
+        return {f"{part.name}s": part for part in self.ranks.sharding.chunked.state}
+
+    @cached_property
+    def _rows_of_states(self) -> Mapping[str, int]:
+        """The dimension of each along the rows, after that of chunks; parts that have none go to all ranks whole."""
+        return self.ranks.sharding.dimensions(self.ranks.merge, self._rows)
 
     def functions(self) -> Iterator[tirx.PrimFunc]:
         yield from partial_functions(self.ranks, self.ranks.sharding.chunked)
@@ -166,9 +178,8 @@ class ExchangeStates:
         for name in whole.keys() & axis.dimensions.keys():  # of what runs along both, ranks have rows
             whole[name] = of_share(whole[name], axis.dimensions[name], share)
         state = ranks.state(chunked, {**given, **whole}, share, call)
-        along = ranks.sharding.dimensions(ranks.merge, self._rows)
-        rows = [along[f"{part.name}s"] - 1 for part in chunked.state]  # after that of chunks
-        sent = [[of_share(one, d, to) for one, d in zip(state, rows, strict=True)] for to in ranks.rows]
+        cut, parts = self._rows_of_states, list(zip(self._states, state, strict=True))
+        sent = [[of_share(one, cut[name] - 1, to) if name in cut else one for name, one in parts] for to in ranks.rows]
         states = ranks.transport.exchanged(sent, sent[ranks.transport.rank])
         values = {**given, **stacked(chunked, states, ranks.counts)}
         return ranks.finished(ranks.over_spans(ranks.merge, self._rows, values), call)

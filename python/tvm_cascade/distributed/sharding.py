@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,7 +16,7 @@ from tvm_cascade.chunks.part import Rows, over_a_part, rows_of
 from tvm_cascade.chunks.picks import with_picks
 from tvm_cascade.chunks.sources import Stacked
 from tvm_cascade.chunks.state import SingleFold, StatePart, single_fold, state_of
-from tvm_cascade.driver.arguments import Parameter, on_cpus, parameters_of
+from tvm_cascade.driver.arguments import Parameter, parameters_of
 from tvm_cascade.errors import OptionError, SplitError
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.assemble import index_dtype
@@ -64,7 +63,7 @@ class Chunked:
     @property
     def bytes(self) -> int:
         """Of a state."""
-        return sum(math.prod(map(int, part.shape)) * on_cpus(part.dtype) for part in self.state)
+        return sum(part.size for part in self.state)
 
     @cached_property
     def along(self) -> dict[str, int]:
@@ -163,8 +162,7 @@ def in_chunks(func: tirx.PrimFunc, options: FuseOptions) -> Chunked:
     found = Chunked(func, options)
     program = found.fold.program
     along = {param: found.along[param.name] for param in program.params if param.name in found.along}
-    axis = rows_of(program, along.items())
-    picked = with_picks(program, along, axis.variables)
+    picked = with_picks(rows_of(program, along.items()), along)
     return found if picked is None else Chunked(picked, options)
 
 
