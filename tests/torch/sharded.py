@@ -54,9 +54,12 @@ def _rank(rank: int, ranks: int, folder: str, body: Body, arguments: Sequence[An
     dist.destroy_process_group()
 
 
+Extent = int | tirx.Var
+
+
 def attention(
-    queries: int = 24,
-    keys: int = 24,
+    queries: Extent = 24,
+    keys: Extent = 24,
     features: int = 8,
     causal: bool = False,
     bias: bool = False,

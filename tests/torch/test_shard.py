@@ -16,6 +16,7 @@ if not dist.is_available():
     pytest.skip("torch without torch.distributed", allow_module_level=True)
 
 from filelock import FileLock  # noqa: E402
+from tvm import tirx  # noqa: E402
 
 import tvm_cascade  # noqa: E402
 from tvm_cascade.distributed import shard  # noqa: E402
@@ -117,7 +118,7 @@ def check(case: Case, found: list[Any], **changed: Any) -> None:
 def all_of_it(folder: str) -> dict[str, Any]:
     """What a rank finds in all quick tests: processes take longer to start than to run."""
     found = {"folds": every(sorted(FAST)), "overflowing": overflowing(), "gradients": differentiated()}
-    found |= {"considered": considered()}
+    found |= {"considered": considered(), "symbolic": symbolic()}
     return {**found, "misused": misused(), "compiled": compiled(folder), "deserted": deserted()}
 
 
@@ -253,6 +254,49 @@ def test_what_was_considered_is_told_with_bytes_seconds_and_why(ranks: list[dict
         assert explained.fused and "partial" in {one.name for one in explained.functions}
         assert '"bytes": 768' in explained.to_json() and "more than" in explained._repr_html_()
         assert {one.name: one.why for one in guarded}["ring"] == "for rows that are sharded, as rows= says"
+
+
+LENGTHS = (24, 25, 24, 3)
+"""Of a sharded axis, in successive calls: one that ranks do not divide, and one that comes again."""
+
+
+def symbolic() -> dict[str, Any]:
+    """Results of this rank at several lengths, of rows that are sharded or on all ranks; and an error of one rank."""
+    n, m = (tirx.Var(name, "int64") for name in "nm")
+    both, keys = shard(attention(n, n, causal=True), rows="i"), shard(attention(m, n))
+    found: dict[str, Any] = {"both": [], "keys": []}
+    for length in LENGTHS:
+        for name, one, extents in (("both", both, {"n": length}), ("keys", keys, {"m": 5, "n": length})):
+            at = one.at(**extents)
+            assert at is one.at(**extents)
+            found[name].append(one(*(at.local(key, value) for key, value in lengthened(name, length).items())))
+    wrong = torch.ones(3) if dist.get_rank() else torch.ones(3, 8)
+    with pytest.raises(CascadeError) as raised:
+        both(wrong, torch.ones(3, 8), torch.ones(3, 8))
+    with pytest.raises(InputError, match="none for m"):
+        keys.at(n=4)
+    return {**found, "wrong": str(raised.value)}
+
+
+def lengthened(name: str, length: int) -> dict[str, Any]:
+    """Whole query, keys and values at a length."""
+    generator = torch.Generator().manual_seed(length)
+    rows = {"q": 5 if name == "keys" else length, "k": length, "v": length}
+    return {key: torch.randn(extent, 8, generator=generator) for key, extent in rows.items()}
+
+
+def test_extents_that_are_symbolic_are_those_of_the_call(ranks: list[dict[str, Any]]) -> None:
+    for name in ("both", "keys"):
+        for k, length in enumerate(LENGTHS):
+            q, key, value = (one.numpy() for one in lengthened(name, length).values())
+            func = attention(len(q), length, causal=name == "both")
+            exact, rounded = (oracle.evaluate(func, [q, key, value], rounding=r)["o"] for r in (False, True))
+            parts = [rank["symbolic"][name][k].numpy() for rank in ranks]
+            for part in parts if name == "keys" else [np.concatenate(parts)]:
+                tolerance.assert_close(part, exact, rounded, length=24, dtype="float32")
+            assert not tolerance.rejects(exact, 24, "float32", baseline=rounded)
+    first, second = (rank["symbolic"]["wrong"] for rank in ranks)
+    assert "rank 1" in first and "2 dimensions" in second and "`q`" in second
 
 
 # What is wrong is told on every rank, in time, and nothing is written.

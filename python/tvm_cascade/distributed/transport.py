@@ -102,13 +102,13 @@ class Transport:
 
     def any(self, mine: bool) -> bool:
         """Whether something is so on any rank."""
-        found = torch.tensor([mine], dtype=torch.int32, device=self._device)
+        found = torch.tensor([mine], dtype=torch.int32, device=self.device)
         with self.told("say whether results may be used"):
             dist.all_reduce(found, dist.ReduceOp.MAX, group=self.group)
         return bool(found.item())
 
     @property
-    def _device(self) -> torch.device:
+    def device(self) -> torch.device:
         """The device of tensors that ranks tell each other numbers in."""
         on_gpus = dist.get_backend(self.group) == "nccl"
         return torch.device("cuda", torch.cuda.current_device()) if on_gpus else torch.device("cpu")
