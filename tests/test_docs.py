@@ -55,6 +55,7 @@ OPTIONAL = {
     "tvm_cascade.torch_operator": "torch",
     "tvm_cascade.distributed": "torch",
     "tvm_cascade.distributed.shard": "torch",
+    "tvm_cascade.distributed.DTensorFolds": "torch",
     "benchmarks.backward": "torch",
     "benchmarks.mixtures": "torch",
     "benchmarks.training": "torch",

@@ -341,7 +341,9 @@ def test_what_is_wrong_on_one_rank_is_told_on_all(ranks: list[dict[str, Any]]) -
     for one in (first, second):
         assert "expected float32[24, 8]" in one["dtype"] and "none for `k`, `v`" in one["number"]
         assert "expected one function on all ranks" in one["function"]
-        assert "one of blocks, zigzag" in one["order"] and "rows among f, i" in one["rows"] and "j" in one["axis"]
+        assert (
+            "one of blocks, chunks, zigzag" in one["order"] and "rows among f, i" in one["rows"] and "j" in one["axis"]
+        )
         assert "one of auto, inputs, states" in one["exchange"] and "order='blocks'" in one["zigzag"]
         assert "a parameter among q, k, v, o" in one["parameter"]
         assert (one["written"], one["runs"], one["returns"]) == ("False", "True", "True")

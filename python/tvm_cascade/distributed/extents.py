@@ -62,11 +62,10 @@ class OfExtents:
     @cached_property
     def _places(self) -> dict[str, _Place]:
         """Where the inputs of a call have each extent, whole if any has it so: the same at all extents."""
-        signature = self.at(**{e: 2 * self.transport.ranks * (k + 3) for k, e in enumerate(self.extents)}).signature
+        known = self.at(**{extent: 2 * self.transport.ranks * (k + 3) for k, extent in enumerate(self.extents)})
         found: dict[str, list[_Place]] = {}
-        for number, (one, known) in enumerate(zip(self._parameters, signature.parameters, strict=True)):
-            along = signature.cut_along(known)
-            cut = None if along is None else signature.dimension(one.name, along)
+        for number, one in enumerate(self._parameters):
+            cut = known.cut(one.name)
             for d, extent in enumerate(one.shape or ()) if not one.written else ():
                 found.setdefault(str(extent), []).append(_Place(d == cut, number, d))
         return {extent: min(found[extent]) for extent in self.extents if extent in found}

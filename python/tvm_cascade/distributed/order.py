@@ -3,6 +3,7 @@
 | order    | 8 positions, 2 ranks    | for                                                     |
 |----------|-------------------------|---------------------------------------------------------|
 | `blocks` | 0 1 2 3 · 4 5 6 7       | any function                                            |
+| `chunks` | 0 1 2 3 · 4 5 6 7       | tensors that `torch.chunk` has cut, as those of DTensor |
 | `zigzag` | 0 1 6 7 · 2 3 4 5       | causal masks: each rank has early and late rows         |
 """
 
@@ -38,6 +39,13 @@ def blocks(whole: int, ranks: int) -> tuple[Share, ...]:
     return tuple((Span(sum(lengths[:rank]), length),) for rank, length in enumerate(lengths))
 
 
+def chunks(whole: int, ranks: int) -> tuple[Share, ...]:
+    """One span a rank, all as long as the first one, up to the end of the axis: the last ranks may have none."""
+    length = -(-whole // ranks)
+    starts = (min(rank * length, whole) for rank in range(ranks))
+    return tuple((Span(start, min(length, whole - start)),) for start in starts)
+
+
 def zigzag(whole: int, ranks: int) -> tuple[Share, ...]:
     """Two spans a rank, as far from the start as from the end, so that causal work is the same on all ranks."""
     length, left = divmod(whole, 2 * ranks)
@@ -48,5 +56,5 @@ def zigzag(whole: int, ranks: int) -> tuple[Share, ...]:
     return tuple((Span(one * length, length), Span(other * length, length)) for one, other in pairs)
 
 
-ORDERS: dict[str, Callable[[int, int], tuple[Share, ...]]] = {"blocks": blocks, "zigzag": zigzag}
+ORDERS: dict[str, Callable[[int, int], tuple[Share, ...]]] = {"blocks": blocks, "chunks": chunks, "zigzag": zigzag}
 """Shares by rank, from the length of an axis and the number of ranks."""

@@ -50,8 +50,9 @@ def shard(
         on all ranks, and so are results. A tensor along both is cut along the rows.
     group : a ProcessGroup, or a DeviceMesh of one dimension; all ranks by default.
     order : which positions of the axis and of the rows a rank has. "blocks": contiguous ones, the first ranks one more
-        where they do not divide; "zigzag": of 2·W equal spans the r-th from the start and the r-th from the end, so
-        that causal work is even. `Sharded.local` cuts whole tensors so.
+        where they do not divide; "chunks": as `torch.chunk` and DTensor cut, the last ranks less; "zigzag": of 2·W
+        equal spans the r-th from the start and the r-th from the end, so that causal work is even. `Sharded.local` cuts
+        whole tensors so.
     exchange : "inputs", "states", "rows" or "ring", as in the table of `tvm_cascade.distributed.exchanges`; by default
         the one that is estimated to take the least time.
     **options : fields of `tvm_cascade.FuseOptions`, as keywords; unset ones come from TVM_CASCADE_* variables.

@@ -95,11 +95,19 @@ class Sharded:
         own = (replace(one, shape=self.shape(one.name)) for one in self.signature.parameters)
         return {"main": tuple(own)}
 
+    def whole(self, name: str) -> tuple[int, ...]:
+        """Extents of a parameter's tensor on all ranks together."""
+        return tuple(map(int, self._named(name).shape or ()))
+
+    def cut(self, name: str) -> int | None:
+        """The dimension of a parameter's tensor of which ranks have shares; None of one that all have."""
+        along = self.signature.cut_along(self._named(name))
+        return None if along is None else self.signature.dimension(name, along)
+
     def shape(self, name: str) -> tuple[int, ...]:
         """Extents of this rank's tensor for a parameter."""
-        one = self._named(name)
-        shape, along = list(map(int, one.shape or ())), self.signature.cut_along(one)
-        if along is not None:
+        one, shape = self._named(name), list(self.whole(name))
+        if (along := self.signature.cut_along(one)) is not None:
             shape[self.signature.dimension(name, along)] = size_of(self.ranks.own(along))
         return tuple(shape)
 

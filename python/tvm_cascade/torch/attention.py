@@ -17,23 +17,24 @@ from tvm_cascade.torch.site import Site, accumulator, broadcast, is_one, names_o
 
 def scaled_dot_product_attention(site: Site) -> relax.Var:
     """softmax(scale · Q·Kᵀ + mask)·V; a row that is masked everywhere is 0, as PyTorch has it."""
-    return site.compute(lambda *given: _of(site, given).result, *_operands(site), name="attention")
+    return site.compute(lambda *given: attention_of(site, given).result, *_operands(site), name="attention")
 
 
 def whole_attention(site: Site) -> tuple[relax.Expr, ...]:
     """tvm_cascade::attention: the result, and lse = log Σ exp(scores) of each row, 0 in rows masked everywhere."""
-
-    def formula(*given: te.Tensor) -> list[te.Tensor]:
-        found = _of(site, given)
-
-        def logarithm(*i: Any) -> Any:
-            total = found.sums(*i)
-            return tirx.Select(total == 0.0, tirx.const(0.0, str(total.ty.dtype)), found.logarithm(*i))
-
-        return [found.result, te.compute(found.sums.shape, logarithm, name="lse")]
-
-    both = site.compute(formula, *_operands(site), name="attention")
+    both = site.compute(lambda *given: with_log_sums(site, given), *_operands(site), name="attention")
     return tuple(site.emit(relax.TupleGetItem(both, k)) for k in range(2))
+
+
+def with_log_sums(site: Site | Mapping[str, Any], given: Sequence[te.Tensor]) -> list[te.Tensor]:
+    """The result, and the logarithm of each row's sum, 0 in rows masked everywhere; see `attention_of`."""
+    found = attention_of(site, given)
+
+    def logarithm(*i: Any) -> Any:
+        total = found.sums(*i)
+        return tirx.Select(total == 0.0, tirx.const(0.0, str(total.ty.dtype)), found.logarithm(*i))
+
+    return [found.result, te.compute(found.sums.shape, logarithm, name=LOG_SUMS)]
 
 
 def whole_attention_backward(site: Site) -> tuple[relax.Expr, ...]:
@@ -44,7 +45,7 @@ def whole_attention_backward(site: Site) -> tuple[relax.Expr, ...]:
     operands = dict(zip(_NAMES, _operands(site), strict=False))
 
     def forward(given: Sequence[te.Tensor], _: Sequence[Any]) -> list[te.Tensor]:
-        return [_of(site, given, guarded=False).result]
+        return [attention_of(site, given, guarded=False).result]
 
     asked, known = _NAMES[: len(site.node.meta["val"])], {LOG_SUMS: site["logsumexp"]}
     return tuple(adjoints(site, forward, (operands, []), asked, known, [(site["out"], site["grad_out"])]))
@@ -130,11 +131,12 @@ def _operands(site: Site) -> list[relax.Expr]:
     return [site[name] for name in _NAMES[:3]] + ([] if mask is None else [mask])
 
 
-def _of(site: Site, given: Sequence[te.Tensor], guarded: bool = True) -> Attention:
+def attention_of(site: Site | Mapping[str, Any], given: Sequence[te.Tensor], guarded: bool = True) -> Attention:
     """The attention of an operator.
 
     Parameters
     ----------
+    site : its options `scale`, `is_causal` and `enable_gqa`.
     given : query, key, value, and a mask where there is one.
     guarded : rows that are masked everywhere are 0; otherwise NaN.
     """
