@@ -21,16 +21,16 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.nn import functional as F
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.attention.bias import causal_lower_right
 
 import tvm_cascade
 from benchmarks.commands import add_cases as add_arguments
 from benchmarks.commands import chosen, command
+from benchmarks.context_parallel import PEERS, positions
 from corpus.programs.attention import VARIANTS, attention
 from corpus.programs.program import Precision
 from corpus.workloads import get
-from tvm_cascade.distributed import Sharded, shard
+from tvm_cascade.distributed import shard
+from tvm_cascade.distributed.transport import Transport
 
 Run = Callable[[], Any]
 Tensors = Mapping[str, Any]
@@ -118,13 +118,13 @@ def in_graph(run: Run) -> Run:
     return graph.replay
 
 
-def ours(case: Case, exchange: str, given: Tensors) -> tuple[Sharded, Run, Tensors]:
-    """(the function, a run, this rank's tensors)."""
+def ours(case: Case, exchange: str, given: Tensors) -> tuple[Run, Tensors]:
+    """(a run, this rank's tensors)."""
     program = case.program
     sharded = shard(program, exchange=exchange, **case.sharding)
     local = {name: sharded.local(name, tensor) for name, tensor in given.items()}
     values = list(local.values())
-    return sharded, lambda: sharded(*values), local
+    return lambda: sharded(*values), local
 
 
 def alone(case: Case, given: Tensors) -> Run:
@@ -134,47 +134,20 @@ def alone(case: Case, given: Tensors) -> Run:
     return lambda: compiled(*values)
 
 
-def gathered(case: Case, given: Tensors) -> Run | None:
-    """A peer: keys and values gathered by NCCL, then cuDNN's or FlashAttention's kernel for each span of rows."""
-    if case.kind != "prefill":
-        return None
-    ranks, rank, span = dist.get_world_size(), dist.get_rank(), case.length // (2 * dist.get_world_size())
-    spans = [(one * span, (one + 1) * span) for one in (rank, 2 * ranks - 1 - rank)]
-    q, k, v = list(given.values())[:3]
-    own_q = [q[:, :, start:end].contiguous() for start, end in spans]
-    own = torch.stack([torch.cat([one[:, :, a:b] for a, b in spans], 2) for one in (k, v)]).contiguous()
-    whole = own.new_empty((ranks, *own.shape))
+def wrong(case: Case, out: Any, own: Any, given: Tensors) -> float:
+    """The largest error of some rows of this rank over the largest value, against float32.
 
-    def run() -> Any:
-        dist.all_gather_into_tensor(whole.view(-1), own.view(-1))
-        keys, values = torch.empty_like(k), torch.empty_like(v)
-        for other in range(ranks):
-            for at, one in enumerate((other, 2 * ranks - 1 - other)):
-                piece = slice(at * span, (at + 1) * span)
-                keys[:, :, one * span : (one + 1) * span] = whole[other, 0, :, :, piece]
-                values[:, :, one * span : (one + 1) * span] = whole[other, 1, :, :, piece]
-        with sdpa_kernel([SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION]):
-            return [
-                F.scaled_dot_product_attention(
-                    own, keys[:, :, :end], values[:, :, :end], causal_lower_right(span, end), enable_gqa=True
-                )
-                for own, (_, end) in zip(own_q, spans, strict=True)
-            ]
-
-    return run
-
-
-def wrong(case: Case, sharded: Sharded, local: Tensors, given: Tensors) -> float:
-    """The largest error of some rows of this rank over the largest value, against float32."""
+    Parameters
+    ----------
+    own : positions of this rank's rows.
+    """
     names = list(given)
     if case.kind == "cross-entropy":
         logits, label = given[names[0]].float(), given[names[1]].long()
         exact = F.cross_entropy(logits, label, reduction="none")
-        return float((local[names[-1]].float().view(-1) - exact).abs().max() / exact.abs().max())
+        return float((out.float().view(-1) - exact).abs().max() / exact.abs().max())
     q, k, v, *_ = (given[name].float() for name in names)
-    out, worst = local[names[-1]].float(), 0.0
-    whole = torch.arange(q.shape[2], device="cuda")
-    own = sharded.local("q", whole[None, None, :, None].expand_as(q))[0, 0, :, 0]  # positions of this rank's rows
+    out, worst = out.float(), 0.0
     for place in {0, len(own) // 3, len(own) - 1}:
         row = int(own[place])
         end = row + 1 if case.kind == "prefill" else case.length
@@ -185,23 +158,40 @@ def wrong(case: Case, sharded: Sharded, local: Tensors, given: Tensors) -> float
     return worst
 
 
+def check(error: float) -> None:
+    """Whether results of all ranks are right, on all of them.
+
+    Raises
+    ------
+    ValueError
+        When one is not.
+    """
+    errors = Transport(None).agree(error, "compare results")
+    if not all(one <= MOST_WRONG for one in errors):  # also of NaN
+        raise ValueError(f"wrong by {max(errors):.1e} of the largest value")
+
+
 def row(case: Case) -> dict[str, Any]:
     """One row of the table; times in microseconds."""
     program = case.program
     given, graph = drawn(program), in_graph if case.kind == "decode" else (lambda run: run)
     found: dict[str, Any] = {"case": str(case), "one": timed(graph(alone(case, given)))}
+    own = positions(case.length, "zigzag", given[next(iter(given))]) if case.kind == "prefill" else torch.arange(1)
     for exchange in ("inputs", "rows", "ring") if case.kind == "prefill" else ("states",):
         try:
-            sharded, run, local = ours(case, exchange, given)
+            run, local = ours(case, exchange, given)
             run()
-            errors = sharded.ranks.transport.agree(wrong(case, sharded, local, given), "compare results")
-            if not all(error <= MOST_WRONG for error in errors):  # also of NaN
-                raise ValueError(f"wrong by {max(errors):.1e} of the largest value")
+            check(wrong(case, list(local.values())[-1], own, given))
             found[exchange] = timed(graph(run))
         except Exception as error:  # one exchange does not stop the table
             found[f"failed {exchange}"] = f"{type(error).__name__}: {error}"[:300]
-    if (peer := gathered(case, given)) is not None:
-        found["all-gather + SDPA"] = timed(peer)
+    for name, peer in PEERS.items() if case.kind == "prefill" else ():
+        try:
+            with peer(*list(given.values())[:3]) as one:
+                check(wrong(case, torch.cat([*one.run()], 2), one.positions, given))
+                found[name] = timed(one.run)
+        except Exception as error:
+            found[f"failed {name}"] = f"{type(error).__name__}: {error}"[:300]
     found["chosen"] = shard(program, **case.sharding).plan.exchange.name
     return found
 

@@ -94,7 +94,7 @@ FOR_AN_OPTION = {
     f"{NAME}.distributed": {"torch"},
     **{
         f"benchmarks.{name}": {"torch"}
-        for name in ("torch_models", "experts", "mixtures", "training", "backward", "scale", "flex")
+        for name in ("torch_models", "experts", "mixtures", "training", "backward", "scale", "flex", "context_parallel")
     },
 }
 ALGEBRA_THIRD_PARTY = {"sympy", "mpmath"}  # mpmath holds SymPy's numbers
