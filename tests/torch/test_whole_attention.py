@@ -37,6 +37,8 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "a head": (attend, (Q[1:], KV[1:], KV[1:])),
     "rows": (attend, (Q[2:], KV[2:], KV[2:])),
     "narrow values": (attend, (Q, KV, (*KV[:3], 6))),
+    "one query": (attend, ((2, 4, 1, 8), KV, KV)),
+    "one query of one head": (attend, ((2, 1, 1, 8), (2, 1, 12, 8), (2, 1, 12, 8), (2, 1, 1, 12))),
     "one batch of keys": (attend, (Q, (1, *KV[1:]), (1, *KV[1:]))),
     "one batch of queries": (attend, ((1, *Q[1:]), KV, KV)),
     "turned": (lambda *x: attend(*(one.transpose(1, 2) for one in x)), ((2, 10, 4, 8), (2, 12, 4, 8), (2, 12, 4, 8))),
@@ -61,7 +63,7 @@ def assert_near(found: list[Any], expected: list[Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", slow_but(["causal", "shared heads", "a mask", "a bias", "a mask along the keys"], CASES)
+    "name", slow_but(["causal", "shared heads", "a mask", "a bias", "a mask along the keys", "one query"], CASES)
 )
 def test_compiled(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     calls, whole = list[Any](), attention.whole_attention

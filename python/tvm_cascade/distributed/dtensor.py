@@ -79,7 +79,7 @@ def _attention(
 
 
 def _attended(options: Mapping[str, Any], given: Sequence[te.Tensor], learns: bool) -> tirx.PrimFunc | Gradient:
-    """As PyTorch has it, but that the gradient of one query that is masked everywhere is NaN."""
+    """As PyTorch has it, but that of one query of grouped heads, masked everywhere, the gradient is NaN."""
     found = with_log_sums(options, given)
     if not learns:
         return te.create_prim_func([*given, found[0]])

@@ -13,6 +13,7 @@ from tvm import ir, tirx
 
 from tvm_cascade.algebra.facts.extent import Extent, Extents
 from tvm_cascade.analysis.program import Stage
+from tvm_cascade.analysis.tir import extent_of
 from tvm_cascade.reverse.stages import Made, Stages
 from tvm_cascade.reverse.terms import Terms
 
@@ -53,9 +54,7 @@ class Normalisers:
         for base in sorted({power.base for power in value.atoms(sp.Pow) if power.exp == -1}, key=sp.default_sort_key):
             sums = [(s, load) for s, load in self.terms.loads(base) if self.is_positive(load.source)]
             known = {symbol: Extent(low=0.0) for symbol, _ in sums}
-            rows = {*sums[0][1].indices} if sums else set()
-            plain = bool(rows) and all(isinstance(row, tirx.Var) for row in rows)
-            if plain and len(rows) == len(sums[0][1].indices) and self._is_of_rows(base, rows):
+            if sums and _has_a_place_of_its_own(sums[0][1]) and self._is_of_rows(base, {*sums[0][1].indices}):
                 found += [(base, sums[0][1])] if Extents(known).of(base).low >= 0 else []
         return found
 
@@ -97,9 +96,18 @@ class Normalisers:
     def _logarithm(self, load: ir.TensorLoad, value: sp.Expr) -> sp.Expr:
         """What the forward function leaves of a sum, at the place of a load of it."""
         places = self.places(load.source)
-        at = self.terms.at(value, dict(zip(load.indices, places, strict=True)))
+        known = zip(load.indices, places, load.source.ty.shape, strict=True)
+        own = {i: tirx.const(0, i.ty.dtype) if extent_of(n) == 1 else place for i, place, n in known}
+        at = self.terms.at(value, {i: place for i, place in own.items() if isinstance(i, tirx.Var)})
         symbol = self.stages.stage(f"log_{load.source.name}", places, at)
         made = self.stages.map_of(self.terms.sources[symbol])
         if made is not None and made not in self.kept:
             self.kept.append(made)
         return self.terms.at(symbol, dict(zip(places, load.indices, strict=True)))
+
+
+def _has_a_place_of_its_own(load: ir.TensorLoad) -> bool:
+    """Whether each row reads an element of its own: by a variable for each dimension but those of one element."""
+    pairs = zip(load.indices, load.source.ty.shape, strict=True)
+    rows = [index for index, extent in pairs if extent_of(extent) != 1 or isinstance(index, tirx.Var)]
+    return all(isinstance(row, tirx.Var) for row in rows) and len({*rows}) == len(rows)
