@@ -118,14 +118,14 @@ def _simpler(expression: sp.Expr) -> sp.Expr:
     # SymPy writes a sign as cases of which one is 0, and loses itself where that is divided by.
     expression = expression.replace(_is_reciprocal_sign, lambda power: 1 / power)
     met = expression.atoms(TrigonometricFunction, HyperbolicFunction)
-    if len(met) == 1:
-        (wave,) = met
-        symbol = sp.Symbol("_wave", real=wave.is_real)
-        beside = _by_sympy(expression.xreplace({wave: symbol}))
-        if _is_apart(wave, beside):  # no law of waves applies, and SymPy would try them all
-            return beside.xreplace({symbol: wave})
-        if isinstance(wave, HyperbolicFunction) and _operations(expression) > MIXED_OPS:
-            return sp.Integer(0) if vanishes(expression) else beside.xreplace({symbol: wave})
+    if met and len({isinstance(wave, HyperbolicFunction) for wave in met}) == len(met):  # at most one of either kind
+        known = {wave: sp.Symbol(f"_{wave.func}", real=wave.is_real) for wave in met}
+        beside = _by_sympy(expression.xreplace(known))
+        found = beside.xreplace({symbol: wave for wave, symbol in known.items()})
+        if all(_is_apart(wave, beside) for wave in met):  # no law of waves applies, and SymPy would try them all
+            return found
+        if expression.has(HyperbolicFunction) and _operations(expression) > MIXED_OPS:
+            return sp.Integer(0) if vanishes(expression) else found
     found = _by_sympy(expression)
     # cosh(u) − sinh(u) for exp(−u) cancels, and takes SymPy minutes to simplify further.
     waves = found.has(sp.sinh, sp.cosh) and not expression.has(sp.sinh, sp.cosh)
