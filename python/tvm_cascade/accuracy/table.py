@@ -10,6 +10,7 @@ from typing import Any
 
 from tvm_cascade.accuracy.losses import Loss
 from tvm_cascade.evaluate.tolerance import Comparison
+from tvm_cascade.report.group import in_columns
 
 SCHEMA = 1
 """Version of the JSON form; it changes when a key is renamed or removed."""
@@ -103,8 +104,4 @@ class Numerics:
 
     def __str__(self) -> str:
         lines = [f"{self.function}: {reason}" for reason in self.reasons if not self.fused]
-        table = [_HEADINGS, *(row.cells for row in self.rows)]
-        widths = [max(len(row[k]) for row in table) for k in range(len(_HEADINGS))]
-        for row in table:
-            lines.append("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-        return "\n".join(lines)
+        return "\n".join([*lines, in_columns([_HEADINGS, *(row.cells for row in self.rows)])])

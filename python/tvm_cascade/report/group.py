@@ -346,8 +346,12 @@ class OnRanks(Protocol):
 
 def exchanges_text(exchanges: Sequence[ExchangeReport]) -> str:
     """Exchanges as a table."""
-    rows = [EXCHANGES, *(one.cells for one in exchanges)]
-    widths = [max(len(row[d]) for row in rows) for d in range(len(EXCHANGES))]
+    return in_columns([EXCHANGES, *(one.cells for one in exchanges)])
+
+
+def in_columns(rows: Sequence[Sequence[str]]) -> str:
+    """Rows of a table as lines, with the cells of a column below each other."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 
 

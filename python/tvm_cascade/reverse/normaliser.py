@@ -96,9 +96,13 @@ class Normalisers:
     def _logarithm(self, load: ir.TensorLoad, value: sp.Expr) -> sp.Expr:
         """What the forward function leaves of a sum, at the place of a load of it."""
         places = self.places(load.source)
-        known = zip(load.indices, places, load.source.ty.shape, strict=True)
-        own = {i: tirx.const(0, i.ty.dtype) if extent_of(n) == 1 else place for i, place, n in known}
-        at = self.terms.at(value, {i: place for i, place in own.items() if isinstance(i, tirx.Var)})
+        pairs = zip(load.indices, places, load.source.ty.shape, strict=True)
+        own = {
+            i: tirx.const(0, i.ty.dtype) if extent_of(n) == 1 else place
+            for i, place, n in pairs
+            if isinstance(i, tirx.Var)
+        }
+        at = self.terms.at(value, own)
         symbol = self.stages.stage(f"log_{load.source.name}", places, at)
         made = self.stages.map_of(self.terms.sources[symbol])
         if made is not None and made not in self.kept:

@@ -114,7 +114,7 @@ def _of_several_registers(atoms: list[Atom], products: Sequence[Sum], taken: set
     if len(atoms) > len(products):
         raise Unfit(f"{len(atoms)} elements are computed from {len(products)} products; a register holds one")
     forms, masked, leaves = _read(atoms, products, taken)
-    parts = [form.as_coeff_Mul() for form in forms]
+    parts = [_scaled(form, [at[k] for *_, at in masked if k in at]) for k, form in enumerate(forms)]
     values = {atom.symbol: gain * r for atom, (gain, _), r in zip(atoms, parts, REGISTERS, strict=False)}
     masks = tuple(
         Mask(c, keeps, tuple(at[k] / gain if k in at else None for k, (gain, _) in enumerate(parts)))
@@ -242,6 +242,12 @@ def _affine(form: sp.Expr) -> tuple[sp.Expr, sp.Expr, sp.Expr]:
     offset, varying = form.as_independent(*form.free_symbols, as_Add=True)
     gain, inner = varying.as_coeff_Mul()
     return gain, offset, inner
+
+
+def _scaled(form: sp.Expr, masked: Sequence[sp.Expr]) -> tuple[sp.Expr, sp.Expr]:
+    """(gain, r) with form = gain·r, where the constants of masked positions stay numbers over the gain."""
+    gain, inner = form.as_coeff_Mul()
+    return (sp.S.One, form) if any(_may_overflow(value / gain) for value in masked) else (gain, inner)
 
 
 def _may_overflow(value: sp.Expr) -> bool:
