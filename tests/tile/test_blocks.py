@@ -131,7 +131,7 @@ def test_tiles_are_passed_over_where_blocks_are_made_of_them() -> None:
     for block, asked in (((ROWS, COLUMNS), True), ((2 * ROWS, 4 * COLUMNS), True), ((ROWS // 2, COLUMNS), False)):
         func = program_of(block=block)
         text = cuda_source(kernel_of(func, SMALL).func)[1]
-        assert ("following_tile" in text) is asked
+        assert ("passing_tile" in text) is asked
         program = tile_program(func)
         (of_blocks,) = program.needed
         stream = program.stream

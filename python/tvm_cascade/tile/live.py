@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 import tvm_ffi
 from tvm import ir, sym, tirx
 from tvm.ir import prim
+from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.expression import selection_of
 from tvm_cascade.analysis.index_sets import greatest
@@ -33,6 +34,8 @@ from tvm_cascade.analysis.tir import (
     variables_of,
 )
 from tvm_cascade.tile.element import Mask
+from tvm_cascade.tile.emit import bind, computed_here, put, registers
+from tvm_cascade.tile.merge.lanes import ALL_LANES, WARP
 from tvm_cascade.transform.dead_tiles import slacks_of
 from tvm_cascade.transform.printer import cast
 
@@ -251,6 +254,43 @@ def of_whole_tiles(
         return used.isdisjoint({"in_row_tile", "in_tile"})
 
     return tuple(condition for condition in conditions if is_same(condition))
+
+
+class Passing:
+    """The tiles of a range that pass what is asked of each, from the last on: the lanes of a warp ask for 32 at a time.
+
+    Parameters
+    ----------
+    passes : whether a tile does.
+
+    Attributes
+    ----------
+    any : whether one does; else the last is visited alone.
+    tile : the one that is visited; one before the first once there is none.
+    """
+
+    def __init__(self, within: TileRange, lane: ir.Expr, passes: Callable[[ir.Expr], ir.Expr]) -> None:
+        self.first, self.lane, self.passes = within.first, lane, passes
+        self.place = registers("passing_tile", 1, "int32")
+        put(self.place, 0, computed_here(within.end))  # of constants nvcc makes loops whose registers spill
+        self.advance()
+        self.any = bind("passing", self.tile >= self.first)
+        put(self.place, 0, tirx.Select(self.any, self.tile, within.end - 1))
+
+    @property
+    def tile(self) -> ir.Expr:
+        return self.place[0]
+
+    def advance(self) -> None:
+        """Goes to the next one before, by all lanes."""
+        word = registers("passing_lanes", 1, "uint32")
+        put(word, 0, T.uint32(0))
+        with T.While(tirx.And(word[0] == T.uint32(0), self.tile > self.first)):
+            tile = bind("asked_tile", self.tile - 1 - self.lane)
+            holds = tirx.And(tile >= self.first, self.passes(tirx.max(tile, self.first)))
+            put(word, 0, T.cuda.ballot_sync(T.uint32(ALL_LANES), T.cast(holds, "int32")))
+            put(self.place, 0, self.tile - tirx.Select(word[0] == T.uint32(0), WARP, T.cuda.ffs_u32(word[0])))
+        put(self.place, 0, tirx.Select(word[0] == T.uint32(0), self.first - 1, self.tile))
 
 
 _MOST = 2**31 - 1

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from tvm import ir, tirx
 
 from tvm_cascade.tile.hopper.barrier import NamedBarriers
-from tvm_cascade.tile.live import TileRange
+from tvm_cascade.tile.live import Passing, TileRange
 
 WARP_GROUP = 128
 """Threads of a warp group."""
@@ -36,6 +36,7 @@ class Work:
     tiles : of the cascade axis that are visited.
     own, whole : of a warp group's own rows, the tiles that hold a live position and those that need no mask, where
         another warp has found them.
+    passing : those that are visited, where not all of them are.
     """
 
     first_row: ir.Expr
@@ -43,6 +44,7 @@ class Work:
     tiles: TileRange
     own: TileRange | None = field(default=None, kw_only=True)
     whole: TileRange | None = field(default=None, kw_only=True)
+    passing: Passing | None = field(default=None, kw_only=True)
 
 
 EachWork = Callable[[], AbstractContextManager[Work]]

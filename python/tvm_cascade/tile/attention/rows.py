@@ -210,7 +210,7 @@ class RowFold:
         return tirx.const(float(np.float32(float(value))), DTYPE)  # SymPy's decimals of the lowest are below
 
     def row_input(self, expression: ir.Expr, row: int) -> ir.Expr:
-        at = self._row_in_bounds(row) if loads_of(expression) else self.place.rows[row]
+        at = self._row_in_bounds(row) if self._reads(expression) else self.place.rows[row]
         return self._input(expression, {self.program.stream.row: at})
 
     def address(self, load: ir.TensorLoad, row: int, at: dict[tirx.Var, ir.Expr]) -> ir.Expr:
@@ -405,12 +405,16 @@ class RowFold:
         if number is not None:
             return self._input(number, {stream.row: self.place.rows[r]})
         at, row = base + offset, self.place.rows[r]
-        if loads_of(expression):
+        if self._reads(expression):
             at, row = tirx.min(at, self._length() - 1), self._row_in_bounds(r)
         return self._input(expression, {stream.position: at, stream.row: row})
 
     def _exists(self, tile: ir.Expr, j: ir.Expr, e: int) -> ir.Expr:
         return tile * self.columns + self.place.lane_column + (j * COLUMNS_PER_STEP + e) < self._length()
+
+    def _reads(self, expression: ir.Expr) -> bool:
+        """Whether it reads a tensor in memory."""
+        return any(load.source in self.place.buffers for load in loads_of(expression))
 
     def _row_in_bounds(self, r: int) -> ir.Expr:
         return tirx.min(self.place.rows[r], kernel_extent(self.program.stream.extent(self.program.stream.row)) - 1)

@@ -15,6 +15,7 @@ import heapq
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,8 +26,10 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.tir import loads_of, substitute
 from tvm_cascade.tile.attention.program import TileProgram
-from tvm_cascade.tile.emit import bind, in_register, put, registers, when
+from tvm_cascade.tile.emit import bind, device_functions, in_register, put, registers, when
 from tvm_cascade.tile.live import Rows, live_tiles, of_whole_tiles
+from tvm_cascade.tile.merge.grid import LaunchMemory
+from tvm_cascade.tile.merge.lanes import from_lane
 from tvm_cascade.tile.work import Order, Threads
 
 MOST_SCHEDULED = 32768
@@ -231,38 +234,60 @@ __device__ __forceinline__ int {reader}(int index) {{ return {reader}s[index]; }
         return T.cuda.func_call(reader, index, source_code=text, return_type="int32")
 
 
-# Longest first where only the device knows how long tiles of rows take: every block sorts them before its first.
+# Longest first where only the device knows how long tiles of rows take: every block sorts them before its first, and
+# has the next one when it is free.
 #
-#     costs        7 2 9 4          tiles that a tile of rows visits, by bounds in memory
-#     order        2 0 3 1          in shared memory; all places of a tile of rows follow one another
-#     blocks       0 1 2 3 | 3 2 1 0 | 0 1 2 3 …
+#     costs        7 2 9 4          tiles that a tile of rows visits at the first place, by bounds or blocks in memory
+#     order        2 0 3 1          in shared memory; some places of a tile of rows follow one another, then all of the
+#                                   next; the other places come after these, so that the L2 cache has what blocks read
+#     blocks       each begins with the item of its own number; the next one is of who takes it first
 #
-# Turns go to and fro, so that who has the longest of one turn has the shortest of the next. A wrong cost makes blocks
-# uneven, and no result wrong.
+# A wrong cost makes blocks uneven, and no result wrong; nor does it matter which block has an item.
 
 
 _STORED, _LARGEST = "uint16", 0xFFFF
 """What costs and numbers are kept in, and the largest of those."""
 
 
+class Counter(LaunchMemory):
+    """A number of a launch that its blocks take one after the other."""
+
+    functions = device_functions(Path(__file__).with_name("counter.cuh"))
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, 4)
+
+    def take(self, count: ir.Expr) -> ir.Expr:
+        """The next of 0, 1, …, `count` − 1, of which a launch takes as many as there are; by one thread of a block."""
+        return self.call("take", self.obtain(), count, returned="int32")
+
+
 class LongestFirst(Order[Item]):
-    """Assigns tiles of rows to blocks.
+    """Gives tiles of rows to blocks that are free: one warp of a block takes them, and tells the others.
 
     Parameters
     ----------
     most : tiles of rows that are sorted, one by each thread of a block; of more, the last come first.
     cost_of : a tile of rows -> its cost.
+    together : places that follow one another.
     """
 
     def __init__(
-        self, row_tiles: ir.Expr, places: ir.Expr, blocks: int, most: int, cost_of: Callable[[ir.Expr], ir.Expr]
-    ) -> None:
+        self, name: str, row_tiles: ir.Expr, places: ir.Expr, blocks: int, most: int,
+        cost_of: Callable[[ir.Expr], ir.Expr], together: ir.Expr,
+    ) -> None:  # fmt: skip
         self.row_tiles, self.places, self.blocks, self.cost_of = row_tiles, places, blocks, cost_of
+        self.together = tirx.min(together, places)
         self.most = min(int(row_tiles), most) if isinstance(row_tiles, prim.IntImm) else most
+        self.counter = Counter(name)
+
+    @property
+    def items(self) -> ir.Expr:
+        return self.row_tiles * self.places
 
     @property
     def grid(self) -> ir.Expr:
-        return tirx.min(self.row_tiles * self.places, self.blocks)
+        return tirx.min(self.items, self.blocks)
 
     @property
     def is_sorted(self) -> ir.Expr:
@@ -273,6 +298,7 @@ class LongestFirst(Order[Item]):
 
     def find(self, threads: Threads) -> None:
         """Sorts tiles of rows by their costs."""
+        self.leads = threads.lane == 0
         thread, own = threads.thread, registers("own_cost", 1, "int32")
         with when(tirx.And(self.is_sorted, thread < self.row_tiles)):
             put(own, 0, tirx.min(self.cost_of(thread), _LARGEST))
@@ -289,13 +315,21 @@ class LongestFirst(Order[Item]):
 
     @contextmanager
     def each(self, block: ir.Expr) -> Iterator[Item]:
-        items = self.row_tiles * self.places
-        with T.serial((items + (self.grid - 1)) // self.grid) as turn:
-            position = tirx.Select(turn % 2 == 0, block, self.grid - 1 - block)
-            number = in_register("item", turn * self.grid + position)
-            with when(number < items):
-                in_order = bind("in_order", number // self.places)
-                yield Item(in_register("row_tile", self._row_tile(in_order)), number % self.places)
+        """The tiles of rows that one warp takes for its block, in all of its lanes."""
+        self.counter.start(self.leads)
+        number = registers("taken", 1, "int32")
+        put(number, 0, block)
+        with T.While(number[0] < self.items):
+            first = bind("first_place", number[0] // (self.row_tiles * self.together) * self.together)
+            count = bind("places_together", tirx.min(self.together, self.places - first))
+            within = bind("within", number[0] - first * self.row_tiles)
+            row_tile = in_register("row_tile", self._row_tile(bind("in_order", within // count)))
+            yield Item(row_tile, first + within % count)
+            with when(self.leads):
+                put(number, 0, self.grid + self.counter.take(self.items))
+            put(number, 0, from_lane(0, number[0]))
+        with when(self.leads):
+            self.counter.release(self.counter.obtain())
 
     def _row_tile(self, in_order: ir.Expr) -> ir.Expr:
         if isinstance(self.row_tiles, prim.IntImm) and int(self.row_tiles) == self.most:

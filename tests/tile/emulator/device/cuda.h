@@ -53,6 +53,7 @@ namespace ptx {
 uint32_t shared_address(const void* pointer);
 uint64_t shuffle(uint64_t bits, int from_lane, const char* name);
 bool any(bool vote);
+uint32_t ballot(bool vote);
 void warp_sync();
 int lane();
 void sync_block();
@@ -135,6 +136,8 @@ T __shfl_xor_sync(unsigned, T value, int distance, int) {
 
 inline void __syncwarp() { ptx::warp_sync(); }
 inline int __any_sync(unsigned, int vote) { return ptx::any(vote != 0); }
+inline unsigned __ballot_sync(unsigned, int vote) { return ptx::ballot(vote != 0); }
+inline int __ffs(unsigned word) { return __builtin_ffs(static_cast<int>(word)); }
 
 // CUDA's minimum and maximum of floats leave a NaN out.
 inline float max(float a, float b) { return std::fmax(a, b); }

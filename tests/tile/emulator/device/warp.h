@@ -62,6 +62,13 @@ bool any(bool vote) {
   return std::any_of(votes, votes + kWarp, [](uint64_t v) { return v != 0; });
 }
 
+uint32_t ballot(bool vote) {
+  const uint64_t* votes = meet("vote.sync.ballot", vote);
+  uint32_t found = 0;
+  for (int lane = 0; lane < kWarp; ++lane) found |= uint32_t(votes[lane] != 0) << lane;
+  return found;
+}
+
 int32_t greatest_of_warp(int32_t value, uint32_t mask) {
   if (mask != 0xffffffff) fault("redux.sync of the lanes %x alone", mask);
   const uint64_t* values = meet("redux.sync.max", uint32_t(value));

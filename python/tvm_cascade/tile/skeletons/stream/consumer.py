@@ -116,7 +116,7 @@ class GroupFold(Folded):
         self.rows.rows_along = {
             symbol: partial(self._along, tiles) for symbol, tiles in zip(self.program.rows_along, along, strict=False)
         }
-        passing = self.tiling.all_pass(work)
+        passing = None if work.passing is None else work.passing.any
         passes = passes_of(self.tiling.masks(passing, self.at_once), self.stream.position, self.columns)
         self.masking = Masking(passes, self.rows, self.threads.lane)
         for array in self.accumulators.values():

@@ -14,8 +14,8 @@ with the exponentials of the next. Everything between the products comes from th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial, reduce
 from itertools import count
@@ -27,8 +27,8 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.analysis.tir import product
 from tvm_cascade.tile.attention.operands.feed import Feed, StagedPart, arrivals_of, staged_parts, staged_tiles
 from tvm_cascade.tile.attention.program import TileProgram
-from tvm_cascade.tile.attention.tile_schedule import Item, LongestFirst, Scheduler, visited_tiles
-from tvm_cascade.tile.emit import bind, in_register, kernel_extent, named, numbered, when
+from tvm_cascade.tile.attention.tile_schedule import NOTHING, Item, LongestFirst, Scheduler, visited_tiles
+from tvm_cascade.tile.emit import bind, in_register, kernel_extent, named, numbered, put, registers, when
 from tvm_cascade.tile.hopper.barrier import Barriers, Ring
 from tvm_cascade.tile.hopper.copy import RowParts
 from tvm_cascade.tile.hopper.driver import Driver, Initialised
@@ -47,7 +47,7 @@ class StreamKernel(Driver):
 
     Attributes
     ----------
-    finder : what finds tiles by bounds that are loaded for each row; None where they are known otherwise.
+    finder : what takes tiles of rows, and finds the tiles that they visit; None where the host knows both.
     """
 
     finder: TileFinder | None = None
@@ -83,27 +83,27 @@ class StreamKernel(Driver):
         self.place_threads(named("block", T.cta_id([self.order.grid])))
         if self.program.loads_bounds:
             self.tiling.lane = self.threads.lane
-            if not self.stream.paged:
-                self.finder = TileFinder(self.tiling, self.threads, self.order)
+        if isinstance(self.order, LongestFirst):
+            self.finder = TileFinder(self.tiling, self.threads, self.order)
 
     def _order(self, row_tiles: ir.Expr, places: ir.Expr) -> Order[Item]:
-        """By what is known of the tiles of rows: their costs, or where to load what bounds them."""
-        if self.program.loads_bounds and not self.stream.paged:
+        """By what is known of the tiles of rows: their costs, or where to load what tells them."""
+        if self.tiling.depend_on_data:
             sizes = row_tiles, places, self.config.blocks, self.config.threads
-            return LongestFirst(*sizes, self.tiling.likely_tiles)
+            return LongestFirst(self.name, *sizes, self.tiling.likely_tiles, self.tiling.places_together())
         shared_out = tile_schedule(self.config, self.program)
         items = None if shared_out is None else shared_out.items
         return Scheduler(row_tiles, places, self.config.blocks, self.program.uneven, items, self.name)
 
     @contextmanager
     def each_work(self) -> Iterator[Work]:
-        """For every tile of rows that the block has, by those that copy."""
+        """For every tile of rows that the block has, by whole warps."""
         if self.finder is not None:
             with self.finder.each_work() as work:
                 yield work
             return
         with self.order.each(self.threads.block) as item:
-            yield self.tiling.work(item)
+            yield self.tiling.work(item, self.threads.lane)
 
     def allocate(self, pool: Any) -> None:
         config = self.config
@@ -141,7 +141,7 @@ class StreamKernel(Driver):
         return own if self.finder is None else [self.finder, *own]
 
     def registers(self) -> Registers:
-        return self.config.shares(self.stream, finds=self.finder is not None)
+        return self.config.shares(self.stream, finds=self.program.loads_bounds)
 
     def consume(self) -> None:
         finder = self.finder
@@ -164,13 +164,18 @@ class StreamKernel(Driver):
         if self.stream.paged:
             PagedProducer(self.tiling, self.threads, self.filled, self.left_feed).run(self.each_work)
             return
-        with when(self.threads.warp == 0), when(T.cuda.elect_sync()):
-            self._produce_rows()
+        with when(self.threads.warp == 0):
+            if self.finder is not None:
+                self._produce_rows(partial(when, self.threads.lane == 0))
+            else:
+                with when(T.cuda.elect_sync()):
+                    self._produce_rows(nullcontext)
         if self.finder is not None:
             with when(self.threads.warp == 1):
                 self.finder.find()
 
-    def _produce_rows(self) -> None:
+    def _produce_rows(self, leading: Callable[[], AbstractContextManager[None]]) -> None:
+        """`leading` : around what one thread does, of a warp that asks for tiles, or of all that are here."""
         tiling = self.tiling
         for copies in (*self.lefts, *self.rights, *self.values):
             copies.prefetch()
@@ -178,15 +183,17 @@ class StreamKernel(Driver):
         fetching = self._fetching()
         with self.each_work() as work:
             places = tiling.fixed_of(self.lefts, work)
-            if self.config.left_stages == 1:  # which is still read: the next tile waits in the cache
-                for copies, fixed in zip(self.lefts, places, strict=True):
-                    copies.fetch(work.first_row, fixed)
-            self.left_feed.copy(left, work.first_row, places)
+            with leading():
+                if self.config.left_stages == 1:  # which is still read: the next tile waits in the cache
+                    for copies, fixed in zip(self.lefts, places, strict=True):
+                        copies.fetch(work.first_row, fixed)
+                self.left_feed.copy(left, work.first_row, places)
             left.advance()
             with tiling.visits(work, work.tiles) as tile:
                 row = tile * self.config.columns
-                for feed in self.filled:
-                    feed.copy(ring, row, tiling.fixed_of(feed.copies, work))
+                with leading():
+                    for feed in self.filled:
+                        feed.copy(ring, row, tiling.fixed_of(feed.copies, work))
                 ring.advance()
                 if fetching is not None:
                     fetching.step()
@@ -201,36 +208,43 @@ class StreamKernel(Driver):
         return Fetching(ahead, tensors, self.threads.block, int(grid), int(visited.min()))
 
 
-# Live tiles of rows whose bounds are loaded: one warp finds them ahead of those that copy and fold.
+# Tiles of rows that blocks take when they are free: one warp takes them ahead of those that copy and fold, and finds
+# the tiles that they visit where bounds are loaded for rows.
 #
-#     finder      for item: wait until a slot is empty; read the bounds of its rows; write the tiles of every warp group
-#     others      for item: wait until its slot is full; read it; release it
+#     finder      while there is an item: read the bounds of its rows; write it, and the tiles of every warp group, into
+#                 a slot; wait until the next one is empty; take the next item; at the end write that there is none
+#     others      wait until a slot is full; read it; release it
 #
 # Whoever needs them would else wait for memory before each tile of rows, while the tensor cores have nothing to do.
 
 
-_SLOTS = 4
-"""Items that are found ahead."""
+_SLOTS = 2
+"""Items that a block has: the one that it works on, and the next."""
 
 _RANGES = 2
 """Of a warp group: the tiles that hold a live position, and those that need no mask."""
 
+_ITEM = 2
+"""Numbers before those: of the tile of rows, `NOTHING` after the last, and of its place."""
+
 
 class TileFinder:
-    """Emits the warp that finds the tiles, and the loops of those that read them.
+    """Emits the warp that takes tiles of rows, and the loops of those that have them.
 
     Parameters
     ----------
     order : of the tiles of rows.
     """
 
-    def __init__(self, tiling: Tiling, threads: Threads, order: Order[Item]) -> None:
+    def __init__(self, tiling: Tiling, threads: Threads, order: LongestFirst) -> None:
         self.tiling, self.threads, self.order = tiling, threads, order
         self.groups = tiling.config.row_groups
+        self.finds = tiling.program.loads_bounds
 
     def allocate(self, pool: Any) -> None:
-        """Takes shared memory: for the ranges of each group, and barriers that one producer and all consumers read."""
-        self.slots = pool.alloc((_SLOTS, self.groups, 2 * _RANGES), "int32", align=16)
+        """Takes shared memory: for items and ranges, and barriers that one producer and all consumers read."""
+        ranges = 2 * _RANGES * self.groups if self.finds else 0
+        self.slots = pool.alloc((_SLOTS, _ITEM + ranges), "int32", align=16)
         self.full = Barriers(pool, _SLOTS, 1)
         self.empty = Barriers(pool, _SLOTS, 1 + WARPS * self.groups)
         self.order.allocate(pool)
@@ -242,50 +256,69 @@ class TileFinder:
     def find(self) -> None:
         ring = Ring("found", _SLOTS, 1)
         with self.order.each(self.threads.block) as item:
-            first_row, batch = bind("first_row", item.row_tile * self.tiling.config.rows), self.tiling.batch(item.place)
-            self.empty.wait(ring.stage, ring.parity)
-            for group in range(self.groups):
-                own = first_row + group * GROUP_ROWS
-                live = self.tiling.visited(batch, own, GROUP_ROWS)
-                nothing = TileRange(T.int32(0), T.int32(0))
-                found = live, self.tiling.whole(batch, own, GROUP_ROWS) or nothing
-                with when(self.threads.lane == 0):
-                    for place, bound in enumerate(bound for one in found for bound in (one.first, one.end)):
-                        T.buffer_store(self.slots, bound, [ring.stage, group, place])
-            with when(self.threads.lane == 0):
-                self.full.arrive(ring.stage)
-            ring.advance()
+            found = [bound for one in self._ranges(item) for bound in (one.first, one.end)]
+            self._post(ring, [item.row_tile, item.place, *found])
+        with when(self.threads.lane == 0):
+            T.buffer_store(self.slots, T.int32(NOTHING), [ring.stage, 0])
+            self.full.arrive(ring.stage)
+
+    def _ranges(self, item: Item) -> list[TileRange]:
+        """Of each warp group."""
+        first_row, batch = bind("first_row", item.row_tile * self.tiling.config.rows), self.tiling.batch(item.place)
+        found = list[TileRange]()
+        for group in range(self.groups if self.finds else 0):
+            own = first_row + group * GROUP_ROWS
+            nothing = TileRange(T.int32(0), T.int32(0))
+            live = self.tiling.visited(batch, own, GROUP_ROWS)
+            found += [live, self.tiling.whole(batch, own, GROUP_ROWS) or nothing]
+        return found
+
+    def _post(self, ring: Ring, numbers: Sequence[ir.Expr]) -> None:
+        """Fills a slot, and waits for the next: no item is taken before there is one for it."""
+        with when(self.threads.lane == 0):
+            for place, number in enumerate(numbers):
+                T.buffer_store(self.slots, number, [ring.stage, place])
+            self.full.arrive(ring.stage)
+        ring.advance()
+        self.empty.wait(ring.stage, ring.parity)
 
     @contextmanager
     def each_work(self, group: ir.Expr | None = None) -> Iterator[Work]:
-        """The block's items with their tiles.
+        """The block's items with their tiles, by whole warps.
 
         Parameters
         ----------
-        group : the number of the consumer that reads them, by all of its threads; None for one thread that copies.
+        group : the number of the consumer that reads them, by all of its warps; None for the warp that copies.
         """
-        ring = Ring("reading", _SLOTS, 0)
-        with self.order.each(self.threads.block) as item:
-            first_row, batch = bind("first_row", item.row_tile * self.tiling.config.rows), self.tiling.batch(item.place)
-            self.full.wait(ring.stage, ring.parity)
-            visited = self._hull(ring)
-            own, whole = (None, None) if group is None else (self._range(ring, group, k) for k in range(_RANGES))
-            if group is None:
-                self.empty.arrive(ring.stage)
+        ring, row_tile = Ring("reading", _SLOTS, 0), registers("own_row_tile", 1, "int32")
+        self._read(ring, row_tile)
+        with T.While(row_tile[0] != NOTHING):
+            item = Item(self.slots[ring.stage, 0], self.slots[ring.stage, 1])
+            visited = self._hull(ring) if self.finds else None
+            reads = visited is not None and group is not None
+            own, whole = (self._range(ring, group, k) if reads else None for k in range(_RANGES))
+            if visited is None:
+                yield self.tiling.work(item, self.threads.lane)
             else:
-                T.evaluate(T.cuda.warp_sync())
-                with when(self.threads.lane == 0):
-                    self.empty.arrive(ring.stage)
+                first_row = bind("first_row", item.row_tile * self.tiling.config.rows)
+                yield Work(first_row, self.tiling.batch(item.place), visited, own=own, whole=whole)
+            T.evaluate(T.cuda.warp_sync())
+            with when(self.threads.lane == 0):
+                self.empty.arrive(ring.stage)
             ring.advance()
-            yield Work(first_row, batch, visited, own=own, whole=whole)
+            self._read(ring, row_tile)
+
+    def _read(self, ring: Ring, row_tile: Any) -> None:
+        self.full.wait(ring.stage, ring.parity)
+        put(row_tile, 0, self.slots[ring.stage, 0])
 
     def _hull(self, ring: Ring) -> TileRange:
-        tiles, each = self.tiling.tile_count(), [(ring.stage, group) for group in range(self.groups)]
-        least = reduce(tirx.min, [self.slots[stage, group, 0] for stage, group in each])
-        most = reduce(tirx.max, [self.slots[stage, group, 1] for stage, group in each])
+        tiles, each = self.tiling.tile_count(), [_ITEM + 2 * _RANGES * group for group in range(self.groups)]
+        least = reduce(tirx.min, [self.slots[ring.stage, place] for place in each])
+        most = reduce(tirx.max, [self.slots[ring.stage, place + 1] for place in each])
         first = in_register("first_tile", tirx.max(tirx.min(least, tiles - 1), 0))
         return TileRange(first, in_register("end_tile", tirx.max(tirx.min(most, tiles), first + 1)))
 
     def _range(self, ring: Ring, group: ir.Expr, number: int) -> TileRange:
-        bounds = (self.slots[ring.stage, group, 2 * number + end] for end in range(2))
-        return TileRange(*(in_register("found_tile", bound) for bound in bounds))
+        place = _ITEM + 2 * (_RANGES * group + number)
+        return TileRange(*(in_register("found_tile", self.slots[ring.stage, place + end]) for end in range(2)))

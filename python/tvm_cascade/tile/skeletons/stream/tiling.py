@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import tvm_ffi
@@ -21,7 +21,7 @@ from tvm_cascade.tile.element import Mask
 from tvm_cascade.tile.emit import bind, digits, in_register, kernel_extent, ptx, put, registers
 from tvm_cascade.tile.fragment import placed
 from tvm_cascade.tile.hopper.copy import ROW_WARPS, TensorMap
-from tvm_cascade.tile.live import Rows, TileRange, live_tiles, of_whole_tiles, sure, whole_tiles
+from tvm_cascade.tile.live import Passing, Rows, TileRange, live_tiles, of_whole_tiles, sure, whole_tiles
 from tvm_cascade.tile.merge.lanes import ALL_LANES, WARP
 from tvm_cascade.tile.operand import Operand
 from tvm_cascade.tile.skeletons.stream.config import Tiles
@@ -31,6 +31,13 @@ from tvm_cascade.transform.printer import cast
 
 _SOUGHT = 4
 """Positions that a lane looks at together, so that their loads are under way at once."""
+
+
+_COUNTED = 16
+"""Tiles that a thread asks together."""
+
+_CACHED = 1 << 24
+"""Bytes of right operands that all blocks read at a time: a part of the L2 cache."""
 
 
 class Tiling:
@@ -115,6 +122,11 @@ class Tiling:
             others = [one for one in program.of_blocks if not any(one is own for own in program.needed)]
             self.needed, self.at_once = (of_whole_tiles(every, *sizes) for every in (program.needed, others))
 
+    @property
+    def depend_on_data(self) -> bool:
+        """Whether the device alone knows which tiles rows visit; of pages, others share out what there is."""
+        return not self.stream.paged and (self.program.loads_bounds or bool(self.needed))
+
     def passes(
         self, conditions: Sequence[ir.Expr], batch: dict[tirx.Var, ir.Expr], first_row: ir.Expr, tile: ir.Expr
     ) -> ir.Expr:
@@ -122,19 +134,6 @@ class Tiling:
         corner = ((self.stream.row, first_row), (self.stream.position, tile * self.config.columns))
         at = {**batch, **{var: cast(value, dtype_of(var)) for var, value in corner}}
         return tirx.all(*(self.placed(condition, at) for condition in conditions))
-
-    def all_pass(self, work: Work) -> ir.Expr | None:
-        """Whether that holds for all tiles that are visited, which are one at least; None where nothing is asked."""
-        if not self.needed:
-            return None
-        return bind("passing", self.passes(self.needed, work.batch, work.first_row, work.tiles.end - 1))
-
-    def _seek(self, found: Any, work: Work, tile: ir.Expr) -> None:
-        """Finds the last tile, up to one, that passes; one before the first where there is none."""
-        put(found, 0, tile)
-        passes = self.passes(self.needed, work.batch, work.first_row, found[0])
-        with T.While(tirx.And(found[0] >= work.tiles.first, tirx.Not(passes))):
-            put(found, 0, found[0] - 1)
 
     @contextmanager
     def visits(self, work: Work, tiles: TileRange, passed: int = 0) -> Iterator[ir.Expr]:
@@ -144,18 +143,15 @@ class Tiling:
         ----------
         passed : so many of them are done before it.
         """
-        if not self.needed:
+        if work.passing is None:
             with T.serial(tiles.end - tiles.first - passed) as step:
                 yield tiles.end - (1 + passed) - step
             return
-        following = registers("following_tile", 1, "int32")
         if passed:
-            self._seek(following, work, tiles.end - (1 + passed))
-        else:
-            put(following, 0, tiles.end - 1)
-        with T.While(following[0] >= tiles.first):
-            tile = in_register("visited_tile", following[0])
-            self._seek(following, work, tile - 1)
+            work.passing.advance()
+        with T.While(work.passing.tile >= tiles.first):
+            tile = in_register("visited_tile", work.passing.tile)
+            work.passing.advance()
             yield tile
 
     def whole(
@@ -236,7 +232,7 @@ class Tiling:
         return found[0]
 
     def likely_tiles(self, row_tile: ir.Expr) -> ir.Expr:
-        """About how many tiles a tile of rows visits at the first place: by its first and its last row."""
+        """About how many tiles a tile of rows visits at the first place: by its first and its last row, or counted."""
         first, last = row_tile * self.config.rows, self.row_count - 1
 
         def over(value: ir.Expr, rows: Rows) -> ir.Expr:
@@ -246,26 +242,40 @@ class Tiling:
         slacks = tuple(self.placed(slack, self.batch(T.int32(0))) for slack in self.program.skip)
         rows, tiles = Rows(self.stream.row, first, self.config.rows, over), self.tile_count()
         live = live_tiles(slacks, self.stream.position, rows, self.config.columns, tiles)
-        return tirx.max(tirx.min(live.end, tiles) - tirx.max(live.first, 0), 1)
+        begin, end = tirx.max(live.first, 0), tirx.min(live.end, tiles)
+        if not self.needed:
+            return tirx.max(end - begin, 1)
+        count, at_first = registers("likely_tiles", 1, "int32"), self.batch(T.int32(0))
+        put(count, 0, T.int32(1))
+        with T.serial(tirx.max(end - begin, 0), unroll=_COUNTED) as step:
+            passes = self.passes(self.needed, at_first, first, begin + step)
+            put(count, 0, count[0] + T.cast(passes, "int32"))
+        return count[0]
+
+    def places_together(self) -> ir.Expr:
+        """Places whose right operands the L2 cache keeps for all blocks."""
+        stream = self.stream
+        operands = {id(one): one for one in (*stream.rights, *(product.value for product in stream.products))}
+        position = sum(one.width * one.size for one in operands.values())
+        return tirx.max(_CACHED // position // self.length, 1)
 
     def batch(self, place: ir.Expr, variables: Sequence[tirx.Var] | None = None) -> dict[tirx.Var, ir.Expr]:
         """The batch index that a place is the number of; `variables`: of some of the batch alone."""
         return digits(place, self.stream.batch if variables is None else variables, self.stream.extent)
 
-    def work(self, item: Item) -> Work:
+    def work(self, item: Item, lane: ir.Expr | None = None) -> Work:
+        """A tile of rows; `lane`: of the thread, where whole warps ask for the tiles that are visited."""
         config = self.config
         first_row = bind("first_row", item.row_tile * config.rows)
         batch = self.batch(item.place)
         tiles, visited = self.tile_count(), self.visited(batch, first_row, config.rows)
         first = bind("first_tile", tirx.max(tirx.min(visited.first, tiles - 1), 0))
         end = bind("end_tile", tirx.max(tirx.min(visited.end, tiles), first + 1))
-        work = Work(first_row, batch, TileRange(first, end))
-        if not self.needed:
-            return work
-        last = registers("last_tile", 1, "int32")
-        self._seek(last, work, end - 1)
-        found = in_register("end_visited", tirx.Select(last[0] < first, end, last[0] + 1))
-        return replace(work, tiles=TileRange(first, found))
+        tiles = TileRange(first, end)
+        if lane is None or not self.needed:
+            return Work(first_row, batch, tiles)
+        passing = Passing(tiles, lane, partial(self.passes, self.needed, batch, first_row))
+        return Work(first_row, batch, TileRange(first, in_register("end_visited", passing.tile + 1)), passing=passing)
 
 
 # The items of a kernel of few rows, a tile of rows at a place each, and how blocks share out their live tiles.
