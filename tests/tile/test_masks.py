@@ -87,25 +87,38 @@ def test_masked_positions_count_for_nothing(name: str, columns: int, keys: int) 
     assert_right(func, inputs, StreamConfig(columns=columns, consumers=2, stages=2, blocks=132), length=keys)
 
 
-def alternating(s: folds.Scores) -> list[te.Tensor]:
-    """Attention whose scores are doubled and halved in turn, as the squares of a board."""
+def alternating(score: ir.Expr, i: ir.Expr, j: ir.Expr) -> ir.Expr:
+    """Doubled and halved in turn, as the squares of a board."""
+    return tirx.if_then_else(tirx.EQ(tirx.floormod(i - j, 2), 0), score * tirx.const(2.0, "float32"), score * 0.5)
+
+
+def less_by_distance(score: ir.Expr, i: ir.Expr, j: ir.Expr) -> ir.Expr:
+    return score - tirx.Select(i - j >= 0, i - j, j - i).astype("float32") * tirx.const(0.05, "float32")
+
+
+def less_by_distance_below(score: ir.Expr, i: ir.Expr, j: ir.Expr) -> ir.Expr:
+    """No absolute value: positions after a row count double."""
+    return score - tirx.Select(i - j >= 0, i - j, (j - i) * 2).astype("float32") * tirx.const(0.05, "float32")
+
+
+def of_scores(change: Callable[[ir.Expr, ir.Expr, ir.Expr], ir.Expr], s: folds.Scores) -> list[te.Tensor]:
     scores = s.at
-    s.at = te.compute(
-        scores.shape,
-        lambda i, j: tirx.if_then_else(
-            tirx.EQ(tirx.floormod(i - j, 2), 0), scores[i, j] * tirx.const(2.0, "float32"), scores[i, j] * 0.5
-        ),
-        name="alternating",
-    )
+    s.at = te.compute(scores.shape, lambda i, j: change(scores[i, j], i, j), name="changed")
     _, _, weight = folds._softmax(s)
     return [s.narrow(s.weigh("out", weight, s.tensor("v")))]
 
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
-def test_a_condition_chooses_between_two_maps_of_a_score() -> None:
-    func, rng = folds.program(alternating, "float16", keys=200), np.random.default_rng(0)
+@pytest.mark.parametrize(
+    ("change", "magnitudes"), [(alternating, False), (less_by_distance, True), (less_by_distance_below, False)]
+)
+def test_maps_of_scores_read_the_place(change: Callable[..., ir.Expr], magnitudes: bool) -> None:
+    """Distances are converted once, not for each position; their absolute value takes no selection."""
+    config = StreamConfig(columns=64, consumers=2, stages=2, blocks=132)
+    func, rng = folds.program(partial(of_scores, change), "float16", keys=200), np.random.default_rng(0)
     inputs = [rng.standard_normal((n, folds.DEPTH)).astype("float16") for n in (folds.QUERIES, 200, 200)]
-    assert_right(func, inputs, StreamConfig(columns=64, consumers=2, stages=2, blocks=132), length=200)
+    assert ("fabsf" in cuda_source(kernel_of(func, config).func)[1]) is magnitudes
+    assert_right(func, inputs, config, length=200)
 
 
 def test_conditions_of_one_value_are_applied_together() -> None:
