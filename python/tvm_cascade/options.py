@@ -89,6 +89,12 @@ class FuseOptions:
         remedy="leave it out, or pass a number of kernels, such as 1 for one of all lengths",
         tuned=False,
     )
+    temporaries: int | None = _option(
+        None,
+        "`compile`: MiB that a function's temporaries may take, beyond which it is computed in chunks of an axis if it "
+        "can be; where it is left out, in chunks if that saves memory on a GPU in about the same time",
+        remedy="leave it out to have estimates decide, or pass a number of MiB, such as 64",
+    )
     cache: bool = _option(True, "keep compiled code on disk, for later processes", tuned=False)
     progress: bool = _option(
         True,
@@ -150,6 +156,7 @@ class Options(TypedDict, total=False):
     force: bool
     schedule: bool
     buckets: int
+    temporaries: int | None
     cache: bool
     progress: bool
     tensor_cores: bool

@@ -18,6 +18,7 @@ from tvm_cascade.algebra.verdict import Reason, Verdict
 from tvm_cascade.devices.read import device_of
 from tvm_cascade.driver.backend import Goal, Lowered, as_it_is
 from tvm_cascade.driver.backends import backend_of
+from tvm_cascade.driver.chunking import lowered_whole_or_in_chunks
 from tvm_cascade.driver.gpu_space import space_of
 from tvm_cascade.driver.progress import tell
 from tvm_cascade.driver.space import TOLD_APART, Design, Sizes, Space
@@ -95,7 +96,7 @@ def lowered(outcomes: Mapping[str, Outcome], goal: Goal, module: Iterable[str] =
         tell(f"planning {number} of {len(outcomes)} functions")
         several = None if outcome.program is None else _bucketed(outcome.program.func, name, goal, None)
         if several is None or (goal.options.force and not several[0][0].fused):
-            ready[name] = outcome, backend.lower(outcome, name, goal)
+            ready[name] = outcome, lowered_whole_or_in_chunks(outcome, name, goal, backend)
             continue
         made, one = several[0]
         told = outcome if made.fused == outcome.fused else made if made.fused else _declined(outcome, made.func)

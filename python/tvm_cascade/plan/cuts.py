@@ -431,21 +431,26 @@ def with_nests(
 
 
 def map_nest(
-    name: str, buffer: tirx.Var, extents: Sequence[Extent], value: Callable[[Sequence[tirx.Var]], ir.Expr]
+    name: str,
+    buffer: tirx.Var,
+    extents: Sequence[Extent],
+    value: Callable[[Sequence[tirx.Var]], ir.Expr],
+    places: Callable[[Sequence[tirx.Var]], Sequence[ir.Expr]] = lambda at: at,
 ) -> tirx.Stmt:
-    """A nest that stores a value at every point of a buffer.
+    """A nest that stores a value at every point of a buffer, or of a part of it.
 
     Parameters
     ----------
     name : of its block.
-    extents : of the buffer's dimensions.
+    extents : of the buffer's dimensions, or of the part's.
     value : of a point, from its variables.
+    places : of the point in the buffer.
     """
     dtypes = [dtype_of(extent) for extent in buffer.ty.shape]
     variables, loops = ([tirx.Var(f"{letter}{d}", dtype) for d, dtype in enumerate(dtypes)] for letter in "vi")
     pairs = zip(variables, extents, strict=True)
     iters = [tirx.IterVar(domain_of(var, extent), var, DATA_PARALLEL) for var, extent in pairs]
-    block = new_block(name, tirx.BufferStore(buffer, value(variables), variables), iters)
+    block = new_block(name, tirx.BufferStore(buffer, value(variables), list(places(variables))), iters)
     return in_loops(dict(zip(loops, extents, strict=True)), s_tir.SBlockRealize(loops, True, block))
 
 

@@ -122,6 +122,7 @@ class Plan:
     launch : seconds that the first takes longer to start than those after it.
     whole : why it is no one kernel: the reasons of every skeleton; empty where there is one.
     declined : the cascades that are not computed by one step.
+    at_once : why large temporaries are not had in chunks of an axis.
     """
 
     params: tuple[tirx.Var, ...]
@@ -129,6 +130,7 @@ class Plan:
     launch: float = 0.0
     whole: str = ""
     declined: tuple[Declined, ...] = ()
+    at_once: str = ""
 
     @property
     def seconds(self) -> float:

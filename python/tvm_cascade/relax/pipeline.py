@@ -28,6 +28,7 @@ from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import InputError
 from tvm_cascade.options import FuseOptions, Options, takes_options
 from tvm_cascade.plan.buckets import Buckets
+from tvm_cascade.plan.chunked import Chunks
 from tvm_cascade.plan.plan import Plan
 from tvm_cascade.relax.fuse_cascades import cascades_fused, plans_for
 from tvm_cascade.relax.graph import CALL_TIR, AnnotateGathers, is_tensor, variables_in
@@ -208,7 +209,7 @@ def _dependent(func: tirx.PrimFunc, lowered: Lowered, device: Device) -> tirx.Pr
     if not isinstance(device, Gpu) or not device.has_clusters:
         return func
     chosen = lowered.chosen
-    parts = [each.chosen for each in chosen.each] if isinstance(chosen, Buckets) else [chosen]
+    parts = [each.chosen for each in chosen.each] if isinstance(chosen, (Buckets, Chunks)) else [chosen]
     short = not any(isinstance(each, (Kernel, Plan)) and each.seconds > SHORT for each in parts)
     return func.with_attr(WAITS, True).with_attr(STARTS, device.processors if short else 0)
 

@@ -23,6 +23,7 @@ from tvm_cascade.obligations.certificate import certificate
 from tvm_cascade.obligations.check import check
 from tvm_cascade.obligations.ends import at_infinities
 from tvm_cascade.plan.buckets import Buckets
+from tvm_cascade.plan.chunked import Chunks
 from tvm_cascade.plan.plan import Plan, Step, bytes_of
 from tvm_cascade.report.explanation import Explanation
 from tvm_cascade.report.group import Formula, FunctionReport, GroupReport, StepReport, bytes_text, dependences
@@ -38,8 +39,8 @@ MODEL = "the model's estimates"
 
 _SKIPPED = "a {}, not a PrimFunc"
 
-Lowering: TypeAlias = Buckets | Plan | Kernel | CpuSchedule | AsItIs | str
-"""What a function is lowered to: its plan, kernel or schedule, or kernels by lengths; or why it has none."""
+Lowering: TypeAlias = Buckets | Chunks | Plan | Kernel | CpuSchedule | AsItIs | str
+"""What a function is lowered to: its plan, kernel or schedule, or several by lengths or chunks; or why it has none."""
 
 _Told: TypeAlias = tuple[str, str, tuple[StepReport, ...], str]
 
@@ -74,7 +75,7 @@ def explain_outcomes(
         except InputError as unlike:
             reports.append(FunctionReport(name, "already fused", f"and changed since: {unlike}", *lowered))
             continue
-        by_kernels = isinstance(kernel, (Plan, Kernel))
+        by_kernels = any(isinstance(one, (Plan, Kernel)) for one in _each(kernel))
         decisions = _as_planned(outcome.found if by_kernels else outcome.decisions, kernel)
         found = [_carried(name, fold) for fold in carried]
         found = found or [_group(name, one, outcome.program) for one in decisions]
@@ -91,7 +92,11 @@ def explain_outcomes(
 
 def _by_model(kernel: Lowering | None) -> bool:
     """Whether a lowering has a configuration, which the model chooses where nothing is on record."""
-    return isinstance(kernel, (Plan, Kernel)) or (isinstance(kernel, CpuSchedule) and bool(kernel.loops))
+    return any(isinstance(one, (Plan, Kernel)) or (isinstance(one, CpuSchedule) and one.loops) for one in _each(kernel))
+
+
+def _each(kernel: Lowering | None) -> Sequence[Lowering | None]:
+    return [one.chosen for one in kernel.each] if isinstance(kernel, Chunks) else [kernel]
 
 
 def _lowering(outcome: Outcome, kernel: Lowering | None, setting: Setting | None) -> _Told:
@@ -101,14 +106,32 @@ def _lowering(outcome: Outcome, kernel: Lowering | None, setting: Setting | None
     if isinstance(kernel, Plan):
         size = bytes_of(kernel.temporaries)
         between = "" if not size else f", {bytes_text(size)} of temporaries between them"
+        between += f", and not in chunks ({kernel.at_once})" if kernel.at_once else ""
         told = f"a plan of {len(kernel.steps)} steps, estimated {kernel.seconds * 1e6:.1f} us{between}"
         return told, "", tuple(_step(step, setting) for step in kernel.steps), kernel.whole
+    if isinstance(kernel, Chunks):
+        return _in_chunks(kernel, setting)
     if isinstance(kernel, (CpuSchedule, AsItIs, Buckets)):
         return str(kernel), "", (), ""
     if isinstance(kernel, str):
         return f"an S-TIR schedule, without tensor cores: {kernel}", "", (), ""
     whole = Step(outcome.read, outcome, kernel, kernel.work, kernel.seconds + kernel.launch_seconds)
     return str(kernel), str(kernel.program), (_step(whole, setting),), ""
+
+
+def _in_chunks(chunks: Chunks, setting: Setting | None) -> _Told:
+    """As of `_lowering`; the steps of a chunk say how often they are called."""
+    steps, told = list[StepReport](), dict[str, None]()
+    for call, one in zip(chunks.calls, chunks.each, strict=True):
+        how, _, own, _ = _lowering(one.outcome, one.chosen, setting)
+        times = f", {call.times} times" if call.length else ""
+        steps += [dataclasses.replace(step, kernel=step.kernel + times) for step in own]
+        told |= {f"; a chunk of {call.length} is {how}": None} if call.length else {}
+    cost, whole = chunks.cost, chunks.whole
+    sizes = " in place of ".join(bytes_text(one.bytes) for one in (cost, whole))
+    times = " in place of ".join(f"{one.seconds * 1e6:.1f}" for one in (cost, whole)) if whole.seconds else ""
+    estimated = f", estimated {times} us" if times else ""
+    return f"{chunks}: {sizes} of temporaries{estimated}{''.join(told)}", "", tuple(steps), ""
 
 
 def _as_planned(decisions: Sequence[Decision], lowered: Lowering | None) -> tuple[Decision, ...]:
