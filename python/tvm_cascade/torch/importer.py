@@ -29,6 +29,7 @@ from tvm_cascade.torch.exporting import decomposed, kept_whole, retraced, traced
 from tvm_cascade.torch.graph import ImportedGraph, Interface, Traced, captured, prepared
 from tvm_cascade.torch.precision import computes_on_halves, operands_in_float32, rounded
 from tvm_cascade.torch.results import checked
+from tvm_cascade.torch.losses import nll_loss_backward
 from tvm_cascade.torch.rules import RULES, group_norm, log_softmax, of_float64, rms_norm
 from tvm_cascade.torch.site import ConversionError, Site, origin, told
 from tvm_cascade.torch.values import compared
@@ -59,7 +60,7 @@ DECOMPOSED: Mapping[Any, Callable[..., Any]] = {
 """Decomposed here: what torch makes of them depends on the device, or TVM's converters take them in part."""
 
 
-OF_GRADIENTS = {_ATEN._log_softmax.default: log_softmax}
+OF_GRADIENTS = {_ATEN._log_softmax.default: log_softmax, _ATEN.nll_loss_backward.default: nll_loss_backward}
 """Decomposed in graphs with gradients, so that a row's extremum and logarithm are saved in place of a tensor."""
 
 
