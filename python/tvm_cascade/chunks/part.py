@@ -126,7 +126,7 @@ def over_a_part(rows: Rows, length: Extent, name: str) -> tirx.PrimFunc:
     buffers = {buffer: _like(buffer, rows.dimension(buffer), length) for buffer in rows.dimensions}
     part = _Part(rows, buffers, length, tirx.Var(offset_of(name), dtype_of(next(iter(rows.variables)))))
     statements = [part.of(nest) if _runs_along(nest, rows) else nest for nest in program.statements]
-    called = program.func.attrs["global_symbol"] if program.func.attrs else "main"
+    called = (program.func.attrs or {}).get("global_symbol", "main")
     return with_statements(program, f"{called}_rows", statements, buffers)
 
 

@@ -13,20 +13,18 @@ from tvm_cascade.devices.device import Gpu
 from tvm_cascade.driver.arguments import of_any_address
 from tvm_cascade.driver.backend import Backend, Goal, Lowered, as_it_is
 from tvm_cascade.driver.gpu import SCHEDULED, is_planned, setting_of
-from tvm_cascade.plan.chunked import LARGE, Chunks, Cost, Part, host_function, in_chunks
+from tvm_cascade.plan.chunked import Chunks, Cost, Part, host_function, in_chunks, least_bytes
 from tvm_cascade.plan.plan import Plan, bytes_of, names_beside
 from tvm_cascade.plan.search import find_plan
 from tvm_cascade.report.group import bytes_text
 from tvm_cascade.tile.launch.dependent import GIVEN
 from tvm_cascade.transform.fuse_function import Outcome, fuse_function
 
-_MIB = 1 << 20
-
 
 def lowered_whole_or_in_chunks(outcome: Outcome, name: str, goal: Goal, backend: Backend) -> Lowered:
     """A function, lowered by its backend: in chunks if they are asked for, or take about as long on a GPU."""
     program, limit = outcome.program, goal.options.temporaries
-    least = LARGE if limit is None else limit * _MIB
+    least = least_bytes(goal.options)
     own = None if program is None or program.opaque else bytes_of(program.root.alloc_buffers)
     if own is None or own <= least or not is_planned(outcome, goal) or (limit is None and not _estimates(goal)):
         return backend.lower(outcome, name, goal)

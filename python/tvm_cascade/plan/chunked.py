@@ -16,15 +16,21 @@ from tvm import tirx
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.statements import sequence
 from tvm_cascade.errors import SplitError
+from tvm_cascade.options import FuseOptions
 from tvm_cascade.plan.plan import bytes_of
 from tvm_cascade.plan.serial import Call, Serial, axes_of
 from tvm_cascade.transform.fuse_function import Outcome
 
-LARGE = 256 << 20
-"""Bytes of temporaries from which on memory is worth time."""
+_LARGE, _MIB = 256, 1 << 20
+"""MiB of temporaries from which on memory is worth time, where nobody says."""
 
 _TIME, _BYTES = 1.03, 0.25
 """Time and bytes in chunks over those at once, at most, where nobody asked for less memory."""
+
+
+def least_bytes(options: FuseOptions) -> int:
+    """Bytes of temporaries up to which a function is computed at once in any case."""
+    return (_LARGE if options.temporaries is None else options.temporaries) * _MIB
 
 
 @dataclass(frozen=True)
@@ -91,7 +97,7 @@ def in_chunks(program: Program, measure: Measure, whole: Cost, limit: int | None
         lengths = axis.lengths if (bytes_of(axis.passed) or 0) < most else []
         place = bisect_left(lengths, True, key=lambda length: cost(length).bytes <= most)
         if place == len(lengths):
-            refusals[f"{axis.name}: all chunks need more than {most >> 20} MiB"] = None
+            refusals[f"{axis.name}: all chunks need more than {most // _MIB} MiB"] = None
         elif limit is None and cost(lengths[place]).seconds > _TIME * whole.seconds:
             refusals[f"{axis.name}: chunks take {cost(lengths[place]).seconds / whole.seconds:.2f} times as long"] = (
                 None

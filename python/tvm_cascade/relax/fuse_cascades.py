@@ -20,6 +20,7 @@ from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.options import FuseOptions, Options, takes_options
 from tvm_cascade.relax.graph import Graph, Kind, Node, bytes_of, graphs_of, variables_in
 from tvm_cascade.relax.grouping import MOST_NODES, Cluster, Trials, cascades_of, outcomes_of
+from tvm_cascade.relax.memory import sparing_memory
 from tvm_cascade.relax.outline import Merger, Outline, emit, outline
 from tvm_cascade.relax.surroundings import Plans, feeding, following, reading, with_surroundings
 from tvm_cascade.report.group import Apart
@@ -96,7 +97,7 @@ def _function(mod: tvm.IRModule, name: str, trials: Trials, plans: Plans | None,
         found = cascades_of(graph, merger, trials, apart)
         if plans is not None:
             found += with_siblings(graph, merger, plans, set[Node]().union(*found))
-            found = with_surroundings(graph, merger, plans, found)
+            found = sparing_memory(graph, merger, plans, with_surroundings(graph, merger, plans, found))
         if found:
             blocks[place], changed = _block(graph, found, builder), True
     if not changed:

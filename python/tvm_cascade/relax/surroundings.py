@@ -39,6 +39,10 @@ class Plans:
         self.outcomes = outcomes_of(options, gpu)
         self._known = Remembered(self._search)
 
+    def search(self, func: tirx.PrimFunc) -> Search | None:
+        """The plans of a function; None of one that cannot be read."""
+        return self._known.of(func)
+
     def seconds(self, func: tirx.PrimFunc) -> float:
         """Estimated seconds of a function's plan; 0 of one that cannot be read."""
         search = self._known.of(func)

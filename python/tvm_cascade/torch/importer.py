@@ -27,9 +27,9 @@ from tvm_cascade.torch.degenerate import (
 )
 from tvm_cascade.torch.exporting import decomposed, kept_whole, retraced, traced
 from tvm_cascade.torch.graph import ImportedGraph, Interface, Traced, captured, prepared
+from tvm_cascade.torch.losses import nll_loss_backward
 from tvm_cascade.torch.precision import computes_on_halves, operands_in_float32, rounded
 from tvm_cascade.torch.results import checked
-from tvm_cascade.torch.losses import nll_loss_backward
 from tvm_cascade.torch.rules import RULES, group_norm, log_softmax, of_float64, rms_norm
 from tvm_cascade.torch.site import ConversionError, Site, origin, told
 from tvm_cascade.torch.values import compared

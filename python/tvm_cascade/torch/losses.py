@@ -1,8 +1,8 @@
 """Gradients of losses over classes, in a form of which no tensor of all classes has to be stored.
 
-    d[i, c] = −w[i] at c = target[i], else 0      a select of positions, as it is written at one position of each row
-    Σ_c d[i, c]                                    what is written: no sum over classes
-    a checkpoint's Σ_c exp(x[i, c])                saved, as one number a row; x itself is computed again
+d[i, c] = −w[i] at c = target[i], else 0      a select of positions, as it is written at one position of each row
+Σ_c d[i, c]                                    what is written: no sum over classes
+a checkpoint's Σ_c exp(x[i, c])                saved, as one number a row; x itself is computed again
 """
 
 from __future__ import annotations
