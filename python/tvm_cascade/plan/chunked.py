@@ -24,7 +24,7 @@ from tvm_cascade.transform.fuse_function import Outcome
 _LARGE, _MIB = 256, 1 << 20
 """MiB of temporaries from which on memory is worth time, where nobody says."""
 
-_TIME, _BYTES = 1.03, 0.25
+MOST_TIME, _BYTES = 1.03, 0.25
 """Time and bytes in chunks over those at once, at most, where nobody asked for less memory."""
 
 
@@ -98,7 +98,7 @@ def in_chunks(program: Program, measure: Measure, whole: Cost, limit: int | None
         place = bisect_left(lengths, True, key=lambda length: cost(length).bytes <= most)
         if place == len(lengths):
             refusals[f"{axis.name}: all chunks need more than {most // _MIB} MiB"] = None
-        elif limit is None and cost(lengths[place]).seconds > _TIME * whole.seconds:
+        elif limit is None and cost(lengths[place]).seconds > MOST_TIME * whole.seconds:
             refusals[f"{axis.name}: chunks take {cost(lengths[place]).seconds / whole.seconds:.2f} times as long"] = (
                 None
             )

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from tvm import relax
 
 from tvm_cascade.analysis.tir import extent_of
-from tvm_cascade.plan.chunked import Chunks, Cost, in_chunks, least_bytes
+from tvm_cascade.plan.chunked import MOST_TIME, Chunks, Cost, in_chunks, least_bytes
 from tvm_cascade.plan.plan import bytes_of
-from tvm_cascade.relax.graph import Graph, Kind, Node, in_order
+from tvm_cascade.relax.graph import Graph, Kind, Node
 from tvm_cascade.relax.graph import bytes_of as tensor_bytes
 from tvm_cascade.relax.grouping import MOST_NODES, Cluster
 from tvm_cascade.relax.outline import Merger, outline
@@ -22,12 +22,14 @@ from tvm_cascade.relax.surroundings import Plans
 
 def sparing_memory(graph: Graph, merger: Merger, plans: Plans, clusters: Sequence[Cluster]) -> list[Cluster]:
     """Clusters, with those around large tensors as one where that spares memory in about the same time."""
-    found, least = list(clusters), least_bytes(plans.setting.options)
+    found, tried, least = list(clusters), {*clusters, None}, least_bytes(plans.setting.options)
     for node in graph.nodes:
-        if node not in graph.again and _bytes(node) > least:
-            whole = _around(graph, node, least)
-            if whole is not None and whole not in found and _spares(graph, merger, plans, whole, found):
-                found = [cluster for cluster in found if not cluster & whole] + [whole]
+        if node in graph.again or _bytes(node) <= least:
+            continue
+        whole = _around(graph, node, clusters, least)
+        if whole not in tried and whole is not None and _spares(graph, merger, plans, whole, clusters):
+            found = [cluster for cluster in found if not cluster & whole] + [whole]
+        tried.add(whole)
     return found
 
 
@@ -42,8 +44,11 @@ def _is_static(tensor: relax.Expr) -> bool:
     return isinstance(shape, relax.ShapeExpr) and all(isinstance(extent_of(one), int) for one in shape.values)
 
 
-def _around(graph: Graph, node: Node, least: float) -> Cluster | None:
-    """A node with all that read its result, what is large of what these read, and so on; None where that is not one."""
+def _around(graph: Graph, node: Node, clusters: Sequence[Cluster], least: float) -> Cluster | None:
+    """A node with all that read its result, what is large of what these read, and so on; None where that is not one.
+
+    Of a cluster of several reductions come all.
+    """
     own, todo = set[Node](), [node]
     while todo:
         one = todo.pop()
@@ -52,10 +57,15 @@ def _around(graph: Graph, node: Node, least: float) -> Cluster | None:
         if one.kind in (Kind.OPAQUE, Kind.RESHAPE) or len(own) >= MOST_NODES:
             return None
         own.add(one)
+        todo += [other for cluster in clusters if one in cluster and _reduces(cluster) > 1 for other in cluster]
         todo += [source for source in _sources(graph, one) if _bytes(source) > least]
         if _bytes(one) > least:
             todo += [reader for result in one.results for reader in graph.readers_of(result)]
     return graph.convex(frozenset(own))
+
+
+def _reduces(cluster: Cluster) -> int:
+    return sum(node.kind is Kind.REDUCTION for node in cluster)
 
 
 def _sources(graph: Graph, node: Node) -> Iterator[Node]:
@@ -68,17 +78,20 @@ def _sources(graph: Graph, node: Node) -> Iterator[Node]:
 
 
 def _spares(graph: Graph, merger: Merger, plans: Plans, whole: Cluster, clusters: Sequence[Cluster]) -> bool:
-    """Whether a cluster as one function has few bytes of temporaries, at once or in chunks, in about the same time."""
+    """Whether a cluster as one function has few bytes of temporaries, at once or in chunks, in about the same time.
+
+    Its reductions apart take that of their own at least; the maps between them are not counted.
+    """
     search = plans.search(func := merger.of(outline(graph, whole)))
     if search is None or search.outcome.program is None:
         return False
     parts = [cluster for cluster in clusters if cluster <= whole]
-    alone = whole - graph.again - set[Node]().union(*parts)
-    apart = [*parts, *(frozenset([node]) for node in in_order(alone))]
+    alone = (node for node in whole - set[Node]().union(*parts) if node.kind is Kind.REDUCTION)
+    apart = [*parts, *(frozenset([node]) for node in alone)]
     options, cost = plans.setting.options, _cost(plans, func)
-    limit = None if options.temporaries is None else least_bytes(options)
-    if cost.seconds > sum(plans.seconds(merger.of(outline(graph, part))) for part in apart):
+    if cost.seconds > MOST_TIME * sum(plans.seconds(merger.of(outline(graph, part))) for part in apart):
         return False
+    limit = None if options.temporaries is None else least_bytes(options)
     few = cost.bytes <= least_bytes(options)
     return few or isinstance(in_chunks(search.outcome.program, lambda one: _cost(plans, one), cost, limit), Chunks)
 

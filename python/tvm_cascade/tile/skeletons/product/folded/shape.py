@@ -19,9 +19,10 @@ from tvm import ir, s_tir, tirx
 
 from tvm_cascade.algebra.reducer import SUM
 from tvm_cascade.analysis.extract import Group, Reductions
+from tvm_cascade.analysis.inline import inliner_of
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program, Stage
-from tvm_cascade.analysis.tir import dtype_of, extent_of, loads_of, same, substitute
+from tvm_cascade.analysis.tir import dtype_of, extent_of, loads_of, more_than_one, same, substitute
 from tvm_cascade.steps.program import Tuple
 from tvm_cascade.tile.estimate import exact_functions
 from tvm_cascade.tile.factors import find_factors
@@ -151,7 +152,8 @@ def _check_lines(shape: FoldedProduct, product: MatrixProduct) -> None:
         raise Unfit(f"{name} is not folded along its contiguous dimension, all of it")
     if not isinstance(product.right.line.extent, int):
         raise Unfit(f"{name} has a symbolic number of columns")
-    missing = [var for var in row.rows if not among(var, [*product.batch, *product.left.line.parts])]
+    rows = [var for var in row.rows if more_than_one(row.group.frame.extents[var])]
+    missing = [var for var in rows if not among(var, [*product.batch, *product.left.line.parts])]
     if missing:
         raise Unfit(f"{name} has no axis {missing[0].name}, which the fold has")
     if row.is_strided:
@@ -203,18 +205,23 @@ def _with_picks_as_sums(program: Program) -> Program:
     """The program with sums in place of what maps pick from rows of temporaries; the same where there is nothing."""
     stages: list[Stage] = []
     for number, stage in enumerate(program.stages):
-        if (load := _pick(program, stage)) is not None:
+        if (found := _pick(program, stage)) is not None:
+            value, load = found
             stages.append(_sum(load, f"picked_{len(stages) - number}"))
             own = tirx.BufferLoad(stages[-1].buffer, list(load.indices[:-1]))
-            value = tvm_ffi.structural_map(stage.value, (ir.TensorLoad, lambda x, p=load, o=own: _or(x, p, o)))
+            value = tvm_ffi.structural_map(value, (ir.TensorLoad, lambda x, p=load, o=own: _or(x, p, o)))
             stage = dataclasses.replace(stage, value=value)
         stages.append(stage)
     return dataclasses.replace(program, stages=tuple(stages)) if len(stages) > len(program.stages) else program
 
 
-def _pick(program: Program, stage: Stage) -> ir.TensorLoad | None:
-    loads = loads_of(stage.value) if stage.reducer is None else []
-    return next((load for load in loads if _is_pick(program, stage, load)), None)
+def _pick(program: Program, stage: Stage) -> tuple[ir.Expr, ir.TensorLoad] | None:
+    """The value of a map that picks, and the load that does: of maps it picks what these are made of."""
+    if stage.reducer is not None or not any(_is_pick(program, stage, load) for load in loads_of(stage.value)):
+        return None
+    value = inliner_of(program).of(stage)
+    picks = (load for load in loads_of(value) if _is_pick(program, stage, load))
+    return next(((value, load) for load in picks), None)
 
 
 def _is_pick(program: Program, stage: Stage, load: ir.TensorLoad) -> bool:
