@@ -195,6 +195,21 @@ def entropy(m: int, n: int, k: int) -> tirx.PrimFunc:
     return logits.build([te.compute((m,), lambda i: te.log(total[i]) - weighed[i] / total[i], name="entropy")])
 
 
+def gathered_of_map(m: int, n: int, k: int) -> tirx.PrimFunc:
+    """The logarithm of a label's share, rounded, of a map of all that nobody else reads."""
+    logits = Logits(m, n, k)
+    label = te.placeholder((m,), "int32", name="label")
+    logits.inputs.append(label)
+    largest = logits.largest()
+    total = logits.total(largest)
+
+    def share(i: Expr, j: Expr) -> Expr:
+        return (logits.at[i, j] - largest[i] - te.log(total[i])).astype("float16")
+
+    shares = te.compute((m, n), share, name="shares")
+    return logits.build([te.compute((m,), lambda i: shares[i, label[i]].astype("float32"), name="loss")])
+
+
 def gathered(m: int, n: int, k: int) -> tirx.PrimFunc:
     """The logit of a label, over the largest of its row."""
     logits = Logits(m, n, k)
