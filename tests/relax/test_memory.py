@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from tvm import relax
 from tvm.relax.frontend import nn
 from tvm.relax.frontend.nn import op
 

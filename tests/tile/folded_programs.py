@@ -196,18 +196,23 @@ def entropy(m: int, n: int, k: int) -> tirx.PrimFunc:
 
 
 def gathered_of_map(m: int, n: int, k: int) -> tirx.PrimFunc:
-    """The logarithm of a label's share, rounded, of a map of all that nobody else reads."""
+    """The logarithm of a label's share, rounded, of a map of all that nobody else reads; results keep their dimension.
+
+    The largest of each row is asked for too.
+    """
     logits = Logits(m, n, k)
     label = te.placeholder((m,), "int32", name="label")
     logits.inputs.append(label)
-    largest = logits.largest()
-    total = logits.total(largest)
+    j, l = te.reduce_axis((0, n), "j"), te.reduce_axis((0, n), "l")
+    largest = te.compute((m, 1), lambda i, u: te.max(logits.at[i, j], axis=j), name="largest")
+    total = te.compute((m, 1), lambda i, u: te.sum(te.exp(logits.at[i, l] - largest[i, 0]), axis=l), name="total")
 
     def share(i: Expr, j: Expr) -> Expr:
-        return (logits.at[i, j] - largest[i] - te.log(total[i])).astype("float16")
+        return (logits.at[i, j] - largest[i, 0] - te.log(total[i, 0])).astype("float16")
 
     shares = te.compute((m, n), share, name="shares")
-    return logits.build([te.compute((m,), lambda i: shares[i, label[i]].astype("float32"), name="loss")])
+    loss = te.compute((m, 1), lambda i, u: shares[i, label[i]].astype("float32"), name="loss")
+    return logits.build([largest, loss])
 
 
 def gathered(m: int, n: int, k: int) -> tirx.PrimFunc:

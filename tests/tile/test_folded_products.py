@@ -244,7 +244,7 @@ def test_elements_picked_by_an_index(config: Config) -> None:
 @pytest.mark.parametrize("config", [rows(48), stretches(32, 2)], ids=["rows", "stretches"])
 def test_elements_of_a_map_picked_by_an_index(config: Config) -> None:
     """The map reads what the row is folded to; the row that is picked from is that of the product."""
-    assert_right(programs.gathered_of_map(70, 40, 64), config, 64)
+    assert_right(programs.gathered_of_map(70, 40, 64), config, 64, outputs=2)
 
 
 def test_products_read_elsewhere_are_refused() -> None:

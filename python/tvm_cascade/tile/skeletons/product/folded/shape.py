@@ -22,7 +22,7 @@ from tvm_cascade.analysis.extract import Group, Reductions
 from tvm_cascade.analysis.inline import inliner_of
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program, Stage
-from tvm_cascade.analysis.tir import dtype_of, extent_of, loads_of, more_than_one, same, substitute
+from tvm_cascade.analysis.tir import dtype_of, extent_of, loads_of, more_than_one, same, substitute, uses, zero_of
 from tvm_cascade.steps.program import Tuple
 from tvm_cascade.tile.estimate import exact_functions
 from tvm_cascade.tile.factors import find_factors
@@ -100,8 +100,8 @@ class FoldedProduct:
 
 def read_folded(program: Program, group: Group) -> FoldedProduct:
     """The shape of a group; see `Skeleton.read`."""
-    picking, program = program, _with_picks_as_sums(program)
-    if program is not picking:
+    given, program = program, _with_picks_as_sums(_without_units(program))
+    if program is not given:
         group = _all_but_products(Reductions(program, group.among.rescalable_casts, group.among.reference))
     tensors = [producer.stage.buffer for producer in ProductFold(program, group, ()).producers]
     if not tensors:
@@ -152,8 +152,7 @@ def _check_lines(shape: FoldedProduct, product: MatrixProduct) -> None:
         raise Unfit(f"{name} is not folded along its contiguous dimension, all of it")
     if not isinstance(product.right.line.extent, int):
         raise Unfit(f"{name} has a symbolic number of columns")
-    rows = [var for var in row.rows if more_than_one(row.group.frame.extents[var])]
-    missing = [var for var in rows if not among(var, [*product.batch, *product.left.line.parts])]
+    missing = [var for var in row.rows if not among(var, [*product.batch, *product.left.line.parts])]
     if missing:
         raise Unfit(f"{name} has no axis {missing[0].name}, which the fold has")
     if row.is_strided:
@@ -191,6 +190,25 @@ def _check_outputs(shape: FoldedProduct) -> None:
             most = len(load.indices) if row.has_positions(output) else len(load.indices) - 1
             if own is None or not all(same(*pair) for pair in list(zip(load.indices, own.indices, strict=True))[:most]):
                 raise Unfit(f"{output.buffer.name} reads {load}, which is not stored")
+
+
+def _without_units(program: Program) -> Program:
+    """The program without dimensions of one element that results have beside their rows, as sums that keep theirs."""
+    stages = tuple(map(_without_own_units, program.stages))
+    same_as_before = all(one is other for one, other in zip(stages, program.stages, strict=True))
+    return program if same_as_before else dataclasses.replace(program, stages=stages)
+
+
+def _without_own_units(stage: Stage) -> Stage:
+    rows = [v for v in stage.spatial if more_than_one(stage.extents[v])]
+    units = [v for v in stage.spatial if not among(v, rows) and (rows or not uses(stage.value, [v]))]
+    if not units or find_factors(stage, vectors=True) is not None:
+        return stage
+    at = {v: zero_of(v) for v in units}
+    spatial = tuple(v for v in stage.spatial if not among(v, units))
+    extents = {v: extent for v, extent in stage.extents.items() if not among(v, units)}
+    indices, value = tuple(substitute(index, at) for index in stage.indices), substitute(stage.value, at)
+    return dataclasses.replace(stage, spatial=spatial, extents=extents, indices=indices, value=value)
 
 
 # Elements of a row that outputs pick by an index, as sums: what is never stored cannot be read at a place of its own.
