@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from tvm.relax.frontend import nn
 from tvm.relax.frontend.nn import op
@@ -38,9 +40,9 @@ def normalised(x: nn.Tensor, w: nn.Tensor, y: nn.Tensor) -> tuple[nn.Tensor, nn.
     return d, op.matmul(op.permute_dims(d), x, out_dtype="float32").astype("bfloat16")
 
 
-def lowered(forward: Forward, shapes: list[list[int]] = [X, W, Y], temporaries: int | None = None) -> dict[str, str]:
+def lowered(forward: Forward, shapes: Sequence[list[int]] = (X, W, Y), limit: int | None = None) -> dict[str, str]:
     """What the functions of a module are lowered to, by name."""
-    pipeline = get_pipeline(GPU, cache=False, temporaries=temporaries)
+    pipeline = get_pipeline(GPU, cache=False, temporaries=limit)
     pipeline.scheduled(pipeline.grouped(module_of(forward, *shapes, dtype="bfloat16")))
     assert pipeline.report is not None
     return {one.name: one.lowering for one in pipeline.report.functions}
@@ -71,5 +73,5 @@ def test_small_tensors_are_left_as_they_were() -> None:
 
 @pytest.mark.parametrize("temporaries", [64, 1024])
 def test_how_much_is_large_may_be_said(temporaries: int) -> None:
-    found = lowered(gradients, temporaries=temporaries)
+    found = lowered(gradients, limit=temporaries)
     assert any(told.startswith("chunks of") for told in found.values()) == (temporaries == 64)

@@ -203,9 +203,9 @@ def gathered_of_map(m: int, n: int, k: int) -> tirx.PrimFunc:
     logits = Logits(m, n, k)
     label = te.placeholder((m,), "int32", name="label")
     logits.inputs.append(label)
-    j, l = te.reduce_axis((0, n), "j"), te.reduce_axis((0, n), "l")
+    j, r = te.reduce_axis((0, n), "j"), te.reduce_axis((0, n), "r")
     largest = te.compute((m, 1), lambda i, u: te.max(logits.at[i, j], axis=j), name="largest")
-    total = te.compute((m, 1), lambda i, u: te.sum(te.exp(logits.at[i, l] - largest[i, 0]), axis=l), name="total")
+    total = te.compute((m, 1), lambda i, u: te.sum(te.exp(logits.at[i, r] - largest[i, 0]), axis=r), name="total")
 
     def share(i: Expr, j: Expr) -> Expr:
         return (logits.at[i, j] - largest[i, 0] - te.log(total[i, 0])).astype("float16")

@@ -86,25 +86,36 @@ def in_chunks(program: Program, measure: Measure, whole: Cost, limit: int | None
     most = int(_BYTES * whole.bytes) if limit is None else limit
     found, refusals = list[Chunks](), dict[str, None]()
     for axis in axes_of(program):
+        one: Chunks | str
         if isinstance(axis, SplitError):
-            refusals[f"{axis.where}: expected {axis.expected}, found {axis.found}"] = None
-            continue
-
-        @cache
-        def cost(length: int, axis: Serial = axis) -> Cost:
-            return _cost(axis, length, measure)
-
-        lengths = axis.lengths if (bytes_of(axis.passed) or 0) < most else []
-        place = bisect_left(lengths, True, key=lambda length: cost(length).bytes <= most)
-        if place == len(lengths):
-            refusals[f"{axis.name}: all chunks need more than {most // _MIB} MiB"] = None
-        elif limit is None and cost(lengths[place]).seconds > MOST_TIME * whole.seconds:
-            refusals[f"{axis.name}: chunks take {cost(lengths[place]).seconds / whole.seconds:.2f} times as long"] = (
-                None
-            )
+            one = f"{axis.where}: expected {axis.expected}, found {axis.found}"
         else:
-            found.append(Chunks(axis, tuple(axis.calls(lengths[place])), cost(lengths[place]), whole))
+            try:
+                one = _of_axis(axis, measure, whole, most, limit is None)
+            except Exception as defect:  # a compiler pass must not stop a build
+                one = f"{axis.name}: {type(defect).__name__}: {defect}"
+        if isinstance(one, Chunks):
+            found.append(one)
+        else:
+            refusals[one] = None
     return min(found, key=lambda one: (one.cost.seconds, one.cost.bytes), default="; ".join(refusals))
+
+
+def _of_axis(axis: Serial, measure: Measure, whole: Cost, most: int, in_time: bool) -> Chunks | str:
+    """The longest chunks of an axis that need so many bytes at most; or why there are none.
+
+    Parameters
+    ----------
+    in_time : they may take little longer than the whole.
+    """
+    cost = cache(lambda length: _cost(axis, length, measure))
+    lengths = axis.lengths if (bytes_of(axis.passed) or 0) < most else []
+    place = bisect_left(lengths, True, key=lambda length: cost(length).bytes <= most)
+    if place == len(lengths):
+        return f"{axis.name}: all chunks need more than {most // _MIB} MiB"
+    if in_time and cost(lengths[place]).seconds > MOST_TIME * whole.seconds:
+        return f"{axis.name}: chunks take {cost(lengths[place]).seconds / whole.seconds:.2f} times as long"
+    return Chunks(axis, tuple(axis.calls(lengths[place])), cost(lengths[place]), whole)
 
 
 def _cost(axis: Serial, length: int, measure: Measure) -> Cost:

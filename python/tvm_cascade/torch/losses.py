@@ -30,17 +30,16 @@ def nll_loss_backward(
     total_weight: Tensor,
 ) -> Tensor:
     """aten.nll_loss_backward, written at the targets alone; torch's rule multiplies what is written by the gradient."""
-    if x.dim() < 2:
-        return NotImplemented
+    classes = min(x.dim() - 1, 1)
     own = gradient / total_weight if reduction == 1 else gradient
-    target = target.unsqueeze(1)
+    target = (target.reshape(()) if x.dim() == 1 else target).unsqueeze(classes)
     known = target != ignored
     target = torch.where(known, target, 0)
-    own = own.unsqueeze(1) if own.dim() else own
+    own = own.unsqueeze(classes) if 0 < own.dim() < x.dim() else own
     if weight is not None:
         own = own * weight[target]
     written = torch.where(known, -own, 0).to(x.dtype)
-    return torch.zeros_like(x).scatter(1, target, written)
+    return torch.zeros_like(x).scatter(classes, target, written)
 
 
 def sums_of_written(joint: fx.GraphModule) -> fx.GraphModule:

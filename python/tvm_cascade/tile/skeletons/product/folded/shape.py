@@ -22,7 +22,7 @@ from tvm_cascade.analysis.extract import Group, Reductions
 from tvm_cascade.analysis.inline import inliner_of
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program, Stage
-from tvm_cascade.analysis.tir import dtype_of, extent_of, loads_of, more_than_one, same, substitute, uses, zero_of
+from tvm_cascade.analysis.tir import dtype_of, extent_of, loads_of, more_than_one, same, substitute, zero_of
 from tvm_cascade.steps.program import Tuple
 from tvm_cascade.tile.estimate import exact_functions
 from tvm_cascade.tile.factors import find_factors
@@ -193,17 +193,19 @@ def _check_outputs(shape: FoldedProduct) -> None:
 
 
 def _without_units(program: Program) -> Program:
-    """The program without dimensions of one element that results have beside their rows, as sums that keep theirs."""
-    stages = tuple(map(_without_own_units, program.stages))
-    same_as_before = all(one is other for one, other in zip(stages, program.stages, strict=True))
-    return program if same_as_before else dataclasses.replace(program, stages=stages)
+    """The program without dimensions of one element that results have beside the rows of products, as kept ones."""
+    products = [stage for stage in program.stages if find_factors(stage, vectors=True) is not None]
+    if any(_units(stage) for stage in products) or not any(map(_units, program.stages)):
+        return program
+    return dataclasses.replace(program, stages=tuple(map(_without_own_units, program.stages)))
+
+
+def _units(stage: Stage) -> list[tirx.Var]:
+    return [v for v in stage.spatial if not more_than_one(stage.extents[v])]
 
 
 def _without_own_units(stage: Stage) -> Stage:
-    rows = [v for v in stage.spatial if more_than_one(stage.extents[v])]
-    units = [v for v in stage.spatial if not among(v, rows) and (rows or not uses(stage.value, [v]))]
-    if not units or find_factors(stage, vectors=True) is not None:
-        return stage
+    units = _units(stage)
     at = {v: zero_of(v) for v in units}
     spatial = tuple(v for v in stage.spatial if not among(v, units))
     extents = {v: extent for v, extent in stage.extents.items() if not among(v, units)}
