@@ -24,7 +24,7 @@ from tvm_cascade.transform.fuse_function import Outcome
 _LARGE, _MIB = 256, 1 << 20
 """MiB of temporaries from which on memory is worth time, where nobody says."""
 
-MOST_TIME, _BYTES = 1.03, 0.25
+MOST_TIME, MOST_BYTES = 1.03, 0.25
 """Time and bytes in chunks over those at once, at most, where nobody asked for less memory."""
 
 
@@ -83,7 +83,7 @@ def in_chunks(program: Program, measure: Measure, whole: Cost, limit: int | None
     whole : of the program at once.
     limit : bytes of temporaries, at most, whatever the time; where it is left out, a part of those at once.
     """
-    most = int(_BYTES * whole.bytes) if limit is None else limit
+    most = int(MOST_BYTES * whole.bytes) if limit is None else limit
     found, refusals = list[Chunks](), dict[str, None]()
     for axis in axes_of(program):
         one: Chunks | str

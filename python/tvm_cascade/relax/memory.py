@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tvm import relax
+from tvm import relax, tirx
 
 from tvm_cascade.analysis.tir import extent_of
-from tvm_cascade.plan.chunked import MOST_TIME, Chunks, Cost, in_chunks, least_bytes
+from tvm_cascade.plan.chunked import MOST_BYTES, MOST_TIME, Chunks, Cost, in_chunks, least_bytes
 from tvm_cascade.plan.plan import bytes_of
 from tvm_cascade.relax.graph import Graph, Kind, Node
 from tvm_cascade.relax.graph import bytes_of as tensor_bytes
@@ -91,11 +91,12 @@ def _spares(graph: Graph, merger: Merger, plans: Plans, whole: Cluster, clusters
     options, cost = plans.setting.options, _cost(plans, func)
     if cost.seconds > MOST_TIME * sum(plans.seconds(merger.of(outline(graph, part))) for part in apart):
         return False
-    limit = None if options.temporaries is None else least_bytes(options)
-    few = cost.bytes <= least_bytes(options)
-    return few or isinstance(in_chunks(search.outcome.program, lambda one: _cost(plans, one), cost, limit), Chunks)
+    limit, least = None if options.temporaries is None else least_bytes(options), least_bytes(options)
+    if cost.bytes <= least:
+        return cost.bytes <= MOST_BYTES * least
+    return isinstance(in_chunks(search.outcome.program, lambda one: _cost(plans, one), cost, limit), Chunks)
 
 
-def _cost(plans: Plans, func: object) -> Cost:
+def _cost(plans: Plans, func: tirx.PrimFunc) -> Cost:
     search = plans.search(func)
     return Cost(0.0, 0) if search is None else Cost(search.plan.seconds, bytes_of(search.plan.temporaries) or 0)
