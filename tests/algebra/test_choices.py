@@ -15,7 +15,7 @@ from tvm_cascade.obligations.derive import derive
 from tvm_cascade.obligations.refutation import refutation
 from tvm_cascade.symbolic.separate import RANK_LIMIT
 
-from .cascades import MAXIMUM, MEAN_SUM, N, cascade, d, exp, keep, log, m, o, r, s, sqrt, t, v, w, x, y
+from .cascades import MAXIMUM, MEAN_SUM, N, absolute, cascade, d, exp, keep, log, m, o, r, s, sqrt, t, v, w, x, y
 from .test_data_of_refusals import DIGITS, matrix, refused, results, value
 
 
@@ -128,6 +128,7 @@ RANK: dict[str, Cascade] = {
     "sums beyond half the maximum": cascade((m, MAX, x), (t, SUM, where(2 * x >= m, sp.sin(x)))),
     "sums beyond a total of the compared": cascade((s, SUM, sp.Abs(w) / 16 + 1), (t, SUM, where(w >= s, w * exp(w)))),
     "sums of another element beyond a total": cascade((s, SUM, y), (t, SUM, where(x**2 <= s, w))),
+    "distances from an extremum of another element": cascade((m, MIN, x), (t, SUM, absolute(absolute(y) + 1 - m))),
 }
 
 
@@ -146,7 +147,7 @@ def test_a_matrix_is_told_from_a_singular_one_where_its_entries_agree_in_the_fir
 
 
 UNSHOWN: dict[str, Cascade] = {
-    "distances from an extremum that cross it": cascade((m, MIN, x), (t, SUM, sp.Abs(sp.Abs(y) + 1 - m))),
+    "distances from a total, whatever else is in it": cascade((s, SUM, r * w**2 + r), (t, SUM, absolute(s - r))),
 }
 
 

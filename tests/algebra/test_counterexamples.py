@@ -31,10 +31,13 @@ def test_the_matrix_at_the_shown_points_has_more_rank_than_any_state_allowed(red
     found = shown(MEAN_SUM, (t, reducer, element))
     rows, columns = (values for _, values in found.at)
     function = sp.lambdify((x, s), sp.log(sp.Abs(element)) if reducer is PROD else element, "mpmath")
-    with mpmath.workdps(80):
-        matrix = mpmath.matrix([[function(mpmath.mpf(a), mpmath.mpf(b)) for b in columns] for a in rows])
-        assert len(rows) == found.outcomes[0] > found.outcomes[1] == 6
-        assert abs(mpmath.det(matrix)) > mpmath.mpf(10) ** -70
+    assert len(rows) == found.outcomes[0] > found.outcomes[1] == 6
+    determinants = []
+    for digits in (400, 800):
+        with mpmath.workdps(digits):
+            matrix = mpmath.matrix([[function(mpmath.mpf(a), mpmath.mpf(b)) for b in columns] for a in rows])
+            determinants.append(mpmath.det(matrix))
+    assert determinants[0] != 0 and abs(determinants[0] / determinants[1] - 1) < 1e-20
 
 
 def test_a_result_that_the_element_does_not_read_may_be_out_of_range() -> None:

@@ -31,6 +31,13 @@ RANK: dict[str, Cascade] = {
     ),
     "a logarithm of at least ten": cascade((s, SUM, x**2 + 1), (t, SUM, sp.Max(w / 2, log(s)))),
     "a sigmoid of a total": cascade((s, SUM, exp(x / 4)), (t, SUM, 1 / (1 + exp(s - x)))),
+    "a threshold above most elements": cascade(
+        (s, SUM, keep * x**2 + 1), (t, SUM, sp.Piecewise((2 * x, x <= s), (s / N, True)))
+    ),
+    "a product of two results": cascade(
+        (m, MAX, r), (d, SUM, exp(r - log(m) / N)), (t, SUM, absolute(d * (d / N - m) + r * x))
+    ),
+    "elements of one sign alone": cascade((s, SUM, x), (m, MAX, exp(w - s) * r), (t, SUM, sp.Max(s, w / 8))),
     "a sigmoid of a minimum": cascade((m, MIN, x), (t, SUM, 1 / ((m**2 + 1) * exp(m - x) + 1))),
 }
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -44,10 +45,10 @@ _COUNTS = float(_SIZE), float(RANK_LIMIT)
 _DRAWS, _DATA, _POSITIONS = 30, 40, 4
 """Draws; data of each, and their positions."""
 
-_OF_MATRIX, _OF_ENVELOPE = 50, 400
+_ROWS = 400
 """Positions of a draw that are asked about."""
 
-_SIZES, _SPREAD, _LARGER = (-2.0, 1.0), (-0.7, 0.7), (-1.0, 2.0)
+_SIZES, _SPREAD, _LARGER, _FURTHER = (-2.0, 1.0), (-0.7, 0.7), (-1.0, 2.0), (-2.0, 4.0)
 """Powers of ten: of a symbol, of each of its values, and by which all values of some data are larger."""
 
 _REACHES = (0.2, 1.0, 0.5)
@@ -56,7 +57,7 @@ _REACHES = (0.2, 1.0, 0.5)
 _WHOLE = 12
 """How far whole numbers are drawn from zero."""
 
-_DIGITS, _SAME = (60, 120), mpmath.mpf(10) ** -6
+_DIGITS, _SAME = (200, 400), mpmath.mpf(10) ** -6
 """A determinant is not zero where it is the same at both numbers of digits, up to this share of it."""
 
 _CLEAR = 1e-9
@@ -122,7 +123,7 @@ class _Numbers:
         varying = [s for s in (*self.varying, POSITION) if s in function.free_symbols]
         return varying, [r.result for r in self.earlier if r.result in function.free_symbols]
 
-    def draws(self, function: sp.Expr, count: int, where: sp.Expr = sp.S.One) -> Iterator[_Drawn]:
+    def draws(self, function: sp.Expr, where: sp.Expr = sp.S.One) -> Iterator[_Drawn]:
         """A plain function at so many positions, where a condition is 1, and data; the same ones each time."""
         if not all(read := self.read(function)):
             return
@@ -132,14 +133,15 @@ class _Numbers:
         for attempt in range(_DRAWS):
             draw = _Sizes(random.Random(attempt), _REACHES[attempt % len(_REACHES)], self.varying)
             parameters = {s: _number(s, draw.source, draw.source.uniform(*_SPREAD)) for s in fixed}
-            rows = [draw.position(k % 2 * draw.power(_LARGER), k) for k in range(count)]
-            rows = [one for one, holds in zip(rows, self._at(where, rows, [{}]), strict=True) if holds]
-            data = []
-            for larger in (draw.power(_LARGER) for _ in range(_DATA)):
-                positions = [draw.position(larger, k) for k in range(_POSITIONS)]
+            data, larger = [], (draw.reach * _LARGER[0], draw.reach * _LARGER[1])
+            for sizes in (draw.moved(larger) for _ in range(_DATA)):
+                positions = [sizes.position(k) for k in range(_POSITIONS)]
                 found = definition(cascade, positions, self.arithmetic, parameters)
                 if all(math.isfinite(found[result]) for result in read[1]):
                     data.append((positions, {**parameters, LENGTH: float(_POSITIONS), **found}))
+            met = [abs(found[result]) for _, found in data for result in read[1] if found[result]]
+            rows = [draw.for_row(k, met).position(k) for k in range(_ROWS)]
+            rows = [one for one, holds in zip(rows, self._at(where, rows, [{}]), strict=True) if holds]
             if rows and data:
                 yield self._drawn(function, rows, data)
 
@@ -152,14 +154,11 @@ class _Numbers:
         return np.array(np.broadcast_to(value, (len(rows), len(results))))
 
     def _drawn(self, function: sp.Expr, rows: list[Point], data: list[tuple[list[Point], Point]]) -> _Drawn:
-        """The function where no position is beyond an extremum of its data, or a sum of what is not negative."""
-        results = [found for _, found in data]
-        values = self._at(function, rows, results)
-        for reduction in self.earlier:
-            bounded = reduction.reducer is SUM and bool(reduction.element.is_nonnegative)
-            if bounded or reduction.reducer in (MAX, MIN):
-                above = self._at(reduction.element - reduction.result, rows, results)
-                values[(above < 0) if reduction.reducer is MIN else (above > 0)] = math.nan
+        """The function where a position may be among the data: as one of them is in what the function does not read."""
+        read, results = self.read(function)[0], [found for _, found in data]
+        values, met = self._at(function, rows, results), [{s: one[s] for s in read} for one in rows]
+        beside = ([{**positions[k], **found} for positions, found in data] for k in range(_POSITIONS))
+        values[~np.any([self._are_within(met, other) for other in beside], axis=0)] = math.nan
         kept, lost = [np.arange(len(rows)), np.arange(len(data))], ~np.isfinite(values)
         while lost.any():
             shares = lost.mean(axis=1), lost.mean(axis=0)
@@ -167,6 +166,16 @@ class _Numbers:
             worst = shares[axis].argmax()
             kept[axis], lost = np.delete(kept[axis], worst), np.delete(lost, worst, axis)
         return _Drawn([rows[k] for k in kept[0]], [data[k] for k in kept[1]], values[np.ix_(*kept)])
+
+    def _are_within(self, rows: Sequence[Point], results: Sequence[Point]) -> NDArray[np.bool_]:
+        """Where no position is beyond an extremum of its data, or a sum of what is not negative."""
+        within = np.ones((len(rows), len(results)), bool)
+        for reduction in self.earlier:
+            bounded = reduction.reducer is SUM and bool(reduction.element.is_nonnegative)
+            if bounded or reduction.reducer in (MAX, MIN):
+                above = self._at(reduction.element - reduction.result, rows, results)
+                within &= ~((above < 0) if reduction.reducer is MIN else (above > 0))
+        return within
 
     def shown(
         self, function: sp.Expr, drawn: _Drawn, rows: Sequence[int], columns: Sequence[int]
@@ -192,31 +201,49 @@ class _Sizes:
     """
 
     def __init__(self, source: random.Random, reach: float, varying: Sequence[sp.Symbol]) -> None:
-        self.source, self.reach = source, reach
+        self.source, self.reach, self.share = source, reach, 0.5
         self.centres = {symbol: self.power(_SIZES) for symbol in varying}
 
     def power(self, between: tuple[float, float]) -> float:
         return self.reach * self.source.uniform(*between)
 
-    def position(self, larger: float, number: int) -> Point:
-        powers = {symbol: centre + larger + self.power(_SPREAD) for symbol, centre in self.centres.items()}
-        return {s: _number(s, self.source, power) for s, power in powers.items()} | {POSITION: float(number)}
+    def for_row(self, number: int, results: Sequence[float]) -> _Sizes:
+        """These sizes, further ones, or those of results, with which elements may be compared."""
+        if number % 3 == 2 and results:
+            return self._with({symbol: math.log10(self.source.choice(results)) for symbol in self.centres})
+        return self.moved(_FURTHER) if number % 3 else self
+
+    def moved(self, by: tuple[float, float]) -> _Sizes:
+        """Sizes between these powers of ten larger."""
+        return self._with({symbol: centre + self.source.uniform(*by) for symbol, centre in self.centres.items()})
+
+    def _with(self, centres: dict[sp.Symbol, float]) -> _Sizes:
+        """Other sizes, and another share of masks that hold and of numbers that are positive."""
+        other = copy(self)
+        other.centres, other.share = centres, self.source.random()
+        return other
+
+    def position(self, number: int) -> Point:
+        powers = {symbol: centre + self.power(_SPREAD) for symbol, centre in self.centres.items()}
+        numbers = {s: _number(s, self.source, power, self.share) for s, power in powers.items()}
+        return {**numbers, POSITION: float(number)}
 
 
-def _number(symbol: sp.Symbol, source: random.Random, power: float) -> float:
-    """A number of few digits that a symbol may be, of the order of a power of ten."""
+def _number(symbol: sp.Symbol, source: random.Random, power: float, share: float = 0.5) -> float:
+    """A number of few digits that a symbol may be, of the order of a power of ten; a share of them holds, or is > 0."""
+    above = source.random() < share or bool(symbol.is_nonnegative)
     if is_truth(symbol):
-        return float(source.random() < 0.7)
+        return float(source.random() < share)
     if symbol.is_integer:
-        return float(source.randint(0 if symbol.is_nonnegative else -_WHOLE, _WHOLE))
-    return float(f"{source.uniform(0.05 if symbol.is_nonnegative else -1.0, 1.0) * 10**power:.3g}")
+        return float(source.randint(0, _WHOLE) if above else -source.randint(0, _WHOLE))
+    return float(f"{(1 if above else -1) * source.uniform(0.05, 1.0) * 10**power:.3g}")
 
 
 def _rank_grows(numbers: _Numbers) -> Counterexample | None:
     """Points at which the matrix of the element, or of a factor's logarithm, exceeds the rank limit."""
     function, product = numbers.plain(numbers.question.function), numbers.question.reducer is PROD
     of_rank, what = (sp.log(sp.Abs(function)), "log of the element") if product else (function, "element")
-    for drawn in numbers.draws(of_rank, _OF_MATRIX):
+    for drawn in numbers.draws(of_rank):
         rows, columns = _pivots(drawn.values)
         if len(rows) == _SIZE and _is_regular(of_rank, drawn, rows, columns):
             words, at, data = numbers.shown(function, drawn, rows, columns)
@@ -262,7 +289,7 @@ def _positions_decide(numbers: _Numbers) -> Counterexample | None:
         return None
     function, sign = numbers.plain(question.function), 1 if reducer is MAX else -1
     where = numbers.plain(sp.Piecewise((sp.S.One, question.where), (sp.S.Zero, True)))
-    for drawn in numbers.draws(function, _OF_ENVELOPE, where):
+    for drawn in numbers.draws(function, where):
         decided = _deciding(sign * drawn.values, selection is not None and selection.lower)
         if decided:
             words, at, data = numbers.shown(function, drawn, *zip(*decided, strict=True))
@@ -295,7 +322,7 @@ def _rounds_elsewhere(numbers: _Numbers) -> Counterexample | None:
     if rounded is None:
         return None
     value, dtype = numbers.plain(rounded.args[0]), str(rounded.args[1])
-    for drawn in numbers.draws(value, _OF_MATRIX):
+    for drawn in numbers.draws(value):
         for row, (before, after) in enumerate(drawn.values[:, :2].tolist() if drawn.values.shape[1] > 1 else []):
             if not 0 < min(abs(before), abs(after)) <= max(abs(before), abs(after)) < _LARGEST:
                 continue
