@@ -147,7 +147,7 @@ class Derivation:
         ----------
         keeps_sign : positive elements give a positive result, whatever the reducer says of itself.
         """
-        element = reduction.element.xreplace(self._signed)
+        element = self.signed(self.decided(reduction.element))
         keeps = keeps_sign or reduction.reducer.keeps_sign
         if keeps and (facts := sign_within(strip_rounding(element))):
             self._signed[reduction.result] = sp.Symbol(str(reduction.result), real=True, **facts)
@@ -227,11 +227,13 @@ class Derivation:
     def decided(self, element: sp.Expr, at: Reduction | None = None, here: bool = True) -> sp.Expr:
         """The element with those comparisons with earlier extrema decided that hold everywhere or nowhere.
 
+        Results that are numbers whatever the data are are these numbers.
+
         Parameters
         ----------
         at, here : an extremum, and whether the element is for the positions that attain it, or for all others.
         """
-        truths: dict[sp.Basic, sp.Basic] = {}
+        truths: dict[sp.Basic, sp.Basic] = {d: value for d, value in self.finish.items() if value.is_number}
         for relation in element.atoms(*AT_A_MAXIMUM):
             extreme, holds = self.compared(relation) or (None, (True, False))
             if extreme is not None and (extreme is at or holds[0] is holds[1]):
@@ -281,17 +283,8 @@ class Derivation:
     def lift_of(self, done: Reduction) -> sp.Expr | None:
         """The lift of the component that equals an earlier result; None where several components make it up."""
         result = self.finish[self.plain(done.result)]
-        best = (
-            result.args[-1].expr if isinstance(result, sp.Piecewise) else result
-        )  # of a selection, where there is one
-        found = (
-            s
-            for s in self.steps
-            if isinstance(s, Component)
-            and s.symbol == best
-            and (s.reducer is done.reducer or s.reducer.whole is not None)
-        )
-        return next((step.lift for step in found), None)
+        best = result.args[-1].expr if isinstance(result, sp.Piecewise) else result  # of a selection: the best key
+        return next((s.lift for s in self.steps if isinstance(s, Component) and s.symbol == best), None)
 
     def add(self, reduction: Reduction, reducer: Reducer, lift: sp.Expr, shift: sp.Expr) -> sp.Symbol:
         """A new component."""

@@ -79,6 +79,8 @@ def _in_each_case(derivation: Derivation, block: tuple[Reduction, ...], cases: i
     block = tuple(replace(reduction, element=derivation.decided(reduction.element)) for reduction in block)
     unions = ((part, derivation.by_results(reduction.element)) for part, reduction in enumerate(block))
     part, union = next(((part, union) for part, union in unions if union is not None), (0, None))
+    if union is None and len(block) == 1 and block[0].element == block[0].reducer.neutral:
+        return [block[0].element]  # a sum of zeros needs no state
     if union is None:
         whole = block[0].reducer.whole
         if whole is None:
@@ -91,8 +93,7 @@ def _in_each_case(derivation: Derivation, block: tuple[Reduction, ...], cases: i
     branches = []
     for case in union.cases:
         within = (*block[:part], replace(block[part], element=case.term), *block[part + 1 :])
-        idle = len(block) == 1 and case.term == block[0].reducer.neutral  # a sum of zeros needs no state
-        branches.append(([case.term] if idle else _in_each_case(derivation, within, cases), case.guard))
+        branches.append((_in_each_case(derivation, within, cases), case.guard))
     return [sp.Piecewise(*((values[k], guard) for values, guard in branches)) for k in range(len(block))]
 
 
