@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import random
 
+import mpmath
 import pytest
 import sympy as sp
 
 from campaigns.algebra_trial import evaluated
+from campaigns.numeric_fold import NumericFold
 from tvm_cascade.algebra.cascade import LENGTH as N
 from tvm_cascade.algebra.cascade import POSITION, Cascade
 from tvm_cascade.algebra.fold import Fold
@@ -15,6 +18,7 @@ from tvm_cascade.algebra.reducer import LOWEST, MAX, MIN, SUM, Selection
 from tvm_cascade.algebra.selection_law import selecting
 from tvm_cascade.algebra.verdict import Refusal, Verdict
 from tvm_cascade.obligations.derive import derive
+from tvm_cascade.steps.arithmetic import Digits
 from tvm_cascade.symbolic.masks import is_truth
 
 from .cascades import (
@@ -144,6 +148,17 @@ SELECTIONS: dict[str, Cascade] = {
     "a convex map": cascade(MEAN_SUM, *selected(BEST, (x - s / N) ** 2)),
     "the two largest by a falling map": cascade(MEAN_SUM, *selected(TWO, exp(s - x), 2)),
     "a sum about the best key": cascade(*selected(BEST, x), (o, SUM, sp.Piecewise((y, x >= p), (0, True)))),
+    "multiples by a result of any sign": cascade(MEAN_SUM, *selected(BEST, x * s)),
+    "the two least of them": cascade(MEAN_SUM, *selected(TWO, x * s, 2, largest=False)),
+    "multiples by what may vanish": cascade(MEAN_SUM, *selected(TWO, s**2 * exp(x - s), 2)),
+    "multiples by a size": cascade(MEAN_SUM, *selected(BEST, absolute(s) * x + s)),
+    "exponential times elements of any sign": cascade(MEAN_SUM, *selected(TWO, w * exp(x - s), 2)),
+    "exponential times squares": cascade(MEAN_SUM, *selected(BEST, (y - 1) ** 2 * exp(y - s), largest=False)),
+    "that by a result of any sign": cascade(MEAN_SUM, *selected(BEST, s * w * exp(x - s))),
+    "keys that a mask selects": cascade(MEAN_SUM, *selected(BEST, keep * (x - s) + (1 - keep) * y)),
+    "multiples of some keys, squares of others": cascade(
+        MEAN_SUM, *selected(BEST, keep * s * x + (1 - keep) * (y - s) ** 2)
+    ),
 }
 
 
@@ -155,16 +170,25 @@ def test_a_selection_folds_and_its_fold_is_its_definition(name: str) -> None:
         assert not evaluated(fold, seed)
 
 
+def test_where_all_keys_are_the_same_the_first_positions_are_selected() -> None:
+    fold = derive(cascade((s, SUM, y), *selected(TWO, s * w * exp(x), 2)))
+    assert isinstance(fold, Fold)
+    rows = [{x: mpmath.mpf(k), w: mpmath.mpf(3 - k), y: mpmath.mpf(k - 2), POSITION: mpmath.mpf(k)} for k in range(5)]
+    for seed in range(4):
+        found = NumericFold(fold, len(rows), Digits(), {}).scattered(rows, random.Random(seed))
+        assert [found[name] for name in TWO] == [0, 0, 0, 1]
+
+
+def test_keys_out_of_range_are_ordered_as_they_are() -> None:
+    fold = derive(SELECTIONS["exponential times elements of any sign"])
+    assert isinstance(fold, Fold)
+    order = next(c.lift for c in fold.components if c.parts and c.symbol == c.parts[0])
+    data = [(-2.0, 5000.0), (-1.0, 5000.0), (-3.0, -4000.0), (0.0, 9.0), (1.0, -5001.0), (1.0, -5000.0), (7.0, 6000.0)]
+    lifted = [float(order.subs({w: weight, x: exponent})) for weight, exponent in data]
+    assert lifted == sorted(lifted) and len(set(lifted)) == len(data) and all(map(math.isfinite, lifted))
+
+
 UNORDERED: dict[str, tuple[Cascade, str]] = {
-    "keys that a mask selects": (
-        cascade(MEAN_SUM, *selected(BEST, keep * (x - s) + (1 - keep) * y)),
-        "several_element_parts",
-    ),
-    "multiples by a result of any sign": (cascade(MEAN_SUM, *selected(BEST, x * s)), "order_unknown"),
-    "exponential times elements of any sign": (
-        cascade(MEAN_SUM, *selected(TWO, w * exp(x - s), 2)),
-        "several_element_parts",
-    ),
     "the two farthest from the mean": (
         cascade(MEAN_SUM, *selected(TWO, absolute(x - s / N), 2)),
         "order_unknown",

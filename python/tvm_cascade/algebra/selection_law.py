@@ -1,26 +1,31 @@
 """Argmax, argmin and top-k: order-preserving maps are dropped from the key, and applied at the end.
 
-| φ_d strictly              | argmax_l φ_d(a(x_l)) is             |
-|---------------------------|-------------------------------------|
-| increasing for every d    | argmax_l a(x_l)                     |
-| decreasing for every d    | argmin_l a(x_l)                     |
-| convex, as |a − d|        | the better of both; of one rank     |
+| keys are                                    | argmax_l of them is                                       |
+|---------------------------------------------|-----------------------------------------------------------|
+| φ_d(a(x_l)), φ_d strictly increasing        | argmax_l a(x_l)                                           |
+| strictly decreasing                         | argmin_l a(x_l)                                           |
+| convex, as |a − d|                          | the better of both; of one rank                           |
+| G(x_l)·H(d) + K(d)                          | argmax_l G where H > 0, argmin_l G where H < 0, and where |
+|                                             | H = 0 the first position: all keys are the same           |
+| f where a mask holds, g elsewhere           | the better one of both cases; of one rank                 |
 
-Equal keys are decided by the total order in which tuples select (`selection`), as a program decides them.
+Equal keys are decided by the total order in which tuples select (`selection`), as a program decides them. Exponentials
+of data are out of range, so the order of M·exp(a) is told by the sign of M and by log |M| + a.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from typing import ClassVar
 
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import Reduction
-from tvm_cascade.algebra.derivation import Derivation, Refused
-from tvm_cascade.algebra.monotone import through_order
-from tvm_cascade.algebra.reducer import HIGHEST, LOWEST, MAX, MIN, Selection, TupleReducer, first, second
+from tvm_cascade.algebra.derivation import Derivation
+from tvm_cascade.algebra.monotone import Cases, Map, Order, order_of
+from tvm_cascade.algebra.reducer import HIGHEST, LOWEST, MAX, MIN, Reducer, Selection, TupleReducer, first, second
 from tvm_cascade.symbolic.functions import Round
 from tvm_cascade.symbolic.separate import strip_rounding
 
@@ -36,34 +41,17 @@ def selection_law(derivation: Derivation, block: Sequence[Reduction], selection:
     Refused
         Where a key reads earlier results in a way that no state keeps, or an index or a payload reads any.
     """
-    best = replace(block[0], reducer=MAX if selection.largest else MIN)
-    if derivation.by_both(best.element) is not None:
-        raise _refused(derivation, block[0], "select_on_result", best.element)
-    element, used = derivation.take_in(best)
+    keys = _Keys(derivation, block[0], (), block, selection)
+    if derivation.by_both(block[0].element) is not None:
+        raise keys.refused("select_on_result", block[0].element)
+    element, used = derivation.take_in(replace(block[0], reducer=keys.best))
     if any(rounded.has(*(invariant.symbol for invariant in used)) for rounded in element.atoms(Round)):
         raise derivation.refuse(block[0], "not_order_preserving", element)  # what rounding makes equal ties by index
     carried = [_carried(derivation, reduction) for reduction in block[1 : selection.per_rank]]
-    key = strip_rounding(element)
-    if not used:
-        order = sp.Dummy(real=True)
-        return _finished(selection, [_selected(derivation, block, selection, [key, *carried], order, order)])
-    values = {invariant.symbol: invariant.value for invariant in used}
-    passed = through_order(key, best.reducer, derivation.elements, list(values), strictly=True)
-    if isinstance(passed, str) or len(passed[1]) > 1 < selection.count:
-        code = passed if isinstance(passed, str) and passed != "not_monotone" else "order_unknown"
-        raise _refused(derivation, block[0], code, key)
-    derivation.deferred[best.result] = tuple(map(derivation.plain, values.values()))
-    found, kept = passed
-    lifts, mapped = [*found.parts, *carried], found.value.xreplace(values)
-    turned = (replace(selection, largest=end is MAX) for end in kept)
-    ends = [_selected(derivation, block, each, lifts, found.symbols[0], mapped) for each in turned]
-    return _finished(selection, ends)
-
-
-def _refused(derivation: Derivation, reduction: Reduction, code: str, key: sp.Expr) -> Refused:
-    """With positions each of which is selected for some data, where such are found."""
-    shown = derivation.counterexample("not_monotone", reduction, key)
-    return derivation.refuse(reduction, "not_order_preserving" if shown else code, key, shown=shown)
+    found = replace(keys, used=used, carried=carried).kept(strip_rounding(element))
+    if used:
+        derivation.deferred[block[0].result] = tuple(derivation.plain(invariant.value) for invariant in used)
+    return _finished(selection, found)
 
 
 def _carried(derivation: Derivation, reduction: Reduction) -> sp.Expr:
@@ -74,40 +62,110 @@ def _carried(derivation: Derivation, reduction: Reduction) -> sp.Expr:
     return element
 
 
-def _selected(
-    derivation: Derivation,
-    block: Sequence[Reduction],
-    selection: Selection,
-    lifts: Sequence[sp.Expr],
-    order: sp.Symbol,
-    key: sp.Expr,
-) -> list[Parts]:
-    """The selected elements by rank, in the components that this adds.
+@dataclass(frozen=True)
+class _Kept:
+    """Selected elements, best first: of all positions, or of those of one case.
 
-    Parameters
+    Attributes
     ----------
-    lifts : what elements are selected by, and their other parts.
-    order, key : a symbol for the former, and the key as a map of it, over results.
+    where : the condition on elements by which a position is of the case.
+    holds : the condition on results under which they are the selected ones; true where keys decide among some.
     """
-    width = selection.per_rank
-    state = derivation.tuple_of(selecting(selection), block, [*lifts, *bottom(selection)[width:]])
-    ranks = [state[start : start + width] for start in range(0, len(state), width)]
-    return [(key.xreplace({order: first}), *others) for first, *others in ranks]
+
+    ranks: Sequence[Parts]
+    where: sp.Basic
+    holds: sp.Basic = sp.true
+
+    def there(self, selection: Selection, rank: int) -> sp.Basic:
+        """Whether there is an element of a rank that may be the selected one."""
+        sure = selection.count == 1 and self.where == sp.true
+        return sp.And(self.holds, sp.true if sure else sp.Ne(self.ranks[rank][1], nowhere(selection)))
+
+    def precedes(self, other: _Kept, selection: Selection, rank: int) -> sp.Basic:
+        """Whether the element of a rank is as good as one that may not be there; of one case, results decide."""
+        if self.where == other.where and self.holds != sp.true:
+            return sp.true
+        own, that = self.ranks[rank][:2], other.ranks[rank][:2]
+        return sp.Or(sp.Not(other.there(selection, rank)), better(selection, *own, *that))
 
 
-def _finished(selection: Selection, ends: Sequence[Sequence[Parts]]) -> list[sp.Expr]:
-    """The better one of both ends, by rank; what a program starts from in place of those that do not beat it."""
+@dataclass(frozen=True)
+class _Keys(Cases[_Kept]):
+    """The keys of a selection.
+
+    Attributes
+    ----------
+    carried : the parts of a rank beside the key.
+    """
+
+    proved: ClassVar[str] = "not_order_preserving"
+    block: Sequence[Reduction]
+    selection: Selection
+    carried: Sequence[sp.Expr] = ()
+
+    def at_once(self, element: sp.Expr) -> list[_Kept] | str:
+        """The elements at the ends of what keys are ordered by; of several ranks, where results tell which end."""
+        order = order_of(element, self.best, self.derivation.elements, list(self._values))
+        if isinstance(order, Order) and (order.way is not None or self.selection.count == 1):
+            return self._at_ends(order)
+        code = order if isinstance(order, str) else "order_unknown"
+        if self.selection.count > 1:
+            raise self.refused(code, element)
+        return code
+
+    @property
+    def best(self) -> Reducer:
+        """Of the keys."""
+        return MAX if self.selection.largest else MIN
+
+    @cached_property
+    def _values(self) -> dict[sp.Symbol, sp.Expr]:
+        return {invariant.symbol: invariant.value for invariant in self.used}
+
+    def _at_ends(self, order: Order) -> list[_Kept]:
+        """The elements at each end, and the first ones where all keys are the same."""
+        found = [self._selected(end, order.lift, order.key) for end in order.ends]
+        if order.may_be_constant:
+            same = self._selected(self.best, sp.S.Zero, Map((), (), sp.S.Zero))
+            found.append([(best[0], *first[1:]) for best, first in zip(found[0], same, strict=True)])
+        holds = (where.xreplace(self._values) for where in order.decided(self.best))
+        return [_Kept(ranks, self.derivation.where, at) for ranks, at in zip(found, holds, strict=True)]
+
+    def _selected(self, end: Reducer, lift: sp.Expr, key: Map) -> list[Parts]:
+        """The elements at an end of what orders them, by rank; data that only the key needs are payloads."""
+        width, selection = self.selection.per_rank, replace(self.selection, largest=end is MAX)
+        beside = [part for part in key.parts if part != lift]
+        absent = [self.selection.absent[k : k + width] for k in range(0, len(self.selection.absent), width)]
+        payloads = [part for rank in absent for part in (*rank, *(sp.S.Zero for _ in beside))]
+        selection = replace(selection, payloads=selection.payloads + len(beside), absent=tuple(payloads))
+        whole, own = selecting(selection), (lift, *self.carried, *beside)
+        lifts = [self.derivation.masked(whole.of(part), value) for part, value in enumerate(own)]
+        roles = [*range(width), *(0 for _ in beside)]
+        owners = [self.block[rank * width + role] for rank in range(selection.count) for role in roles]
+        state = self.derivation.tuple_of(whole, owners, [*lifts, *bottom(selection)[len(own) :]])
+        ranks = [state[start : start + len(own)] for start in range(0, len(state), len(own))]
+        return [self._parts(rank, key, lift) for rank in ranks]
+
+    def _parts(self, rank: Sequence[sp.Symbol], key: Map, lift: sp.Expr) -> Parts:
+        """The parts of one rank from its components."""
+        best, beside = rank[0], iter(rank[self.selection.per_rank :])
+        value = key.at(*(best if part == lift else next(beside) for part in key.parts))
+        return (value.xreplace(self._values), *rank[1 : self.selection.per_rank])
+
+
+def _finished(selection: Selection, found: Sequence[_Kept]) -> list[sp.Expr]:
+    """The best elements of those kept, by rank; what a program starts from in place of those that do not beat it."""
     finish: list[sp.Expr] = []
     for rank in range(selection.count):
-        found = [elements[rank] for elements in ends]
-        missing = sp.And(*(sp.Not(_beats_start(selection, parts[0])) for parts in found))
-        if selection.count > 1:
-            missing = sp.Or(sp.Eq(found[0][1], nowhere(selection)), missing)
+        there = [kept.there(selection, rank) for kept in found]
+        keys = [kept.ranks[rank][0] for kept in found]
+        beaten = [sp.And(at, _beats_start(selection, key)) for at, key in zip(there, keys, strict=True)]
+        before = [[kept.precedes(other, selection, rank) for other in found[k + 1 :]] for k, kept in enumerate(found)]
+        best = [sp.And(at, *others) for at, others in zip(there[:-1], before, strict=False)]
         absent = selection.absent[rank * selection.per_rank :]
-        conditions = [sp.true] if len(found) == 1 else [better(selection, *found[0][:2], *found[1][:2]), sp.true]
         for part in range(selection.per_rank):
-            chosen = ((parts[part], holds) for parts, holds in zip(found, conditions, strict=True))
-            finish.append(sp.Piecewise((absent[part], missing), *chosen))
+            chosen = ((kept.ranks[rank][part], holds) for kept, holds in zip(found, [*best, sp.true], strict=True))
+            finish.append(sp.Piecewise((absent[part], sp.Not(sp.Or(*beaten))), *chosen))
     return finish
 
 
