@@ -38,6 +38,31 @@ ORDERED: dict[str, Cascade] = {
 ATTAINED: dict[str, Cascade] = {
     "a choice in a choice": cascade((m, MIN, x), (o, SUM, where(x <= m, w, where(x <= m, y, v)))),
     "two choices by one extremum": cascade(MAXIMUM, (o, SUM, where(x >= m, w) + where(x <= m, v, y))),
+    "a multiple by a total of any sign": cascade((s, SUM, y), (m, MAX, s * x), (o, SUM, where(s * x >= m, w))),
+    "and all others": cascade((s, SUM, y), (m, MAX, s * x), (o, SUM, where(s * x < m, w))),
+    "exponentials": cascade(MEAN_SUM, (m, MIN, exp(x - s)), (o, MAX, where(exp(x - s) <= m, v + x))),
+    "differences": cascade(MEAN_SUM, (m, MAX, y - s), (o, SUM, where(sp.Eq(y - s, m), w * s, y))),
+    "the end of a convex map": cascade(MEAN_SUM, (m, MAX, (x - s / N) ** 2), (o, SUM, where((x - s / N) ** 2 >= m, w))),
+    "a falling map": cascade(MEAN_SUM, (m, MAX, exp(s - x)), (o, MIN, where(exp(s - x) >= m, y, x))),
+    "weighted exponentials": cascade(MEAN_SUM, (m, MAX, w * exp(x - s)), (o, SUM, where(w * exp(x - s) >= m, v))),
+    "products by a total of any sign": cascade(
+        (s, SUM, y), (m, MIN, s * w * exp(x)), (o, MAX, where(s * w * exp(x) <= m, v))
+    ),
+    "maps of what is there": cascade(MAXIMUM, (s, SUM, y), (o, MAX, where(x >= m, s * v, (w - s) ** 2))),
+    "the least of all others": cascade(MAXIMUM, (s, SUM, y), (o, MIN, where(x < m, exp(v - s), s))),
+    "a reciprocal beside a size": cascade(
+        (m, MAX, keep * r + (1 - keep) * r),
+        (t, MAX, 1 / (sqrt(r) + sp.Abs(m) + 1)),
+        (o, SUM, where(1 / (sqrt(r) + sp.Abs(m) + 1) >= t, w)),
+    ),
+    "a size that a total may make 0": cascade(MEAN_SUM, (m, MIN, s**2 * x), (o, MAX, where(s**2 * x <= m, w, v))),
+    "an extremum within a map at its ties": cascade((m, MIN, x + v), (o, SUM, where(x + v <= m, absolute(y - m)))),
+    "that map times a total": cascade((m, MIN, x), (s, SUM, y), (o, MAX, where(x <= m, s * absolute(y - m)))),
+    "what is taken where an extremum always is": cascade(
+        (m, MAX, r), (d, MIN, where(r <= m, x)), (o, SUM, where(x >= d, y))
+    ),
+    "beside a result that is a number": cascade((d, MAX, sp.Integer(2)), (o, MIN, (x - d) ** 2)),
+    "beside a sum of zeros": cascade((d, SUM, sp.S.Zero), (o, SUM, absolute(y - d))),
 }
 
 
@@ -62,28 +87,11 @@ UNDECIDED: dict[str, Cascade] = {
     "0 if some position is beyond": cascade(MEAN_SUM, (o, MIN, where(w >= s, x**2 * (1 - keep)))),
     "0 if some position is within": cascade(MEAN_SUM, (o, MAX, where(w >= s, 0, -(y**2)))),
     "positive beyond a positive total": cascade((s, SUM, r), (o, MIN, keep * where(x >= s, x))),
-    "a multiple by a total of any sign": cascade((s, SUM, y), (m, MAX, s * x), (o, SUM, where(s * x >= m, w))),
-    "and all others": cascade((s, SUM, y), (m, MAX, s * x), (o, SUM, where(s * x < m, w))),
-    "exponentials": cascade(MEAN_SUM, (m, MIN, exp(x - s)), (o, MAX, where(exp(x - s) <= m, v + x))),
-    "differences": cascade(MEAN_SUM, (m, MAX, y - s), (o, SUM, where(sp.Eq(y - s, m), w * s, y))),
-    "the end of a convex map": cascade(MEAN_SUM, (m, MAX, (x - s / N) ** 2), (o, SUM, where((x - s / N) ** 2 >= m, w))),
-    "a falling map": cascade(MEAN_SUM, (m, MAX, exp(s - x)), (o, MIN, where(exp(s - x) >= m, y, x))),
-    "weighted exponentials": cascade(MEAN_SUM, (m, MAX, w * exp(x - s)), (o, SUM, where(w * exp(x - s) >= m, v))),
-    "products by a total of any sign": cascade(
-        (s, SUM, y), (m, MIN, s * w * exp(x)), (o, MAX, where(s * w * exp(x) <= m, v))
-    ),
-    "maps of what is there": cascade(MAXIMUM, (s, SUM, y), (o, MAX, where(x >= m, s * v, (w - s) ** 2))),
-    "the least of all others": cascade(MAXIMUM, (s, SUM, y), (o, MIN, where(x < m, exp(v - s), s))),
     "what the farthest have, and zero": cascade(
         MEAN_SUM, (m, MAX, (x - s / N) ** 2), (o, MAX, where((x - s / N) ** 2 >= m, y))
     ),
-    "a reciprocal beside a size": cascade(
-        (m, MAX, keep * r + (1 - keep) * r),
-        (t, MAX, 1 / (sqrt(r) + sp.Abs(m) + 1)),
-        (o, SUM, where(1 / (sqrt(r) + sp.Abs(m) + 1) >= t, w)),
-    ),
 }
-"""Ties of an extremum that reads results, maps by results at ties, and branches of which one bounds the other."""
+"""Branches of which one bounds the other, and what is at either of two ends or elsewhere."""
 
 
 @pytest.mark.parametrize("name", UNDECIDED)

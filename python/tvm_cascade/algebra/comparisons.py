@@ -8,6 +8,7 @@
 | max: [a > d] ? f : g, f rising with a | the larger of the selections at max a and at min a, where g falls      |
 | so, where g rises as well             | the selection at max a, where f ≥ g at a = d                           |
 | sum, max, min: [a = max a] ? f : g    | (⊕ of f where a = c) ⊕ (⊕ of g where a ≠ c), at the maximum so far c   |
+| so, of φ(a, d) and its maximum        | the same at the ends of a, one of which results tell (`monotone.Order`) |
 
 The other comparisons are these with sides exchanged. What is in at c is in at a later c′ ≥ c where these are equal, and
 nothing is elsewhere: Σ [a = c′]·w = [c = c′]·Σ [a = c]·w. Beside a maximum of a, a ≥ max a is a = max a.
@@ -27,9 +28,11 @@ from tvm_cascade.algebra.cases import Union
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.facts.trend import trend
 from tvm_cascade.algebra.fold import Reference
-from tvm_cascade.algebra.monotone import Map
+from tvm_cascade.algebra.monotone import Map, order_of, through_order
 from tvm_cascade.algebra.policy import Move, Policy, Range
 from tvm_cascade.algebra.reducer import HIGHEST, LOWEST, MAX, MIN, OR, SUM, Reducer
+from tvm_cascade.symbolic.functions import Round
+from tvm_cascade.symbolic.masks import is_truth
 from tvm_cascade.symbolic.separate import strip_rounding
 from tvm_cascade.symbolic.signs import stand_in
 
@@ -91,9 +94,15 @@ def folded_choice(derivation: Derivation, reduction: Reduction, union: Union, la
         return found
     if two and matched is not None and reducer in (SUM, MAX, MIN):
         extreme, (at, _) = matched
-        if (tie := _tie(derivation, extreme)) is not None:
-            here, there = (derivation.decided(union.terms[0 if s is at else 1], extreme, s) for s in (True, False))
-            return _at_ties(derivation, reduction, tie, here, there, law)
+        here, there = (derivation.decided(union.terms[0 if s is at else 1], extreme, s) for s in (True, False))
+        if found := _ties(derivation, reduction, extreme, there == (0 if reducer is SUM else reducer.identity)):
+            cases = [
+                (reducer.over(_at_ties(derivation, reduction, tie, here, there, law) for tie in ties), holds)
+                if ties
+                else (law(derivation, replace(reduction, element=here)), holds)
+                for ties, holds in found
+            ]
+            return sp.Piecewise(*cases[:-1], (cases[-1][0], True))
     code = "infinite_rank" if reducer is SUM else "not_monotone"
     shown = derivation.counterexample(code, reduction, reduction.element)
     raise derivation.refuse(reduction, code if shown else "select_on_result", reduction.element, shown=shown)
@@ -164,18 +173,24 @@ def _kept_ends(
 
 @dataclass(frozen=True)
 class _Tie:
-    """An extremum of an element that reads no result.
+    """The positions that attain an extremum of data.
 
     Attributes
     ----------
-    lift : that element, as its component has it: log √x and log(x)/2 round apart.
+    lift : these data, as their component has them: log √x and log(x)/2 round apart.
     known : what an element symbol is where it is attained; empty where the element is no symbol.
+    attained : what the extremum is there, over elements.
     reference : the extremum so far.
     """
 
     lift: sp.Expr
     known: dict[sp.Symbol, sp.Expr]
+    attained: dict[sp.Symbol, sp.Expr]
     reference: Reference
+
+    def written(self, element: sp.Expr) -> tuple[sp.Expr, ...]:
+        """The same element at the ties, over results rather than elements, as it is, and over elements."""
+        return element.subs(self.known), element, element.xreplace(self.attained)
 
     @property
     def met(self) -> sp.Basic:
@@ -188,10 +203,52 @@ class _Tie:
         return sp.Eq(self.reference.symbol, self.reference.moved)
 
 
+def _ties(
+    derivation: Derivation, reduction: Reduction, extreme: Reduction, alone: bool
+) -> list[tuple[tuple[_Tie, ...], sp.Basic]]:
+    """The ties of an earlier extremum, and when they are its; no ties where it is attained everywhere.
+
+    Nothing where it is not known which they are.
+
+    Parameters
+    ----------
+    alone : ⊕ is of positions at ties alone, of which there may then be two kinds.
+    """
+    if not derivation.plain(extreme.element).has(*derivation.cascade.results):
+        tie = _tie(derivation, extreme)
+        return [] if tie is None else [((tie,), sp.true)]
+    kinked = extreme.element.atoms(Round, sp.Piecewise)  # what rounding or a choice makes equal is no end
+    asked = derivation.extracted(extreme.element), extreme.reducer, derivation.elements
+    values = derivation.invariants.values
+    order = order_of(*asked, list(values))
+    if any(part.has(*derivation.results) for part in kinked) or isinstance(order, str) or is_truth(order.lift):
+        return []
+    if order.way is None and not alone:
+        return []
+    ties = [_end(derivation, reduction, extreme, end, order.lift) for end in order.ends]
+    holds = [condition.xreplace(values) for condition in order.decided(extreme.reducer)]
+    if order.way is not None:
+        return list(zip([*((tie,) for tie in ties), ()], holds, strict=False))
+    high, low = (tie.reference.value for tie in ties)
+    first, second = (order.key.at(end).xreplace(values) for end in (high, low))
+    larger, smaller = (first > second, first < second) if extreme.reducer is MAX else (first < second, first > second)
+    return [((ties[0],), sp.Or(larger, sp.Eq(high, low))), ((ties[1],), smaller), (tuple(ties), sp.true)]
+
+
+def _attained(derivation: Derivation, extreme: Reduction) -> dict[sp.Symbol, sp.Expr]:
+    return {derivation.plain(extreme.result): derivation.plain(extreme.element)}
+
+
+def _end(derivation: Derivation, reduction: Reduction, extreme: Reduction, end: Reducer, lift: sp.Expr) -> _Tie:
+    """The ties of an extremum of data, in the component of it."""
+    best = derivation.component(reduction, end, lift)
+    reference = derivation.refer(("end", best), lift, Policy.RUNNING, best, auxiliary=True, range=Range.EXTREME)
+    return _Tie(lift, {lift: best} if lift.is_Symbol else {}, _attained(derivation, extreme), reference)
+
+
 def _tie(derivation: Derivation, extreme: Reduction) -> _Tie | None:
     """The ties of an earlier extremum; None where its element reads results, or it is made of several components."""
-    reads = derivation.plain(extreme.element).has(*derivation.cascade.results)
-    lift = None if reads else derivation.lift_of(extreme)
+    lift = derivation.lift_of(extreme)
     if lift is None:
         return None
     invariant = derivation.invariants.of(extreme.result)
@@ -199,43 +256,69 @@ def _tie(derivation: Derivation, extreme: Reduction) -> _Tie | None:
     value = derivation.predicted(invariant.value)
     reference = derivation.refer((invariant, exact), invariant.value, Policy.RUNNING, value, range=Range.EXTREME)
     known = {extreme.element: derivation.plain(extreme.result)} if extreme.element.is_Symbol else {}
-    return _Tie(lift, known, reference)
+    return _Tie(lift, known, _attained(derivation, extreme), reference)
 
 
 def _at_ties(
     derivation: Derivation, reduction: Reduction, tie: _Tie, here: sp.Expr, there: sp.Expr, law: Law
 ) -> sp.Expr:
     """⊕ of one element at the ties, and of another elsewhere."""
-    reducer, here = reduction.reducer, here.subs(tie.known)
+    reducer = reduction.reducer
     if reducer is not SUM:
-        found = [_extremum(derivation, reduction, tie, here, _anew)]
+        over_results, *others = tie.written(here)
+        read = {*derivation.cascade.results}
+        over_elements = min(others, key=lambda written: len(written.free_symbols & read))
+        weight = over_elements if over_results.has(*derivation.elements) else over_results
+        found = [_extremum(derivation, reduction, tie, weight, _anew)]
         if there != reducer.identity:
             found.append(_extremum(derivation, reduction, tie, there, _left))
         return reducer.over(found)
+    total, beside = sp.S.Zero, sp.S.Zero
     if there.has(*derivation.cascade.results):
-        total = law(derivation, replace(reduction, element=there))
-        here = sp.expand(here - there.subs(tie.known))
-    else:
-        total = _left(derivation, reduction, tie, there) if there != 0 else sp.S.Zero
-    whole = sp.factor_terms(here)
-    apart = whole.as_independent(*derivation.elements, as_Add=False)[1].has(*derivation.cascade.results)
-    for term in sp.Add.make_args(sp.expand(here)) if apart else (whole,):
-        factor, varying = term.as_independent(*derivation.elements, as_Add=False)
-        total += factor * _anew(derivation, reduction, tie, varying) if term != 0 else 0
-    return total
+        total, beside = law(derivation, replace(reduction, element=there)), there
+    elif there != 0:
+        total = _left(derivation, reduction, tie, there)
+    pairs = zip(*map(tie.written, (here, beside)), strict=True)
+    differences = (at if beside == 0 else sp.expand(at - its) for at, its in pairs)
+    known = (_apart(derivation, tie, difference) for difference in differences)
+    terms = next((apart for apart in known if apart is not None), None)
+    if terms is None:
+        raise derivation.refuse(reduction, "select_on_result", here)
+    return total + sp.Add(*(factor * _anew(derivation, reduction, tie, varying) for factor, varying in terms))
+
+
+def _apart(derivation: Derivation, tie: _Tie, element: sp.Expr) -> list[tuple[sp.Expr, sp.Expr]] | None:
+    """The terms of an element at ties, as what results give and what varies; None where the latter reads results."""
+    whole, read = sp.factor_terms(element), (*derivation.cascade.results, *tie.known.values())
+    for terms in ((whole,), sp.Add.make_args(sp.expand(whole))):
+        apart = [term.as_independent(*derivation.elements, as_Add=False) for term in terms if term != 0]
+        if not any(varying.has(*read) for _, varying in apart):
+            return apart
+    return None
 
 
 def _extremum(derivation: Derivation, reduction: Reduction, tie: _Tie, weight: sp.Expr, state: _State) -> sp.Expr:
-    """max or min of w at the positions of a state; of what is the same at all of them, whether there is one."""
-    if weight.has(*derivation.elements):
+    """max or min of w at the positions of a state; of what results are read in, whether there is one."""
+    varies, reads = weight.has(*derivation.elements), weight.has(*derivation.cascade.results)
+    if varies and not reads:
         return state(derivation, reduction, tie, weight)
+    if varies:
+        element = derivation.extracted(derivation.signed(weight))
+        values = derivation.invariants.values
+        passed = through_order(element, reduction.reducer, derivation.elements, list(values))
+        if isinstance(passed, str):
+            raise derivation.refuse(reduction, "select_on_result", weight)
+        found, kept, _ = passed
+        weight = found.over(
+            reduction.reducer, kept, lambda end, part: state(derivation, replace(reduction, reducer=end), tie, part)
+        ).xreplace(values)
     met = state(derivation, replace(reduction, reducer=SUM), tie, sp.S.One) > 0
     return sp.Piecewise((weight, met), (reduction.reducer.neutral, True))
 
 
 def _anew(derivation: Derivation, reduction: Reduction, tie: _Tie, weight: sp.Expr) -> sp.Symbol:
     """The component ⊕ of w where a = c, which starts anew wherever c moves."""
-    if weight.has(*derivation.cascade.results):
+    if weight.has(*derivation.cascade.results, *tie.known.values()):
         raise derivation.refuse(reduction, "select_on_result", weight)
     nothing = (reduction.reducer.neutral, True)
     chosen = sp.Piecewise((weight, tie.met), nothing)
