@@ -6,7 +6,7 @@ inputs alone goes with every unit that reads it, which computes it again, unless
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -284,7 +284,7 @@ def cut(
     nests: Nests,
     units: Sequence[Unit],
     maps_apart: bool = False,
-    lifted: bool = False,
+    lifted: Collection[Position] = (),
     stored: bool = False,
 ) -> list[list[Position]] | None:
     """Positions of nests of each kernel, in an order in which they may run; None where there is none.
@@ -294,7 +294,7 @@ def cut(
     Parameters
     ----------
     maps_apart : every map is a kernel of its own.
-    lifted : products compute maps that are their operands alone.
+    lifted : maps that whatever reads them computes.
     stored : a map of inputs that is an output goes with the first unit that folds it, which stores it as well; None
         where there is no such map.
     """
@@ -308,7 +308,7 @@ def cut(
     for k in nests.maps:
         if nests.needs[k] & again:
             again.add(k)
-        if k in again or (lifted and nests.is_operand(k)):
+        if k in again or k in lifted:
             continue
         read = [owner[j] for j in nests.needs[k] if j in owner]
         if stored and not read:

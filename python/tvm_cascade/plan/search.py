@@ -301,21 +301,26 @@ class Search:
         if first is None:
             return []
         apart = [rule for rule in rules if rule not in KEEP_CASCADES]
-        others = [self.lifted(whole, apart), self.cut(whole, apart, stored=True), self.recomputed(whole)]
+        others = [*self.lifted(whole, apart), self.cut(whole, apart, stored=True), self.recomputed(whole)]
         if first.rules[0] in KEEP_CASCADES:
             others.append(self.cut(whole, apart))
         return [first, *(other for other in others if other is not None)]
 
-    def lifted(self, whole: Step, rules: Sequence[Rule]) -> _Cut | None:
-        """The parts of a function by the first rule, with the operands of products computed within them."""
+    def lifted(self, whole: Step, rules: Sequence[Rule]) -> Iterator[_Cut]:
+        """The parts of a function by the first rule, with operands of products computed within them: all, or of inputs.
+
+        Of a chain, what borders the image is computed in the first product, and its activation is stored by it.
+        """
         program = read_in_part(whole.outcome)
-        nests = None if program is None else nests_of(program)
-        if program is None or nests is None or not rules or not any(map(nests.is_operand, nests.maps)):
-            return None
-        cuts = cut(nests, rules[0](nests, whole.outcome), lifted=True)
-        if cuts is None or len(cuts) < 2:
-            return None
-        return _Cut(self.parts_of(program, cuts), tuple(rules))
+        if program is None or not rules:
+            return
+        nests = nests_of(program)
+        operands = [k for k in nests.maps if nests.is_operand(k)]
+        given = [k for k in operands if nests.needs[k].isdisjoint(nests.folds)]
+        for lifted in (operands, given) if 0 < len(given) < len(operands) else (operands,) * bool(operands):
+            cuts = cut(nests, rules[0](nests, whole.outcome), lifted=lifted)
+            if cuts is not None and len(cuts) > 1:
+                yield _Cut(self.parts_of(program, cuts), tuple(rules))
 
     def recomputed(self, whole: Step) -> _Cut | None:
         """The parts of a function whose folds each compute the products that they read."""

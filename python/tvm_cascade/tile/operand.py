@@ -216,6 +216,15 @@ class RowDigit:
 
 
 @dataclass(frozen=True)
+class Along:
+    """A dimension of a tensor that a box runs along: how many elements it has of it, and the step between these."""
+
+    dimension: int
+    count: int
+    step: int
+
+
+@dataclass(frozen=True)
 class Operand:
     """A tensor read or written tile by tile: tensor[…, row, …, column].
 
@@ -227,6 +236,7 @@ class Operand:
         rows are several variables, or none.
     digits : the dimensions of several variables, the innermost first, where bulk copies fetch tiles of such rows.
     pages : where rows are; None where they follow one another.
+    box : the dimensions that 64 of its rows at most run along, where these are no one line of the tensor.
     widened : what its elements are converted to on the way to the tensor cores; None where they go as they are.
     """
 
@@ -237,6 +247,7 @@ class Operand:
     pages: Pages | None = None
     widened: str | None = None
     digits: tuple[RowDigit, ...] = ()
+    box: tuple[Along, ...] = ()
 
     @property
     def stored(self) -> str:

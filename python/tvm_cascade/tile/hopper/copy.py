@@ -103,14 +103,18 @@ class TensorMap:
         for extent in shape[:-1]:
             strides.append(strides[-1] * T.cast(extent, "int64"))
         box: list[int | ir.Expr] = [self.per_box] + [1] * (rank - 1)
+        steps = [1] * rank
         for dimension, count in self._rows_in_box(there).items():
             box[rank - 1 - dimension] = count
+        for along in operand.box:  # it spans what it steps over
+            place = rank - 1 - along.dimension
+            box[place], steps[place] = along.count * along.step, along.step
         found = named(f"{operand.buffer.name}_map", T.Bind(T.tvm_stack_alloca("tensormap", 1), T.TensorMap().ty))
 
         def encode(tensor: Any, shape: Sequence[Any], strides: Sequence[Any]) -> None:
             T.evaluate(
                 T.tensormap_encode_tiled(
-                    found, tensor.data, *shape, *strides, *box, *[1] * rank,
+                    found, tensor.data, *shape, *strides, *box, *steps,
                     descriptor_dtype=self.element, rank=rank, swizzle=SWIZZLE_128B, l2_promotion=_PROMOTE_TO_L2_128B,
                 )
             )  # fmt: skip
@@ -133,8 +137,10 @@ class TensorMap:
         return reduce(tirx.Or, none) if none else None
 
     def _rows_in_box(self, there: ir.Expr | None) -> dict[int, int | ir.Expr]:
-        """By the dimensions that rows run along, how many places of each a box has."""
+        """By the dimensions that rows run along as one line, how many places of each a box has."""
         operand = self.operand
+        if operand.box:
+            return {}
         if operand.digits:
             return {digit.dimension: digit.count(self.box_rows) for digit in operand.digits}
         assert operand.row is not None

@@ -18,9 +18,10 @@ Nothing goes by name: all is read off the index maps.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 
 import sympy as sp
 import tvm_ffi
@@ -38,6 +39,7 @@ from tvm_cascade.symbolic.rounding import FORMATS
 from tvm_cascade.tile.fragment import DTYPE, TilePrinter
 from tvm_cascade.tile.operand import Unfit, plain_value, read_once
 from tvm_cascade.tile.output import Output, read_outputs
+from tvm_cascade.tile.product.borders import bordered
 from tvm_cascade.tile.product.lines import Line, line_of, runs
 from tvm_cascade.transform.layout import Producer, find_producers
 from tvm_cascade.transform.printer import cast
@@ -106,6 +108,10 @@ class Leaves(Forms):
         """The plain tensor that a formula is; None where it is none."""
         return plain_value(self.sources[form]) if form in self.sources else None
 
+    def bordered(self, form: sp.Expr) -> ir.TensorLoad | None:
+        """The tensor, with zeros around it, that a formula is; None where it is none."""
+        return bordered(self.sources[form]) if form in self.sources else None
+
     def variables(self, form: sp.Expr) -> list[tirx.Var]:
         sources = [self.sources[symbol] for symbol in form.free_symbols if symbol in self.sources]
         loads = [load for source in sources for load in loads_of(source)]
@@ -122,6 +128,7 @@ class Sum:
     rows : the variables that there is a sum for each value of.
     scales : further factors, the same for neighbours along the axis.
     where : the condition, the same along the axis, under which it adds anything; None where it always does.
+    bordered : of both tensors, those that are read as zero where an index is outside of them.
     """
 
     state: sp.Symbol
@@ -133,6 +140,7 @@ class Sum:
     left: ir.TensorLoad
     right: ir.TensorLoad
     where: ir.Expr | None = None
+    bordered: tuple[ir.TensorLoad, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -181,7 +189,7 @@ class ProductFold:
         forms = {atom.symbol: self.leaves.form(atom.expression) for atom in self.group.atoms.atoms.values()}
         return {component: component.lift.xreplace(forms) for component in self.group.fold.components}
 
-    def sums(self, most: int, scaled: bool = False) -> tuple[Sum, ...]:
+    def sums(self, most: int, scaled: bool = False, borders: bool = False) -> tuple[Sum, ...]:
         """The states, as so many sums of products at most, that have their left tensor and condition in common.
 
         Unfit where they are anything else.
@@ -189,6 +197,7 @@ class ProductFold:
         Parameters
         ----------
         scaled : a single one may have scales.
+        borders : tensors may have zeros around them.
         """
         fold = self.group.fold
         if not 1 <= len(self.lifts) <= most or fold.references or any(c.reducer is not SUM for c in self.lifts):
@@ -199,8 +208,11 @@ class ProductFold:
         for component, lift in self.lifts.items():
             told = f"{self.name} sums {self.group.member_of(component.owner).element}"
             where, added = self._conditional(lift)
-            factors = self._factors(told, added, self.leaves, self.axis, columns)
-            found.append(Sum(component.symbol, self.tensor_of(component), self.axis, self.rows, *factors, where))
+            around = {factor: self.leaves.bordered(factor) for factor in added.as_coeff_mul()[1] if borders}
+            outside = {factor: load for factor, load in around.items() if load is not None}
+            factors = self._factors(told, added, self.leaves, self.axis, columns, outside)
+            own = component.symbol, self.tensor_of(component), self.axis, self.rows
+            found.append(Sum(*own, *factors, where, tuple(outside.values())))
             if found[-1].scales and not (scaled and len(self.lifts) == 1):
                 raise Unfit(f"{told}, which is no product of two tensors")
         if not all(same(found[0].left, one.left) for one in found):
@@ -231,11 +243,13 @@ class ProductFold:
         return Sum(sp.Symbol(name, real=True), stage.buffer, stage.reduce, tuple(own.values()), *factors)
 
     def _factors(
-        self, told: str, lift: sp.Expr, leaves: Leaves, axis: tuple[tirx.Var, ...], columns: Sequence[ir.Expr]
-    ) -> tuple[sp.Expr, tuple[ir.Expr, ...], ir.TensorLoad, ir.TensorLoad]:
+        self, told: str, lift: sp.Expr, leaves: Leaves, axis: tuple[tirx.Var, ...], columns: Sequence[ir.Expr],
+        outside: Mapping[sp.Expr, ir.TensorLoad] = MappingProxyType({}),
+    ) -> tuple[sp.Expr, tuple[ir.Expr, ...], ir.TensorLoad, ir.TensorLoad]:  # fmt: skip
         """The number, the scales, and the tensors, of which the right one runs along columns, of what a sum adds."""
         number, factors = lift.as_coeff_mul()
-        loads = {factor: load for factor in factors if (load := leaves.load(factor)) is not None}
+        plain = {factor: load for factor in factors if (load := leaves.load(factor)) is not None}
+        loads = {**plain, **outside}
         if len(factors) > 2:
             line = line_of(axis, self.extents)
             loads = {factor: load for factor, load in loads.items() if not same_in_blocks(load, line, 2)}

@@ -12,6 +12,7 @@ from tvm import ir, sym, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.tir import Extent, as_index, dtype_of, extent_of, product, same_extent, uses
+from tvm_cascade.tile.emit import kernel_extent
 from tvm_cascade.transform.printer import cast
 
 # Reshapes and transpositions: index maps between stages, and tensor views.
@@ -86,6 +87,18 @@ class Line:
 
     def places(self, at: ir.Expr) -> dict[tirx.Var, ir.Expr]:
         return {self.var: at, **places_of(self.parts, self.extents, at)}
+
+    def holds(self, at: ir.Expr) -> ir.Expr:
+        """Whether there is such a place."""
+        return at < kernel_extent(self.extent)
+
+    def inside(self, at: ir.Expr) -> ir.Expr:
+        """A place, or the last one where it is past the end."""
+        return tirx.min(at, kernel_extent(self.extent) - 1)
+
+    def corner(self, at: ir.Expr) -> dict[tirx.Var, ir.Expr]:
+        """The variables where a box starts; of a line without boxes, none."""
+        return {}
 
 
 def places_of(parts: Sequence[tirx.Var], extents: Sequence[Extent], at: ir.Expr) -> dict[tirx.Var, ir.Expr]:

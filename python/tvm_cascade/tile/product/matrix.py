@@ -33,8 +33,9 @@ from tvm_cascade.analysis.tir import (
     variables_of,
 )
 from tvm_cascade.tile.memory import INDEX
-from tvm_cascade.tile.operand import COPY_ALIGNMENT, DIMENSIONS, STORED_BYTES, Operand, Unfit
+from tvm_cascade.tile.operand import COPY_ALIGNMENT, DIMENSIONS, STORED_BYTES, Along, Operand, Unfit
 from tvm_cascade.tile.output import Output, columns_beyond, member_at
+from tvm_cascade.tile.product.boxes import BoxedLine, boxed_line, in_boxes, windows_of
 from tvm_cascade.tile.product.fold import ProductFold, Scales, Sum, scales_of
 from tvm_cascade.tile.product.lines import Line, View, in_order, line_of, runs
 from tvm_cascade.transform.printer import cast
@@ -58,6 +59,7 @@ class Side:
     load : of an element, as the program has it.
     view : of its tensor, with a dimension for its line and one for what is summed over.
     start : where its line starts in its dimension; None at the first element.
+    box : the dimensions of boxes of its rows, where it is read by windows; `rows` is the innermost.
     """
 
     load: ir.TensorLoad
@@ -66,9 +68,12 @@ class Side:
     rows: int
     deep: int
     start: ir.Expr | None = None
+    box: tuple[Along, ...] = ()
 
     @cached_property
     def operand(self) -> Operand:
+        if self.box:
+            return Operand(self.load.source, self.view.shape, self.view.indices, None, box=self.box)
         row = self.deep if self.across else self.rows
         return Operand(self.load.source, self.view.shape, self.view.indices, row)
 
@@ -247,7 +252,7 @@ class MatrixProduct:
 
 
 def matrix_product(
-    fold: ProductFold, sums: tuple[Sum, ...], outputs: tuple[Output, ...], boxed: bool = False
+    fold: ProductFold, sums: tuple[Sum, ...], outputs: tuple[Output, ...], boxed: bool = False, windows: bool = False
 ) -> MatrixProduct:
     """Some sums of products with the left tensor in common, and maps of them.
 
@@ -258,6 +263,7 @@ def matrix_product(
     Parameters
     ----------
     boxed : they are the longest of these alone where bulk copies can store outputs then, and cannot else.
+    windows : the left operand may be read by windows, in boxes of rows.
     """
     left, right = sums[0].left, sums[0].right
     loads = left, *(one.right for one in sums)
@@ -269,7 +275,9 @@ def matrix_product(
     own = [_own(one, other, sums[0].rows, fold) for one, other in ((left, right), (right, left))]
     begun = [_begun(load, own[load is not left], sums[0].axis) for load in loads]
     views, starts = [view for view, _ in begun], [start for _, start in begun]
-    options = (_options(view, variables, fold) for view, variables in zip(views[:2], own, strict=True))
+    options = [_options(view, variables, fold) for view, variables in zip(views[:2], own, strict=True)]
+    if windows and (boxes := _boxes(views[0], own[0], fold)) is not None:
+        options[0] = [boxes]
     inner = _inner(views, [load.source.name for load in loads], sums[0].axis, fold)
     (rows, columns), *others = itertools.product(*options)
     if boxed and not _are_boxed(outputs, rows, columns):
@@ -283,6 +291,9 @@ def matrix_product(
         raise Unfit(f"{fold.name} is zero where a condition fails that changes within a tile")
     parts = zip(loads, views, starts, lines, strict=True)
     sides = [_side(load, view, start, line, inner) for load, view, start, line in parts]
+    for load in (load for one in sums for load in one.bordered):
+        if not (load is left and sides[0].box):
+            raise Unfit(f"{load} is zero outside of {load.source.name}, which copies of its windows alone know")
     scales = scales_of(sums[0].scales, fold.name, rows, columns)
     found = MatrixProduct(fold, sums, outputs, sides[0], tuple(sides[1:]), inner, scales)
     for result, formula in found.finishes.items():
@@ -323,6 +334,15 @@ def _options(view: View, variables: Sequence[tirx.Var], fold: ProductFold) -> li
     return [line, alone] if len(ordered) > 1 and view.along(line) is not None else [alone]
 
 
+def _boxes(view: View, variables: Sequence[tirx.Var], fold: ProductFold) -> BoxedLine | None:
+    """The line of all variables in boxes, where some have windows; None of plain rows."""
+    line = line_of(in_order(view, variables), fold.extents)
+    apart = view.apart(line)
+    if windows_of(apart, line) is None or all(apart.dimension(v) is not None for v in line.parts):
+        return None
+    return boxed_line(line)
+
+
 def _inner(views: Sequence[View], names: Sequence[str], axis: tuple[tirx.Var, ...], fold: ProductFold) -> Line:
     """What is summed over as one line where both tensors allow it, else the innermost variable that both have plain."""
     axis = tuple(v for v in axis if more_than_one(fold.extents[v])) or axis[-1:]
@@ -355,12 +375,20 @@ def _begun(load: ir.TensorLoad, variables: Sequence[tirx.Var], axis: Sequence[ti
 def _side(load: ir.TensorLoad, view: View, start: ir.Expr | None, line: Line, inner: Line) -> Side:
     """The operand with one dimension for its line and one for what is summed over."""
     deep_alone = view.along(inner)
-    found = None if deep_alone is None else deep_alone.along(line)
-    rows = None if found is None else found.dimension(line.var)
+    box = tuple[Along, ...]()
+    if isinstance(line, BoxedLine):
+        found = None if deep_alone is None else deep_alone.apart(line)
+        box = () if found is None else windows_of(found, line) or ()
+        rows = box[-1].dimension if box else None
+    else:
+        found = None if deep_alone is None else deep_alone.along(line)
+        rows = None if found is None else found.dimension(line.var)
     deep = None if found is None else found.dimension(inner.var)
     if found is None or rows is None or deep is None:
         raise Unfit(f"{load}: no one dimension runs along {line.var.name}")
-    side = Side(load, line, found, rows, deep, start)
+    side = Side(load, line, found, rows, deep, start, box)
+    if box and not (side.bulk and deep == len(found.indices) - 1):
+        raise Unfit(f"{load}: bulk copies read windows of rows of {inner.var.name}, in multiples of 16 bytes")
     if start is not None and (side.across or not side.bulk):
         raise Unfit(f"{load}: data say where it starts, which bulk copies take for rows alone")
     return side
@@ -375,20 +403,22 @@ def stored(output: Output, rows: Line, columns: Line) -> Operand | None:
 def in_rows(output: Output, rows: Line, columns: Line) -> Operand | None:
     """The output as rows of contiguous columns; None where it has none."""
     indices, added = output.shifted
-    view: View | None = View.of(output.buffer, indices)
-    for line in (columns, rows):
-        view = None if view is None else view.along(line)
+    view, box = View.of(output.buffer, indices).along(columns), tuple[Along, ...]()
+    if view is not None and isinstance(rows, BoxedLine):
+        view, box = in_boxes(view, rows) or (None, ())
+    elif view is not None:
+        view = view.along(rows)
     if view is None or len(view.indices) > DIMENSIONS or view.dimension(columns.var) != len(view.indices) - 1:
         return None
     row, width = view.dimension(rows.var), view.shape[-1]
-    if row is None or not same_extent(extent_of(view.shape[row]), rows.extent):
+    if not box and (row is None or not same_extent(extent_of(view.shape[row]), rows.extent)):
         return None
     whole = not output.part and same_extent(extent_of(width), columns.extent)
     if any(added[:-1]) or not (whole or _is_part_of_columns(output, columns)):
         return None
     if not isinstance(width, ir.prim.IntImm) or dtype_of(output.buffer) not in _PAIRED:
         return None
-    return Operand(output.buffer, view.shape, view.indices, row)
+    return Operand(output.buffer, view.shape, view.indices, row, box=box)
 
 
 def _is_part_of_columns(output: Output, columns: Line) -> bool:

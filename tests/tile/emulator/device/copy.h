@@ -13,7 +13,7 @@ struct Map {
   int32_t rank;
   unsigned char* data;
   int64_t extents[5], strides[5];
-  int32_t box[5];
+  int16_t box[5], steps[5];  // elements that are copied, and from each to the next
   int32_t element;  // bytes
 };
 static_assert(sizeof(Map) <= sizeof(CUtensorMap), "fits");
@@ -60,7 +60,7 @@ struct Box {
   unsigned char* element(int64_t row, int64_t column) const {
     int64_t at[5] = {first[0] + column}, offset = 0;
     for (int d = 1; d < map.rank; ++d) {
-      at[d] = first[d] + row % map.box[d];
+      at[d] = first[d] + row % map.box[d] * map.steps[d];
       row /= map.box[d];
     }
     for (int d = 0; d < map.rank; ++d) {

@@ -119,7 +119,7 @@ void run_blocks(const std::function<void()>& kernel, int64_t start, uint32_t byt
 void encode(const ptx::Argument* a, int count) {
   const std::string dtype = static_cast<const char*>(a[1].pointer);
   const int element = dtype == "uint8" ? 1 : dtype == "float32" ? 4 : 2;
-  Map map{kMagic, int32_t(a[2].integer), static_cast<unsigned char*>(a[3].pointer), {}, {element}, {}, element};
+  Map map{kMagic, int32_t(a[2].integer), static_cast<unsigned char*>(a[3].pointer), {}, {int16_t(element)}, {}, {}, element};
   int rank = map.rank;
   if (rank < 1 || rank > 5 || count != 7 + 4 * rank) fault("a tensor map of rank %d from %d arguments", rank, count);
   const bool known = dtype == "float16" || dtype == "bfloat16" || dtype == "uint8" || dtype == "float32";
@@ -128,11 +128,12 @@ void encode(const ptx::Argument* a, int count) {
   const ptx::Argument *interleave = steps + rank, *swizzle = interleave + 1, *fill = interleave + 3;
   for (int d = 0; d < rank; ++d) {
     map.extents[d] = extents[d].integer;
-    map.box[d] = int32_t(box[d].integer);
+    map.steps[d] = int16_t(steps[d].integer);
+    if (map.steps[d] < 1 || map.steps[d] > 8 || (!d && map.steps[d] > 1)) fault("a step of %d elements", map.steps[d]);
+    map.box[d] = int16_t((box[d].integer + map.steps[d] - 1) / map.steps[d]);
     if (d) map.strides[d] = strides[d - 1].integer;
-    if (map.extents[d] < 1 || map.box[d] < 1 || map.box[d] > 256) fault("a box of %d elements", map.box[d]);
+    if (map.extents[d] < 1 || box[d].integer < 1 || box[d].integer > 256) fault("a box of %d elements", int(box[d].integer));
     if (d && map.strides[d] % 16) fault("a stride of %d bytes; copies need multiples of 16", int(map.strides[d]));
-    if (steps[d].integer != 1) fault("the emulator has no boxes with steps");
   }
   if (reinterpret_cast<uintptr_t>(map.data) % 16) fault("a tensor at no multiple of 16 bytes");
   if (swizzle->integer != 3 || map.box[0] * element != 128) fault("the emulator knows boxes of 128 swizzled bytes alone");

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import tvm
@@ -16,7 +16,7 @@ from tvm_cascade.tile.estimate import NOMINAL, exact_functions
 from tvm_cascade.tile.hopper.stores import BOX_COLUMNS, MATRIX_COLUMNS
 from tvm_cascade.tile.machine.table import family_of
 from tvm_cascade.tile.operand import MATRIX_DTYPES, STORED_BYTES, Unfit
-from tvm_cascade.tile.product.matrix import MatrixProduct
+from tvm_cascade.tile.product.matrix import MatrixProduct, Side
 from tvm_cascade.tile.skeletons.product.config import SUM_BYTES, ProductConfig, steps_of
 from tvm_cascade.tile.skeletons.product.shape import DEPTH_BYTES
 from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, WARPS
@@ -35,7 +35,7 @@ class Sizes:
     Attributes
     ----------
     stored : bytes of all outputs for one element of the result.
-    most : bytes of all that right operands are gathered from.
+    image, most : bytes of all that rows are windows of, and that right operands are gathered from.
     """
 
     rows: int
@@ -45,19 +45,31 @@ class Sizes:
     sums: int
     stored: int
     most: float = math.inf
+    image: float = math.inf
 
     @property
     def bytes(self) -> float:
         left, right = (self.places * self.steps * DEPTH_BYTES * n for n in (self.rows, self.sums * self.columns))
-        return left + min(right, self.most) + float(self.places * self.stored * self.rows * self.columns)
+        return (
+            min(left, self.image) + min(right, self.most) + float(self.places * self.stored * self.rows * self.columns)
+        )
 
 
 def sizes_of(shape: MatrixProduct) -> Sizes:
     rows, columns = _number(shape.left.line.extent), _number(shape.right.line.extent)
     places, steps = _number(product(shape.extent(var) for var in shape.batch)), _number(steps_of(shape))
     stored = sum(tvm.DataType(dtype_of(output.buffer)).itemsize for output in shape.outputs)
-    gathered = [math.prod(map(_number, s.operand.shape)) * s.operand.size for s in shape.rights if s.is_gathered]
-    return Sizes(rows, columns, steps, places, len(shape.rights), stored, sum(gathered) if gathered else math.inf)
+    most, image = (
+        _all_bytes([s for s in shape.rights if s.is_gathered]),
+        _all_bytes([shape.left] * bool(shape.left.box)),
+    )
+    return Sizes(rows, columns, steps, places, len(shape.rights), stored, most, image)
+
+
+def _all_bytes(sides: Sequence[Side]) -> float:
+    """Of the tensors of some operands; infinitely many of none."""
+    found = [math.prod(map(_number, s.operand.shape)) * s.operand.size for s in sides]
+    return sum(found) if found else math.inf
 
 
 def counts_of(shape: MatrixProduct, sizes: Sizes, config: ProductConfig, gpu: Gpu, exchanges: bool = True) -> Counts:

@@ -127,7 +127,7 @@ class MapEpilogue(Epilogue):
             self.first_row = bind("first_own_row", tile.first_row + index * self.config.own_rows + part * GROUP_ROWS)
             upper = bind("row", self.first_row + threads.warp * 16 + lane // 4)
             self.rows = (upper, upper + 8)
-            self.inside = tuple(bind("inside_row", self.within(row, self.shape.left.line.extent)) for row in self.rows)
+            self.inside = tuple(bind("inside_row", self.shape.left.line.inside(row)) for row in self.rows)
             for output in self.shape.outputs:
                 if output.buffer in self.copies:
                     self._store_tile(output)
@@ -174,7 +174,7 @@ class MapEpilogue(Epilogue):
         paired = output.buffer in self.shape.paired
         for r in ROWS:
             row = self.rows[r]
-            with when(row < kernel_extent(self.shape.left.line.extent)), T.unroll(self.config.share // 8) as j:
+            with when(self.shape.left.line.holds(row)), T.unroll(self.config.share // 8) as j:
                 first = bind("stored_column", self.tile.first_column + j * 8 + self.lane_column)
                 if paired:
                     with when(self._has(output, row, first, columns)):
@@ -205,7 +205,7 @@ class MapEpilogue(Epilogue):
             with T.unroll(16 * BOX_COLUMNS // WARP) as turn:
                 row, at = warp * 16 + turn * WARP // BOX_COLUMNS, turn * WARP % BOX_COLUMNS + lane
                 whole_row, column = self.first_row + row, self.tile.first_column + first + at
-                there = whole_row < kernel_extent(self.shape.left.line.extent)
+                there = self.shape.left.line.holds(whole_row)
                 with when(tirx.And(there, self._has(output, whole_row, column, columns))):
                     swizzled = (at // CHUNK_COLUMNS ^ row % 8) * CHUNK_COLUMNS + at % CHUNK_COLUMNS
                     bits = self.staging[self.index, slot, row, swizzled]
@@ -232,7 +232,8 @@ class MapEpilogue(Epilogue):
     def _store_box(self, output: Output, slot: int, first: int, column: ir.Expr) -> None:
         """A box of the tile's columns from `first` on, to a column of the output, by way of a slot."""
         copies = self.copies[output.buffer]
-        fixed = {d: placed(copies.operand.indices[d], self.tile.batch, self.buffers) for d in copies.operand.fixed}
+        places = {**self.tile.batch, **self.shape.left.line.corner(self.first_row)}
+        fixed = {d: placed(copies.operand.indices[d], places, self.buffers) for d in copies.operand.fixed}
 
         if copies.size == STORED_BYTES:
             self._leave_matrices(output, slot, first)

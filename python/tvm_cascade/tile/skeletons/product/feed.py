@@ -15,6 +15,7 @@ from tvm_cascade.tile.fragment import placed
 from tvm_cascade.tile.hopper.barrier import Barriers, Ring
 from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
 from tvm_cascade.tile.machine.family import Family
+from tvm_cascade.tile.product.boxes import BoxedLine
 from tvm_cascade.tile.product.lines import Line
 from tvm_cascade.tile.product.matrix import MatrixProduct, Side
 from tvm_cascade.tile.skeletons.product.config import ProductConfig, steps_of
@@ -200,7 +201,9 @@ class TileOperand:
         self.copies: TensorMap | None = None
         own, others = buffers[side.operand.buffer], list(buffers.values())
         self.there = length if shares > 1 or side.across else _at_most(length, self.extent)
-        if side.bulk and side.across:
+        if isinstance(side.line, BoxedLine):
+            self.copies = TensorMap(side.operand, own, side.line.size, self.depth, others=others)
+        elif side.bulk and side.across:
             self.copies = TensorMap(side.operand, own, self.depth, self._columns() // shares, others=others)
         elif side.bulk and isinstance(self.there, int):
             self.copies = TensorMap(side.operand, own, self.there // shares, self.depth, others=others)
@@ -218,9 +221,14 @@ class TileOperand:
         return self.length * BOX_BYTES
 
     @property
+    def boxes(self) -> int:
+        """Boxes of rows that are copied one by one; 1 of rows that follow one another."""
+        return -(-self.there // GROUP_ROWS) if self.side.box and isinstance(self.there, int) else 1
+
+    @property
     def expected(self) -> int | ir.Expr:
         if self.copies is None or isinstance(self.there, int):
-            return 0 if self.copies is None else self.copies.tile_bytes * self.shares
+            return 0 if self.copies is None else self.copies.tile_bytes * self.boxes * self.shares
         return self.there * BOX_BYTES
 
     def allocate(self, name: str, pool: Any, stages: int, under_way: int) -> None:
@@ -251,6 +259,9 @@ class TileOperand:
         """
         if self.copies is None:
             return
+        if self.side.box:
+            self._copy_boxes(stage, first, deep, places, barrier)
+            return
         operand, share = self.side.operand, self.length // self.shares
         fixed = {d: placed(operand.indices[d], places, self.buffers) for d in operand.fixed}
         own = first + rank * share if self.shares > 1 else first
@@ -267,6 +278,20 @@ class TileOperand:
 
         row, column = (deep, own) if self.side.across else (own, deep)
         self.copies.load_at(target, row, column, fixed, barrier, blocks=blocks)
+
+    def _copy_boxes(
+        self, stage: ir.Expr, first: ir.Expr, deep: ir.Expr, places: Mapping[tirx.Var, ir.Expr], barrier: ir.Expr
+    ) -> None:
+        """Issues the bulk copies of a tile in boxes of rows, from where windows are in their tensor."""
+        assert self.copies is not None
+        for first_row in range(0, self.boxes * GROUP_ROWS, GROUP_ROWS):
+            corner = self.side.line.corner(first + first_row)
+            fixed = {
+                d: placed(self.side.operand.indices[d], {**places, **corner}, self.buffers)
+                for d in self.side.operand.fixed
+            }
+            target = self.tiles.ptr_to([stage, 0, first_row, 0])
+            self.copies.load_at(lambda _: target, first, deep, fixed, barrier)  # noqa: B023
 
     def matrix(self, family: Family, threads: Threads, first: ir.Expr | None = None) -> Any:
         """The tile as products read it: a right operand, or a left one from `first` on, a multiple of 64."""

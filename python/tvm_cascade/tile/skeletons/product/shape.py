@@ -32,18 +32,27 @@ MOST_SUMS = 2
 def read_product(program: Program, group: Group) -> MatrixProduct:
     """The product that a group is; see `Skeleton.read`."""
     fold = read_fold(program, group, parts=True, together=len(NEIGHBOURS))
-    sums = fold.sums(MOST_SUMS, scaled=True)
+    sums = fold.sums(MOST_SUMS, scaled=True, borders=True)
     check_summed(fold.tensors, tuple(MATRIX_DTYPES), SUMMED_IN)
-    shape = for_tensor_cores(fold, sums, fold.outputs)
+    shape = for_tensor_cores(fold, sums, fold.outputs, windows=True)
     depth = DEPTH_BYTES // shape.left.operand.size
     if shape.scales is not None and (shape.outer or not shape.scales.same_along(shape.inner, depth)):
         raise Unfit(f"{fold.name}: scales change within {depth} positions of {shape.inner.var.name}")
     return shape
 
 
-def for_tensor_cores(fold: ProductFold, sums: tuple[Sum, ...], outputs: tuple[Output, ...]) -> MatrixProduct:
-    """Sums of products, and maps of them; Unfit where operands are not stored as tensor cores or copies take them."""
-    shape = matrix_product(fold, sums, outputs, boxed=True)
+def for_tensor_cores(
+    fold: ProductFold, sums: tuple[Sum, ...], outputs: tuple[Output, ...], windows: bool = False
+) -> MatrixProduct:
+    """Sums of products, and maps of them; Unfit where operands are not stored as tensor cores or copies take them.
+
+    Parameters
+    ----------
+    windows : see `matrix_product`.
+    """
+    shape = matrix_product(fold, sums, outputs, boxed=True, windows=windows)
+    if shape.scales is not None and shape.left.box:
+        raise Unfit(f"{fold.name}: scales of rows that are read by windows")
     for side in shape.sides:
         _check_side(side, shape.inner)
     for right in shape.rights:
