@@ -225,6 +225,64 @@ class Scaled:
         return te.create_prim_func([q, s, w, t, out])
 
 
+@dataclass(frozen=True)
+class Windows:
+    """out[n, p, q, m] = relu of b[m] and the sum over i, j, c of x[n, step·p + far·i - edge, …q, j, c] · w[m, i, j, c].
+
+    Attributes
+    ----------
+    images, height, width, channels : of x.
+    columns, side : of the weights.
+    step, far : from place to place, and from neighbour to neighbour in a window.
+    edge : zeros around the image.
+    across : the weights are w[i, j, c, m].
+    """
+
+    height: int
+    width: int
+    images: int = 1
+    channels: int = 64
+    columns: int = 64
+    side: int = 3
+    step: int = 1
+    far: int = 1
+    edge: int = 1
+    across: bool = False
+    dtype: str = "float16"
+
+    @property
+    def summed(self) -> int:
+        return self.side**2 * self.channels
+
+    def build(self) -> tirx.PrimFunc:
+        images, channels, columns, side, edge = self.images, self.channels, self.columns, self.side, self.edge
+        x = te.placeholder((images, self.height, self.width, channels), self.dtype, name="x")
+        shape = (side, side, channels, columns) if self.across else (columns, side, side, channels)
+        w, b = te.placeholder(shape, self.dtype, name="w"), te.placeholder((columns,), self.dtype, name="b")
+        around = images, self.height + 2 * edge, self.width + 2 * edge, channels
+
+        def bordered(n: ir.Expr, p: ir.Expr, q: ir.Expr, c: ir.Expr) -> ir.Expr:
+            inside = tirx.all(p >= edge, p < self.height + edge, q >= edge, q < self.width + edge)
+            return tirx.if_then_else(inside, x(n, p - edge, q - edge, c), tirx.const(0.0, self.dtype))
+
+        image = te.compute(around, bordered, name="around") if edge else x
+        i, j, c = (te.reduce_axis((0, n), v) for v, n in (("i", side), ("j", side), ("c", channels)))
+
+        def element(n: ir.Expr, p: ir.Expr, q: ir.Expr, m: ir.Expr) -> ir.Expr:
+            one = image(n, p * self.step + i * self.far, q * self.step + j * self.far, c)
+            other = w(i, j, c, m) if self.across else w(m, i, j, c)
+            return te.sum(one.astype("float32") * other.astype("float32"), axis=[i, j, c])
+
+        down, right = ((n - self.far * (side - 1) - 1) // self.step + 1 for n in around[1:3])
+        sums = te.compute((images, down, right, columns), element, name="sums")
+
+        def stored(n: ir.Expr, p: ir.Expr, q: ir.Expr, m: ir.Expr) -> ir.Expr:
+            value = sums(n, p, q, m) + b(m).astype("float32")
+            return tirx.max(value, tirx.const(0.0, "float32")).astype(self.dtype)
+
+        return te.create_prim_func([x, w, b, te.compute(sums.shape, stored, name="out")])
+
+
 def inputs_of(func: tirx.PrimFunc, kind: str = "normal", **extents: int) -> list[Array]:
     """Data for every parameter but the last.
 
