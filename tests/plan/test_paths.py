@@ -45,7 +45,7 @@ PATHS: dict[str, list[str]] = {
     "normalised_rows": ["folded"],
     "row_extremes": ["folded"],
     "pointwise": ["product"],
-    "convolution": ["", "product"],
+    "convolution": ["product"],
     "attention": ["stream"],
     "projected_attention": ["product", "product", "product", "stream", "product"],
     "attention_layer_norm": ["stream", "row"],

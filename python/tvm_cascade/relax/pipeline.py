@@ -30,6 +30,7 @@ from tvm_cascade.options import FuseOptions, Options, takes_options
 from tvm_cascade.plan.buckets import Buckets
 from tvm_cascade.plan.chunked import Chunks
 from tvm_cascade.plan.plan import Plan
+from tvm_cascade.relax.convolutions import channels_last
 from tvm_cascade.relax.fuse_cascades import cascades_fused, plans_for
 from tvm_cascade.relax.graph import CALL_TIR, AnnotateGathers, is_tensor, variables_in
 from tvm_cascade.relax.narrowing import narrowed
@@ -105,8 +106,9 @@ class Pipeline:
         options, device = backend_of(self.target).options(self.options), device_of(self.target)
         self._apart, self._plans = [], plans_for(options, device)
         cascades = cascades_fused(options, device, self._apart, self._plans)
+        layouts = channels_last(options, device)
         with self.target, _called_rightly():  # the functions that constants are folded by
-            return tvm.transform.Sequential([*_DISPATCHED, cascades, *_GROUPED])(mod)
+            return tvm.transform.Sequential([*layouts, *_DISPATCHED, cascades, *_GROUPED])(mod)
 
     def build(self, mod: tvm.IRModule) -> relax.VMExecutable:
         """A module's code, for `relax.VirtualMachine`.

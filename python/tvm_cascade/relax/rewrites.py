@@ -37,6 +37,7 @@ from tvm.ir import prim, transform
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from tvm_cascade.analysis.tir import dtype_of
+from tvm_cascade.relax.convolutions import as_product
 from tvm_cascade.relax.graph import CALL_TIR, graphs_of
 from tvm_cascade.relax.views import keeps_order
 from tvm_cascade.te import topk
@@ -115,7 +116,7 @@ class _Again(PyExprMutator):
 
 @transform.module_pass(opt_level=0, name="RewriteOperators")
 class RewriteOperators:
-    """Top-k of a softmax along its own axis as `tvm_cascade.te.topk`, reshapes of narrow dtypes; before LegalizeOps."""
+    """Top-k of a softmax as `tvm_cascade.te.topk`, convolutions as products, narrow reshapes; before LegalizeOps."""
 
     def transform_module(self, mod: tvm.IRModule, _: transform.PassContext) -> tvm.IRModule:
         """The module with such calls replaced."""
@@ -134,6 +135,8 @@ class _Operators(relax.PyExprMutator):
         call = super().visit_call_(call)
         if call.op == _TOP_K and self._is_of_a_softmax(call):
             return self._best(call)
+        if (product := as_product(call, self.builder_)) is not None:
+            return product
         made = self._made(call.args[0]) if call.op in (_CAST, _RESHAPE, _PERMUTE) else None
         if not isinstance(made, relax.Call):
             return call

@@ -105,7 +105,7 @@ def with_surroundings(graph: Graph, merger: Merger, plans: Plans, clusters: Iter
     lone = [frozenset([node]) for node in graph.nodes if node.kind is Kind.REDUCTION and node not in taken]
     for own in (*found, *lone):
         others = taken - own
-        ways = ((grown, views) for views in (True, False) for grown in (_turned, _with_readers, _grown, feeding))
+        ways = ((grown, views) for views in (True, False) for grown in _WAYS)
         for whole in dict.fromkeys(grown(graph, own, others, views) for grown, views in ways):
             if _takes_in(graph, own, whole) and _is_one_pass(plans, graph, merger, own, whole):
                 found[own] = whole
@@ -117,10 +117,18 @@ def with_surroundings(graph: Graph, merger: Merger, plans: Plans, clusters: Iter
 
 
 def _takes_in(graph: Graph, own: Cluster, whole: Cluster) -> bool:
-    """Whether more is merged than computations that follow the one result of a cluster, which `FuseOps` merges too."""
+    """Whether more is merged than computations that follow the one result of a cluster, which `FuseOps` merges too.
+
+    But those of several results, as of normalisations by batches.
+    """
     first = min(node.place for node in own)
-    more = any(node.place < first or node.kind is Kind.MOVEMENT for node in whole - own)
+    more = any(node.place < first or node.kind is Kind.MOVEMENT or _has_several(node) for node in whole - own)
     return more or (whole != own and len(outline(graph, own).outputs) > 1)
+
+
+def _has_several(node: Node) -> bool:
+    """Whether a node has several results, those that nobody reads too."""
+    return isinstance(node.call.ty_args[0], relax.TupleType)
 
 
 def _is_one_pass(plans: Plans, graph: Graph, merger: Merger, own: Cluster, whole: Cluster) -> bool:
@@ -152,10 +160,15 @@ def _with_readers(graph: Graph, own: Cluster, taken: set[Node], views: bool = Tr
 
 
 def _grown(graph: Graph, own: Cluster, taken: set[Node], views: bool = True) -> Cluster:
-    """A cluster with the maps of its one result, and then those that all of these alone read."""
+    """A cluster as `_followed`, and then with the maps that all of these alone read."""
+    return feeding(graph, _followed(graph, own, taken), taken, views)
+
+
+def _followed(graph: Graph, own: Cluster, taken: set[Node], views: bool = True) -> Cluster:
+    """A cluster with the maps of its one result."""
     while (more := following(graph, own, taken)) is not None:
         own |= {more}
-    return feeding(graph, own, taken, views)
+    return own
 
 
 def _turned(graph: Graph, own: Cluster, taken: set[Node], views: bool = True) -> Cluster:
@@ -202,6 +215,10 @@ def _givers(graph: Graph, own: Cluster, taken: set[Node], views: bool) -> list[N
         and not source.escapes
         and all(reader in own for reader in source.readers)
     ]
+
+
+_WAYS = (_turned, _with_readers, _grown, feeding, _followed)
+"""In which clusters grow, the first that is one pass."""
 
 
 def following(graph: Graph, own: Cluster, taken: set[Node]) -> Node | None:

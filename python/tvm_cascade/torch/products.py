@@ -6,14 +6,10 @@ change their dtype.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from typing import Any
-
 from tvm import relax, te
 
 from tvm_cascade.torch.precision import operands_in_float32, rounded
-from tvm_cascade.torch.site import Site, accumulator, is_one, of_each_axis, shape_of, type_name
+from tvm_cascade.torch.site import Site, accumulator, of_each_axis, type_name
 
 
 def matmul(site: Site) -> relax.Var:
@@ -59,7 +55,7 @@ def linear(site: Site) -> relax.Var:
 
 
 def convolution(site: Site) -> relax.Var:
-    """aten.convolution along one to three axes: of one position a product; transposed ones are TVM's own."""
+    """aten.convolution along one to three axes; transposed ones are TVM's own."""
     if site["transposed"]:
         with operands_in_float32(site):
             return rounded(site, site.importer.create_convert_map()["convolution.default"](site.node))
@@ -67,25 +63,11 @@ def convolution(site: Site) -> relax.Var:
     wide, axes = accumulator(type_name(x)), weight.ty.ndim - 2
     strides, padding, dilation = (of_each_axis(site[name], axes) for name in ("stride", "padding", "dilation"))
     convolve = (relax.op.nn.conv1d, relax.op.nn.conv2d, relax.op.nn.conv3d)[axes - 1]
-    window, positions = shape_of(weight), shape_of(x)
-    if window and positions and all(map(is_one, (*window[2:], *strides, site["groups"]))) and not any(padding):
-        summed = _of_one_position(site, x, positions, weight, window)
-    else:
-        summed = site.emit(convolve(x, weight, strides, padding, dilation, site["groups"], out_dtype=wide))
+    summed = site.emit(convolve(x, weight, strides, padding, dilation, site["groups"], out_dtype=wide))
     if bias is not None:
         channels = site.emit(relax.op.reshape(site.cast(bias, wide), (1, -1, *[1] * axes)))
         summed = site.emit(relax.op.add(summed, channels))
     return site.cast(summed, site.dtype)
-
-
-def _of_one_position(
-    site: Site, x: relax.Expr, positions: Sequence[Any], weight: relax.Expr, window: Sequence[Any]
-) -> relax.Var:
-    """W·x over positions in a row, from the shapes of x and W."""
-    (batch, channels, *along), made = positions, window[0]
-    matrix = site.emit(relax.op.reshape(weight, (made, channels)))
-    rows = site.emit(relax.op.reshape(x, (batch, channels, math.prod(along))))
-    return site.emit(relax.op.reshape(_product(site, matrix, rows), (batch, made, *along)))
 
 
 def _product(site: Site, left: relax.Expr, right: relax.Expr) -> relax.Var:
