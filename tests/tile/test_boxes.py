@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tvm import ir, te, tirx
 
+from corpus import workloads
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.product.boxes import boxed_line
 from tvm_cascade.tile.product.lines import Line
@@ -16,7 +17,8 @@ from tvm_cascade.tile.skeletons.product.config import ProductConfig
 from tvm_cascade.tile.work import GROUP_ROWS
 
 from ..nvcc import nvcc
-from ..plan.run import plan_of, skeletons
+from ..plan.run import assert_plan_right, plan_of, skeletons
+from ..plan.run import emulated as on_the_emulator
 from ..tiers import slow_but
 from .emulator.run import emulate
 from .product_programs import Windows, inputs_of
@@ -128,3 +130,18 @@ def test_nothing_spills(tmp_path: Path) -> None:
     source.write_text(text_of(kernel_of(ODD.build(), ProductConfig(blocks=132))))
     told = nvcc("-cubin", "-Xptxas", "-v", "-o", tmp_path / "windows.cubin", source)
     assert "0 bytes spill stores, 0 bytes spill loads" in told
+
+
+def _chain(second: int) -> tirx.PrimFunc:
+    """Windows of what is made of windows, with relu between."""
+    shape = {"batch": 2, "height": 9, "width": 7, "k": 64, "n": 64, "l": 72, "first": 3, "second": second}
+    return workloads.get("chain_convolved").with_shape(**shape).build()
+
+
+@emulated
+@pytest.mark.parametrize("second", [1, 3])
+def test_chains_are_two_products_with_nothing_between(second: int) -> None:
+    func = _chain(second)
+    plan = plan_of(func)
+    assert skeletons(plan) == ["product", "product"]
+    assert_plan_right(func, plan, on_the_emulator, length=64 * 9)

@@ -95,7 +95,7 @@ class ProductFeed:
     @property
     def may_begin(self) -> bool:
         """Whether the first tiles on the right can be copied before the kernel waits for those before it."""
-        return not self.gathers and not self.shape.outer and self.shape.where is None and self.config.cluster == 1
+        return not self.gathers and self.shape.where is None and self.config.cluster == 1
 
     def begin(self, tile: Tile, rank: ir.Expr | int) -> None:
         """Copies the tiles on the right of a block's first steps, as many as there are stages."""
@@ -104,9 +104,14 @@ class ProductFeed:
         put(self.copied, 0, tirx.min(count, self.config.stages))
         with T.serial(self.copied[0]) as stage:
             self.full.announce(stage, self._expected())
-            deep = (first + stage) * self.left.depth
+            places, deep = self._at(tile, first + stage)
             for right in self.rights:
-                right.copy(stage, tile.first_column, deep, tile.batch, rank, self.full.pointer(stage))
+                right.copy(stage, tile.first_column, deep, places, rank, self.full.pointer(stage))
+
+    def _at(self, tile: Tile, step: ir.Expr) -> tuple[dict[tirx.Var, ir.Expr], ir.Expr]:
+        """Where the tiles of a step are: values of all variables but those of lines, and where on the inner one."""
+        places = {**tile.batch, **digits(step // self.inner, self.shape.outer, self.shape.extent)}
+        return places, step % self.inner * self.left.depth if self.shape.outer else step * self.left.depth
 
     def _expected(self) -> Any:
         expected = [operand.expected for operand in self.operands]
@@ -114,8 +119,7 @@ class ProductFeed:
 
     def fill(self, ring: Ring, tile: Tile, step: ir.Expr, rank: ir.Expr | int, threads: Threads) -> None:
         """Copies the tiles of a step into the next stage, once that is empty: by one thread, or by the warp group."""
-        places = {**tile.batch, **digits(step // self.inner, self.shape.outer, self.shape.extent)}
-        deep = step % self.inner * self.left.depth if self.shape.outer else step * self.left.depth
+        places, deep = self._at(tile, step)
         firsts = (tile.first_row, *(tile.first_column for _ in self.rights))
         barrier = self.full.pointer(ring.stage)
 
