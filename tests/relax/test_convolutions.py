@@ -16,13 +16,15 @@ from tvm_cascade.relax.rewrites import RewriteOperators
 
 from ..plan.run import plan_of, skeletons
 
+SHAPE = [2, 64, 10, 9]
+
 GPU = {"kind": "cuda", "arch": "sm_90a"}
 
 
 def module(side: int = 3, groups: int = 1, stride: int = 1, dtype: str = "float16", images: object = 2) -> tvm.IRModule:
     """Two convolutions of images of 64 channels; behind the first one a normalisation by batches and relu."""
     builder, edge = relax.BlockBuilder(), side // 2
-    x = relax.Var("x", relax.TensorType([images, 64, 10, 9], dtype))
+    x = relax.Var("x", relax.TensorType([images, *SHAPE[1:]], dtype))
     weights = [relax.Var(name, relax.TensorType([64, 64 // groups, side, side], dtype)) for name in ("v", "w")]
     scales = [relax.Var(name, relax.TensorType([64], "float32")) for name in ("gain", "bias", "mean", "variance")]
 
@@ -63,7 +65,7 @@ def test_channels_last_change_nothing(stride: int) -> None:
     mod, rng = module(stride=stride), np.random.default_rng(3)
     turned = ChannelsLast()(mod)
     assert operators(turned)["permute_dims"] == 4
-    shapes = [(2, 64, 10, 9), (64, 64, 3, 3), (64, 64, 3, 3)]
+    shapes = [SHAPE, (64, 64, 3, 3), (64, 64, 3, 3)]
     inputs = [rng.normal(size=shape, scale=0.25).astype("float16") for shape in shapes]
     inputs += [rng.uniform(0.5, 1.5, 64).astype("float32") for _ in range(4)]
     found, expected = (
@@ -96,3 +98,21 @@ def test_windows_of_one_position_are_products() -> None:
     rewritten = operators(RewriteOperators()(module(side=1)))
     assert (rewritten["matmul"], rewritten["nn.conv2d"]) == (2, 0)
     assert operators(RewriteOperators()(module(side=1, stride=2)))["nn.conv2d"] == 1
+
+
+def test_layouts_of_transposed_convolutions_stay() -> None:
+    """TVM has functions for those with channels first alone."""
+    builder = relax.BlockBuilder()
+    x, w = (
+        relax.Var(name, relax.TensorType(shape, "float16")) for name, shape in (("x", SHAPE), ("w", [64, 64, 3, 3]))
+    )
+    with builder.function("forward", [x, w]):
+        with builder.dataflow():
+            first = builder.emit(relax.op.nn.conv2d(x, w, padding=(1, 1)))
+            wider = builder.emit(relax.op.nn.conv2d_transpose(first, w, strides=(2, 2)))
+            out = builder.emit_output(relax.op.nn.conv2d(wider, w))
+        builder.emit_func_output(out)
+    turned = ChannelsLast()(builder.get())
+    assert operators(turned)["permute_dims"] > 1
+    legal = relax.transform.LegalizeOps()(turned)
+    assert not any(name.startswith("nn.") for name in operators(legal))

@@ -51,11 +51,12 @@ def _calls(mod: tvm.IRModule) -> Iterator[relax.Call]:
 
 
 def _layouts(call: relax.Call) -> dict[str, list[str]]:
-    """Those of a convolution's image, weight and result; none of other calls."""
-    if call.op != _OF_IMAGES:
+    """Those of a convolution's image, weight and result, transposed ones as they are; none of other calls."""
+    if not hasattr(call.attrs, "kernel_layout"):
         return {}
     kept = [call.attrs.data_layout, call.attrs.kernel_layout, call.attrs.out_layout]
-    return {"relax.nn.conv2d": _LAST if kept == _FIRST and call.attrs.groups == 1 else kept}
+    turned = call.op == _OF_IMAGES and kept == _FIRST and call.attrs.groups == 1
+    return {call.op.name: _LAST if turned else kept}
 
 
 def _has_windows(call: relax.Call) -> bool:
