@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
 import tvm
 from tvm import ir, relax
-from tvm.ir import prim, transform
+from tvm.ir import transform
 
+from tvm_cascade.analysis.tir import Extent, extent_of, more_than_one
 from tvm_cascade.devices.device import Device, Gpu
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.tile.machine.table import MULTIPLYING
@@ -63,18 +63,18 @@ def _has_windows(call: relax.Call) -> bool:
     """Whether a product reads its windows in place with channels last."""
     if call.op != _OF_IMAGES or call.attrs.groups != 1 or call.attrs.data_layout != _FIRST[0]:
         return False
-    image, weight = (_extents(one) for one in call.args)
+    image, weight = map(_extents, call.args)
     kind = MATRIX_DTYPES.get(str(call.args[0].ty.dtype.dtype))
-    if image is None or weight is None or kind is None or not kind.implied:
+    known = bool(image and weight) and all(isinstance(n, int) for n in (*image, *weight))
+    if kind is None or not kind.implied or not known:
         return False
-    return math.prod(weight[2:]) > 1 and weight[1] * kind.size % COPY_ALIGNMENT == 0
+    return weight[1] * kind.size % COPY_ALIGNMENT == 0 and any(map(more_than_one, weight[2:]))
 
 
-def _extents(value: Any) -> list[int] | None:
-    """The extents of a tensor; None where the launch alone knows one."""
-    shape = value.ty.shape
-    known = shape is not None and all(isinstance(extent, (int, prim.IntImm)) for extent in shape)
-    return [int(extent) for extent in shape] if known else None
+def _extents(tensor: relax.Expr) -> list[Extent]:
+    """The extents of a tensor; none of one of unknown rank."""
+    shape = tensor.ty.shape
+    return [*map(extent_of, shape.values)] if isinstance(shape, relax.ShapeExpr) else []
 
 
 def as_product(call: relax.Call, builder: relax.BlockBuilder) -> relax.Expr | None:
@@ -82,16 +82,14 @@ def as_product(call: relax.Call, builder: relax.BlockBuilder) -> relax.Expr | No
     if call.op not in _CONVOLUTIONS:
         return None
     (x, weight), attrs = call.args, call.attrs
-    if x.ty.shape is None or weight.ty.shape is None or attrs.data_layout[1] != "C" or attrs.kernel_layout[:2] != "OI":
+    positions, sizes = _extents(x), _extents(weight)
+    if not positions or not sizes or attrs.data_layout[1] != "C" or attrs.kernel_layout[:2] != "OI":
         return None
-    (batch, channels, *along), (made, _, *window) = x.ty.shape.values, weight.ty.shape.values
-    if not all(map(_is_one, (*window, *attrs.strides, attrs.groups))) or any(map(int, attrs.padding)):
+    (batch, channels, *along), (made, _, *window) = positions, sizes
+    steps = map(extent_of, (*attrs.strides, attrs.groups))
+    if any(map(more_than_one, (*window, *steps))) or any(map(int, attrs.padding)):
         return None
     matrix = builder.emit(relax.op.reshape(weight, (made, channels)))
     rows = builder.emit(relax.op.reshape(x, (batch, channels, math.prod(along))))
     product = builder.emit(relax.op.matmul(matrix, rows, out_dtype=str(call.ty.dtype.dtype)))
     return relax.op.reshape(product, (batch, made, *along))
-
-
-def _is_one(extent: Any) -> bool:
-    return isinstance(extent, (int, prim.IntImm)) and int(extent) == 1

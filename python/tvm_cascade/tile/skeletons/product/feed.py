@@ -263,11 +263,7 @@ class TileOperand:
         """
         if self.copies is None:
             return
-        if self.side.box:
-            self._copy_boxes(stage, first, deep, places, barrier)
-            return
         operand, share = self.side.operand, self.length // self.shares
-        fixed = {d: placed(operand.indices[d], places, self.buffers) for d in operand.fixed}
         own = first + rank * share if self.shares > 1 else first
         if self.side.start is not None:
             own = own + placed(self.side.start, places, self.buffers)
@@ -275,27 +271,16 @@ class TileOperand:
 
         def target(box: int) -> ir.Expr:
             if self.shares == 1:
-                return self.tiles.ptr_to([stage, box, 0, 0])
+                return self.tiles.ptr_to([stage, box, of_box, 0])
             if self.side.across:
                 return self.tiles.ptr_to([stage, rank * (share // self.depth) + box, 0, 0])
             return self.tiles.ptr_to([stage, box, rank * share, 0])
 
         row, column = (deep, own) if self.side.across else (own, deep)
-        self.copies.load_at(target, row, column, fixed, barrier, blocks=blocks)
-
-    def _copy_boxes(
-        self, stage: ir.Expr, first: ir.Expr, deep: ir.Expr, places: Mapping[tirx.Var, ir.Expr], barrier: ir.Expr
-    ) -> None:
-        """Issues the bulk copies of a tile in boxes of rows, from where windows are in their tensor."""
-        assert self.copies is not None
-        for first_row in range(0, self.boxes * GROUP_ROWS, GROUP_ROWS):
-            corner = self.side.line.corner(first + first_row)
-            fixed = {
-                d: placed(self.side.operand.indices[d], {**places, **corner}, self.buffers)
-                for d in self.side.operand.fixed
-            }
-            target = self.tiles.ptr_to([stage, 0, first_row, 0])
-            self.copies.load_at(lambda _: target, first, deep, fixed, barrier)  # noqa: B023
+        for of_box in range(0, self.boxes * GROUP_ROWS, GROUP_ROWS):
+            at = {**places, **self.side.line.corner(first + of_box)}
+            fixed = {d: placed(operand.indices[d], at, self.buffers) for d in operand.fixed}
+            self.copies.load_at(target, row, column, fixed, barrier, blocks=blocks)
 
     def matrix(self, family: Family, threads: Threads, first: ir.Expr | None = None) -> Any:
         """The tile as products read it: a right operand, or a left one from `first` on, a multiple of 64."""
