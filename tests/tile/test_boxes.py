@@ -10,6 +10,7 @@ import pytest
 from tvm import ir, te, tirx
 
 from corpus import workloads
+from tvm_cascade.tile.machine.mma import MMA
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.product.boxes import boxed_line
 from tvm_cascade.tile.product.lines import Line
@@ -46,6 +47,7 @@ CONFIGS = {
     "four boxes": replace(SMALL, rows=256),
     "clusters": CLUSTERS,
     "split": SPLIT,
+    "by mma.sync": replace(SMALL, family=MMA),
 }
 
 
