@@ -21,10 +21,17 @@ SHAPE = [2, 64, 10, 9]
 GPU = {"kind": "cuda", "arch": "sm_90a"}
 
 
-def module(side: int = 3, groups: int = 1, stride: int = 1, dtype: str = "float16", images: object = 2) -> tvm.IRModule:
+def module(
+    side: int = 3,
+    groups: int = 1,
+    stride: int = 1,
+    dtype: str = "float16",
+    images: object = 2,
+    width: object = SHAPE[-1],
+) -> tvm.IRModule:
     """Two convolutions of images of 64 channels; behind the first one a normalisation by batches and relu."""
     builder, edge = relax.BlockBuilder(), side // 2
-    x = relax.Var("x", relax.TensorType([images, *SHAPE[1:]], dtype))
+    x = relax.Var("x", relax.TensorType([images, *SHAPE[1:-1], width], dtype))
     weights = [relax.Var(name, relax.TensorType([64, 64 // groups, side, side], dtype)) for name in ("v", "w")]
     scales = [relax.Var(name, relax.TensorType([64], "float32")) for name in ("gain", "bias", "mean", "variance")]
 
@@ -55,9 +62,10 @@ def kernels(mod: tvm.IRModule) -> list[str]:
     return sorted(name for func in functions for name in skeletons(plan_of(func)))
 
 
-def test_an_image_and_weights_are_turned_once_and_windows_are_read_in_place() -> None:
+@pytest.mark.parametrize("images", [2, tvm.tirx.Var("images", "int64")], ids=["two", "as many as a call has"])
+def test_an_image_and_weights_are_turned_once_and_windows_are_read_in_place(images: object) -> None:
     """The normalisation is computed by the product before it; what is no product turns x, weights and the result."""
-    assert kernels(module()) == ["", "", "", "product", "product"]
+    assert kernels(module(images=images)) == ["", "", "", "product", "product"]
 
 
 @pytest.mark.parametrize("stride", [1, 2])
@@ -81,9 +89,9 @@ def test_channels_last_change_nothing(stride: int) -> None:
         module(groups=64),
         module(side=1),
         module(dtype="float32"),
-        module(images=tvm.tirx.Var("images", "int64")),
+        module(width=tvm.tirx.Var("width", "int64")),
     ],
-    ids=["of each channel", "of one position", "float32", "images that the launch alone knows"],
+    ids=["of each channel", "of one position", "float32", "a width that the launch alone knows"],
 )
 def test_channels_stay_where_nothing_would_be_read_in_place(mod: tvm.IRModule) -> None:
     assert not operators(ChannelsLast()(mod))["permute_dims"]

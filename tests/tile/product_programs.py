@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import ml_dtypes
 import numpy as np
-from tvm import ir, te, tirx
+from tvm import ir, sym, te, tirx
 
 from .emulator.run import Array
 
@@ -238,9 +238,9 @@ class Windows:
     across : the weights are w[i, j, c, m].
     """
 
-    height: int
-    width: int
-    images: int = 1
+    height: int | ir.Expr
+    width: int | ir.Expr
+    images: int | ir.Expr = 1
     channels: int = 64
     columns: int = 64
     side: int = 3
@@ -273,7 +273,8 @@ class Windows:
             other = w(i, j, c, m) if self.across else w(m, i, j, c)
             return te.sum(one.astype("float32") * other.astype("float32"), axis=[i, j, c])
 
-        down, right = ((n - self.far * (side - 1) - 1) // self.step + 1 for n in around[1:3])
+        places = [(n - self.far * (side - 1) - 1) // self.step + 1 for n in around[1:3]]
+        down, right = (n if isinstance(n, int) else sym.Analyzer().simplify(n) for n in places)
         sums = te.compute((images, down, right, columns), element, name="sums")
 
         def stored(n: ir.Expr, p: ir.Expr, q: ir.Expr, m: ir.Expr) -> ir.Expr:

@@ -66,6 +66,23 @@ def test_tiles_are_some_boxes(name: str, step: int) -> None:
     assert_right(case.build(), CONFIGS[name], length=case.summed)
 
 
+@emulated
+@pytest.mark.parametrize("step", [1, 2])
+def test_the_launch_alone_may_know_how_many_images_there_are(step: int) -> None:
+    case = replace(ODD, step=step)
+    kernel = kernel_of(replace(case, images=tirx.Var("images", "int32")).build())
+    for images in (1, 3):
+        assert_right(replace(case, images=images).build(), length=case.summed, kernel=kernel)
+
+
+@emulated
+def test_the_launch_alone_may_know_how_high_an_image_is() -> None:
+    case = replace(ODD, images=1)
+    kernel = kernel_of(replace(case, height=tirx.Var("height", "int32")).build())
+    for height in (1, 10):
+        assert_right(replace(case, height=height).build(), length=case.summed, kernel=kernel)
+
+
 def test_nothing_is_stored_before_a_product_of_windows() -> None:
     """Nor is what borders the image."""
     assert skeletons(plan_of(ODD.build())) == ["product"]
@@ -91,6 +108,7 @@ def test_places_of_a_window_are_told_apart() -> None:
 def test_boxes_are_as_few_as_can_be(extents: tuple[int, ...], boxes: int) -> None:
     parts = tuple(tirx.Var(name, "int32") for name in "npq"[: len(extents)])
     line = boxed_line(Line(parts[0], parts, extents))
+    assert line is not None
     assert line.extent == boxes * GROUP_ROWS >= math.prod(extents)
     assert math.prod(line.counts) <= GROUP_ROWS
 
@@ -104,15 +122,8 @@ def _asked(program: tirx.PrimFunc) -> str:
 def test_what_copies_of_boxes_do_not_bring_is_refused() -> None:
     assert "in multiples of 16 bytes" in _asked(replace(ODD, channels=3).build())
     assert "no one dimension runs along" in _asked(replace(ODD, images=1, step=5, edge=0).build())
-    rows = tirx.Var("rows", "int32")
-    x, w = te.placeholder((rows + 2, 64), "float16", name="x"), te.placeholder((64, 3, 64), "float16", name="w")
-    i, c = te.reduce_axis((0, 3), "i"), te.reduce_axis((0, 64), "c")
-    out = te.compute(
-        (rows, 64),
-        lambda p, m: te.sum(x(p + i, c).astype("float32") * w(m, i, c).astype("float32"), axis=[i, c]),
-        "out",
-    )
-    assert "whose number the launch alone knows" in _asked(te.create_prim_func([x, w, out]))
+    of_width = replace(ODD, images=1, width=tirx.Var("width", "int32"), edge=0)
+    assert "no one dimension runs along" in _asked(of_width.build())
 
 
 def test_zeros_that_are_no_border_are_refused() -> None:

@@ -65,7 +65,7 @@ def _has_windows(call: relax.Call) -> bool:
         return False
     image, weight = map(_extents, call.args)
     kind = MATRIX_DTYPES.get(str(call.args[0].ty.dtype.dtype))
-    known = bool(image and weight) and all(isinstance(n, int) for n in (*image, *weight))
+    known = bool(image and weight) and all(isinstance(n, int) for n in (*image[1:], *weight))
     if kind is None or not kind.implied or not known:
         return False
     return weight[1] * kind.size % COPY_ALIGNMENT == 0 and any(map(more_than_one, weight[2:]))

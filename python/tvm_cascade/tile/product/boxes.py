@@ -10,15 +10,16 @@ ones along p and q may end outside of the image, and a box may have fewer places
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from tvm import ir, sym, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.tir import Extent, extent_of, same_extent, substitute, uses
-from tvm_cascade.tile.operand import Along, Unfit
+from tvm_cascade.analysis.tir import Extent, ceil_div, extent_of, product, same_extent, substitute, uses
+from tvm_cascade.tile.emit import kernel_extent
+from tvm_cascade.tile.operand import Along
 from tvm_cascade.tile.product.lines import Line, View, places_of, runs_along
 from tvm_cascade.tile.work import GROUP_ROWS
 
@@ -38,14 +39,14 @@ class BoxedLine(Line):
     counts: tuple[int, ...]
 
     @cached_property
-    def boxes(self) -> tuple[int, ...]:
+    def boxes(self) -> tuple[Extent, ...]:
         """How many there are along each variable."""
-        return tuple(-(-_number(n) // count) for n, count in zip(self.extents, self.counts, strict=True))
+        return tuple(ceil_div(n, count) for n, count in zip(self.extents, self.counts, strict=True))
 
     @property
-    def extent(self) -> int:
+    def extent(self) -> Extent:
         """Numbers of rows, those of no place too."""
-        return math.prod(self.boxes) * GROUP_ROWS
+        return product([*self.boxes, GROUP_ROWS])
 
     @property
     def size(self) -> int:
@@ -63,37 +64,33 @@ class BoxedLine(Line):
     def places(self, at: ir.Expr) -> dict[tirx.Var, ir.Expr]:
         """The variables at a number; the last of its places for one beyond."""
         pairs = zip(self._place(at).items(), self.extents, strict=True)
-        return {self.var: at, **{part: tirx.min(place, _number(n) - 1) for (part, place), n in pairs}}
+        return {self.var: at, **{part: tirx.min(place, kernel_extent(n) - 1) for (part, place), n in pairs}}
 
     def holds(self, at: ir.Expr) -> ir.Expr:
-        inside = [place < _number(n) for place, n in zip(self._place(at).values(), self.extents, strict=True)]
+        inside = [place < kernel_extent(n) for place, n in zip(self._place(at).values(), self.extents, strict=True)]
         return tirx.all(*inside, at % GROUP_ROWS < self.size)
 
     def inside(self, at: ir.Expr) -> ir.Expr:
         return at
 
 
-def _number(extent: Extent) -> int:
-    assert isinstance(extent, int)
-    return extent
-
-
-def boxed_line(line: Line) -> BoxedLine:
+def boxed_line(line: Line) -> BoxedLine | None:
     """A line in the fewest boxes, of those the one with most places along the innermost variables.
 
-    Unfit where an extent is known to the launch alone.
+    Boxes are of one place of a variable whose extent the launch alone knows; None where that is not the outermost one.
     """
-    if not all(isinstance(n, int) for n in line.extents):
-        raise Unfit(f"windows at places of {line.var.name}, whose number the launch alone knows")
-    extents = tuple(map(_number, line.extents))
+    extents = [n for n in line.extents if isinstance(n, int)]
+    unknown = (1,) * (len(line.extents) - len(extents))
+    if unknown and (len(unknown) > 1 or isinstance(line.extents[0], int)):
+        return None
 
     def order(counts: tuple[int, ...]) -> tuple[int, list[int]]:
         return math.prod(-(-n // c) for n, c in zip(extents, counts, strict=True)), [-c for c in reversed(counts)]
 
-    return BoxedLine(line.var, line.parts, line.extents, min(_counts(extents, GROUP_ROWS), key=order))
+    return BoxedLine(line.var, line.parts, line.extents, unknown + min(_counts(extents, GROUP_ROWS), key=order))
 
 
-def _counts(extents: tuple[int, ...], most: int) -> Iterator[tuple[int, ...]]:
+def _counts(extents: Sequence[int], most: int) -> Iterator[tuple[int, ...]]:
     """Places along variables, so many together at most."""
     if not extents:
         yield ()

@@ -204,7 +204,8 @@ class TileOperand:
         self.extent, self.depth = side.line.extent, BOX_BYTES // side.operand.size
         self.copies: TensorMap | None = None
         own, others = buffers[side.operand.buffer], list(buffers.values())
-        self.there = length if shares > 1 or side.across else _at_most(length, self.extent)
+        whole = shares > 1 or side.across or (side.box and not isinstance(self.extent, int))
+        self.there = length if whole else _at_most(length, self.extent)
         if isinstance(side.line, BoxedLine):
             self.copies = TensorMap(side.operand, own, side.line.size, self.depth, others=others)
         elif side.bulk and side.across:
