@@ -159,13 +159,14 @@ def _finished(selection: Selection, found: Sequence[_Kept]) -> list[sp.Expr]:
     for rank in range(selection.count):
         there = [kept.there(selection, rank) for kept in found]
         keys = [kept.ranks[rank][0] for kept in found]
-        beaten = [sp.And(at, _beats_start(selection, key)) for at, key in zip(there, keys, strict=True)]
+        starts = (sp.Not(_beats_start(selection, key)) for key in keys)  # false of NaN, which stays
+        missing = sp.And(*(sp.Or(sp.Not(at), start) for at, start in zip(there, starts, strict=True)))
         before = [[kept.precedes(other, selection, rank) for other in found[k + 1 :]] for k, kept in enumerate(found)]
         best = [sp.And(at, *others) for at, others in zip(there[:-1], before, strict=False)]
         absent = selection.absent[rank * selection.per_rank :]
         for part in range(selection.per_rank):
             chosen = ((kept.ranks[rank][part], holds) for kept, holds in zip(found, [*best, sp.true], strict=True))
-            finish.append(sp.Piecewise((absent[part], sp.Not(sp.Or(*beaten))), *chosen))
+            finish.append(sp.Piecewise((absent[part], missing), *chosen))
     return finish
 
 
