@@ -57,6 +57,7 @@ OPTIONAL = {
     "tvm_cascade.distributed.shard": "torch",
     "tvm_cascade.distributed.DTensorFolds": "torch",
     "benchmarks.backward": "torch",
+    "benchmarks.flex": "torch",
     "benchmarks.mixtures": "torch",
     "benchmarks.training": "torch",
 }

@@ -190,7 +190,7 @@ def _second_kernel(func: tirx.PrimFunc) -> tuple[Kernel, list[tirx.Var]]:
     outcome = fuse_function(func, Setting(H200).options, Setting(H200).gpu)
     assert outcome.program is not None
     nests = Nests(outcome.program)
-    cuts = cut(nests, by_products(nests, outcome), lifted=True)
+    cuts = cut(nests, by_products(nests, outcome), lifted=[k for k in nests.maps if nests.is_operand(k)])
     assert cuts is not None
     part = parts_of(outcome.program, cuts)[-1]
     return kernel_of(part, SMALL), list(signature(part).inputs)

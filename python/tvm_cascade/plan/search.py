@@ -317,7 +317,8 @@ class Search:
         nests = nests_of(program)
         operands = [k for k in nests.maps if nests.is_operand(k)]
         given = [k for k in operands if nests.needs[k].isdisjoint(nests.folds)]
-        for lifted in (operands, given) if 0 < len(given) < len(operands) else (operands,) * bool(operands):
+        choices = [operands, given] if given and len(given) < len(operands) else [operands] if operands else []
+        for lifted in choices:
             cuts = cut(nests, rules[0](nests, whole.outcome), lifted=lifted)
             if cuts is not None and len(cuts) > 1:
                 yield _Cut(self.parts_of(program, cuts), tuple(rules))
