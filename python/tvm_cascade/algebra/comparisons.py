@@ -223,6 +223,8 @@ def _ties(
     order = order_of(*asked, list(values))
     if any(part.has(*derivation.results) for part in kinked) or isinstance(order, str) or is_truth(order.lift):
         return []
+    if _saturates(order.key):
+        return []
     if order.way is None and not alone:
         return []
     ties = [_end(derivation, reduction, extreme, end, order.lift) for end in order.ends]
@@ -233,6 +235,12 @@ def _ties(
     first, second = (order.key.at(end).xreplace(values) for end in (high, low))
     larger, smaller = (first > second, first < second) if extreme.reducer is MAX else (first < second, first > second)
     return [((ties[0],), sp.Or(larger, sp.Eq(high, low))), ((ties[1],), smaller), (tuple(ties), sp.true)]
+
+
+def _saturates(key: Map) -> bool:
+    """Whether floats that are far apart may be equal in a map: log(1 + exp(a − d)) is 0 at all a far below d."""
+    ends = [sp.Dummy(real=True) for _ in key.parts]
+    return any(part.has(*ends) and not isinstance(part, sp.Abs) for part in key.at(*ends).atoms(sp.Function))
 
 
 def _attained(derivation: Derivation, extreme: Reduction) -> dict[sp.Symbol, sp.Expr]:
