@@ -13,7 +13,7 @@ from tvm_cascade.obligations.derive import derive
 from tvm_cascade.symbolic.functions import Round
 from tvm_cascade.symbolic.rounding import FORMATS, round_to
 
-from .cascades import MAXIMUM, MEAN_SUM, absolute, cascade, d, exp, m, o, s, t, w, x
+from .cascades import MAXIMUM, MEAN_SUM, absolute, cascade, d, exp, keep, m, o, s, t, w, x
 
 
 def shown(*rows: tuple) -> Counterexample:  # type: ignore[type-arg]
@@ -43,6 +43,15 @@ def test_the_matrix_at_the_shown_points_has_more_rank_than_any_state_allowed(red
 def test_a_result_that_the_element_does_not_read_may_be_out_of_range() -> None:
     out_of_range = (d, SUM, exp(-((10**9 * x) ** 2)))
     assert shown(MEAN_SUM, out_of_range, (t, SUM, sp.tanh(x - s))).outcomes == (7, 6)
+
+
+def test_results_as_large_as_floats_leave_positions_in_range() -> None:
+    """Positions of their size are drawn: exp of what the data's sum exceeds them by is nearly out of range."""
+    beyond = x / 2 - s
+    halves = Round(keep * (w - x) + (1 - keep) * x, sp.Symbol("float16"))
+    element = sp.Piecewise((halves, beyond * exp(beyond) >= m), (0, True))
+    outcome = derive(cascade(MEAN_SUM, (m, MAX, beyond * exp(beyond)), (o, SUM, element)))
+    assert isinstance(outcome, Refusal) and outcome.reason.code == "select_on_result"
 
 
 def test_conditions_on_positions_and_on_results_are_joined() -> None:

@@ -192,6 +192,10 @@ class _Numbers:
         return words, tuple(at), tuple(given)
 
 
+_LARGEST = 100.0
+"""Power of ten of positions of the size of results, which may be as large as floats are."""
+
+
 class _Sizes:
     """The sizes of a draw's numbers.
 
@@ -210,7 +214,8 @@ class _Sizes:
     def for_row(self, number: int, results: Sequence[float]) -> _Sizes:
         """These sizes, further ones, or those of results, with which elements may be compared."""
         if number % 3 == 2 and results:
-            return self._with({symbol: math.log10(self.source.choice(results)) for symbol in self.centres})
+            sizes = [min(math.log10(result), _LARGEST) for result in results]
+            return self._with({symbol: self.source.choice(sizes) for symbol in self.centres})
         return self.moved(_FURTHER) if number % 3 else self
 
     def moved(self, by: tuple[float, float]) -> _Sizes:
