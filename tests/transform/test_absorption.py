@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pytest
 import sympy as sp
+from tvm import ir, sym, tirx
 
 from tvm_cascade.algebra.cascade import Cascade, Reduction, element, result
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.reducer import MAX, SUM
+from tvm_cascade.analysis.tir import substitute
 from tvm_cascade.obligations.derive import derive
 from tvm_cascade.symbolic.functions import Round
-from tvm_cascade.transform.dead_tiles import Absorbing, Relation, absorbing
+from tvm_cascade.transform.dead_tiles import Absorbing, Relation, absorbing, slacks_of
 
+Magnitude = Callable[[ir.Expr], ir.Expr]
 X, V = element("x v")
 M, T, A = result("m t a")
 
@@ -61,3 +67,22 @@ def test_a_state_that_counts_positions_absorbs_nothing() -> None:
 def test_a_weight_of_zero_is_absorbed_by_moments() -> None:
     weighted = fold(Reduction(T, SUM, V * X), Reduction(A, SUM, V * (X - T) ** 2))
     assert absorbing(weighted, {V: sp.Integer(0)}) == ()
+
+
+@pytest.mark.parametrize(
+    ("magnitude", "ends"),
+    [
+        (lambda d: tirx.abs(d), (-9, 9)),
+        (lambda d: tirx.Select(d >= 0, d, -d), (-9, 9)),
+        (lambda d: tirx.Select(tirx.const(0, "int32") <= d, d, d * -1), (-9, 9)),
+        (lambda d: tirx.Select(d >= 0, d, d * -2), (-4, 9)),
+    ],
+    ids=["function", "selection", "turned", "not_alike"],
+)
+def test_slacks_of_a_band_are_negative_outside_of_it_alone(magnitude: Magnitude, ends: tuple[int, int]) -> None:
+    """A selection between x and −2·x is no absolute value."""
+    distance, analyzer = tirx.Var("distance", "int32"), sym.Analyzer()
+    slacks = slacks_of(magnitude(distance) < 10)
+    for place in range(-12, 13):
+        at = [analyzer.simplify(substitute(slack, {distance: tirx.const(place, "int32")})) for slack in slacks]
+        assert all(int(one) >= 0 for one in at) is (ends[0] <= place <= ends[1])

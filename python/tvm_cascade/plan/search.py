@@ -315,10 +315,9 @@ class Search:
         if program is None or not rules:
             return
         nests = nests_of(program)
-        operands = [k for k in nests.maps if nests.is_operand(k)]
-        given = [k for k in operands if nests.needs[k].isdisjoint(nests.folds)]
-        choices = [operands, given] if given and len(given) < len(operands) else [operands] if operands else []
-        for lifted in choices:
+        operands = tuple(k for k in nests.maps if nests.is_operand(k))
+        given = tuple(k for k in operands if nests.needs[k].isdisjoint(nests.folds))
+        for lifted in dict.fromkeys(filter(None, (operands, given))):
             cuts = cut(nests, rules[0](nests, whole.outcome), lifted=lifted)
             if cuts is not None and len(cuts) > 1:
                 yield _Cut(self.parts_of(program, cuts), tuple(rules))

@@ -14,8 +14,8 @@ import tvm_ffi
 from tvm import ir, sym, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.expression import selection_of
 from tvm_cascade.analysis.tir import dtype_of, loads_of, substitute
+from tvm_cascade.transform.dead_tiles import inside_magnitude
 from tvm_cascade.transform.printer import Printer, cast
 
 # Exponentials in base 2 with loop-invariants hoisted: exp(k·r − c) = 2^((k·log₂e)·r + h), h once a row.
@@ -146,20 +146,6 @@ def integer_line(expression: ir.Expr, position: tirx.Var) -> int | None:
     return int(slope)
 
 
-_LESS, _MORE = (prim.LT, prim.LE), (prim.GT, prim.GE)
-
-
-def _inside_magnitude(expression: ir.Expr) -> ir.Expr | None:
-    """x of |x| as a selection between x and −x of integers; None for anything else."""
-    parts = selection_of(expression)
-    if parts is None or not isinstance(parts[0], (*_LESS, *_MORE)) or not dtype_of(expression).startswith("int"):
-        return None
-    condition, chosen, other = parts
-    sign, analyzer = 1 if isinstance(condition, _MORE) else -1, sym.Analyzer()
-    is_positive = analyzer.can_prove_equal((condition.a - condition.b) * sign, chosen)
-    return chosen if is_positive and analyzer.can_prove_equal(chosen + other, 0) else None
-
-
 def as_number(expression: ir.Expr, position: tirx.Var, base: ir.Expr, offset: ir.Expr | int) -> ir.Expr | None:
     """An integer that is linear in the position as float(at base) + float(c·offset), with the conversion done once.
 
@@ -167,7 +153,7 @@ def as_number(expression: ir.Expr, position: tirx.Var, base: ir.Expr, offset: ir
     """
     if isinstance(expression, prim.Cast) and dtype_of(expression) == DTYPE:
         return as_number(expression.value, position, base, offset)
-    if (inner := _inside_magnitude(expression)) is not None:
+    if (inner := inside_magnitude(expression)) is not None:
         number = as_number(inner, position, base, offset)
         return None if number is None else tirx.abs(number)
     slope = integer_line(expression, position)

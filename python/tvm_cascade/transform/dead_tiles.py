@@ -184,20 +184,23 @@ def slacks_of(comparison: ir.Expr) -> list[ir.Expr]:
     if isinstance(comparison, (prim.GT, prim.GE)):
         less, more = more, less
     more = more - 1 if isinstance(comparison, (prim.LT, prim.GT)) else more
-    inner = _absolute(less)
+    inner = inside_magnitude(less)
     return [more - less] if inner is None else [more - inner, more + inner]
 
 
-def _absolute(expression: ir.Expr) -> ir.Expr | None:
-    """x of |x|; None for any other expression."""
+def inside_magnitude(expression: ir.Expr) -> ir.Expr | None:
+    """x of |x|, also where that chooses between integers x and −x; None for any other expression."""
     if call_name(expression) in ("abs", "fabs"):
         return expression.args[0]
     parts = selection_of(expression)
-    if parts is None:
+    if parts is None or not isinstance(parts[0], (prim.LT, prim.LE, prim.GT, prim.GE)):
         return None
-    condition, value, _ = parts
-    zero = tirx.const(0, dtype_of(value))
-    return value if any(same(condition, sign) for sign in (prim.GE(value, zero), prim.LE(zero, value))) else None
+    condition, value, other = parts
+    if not dtype_of(value).startswith("int"):
+        return None
+    sign, analyzer = 1 if isinstance(condition, (prim.GT, prim.GE)) else -1, sym.Analyzer()
+    is_positive = analyzer.can_prove_equal((condition.a - condition.b) * sign, value)
+    return value if is_positive and analyzer.can_prove_equal(value + other, 0) else None
 
 
 # Absorbing states: when merging another element leaves a state unchanged.

@@ -26,6 +26,7 @@ from types import MappingProxyType
 import sympy as sp
 import tvm_ffi
 from tvm import ir, sym, tirx
+from tvm.ir import prim
 
 from tvm_cascade.algebra.fold import Component
 from tvm_cascade.algebra.reducer import SUM
@@ -33,14 +34,24 @@ from tvm_cascade.analysis.expression import Forms, selection_of, widens
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program
-from tvm_cascade.analysis.tir import Extent, dtype_of, loads_of, same, substitute, uses, variables_of
+from tvm_cascade.analysis.tir import (
+    COMPARISONS,
+    Extent,
+    conjuncts,
+    dtype_of,
+    loads_of,
+    same,
+    substitute,
+    uses,
+    variables_of,
+)
 from tvm_cascade.symbolic.functions import Round
 from tvm_cascade.symbolic.rounding import FORMATS
 from tvm_cascade.tile.fragment import DTYPE, TilePrinter
 from tvm_cascade.tile.operand import Unfit, plain_value, read_once
 from tvm_cascade.tile.output import Output, read_outputs
-from tvm_cascade.tile.product.borders import bordered
 from tvm_cascade.tile.product.lines import Line, line_of, runs
+from tvm_cascade.transform.dead_tiles import slacks_of
 from tvm_cascade.transform.layout import Producer, find_producers
 from tvm_cascade.transform.printer import cast
 
@@ -297,3 +308,28 @@ def _ordered(
         if isinstance(column, ir.Var) and runs(one, column) != runs(other, column):
             return (other, one) if runs(one, column) else (one, other)
     return one, other
+
+
+# Zeros around a tensor: what a program reads where an index is outside, as copies of boxes do by themselves.
+#
+# if 1 <= p + i < 57: x[p + i - 1] else 0        is x[p + i - 1], or 0 outside of the 56 elements of x
+
+
+def bordered(expression: ir.Expr) -> ir.TensorLoad | None:
+    """The load whose value an expression is inside of its tensor, where it is zero outside; None of others."""
+    while isinstance(expression, prim.Cast) and widens(expression):
+        expression = expression.value
+    choice = selection_of(expression)
+    load = plain_value(choice[1]) if choice else None
+    if choice is None or load is None or not _is_zero(choice[2]):
+        return None
+    analyzer, conditions = sym.Analyzer(), conjuncts(choice[0])
+    if not all(isinstance(condition, COMPARISONS) for condition in conditions):
+        return None
+    ends = [end for i, n in zip(load.indices, load.source.ty.shape, strict=True) for end in (i, n - 1 - i)]
+    asked = [slack for condition in conditions for slack in slacks_of(condition)]
+    return load if all(any(analyzer.can_prove_equal(one, end) for end in ends) for one in asked) else None
+
+
+def _is_zero(value: ir.Expr) -> bool:
+    return isinstance(value, (prim.IntImm, prim.FloatImm)) and value.value == 0
