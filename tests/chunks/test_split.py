@@ -13,6 +13,7 @@ from tvm import te, tirx
 import tvm_cascade
 from benchmarks.check.catalogue import CATALOGUE
 from corpus import workloads
+from tvm_cascade.analysis.tir import within
 from tvm_cascade.errors import InputError, OptionError, SplitError
 from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.evaluate.inputs import INPUTS
@@ -278,6 +279,26 @@ def test_what_follows_the_fold_is_in_the_merge() -> None:
     running, inputs = Running(func, parts), drawn(func, "normal")
     found = running.merged(running.states(inputs, (19, 18)), (19, 18), inputs)
     assert_close(found, func, inputs, run(build(func), func, inputs), LENGTH)
+
+
+def test_a_sum_of_which_one_term_counts_is_that_term() -> None:
+    """Its position may be in a chunk, in another one, or in none; no chunk goes through all of its own."""
+    x, label = te.placeholder((ROWS, LENGTH), name="x"), te.placeholder((ROWS,), "int64", name="label")
+    m, t = softmax_stages(x)
+    j = te.reduce_axis((0, LENGTH), "j")
+    one = te.compute((ROWS,), lambda i: te.sum(te.if_then_else(j.astype("int64") == label[i], x[i, j], 0.0), axis=j))
+    loss = te.compute((ROWS,), lambda i: te.log(t[i]) + m[i] - one[i], name="loss")
+    func = te.create_prim_func([x, label, loss])
+    running = Running(func, tvm_cascade.split(func))
+    (partial,) = running.parts.partials
+    assert len([one for one in within(partial.body, tirx.IterVar) if one.iter_type == tirx.IterVar.CommReduce]) == 2
+    values = drawn(func, "normal")[0]
+    for labels in ((0, 17, 18, LENGTH - 1), (-100, LENGTH, 7, 2**32)):
+        inputs = [values, np.array(labels)]
+        exact = oracle.evaluate(func, inputs)["loss"]
+        for lengths in CHUNKINGS:
+            found = running.merged(running.states(inputs, lengths), lengths, inputs)
+            tolerance.assert_close(found["loss"], exact, length=LENGTH, dtype="float32")
 
 
 def symbolic() -> tirx.PrimFunc:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from tvm import tirx  # noqa: E402
 
 import tvm_cascade  # noqa: E402
 from tvm_cascade.distributed import shard  # noqa: E402
+from tvm_cascade.distributed.transport import copy  # noqa: E402
 from tvm_cascade.driver import compilation  # noqa: E402
 from tvm_cascade.errors import CascadeError, DistributedError, InputError  # noqa: E402
 from tvm_cascade.evaluate import oracle, tolerance  # noqa: E402
@@ -297,6 +299,21 @@ def test_extents_that_are_symbolic_are_those_of_the_call(ranks: list[dict[str, A
             assert not tolerance.rejects(exact, 24, "float32", baseline=rounded)
     first, second = (rank["symbolic"]["wrong"] for rank in ranks)
     assert "rank 1" in first and "2 dimensions" in second and "`q`" in second
+
+
+@pytest.mark.parametrize("dtype", ["bool", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("shape", [(), (7,), (4, 6, 8), (2, 1, 5, 32)])
+def test_tensors_are_copied_as_they_are_whatever_their_strides(shape: tuple[int, ...], dtype: str) -> None:
+    """In words of any width, beside which nothing is written."""
+    for d, before, start in itertools.product(range(len(shape)), (0, 1, 3, 8), (0, 1, 2)):
+        numbers = torch.randint(-9, 9, shape, generator=torch.Generator().manual_seed(d))
+        values = numbers.to(getattr(torch, dtype))
+        whole = torch.cat([torch.zeros(before, dtype=values.dtype), values.flatten()])[before:].view(shape)
+        found, expected = (torch.full_like(values, 0) for _ in range(2))
+        length = max(shape[d] - start, 0)
+        expected.narrow(d, 0, length).copy_(whole.narrow(d, shape[d] - length, length))
+        copy(found.narrow(d, 0, length), whole.narrow(d, shape[d] - length, length))
+        assert torch.equal(found, expected)
 
 
 # What is wrong is told on every rank, in time, and nothing is written.

@@ -191,6 +191,11 @@ def loads_by(value: ir.Expr, variable: tirx.Var) -> bool:
     return any(uses(index, [variable]) for load in loads_of(value) for index in load.indices)
 
 
+def is_zero(value: ir.Expr | None) -> bool:
+    """Whether an expression is the number 0 as it stands."""
+    return isinstance(value, (prim.IntImm, prim.FloatImm)) and value.value == 0
+
+
 def substitute(expression: ir.Expr, values: dict[tirx.Var, ir.Expr]) -> ir.Expr:
     """The expression with variables replaced, all at once."""
     if isinstance(expression, (prim.IntImm, prim.FloatImm)):

@@ -6,6 +6,7 @@ same fold is derived again.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import product
 from typing import ClassVar
 
@@ -13,9 +14,11 @@ import sympy as sp
 from tvm import ir, tirx
 
 from tvm_cascade.algebra.cascade import COUNT, LENGTH
+from tvm_cascade.algebra.reducer import SUM
 from tvm_cascade.analysis.reducers import combiner_of
 from tvm_cascade.analysis.tir import Extent, as_index, dtype_of, substitute
 from tvm_cascade.chunks.cut import Cut, Reader
+from tvm_cascade.chunks.picks import picked
 from tvm_cascade.chunks.sources import Segment
 from tvm_cascade.chunks.state import State
 from tvm_cascade.steps.move import destination
@@ -96,7 +99,26 @@ class PartialEmitter(Emitter):
         def value(at: Values) -> ir.Expr:
             return self.write(step.lift, at, dtype)
 
+        if component.reducer is SUM and self._one_term(slot, value):
+            return
         self.statements.append(self.reduced(slot.buffer.name, "", iters, slot, component.reducer, value))
+
+    def _one_term(self, slot: Slot, value: Callable[[Values], ir.Expr]) -> bool:
+        """Stores a sum of which one term counts as that term, where it is one."""
+        axis, length = self.part.axis, self.part.chunk.length
+
+        def term(at: Values) -> ir.Expr | None:
+            return picked(value({**at, axis: axis}), axis, length)
+
+        def body(at: Values) -> list[tirx.Stmt]:
+            found = term(at)
+            assert found is not None
+            return [store(slot.buffer, found, self.slots.indices(slot, at))]
+
+        if self.slots.group.frame.axis != (axis,) or term({v: v for v in slot.axes}) is None:
+            return False
+        self.statements.append(self.nests.nest(slot.buffer.name, "", self.slots.iters(slot.axes), body))
+        return True
 
     def _tuple(self, step: Tuple) -> None:
         """A tuple over the chunk, one position after another."""

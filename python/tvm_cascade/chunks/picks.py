@@ -2,7 +2,7 @@
 
     loss[i] = … − x[i, label[i]]     →     own[i] = Σ_j (j = label[i] ? x[i, j] : 0);   loss[i] = … − own[i]
 
-The chunk that has the position gives the element, and all others 0.
+The chunk that has the position gives the element, and all others 0: it need not look for it among its positions.
 """
 
 from __future__ import annotations
@@ -18,7 +18,17 @@ from tvm_cascade.algebra.reducer import SUM
 from tvm_cascade.analysis.program import Stage
 from tvm_cascade.analysis.reducers import combiner_of, identity_of
 from tvm_cascade.analysis.statements import replaced, with_block
-from tvm_cascade.analysis.tir import as_index, dtype_of, loads_of, same, substitute, uses
+from tvm_cascade.analysis.tir import (
+    Extent,
+    as_index,
+    dtype_of,
+    is_zero,
+    loads_of,
+    same,
+    simplify_index,
+    substitute,
+    uses,
+)
 from tvm_cascade.chunks.part import Rows
 from tvm_cascade.transform.assemble import index_dtype, with_statements
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values
@@ -99,3 +109,25 @@ def with_picks(axis: Rows, along: Collection[tirx.Var]) -> tirx.PrimFunc | None:
         pick = picks.get(one[0]) if isinstance(one, tuple) else None
         statements += [nest] if pick is None else [pick.nest(nests), pick.read_in(nest)]
     return with_statements(program, "main", statements, further=[pick.buffer for pick in picks.values()])
+
+
+def picked(value: ir.Expr, axis: tirx.Var, length: Extent) -> ir.Expr | None:
+    """The sum of a value over an axis from 0 to its length, where one term at most is not 0; None of other sums.
+
+    (j + o = w ? f(j) : 0)     →     (0 ≤ w − o < length ? f(w − o) : 0),  with o and w free of j
+    """
+    if isinstance(value, tirx.Cast):
+        found = picked(value.value, axis, length)
+        return None if found is None else found.astype(dtype_of(value))
+    if not isinstance(value, tirx.Select) or not isinstance(value.condition, tirx.EQ):
+        return None
+    sides = value.condition.a, value.condition.b
+    here, wanted = sides if uses(sides[0], [axis]) else reversed(sides)
+    place = here.value if isinstance(here, tirx.Cast) else here
+    offset = simplify_index(place - axis.astype(dtype_of(place)), {axis: length})
+    if uses(wanted, [axis]) or uses(offset, [axis]) or not is_zero(value.false_value):
+        return None
+    found = wanted - offset.astype(dtype_of(wanted))
+    within = tirx.And(found >= 0, found < as_index(length, dtype_of(wanted)))
+    element = substitute(value.true_value, {axis: found.astype(dtype_of(axis))})
+    return select(within, element, value.false_value, lazy=True)

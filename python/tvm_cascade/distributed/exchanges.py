@@ -22,7 +22,7 @@ from tvm_cascade.chunks.state import StatePart
 from tvm_cascade.distributed.order import Share, size_of
 from tvm_cascade.distributed.ranks import Call, Flags, Ranks, State, Tensors, Values, lengths_of, stacked
 from tvm_cascade.distributed.sharding import Along, Chunked, in_chunks
-from tvm_cascade.distributed.transport import pieces
+from tvm_cascade.distributed.transport import copy, pieces, resized
 
 
 class Exchange(Protocol):
@@ -86,15 +86,13 @@ class GatherInputs:
         values: dict[str, torch.Tensor] = {**given, **self.ranks.whole(given, axis)}
         cut = {one.name: axis.dimensions[one.name] for one in sharding.outputs if sharding.cut_along(one) is axis}
         for name, d in cut.items():
-            shape = list(given[name].shape)
-            shape[d] = axis.length
-            values[name] = given[name].new_empty(shape)
+            values[name] = resized(given[name], d, axis.length)
         for func, arguments in self.ranks.over_spans(sharding.func, sharding.rows, values):
             call(func, arguments)
         for name, d in cut.items():
             share = self.ranks.own(axis)
             for span, piece in zip(share, pieces(given[name], d, share), strict=True):
-                piece.copy_(values[name].narrow(d, span.start, span.length))
+                copy(piece, values[name].narrow(d, span.start, span.length))
         return []
 
 
@@ -236,7 +234,7 @@ class Ring:
             coming, waits = passing, tuple[Any, ...]()
             if hop + 1 < transport.ranks and passing:
                 share = ranks.axis[owner - 1]
-                coming = [_empty(one, d, size_of(share)) for one, d in zip(passing, dimensions, strict=True)]
+                coming = [resized(one, d, size_of(share)) for one, d in zip(passing, dimensions, strict=True)]
                 waits = transport.passed_on(passing, coming)
             for (_, arguments), length, found in zip(spans, lengths, states, strict=True):
                 values = {**arguments, **both_of(arguments, owner), **dict(zip(names, passing, strict=True))}
@@ -264,11 +262,7 @@ def partial_functions(ranks: Ranks, chunked: Chunked) -> Iterator[tirx.PrimFunc]
 
 def of_share(tensor: torch.Tensor, dimension: int, share: Share) -> torch.Tensor:
     """What a share has of a whole tensor."""
-    return torch.cat([tensor.narrow(dimension, span.start, span.length) for span in share], dimension)
-
-
-def _empty(tensor: torch.Tensor, dimension: int, size: int) -> torch.Tensor:
-    """Room for a share of another size."""
-    shape = list(tensor.shape)
-    shape[dimension] = size
-    return tensor.new_empty(shape)
+    found = resized(tensor, dimension, size_of(share))
+    for span, piece in zip(share, pieces(found, dimension, share), strict=True):
+        copy(piece, tensor.narrow(dimension, span.start, span.length))
+    return found

@@ -18,7 +18,8 @@ from tvm_cascade.distributed.exchanges import Exchange, GatherInputs, of_share
 from tvm_cascade.distributed.order import size_of
 from tvm_cascade.distributed.ranks import Ranks, Values
 from tvm_cascade.distributed.sharding import Sharding
-from tvm_cascade.driver.arguments import Parameter
+from tvm_cascade.distributed.transport import copy
+from tvm_cascade.driver.arguments import Parameter, parameters_of
 from tvm_cascade.driver.entry import bound, results_of
 from tvm_cascade.errors import DistributedError, InputError
 from tvm_cascade.report.group import ExchangeReport, exchanges_text
@@ -155,7 +156,7 @@ class Sharded:
         self, tensors: Sequence[torch.Tensor], named: Mapping[str, torch.Tensor]
     ) -> tuple[dict[str, torch.Tensor], InputError | None]:
         """The tensors of a call by name, outputs that it leaves out as new ones; or why they are none."""
-        parameters = self.signature.parameters
+        parameters = self.parameters["main"]
         try:
             given = bound("main", parameters, tensors, named)
         except InputError as wrong:  # which all ranks have to hear of
@@ -163,7 +164,7 @@ class Sharded:
         first = next((one for one in given.values() if isinstance(one, torch.Tensor)), torch.empty(0))
         for place, one in enumerate(parameters):
             if place not in given:
-                given[place] = first.new_empty(self.shape(one.name), dtype=getattr(torch, one.dtype))
+                given[place] = first.new_empty(one.shape, dtype=getattr(torch, one.dtype))
         return {one.name: given[place] for place, one in enumerate(parameters)}, None
 
     @property
@@ -176,11 +177,11 @@ class Sharded:
 
     def _wrong(self, given: Mapping[str, object]) -> InputError | None:
         """Why tensors are not those of this rank."""
-        for one in self.signature.parameters:
+        for one in self.parameters["main"]:
             tensor = given[one.name]
             if not isinstance(tensor, torch.Tensor):
                 return InputError("a torch.Tensor", type(tensor).__name__, f"`{one.name}`")
-            expected, found = (one.dtype, self.shape(one.name)), (str(tensor.dtype).split(".")[-1], tuple(tensor.shape))
+            expected, found = (one.dtype, one.shape or ()), (str(tensor.dtype).split(".")[-1], tuple(tensor.shape))
             if expected != found:
                 hint = f"Sharded.local({one.name!r}, tensor) takes this rank's share of a whole tensor"
                 where = f"`{one.name}` on rank {self.ranks.transport.rank}"
@@ -219,19 +220,32 @@ class Sharded:
             if found is not None:
                 raise DistributedError(f"all {len(said)} ranks to go on", found, f"rank {rank}")
 
-    def _code(self, func: tirx.PrimFunc, device: torch.device) -> tuple[Code, list[str]]:
+    def _code(self, func: tirx.PrimFunc, device: torch.device) -> tuple[Code, tuple[Parameter, ...]]:
         if (func, device) not in self._codes:
             code = code_on(func, device, self.ranks.sharding.options)
-            self._codes[func, device] = code, [param.name for param in func.params]
+            self._codes[func, device] = code, parameters_of(func)
         return self._codes[func, device]
 
     def _call(self, func: tirx.PrimFunc, values: Values) -> None:
         device = next(one.device for one in values.values() if isinstance(one, torch.Tensor))
-        code, names = self._code(func, device)
-        code(*(one.detach() if isinstance(one := values[name], torch.Tensor) else one for name in names))
+        code, parameters = self._code(func, device)
+        given, parts = [], list[tuple[torch.Tensor, torch.Tensor]]()
+        for parameter in parameters:
+            one = values[parameter.name]
+            if isinstance(one, torch.Tensor):
+                part = one.detach()
+                one = part if part.is_contiguous() else torch.empty_like(part, memory_format=torch.contiguous_format)
+                if one is not part and parameter.written:
+                    parts.append((part, one))
+                elif one is not part:
+                    copy(one, part)
+            given.append(one)
+        code(*given)
+        for part, result in parts:
+            copy(part, result)
 
     @cached_property
-    def _codes(self) -> dict[tuple[tirx.PrimFunc, torch.device], tuple[Code, list[str]]]:
+    def _codes(self) -> dict[tuple[tirx.PrimFunc, torch.device], tuple[Code, tuple[Parameter, ...]]]:
         return {}
 
     @cached_property

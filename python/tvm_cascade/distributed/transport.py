@@ -118,13 +118,10 @@ class Transport:
         sized = [_sized(one.tensor, one.dimension, max(map(size_of, one.shares))) for one in cut]
         found = []
         for one, parts in zip(cut, self.gathered_together(sized) if cut else (), strict=True):
-            spans = [
-                (span.start, piece)
-                for part, share in zip(parts, one.shares, strict=True)
-                for span, piece in zip(share, pieces(part, one.dimension, share), strict=True)
-            ]
-            in_order = [piece for _, piece in sorted(spans, key=lambda pair: pair[0])]
-            found.append(torch.cat(in_order, one.dimension))
+            found.append(resized(one.tensor, one.dimension, sum(map(size_of, one.shares))))
+            for part, share in zip(parts, one.shares, strict=True):
+                for span, piece in zip(share, pieces(part, one.dimension, share), strict=True):
+                    copy(found[-1].narrow(one.dimension, span.start, span.length), piece)
         return found
 
     def gathered_together(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -180,9 +177,7 @@ def _sized(tensor: torch.Tensor, dimension: int, size: int) -> torch.Tensor:
     missing = size - tensor.shape[dimension]
     if not missing:
         return tensor
-    shape = list(tensor.shape)
-    shape[dimension] = missing
-    return torch.cat([tensor, tensor.new_zeros(shape)], dimension)
+    return torch.cat([tensor, resized(tensor, dimension, missing).zero_()], dimension)
 
 
 _ALIGNED = 16
@@ -214,3 +209,35 @@ def pieces(tensor: torch.Tensor, dimension: int, share: Share) -> list[torch.Ten
     """The spans of a rank's tensor, as views."""
     starts = [sum(span.length for span in share[:k]) for k in range(len(share))]
     return [tensor.narrow(dimension, start, span.length) for start, span in zip(starts, share, strict=True)]
+
+
+def resized(tensor: torch.Tensor, dimension: int, size: int) -> torch.Tensor:
+    """Memory for a tensor of another size along a dimension."""
+    shape = list(tensor.shape)
+    shape[dimension] = size
+    return tensor.new_empty(shape)
+
+
+_WORDS = torch.complex128, torch.int64, torch.int32, torch.int16
+"""From 16 bytes to 2."""
+
+
+def copy(to: torch.Tensor, given: torch.Tensor) -> None:
+    """Copies a tensor to another of its dtype, in the widest words that both consist of.
+
+    Of tensors that are not contiguous PyTorch copies one element at a time: on an H200 some 0.9 TB/s of bfloat16.
+    """
+    word = next((one for one in _WORDS if _is_of(to, one) and _is_of(given, one)), None)
+    if word is None or given.requires_grad:
+        to.copy_(given)
+    else:
+        to.view(word).copy_(given.view(word))
+
+
+def _is_of(tensor: torch.Tensor, word: torch.dtype) -> bool:
+    """Whether a tensor can be read in words of another dtype."""
+    *strides, last = tensor.stride() or (0,)
+    if last != 1 or word.itemsize < tensor.element_size():
+        return False
+    places = (one * tensor.element_size() for one in (*strides, tensor.shape[-1], tensor.storage_offset()))
+    return not any(one % word.itemsize for one in (tensor.data_ptr(), *places))

@@ -39,6 +39,7 @@ from tvm_cascade.analysis.tir import (
     Extent,
     conjuncts,
     dtype_of,
+    is_zero,
     loads_of,
     same,
     substitute,
@@ -321,7 +322,7 @@ def bordered(expression: ir.Expr) -> ir.TensorLoad | None:
         expression = expression.value
     choice = selection_of(expression)
     load = plain_value(choice[1]) if choice else None
-    if choice is None or load is None or not _is_zero(choice[2]):
+    if choice is None or load is None or not is_zero(choice[2]):
         return None
     analyzer, conditions = sym.Analyzer(), conjuncts(choice[0])
     if not all(isinstance(condition, COMPARISONS) for condition in conditions):
@@ -329,7 +330,3 @@ def bordered(expression: ir.Expr) -> ir.TensorLoad | None:
     ends = [end for i, n in zip(load.indices, load.source.ty.shape, strict=True) for end in (i, n - 1 - i)]
     asked = [slack for condition in conditions for slack in slacks_of(condition)]
     return load if all(any(analyzer.can_prove_equal(one, end) for end in ends) for one in asked) else None
-
-
-def _is_zero(value: ir.Expr) -> bool:
-    return isinstance(value, (prim.IntImm, prim.FloatImm)) and value.value == 0
