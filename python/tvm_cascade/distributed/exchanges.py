@@ -79,16 +79,25 @@ class GatherInputs:
         return 1 if self.ranks.sharding.rows else self.ranks.transport.ranks
 
     def functions(self) -> Iterator[tirx.PrimFunc]:
-        yield from self.ranks.over_rows(self.ranks.sharding.func)
+        parts = self.ranks.parts
+        for func in self.ranks.over_rows(self.ranks.sharding.func):
+            if parts is None:
+                yield func
+            else:
+                yield from (self.ranks.sharding.over(func, parts.along, n) for n in lengths_of([parts.spans]))
 
     def run(self, given: Tensors, call: Call) -> Flags:
-        sharding, axis = self.ranks.sharding, self.ranks.sharding.axis
-        values: dict[str, torch.Tensor] = {**given, **self.ranks.whole(given, axis)}
+        sharding, axis, parts = self.ranks.sharding, self.ranks.sharding.axis, self.ranks.parts
+        values: dict[str, torch.Tensor] = {**given}
         cut = {one.name: axis.dimensions[one.name] for one in sharding.outputs if sharding.cut_along(one) is axis}
         for name, d in cut.items():
             values[name] = resized(given[name], d, axis.length)
-        for func, arguments in self.ranks.over_spans(sharding.func, sharding.rows, values):
-            call(func, arguments)
+        for k, whole in enumerate(self.ranks.brought(given, axis, parts)):
+            for func, arguments in self.ranks.over_spans(sharding.func, sharding.rows, {**values, **whole}):
+                part, own = func, arguments
+                if parts is not None:
+                    part, own = [*self.ranks.over_spans(func, parts.along, arguments, parts.spans)][k]
+                call(part, own)
         for name, d in cut.items():
             share = self.ranks.own(axis)
             for span, piece in zip(share, pieces(given[name], d, share), strict=True):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
 
 import torch
 from tvm import tirx
@@ -12,6 +12,8 @@ from tvm import tirx
 from tvm_cascade.chunks.part import offset_of
 from tvm_cascade.chunks.state import COUNTS, StatePart
 from tvm_cascade.distributed.order import Share, size_of
+from tvm_cascade.distributed.parts import Parts, parts_of
+from tvm_cascade.distributed.pull import Memory, Pull, is_worthwhile, starts_of
 from tvm_cascade.distributed.sharding import Along, Chunked, Sharding
 from tvm_cascade.distributed.transport import Cut, Transport, pieces
 
@@ -36,12 +38,14 @@ class Ranks:
     Attributes
     ----------
     axis, rows : what each rank has of them; of rows that are not sharded nothing.
+    memory : makes memory of so many bytes that all ranks read; None where they cannot.
     """
 
     sharding: Sharding
     transport: Transport
     axis: tuple[Share, ...]
     rows: tuple[Share, ...]
+    memory: Callable[[int], Memory] | None = None
 
     def shares(self, along: Along) -> tuple[Share, ...]:
         """What each rank has of an axis."""
@@ -77,18 +81,19 @@ class Ranks:
             yield from (self.sharding.over(func, rows, length) for length in lengths_of(self.rows))
 
     def over_spans(
-        self, func: tirx.PrimFunc, along: Along | None, given: Values
+        self, func: tirx.PrimFunc, along: Along | None, given: Values, share: Share | None = None
     ) -> Iterator[tuple[tirx.PrimFunc, Values]]:
-        """A function over each span that this rank has of an axis, and its arguments; itself along no axis.
+        """A function over each span of a share of an axis, and its arguments; itself along no axis.
 
         Parameters
         ----------
-        given : of what runs along the axis, this rank's share.
+        given : of what runs along the axis, the share.
+        share : that of this rank by default.
         """
         if along is None:
             yield func, given
             return
-        share, dimensions = self.own(along), self.sharding.dimensions(func, along)
+        share, dimensions = share or self.own(along), self.sharding.dimensions(func, along)
         cut = {name: pieces(given[name], d, share) for name, d in dimensions.items() if name in given}
         for k, span in enumerate(share):
             if span.length:
@@ -100,10 +105,54 @@ class Ranks:
 
     def whole(self, given: Tensors, along: Along) -> dict[str, torch.Tensor]:
         """The inputs of which ranks have shares of an axis, whole."""
-        cut = [one.name for one in self.sharding.inputs if self.sharding.cut_along(one) is along]
-        shares = self.shares(along)
-        found = self.transport.whole([Cut(given[name], along.dimensions[name], shares) for name in cut])
-        return dict(zip(cut, found, strict=True))
+        (found,) = self.brought(given, along)
+        return found
+
+    def brought(self, given: Tensors, along: Along, parts: Parts | None = None) -> Iterator[dict[str, torch.Tensor]]:
+        """The same, once for each part of a loop: after it, what the part reads is there."""
+        cuts, key = self.cuts(along), (along.name, parts is None)
+        if key not in self._pulls:
+            self._pulls[key] = self._pull(cuts, parts) if self.pulls(along) else None
+        if (pull := self._pulls[key]) is None:
+            found = self.transport.whole([replace(cut, tensor=given[name]) for name, cut in cuts.items()])
+            yield dict(zip(cuts, found, strict=True))
+        else:
+            yield from (dict(zip(cuts, whole, strict=True)) for whole in pull.brought([given[name] for name in cuts]))
+
+    def cuts(self, along: Along) -> dict[str, Cut]:
+        """The inputs of which ranks have shares of an axis, without their elements."""
+        if along.name not in self._cuts:
+            cut = [one for one in self.sharding.inputs if self.sharding.cut_along(one) is along]
+            like = {one.name: torch.empty(one.shape, dtype=getattr(torch, one.dtype), device="meta") for one in cut}
+            shares = self.shares(along)
+            self._cuts[along.name] = {name: Cut(one, along.dimensions[name], shares) for name, one in like.items()}
+        return self._cuts[along.name]
+
+    def pulls(self, along: Along) -> bool:
+        """Whether ranks read these inputs from each other's memory: where that takes longer than to start it."""
+        link, cuts = self.transport.link, [*self.cuts(along).values()]
+        is_long = self.bytes_along(along) * self.others > 2 * link.seconds * link.bytes_per_second
+        return self.memory is not None and is_long and is_worthwhile(cuts)
+
+    def _pull(self, cuts: Mapping[str, Cut], parts: Parts | None) -> Pull:
+        assert self.memory is not None
+        own, spans = tuple(cuts.values()), 1 if parts is None else len(parts.spans)
+        reads = [tuple({} if parts is None else parts.reads[name][k] for name in cuts) for k in range(spans)]
+        return Pull(self.memory(starts_of(own)[-1]), self.transport.rank, own, tuple(reads))
+
+    @cached_property
+    def parts(self) -> Parts | None:
+        """The parts of a loop that run while inputs along the axis come."""
+        axis = self.sharding.axis
+        return parts_of(self.sharding) if self.pulls(axis) else None
+
+    @cached_property
+    def _cuts(self) -> dict[str, dict[str, Cut]]:
+        return {}
+
+    @cached_property
+    def _pulls(self) -> dict[tuple[str, bool], Pull | None]:
+        return {}
 
     def state(self, chunked: Chunked, given: Values, share: Share, call: Call) -> State:
         """The state of a share of the axis.

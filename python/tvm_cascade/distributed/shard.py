@@ -14,6 +14,7 @@ from tvm_cascade.distributed.backward import Backward
 from tvm_cascade.distributed.exchanges import EXCHANGES, Exchange
 from tvm_cascade.distributed.extents import OfExtents
 from tvm_cascade.distributed.order import ORDERS
+from tvm_cascade.distributed.pull import SymmetricMemory, reads_peers
 from tvm_cascade.distributed.ranks import Ranks
 from tvm_cascade.distributed.sharded import Plan, Sharded
 from tvm_cascade.distributed.sharding import Sharding
@@ -113,7 +114,8 @@ def _sharded(
     shares = [
         () if one is None else ORDERS[order](one.length, transport.ranks) for one in (sharding.axis, sharding.rows)
     ]
-    ranks = Ranks(sharding, transport, shares[0], shares[1])
+    memory = (lambda size: SymmetricMemory(size, transport)) if reads_peers(transport) else None
+    ranks = Ranks(sharding, transport, shares[0], shares[1], memory)
     unfit = {one.name: why for one in EXCHANGES if (why := _unfit(one, sharding))}
     fitting = [one(ranks) for one in EXCHANGES if one.name not in unfit]
     plans = sorted((Plan(one, _seconds(one, ranks)) for one in fitting), key=lambda plan: plan.seconds)

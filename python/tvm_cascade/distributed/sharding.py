@@ -108,9 +108,10 @@ class Sharding:
         self.func, self.options, self.chunked = func, options, in_chunks(func, options)
         self.parameters = parameters_of(func)
         self.axis = _axis_of(self.chunked, axis)
-        self.rows = _rows_of(self.chunked.fold, rows) if rows else None
+        self.rows = rows_named(self.chunked.fold, rows) if rows else None
         self._parts: dict[tuple[tirx.PrimFunc, str, int], tirx.PrimFunc] = {}
         self._known: dict[tuple[tirx.PrimFunc, str], Rows] = {}
+        self._cut: dict[tuple[tirx.PrimFunc, str], Mapping[str, int]] = {}
 
     @cached_property
     def inputs(self) -> tuple[Parameter, ...]:
@@ -138,7 +139,10 @@ class Sharding:
 
     def dimensions(self, func: tirx.PrimFunc, along: Along) -> Mapping[str, int]:
         """The dimension along an axis of each tensor that a function takes, of states too."""
-        return _dimensions(self.rows_in(func, along))
+        key = (func, along.name)
+        if key not in self._cut:
+            self._cut[key] = _dimensions(self.rows_in(func, along))
+        return self._cut[key]
 
     def rows_in(self, func: tirx.PrimFunc, along: Along) -> Rows:
         """All that runs along an axis in a function of some of the parameters."""
@@ -177,7 +181,8 @@ def _axis_of(chunked: Chunked, name: str) -> Along:
     return _along(rows_of(fold.program, seeds), name or names[0])
 
 
-def _rows_of(fold: SingleFold, name: str) -> Along:
+def rows_named(fold: SingleFold, name: str) -> Along:
+    """The rows of a fold that a loop of this name runs over."""
     frame = fold.group.frame
     names = {var.name: var for var in frame.extents if var not in {*frame.axis}}
     if name not in names:

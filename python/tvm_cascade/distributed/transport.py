@@ -48,6 +48,17 @@ class Cut:
     dimension: int
     shares: Sequence[Share]
 
+    @property
+    def length(self) -> int:
+        """Of the whole along the dimension."""
+        return sum(map(size_of, self.shares))
+
+    def shape(self, rank: int) -> tuple[int, ...]:
+        """Extents of a rank's share."""
+        shape = list(self.tensor.shape)
+        shape[self.dimension] = size_of(self.shares[rank])
+        return tuple(shape)
+
 
 class Transport:
     """The ranks of a group, and what moves between them.
@@ -110,15 +121,18 @@ class Transport:
     @property
     def device(self) -> torch.device:
         """The device of tensors that ranks tell each other numbers in."""
-        on_gpus = dist.get_backend(self.group) == "nccl"
-        return torch.device("cuda", torch.cuda.current_device()) if on_gpus else torch.device("cpu")
+        return torch.device("cuda", torch.cuda.current_device()) if self.on_gpus else torch.device("cpu")
+
+    @property
+    def on_gpus(self) -> bool:
+        return bool(dist.get_backend(self.group) == "nccl")
 
     def whole(self, cut: Sequence[Cut]) -> list[torch.Tensor]:
         """The tensors of which each rank has a share, from one collective."""
         sized = [_sized(one.tensor, one.dimension, max(map(size_of, one.shares))) for one in cut]
         found = []
         for one, parts in zip(cut, self.gathered_together(sized) if cut else (), strict=True):
-            found.append(resized(one.tensor, one.dimension, sum(map(size_of, one.shares))))
+            found.append(resized(one.tensor, one.dimension, one.length))
             for part, share in zip(parts, one.shares, strict=True):
                 for span, piece in zip(share, pieces(part, one.dimension, share), strict=True):
                     copy(found[-1].narrow(one.dimension, span.start, span.length), piece)
@@ -146,7 +160,7 @@ class Transport:
 
     def passed_on(self, tensors: Sequence[torch.Tensor], like: Sequence[torch.Tensor]) -> tuple[Any, ...]:
         """Starts to send tensors to the next rank, and to receive those of the one before; what to wait for."""
-        following, before = (dist.get_global_rank(self._known, (self.rank + k) % self.ranks) for k in (1, -1))
+        following, before = (dist.get_global_rank(self.known, (self.rank + k) % self.ranks) for k in (1, -1))
         with self.told("pass their tensors on"):
             sent = [dist.P2POp(dist.isend, one, following, self.group) for one in tensors]
             received = [dist.P2POp(dist.irecv, one, before, self.group) for one in like]
@@ -159,7 +173,7 @@ class Transport:
                 one.wait()
 
     @property
-    def _known(self) -> dist.ProcessGroup:
+    def known(self) -> dist.ProcessGroup:
         return self.group or dist.group.WORLD
 
 
@@ -180,7 +194,7 @@ def _sized(tensor: torch.Tensor, dimension: int, size: int) -> torch.Tensor:
     return torch.cat([tensor, resized(tensor, dimension, missing).zero_()], dimension)
 
 
-_ALIGNED = 16
+ALIGNED = 16
 """Bytes that each of several packed tensors begins at a multiple of: a view of a dtype has to."""
 
 
@@ -192,7 +206,7 @@ def _packed(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
 
 def _sizes(tensors: Sequence[torch.Tensor]) -> list[int]:
     """The bytes of packed tensors, each with what comes after it."""
-    return [-(-one.numel() * one.element_size() // _ALIGNED) * _ALIGNED for one in tensors]
+    return [-(-one.numel() * one.element_size() // ALIGNED) * ALIGNED for one in tensors]
 
 
 def _unpacked(packed: torch.Tensor, like: Sequence[torch.Tensor]) -> list[torch.Tensor]:
