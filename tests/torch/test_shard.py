@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
 import itertools
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,13 +23,15 @@ from filelock import FileLock  # noqa: E402
 from tvm import tirx  # noqa: E402
 
 import tvm_cascade  # noqa: E402
-from tvm_cascade.distributed import shard  # noqa: E402
-from tvm_cascade.distributed.transport import copy  # noqa: E402
+from tvm_cascade.distributed import pull, shard  # noqa: E402
+from tvm_cascade.distributed.transport import LINKS, copy  # noqa: E402
 from tvm_cascade.driver import compilation  # noqa: E402
 from tvm_cascade.errors import CascadeError, DistributedError, InputError  # noqa: E402
 from tvm_cascade.evaluate import oracle, tolerance  # noqa: E402
 
 from .sharded import CORPUS, IN_BLOCKS, PROGRAMS, attention, drawn, given_or_raised, of_corpus, on_ranks  # noqa: E402
+
+sharding = importlib.import_module("tvm_cascade.distributed.shard")
 
 FAST = {
     ("causal", "blocks", "i", "inputs"),
@@ -120,7 +125,7 @@ def check(case: Case, found: list[Any], **changed: Any) -> None:
 def all_of_it(folder: str) -> dict[str, Any]:
     """What a rank finds in all quick tests: processes take longer to start than to run."""
     found = {"folds": every(sorted(FAST)), "overflowing": overflowing(), "gradients": differentiated()}
-    found |= {"considered": considered(), "symbolic": symbolic()}
+    found |= {"considered": considered(), "symbolic": symbolic(), "pulled": pulled()}
     return {**found, "misused": misused(), "compiled": compiled(folder), "deserted": deserted()}
 
 
@@ -178,6 +183,47 @@ def test_a_row_that_states_cannot_hold_is_folded_again_on_all_ranks(ranks: list[
     assert float(np.finfo("float32").max) < 40.0 * 3e37
     for k, order in enumerate(("blocks", "zigzag")):
         check(("weighted mean", order, "", "states"), [rank["overflowing"][k] for rank in ranks], x=x, w=w)
+
+
+PULLED = {("attention_window", "zigzag", "i", "inputs"): "h", ("gathered loss", "zigzag", "", "inputs"): "i"}
+"""Folds whose inputs are read from the memory of ranks, with the loop that runs in parts meanwhile."""
+
+
+class Gathered:
+    """Memory that ranks have in common only after a collective."""
+
+    def __init__(self, size: int, _transport: Any) -> None:
+        self.own = torch.zeros(size, dtype=torch.uint8)
+        self.all = [torch.zeros_like(self.own) for _ in range(dist.get_world_size())]
+
+    def of(self, rank: int, shape: Any, dtype: Any, start: int) -> Any:
+        flat = self.own if rank == dist.get_rank() else self.all[rank]
+        return flat[start : start + math.prod(shape) * dtype.itemsize].view(dtype).view(tuple(shape))
+
+    def barrier(self, channel: int) -> None:
+        if channel == 0:
+            dist.all_gather(self.all, self.own)
+
+
+def pulled() -> list[Any]:
+    """Results of this rank, and the loop in parts."""
+    found = []
+    for case in PULLED:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sharding, "reads_peers", lambda _transport: True)
+            patch.setattr(sharding, "SymmetricMemory", Gathered)
+            patch.setattr(pull, "LEAST", 1)
+            patch.setitem(LINKS, "gloo", dataclasses.replace(LINKS["gloo"], seconds=0.0))
+            name, order, rows, exchange = case
+            parts = shard(PROGRAMS[name][0](), rows=rows, order=order, exchange=exchange).ranks.parts
+            found.append((filled(*case), parts.along.name))
+    return found
+
+
+def test_inputs_are_read_from_the_memory_of_ranks_part_after_part(ranks: list[dict[str, Any]]) -> None:
+    for k, (case, loop) in enumerate(PULLED.items()):
+        check(case, [rank["pulled"][k][0] for rank in ranks])
+        assert {rank["pulled"][k][1] for rank in ranks} == {loop}
 
 
 GRADIENTS = {
