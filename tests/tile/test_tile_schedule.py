@@ -6,9 +6,13 @@ import numpy as np
 import pytest
 
 from corpus import workloads
+from tvm_cascade.chunks.part import over_a_part
+from tvm_cascade.devices.cards import H100
 from tvm_cascade.tile.attention.tile_schedule import NOTHING, live_shares, schedule_tiles, visited_tiles
+from tvm_cascade.tile.skeletons.stream.config import StreamConfig
 from tvm_cascade.tile.skeletons.stream.pieces.config import is_ragged
 
+from ..chunks.test_part import rows
 from .test_masks import program_of
 from .test_tile_program import attention_of, tile_program
 
@@ -73,6 +77,18 @@ def test_of_lengths_that_are_data_half_of_the_longest_is_guessed() -> None:
     program = tile_program(workloads.get("decode_lengths").build(keys=1024))
     assert is_ragged(program)
     assert live_shares(program, 64, 128) == (0.5, 0.5)
+
+
+def test_of_rows_whose_first_one_is_a_number_half_of_the_axis_is_guessed() -> None:
+    """All of it may be visited; of the parts of a sequence half is, and its time is half that of all."""
+    whole = rows(attention_of("causal", queries=1536, keys=768), "q", 1)
+    part, full = (
+        tile_program(func) for func in (over_a_part(whole, 768, "i"), attention_of("full", queries=768, keys=768))
+    )
+    assert list(visited_tiles(part, 128, 64)) == [12] * 6
+    assert live_shares(part, 128, 64) == (0.5, 0.5)
+    of_part, of_full = (StreamConfig(blocks=BLOCKS).counts(one, H100).steps for one in (part, full))
+    assert 0.95 < 2 * of_part / of_full < 1.05
 
 
 def test_documents_are_visited_by_their_own_rows_alone() -> None:

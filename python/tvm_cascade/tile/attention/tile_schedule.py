@@ -24,7 +24,7 @@ from tvm import ir, sym, tirx
 from tvm.ir import prim
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.analysis.tir import loads_of, substitute
+from tvm_cascade.analysis.tir import loads_of, substitute, variables_of
 from tvm_cascade.tile.attention.program import TileProgram
 from tvm_cascade.tile.emit import bind, device_functions, in_register, put, registers, when
 from tvm_cascade.tile.live import Rows, live_tiles, of_whole_tiles
@@ -96,8 +96,10 @@ _KEPT = 0.5
 
 
 def share_of_lengths(program: TileProgram) -> float:
-    """The share of the longest that is guessed of lengths: of those that are data a half."""
-    return 0.5 if any(map(loads_of, program.skip)) else 1.0
+    """The share of the longest that is guessed of lengths: of those that data or numbers tell a half."""
+    loops = {*program.stream.group.frame.extents}
+    told = (loads_of(slack) or {*variables_of(slack)} - loops for slack in program.skip)
+    return 0.5 if any(told) else 1.0
 
 
 def schedule_tiles(costs: NDArray[np.float64], places: int, blocks: int, uneven: bool) -> TileSchedule:

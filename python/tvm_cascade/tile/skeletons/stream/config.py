@@ -13,7 +13,7 @@ from tvm_cascade.analysis.tir import product
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.attention.program import TileProgram
 from tvm_cascade.tile.attention.shape import Stream
-from tvm_cascade.tile.attention.tile_schedule import TileSchedule, schedule_tiles, visited_tiles
+from tvm_cascade.tile.attention.tile_schedule import TileSchedule, schedule_tiles, share_of_lengths, visited_tiles
 from tvm_cascade.tile.cost import Counts, seconds
 from tvm_cascade.tile.hopper.copy import BOX_BYTES
 from tvm_cascade.tile.machine.family import WIDEST, Family
@@ -233,8 +233,9 @@ class StreamConfig(Tiles):
         shared_out = tile_schedule(self, program)
         if shared_out is None:
             return Counts()
+        starved = _STARVED if _is_starved(self, program.stream) else 1.0
         return Counts(
-            steps=shared_out.span * (_STARVED if _is_starved(self, program.stream) else 1.0),
+            steps=shared_out.span * share_of_lengths(program) * starved,
             products=position_flops(program.stream),
             products_rate=products_rate(program.stream),
             between={"block_seconds": 1.0},
