@@ -249,6 +249,16 @@ def test_a_factor_that_is_0_or_1_drops_nothing() -> None:
     assert [component.lift for component in fold.components if component.reducer is MAX] == [x**2]
 
 
+def test_a_factor_beside_what_may_be_zero_is_applied_at_the_end() -> None:
+    """A reference in its place would be zero wherever the factor is."""
+    choice = sp.Piecewise((y, y >= sp.log(positive) / 4), (0, True))
+    fold = derive(Cascade([Reduction(a, SUM, x), Reduction(b, SUM, -(a**2) * choice / LENGTH)], [x, y]))
+    assert isinstance(fold, Fold)
+    assert not fold.references
+    rows: Rows = [{x: 0.0, y: 1.0}, {x: 0.0, y: 2.0}]
+    assert NumericFold(fold, 2, parameters={positive: 0.5}).split(rows, [1])[b] == 0
+
+
 def test_a_product_of_what_is_kept_takes_the_factor_as_often_as_that_is() -> None:
     keep = truth("keep")
     fold = derive(Cascade([Reduction(a, SUM, x), Reduction(b, PROD, keep / a + 1 - keep)], [x, keep]))

@@ -106,16 +106,16 @@ class InvariantTable:
 def factor_in(function: sp.Expr, invariant: sp.Symbol, elements: Sequence[sp.Symbol]) -> sp.Expr | None:
     """H(u) where function = function|_{u=1} · H(u); None where the invariant is no factor.
 
-    exp(x − u) = exp(x)·exp(−u) does not count: exp(x) alone is not bounded.
+    exp(x − u) = exp(x)·exp(−u) does not count: exp(x) alone is not bounded. Factors that do not read u are left out, as
+    they may vanish.
     """
     if exponents(function, invariant, elements):
         return None
-    at_one = function.subs(invariant, 1)
-    if at_one == 0:
+    reading = function.as_independent(invariant, as_Add=False)[1]
+    at_one = reading.subs(invariant, 1)
+    if at_one == 0 or varies_numerically(reading / at_one, elements):
         return None
-    if varies_numerically(function / at_one, elements):
-        return None
-    ratio = simplified(function / at_one)
+    ratio = simplified(reading / at_one)
     return ratio if ratio.free_symbols <= {invariant} and not ratio.has(sp.zoo, sp.nan) else None
 
 
