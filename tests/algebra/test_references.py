@@ -83,6 +83,21 @@ def test_a_shift_by_a_parameter_moves_no_reference() -> None:
     assert p not in reference.value.free_symbols
 
 
+@pytest.mark.parametrize("length", [None, 13], ids=["N", "13"])
+def test_a_divergence_from_equal_shares_is_relative_to_what_elements_are_where_they_are_equal(
+    length: int | None,
+) -> None:
+    """log N is no part of the elements: x + log N loses what tells x from c, and Σ p·log(p·N) is all of that."""
+    p, positions = sp.exp(x - a) / b, LENGTH if length is None else sp.Integer(length)
+    known = {} if length is None else {LENGTH: positions}
+    fold = derive(Cascade([*LOG_SUM_EXP, Reduction(c, SUM, p * sp.log(p * positions))], [x]), meaning=known)
+    assert isinstance(fold, Fold)
+    extremum, mean = fold.references
+    largest, total, divergence = fold.components
+    assert divergence.lift == (x - mean.symbol) * sp.exp(x - extremum.symbol)
+    assert mean.value == largest.symbol + sp.log(total.symbol / (COUNT if length is None else length))
+
+
 def test_a_logarithm_of_a_ratio_to_an_extremum_is_relative_to_its_scale() -> None:
     cascade = Cascade([Reduction(a, MAX, positive), Reduction(b, SUM, w * sp.log(positive / a))], [positive, w])
     fold = derive(cascade)

@@ -159,15 +159,26 @@ def in_exponent_units(derivation: Derivation, summand: Summand) -> Summand:
 
 
 def _without_shift(derivation: Derivation, summand: Summand, invariant: Invariant, part: sp.Expr) -> Summand:
-    """(x + p) − u, p a parameter, as x − (u − p): neither p + x nor a reference that has p keeps the digits of x."""
+    """(x + p) − u, p a parameter, as x − (u − p): neither p + x nor a reference that has p keeps the digits of x.
+
+    So too with p a number, of a u that is x + p where all elements are equal: x + log N − (m + log t), t = Σ exp(x − m),
+    is x − (m + log(t/N)).
+    """
     if exponents(summand.function, invariant.symbol, derivation.elements):
         return summand
     shift, varying = part.as_independent(*derivation.elements, as_Add=True)
     reads = shift.free_symbols & {*derivation.invariants.values, *derivation.results}
-    near = is_location(invariant.value, part, derivation.done, derivation.meaning)
-    if not shift.free_symbols - {LENGTH} or reads or near or varying == 0:
+    of_parameters, asked = shift.free_symbols - {LENGTH}, (derivation.done, derivation.meaning)
+    near = is_location(invariant.value, part, *asked)
+    stands = near if of_parameters else not is_location(invariant.value, part, *asked, exactly=True)
+    if shift == 0 or reads or stands or varying == 0:
         return summand
-    apart = derivation.invariants.beside(Invariant(invariant.symbol, invariant.value - shift), varying)
+    log = next((term for term in sp.Add.make_args(invariant.value) if isinstance(term, sp.log)), None)
+    if of_parameters or log is None:
+        value = invariant.value - shift
+    else:
+        value = invariant.value - log + sp.log(log.args[0] * sp.exp(-shift))
+    apart = derivation.invariants.beside(Invariant(invariant.symbol, value), varying)
     return summand.over(summand.function.subs(invariant.symbol, apart.symbol + shift), invariant, apart)
 
 

@@ -10,12 +10,16 @@ from collections.abc import Mapping, Sequence
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import LENGTH, Reduction
-from tvm_cascade.symbolic.sampling import varies_numerically
+from tvm_cascade.symbolic.sampling import vanishes, varies_numerically
 from tvm_cascade.symbolic.separate import strip_rounding
 
 
 def is_location(
-    value: sp.Expr, part: sp.Expr, reductions: Sequence[Reduction], meaning: Mapping[sp.Symbol, sp.Expr]
+    value: sp.Expr,
+    part: sp.Expr,
+    reductions: Sequence[Reduction],
+    meaning: Mapping[sp.Symbol, sp.Expr],
+    exactly: bool = False,
 ) -> bool:
     """Whether a value is a location of the data a(x), as their mean, maximum and log Σ exp are, and their total is not.
 
@@ -25,9 +29,10 @@ def is_location(
     ----------
     part : a(x).
     meaning : what symbols are known to stand for.
+    exactly : the number is 0.
     """
     away = strip_rounding((_at_equal_elements(value, reductions) - part).xreplace(dict(meaning)))
-    return not varies_numerically(away, list(away.free_symbols - {LENGTH}))
+    return vanishes(away) if exactly else not varies_numerically(away, list(away.free_symbols - {LENGTH}))
 
 
 def _at_equal_elements(value: sp.Expr, reductions: Sequence[Reduction]) -> sp.Expr:
