@@ -161,8 +161,8 @@ def in_exponent_units(derivation: Derivation, summand: Summand) -> Summand:
 def _without_shift(derivation: Derivation, summand: Summand, invariant: Invariant, part: sp.Expr) -> Summand:
     """(x + p) − u, p a parameter, as x − (u − p): neither p + x nor a reference that has p keeps the digits of x.
 
-    So too with p a number, of a u that is x + p where all elements are equal: x + log N − (m + log t), t = Σ exp(x − m),
-    is x − (m + log(t/N)).
+    So too with p a number, of a u that is x + p where all elements are equal: x + log N − (m + log t) is
+    x − (m + log(t/N)).
     """
     if exponents(summand.function, invariant.symbol, derivation.elements):
         return summand
