@@ -9,10 +9,11 @@ import sympy as sp
 from campaigns.algebra_trial import evaluated
 from tvm_cascade.algebra.cascade import Cascade, Reduction
 from tvm_cascade.algebra.fold import Fold
-from tvm_cascade.algebra.reducer import MAX, MIN, SUM
+from tvm_cascade.algebra.reducer import AND, MAX, MIN, OR, SUM, Reducer
 from tvm_cascade.algebra.verdict import Question, Refusal, Verdict
 from tvm_cascade.obligations.derive import derive
 from tvm_cascade.obligations.refutation import refutation
+from tvm_cascade.symbolic.masks import choice
 from tvm_cascade.symbolic.separate import RANK_LIMIT
 
 from .cascades import MAXIMUM, MEAN_SUM, N, absolute, cascade, d, exp, keep, log, m, o, r, s, sqrt, t, v, w, x, y
@@ -33,6 +34,8 @@ ORDERED: dict[str, Cascade] = {
     "a square above a positive total": cascade((s, SUM, r), (o, MAX, where(x > s, x**2))),
     "compared by a rising map": cascade(MEAN_SUM, (o, MAX, where(exp(x) / 2 > s, x))),
     "compared by a falling map": cascade(MEAN_SUM, (o, MAX, where(-2 * x < s, x))),
+    "0 if some position is beyond": cascade(MEAN_SUM, (o, MIN, where(w >= s, x**2 * (1 - keep)))),
+    "0 if some position is within": cascade(MEAN_SUM, (o, MAX, where(w >= s, 0, -(y**2)))),
 }
 
 ATTAINED: dict[str, Cascade] = {
@@ -40,6 +43,9 @@ ATTAINED: dict[str, Cascade] = {
     "two choices by one extremum": cascade(MAXIMUM, (o, SUM, where(x >= m, w) + where(x <= m, v, y))),
     "a multiple by a total of any sign": cascade((s, SUM, y), (m, MAX, s * x), (o, SUM, where(s * x >= m, w))),
     "and all others": cascade((s, SUM, y), (m, MAX, s * x), (o, SUM, where(s * x < m, w))),
+    "exponentials": cascade(MEAN_SUM, (m, MIN, exp(x - s)), (o, MAX, where(exp(x - s) <= m, v + x))),
+    "a falling map": cascade(MEAN_SUM, (m, MAX, exp(s - x)), (o, MIN, where(exp(s - x) >= m, y, x))),
+    "weighted exponentials": cascade(MEAN_SUM, (m, MAX, w * exp(x - s)), (o, SUM, where(w * exp(x - s) >= m, v))),
     "differences": cascade(MEAN_SUM, (m, MAX, y - s), (o, SUM, where(sp.Eq(y - s, m), w * s, y))),
     "the end of a convex map": cascade(MEAN_SUM, (m, MAX, (x - s / N) ** 2), (o, SUM, where((x - s / N) ** 2 >= m, w))),
     "products by a total of any sign": cascade(
@@ -58,14 +64,25 @@ ATTAINED: dict[str, Cascade] = {
     "what is taken where an extremum always is": cascade(
         (m, MAX, r), (d, MIN, where(r <= m, x)), (o, SUM, where(x >= d, y))
     ),
+    "of a choice": cascade(
+        (m, MAX, where(y <= 1, x * (x + 1))), (o, SUM, choice(m <= where(y <= 1, x * (x + 1)), w, sp.S.Zero))
+    ),
     "beside a result that is a number": cascade((d, MAX, sp.Integer(2)), (o, MIN, (x - d) ** 2)),
     "beside a sum of zeros": cascade((d, SUM, sp.S.Zero), (o, SUM, absolute(y - d))),
 }
 
 
-@pytest.mark.parametrize("name", ORDERED | ATTAINED)
+PREDICATES: dict[str, Cascade] = {
+    "a choice that cannot be": cascade((s, SUM, y), (o, OR, where(s >= v, where(s < v, 1), where(s < 0, 1)))),
+    "a choice by results and data": cascade((s, SUM, y), (o, AND, where(s >= v, where(s < 0, 1), where(s < 1, 1)))),
+    "some of those that data choose": cascade((s, SUM, y), (o, OR, where(sp.And(w > 0, x > s), 1))),
+    "all of those that data choose": cascade((s, SUM, y), (o, AND, where(sp.Or(w > 0, x > s), 1))),
+}
+
+
+@pytest.mark.parametrize("name", ORDERED | ATTAINED | PREDICATES)
 def test_the_choice_folds_and_its_fold_is_its_definition(name: str) -> None:
-    fold = derive((ORDERED | ATTAINED)[name])
+    fold = derive((ORDERED | ATTAINED | PREDICATES)[name])
     assert isinstance(fold, Fold), str(fold)
     for seed in range(8):
         assert not evaluated(fold, seed)
@@ -81,21 +98,16 @@ def test_a_choice_that_follows_the_order_is_decided_by_extrema_alone(name: str) 
 
 
 UNDECIDED: dict[str, Cascade] = {
-    # Where exp underflows, or log(1 + exp) is 0, floats attain an extremum where their data are no extremum.
-    "exponentials": cascade(MEAN_SUM, (m, MIN, exp(x - s)), (o, MAX, where(exp(x - s) <= m, v + x))),
-    "a falling map": cascade(MEAN_SUM, (m, MAX, exp(s - x)), (o, MIN, where(exp(s - x) >= m, y, x))),
-    "weighted exponentials": cascade(MEAN_SUM, (m, MAX, w * exp(x - s)), (o, SUM, where(w * exp(x - s) >= m, v))),
+    # Where log(1 + exp) is 0, floats attain an extremum where their data are no extremum.
     "logarithms of one and an exponential": cascade(
         MEAN_SUM, (m, MAX, sp.log(1 + exp(x - s))), (o, SUM, where(sp.log(1 + exp(x - s)) >= m, 1))
     ),
-    "0 if some position is beyond": cascade(MEAN_SUM, (o, MIN, where(w >= s, x**2 * (1 - keep)))),
-    "0 if some position is within": cascade(MEAN_SUM, (o, MAX, where(w >= s, 0, -(y**2)))),
     "positive beyond a positive total": cascade((s, SUM, r), (o, MIN, keep * where(x >= s, x))),
     "what the farthest have, and zero": cascade(
         MEAN_SUM, (m, MAX, (x - s / N) ** 2), (o, MAX, where((x - s / N) ** 2 >= m, y))
     ),
 }
-"""Branches of which one bounds the other, and what is at either of two ends or elsewhere."""
+"""Branches of which one bounds the other where it counts, and what is at either of two ends or elsewhere."""
 
 
 @pytest.mark.parametrize("name", UNDECIDED)
@@ -134,6 +146,19 @@ def test_each_shown_position_decides_the_result_of_its_own_data(name: str) -> No
         values = [value(last.element, known | row) for row in positions]
         best = max(values) if last.reducer is MAX else min(values)
         assert [j for j, found in enumerate(values) if found == best] == [k]
+
+
+@pytest.mark.parametrize(("reducer", "within"), [(OR, 1), (AND, 0)])
+def test_each_shown_position_meets_a_condition_on_two_results_alone(reducer: Reducer, within: int) -> None:
+    element = where(sp.And(y <= d, x > s), within, 1 - within)
+    source = cascade((s, SUM, w), (d, SUM, v), (o, reducer, element))
+    shown = refused(source)
+    assert derive(source).reason.code == "logical_dependence"
+    at = dict(shown.at)
+    positions = [{e: at[str(e)][k] for e in (x, y)} for k in range(RANK_LIMIT + 1)]
+    for k, data in enumerate(shown.data):
+        known = results(source, data)
+        assert [j for j, row in enumerate(positions) if value(element, known | row) == within] == [k]
 
 
 RANK: dict[str, Cascade] = {

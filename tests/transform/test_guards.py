@@ -69,6 +69,18 @@ def data() -> np.ndarray:
     return x
 
 
+def test_what_attains_an_extremum_that_underflows_is_folded_again() -> None:
+    """exp(x − s) is 0 at all positions of a row, which then all attain the largest of them, and at one of another."""
+    text = "s = sum y; m = max exp(x - s); out = sum (1.0 if exp(x - s) >= m else 0.0)"
+    one = read(Definition("attained", text).build())
+    x, y = (np.random.default_rng(k).standard_normal((5, 37)).astype("float32") for k in range(2))
+    y[LARGE_ROW] += 100
+    found, expected = one.fused_results([x, y], tile=5)["out"], one.results([x, y])["out"]
+    assert expected[LARGE_ROW] == 37
+    np.testing.assert_array_equal(found, expected)
+    assert one.fused_results([x, y], tile=5, guards="off")["out"][LARGE_ROW] != 37
+
+
 @pytest.mark.parametrize("guards", ["auto", "always"])
 @pytest.mark.parametrize("tiling", [(5, 1), (4, 3)])
 def test_a_row_that_leaves_the_range_is_what_the_program_makes_of_it(tiling: tuple[int, int], guards: str) -> None:

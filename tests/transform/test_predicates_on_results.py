@@ -92,12 +92,12 @@ PROGRAMS: dict[str, Callable[[], tirx.PrimFunc]] = {
     "all above, as a minimum of numbers": lambda: after_sum(
         lambda x, mean: tirx.Select(x > mean - number(2.5), number(1), number(0)), minimum
     ),
+    "some of those kept": lambda: where_kept(disjunction, lambda keep, above: tirx.And(keep, above)),
+    "all of those kept": lambda: where_kept(conjunction, lambda keep, above: tirx.Or(tirx.Not(keep), above)),
 }
 
 
 BY_NO_EXTREMUM: dict[str, Callable[[], tirx.PrimFunc]] = {
-    "some of those kept": lambda: where_kept(disjunction, lambda keep, above: tirx.And(keep, above)),
-    "all of those kept": lambda: where_kept(conjunction, lambda keep, above: tirx.Or(tirx.Not(keep), above)),
     "all at the maximum": all_at_the_maximum,
 }
 

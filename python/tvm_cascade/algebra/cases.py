@@ -69,11 +69,33 @@ def _reads_both(guard: sp.Basic, elements: Sequence[sp.Symbol], results: Sequenc
 
 
 def truth_of(element: sp.Expr, elements: Sequence[sp.Symbol]) -> sp.Basic | None:
-    """The guard of (guard ? 1 : 0); None where the element is something else, or does not vary."""
-    if not isinstance(element, sp.Piecewise) or not element.has(*elements):
-        return None
-    union = _union(element, element)
-    return union.guard if union.terms == (1, 0) else None
+    """The condition under which an element is 1; None where it may be other than 0 and 1, or does not vary."""
+    return _truth(element) if isinstance(element, sp.Piecewise) and element.has(*elements) else None
+
+
+def _truth(element: sp.Expr) -> sp.Basic | None:
+    if not isinstance(element, sp.Piecewise):
+        return sp.true if element == 1 else sp.false if element == 0 else None
+    holds: sp.Basic | None = sp.false
+    for case in reversed(_union(element, element).cases):
+        its = _truth(case.term)
+        holds = None if its is None or holds is None else sp.ITE(case.guard, its, holds)
+    return holds
+
+
+def joined(element: sp.Expr) -> sp.Expr:
+    """The element with c ? (p ? f : g) : (q ? f : g) as (c ? p : q) ? f : g: what a choice by c gives is compared."""
+
+    def join(*cases: tuple[sp.Expr, sp.Basic]) -> sp.Expr:
+        inner = [term.args if isinstance(term, sp.Piecewise) else ((term, sp.true),) for term, _ in cases]
+        if len({(choice[0][0], choice[1:]) for choice in inner}) > 1 or inner[0][0][1] == sp.true:
+            return sp.Piecewise(*cases)
+        guard = sp.false
+        for choice, (_, case) in zip(reversed(inner), reversed(cases), strict=True):
+            guard = sp.ITE(case, choice[0][1], guard)
+        return sp.Piecewise((inner[0][0][0], guard), *inner[0][1:])
+
+    return element.replace(sp.Piecewise, join)
 
 
 def _by_the_largest(

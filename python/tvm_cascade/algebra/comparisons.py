@@ -5,6 +5,7 @@
 | or, and: a(x) > u                     | max a > u, min a > u                                                   |
 | or, and: F(x, d) > G(x, d)            | max (F − G) > 0, min (F − G) > 0                                       |
 | or: p or q; and: p and q              | some p or some q; every p and every q                                  |
+| max: p ? f : u, with u ≥ f everywhere | u where some position fails p, max f elsewhere                         |
 | max: [a > d] ? f : g, f rising with a | the larger of the selections at max a and at min a, where g falls      |
 | so, where g rises as well             | the selection at max a, where f ≥ g at a = d                           |
 | sum, max, min: [a = max a] ? f : g    | (⊕ of f where a = c) ⊕ (⊕ of g where a ≠ c), at the maximum so far c   |
@@ -20,19 +21,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import Reduction
 from tvm_cascade.algebra.cases import Union
-from tvm_cascade.algebra.derivation import Derivation
+from tvm_cascade.algebra.derivation import Derivation, Refused
+from tvm_cascade.algebra.facts.extent import sign_within
 from tvm_cascade.algebra.facts.trend import trend
 from tvm_cascade.algebra.fold import Reference
 from tvm_cascade.algebra.monotone import Map, order_of, through_order
 from tvm_cascade.algebra.policy import Move, Policy, Range
 from tvm_cascade.algebra.reducer import HIGHEST, LOWEST, MAX, MIN, OR, SUM, Reducer
 from tvm_cascade.symbolic.functions import Round
-from tvm_cascade.symbolic.masks import is_truth
+from tvm_cascade.symbolic.masks import is_truth, masks_in
 from tvm_cascade.symbolic.separate import strip_rounding
 from tvm_cascade.symbolic.signs import stand_in
 
@@ -51,14 +54,31 @@ def truth_of_all(derivation: Derivation, reduction: Reduction, predicate: sp.Bas
 
 
 def _truth_over(derivation: Derivation, reduction: Reduction, predicate: sp.Basic, law: Law) -> sp.Basic:
-    if not predicate.has(*derivation.elements):
+    """Whether a condition holds at some position, or at all; of one that others bound, where these let it decide."""
+    results, elements = derivation.cascade.results, derivation.elements
+    if not predicate.has(*elements):
         return predicate
-    through = sp.Or if reduction.reducer is OR else sp.And
+    through, other = (sp.Or, sp.And) if reduction.reducer is OR else (sp.And, sp.Or)
+    if isinstance(predicate, sp.ITE):
+        case, chosen, rest = predicate.args
+        sides = (case, sp.Not(case)) if through is sp.Or else (sp.Not(case), case)
+        predicate = through(other(sides[0], chosen), other(sides[1], rest))
+    if isinstance(predicate, sp.Not):
+        predicate = predicate.to_nnf(simplify=False)
     if isinstance(predicate, through):
         return through(*(_truth_over(derivation, reduction, part, law) for part in predicate.args))
     if isinstance(predicate, (sp.Gt, sp.Ge, sp.Lt, sp.Le)):
         return _ordered(derivation, reduction, predicate, law)
-    raise derivation.refuse(reduction, "logical_dependence", str(predicate))
+    if not isinstance(predicate, other):  # an equation, which any value may meet
+        raise derivation.refuse(reduction, "logical_dependence", str(predicate))
+    parts = predicate.args
+    reading = [part for part in parts if part.has(*elements) and part.has(*results)]
+    if len(reading) != 1:
+        raise _unfolded(derivation, reduction)
+    where = other(*(part for part in parts if part.has(*elements) and part not in reading))
+    with derivation.over(sp.And(derivation.where, where if through is sp.Or else sp.Not(where))):
+        told = _truth_over(derivation, reduction, reading[0], law)
+    return other(told, *(part for part in parts if not part.has(*elements)))
 
 
 def _is_apart(derivation: Derivation, side: sp.Basic, other: sp.Basic) -> bool:
@@ -90,8 +110,10 @@ def folded_choice(derivation: Derivation, reduction: Reduction, union: Union, la
         Where neither order nor an extremum of the element decides, or what is folded at its ties has no law.
     """
     matched, reducer, two = derivation.compared(union.guard), reduction.reducer, len(union.cases) == 2
-    if reducer.ordered and two and (found := _at_the_ends(derivation, reduction, union)) is not None:
-        return found
+    if reducer.ordered and two:
+        for by_order in (_at_the_ends, partial(_bounded_by_the_other, law=law)):
+            if (found := by_order(derivation, reduction, union)) is not None:
+                return found
     if two and matched is not None and reducer in (SUM, MAX, MIN):
         extreme, (at, _) = matched
         here, there = (derivation.decided(union.terms[0 if s is at else 1], extreme, s) for s in (True, False))
@@ -102,10 +124,17 @@ def folded_choice(derivation: Derivation, reduction: Reduction, union: Union, la
                 else (law(derivation, replace(reduction, element=here)), holds)
                 for ties, holds in found
             ]
-            return sp.Piecewise(*cases[:-1], (cases[-1][0], True))
-    code = "infinite_rank" if reducer is SUM else "not_monotone"
+            told = sp.Piecewise(*cases[:-1], (cases[-1][0], True))
+            return sp.Piecewise((sp.nan, _underflows(derivation, extreme)), (told, True))
+    raise _unfolded(derivation, reduction)
+
+
+def _unfolded(derivation: Derivation, reduction: Reduction) -> Refused:
+    """A refusal where numbers show that there is no fold, and unknown elsewhere."""
+    codes = {SUM: "infinite_rank", MAX: "not_monotone", MIN: "not_monotone"}
+    code = codes.get(reduction.reducer, "logical_dependence")
     shown = derivation.counterexample(code, reduction, reduction.element)
-    raise derivation.refuse(reduction, code if shown else "select_on_result", reduction.element, shown=shown)
+    return derivation.refuse(reduction, code if shown else "select_on_result", reduction.element, shown=shown)
 
 
 def _at_the_ends(derivation: Derivation, reduction: Reduction, union: Union) -> sp.Expr | None:
@@ -116,11 +145,13 @@ def _at_the_ends(derivation: Derivation, reduction: Reduction, union: Union) -> 
     if not isinstance(union.guard, (sp.Gt, sp.Ge, sp.Lt, sp.Le)):
         return None
     gap = union.guard.gts - union.guard.lts
-    moving = gap.expand().as_independent(*derivation.elements, as_Add=True)[1].as_coeff_Mul()[1]
+    moving = gap.as_independent(*derivation.elements, as_Add=True)[1].as_coeff_Mul()[1]
     varying = [s for s in derivation.elements if s in gap.free_symbols]
     part = varying[0] if len(varying) == 1 else moving
     variable = stand_in(part, "_s")
-    written, *terms = (strip_rounding(derivation.signed(e.subs(part, variable))) for e in (gap, *union.terms))
+    gap, *terms = (e.subs(part, variable) for e in (gap, *union.terms))
+    choices = [sp.expand(term) if masks_in(term, derivation.elements) else term for term in terms]
+    written, *terms = (strip_rounding(derivation.signed(e)) for e in (gap, *choices))
     way = trend(written, variable)
     if not way or sp.Tuple(written, *terms).has(*derivation.elements):
         return None
@@ -130,9 +161,25 @@ def _at_the_ends(derivation: Derivation, reduction: Reduction, union: Union) -> 
     kept = _kept_ends(reduction.reducer, variable, upper, lower, edge)
     if kept is None:
         return None
-    choice = sp.Piecewise(*((case.term.subs(part, variable), case.guard.subs(part, variable)) for case in union.cases))
+    guards = (case.guard.subs(part, variable) for case in union.cases)
+    choice = sp.Piecewise(*zip(choices, guards, strict=True))
     selection = Map((part,), (variable,), choice)
     return selection.over(reduction.reducer, kept, lambda end, part: derivation.component(reduction, end, part))
+
+
+def _bounded_by_the_other(derivation: Derivation, reduction: Reduction, union: Union, law: Law) -> sp.Expr | None:
+    """max or min of [p] ? f : u, where f is nowhere beyond a u that is the same at all positions: u, or that of f."""
+    guard, terms = union.guard, union.terms
+    for bound, own, is_bound in ((terms[1], terms[0], sp.Not(guard)), (terms[0], terms[1], guard)):
+        beyond = own - bound if reduction.reducer is MIN else bound - own
+        if not bound.has(*derivation.elements) and sign_within(strip_rounding(derivation.signed(beyond))):
+            try:
+                within = law(derivation, replace(reduction, element=own))
+                some = _truth_over(derivation, replace(reduction, reducer=OR), is_bound, law)
+            except Refused:  # with numbers that show it of this term, not of the element
+                return None
+            return sp.Piecewise((bound, some), (within, True))
+    return None
 
 
 def _kept_ends(
@@ -227,7 +274,8 @@ def _ties(
         return []
     if order.way is None and not alone:
         return []
-    ties = [_end(derivation, reduction, extreme, end, order.lift) for end in order.ends]
+    span = Range.EXTREME if _underflows(derivation, extreme) == sp.false else Range.UNDERFLOWING
+    ties = [_end(derivation, reduction, extreme, end, order.lift, span) for end in order.ends]
     holds = [condition.xreplace(values) for condition in order.decided(extreme.reducer)]
     if order.way is not None:
         return list(zip([*((tie,) for tie in ties), ()], holds, strict=False))
@@ -238,19 +286,32 @@ def _ties(
 
 
 def _saturates(key: Map) -> bool:
-    """Whether floats that are far apart may be equal in a map: log(1 + exp(a − d)) is 0 at all a far below d."""
+    """Whether floats that are far apart may be equal in a map: log(1 + exp(a − d)) is 0 at all a far below d.
+
+    Exponentials that are factors keep apart what they are taken of, until they underflow (`_underflows`).
+    """
     ends = [sp.Dummy(real=True) for _ in key.parts]
-    return any(part.has(*ends) and not isinstance(part, sp.Abs) for part in key.at(*ends).atoms(sp.Function))
+    factors = (f.args[0] if isinstance(f, sp.exp) else f for f in sp.Mul.make_args(key.at(*ends)))
+    return any(part.has(*ends) and not isinstance(part, sp.Abs) for f in factors for part in f.atoms(sp.Function))
+
+
+def _underflows(derivation: Derivation, extreme: Reduction) -> sp.Basic:
+    """Where floats may attain an extremum of exponentials that its data do not attain: it is next to nothing."""
+    element = derivation.plain(extreme.element)
+    moved = element.has(*derivation.cascade.results) and any(e.has(*derivation.elements) for e in element.atoms(sp.exp))
+    return sp.Abs(extreme.result) * HIGHEST < 1 if moved else sp.false
 
 
 def _attained(derivation: Derivation, extreme: Reduction) -> dict[sp.Symbol, sp.Expr]:
     return {derivation.plain(extreme.result): derivation.plain(extreme.element)}
 
 
-def _end(derivation: Derivation, reduction: Reduction, extreme: Reduction, end: Reducer, lift: sp.Expr) -> _Tie:
+def _end(
+    derivation: Derivation, reduction: Reduction, extreme: Reduction, end: Reducer, lift: sp.Expr, span: Range
+) -> _Tie:
     """The ties of an extremum of data, in the component of it."""
     best = derivation.component(reduction, end, lift)
-    reference = derivation.refer(("end", best), lift, Policy.RUNNING, best, auxiliary=True, range=Range.EXTREME)
+    reference = derivation.refer(("end", best), lift, Policy.RUNNING, best, auxiliary=True, range=span)
     return _Tie(lift, {lift: best} if lift.is_Symbol else {}, _attained(derivation, extreme), reference)
 
 

@@ -10,7 +10,7 @@ from functools import partial
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import LENGTH, Cascade, Reduction
-from tvm_cascade.algebra.cases import truth_of
+from tvm_cascade.algebra.cases import joined, truth_of
 from tvm_cascade.algebra.comparisons import folded_choice, truth_of_all
 from tvm_cascade.algebra.derivation import Derivation, Refused
 from tvm_cascade.algebra.fold import Component, Fold, Reference
@@ -76,7 +76,7 @@ def _in_each_case(derivation: Derivation, block: tuple[Reduction, ...], cases: i
 
     `cases` is how many there are beside this one.
     """
-    block = tuple(replace(reduction, element=derivation.decided(reduction.element)) for reduction in block)
+    block = tuple(replace(reduction, element=derivation.decided(joined(reduction.element))) for reduction in block)
     unions = ((part, derivation.by_results(reduction.element)) for part, reduction in enumerate(block))
     part, union = next(((part, union) for part, union in unions if union is not None), (0, None))
     if union is None and len(block) == 1 and block[0].element == block[0].reducer.neutral:

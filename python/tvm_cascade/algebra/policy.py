@@ -75,6 +75,7 @@ class Range(str, Enum):
     SPREAD = "exp(x − c) is in range where the spread of x about its centre is, since c is a location of the data"
     MEAN = "x − c and u − c are no larger than x − u, since c is the mean of x; u need not be near the data"
     EXTREME = "c is the extremum so far, and [x = c] is 0 or 1"
+    UNDERFLOWING = "c is the extremum so far; where exponentials of it underflow, other positions attain it as well"
     NEAR = "x − c is no larger than the spread of x, since c is its mean, for any results"
     WEIGHED = "x − c is no larger than the spread of x, since c is its mean; against what results weigh it may cancel"
     PREDICTED = "c predicts u from partial results, so elements have the range that they have at u"

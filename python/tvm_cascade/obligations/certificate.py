@@ -163,7 +163,9 @@ def _read_by(fold: Fold, result: sp.Symbol) -> set[sp.Symbol]:
 def _doubts(fold: Fold, result: sp.Symbol, meaning: Meaning) -> Iterator[str]:
     """What may go wrong with a result, by the tables."""
     for reference in _references(fold, result):
-        if reference.range not in _BEARING:
+        if reference.range is Range.UNDERFLOWING:
+            yield f"{reference.symbol} may not tell what is selected: {reference.range}"
+        elif reference.range not in _BEARING:
             yield f"{reference.symbol} may be far from the data: {reference.range}"
         elif reference.range in _SCALES and not _bears(fold, result, reference, meaning):
             yield f"{reference.symbol} may be larger on a part of the row than what it scales there allows"

@@ -4,6 +4,7 @@
 |--------------------------------|-----------------------------------------------------------------------------------|
 | infinite_rank, prod_dependence | x_i and d_j at which F(x_i, d_j), or its logarithm, has a rank above RANK_LIMIT    |
 | not_monotone                   | positions x_i, more than RANK_LIMIT, each the only extremum at a d of its own      |
+| logical_dependence             | so many, each the only one for which a condition holds, or fails, at such a d      |
 | rounding, rounding_rank        | an element that rounds to another value at another scale                          |
 
 Where F(x, d) = Σ_r G_r(x)·H_r(d) with R terms, no matrix F(x_i, d_j) has a rank above R; where a maximum over x is kept
@@ -28,7 +29,7 @@ import sympy as sp
 from numpy.typing import NDArray
 
 from tvm_cascade.algebra.cascade import LENGTH, POSITION, Cascade, Reduction
-from tvm_cascade.algebra.reducer import MAX, MIN, PROD, SUM
+from tvm_cascade.algebra.reducer import MAX, MIN, OR, PROD, SUM
 from tvm_cascade.algebra.verdict import Counterexample, Question, Values
 from tvm_cascade.obligations.definition import definition
 from tvm_cascade.steps.arithmetic import NO_VALUE, Digits, Float64
@@ -321,6 +322,23 @@ def _deciding(values: NDArray[np.float64], by_index: bool) -> list[tuple[int, in
     return []
 
 
+def _holds_alone(numbers: _Numbers) -> Counterexample | None:
+    """Positions each of which is the only one for which a condition holds, or fails, at some results."""
+    function, alone = numbers.plain(numbers.question.function), float(numbers.question.reducer is OR)
+    for drawn in numbers.draws(function):
+        left, decided = drawn.values == alone, list[tuple[int, int]]()
+        while left.any() and len(decided) < _SIZE:  # of those at fewest results, where fewest others are
+            others = np.add.outer(left.sum(axis=1), left.sum(axis=0))
+            row, column = np.unravel_index(np.where(left, others, left.size).argmin(), left.shape)
+            decided.append((int(row), int(column)))
+            left = left & ~left[:, [column]] & ~left[[row]]
+        if len(decided) == _SIZE:
+            words, at, data = numbers.shown(function, drawn, *zip(*sorted(decided), strict=True))
+            claim = f"{words}: each of the {_SIZE} positions decides alone at its own one of these results"
+            return Counterexample(claim, at, _COUNTS, data)
+    return None
+
+
 def _rounds_elsewhere(numbers: _Numbers) -> Counterexample | None:
     """An element that is rounded at one scale and moved to another, and is not what it is rounded there."""
     rounded = min(numbers.question.function.atoms(Round), key=innermost, default=None)
@@ -348,6 +366,7 @@ _SEARCHES: Mapping[str, Callable[[_Numbers], Counterexample | None]] = {
     "infinite_rank": _rank_grows,
     "prod_dependence": _rank_grows,
     "not_monotone": _positions_decide,
+    "logical_dependence": _holds_alone,
     "rounding": _rounds_elsewhere,
     "rounding_rank": _rounds_elsewhere,
 }

@@ -148,10 +148,15 @@ def compared(condition: sp.Basic, done: Iterable[Reduction]) -> tuple[Reduction,
     ----------
     done : the earlier reductions, in the symbols of the condition.
     """
-    if type(condition) not in AT_A_MAXIMUM:
+    case, *relations = condition.args if isinstance(condition, sp.ITE) else (sp.true, condition, condition)
+    kinds = {type(relation) for relation in relations}
+    if len(kinds) > 1 or kinds.isdisjoint(AT_A_MAXIMUM):
         return None
-    for element, other, relation in ((*condition.args, condition), (*condition.args[::-1], condition.reversed)):
-        for extreme in done:
-            if extreme.result == other and extreme.element == element and extreme.reducer in (MAX, MIN):
-                return extreme, AT_A_MAXIMUM[type(relation) if extreme.reducer is MAX else type(relation.reversed)]
+    (kind,), pairs = kinds, zip(*(relation.args for relation in relations), strict=True)
+    exchanged = type(relations[0].reversed)
+    sides = [a if a == b else sp.Piecewise((a, case), (b, True)) for a, b in pairs]  # of a choice by the case
+    for element, other, above, below in ((*sides, kind, exchanged), (*sides[::-1], exchanged, kind)):
+        for extreme in (r for r in done if r.result == other and r.reducer in (MAX, MIN)):
+            if element in (extreme.element, sp.piecewise_fold(extreme.element)):
+                return extreme, AT_A_MAXIMUM[above if extreme.reducer is MAX else below]
     return None
