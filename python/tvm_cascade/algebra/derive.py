@@ -14,7 +14,6 @@ from tvm_cascade.algebra.cases import joined, truth_of
 from tvm_cascade.algebra.comparisons import folded_choice, truth_of_all
 from tvm_cascade.algebra.derivation import Derivation, Refused
 from tvm_cascade.algebra.fold import Component, Fold, Reference
-from tvm_cascade.algebra.invariants import Invariant
 from tvm_cascade.algebra.order_law import order_law
 from tvm_cascade.algebra.policy import Move
 from tvm_cascade.algebra.product_law import Law, product_law
@@ -107,31 +106,23 @@ def _by_its_law(derivation: Derivation, reduction: Reduction) -> sp.Expr:
     element, used = derivation.take_in(apart)
     if (reduction.reducer.ordered or logical) and not element.has(*derivation.elements):
         return element.xreplace(derivation.invariants.values)  # the same at all positions
-    if used:
-        total = LAWS[reduction.reducer.law](derivation, apart, element, used)
-    else:
+    if not used:
         total = derivation.component(reduction, reduction.reducer, element)
+    elif isinstance(law := LAWS[reduction.reducer.law], str):
+        raise derivation.refuse(reduction, law, element)
+    else:
+        total = law(derivation, apart, element, used)
     return _where_real(derivation, reduction, quotients, total)
 
 
-def _logical_law(derivation: Derivation, reduction: Reduction, element: sp.Expr, used: list[Invariant]) -> sp.Expr:
-    """A predicate on an earlier result has no finite state."""
-    raise derivation.refuse(reduction, "logical_dependence", element)
-
-
-def _no_law(derivation: Derivation, reduction: Reduction, element: sp.Expr, used: list[Invariant]) -> sp.Expr:
-    """Refuses: no law says how ⊕ commutes with a map."""
-    raise derivation.refuse(reduction, "reducer_dependence", element)
-
-
-LAWS: dict[str, Law] = {
+LAWS: dict[str, Law | str] = {
     "sum": sum_law,
     "product": partial(product_law, sum_law),
     "order": order_law,
-    "predicate": _logical_law,
-    "none": _no_law,
+    "predicate": "logical_dependence",
+    "none": "reducer_dependence",
 }
-"""Keys are what a `Reducer.law` may be."""
+"""By what a `Reducer.law` may be: how ⊕ takes in elements that read results, or the code of a refusal."""
 
 
 # Logarithms and roots of quotients split: log(x/s) as log|x| − log|s|, √(x/s) as √|x|/√|s|.
