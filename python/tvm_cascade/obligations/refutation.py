@@ -29,7 +29,7 @@ import sympy as sp
 from numpy.typing import NDArray
 
 from tvm_cascade.algebra.cascade import LENGTH, POSITION, Cascade, Reduction
-from tvm_cascade.algebra.reducer import MAX, MIN, OR, PROD, SUM
+from tvm_cascade.algebra.reducer import AND, MAX, MIN, OR, PROD, SUM
 from tvm_cascade.algebra.verdict import Counterexample, Question, Values
 from tvm_cascade.obligations.definition import definition
 from tvm_cascade.steps.arithmetic import NO_VALUE, Digits, Float64
@@ -287,22 +287,39 @@ def _is_regular(function: sp.Expr, drawn: _Drawn, rows: Sequence[int], columns: 
 
 
 def _positions_decide(numbers: _Numbers) -> Counterexample | None:
-    """Positions each of which is the only extremum at some results, or is selected there."""
+    """Positions each of which is the only extremum at some results, or is selected there; or holds, or fails, alone."""
     question, whole = numbers.question, numbers.question.reducer.whole
     selection = None if whole is None else whole.selection
     reducer = question.reducer if selection is None else MAX if selection.largest else MIN
-    if not reducer.ordered:
+    if reducer not in _ALONE:
         return None
-    function, sign = numbers.plain(question.function), 1 if reducer is MAX else -1
+    function, sign = numbers.plain(question.function), 1 if reducer in (MAX, OR) else -1
     where = numbers.plain(sp.Piecewise((sp.S.One, question.where), (sp.S.Zero, True)))
     for drawn in numbers.draws(function, where):
-        decided = _deciding(sign * drawn.values, selection is not None and selection.lower)
+        if reducer in (AND, OR):
+            decided = _apart(drawn.values == (reducer is OR))
+        else:
+            decided = _deciding(sign * drawn.values, selection is not None and selection.lower)
         if decided:
             words, at, data = numbers.shown(function, drawn, *zip(*decided, strict=True))
-            kind = "the selected one" if selection else f"the only {reducer.name}"
+            kind = "the selected one" if selection else f"the only {_ALONE[reducer]}"
             claim = f"{words}: each of the {_SIZE} positions is {kind} at its own one of these results"
             return Counterexample(claim, at, _COUNTS, data)
     return None
+
+
+_ALONE = {MAX: "max", MIN: "min", OR: "one that holds", AND: "one that fails"}
+
+
+def _apart(holds: NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """Rows, each with a column at which it alone holds."""
+    left, found = holds, list[tuple[int, int]]()
+    while left.any() and len(found) < _SIZE:  # first those of fewest columns, at which fewest others hold
+        others = np.add.outer(left.sum(axis=1), left.sum(axis=0))
+        row, column = np.unravel_index(np.where(left, others, left.size).argmin(), left.shape)
+        found.append((int(row), int(column)))
+        left = left & ~left[:, [column]] & ~left[[row]]
+    return sorted(found) if len(found) == _SIZE else []
 
 
 def _deciding(values: NDArray[np.float64], by_index: bool) -> list[tuple[int, int]]:
@@ -320,23 +337,6 @@ def _deciding(values: NDArray[np.float64], by_index: bool) -> list[tuple[int, in
             return sorted(decided.items())[:_SIZE]
         ranked = ranked[ranked != np.bincount(ranked[:, 0]).argmax()].reshape(len(ranked), -1)
     return []
-
-
-def _holds_alone(numbers: _Numbers) -> Counterexample | None:
-    """Positions each of which is the only one for which a condition holds, or fails, at some results."""
-    function, alone = numbers.plain(numbers.question.function), float(numbers.question.reducer is OR)
-    for drawn in numbers.draws(function):
-        left, decided = drawn.values == alone, list[tuple[int, int]]()
-        while left.any() and len(decided) < _SIZE:  # of those at fewest results, where fewest others are
-            others = np.add.outer(left.sum(axis=1), left.sum(axis=0))
-            row, column = np.unravel_index(np.where(left, others, left.size).argmin(), left.shape)
-            decided.append((int(row), int(column)))
-            left = left & ~left[:, [column]] & ~left[[row]]
-        if len(decided) == _SIZE:
-            words, at, data = numbers.shown(function, drawn, *zip(*sorted(decided), strict=True))
-            claim = f"{words}: each of the {_SIZE} positions decides alone at its own one of these results"
-            return Counterexample(claim, at, _COUNTS, data)
-    return None
 
 
 def _rounds_elsewhere(numbers: _Numbers) -> Counterexample | None:
@@ -366,7 +366,7 @@ _SEARCHES: Mapping[str, Callable[[_Numbers], Counterexample | None]] = {
     "infinite_rank": _rank_grows,
     "prod_dependence": _rank_grows,
     "not_monotone": _positions_decide,
-    "logical_dependence": _holds_alone,
+    "logical_dependence": _positions_decide,
     "rounding": _rounds_elsewhere,
     "rounding_rank": _rounds_elsewhere,
 }
