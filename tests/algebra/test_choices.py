@@ -67,6 +67,9 @@ ATTAINED: dict[str, Cascade] = {
     "of a choice": cascade(
         (m, MAX, where(y <= 1, x * (x + 1))), (o, SUM, choice(m <= where(y <= 1, x * (x + 1)), w, sp.S.Zero))
     ),
+    "of a choice, which none exceeds": cascade(
+        (m, MAX, where(y <= 1, x * (x + 1))), (o, SUM, choice(m >= where(y <= 1, x * (x + 1)), w, sp.S.Zero))
+    ),
     "beside a result that is a number": cascade((d, MAX, sp.Integer(2)), (o, MIN, (x - d) ** 2)),
     "beside a sum of zeros": cascade((d, SUM, sp.S.Zero), (o, SUM, absolute(y - d))),
 }
