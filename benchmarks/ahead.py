@@ -25,11 +25,11 @@ from benchmarks.gpu import torch_peers, tvm_peers
 from benchmarks.gpu.check import twin
 from benchmarks.gpu.prepared import Prepare, Prepared
 from benchmarks.gpu.problem import Problem, problem_class
+from benchmarks.judge.forms import Absent
 from benchmarks.record import OURS, own
 from benchmarks.suites import entries
 from benchmarks.suites.entry import Entry
 from corpus.workload import Workload
-from tvm_cascade.judge.forms import Absent
 
 Suites = Mapping[str, tuple[Sequence[Entry], Mapping[str, Prepare]]]
 """By name the entries and the rows of a suite."""

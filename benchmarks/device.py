@@ -4,7 +4,7 @@ On a GPU a card under load lowers its clocks, so a program that is measured firs
 faster: each round takes some runs of every program, forth and back and from another one on, and what is told is over
 all rounds. Before each run a buffer of twice the L2 cache is read, which leaves nothing there that a run could read,
 and nothing that would have to be written back while it runs. Runs are queued while the device is kept busy by
-something else, so that the host's time to start one does not count. How a CPU is timed, `cli.timing` says.
+something else, so that the host's time to start one does not count. How a CPU is timed, `timing` says.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ from typing import Any, Protocol
 
 from tvm.target import Target
 
-from benchmarks import environment
+from benchmarks import environment, timing
 from benchmarks.environment import Environment, Memory
-from tvm_cascade.cli import timing
-from tvm_cascade.cli.timing import IdleGate, Plan, Timing, summarise
+from benchmarks.timing import IdleGate, Plan, Timing, summarise
 from tvm_cascade.devices.host import host_target
 from tvm_cascade.driver.progress import waiting
 from tvm_cascade.driver.targets import resolve_target

@@ -6,10 +6,10 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from benchmarks.judge.forms import OURS_UNFUSED, TVM_DEFAULT
 from benchmarks.peers import CUBLAS, FLASHINFER, FLASHINFER_FA3, GEMM_ALONE, INDUCTOR, NUMPY, TORCH, TVM_DLIGHT
 from benchmarks.record import OURS, Report, own
 from benchmarks.suites import cpu, kernels, served
-from tvm_cascade.judge.forms import OURS_UNFUSED, TVM_DEFAULT
 
 ALL = "all"
 """The group of all workloads of a suite."""

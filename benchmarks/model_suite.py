@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.device import Call, Device
+from benchmarks.judge.check import Status, judged, told
+from benchmarks.judge.forms import OURS_FUSED, TVM_DEFAULT
 from benchmarks.peers import TORCH
 from benchmarks.record import Decided, Report, TimedRow
 from benchmarks.suites.entry import Model
 from tvm_cascade.evaluate import tolerance
-from tvm_cascade.judge.check import Status, judged, told
-from tvm_cascade.judge.forms import OURS_FUSED, TVM_DEFAULT
 
 TORCH_COMPILE = "torch.compile"
 

@@ -20,10 +20,10 @@ from pathlib import Path
 
 from benchmarks.commands import command
 from benchmarks.goals import ALL, BEST, mean, members
+from benchmarks.judge.check import Status
 from benchmarks.record import OURS, RESULTS, SLOWER, Report, Result, stored
 from benchmarks.suites import SUITES
 from tvm_cascade.errors import InputError
-from tvm_cascade.judge.check import Status
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "BENCHMARKS.md"

@@ -13,11 +13,8 @@ from benchmarks import numpy_peer, suites, torch_peer
 from benchmarks.gpu import flashinfer_served, torch_peers, tvm_peers
 from benchmarks.gpu.flashinfer_peer import flashinfer
 from benchmarks.gpu.prepared import Prepare
-from benchmarks.record import OURS, OURS_CUDA_CORES, own
-from corpus.workload import Workload
-from tvm_cascade.errors import OptionError
-from tvm_cascade.judge.case import Case, Job
-from tvm_cascade.judge.forms import (
+from benchmarks.judge.case import Case
+from benchmarks.judge.forms import (
     FORMS,
     TVM_DEFAULT,
     Absent,
@@ -25,6 +22,10 @@ from tvm_cascade.judge.forms import (
     Runnable,
     built,
 )
+from benchmarks.record import OURS, OURS_CUDA_CORES, own
+from corpus.workload import Workload
+from tvm_cascade.cli.jobs import Job
+from tvm_cascade.errors import OptionError
 from tvm_cascade.tvm_faults.copies import private_copy
 
 NUMPY = "numpy"

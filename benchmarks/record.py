@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.environment import Environment, Memory
-from tvm_cascade.cli.timing import Timing
-from tvm_cascade.judge.check import Row, Status
-from tvm_cascade.judge.forms import OURS_FUSED, OURS_UNFUSED
+from benchmarks.judge.check import Row, Status
+from benchmarks.judge.forms import OURS_FUSED, OURS_UNFUSED
+from benchmarks.timing import Timing
 
 RESULTS = Path(__file__).resolve().parent / "results"
 """What is stored, a folder for each card."""
@@ -21,7 +21,7 @@ FORMAT = 1
 """Version of the files; a field that changes its meaning raises it."""
 
 OURS, OURS_CUDA_CORES = "ours", "ours-cuda-cores"
-"""Rows on a GPU; those on a CPU are `corpus.forms.OURS_FUSED` and its neighbours."""
+"""Rows on a GPU; those on a CPU are `judge.forms.OURS_FUSED` and its neighbours."""
 
 SLOWER = 1.03
 """Of the stored time, from which on ours counts as slower."""
@@ -81,7 +81,7 @@ class Report:
     limit_s : what the compulsory traffic takes at the measured bandwidth; None where that was not measured.
     decisions : one for each group of reductions, of a program on a CPU.
     fuse_seconds : what the pass took; None where that was not measured by itself.
-    baseline : whose error sets what passes (`corpus.check.Checked`).
+    baseline : whose error sets what passes (`judge.check.Checked`).
     blind_to : wrong answers that the check would not have caught on this data.
     """
 

@@ -16,15 +16,17 @@ from benchmarks import device, goals, peers, suites, table
 from benchmarks.ahead import compiled_ahead
 from benchmarks.device import CPU, CUDA, Call, Device
 from benchmarks.gpu.rows import Bench
+from benchmarks.judge.case import Case, bytes_of
+from benchmarks.judge.check import Status, check, told
+from benchmarks.judge.forms import TVM_DEFAULT, Form
 from benchmarks.model_suite import MODEL_PEERS, ModelBench
 from benchmarks.record import RESULTS, SLOWER, Decided, Report, Result, TimedRow, load, slower
 from benchmarks.suites.entry import Entry
-from tvm_cascade.cli.timing import Plan, Timing
+from benchmarks.timing import Plan, Timing
+from corpus.workload import Workload
+from tvm_cascade.cli.jobs import Job
 from tvm_cascade.driver.progress import waiting
 from tvm_cascade.errors import OptionError
-from tvm_cascade.judge.case import Case, Job
-from tvm_cascade.judge.check import Status, check, told
-from tvm_cascade.judge.forms import TVM_DEFAULT, Form
 from tvm_cascade.options import FuseOptions
 
 DEFAULT, GIVEN = "cpu", "given"
@@ -243,8 +245,8 @@ class CpuBench:
             source=job.source,
             shape=dict(job.shape),
             dtype=job.dtype,
-            flops=job.flops(),
-            bytes=job.bytes(),
+            flops=job.flops() if isinstance(job, Workload) else None,
+            bytes=bytes_of(job),
             decisions=tuple(
                 Decided(str(one.reason.verdict), one.reason.code, one.reason.detail, str(one.estimate or "") or None)
                 for one in case.outcome.decisions

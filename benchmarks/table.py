@@ -11,8 +11,8 @@ from rich.table import Table
 
 from benchmarks.device import Device
 from benchmarks.goals import Mean, Outcome
+from benchmarks.judge.check import Status
 from benchmarks.record import Report, TimedRow, own
-from tvm_cascade.judge.check import Status
 from tvm_cascade.report.group import bytes_text
 
 _DENSE = 16

@@ -46,7 +46,7 @@ FRONT = {
 }
 LIBRARY = META_SCHEDULE | {"meta_schedule"} | FRONT | {"relax"}
 # The numerics report is for users, and models are compared with PyTorch as they are compiled, so what they need is a
-# layer of its own, below the commands and what judges programs for them.
+# layer of its own, below the commands.
 USERS = LIBRARY | {"evaluate", "accuracy", "tuning", "__init__"}  # those who come in by the front door
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
@@ -78,12 +78,11 @@ ALLOWED: dict[str, set[str]] = {
     "torch": LIBRARY | {"evaluate"},
     "distributed": LIBRARY | {"torch"},
     "__init__": LIBRARY | {"accuracy", "tuning", "torch", "distributed"},
-    "judge": USERS,
-    "cli": USERS | {"judge"},
+    "cli": USERS,
     "__main__": {"cli"},
     "corpus": {"errors", "symbolic", "te", "evaluate", "driver", "__main__"},
-    "benchmarks": USERS | {"judge", "corpus", "torch", "distributed", "cli", "__main__"},
-    "campaigns": USERS | {"judge", "corpus", "cli", "benchmarks"},
+    "benchmarks": USERS | {"corpus", "torch", "distributed", "cli", "__main__"},
+    "campaigns": USERS | {"corpus", "cli", "benchmarks"},
 }
 
 # What may be imported when a module loads. The peers of the benchmarks and the tuner's needs are imported in functions.

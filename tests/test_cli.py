@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,13 +19,12 @@ from benchmarks.check import __main__ as check
 from benchmarks.check.audit import Audit, audit
 from corpus import workloads
 from tvm_cascade import cli, te
+from tvm_cascade.accuracy.numerics import Subject
 from tvm_cascade.cli.examples import EXAMPLES
 from tvm_cascade.cli.programs import Named
-from tvm_cascade.cli.timing import Plan
 from tvm_cascade.codes import CODES
 from tvm_cascade.driver import progress
-from tvm_cascade.judge.case import Case
-from tvm_cascade.judge.forms import FORMS, OURS_FUSED, Runnable
+from tvm_cascade.driver.compiled import Compiled
 from tvm_cascade.options import FuseOptions
 
 PROGRAM = '''
@@ -92,8 +91,9 @@ def test_run_explains_checks_and_times_every_form() -> None:
 
 @pytest.fixture
 def few_samples(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forms are measured twice and not for long; what `run` measures by default is in a process of its own above."""
-    monkeypatch.setattr("tvm_cascade.cli.run._PLAN", Plan(repeats=2, max_seconds=0.1))
+    """Programs are measured twice, not for long; what `run` measures by default is in a process of its own above."""
+    monkeypatch.setattr("tvm_cascade.cli.run._SAMPLES", 2)
+    monkeypatch.setattr("tvm_cascade.cli.run._SAMPLE_MS", 1)
 
 
 @pytest.mark.usefixtures("few_samples")
@@ -108,12 +108,17 @@ def test_run_takes_shape_dtype_tile_segments_seed_and_target(capsys: pytest.Capt
 def test_run_returns_one_when_a_check_fails(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def zeros(case: Case) -> Runnable:
-        return Runnable(lambda: None, lambda: [np.zeros_like(exact) for exact in case.exact])
+    def off_where_fused(subject: Subject, compiled: Compiled, arrays: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+        factor = 1.01 if compiled is subject.fused else 1.0
+        return {name: (factor * array).astype(array.dtype) for name, array in right(subject, compiled, arrays).items()}
 
-    monkeypatch.setitem(FORMS, OURS_FUSED, zeros)
+    right = Subject.run
+    monkeypatch.setattr(Subject, "run", off_where_fused)
     assert cli.main(["run", "moments", "--small", "--force"]) == 1
-    assert "WRONG" in capsys.readouterr().out
+    rows = [line.split() for line in capsys.readouterr().out.splitlines() if "ok" in line.split() or "WRONG" in line]
+    assert [(" ".join(row[:2]), row[-1]) for row in rows] == [
+        ("tvm default", "ok"), ("ours, unfused", "ok"), ("ours, fused", "WRONG")
+    ]  # fmt: skip
 
 
 def test_run_of_a_program_that_does_not_fuse_says_why_and_is_no_failure(capsys: pytest.CaptureFixture[str]) -> None:

@@ -28,11 +28,11 @@ from tvm_cascade.cli.arguments import (
     check_writable,
     console,
 )
+from tvm_cascade.cli.jobs import Job
 from tvm_cascade.cli.programs import TOLD, chosen_jobs
 from tvm_cascade.driver.cache import turned_off
 from tvm_cascade.driver.progress import waiting
 from tvm_cascade.errors import InputError
-from tvm_cascade.judge.case import Job
 
 JSON_FORMAT = 2
 """Version of what `--json` writes; a field that changes its meaning raises it."""

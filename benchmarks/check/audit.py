@@ -41,8 +41,8 @@ from tvm_cascade.analysis.passes import along_axis
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.statements import ROLE
 from tvm_cascade.analysis.tir import loads_of
+from tvm_cascade.cli.jobs import Job
 from tvm_cascade.evaluate import oracle
-from tvm_cascade.judge.case import Job
 from tvm_cascade.options import Cast, FuseOptions
 from tvm_cascade.transform.nest import GUARD
 

@@ -24,11 +24,11 @@ from rich.table import Table
 from benchmarks.check.audit import checkable
 from corpus.workload import Workload
 from tvm_cascade.cli.arguments import console, target_of
+from tvm_cascade.cli.jobs import Job
 from tvm_cascade.cli.programs import identifier_of, tuning_inputs
 from tvm_cascade.driver.backends import backend_of
 from tvm_cascade.driver.space import Design, Space
 from tvm_cascade.errors import InputError
-from tvm_cascade.judge.case import Job
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.tuning.building import Builder, Built, LocalBuilder, built_ahead
 from tvm_cascade.tuning.running import LocalRunner, Runner

@@ -13,11 +13,11 @@ import numpy as np
 
 from benchmarks.gpu.prepared import Prepare, Prepared
 from benchmarks.gpu.problem import Problem, as_array, as_tensor, problem_class
+from benchmarks.judge.forms import Absent
 from corpus.workload import Workload
 from tvm_cascade.errors import InputError
 from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.evaluate.tolerance import Comparison
-from tvm_cascade.judge.forms import Absent
 
 _TWIN_LIMITS: Mapping[str, int] = {
     "batch": 2,

@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.gpu.prepared import Prepared, allocating
 from benchmarks.gpu.problem import Problem
-from tvm_cascade.judge.forms import Absent
+from benchmarks.judge.forms import Absent
 
 MISSING = "flashinfer is not installed: python -m pip install flashinfer-python"
 _WORKSPACE_BYTES = 256 * 2**20

@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks.gpu.flashinfer_peer import MISSING
 from benchmarks.gpu.prepared import Prepared, allocating
 from benchmarks.gpu.problem import Problem
-from tvm_cascade.judge.forms import Absent
+from benchmarks.judge.forms import Absent
 
 _WORKSPACE_BYTES = 384 * 2**20
 _PAGE = 16

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.gpu.problem import Problem
-from tvm_cascade.judge.forms import Absent
+from benchmarks.judge.forms import Absent
 
 
 @dataclass(frozen=True)

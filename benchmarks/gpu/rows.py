@@ -12,11 +12,11 @@ from benchmarks.gpu import check
 from benchmarks.gpu.prepared import Prepare, Prepared
 from benchmarks.gpu.problem import Problem, problem_class
 from benchmarks.gpu.torch_peers import forget_compiled
+from benchmarks.judge.check import Status, finite, judged, told
+from benchmarks.judge.forms import Absent
 from benchmarks.record import Report, TimedRow, own
 from benchmarks.suites.entry import Entry
 from tvm_cascade.evaluate.tolerance import Comparison
-from tvm_cascade.judge.check import Status, finite, judged, told
-from tvm_cascade.judge.forms import Absent
 
 
 @dataclass

@@ -12,7 +12,7 @@ from benchmarks.gpu import formula
 from benchmarks.gpu.prepared import Prepared, allocating
 from benchmarks.gpu.problem import Problem, SelfAttention
 from benchmarks.gpu.quantised_formula import quantise
-from tvm_cascade.judge.forms import Absent
+from benchmarks.judge.forms import Absent
 
 _NO_ATTENTION = Absent("not an attention with keys and values of its own")
 

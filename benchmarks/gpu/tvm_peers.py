@@ -13,10 +13,10 @@ from tvm.s_tir import dlight
 
 from benchmarks.gpu.prepared import Prepared
 from benchmarks.gpu.problem import Problem, unwritten
+from benchmarks.judge.forms import Absent
 from benchmarks.record import OURS, OURS_CUDA_CORES
 from tvm_cascade.driver.cuda import cuda_compiler
 from tvm_cascade.driver.targets import resolve_target
-from tvm_cascade.judge.forms import Absent
 from tvm_cascade.report.group import FunctionReport
 from tvm_cascade.tuning.compilation import compile
 from tvm_cascade.tvm_faults.copies import private_copy

@@ -22,13 +22,13 @@ from tvm import tirx
 from benchmarks.check.audit import on_one_core
 from benchmarks.device import Clock, GpuPlan, measure
 from benchmarks.gpu.problem import as_array, as_tensor
+from benchmarks.judge.check import told
 from benchmarks.products.case import Extents, ProductCase
 from benchmarks.products.composition import compose
 from benchmarks.products.grammar import draw
 from benchmarks.products.program import data, program
 from benchmarks.products.tensor_cores import left_out
 from tvm_cascade.evaluate import oracle, tolerance
-from tvm_cascade.judge.check import told
 from tvm_cascade.tuning.compilation import compile
 
 SMALL, LARGE = "small", "large"

@@ -11,9 +11,9 @@ import tvm
 from benchmarks import runner
 from benchmarks.device import CPU, Device, GpuPlan, measure
 from benchmarks.environment import Environment, Memory
+from benchmarks.judge.check import Status
 from benchmarks.record import Report, TimedRow
-from tvm_cascade.cli.timing import Timing
-from tvm_cascade.judge.check import Status
+from benchmarks.timing import Timing
 
 VERSIONS = {"torch": "2.11", "flashinfer-python": None}
 HERE = Environment(

@@ -15,10 +15,10 @@ from benchmarks import suites
 from benchmarks.gpu import check, flashinfer_peer, torch_peers, tvm_peers
 from benchmarks.gpu.prepared import Prepared
 from benchmarks.gpu.problem import SelfAttention, problem_class
+from benchmarks.judge.forms import Absent
 from benchmarks.peers import ATTENTION_PEERS, of_suite
 from corpus import workloads
 from tvm_cascade.driver.targets import resolve_target
-from tvm_cascade.judge.forms import Absent
 from tvm_cascade.tuning.compilation import compile
 
 torch = pytest.importorskip("torch")

@@ -14,6 +14,7 @@ from benchmarks.gpu import check, torch_peers, tvm_peers
 from benchmarks.gpu.prepared import Prepared, allocating
 from benchmarks.gpu.problem import Problem, as_array, as_tensor, problem_class
 from benchmarks.gpu.rows import Bench
+from benchmarks.judge.check import Status
 from benchmarks.peers import ROW_PEERS
 from benchmarks.record import OURS, OURS_CUDA_CORES
 from benchmarks.runner import report_of
@@ -21,7 +22,6 @@ from benchmarks.suites.entry import Entry
 from benchmarks.table import console, print_report
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.evaluate import oracle, tolerance
-from tvm_cascade.judge.check import Status
 from tvm_cascade.tuning.compilation import compile
 
 from .fakes import FakeClock, fake_device

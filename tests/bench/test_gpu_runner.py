@@ -17,14 +17,14 @@ from benchmarks.environment import Memory
 from benchmarks.gpu.prepared import Prepare, Prepared, allocating
 from benchmarks.gpu.problem import Problem
 from benchmarks.gpu.rows import Bench
+from benchmarks.judge.check import Status
+from benchmarks.judge.forms import Absent
 from benchmarks.record import OURS, Report, load
 from benchmarks.runner import report_of
 from benchmarks.suites.entry import Entry
+from benchmarks.timing import Timing
 from corpus import workloads
-from tvm_cascade.cli.timing import Timing
 from tvm_cascade.errors import InputError, OptionError
-from tvm_cascade.judge.check import Status
-from tvm_cascade.judge.forms import Absent
 
 from .fakes import FakeClock, fake_device, parse
 

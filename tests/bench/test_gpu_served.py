@@ -15,14 +15,14 @@ from benchmarks.gpu import check, flashinfer_served, torch_peers, tvm_peers
 from benchmarks.gpu.prepared import Prepared
 from benchmarks.gpu.problem import Problem, SelfAttention, as_array, problem_class
 from benchmarks.gpu.rows import Bench
+from benchmarks.judge.check import Status
+from benchmarks.judge.forms import Absent
 from benchmarks.record import OURS
 from benchmarks.runner import report_of
 from benchmarks.suites import served
 from corpus import workloads
 from corpus.workload import Workload, WorkloadError
 from tvm_cascade.evaluate import oracle, tolerance
-from tvm_cascade.judge.check import Status
-from tvm_cascade.judge.forms import Absent
 from tvm_cascade.report.group import FunctionReport, StepReport
 
 torch = pytest.importorskip("torch")

@@ -9,11 +9,11 @@ import pytest
 from benchmarks import peers, suites
 from benchmarks.gpu import check
 from benchmarks.gpu.formula import form_of
+from benchmarks.judge import forms
 from benchmarks.record import OURS
 from benchmarks.suites import kernels
 from corpus.workload import WorkloadError
 from tvm_cascade.errors import OptionError
-from tvm_cascade.judge import forms
 
 
 def sizes(suite: str) -> dict[str, tuple[int, ...]]:

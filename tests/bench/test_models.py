@@ -15,12 +15,12 @@ from benchmarks import model_suite as models  # noqa: E402
 from benchmarks import runner, suites  # noqa: E402
 from benchmarks.__main__ import main  # noqa: E402
 from benchmarks.device import Call  # noqa: E402
+from benchmarks.judge.check import Status  # noqa: E402
 from benchmarks.record import load  # noqa: E402
 from benchmarks.suites.entry import Model  # noqa: E402
+from benchmarks.timing import Timing  # noqa: E402
 from benchmarks.torch_models import served, sizes  # noqa: E402
 from benchmarks.torch_models.table import MODELS  # noqa: E402
-from tvm_cascade.cli.timing import Timing  # noqa: E402
-from tvm_cascade.judge.check import Status  # noqa: E402
 
 from .fakes import fake_device  # noqa: E402
 

@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 
 from benchmarks import numpy_peer, peers, suites, torch_peer
+from benchmarks.judge.case import Case
+from benchmarks.judge.check import check
+from benchmarks.judge.forms import Absent, Runnable
 from benchmarks.peers import CPU_PEERS
 from corpus import workloads
 from corpus.workload import Workload
+from tvm_cascade.cli.jobs import GivenFunction
 from tvm_cascade.devices.host import host_target
 from tvm_cascade.evaluate import oracle, tolerance
-from tvm_cascade.judge.case import Case, GivenFunction
-from tvm_cascade.judge.check import check
-from tvm_cascade.judge.forms import Absent, Runnable
 from tvm_cascade.options import FuseOptions
 
 FORMULAS = [

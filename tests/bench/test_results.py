@@ -11,12 +11,12 @@ import pytest
 
 from benchmarks import goals, page, peers, suites
 from benchmarks.goals import ALL, BEST
+from benchmarks.judge import forms
+from benchmarks.judge.check import Status
 from benchmarks.model_suite import MODEL_PEERS
 from benchmarks.record import OURS, Report, Result, TimedRow, load, own, slower, stored
-from tvm_cascade.cli.timing import Timing
+from benchmarks.timing import Timing
 from tvm_cascade.errors import InputError
-from tvm_cascade.judge import forms
-from tvm_cascade.judge.check import Status
 
 from .. import nightly
 from .fakes import HERE, timed

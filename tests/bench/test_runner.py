@@ -13,6 +13,10 @@ import tvm
 
 from benchmarks import goals, peers, runner, suites
 from benchmarks.__main__ import main
+from benchmarks.judge import forms
+from benchmarks.judge.case import Case
+from benchmarks.judge.check import Status
+from benchmarks.judge.forms import Absent, Runnable
 from benchmarks.peers import CPU_PEERS
 from benchmarks.products import __main__ as products
 from benchmarks.record import Result, load
@@ -20,10 +24,6 @@ from corpus import workloads
 from corpus.workload import Workload, WorkloadError
 from tvm_cascade.errors import OptionError, OracleError
 from tvm_cascade.evaluate import oracle
-from tvm_cascade.judge import forms
-from tvm_cascade.judge.case import Case
-from tvm_cascade.judge.check import Status
-from tvm_cascade.judge.forms import Absent, Runnable
 
 from ..tiers import slow_but
 from .fakes import parse

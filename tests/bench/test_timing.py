@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tvm_cascade.cli import timing
-from tvm_cascade.cli.timing import IdleGate, Plan, measure, summarise
+from benchmarks import timing
+from benchmarks.timing import IdleGate, Plan, measure, summarise
 
 NO_GATE = IdleGate(enabled=False)
 

@@ -19,8 +19,8 @@ from benchmarks.check import __main__ as check
 from benchmarks.check.__main__ import published
 from benchmarks.check.audit import Audit, audit, audits, checkable
 from corpus import workloads
+from tvm_cascade.cli.jobs import GivenFunction
 from tvm_cascade.evaluate import oracle
-from tvm_cascade.judge.case import GivenFunction
 
 from ..tiers import slow_but
 
@@ -96,13 +96,13 @@ def wrong(name: str, monkeypatch: pytest.MonkeyPatch) -> Audit:
     """The row of a workload whose fused program is compiled with its last input halved."""
     from tvm_cascade.accuracy.numerics import Subject
 
-    run = Subject._run
+    run = Subject.run
 
     def spoilt(self: Subject, compiled: object, arrays: list[np.ndarray]) -> dict[str, np.ndarray]:
         given = [*arrays[:-1], arrays[-1] / 2] if compiled is self.fused else arrays
         return run(self, compiled, [np.ascontiguousarray(a, b.dtype) for a, b in zip(given, arrays, strict=True)])
 
-    monkeypatch.setattr(Subject, "_run", spoilt)
+    monkeypatch.setattr(Subject, "run", spoilt)
     return audit(workloads.get(name).cpu, ("normal",))
 
 

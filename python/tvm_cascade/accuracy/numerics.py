@@ -168,8 +168,8 @@ class Subject:
         """Every buffer in float64, and each output by the oracle and both programs."""
         buffers = oracle.evaluate_buffers(self.func, arrays)
         dropped = oracle.evaluate_buffers(self.func, arrays, drops_nan=True) if _some_nan(buffers) else buffers
-        unfused = self._run(self.unfused, arrays)
-        fused = unfused if self.fused is None else self._run(self.fused, arrays)
+        unfused = self.run(self.unfused, arrays)
+        fused = unfused if self.fused is None else self.run(self.fused, arrays)
         return buffers, [
             Compared(
                 output,
@@ -206,7 +206,7 @@ class Subject:
             found += losses(group, buffers, tile, known)
         return tuple(sorted(found, key=lambda loss: -loss.error))
 
-    def _run(self, compiled: Compiled, arrays: Sequence[Array]) -> dict[str, Array]:
+    def run(self, compiled: Compiled, arrays: Sequence[Array]) -> dict[str, Array]:
         """The outputs by name, from buffers that started as NaN, or the least integer."""
         params = oracle.signature(self.func)
         given: dict[ir.Var, Array] = dict(zip(params.inputs, arrays, strict=True))

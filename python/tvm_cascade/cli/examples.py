@@ -10,8 +10,8 @@ from typing import Any
 from tvm import te as tensors
 
 from tvm_cascade import te
+from tvm_cascade.cli.jobs import GivenFunction
 from tvm_cascade.errors import InputError
-from tvm_cascade.judge.case import GivenFunction
 
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
 _SMALL = {"heads": 4, "kv_heads": 4, "queries": 32, "keys": 96, "features": 32, "tokens": 32, "rows": 4, "length": 4096}

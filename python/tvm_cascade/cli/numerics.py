@@ -16,9 +16,9 @@ from tvm_cascade.cli.arguments import (
     check_inputs,
     options_given,
 )
+from tvm_cascade.cli.jobs import Job
 from tvm_cascade.cli.programs import TOLD, chosen_jobs
 from tvm_cascade.driver.progress import waiting
-from tvm_cascade.judge.case import Job
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -22,10 +22,10 @@ from tvm import ir, tirx
 
 from tvm_cascade.cli.arguments import options_given, target_of
 from tvm_cascade.cli.examples import EXAMPLES
+from tvm_cascade.cli.jobs import GivenFunction, Job
 from tvm_cascade.driver.progress import waiting
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import InputError, near
-from tvm_cascade.judge.case import GivenFunction, Job
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.relax.pipeline import Merged, merged
 from tvm_cascade.report.group import Apart

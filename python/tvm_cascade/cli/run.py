@@ -5,11 +5,20 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import time
 from collections.abc import Mapping
+from dataclasses import replace
 
+import numpy as np
 import tvm
+import tvm_ffi
 from rich.table import Table
+from tvm import ir, s_tir, tirx
+from tvm.ir import prim
 
+from tvm_cascade.accuracy.numerics import Subject
+from tvm_cascade.algebra.verdict import Verdict
+from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.cli.arguments import (
     add_only_argument,
     add_option_arguments,
@@ -19,23 +28,25 @@ from tvm_cascade.cli.arguments import (
     options_given,
     target_of,
 )
+from tvm_cascade.cli.jobs import Job
 from tvm_cascade.cli.programs import TOLD, chosen_jobs
-from tvm_cascade.cli.timing import IdleGate, Plan, Timing, measure
 from tvm_cascade.driver.backends import BACKENDS
+from tvm_cascade.driver.compilation import compile_unfused
+from tvm_cascade.driver.compiled import Compiled
 from tvm_cascade.driver.progress import waiting
 from tvm_cascade.errors import InputError
-from tvm_cascade.judge.case import Case, Job
-from tvm_cascade.judge.check import Checked, Row, Status, check
-from tvm_cascade.judge.forms import FORMS, OURS_FUSED, OURS_UNFUSED, TVM_DEFAULT
+from tvm_cascade.evaluate import oracle
+from tvm_cascade.evaluate.inputs import poisoned
+from tvm_cascade.evaluate.tolerance import Comparison, worst
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.report.group import bytes_text
 from tvm_cascade.report.outcomes import explain_outcomes
-from tvm_cascade.schedule.vector_math import ULP_BOUNDS, vectorise_math
 
 _MEMORY_SHARE = 0.5  # of the machine's memory, for the float64 oracle's buffers
-_PLAN = Plan(repeats=11, max_seconds=2.0)
-_GATE_SECONDS = 5.0
-_FAILURES = (Status.WRONG, Status.FAILED)
+_SAMPLES, _SAMPLE_MS, _SECONDS = 11, 30, 2.0
+"""Of each program: how many at most, what one lasts at least, and seconds after which there is no further one."""
+
+TVM_DEFAULT, UNFUSED, FUSED = "tvm default", "ours, unfused", "ours, fused"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Build, fuse, explain, run, check and time; returns the exit code, 1 where a program is wrong or fails."""
+    """Build, fuse, explain, run, check and time; returns the exit code, 1 where a program is wrong."""
     on_cpus = [kind for kind, backend in BACKENDS.items() if backend.runtime == "cpu"]
     gpus = "`explain --target sm_90a` says what a GPU gets, and `python -m benchmarks` in a checkout measures on one"
     target = target_of(args.target, on_cpus, gpus)
@@ -61,23 +72,26 @@ def run(args: argparse.Namespace) -> int:
 
 def _run(job: Job, options: FuseOptions, target: tvm.target.Target, seed: int) -> int:
     _check_memory(job)
-    with waiting(f"deriving and checking the folds of {job.name}"):
-        case = Case(job, options, target, seed)
+    with waiting(f"deriving and checking the folds of {job.name}, and compiling it"):
+        subject = Subject(job.build(), options, target)
+        outcome = subject.outcome
     shape = " ".join(f"{extent}={size}" for extent, size in job.shape.items())
     print(f"{job.name} ({job.dtype}){': ' if shape else ''}{shape}\ntarget: {target}\n")
-    print(f"{explain_outcomes({job.name: case.func}, {job.name: case.outcome})}\n", flush=True)
-    if not case.outcome.fused and not case.declined:
+    print(f"{explain_outcomes({job.name: subject.func}, {job.name: outcome})}\n", flush=True)
+    declined = any(one.reason.verdict is Verdict.DECLINED for one in outcome.decisions)
+    if subject.fused is None and not declined:
         print("nothing was fused, so there is nothing to compare")
         return 0
-    forms = [TVM_DEFAULT, OURS_UNFUSED] + ([OURS_FUSED] if case.outcome.fused else [])
     with waiting("compiling, running and checking against float64"):
-        checked = check(case, {name: FORMS[name] for name in forms})
-    gate = IdleGate(_GATE_SECONDS)
-    with waiting(lambda: f"timing{gate.told}"):
-        timings = measure({name: r.call for name, r in checked.runnable.items()}, _PLAN, gate)
-    _print_table(checked, timings)
-    _print_gain(case, checked, timings)
-    return 1 if any(row.status in _FAILURES for row in checked.rows) else 0
+        programs = {TVM_DEFAULT: compile_unfused(subject.func, target, schedule=False), UNFUSED: subject.unfused}
+        programs |= {} if subject.fused is None else {FUSED: subject.fused}
+        inputs = job.inputs(np.random.default_rng(seed))
+        checked = _checked(subject, programs, inputs)
+    with waiting("timing"):
+        seconds = _in_turns({name: one for name, one in programs.items() if checked[name].ok}, subject, inputs)
+    _print_table(checked, seconds)
+    _print_gain(subject, programs, seconds)
+    return 0 if all(one.ok for one in checked.values()) else 1
 
 
 def _check_memory(job: Job) -> None:
@@ -95,46 +109,84 @@ def _check_memory(job: Job) -> None:
         )
 
 
-def _print_table(checked: Checked, timings: Mapping[str, Timing]) -> None:
+def _checked(subject: Subject, programs: Mapping[str, Compiled], inputs: list[np.ndarray]) -> dict[str, Comparison]:
+    """Each program against float64; what passes is set by the oracle with every stage rounded to its dtype."""
+    rounded = oracle.evaluate(subject.func, inputs, rounding=True)
+    _, outputs = subject.compared(inputs)
+    found = {}
+    for name, program in programs.items():
+        results = subject.run(program, inputs)
+        each = (replace(one, unfused=rounded[(o := one.output.name)], fused=results[o]) for one in outputs)
+        found[name] = worst(one.judged for one in each)
+    return found
+
+
+def _in_turns(programs: Mapping[str, Compiled], subject: Subject, inputs: list[np.ndarray]) -> dict[str, list[float]]:
+    """Samples of the seconds of a call: programs take turns, so that what else the machine does hits all alike."""
+    written = (poisoned(map(int, one.ty.shape), dtype_of(one)) for one in oracle.signature(subject.func).outputs)
+    tensors = [tvm.runtime.tensor(array) for array in (*inputs, *written)]
+    seconds: dict[str, list[float]] = {name: [] for name in programs}
+    spent = dict.fromkeys(programs, 0.0)
+    for _ in range(_SAMPLES):
+        for name, program in programs.items():
+            if spent[name] < _SECONDS:
+                start = time.perf_counter()
+                timed = program.runtime_module.jit().time_evaluator
+                found = timed(subject.name, tvm.cpu(), number=1, min_repeat_ms=_SAMPLE_MS)(*tensors)
+                seconds[name].append(found.mean)
+                spent[name] += time.perf_counter() - start
+    return seconds
+
+
+def _print_table(checked: Mapping[str, Comparison], seconds: Mapping[str, list[float]]) -> None:
     table = Table("program", "median", "20 % to 80 %", "times faster", "error", "allowed", "check", box=None)
-    usual = timings.get(TVM_DEFAULT)
-    for row in checked.rows:
-        timing = timings.get(row.name)
+    for name, found in checked.items():
         times = ["", "", ""]
-        if timing is not None:
-            times[0] = f"{timing.median_s * 1e3:.3f} ms"
-            times[1] = f"{timing.p20_s * 1e3:.3f} to {timing.p80_s * 1e3:.3f}"
-            times[2] = f"{usual.median_s / timing.median_s:.2f}" if usual else ""
-        table.add_row(row.name, *times, _error_text(row.max_error), _error_text(row.allowed), _status_text(row))
+        if name in seconds:
+            low, median, high = np.percentile(seconds[name], (20, 50, 80)) * 1e3
+            usual = np.median(seconds[TVM_DEFAULT]) * 1e3 / median if TVM_DEFAULT in seconds else None
+            times = [f"{median:.3f} ms", f"{low:.3f} to {high:.3f}", "" if usual is None else f"{usual:.2f}"]
+        table.add_row(name, *times, f"{found.max_error:.2e}", f"{found.allowed:.2e}", "ok" if found.ok else "WRONG")
     console().print(table, markup=False)
-    for row in checked.rows:
-        if row.note:
-            print(f"{row.name}: {row.note}")
-    if not all(timing.idle for timing in timings.values()):
-        print("the machine was not idle: times may be too long")
+    for name, found in checked.items():
+        if not found.ok:
+            print(f"{name}: {found.message}")
 
 
-def _error_text(error: float | None) -> str:
-    return "" if error is None else f"{error:.2e}"
-
-
-def _status_text(row: Row) -> str:
-    return "ok" if row.status is Status.TIMED else str(row.status)
-
-
-def _print_gain(case: Case, checked: Checked, timings: Mapping[str, Timing]) -> None:
+def _print_gain(subject: Subject, programs: Mapping[str, Compiled], seconds: Mapping[str, list[float]]) -> None:
     print()
-    if not case.outcome.fused:
+    if subject.fused is None:
         print("declined by the cost model: pass --force to fuse all the same")
-    if OURS_FUSED in timings and OURS_UNFUSED in timings:
-        ratio = timings[OURS_UNFUSED].median_s / timings[OURS_FUSED].median_s
+    if FUSED in seconds and UNFUSED in seconds:
+        ratio = np.median(seconds[UNFUSED]) / np.median(seconds[FUSED])
         print(f"fusing alone: {ratio:.2f} times as fast as unfused under our own schedule")
-    before, after = ([row.temporary_bytes for row in checked.rows if row.name == n] for n in (TVM_DEFAULT, OURS_FUSED))
-    if before and after and before[0] is not None and after[0] is not None:
-        sizes = f"{bytes_text(before[0])} by TVM's default, {bytes_text(after[0])} fused"
-        print(f"temporaries: {sizes} (all that is allocated besides inputs and outputs)")
-    print(f"reading, deriving, checking and rewriting: {case.fuse_seconds:.2f} s")
-    replaced = vectorise_math(case.outcome.func)[1] if case.options.vector_math and case.options.schedule else ()
-    if replaced:
-        bounds = ", ".join(f"{name} (at most {ULP_BOUNDS[name]} ulp)" for name in replaced)
+    if subject.fused is not None:
+        before, after = (bytes_text(temporary_bytes(programs[name].mod[subject.name])) for name in (TVM_DEFAULT, FUSED))
+        told = f"{before} by TVM's default, {after} fused"
+        print(f"temporaries: {told} (all that is allocated besides inputs and outputs)")
+    print(f"reading, deriving, checking and rewriting: {subject.fuse_seconds:.2f} s")
+    if subject.fused is not None and subject.fused.replaced_math:
+        bounds = ", ".join(f"{name} (at most {ulp} ulp)" for name, ulp in subject.fused.replaced_math.items())
         print(f"vectorised polynomials: {bounds}")
+
+
+def temporaries(func: tirx.PrimFunc) -> list[ir.Var]:
+    """The buffers that an S-TIR function allocates, each compacted to what is live inside its enclosing loops."""
+    lower = tvm.transform.Sequential(
+        [
+            s_tir.transform.LowerInitBlock(),
+            s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
+            s_tir.transform.ConvertBlocksToOpaque(),
+            s_tir.transform.CompactBufferAllocation(),
+        ]
+    )
+    found: list[ir.Var] = []
+    blocks = (s_tir.SBlock, lambda block: found.extend(block.alloc_buffers))
+    tvm_ffi.structural_walk(lower(tvm.IRModule({"main": func}))["main"].body, blocks, order="pre")
+    return found
+
+
+def temporary_bytes(func: tirx.PrimFunc) -> int:
+    """Of what it allocates besides its parameters, after TVM's own compaction; symbolic extents count as 1."""
+    shapes = ((one.ty.dtype, [int(e) for e in one.ty.shape if isinstance(e, prim.IntImm)]) for one in temporaries(func))
+    return sum(tvm.DataType(str(dtype)).itemsize * math.prod(shape) for dtype, shape in shapes)

@@ -19,10 +19,10 @@ from tvm_cascade.cli.arguments import (
     options_given,
     target_of,
 )
+from tvm_cascade.cli.jobs import Job
 from tvm_cascade.cli.programs import TOLD, chosen_jobs, identifier_of, tuning_inputs
 from tvm_cascade.driver.backends import BACKENDS
 from tvm_cascade.errors import InputError
-from tvm_cascade.judge.case import Job
 from tvm_cascade.tuning import shipping
 from tvm_cascade.tuning.building import Builder, LocalBuilder
 from tvm_cascade.tuning.proposals import DEFAULT_TRIALS

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks.judge import check as checks
+from benchmarks.judge import forms
+from benchmarks.judge.case import Case
+from benchmarks.judge.check import Status, check
+from benchmarks.judge.forms import FORMS, Form, Runnable
 from corpus import workloads
 from tvm_cascade.devices.host import host_target
-from tvm_cascade.judge import check as checks
-from tvm_cascade.judge import forms
-from tvm_cascade.judge.case import Case
-from tvm_cascade.judge.check import Status, check
-from tvm_cascade.judge.forms import FORMS, Form, Runnable
 from tvm_cascade.options import FuseOptions
 
 

@@ -1,31 +1,24 @@
-"""One program at one shape: its inputs, what it gives in float64, and its fused form."""
+"""What commands work on: a function of the user's own, or a program by name."""
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
-import tvm
 from numpy.typing import NDArray
 from tvm import tirx
 
 from tvm_cascade.accuracy.draws import drawn
-from tvm_cascade.algebra.verdict import Reason, Verdict
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.program import Program, is_static
 from tvm_cascade.analysis.tir import Extent, dtype_of, extent_of
-from tvm_cascade.devices.read import device_of
 from tvm_cascade.errors import InputError
 from tvm_cascade.evaluate import oracle
-from tvm_cascade.evaluate.inputs import poisoned
-from tvm_cascade.obligations.derive import remembered
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.transform.fuse_function import Outcome, fuse_function, fused_groups
+from tvm_cascade.transform.fuse_function import fuse_function, fused_groups
 
 Array = NDArray[Any]
 
@@ -64,73 +57,6 @@ class Job(Protocol):
     def inputs(self, rng: np.random.Generator, kind: str = "normal") -> list[Array]:
         """Arrays for the inputs, in order, of a kind of data by name."""
 
-    def flops(self) -> int | None:
-        """Useful operations, where they are counted."""
-
-    def bytes(self) -> int:
-        """Compulsory bytes: every input read once, every output written once."""
-
-
-class Case:
-    """A program and inputs, shared by all rows of its table.
-
-    Attributes
-    ----------
-    job : where they are from.
-    options : how to fuse.
-    target : what TVM generates code for.
-    func : the unfused program, unscheduled.
-    inputs : arrays in the order of its parameters.
-    outcome, fuse_seconds : what fusing gives, and how long that took.
-    """
-
-    def __init__(self, job: Job, options: FuseOptions, target: tvm.target.Target, seed: int) -> None:
-        self.job, self.options, self.target = job, options, target
-        self.func: tirx.PrimFunc = job.build()
-        self.inputs: list[Array] = job.inputs(np.random.default_rng(seed))
-        remembered.cache_clear()  # so that what is measured is a first derivation
-        start = time.perf_counter()
-        self.outcome: Outcome = fuse_function(self.func, options, device_of(target))
-        self.fuse_seconds = time.perf_counter() - start
-        self._outputs = job.outputs
-
-    @property
-    def reasons(self) -> list[Reason]:
-        return [decision.reason for decision in self.outcome.decisions]
-
-    @property
-    def declined(self) -> bool:
-        """Whether the cost model left a group unfused."""
-        return any(reason.verdict is Verdict.DECLINED for reason in self.reasons)
-
-    @property
-    def length(self) -> int:
-        """The extent of the cascade axis."""
-        return self.job.length
-
-    @property
-    def output_dtypes(self) -> list[str]:
-        return [dtype.name for _, dtype in self._outputs]
-
-    @cached_property
-    def exact(self) -> list[Array]:
-        """The outputs by the float64 oracle of the unfused definition."""
-        return list(oracle.evaluate(self.func, self.inputs).values())
-
-    @cached_property
-    def rounded(self) -> list[Array]:
-        """The outputs by the same oracle, every stage rounded to its dtype: what the unfused program can reach."""
-        return list(oracle.evaluate(self.func, self.inputs, rounding=True).values())
-
-    @cached_property
-    def tensors(self) -> list[tvm.runtime.Tensor]:
-        """The inputs as TVM tensors; every TVM program of this case reads the same ones."""
-        return [tvm.runtime.tensor(array) for array in self.inputs]
-
-    def output_tensors(self) -> list[tvm.runtime.Tensor]:
-        """New tensors for the outputs, filled with NaN, or with the least integer."""
-        return [tvm.runtime.tensor(poisoned(shape, dtype)) for shape, dtype in self._outputs]
-
 
 @dataclass(frozen=True)
 class GivenFunction:
@@ -140,7 +66,6 @@ class GivenFunction:
     ----------
     name, source : what it is called, and the file or the module that it is from.
     func : the function.
-    options : how it is fused; what the data vary along goes by it.
     shape : extents by name, where they have names.
 
     Raises
@@ -152,7 +77,6 @@ class GivenFunction:
     name: str
     source: str
     func: tirx.PrimFunc = field(hash=False, repr=False)
-    options: FuseOptions = field(default_factory=lambda: FuseOptions(force=True))
     shape: Mapping[str, int] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
@@ -166,11 +90,11 @@ class GivenFunction:
 
     def __reduce__(self) -> tuple[type[GivenFunction], tuple[object, ...]]:
         """Pickles by source, which another process reads again."""
-        return GivenFunction, (self.name, self.source, self.func, self.options, self.shape)
+        return GivenFunction, (self.name, self.source, self.func, self.shape)
 
     @cached_property
     def _read(self) -> tuple[Program, tuple[Group, ...]]:
-        outcome = fuse_function(self.func, self.options)
+        outcome = fuse_function(self.func, FuseOptions(force=True))
         if not isinstance(outcome.program, Program):
             found = str(outcome.decisions[0].reason) if outcome.decisions else "one that is fused already"
             where = f"function `{self.name}` of {self.source}"
@@ -203,14 +127,7 @@ class GivenFunction:
     def build(self) -> tirx.PrimFunc:
         return self.func.with_attr("global_symbol", "main")
 
-    def inputs(self, rng: np.random.Generator, kind: str = "normal") -> list[NDArray[Any]]:
+    def inputs(self, rng: np.random.Generator, kind: str = "normal") -> list[Array]:
         """Arrays for the inputs, in order; the named pattern runs along the cascade axis."""
         program, groups = self._read
         return drawn(program, groups, kind, rng)
-
-    def flops(self) -> None:
-        """Not counted."""
-
-    def bytes(self) -> int:
-        sizes = [math.prod(map(int, one.ty.shape)) * np.dtype(dtype_of(one)).itemsize for one in self.func.params]
-        return sum(sizes)

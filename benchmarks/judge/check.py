@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 
 from numpy.typing import NDArray
 
+from benchmarks.judge.case import Case
+from benchmarks.judge.forms import OURS_FORCED, TVM_DEFAULT, Absent, Form, Runnable
 from tvm_cascade.errors import OracleError
 from tvm_cascade.evaluate import tolerance
 from tvm_cascade.evaluate.tolerance import Comparison
-from tvm_cascade.judge.case import Case
-from tvm_cascade.judge.forms import OURS_FORCED, TVM_DEFAULT, Absent, Form, Runnable
 
 Array = NDArray[Any]
 

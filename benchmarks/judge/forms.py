@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import tvm
-import tvm_ffi
 from numpy.typing import NDArray
-from tvm import s_tir, tirx
-from tvm.ir import prim
 
+from benchmarks.judge.case import Case
+from tvm_cascade.cli.run import temporary_bytes
 from tvm_cascade.driver.compilation import compile_unfused
 from tvm_cascade.driver.compiled import Compiled
-from tvm_cascade.judge.case import Case
 from tvm_cascade.tuning.compilation import compile
 
 Array = NDArray[Any]
@@ -104,50 +101,3 @@ FORMS: Mapping[str, Form] = {
     OURS_FORCED: _ours_forced,
 }
 """Every form by the name of its row."""
-
-
-# Bytes that a function allocates besides its parameters, after TVM's own compaction.
-
-
-@dataclass(frozen=True)
-class Temporary:
-    """One allocated buffer.
-
-    Attributes
-    ----------
-    name, shape, dtype : of the buffer, in elements, as it is allocated for one pass through its enclosing loops.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-
-    @property
-    def bytes(self) -> int:
-        return math.prod(self.shape) * tvm.DataType(self.dtype).itemsize
-
-
-def temporaries(func: tirx.PrimFunc) -> list[Temporary]:
-    """The buffers that an S-TIR function allocates, each compacted to what is live inside its enclosing loops."""
-    lower = tvm.transform.Sequential(
-        [
-            s_tir.transform.LowerInitBlock(),
-            s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
-            s_tir.transform.ConvertBlocksToOpaque(),
-            s_tir.transform.CompactBufferAllocation(),
-        ]
-    )
-    lowered = lower(tvm.IRModule({"main": func}))["main"]
-    found: list[Temporary] = []
-
-    def note(block: s_tir.SBlock) -> None:
-        for buffer in block.alloc_buffers:
-            shape = tuple(int(extent) if isinstance(extent, prim.IntImm) else 1 for extent in buffer.ty.shape)
-            found.append(Temporary(buffer.name, shape, str(buffer.ty.dtype)))
-
-    tvm_ffi.structural_walk(lowered.body, (s_tir.SBlock, note), order="pre")
-    return found
-
-
-def temporary_bytes(func: tirx.PrimFunc) -> int:
-    return sum(temporary.bytes for temporary in temporaries(func))
