@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 from tvm import ir, s_tir, tirx
 
 from benchmarks.check.definition import Definition
+from benchmarks.judge.power import blind_to, hidden_by_the_unfused
 from corpus import workloads as registry
 from corpus.workload import Workload
 from tvm_cascade.accuracy.comparison import Compared
@@ -224,7 +225,7 @@ def audit(sized: Checkable, kinds: Sequence[str], seed: int = 0, rescaled: tuple
         if kind == NORMAL:
             problems += _blind(subject, arrays, outputs)
     reason = _told(subject)
-    blind = [(kind, one) for kind, one in found if one.hidden_by_the_unfused()]
+    blind = [(kind, one) for kind, one in found if hidden_by_the_unfused(one)]
     return Audit(
         name=sized.name,
         source=sized.source,
@@ -317,13 +318,13 @@ def _worst(compared: Sequence[tuple[str, Compared]]) -> Worst | None:
 def _blind(subject: Subject, arrays: Sequence[Array], outputs: Sequence[Compared]) -> Iterator[str]:
     """Wrong answers that would have passed."""
     for one in outputs:
-        yield from (f"the check of {one.output.name} cannot tell {mutant}" for mutant in one.blind_to())
+        yield from (f"the check of {one.output.name} cannot tell {mutant}" for mutant in blind_to(one))
     axes, pending = _cascade_axes(subject), list(outputs)
     for part in reversed(range(_PARTS)):  # a maximum notices the loss of that part only in which it lies
         if not axes or not pending:
             return
         without = _without_a_segment(subject, arrays, axes, part)
-        pending = [one for one in pending if "dropped" in one.blind_to(without[one.output.name])]
+        pending = [one for one in pending if "dropped" in blind_to(one, without[one.output.name])]
     yield from (f"the check of {one.output.name} cannot tell a segment that is left out" for one in pending)
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from benchmarks.judge.case import Case
 from benchmarks.judge.forms import OURS_FORCED, TVM_DEFAULT, Absent, Form, Runnable
+from benchmarks.judge.power import rejects
 from tvm_cascade.errors import OracleError
 from tvm_cascade.evaluate import tolerance
 from tvm_cascade.evaluate.tolerance import Comparison
@@ -180,5 +181,5 @@ def _blind_to(case: Case, baseline: Sequence[Array]) -> tuple[str, ...]:
     return tuple(
         mutant
         for exact, unfused, dtype in zip(case.exact, baseline, case.output_dtypes, strict=True)
-        for mutant in tolerance.rejects(exact, case.length, dtype, baseline=unfused)
+        for mutant in rejects(exact, case.length, dtype, baseline=unfused)
     )

@@ -4,8 +4,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from benchmarks.judge.power import rejects
 from tvm_cascade.errors import InputError
-from tvm_cascade.evaluate.tolerance import assert_close, check, floor, rejects
+from tvm_cascade.evaluate.tolerance import assert_close, check, floor
 
 
 @pytest.fixture

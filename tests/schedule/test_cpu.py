@@ -12,6 +12,7 @@ from tvm import s_tir, tirx
 from tvm.script import tirx as T
 from tvm.target import Target
 
+from benchmarks.judge.power import rejects
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.devices.read import cpu_of
 from tvm_cascade.evaluate import tolerance
@@ -46,7 +47,7 @@ def assert_right(found: np.ndarray, exact: np.ndarray, length: int, usual: np.nd
     """Right by the contract, which tells wrong answers apart, unless every element is the same."""
     tolerance.assert_close(found, exact, usual, length=length, dtype="float32")
     if np.ptp(exact):
-        assert tolerance.rejects(exact, length, "float32", baseline=usual) == []
+        assert rejects(exact, length, "float32", baseline=usual) == []
 
 
 def attention_inputs(heads: int, queries: int, keys: int, dim: int) -> list[np.ndarray]:

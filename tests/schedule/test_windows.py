@@ -11,6 +11,7 @@ import tvm_ffi
 from tvm import s_tir, te, tirx
 from tvm.target import Target
 
+from benchmarks.judge.power import rejects
 from tvm_cascade.devices.read import cpu_of
 from tvm_cascade.driver.compilation import compile_fused, compile_unfused
 from tvm_cascade.driver.compiled import Compiled
@@ -126,7 +127,7 @@ def assert_right(windows: Windows, built: Compiled) -> None:
     built(tvm.runtime.tensor(x), tvm.runtime.tensor(w), out)
     exact, length = windows.exact(x, w), w[0].size
     tolerance.assert_close(out.numpy(), exact, windows.exact(x, w, "float32"), length=length, dtype="float32")
-    assert tolerance.rejects(exact, length, "float32") == []
+    assert rejects(exact, length, "float32") == []
 
 
 @pytest.mark.parametrize("case", [*IMAGES, *IN_PLACE])

@@ -10,6 +10,7 @@ import pytest
 import tvm
 
 import tvm_cascade
+from benchmarks.ship import main, ship
 from corpus import workloads
 from tvm_cascade import cli
 from tvm_cascade.driver.gpu_space import space_of
@@ -72,7 +73,7 @@ def test_explain_says_where_a_design_comes_from(
 
 def test_what_is_shipped_is_taken_unless_it_is_declined(softmax: tvm.tirx.PrimFunc, tmp_path: Path, root: Path) -> None:
     tuned(softmax, tmp_path, fast((0, 2)))
-    ((folder, count),) = shipping.ship([tmp_path]).items()
+    ((folder, count),) = ship([tmp_path]).items()
     assert count == 1 and folder.parent == root / tvm_cascade.__version__ and "h200" in folder.name
     told = chosen_by(softmax)
     assert told.startswith("the database shipped with this package, of NVIDIA H200") and "of the model's choice" in told
@@ -88,10 +89,10 @@ def test_a_later_session_replaces_what_is_shipped_of_its_functions(
     other = workloads.get("softmax").with_shape(rows=2048).build()
     tuned(softmax, tmp_path / "first", fast((0, 1)))
     tuned(other, tmp_path / "first", fast((0, 1)))
-    assert cli.main(["tune", "--ship", str(tmp_path / "first")]) == 0
+    assert main([str(tmp_path / "first")]) == 0
     assert "knows 2 functions" in capsys.readouterr().out
     later = tuned(softmax, tmp_path / "later", fast((0, 2)))
-    ((folder, count),) = shipping.ship([tmp_path / "later"]).items()
+    ((folder, count),) = ship([tmp_path / "later"]).items()
     kept = [trial for group in Records(folder).groups() for _, trial in group]
     assert count == 2 and len(kept) == 4
     assert later.best is not None and later.best.words in [trial.words for trial in kept]
@@ -99,10 +100,10 @@ def test_a_later_session_replaces_what_is_shipped_of_its_functions(
 
 def test_what_the_model_chooses_best_is_not_shipped(softmax: tvm.tirx.PrimFunc, tmp_path: Path, root: Path) -> None:
     tuned(softmax, tmp_path / "better", fast((0, 2)))
-    ((folder, count),) = shipping.ship([tmp_path / "better"]).items()
+    ((folder, count),) = ship([tmp_path / "better"]).items()
     assert count == 1 and chosen_by(softmax).startswith("the database shipped")
     tuned(softmax, tmp_path / "best", FakeRunner())
-    assert shipping.ship([tmp_path / "best"]) == {folder: 0}
+    assert ship([tmp_path / "best"]) == {folder: 0}
     assert chosen_by(softmax) == "the model's estimates"
 
 
@@ -117,12 +118,12 @@ def test_what_is_faster_one_time_of_two_is_not_shipped(softmax: tvm.tirx.PrimFun
 
     found = tuned(softmax, tmp_path, Unsteady())
     assert found.best is not None and found.gain == 2.0
-    assert list(shipping.ship([tmp_path]).values()) == [0]
+    assert list(ship([tmp_path]).values()) == [0]
 
 
 def test_of_shipped_records_sound_lines_are_read(softmax: tvm.tirx.PrimFunc, tmp_path: Path, root: Path) -> None:
     tuned(softmax, tmp_path, fast((0, 2)))
-    ((folder, _),) = shipping.ship([tmp_path]).items()
+    ((folder, _),) = ship([tmp_path]).items()
     path = folder / "database_tuning_record.json"
     path.write_text(f"{path.read_text()}\nno JSON\n")
     with pytest.warns(UserWarning, match="1 lines are damaged"):

@@ -10,6 +10,7 @@ import tvm
 from tvm import te, tirx
 
 import tvm_cascade
+from benchmarks.ship import ship
 from tvm_cascade.analysis.program import at_sizes
 from tvm_cascade.driver.gpu_space import space_of
 from tvm_cascade.driver.lowering import Known, goal_of
@@ -149,7 +150,7 @@ def test_shipped_designs_of_several_sizes_serve_their_buckets(tmp_path: Path, mo
     monkeypatch.setattr(shipping, "ROOT", tmp_path / "shipped")
     shipping.read.cache_clear()
     tuned_at(tmp_path / "sessions", {100: "64", 1000: "1024"})
-    assert list(shipping.ship([tmp_path / "sessions"]).values()) == [1]
+    assert list(ship([tmp_path / "sessions"]).values()) == [1]
     told = tvm_cascade.explain(softmax_stats(), CPU).functions[0].buckets
     shipping.read.cache_clear()
     for size, tile in ((100, "64"), (1000, "1024")):

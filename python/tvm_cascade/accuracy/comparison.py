@@ -44,38 +44,20 @@ class Compared:
     def judged(self) -> tolerance.Comparison:
         """The comparison of the fused output by the rule of `evaluate.tolerance`."""
         given = (self.exact, self.dropped, self.unfused, self.fused)
-        exact, dropped, unfused, fused = (self._as_compared(values) for values in given)
+        exact, dropped, unfused, fused = (self.as_compared(values) for values in given)
         defined = _where_defined(fused, unfused, exact, dropped)
-        return tolerance.check(defined, exact, unfused, length=self.length, dtype=self._dtype)
-
-    def blind_to(self, dropped: Array | None = None) -> tuple[str, ...]:
-        """The wrong answers that the comparison fails to reject (`tolerance.rejects`); an empty list shows its power.
-
-        Parameters
-        ----------
-        dropped : the output where a segment of the axis is left out, if that is known.
-        """
-        without = None if dropped is None else self._as_compared(dropped)
-        return self._passing(self._as_compared(self.unfused), without)
-
-    def hidden_by_the_unfused(self) -> tuple[str, ...]:
-        """The wrong answers that pass only because twice the unfused program's error is allowed."""
-        strictly = self._passing(None)
-        return tuple(name for name in self._passing(self._as_compared(self.unfused)) if name not in strictly)
-
-    def _passing(self, baseline: Array | None, dropped: Array | None = None) -> tuple[str, ...]:
-        exact = self._as_compared(self.exact)
-        return tuple(tolerance.rejects(exact, self.length, self._dtype, baseline=baseline, dropped=dropped))
+        return tolerance.check(defined, exact, unfused, length=self.length, dtype=self.dtype)
 
     @cached_property
     def _by_key(self) -> bool:
         return self.ranking is not None and self.exact.dtype.kind in "iu" and self.ranking.explains(self.exact)
 
     @property
-    def _dtype(self) -> str:
+    def dtype(self) -> str:
+        """Of what is compared."""
         return self.ranking.dtype if self.ranking is not None and self._by_key else dtype_of(self.output)
 
-    def _as_compared(self, values: Array) -> Array:
+    def as_compared(self, values: Array) -> Array:
         """Values for comparison: without those that have no order, and keys in place of indices."""
         if self.ranking is None:
             return values

@@ -23,7 +23,6 @@ from tvm_cascade.cli.jobs import Job
 from tvm_cascade.cli.programs import TOLD, chosen_jobs, identifier_of, tuning_inputs
 from tvm_cascade.driver.backends import BACKENDS
 from tvm_cascade.errors import InputError
-from tvm_cascade.tuning import shipping
 from tvm_cascade.tuning.building import Builder, LocalBuilder
 from tvm_cascade.tuning.proposals import DEFAULT_TRIALS
 from tvm_cascade.tuning.records import Records
@@ -40,8 +39,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_session_arguments(parser)
     told = "instead of tuning: write what these databases know to that of --work-dir"
     parser.add_argument("--merge", type=Path, nargs="+", default=[], metavar="FOLDER", help=told)
-    told = "instead of tuning: enter the best designs of these databases into what this package ships, in its sources"
-    parser.add_argument("--ship", type=Path, nargs="+", default=[], metavar="FOLDER", help=told)
 
 
 def add_session_arguments(parser: argparse.ArgumentParser) -> None:
@@ -69,16 +66,13 @@ def _trials(text: str) -> int | str:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Tune, merge or ship; returns the exit code, 1 where nothing could be measured."""
-    if (args.program is not None) + bool(args.merge) + bool(args.ship) != 1:
-        expected = "a PROGRAM, or --merge FOLDER…, or --ship FOLDER…"
-        raise InputError(expected, "none of them, or several", "tune")
-    if missing := [str(folder) for folder in [*args.merge, *args.ship] if not folder.is_dir()]:
-        raise InputError("folders of databases", ", ".join(missing), "--merge or --ship")
+    """Tune or merge; returns the exit code, 1 where nothing could be measured."""
+    if (args.program is not None) == bool(args.merge):
+        raise InputError("a PROGRAM, or --merge FOLDER…", "neither of them, or both", "tune")
+    if missing := [str(folder) for folder in args.merge if not folder.is_dir()]:
+        raise InputError("folders of databases", ", ".join(missing), "--merge")
     if args.merge:
         return _merge(args.merge, args.work_dir)
-    if args.ship:
-        return _ship(args.ship)
     check_budget(args.trials, args.seconds)  # before the program, whose folds take a while
     return 0 if all(one.best is not None for _, one in tuned(chosen_jobs([args.program], args), args)) else 1
 
@@ -88,15 +82,6 @@ def _merge(folders: Sequence[Path], into: Path) -> int:
     added = sum(records.absorb(Records(folder)) for folder in folders)
     print(f"{added} records written to {into}")
     return 0
-
-
-def _ship(folders: Sequence[Path]) -> int:
-    written = shipping.ship(folders)
-    for folder, count in written.items():
-        print(f"{folder} knows {count} functions")
-    if not written:
-        print("nothing: no session of this release gave a time")
-    return 0 if written else 1
 
 
 def tuned(jobs: Iterable[Job], args: argparse.Namespace) -> list[tuple[str, FunctionTuning]]:

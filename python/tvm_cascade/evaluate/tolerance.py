@@ -21,8 +21,6 @@ Before any error is looked at, non-finite elements have to match: NaN where the 
 same sign. Where the unfused program itself differs from the oracle in that (float16 overflows; a NaN is lost by max),
 the result may follow either of the two, and is compared with the one that it follows. An exact value beyond the dtype's
 largest number is also followed by the infinity of its sign, whatever the unfused program makes of it.
-
-`rejects` shows, for given data, that this rule would have caught wrong answers.
 """
 
 from __future__ import annotations
@@ -143,39 +141,6 @@ def assert_close(
     if not comparison.ok:
         raise AssertionError(comparison.message)
     return comparison
-
-
-def rejects(
-    exact: ArrayLike,
-    length: int,
-    dtype: str,
-    *,
-    baseline: ArrayLike | None = None,
-    dropped: ArrayLike | None = None,
-) -> list[str]:
-    """The wrong answers that the tolerance fails to reject; an empty list shows that the test has power.
-
-    The mutants are `zeros`, `constant` (the mean), `shuffle` (of all elements; both from two elements on), and
-    `dropped`.
-
-    Parameters
-    ----------
-    exact, length, dtype, baseline : as for `check`.
-    dropped : the exact result when one segment of the cascade axis is left out.
-
-    Returns
-    -------
-    names : the mutants that pass, in the order above.
-    """
-    want = _floats(exact)
-    mutants = {"zeros": np.zeros_like(want)}
-    if want.size > 1:
-        finite = want[np.isfinite(want)]
-        mutants["constant"] = np.full_like(want, finite.mean() if finite.size else 0.0)
-        mutants["shuffle"] = np.random.default_rng(0).permutation(want.ravel()).reshape(want.shape)
-    if dropped is not None:
-        mutants["dropped"] = _floats(dropped)
-    return [name for name, mutant in mutants.items() if check(mutant, want, baseline, length=length, dtype=dtype).ok]
 
 
 def _floats(values: ArrayLike) -> _Floats:
