@@ -6,11 +6,10 @@ import argparse
 from collections.abc import Sequence
 
 from benchmarks import runner
-from benchmarks.commands import command
+from benchmarks.commands import command, uncached
 from corpus import workloads
 from tvm_cascade.cli.arguments import add_option_arguments, add_shape_arguments, options_given
 from tvm_cascade.cli.programs import TOLD, chosen_jobs
-from tvm_cascade.driver.cache import turned_off
 from tvm_cascade.errors import OptionError
 from tvm_cascade.options import FuseOptions
 
@@ -32,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
         raise OptionError("a suite or programs", both, "benchmarks")
     if not args.programs and (args.shape or args.small or args.dtype):
         raise OptionError("--shape, --small and --dtype with a program", "a suite", "benchmarks", "name a workload")
-    with turned_off():
+    with uncached():
         jobs = chosen_jobs(args.programs, args) if args.programs else ()
         return runner.run(args, options, jobs)
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar
+from unittest import mock
 
 from tvm_cascade.__main__ import INTERRUPTED
 from tvm_cascade.cli import Parser, exit_code
+from tvm_cascade.driver.cache import VARIABLE
 from tvm_cascade.errors import OptionError
 
 C = TypeVar("C")
@@ -30,6 +34,11 @@ def command(
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
+
+
+def uncached() -> AbstractContextManager[Any]:
+    """While this lasts, code is compiled as if none was kept on disk: for those who measure how long that takes."""
+    return mock.patch.dict(os.environ, {VARIABLE: "0"})
 
 
 def add_cases(parser: argparse.ArgumentParser) -> None:

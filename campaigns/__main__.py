@@ -9,14 +9,13 @@ from pathlib import Path
 
 import tvm
 
-from benchmarks.commands import command
+from benchmarks.commands import command, uncached
 from campaigns import ledger
 from campaigns.campaign import Plan, State, run_campaign, run_trial
 from campaigns.grammar import draw
 from campaigns.summary import findings, summary
 from tvm_cascade.cli.arguments import check_writable, console
 from tvm_cascade.devices.host import core_count
-from tvm_cascade.driver.cache import turned_off
 from tvm_cascade.driver.progress import waiting
 from tvm_cascade.errors import InputError
 from tvm_cascade.obligations.derive import derive
@@ -39,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the campaign or the replay; returns the exit code: 1 where there are findings."""
-    with turned_off():  # of what is compiled now
+    with uncached():  # of what is compiled now
         return _run(args)
 
 

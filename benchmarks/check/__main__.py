@@ -18,7 +18,7 @@ from benchmarks.check import designs
 from benchmarks.check.audit import Audit, audits
 from benchmarks.check.catalogue import CATALOGUE
 from benchmarks.check.definition import HARD, Definition
-from benchmarks.commands import command
+from benchmarks.commands import command, uncached
 from corpus import workloads
 from tvm_cascade.cli.arguments import (
     KINDS,
@@ -30,7 +30,6 @@ from tvm_cascade.cli.arguments import (
 )
 from tvm_cascade.cli.jobs import Job
 from tvm_cascade.cli.programs import TOLD, chosen_jobs
-from tvm_cascade.driver.cache import turned_off
 from tvm_cascade.driver.progress import waiting
 from tvm_cascade.errors import InputError
 
@@ -62,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Check what is compiled now, and keep none of it; returns the exit code, 1 where a row is not sound."""
-    with turned_off():
+    with uncached():
         return _run(args)
 
 

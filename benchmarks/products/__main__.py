@@ -15,13 +15,12 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.commands import command
+from benchmarks.commands import command, uncached
 from benchmarks.device import DeviceClock, torch_on_gpu
 from benchmarks.products import trial
 from benchmarks.products.trial import EAGER, OURS, Found
 from tvm_cascade.cli.arguments import console
 from tvm_cascade.devices.host import core_count
-from tvm_cascade.driver.cache import turned_off
 from tvm_cascade.driver.progress import waiting
 from tvm_cascade.errors import InputError
 
@@ -91,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
             raise InputError(f"{least} or more", str(getattr(args, name)), name)
     torch = torch_on_gpu("random programs with products")
     seeds = range(args.seed, args.seed + args.count)
-    with turned_off(), TemporaryDirectory() as folder, waiting("programs are compiled"):
+    with uncached(), TemporaryDirectory() as folder, waiting("programs are compiled"):
         built = trial.built_ahead(seeds, args.jobs, Path(folder))
         clock = DeviceClock(torch)
         found = [trial.tried(torch, one, clock) for one in built]

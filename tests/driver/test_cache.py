@@ -168,8 +168,6 @@ def test_it_can_be_turned_off(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
         with monkeypatch.context() as changed:
             changed.setenv(variable, value)
             assert_right(tvm_cascade.compile(program()))
-    with cache.turned_off():
-        assert_right(tvm_cascade.compile(program()))
     assert not folder.exists() and cache.VARIABLE not in os.environ
     monkeypatch.setenv(cache.VARIABLE, "4 GiB")
     with pytest.raises(OptionError, match=r"(?s)number of MiB.*'4 GiB'.*CACHE_MIB"):

@@ -13,7 +13,6 @@ from tvm_cascade.cli.programs import named
 from tvm_cascade.codes import CODES
 from tvm_cascade.errors import InputError
 from tvm_cascade.options import ENVIRONMENT_PREFIX, FuseOptions, meaning_of
-from tvm_cascade.report.reference import options_page, reasons_page
 
 
 class Programs:
@@ -38,14 +37,11 @@ class Options:
 
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--markdown", action="store_true", help="print docs/options.md")
+        """It takes none."""
 
     @staticmethod
     def run(args: argparse.Namespace) -> int:
         """Print the options of the pass; returns the exit code."""
-        if args.markdown:
-            print(options_page(), end="")
-            return 0
         in_force = options_in_force()
         for option in dataclasses.fields(FuseOptions):
             print(f"{option.name}  ({flag(option.name)}, {ENVIRONMENT_PREFIX}{option.name.upper()})")
@@ -70,14 +66,10 @@ class Reasons:
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument("codes", nargs="*", metavar="CODE", help="those to tell (all)")
-        parser.add_argument("--markdown", action="store_true", help="print docs/reasons.md, of all codes")
 
     @staticmethod
     def run(args: argparse.Namespace) -> int:
         """Print the reason codes with their laws and hints; returns the exit code."""
-        if args.markdown:
-            print(reasons_page(), end="")
-            return 0
         if unknown := [code for code in args.codes if code not in CODES]:
             raise InputError(f"codes among {', '.join(CODES)}", ", ".join(unknown), "reasons")
         for code, (verdict, law, hint) in CODES.items():

@@ -13,8 +13,8 @@ import os
 import shutil
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
@@ -136,18 +136,6 @@ def _evict(folder: Path, allowed: int) -> None:
         total -= size
         if total <= allowed * _LEFT_BY_EVICTION:
             return
-
-
-@contextmanager
-def turned_off() -> Iterator[None]:
-    """While this lasts, code is compiled as if none was kept: for those who measure how long that takes."""
-    before = os.environ.get(VARIABLE)
-    os.environ[VARIABLE] = "0"
-    try:
-        yield
-    finally:
-        os.environ.pop(VARIABLE)
-        os.environ.update({} if before is None else {VARIABLE: before})
 
 
 def _folder() -> Path:

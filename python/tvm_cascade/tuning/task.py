@@ -163,11 +163,6 @@ def prepare(task: Task, inputs: Sequence[Array] | None) -> None:
         _save(task.folder / "rounded", rounded)
 
 
-def has_exact(task: Task) -> bool:
-    """Whether the data that were written for a task hold exact results."""
-    return (task.folder / "exact").is_dir()
-
-
 def takes_seconds(func: tirx.PrimFunc) -> bool:
     """Whether float64 in NumPy computes a function in seconds."""
     program = read_function(func)
