@@ -11,7 +11,9 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +22,23 @@ import tvm_ffi
 from numpy.typing import NDArray
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
+from tvm import tirx
 
 from benchmarks.check.audit import checkable
 from corpus.workload import Workload
 from tvm_cascade.cli.arguments import console, target_of
 from tvm_cascade.cli.jobs import Job
 from tvm_cascade.cli.programs import identifier_of, tuning_inputs
+from tvm_cascade.driver.backend import Goal
 from tvm_cascade.driver.backends import backend_of
+from tvm_cascade.driver.gpu_space import keeps_what_overlaps, space_of, told_of, ways_of
 from tvm_cascade.driver.space import Design, Space
 from tvm_cascade.errors import InputError
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.tuning.building import Builder, Built, LocalBuilder, built_ahead
+from tvm_cascade.plan.plan import Plan, Step
+from tvm_cascade.tile.operand import Unfit
+from tvm_cascade.tile.skeleton import Kernel, Setting, reconfigured
+from tvm_cascade.tuning.building import Builder, Built, LocalBuilder, built_ahead, written
 from tvm_cascade.tuning.running import LocalRunner, Runner
 from tvm_cascade.tuning.task import Task, space_for, takes_seconds, task_of
 from tvm_cascade.tuning.worker import TrialError
@@ -48,7 +56,7 @@ def run(args: argparse.Namespace, jobs: Sequence[Job]) -> int:
     if args.designs < 1:
         raise InputError("1 design or more", str(args.designs), "--designs")
     target = target_of(args.target)
-    builder = LocalBuilder(batch=args.jobs if args.jobs > 1 else None)
+    builder = MixedBuilder(batch=args.jobs if args.jobs > 1 else None)
     runner = LocalRunner() if backend_of(target).first_device.exist else None
     found: list[Sample] = []
     try:
@@ -79,7 +87,8 @@ def _drawn(
             if share == 0:
                 return
             name = identifier_of(job)
-            task = task_of(name, job.build(), target, options, Path(folder) / str(number), mixing=args.seed)
+            task = task_of(name, job.build(), target, options, Path(folder) / str(number))
+            task = MixedTask(**vars(task), seed=args.seed)
             several = list(samples(task, share, rng, builder, runner, tuning_inputs(job, args.seed)))
             left -= len(several)
             yield job.name, several
@@ -197,7 +206,7 @@ def samples(
     InputError
         Where the function is too large for float64 in NumPy, so that nothing says what is right.
     """
-    space = space_for(task)
+    space = _space(task)
     designs = _designs_of(space, count, rng)
     if runner is not None:
         runner.prepare(task, inputs)
@@ -222,8 +231,16 @@ def _designs_of(space: Space, count: int, rng: random.Random) -> list[Design]:
     found: dict[Design, None] = {}
     for _ in range(_ATTEMPTS * count):
         if len(found) < count:
-            found[space.drawn(rng)] = None
+            found[drawn(space, rng)] = None
     return list(found)
+
+
+def drawn(space: Space, rng: random.Random) -> Design:
+    """A design at random: each knob that is in use takes any of its values."""
+    places: list[int] = []
+    for knob in space.knobs:
+        places.append(rng.randrange(len(knob.values)) if knob.is_used(places) else 0)
+    return tuple(places)
 
 
 def _run(task: Task, design: Design, built: Built, runner: Runner | None, words: dict[str, str]) -> Sample:
@@ -234,3 +251,75 @@ def _run(task: Task, design: Design, built: Built, runner: Runner | None, words:
     except TrialError as error:
         return Sample(task.name, words, WRONG, error.stage, error.reason)
     return Sample(task.name, words, RIGHT)
+
+
+# Configurations that no skeleton lists.
+
+
+_FOR_EACH = 16
+"""Mixed configurations of a kernel, of which those are taken that fit."""
+
+
+@dataclass(frozen=True)
+class MixedTask(Task):
+    """A task whose space has mixed configurations too.
+
+    Attributes
+    ----------
+    seed : of the mixtures.
+    """
+
+    seed: int = 0
+
+
+class MixedBuilder(LocalBuilder):
+    """Builds designs of mixed tasks, of others too."""
+
+    builds = f"{__name__}:build"
+
+
+def build(task: Task, design: Design, path: Path, known: frozenset[int]) -> int:
+    """As of the package, in a worker."""
+    return written(_space(task), task, design, path, known)
+
+
+@lru_cache(maxsize=4)
+def _space(task: Task) -> Space:
+    if not isinstance(task, MixedTask):
+        return space_for(task)
+    return mixed_space(task.function, task.name, task.goal, task.seed)
+
+
+def mixed_space(func: tirx.PrimFunc, name: str, goal: Goal, seed: int) -> Space:
+    """The space of a function, on a GPU also of kernels in configurations of fields that listed ones have."""
+
+    def ways(plan: Plan, position: int, setting: Setting) -> dict[str, Step]:
+        found, step = ways_of(plan, position, setting), plan.steps[position]
+        kernels = [way.chosen for way in found.values() if isinstance(way.chosen, Kernel)]
+        for kernel in _mixed(kernels, random.Random(seed), setting):
+            found.setdefault(told_of(kernel), replace(step, chosen=kernel))
+        return found
+
+    return space_of(func, name, goal, ways=ways)
+
+
+def _mixed(listed: list[Kernel], rng: random.Random, setting: Setting) -> Iterator[Kernel]:
+    """Kernels of each skeleton in mixed configurations that fit."""
+    for skeleton in dict.fromkeys(kernel.skeleton for kernel in listed):
+        alike = [kernel for kernel in listed if kernel.skeleton is skeleton]
+        for config in _mixtures([kernel.config for kernel in alike], rng):
+            if keeps_what_overlaps(alike[0], config):
+                with suppress(Unfit):
+                    yield reconfigured(alike[0], config, setting)
+
+
+def _mixtures(configs: Sequence[Any], rng: random.Random) -> Iterator[Any]:
+    for _ in range(_FOR_EACH):
+        first = rng.choice(configs)
+        names = _names(first)
+        alike = [one for one in configs if _names(one) == names]
+        yield replace(first, **{name: getattr(rng.choice(alike), name) for name in names})
+
+
+def _names(config: Any) -> list[str]:
+    return [one.name for one in dataclasses.fields(config) if one.init]

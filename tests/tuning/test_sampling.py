@@ -40,7 +40,7 @@ def drawn(folder: Path, count: int, builder: LocalBuilder | FakeBuilder, runner:
 def test_every_design_can_be_drawn_and_none_beside() -> None:
     knobs = (Knob("form", ("a", "b")), Knob("tile", ("1", "2", "3"), (0, 0)), Knob("rows", ("8", "16")))
     space, rng = Space(knobs, lambda _design: 0.0, lambda _design: pytest.fail()), random.Random(0)
-    assert {space.drawn(rng) for _ in range(200)} == set(space.designs())
+    assert {designs.drawn(space, rng) for _ in range(200)} == set(space.designs())
 
 
 def test_designs_drawn_at_random_are_different_and_right(
@@ -54,7 +54,7 @@ def test_designs_drawn_at_random_are_different_and_right(
 def test_a_wrong_design_is_told_of_and_fails_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(designs, "LocalBuilder", lambda batch: Wrong())
+    monkeypatch.setattr(designs, "MixedBuilder", lambda batch: Wrong())
     file, told = tmp_path / "given.py", tmp_path / "told.json"
     build = f"workloads.get('softmax').with_shape(**{SHAPES['softmax']}).build()"
     file.write_text(f"from corpus import workloads\nsoftmax = {build}\n")

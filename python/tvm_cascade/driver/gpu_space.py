@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import random
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,6 +11,7 @@ from typing import Any, TypeAlias
 from tvm import tirx
 
 from tvm_cascade.analysis.program import at_sizes
+from tvm_cascade.devices.device import Cpu
 from tvm_cascade.driver.backend import Goal, Lowered, as_it_is
 from tvm_cascade.driver.cpu_space import cpu_space
 from tvm_cascade.driver.gpu import beginning_early, is_planned, lower_gpu, lower_plan, setting_of
@@ -24,10 +24,11 @@ from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.skeleton import Kernel, Setting, reconfigured
 from tvm_cascade.transform.fuse_function import Outcome, fuse_function
 
-Finish = Callable[[Lowered, str], Lowered]
-
 Replayed: TypeAlias = Collection[Mapping[str, str]] | None
 """Designs in words, of all that a space could hold; None for all of it."""
+
+Ways: TypeAlias = Callable[[Plan, int, Setting], dict[str, Step]]
+"""(a plan, the place of a step, setting) -> the step in each of its ways, in words."""
 
 PLAN = "plan"
 """The knob that the others are under."""
@@ -35,30 +36,28 @@ PLAN = "plan"
 SCHEDULED, UNFUSED = "S-TIR schedule", "S-TIR schedule of the unfused form"
 """Values of a knob of a step that no skeleton's kernel computes."""
 
+_FINISHING: dict[str, Callable[[Lowered, str], Lowered]] = {"rocm": finish_rocm}
+"""By kind of target, what its backend does with a lowered function of a name; others leave it as it was lowered."""
 
-def gpu_space(
-    func: tirx.PrimFunc,
-    name: str,
-    goal: Goal,
-    mixing: int | None = None,
-    replayed: Replayed = None,
-    finish: Finish = lambda lowered, _name: lowered,
-) -> Space:
-    """The designs of a function: a plan, and a kernel for each of its steps.
+
+def space_of(func: tirx.PrimFunc, name: str, goal: Goal, replayed: Replayed = None, ways: Ways | None = None) -> Space:
+    """What a function of that name may be lowered to for a goal: for a GPU, by a plan, and a kernel for each step.
 
     Parameters
     ----------
-    mixing : seed of configurations that are not listed; see `driver.mixing`. Lowering one that does not fit is refused.
-    replayed : the designs that are looked for; finding all other plans and their kernels takes seconds.
-    finish : what the backend does with a lowered function of that name.
+    replayed : the designs that are looked for; finding all other plans of a GPU and their kernels takes seconds.
+    ways : as `ways_of`, which is the default.
     """
+    if isinstance(goal.device, Cpu):
+        return cpu_space(func, name, goal)  # lists all values of its knobs
+    finish = _FINISHING.get(goal.target.kind.name, lambda lowered, _name: lowered)
     outcome = fuse_function(func, goal.options, goal.device)
     if not is_planned(outcome, goal):
         return Space((), lambda _design: 0.0, lambda _design: (outcome, finish(lower_gpu(outcome, name, goal), name)))
-    choice = _Choice(outcome, name, setting_of(goal), mixing, replayed)
+    choice = _Choice(outcome, name, setting_of(goal), replayed, ways or ways_of)
 
     def lower(design: Design, called: str = name) -> tuple[Outcome, Lowered]:
-        plan = beginning_early(choice.checked(design), outcome)
+        plan = beginning_early(choice.plan(design), outcome)
         return choice.outcome(design), finish(lower_plan(plan, called, goal), called)
 
     def at(sizes: Sizes) -> Callable[[Design], float]:
@@ -80,12 +79,12 @@ class _Tuned:
 class _Choice:
     """The plans of a function, and the ways of each of their steps."""
 
-    def __init__(self, outcome: Outcome, name: str, setting: Setting, mixing: int | None, replayed: Replayed) -> None:
-        self._whole, self._setting = outcome, setting
+    def __init__(self, outcome: Outcome, name: str, setting: Setting, replayed: Replayed, ways: Ways) -> None:
+        self._whole = outcome
         wanted = None if replayed is None else {words.get(PLAN, "") for words in replayed}
         self.plans = find_plans(outcome, name, setting, wanted)
         found = [
-            _Tuned(number, position, _ways(plan, position, setting, mixing))
+            _Tuned(number, position, ways(plan, position, setting))
             for number, plan in enumerate(self.plans)
             if wanted is None or plan.words in wanted
             for position in range(len(plan.steps))
@@ -110,27 +109,13 @@ class _Choice:
                 steps[one.step] = list(one.ways.values())[place]
         return dataclasses.replace(plan, steps=tuple(steps))
 
-    def checked(self, design: Design) -> Plan:
-        """The plan of a design whose kernels fit.
-
-        Raises
-        ------
-        Unfit
-            Where one does not, as mixed configurations may.
-        """
-        plan = self.plan(design)
-        for step in plan.steps:
-            if isinstance(step.chosen, Kernel):
-                step.chosen.skeleton.check(step.chosen.program, step.chosen.config, self._setting)
-        return plan
-
     def outcome(self, design: Design) -> Outcome:
         """What the pass makes of the function: of one step, which may be the unfused form, what it makes of that."""
         steps = self.plan(design).steps
         return steps[0].outcome if len(steps) == 1 else self._whole
 
 
-def _ways(plan: Plan, position: int, setting: Setting, mixing: int | None) -> dict[str, Step]:
+def ways_of(plan: Plan, position: int, setting: Setting) -> dict[str, Step]:
     """A step in every configuration that its plan allows, its own first, and as other skeletons and schedules have it.
 
     The latter where their estimates are near. Kernels that are started with the one before them, or have the one after
@@ -139,33 +124,19 @@ def _ways(plan: Plan, position: int, setting: Setting, mixing: int | None) -> di
     step = plan.steps[position]
     if not isinstance(step.chosen, Kernel):
         return _forms(step, setting, alone=len(plan.steps) == 1)
-    found = {_told(step.chosen): step}
+    found = {told_of(step.chosen): step}
     if step.early:
         return found
     beside = position > 0 and plan.steps[position - 1].early
     others = () if beside else _others(step, setting)
     for kernel in (*_reconfigured(step.chosen, setting), *others):
         longer = kernel.seconds - step.chosen.seconds
-        found.setdefault(_told(kernel), dataclasses.replace(step, chosen=kernel, seconds=step.seconds + longer))
+        found.setdefault(told_of(kernel), dataclasses.replace(step, chosen=kernel, seconds=step.seconds + longer))
     asked = scheduled(step.outcome, "a tuning session chose it", setting, alone=len(plan.steps) == 1)
     if not beside and asked.seconds <= MOST_TIMES * step.seconds:
         found[SCHEDULED] = asked
     first, *rest = found.items()
-    ways = dict([first, *sorted(rest, key=lambda one: float(f"{one[1].seconds:.2e}"))])
-    if mixing is not None:
-        listed = [way.chosen for way in ways.values() if isinstance(way.chosen, Kernel)]
-        for kernel in _mixed(listed, random.Random(mixing)):
-            ways.setdefault(_told(kernel), dataclasses.replace(step, chosen=kernel))
-    return ways
-
-
-def _mixed(listed: list[Kernel], rng: random.Random) -> Iterator[Kernel]:
-    """Kernels of each skeleton in mixed configurations, which need not fit."""
-    for skeleton in dict.fromkeys(kernel.skeleton for kernel in listed):
-        alike = [kernel for kernel in listed if kernel.skeleton is skeleton]
-        for config in mixed([kernel.config for kernel in alike], rng):
-            if _keeps_what_overlaps(alike[0], config):
-                yield dataclasses.replace(alike[0], config=config)
+    return dict([first, *sorted(rest, key=lambda one: float(f"{one[1].seconds:.2e}"))])
 
 
 def _forms(step: Step, setting: Setting, alone: bool) -> dict[str, Step]:
@@ -180,7 +151,7 @@ def _forms(step: Step, setting: Setting, alone: bool) -> dict[str, Step]:
 def _reconfigured(kernel: Kernel, setting: Setting) -> Iterator[Kernel]:
     """The kernel in the other configurations of its skeleton."""
     for config in kernel.skeleton.alternatives(kernel.program, setting):
-        if _keeps_what_overlaps(kernel, config):
+        if keeps_what_overlaps(kernel, config):
             try:
                 yield reconfigured(kernel, config, setting)
             except Unfit:
@@ -195,14 +166,14 @@ def _others(step: Step, setting: Setting) -> Iterator[Kernel]:
             yield from _reconfigured(kernel, setting)
 
 
-def _keeps_what_overlaps(kernel: Kernel, config: Any) -> bool:
+def keeps_what_overlaps(kernel: Kernel, config: Any) -> bool:
     """Whether kernels of a configuration also fetch ahead, and wait late, where the plan has the kernel do that."""
     skeleton, launch = kernel.skeleton, kernel.launch
     fetches = launch.ahead is None or skeleton.fetches_ahead(config)
     return fetches and (not launch.late or skeleton.may_wait_late(kernel.program, config, launch.late))
 
 
-def _told(kernel: Kernel) -> str:
+def told_of(kernel: Kernel) -> str:
     """A kernel in all that tells it from others of its function."""
     fields = [one for one in dataclasses.fields(kernel.config) if one.compare]
     told = ", ".join(f"{one.name}={getattr(kernel.config, one.name)}" for one in fields)
@@ -257,44 +228,3 @@ class PlanCosts:
                 alike = kernel.skeleton.counts(other.program, kernel.config, other.work, self._setting)
                 return seconds(alike, self._setting.gpu) + step.seconds - kernel.seconds
         return 0.0
-
-
-# Configurations that no skeleton lists.
-
-
-_FOR_EACH = 16
-"""Mixed configurations of a kernel."""
-
-
-def mixed(configs: Sequence[Any], rng: random.Random) -> Iterator[Any]:
-    """Configurations of fields that listed ones of the same kind have."""
-    for _ in range(_FOR_EACH):
-        first = rng.choice(configs)
-        names = _names(first)
-        alike = [one for one in configs if _names(one) == names]
-        yield dataclasses.replace(first, **{name: getattr(rng.choice(alike), name) for name in names})
-
-
-def _names(config: Any) -> list[str]:
-    return [one.name for one in dataclasses.fields(config) if one.init]
-
-
-# The space of designs of a function, by the kind of its target.
-
-
-_SPACES: dict[str, Callable[[tirx.PrimFunc, str, Goal, int | None, Replayed], Space]] = {
-    "llvm": lambda func, name, goal, _mixing, _replayed: cpu_space(func, name, goal),  # lists all values of its knobs
-    "rocm": lambda func, name, goal, mixing, replayed: gpu_space(func, name, goal, mixing, replayed, finish_rocm),
-}
-"""By kind of target; other kinds are GPUs whose code is finished as it was lowered."""
-
-
-def space_of(func: tirx.PrimFunc, name: str, goal: Goal, mixing: int | None = None, replayed: Replayed = None) -> Space:
-    """What a function of that name may be lowered to for a goal.
-
-    Parameters
-    ----------
-    mixing : seed of configurations that no skeleton lists, which need not fit; None for none of them.
-    replayed : designs in words, where only these and the default are looked for: others need not be in the space.
-    """
-    return _SPACES.get(goal.target.kind.name, gpu_space)(func, name, goal, mixing, replayed)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -96,10 +95,6 @@ class Space:
         """The space with the estimates for lengths of a bucket; the same where no extent is symbolic."""
         return dataclasses.replace(self, seconds=self.at(sizes)) if sizes else self
 
-    def sensible(self, design: Design) -> bool:
-        """Whether the knobs that are not in use are at their first value."""
-        return all(place == 0 or knob.is_used(design) for knob, place in zip(self.knobs, design, strict=True))
-
     def words(self, design: Design) -> dict[str, str]:
         """The values of a design, by knob in use."""
         pairs = zip(self.knobs, design, strict=True)
@@ -120,13 +115,6 @@ class Space:
                 return None
         design = tuple(places)
         return design if words.keys() == self.words(design).keys() else None
-
-    def drawn(self, rng: random.Random) -> Design:
-        """A sensible design at random: each knob that is in use takes any of its values."""
-        places: list[int] = []
-        for knob in self.knobs:
-            places.append(rng.randrange(len(knob.values)) if knob.is_used(places) else 0)
-        return tuple(places)
 
     def designs(self) -> list[Design]:
         """Every sensible design: the default, then by estimate.

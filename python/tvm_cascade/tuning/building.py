@@ -15,7 +15,7 @@ from tvm_cascade.devices.device import Gpu
 from tvm_cascade.devices.host import core_count
 from tvm_cascade.driver.backends import backend_of
 from tvm_cascade.driver.generation import generate
-from tvm_cascade.driver.space import Design
+from tvm_cascade.driver.space import Design, Space
 from tvm_cascade.tuning.cold import with_cold
 from tvm_cascade.tuning.task import Task, space_for
 from tvm_cascade.tuning.worker import TrialError, Worker
@@ -76,10 +76,16 @@ def built_ahead(
 class LocalBuilder:
     """Builds in processes of this machine.
 
+    Attributes
+    ----------
+    builds : what a worker calls, as `build`.
+
     Parameters
     ----------
     seconds : that one design may take.
     """
+
+    builds = f"{__name__}:build"
 
     def __init__(self, seconds: float = 120.0, batch: int | None = None) -> None:
         self.batch = batch or max(1, min(_MOST_WORKERS, core_count() // 2))
@@ -101,7 +107,7 @@ class LocalBuilder:
         worker = self._free.get()
         path = task.folder / f"design_{'_'.join(map(str, design)) or 'only'}.so"
         try:
-            return Built(path, worker.call(f"{__name__}:build", task, design, path, known, seconds=self.seconds))
+            return Built(path, worker.call(self.builds, task, design, path, known, seconds=self.seconds))
         except TrialError as error:
             return error
         finally:
@@ -114,15 +120,16 @@ class LocalBuilder:
 
 def build(task: Task, design: Design, path: Path, known: frozenset[int]) -> int:
     """Writes a design's library, in a worker, unless its program is known; returns the mark of its program."""
-    mod = lowered_module(task, design)
+    return written(space_for(task), task, design, path, known)
+
+
+def written(space: Space, task: Task, design: Design, path: Path, known: frozenset[int]) -> int:
+    """As `build`, of a design of a space of the task's."""
+    _, lowered = space.lower(design)
+    mod = tvm.IRModule({task.name: lowered.func, **lowered.steps})
     target, mark = task.goal.target, int(tvm_ffi.structural_hash(mod))
     if mark not in known:
         if isinstance(gpu := task.goal.device, Gpu):
             mod = with_cold(mod, task.name, gpu)
         backend_of(target).export(generate(mod, target), mod, target, path)
     return mark
-
-
-def lowered_module(task: Task, design: Design) -> tvm.IRModule:
-    _, lowered = space_for(task).lower(design)
-    return tvm.IRModule({task.name: lowered.func, **lowered.steps})

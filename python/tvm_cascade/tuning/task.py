@@ -52,7 +52,6 @@ class Task:
     options : as the caller gave them.
     folder : with the data, and for libraries.
     sizes : of symbolic extents, by name, that it is measured at.
-    mixing : see `space_of`.
     """
 
     name: str
@@ -61,7 +60,6 @@ class Task:
     options: FuseOptions
     folder: Path
     sizes: tuple[tuple[str, int], ...] = ()
-    mixing: int | None = None
 
     @property
     def function(self) -> tirx.PrimFunc:
@@ -95,17 +93,16 @@ def task_of(
     options: FuseOptions,
     folder: Path,
     sizes: tuple[tuple[str, int], ...] = (),
-    mixing: int | None = None,
 ) -> Task:
     folder.mkdir()
     told, goal = map(tvm.ir.save_json, (func.with_attr("global_symbol", name), target))
-    return Task(name, told, goal, options, folder, sizes, mixing)
+    return Task(name, told, goal, options, folder, sizes)
 
 
 @lru_cache(maxsize=4)
 def space_for(task: Task) -> Space:
     """The space of a task, with the estimates at its sizes; found once in each process."""
-    space = space_of(task.function, task.name, task.goal, task.mixing)
+    space = space_of(task.function, task.name, task.goal)
     return space.for_sizes({name: bucket(size) for name, size in task.sizes})
 
 
