@@ -38,7 +38,7 @@ from tvm_cascade.schedule.row_fold import join_fold, joins, schedule_fold
 from tvm_cascade.schedule.row_plan import RowPlan, plan_rows
 from tvm_cascade.schedule.unfused import schedule_alone, schedule_each
 from tvm_cascade.transform.nest import GUARD
-from tvm_cascade.tvm_faults.table import stands
+from tvm_cascade.tvm_faults.partition import keeps_tuples
 
 
 def schedule_cpu(sch: s_tir.Schedule, cpu: Cpu, most_rows: int | None = None) -> CpuSchedule:
@@ -109,12 +109,10 @@ class _LoopSchedule:
             inner = sch.get_loops(block)[-len(own) :] if own else []
             schedule_fold(Nest(sch, self.cpu, self.deferred, plan, block, dict(zip(own, inner, strict=True))))
         self.deferred.parallel.append(tiled.tasks)
-        # Where a tuple is combined in place, TVM's storage planner loses its buffers in a loop that was taken apart.
-        tuples = any(len(plan.stores) > 1 and plan.role == "partial" for plan in self.loop.blocks)
         static = all(plan.is_static for plan in self.loop.blocks)
         # Nothing in a whole tile is worth that: what is guarded there is no product.
-        lost = tuples and stands("partitioned tuples")
-        if self.loop.guarded and not self.loop.before and self.loop.separable and static and not lost:
+        kept = keeps_tuples(len(plan.stores) for plan in self.loop.blocks if plan.role == "partial")
+        if self.loop.guarded and not self.loop.before and self.loop.separable and static and kept:
             self.deferred.guarded.append(tiled.tile)
 
     def _whole_nest(self, name: str) -> Nest:

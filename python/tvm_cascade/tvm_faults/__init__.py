@@ -1,1 +1,1 @@
-"""What exists only because TVM is wrong: a file a fault; `table` says in which releases, and tests reproduce each."""
+"""What exists only because TVM is wrong: a file a fault, which a test reproduces: what TVM mends goes."""

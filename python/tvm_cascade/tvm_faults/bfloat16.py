@@ -26,7 +26,6 @@ from tvm_cascade.analysis.statements import serial
 from tvm_cascade.analysis.tir import dtype_of, substitute, uses, within
 from tvm_cascade.symbolic.rounding import round_to
 from tvm_cascade.tvm_faults.float_bits import F32
-from tvm_cascade.tvm_faults.table import against, stands
 
 _BFLOAT16 = "bfloat16"
 _INFINITY = 0x7F800000  # its bits in float32; those of a NaN are greater, the sign left aside
@@ -35,7 +34,6 @@ _BINARY = {*ARITHMETIC, *RELATIONS}
 _PURE = 1  # TVM's CallEffectKind of functions that depend on nothing but their arguments
 
 
-@against("bfloat16")
 def lower_bfloat16(func: tirx.PrimFunc) -> tirx.PrimFunc | None:
     """The function with bfloat16 arithmetic in float32; only loads and stores of its parameters stay bfloat16.
 
@@ -155,7 +153,7 @@ def binding(values: Sequence[tuple[tirx.Var, ir.Expr]], then: Sequence[tirx.Stmt
     written, bound = dict[tirx.Var, ir.Expr](), list[tirx.Stmt]()
     for var, value in values:
         whole = substitute(value, written)
-        if stands("bfloat16 in a Bind") and any(dtype_of(cast) == _BFLOAT16 for cast in within(whole, prim.Cast)):
+        if any(dtype_of(cast) == _BFLOAT16 for cast in within(whole, prim.Cast)):
             written[var] = whole
         else:
             bound.append(tirx.Bind(var, whole))

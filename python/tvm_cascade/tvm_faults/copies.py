@@ -11,8 +11,6 @@ import tvm
 from tvm import tirx
 from tvm_ffi.serialization import from_json_graph_str, to_json_graph_str
 
-from tvm_cascade.tvm_faults.table import stands
-
 
 def private_copy(source: tvm.IRModule | tirx.PrimFunc) -> tvm.IRModule:
     """The module, or the function as a module's `main`, in nodes of its own.
@@ -21,4 +19,4 @@ def private_copy(source: tvm.IRModule | tirx.PrimFunc) -> tvm.IRModule:
     three times the cost.
     """
     mod = source if isinstance(source, tvm.IRModule) else tvm.IRModule({"main": source})
-    return from_json_graph_str(to_json_graph_str(mod)) if stands("shared sequences") else mod
+    return from_json_graph_str(to_json_graph_str(mod))

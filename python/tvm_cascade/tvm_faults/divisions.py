@@ -12,10 +12,8 @@ from tvm import ir, s_tir, sym, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.tir import uses, within
-from tvm_cascade.tvm_faults.table import against
 
 
-@against("offset divisions")
 def divisions_apart(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """The function with (i + c) // d as a truncating division where i is a remainder; not scheduled any more."""
     analyzer = sym.Analyzer()

@@ -24,7 +24,6 @@ from tvm.ir import prim
 from tvm_cascade.analysis.expression import selection_of
 from tvm_cascade.symbolic.rounding import FORMATS, Format
 from tvm_cascade.tvm_faults.float_bits import F32, F64
-from tvm_cascade.tvm_faults.table import against
 
 _COMPUTED = {"float32": F32, "float64": F64}
 """Floats in which values are rounded."""
@@ -90,7 +89,6 @@ def _rebias(kind: Format) -> int:
 _NAN = 0x7F
 
 
-@against("float8")
 def round_float8(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """The function with every cast between float8 and another float rounded in float32 arithmetic.
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from tvm import ir, tirx
 
-from tvm_cascade.tvm_faults.table import stands
-
 _FLOATS = {"int32": "float32", "int64": "float64"}
 """What integers are bound as: where a result is cast to an integer, TVM bounds lets of integers in it twice, and then
 fails as the bounds differ."""
@@ -23,7 +21,7 @@ class Bindings:
 
     def __call__(self, value: ir.Expr) -> ir.Expr:
         dtype = str(value.ty.dtype)
-        if dtype in _FLOATS and stands("integer lets"):
+        if dtype in _FLOATS:
             return tirx.reinterpret(dtype, self(tirx.reinterpret(_FLOATS[dtype], value)))
         var = tirx.Var("t", value.ty.dtype)
         self._bound.append((var, value))

@@ -18,7 +18,6 @@ from tvm.ir import prim
 
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.symbolic.rounding import round_to
-from tvm_cascade.tvm_faults.table import against
 
 _HALVES = ("float16", "bfloat16")
 _FOLDED: dict[type, Callable[[float, float], float]] = {
@@ -31,7 +30,6 @@ _FOLDED: dict[type, Callable[[float, float], float]] = {
 }
 
 
-@against("half constants")
 def fold_half_constants(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """The function with its arithmetic of constants in float16 and bfloat16 rounded as at run time; not modified."""
     return func.with_body(tvm_ffi.structural_map(func.body, [(kind, _folded) for kind in _FOLDED]))

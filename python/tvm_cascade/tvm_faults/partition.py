@@ -8,12 +8,11 @@ shared with something that is still alive. So both uses must name the tile, or l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from tvm import s_tir, tirx
 
 from tvm_cascade.analysis.tir import loads_of, within
-from tvm_cascade.tvm_faults.table import stands
 
 PARTITION_HINT = "pragma_loop_partition_hint"
 """Loop annotation that lets TVM take apart the steps that need no guard."""
@@ -30,8 +29,6 @@ def keeps_storage(
     inside : those of the tile loop, each with its variables that are bound to the tile.
     params : buffers of the caller, which are not planned.
     """
-    if not stands("partitioned storage"):
-        return True
     tiles = {block.name_hint: tile for block, tile in inside}
     first: dict[tirx.Var, s_tir.SBlock] = {}
     last: dict[tirx.Var, s_tir.SBlock] = {}
@@ -49,6 +46,11 @@ def keeps_storage(
         if ends.name_hint in tiles and not _names(ends.body, tiles[ends.name_hint]):
             return False
     return True
+
+
+def keeps_tuples(stores: Iterable[int]) -> bool:
+    """Whether the buffers of blocks of so many stores survive: what combines a tuple in place loses them."""
+    return all(count == 1 for count in stores)
 
 
 def _touched(body: tirx.Stmt) -> list[tirx.Var]:

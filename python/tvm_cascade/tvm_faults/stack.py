@@ -17,13 +17,11 @@ from tvm.ir import prim
 from tvm_cascade.analysis.expression import call_name
 from tvm_cascade.analysis.statements import allocating, serial
 from tvm_cascade.analysis.tir import dtype_of, in_buffers, rebuilt, substitute, within
-from tvm_cascade.tvm_faults.table import against
 
 _WRITTEN_OUT = 3
 """Lets in the values of lets that are compiled in 50 ms; each further one takes 16 times as long."""
 
 
-@against("local cells")
 def cells_on_the_stack(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """The function with its local buffers on the stack, where they are small; the same object where there are none."""
     cells = {
@@ -42,7 +40,6 @@ def cells_on_the_stack(func: tirx.PrimFunc) -> tirx.PrimFunc:
     return func.with_body(tvm_ffi.structural_map(in_buffers(func.body, cells), (s_tir.SBlock, allocate)))
 
 
-@against("nested lets")
 def lets_on_the_stack(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """The function with the lets of values in which they nest deep as cells; a schedule takes it no more.
 
