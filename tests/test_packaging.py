@@ -253,8 +253,8 @@ def _pretend_versions(monkeypatch: pytest.MonkeyPatch, versions: dict[str, str])
 
 def test_the_checked_versions_are_those_that_pip_installs() -> None:
     project = (ROOT / "pyproject.toml").read_text()
-    for requirement in _versions._REQUIREMENTS:
-        assert f'"{requirement.distribution}{requirement.specifier}"' in project
+    for name, asked, *_ in _versions._REQUIREMENTS:
+        assert f'"{name}{asked}"' in project
 
 
 def test_attaching_twice_changes_nothing() -> None:

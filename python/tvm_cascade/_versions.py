@@ -7,8 +7,6 @@ unsuitable apache-tvm-ffi ends the process with a segmentation fault deep inside
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
 from importlib import metadata
 
 from tvm_cascade.errors import VersionError
@@ -17,33 +15,16 @@ RELEASE = "0.1.0"
 """Of this package."""
 
 
-@dataclass(frozen=True)
-class _Requirement:
-    distribution: str
-    specifier: str
-    accepts: Callable[[str], bool]
-    reason: str
-
-
-def _is_minor_release(version: str, major: int, minor: int) -> bool:
-    match = re.match(r"(\d+)\.(\d+)", version)
-    return match is not None and (int(match[1]), int(match[2])) == (major, minor)
-
-
 _REQUIREMENTS = (
-    _Requirement(
-        "apache-tvm",
-        ">=0.27,<0.28",
-        lambda version: _is_minor_release(version, 0, 27),
-        "TVM's Python interface changes between minor releases",
-    ),
-    _Requirement(
+    ("apache-tvm", ">=0.27,<0.28", r"0\.27(\.|$)", "TVM's Python interface changes between minor releases"),
+    (
         "apache-tvm-ffi",
         ">=0.1.14.post0,<0.1.15",
-        lambda version: re.match(r"0\.1\.14\.post\d+(\+|$)", version) is not None,
+        r"0\.1\.14\.post\d+(\+|$)",
         "with TVM 0.27, newer ones end the process with a segmentation fault in Schedule.tensorize and in MetaSchedule",
     ),
 )
+"""Distributions, what pip is asked for, how a version of that begins, and why."""
 
 
 def check() -> None:
@@ -54,16 +35,12 @@ def check() -> None:
     VersionError
         When one is missing or has a version that this package cannot work with.
     """
-    install = "python -m pip install " + " ".join(f"'{r.distribution}{r.specifier}'" for r in _REQUIREMENTS)
-    for requirement in _REQUIREMENTS:
+    install = "python -m pip install " + " ".join(f"'{name}{asked}'" for name, asked, *_ in _REQUIREMENTS)
+    for name, asked, accepted, reason in _REQUIREMENTS:
         try:
-            found = metadata.version(requirement.distribution)
+            found = metadata.version(name)
         except metadata.PackageNotFoundError:
             found = None
-        if found is None or not requirement.accepts(found):
-            raise VersionError(
-                f"{requirement.distribution}{requirement.specifier} ({requirement.reason})",
-                f"{requirement.distribution} {found}" if found else f"no {requirement.distribution}",
-                "the Python environment",
-                f"run: {install}",
-            )
+        if found is None or not re.match(accepted, found):
+            expected, there = f"{name}{asked} ({reason})", f"{name} {found}" if found else f"no {name}"
+            raise VersionError(expected, there, "the Python environment", f"run: {install}")

@@ -147,7 +147,9 @@ def test_data_of_programs_that_choose_are_whole_numbers(builder: LocalBuilder, r
 
 
 def test_what_hangs_is_cut_off_and_what_crashes_is_told_of() -> None:
-    with Worker("run") as worker:
+    with contextlib.ExitStack() as stack:
+        worker = Worker("run")
+        stack.callback(worker.stop)
         with pytest.raises(TrialError, match="limit: the run took more than 1 s"):
             worker.call("time:sleep", 60, seconds=1.0)
         with pytest.raises(TrialError, match="crash: the run ended its process with SIGABRT"):

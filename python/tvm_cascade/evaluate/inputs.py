@@ -3,14 +3,14 @@
 A generator is called as `INPUTS[name](rng, shape, dtype)`, optionally with `axis=`, the cascade axis (the last by
 default); a *row* is what runs along it. Float values are drawn in float64 and rounded to `dtype` once. Integers get
 four times the value, rounded and clipped to what the dtype and 32 bits hold (NaN: 0); booleans get `value > 0`, so
-that an all −inf row is a row of False.
+that an all −inf row is a row of False. Floats of fewer than 16 bits, and shapes without that axis, are an InputError.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import wraps
-from typing import Any, Protocol
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -21,20 +21,7 @@ from tvm_cascade.errors import InputError
 Array = NDArray[Any]
 
 
-class Generator(Protocol):
-    """The type of each entry of `INPUTS`."""
-
-    def __call__(self, rng: np.random.Generator, shape: tuple[int, ...], dtype: str, *, axis: int = -1) -> Array:
-        """An array of `shape` and `dtype`; `axis` is the one along which the named pattern runs.
-
-        Raises
-        ------
-        InputError
-            When `dtype` is neither a float of at least 16 bits, an integer nor a boolean, or `shape` is empty.
-        """
-
-
-INPUTS: dict[str, Generator] = {}
+INPUTS: dict[str, Callable[..., Array]] = {}
 
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 

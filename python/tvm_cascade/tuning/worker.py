@@ -16,7 +16,6 @@ import sys
 import traceback
 from multiprocessing.connection import Connection
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from tvm_cascade.devices.host import core_count
@@ -45,14 +44,6 @@ class Worker:
         self.stage = stage
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe: Connection[Any, Any] | None = None
-
-    def __enter__(self) -> Worker:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
     def call(self, function: str, *arguments: Any, seconds: float) -> Any:
         """The result of `module:function` in the worker.
