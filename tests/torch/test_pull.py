@@ -14,7 +14,7 @@ if not dist.is_available():
     pytest.skip("torch without torch.distributed", allow_module_level=True)
 
 from tvm_cascade.distributed.order import ORDERS, Share, Span, size_of  # noqa: E402
-from tvm_cascade.distributed.pull import Pull, is_worthwhile, starts_of  # noqa: E402
+from tvm_cascade.distributed.pull import Pull, bytes_of, is_worthwhile, starts_of  # noqa: E402
 from tvm_cascade.distributed.transport import Cut, copy, pieces  # noqa: E402
 
 SHARES: dict[str, tuple[Share, ...]] = {
@@ -57,11 +57,11 @@ def test_what_a_part_reads_is_there_and_what_later_ones_read_comes_later(order: 
     ]
     cuts = tuple(Cut(one.to("meta"), d, shares) for one, d in zip(wholes, (2, 1, 0), strict=True))
     parts = (({1: Span(0, 1)}, {0: Span(0, 2)}, {}), ({1: Span(0, 4)}, {0: Span(1, 3)}, {}))
-    memory = Buffers(starts_of(cuts)[-1])
+    memory = Buffers(starts_of(map(bytes_of, cuts))[-1])
 
     def fill(of_others: Sequence[torch.Tensor]) -> None:
         for other in {0, 1, 2} - {rank}:
-            for one, cut, start in zip(of_others, cuts, starts_of(cuts), strict=False):
+            for one, cut, start in zip(of_others, cuts, starts_of(map(bytes_of, cuts)), strict=False):
                 copy(memory.of(other, cut.shape(other), one.dtype, start), own(one, cut, other))
 
     pull = Pull(memory, rank, cuts, parts)

@@ -22,7 +22,7 @@ from tvm_cascade.chunks.state import StatePart
 from tvm_cascade.distributed.order import Share, size_of
 from tvm_cascade.distributed.ranks import Call, Flags, Ranks, State, Tensors, Values, lengths_of, stacked
 from tvm_cascade.distributed.sharding import Along, Chunked, in_chunks
-from tvm_cascade.distributed.transport import copy, pieces, resized
+from tvm_cascade.distributed.transport import Copies, copy, laid_out, pieces, resized
 
 
 class Exchange(Protocol):
@@ -92,17 +92,30 @@ class GatherInputs:
         cut = {one.name: axis.dimensions[one.name] for one in sharding.outputs if sharding.cut_along(one) is axis}
         for name, d in cut.items():
             values[name] = resized(given[name], d, axis.length)
-        for k, whole in enumerate(self.ranks.brought(given, axis, parts)):
-            for func, arguments in self.ranks.over_spans(sharding.func, sharding.rows, {**values, **whole}):
-                part, own = func, arguments
-                if parts is not None:
-                    part, own = [*self.ranks.over_spans(func, parts.along, arguments, parts.spans)][k]
-                call(part, own)
+        brought = self.ranks.brought(given, axis, parts)
+        spans, back = self._spans({**values, **next(brought)})
+        for k in range(1 if parts is None else len(parts.spans)):
+            for func, own in spans:
+                parted = [(func, own)] if parts is None else self.ranks.over_spans(func, parts.along, own, parts.spans)
+                call(*[*parted][k])
+            next(brought, None)
+        for to, result in back:
+            copy(to, result)
         for name, d in cut.items():
             share = self.ranks.own(axis)
             for span, piece in zip(share, pieces(given[name], d, share), strict=True):
                 copy(piece, values[name].narrow(d, span.start, span.length))
         return []
+
+    def _spans(self, values: Values) -> tuple[list[tuple[tirx.PrimFunc, Values]], Copies]:
+        """The function over each span of this rank's rows, and what of its results is then copied where."""
+        sharding, found, back = self.ranks.sharding, list[tuple[tirx.PrimFunc, Values]](), Copies()
+        written = {one.name for one in sharding.outputs}
+        for func, arguments in self.ranks.over_spans(sharding.func, sharding.rows, values):
+            own, results = laid_out(arguments, written)
+            found.append((func, own))
+            back += results
+        return found, back
 
 
 @dataclass(frozen=True)
@@ -136,9 +149,7 @@ class GatherStates:
 
     def run(self, given: Tensors, call: Call) -> Flags:
         ranks, chunked = self.ranks, self.ranks.sharding.chunked
-        state = ranks.state(chunked, given, ranks.own(ranks.sharding.axis), call)
-        states = ranks.transport.gathered_together(state)
-        values = {**given, **stacked(chunked, states, ranks.counts)}
+        values = {**given, **stacked(chunked, ranks.states(given, call), ranks.counts)}
         return ranks.finished(ranks.over_spans(ranks.merge, self._along, values), call)
 
 

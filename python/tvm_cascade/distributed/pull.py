@@ -7,7 +7,7 @@ are those of a GPU's copy engines, which take no multiprocessor from kernels, an
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
@@ -20,7 +20,7 @@ from torch.distributed import _symmetric_memory as symmetric
 
 from tvm_cascade.distributed.order import size_of
 from tvm_cascade.distributed.parts import Ranges
-from tvm_cascade.distributed.transport import ALIGNED, Cut, Transport, copy, pieces, resized
+from tvm_cascade.distributed.transport import ALIGNED, Copies, Cut, Transport, copy, pieces, resized
 
 LEAST = 1 << 16
 """Bytes of contiguous pieces: a copy of fewer takes longer to start than to run."""
@@ -87,18 +87,16 @@ class Pull:
         for one, room in zip(tensors, self._views[self.rank], strict=True):
             copy(room, one)
         self.memory.barrier(0)
-        whole = [resized(one, cut.dimension, cut.length) for one, cut in zip(tensors, self.cuts, strict=True)]
-        for one, total, cut in zip(tensors, whole, self.cuts, strict=True):
+        for one, total, cut in zip(tensors, self._wholes, self.cuts, strict=True):
             for span, own in zip(share := cut.shares[self.rank], pieces(one, cut.dimension, share), strict=True):
                 copy(total.narrow(cut.dimension, span.start, span.length), own)
-        flat = [total.flatten(0, cut.dimension) for total, cut in zip(whole, self.cuts, strict=True)]
         self._wait(for_copies=False)
         for part in self._copies:
             with self._aside():
-                for k, to, given in part:
-                    flat[k][to : to + len(given)].copy_(given)
+                for to, given in part:
+                    to.copy_(given)
             self._wait()
-            yield whole
+            yield self._wholes
         with self._aside():
             self.memory.barrier(1)  # after which ranks may write to their buffers again
         self._wait()
@@ -106,23 +104,30 @@ class Pull:
     @cached_property
     def _views(self) -> list[list[torch.Tensor]]:
         """The buffers of all ranks, as their tensors."""
-        placed = [*zip(self.cuts, starts_of(self.cuts)[:-1], strict=True)]
+        placed = [*zip(self.cuts, starts_of(map(bytes_of, self.cuts))[:-1], strict=True)]
         return [
             [self.memory.of(rank, cut.shape(rank), cut.tensor.dtype, start) for cut, start in placed]
             for rank in range(len(self.cuts[0].shares))
         ]
 
     @cached_property
-    def _copies(self) -> list[list[tuple[int, int, torch.Tensor]]]:
-        """For each part what is copied: of which tensor, to where in its dimensions up to the cut, and from where.
+    def _wholes(self) -> list[torch.Tensor]:
+        """Of all calls, so that what is copied is known before them."""
+        found = zip(self._views[self.rank], self.cuts, strict=True)
+        return [resized(one, cut.dimension, cut.length) for one, cut in found]
+
+    @cached_property
+    def _copies(self) -> list[Copies]:
+        """For each part what is copied: to where, and from where.
 
         Each rank begins with the next one, so that not all read one at the same time.
         """
         ranks, seen = len(self._views), set[tuple[int, int]]()
-        found: list[list[tuple[int, int, torch.Tensor]]] = []
+        found: list[Copies] = []
         for part in self.parts:
             found.append([])
             for k, (cut, ranges) in enumerate(zip(self.cuts, part, strict=True)):
+                whole = self._wholes[k].flatten(0, cut.dimension)
                 fresh = [row for row in _rows(cut, ranges) if (k, row) not in seen]
                 seen |= {(k, row) for row in fresh}
                 for owner in ((self.rank + hop) % ranks for hop in range(1, ranks)):
@@ -130,7 +135,7 @@ class Pull:
                     for row in fresh:
                         own = given[row * size_of(share) : (row + 1) * size_of(share)]
                         for span, piece in zip(share, pieces(own, 0, share), strict=True):
-                            found[-1].append((k, row * cut.length + span.start, piece))
+                            found[-1].append((whole.narrow(0, row * cut.length + span.start, span.length), piece))
         return found
 
     @cached_property
@@ -150,13 +155,58 @@ class Pull:
             waiting.wait_stream(other)
 
 
-def starts_of(cuts: Sequence[Cut]) -> list[int]:
-    """Where each tensor begins in the buffers of ranks, in bytes, and where the last one ends."""
+@dataclass(frozen=True)
+class Gather:
+    """Buffers of the same extents on each rank, of which all get those of all.
+
+    Attributes
+    ----------
+    memory : makes memory of so many bytes that all ranks read.
+    like : extents and dtypes.
+    """
+
+    memory: Callable[[int], Memory]
+    rank: int
+    ranks: int
+    like: tuple[tuple[tuple[int, ...], torch.dtype], ...]
+
+    def all(self) -> list[torch.Tensor]:
+        """Those of all ranks along a new first dimension, once this one's are written."""
+        self._memory.barrier(0)
+        found = [torch.stack([views[k] for views in self._views]) for k in range(len(self.like))]
+        self._memory.barrier(1)
+        return found
+
+    @property
+    def own(self) -> list[torch.Tensor]:
+        """To be written on this rank."""
+        return self._views[self.rank]
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return starts_of(math.prod(shape) * dtype.itemsize for shape, dtype in self.like)
+
+    @cached_property
+    def _memory(self) -> Memory:
+        return self.memory(self._starts[-1])
+
+    @cached_property
+    def _views(self) -> list[list[torch.Tensor]]:
+        placed = [*zip(self.like, self._starts[:-1], strict=True)]
+        return [[self._memory.of(rank, *one, start) for one, start in placed] for rank in range(self.ranks)]
+
+
+def starts_of(sizes: Iterable[int]) -> list[int]:
+    """Where each of several tensors begins in a buffer, and where the last one ends, in bytes."""
     starts = [0]
-    for cut in cuts:
-        size = max(math.prod(cut.shape(rank)) for rank in range(len(cut.shares))) * cut.tensor.element_size()
+    for size in sizes:
         starts.append(-(-(starts[-1] + size) // ALIGNED) * ALIGNED)
     return starts
+
+
+def bytes_of(cut: Cut) -> int:
+    """Of the largest share that a rank has."""
+    return max(math.prod(cut.shape(rank)) for rank in range(len(cut.shares))) * cut.tensor.element_size()
 
 
 def is_worthwhile(cuts: Sequence[Cut]) -> bool:

@@ -13,7 +13,7 @@ from tvm_cascade.chunks.part import offset_of
 from tvm_cascade.chunks.state import COUNTS, StatePart
 from tvm_cascade.distributed.order import Share, size_of
 from tvm_cascade.distributed.parts import Parts, parts_of
-from tvm_cascade.distributed.pull import Memory, Pull, is_worthwhile, starts_of
+from tvm_cascade.distributed.pull import Gather, Memory, Pull, bytes_of, is_worthwhile, starts_of
 from tvm_cascade.distributed.sharding import Along, Chunked, Sharding
 from tvm_cascade.distributed.transport import Cut, Transport, pieces
 
@@ -138,7 +138,7 @@ class Ranks:
         assert self.memory is not None
         own, spans = tuple(cuts.values()), 1 if parts is None else len(parts.spans)
         reads = [tuple({} if parts is None else parts.reads[name][k] for name in cuts) for k in range(spans)]
-        return Pull(self.memory(starts_of(own)[-1]), self.transport.rank, own, tuple(reads))
+        return Pull(self.memory(starts_of(map(bytes_of, own))[-1]), self.transport.rank, own, tuple(reads))
 
     @cached_property
     def parts(self) -> Parts | None:
@@ -154,25 +154,38 @@ class Ranks:
     def _pulls(self) -> dict[tuple[str, bool], Pull | None]:
         return {}
 
-    def state(self, chunked: Chunked, given: Values, share: Share, call: Call) -> State:
+    def states(self, given: Values, call: Call) -> State:
+        """The states of all ranks, each buffer along a new first dimension."""
+        chunked, share, gather = self.sharding.chunked, self.own(self.sharding.axis), self._gather
+        state = self.state(chunked, given, share, call, None if gather is None else gather.own)
+        return self.transport.gathered_together(state) if gather is None else gather.all()
+
+    @cached_property
+    def _gather(self) -> Gather | None:
+        parts = self.sharding.chunked.state
+        like = tuple((tuple(map(int, part.shape)), getattr(torch, part.dtype)) for part in parts)
+        return None if self.memory is None else Gather(self.memory, self.transport.rank, self.transport.ranks, like)
+
+    def state(self, chunked: Chunked, given: Values, share: Share, call: Call, room: State | None = None) -> State:
         """The state of a share of the axis.
 
         Parameters
         ----------
         given : of what runs along the axis, the share.
+        room : for the state; new buffers by default.
         """
         like = next(one for one in given.values() if isinstance(one, torch.Tensor))
         cut = {name: pieces(given[name], d, share) for name, d in chunked.along.items()}
-        states: list[State] = []
+        found, states = room or empty(chunked.state, like), list[State]()
+        is_one = sum(span.length > 0 for span in share) == 1
         for k, span in enumerate(share):
             if span.length:
                 own = {name: several[k] for name, several in cut.items()}
-                states.append(empty(chunked.state, like))
+                states.append(found if is_one else empty(chunked.state, like))
                 left = named(chunked.state, states[-1])
                 call(chunked.partial(span.length), {**given, **own, "offset": span.start, **left})
-        if len(states) == 1:
-            return states[0]
-        found = empty(chunked.state, like)
+        if is_one:
+            return found
         if not states:
             return [one.fill_(part.identity) for part, one in zip(chunked.state, found, strict=True)]
         together = [torch.stack(one) for one in zip(*states, strict=True)]

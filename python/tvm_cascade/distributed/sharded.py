@@ -18,7 +18,7 @@ from tvm_cascade.distributed.exchanges import Exchange, GatherInputs, of_share
 from tvm_cascade.distributed.order import size_of
 from tvm_cascade.distributed.ranks import Ranks, Values
 from tvm_cascade.distributed.sharding import Sharding
-from tvm_cascade.distributed.transport import copy
+from tvm_cascade.distributed.transport import copy, laid_out
 from tvm_cascade.driver.arguments import Parameter, parameters_of
 from tvm_cascade.driver.entry import bound, results_of
 from tvm_cascade.errors import DistributedError, InputError
@@ -229,20 +229,12 @@ class Sharded:
     def _call(self, func: tirx.PrimFunc, values: Values) -> None:
         device = next(one.device for one in values.values() if isinstance(one, torch.Tensor))
         code, parameters = self._code(func, device)
-        given, parts = [], list[tuple[torch.Tensor, torch.Tensor]]()
-        for parameter in parameters:
-            one = values[parameter.name]
-            if isinstance(one, torch.Tensor):
-                part = one.detach()
-                one = part if part.is_contiguous() else torch.empty_like(part, memory_format=torch.contiguous_format)
-                if one is not part and parameter.written:
-                    parts.append((part, one))
-                elif one is not part:
-                    copy(one, part)
-            given.append(one)
-        code(*given)
-        for part, result in parts:
-            copy(part, result)
+        given = {one.name: values[one.name] for one in parameters}
+        given = {name: one.detach() if isinstance(one, torch.Tensor) else one for name, one in given.items()}
+        given, back = laid_out(given, {one.name for one in parameters if one.written})
+        code(*given.values())
+        for to, own in back:
+            copy(to, own)
 
     @cached_property
     def _codes(self) -> dict[tuple[tirx.PrimFunc, torch.device], tuple[Code, tuple[Parameter, ...]]]:

@@ -6,7 +6,7 @@ collective that only moves them: so that all ranks have the same bits, in every 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -194,8 +194,8 @@ def _sized(tensor: torch.Tensor, dimension: int, size: int) -> torch.Tensor:
     return torch.cat([tensor, resized(tensor, dimension, missing).zero_()], dimension)
 
 
-ALIGNED = 16
-"""Bytes that each of several packed tensors begins at a multiple of: a view of a dtype has to."""
+ALIGNED = 64
+"""Bytes that each of several packed tensors begins at a multiple of, as compiled code takes tensors of GPUs."""
 
 
 def _packed(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -230,6 +230,25 @@ def resized(tensor: torch.Tensor, dimension: int, size: int) -> torch.Tensor:
     shape = list(tensor.shape)
     shape[dimension] = size
     return tensor.new_empty(shape)
+
+
+Copies = list[tuple[torch.Tensor, torch.Tensor]]
+"""To where, and from where."""
+
+
+def laid_out(
+    given: Mapping[str, torch.Tensor | int], written: Collection[str]
+) -> tuple[dict[str, torch.Tensor | int], Copies]:
+    """Arguments with contiguous tensors in the place of others, and of those that are written what to copy to where."""
+    found, back = dict(given), Copies()
+    for name, one in given.items():
+        if isinstance(one, torch.Tensor) and not one.is_contiguous():
+            found[name] = own = torch.empty_like(one, memory_format=torch.contiguous_format)
+            if name in written:
+                back.append((one, own))
+            else:
+                copy(own, one)
+    return found, back
 
 
 _WORDS = torch.complex128, torch.int64, torch.int32, torch.int16
