@@ -4,10 +4,10 @@
 
 A weight without a bound gets a reference of its size, so that a narrow dtype holds it:
 
-T = Σ w·v   →   M = max |w|;  c = 2·2^⌊log₂ M⌋;  T = Σ (w/c)·v;  finish T·c
+T = Σ w·v   →   M = max |w|;  c = 2·2^⌊log₂ M⌋, or 2⁻¹⁰⁰;  T = Σ (w/c)·v;  finish T·c
 
 |w/c| is below 1 whatever the data are, and a power of two leaves digits as they are: what a narrow dtype loses of a
-weight is small beside the largest one so far.
+weight is small beside the largest one so far. Zeros alone have a scale beside which every other weight is large.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ from tvm_cascade.algebra.fold import Component, Fold, Reference
 from tvm_cascade.algebra.policy import Move, Policy, Range
 from tvm_cascade.algebra.reducer import MAX
 from tvm_cascade.symbolic.functions import PowerOfTwo
+
+_SMALLEST = sp.Float(2.0**-100)
+"""A scale whose reciprocal is in range, too."""
 
 
 def can_scale(fold: Fold, component: Component) -> bool:
@@ -79,7 +82,7 @@ def _scale(component: Component, weight: sp.Expr) -> tuple[Component, Reference]
     largest = Component(symbol, component.owner, MAX, sp.Abs(weight), symbol)
     names = (f"c_{component.symbol}", f"c_{component.symbol}'", f"Δc_{component.symbol}")
     old, moved, step = (sp.Symbol(name, real=True) for name in names)
-    value = 2 * PowerOfTwo(symbol)
+    value = sp.Max(2 * PowerOfTwo(symbol), _SMALLEST)
     reference = Reference(
         old, moved, step, Policy.RUNNING, symbol, value, guarded=True, auxiliary=True, scale=True,
         move=Move.POWER_OF_TWO, range=Range.POWER_OF_TWO,

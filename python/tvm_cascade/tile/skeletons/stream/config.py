@@ -55,7 +55,7 @@ _STARVED = 1.5
 
 _OVERHEAD_REGISTERS = 32
 
-_REFERENCE_REGISTERS = 10
+_REFERENCE_REGISTERS = 4
 """Of two rows: what a reference is made of, its last and its next value, their ratio, and what weights are times."""
 
 _LOADED_REGISTERS = 16
@@ -119,7 +119,7 @@ class Tiles:
         moved = {step.symbol for step in stream.fold.steps if isinstance(step, Reference)}
         weights, of_rows = len(lifts), 0
         if scores > 1:  # which hold the weights; of those relative to a reference, all but the first to be packed
-            weights, of_rows = int(any(lift.free_symbols & moved for lift in lifts.values())), len(moved)
+            weights, of_rows = 0, len(moved)
         loaded = self.family.through_registers * _LOADED_REGISTERS
         own = scores * self.columns // 2 + weights * self.columns // 4
         return own + widths // 2 + _OVERHEAD_REGISTERS + loaded + of_rows * _REFERENCE_REGISTERS

@@ -71,6 +71,7 @@ class GroupFold(Folded):
         self.packing = Packing(self.program.accumulations, self.columns, threads.lane, self.thread_rows)
         self.row_values: dict[sp.Symbol, Any] = {}
         self.optimistic = self.config.optimistic and self.program.optimistic is not None
+        self.holds = self.config.optimistic and self.program.held is not None and not self.overlaps
         self.answers: Any = registers("of_tile", len(tiling.at_once), "bool") if tiling.at_once else ()
         self.at_once = [self.answers[k] for k in range(len(tiling.at_once))]
         self._allocate(left)
@@ -90,7 +91,7 @@ class GroupFold(Folded):
         self.right, self.value = right.reading("right"), value.reading("value")
 
     def _allocate(self, left: Feed | None) -> None:
-        if self.optimistic and self.family.threads == WARP_GROUP:
+        if (self.optimistic or self.holds) and self.family.threads == WARP_GROUP:
             self.votes = registers("votes", 1, "uint32")
         if left is not None:
             own = [tiles.ptr_to([0, 0, self.own_rows, 0]) for tiles in left.tiles]
@@ -146,6 +147,8 @@ class GroupFold(Folded):
         with self.tiling.visits(self.work, tiles, passed=1) as tile:
             self._tile(bind("tile", tile))
         self._scores_done()
+        if self.holds:
+            self.rows.recall_scales()
         if self.overlaps:
             self.value_feed.wait(self.value)
             self._start_products()
@@ -156,6 +159,10 @@ class GroupFold(Folded):
         """Scores of this tile and products of the one before, overlapped."""
         self.right_feed.wait(self.right)
         self._take_turn()
+        if self.holds:
+            self._fold_held(tile)
+            self._multiply_at_once()
+            return
         self._start_scores()
         if self.overlaps:
             self.value_feed.wait(self.value)
@@ -216,6 +223,29 @@ class GroupFold(Folded):
                 self._start_scores()
                 self.family.wait(0)
                 self._fold_rows(tile, first=False)
+                self._shift_accumulators(tile)
+        self._release(self.right_feed, self.right)
+
+    def _fold_held(self, tile: ir.Expr) -> None:
+        """Folds a tile at the scales as they stand, and once more where they have to move.
+
+        As a loop, since with the same code in a branch nvcc finds too few registers.
+        """
+        tries = registers("tries", 1, "int32")
+        put(tries, 0, T.int32(0))
+        with T.While(tries[0] < 2):
+            self._start_scores()
+            if self.config.ping_pong:
+                with when(tries[0] == 0):
+                    self._pass_turn()
+            self._prepare(tile)
+            self.family.wait(0)
+            self._fold_mapped(tile, partial(self.rows.step_held, tile))
+            self._pack(None)
+            fits = self._unanimous(self.rows.all_fit())
+            put(tries, 0, tirx.Select(fits, T.int32(2), tries[0] + 1))
+            with when(tries[0] == 1):
+                self.rows.move_scales(tile)
                 self._shift_accumulators(tile)
         self._release(self.right_feed, self.right)
 

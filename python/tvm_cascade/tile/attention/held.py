@@ -1,0 +1,107 @@
+"""Scales that are held: they move only where a tile has a weight that does not fit beside its row's scale.
+
+    followed   M = max(M, max |w|);  c′ = 2·2^⌊log₂ M⌋;  T = T·c/c′ + Σ (w/c′)·v
+    held       T = T + Σ (w/c)·v                         where |w| ≤ most·c
+
+Any power of two serves that is no larger than the one that follows, down to where w/c leaves the dtype: small weights
+have all the digits then that they have beside the largest, or more. So a tile is lifted at the scales that there are,
+and each lane keeps how large its weights are. If one is too large, scales and accumulators move by what the lanes have
+kept, and the tile is done again. No weight is alive where that is decided, and none where accumulators move: a warp
+group has no registers left for both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import sympy as sp
+
+from tvm_cascade.algebra.fold import Reference
+from tvm_cascade.steps.program import Combine, Move, Scale, Shift, Step
+from tvm_cascade.symbolic.printing import formula
+from tvm_cascade.symbolic.rounding import FORMATS
+from tvm_cascade.tile.attention.shape import Stream
+from tvm_cascade.tile.attention.steps import Accumulate, Hoisted, TileReduce
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Of the weights of a row.
+
+    Attributes
+    ----------
+    largest : the reduction that the scale follows.
+    scale, inverse : c, and 1/c, which alone is kept in registers.
+    most : of |w|/c.
+    """
+
+    largest: TileReduce
+    scale: Move
+    inverse: sp.Symbol
+    most: float
+
+    @property
+    def standing(self) -> sp.Expr:
+        """A largest weight so far that has the scale as it stands."""
+        return self.scale.reference / 2
+
+    def __str__(self) -> str:
+        return f"held      {self.scale.reference} where {formula(self.inverse * self.largest.lift)} ≤ {self.most:.0f}"
+
+
+@dataclass(frozen=True)
+class Held:
+    """How all scales of a program are held.
+
+    Attributes
+    ----------
+    steps : by which they move.
+    """
+
+    limits: tuple[Limit, ...]
+    steps: tuple[Step, ...]
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.limits))
+
+
+def find_held(stream: Stream, steps: Sequence[Step], accumulations: Sequence[Accumulate]) -> Held | None:
+    """How the scales of a program are held; None where a tile may not be done again, as it adds to something else."""
+    scales = {r.symbol: r for r in stream.fold.references if r.scale and r.auxiliary}
+    largest = {r.tracks: r for r in scales.values()}
+    if not scales or len(scales) < len(stream.fold.references) or len(largest) < len(stream.row_components):
+        return None
+    own = tuple(step for step in steps if _moves(step, scales, largest))
+    reductions = {step.component: step for step in own if isinstance(step, TileReduce)}
+    inverses = {1 / step.expression: step.symbol for step in own if isinstance(step, Hoisted)}
+    moves = [step for step in own if isinstance(step, Move)]
+    limits = (
+        Limit(
+            reductions[scales[c.reference].tracks], c, inverses[c.reference], _most(c.reference, accumulations)
+        )
+        for c in moves
+    )  # fmt: skip
+    return Held(tuple(limits), own)
+
+
+def _most(scale: sp.Symbol, accumulations: Sequence[Accumulate]) -> float:
+    """The largest power of two that the dtypes of the weights hold."""
+    largest = min(FORMATS[a.dtype].largest for a in accumulations if a.shift.has(scale))
+    return math.ldexp(1.0, math.frexp(largest)[1] - 1)
+
+
+def _moves(step: Step, scales: Mapping[sp.Symbol, Reference], largest: Collection[sp.Symbol]) -> bool:
+    """Whether a step is of the scales alone: of what they follow, of themselves, and of what is made of them."""
+    match step:
+        case TileReduce() | Shift():
+            return step.component in largest
+        case Combine():
+            return all(component in largest for component in step.components)
+        case Move() | Scale():
+            return step.reference in scales
+        case Hoisted():
+            return bool(step.expression.free_symbols & scales.keys())
+        case _:
+            return False
