@@ -1,13 +1,12 @@
 """Scales that are held: they move only where a tile has a weight that does not fit beside its row's scale.
 
     followed   M = max(M, max |w|);  c′ = 2·2^⌊log₂ M⌋;  T = T·c/c′ + Σ (w/c′)·v
-    held       T = T + Σ (w/c)·v                         where |w| ≤ most·c
+    held       T = T + Σ (w/c)·v                         where |w| ≤ most·c;  c′ = most·c, and again, where not
 
 Any power of two serves that is no larger than the one that follows, down to where w/c leaves the dtype: small weights
-have all the digits then that they have beside the largest, or more. So a tile is lifted at the scales that there are,
-and each lane keeps how large its weights are. If one is too large, scales and accumulators move by what the lanes have
-kept, and the tile is done again. No weight is alive where that is decided, and none where accumulators move: a warp
-group has no registers left for both.
+have all the digits then that they have beside the largest, or more. So a tile is lifted at the scales that there are.
+Weights are looked at once they are packed, and rows with one that is too large move on, until all fit. Nothing else is
+alive where that is decided: a warp group has no registers left for a tile and for what moves.
 """
 
 from __future__ import annotations
@@ -18,9 +17,8 @@ from dataclasses import dataclass
 
 import sympy as sp
 
-from tvm_cascade.algebra.fold import Reference
+from tvm_cascade.algebra.fold import Component, Reference
 from tvm_cascade.steps.program import Combine, Move, Scale, Shift, Step
-from tvm_cascade.symbolic.printing import formula
 from tvm_cascade.symbolic.rounding import FORMATS
 from tvm_cascade.tile.attention.shape import Stream
 from tvm_cascade.tile.attention.steps import Accumulate, Hoisted, TileReduce
@@ -32,15 +30,21 @@ class Limit:
 
     Attributes
     ----------
-    largest : the reduction that the scale follows.
+    largest : the component that the scale follows.
     scale, inverse : c, and 1/c, which alone is kept in registers.
-    most : of |w|/c.
+    weight, dtype : w/c, as it is packed.
     """
 
-    largest: TileReduce
+    largest: Component
     scale: Move
     inverse: sp.Symbol
-    most: float
+    weight: sp.Symbol
+    dtype: str
+
+    @property
+    def most(self) -> float:
+        """The largest power of two that the dtype holds."""
+        return math.ldexp(1.0, math.frexp(FORMATS[self.dtype].largest)[1] - 1)
 
     @property
     def standing(self) -> sp.Expr:
@@ -48,7 +52,7 @@ class Limit:
         return self.scale.reference / 2
 
     def __str__(self) -> str:
-        return f"held      {self.scale.reference} where {formula(self.inverse * self.largest.lift)} ≤ {self.most:.0f}"
+        return f"held      {self.scale.reference} where |{self.weight}| ≤ {self.most:.0f}"
 
 
 @dataclass(frozen=True)
@@ -74,22 +78,18 @@ def find_held(stream: Stream, steps: Sequence[Step], accumulations: Sequence[Acc
     if not scales or len(scales) < len(stream.fold.references) or len(largest) < len(stream.row_components):
         return None
     own = tuple(step for step in steps if _moves(step, scales, largest))
-    reductions = {step.component: step for step in own if isinstance(step, TileReduce)}
     inverses = {1 / step.expression: step.symbol for step in own if isinstance(step, Hoisted)}
-    moves = [step for step in own if isinstance(step, Move)]
+    components = {component.symbol: component for component in stream.row_components}
+    weights = {symbol: a for a in accumulations for symbol in a.shift.free_symbols & scales.keys()}
     limits = (
         Limit(
-            reductions[scales[c.reference].tracks], c, inverses[c.reference], _most(c.reference, accumulations)
+            components[scales[c.reference].tracks], c, inverses[c.reference],
+            weights[c.reference].weight, weights[c.reference].dtype,
         )
-        for c in moves
+        for c in own
+        if isinstance(c, Move)
     )  # fmt: skip
     return Held(tuple(limits), own)
-
-
-def _most(scale: sp.Symbol, accumulations: Sequence[Accumulate]) -> float:
-    """The largest power of two that the dtypes of the weights hold."""
-    largest = min(FORMATS[a.dtype].largest for a in accumulations if a.shift.has(scale))
-    return math.ldexp(1.0, math.frexp(largest)[1] - 1)
 
 
 def _moves(step: Step, scales: Mapping[sp.Symbol, Reference], largest: Collection[sp.Symbol]) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -289,53 +288,30 @@ class RowFold:
         assert self.program.held is not None
         return self.program.held
 
-    def step_held(self, tile: ir.Expr) -> None:
-        """Lifts a tile at the scales as they stand, and keeps how large its weights are.
-
-        Sizes are compared as integers, three in one instruction; of either sign, neighbours are added first, since that
-        instruction takes no signs away.
-        """
-        for limit in self._held.limits:
-            largest, lift = self._sizes(limit.largest), limit.largest.lift
-            for r in self.own:
-                put(largest, r, T.int32(0))
-
-            def one(j: ir.Expr, r: int, largest: Any = largest, lift: sp.Expr = lift) -> None:
-                sizes = [
-                    self.write(lift, self._at(tile, j, r, e, REGISTERS), self._conditions(tile, j, r, e))
-                    for e in NEIGHBOURS
-                ]
-                for size in [sizes[0] + sizes[1]] if lift.has(sp.Abs) else sizes:
-                    put(largest, r, tirx.max(largest[r], bits_of(size)))
-
-            with T.unroll(self.columns // COLUMNS_PER_STEP) as j:
-                for r in self.own:
-                    one(j, r)
+    def lift(self, tile: ir.Expr) -> None:
+        """Lifts a tile at the scales as they stand."""
         for step in self.program.body.steps:
             if isinstance(step, RegisterElement):
                 self._element(step, tile)
 
-    def all_fit(self) -> ir.Expr:
-        """The condition that no weight of the thread, as `step_held` found them, is beyond the limit of its row."""
-        return tirx.all(
-            *(
-                self._size(limit, r) * self.values[limit.inverse][r] <= tirx.const(limit.most, DTYPE)
-                for limit in self._held.limits
-                for r in self.own
-            )
-        )
+    def move_scales(self, tile: ir.Expr, beyond: Callable[[Limit, int], ir.Expr]) -> ir.Expr:
+        """Moves the scales of rows in which a lane has a weight beyond its limit; gives whether any moved.
 
-    def move_scales(self, tile: ir.Expr) -> None:
-        """Moves the scales by what `step_held` found in the lanes of a row."""
+        The scale of what is infinite stays, in the end.
+        """
         self.recall_scales()
         for limit in self._held.limits:
-            component, combine = limit.largest.component, combiner_of(limit.largest.reducer)
+            component, combine = limit.largest.symbol, combiner_of(limit.largest.reducer)
             for r in self.own:
                 self.set(component, r, self.write(limit.standing, self._row(r, tile, before=False)))
-                self.set(_partial(component), r, exchanged(in_register("size", self._size(limit, r)), combine, QUAD))
+                standing = self.values[component][r]
+                moved = tirx.Select(beyond(limit, r) > 0, standing * tirx.const(limit.most, DTYPE), standing)
+                self.set(_partial(component), r, exchanged(in_register("own_largest", moved), combine, QUAD))
         for step in self._held.steps:
             if not isinstance(step, TileReduce):
                 self._step(step, tile, first=False, guarded=False)
+        scales = [(limit.scale, r) for limit in self._held.limits for r in self.own]
+        return tirx.any(*(self.values[_old(c.reference)][r] != self.values[c.moved][r] for c, r in scales))
 
     def recall_scales(self) -> None:
         """Scales from their inverses, which are powers of two as they are."""
@@ -343,12 +319,6 @@ class RowFold:
             for r in self.own:
                 inverse = T.int32(_BITS_OF_TWO_TO_127) - bits_of(self.values[limit.inverse][r])
                 self.set(limit.scale.moved, r, tirx.reinterpret(DTYPE, inverse))
-
-    def _size(self, limit: Limit, row: int) -> ir.Expr:
-        return tirx.reinterpret(DTYPE, self._sizes(limit.largest)[row])
-
-    def _sizes(self, step: TileReduce) -> Any:
-        return self._array(sp.Symbol(f"{step.component}_bits"), len(ROWS), dtype="int32")
 
     def across_lanes(self) -> None:
         for component in self.program.stream.row_components:
@@ -493,12 +463,10 @@ class RowFold:
     def _input(self, expression: ir.Expr, values: dict[tirx.Var, ir.Expr]) -> ir.Expr:
         return placed(expression, {**self.place.batch, **values}, self.place.buffers)
 
-    def _array(
-        self, symbol: sp.Symbol, count: int, table: dict[sp.Symbol, Any] | None = None, dtype: str = DTYPE
-    ) -> Any:
+    def _array(self, symbol: sp.Symbol, count: int, table: dict[sp.Symbol, Any] | None = None) -> Any:
         table = self.values if table is None else table
         if symbol not in table:
-            table[symbol] = registers(str(symbol), count, dtype)
+            table[symbol] = registers(str(symbol), count)
         return table[symbol]
 
     def set(self, symbol: sp.Symbol, row: int, value: ir.Expr) -> None:

@@ -1,6 +1,7 @@
 // The instructions that a kernel may have in place of its inline PTX, and the launch of a kernel.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <initializer_list>
 #include <utility>
@@ -106,6 +107,13 @@ uint32_t pack(float upper, float lower) {
 template <typename Format>
 uint32_t multiply_pairs(uint32_t a, uint32_t b) {
   return pack<Format>(Format::widen(a >> 16) * Format::widen(b >> 16), Format::widen(a & 0xffff) * Format::widen(b & 0xffff));
+}
+
+// Of a number and NaN, the number.
+template <typename Format>
+uint32_t larger_pairs(uint32_t a, uint32_t b) {
+  const auto larger = [](uint32_t one, uint32_t other) { return std::fmax(Format::widen(one), Format::widen(other)); };
+  return pack<Format>(larger(a >> 16, b >> 16), larger(a & 0xffff, b & 0xffff));
 }
 
 template <typename Format>

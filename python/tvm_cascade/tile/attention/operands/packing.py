@@ -53,6 +53,21 @@ class Packing:
     def of(self, accumulation: Accumulate) -> Any:
         return self.packed[accumulation.weight, accumulation.dtype]
 
+    def largest(self, symbol: sp.Symbol, dtype: str) -> Any:
+        """Two sizes for each of the thread's rows, of which one is its largest weight of 16 bits.
+
+        Hopper compares four in one instruction.
+        """
+        packed, pair = self.packed[symbol, dtype], f"{MATRIX_DTYPES[dtype].name}x2"
+        found, size = registers(f"{symbol}_largest", len(ROWS), "uint32"), registers("sizes", 1, "uint32")
+        for r in self.own:
+            put(found, r, T.uint32(0))
+        with T.unroll(self.columns // COLUMNS_PER_STEP) as j:
+            for r in self.own:
+                ptx(f"abs.{pair}", size[0], packed[j * 2 + r])
+                ptx(f"max.{pair}", found[r], found[r], size[0])
+        return found
+
     def emit(self, weight: Weight) -> None:
         for (symbol, dtype), packed in self.packed.items():
             if MATRIX_DTYPES[dtype].size == 2:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
+import numpy as np
 import sympy as sp
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
+from tvm_cascade.tile.attention.held import Limit
 from tvm_cascade.tile.attention.masks import Masking, passes_of
 from tvm_cascade.tile.attention.operands.feed import Feed
 from tvm_cascade.tile.attention.operands.packing import Packing
@@ -227,27 +229,45 @@ class GroupFold(Folded):
         self._release(self.right_feed, self.right)
 
     def _fold_held(self, tile: ir.Expr) -> None:
-        """Folds a tile at the scales as they stand, and once more where they have to move.
+        """Folds a tile at the scales as they stand, and again while some move.
 
         As a loop, since with the same code in a branch nvcc finds too few registers.
         """
         tries = registers("tries", 1, "int32")
         put(tries, 0, T.int32(0))
-        with T.While(tries[0] < 2):
+        with T.While(tries[0] >= 0):
             self._start_scores()
             if self.config.ping_pong:
                 with when(tries[0] == 0):
                     self._pass_turn()
             self._prepare(tile)
             self.family.wait(0)
-            self._fold_mapped(tile, partial(self.rows.step_held, tile))
+            self._fold_mapped(tile, partial(self.rows.lift, tile))
             self._pack(None)
-            fits = self._unanimous(self.rows.all_fit())
-            put(tries, 0, tirx.Select(fits, T.int32(2), tries[0] + 1))
-            with when(tries[0] == 1):
-                self.rows.move_scales(tile)
+            beyond = self._beyond()
+            most = reduce(tirx.max, (beyond(limit, r) for limit in self._limits for r in self.thread_rows))
+            put(tries, 0, tirx.Select(self._unanimous(most <= 0), T.int32(-1), tries[0] + 1))
+            with when(tries[0] > 0):
+                stays = tirx.Not(self.rows.move_scales(tile, beyond))
                 self._shift_accumulators(tile)
+                put(tries, 0, tirx.Select(self._unanimous(stays), T.int32(-1), tries[0]))
         self._release(self.right_feed, self.right)
+
+    @property
+    def _limits(self) -> tuple[Limit, ...]:
+        assert self.program.held is not None
+        return self.program.held.limits
+
+    def _beyond(self) -> Callable[[Limit, int], ir.Expr]:
+        """(limit, row) -> how far the largest weight that the thread has packed is beyond it, in steps of its dtype."""
+        sizes = {limit: self.packing.largest(limit.weight, limit.dtype) for limit in self._limits}
+
+        def beyond(limit: Limit, row: int) -> ir.Expr:
+            pair, most = sizes[limit][row], int(np.array(limit.most, limit.dtype).view("uint16"))
+            largest = tirx.max(pair & T.uint32(0xFFFF), pair >> T.uint32(16))
+            return T.cast(largest, "int32") - T.int32(most)
+
+        return beyond
 
     def _unanimous(self, vote: ir.Expr) -> ir.Expr:
         """Whether every thread that would multiply again with this one votes for; as a vote of the warp."""
