@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -67,6 +68,51 @@ def test_rows_of_any_size(name: str, kernel: str) -> None:
     errors = np.linalg.norm(found - exact, axis=-1)
     assert not found[7].any() and (errors <= 2.0**-11 * sizes).all()
     assert sizes.max() > 2.0**20 and 0 < np.sort(sizes)[1] < 2.0**-5
+
+
+def grown(first: float, later: float) -> list[Array]:
+    """Weights that grow along the order in which tiles are visited, which is from the last one on."""
+    generator = np.random.default_rng(2)
+    q, k, v, w = (generator.standard_normal((count, DEPTH)) for count in (ROWS, KEYS, KEYS, KEYS))
+    rise = np.where(np.arange(KEYS) < KEYS // 2, later, first)[:, None]
+    return [np.asarray(one, "float16") for one in (q, k * rise, v, w * rise)]
+
+
+def two_scores() -> tirx.PrimFunc:
+    """q, k, v, w -> out[i, f] = Σ_j (q·kᵀ)[i, j]·(q·wᵀ)[i, j]·v[j, f]."""
+    q, k, v, w = (
+        array(name, n, DEPTH, dtype="float16") for name, n in zip("qkvw", (ROWS, KEYS, KEYS, KEYS), strict=True)
+    )
+    score = fold("score", lambda i, j, d: wide(q[i, d]) * wide(k[j, d]), total, DEPTH, (ROWS, KEYS))
+    other = fold("other", lambda i, j, d: wide(q[i, d]) * wide(w[j, d]), total, DEPTH, (ROWS, KEYS))
+    out = fold("out", lambda i, f, j: score[i, j] * other[i, j] * wide(v[j, f]), total, KEYS, (ROWS, DEPTH))
+    return program(q, k, v, w, out)
+
+
+STAYS = re.compile(r"tvm_builtin_cuda_any_sync\([^;]*?\) == 0\)")
+
+
+def never_moved(text: str) -> str:
+    """The kernel without what it does where weights do not fit."""
+    changed, count = STAYS.subn("true)", text)
+    assert count
+    return changed
+
+
+@emulated
+@pytest.mark.parametrize(("first", "later"), [(1.0, 4.0), (2.0**-6, 2.0**8), (0.0, 2.0**-9)])
+def test_scales_stay_until_a_weight_does_not_fit(first: float, later: float) -> None:
+    """Rows of zeros so far, too, move at their first weight; and what moves is needed."""
+    func, inputs = two_scores(), grown(first, later)
+    kernel = kernel_of(func, SMALL)
+    (exact,) = evaluate(func, inputs).values()
+    sizes = np.linalg.norm(exact, axis=-1)
+
+    def right(found: Array) -> bool:
+        return bool((np.linalg.norm(found - exact, axis=-1) <= 2.0**-11 * sizes).all())
+
+    assert kernel.program.standing is not None and right(emulate(kernel.func, inputs)[0])
+    assert right(emulate(kernel.func, inputs, never_moved)[0]) == (first == 1.0)
 
 
 @emulated

@@ -111,6 +111,28 @@ def test_gradients_of_any_size(name: str) -> None:
         assert np.median(np.abs(weights)) < 2.0**-21
 
 
+HARD = {
+    "large adjoints": ({"d_out": 1e3}, {}),
+    "tiny adjoints": ({"d_out": 1e-4}, {}),
+    "an outlier": ({}, {"d_out": 2000.0, "q": 8.0}),
+}
+
+
+@emulated
+@pytest.mark.parametrize("variant", ["full", "causal"])
+@pytest.mark.parametrize("name", HARD)
+def test_each_row_of_a_gradient_has_its_own_digits(name: str, variant: str) -> None:
+    """Relative to float64's row: rounded as they are, tiny weights would be lost, and those beside an outlier too."""
+    sizes, outlier = HARD[name]
+    found = gradient_of(variant, "float16", queries=272, keys=272)  # tiles enough for scales to stay
+    generator, given = np.random.default_rng(1), {}
+    for tensor, size in outlier.items():
+        given[tensor] = generator.standard_normal((1, 1, 272, 64)).astype("float16")
+        given[tensor][0, 0, 100] *= size
+    values = values_of(found, sizes, given)
+    assert_backward_right(found, values)
+
+
 def test_weights_of_float16_are_relative_to_the_largest() -> None:
     """A probability is at most 1, but all of a key's may be far below what float16 has."""
     found = folds_of(plan_of(gradient_of("full", "float16", **LONG).backward))

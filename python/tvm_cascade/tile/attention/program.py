@@ -44,10 +44,10 @@ from tvm_cascade.steps.verify import verify
 from tvm_cascade.symbolic.functions import Round
 from tvm_cascade.symbolic.printing import formula
 from tvm_cascade.symbolic.rounding import FORMATS, NARROW_RANGE
-from tvm_cascade.tile.attention.held import Held, find_held
 from tvm_cascade.tile.attention.near_zero import NearZero, find_near_zero
 from tvm_cascade.tile.attention.optimistic import Optimistic, find_optimistic, free_extreme
 from tvm_cascade.tile.attention.shape import Product, Stream
+from tvm_cascade.tile.attention.standing import Standing, find_standing
 from tvm_cascade.tile.attention.steps import PARTIAL, Accumulate, Hoisted, RegisterElement, TileReduce
 from tvm_cascade.tile.element import REGISTER, REGISTERS, SCORES, read_element
 from tvm_cascade.tile.element import Element as ScoreElement
@@ -81,7 +81,7 @@ class TileProgram:
     of_blocks : conditions that are the same for blocks of rows and positions.
     needed : those of them that hold there.
     optimistic : how tiles are folded without moving the reference; None where it has to follow every tile.
-    held : which scales of weights stay where they are; None where there are none.
+    standing : which scales of weights stay where they are; None where there are none.
     near_zero : how scores are mapped where they are small; None where that is as where they are not.
     """
 
@@ -98,7 +98,7 @@ class TileProgram:
     near_zero: NearZero | None = None
     of_blocks: tuple[ir.Expr, ...] = ()
     needed: tuple[ir.Expr, ...] = ()
-    held: Held | None = None
+    standing: Standing | None = None
 
     @cached_property
     def offsets(self) -> Offsets:
@@ -148,7 +148,7 @@ class TileProgram:
         lines += map(str, element.masks)
         lines += [f"visit     tiles with {condition}" for condition in self.needed]
         lines += map(str, (*self.body.steps, *self.accumulations))
-        lines += [str(way) for way in (self.optimistic, self.held) if way]
+        lines += [str(way) for way in (self.optimistic, self.standing) if way]
         lines += map(str, self.body.finish)
         lines += [f"store     {o.buffer.name}[{', '.join(map(str, o.indices))}] = {o.value}" for o in stream.outputs]
         return "\n".join(lines)
@@ -235,7 +235,7 @@ class _Refinement:
         for step in self.program.steps:
             self._refine(step)
         accumulations = tuple(self._accumulate(product) for product in self._products_in_order())
-        held = find_held(self.stream, self.steps, accumulations)
+        standing = find_standing(self.stream, self.steps, accumulations)
         self._reuse_registers()
         extreme, of_blocks = free_extreme(self.stream, self.steps, accumulations), block_conditions(self.group)
         needed = tuple(condition for condition in of_blocks if self._is_needed(condition, extreme))
@@ -244,7 +244,7 @@ class _Refinement:
         return TileProgram(
             self.stream, self.element, self._body(), accumulations, self.row_inputs, self.position_inputs,
             self.conditions, frozenset(self.across), self._skip(extreme), optimistic, near_zero,
-            tuple(of_blocks), needed, held,
+            tuple(of_blocks), needed, standing,
         )  # fmt: skip
 
     def _refine(self, step: Step) -> None:

@@ -17,10 +17,10 @@ from tvm_cascade.analysis.reducers import combiner_of, identity_of
 from tvm_cascade.analysis.tir import dtype_of, loads_of, substitute
 from tvm_cascade.steps.move import departure, destination, displacement
 from tvm_cascade.steps.program import Combine, Move, Scale, Shift, Step
-from tvm_cascade.tile.attention.held import Held, Limit
 from tvm_cascade.tile.attention.near_zero import NEAR, NearZero, bits_of
 from tvm_cascade.tile.attention.optimistic import Optimistic
 from tvm_cascade.tile.attention.program import TileProgram
+from tvm_cascade.tile.attention.standing import Limit, Standing
 from tvm_cascade.tile.attention.steps import PARTIAL, Hoisted, RegisterElement, TileReduce
 from tvm_cascade.tile.element import REGISTERS, SCORES, Mask
 from tvm_cascade.tile.emit import bind, in_register, kernel_extent, ptx, put, registers
@@ -284,9 +284,9 @@ class RowFold:
                     self.set(component, r, combiner_of(reducer)(own, gained))
 
     @property
-    def _held(self) -> Held:
-        assert self.program.held is not None
-        return self.program.held
+    def _standing(self) -> Standing:
+        assert self.program.standing is not None
+        return self.program.standing
 
     def lift(self, tile: ir.Expr) -> None:
         """Lifts a tile at the scales as they stand."""
@@ -300,22 +300,22 @@ class RowFold:
         The scale of what is infinite stays, in the end.
         """
         self.recall_scales()
-        for limit in self._held.limits:
+        for limit in self._standing.limits:
             component, combine = limit.largest.symbol, combiner_of(limit.largest.reducer)
             for r in self.own:
-                self.set(component, r, self.write(limit.standing, self._row(r, tile, before=False)))
+                self.set(component, r, self.write(limit.largest_there, self._row(r, tile, before=False)))
                 standing = self.values[component][r]
                 moved = tirx.Select(beyond(limit, r) > 0, standing * tirx.const(limit.most, DTYPE), standing)
                 self.set(_partial(component), r, exchanged(in_register("own_largest", moved), combine, QUAD))
-        for step in self._held.steps:
+        for step in self._standing.steps:
             if not isinstance(step, TileReduce):
                 self._step(step, tile, first=False, guarded=False)
-        scales = [(limit.scale, r) for limit in self._held.limits for r in self.own]
+        scales = [(limit.scale, r) for limit in self._standing.limits for r in self.own]
         return tirx.any(*(self.values[_old(c.reference)][r] != self.values[c.moved][r] for c, r in scales))
 
     def recall_scales(self) -> None:
         """Scales from their inverses, which are powers of two as they are."""
-        for limit in self._held.limits:
+        for limit in self._standing.limits:
             for r in self.own:
                 inverse = T.int32(_BITS_OF_TWO_TO_127) - bits_of(self.values[limit.inverse][r])
                 self.set(limit.scale.moved, r, tirx.reinterpret(DTYPE, inverse))

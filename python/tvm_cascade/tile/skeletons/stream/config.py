@@ -56,7 +56,7 @@ _STARVED = 1.5
 _OVERHEAD_REGISTERS = 32
 
 _REFERENCE_REGISTERS = 4
-"""Of two rows: what a reference is made of, its last and its next value, their ratio, and what weights are times."""
+"""Of two rows: what weights are times, and how large they are."""
 
 _LOADED_REGISTERS = 16
 """Of operands that a warp loads while it multiplies those that it has loaded before."""
@@ -113,13 +113,14 @@ class Tiles:
     def threads(self) -> int:
         return WARP_GROUP * (1 + self.consumers + self.widening)
 
-    def registers(self, stream: Stream) -> int:
+    def registers(self, program: TileProgram) -> int:
+        stream = program.stream
         widths, scores = sum(p.width for p in stream.products), len(stream.scores)
-        lifts = {str(p.component.lift / p.symbol): p.component.lift for p in stream.products}
-        moved = {step.symbol for step in stream.fold.steps if isinstance(step, Reference)}
-        weights, of_rows = len(lifts), 0
-        if scores > 1:  # which hold the weights; of those relative to a reference, all but the first to be packed
-            weights, of_rows = 0, len(moved)
+        weights, of_rows = len({str(p.component.lift / p.symbol) for p in stream.products}), 0
+        if scores > 1:  # which hold the weights; of those relative to a reference, some again past branches
+            of_rows = sum(isinstance(step, Reference) for step in stream.fold.steps)
+            branched = program.near_zero is not None or (weights > 1 and bool(program.element.masks))
+            weights = int(of_rows > 0 and branched)
         loaded = self.family.through_registers * _LOADED_REGISTERS
         own = scores * self.columns // 2 + weights * self.columns // 4
         return own + widths // 2 + _OVERHEAD_REGISTERS + loaded + of_rows * _REFERENCE_REGISTERS
@@ -161,7 +162,7 @@ class Tiles:
             return False
         shares = self.shares(stream, finds=program.loads_bounds)
         of_block = shares.of_block(self.consumers, self.widening)
-        if self.registers(stream) > shares.consumer or of_block > gpu.registers:
+        if self.registers(program) > shares.consumer or of_block > gpu.registers:
             return False
         return self.shared_bytes(program) <= gpu.block_shared_bytes
 

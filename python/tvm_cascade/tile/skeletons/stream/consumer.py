@@ -12,11 +12,11 @@ import sympy as sp
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.attention.held import Limit
 from tvm_cascade.tile.attention.masks import Masking, passes_of
 from tvm_cascade.tile.attention.operands.feed import Feed
 from tvm_cascade.tile.attention.operands.packing import Packing
 from tvm_cascade.tile.attention.shape import Product
+from tvm_cascade.tile.attention.standing import Limit
 from tvm_cascade.tile.emit import bind, branches, numbered, ptx, put, registers, when
 from tvm_cascade.tile.fragment import NEIGHBOURS, ROWS, register_index
 from tvm_cascade.tile.hopper.barrier import NamedBarrier, Ring
@@ -73,7 +73,7 @@ class GroupFold(Folded):
         self.packing = Packing(self.program.accumulations, self.columns, threads.lane, self.thread_rows)
         self.row_values: dict[sp.Symbol, Any] = {}
         self.optimistic = self.config.optimistic and self.program.optimistic is not None
-        self.holds = self.config.optimistic and self.program.held is not None and not self.overlaps
+        self.holds = self.config.optimistic and self.program.standing is not None and not self.overlaps
         self.answers: Any = registers("of_tile", len(tiling.at_once), "bool") if tiling.at_once else ()
         self.at_once = [self.answers[k] for k in range(len(tiling.at_once))]
         self._allocate(left)
@@ -162,7 +162,7 @@ class GroupFold(Folded):
         self.right_feed.wait(self.right)
         self._take_turn()
         if self.holds:
-            self._fold_held(tile)
+            self._fold_standing(tile)
             self._multiply_at_once()
             return
         self._start_scores()
@@ -228,7 +228,7 @@ class GroupFold(Folded):
                 self._shift_accumulators(tile)
         self._release(self.right_feed, self.right)
 
-    def _fold_held(self, tile: ir.Expr) -> None:
+    def _fold_standing(self, tile: ir.Expr) -> None:
         """Folds a tile at the scales as they stand, and again while some move.
 
         As a loop, since with the same code in a branch nvcc finds too few registers.
@@ -255,8 +255,8 @@ class GroupFold(Folded):
 
     @property
     def _limits(self) -> tuple[Limit, ...]:
-        assert self.program.held is not None
-        return self.program.held.limits
+        assert self.program.standing is not None
+        return self.program.standing.limits
 
     def _beyond(self) -> Callable[[Limit, int], ir.Expr]:
         """(limit, row) -> how far the largest weight that the thread has packed is beyond it, in steps of its dtype."""
@@ -264,8 +264,8 @@ class GroupFold(Folded):
 
         def beyond(limit: Limit, row: int) -> ir.Expr:
             pair, most = sizes[limit][row], int(np.array(limit.most, limit.dtype).view("uint16"))
-            largest = tirx.max(pair & T.uint32(0xFFFF), pair >> T.uint32(16))
-            return T.cast(largest, "int32") - T.int32(most)
+            halves = (T.cast(half, "int32") for half in (pair & T.uint32(0xFFFF), pair >> T.uint32(16)))
+            return tirx.max(*halves) - T.int32(most)
 
         return beyond
 

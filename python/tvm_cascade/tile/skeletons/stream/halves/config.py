@@ -61,9 +61,9 @@ class HalvesConfig(Tiles):
         """Registers of the roles: the producer has many copies to issue."""
         return BUSY_SHARES
 
-    def registers(self, stream: Stream) -> int:
-        whole = super().registers(stream)
-        return whole - sum(p.width // 2 - self._widest_half(p) // 2 for p in stream.products)
+    def registers(self, program: TileProgram) -> int:
+        whole = super().registers(program)
+        return whole - sum(p.width // 2 - self._widest_half(p) // 2 for p in program.stream.products)
 
     def _widest_half(self, product: Product) -> int:
         return max(len(half_of(product, group, self.spread)) for group in range(GROUPS))

@@ -97,9 +97,9 @@ class PiecesConfig(Tiles):
             return Registers(24, 232)
         return Registers(MOST_REGISTERS, MOST_REGISTERS, moved=False)
 
-    def registers(self, stream: Stream) -> int:
+    def registers(self, program: TileProgram) -> int:
         """Registers that a consumer thread holds: also the left operand."""
-        return super().registers(stream) + left_words(stream)
+        return super().registers(program) + left_words(program.stream)
 
     def shared_bytes(self, program: TileProgram) -> int:
         """Bytes of shared memory for the right operands, and for what shares of blocks and fix-ups take."""

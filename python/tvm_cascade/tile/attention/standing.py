@@ -1,7 +1,7 @@
-"""Scales that are held: they move only where a tile has a weight that does not fit beside its row's scale.
+"""Scales that stay where they are: they move only where a tile has a weight that does not fit beside its row's scale.
 
     followed   M = max(M, max |w|);  c′ = 2·2^⌊log₂ M⌋;  T = T·c/c′ + Σ (w/c′)·v
-    held       T = T + Σ (w/c)·v                         where |w| ≤ most·c;  c′ = most·c, and again, where not
+    standing   T = T + Σ (w/c)·v                         where |w| ≤ most·c;  c′ = most·c, and again, where not
 
 Any power of two serves that is no larger than the one that follows, down to where w/c leaves the dtype: small weights
 have all the digits then that they have beside the largest, or more. So a tile is lifted at the scales that there are.
@@ -47,17 +47,17 @@ class Limit:
         return math.ldexp(1.0, math.frexp(FORMATS[self.dtype].largest)[1] - 1)
 
     @property
-    def standing(self) -> sp.Expr:
+    def largest_there(self) -> sp.Expr:
         """A largest weight so far that has the scale as it stands."""
         return self.scale.reference / 2
 
     def __str__(self) -> str:
-        return f"held      {self.scale.reference} where |{self.weight}| ≤ {self.most:.0f}"
+        return f"stays     {self.scale.reference} where |{self.weight}| ≤ {self.most:.0f}"
 
 
 @dataclass(frozen=True)
-class Held:
-    """How all scales of a program are held.
+class Standing:
+    """How all scales of a program stay where they are.
 
     Attributes
     ----------
@@ -71,8 +71,8 @@ class Held:
         return "\n".join(map(str, self.limits))
 
 
-def find_held(stream: Stream, steps: Sequence[Step], accumulations: Sequence[Accumulate]) -> Held | None:
-    """How the scales of a program are held; None where a tile may not be done again, as it adds to something else."""
+def find_standing(stream: Stream, steps: Sequence[Step], accumulations: Sequence[Accumulate]) -> Standing | None:
+    """How the scales of a program stay; None without any, or where a tile that is done again would add twice."""
     scales = {r.symbol: r for r in stream.fold.references if r.scale and r.auxiliary}
     largest = {r.tracks: r for r in scales.values()}
     if not scales or len(scales) < len(stream.fold.references) or len(largest) < len(stream.row_components):
@@ -89,7 +89,7 @@ def find_held(stream: Stream, steps: Sequence[Step], accumulations: Sequence[Acc
         for c in own
         if isinstance(c, Move)
     )  # fmt: skip
-    return Held(tuple(limits), own)
+    return Standing(tuple(limits), own)
 
 
 def _moves(step: Step, scales: Mapping[sp.Symbol, Reference], largest: Collection[sp.Symbol]) -> bool:
