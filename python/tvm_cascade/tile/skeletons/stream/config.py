@@ -56,7 +56,7 @@ _STARVED = 1.5
 _OVERHEAD_REGISTERS = 32
 
 _REFERENCE_REGISTERS = 5
-"""Of two rows: what weights are times, how large they are, and what compilers waste on it (no kernel spills so)."""
+"""Of two rows: what weights are times, and how large they are."""
 
 _LOADED_REGISTERS = 16
 """Of operands that a warp loads while it multiplies those that it has loaded before."""
