@@ -22,7 +22,7 @@ def test_what_is_chosen_fits(variant: str, length: int, head_dim: int) -> None:
     config = ranked_configs(program, H200)[0]
     assert config.fits(program, H200)
     assert config.shared_bytes(program) <= H200.block_shared_bytes
-    assert config.registers(program.stream) <= config.shares(program.stream).consumer
+    assert config.registers(program) <= config.shares(program.stream).consumer
 
 
 def test_short_causal_rows_are_not_cut_into_three() -> None:

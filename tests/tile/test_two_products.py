@@ -204,9 +204,15 @@ def _rounded(x: te.Tensor, i: Expr, f: Expr) -> Expr:
     return x[i, f].astype("bfloat16")
 
 
-@pytest.mark.parametrize("head_dim", slow_but([128], [64, 128]))
-def test_a_gradient_compiles_without_spills(head_dim: int, tmp_path: Path) -> None:
-    for kernel in folds_of(plan_of(gradient_of("full", **LONG, head_dim=head_dim).backward)):
+COMPILED = [("full", 128, dtype) for dtype in ("bfloat16", "float16")] + [
+    ("full", 64, "bfloat16"), *((variant, width, "float16") for variant, width in (("full", 64), ("causal", 64))),
+    ("causal", 128, "float16"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("variant", "head_dim", "dtype"), slow_but(COMPILED[:2], COMPILED))
+def test_a_gradient_compiles_without_spills(variant: str, head_dim: int, dtype: str, tmp_path: Path) -> None:
+    for kernel in folds_of(plan_of(gradient_of(variant, dtype, **LONG, head_dim=head_dim).backward)):
         assert "HGMMA" in {name.split(".")[0] for name in instructions_of(text_of(kernel), tmp_path)}
 
 
