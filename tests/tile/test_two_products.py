@@ -112,9 +112,9 @@ def test_gradients_of_any_size(name: str) -> None:
 
 
 HARD = {
-    "large adjoints": ({"d_out": 1e3}, {}),
-    "tiny adjoints": ({"d_out": 1e-4}, {}),
-    "an outlier": ({}, {"d_out": 2000.0, "q": 8.0}),
+    "large adjoints": ({"d_out": 1e3, "v": 2048.0, "q": 0.125, "k": 0.125}, 1.0),
+    "tiny adjoints": ({"d_out": 1e-4}, 1.0),
+    "an outlier": ({"d_out": 1e-4}, 1e5),
 }
 
 
@@ -125,11 +125,9 @@ def test_each_row_of_a_gradient_has_its_own_digits(name: str, variant: str) -> N
     """Relative to float64's row: rounded as they are, tiny weights would be lost, and those beside an outlier too."""
     sizes, outlier = HARD[name]
     found = gradient_of(variant, "float16", queries=272, keys=272)  # tiles enough for scales to stay
-    generator, given = np.random.default_rng(1), {}
-    for tensor, size in outlier.items():
-        given[tensor] = generator.standard_normal((1, 1, 272, 64)).astype("float16")
-        given[tensor][0, 0, 100] *= size
-    values = values_of(found, sizes, given)
+    d_out = np.random.default_rng(1).standard_normal((1, 1, 272, 64)) * sizes["d_out"]
+    d_out[0, 0, 100] *= outlier
+    values = values_of(found, sizes, {"d_out": np.asarray(d_out, "float16")})
     assert_backward_right(found, values)
 
 
