@@ -8,11 +8,12 @@ parallel for block of rows:
 
 from __future__ import annotations
 
+import tvm
 from tvm import s_tir
 
 from tvm_cascade.algebra.reducer import SUM
 from tvm_cascade.analysis.reducers import split_reduction
-from tvm_cascade.analysis.tir import variables_of
+from tvm_cascade.analysis.tir import dtype_of, variables_of
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.microkernel import (
     Contraction,
@@ -38,7 +39,7 @@ from tvm_cascade.schedule.row_fold import join_fold, joins, schedule_fold
 from tvm_cascade.schedule.row_plan import RowPlan, plan_rows
 from tvm_cascade.schedule.unfused import schedule_alone, schedule_each
 from tvm_cascade.transform.nest import GUARD
-from tvm_cascade.tvm_faults.partition import keeps_tuples
+from tvm_cascade.tvm_faults.partition import SHARED_FROM, keeps_tuples
 
 
 def schedule_cpu(sch: s_tir.Schedule, cpu: Cpu, most_rows: int | None = None) -> CpuSchedule:
@@ -114,6 +115,16 @@ class _LoopSchedule:
         kept = keeps_tuples(len(plan.stores) for plan in self.loop.blocks if plan.role == "partial")
         if self.loop.guarded and not self.loop.before and self.loop.separable and static and kept:
             self.deferred.guarded.append(tiled.tile)
+            self._keep_storage()
+
+    def _keep_storage(self) -> None:
+        """Gives what tiles carry storage that TVM shares with nothing else."""
+        for plan in self.loop.blocks:
+            block = self.sch.get_sblock(plan.name)
+            for k, write in enumerate(self.sch.get(block).writes):
+                bits = self.rows.block * tvm.DataType(dtype_of(write.source)).bits
+                if write.source.name in self.loop.carried and bits > SHARED_FROM:
+                    self.sch.set_scope(block, k, "local")
 
     def _whole_nest(self, name: str) -> Nest:
         """A nest before its rows are cut."""

@@ -19,7 +19,7 @@ from tvm_cascade.schedule.nests import BlockPlan, plan_nest
 from tvm_cascade.transform.dead_tiles import LIVE, LiveTiles, live_tiles
 from tvm_cascade.transform.nest import AXES, CARRYING_ROLES, GUARD, OPAQUE, TILE_ROLES
 from tvm_cascade.transform.tiling import INSIDE, LANE, SEGMENT, STRIP, TILE
-from tvm_cascade.tvm_faults.partition import keeps_storage
+from tvm_cascade.tvm_faults.partition import keeps_storage, only_carried
 
 LOOP_ROLES = TILE_ROLES | CARRYING_ROLES
 """Roles of the blocks inside a fused loop; all others stand before or after it."""
@@ -71,6 +71,7 @@ class FusedLoop:
     before : blocks outside that copy operands for this loop.
     masked : what is told of dead tiles; None where nothing is.
     after : blocks outside that read only parameters and what this loop, or another of them, writes; each has all rows.
+    carried : buffers that go from tile to tile, and that nothing uses later, by name.
     """
 
     blocks: tuple[BlockPlan, ...]
@@ -84,6 +85,7 @@ class FusedLoop:
     lanes: int = 1
     segments: Extent = 1
     masked: Masked | None = None
+    carried: frozenset[str] = frozenset()
 
     def writer(self, buffer: tirx.Var) -> BlockPlan | None:
         return next((b for b in self.blocks for s in b.stores if s.buffer.same_as(buffer)), None)
@@ -138,10 +140,11 @@ def _read_loop(
             known += nest.written
     guarded = any(_is_guarded(nest, outer) for nest in nests)
     bound = [(nest.block, _bound_to(nest, nest.loops[outer - 1 : outer])) for nest in nests]
-    separable = keeps_storage([nest.block for nest in all_nests], bound, list(func.params))
+    every, params = [nest.block for nest in all_nests], list(func.params)
+    separable, carried = keeps_storage(every, bound, params), frozenset(only_carried(every, bound, params))
     before, masked = _operands(all_nests, blocks), _masked(nests, blocks, outer)
     whole = separable and not opaque
-    return FusedLoop(blocks, outer, rows, guarded, whole, tuple(after), before, *_cut(nests), masked)
+    return FusedLoop(blocks, outer, rows, guarded, whole, tuple(after), before, *_cut(nests), masked, carried)
 
 
 def _cut(nests: list[LoopNest]) -> tuple[int, int, Extent]:

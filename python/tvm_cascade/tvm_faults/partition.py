@@ -3,7 +3,9 @@
 The fault: LoopPartition copies the loop's body, and every statement without the loop's variable is then one object in
 several places. StorageRewrite notes the first and the last use of a buffer by statement object: where one of these is
 such a statement, the buffer is declared anew, or given away, in every place, and what was given away too early is
-shared with something that is still alive. So both uses must name the tile, or lie outside the loop.
+shared with something that is still alive. So both uses must name the tile, or lie outside the loop. What is carried
+from tile to tile and last used within the loop is given away by each of the copies, though it is declared in one: two
+others get its storage at once. Storage of local scope is never given away, nor is that of up to 32 bits.
 """
 
 from __future__ import annotations
@@ -18,6 +20,10 @@ PARTITION_HINT = "pragma_loop_partition_hint"
 """Loop annotation that lets TVM take apart the steps that need no guard."""
 
 
+SHARED_FROM = 32
+"""Bits: storage of no more is shared with nothing."""
+
+
 def keeps_storage(
     blocks: Sequence[s_tir.SBlock], inside: Sequence[tuple[s_tir.SBlock, tuple[tirx.Var, ...]]], params: list[tirx.Var]
 ) -> bool:
@@ -30,27 +36,50 @@ def keeps_storage(
     params : buffers of the caller, which are not planned.
     """
     tiles = {block.name_hint: tile for block, tile in inside}
-    first: dict[tirx.Var, s_tir.SBlock] = {}
-    last: dict[tirx.Var, s_tir.SBlock] = {}
-    for block in blocks:
-        for buffer in _touched(block.body):
-            first.setdefault(buffer, block)
-            last[buffer] = block
+    first, last = _ends(blocks)
     for buffer in first:
         if buffer in {*params}:
             continue
         begins, ends = first[buffer], last[buffer]
-        started = begins.init is not None and buffer in _touched(begins.init)  # in its first tile
-        if begins.name_hint in tiles and not started and not _names(begins.body, tiles[begins.name_hint]):
+        if (
+            begins.name_hint in tiles
+            and not _starts(begins, buffer)
+            and not _names(begins.body, tiles[begins.name_hint])
+        ):
             return False
         if ends.name_hint in tiles and not _names(ends.body, tiles[ends.name_hint]):
             return False
     return True
 
 
+def only_carried(
+    blocks: Sequence[s_tir.SBlock], inside: Sequence[tuple[s_tir.SBlock, tuple[tirx.Var, ...]]], params: list[tirx.Var]
+) -> set[str]:
+    """The names of buffers that begin before a tile loop or with its first tile, and that nothing uses after it."""
+    within_loop = {block.name_hint for block, _ in inside}
+    first, last = _ends(blocks)
+    begun = (b for b, block in first.items() if block.name_hint not in within_loop or _starts(block, b))
+    return {b.name for b in begun if b not in {*params} and last[b].name_hint in within_loop}
+
+
 def keeps_tuples(stores: Iterable[int]) -> bool:
     """Whether the buffers of blocks of so many stores survive: what combines a tuple in place loses them."""
     return all(count == 1 for count in stores)
+
+
+def _ends(blocks: Sequence[s_tir.SBlock]) -> tuple[dict[tirx.Var, s_tir.SBlock], dict[tirx.Var, s_tir.SBlock]]:
+    """The first block that uses a buffer, and the last one."""
+    first, last = dict[tirx.Var, s_tir.SBlock](), dict[tirx.Var, s_tir.SBlock]()
+    for block in blocks:
+        for buffer in _touched(block.body):
+            first.setdefault(buffer, block)
+            last[buffer] = block
+    return first, last
+
+
+def _starts(block: s_tir.SBlock, buffer: tirx.Var) -> bool:
+    """Whether a block writes a buffer in its first tile before all else."""
+    return block.init is not None and buffer in _touched(block.init)
 
 
 def _touched(body: tirx.Stmt) -> list[tirx.Var]:
