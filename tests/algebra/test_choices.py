@@ -34,11 +34,17 @@ ORDERED: dict[str, Cascade] = {
     "a square above a positive total": cascade((s, SUM, r), (o, MAX, where(x > s, x**2))),
     "compared by a rising map": cascade(MEAN_SUM, (o, MAX, where(exp(x) / 2 > s, x))),
     "compared by a falling map": cascade(MEAN_SUM, (o, MAX, where(-2 * x < s, x))),
+    "a product of data, divided by a total": cascade((s, SUM, r), (o, MAX, where(x * y / s > 1, x * y))),
+    "data on either side": cascade(MEAN_SUM, (o, MAX, where(x > y + s, 1))),
+    "compared by a map of products": cascade((s, SUM, r), (o, MAX, where(exp(x * y / s) >= s, 1))),
     "0 if some position is beyond": cascade(MEAN_SUM, (o, MIN, where(w >= s, x**2 * (1 - keep)))),
     "0 if some position is within": cascade(MEAN_SUM, (o, MAX, where(w >= s, 0, -(y**2)))),
 }
 
 ATTAINED: dict[str, Cascade] = {
+    "an extremum that reads a number": cascade(
+        (s, SUM, sp.S.Zero), (m, MAX, exp(x - s)), (o, SUM, where(exp(x - s) <= m, w, v))
+    ),
     "a choice in a choice": cascade((m, MIN, x), (o, SUM, where(x <= m, w, where(x <= m, y, v)))),
     "two choices by one extremum": cascade(MAXIMUM, (o, SUM, where(x >= m, w) + where(x <= m, v, y))),
     "a multiple by a total of any sign": cascade((s, SUM, y), (m, MAX, s * x), (o, SUM, where(s * x >= m, w))),

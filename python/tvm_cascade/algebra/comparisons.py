@@ -145,15 +145,17 @@ def _at_the_ends(derivation: Derivation, reduction: Reduction, union: Union) -> 
     if not isinstance(union.guard, (sp.Gt, sp.Ge, sp.Lt, sp.Le)):
         return None
     gap = union.guard.gts - union.guard.lts
-    moving = gap.as_independent(*derivation.elements, as_Add=True)[1].as_coeff_Mul()[1]
+    moving = gap.as_independent(*derivation.elements, as_Add=True)[1]
+    unscaled = moving.as_independent(*derivation.cascade.results, as_Add=False)[0].as_coeff_Mul()[1]
     varying = [s for s in derivation.elements if s in gap.free_symbols]
-    part = varying[0] if len(varying) == 1 else moving
+    part = varying[0] if len(varying) == 1 else unscaled
     variable = stand_in(part, "_s")
     gap, *terms = (e.subs(part, variable) for e in (gap, *union.terms))
+    guards = [case.guard.subs(part, variable) for case in union.cases]
     choices = [sp.expand(term) if masks_in(term, derivation.elements) else term for term in terms]
     written, *terms = (strip_rounding(derivation.signed(e)) for e in (gap, *choices))
     way = trend(written, variable)
-    if not way or sp.Tuple(written, *terms).has(*derivation.elements):
+    if not way or sp.Tuple(written, *terms, *guards).has(*derivation.elements):
         return None
     slope = sp.diff(written, variable)
     edge = sp.expand(variable - written / slope) if slope.is_number else None
@@ -161,7 +163,6 @@ def _at_the_ends(derivation: Derivation, reduction: Reduction, union: Union) -> 
     kept = _kept_ends(reduction.reducer, variable, upper, lower, edge)
     if kept is None:
         return None
-    guards = (case.guard.subs(part, variable) for case in union.cases)
     choice = sp.Piecewise(*zip(choices, guards, strict=True))
     selection = Map((part,), (variable,), choice)
     return selection.over(reduction.reducer, kept, lambda end, part: derivation.component(reduction, end, part))

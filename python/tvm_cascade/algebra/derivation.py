@@ -234,8 +234,8 @@ class Derivation:
         at, here : an extremum, and whether the element is for the positions that attain it, or for all others.
         """
         truths: dict[sp.Basic, sp.Basic] = {d: value for d, value in self.finish.items() if value.is_number}
-        for relation in element.atoms(*AT_A_MAXIMUM, sp.ITE):
-            extreme, holds = self.compared(relation) or (None, (True, False))
+        for relation in sorted(element.atoms(*AT_A_MAXIMUM, sp.ITE), key=sp.count_ops):  # those within others first
+            extreme, holds = self.compared(relation.xreplace(truths)) or (None, (True, False))
             if extreme is not None and (extreme is at or holds[0] is holds[1]):
                 truths[relation] = sp.sympify(holds[0 if here else 1])
         return element.xreplace(truths)
