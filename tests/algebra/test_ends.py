@@ -14,7 +14,7 @@ from tvm_cascade.algebra.reducer import HIGHEST, LOWEST, MAX, MIN, SUM
 from tvm_cascade.obligations import ends
 from tvm_cascade.obligations.derive import derive
 from tvm_cascade.obligations.ends import Ends, at_infinities
-from tvm_cascade.steps.arithmetic import LARGEST, Extended
+from tvm_cascade.steps.arithmetic import LARGEST, Extended, Float64
 
 from .cascades import FUSABLE, cascade, d, exp, fold_of, i, keep, m, o, p, r, s, selected, t, v, w, x, y
 
@@ -135,6 +135,17 @@ def test_numbers_are_as_programs_compute_them() -> None:
     assert value((1 - keep) * x, {keep: one, x: INFINITY}) == 0
     assert value(sp.Max(x, LOWEST), {x: -INFINITY}) == -LARGEST
     assert value(sp.Min(x, HIGHEST), {x: INFINITY}) == LARGEST
+
+
+@pytest.mark.parametrize("depth", [1, 9])
+def test_a_choice_of_conditions_is_a_condition_also_beside_nan(depth: int) -> None:
+    condition, data = w > 0, {w: np.array([-1.0, 1, 1])}
+    for symbol in sp.symbols(f"a:{depth}", real=True):
+        condition = sp.ITE(symbol > 0, y > 0, condition)
+        data |= {symbol: np.array([1.0, -1, np.nan]), y: np.array([1.0, -1, -1])}
+    chosen = sp.Piecewise((1, condition), (2, True))
+    assert list(Extended().value(chosen, data)) == [1, 1, 1]
+    assert [Float64().value(chosen, {s: column[k] for s, column in data.items()}) for k in range(3)] == [1, 1, 1]
 
 
 @pytest.mark.parametrize("largest", [True, False])

@@ -12,6 +12,7 @@ from typing import Any
 
 import mpmath
 import sympy as sp
+from sympy.logic.boolalg import BooleanFunction
 
 from tvm_cascade.symbolic.masks import is_truth
 
@@ -83,11 +84,20 @@ def as_function(symbols: Sequence[sp.Symbol], expression: Any, modules: Any) -> 
         if isinstance(part, list):
             return [written(one) for one in part]
         part = sp.sympify(part).xreplace(names)
-        for kind, name in _EXTREMA.items() if "numpy" in listed else ():
+        if "numpy" not in listed:
+            return part
+        for kind, name in _EXTREMA.items():
             part = part.replace(kind, lambda *values, name=name: functools.reduce(name, values))
-        return part
+        return part.replace(sp.ITE, _ChosenCondition)
 
     return sp.lambdify([names.get(s, s) for s in symbols], written(expression), listed, docstring_limit=0)
+
+
+class _ChosenCondition(BooleanFunction):
+    """ITE as NumPy's choice of conditions: what SymPy writes may be NaN, and so holds numbers."""
+
+    def _numpycode(self, printer: Any) -> str:
+        return f"where({', '.join(map(printer._print, self.args))})"
 
 
 _EXTREMA = {sp.Max: sp.Function("maximum"), sp.Min: sp.Function("minimum")}
