@@ -13,13 +13,14 @@ from tvm import s_tir, te, tirx
 from tvm.ir import Expr
 
 import tvm_cascade
+from benchmarks.judge.power import rejects
 from corpus.programs.head import head
 from corpus.programs.program import Precision
 from tvm_cascade import gradient
 from tvm_cascade.analysis.tir import within
 from tvm_cascade.errors import SplitError
 from tvm_cascade.evaluate import oracle
-from tvm_cascade.evaluate.tolerance import assert_close, rejects
+from tvm_cascade.evaluate.tolerance import assert_close
 from tvm_cascade.plan.chunked import Chunks, Cost, in_chunks
 from tvm_cascade.plan.plan import bytes_of
 from tvm_cascade.plan.serial import Call, Serial, axes_of

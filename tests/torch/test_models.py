@@ -13,10 +13,11 @@ torch = pytest.importorskip("torch")
 from tvm import tirx  # noqa: E402
 
 import tvm_cascade  # noqa: E402
+from benchmarks.judge.power import rejects  # noqa: E402
 from benchmarks.torch_models.sizes import TINY  # noqa: E402
 from benchmarks.torch_models.table import MODELS, model  # noqa: E402
 from tvm_cascade.analysis.program import Program  # noqa: E402
-from tvm_cascade.evaluate.tolerance import assert_close, rejects  # noqa: E402
+from tvm_cascade.evaluate.tolerance import assert_close  # noqa: E402
 from tvm_cascade.relax import get_pipeline  # noqa: E402
 from tvm_cascade.torch.exporting import exported  # noqa: E402
 from tvm_cascade.torch.importer import import_program  # noqa: E402

@@ -113,18 +113,14 @@ class _LoopSchedule:
         static = all(plan.is_static for plan in self.loop.blocks)
         # Nothing in a whole tile is worth that: what is guarded there is no product.
         kept = keeps_tuples(len(plan.stores) for plan in self.loop.blocks if plan.role == "partial")
+        kept = kept and not self._shares_what_is_carried()
         if self.loop.guarded and not self.loop.before and self.loop.separable and static and kept:
             self.deferred.guarded.append(tiled.tile)
-            self._keep_storage()
 
-    def _keep_storage(self) -> None:
-        """Gives what tiles carry storage that TVM shares with nothing else."""
-        for plan in self.loop.blocks:
-            block = self.sch.get_sblock(plan.name)
-            for k, write in enumerate(self.sch.get(block).writes):
-                bits = self.rows.block * tvm.DataType(dtype_of(write.source)).bits
-                if write.source.name in self.loop.carried and bits > SHARED_FROM:
-                    self.sch.set_scope(block, k, "local")
+    def _shares_what_is_carried(self) -> bool:
+        """Whether TVM may give storage of what goes from tile to tile to something else."""
+        carried = (s.buffer for plan in self.loop.blocks for s in plan.stores if s.buffer.name in self.loop.carried)
+        return any(self.rows.block * tvm.DataType(dtype_of(buffer)).bits > SHARED_FROM for buffer in carried)
 
     def _whole_nest(self, name: str) -> Nest:
         """A nest before its rows are cut."""

@@ -5,7 +5,7 @@ several places. StorageRewrite notes the first and the last use of a buffer by s
 such a statement, the buffer is declared anew, or given away, in every place, and what was given away too early is
 shared with something that is still alive. So both uses must name the tile, or lie outside the loop. What is carried
 from tile to tile and last used within the loop is given away by each of the copies, though it is declared in one: two
-others get its storage at once. Storage of local scope is never given away, nor is that of up to 32 bits.
+others get its storage at once. Storage of up to 32 bits is never given away.
 """
 
 from __future__ import annotations
@@ -56,10 +56,16 @@ def only_carried(
     blocks: Sequence[s_tir.SBlock], inside: Sequence[tuple[s_tir.SBlock, tuple[tirx.Var, ...]]], params: list[tirx.Var]
 ) -> set[str]:
     """The names of buffers that begin before a tile loop or with its first tile, and that nothing uses after it."""
-    within_loop = {block.name_hint for block, _ in inside}
+    tiles = {block.name_hint: {*tile} for block, tile in inside}
     first, last = _ends(blocks)
-    begun = (b for b, block in first.items() if block.name_hint not in within_loop or _starts(block, b))
-    return {b.name for b in begun if b not in {*params} and last[b].name_hint in within_loop}
+
+    def begins_once(block: s_tir.SBlock, buffer: tirx.Var) -> bool:
+        reduced = {one.var for one in block.iter_vars if one.iter_type == tirx.IterVar.CommReduce}
+        tile = tiles.get(block.name_hint)
+        return tile is None or (tile <= reduced and _starts(block, buffer))
+
+    begun = (buffer for buffer, block in first.items() if begins_once(block, buffer))
+    return {buffer.name for buffer in begun if buffer not in {*params} and last[buffer].name_hint in tiles}
 
 
 def keeps_tuples(stores: Iterable[int]) -> bool:
