@@ -112,8 +112,8 @@ class _LoopSchedule:
         self.deferred.parallel.append(tiled.tasks)
         static = all(plan.is_static for plan in self.loop.blocks)
         # Nothing in a whole tile is worth that: what is guarded there is no product.
-        kept = keeps_tuples(len(plan.stores) for plan in self.loop.blocks if plan.role == "partial")
-        kept = kept and not self._shares_what_is_carried()
+        tuples = keeps_tuples(len(plan.stores) for plan in self.loop.blocks if plan.role == "partial")
+        kept = tuples and not self._shares_what_is_carried()
         if self.loop.guarded and not self.loop.before and self.loop.separable and static and kept:
             self.deferred.guarded.append(tiled.tile)
 
