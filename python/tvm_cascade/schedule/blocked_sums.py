@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import tvm_ffi
-from tvm import ir, s_tir, tirx
+from tvm import ir, s_tir, sym, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.statements import allocating, in_its_loops, loops_of
-from tvm_cascade.analysis.tir import bound_by, dtype_of, extent_of, same, substitute, uses
+from tvm_cascade.analysis.tir import Extent, as_index, bound_by, dtype_of, extent_of, same, substitute, uses
 
 BLOCK = 512
 """Terms that are summed one after the other, at most."""
@@ -83,27 +83,25 @@ def _sum(loop: tirx.For) -> _Sum | None:
     return _Sum(tuple(reduced), tuple(tile), nest) if reduced and tile else None
 
 
-def _cut(found: _Sum) -> tuple[int, int] | None:
+def _cut(found: _Sum) -> tuple[int, Extent] | None:
     """Which of its loops is cut, and how many of its terms are in a block; None where it stays as it is.
 
-    A sum that goes on in memory is one of the blocks already.
+    A sum that goes on in memory is one of the blocks already, of which the last may be shorter.
     """
     terms = 1
     for place, loop in reversed(list(enumerate(found.reduced))):
-        extent = extent_of(loop.extent)
-        if not isinstance(extent, int):
-            return None
-        if terms * extent > BLOCK:
-            depth = max(
-                size for size in range(1, extent + 1) if extent % size == 0 and (size * terms <= BLOCK or size == 1)
-            )
+        most = sym.Analyzer().const_int_bound(loop.extent).max_value
+        if terms * most > BLOCK:
+            sizes = range(1, most + 1) if isinstance(loop.extent, prim.IntImm) else ()
+            fitting = (size for size in sizes if most % size == 0 and (size * terms <= BLOCK or size == 1))
+            depth = max(fitting, default=0)
             return (place, depth) if LEAST <= depth * terms <= BLOCK else None
-        terms *= extent
+        terms *= most
     goes_on = found.store.buffer.scope() != "local"
-    return (0, int(found.reduced[0].extent)) if goes_on and terms >= LEAST else None
+    return (0, extent_of(found.reduced[0].extent)) if goes_on and terms >= LEAST else None
 
 
-def _in_blocks(found: _Sum, place: int, depth: int, made: list[tirx.Var]) -> tirx.Stmt:
+def _in_blocks(found: _Sum, place: int, depth: Extent, made: list[tirx.Var]) -> tirx.Stmt:
     """The nest with a block of the loop at a place, `depth` of its terms and those of loops inside, summed apart."""
     store, block = found.store, found.around.block
     extents = [extent_of(loop.extent) for loop in found.tile]
@@ -128,11 +126,11 @@ def _in_blocks(found: _Sum, place: int, depth: int, made: list[tirx.Var]) -> tir
     cut = found.reduced[place]
     dtype = dtype_of(cut.loop_var)
     outer, inner = (tirx.Var(f"{cut.loop_var.name}_{side}", dtype) for side in ("block", "term"))
-    split = {cut.loop_var: outer * tirx.const(depth, dtype) + inner}
+    split = {cut.loop_var: outer * as_index(depth, dtype) + inner}
     summed = s_tir.SBlock(block.iter_vars, block.reads, block.writes, block.name_hint, update)
     values = [substitute(value, split) for value in found.around.iter_values]
     serial = tirx.ForKind.SERIAL
-    inside = [(inner, tirx.const(depth, dtype), serial)]
+    inside = [(inner, as_index(depth, dtype), serial)]
     inside += [(loop.loop_var, loop.extent, loop.kind) for loop in (*found.reduced[place + 1 :], *found.tile)]
     steps = [
         tiled(lambda own: tirx.BufferStore(part, tirx.const(0, "float32"), own)),
@@ -140,7 +138,7 @@ def _in_blocks(found: _Sum, place: int, depth: int, made: list[tirx.Var]) -> tir
         tiled(added),
     ]
     outside = [(loop.loop_var, loop.extent, serial) for loop in found.reduced[:place]]
-    blocks = tirx.const(int(cut.extent) // depth, dtype)
+    blocks = tirx.const(int(cut.extent) // depth if isinstance(depth, int) else 1, dtype)
     return _nested([*outside, (outer, blocks, serial)], tirx.SeqStmt(steps))
 
 

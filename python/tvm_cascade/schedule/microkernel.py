@@ -367,7 +367,9 @@ def _for_a_cache(nest: Nest, reduced: list[Loop], beside: int) -> tuple[list[Loo
             continue
         depth = max((size for size in range(1, most + 1) if extent % size == 0), default=1)
         if depth < most // 4 or depth == 1:  # nothing near that size divides it
-            return reduced[:place], [reduced[place], *near]
+            if extent <= 2 * most:
+                return reduced[:place], [reduced[place], *near]
+            depth = most  # the last block is shorter
         outer, inner = sch.split(reduced[place], [None, depth])
         return [*reduced[:place], outer], [inner, *near]
     return [], near

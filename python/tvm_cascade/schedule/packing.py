@@ -13,8 +13,9 @@ import tvm_ffi
 from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 
+from tvm_cascade.analysis.expression import call_name
 from tvm_cascade.analysis.statements import allocating
-from tvm_cascade.analysis.tir import Extent, bound_by, dtype_of, extent_of, product, substitute, uses
+from tvm_cascade.analysis.tir import Extent, bound_by, dtype_of, extent_of, loads_of, product, substitute, uses
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.nest_schedule import Block, Loop, Nest, known_divisor, power_of_two_divisor, read_index
 from tvm_cascade.schedule.nests import Access
@@ -146,15 +147,24 @@ def _square(loop: tirx.For) -> s_tir.SBlockRealize | None:
         return None
     if size < LEAST or not isinstance(place, s_tir.SBlockRealize) or place.block.init is not None:
         return None
-    store, value = place.block.body, getattr(place.block.body, "value", None)
-    if not isinstance(store, tirx.BufferStore) or not isinstance(value, ir.TensorLoad):
+    store = place.block.body
+    if not isinstance(store, tirx.BufferStore) or (read := _read(store.value)) is None:
         return None
-    if dtype_of(value) != "float32" or value.source.same_as(store.buffer):
+    if dtype_of(read) != "float32" or read.source.same_as(store.buffer):
         return None
     if uses(place.predicate, [loop.loop_var, lane.loop_var]):
         return None
-    *_, last = (substitute(index, bound_by(place)) for index in value.indices)
+    if not read.same_as(store.value) and uses(substitute(store.value.args[0], bound_by(place)), [loop.loop_var]):
+        return None
+    *_, last = (substitute(index, bound_by(place)) for index in read.indices)
     return place if uses(last, [loop.loop_var]) and not uses(last, [lane.loop_var]) else None
+
+
+def _read(value: ir.Expr) -> ir.TensorLoad | None:
+    """The load that a value is, everywhere or where a condition holds."""
+    guarded = call_name(value) == "if_then_else" and not loads_of(value.args[2])
+    read = value.args[1] if guarded else value
+    return read if isinstance(read, ir.TensorLoad) else None
 
 
 def _transposed(loop: tirx.For, place: s_tir.SBlockRealize, made: list[tirx.Var]) -> tirx.Stmt:
@@ -170,14 +180,12 @@ def _transposed(loop: tirx.For, place: s_tir.SBlockRealize, made: list[tirx.Var]
         """A row of the square, from memory or to it: a loop over vectors is at a number, that over lanes runs."""
         lane = tirx.Var(along.name, dtype_of(along))
         here = {across: tirx.const(row, dtype_of(across)), along: lane}
-        indices = store.indices if written else store.value.indices
-        there = [substitute(substitute(index, bound_by(place)), here) for index in indices]
         cell = before[row]
-        body = (
-            tirx.BufferStore(store.buffer, tirx.BufferLoad(cell, [lane]), there)
-            if written
-            else tirx.BufferStore(cell, tirx.BufferLoad(store.value.source, there), [lane])
-        )
+        if written:
+            there = [substitute(substitute(index, bound_by(place)), here) for index in store.indices]
+            body = tirx.BufferStore(store.buffer, tirx.BufferLoad(cell, [lane]), there)
+        else:
+            body = tirx.BufferStore(cell, substitute(substitute(store.value, bound_by(place)), here), [lane])
         return tirx.For(lane, tirx.const(0, dtype_of(lane)), loop.extent, tirx.ForKind.VECTORIZED, body)
 
     steps += [moved(row, loop.body.loop_var, loop.loop_var, written=False) for row in range(size)]

@@ -12,7 +12,7 @@ program does. The first tile starts the state, so it is always visited.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -22,7 +22,7 @@ from tvm.ir import prim
 
 from tvm_cascade.analysis.index_sets import greatest
 from tvm_cascade.analysis.reducers import identity_of, split_reduction
-from tvm_cascade.analysis.statements import allocating, in_its_loops, loops_of, read_nests, renewed, with_block
+from tvm_cascade.analysis.statements import allocating, in_its_loops, loops_of, read_nests, renewed
 from tvm_cascade.analysis.tir import REDUCTION, bound_by, domain_of, dtype_of, rebuilt, same, substitute, uses
 from tvm_cascade.schedule.padding import guard_of, without_guard
 from tvm_cascade.transform.dead_tiles import LIVE, UNSETTLED
@@ -138,17 +138,18 @@ def _carrying_turns(loop: tirx.For, turn: tirx.Var) -> tirx.Stmt:
     return tvm_ffi.structural_map(loop.body, (s_tir.SBlockRealize, extend))
 
 
-# Hoists guards of a reduction's element into the bounds of the loop that they constrain.
+# Hoists conditions into the bounds of the loop that they constrain: guards of a reduction's element, and predicates of
+# blocks, as of an axis that is cut into parts of which the last is shorter.
 #
 #     for j in 32: for lane: s[lane] += if(t*32 + j < n, a[t*32 + j, lane], 0)
 #     ->  for j in min(32, n - t*32): for lane: s[lane] += a[t*32 + j, lane]
 #
 # A step that adds ⊕'s identity changes nothing, so it may be left out. A condition that bounds the loop ends it, any
-# other is asked once a step; inside, the arithmetic is straight.
+# other guard is asked once a step; inside, the arithmetic is straight.
 
 
 def hoist_guards(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The scheduled function with each such guard at the innermost serial loop whose variable it reads."""
+    """The scheduled function with each such condition at the innermost serial loop whose variable it reads."""
 
     def rewrite(loop: tirx.For) -> tirx.Stmt:
         return (_hoisted(loop) or loop) if loop.kind == tirx.ForKind.SERIAL else loop
@@ -158,24 +159,38 @@ def hoist_guards(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 def _hoisted(loop: tirx.For) -> tirx.For | None:
     inner, statement = loops_of(loop.body), in_its_loops(loop)
-    if not isinstance(statement, s_tir.SBlockRealize) or not isinstance(statement.block.body, tirx.BufferStore):
+    if not isinstance(statement, s_tir.SBlockRealize):
         return None
-    place, block = statement.block.body, statement.block
+    everywhere = s_tir.SBlockRealize(statement.iter_values, True, statement.block)
+    for condition, free, is_guard in (*_guarded(statement), (statement.predicate, everywhere, False)):
+        if not uses(condition, [loop.loop_var]) or uses(condition, [below.loop_var for below in inner]):
+            continue
+        rule = (s_tir.SBlockRealize, lambda one, free=free: free if one.same_as(statement) else one)
+        body, bound = tvm_ffi.structural_map(loop.body, rule), _bound(condition, loop)
+        if bound is not None:
+            return rebuilt(loop, extent=bound, body=body)
+        if is_guard:
+            return rebuilt(loop, body=tirx.IfThenElse(condition, body, None))
+    return None
+
+
+def _guarded(statement: s_tir.SBlockRealize) -> Iterator[tuple[ir.Expr, s_tir.SBlockRealize, bool]]:
+    """The guard of a reduction's element, in the loop variables, and the block without it."""
+    block, place = statement.block, statement.block.body
+    if not isinstance(place, tirx.BufferStore) or block.init is not None:
+        return
     reduction, guard = split_reduction(place), guard_of(place)
-    if reduction is None or guard is None or block.init is not None:
-        return None
-    condition, _, other = guard.args
-    at = substitute(condition, bound_by(statement))
-    named = uses(at, [loop.loop_var]) and not uses(at, [below.loop_var for below in inner])
     # An extremum may have started at an infinity, below its own identity.
-    changes_nothing = not reduction[0].ordered and same(other, identity_of(reduction[0], dtype_of(other)))
-    if not named or not changes_nothing:
-        return None
-    body = with_block(loop.body, block, rebuilt(block, body=without_guard(place)))
-    bound = _bound(at, loop)
-    if bound is not None:
-        return rebuilt(loop, extent=bound, body=body)
-    return rebuilt(loop, body=tirx.IfThenElse(at, body, None))
+    if reduction is None or guard is None or reduction[0].ordered:
+        return
+    condition, _, other = guard.args
+    if same(other, identity_of(reduction[0], dtype_of(other))):
+        free = rebuilt(block, body=without_guard(place))
+        yield (
+            substitute(condition, bound_by(statement)),
+            s_tir.SBlockRealize(statement.iter_values, statement.predicate, free),
+            True,
+        )
 
 
 def _bound(condition: ir.Expr, loop: tirx.For) -> ir.Expr | None:

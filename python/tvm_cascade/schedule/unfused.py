@@ -76,11 +76,15 @@ def schedule_each(
     """Schedules nests one by one; gives the rule of each that is the program's own, by its block."""
     rules = list[tuple[BlockPlan, str]]()
     order = [nest.block.name_hint for nest in read_nests(sch.mod["main"])]
-    for chain in _chains(plans, order, cpu):
+    copies = [plan for plan in plans if plan.role == OPERAND]
+    for chain in _chains([plan for plan in plans if plan not in copies], order, cpu):
         tasks = _tasks(chain, cpu)
         rules += [(plan, schedule_alone(sch, cpu, deferred, plan, 0, tasks)) for plan in chain]
         if tasks:
             deferred.parallel.append(sch.merge(*(sch.get_loops(sch.get_sblock(plan.name))[0] for plan in chain)))
+    for plan in copies:
+        of_its_product = len(sch.get_loops(sch.get_sblock(plan.name))) > len(plan.own)
+        rules.append((plan, PANELS if of_its_product else schedule_alone(sch, cpu, deferred, plan, 0)))
     return tuple((plan.name, rule) for plan, rule in rules if plan.role in _OWN_ROLES)
 
 
@@ -194,9 +198,10 @@ def _schedule_product(nest: Nest, contraction: Contraction) -> None:
             lanes, count, _ = tile_alone(plan, contraction, cpu)
             panel = lanes * count
         if (copy := operand_copy(sch.mod["main"], access.buffer)) is not None:
-            lay_out(sch, sch.get_sblock(copy), access, dim, panel, before)
-            continue
-        packed = pack_operand(nest, access, dim, panel, None, before)
+            packed = sch.get_sblock(copy)
+            lay_out(sch, packed, access, dim, panel, before)
+        else:
+            packed = pack_operand(nest, access, dim, panel, None, before)
         if once:
             near.append(partial(_pack_near, nest, packed, dim, panel))
             again.append(read_again(plan, contraction, access))
