@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 from tvm import relax
@@ -66,3 +67,24 @@ def test_permutations_one_after_the_other_are_one_or_none() -> None:
         x, y = np.arange(24, dtype="float32").reshape(2, 3, 4) / 24, np.ones(shape, "float32")
         found = called(relax.build(mod, "llvm"), [x, y])[0]
         np.testing.assert_array_almost_equal_nulp(found, np.exp(x.transpose(axes) + y), 8)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "dtype"),
+    [(True, False, "float32"), (False, True, "float32"), (True, True, "float32"), (False, True, "bfloat16")],
+)
+def test_products_on_cpus_read_transposed_matrices_as_they_are_stored(left: bool, right: bool, dtype: str) -> None:
+    def product(x: nn.Tensor, y: nn.Tensor) -> nn.Tensor:
+        a, b = (op.permute_dims(one, [1, 0]) if turned else one for one, turned in ((x, left), (y, right)))
+        return op.matmul(a, b, out_dtype="float32") * 2.0
+
+    shapes = [[7, 5] if left else [5, 7], [6, 7] if right else [7, 6]]
+    mod = module_of(product, *shapes, dtype=dtype)
+    functions = [var.name_hint for var in get_pipeline("llvm").grouped(mod).get_global_vars()]
+    assert not any("transpose" in name for name in functions)
+    assert "R.permute_dims(" in str(RewriteOperators()(mod)["forward"])  # plans of GPUs take it into a kernel
+    rng = np.random.default_rng(3)
+    x, y = (rng.integers(-8, 8, shape).astype({"bfloat16": ml_dtypes.bfloat16}.get(dtype, dtype)) for shape in shapes)
+    (found,) = called(get_pipeline("llvm").build(mod), [x, y])
+    wide = [one.astype("float32") for one in (x.T if left else x, y.T if right else y)]
+    np.testing.assert_array_equal(found, 2 * wide[0] @ wide[1])

@@ -14,7 +14,7 @@ from tvm.relax import vm_build
 from tvm.target import Target
 from typing_extensions import Unpack
 
-from tvm_cascade.devices.device import Device, Gpu
+from tvm_cascade.devices.device import Cpu, Device, Gpu
 from tvm_cascade.devices.read import device_of
 from tvm_cascade.driver.backend import Lowered
 from tvm_cascade.driver.backends import backend_of
@@ -43,7 +43,6 @@ from tvm_cascade.tile.launch.dependent import GIVEN, SHORT, STARTS, WAITS
 from tvm_cascade.tile.skeleton import Kernel
 
 _DISPATCHED = (
-    RewriteOperators(),
     relax.transform.EliminateCommonSubexpr(),
     relax.backend.DispatchSampling(),
     relax.backend.DispatchSortScan(),
@@ -106,9 +105,9 @@ class Pipeline:
         options, device = backend_of(self.target).options(self.options), device_of(self.target)
         self._apart, self._plans = [], plans_for(options, device)
         cascades = cascades_fused(options, device, self._apart, self._plans)
-        layouts = channels_last(options, device)
+        layouts, operators = channels_last(options, device), RewriteOperators(turned=isinstance(device, Cpu))
         with self.target, _called_rightly():  # the functions that constants are folded by
-            return tvm.transform.Sequential([*layouts, *_DISPATCHED, cascades, *_GROUPED])(mod)
+            return tvm.transform.Sequential([*layouts, operators, *_DISPATCHED, cascades, *_GROUPED])(mod)
 
     def build(self, mod: tvm.IRModule) -> relax.VMExecutable:
         """A module's code, for `relax.VirtualMachine`.
@@ -222,7 +221,7 @@ def unfused(mod: tvm.IRModule, target: Target) -> relax.VMExecutable:
     Its functions look at no argument: what `main` is called with has to be what it takes.
     """
     with target, _called_rightly():
-        passes = tvm.transform.Sequential([*_DISPATCHED[1:], *_BUILT])
+        passes = tvm.transform.Sequential([*_DISPATCHED, *_BUILT])
         return relax.build(mod, target, relax_pipeline=passes)
 
 

@@ -32,7 +32,7 @@ from typing import Any
 
 import tvm
 import tvm_ffi
-from tvm import ir, relax, s_tir, sym, tirx
+from tvm import ir, relax, s_tir, sym, te, tirx
 from tvm.ir import prim, transform
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
@@ -89,8 +89,8 @@ class _Moves(PyExprMutator):
 RANKS = 8
 """Top-k up to which our reduction takes the place of the sort: its merge is written out, 2·k² selections."""
 
-_NAMES = ("topk", "nn.softmax", "astype", "reshape", "permute_dims")
-_TOP_K, _SOFTMAX, _CAST, _RESHAPE, _PERMUTE = (ir.Op.get(f"relax.{name}") for name in _NAMES)
+_NAMES = ("topk", "nn.softmax", "astype", "reshape", "permute_dims", "matmul")
+_TOP_K, _SOFTMAX, _CAST, _RESHAPE, _PERMUTE, _MATMUL = (ir.Op.get(f"relax.{name}") for name in _NAMES)
 
 
 @transform.module_pass(opt_level=0, name="ComputeWhereRead")
@@ -116,11 +116,20 @@ class _Again(PyExprMutator):
 
 @transform.module_pass(opt_level=0, name="RewriteOperators")
 class RewriteOperators:
-    """Top-k of a softmax as `tvm_cascade.te.topk`, convolutions as products, narrow reshapes; before LegalizeOps."""
+    """Top-k of a softmax as `tvm_cascade.te.topk`, convolutions as products, narrow reshapes; before LegalizeOps.
+
+    Parameters
+    ----------
+    turned : products of matrices read transposed ones as they are stored. Plans of GPUs take a transposition into the
+        kernel of a product by themselves.
+    """
+
+    def __init__(self, turned: bool = False) -> None:
+        self.turned = turned
 
     def transform_module(self, mod: tvm.IRModule, _: transform.PassContext) -> tvm.IRModule:
         """The module with such calls replaced."""
-        rewriter = _Operators(mod)
+        rewriter = _Operators(mod, self.turned)
         for var, func in mod.functions_items():
             if isinstance(func, relax.Function):
                 found = rewriter.visit_expr(func)
@@ -131,16 +140,50 @@ class RewriteOperators:
 
 @relax.expr_functor.mutator
 class _Operators(relax.PyExprMutator):
+    def __init__(self, mod: tvm.IRModule, turned: bool) -> None:
+        super().__init__(mod)
+        self.turned = turned
+
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = super().visit_call_(call)
         if call.op == _TOP_K and self._is_of_a_softmax(call):
             return self._best(call)
+        if call.op == _MATMUL and self.turned:
+            return self._of_stored(call)
         if (product := as_product(call, self.builder_)) is not None:
             return product
         made = self._made(call.args[0]) if call.op in (_CAST, _RESHAPE, _PERMUTE) else None
         if not isinstance(made, relax.Call):
             return call
         return _permuted_once(call, made) if (made.op, call.op) == (_PERMUTE, _PERMUTE) else self._narrow(call, made)
+
+    def _of_stored(self, call: relax.Call) -> relax.Expr:
+        """A product of two matrices, of which transposed ones are read as they are stored."""
+        whole = [self._transposed(one) for one in call.args]
+        turned = [one is not None for one in whole]
+        if not any(turned) or any(one.ty.ndim != 2 for one in call.args):
+            return call
+        stored = [one if one is not None else x for one, x in zip(whole, call.args, strict=True)]
+        dtype = call.ty.dtype.dtype
+
+        def product(a: te.Tensor, b: te.Tensor) -> te.Tensor:
+            (rows, terms), columns = a.shape[:: -1 if turned[0] else 1], b.shape[0 if turned[1] else 1]
+            k = te.reduce_axis((0, terms), "k")
+
+            def element(i: tirx.Var, j: tirx.Var) -> ir.Expr:
+                left, right = a[(k, i) if turned[0] else (i, k)], b[(j, k) if turned[1] else (k, j)]
+                return te.sum(left.astype(dtype) * right.astype(dtype), axis=k)
+
+            return te.compute((rows, columns), element, name="matmul")
+
+        return self.builder_.call_te(product, *stored, primfunc_name_hint="matmul")
+
+    def _transposed(self, matrix: relax.Expr) -> relax.Expr | None:
+        """The matrix that one is the transposed of; None of others."""
+        made = self._made(matrix)
+        if not isinstance(made, relax.Call) or made.op != _PERMUTE or _order(made) != [1, 0]:
+            return None
+        return made.args[0]
 
     def _narrow(self, call: relax.Call, made: relax.Call) -> relax.Expr:
         """A cast of a reshape or a reshape of a cast, of which the reshape has the dtype of fewer bits."""
@@ -176,10 +219,15 @@ class _Operators(relax.PyExprMutator):
 
 def _permuted_once(call: relax.Call, made: relax.Call) -> relax.Expr:
     """A permutation of axes that are permuted already, as one; nothing, where it is back to what there was."""
+    inner = _order(made)
+    axes = [inner[axis] for axis in _order(call)]
+    return made.args[0] if axes == [*range(len(axes))] else relax.op.permute_dims(made.args[0], axes)
+
+
+def _order(call: relax.Call) -> list[int]:
+    """Which axis of its argument each axis of a permutation is."""
     rank = call.args[0].ty.ndim
-    outer, inner = (one.attrs.axes or range(rank - 1, -1, -1) for one in (call, made))
-    axes = [int(inner[int(axis) % rank]) % rank for axis in outer]
-    return made.args[0] if axes == [*range(rank)] else relax.op.permute_dims(made.args[0], axes)
+    return [int(axis) % rank for axis in call.attrs.axes or range(rank - 1, -1, -1)]
 
 
 def _bits(dtype: Any) -> int:
