@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
-import importlib
 import io
-import json
 import os
+import pickle
 import secrets
 import tempfile
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
@@ -28,9 +26,8 @@ Files: TypeAlias = Mapping[str, bytes]
 LIBRARY, TARGET = "library.so", "target.json"
 """The parts with the machine code, and with what it runs on."""
 
-_KIND, _VERSIONS = "kind", "versions"
-_KINDS = {"program": "tvm_cascade.driver.compiled", "model": "tvm_cascade.torch.model"}
-"""What files of `save` hold, with the module whose `load` makes it of the parts."""
+_MODEL, _VERSIONS = "model.pickle", "versions"
+"""What files of `save` hold."""
 
 _DIGEST_BYTES = 32
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # equal parts make equal files
@@ -63,15 +60,6 @@ def unpacked(data: bytes) -> dict[str, bytes]:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-def unpickled(kind: str, data: bytes) -> Any:
-    """What was packed of a kind of bundle."""
-    return _loaded(kind, unpacked(data))
-
-
-def _loaded(kind: str, files: Files) -> Any:
-    return importlib.import_module(_KINDS[kind]).load(files)
-
-
 def write_whole(path: Path, data: bytes) -> None:
     """Write a file that other processes see whole, or not at all."""
     own = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
@@ -99,13 +87,13 @@ def save(model: Any, path: str | Path) -> None:
     ModelError
         When a model takes or gives values of a class that PyTorch cannot write down.
     """
-    kind, path = getattr(type(model), "KIND", None), Path(path)
-    if kind not in _KINDS:
+    path = Path(path)
+    if not hasattr(model, "bundle"):
         hint = "pass what tvm_cascade.compile or tvm_cascade.optimize returned"
         raise InputError("a compiled program or an optimised model", type(model).__name__, "tvm_cascade.save", hint)
     if not path.parent.is_dir():
         raise InputError("a path in a folder that exists", str(path), "tvm_cascade.save")
-    write_whole(path, packed({_KIND: kind.encode(), _VERSIONS: _versions().encode(), **model.bundle()}))
+    write_whole(path, packed({_VERSIONS: _versions().encode(), _MODEL: pickle.dumps(model)}))
 
 
 def load(path: str | Path) -> Any:
@@ -121,12 +109,12 @@ def load(path: str | Path) -> Any:
     hint = "save it anew by tvm_cascade.save"
     try:
         files = unpacked(Path(path).read_bytes())
-        kind, versions = files[_KIND].decode(), files[_VERSIONS].decode()
+        versions, model = files[_VERSIONS].decode(), files[_MODEL]
     except (DamagedError, KeyError) as error:
         raise InputError("a file of tvm_cascade.save", f"{path}: {error}", "tvm_cascade.load", hint) from error
     if versions != _versions():
         raise InputError(f"a file of {_versions()}", f"one of {versions}", str(path), hint)
-    return _loaded(kind, files)
+    return pickle.loads(model)
 
 
 def _versions() -> str:
@@ -155,79 +143,3 @@ def loaded(library: bytes) -> tvm.runtime.Module:
         path = Path(folder) / LIBRARY
         path.write_bytes(library)
         return tvm.runtime.load_module(str(path))
-
-
-# Records of this package as JSON, and back: dataclasses of numbers, texts, tuples, mappings and each other.
-
-
-_CLASS, _VALUE = "is", "value"
-_PACKAGE = __name__.partition(".")[0]
-
-_OTHERS: dict[str, tuple[type, Callable[[Any], Any], Callable[[Any], Any]]] = {}
-
-
-def as_value(kind: type, write: Callable[[Any], Any], read: Callable[[Any], Any]) -> None:
-    """Make a further class one whose values stand in records.
-
-    Parameters
-    ----------
-    write : the value as one that is known already.
-    read : the value of that.
-    """
-    _OTHERS[f"{kind.__module__}.{kind.__qualname__}"] = kind, write, read
-
-
-def to_json(value: object) -> bytes:
-    """The value as JSON.
-
-    Raises
-    ------
-    TypeError
-        When something in it is of no class that is known.
-    """
-    return json.dumps(_written(value), ensure_ascii=False).encode("utf-8", "surrogatepass")
-
-
-def from_json(data: bytes) -> Any:
-    """The value that `to_json` wrote."""
-    return _read(json.loads(data.decode("utf-8", "surrogatepass")))
-
-
-def _written(value: Any) -> Any:
-    kind = type(value)
-    if value is None or kind in (bool, int, float, str):
-        return value
-    if isinstance(value, str):  # TVM's own strings
-        return str(value)
-    if kind is list:
-        return [*map(_written, value)]
-    if kind is tuple:
-        return {_CLASS: "tuple", _VALUE: [*map(_written, value)]}
-    if dataclasses.is_dataclass(value) and kind.__module__.startswith(f"{_PACKAGE}."):
-        fields = {one.name: _written(getattr(value, one.name)) for one in dataclasses.fields(kind)}
-        return {_CLASS: f"{kind.__module__}:{kind.__qualname__}", _VALUE: fields}
-    if isinstance(value, Mapping):
-        return {_CLASS: "mapping", _VALUE: [[_written(key), _written(one)] for key, one in value.items()]}
-    for name, (other, write, _) in _OTHERS.items():
-        if isinstance(value, other):
-            return {_CLASS: name, _VALUE: _written(write(value))}
-    raise TypeError(f"a {kind.__module__}.{kind.__qualname__} is not written as JSON")
-
-
-def _read(text: Any) -> Any:
-    if isinstance(text, list):
-        return [*map(_read, text)]
-    if not isinstance(text, dict):
-        return text
-    kind, value = text[_CLASS], text[_VALUE]
-    if kind == "tuple":
-        return tuple(map(_read, value))
-    if kind == "mapping":
-        return {_read(key): _read(one) for key, one in value}
-    if kind in _OTHERS:
-        return _OTHERS[kind][2](_read(value))
-    module, _, name = kind.partition(":")
-    record = getattr(importlib.import_module(module), name) if module.startswith(f"{_PACKAGE}.") else None
-    if not isinstance(record, type) or not dataclasses.is_dataclass(record):
-        raise ValueError(f"{kind} is no record of {_PACKAGE}")
-    return record(**{name: _read(one) for name, one in value.items()})

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import tvm
 from tvm.target import Target
@@ -18,12 +19,8 @@ from tvm_cascade.driver.bundle import (
     LIBRARY,
     TARGET,
     Files,
-    from_json,
     library_of,
     loaded,
-    packed,
-    to_json,
-    unpickled,
     with_library,
 )
 from tvm_cascade.driver.entry import Entry
@@ -48,8 +45,6 @@ class Compiled:
     target : what it was built for.
     replaced_math : functions computed by vectorised polynomials, with the bound of their error in ulp.
     """
-
-    KIND: ClassVar[str] = "program"
 
     runtime_module: tvm.runtime.Executable
     mod: tvm.IRModule
@@ -89,12 +84,12 @@ class Compiled:
         backend_of(self.target).export(self.runtime_module, self.mod, self.target, path)
 
     def bundle(self) -> Files:
-        """The parts of a bundle of it: a library, and all else as JSON."""
+        """The parts of a bundle of it."""
         return {
             LIBRARY: self._library(),
             _MODULE: tvm.ir.save_json(self.mod).encode(),
             TARGET: tvm.ir.save_json(self.target).encode(),
-            _RECORD: to_json([self.parameters, self.report, self.replaced_math]),
+            _RECORD: pickle.dumps([self.parameters, self.report, self.replaced_math]),
         }
 
     def _library(self) -> bytes:
@@ -104,8 +99,8 @@ class Compiled:
             self.export_library(Path(folder) / LIBRARY)
             return (Path(folder) / LIBRARY).read_bytes()
 
-    def __reduce__(self) -> tuple[Callable[[str, bytes], Any], tuple[str, bytes]]:
-        return unpickled, (self.KIND, packed(self.bundle()))
+    def __reduce__(self) -> tuple[Callable[[Files], Any], tuple[Files]]:
+        return load, (self.bundle(),)
 
     def __copy__(self) -> Compiled:
         return self
@@ -170,7 +165,7 @@ class _Loaded(tvm.runtime.Executable):
         return generate(self._lowered, self._target).mod
 
 
-_MODULE, _RECORD = "module.json", "compiled.json"
+_MODULE, _RECORD = "module.json", "compiled.pickle"
 
 
 def load(files: Files) -> Compiled:
@@ -183,6 +178,6 @@ def load(files: Files) -> Compiled:
     """
     lowered, target = (tvm.ir.load_json(files[name].decode()) for name in (_MODULE, TARGET))
     check_runs_here(target)
-    parameters, report, replaced = from_json(files[_RECORD])
+    parameters, report, replaced = pickle.loads(files[_RECORD])
     built = with_library(_Loaded(loaded(files[LIBRARY]), lowered, target), files[LIBRARY])
     return Compiled(built, lowered, parameters, lambda: report, target, replaced)

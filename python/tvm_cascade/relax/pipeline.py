@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,7 @@ from tvm_cascade.devices.device import Cpu, Device, Gpu
 from tvm_cascade.devices.read import device_of
 from tvm_cascade.driver.backend import Lowered
 from tvm_cascade.driver.backends import backend_of
-from tvm_cascade.driver.bundle import LIBRARY, Files, from_json, library_of, loaded, to_json, with_library
+from tvm_cascade.driver.bundle import LIBRARY, Files, library_of, loaded, with_library
 from tvm_cascade.driver.cache import kept, key_of, texts_of
 from tvm_cascade.driver.functions import functions_of
 from tvm_cascade.driver.generation import generate
@@ -177,19 +178,19 @@ class Pipeline:
         return found
 
 
-_REPORT = "report.json"
+_REPORT = "report.pickle"
 
 
 def saved(made: tuple[relax.VMExecutable, Explanation]) -> Files:
     """The parts of a bundle of code and report."""
     executable, report = made
-    return {LIBRARY: library_of(executable), _REPORT: to_json(report)}
+    return {LIBRARY: library_of(executable), _REPORT: pickle.dumps(report)}
 
 
 def load(files: Files) -> tuple[relax.VMExecutable, Explanation]:
     """The code and the report of a bundle."""
     executable = relax.VMExecutable(loaded(files[LIBRARY]))
-    return with_library(executable, files[LIBRARY]), from_json(files[_REPORT])
+    return with_library(executable, files[LIBRARY]), pickle.loads(files[_REPORT])
 
 
 def _overlapping(mod: tvm.IRModule, ready: Mapping[str, Lowered], device: Device) -> tvm.IRModule:

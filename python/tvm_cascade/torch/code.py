@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import pickle
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from torch.fx.node import map_arg
 from tvm import relax
 from tvm.target import Target
 
-from tvm_cascade.driver.bundle import Files, as_value, from_json, to_json
+from tvm_cascade.driver.bundle import Files
 from tvm_cascade.errors import ModelError
 from tvm_cascade.relax import pipeline
 from tvm_cascade.report.explanation import Explanation
@@ -24,11 +25,7 @@ from tvm_cascade.torch.graph import Interface, Traced
 from tvm_cascade.torch.site import told
 from tvm_cascade.torch.tensors import compact
 
-for _kind in (torch.dtype, torch.layout, torch.memory_format):
-    as_value(_kind, lambda one: str(one).removeprefix("torch."), lambda name: getattr(torch, name))
-as_value(torch.device, str, torch.device)
-
-_INTERFACE = "interface.json"
+_INTERFACE = "interface.pickle"
 
 
 @dataclass(frozen=True)
@@ -66,7 +63,7 @@ class Code:
     def bundle(self, program: Traced | None = None) -> Files:
         """The parts of a bundle of it, for any program that is like the one, if one is given."""
         interface = self.interface if program is None else _by_place(self.interface, program)
-        return {**pipeline.saved((self.executable, self.report)), _INTERFACE: to_json(interface)}
+        return {**pipeline.saved((self.executable, self.report)), _INTERFACE: pickle.dumps(interface)}
 
     @classmethod
     def load(
@@ -78,7 +75,7 @@ class Code:
     ) -> Code:
         """The code of a bundle, for a program like the one that it was of, if one is given."""
         executable, report = pipeline.load(files)
-        interface = from_json(files[_INTERFACE])
+        interface = pickle.loads(files[_INTERFACE])
         interface = interface if program is None else _by_name(interface, program)
         return cls(executable, interface, target, device, report)
 

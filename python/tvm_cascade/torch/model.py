@@ -7,18 +7,19 @@ import copy
 import importlib
 import inspect
 import io
+import pickle
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 import tvm
 from torch.utils import _pytree as pytree
 from tvm.target import Target
 
-from tvm_cascade.driver.bundle import TARGET, Files, from_json, packed, to_json, unpickled
+from tvm_cascade.driver.bundle import TARGET, Files
 from tvm_cascade.driver.targets import check_runs_here
 from tvm_cascade.errors import ModelError
 from tvm_cascade.report.explanation import Explanation
@@ -70,7 +71,7 @@ class Program:
         kept = {name: one if isinstance(one, torch.nn.Parameter) else one.detach() for name, one in current.items()}
         torch.save(kept, tensors)
         names = {name: shared.names for name, shared in self._state.items()}
-        record = to_json([str(self._device.torch), self._leaves, self._ranges, names])
+        record = pickle.dumps([str(self._device.torch), self._leaves, self._ranges, names])
         target = tvm.ir.save_json(self.code.target).encode()
         return {TARGET: target, _PROGRAM: record, _STATE: tensors.getvalue(), **self.code.bundle()}
 
@@ -144,7 +145,7 @@ def _apart(found: Sequence[torch.Tensor], passed: Sequence[Any]) -> Iterator[tor
         places.add(place)
 
 
-_PROGRAM, _STATE, _MODEL = "program.json", "state.pt", "model.json"
+_PROGRAM, _STATE, _MODEL = "program.pickle", "state.pt", "model.pickle"
 
 
 _LEAVES = (torch.Tensor, bool, int, float, str, type(None))
@@ -166,8 +167,6 @@ class OptimizedModel(torch.nn.Module):
     call_spec : how arguments and results are laid out.
     source : the module that has its parameters and buffers.
     """
-
-    KIND: ClassVar[str] = "model"
 
     def __init__(
         self, name: str, signature: inspect.Signature, program: Program, call_spec: Any, source: torch.nn.Module
@@ -253,10 +252,10 @@ class OptimizedModel(torch.nn.Module):
                 "arguments and results of classes that can be written down", str(error), "", hint
             ) from error
         parameters = [(one.name, int(one.kind), _default(one)) for one in self._signature.parameters.values()]
-        return {_MODEL: to_json([self._name, parameters, specs]), **self._program.bundle()}
+        return {_MODEL: pickle.dumps([self._name, parameters, specs]), **self._program.bundle()}
 
-    def __reduce__(self) -> tuple[Callable[[str, bytes], Any], tuple[str, bytes]]:
-        return unpickled, (self.KIND, packed(self.bundle()))
+    def __reduce__(self) -> tuple[Callable[[Files], Any], tuple[Files]]:
+        return load, (self.bundle(),)
 
     def __copy__(self) -> OptimizedModel:
         return self._with(self._program, self._source)
@@ -279,12 +278,12 @@ def _ordered(kwargs: dict[str, Any], spec: Any) -> dict[str, Any]:
 
 
 def _default(parameter: inspect.Parameter) -> tuple[object, ...]:
-    """The default of a parameter that has one, None for a value that is not written as JSON."""
+    """The default of a parameter that has one, None for a value that cannot be pickled."""
     if parameter.default is inspect.Parameter.empty:
         return ()
     try:
-        to_json(parameter.default)
-    except TypeError:  # no default that a text can hold: the example's value is what counts
+        pickle.dumps(parameter.default)
+    except Exception:  # whatever its class raises: the example's value is what counts
         return (None,)
     return (parameter.default,)
 
@@ -313,8 +312,8 @@ def load(files: Files) -> OptimizedModel:
     """
     target = tvm.ir.load_json(files[TARGET].decode())
     check_runs_here(target)
-    name, parameters, specs = from_json(files[_MODEL])
-    device, leaves, ranges, names = from_json(files[_PROGRAM])
+    name, parameters, specs = pickle.loads(files[_MODEL])
+    device, leaves, ranges, names = pickle.loads(files[_PROGRAM])
     place = placed(torch.device(device), target)
     tensors = torch.load(io.BytesIO(files[_STATE]), map_location=place.torch, weights_only=True)
     source = module_of({one: tensors[name] for name, several in names.items() for one in several})
