@@ -173,7 +173,7 @@ def test_a_design_of_another_release_is_told_of_and_left(softmax: tvm.tirx.PrimF
     goal = goal_of(resolve_target(HOPPER), FuseOptions())
     with pytest.warns(UserWarning, match="no design of this release"):
         found, origins = designed(
-            {"main": softmax}, goal, lambda _func, _goal, _sizes: Known({"kernel of out": "OldConfig()"}, "")
+            {"main": softmax}, goal, lambda _func, _goal, _sizes: Known([({"kernel of out": "OldConfig()"}, 1.0)], "")
         )
     assert found == {} and "no design of this release" in origins["main"]
 

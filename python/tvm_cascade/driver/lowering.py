@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import math
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
@@ -21,7 +21,7 @@ from tvm_cascade.driver.backends import backend_of
 from tvm_cascade.driver.chunking import lowered_whole_or_in_chunks
 from tvm_cascade.driver.gpu_space import space_of
 from tvm_cascade.driver.progress import tell
-from tvm_cascade.driver.space import TOLD_APART, Design, Sizes, Space
+from tvm_cascade.driver.space import NOISE, TOLD_APART, Design, Sizes, Space
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.plan.buckets import Bucket, Buckets, Cell, dispatching, lengths_of, tree_of
 from tvm_cascade.plan.plan import names_beside
@@ -32,32 +32,37 @@ from tvm_cascade.transform.fuse_function import Outcome, fuse_function
 
 @dataclass(frozen=True)
 class Known:
-    """A design that is known to be the best of a function.
+    """The design that is known to be the best of a function, or several that were measured where it was not.
 
     Attributes
     ----------
-    words : the values of its knobs.
-    origin : where it comes from, for the report.
-    asked : by the caller, who is warned where it is no design of this release; no shipped record is.
+    designs : the values of knobs, and the measured time over the estimate there.
+    origin : where they come from, for the report.
+    asked : by the caller, who is warned where none is a design of this release; no shipped record is.
     """
 
-    words: Mapping[str, str]
+    designs: Sequence[tuple[Mapping[str, str], float]]
     origin: str
     asked: bool = True
 
     @property
-    def replayed(self) -> Collection[Mapping[str, str]]:
-        """The designs that a space is asked for."""
-        return [self.words]
-
-    @property
     def missing(self) -> str:
-        """Why the model chooses where the design is in no space."""
-        words = ", ".join(f"{knob}: {value}" for knob, value in self.words.items())
+        """Why the model chooses where no design is in the space."""
+        if len(self.designs) > 1:
+            return f"{self.origin}, and none of its designs is one of this function"
+        words = ", ".join(f"{knob}: {value}" for knob, value in self.designs[0][0].items())
         return f"the one on record, {words}, is no design of this release"
 
     def design(self, space: Space) -> Design | None:
-        return space.find(self.words)
+        """The design of the least predicted time among those of the space; None where none is of it.
+
+        The model's own where it was measured and is predicted to take hardly more.
+        """
+        found = [(space.find(words), factor) for words, factor in self.designs]
+        predicted = {design: space.seconds(design) * factor for design, factor in found if design is not None}
+        if predicted.get(space.default, math.inf) <= NOISE * min(predicted.values(), default=0.0):
+            return space.default
+        return min(predicted, key=lambda design: predicted[design], default=None)
 
 
 Designs: TypeAlias = Callable[[tirx.PrimFunc, Goal, Sizes], Known | str]
@@ -133,7 +138,7 @@ def designed(
         if isinstance(known := designs(func, goal, {}), str):
             origins |= {name: f"{MODEL}: {known}"} if known else {}
             continue
-        space = space_of(func, name, goal, replayed=known.replayed)
+        space = space_of(func, name, goal, replayed=[words for words, _ in known.designs])
         design, told = _replayed(known, space, name)
         if design is None:
             origins[name] = f"{MODEL}: {told}"

@@ -29,6 +29,9 @@ _MOST_DESIGNS = 4096
 TOLD_APART = math.log(1.05)
 """Of the ratio of two estimates, what tells that one design is better: models err by more."""
 
+NOISE = 1.01
+"""What the default may take of the best time and still be chosen: repeated runs of one kernel differ by as much."""
+
 
 def steps_over(seconds: float, least: float) -> int:
     """A time over another, in steps that an estimate tells apart; 0 where nothing is known."""

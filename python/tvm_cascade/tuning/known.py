@@ -13,8 +13,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -26,10 +25,10 @@ from tvm_cascade.analysis.program import at_sizes
 from tvm_cascade.devices.read import device_of
 from tvm_cascade.driver.backend import Goal
 from tvm_cascade.driver.lowering import Designs, Known
-from tvm_cascade.driver.space import Design, Sizes, Space
+from tvm_cascade.driver.space import Sizes
 from tvm_cascade.tuning import shipping
-from tvm_cascade.tuning.keys import bucket, kind_of, signature_of
-from tvm_cascade.tuning.records import NOISE, Database, Records, Trial, best, sizes_text, workload_of
+from tvm_cascade.tuning.keys import bucket, kind_of
+from tvm_cascade.tuning.records import Database, Records, Trial, best, sizes_text, workload_of
 
 LookUp: TypeAlias = str | Path | Database | Literal[False] | None
 """A database to read before the shipped one; None for the shipped one alone, False for neither."""
@@ -79,8 +78,8 @@ def _of_session(trials: list[Trial], sizes: Sizes, told: str) -> Known | None:
     assert found is not None, "a session with a time"
     told += f" at {sizes_text(found.sizes)}" if found.sizes else ""
     if sizes and _apart(found.sizes, sizes) > 0.0 and all(trial.estimate > 0.0 for trial in times):
-        return Nearby(found.words, told, trials=tuple(trial for trial in times if trial.sizes == nearest.sizes))
-    return Known(found.words, f"{told}{_measured(found, session)}")
+        return Known(_factors(session), told)
+    return Known([(found.words, 1.0)], f"{told}{_measured(found, session)}")
 
 
 def _apart(measured: Mapping[str, int], sizes: Sizes) -> float:
@@ -99,58 +98,22 @@ def _measured(chosen: Trial, trials: list[Trial]) -> str:
     return "".join(told)
 
 
-@dataclass(frozen=True)
-class Nearby(Known):
-    """The trials of another function of the kind.
-
-    Attributes
-    ----------
-    trials : that gave a time.
-    """
-
-    trials: tuple[Trial, ...] = ()
-
-    @property
-    def replayed(self) -> Collection[Mapping[str, str]]:
-        """The designs that were measured there."""
-        return [trial.words for trial in self.trials]
-
-    @property
-    def missing(self) -> str:
-        """Why the model chooses where no design that was measured there is one of the function."""
-        return f"{self.origin}, and none of its designs is one of this function"
-
-    def design(self, space: Space) -> Design | None:
-        """The design of the least predicted time among those that were measured; None where none is of the space.
-
-        The model's own where it was measured and is predicted to take hardly more.
-        """
-        predicted: dict[Design, float] = {}
-        for trial in self.trials:
-            design = space.find(trial.words)
-            if design is not None and trial.seconds is not None and trial.estimate > 0.0:
-                predicted[design] = space.seconds(design) * trial.seconds / trial.estimate
-        if not predicted:
-            return None
-        least = min(predicted, key=lambda design: predicted[design])
-        own = predicted.get(space.default, math.inf)
-        return space.default if own <= NOISE * predicted[least] else least
-
-
 def nearby(records: Records, func: tirx.PrimFunc, goal: Goal) -> Known | None:
     """What trials of the nearest function of a function's kind tell of it; None where there are none."""
-    alike = records.alike(signature_of(func, goal))
-    if not alike:
-        return None
-    kind, here = kind_of(func, goal), _extents(func)
-    found = [(other, trials) for other, trials in alike if trials[0].kind == kind and _with_times(trials)]
+    found = [(other, factors) for other, trials in records.alike(kind_of(func, goal)) if (factors := _factors(trials))]
     if not found:
         return None
-    other, trials = min(found, key=lambda one: _distance(here, _extents(one[0]["main"])))
-    shapes = ", ".join(f"{param.name} {_shape(param)}" for param in other["main"].params if tirx.is_buffer_var(param))
+    here = _extents(func)
+    other, factors = min(found, key=lambda one: _distance(here, _extents(one[0])))
+    shapes = ", ".join(f"{param.name} {_shape(param)}" for param in other.params if tirx.is_buffer_var(param))
+    return Known(factors, f"a tuning session of {shapes}, which is of its kind", asked=False)
+
+
+def _factors(trials: Iterable[Trial]) -> list[tuple[Mapping[str, str], float]]:
+    """The last measured time over the estimate of each design that has both."""
     last = {trial.key: trial for trial in trials}
-    origin = f"a tuning session of {shapes}, which is of its kind"
-    return Nearby({}, origin, asked=False, trials=tuple(_with_times(last.values())))
+    times = [trial for trial in _with_times(last.values()) if trial.estimate > 0.0]
+    return [(trial.words, (trial.seconds or 0.0) / trial.estimate) for trial in times]
 
 
 def _with_times(trials: Iterable[Trial]) -> list[Trial]:

@@ -24,7 +24,7 @@ from tvm_ffi import structural_equal, structural_hash
 
 from tvm_cascade._versions import RELEASE
 from tvm_cascade.driver.backend import Goal
-from tvm_cascade.driver.space import Design, Space
+from tvm_cascade.driver.space import NOISE, Design, Space
 from tvm_cascade.errors import InputError
 from tvm_cascade.tuning import files
 from tvm_cascade.tuning.keys import device_words, tuned_for
@@ -36,9 +36,6 @@ _TRIAL, _TUNED_FOR = f"{_PREFIX}trial", f"{_PREFIX}tuned_for"
 
 _ALWAYS = ("words", "estimate", "in_turns", "same")
 """Fields of a trial that are written even where they say nothing, which readers of the first records ask for."""
-
-NOISE = 1.01
-"""What the default may take of the best time and still be chosen: repeated runs of one kernel differ by as much."""
 
 
 @dataclass(frozen=True)
@@ -111,10 +108,10 @@ class Records:
                 found.setdefault(structural_hash(record.workload.mod), []).append((record, trial))
         return found
 
-    def alike(self, signature: str) -> list[tuple[tvm.IRModule, list[Trial]]]:
-        """Workloads of functions with a signature, and what was tried of each, in order."""
-        own = [[(r, trial) for r, trial in group if trial.kind.startswith(f"{signature}; ")] for group in self.groups()]
-        return [(group[0][0].workload.mod, [trial for _, trial in group]) for group in own if group]
+    def alike(self, kind: str) -> list[tuple[tirx.PrimFunc, list[Trial]]]:
+        """Functions of a kind, and what was tried of each, in order."""
+        own = [[(record, trial) for record, trial in group if trial.kind == kind] for group in self.groups()]
+        return [(group[0][0].workload.mod["main"], [trial for _, trial in group]) for group in own if group]
 
     def add(self, workload: tvm.IRModule, space: Space, design: Design, trial: Trial, goal: Goal) -> None:
         """Writes a trial at once."""
