@@ -22,7 +22,7 @@ from rich.table import Table
 
 from benchmarks.commands import command
 from corpus import workloads
-from tvm_cascade.cli.arguments import check_writable, console, target_of
+from tvm_cascade.cli.arguments import console, new_file, target_of
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.devices.rates import VARIABLE, Rates
 from tvm_cascade.devices.read import device_of
@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("--target", default="cuda", help="the GPU of this machine, as a target of TVM (default: cuda)")
     told = "file for the rates and all residuals (default: %(default)s)"
-    parser.add_argument("--json", type=Path, default=Path("rates.json"), metavar="FILE", help=told)
+    parser.add_argument("--json", type=new_file, default=Path("rates.json"), metavar="FILE", help=told)
     told = "geometries of each kernel (default: %(default)s)"
     parser.add_argument("--geometries", type=int, default=3, metavar="N", help=told)
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="workloads to keep")
@@ -76,7 +76,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure, fit and write; returns the exit code, 1 where nothing could be measured."""
-    check_writable(args.json, "--json")
     if unknown := [name for name in args.only if name not in POPULATION]:
         raise InputError(f"names among {', '.join(POPULATION)}", ", ".join(unknown), "--only")
     if args.geometries < 1:

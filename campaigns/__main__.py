@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 from collections.abc import Sequence
-from pathlib import Path
 
 import tvm
 
@@ -14,7 +13,7 @@ from campaigns import ledger
 from campaigns.campaign import Plan, State, run_campaign, run_trial
 from campaigns.grammar import draw
 from campaigns.summary import findings, summary
-from tvm_cascade.cli.arguments import check_writable, console
+from tvm_cascade.cli.arguments import console, new_file
 from tvm_cascade.devices.host import core_count
 from tvm_cascade.driver.progress import waiting
 from tvm_cascade.errors import InputError
@@ -28,10 +27,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gpu", type=int, default=0, metavar="N", help="programs to compile for this GPU and check")
     parser.add_argument("--jobs", type=int, default=core_count(), metavar="J", help="worker processes (all cores)")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="the first seed; a case is one seed")
-    parser.add_argument("--state", type=Path, metavar="FILE", help="JSON lines, one a trial: where to go on from")
+    parser.add_argument("--state", type=new_file, metavar="FILE", help="JSON lines, one a trial: where to go on from")
     parser.add_argument("--budget", type=float, metavar="SECONDS", help="start no further trial after this time")
     parser.add_argument("--replay", type=int, metavar="SEED", help="one case: what it is, its verdicts, its mismatch")
-    parser.add_argument("--ledger", type=Path, metavar="FILE", help="replay a file of verdicts: which entries differ")
+    parser.add_argument("--ledger", type=new_file, metavar="FILE", help="replay a file of verdicts: what differs")
     parser.add_argument("--record", metavar="SEEDS", help="enter seeds, as 0-9999,84019250, into the ledger instead")
     parser.add_argument("--sample", type=int, metavar="N", help="replay so many entries of the ledger, evenly spread")
 
@@ -50,7 +49,6 @@ def _run(args: argparse.Namespace) -> int:
         raise InputError("1 or more", str(args.jobs), "--jobs")
     if args.gpu and not tvm.cuda(0).exist:
         raise InputError("a GPU, for --gpu", "no CUDA device here", "campaigns", "leave --gpu out")
-    check_writable(args.state, "--state")
     if args.replay is not None:
         return _replay(args.replay)
     if args.ledger is not None:
@@ -86,7 +84,6 @@ def _replay(seed: int) -> int:
 
 def _record(args: argparse.Namespace) -> int:
     """Enter verdicts into a ledger; what it says of other seeds stays."""
-    check_writable(args.ledger, "--ledger")
     seeds = ledger.seeds_of(args.record)
     kept = ledger.read(args.ledger) if args.ledger.exists() else {}
     ledger.write(args.ledger, kept | _derived(seeds, args))

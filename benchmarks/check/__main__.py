@@ -24,9 +24,8 @@ from tvm_cascade.cli.arguments import (
     KINDS,
     add_input_arguments,
     add_only_argument,
-    check_inputs,
-    check_writable,
     console,
+    new_file,
 )
 from tvm_cascade.cli.jobs import Job
 from tvm_cascade.cli.programs import TOLD, chosen_jobs
@@ -48,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="every workload that `python -m corpus programs` lists")
     told = "cascades of the catalogue of text-book cascades on hard data (all, without names)"
     parser.add_argument("--catalogue", nargs="*", metavar="NAME", help=told)
-    add_input_arguments(parser)
+    add_input_arguments(parser, HARD)
     told = "instead: draw N designs of these programs at random; each is right, or discarded with its reason"
     parser.add_argument("--designs", type=int, metavar="N", help=told)
     told = (
@@ -56,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--target", default="auto", help=told)
     parser.add_argument("--jobs", type=int, default=1, metavar="J", help="rows checked at a time, a core each")
-    parser.add_argument("--json", type=Path, metavar="PATH", help="also write everything to this file")
+    parser.add_argument("--json", type=new_file, metavar="PATH", help="also write everything to this file")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -71,10 +70,10 @@ def _run(args: argparse.Namespace) -> int:
         raise InputError("--target with --designs", "--target alone", "check", "the rest is checked on this CPU")
     if args.designs is not None and (hard or args.inputs is not KINDS):
         raise InputError("--designs, or --catalogue and --inputs", "both", "check", "designs run on normal data")
-    check_inputs(args, HARD if hard else KINDS)
+    if not (hard or {*args.inputs} <= {*KINDS}):
+        raise InputError(f"names among {', '.join(KINDS)}", ", ".join(args.inputs), "--inputs")
     if args.jobs < 1:
         raise InputError("1 or more", str(args.jobs), "--jobs")
-    check_writable(args.json, "--json")
     if args.designs is not None:
         return designs.run(args, _chosen(args))
     jobs = _of_catalogue(args) if hard else _chosen(args)

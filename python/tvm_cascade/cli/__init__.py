@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None, named: Mapping[str, Any] | None
 
     Parameters
     ----------
-    named : each a `programs.Named`, by its name; the builders of `tvm_cascade.te` by default.
+    named : each like an `examples.Example`, by its name; the builders of `tvm_cascade.te` by default.
     """
     given = sys.argv[1:] if arguments is None else arguments
     known = parser(given[:1])

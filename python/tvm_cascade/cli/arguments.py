@@ -7,7 +7,7 @@ import dataclasses
 import io
 import json
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -46,51 +46,29 @@ def add_only_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="functions of a file to keep")
 
 
-def add_input_arguments(parser: argparse.ArgumentParser) -> None:
+def add_input_arguments(parser: argparse.ArgumentParser, kinds: Iterable[str] = KINDS) -> None:
+    """--inputs, of those kinds, and --seed."""
     told = f"named data, of {', '.join(KINDS)} (default: all)"
-    parser.add_argument("--inputs", nargs="+", default=KINDS, metavar="KIND", help=told)
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the inputs (default: %(default)s)")
+    parser.add_argument("--inputs", nargs="+", default=KINDS, choices=tuple(kinds), metavar="KIND", help=told)
+    add_seed_argument(parser)
 
 
-def check_inputs(args: argparse.Namespace, kinds: Collection[str] = KINDS) -> None:
-    """Refuse unknown kinds of inputs and negative seeds.
-
-    Parameters
-    ----------
-    kinds : those that there are.
-
-    Raises
-    ------
-    InputError
-        When there is one.
-    """
-    if unknown := [kind for kind in args.inputs if kind not in kinds]:
-        raise InputError(f"names among {', '.join(kinds)}", ", ".join(unknown), "--inputs")
-    check_seed(args)
+def add_seed_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--seed", type=_seed, default=0, metavar="N", help="of the inputs (default: %(default)s)")
 
 
-def check_seed(args: argparse.Namespace) -> None:
-    """Refuse a negative seed.
-
-    Raises
-    ------
-    InputError
-        When it is one.
-    """
-    if args.seed < 0:
-        raise InputError("a seed of 0 or more", str(args.seed), "--seed")
+def _seed(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"expected a seed of 0 or more: found {text!r}")
+    return int(text)
 
 
-def check_writable(path: Path | None, flag: str) -> None:
-    """Refuse a file that cannot be written, before anything takes time.
-
-    Raises
-    ------
-    InputError
-        When its folder does not exist, or it is a folder itself.
-    """
-    if path is not None and (path.is_dir() or not path.parent.is_dir()):
-        raise InputError("a file in a folder that exists", str(path), flag)
+def new_file(text: str) -> Path:
+    """A file that can be written, told before anything takes time."""
+    path = Path(text)
+    if path.is_dir() or not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"expected a file in a folder that exists: found {text!r}")
+    return path
 
 
 def add_option_arguments(parser: argparse.ArgumentParser) -> None:

@@ -9,8 +9,8 @@ from tvm_cascade.cli.arguments import (
     add_only_argument,
     add_option_arguments,
     add_shape_arguments,
-    check_writable,
     console,
+    new_file,
     options_given,
     target_of,
 )
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     told = "folder of a tuning session's database, whose best designs are explained, and where each comes from"
     parser.add_argument("--database", type=Path, metavar="FOLDER", help=told)
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--html", metavar="OUT", type=Path, help="write an HTML page there")
+    parser.add_argument("--html", metavar="OUT", type=new_file, help="write an HTML page there")
     add_option_arguments(parser)
 
 
@@ -42,7 +42,6 @@ def run(args: argparse.Namespace) -> int:
     """Explain; returns the exit code."""
     options = FuseOptions.from_environment(**options_given(args))
     target = None if args.target is None else target_of(args.target)
-    check_writable(args.html, "--html")
     if args.database is not None and not args.database.is_dir():
         raise InputError("the folder of a database", str(args.database), "--database")
     program = _program(args)

@@ -13,7 +13,6 @@ from tvm_cascade.cli.arguments import (
     add_only_argument,
     add_option_arguments,
     add_shape_arguments,
-    check_inputs,
     options_given,
 )
 from tvm_cascade.cli.jobs import Job
@@ -33,7 +32,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure; returns the exit code, 1 where a fused program is worse than it may be."""
-    check_inputs(args)
     worse = False
     jobs = chosen_jobs([args.program], args)
     for job in jobs:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib.util
 import linecache
 import os
 import re
+import runpy
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import tvm
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 from tvm import ir, tirx
 
 from tvm_cascade.cli.arguments import options_given, target_of
-from tvm_cascade.cli.examples import EXAMPLES
+from tvm_cascade.cli.examples import EXAMPLES, Example
 from tvm_cascade.cli.jobs import GivenFunction, Job
 from tvm_cascade.driver.progress import waiting
 from tvm_cascade.driver.targets import resolve_target
@@ -44,35 +43,7 @@ _OF_TVMSCRIPT = (
 )
 
 
-class Named(Protocol):
-    """A program that has a name, and extents that may be changed.
-
-    Attributes
-    ----------
-    name, dtype, shape : what it is called, what floats are stored in, and extents by name.
-    cpu : the same at a size for small machines.
-    job : what is run.
-    """
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def dtype(self) -> str: ...
-    @property
-    def shape(self) -> Mapping[str, int]: ...
-    @property
-    def cpu(self) -> Named: ...
-    @property
-    def job(self) -> Job: ...
-
-    def with_shape(self, **extents: int) -> Named:
-        """The same with some extents replaced; raises for unknown ones, and for those that do not fit."""
-
-    def with_dtype(self, dtype: str) -> Named:
-        """The same with floats stored in another dtype; raises for an unknown one."""
-
-
-def named(args: argparse.Namespace) -> Mapping[str, Named]:
+def named(args: argparse.Namespace) -> Mapping[str, Example]:
     """The programs that have names: those that the command was started with, or the examples."""
     return getattr(args, "named", None) or EXAMPLES
 
@@ -142,7 +113,7 @@ def is_file_name(name: str, args: argparse.Namespace) -> bool:
     return False
 
 
-def chosen_by_name(name: str, args: argparse.Namespace) -> Named:
+def chosen_by_name(name: str, args: argparse.Namespace) -> Example:
     """The program of that name, at the shape and dtype that the command line asks for.
 
     Raises
@@ -160,7 +131,7 @@ def chosen_by_name(name: str, args: argparse.Namespace) -> Named:
     return chosen.with_shape(**_extents(chosen, args.shape)) if args.shape else chosen
 
 
-def _extents(chosen: Named, pairs: list[str]) -> dict[str, int]:
+def _extents(chosen: Example, pairs: list[str]) -> dict[str, int]:
     """{"keys": 1024} from ["keys=1024"]; a list in one argument, as keys=1024,queries=8, is taken too."""
     shape = {}
     for pair in (part for text in pairs for part in text.split(",") if part):
@@ -210,7 +181,7 @@ def _from_json(path: Path, args: argparse.Namespace) -> Merged:
 def _from_python(path: Path, args: argparse.Namespace) -> Merged:
     """Every PrimFunc and every function of every IRModule that the file defines, under the file's own names."""
     functions, apart = dict[str, ir.BaseFunc](), list[Apart]()
-    for name, value in vars(_executed(path)).items():
+    for name, value in _executed(path).items():
         if isinstance(value, tirx.PrimFunc):
             functions[name] = value
         elif isinstance(value, tvm.IRModule):
@@ -222,16 +193,12 @@ def _from_python(path: Path, args: argparse.Namespace) -> Merged:
     return Merged(functions, tuple(apart))
 
 
-def _executed(path: Path) -> ModuleType:
-    """The file as a module, run as `python FILE` would, though not as __main__."""
-    spec = importlib.util.spec_from_file_location(f"_program_{path.stem}", path)
-    assert spec is not None and spec.loader is not None  # the suffix is .py
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[module.__name__] = module  # where TVMScript looks for the source of a class
+def _executed(path: Path) -> dict[str, Any]:
+    """What the file defines, run as `python FILE` would, though not as __main__."""
     expected = "a Python file that runs to its end"
     try:
         with _beside(path), contextlib.redirect_stdout(sys.stderr):  # standard output is for the command's own
-            spec.loader.exec_module(module)
+            return runpy.run_path(str(path.absolute()), run_name=f"_program_{path.stem}")
     except SystemExit as error:
         raise InputError(expected, f"sys.exit({error.code!r})", _place(error, path)) from error
     except Exception as error:  # the file is the user's program: anything may be raised
@@ -239,7 +206,6 @@ def _executed(path: Path) -> ModuleType:
         message = "\n    ".join([f"{type(error).__name__}: {next(iter(lines), '')}", *lines[1:_MESSAGE_LINES]])
         hint = _OF_TVMSCRIPT if type(error).__name__ == "DiagnosticError" else ""
         raise InputError(expected, message, _place(error, path), hint) from error
-    return module
 
 
 @contextlib.contextmanager

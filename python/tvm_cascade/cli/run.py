@@ -22,8 +22,8 @@ from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.cli.arguments import (
     add_only_argument,
     add_option_arguments,
+    add_seed_argument,
     add_shape_arguments,
-    check_seed,
     console,
     options_given,
     target_of,
@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_only_argument(parser)
     add_shape_arguments(parser)
     parser.add_argument("--target", default="auto", help='"auto" (the CPU of this machine) or a target of kind llvm')
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the inputs (default: %(default)s)")
+    add_seed_argument(parser)
     add_option_arguments(parser)
 
 
@@ -65,7 +65,6 @@ def run(args: argparse.Namespace) -> int:
     gpus = "`explain --target sm_90a` says what a GPU gets, and `python -m benchmarks` in a checkout measures on one"
     target = target_of(args.target, on_cpus, gpus)
     options = FuseOptions.from_environment(**options_given(args))
-    check_seed(args)
     codes = [_run(job, options, target, args.seed) for job in chosen_jobs([args.program], args)]
     return max(codes)
 

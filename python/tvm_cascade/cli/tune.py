@@ -13,9 +13,9 @@ import tvm
 from tvm_cascade.cli.arguments import (
     add_only_argument,
     add_option_arguments,
+    add_seed_argument,
     add_shape_arguments,
-    check_seed,
-    check_writable,
+    new_file,
     options_given,
     target_of,
 )
@@ -52,10 +52,10 @@ def add_session_arguments(parser: argparse.ArgumentParser) -> None:
     told = "measure on a server of TVM's RPC that a tracker knows, see docs/tuning.md (default: this machine)"
     parser.add_argument("--tracker", metavar="HOST:PORT", help=told)
     parser.add_argument("--key", metavar="KEY", help="of the servers at the tracker")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write every trial there")
+    parser.add_argument("--json", type=new_file, metavar="FILE", help="write every trial there")
     told = "designs that are built at a time (default: half the cores, up to 6)"
     parser.add_argument("--jobs", type=int, metavar="N", help=told)
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the inputs (default: %(default)s)")
+    add_seed_argument(parser)
     add_option_arguments(parser)
 
 
@@ -88,8 +88,6 @@ def tuned(jobs: Iterable[Job], args: argparse.Namespace) -> list[tuple[str, Func
     """The sessions of the functions of programs, under their labels; printed, and written where `--json` says."""
     here = [kind for kind, backend in BACKENDS.items() if args.tracker is not None or backend.first_device.exist]
     target = target_of(args.target, here, "tune for others where there is such a device: there, or by --tracker")
-    check_seed(args)
-    check_writable(args.json, "--json")
     found = list[tuple[str, FunctionTuning]]()
     with contextlib.ExitStack() as stack:
         builder, runner = LocalBuilder(batch=args.jobs), _runner(args)
