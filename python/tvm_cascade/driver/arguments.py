@@ -19,6 +19,11 @@ import tvm
 import tvm_ffi
 from tvm import ir, s_tir, tirx
 
+try:
+    from numpy.lib.array_utils import byte_bounds
+except ImportError:  # NumPy 1
+    from numpy import byte_bounds  # type: ignore[no-redef, attr-defined]
+
 from tvm_cascade.analysis.opaque import Memory, taken
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.statements import statements_of
@@ -166,51 +171,27 @@ def _check_writable(parameter: Parameter, argument: Any) -> None:
         raise InputError("a tensor that requires no gradient", "one that does", where, hint)
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where an array is, in bytes; its strides too."""
-
-    start: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    itemsize: int
-
-    @classmethod
-    def of(cls, array: Any, itemsize: int) -> Place:
-        if isinstance(array, np.ndarray):
-            return cls(array.ctypes.data, array.shape, array.strides, array.itemsize)
-        tensor: Any = array if hasattr(array, "data_ptr") else tvm_ffi.from_dlpack(array)
-        strides = tensor.stride() if hasattr(tensor, "stride") else tensor.strides
-        return cls(tensor.data_ptr(), tuple(tensor.shape), tuple(stride * itemsize for stride in strides), itemsize)
-
-    @cached_property
-    def bounds(self) -> tuple[int, int]:
-        """The addresses from its first byte to behind its last; the same twice where it has no elements."""
-        if 0 in self.shape:
-            return self.start, self.start
-        ends = [(extent - 1) * stride for extent, stride in zip(self.shape, self.strides, strict=True)]
-        first = self.start + sum(end for end in ends if end < 0)
-        return first, self.start + sum(end for end in ends if end > 0) + self.itemsize
-
-    def overlaps(self, other: Place, most_work: int | None = None) -> bool:
-        """Whether both have a byte in common; also where NumPy needs more work than that to find out."""
-        (first, end), (from_, to) = self.bounds, other.bounds
-        if min(end, to) <= max(first, from_):
-            return False
-        try:  # columns beside each other do not
-            return np.shares_memory(self._described(), other._described(), max_work=most_work)  # type: ignore[arg-type]
-        except np.exceptions.TooHardError:
-            return True
-
-    def _described(self) -> np.ndarray[Any, Any]:
-        """The array for NumPy, which is not to look at its elements: they may be a GPU's."""
-        described = {"version": 3, "typestr": f"|V{self.itemsize}", "data": (self.start, False)}
-        holder = SimpleNamespace(__array_interface__={**described, "shape": self.shape, "strides": self.strides})
-        return np.asarray(holder)
+def memory_of(array: Any, itemsize: int) -> np.ndarray[Any, Any]:
+    """An array for NumPy, which is not to look at its elements: they may be a GPU's."""
+    if isinstance(array, np.ndarray):
+        return array
+    tensor: Any = array if hasattr(array, "data_ptr") else tvm_ffi.from_dlpack(array)
+    strides = tensor.stride() if hasattr(tensor, "stride") else tensor.strides
+    described = {"version": 3, "typestr": f"|V{itemsize}", "data": (tensor.data_ptr(), False)}
+    described |= {"shape": tuple(tensor.shape), "strides": tuple(stride * itemsize for stride in strides)}
+    return np.asarray(SimpleNamespace(__array_interface__=described))
 
 
-def _place(parameter: Parameter, array: Any) -> Place:
-    return Place.of(array, on_cpus(parameter.dtype))
+def overlap(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any], most_work: int | None = None) -> bool:
+    """Whether two arrays have a byte in common; also where NumPy needs more work than that to find out."""
+    try:
+        return np.shares_memory(one, other, max_work=most_work)  # type: ignore[arg-type]
+    except np.exceptions.TooHardError:
+        return True
+
+
+def _memory(parameter: Parameter, array: Any) -> np.ndarray[Any, Any]:
+    return memory_of(array, on_cpus(parameter.dtype))
 
 
 def check_apart(name: str, parameters: Sequence[Parameter], arguments: Sequence[Any], passed: Sequence[Passed]) -> None:
@@ -221,14 +202,14 @@ def check_apart(name: str, parameters: Sequence[Parameter], arguments: Sequence[
     spans: list[tuple[Parameter, Any, int, int]] = []
     for parameter, argument, (tensor, copy_back) in zip(parameters, arguments, passed, strict=True):
         if copy_back is not None:
-            spans.append((parameter, argument, *_place(parameter, argument).bounds))
+            spans.append((parameter, argument, *byte_bounds(_memory(parameter, argument))))
         elif parameter.shape is not None and hasattr(tensor, "data_ptr"):
             start = tensor.data_ptr()
             spans.append((parameter, argument, start, start + (parameter.size or parameter.size_of(tensor.shape))))
     for one, output, first, end in spans if len(spans) > 1 else ():
         for other, argument, start, to in spans if one.written and first < end else ():
             if start < end and first < to and start < to and other is not one:
-                if not _place(one, output).overlaps(_place(other, argument)):
+                if not overlap(_memory(one, output), _memory(other, argument)):
                     continue  # columns beside each other
                 places = f"{other} at {start:#x} to {to:#x} and {one} at {first:#x} to {end:#x}"
                 hint = "pass memory of its own for each output: a copy of the input, if it is to be written over"

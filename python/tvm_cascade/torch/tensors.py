@@ -11,7 +11,8 @@ import torch
 import tvm
 import tvm_ffi
 
-from tvm_cascade.driver.arguments import ON_GPUS, Place
+from tvm_cascade.driver.arguments import ON_GPUS, memory_of
+from tvm_cascade.driver.arguments import overlap as overlapping
 
 _MOST_WORK = 10_000
 """Of NumPy, to find out whether strided tensors overlap."""
@@ -55,5 +56,5 @@ def overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two tensors have an element in common; also where it takes too long to find out."""
     if any(tensor.layout is not torch.strided for tensor in (one, other)):
         return one is other
-    first, second = (Place.of(tensor, tensor.element_size()) for tensor in (one, other))
-    return first.overlaps(second, _MOST_WORK)
+    first, second = (memory_of(tensor, tensor.element_size()) for tensor in (one, other))
+    return overlapping(first, second, _MOST_WORK)
