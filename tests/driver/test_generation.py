@@ -142,4 +142,4 @@ def test_kernels_are_compiled_side_by_side(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_there_are_no_more_texts_of_a_kind_than_cores() -> None:
     kernels = tvm.IRModule({f"f{k}": doubled() for k in range(5)})
-    assert sorted(len(part.functions) for part in cuda._shared_out(kernels, 2)) == [2, 3]
+    assert sorted(len(part.functions) for _, part in cuda._shared_out(kernels, 2)) == [2, 3]

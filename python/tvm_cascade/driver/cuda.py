@@ -17,7 +17,7 @@ from typing import Any
 
 import tvm
 import tvm_ffi
-from tvm import ir, tirx
+from tvm import tirx
 from tvm.support import nvcc
 from tvm.target import Target
 from tvm.tirx.build import codegen_build, split_host_device_mods
@@ -209,8 +209,7 @@ def generate_cuda(mod: tvm.IRModule, target: Target) -> tvm.runtime.Executable:
         made = [
             pool.submit(for_a_thread(compiled, where), part, where, fast_math)
             for where, kernels in devices.items()
-            for fast_math, alike in _by_math(kernels).items()
-            for part in _shared_out(alike, core_count())
+            for fast_math, part in _shared_out(kernels, core_count())
         ]
         built = codegen_build(finish_host()(host), Target(target.host))
         for count, _ in enumerate(as_completed(made), start=1):
@@ -220,28 +219,19 @@ def generate_cuda(mod: tvm.IRModule, target: Target) -> tvm.runtime.Executable:
     return tvm.runtime.Executable(built)
 
 
-def _shared_out(kernels: tvm.IRModule, count: int) -> list[tvm.IRModule]:
-    """The kernels in so many modules at most, the longest first, each to the module that is shortest so far."""
-    lengths = {name: _length(kernel) for name, kernel in kernels.functions.items()}
-    parts: list[dict[ir.GlobalVar, tirx.PrimFunc]] = [{} for _ in range(min(count, len(lengths)))]
-    for name in sorted(lengths, key=lambda name: -lengths[name]):
-        shortest = min(parts, key=lambda part: sum(lengths[one] for one in part))
-        shortest[name] = kernels[name]
-    return [tvm.IRModule(part, attrs=kernels.attrs) for part in parts]
+def _shared_out(kernels: tvm.IRModule, count: int) -> Iterator[tuple[bool, tvm.IRModule]]:
+    """The kernels that are exact, then those that may be approximated, in so many modules each at most, as long."""
+    for fast in (False, True):
+        alike = [name for name, kernel in kernels.functions.items() if is_fast(kernel) is fast]
+        alike.sort(key=lambda name: -_length(kernels[name]))
+        for first in range(min(count, len(alike))):
+            yield fast, tvm.IRModule({name: kernels[name] for name in alike[first::count]}, attrs=kernels.attrs)
 
 
 def _length(kernel: tirx.PrimFunc) -> int:
     found: list[tirx.Stmt] = []
     tvm_ffi.structural_walk(kernel.body, (tirx.Stmt, found.append))
     return len(found)
-
-
-def _by_math(kernels: tvm.IRModule) -> dict[bool, tvm.IRModule]:
-    """The kernels of a module apart by whether they may be approximated."""
-    parts: dict[bool, dict[ir.GlobalVar, tirx.PrimFunc]] = {}
-    for name, kernel in kernels.functions.items():
-        parts.setdefault(is_fast(kernel), {})[name] = kernel
-    return {fast: tvm.IRModule(part, attrs=kernels.attrs) for fast, part in parts.items()}
 
 
 @contextlib.contextmanager
