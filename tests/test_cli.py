@@ -383,8 +383,8 @@ BAD = {
     "no target": (["run", "attention", "--target", "nonsense"], "a target of TVM"),
     "other target": (["run", "attention", "--target", "opencl"], "of kind llvm"),
     "a GPU's target": (["run", "attention", "--small", "--target", "sm_90a"], "`explain --target sm_90a`"),
-    "a kind of GPU that is not here": (["run", "attention", "--small", "--target", "rocm"], "`explain --target"),
-    "a GPU to tune on that is not here": (["tune", "attention", "--target", "rocm"], "a target of kind llvm"),
+    "a kind of GPU that is not here": (["run", "attention", "--small", "--target", "rocm"], "no ROCm device here"),
+    "a GPU to tune on that is not here": (["tune", "attention", "--target", "gfx942"], "of kind rocm to measure on"),
     "target that is no JSON": (["explain", "attention", "--target", "{kind"], "--target"),
     "a processor that LLVM does not know": (
         ["run", "attention", "--small", "--target", '{"kind": "llvm", "mcpu": "foo"}'],

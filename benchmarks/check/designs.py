@@ -38,7 +38,7 @@ from tvm_cascade.options import FuseOptions
 from tvm_cascade.plan.plan import Plan, Step
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.skeleton import Kernel, Setting, reconfigured
-from tvm_cascade.tuning.building import Builder, Built, LocalBuilder, built_ahead, written
+from tvm_cascade.tuning.building import Builder, Built, LocalBuilder, written
 from tvm_cascade.tuning.running import LocalRunner, Runner
 from tvm_cascade.tuning.task import Task, space_for, takes_seconds, task_of
 from tvm_cascade.tuning.worker import TrialError
@@ -210,13 +210,13 @@ def samples(
     designs = _designs_of(space, count, rng)
     if runner is not None:
         runner.prepare(task, inputs)
-        if not (task.folder / "exact").is_dir():
+        if not (task.folder / "exact").exists():
             hint = "a smaller shape"
             raise InputError("a function that float64 in NumPy computes in seconds", "a larger one", task.name, hint)
     known: dict[int, Sample] = {}
-    batches = (designs[start : start + builder.batch] for start in range(0, len(designs), builder.batch))
-    for batch, several in built_ahead(builder, task, batches, known.keys()):
-        for design, built in zip(batch, several, strict=True):
+    for start in range(0, len(designs), builder.batch):
+        batch = designs[start : start + builder.batch]
+        for design, built in zip(batch, builder.build(task, batch, known), strict=True):
             words = space.words(design)
             if isinstance(built, TrialError):
                 yield Sample(task.name, words, DISCARDED, built.stage, built.reason)

@@ -13,7 +13,7 @@ from tvm.target import Target
 
 from benchmarks.judge.power import rejects
 from tvm_cascade.devices.read import cpu_of
-from tvm_cascade.driver.compilation import compile_fused, compile_unfused
+from tvm_cascade.driver.compilation import compile_for, compile_unfused
 from tvm_cascade.driver.compiled import Compiled
 from tvm_cascade.evaluate import tolerance
 from tvm_cascade.options import FuseOptions
@@ -239,7 +239,7 @@ def normed() -> tirx.PrimFunc:
 
 
 def test_windows_beside_a_fused_loop_run_in_register_tiles_as_those_alone_do() -> None:
-    built = compile_fused(normed(), TARGET, FuseOptions(force=True))
+    built = compile_for(normed(), TARGET, FuseOptions(force=True))
     made = str(built.report)
     assert "the fused loop" in made and "y: a product in register tiles" in made, made
 

@@ -20,6 +20,7 @@ import tvm_cascade
 import tvm_cascade.tuning.tune as tune
 from corpus import workloads
 from tvm_cascade.driver.space import Design
+from tvm_cascade.tuning import worker
 from tvm_cascade.tuning.building import Built, LocalBuilder
 from tvm_cascade.tuning.report import FunctionTuning
 from tvm_cascade.tuning.running import LocalRunner
@@ -148,15 +149,23 @@ def test_data_of_programs_that_choose_are_whole_numbers(builder: LocalBuilder, r
 
 def test_what_hangs_is_cut_off_and_what_crashes_is_told_of() -> None:
     with contextlib.ExitStack() as stack:
-        worker = Worker("run")
-        stack.callback(worker.stop)
+        one = Worker("run")
+        stack.callback(one.stop)
         with pytest.raises(TrialError, match="limit: the run took more than 1 s"):
-            worker.call("time:sleep", 60, seconds=1.0)
+            one.call("time:sleep", 60, seconds=1.0)
         with pytest.raises(TrialError, match="crash: the run ended its process with SIGABRT"):
-            worker.call("os:abort", seconds=30.0)
+            one.call("os:abort", seconds=30.0)
         with pytest.raises(TrialError, match="run: ValueError: math domain error"):
-            worker.call("math:sqrt", -1.0, seconds=30.0)
-        assert worker.call("math:sqrt", 4.0, seconds=30.0) == 2.0
+            one.call("math:sqrt", -1.0, seconds=30.0)
+        assert one.call("math:sqrt", 4.0, seconds=30.0) == 2.0
+
+
+def test_threads_are_not_bound_to_cores_that_we_may_not_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker.os, "cpu_count", lambda: 16)
+    monkeypatch.setattr(worker, "core_count", lambda: 2)
+    assert worker._threads() == {"TVM_BIND_THREADS": "0"}
+    monkeypatch.setattr(worker, "core_count", lambda: 16)
+    assert worker._threads() == {}
 
 
 def test_compile_tunes_first_and_gives_right_results(

@@ -22,7 +22,7 @@ from tvm_cascade.analysis.program import Program, at_sizes
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.devices.read import device_of
 from tvm_cascade.driver.backends import backend_of
-from tvm_cascade.driver.compilation import compile_fused, compile_unfused
+from tvm_cascade.driver.compilation import compile_for, compile_unfused
 from tvm_cascade.driver.compiled import Compiled
 from tvm_cascade.driver.functions import functions_of
 from tvm_cascade.driver.targets import resolve_target
@@ -158,7 +158,7 @@ class Subject:
         self.groups = fused_groups(outcome.decisions)
         chosen = {name: getattr(options, name) for name in options.__dataclass_fields__}
         self.unfused: Compiled = compile_unfused(self.func, target, **chosen)
-        self.fused: Compiled | None = compile_fused(self.func, target, options) if self.groups else None
+        self.fused: Compiled | None = compile_for(self.func, target, options) if self.groups else None
 
     def drawn(self, names: Sequence[str], seed: int) -> dict[str, list[Array]]:
         generators = {name: np.random.default_rng([seed, zlib.crc32(name.encode())]) for name in names}

@@ -7,7 +7,7 @@ import dataclasses
 import io
 import json
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ from typing import Any
 import tvm
 from rich.console import Console
 
-from tvm_cascade.driver.backends import BACKENDS
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import InputError
 from tvm_cascade.evaluate.inputs import INPUTS
@@ -106,12 +105,8 @@ def options_given(args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def target_of(text: str, kinds: Collection[str] = BACKENDS.keys(), otherwise: str = "") -> tvm.target.Target:
+def target_of(text: str) -> tvm.target.Target:
     """The target that the command line names: a kind, a tag, an architecture (sm_90a, gfx942), or a target's JSON.
-
-    Parameters
-    ----------
-    kinds, otherwise : see `resolve_target`.
 
     Raises
     ------
@@ -125,7 +120,7 @@ def target_of(text: str, kinds: Collection[str] = BACKENDS.keys(), otherwise: st
         except ValueError as error:
             raise InputError("a target's JSON", f"{text}: {error}", "--target") from error
     with _without_warnings_of_tvm():
-        return resolve_target(meant, kinds, otherwise)
+        return resolve_target(meant)
 
 
 @contextmanager

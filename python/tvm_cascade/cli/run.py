@@ -30,7 +30,7 @@ from tvm_cascade.cli.arguments import (
 )
 from tvm_cascade.cli.jobs import Job
 from tvm_cascade.cli.programs import TOLD, chosen_jobs
-from tvm_cascade.driver.backends import BACKENDS
+from tvm_cascade.driver.backends import backend_of
 from tvm_cascade.driver.compilation import compile_unfused
 from tvm_cascade.driver.compiled import Compiled
 from tvm_cascade.driver.progress import waiting
@@ -61,9 +61,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Build, fuse, explain, run, check and time; returns the exit code, 1 where a program is wrong."""
-    on_cpus = [kind for kind, backend in BACKENDS.items() if backend.runtime == "cpu"]
-    gpus = "`explain --target sm_90a` says what a GPU gets, and `python -m benchmarks` in a checkout measures on one"
-    target = target_of(args.target, on_cpus, gpus)
+    target = target_of(args.target)
+    if backend_of(target).runtime != "cpu":
+        hint = "`explain --target sm_90a` says what a GPU gets; `python -m benchmarks` in a checkout measures on one"
+        raise InputError("a target of kind llvm", target.kind.name, "--target", hint)
     options = FuseOptions.from_environment(**options_given(args))
     codes = [_run(job, options, target, args.seed) for job in chosen_jobs([args.program], args)]
     return max(codes)

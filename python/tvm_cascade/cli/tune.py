@@ -21,13 +21,12 @@ from tvm_cascade.cli.arguments import (
 )
 from tvm_cascade.cli.jobs import Job
 from tvm_cascade.cli.programs import TOLD, chosen_jobs, identifier_of, tuning_inputs
-from tvm_cascade.driver.backends import BACKENDS
 from tvm_cascade.errors import InputError
 from tvm_cascade.tuning.building import Builder, LocalBuilder
 from tvm_cascade.tuning.proposals import DEFAULT_TRIALS
 from tvm_cascade.tuning.records import Records
 from tvm_cascade.tuning.report import FunctionTuning
-from tvm_cascade.tuning.running import LocalRunner, Runner, TrackerRunner
+from tvm_cascade.tuning.running import LocalRunner, Runner, TrackerRunner, check_device
 from tvm_cascade.tuning.tune import EVERY, check_budget, tune
 
 
@@ -86,8 +85,9 @@ def _merge(folders: Sequence[Path], into: Path) -> int:
 
 def tuned(jobs: Iterable[Job], args: argparse.Namespace) -> list[tuple[str, FunctionTuning]]:
     """The sessions of the functions of programs, under their labels; printed, and written where `--json` says."""
-    here = [kind for kind, backend in BACKENDS.items() if args.tracker is not None or backend.first_device.exist]
-    target = target_of(args.target, here, "tune for others where there is such a device: there, or by --tracker")
+    target = target_of(args.target)
+    if args.tracker is None:
+        check_device(target)
     found = list[tuple[str, FunctionTuning]]()
     with contextlib.ExitStack() as stack:
         builder, runner = LocalBuilder(batch=args.jobs), _runner(args)

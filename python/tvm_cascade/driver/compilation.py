@@ -27,28 +27,6 @@ from tvm_cascade.schedule.vector_math import ULP_BOUNDS
 from tvm_cascade.transform.fuse_function import AsItIs
 
 
-def compile_fused(
-    mod_or_func: tvm.IRModule | tirx.PrimFunc,
-    target: Target,
-    options: FuseOptions,
-    designs: Designs | None = None,
-    records: str | None = None,
-) -> Compiled:
-    """Fuse, schedule and build a program for a whole target.
-
-    Parameters
-    ----------
-    designs : what is known to be the best design of a function; the model's choice by default.
-    records : a text that tells these designs from others, where the code may be kept on disk.
-
-    Raises
-    ------
-    InputError, CompilerError
-        As `tvm_cascade.compile`.
-    """
-    return _build(mod_or_func, target, options, designs, records, fuse=True)
-
-
 @takes_options
 def compile_unfused(
     mod_or_func: tvm.IRModule | tirx.PrimFunc,
@@ -68,18 +46,30 @@ def compile_unfused(
         As `compile`.
     """
     chosen = FuseOptions.from_environment(**options)
-    return _build(mod_or_func, resolve_target(target), chosen, None, "", fuse=False)
+    return compile_for(mod_or_func, resolve_target(target), chosen, records="", fuse=False)
 
 
-def _build(
+def compile_for(
     mod_or_func: object,
     target: Target,
     options: FuseOptions,
-    designs: Designs | None,
-    records: str | None,
+    designs: Designs | None = None,
+    records: str | None = None,
     *,
-    fuse: bool,
+    fuse: bool = True,
 ) -> Compiled:
+    """Fuse, schedule and build a program for a whole target.
+
+    Parameters
+    ----------
+    designs : what is known to be the best design of a function; the model's choice by default.
+    records : a text that tells these designs from others, where the code may be kept on disk.
+
+    Raises
+    ------
+    InputError, CompilerError
+        As `tvm_cascade.compile`.
+    """
     functions = functions_of(mod_or_func, "compile")
     foreign = {name: type(func).__name__ for name, func in functions.items() if not isinstance(func, tirx.PrimFunc)}
     if foreign or not functions:

@@ -58,17 +58,6 @@ class Knob:
         return self.under is None or places[self.under[0]] == self.under[1]
 
 
-def _place(word: str, values: Sequence[str]) -> int | None:
-    """The place of a value, or of that whose fields are among those that a word tells; None where there is none."""
-    if word in values:
-        return values.index(word)
-    kind, _, told = word.partition("(")
-    fields = {*told.rstrip(")").split(", ")}
-    pairs = ((place, value.partition("(")) for place, value in enumerate(values))
-    known = (place for place, (own, _, of) in pairs if of and own == kind and fields >= {*of.rstrip(")").split(", ")})
-    return next(known, None)
-
-
 @dataclass(frozen=True)
 class Space:
     """The ways in which one function may be lowered for one goal.
@@ -104,16 +93,13 @@ class Space:
         return {knob.name: knob.values[place] for knob, place in pairs if knob.is_used(design)}
 
     def find(self, words: Mapping[str, str]) -> Design | None:
-        """The design of those values; None where knobs or values are others, such as those of another release.
-
-        A configuration is found too where the words tell more of its fields than there are now.
-        """
+        """The design of those values; None where knobs or values are others, such as those of another release."""
         places: list[int] = []
         for knob in self.knobs:
             if not knob.is_used(places):
                 places.append(0)
-            elif (place := _place(words.get(knob.name, ""), knob.values)) is not None:
-                places.append(place)
+            elif (word := words.get(knob.name)) in knob.values:
+                places.append(knob.values.index(word))
             else:
                 return None
         design = tuple(places)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from tvm.target import Target, codegen
@@ -16,36 +16,28 @@ _ARCHITECTURES = {"sm_": ("cuda", "arch"), "gfx": ("rocm", "mcpu")}
 """By prefix of an architecture, the kind of target and the attribute that states it."""
 
 
-def resolve_target(
-    target: str | dict[str, Any] | Target, kinds: Collection[str] = BACKENDS.keys(), otherwise: str = ""
-) -> Target:
+def resolve_target(target: str | dict[str, Any] | Target) -> Target:
     """The target meant: "auto" is the CPU of this machine; the name of a kind of GPU, such as "cuda", its first one.
 
     "sm_90a" and "gfx942" are GPUs of that architecture. What a target of a GPU leaves out comes from the GPU of this
     machine, and its host is this machine's CPU.
 
-    Parameters
-    ----------
-    kinds : of targets that may be meant.
-    otherwise : what to do where one of another kind is meant.
-
     Raises
     ------
     InputError
-        When it is no target, one of another kind, or one that its backend cannot complete.
+        When it is no target, one of a kind without a backend, or one that its backend cannot complete.
     """
     if isinstance(target, str) and target == "auto":
         return host_target()
-    bare = [f'"{kind}"' for kind in kinds if BACKENDS[kind].runtime != "cpu"]
-    hint = f'pass "auto", {", ".join([*bare, *(BACKENDS[kind].example for kind in kinds)])}'
+    bare = [f'"{kind}"' for kind, backend in BACKENDS.items() if backend.runtime != "cpu"]
+    hint = f'pass "auto", {", ".join([*bare, *(backend.example for backend in BACKENDS.values())])}'
     try:
         target = _of_architecture(target) if isinstance(target, str) else target
         resolved = target if isinstance(target, Target) else Target(target)
     except (TypeError, ValueError) as error:
         raise InputError("a target of TVM", repr(target), "target", hint) from error
-    if resolved.kind.name not in kinds:
-        hint = "; ".join(filter(None, (hint, otherwise)))
-        raise InputError(f"a target of kind {' or '.join(kinds)}", resolved.kind.name, "target", hint)
+    if resolved.kind.name not in BACKENDS:
+        raise InputError(f"a target of kind {' or '.join(BACKENDS)}", resolved.kind.name, "target", hint)
     return backend_of(resolved).resolve(resolved, _stated(target, resolved))
 
 

@@ -10,7 +10,7 @@ import torch
 from tvm import tirx
 
 from tvm_cascade.driver.arguments import Parameter, parameters_of
-from tvm_cascade.driver.compilation import compile_fused
+from tvm_cascade.driver.compilation import compile_for
 from tvm_cascade.driver.entry import extents_of, shape_of
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import InputError
@@ -139,7 +139,7 @@ Code = Callable[..., None]
 def code_on(func: tirx.PrimFunc, device: torch.device, options: FuseOptions) -> Code:
     """The function's code on a device, on torch's current stream of a GPU."""
     target = resolve_target(asked_for(device, "auto"))
-    code, place = compile_fused(func, target, options, records=""), placed(device, target)
+    code, place = compile_for(func, target, options, records=""), placed(device, target)
 
     def call(*given: torch.Tensor | int) -> None:
         with place.current():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol
@@ -46,31 +46,6 @@ class Builder(Protocol):
         ...
 
     def close(self) -> None: ...
-
-
-def built_ahead(
-    builder: Builder, task: Task, batches: Iterable[Sequence[Design]], known: Collection[int]
-) -> Iterator[tuple[Sequence[Design], list[Built | TrialError]]]:
-    """Batches with what was built of them; the next one is asked for, and built, while its user has the one before.
-
-    Parameters
-    ----------
-    known : marks of programs that need no library, which may grow.
-    """
-    coming = iter(batches)
-    with ThreadPoolExecutor(1) as pool:
-        batch = next(coming, None)
-        building = None if batch is None else pool.submit(builder.build, task, batch, frozenset(known))
-        try:
-            while batch is not None and building is not None:
-                built = building.result()
-                following = next(coming, None)
-                building = None if following is None else pool.submit(builder.build, task, following, frozenset(known))
-                yield batch, built
-                batch = following
-        except BaseException:  # an interrupt, or nobody wants more: what is being built is not waited for
-            builder.close()
-            raise
 
 
 class LocalBuilder:

@@ -9,7 +9,7 @@ from tvm import tirx
 from tvm.target import Target
 from typing_extensions import Unpack
 
-from tvm_cascade.driver.compilation import compile_fused
+from tvm_cascade.driver.compilation import compile_for
 from tvm_cascade.driver.compiled import Compiled
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import OptionError
@@ -66,4 +66,4 @@ def compile(
         database = tvm.s_tir.meta_schedule.database.MemoryDatabase()
     if tune_trials:
         tune(mod_or_func, resolved, tune_trials, work_dir=database, **{n: getattr(chosen, n) for n in vars(chosen)})
-    return compile_fused(mod_or_func, resolved, chosen, known_designs(database, resolved), text_of(database))
+    return compile_for(mod_or_func, resolved, chosen, known_designs(database, resolved), text_of(database))

@@ -1,8 +1,7 @@
-"""Trials in MetaSchedule's JSON database: the unfused function as workload, a design as a trace of sampled decisions.
+"""Trials in MetaSchedule's JSON database: the unfused function as workload, a design as a trace that annotates it.
 
-A trace samples a place in each knob's ranked values and annotates the root block with it, and with the values in words,
-by which it is replayed: places may move from release to release. The workload carries what it was tuned for, since the
-database looks at no target.
+The annotation of the root block has the values of knobs in words, by which a design is replayed: places among values
+may move from release to release. The workload carries what it was tuned for, since the database looks at no target.
 """
 
 from __future__ import annotations
@@ -24,18 +23,14 @@ from tvm_ffi import structural_equal, structural_hash
 
 from tvm_cascade._versions import RELEASE
 from tvm_cascade.driver.backend import Goal
-from tvm_cascade.driver.space import NOISE, Design, Space
+from tvm_cascade.driver.space import NOISE
 from tvm_cascade.errors import InputError
 from tvm_cascade.tuning import files
 from tvm_cascade.tuning.keys import device_words, tuned_for
 
 Database: TypeAlias = s_tir.meta_schedule.database.Database
 
-_PREFIX = "tvm_cascade."
-_TRIAL, _TUNED_FOR = f"{_PREFIX}trial", f"{_PREFIX}tuned_for"
-
-_ALWAYS = ("words", "estimate", "in_turns", "same")
-"""Fields of a trial that are written even where they say nothing, which readers of the first records ask for."""
+_TRIAL, _TUNED_FOR = "tvm_cascade.trial", "tvm_cascade.tuned_for"
 
 
 @dataclass(frozen=True)
@@ -113,7 +108,7 @@ class Records:
         own = [[(record, trial) for record, trial in group if trial.kind == kind] for group in self.groups()]
         return [(group[0][0].workload.mod["main"], [trial for _, trial in group]) for group in own if group]
 
-    def add(self, workload: tvm.IRModule, space: Space, design: Design, trial: Trial, goal: Goal) -> None:
+    def add(self, workload: tvm.IRModule, trial: Trial, goal: Goal) -> None:
         """Writes a trial at once."""
         if self._writes is None:
             return
@@ -124,7 +119,7 @@ class Records:
         shapes = None
         if not trial.sizes:  # MetaSchedule knows no symbolic ones
             shapes = s_tir.meta_schedule.arg_info.ArgInfo.from_entry_func(workload, remove_preproc=True)
-        trace = _trace(workload, space, design, trial)
+        trace = _trace(workload, trial)
         made = s_tir.meta_schedule.database.TuningRecord(trace, kept, seconds, goal.target, shapes)
         self._writes.commit_tuning_record(made)
 
@@ -177,18 +172,11 @@ def best(trials: Sequence[Trial], default: dict[str, str] | None = None) -> Tria
     return least
 
 
-def _trace(workload: tvm.IRModule, space: Space, design: Design, trial: Trial) -> Any:
+def _trace(workload: tvm.IRModule, trial: Trial) -> Any:
     schedule = s_tir.Schedule(workload, debug_mask="none")
-    root = schedule.get_sblock("root")
-    for knob, place in zip(space.knobs, design, strict=True):
-        if not knob.is_used(design):
-            continue
-        count = len(knob.values)
-        chosen = schedule.sample_categorical(list(range(count)), [1.0 / count] * count, decision=place)
-        schedule.annotate(root, f"{_PREFIX}{knob.name}", chosen)
-    told = {name: value for name, value in vars(trial).items() if name in _ALWAYS or (value and name != "seconds")}
+    told = {name: value for name, value in vars(trial).items() if name == "words" or (value and name != "seconds")}
     # As hexadecimal digits: a trace is written without escapes.
-    schedule.annotate(root, _TRIAL, json.dumps(told).encode().hex())
+    schedule.annotate(schedule.get_sblock("root"), _TRIAL, json.dumps(told).encode().hex())
     return schedule.trace
 
 

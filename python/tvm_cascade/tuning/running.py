@@ -93,7 +93,7 @@ def check_device(target: tvm.target.Target) -> None:
         Where it has no such device.
     """
     if not backend_of(target).first_device.exist:
-        hint = "tune on a machine with the device, or pass `runner`; `compile(database=)` needs no device"
+        hint = "tune on a machine with the device, or pass `runner`, as --tracker does; `compile(database=)` needs none"
         raise InputError(f"a device of kind {target.kind.name} to measure on", "none here", "tune", hint)
 
 

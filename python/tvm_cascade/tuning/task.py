@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -149,15 +150,15 @@ def prepare(task: Task, inputs: Sequence[Array] | None) -> None:
         inputs = drawn(program, [], "normal", rng) if isinstance(program, Program) else _plain(func, rng)
         if any("int" in one.dtype for one in task.parameters if one.written):
             inputs = [_whole(array, rng) for array in inputs]
-    _save(task.folder / "inputs", inputs)
+    (task.folder / "inputs").write_bytes(pickle.dumps(list(inputs)))
     if takes_seconds(func):
         try:
             exact = list(oracle.evaluate(func, inputs).values())
             rounded = list(oracle.evaluate(func, inputs, rounding=True).values())
         except OracleError:
             return
-        _save(task.folder / "exact", exact)
-        _save(task.folder / "rounded", rounded)
+        (task.folder / "exact").write_bytes(pickle.dumps(exact))
+        (task.folder / "rounded").write_bytes(pickle.dumps(rounded))
 
 
 def takes_seconds(func: tirx.PrimFunc) -> bool:
@@ -181,20 +182,6 @@ def _whole(array: Array, rng: np.random.Generator) -> Array:
     return rng.integers(1 - _WHOLE, _WHOLE, array.shape).astype(array.dtype)
 
 
-def _save(path: Path, arrays: Sequence[Array]) -> None:
-    """Arrays in order; NumPy's files do not know the dtypes of ml_dtypes, so that bytes are written."""
-    path.mkdir(parents=True, exist_ok=True)
-    for number, array in enumerate(arrays):
-        flat = np.ascontiguousarray(array)
-        np.save(path / f"{number}.npy", flat.view(np.uint8) if flat.ndim else flat.reshape(1).view(np.uint8))
-        (path / f"{number}.txt").write_text(f"{flat.dtype.name} {' '.join(map(str, array.shape))}")
-
-
 def load(path: Path) -> list[Array]:
-    """The arrays that were saved in a folder; none where there is no folder."""
-    found = []
-    for number in range(len(list(path.glob("*.npy")))):
-        dtype, *shape = (path / f"{number}.txt").read_text().split()
-        flat = np.load(path / f"{number}.npy").reshape(-1).view(np.dtype(dtype))
-        found.append(flat.reshape([int(extent) for extent in shape]))
-    return found
+    """The arrays of a file; none where there is no file."""
+    return pickle.loads(path.read_bytes()) if path.exists() else []

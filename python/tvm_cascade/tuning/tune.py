@@ -4,30 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import tvm
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from tvm import tirx
 from tvm.target import Target
 from typing_extensions import Unpack
 
 from tvm_cascade.driver.functions import functions_of
+from tvm_cascade.driver.progress import compiling, tell
 from tvm_cascade.driver.space import Design
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import InputError, OptionError
 from tvm_cascade.options import FuseOptions, Options, takes_options
-from tvm_cascade.tuning.building import Builder, Built, LocalBuilder, built_ahead
+from tvm_cascade.tuning.building import Builder, Built, LocalBuilder
 from tvm_cascade.tuning.keys import kind_of
 from tvm_cascade.tuning.proposals import DEFAULT_TRIALS, Proposals, within
 from tvm_cascade.tuning.records import Database, Records, Trial, check_database, workload_of
@@ -98,8 +97,9 @@ def tune(
         for number, (name, func, at) in enumerate(asked):
             measured_at = sizes_of(func, name, at, inputs)
             task = task_of(name, func, resolved, chosen, folder / str(number), measured_at)
-            session = Session(task, inputs, Budget(None if trials == EVERY else trials, seconds), records, makes, runs)
-            found.append(_run(session, shown=chosen.progress))
+            session = Session(task, inputs, trials, seconds, records, makes, runs)
+            with compiling(chosen):
+                found.append(_run(session))
         return TuningReport(tuple(found))
 
 
@@ -127,34 +127,13 @@ def _each(
     return several
 
 
-def _run(session: Session, *, shown: bool) -> FunctionTuning:
+def _run(session: Session) -> FunctionTuning:
     try:
-        with _bar(session, shown) as watch:
-            session.run(watch)
+        session.run()
     except KeyboardInterrupt:
         print(f"{TuningReport((session.report,))}\nall of it is on record", file=sys.stderr)
         raise
     return session.report
-
-
-@contextlib.contextmanager
-def _bar(session: Session, shown: bool) -> Iterator[Any]:
-    """A progress bar on standard error: trials, the best so far, the time left."""
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn()
-    )  # fmt: skip
-    with Progress(*columns, console=console, disable=not (shown and console.is_terminal)) as bar:
-        name = session.report.label
-        line = bar.add_task(name, total=session.count, completed=session.tried)
-
-        def watch(session: Session) -> None:
-            report = session.report
-            best = report.best
-            told = f"best {best.seconds * 1e6:.1f} µs ({report.gain:.2f}×)" if best and best.seconds else "no time yet"
-            bar.update(line, completed=session.tried, description=f"{name}: {told}")
-
-        yield watch
 
 
 def check_budget(trials: object, seconds: object) -> None:
@@ -172,30 +151,12 @@ _FINALISTS = 3
 """That are measured once more, in turns with the default."""
 
 
-@dataclass(frozen=True)
-class Budget:
-    """When a session ends.
-
-    Attributes
-    ----------
-    trials : designs that are tried in all, also by sessions before this one with the same database; None for every
-        design, also those whose estimates are far from the best.
-    seconds : after which no further design is tried; None for no such limit.
-    """
-
-    trials: int | None
-    seconds: float | None = None
-
-    def left(self, tried: int) -> int:
-        """How many designs may be tried after so many."""
-        return sys.maxsize if self.trials is None else self.trials - tried
-
-
-Watch = Callable[["Session"], None]
-
-
 class Session:
     """The search for the best design of a task.
+
+    Parameters
+    ----------
+    trials, seconds : as `tune` takes them.
 
     Attributes
     ----------
@@ -207,15 +168,17 @@ class Session:
         self,
         task: Task,
         inputs: Sequence[Array] | None,
-        budget: Budget,
+        trials: int | Literal["all"],
+        seconds: float | None,
         records: Records,
         builder: Builder,
         runner: Runner,
     ) -> None:
-        self.task, self.budget, self._inputs = task, budget, inputs
+        self.task, self._inputs, self._every, self._seconds = task, inputs, trials == EVERY, seconds
         self._records, self._builder, self._runner = records, builder, runner
         self._space, self._goal = space_for(task), task.goal
         self._proposals = Proposals(self._space)
+        self._most = sys.maxsize if trials == EVERY else int(trials)
         self._workload = workload_of(task.function, self._goal)
         self._sizes = dict(task.sizes)
         self.trials = [trial for trial in records.trials(self._workload) if trial.sizes == self._sizes]
@@ -235,70 +198,47 @@ class Session:
         return FunctionTuning(self.task.name, *shown, sizes=self._sizes)
 
     @property
-    def count(self) -> int:
-        """Designs that it tries at most."""
-        return len(self._proposals.designs) if self.budget.trials is None else self.budget.trials
-
-    @property
     def tried(self) -> int:
         """Designs that were tried, of different programs."""
         return len({trial.key for trial in self.trials if not trial.same})
 
-    def run(self, watch: Watch = lambda _session: None) -> None:
-        """Tries designs; every trial is on record when the next one starts.
-
-        Parameters
-        ----------
-        watch : is called after each trial.
-        """
-        spare, new = self.budget.left(self.tried), False
-        for batch, built in self._built_batches():
+    def run(self) -> None:
+        """Tries designs; every trial is on record when the next one starts."""
+        spare, new = self._most - self.tried, False
+        while batch := self._next():
+            built = self._builder.build(self.task, batch, self._marks)
             if not new:
                 self._runner.prepare(self.task, self._inputs)
             new = True
-            self._try(batch, built, watch)
-        if new and spare > 0 and (self.budget.seconds is None or self._left() > 0):
+            self._try(batch, built)
+        if new and spare > 0 and self._left() > 0:
             self._measure_in_turns()
-            watch(self)
-        if self.budget.trials is None:
+        if self._every:
             self._within = within(self._proposals, self._outcomes(), DEFAULT_TRIALS)
 
-    def _built_batches(self) -> Iterator[tuple[Sequence[Design], list[Built | TrialError]]]:
-        """Designs with their libraries; where all are tried, so that order is of no matter, some are built ahead."""
-        if self.budget.trials is None:
-            yield from built_ahead(self._builder, self.task, self._batches(), self._marks.keys())
-            return
-        for batch in self._batches():
-            yield batch, self._builder.build(self.task, batch, self._marks)
-
-    def _batches(self) -> Iterator[list[Design]]:
-        """Designs to build together, until the session is over."""
-        started, size = list[Design](), max(self._builder.batch, self._runner.batch)
-        while True:
-            times, done = self._times(), [*self._done(), *started]
-            batch = self._proposals.next(times, done, min(size, self.budget.left(self.tried)))
-            if why := self._over(times, done, batch):
-                self.stopped = why
-                return
-            started += batch
-            yield batch
+    def _next(self) -> list[Design]:
+        """Designs to build together; none where the session is over."""
+        times, done = self._times(), self._done()
+        size = max(self._builder.batch, self._runner.batch)
+        batch = self._proposals.next(times, done, min(size, self._most - self.tried))
+        why = self._over(times, done, batch)
+        self.stopped = why or "interrupted"
+        return [] if why else batch
 
     def _over(self, times: dict[Design, float], done: list[Design], batch: list[Design]) -> str:
         """Why the session is over, in words; empty where it is not."""
         if not batch:
-            return "all trials" if self.budget.left(self.tried) <= 0 else "no design is left"
+            return "all trials" if self._most <= self.tried else "no design is left"
         if self._left() <= 0:
-            return f"{self.budget.seconds:.0f} s"
+            return f"{self._seconds:.0f} s"
         if self._space.default in self._done() and self._space.default not in times:
             return "the default design failed, so that nothing can be compared"
-        if self.budget.trials is not None and not self._proposals.may_win(times, done, self.tried):
+        if not self._every and not self._proposals.may_win(times, done, self.tried):
             return "no estimate that is left is near the best"
         return ""
 
     def _left(self) -> float:
-        if self.budget.seconds is None:
-            return float("inf")
-        return self.budget.seconds - (time.monotonic() - self._start)
+        return math.inf if self._seconds is None else self._seconds - (time.monotonic() - self._start)
 
     def _times(self) -> dict[Design, float]:
         """The last measured seconds of designs of this space."""
@@ -317,7 +257,7 @@ class Session:
         found = (self._space.find(trial.words) for trial in self.trials if trial not in again)
         return [design for design in found if design is not None]
 
-    def _try(self, designs: Sequence[Design], built: Sequence[Built | TrialError], watch: Watch) -> None:
+    def _try(self, designs: Sequence[Design], built: Sequence[Built | TrialError]) -> None:
         """Runs those that are other programs than before, as many at a time as the runner does, and keeps all."""
         fresh: dict[int, Design] = {}
         for design, one in zip(designs, built, strict=True):
@@ -327,8 +267,7 @@ class Session:
             try:
                 running = {design: pool.submit(self._run, design) for design in fresh.values()}
                 for design, one in zip(designs, built, strict=True):
-                    self._keep(design, self._outcome(design, one, running.get(design)))
-                    watch(self)
+                    self._keep(self._outcome(design, one, running.get(design)))
             except BaseException:  # an interrupt, or no device is left: what has not begun is not waited for
                 pool.shutdown(wait=False, cancel_futures=True)
                 self._runner.close()
@@ -381,9 +320,13 @@ class Session:
             return
         for design, measured in zip(last, seconds, strict=True):
             estimate = self._space.seconds(design)
-            self._keep(design, Trial(self._space.words(design), measured, estimate, in_turns=True))
+            self._keep(Trial(self._space.words(design), measured, estimate, in_turns=True))
 
-    def _keep(self, design: Design, trial: Trial) -> None:
+    def _keep(self, trial: Trial) -> None:
         kept = dataclasses.replace(trial, kind=self._kind, sizes=self._sizes)
         self.trials.append(kept)
-        self._records.add(self._workload, self._space, design, kept, self._goal)
+        self._records.add(self._workload, kept, self._goal)
+        best, gain = self.report.best, self.report.gain
+        told = f"best {best.seconds * 1e6:.1f} µs ({gain:.2f}×)" if best and best.seconds else "no time yet"
+        count = min(self._most, len(self._proposals.designs))
+        tell(f"{self.report.label}: {self.tried} of {count} designs tried, {told}")
