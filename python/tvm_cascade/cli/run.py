@@ -11,10 +11,8 @@ from dataclasses import replace
 
 import numpy as np
 import tvm
-import tvm_ffi
 from rich.table import Table
-from tvm import ir, s_tir, tirx
-from tvm.ir import prim
+from tvm import s_tir, tirx
 
 from tvm_cascade.accuracy.numerics import Subject
 from tvm_cascade.algebra.verdict import Verdict
@@ -170,23 +168,15 @@ def _print_gain(subject: Subject, programs: Mapping[str, Compiled], seconds: Map
         print(f"vectorised polynomials: {bounds}")
 
 
-def temporaries(func: tirx.PrimFunc) -> list[ir.Var]:
-    """The buffers that an S-TIR function allocates, each compacted to what is live inside its enclosing loops."""
+def temporary_bytes(func: tirx.PrimFunc) -> int:
+    """Of what a function allocates besides its parameters, each buffer compacted to what is live inside its loops."""
     lower = tvm.transform.Sequential(
         [
             s_tir.transform.LowerInitBlock(),
             s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
             s_tir.transform.ConvertBlocksToOpaque(),
             s_tir.transform.CompactBufferAllocation(),
+            s_tir.transform.LowerOpaqueBlock(),
         ]
     )
-    found: list[ir.Var] = []
-    blocks = (s_tir.SBlock, lambda block: found.extend(block.alloc_buffers))
-    tvm_ffi.structural_walk(lower(tvm.IRModule({"main": func}))["main"].body, blocks, order="pre")
-    return found
-
-
-def temporary_bytes(func: tirx.PrimFunc) -> int:
-    """Of what it allocates besides its parameters, after TVM's own compaction; symbolic extents count as 1."""
-    shapes = ((one.ty.dtype, [int(e) for e in one.ty.shape if isinstance(e, prim.IntImm)]) for one in temporaries(func))
-    return sum(tvm.DataType(str(dtype)).itemsize * math.prod(shape) for dtype, shape in shapes)
+    return sum(map(int, s_tir.analysis.calculate_allocated_bytes(lower(tvm.IRModule({"main": func})))["main"].values()))

@@ -120,7 +120,7 @@ def as_tensor(parameter: Parameter, argument: Any, alignment: int, device: tvm.r
         # Libraries give an empty array whatever strides and address they like.
         return tvm.runtime.empty(tuple(argument.shape), dtype_name(argument), device), None
     tensor: Any = tvm_ffi.from_dlpack(argument)
-    if not _is_compact(tensor) and hasattr(argument, "contiguous") and hasattr(argument, "copy_"):
+    if not tensor.is_contiguous() and hasattr(argument, "contiguous") and hasattr(argument, "copy_"):
         whole = argument.detach().contiguous()
         inner, copy_back = as_tensor(parameter, whole, alignment, device)
 
@@ -216,15 +216,6 @@ def check_apart(name: str, parameters: Sequence[Parameter], arguments: Sequence[
                 raise InputError("outputs that share no memory with other arguments", places, f"call of `{name}`", hint)
 
 
-def _is_compact(tensor: tvm.runtime.Tensor) -> bool:
-    expected = 1
-    for extent, stride in zip(reversed(tensor.shape), reversed(tensor.strides), strict=True):
-        if extent != 1 and stride != expected:
-            return False
-        expected *= extent
-    return True
-
-
 def problem(
     name: str, parameters: Sequence[Parameter], device: tvm.runtime.Device, arguments: Sequence[Any]
 ) -> CascadeError | None:
@@ -241,7 +232,7 @@ def problem(
             where = f"parameter {parameter} of `{name}`"
             if tensor.device.dlpack_device_type() != kind:
                 return InputError(f"a tensor on {device}", f"one on {tensor.device}", where, "copy it there")
-            if not _is_compact(tensor):
+            if not tensor.is_contiguous():
                 return InputError("a compact tensor", f"strides {tuple(tensor.strides)}", where, "pass a copy")
     return None
 
