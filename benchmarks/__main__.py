@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from benchmarks import runner
 from benchmarks.commands import command, uncached
 from corpus import workloads
-from tvm_cascade.cli.arguments import add_option_arguments, add_shape_arguments, options_given
-from tvm_cascade.cli.programs import TOLD, chosen_jobs
+from tvm_cascade.cli.arguments import TOLD, add_option_arguments, add_shape_arguments, options_given
+from tvm_cascade.cli.programs import chosen_jobs
 from tvm_cascade.errors import OptionError
 from tvm_cascade.options import FuseOptions
 

@@ -22,13 +22,14 @@ from benchmarks.commands import command, uncached
 from corpus import workloads
 from tvm_cascade.cli.arguments import (
     KINDS,
+    TOLD,
     add_input_arguments,
     add_only_argument,
     console,
     new_file,
 )
 from tvm_cascade.cli.jobs import Job
-from tvm_cascade.cli.programs import TOLD, chosen_jobs
+from tvm_cascade.cli.programs import chosen_jobs
 from tvm_cascade.driver.progress import waiting
 from tvm_cascade.errors import InputError
 

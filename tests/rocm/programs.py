@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from tvm import tirx
 from tvm.target import Target
 
-from tvm_cascade.devices.read import device_of
-from tvm_cascade.driver.backend import Goal
+from tvm_cascade.driver.lowering import goal_of
 from tvm_cascade.driver.rocm import ROCM
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.evaluate import oracle, tolerance
@@ -25,9 +24,8 @@ def target_of(mcpu: str = "gfx942") -> Target:
 
 def lowered(func: tirx.PrimFunc, **options: object) -> tirx.PrimFunc:
     """The function fused, scheduled and in arithmetic that the GPU has."""
-    target, given = target_of(), ROCM.options(FuseOptions.from_environment(**options))
-    device = device_of(target)
-    return ROCM.lower(fuse_function(func, given, device), "main", Goal(target, device, given)).func
+    goal = goal_of(target_of(), FuseOptions.from_environment(**options))
+    return ROCM.lower(fuse_function(func, goal.options, goal.device), "main", goal).func
 
 
 def differences(func: tirx.PrimFunc, inputs: Sequence[Array], outputs: dict[str, Array]) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import tvm
-from tvm import rpc, te
+from tvm import te
 
 import tvm_cascade
 from corpus import workloads
@@ -25,7 +25,7 @@ from tvm_cascade.errors import InputError
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.tuning import running as tracker
 from tvm_cascade.tuning.building import Built, LocalBuilder, build
-from tvm_cascade.tuning.running import Tracker, TrackerRunner, servers
+from tvm_cascade.tuning.running import Tracker, TrackerRunner, known
 from tvm_cascade.tuning.task import Task, space_for, task_of
 from tvm_cascade.tuning.worker import TrialError
 
@@ -56,11 +56,11 @@ class Remote:
 
     def count(self) -> int:
         """The servers that the tracker knows."""
-        return servers(self.tracker).count(KEY)
+        return known(self.tracker)[0].count(KEY)
 
     def free(self) -> int:
         """The servers that wait for a session."""
-        return int(rpc.connect_tracker("127.0.0.1", self.port).summary()["queue_info"][KEY]["free"])
+        return known(self.tracker)[1]
 
     def wait_for(self, count: int) -> None:
         """Waits until the tracker knows so many."""

@@ -29,8 +29,6 @@ _COMMANDS = (
 )
 """Names, what they are in this package, and what they do. One is loaded when it is asked for: all take seconds."""
 
-_PATH_ERRORS = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
-
 
 class Parser(argparse.ArgumentParser):
     """A parser whose errors are as short as all others of this package."""
@@ -66,13 +64,13 @@ def exit_code(run: Callable[[argparse.Namespace], int], args: argparse.Namespace
     except CascadeError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    except _PATH_ERRORS as error:
-        told = InputError("a file that can be read or written", str(error.strerror), str(error.filename))
-        print(f"error: {told}", file=sys.stderr)
-        return 2
     except BrokenPipeError:  # whoever read the output has gone, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except OSError as error:
+        told = InputError("a file that can be read or written", str(error.strerror), str(error.filename))
+        print(f"error: {told}", file=sys.stderr)
+        return 2
 
 
 _NAMES = tuple(one[0] for one in _COMMANDS)
@@ -95,6 +93,7 @@ def parser(wanted: Collection[str] = _NAMES) -> argparse.ArgumentParser:
             module, _, inside = place.partition(".")
             command: Any = importlib.import_module(f"tvm_cascade.cli.{module}")
             command = getattr(command, inside) if inside else command
-            command.add_arguments(subparser)
+            if hasattr(command, "add_arguments"):
+                command.add_arguments(subparser)
             subparser.set_defaults(run=command.run, parser=subparser)
     return known

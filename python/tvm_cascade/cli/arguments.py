@@ -23,6 +23,12 @@ from tvm_cascade.options import FuseOptions
 KINDS = tuple(INPUTS)
 """Of data, by name."""
 
+TOLD = (
+    "one that `programs` lists; or a .py file, run to get its PrimFuncs and IRModules; or the .json of "
+    "tvm.ir.save_json; of Relax, the functions that its operators are merged into"
+)
+"""What a program's name may be, for the help of a command."""
+
 _PLAIN_WIDTH = 120
 _STDERR = 2
 
@@ -31,6 +37,13 @@ def console() -> Console:
     """Where tables go: plain text, wide enough for a row, where standard output is no terminal."""
     plain = Console(highlight=False)
     return plain if plain.is_terminal else Console(highlight=False, width=_PLAIN_WIDTH)
+
+
+def add_program_arguments(parser: argparse.ArgumentParser, **how: Any) -> None:
+    """PROGRAM, and what is taken of it."""
+    parser.add_argument("program", metavar="PROGRAM", help=TOLD, **how)
+    add_only_argument(parser)
+    add_shape_arguments(parser)
 
 
 def add_shape_arguments(parser: argparse.ArgumentParser) -> None:

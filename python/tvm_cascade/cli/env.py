@@ -23,10 +23,6 @@ _VECTOR_FEATURES = ("sse4.2", "avx", "avx2", "fma", "avx512f", "avx512bf16", "am
 _THREAD_VARIABLES = ("TVM_NUM_THREADS", "OMP_NUM_THREADS")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """It takes none."""
-
-
 def run(_args: argparse.Namespace) -> int:
     """Print what a report of a problem needs; returns the exit code."""
     options = options_in_force()

@@ -6,15 +6,14 @@ import argparse
 from pathlib import Path
 
 from tvm_cascade.cli.arguments import (
-    add_only_argument,
     add_option_arguments,
-    add_shape_arguments,
+    add_program_arguments,
     console,
     new_file,
     options_given,
     target_of,
 )
-from tvm_cascade.cli.programs import TOLD, chosen_by_name, functions_of_file, is_file_name
+from tvm_cascade.cli.programs import chosen_by_name, functions_of_file, is_file_name
 from tvm_cascade.driver.progress import waiting
 from tvm_cascade.errors import InputError
 from tvm_cascade.options import FuseOptions
@@ -24,9 +23,7 @@ from tvm_cascade.tuning.explanation import explained
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("program", metavar="PROGRAM", help=TOLD)
-    add_only_argument(parser)
-    add_shape_arguments(parser)
+    add_program_arguments(parser)
     told = (
         'also say what each function becomes there: auto (this CPU), cuda (the GPU here), sm_90a, gfx942, {"kind": …}'
     )
@@ -48,10 +45,7 @@ def run(args: argparse.Namespace) -> int:
     with waiting(f"reading {args.program}, deriving and checking its folds"):
         explanation = explained(program, options, target, args.database)
     if args.html:
-        try:
-            args.html.write_text(explanation.to_html(args.program), encoding="utf-8")
-        except OSError as error:
-            raise InputError("a file that can be written", str(error), "--html") from error
+        args.html.write_text(explanation.to_html(args.program), encoding="utf-8")
     if args.json:
         print(explanation.to_json())
     elif not args.html:

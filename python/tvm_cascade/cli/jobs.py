@@ -14,7 +14,7 @@ from tvm import tirx
 from tvm_cascade.accuracy.draws import drawn
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.program import Program, is_static
-from tvm_cascade.analysis.tir import Extent, dtype_of, extent_of
+from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.errors import InputError
 from tvm_cascade.evaluate import oracle
 from tvm_cascade.options import FuseOptions
@@ -84,8 +84,7 @@ class GivenFunction:
         if numbers := [param.name for param in self.func.params if not tirx.is_buffer_var(param)]:
             hint = "give them their values in the program"
             raise InputError("parameters that are buffers", f"the numbers {', '.join(numbers)}", where, hint)
-        program = self._read[0]
-        if not is_static(program) or not all(isinstance(one, int) for one in self._extents):
+        if not is_static(self._read[0]):
             raise InputError("extents that are numbers", "symbolic ones", where, "specialise the function to a shape")
 
     def __reduce__(self) -> tuple[type[GivenFunction], tuple[object, ...]]:
@@ -100,10 +99,6 @@ class GivenFunction:
             where = f"function `{self.name}` of {self.source}"
             raise InputError("a function that can be read", found, where, "`explain` says more")
         return outcome.program, tuple(fused_groups(outcome.decisions))
-
-    @property
-    def _extents(self) -> list[Extent]:
-        return [extent_of(extent) for param in self.func.params for extent in param.ty.shape]
 
     @property
     def label(self) -> str:

@@ -19,10 +19,6 @@ class Programs:
     """The command `programs`."""
 
     @staticmethod
-    def add_arguments(parser: argparse.ArgumentParser) -> None:
-        """It takes none."""
-
-    @staticmethod
     def run(args: argparse.Namespace) -> int:
         """Print the programs that have names; returns the exit code."""
         table = Table("name", "dtype", "shape", box=None)
@@ -34,10 +30,6 @@ class Programs:
 
 class Options:
     """The command `options`."""
-
-    @staticmethod
-    def add_arguments(parser: argparse.ArgumentParser) -> None:
-        """It takes none."""
 
     @staticmethod
     def run(args: argparse.Namespace) -> int:

@@ -10,21 +10,18 @@ from tvm_cascade.accuracy.numerics import numerics
 from tvm_cascade.accuracy.table import Numerics
 from tvm_cascade.cli.arguments import (
     add_input_arguments,
-    add_only_argument,
     add_option_arguments,
-    add_shape_arguments,
+    add_program_arguments,
     options_given,
 )
 from tvm_cascade.cli.jobs import Job
-from tvm_cascade.cli.programs import TOLD, chosen_jobs
+from tvm_cascade.cli.programs import chosen_jobs
 from tvm_cascade.driver.progress import waiting
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("program", metavar="PROGRAM", help=TOLD)
-    add_only_argument(parser)
-    add_shape_arguments(parser)
+    add_program_arguments(parser)
     add_input_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print JSON, of each function")
     add_option_arguments(parser)

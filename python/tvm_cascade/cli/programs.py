@@ -30,12 +30,6 @@ from tvm_cascade.relax.pipeline import Merged, merged
 from tvm_cascade.report.group import Apart
 
 SUFFIXES = (".py", ".json")
-TOLD = (
-    "one that `programs` lists; or a .py file, run to get its PrimFuncs and IRModules; or the .json of "
-    "tvm.ir.save_json; of Relax, the functions that its operators are merged into"
-)
-"""What a program's name may be, for the help of a command."""
-
 _MESSAGE_LINES = 12
 _OF_TVMSCRIPT = (
     "in TVM 0.27 TVMScript is @T.prim_func(s_tir=True), with T.sblock around every store and T.sblock_alloc_buffer for "

@@ -18,16 +18,15 @@ from tvm_cascade.accuracy.numerics import Subject
 from tvm_cascade.algebra.verdict import Verdict
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.cli.arguments import (
-    add_only_argument,
     add_option_arguments,
+    add_program_arguments,
     add_seed_argument,
-    add_shape_arguments,
     console,
     options_given,
     target_of,
 )
 from tvm_cascade.cli.jobs import Job
-from tvm_cascade.cli.programs import TOLD, chosen_jobs
+from tvm_cascade.cli.programs import chosen_jobs
 from tvm_cascade.driver.backends import backend_of
 from tvm_cascade.driver.compilation import compile_unfused
 from tvm_cascade.driver.compiled import Compiled
@@ -49,9 +48,7 @@ TVM_DEFAULT, UNFUSED, FUSED = "tvm default", "ours, unfused", "ours, fused"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("program", metavar="PROGRAM", help=TOLD)
-    add_only_argument(parser)
-    add_shape_arguments(parser)
+    add_program_arguments(parser)
     parser.add_argument("--target", default="auto", help='"auto" (the CPU of this machine) or a target of kind llvm')
     add_seed_argument(parser)
     add_option_arguments(parser)

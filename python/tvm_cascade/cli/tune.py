@@ -11,16 +11,15 @@ from pathlib import Path
 import tvm
 
 from tvm_cascade.cli.arguments import (
-    add_only_argument,
     add_option_arguments,
+    add_program_arguments,
     add_seed_argument,
-    add_shape_arguments,
     new_file,
     options_given,
     target_of,
 )
 from tvm_cascade.cli.jobs import Job
-from tvm_cascade.cli.programs import TOLD, chosen_jobs, identifier_of, tuning_inputs
+from tvm_cascade.cli.programs import chosen_jobs, identifier_of, tuning_inputs
 from tvm_cascade.errors import InputError
 from tvm_cascade.tuning.building import Builder, LocalBuilder
 from tvm_cascade.tuning.proposals import DEFAULT_TRIALS
@@ -32,9 +31,7 @@ from tvm_cascade.tuning.tune import EVERY, check_budget, tune
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("program", metavar="PROGRAM", nargs="?", help=TOLD)
-    add_only_argument(parser)
-    add_shape_arguments(parser)
+    add_program_arguments(parser, nargs="?")
     add_session_arguments(parser)
     told = "instead of tuning: write what these databases know to that of --work-dir"
     parser.add_argument("--merge", type=Path, nargs="+", default=[], metavar="FOLDER", help=told)

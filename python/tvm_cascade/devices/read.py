@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import Any
 
 import tvm
 from tvm import tirx
@@ -49,14 +49,13 @@ def cpu_of(target: Target) -> Cpu:
     """The CPU of an LLVM target; vectors of 128 bits where its features say nothing."""
     features = {str(name) for name in codegen.llvm_get_cpu_features(target)}
     name, cores = str(target.attrs.get("mcpu", "")), int(target.attrs.get("num-cores", 0) or 0) or 1
-    caches = CACHES.get(name, Caches())
-    memory = (caches.l1_bytes, caches.l2_bytes, caches.levels)
+    memory = CACHES.get(name, {})
     if "avx512f" in features:
-        return Cpu(name, cores, _AVX512, 32, *memory)
+        return Cpu(name, cores, _AVX512, 32, **memory)
     if "avx" in features:
-        return Cpu(name, cores, _AVX, 16, *memory)
+        return Cpu(name, cores, _AVX, 16, **memory)
     arm = any(feature in features for feature in ("neon", "sve"))
-    return Cpu(name, cores, _SHORT, 32 if arm else 16, *memory)
+    return Cpu(name, cores, _SHORT, 32 if arm else 16, **memory)
 
 
 def card_of(target: Target) -> Gpu:
@@ -100,22 +99,15 @@ def _as_reported(card: Gpu, kind: str, model: str) -> Gpu:
     )
 
 
-# The table of CPUs by the names that LLVM has for them; one is added by adding its row.
-
-
 _KIB = 1024
 
-
-@dataclass(frozen=True)
-class Caches:
-    """What a core has of memory; see `Cpu`."""
-
-    l1_bytes: int = Cpu.l1_bytes
-    l2_bytes: int = Cpu.l2_bytes
-    levels: tuple[tuple[float, float], ...] = Cpu.levels
-
-
-CACHES: Mapping[str, Caches] = {
-    "znver4": Caches(32 * _KIB, 1024 * _KIB, ((1e6, 128.0), (32e6, 60.0), (math.inf, 20.0))),
+CACHES: Mapping[str, dict[str, Any]] = {
+    "znver4": {
+        "l1_bytes": 32 * _KIB,
+        "l2_bytes": 1024 * _KIB,
+        "levels": ((1e6, 128.0), (32e6, 60.0), (math.inf, 20.0)),
+    },
 }
-"""Of Zen 4, the third level is that of eight cores; sums over 8 and 32 MiB read 60 and 24 bytes a ns (measured)."""
+"""The table of CPUs by the names that LLVM has for them, with what a core has of memory, see `Cpu`.
+
+Of Zen 4, the third level is that of eight cores; sums over 8 and 32 MiB read 60 and 24 bytes a ns (measured)."""

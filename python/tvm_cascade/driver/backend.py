@@ -32,6 +32,7 @@ class Goal:
     target, device : the whole target, and the machine that it describes.
     options : as the backend has completed them.
     fuse : whether fusing is asked for; kernels of skeletons fuse by themselves.
+    finish : see `Backend`.
     taken : names that functions beside those of the module must not have.
     planned : plans that are known already, by name of the function.
     """
@@ -40,6 +41,7 @@ class Goal:
     device: Device
     options: FuseOptions
     fuse: bool = True
+    finish: Callable[[Lowered, str], Lowered] = lambda lowered, _name: lowered
     taken: frozenset[str] = frozenset()
     planned: Mapping[str, Plan] = field(default_factory=dict)
 
@@ -68,6 +70,15 @@ class Lowered:
     steps: Mapping[str, tirx.PrimFunc] = field(default_factory=dict)
 
 
+def joined(host: tirx.PrimFunc, chosen: Lowering, parts: Mapping[str, Lowered]) -> Lowered:
+    """A function that calls others, by name, with those and what they call."""
+    steps, replaced = dict[str, tirx.PrimFunc](), dict[str, None]()
+    for name, part in parts.items():
+        steps |= {step: func.with_attr("global_symbol", step) for step, func in {name: part.func, **part.steps}.items()}
+        replaced |= dict.fromkeys(part.replaced)
+    return Lowered(host, chosen, tuple(replaced), steps)
+
+
 @dataclass(frozen=True)
 class Backend:
     """The backend of one kind of target: schedules, lowering, code generation and runtime.
@@ -80,6 +91,7 @@ class Backend:
     resolve : (target, what of it the user stated) -> the whole target; InputError where something is missing.
     options : the options of the pass for this backend.
     lower : (what the pass made of a function, its name, goal) -> the function, scheduled.
+    finish : (a GPU's lowered function, its name) -> the same in arithmetic that the GPU supports.
     plain : (what the pass made of a function, the function) -> the function as it was written, for code generation.
     generate : (lowered module, target) -> code that runs here.
     export : (what `generate` made, lowered module, target, path): writes a library.
@@ -94,6 +106,7 @@ class Backend:
     plain: Callable[[Outcome, tirx.PrimFunc], tirx.PrimFunc]
     generate: Callable[[tvm.IRModule, Target], tvm.runtime.Executable]
     export: Callable[[tvm.runtime.Executable, tvm.IRModule, Target, Path], None]
+    finish: Callable[[Lowered, str], Lowered] = lambda lowered, _name: lowered
 
     @property
     def first_device(self) -> tvm.runtime.Device:

@@ -11,7 +11,7 @@ from tvm import tirx
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.driver.arguments import of_any_address
-from tvm_cascade.driver.backend import Backend, Goal, Lowered, as_it_is
+from tvm_cascade.driver.backend import Backend, Goal, Lowered, as_it_is, joined
 from tvm_cascade.driver.gpu import SCHEDULED, is_planned, setting_of
 from tvm_cascade.plan.chunked import Chunks, Cost, Part, host_function, in_chunks, least_bytes
 from tvm_cascade.plan.plan import Plan, bytes_of, names_beside
@@ -85,12 +85,6 @@ def _in_chunks(found: Chunks, program: Program, name: str, parts: _Parts, backen
         backend.lower(parts.outcome(func), called, parts.planned(func, called))
         for func, called in zip(funcs, names, strict=True)
     ]
-    steps = {
-        step: function.with_attr("global_symbol", step)
-        for called, one in zip(names, made, strict=True)
-        for step, function in {called: one.func, **one.steps}.items()
-    }
     host = of_any_address(host_function(found, program.params, name, names)).with_attr(SCHEDULED, True)
-    replaced = tuple(dict.fromkeys(function for one in made for function in one.replaced))
     each = tuple(Part(parts.outcome(func), one.chosen) for func, one in zip(funcs, made, strict=True))
-    return Lowered(host, dataclasses.replace(found, each=each), replaced, steps)
+    return joined(host, dataclasses.replace(found, each=each), dict(zip(names, made, strict=True)))

@@ -113,16 +113,14 @@ class Compiled:
         if name not in self.parameters:
             raise InputError(f"a function among {', '.join(self.parameters)}", repr(name), "compiled module")
         if name not in self._entries:
-            self._entries[name] = Entry(self.runtime_module[name], name, self.parameters[name], self._device())
+            device = backend_of(self.target).first_device
+            self._entries[name] = Entry(self.runtime_module[name], name, self.parameters[name], device)
         return self._entries[name]
 
     @cached_property
     def _entries(self) -> dict[str, Callable[..., Any]]:
         """The functions that were asked for, by name: TVM looks one up in ten times what a call takes."""
         return {}
-
-    def _device(self) -> tvm.runtime.Device:
-        return backend_of(self.target).first_device
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         """Run the entry function: `out = compiled(x, y)`, or `compiled(x, y, out)` to fill arrays that are there.

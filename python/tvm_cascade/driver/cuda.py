@@ -104,7 +104,7 @@ def _runtime_folder() -> Path:
 
 
 def _run(command: list[str], environment: dict[str, str]) -> None:
-    run_tool(command, environment, CompilerError, "export", "see its messages; where there is a GPU, none is needed")
+    run_tool(command, environment, "export", "see its messages; where there is a GPU, none is needed")
 
 
 _CAPABILITIES = (50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86, 87, 88, 89, 90, 100, 101, 103, 110, 120, 121)
@@ -267,7 +267,7 @@ def _by_nvcc(code: str, arch: str, options: list[str]) -> bytes:
         source.write_text(code)
         command = [find_nvcc() or "nvcc", "--fatbin", "-gencode", f"arch={arch.replace('sm', 'compute')},code={arch}"]
         command += ["--expt-relaxed-constexpr", "--expt-extended-lambda", *options, "-o", str(made), str(source)]
-        run_tool(command, {}, CompilerError, "generating kernels", "see its messages")
+        run_tool(command, {}, "generating kernels", "see its messages")
         return made.read_bytes()
 
 

@@ -52,7 +52,7 @@ def lower_gpu(outcome: Outcome, name: str, goal: Goal) -> Lowered:
     if not is_planned(outcome, goal):
         func = outcome.func
         alone = launch_serial(func) if goal.options.schedule and not is_scheduled(func) else func
-        return Lowered(alone, "the function is scheduled already, or cannot be read")
+        return goal.finish(Lowered(alone, "the function is scheduled already, or cannot be read"), name)
     plan = goal.planned.get(name) or find_plan(outcome, name, setting_of(goal))
     return lower_plan(beginning_early(plan, outcome), name, goal)
 
@@ -88,7 +88,7 @@ def lower_plan(plan: Plan, name: str, goal: Goal) -> Lowered:
     assert isinstance(gpu, Gpu)
     if len(plan.steps) == 1:
         func, step = _lowered(plan.steps[0], name, gpu)
-        return Lowered(func.with_attr(SCHEDULED, True), step.chosen)
+        return goal.finish(Lowered(func.with_attr(SCHEDULED, True), step.chosen), name)
     names = names_beside(name, len(plan.steps), goal.taken)
     steps, told = {}, []
     for position, (step, called) in enumerate(zip(plan.steps, names, strict=True)):
@@ -96,7 +96,7 @@ def lower_plan(plan: Plan, name: str, goal: Goal) -> Lowered:
         steps[called] = as_step(func, called, waits=position > 0 and gpu.has_clusters).with_attr(SCHEDULED, True)
         told.append(as_lowered)
     host = host_function(plan, name, names).with_attr(SCHEDULED, True)
-    return Lowered(host, dataclasses.replace(plan, steps=tuple(told)), steps=steps)
+    return goal.finish(Lowered(host, dataclasses.replace(plan, steps=tuple(told)), steps=steps), name)
 
 
 def _is_readable(outcome: Outcome) -> bool:

@@ -15,7 +15,6 @@ from tvm_cascade.devices.device import Cpu
 from tvm_cascade.driver.backend import Goal, Lowered, as_it_is
 from tvm_cascade.driver.cpu_space import cpu_space
 from tvm_cascade.driver.gpu import beginning_early, is_planned, lower_gpu, lower_plan, setting_of
-from tvm_cascade.driver.rocm import finish_rocm
 from tvm_cascade.driver.space import ENDS_ON_GPUS, Design, Knob, Sizes, Space
 from tvm_cascade.plan.plan import Plan, Step, scheduled
 from tvm_cascade.plan.search import MOST_TIMES, find_plans
@@ -36,9 +35,6 @@ PLAN = "plan"
 SCHEDULED, UNFUSED = "S-TIR schedule", "S-TIR schedule of the unfused form"
 """Values of a knob of a step that no skeleton's kernel computes."""
 
-_FINISHING: dict[str, Callable[[Lowered, str], Lowered]] = {"rocm": finish_rocm}
-"""By kind of target, what its backend does with a lowered function of a name; others leave it as it was lowered."""
-
 
 def space_of(func: tirx.PrimFunc, name: str, goal: Goal, replayed: Replayed = None, ways: Ways | None = None) -> Space:
     """What a function of that name may be lowered to for a goal: for a GPU, by a plan, and a kernel for each step.
@@ -50,15 +46,14 @@ def space_of(func: tirx.PrimFunc, name: str, goal: Goal, replayed: Replayed = No
     """
     if isinstance(goal.device, Cpu):
         return cpu_space(func, name, goal)  # lists all values of its knobs
-    finish = _FINISHING.get(goal.target.kind.name, lambda lowered, _name: lowered)
     outcome = fuse_function(func, goal.options, goal.device)
     if not is_planned(outcome, goal):
-        return Space((), lambda _design: 0.0, lambda _design: (outcome, finish(lower_gpu(outcome, name, goal), name)))
+        return Space((), lambda _design: 0.0, lambda _design: (outcome, lower_gpu(outcome, name, goal)))
     choice = _Choice(outcome, name, setting_of(goal), replayed, ways or ways_of)
 
     def lower(design: Design, called: str = name) -> tuple[Outcome, Lowered]:
         plan = beginning_early(choice.plan(design), outcome)
-        return choice.outcome(design), finish(lower_plan(plan, called, goal), called)
+        return choice.outcome(design), lower_plan(plan, called, goal)
 
     def at(sizes: Sizes) -> Callable[[Design], float]:
         costs = PlanCosts(func, name, setting_of(goal), choice.plans, sizes)

@@ -16,7 +16,7 @@ from tvm.target import Target
 
 from tvm_cascade.algebra.verdict import Reason, Verdict
 from tvm_cascade.devices.read import device_of
-from tvm_cascade.driver.backend import Goal, Lowered, as_it_is
+from tvm_cascade.driver.backend import Goal, Lowered, as_it_is, joined
 from tvm_cascade.driver.backends import backend_of
 from tvm_cascade.driver.chunking import lowered_whole_or_in_chunks
 from tvm_cascade.driver.gpu_space import space_of
@@ -78,7 +78,8 @@ def goal_of(
     fuse: bool = True,
 ) -> Goal:
     """The goal of a whole target, with the options that its backend asks for."""
-    return Goal(target, device_of(target), backend_of(target).options(options), fuse)
+    backend = backend_of(target)
+    return Goal(target, device_of(target), backend.options(options), fuse, backend.finish)
 
 
 def fused(functions: Mapping[str, tirx.PrimFunc], goal: Goal) -> dict[str, Outcome]:
@@ -191,15 +192,9 @@ def _dispatched(func: tirx.PrimFunc, name: str, goal: Goal, space: Space, choice
         Bucket(lengths[place], called[kernel], space.words(choice.designs[kernel]), origin, made[kernel][1].chosen)
         for place, (kernel, origin) in enumerate(rows)
     )
-    steps = {
-        step: function.with_attr("global_symbol", step)
-        for kernel, (_, one) in zip(called, made, strict=True)
-        for step, function in {kernel: one.func, **one.steps}.items()
-    }
-    replaced = tuple(dict.fromkeys(function for _, one in made for function in one.replaced))
     host = dispatching(func, choice.extents, tree_of(choice.bounds, choice.kernels), name, called)
     outcome = next((outcome for outcome, _ in made if outcome.fused), made[0][0])
-    return outcome, Lowered(host, Buckets(buckets), replaced, steps)
+    return outcome, joined(host, Buckets(buckets), {name: one for name, (_, one) in zip(called, made, strict=True)})
 
 
 # Which kernels a function of symbolic extents has, and for which lengths each is.

@@ -17,7 +17,7 @@ from tvm.tirx import compilation_pipeline
 
 from tvm_cascade.devices.cards import CARDS
 from tvm_cascade.devices.host import host_target
-from tvm_cascade.driver.backend import Backend, Goal, Lowered, export_library
+from tvm_cascade.driver.backend import Backend, Lowered, export_library
 from tvm_cascade.driver.gpu import gpu_options, lower_gpu, plain_gpu
 from tvm_cascade.driver.toolkit import link_code_object, required_lld
 from tvm_cascade.errors import CascadeError, CompilerError, InputError, RewriteError
@@ -159,24 +159,13 @@ def rocm_target(target: Target, stated: Mapping[str, Any]) -> Target:
     return with_waits(Target(described, host=host_target()))
 
 
-def lower_rocm(outcome: Outcome, name: str, goal: Goal) -> Lowered:
-    """Lowers a function for an AMD GPU, with the reason why it has no kernel of a skeleton.
-
-    Raises
-    ------
-    InputError
-        When it calls an elementary function that the GPU does not compute.
-    """
-    return finish_rocm(lower_gpu(outcome, name, goal), name)
-
-
 def finish_rocm(lowered: Lowered, name: str) -> Lowered:
     """A lowered function in arithmetic that the GPU supports.
 
     Raises
     ------
     InputError
-        As `lower_rocm`.
+        When it calls an elementary function that the GPU does not compute.
     """
     func, replaced = _without_libraries(lowered.func, name)
     return dataclasses.replace(lowered, func=func, replaced=replaced)
@@ -197,7 +186,8 @@ ROCM = Backend(
     runtime="rocm",
     resolve=rocm_target,
     options=gpu_options,
-    lower=lower_rocm,
+    lower=lower_gpu,
+    finish=finish_rocm,
     plain=plain_rocm,
     generate=generate_rocm,
     export=export_library,

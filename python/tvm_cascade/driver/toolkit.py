@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from tvm_cascade.errors import CascadeError, CompilerError
+from tvm_cascade.errors import CompilerError
 
 _USUAL_HOME = Path("/usr/local/cuda")
 _MESSAGE_LINES = 30
@@ -39,26 +39,23 @@ def find_nvcc() -> str | None:
     return shutil.which("nvcc") or shutil.which("nvcc", path=folders)
 
 
-def run_tool(
-    command: list[str], environment: dict[str, str], error: type[CascadeError], where: str, remedy: str
-) -> None:
-    """Run a program to its end.
+def run_tool(command: list[str], environment: dict[str, str], where: str, remedy: str) -> None:
+    """Run a program to its end, with variables in addition to this process's.
 
-    Parameters
-    ----------
-    command : the program and its arguments.
-    environment : variables in addition to this process's.
-    error : class of what is raised where the program is missing or fails; `where` and `remedy` go into it.
+    Raises
+    ------
+    CompilerError
+        When it is missing or fails; `where` and `remedy` go into it.
     """
     try:
         done = subprocess.run(
             command, env={**os.environ, **environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
     except FileNotFoundError as missing:
-        raise error(f"{command[0]} on PATH", "none", where, f"install {command[0]}") from missing
+        raise CompilerError(f"{command[0]} on PATH", "none", where, f"install {command[0]}") from missing
     if done.returncode != 0:
         last = "\n".join(done.stdout.splitlines()[-_MESSAGE_LINES:])
-        raise error(f"`{' '.join(command)}` to succeed", f"exit code {done.returncode}:\n{last}", where, remedy)
+        raise CompilerError(f"`{' '.join(command)}` to succeed", f"exit code {done.returncode}:\n{last}", where, remedy)
 
 
 # LLVM's linker, which makes code objects of generated AMD GPU code.
@@ -87,7 +84,7 @@ def link_code_object(relocatable: bytes) -> bytes:
         source, made = Path(folder) / "kernels.o", Path(folder) / "kernels.hsaco"
         source.write_bytes(relocatable)
         options = ["--no-undefined", "-shared", str(source), "-o", str(made)]
-        run_tool([*command, *options], {}, CompilerError, "compile", "see its messages")
+        run_tool([*command, *options], {}, "compile", "see its messages")
         return made.read_bytes()
 
 

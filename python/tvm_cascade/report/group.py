@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -153,27 +153,22 @@ class GroupReport:
     @property
     def facts(self) -> list[tuple[str, str]]:
         """Facts besides the formulas: (label, sentence) rows for text and HTML."""
-        rows = [("why", str(self.reason))]
-        if self.inside:
-            rows.append(("computed inside", ", ".join(self.inside)))
-        if self.passes_before is not None:
-            rows.append(("passes over the axis", f"{self.passes_before} before, {self.passes_after} after"))
-        if self.bytes_before is not None and self.bytes_after is not None:
-            sizes = f"{bytes_text(self.bytes_before)} before, {bytes_text(self.bytes_after)} after"
-            rows.append((INTERMEDIATES, sizes))
-        if self.references:
-            rows.append(
-                ("references", ", ".join(f"{quantity}: {policy}" for quantity, policy in self.references.items()))
-            )
-        rows += [(f"range at {quantity}", argument) for quantity, argument in self.ranges.items()]
-        if self.certificate:
-            rows.append(("certificate", self.certificate))
-        if self.infinities:
-            rows.append(("checked at infinities", self.infinities))
-        if self.obligations:
-            checked = "; ".join(f"{name} ({count})" for name, count in self.obligations.items() if count)
-            rows.append(("checked at random points", checked))
-        return rows + self.reason.facts
+
+        def change(before: int | None, after: int | None, told: Callable[[int], str] = str) -> str:
+            return "" if before is None or after is None else f"{told(before)} before, {told(after)} after"
+
+        rows = [
+            ("why", str(self.reason)),
+            ("computed inside", ", ".join(self.inside)),
+            ("passes over the axis", change(self.passes_before, self.passes_after)),
+            (INTERMEDIATES, change(self.bytes_before, self.bytes_after, bytes_text)),
+            ("references", ", ".join(f"{quantity}: {policy}" for quantity, policy in self.references.items())),
+            *((f"range at {quantity}", argument) for quantity, argument in self.ranges.items()),
+            ("certificate", self.certificate),
+            ("checked at infinities", self.infinities),
+            ("checked at random points", "; ".join(f"{name} ({n})" for name, n in self.obligations.items() if n)),
+        ]
+        return [row for row in rows if row[1]] + self.reason.facts
 
     def to_dict(self) -> dict[str, Any]:
         """The group in JSON's types."""

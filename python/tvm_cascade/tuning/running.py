@@ -163,10 +163,9 @@ class TrackerRunner:
             Where no server is registered under the key.
         """
         with self._worker() as worker:
-            found, free = self._asked(worker, "servers", self.tracker), self._asked(worker, "free", self.tracker)
-        if self.tracker.key not in found:
-            keys = ", ".join(sorted(set(found))) or "none"
-            raise self._missing(f"servers of keys: {keys}")
+            servers, free = self._asked(worker, "known", self.tracker)
+        if self.tracker.key not in servers:
+            raise self._missing(f"servers of keys: {', '.join(sorted(set(servers))) or 'none'}")
         self.batch = max(1, free)
         for _ in range(len(self._workers), self.batch):
             self._workers.append(Worker("run"))
@@ -226,16 +225,11 @@ _session: list[rpc.RPCSession] = []
 """That was acquired for the next call, in a worker."""
 
 
-def servers(tracker: Tracker) -> list[str]:
-    """The keys of the servers that are registered, in a worker."""
-    known = rpc.connect_tracker(tracker.host, tracker.port).summary()["server_info"]
-    return [str(server["key"]).removeprefix("server:") for server in known]
-
-
-def free(tracker: Tracker) -> int:
-    """How many servers of the key wait for a session, in a worker."""
-    queues = rpc.connect_tracker(tracker.host, tracker.port).summary()["queue_info"]
-    return int(queues.get(tracker.key, {}).get("free", 0))
+def known(tracker: Tracker) -> tuple[list[str], int]:
+    """The keys of the servers that are registered, and how many of this key wait for a session, in a worker."""
+    summary = rpc.connect_tracker(tracker.host, tracker.port).summary()
+    keys = [str(server["key"]).removeprefix("server:") for server in summary["server_info"]]
+    return keys, int(summary["queue_info"].get(tracker.key, {}).get("free", 0))
 
 
 def acquire(tracker: Tracker, seconds: float) -> None:
