@@ -158,7 +158,7 @@ def reversed_by_one_block(length: int, threads: int) -> tirx.PrimFunc:
 @pytest.mark.parametrize(
     ("length", "threads", "message"),
     [
-        (32768, 64, "at most 65536 bytes of shared memory of a block\n  found more"),
+        (32768, 64, "at most 65536 bytes of shared memory of a block\n  found 131072"),
         (1024, 512, "at most 256 threads"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -11,7 +12,6 @@ from typing import Any
 import tvm
 import tvm_ffi
 from tvm import tirx
-from tvm.s_tir import analysis
 from tvm.target import Target
 from tvm.tirx import compilation_pipeline
 
@@ -97,12 +97,14 @@ def _without_views(failures: list[CascadeError]) -> tuple[Any, Any, Any]:
 
     @tirx.transform.prim_func_pass(opt_level=0, name="tvm_cascade.CheckBlocks")
     def check(func: tirx.PrimFunc, _mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tirx.PrimFunc:
-        for attribute, limit, what in _LIMITS:
-            most = int(func.attrs["target"].attrs[attribute])
-            if not analysis.verify_gpu_code(func, {limit: most}):
-                where = f"kernel `{func.attrs['global_symbol']}`"
-                hint = "cut it for smaller blocks, or do not schedule it"
-                failures.append(InputError(f"at most {most} {what} of a block", "more", where, hint))
+        for attribute, (what, taken) in _LIMITS.items():
+            most, found = int(func.attrs["target"].attrs[attribute]), taken(func)
+            if found > most:
+                where, hint = (
+                    f"kernel `{func.attrs['global_symbol']}`",
+                    "cut it for smaller blocks, or do not schedule it",
+                )
+                failures.append(InputError(f"at most {most} {what} of a block", str(found), where, hint))
                 raise failures[-1]
         return func
 
@@ -112,12 +114,32 @@ def _without_views(failures: list[CascadeError]) -> tuple[Any, Any, Any]:
     return lower, finish_host, finish
 
 
-_LIMITS = (
-    ("max_shared_memory_per_block", "max_shared_memory_per_block", "bytes of shared memory"),
-    ("max_num_threads", "max_threads_per_block", "threads"),
-)
-"""Attributes of the target, what TVM calls such a limit, and that in words. Beyond one LLVM ends the process; the code
-object is made for the other."""
+def _shared_bytes(kernel: tirx.PrimFunc) -> int:
+    made: list[tirx.AllocBuffer] = []
+    tvm_ffi.structural_walk(kernel.body, (tirx.AllocBuffer, made.append))
+    shared = [statement.buffer for statement in made if statement.buffer.scope().startswith("shared")]
+    return sum(
+        math.prod(int(extent) for extent in buffer.ty.shape) * tvm.DataType(str(buffer.ty.dtype)).itemsize
+        for buffer in shared
+    )
+
+
+def _threads(kernel: tirx.PrimFunc) -> int:
+    found: dict[str, int] = {}
+
+    def note(statement: tirx.AttrStmt) -> None:
+        if statement.attr_key == "thread_extent" and statement.node.thread_tag.startswith("threadIdx"):
+            found[str(statement.node.thread_tag)] = int(statement.value)
+
+    tvm_ffi.structural_walk(kernel.body, (tirx.AttrStmt, note))
+    return math.prod(found.values())
+
+
+_LIMITS: dict[str, tuple[str, Callable[[tirx.PrimFunc], int]]] = {
+    "max_shared_memory_per_block": ("bytes of shared memory", _shared_bytes),  # LLVM would end the process
+    "max_num_threads": ("threads", _threads),  # that the code object is made for
+}
+"""By attribute of the target, what a kernel may have so much of, and how much it has."""
 
 
 @contextmanager
