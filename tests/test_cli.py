@@ -210,6 +210,8 @@ UNREADABLE = [
     ["runn"],
     ["run"],
     ["options", "--more"],
+    ["explain", "attention", "--shape", "keys"],
+    ["explain", "attention", "--dtype", "int8"],
     ["numerics", "moments", "--inputs", "bogus"],
     ["run", "attention", "--seed", "-1"],
     ["explain", "softmax", "--html", "/"],
@@ -374,9 +376,7 @@ def test_a_long_compilation_says_what_it_does_on_a_terminal(
 BAD = {
     "unknown program": (["run", "atention"], "did you mean attention"),
     "unknown extent": (["run", "attention", "--shape", "key=3"], "extents among"),
-    "shape that is no pair": (["explain", "attention", "--shape", "keys"], "NAME=N"),
     "extent of zero": (["run", "attention", "--shape", "keys=0"], "positive integer"),
-    "unknown dtype": (["explain", "attention", "--dtype", "int8"], "a dtype among"),
     "tile of zero": (["run", "attention", "--tile", "0"], "option `tile`"),
     "unknown cast": (["explain", "attention", "--rescalable-casts", "int8"], "rescalable_casts"),
     "target that TVM has words for": (["explain", "attention", "--target", "rocm"], "no ROCm device here"),

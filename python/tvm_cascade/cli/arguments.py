@@ -47,10 +47,19 @@ def add_program_arguments(parser: argparse.ArgumentParser, **how: Any) -> None:
 
 
 def add_shape_arguments(parser: argparse.ArgumentParser) -> None:
-    """--shape, --small and --dtype of programs that have names, --only of files."""
-    parser.add_argument("--shape", nargs="+", default=[], metavar="EXTENT=N", help="extents to replace, as keys=1024")
+    """--shape, --small and --dtype of programs that have names."""
+    told = "extents to replace, as keys=1024"
+    parser.add_argument("--shape", nargs="+", type=_extent, default=[], metavar="EXTENT=N", help=told)
     parser.add_argument("--small", action="store_true", help="the same program at a size for small machines")
-    parser.add_argument("--dtype", help="storage: float16, bfloat16, float32 or float64; sums are at least float32")
+    told = "storage, of %(choices)s; sums are at least float32"
+    parser.add_argument("--dtype", choices=("float16", "bfloat16", "float32", "float64"), metavar="DTYPE", help=told)
+
+
+def _extent(text: str) -> tuple[str, int]:
+    name, _, value = text.partition("=")
+    if not value.isdecimal():
+        raise argparse.ArgumentTypeError(f"expected an extent as NAME=N: found {text!r}")
+    return name, int(value)
 
 
 def add_only_argument(parser: argparse.ArgumentParser) -> None:

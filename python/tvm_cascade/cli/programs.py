@@ -122,19 +122,7 @@ def chosen_by_name(name: str, args: argparse.Namespace) -> Example:
     chosen = known[name].cpu if args.small else known[name]
     if args.dtype:
         chosen = chosen.with_dtype(args.dtype)
-    return chosen.with_shape(**_extents(chosen, args.shape)) if args.shape else chosen
-
-
-def _extents(chosen: Example, pairs: list[str]) -> dict[str, int]:
-    """{"keys": 1024} from ["keys=1024"]; a list in one argument, as keys=1024,queries=8, is taken too."""
-    shape = {}
-    for pair in (part for text in pairs for part in text.split(",") if part):
-        extent, _, value = pair.partition("=")
-        if not value.strip().isdecimal():
-            hint = f"pass some of --shape {' '.join(f'{one}={size}' for one, size in chosen.shape.items())}"
-            raise InputError("extents as NAME=N", repr(pair), f"--shape of `{chosen.name}`", hint)
-        shape[extent.strip()] = int(value)
-    return shape
+    return chosen.with_shape(**dict(args.shape)) if args.shape else chosen
 
 
 def functions_of_file(path: Path, args: argparse.Namespace) -> Merged:

@@ -164,12 +164,7 @@ def _of_file(path: Path) -> str:
 
 
 def _digest(*texts: str) -> str:
-    digest = hashlib.sha256()
-    for text in texts:
-        encoded = text.encode("utf-8", "surrogatepass")
-        digest.update(b"%d:" % len(encoded))
-        digest.update(encoded)
-    return digest.hexdigest()
+    return hashlib.sha256(repr(texts).encode()).hexdigest()
 
 
 def _warn(told: str) -> None:

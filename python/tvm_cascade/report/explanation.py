@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -293,7 +294,8 @@ def picture(passes: Sequence[PassReport], state: Sequence[str]) -> str:
         behind = [(k, one) for k, one in enumerate(passes) if one.after]
         fused = _Side(_MARGIN + written.width + 2 * _MARGIN, "fused")
         inputs = dict.fromkeys(name for one in passes if not one.after for name in one.reads)
-        fused.box(_lines("one loop over ", list(inputs)) + _lines("state ", state), _LOOP, ())
+        loop = _lines(f"one loop over {', '.join(inputs)}") + _lines(f"state {', '.join(state)}")
+        fused.box(loop, _LOOP, ())
         places = {k: place for place, (k, _) in enumerate(behind, 1)}
         for _, one in behind:
             fused.box([_label(one)], _PASS, sorted({places.get(k, 0) for k in one.waits_for}))
@@ -362,19 +364,9 @@ def _label(one: PassReport) -> str:
     """`mass = sum over x`."""
     computed = f"{one.reducer} over" if one.reducer else "map of"
     read = ", ".join(one.reads) or "it"
-    return _clipped(f"{', '.join(one.writes)} = {computed} {read}", _LONGEST)
+    told = f"{', '.join(one.writes)} = {computed} {read}"
+    return told if len(told) <= _LONGEST else f"{told[: _LONGEST - 1]}…"
 
 
-def _clipped(text: str, length: int) -> str:
-    return text if len(text) <= length else f"{text[: length - 1]}…"
-
-
-def _lines(start: str, names: Sequence[str]) -> list[str]:
-    """`start` and the names, broken into lines."""
-    lines = [start]
-    for k, name in enumerate(names):
-        word = _clipped(name, _LONGEST - 4) + (", " if k + 1 < len(names) else "")
-        if len(lines[-1]) + len(word) > _LONGEST:
-            lines.append("  ")
-        lines[-1] += word
-    return [line.rstrip() for line in lines]
+def _lines(text: str) -> list[str]:
+    return textwrap.wrap(text, _LONGEST, subsequent_indent="  ")

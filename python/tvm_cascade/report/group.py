@@ -262,13 +262,10 @@ class FunctionReport:
 
 def bytes_text(count: int) -> str:
     """A number of bytes with a binary unit: `8.0 MiB`."""
-    size, units = float(count), ["KiB", "MiB", "GiB"]
-    if count < 1024:
-        return f"{count} B"
-    unit = ""
-    while size >= 1024 and units:
-        size, unit = size / 1024, units.pop(0)
-    return f"{size:.1f} {unit}"
+    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count} B"
 
 
 @dataclass(frozen=True)
