@@ -22,8 +22,8 @@ _COMMANDS = (
     ("explain", "explain", "per group of reductions: verdict, reason, fold as formulas; with --target, its GPU kernel"),
     ("numerics", "numerics", "error of a program against float64, fused and unfused, by named input"),
     ("tune", "tune", "measure designs of a program's kernels, and keep the best in a database; resumes"),
-    ("programs", "lists.Programs", "the programs that the commands know by name, to try"),
-    ("options", "lists.Options", "the options of the pass: flag, variable, value in force, meaning"),
+    ("programs", "lists.programs", "the programs that the commands know by name, to try"),
+    ("options", "lists.options", "the options of the pass: flag, variable, value in force, meaning"),
     ("reasons", "lists.Reasons", "every reason code of a verdict: the law or limit, and what would make it fuse"),
     ("env", "env", "versions, target, processor, threads and options in force"),
 )
@@ -95,5 +95,5 @@ def parser(wanted: Collection[str] = _NAMES) -> argparse.ArgumentParser:
             command = getattr(command, inside) if inside else command
             if hasattr(command, "add_arguments"):
                 command.add_arguments(subparser)
-            subparser.set_defaults(run=command.run, parser=subparser)
+            subparser.set_defaults(run=getattr(command, "run", command), parser=subparser)
     return known

@@ -15,31 +15,23 @@ from tvm_cascade.errors import InputError
 from tvm_cascade.options import ENVIRONMENT_PREFIX, FuseOptions, meaning_of
 
 
-class Programs:
-    """The command `programs`."""
-
-    @staticmethod
-    def run(args: argparse.Namespace) -> int:
-        """Print the programs that have names; returns the exit code."""
-        table = Table("name", "dtype", "shape", box=None)
-        for name, one in named(args).items():
-            table.add_row(name, one.dtype, " ".join(f"{extent}={size}" for extent, size in one.shape.items()))
-        console().print(table)
-        return 0
+def programs(args: argparse.Namespace) -> int:
+    """Print the programs that have names; returns the exit code."""
+    table = Table("name", "dtype", "shape", box=None)
+    for name, one in named(args).items():
+        table.add_row(name, one.dtype, " ".join(f"{extent}={size}" for extent, size in one.shape.items()))
+    console().print(table)
+    return 0
 
 
-class Options:
-    """The command `options`."""
-
-    @staticmethod
-    def run(args: argparse.Namespace) -> int:
-        """Print the options of the pass; returns the exit code."""
-        in_force = options_in_force()
-        for option in dataclasses.fields(FuseOptions):
-            print(f"{option.name}  ({flag(option.name)}, {ENVIRONMENT_PREFIX}{option.name.upper()})")
-            print(f"    {meaning_of(option)}")
-            print(f"    in force: {in_force[option.name]}")
-        return 0
+def options(args: argparse.Namespace) -> int:
+    """Print the options of the pass; returns the exit code."""
+    in_force = options_in_force()
+    for option in dataclasses.fields(FuseOptions):
+        print(f"{option.name}  ({flag(option.name)}, {ENVIRONMENT_PREFIX}{option.name.upper()})")
+        print(f"    {meaning_of(option)}")
+        print(f"    in force: {in_force[option.name]}")
+    return 0
 
 
 def options_in_force() -> dict[str, str]:
