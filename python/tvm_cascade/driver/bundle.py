@@ -23,8 +23,8 @@ Built = TypeVar("Built", bound=tvm.runtime.Executable)
 Files: TypeAlias = Mapping[str, bytes]
 """The parts of a bundle by name."""
 
-LIBRARY, TARGET = "library.so", "target.json"
-"""The parts with the machine code, and with what it runs on."""
+LIBRARY = "library.so"
+"""The part with the machine code."""
 
 _MODEL, _VERSIONS = "model.pickle", "versions"
 """What files of `save` hold."""

@@ -15,14 +15,7 @@ from tvm.target import Target
 
 from tvm_cascade.driver.arguments import Parameter
 from tvm_cascade.driver.backends import backend_of
-from tvm_cascade.driver.bundle import (
-    LIBRARY,
-    TARGET,
-    Files,
-    library_of,
-    loaded,
-    with_library,
-)
+from tvm_cascade.driver.bundle import LIBRARY, Files, library_of, loaded, with_library
 from tvm_cascade.driver.entry import Entry
 from tvm_cascade.driver.generation import generate
 from tvm_cascade.driver.targets import check_runs_here
@@ -85,12 +78,8 @@ class Compiled:
 
     def bundle(self) -> Files:
         """The parts of a bundle of it."""
-        return {
-            LIBRARY: self._library(),
-            _MODULE: tvm.ir.save_json(self.mod).encode(),
-            TARGET: tvm.ir.save_json(self.target).encode(),
-            _RECORD: pickle.dumps([self.parameters, self.report, self.replaced_math]),
-        }
+        record = self.mod, self.parameters, self.report, self.target, self.replaced_math
+        return {LIBRARY: self._library(), _RECORD: pickle.dumps(record)}
 
     def _library(self) -> bytes:
         if backend_of(self.target).first_device.exist:
@@ -163,7 +152,7 @@ class _Loaded(tvm.runtime.Executable):
         return generate(self._lowered, self._target).mod
 
 
-_MODULE, _RECORD = "module.json", "compiled.pickle"
+_RECORD = "compiled.pickle"
 
 
 def load(files: Files) -> Compiled:
@@ -174,8 +163,7 @@ def load(files: Files) -> Compiled:
     DeviceError
         When this machine cannot run it.
     """
-    lowered, target = (tvm.ir.load_json(files[name].decode()) for name in (_MODULE, TARGET))
+    lowered, parameters, report, target, replaced = pickle.loads(files[_RECORD])
     check_runs_here(target)
-    parameters, report, replaced = pickle.loads(files[_RECORD])
     built = with_library(_Loaded(loaded(files[LIBRARY]), lowered, target), files[LIBRARY])
     return Compiled(built, lowered, parameters, lambda: report, target, replaced)

@@ -15,11 +15,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-import tvm
 from torch.utils import _pytree as pytree
 from tvm.target import Target
 
-from tvm_cascade.driver.bundle import TARGET, Files
+from tvm_cascade.driver.bundle import Files
 from tvm_cascade.driver.targets import check_runs_here
 from tvm_cascade.errors import ModelError
 from tvm_cascade.report.explanation import Explanation
@@ -71,9 +70,8 @@ class Program:
         kept = {name: one if isinstance(one, torch.nn.Parameter) else one.detach() for name, one in current.items()}
         torch.save(kept, tensors)
         names = {name: shared.names for name, shared in self._state.items()}
-        record = pickle.dumps([str(self._device.torch), self._leaves, self._ranges, names])
-        target = tvm.ir.save_json(self.code.target).encode()
-        return {TARGET: target, _PROGRAM: record, _STATE: tensors.getvalue(), **self.code.bundle()}
+        record = pickle.dumps([str(self._device.torch), self._leaves, self._ranges, names, self.code.target])
+        return {_PROGRAM: record, _STATE: tensors.getvalue(), **self.code.bundle()}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Program:
         return Program(self.code, self._leaves, self._ranges, copy.deepcopy(self._state, memo))
@@ -310,10 +308,9 @@ def load(files: Files) -> OptimizedModel:
     ModelError
         When it takes or gives values of a class that is not known here.
     """
-    target = tvm.ir.load_json(files[TARGET].decode())
+    device, leaves, ranges, names, target = pickle.loads(files[_PROGRAM])
     check_runs_here(target)
     name, parameters, specs = pickle.loads(files[_MODEL])
-    device, leaves, ranges, names = pickle.loads(files[_PROGRAM])
     place = placed(torch.device(device), target)
     tensors = torch.load(io.BytesIO(files[_STATE]), map_location=place.torch, weights_only=True)
     source = module_of({one: tensors[name] for name, several in names.items() for one in several})
