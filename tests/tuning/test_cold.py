@@ -16,11 +16,8 @@ from tvm_cascade.devices.cards import H200
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.driver.toolkit import find_nvcc
-from tvm_cascade.options import FuseOptions
 from tvm_cascade.tuning import cold
-from tvm_cascade.tuning.building import build
 from tvm_cascade.tuning.measuring import Data
-from tvm_cascade.tuning.task import space_for, task_of
 
 SMALL: Gpu = dataclasses.replace(H200, l2_bytes=1 << 16)
 """A card whose cache is so small that a CPU stands in for it."""
@@ -32,7 +29,7 @@ def doubled(name: str) -> tvm.IRModule:
     return tvm.IRModule({name: func.with_attr("global_symbol", name)})
 
 
-def reader() -> tvm.IRModule:
+def reading() -> tvm.IRModule:
     """A stand-in for the kernel that reads: it leaves the first column."""
     read = te.placeholder(cold.shape_of(SMALL), "float32", "read")
     func = te.create_prim_func([read, te.compute(read.shape[:1], lambda i: read[i, 0], name="largest")])
@@ -44,12 +41,12 @@ def exported(mod: tvm.IRModule, path: Path) -> Path:
     return path
 
 
-def test_a_function_runs_behind_the_reading_one_of_its_library(tmp_path: Path) -> None:
+def test_a_function_runs_behind_the_reading_one_that_its_library_imports(tmp_path: Path) -> None:
     mod = doubled("f")
-    reading = {var.name_hint: func for var, func in reader().functions_items()}
-    both = cold.with_cold(mod, "f", SMALL, reading)
+    both = cold.with_cold(mod, "f", SMALL)
     assert "f_cold" not in [var.name_hint for var in mod.functions] and cold.behind("f") == "f_cold"
     module = tvm.runtime.load_module(str(exported(both, tmp_path / "design.so")))
+    module.import_module(tvm.runtime.load_module(str(exported(reading(), tmp_path / "read.so"))))
     rows, columns = cold.shape_of(SMALL)
     arrays = np.full((rows, columns), 3.0, "float32"), np.zeros(rows, "float32"), np.arange(8.0, dtype="float32")
     read, largest, x, y = (tvm.runtime.tensor(array) for array in (*arrays, np.zeros(8, "float32")))
@@ -60,11 +57,16 @@ def test_a_function_runs_behind_the_reading_one_of_its_library(tmp_path: Path) -
 def test_what_a_design_takes_is_beyond_the_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data, asked = Data.__new__(Data), list[tuple[str, int]]()
 
-    design = dict(f_cold=lambda *arguments: asked.append(("warm", len(arguments))))
+    class Library(dict[str, Any]):
+        def import_module(self, other: str) -> None:
+            assert other == "reading library"
+
+    design = Library(f_cold=lambda *arguments: asked.append(("warm", len(arguments))))
     vars(data).update(
         _task=SimpleNamespace(name="f"),
         _arguments=["x"],
         _read=["read", "largest"],
+        _reading="reading library",
         _load=lambda _path: design,
     )
 
@@ -78,15 +80,10 @@ def test_what_a_design_takes_is_beyond_the_reading(tmp_path: Path, monkeypatch: 
     assert asked == turn * (len(asked) // len(turn)) and len(asked) > 2 * 20
 
 
-def test_a_design_is_built_with_what_is_read_for_a_card_that_is_not_here(tmp_path: Path) -> None:
+def test_the_reading_library_is_built_for_a_card_that_is_not_here() -> None:
     if find_nvcc() is None:
         pytest.skip("no nvcc to compile for Hopper")
-    x = te.placeholder((64, 64), "float32", "x")
-    func = te.create_prim_func([x, te.compute((64, 64), lambda i, j: 2.0 * x[i, j], name="y")])
-    target = resolve_target({"kind": "cuda", "arch": "sm_90a"})
-    task = task_of("f", func, target, FuseOptions(), tmp_path / "task")
-    build(task, space_for(task).default, tmp_path / "f.so", frozenset())
-    library = (tmp_path / "f.so").read_bytes()
-    assert library.startswith(b"\x7fELF") and all(name.encode() in library for name in (cold.READ, "f_cold"))
+    library = cold.reading_library(resolve_target({"kind": "cuda", "arch": "sm_90a"}))
+    assert library.startswith(b"\x7fELF") and cold.READ.encode() in library
     rows, columns = cold.shape_of(H200)
     assert 4 * rows * columns >= 2 * H200.l2_bytes

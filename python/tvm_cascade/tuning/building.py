@@ -16,7 +16,7 @@ from tvm_cascade.devices.host import core_count
 from tvm_cascade.driver.backends import backend_of
 from tvm_cascade.driver.generation import generate
 from tvm_cascade.driver.space import Design, Space
-from tvm_cascade.tuning.cold import reading, with_cold
+from tvm_cascade.tuning.cold import with_cold
 from tvm_cascade.tuning.task import Task, space_for
 from tvm_cascade.tuning.worker import TrialError, Worker
 
@@ -105,6 +105,6 @@ def written(space: Space, task: Task, design: Design, path: Path, known: frozens
     target, mark = task.goal.target, int(tvm_ffi.structural_hash(mod))
     if mark not in known:
         if isinstance(gpu := task.goal.device, Gpu):
-            mod = with_cold(mod, task.name, gpu, reading(target))
+            mod = with_cold(mod, task.name, gpu)
         backend_of(target).export(generate(mod, target), mod, target, path)
     return mark

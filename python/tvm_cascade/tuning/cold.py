@@ -9,20 +9,23 @@ reads, the host starts the design, so that its time to do so does not count. The
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import tempfile
 from functools import lru_cache
+from pathlib import Path
 
 import tvm
 from tvm import te, tirx
 from tvm.target import Target
 
 from tvm_cascade.devices.device import Gpu
+from tvm_cascade.driver.backends import backend_of
+from tvm_cascade.driver.generation import generate
 from tvm_cascade.driver.gpu import SCHEDULED
 from tvm_cascade.driver.lowering import fused, goal_of, lowered
 from tvm_cascade.options import FuseOptions
 
 READ = "read_through"
-"""The function of each library beside that of a design."""
+"""The function of the library beside those of designs."""
 
 _CACHES = 3
 """Of the L2 cache, what is read: 40 µs on an H200, in which the host starts the kernels of any plan."""
@@ -40,26 +43,24 @@ def shape_of(gpu: Gpu) -> tuple[int, int]:
     return _CACHES * gpu.l2_bytes // (4 * _COLUMNS), _COLUMNS
 
 
-def with_cold(mod: tvm.IRModule, name: str, gpu: Gpu, reading: Mapping[str, tirx.PrimFunc]) -> tvm.IRModule:
-    """A lowered module, with functions that read, and its own one behind them."""
+def with_cold(mod: tvm.IRModule, name: str, gpu: Gpu) -> tvm.IRModule:
+    """A lowered module, with its function behind the reading one, which it finds in what its library imports."""
     rows, columns = shape_of(gpu)
     read, largest = (
         tirx.decl_buffer(shape, "float32", name=told, layout=None)
         for told, shape in (("read", (rows, columns)), ("largest", (rows,)))
     )
     params = list(mod[name].params)
-    calls = [tirx.call_cpacked(READ, read, largest), tirx.call_cpacked(name, *params)]
+    calls = [tirx.call_packed(READ, read, largest), tirx.call_cpacked(name, *params)]
     body = tirx.SeqStmt([tirx.Evaluate(call) for call in calls])
     both = tirx.PrimFunc([read, largest, *params], body).with_attr("global_symbol", behind(name))
     cold = mod.clone()
-    for called, func in {**reading, behind(name): both.with_attr(SCHEDULED, True)}.items():
-        cold[called] = func
+    cold[behind(name)] = both.with_attr(SCHEDULED, True)
     return cold
 
 
 @lru_cache(maxsize=4)
-def reading(target: Target) -> Mapping[str, tirx.PrimFunc]:
-    """The lowered functions that read on a GPU, by name."""
+def reading_library(target: Target) -> bytes:
     goal = goal_of(target, FuseOptions())
     assert isinstance(goal.device, Gpu)
     read = te.placeholder(shape_of(goal.device), "float32", "read")
@@ -67,4 +68,8 @@ def reading(target: Target) -> Mapping[str, tirx.PrimFunc]:
     largest = te.compute(read.shape[:1], lambda row: te.max(read[row, column], axis=column), name="largest")
     func = te.create_prim_func([read, largest]).with_attr("global_symbol", READ)
     ((_, made),) = lowered(fused({READ: func}, goal), goal).values()
-    return {READ: made.func, **made.steps}
+    mod = tvm.IRModule({READ: made.func, **made.steps})
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "read.so"
+        backend_of(target).export(generate(mod, target), mod, target, path)
+        return path.read_bytes()

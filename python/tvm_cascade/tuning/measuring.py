@@ -44,9 +44,10 @@ class Data:
 
     def __init__(self, task: Task, device: tvm.runtime.Device, load_library: Callable[[Path], Any] = _loaded) -> None:
         self._task, self._device, self._load = task, device, load_library
-        self._read = list[Any]()
+        self._reading, self._read = None, list[Any]()
         if isinstance(gpu := task.goal.device, Gpu):
             rows, columns = cold.shape_of(gpu)
+            self._reading = load_library(task.reading)
             self._read = [
                 tvm.runtime.tensor(np.zeros(shape, "float32"), device) for shape in ((rows, columns), (rows,))
             ]
@@ -73,21 +74,28 @@ class Data:
         TrialError
             Where a result is not within the project's tolerance.
         """
-        module = self._load(library)
+        module = self._library(library)
         if not self._exact and not self._reference:
-            self._reference = self._results(self._load(default))
+            self._reference = self._results(self._library(default))
         self._check(self._results(module))
         return statistics.median(self._samples(module, _SAMPLES))
 
     def in_turns(self, libraries: Sequence[Path]) -> list[float]:
         """The median seconds of each library, measured in turns."""
-        modules = [self._load(library) for library in libraries]
+        modules = [self._library(library) for library in libraries]
         found: list[list[float]] = [[] for _ in modules]
         for turn in range(_ROUNDS):
             order = list(range(len(modules)))
             for number in order[::-1] if turn % 2 else order:
                 found[number] += self._samples(modules[number], _ROUND_SAMPLES)
         return [statistics.median(seconds) for seconds in found]
+
+    def _library(self, path: Path) -> Any:
+        """A design's library, loaded; on a GPU it imports what is read between its runs."""
+        module = self._load(path)
+        if self._reading is not None:
+            module.import_module(self._reading)
+        return module
 
     def _results(self, module: Any) -> list[Array]:
         """What a library's function writes into outputs that hold NaN before it, or the least integer."""
@@ -113,7 +121,7 @@ class Data:
     def _samples(self, module: Any, samples: int) -> list[float]:
         """Times of single runs with another content of the L2 cache on a GPU, of several runs on a CPU."""
         name, arguments = self._task.name, self._arguments
-        if not self._read:
+        if self._reading is None:
             return self._timed(module, name, arguments, {"repeat": samples, "min_repeat_ms": _SAMPLE_MS})
         module[cold.behind(name)](*self._read, *arguments)  # what is allocated, or loaded, at the first run
         return [self._beyond_reading(module) for _ in range(samples)]
@@ -121,7 +129,7 @@ class Data:
     def _beyond_reading(self, module: Any) -> float:
         """What a run takes behind the reading, beyond the reading alone, a moment before."""
         once = {"repeat": 1, "min_repeat_ms": 0}
-        (alone,) = self._timed(module, cold.READ, self._read, once)
+        (alone,) = self._timed(self._reading, cold.READ, self._read, once)
         (both,) = self._timed(module, cold.behind(self._task.name), [*self._read, *self._arguments], once)
         return both - alone
 

@@ -18,6 +18,7 @@ from tvm.ir import prim
 
 from tvm_cascade.accuracy.draws import drawn
 from tvm_cascade.analysis.program import Program, at_sizes
+from tvm_cascade.devices.device import Gpu
 from tvm_cascade.driver.arguments import Parameter, parameters_of
 from tvm_cascade.driver.backend import Goal
 from tvm_cascade.driver.gpu_space import space_of
@@ -28,6 +29,7 @@ from tvm_cascade.evaluate import oracle
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.tile.estimate import NOMINAL, count_work
 from tvm_cascade.transform.fuse_function import read_function
+from tvm_cascade.tuning.cold import reading_library
 from tvm_cascade.tuning.keys import bucket
 
 Array = NDArray[Any]
@@ -68,6 +70,11 @@ class Task:
     @property
     def goal(self) -> Goal:
         return goal_of(tvm.ir.load_json(self.target), self.options)
+
+    @property
+    def reading(self) -> Path:
+        """The library of what is read between runs on a GPU."""
+        return self.folder / "read.so"
 
     @property
     def measured(self) -> tirx.PrimFunc:
@@ -130,8 +137,13 @@ def sizes_of(
 
 
 def prepare(task: Task, inputs: Sequence[Array] | None) -> None:
-    """Writes what a task runs on: its inputs and, where float64 in NumPy takes seconds, the exact results."""
+    """Writes what a task runs on: its inputs and, where float64 in NumPy takes seconds, the exact results.
+
+    For a GPU, also the library by which times are cold.
+    """
     func = task.measured
+    if isinstance(task.goal.device, Gpu):
+        task.reading.write_bytes(reading_library(task.goal.target))
     program = read_function(func)
     if inputs is None:
         rng = np.random.default_rng(0)
