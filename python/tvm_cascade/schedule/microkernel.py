@@ -18,7 +18,7 @@ from tvm import tirx
 from tvm_cascade.algebra.reducer import SUM
 from tvm_cascade.analysis.product_axes import product_axes
 from tvm_cascade.analysis.reducers import split_reduction
-from tvm_cascade.analysis.tir import Extent, extent_of, product
+from tvm_cascade.analysis.tir import Extent, dtype_of, extent_of, product
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.blocked_sums import BLOCK
 from tvm_cascade.schedule.nest_schedule import Loop, Nest, power_of_two_divisor
@@ -223,16 +223,38 @@ def apart(plan: BlockPlan, contraction: Contraction) -> tuple[Access, ...]:
     lanes, rows = plan.extents[contraction.lanes], plan.extents[contraction.broadcast]
     if not isinstance(lanes, int) or not isinstance(rows, int) or rows < REPEATED * row_block(rows):
         return ()
+    return tuple(access for access in _read_once(plan) if _lies_along(plan, access, contraction.lanes))
+
+
+def strided(plan: BlockPlan, contraction: Contraction) -> tuple[Access, ...]:
+    """Operands along the rows, contiguous there, whose terms lie apart: matrices that are stored transposed.
+
+    A line has several rows of one term. No near cache holds the lines of so many terms until the next rows are read.
+    """
+    rows, terms = plan.extents[contraction.broadcast], terms_of(plan)
+    if not isinstance(plan.extents[contraction.lanes], int) or not isinstance(rows, int) or rows == row_block(rows):
+        return ()
+
+    def far_apart(access: Access) -> bool:
+        steps = [plan.step(access, axis) for axis in plan.reduce]
+        size = tvm.DataType(dtype_of(access.buffer)).itemsize
+        return all(steps) and terms > min(lines_at_hand(step * size) for step in steps if step)
+
+    along = [access for access in _read_once(plan) if _lies_along(plan, access, contraction.broadcast)]
+    return tuple(access for access in along if far_apart(access))
+
+
+def _read_once(plan: BlockPlan) -> list[Access]:
+    """The operands of a product that it reads at one place, and that can be laid out."""
     operands = [access for access in plan.loads if plan.axes_of(access) & plan.reduce]
     alone = [access for access in operands if sum(access.buffer.same_as(other.buffer) for other in operands) == 1]
-    return tuple(
-        access
-        for access in alone
-        if plan.step(access, contraction.lanes) == 1
-        and can_be_laid_out(access)
-        and (dim := packed_dim(plan, access, contraction.lanes)) is not None
-        and plan.axis_at(access.indices[dim]) == contraction.lanes
-    )
+    return [*filter(can_be_laid_out, alone)]
+
+
+def _lies_along(plan: BlockPlan, access: Access, axis: int) -> bool:
+    """Whether an operand is contiguous along an axis, which is the index of a dimension."""
+    dim = packed_dim(plan, access, axis) if plan.step(access, axis) == 1 else None
+    return dim is not None and plan.axis_at(access.indices[dim]) == axis
 
 
 def schedule_contraction(nest: Nest, contraction: Contraction, rows_in_panels: bool = False) -> None:

@@ -76,8 +76,9 @@ def schedule_panels(nest: Nest, copy: Block, dim: int, panel: int) -> None:
     extents = [extent_of(sch.get(loop).extent) for loop in loops]
     whole = product(extents[dim + 1 :])
     if dim == len(loops) - 1 or not isinstance(whole, int):
-        _, lane = _vector(nest, loops[dim], panel)
-        nest.go_parallel([] if around else loops[:dim])
+        outer, lane = _vector(nest, loops[dim], panel)
+        sch.reorder(outer, *loops[:dim], lane)
+        nest.go_parallel([] if around else [outer])
         return
     # Lanes that lie apart: in squares, which are transposed in registers.
     size = min(power_of_two_divisor(int(extents[-1]), nest.cpu.lanes(nest.dtype)), known_divisor(extents[dim], panel))

@@ -23,7 +23,9 @@ from tvm_cascade.schedule.microkernel import (
     product_alone,
     read_again,
     reads_once,
+    row_block,
     schedule_contraction_alone,
+    strided,
     tile_alone,
 )
 from tvm_cascade.schedule.nest_schedule import (
@@ -207,6 +209,12 @@ def _schedule_product(nest: Nest, contraction: Contraction) -> None:
             again.append(read_again(plan, contraction, access))
         else:
             schedule_panels(nest, packed, dim, panel)
+    for access in strided(plan, contraction):
+        dim = packed_dim(plan, access, contraction.broadcast)
+        assert dim is not None
+        rows = row_block(int(plan.extents[contraction.broadcast]))
+        packed = pack_operand(nest, access, dim, rows, None, min(dim, *_reduced_dims(plan, access)))
+        schedule_panels(nest, packed, dim, rows)
     in_columns = [axis for axis in plan.spatial if again and all(axis in axes for axes in again)]
     schedule_contraction_alone(nest, contraction, near, in_columns)
 
