@@ -6,11 +6,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 from tvm import relax
+from tvm.ir import transform
 from tvm.relax.frontend import nn
 from tvm.relax.frontend.nn import op
 
 from tvm_cascade.relax import get_pipeline
-from tvm_cascade.relax.rewrites import RewriteMovesAsViews, RewriteOperators
+from tvm_cascade.relax.rewrites import RewriteOperators
+from tvm_cascade.relax.views import InlineViews
 
 from .test_fuse_cascades import Forward, called, module_of
 
@@ -25,8 +27,8 @@ def reshaped_and_moved(x: nn.Tensor, y: nn.Tensor) -> nn.Tensor:
 
 def copies(forward: Forward, *shapes: list[int | str]) -> int:
     """Moves that are kernels."""
-    legal = relax.transform.LegalizeOps()(module_of(forward, *shapes))
-    script = str(RewriteMovesAsViews()(legal)["forward"].body)
+    passes = relax.transform.LegalizeOps(), InlineViews(), relax.transform.RewriteDataflowReshape()
+    script = str(transform.Sequential(passes)(module_of(forward, *shapes))["forward"].body)
     return script.count("call_tir(transpose")
 
 

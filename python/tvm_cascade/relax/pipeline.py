@@ -35,8 +35,9 @@ from tvm_cascade.relax.convolutions import channels_last
 from tvm_cascade.relax.fuse_cascades import cascades_fused, plans_for
 from tvm_cascade.relax.graph import CALL_TIR, AnnotateGathers, is_tensor, variables_in
 from tvm_cascade.relax.narrowing import narrowed
-from tvm_cascade.relax.rewrites import ComputeWhereRead, RewriteMovesAsViews, RewriteOperators, WriteExtentsAlike
+from tvm_cascade.relax.rewrites import ComputeWhereRead, RewriteOperators, WriteExtentsAlike
 from tvm_cascade.relax.surroundings import Plans
+from tvm_cascade.relax.views import InlineViews
 from tvm_cascade.report.explanation import Explanation
 from tvm_cascade.report.group import Apart
 from tvm_cascade.report.outcomes import explain_outcomes
@@ -59,8 +60,8 @@ _GROUPED = (
     relax.transform.FoldConstant(),
     relax.transform.FuseOps(),
     relax.transform.FuseTIR(),
-    relax.transform.RewriteDataflowReshape(),  # knows reshapes as they are written
-    RewriteMovesAsViews(),
+    InlineViews(),
+    relax.transform.RewriteDataflowReshape(),
     relax.transform.DeadCodeElimination(),
 )
 

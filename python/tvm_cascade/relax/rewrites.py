@@ -3,7 +3,6 @@
     c = float32(x);  y = f(c);  z = g(c)               →  y = f(float32(x));  z = g(float32(x))
     transpose(transpose(x))                            →  x
     bfloat16(reshape(x));  reshape(float32(y))         →  reshape(bfloat16(x));  float32(reshape(y))
-    transpose of [b, 1, h, d] to [b, h, 1, d]          →  reshape(x, [b, h, 1, d])
     p = softmax(x);  v, i = topk(p, k)                 →  p = softmax(x);  v, i = call_tir(topk, p)
     slice(x: [1 + n]) of concatenate(…) -> [n + 1]     →  slice(x: [n + 1]) of concatenate(…) -> [n + 1]
 
@@ -11,8 +10,6 @@ A cast to a wider dtype that several read would be a tensor in memory, which tak
 would a broadcast, and a difference from a mean in float32 of what is stored in half as many bits.
 A reshape is a view of what is in memory, so that a cast beyond it would be a kernel of its own: it stands on the side
 of the narrower dtype.
-
-Moves that keep the order of elements in memory are views: TVM's own rewriting knows reshapes alone, each by itself.
 
 TVM's top-k is a sort behind a packed call, which nothing fuses with. Ours counts −inf as absent where the operator
 returns it with its position. A softmax has none: a row of it is finite, or NaN throughout, and then the first position
@@ -39,16 +36,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.relax.convolutions import as_product
 from tvm_cascade.relax.graph import CALL_TIR, graphs_of
-from tvm_cascade.relax.views import keeps_order
 from tvm_cascade.te import topk
-
-
-@transform.module_pass(opt_level=0, name="RewriteMovesAsViews")
-class RewriteMovesAsViews:
-    """Calls of such PrimFuncs as `relax.reshape`, which TVM's virtual machine does without a copy."""
-
-    def transform_module(self, mod: tvm.IRModule, _: transform.PassContext) -> tvm.IRModule:
-        return _rewritten(mod, _Moves(mod).visit_expr)
 
 
 def _rewritten(mod: tvm.IRModule, rewrite: Callable[[relax.Function], relax.Function]) -> tvm.IRModule:
@@ -57,33 +45,6 @@ def _rewritten(mod: tvm.IRModule, rewrite: Callable[[relax.Function], relax.Func
         if isinstance(func, relax.Function) and not (func.attrs and "Primitive" in func.attrs):
             mod.update_func(var, rewrite(func))
     return mod
-
-
-@mutator
-class _Moves(PyExprMutator):
-    def __init__(self, mod: tvm.IRModule) -> None:
-        super().__init__(mod)
-        self.mod = mod
-        self.known: dict[ir.GlobalVar, bool] = {}
-
-    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
-        """A binding in a dataflow block; results that leave it keep memory of their own."""
-        value = binding.value
-        if isinstance(binding.var, relax.DataflowVar) and self._is_view(value):
-            (source,) = value.args[1].fields
-            viewed = relax.op.reshape(self.visit_expr(source), binding.var.ty.shape)
-            binding = relax.VarBinding(binding.var, viewed)
-        super().visit_var_binding_(binding)
-
-    def _is_view(self, value: relax.Expr) -> bool:
-        called = isinstance(value, relax.Call) and value.op == CALL_TIR and len(value.args) == 2
-        if not called or len(value.args[1].fields) != 1 or not isinstance(value.args[0], ir.GlobalVar):
-            return False
-        name = value.args[0]
-        if name not in self.known:
-            func = self.mod[name]
-            self.known[name] = isinstance(func, tirx.PrimFunc) and keeps_order(func)
-        return self.known[name]
 
 
 RANKS = 8
