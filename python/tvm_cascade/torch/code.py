@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import pickle
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -60,24 +60,15 @@ class Code:
         except Exception as error:
             raise ModelError("a model whose code TVM loads", told(error), "tvm_cascade.optimize") from error
 
-    def bundle(self, program: Traced | None = None) -> Files:
-        """The parts of a bundle of it, for any program that is like the one, if one is given."""
-        interface = self.interface if program is None else _by_place(self.interface, program)
-        return {**pipeline.saved((self.executable, self.report)), _INTERFACE: pickle.dumps(interface)}
+    def bundle(self) -> Files:
+        """The parts of a bundle of it, for any program that is like its own."""
+        return {**pipeline.saved((self.executable, self.report)), _INTERFACE: pickle.dumps(self.interface)}
 
     @classmethod
-    def load(
-        cls,
-        files: Files,
-        target: Target,
-        device: ModelDevice,
-        program: Traced | None = None,
-    ) -> Code:
-        """The code of a bundle, for a program like the one that it was of, if one is given."""
+    def load(cls, files: Files, target: Target, device: ModelDevice) -> Code:
+        """The code of a bundle."""
         executable, report = pipeline.load(files)
-        interface = pickle.loads(files[_INTERFACE])
-        interface = interface if program is None else _by_name(interface, program)
-        return cls(executable, interface, target, device, report)
+        return cls(executable, pickle.loads(files[_INTERFACE]), target, device, report)
 
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
@@ -130,26 +121,3 @@ def _kind_of(value: Any) -> str:
 def _content(constant: torch.Tensor) -> list[str]:
     content = compact(constant.cpu()).reshape(-1).view(torch.uint8).numpy()
     return [str(constant.dtype), str(tuple(constant.shape)), hashlib.sha256(content).hexdigest()]
-
-
-def _by_place(interface: Interface, program: Traced) -> Interface:
-    """The interface with places among a program's inputs in place of their names."""
-    specs = program.graph_signature.input_specs
-    state = {str(spec.target): str(place) for place, spec in enumerate(specs)}
-    inputs = {spec.arg.name: str(place) for place, spec in enumerate(specs)}
-    return _renamed(interface, state.__getitem__, inputs.__getitem__)
-
-
-def _by_name(interface: Interface, program: Traced) -> Interface:
-    """The interface with the names of a program's inputs in place of their places."""
-    specs = program.graph_signature.input_specs
-    return _renamed(interface, lambda place: str(specs[int(place)].target), lambda place: specs[int(place)].arg.name)
-
-
-def _renamed(interface: Interface, of_state: Callable[[str], str], of_input: Callable[[str], str]) -> Interface:
-    return replace(
-        interface,
-        state=tuple(map(of_state, interface.state)),
-        inputs=tuple(None if name is None else of_input(name) for name in interface.inputs),
-        mutated=tuple(of_state(one) if isinstance(one, str) else one for one in interface.mutated),
-    )

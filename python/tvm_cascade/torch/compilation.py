@@ -55,8 +55,7 @@ def compiled(
         return Code(executable, interface, resolved, place, report)
 
     key = key_of(resolved, pipeline.options, lambda: texts_of(program, device, by_name))
-    load = partial(Code.load, target=resolved, device=place, program=program)
-    return kept(key, made, partial(Code.bundle, program=program), load)
+    return kept(key, made, Code.bundle, partial(Code.load, target=resolved, device=place))
 
 
 def runnable(
@@ -73,6 +72,6 @@ def runnable(
     extents : names of extents for messages, per leaf of the arguments and axis; torch's by default.
     keeps_apart : as of `Program`.
     """
-    state = shared_state(program, module, code.interface.state, code.device.tvm)
-    leaves, ranges = named(leaves_of(program, code.interface.inputs), extents, ranges_of(program))
+    state = shared_state(program, module, code.device.tvm)
+    leaves, ranges = named(leaves_of(program), extents, ranges_of(program))
     return Program(code, leaves, ranges, state, keeps_apart)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
@@ -19,7 +19,8 @@ from tvm_cascade.errors import ModelError
 from tvm_cascade.torch.positions import with_positions
 from tvm_cascade.torch.tensors import compact
 
-_STATE = (InputKind.PARAMETER, InputKind.BUFFER)
+STATE = (InputKind.PARAMETER, InputKind.BUFFER)
+_WRITTEN = {OutputKind.BUFFER_MUTATION: InputKind.BUFFER, OutputKind.USER_INPUT_MUTATION: InputKind.USER_INPUT}
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,6 @@ class ImportedGraph:
     graph_signature: Signature
     constants: Mapping[str, torch.Tensor]
     range_constraints: Mapping[Any, Any]
-    state_dict: Mapping[str, torch.Tensor] = field(default_factory=dict)
 
     @property
     def graph(self) -> fx.Graph:
@@ -73,22 +73,20 @@ Traced: TypeAlias = torch.export.ExportedProgram | ImportedGraph
 class Interface:
     """How a call of the imported function is made of a call of the model.
 
+    Parameters and buffers are passed first, in the order of the program's, and then its arguments that are tensors.
+
     Attributes
     ----------
-    state : names of the parameters and buffers that are passed first, in order.
-    inputs : per leaf of the model's arguments, the name of the tensor that is passed; None of a constant.
-    constants : the values of those leaves.
-    mutated : per result of the imported function that is written back, from the first on, what it is written to: the
-        name of a buffer, or the position of a leaf.
+    constants : per leaf of the model's arguments, its value where it is a constant.
+    mutated : per result of the imported function that is written back, from the first on, what it is written to: its
+        number among parameters, buffers, and leaves of the arguments.
     outputs : per leaf of the model's result, the number of the function's result; None of a constant.
     returned : the values of those leaves.
     sizes : the numbers of the function's results that have as many rows as a leaf says, and no elements.
     """
 
-    state: tuple[str, ...]
-    inputs: tuple[str | None, ...]
     constants: tuple[object, ...]
-    mutated: tuple[str | int, ...]
+    mutated: tuple[int, ...]
     outputs: tuple[int | None, ...]
     returned: tuple[object, ...]
     sizes: tuple[int, ...]
@@ -108,32 +106,25 @@ def prepared(program: Traced, device: torch.device) -> tuple[ImportedGraph, Inte
     ModelError
         Where it takes or gives what no tensor is, gives a tensor on another device, or writes a parameter.
     """
-    specs = program.graph_signature.input_specs
-    passed, bound = list[InputSpec](), list[InputSpec]()
-    state, inputs, constants = list[str](), list[str | None](), list[object]()
-    for spec in specs:
+    passed, bound, constants = list[InputSpec](), list[InputSpec](), list[object]()
+    for spec in program.graph_signature.input_specs:
         if spec.kind is InputKind.CONSTANT_TENSOR:
             bound.append(spec)
             continue
-        if spec.kind in _STATE:
-            state.append(str(spec.target))
-        elif isinstance(spec.arg, ConstantArgument):
-            inputs.append(None)
-            constants.append(spec.arg.value)
+        if spec.kind not in STATE:
+            constants.append(getattr(spec.arg, "value", None))
+        if isinstance(spec.arg, ConstantArgument):
             continue
-        else:
-            inputs.append(spec.arg.name)
-            constants.append(None)
         if not isinstance(spec.arg, TensorArgument):
             hint = "pass numbers as tensors, or as constants of the example"
             raise ModelError("tensors and constants", f"{spec.kind.name} {spec.arg}", f"input `{spec.arg.name}`", hint)
         passed.append(InputSpec(InputKind.USER_INPUT, TensorArgument(spec.arg.name), None))
-    (mutated, outputs, returned), kept = _results(program, inputs, device)
+    (mutated, outputs, returned), kept = _results(program, device)
     module = with_positions(_giving(program.graph_module, kept))
     sizes = tuple(k for k, node in enumerate(kept) if isinstance(node.meta["val"], torch.SymInt))
     known = {str(spec.target): compact(program.constants[str(spec.target)].cpu()) for spec in bound}
     shown = ImportedGraph(module, Signature([*passed, *bound]), known, program.range_constraints)
-    return shown, Interface(tuple(state), tuple(inputs), tuple(constants), mutated, outputs, returned, sizes)
+    return shown, Interface(tuple(constants), mutated, outputs, returned, sizes)
 
 
 def _giving(module: fx.GraphModule, results: Sequence[fx.Node]) -> fx.GraphModule:
@@ -154,17 +145,19 @@ def _giving(module: fx.GraphModule, results: Sequence[fx.Node]) -> fx.GraphModul
     return fx.GraphModule(module, graph)
 
 
-_Results = tuple[tuple[str | int, ...], tuple[int | None, ...], tuple[object, ...]]
+_Results = tuple[tuple[int, ...], tuple[int | None, ...], tuple[object, ...]]
 
 
-def _results(program: Traced, inputs: list[str | None], device: torch.device) -> tuple[_Results, list[fx.Node]]:
+def _results(program: Traced, device: torch.device) -> tuple[_Results, list[fx.Node]]:
     """(mutated, outputs, returned) of `Interface`, and the results that are tensors."""
-    (output,) = (node for node in program.graph.nodes if node.op == "output")
-    mutated, outputs, returned = list[str | int](), list[int | None](), list[object]()
+    (output,) = program.graph.find_nodes(op="output")
+    kinds = [spec for spec in program.graph_signature.input_specs if spec.kind is not InputKind.CONSTANT_TENSOR]
+    places = [(one.kind, one.arg.name if one.kind is InputKind.USER_INPUT else one.target) for one in kinds]
+    mutated, outputs, returned = list[int](), list[int | None](), list[object]()
     kept = list[fx.Node]()
     for value, spec in zip(output.args[0], program.graph_signature.output_specs, strict=True):
         if spec.kind in _WRITTEN:
-            mutated.append(_WRITTEN[spec.kind](str(spec.target), inputs))
+            mutated.append(places.index((_WRITTEN[spec.kind], spec.target)))
         elif spec.kind is not OutputKind.USER_OUTPUT:
             hint = "call it under torch.no_grad(), without losses and gradients"
             raise ModelError("results that are tensors", f"{spec.kind.name} `{spec.target}`", "the model's graph", hint)
@@ -191,13 +184,6 @@ def _results(program: Traced, inputs: list[str | None], device: torch.device) ->
     if not any(isinstance(node.meta["val"], torch.Tensor) for node in kept):
         raise ModelError("a model that gives a tensor", "one that gives none", "the model's graph")
     return (tuple(mutated), tuple(outputs), tuple(returned)), kept
-
-
-_WRITTEN: Mapping[OutputKind, Callable[[str, list[str | None]], str | int]] = {
-    OutputKind.BUFFER_MUTATION: lambda target, _: target,
-    OutputKind.USER_INPUT_MUTATION: lambda target, inputs: inputs.index(target),
-}
-"""What a program writes to: a buffer by its name, an argument by its position."""
 
 
 # Graphs that AOTAutograd, or a cut, makes: of operators of ATen on fake tensors.

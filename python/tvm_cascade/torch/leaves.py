@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.export.graph_signature import ConstantArgument, InputKind
 
 from tvm_cascade.errors import ModelError, PositionError
 from tvm_cascade.torch.graph import Traced
@@ -37,16 +38,17 @@ class Leaf:
         return f"`{self.name}`: {str(self.dtype).removeprefix('torch.')} [{', '.join(map(str, self.shape))}]"
 
 
-def leaves_of(program: Traced, names: Sequence[str | None]) -> tuple[Leaf | None, ...]:
+def leaves_of(program: Traced) -> tuple[Leaf | None, ...]:
     """The tensor arguments of a program by position; None of a constant."""
     values = {node.name: node.meta["val"] for node in program.graph.find_nodes(op="placeholder")}
-    positions = _positions(program.graph)
-    return tuple(None if name is None else _leaf(name, values[name], positions.get(name)) for name in names)
+    positions, specs = _positions(program.graph), program.graph_signature.input_specs
+    given = [spec.arg for spec in specs if spec.kind is InputKind.USER_INPUT]
 
+    def leaf(name: str) -> Leaf:
+        shape = tuple(e if isinstance(e, int) else str(e.node.expr) for e in values[name].shape)
+        return Leaf(name, values[name].dtype, shape, positions.get(name))
 
-def _leaf(name: str, value: torch.Tensor, positions: tuple[int, int] | None) -> Leaf:
-    shape = tuple(e if isinstance(e, int) else str(e.node.expr) for e in value.shape)
-    return Leaf(name, value.dtype, shape, positions)
+    return tuple(None if isinstance(one, ConstantArgument) else leaf(one.name) for one in given)
 
 
 _READS_AT: Mapping[str, tuple[str, str]] = {

@@ -78,33 +78,29 @@ class Program:
 
     def shared(self, arguments: Sequence[Any]) -> str | None:
         """Which two tensors share memory, of which one is written to: PyTorch would see the write in the other."""
-        if not self._interface.mutated:
-            return None
-        tensors: dict[str | int, Any] = {name: one.tensor for name, one in self._state.items()}
-        tensors |= {k: one for k, one in enumerate(arguments) if isinstance(one, torch.Tensor)}
+        tensors = self._given(arguments)
+        names = [*self._state, *(getattr(leaf, "name", k) for k, leaf in enumerate(self._leaves))]
         for written in self._interface.mutated:
-            for other, tensor in tensors.items():
-                if other != written and overlap(tensors[written], tensor):
-                    return f"{self._told(written)} and {self._told(other)}, which share memory"
+            for k, tensor in enumerate(tensors):
+                if k != written and isinstance(tensor, torch.Tensor) and overlap(tensors[written], tensor):
+                    return f"`{names[written]}` and `{names[k]}`, which share memory"
         return None
 
-    def _told(self, place: str | int) -> str:
-        leaf = self._leaves[place] if isinstance(place, int) else None
-        return f"`{place if leaf is None else leaf.name}`"
+    def _given(self, arguments: Sequence[Any]) -> list[Any]:
+        """Parameters, buffers and arguments, as `Interface` counts them."""
+        return [*(one.tensor for one in self._state.values()), *arguments]
 
     def _called(self, arguments: Sequence[Any]) -> list[object]:
         interface, found = self._interface, self.computed(arguments)
-        for target, result in zip(interface.mutated, found, strict=False):
-            written = self._state[target].tensor if isinstance(target, str) else arguments[target]
+        for place, result in zip(interface.mutated, found, strict=False):
             with torch.no_grad():
-                written.copy_(result)
+                self._given(arguments)[place].copy_(result)
         return interface.leaves(found)
 
     def computed(self, arguments: Sequence[Any]) -> list[torch.Tensor]:
         """What the model writes to, as it is to be, and the leaves of its result; no write changes another of them."""
-        in_torch, passed = isinstance(self.code, CutCode), list[Any]()
-        for name in self._interface.state:
-            passed.append(self._state[name].current() if in_torch else self._state[name]())
+        in_torch = isinstance(self.code, CutCode)
+        passed: list[Any] = [one.current() if in_torch else one() for one in self._state.values()]
         for checked in self._checked(arguments):
             passed.append(checked if in_torch else to_tvm(checked, self._device.tvm))
         if (shared := self.shared(arguments)) is not None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 import tvm
+from torch.fx.graph_module import _assign_attr
 
 from tvm_cascade.errors import ModelError
-from tvm_cascade.torch.graph import Traced
+from tvm_cascade.torch.graph import STATE, Traced
 from tvm_cascade.torch.tensors import is_compact, to_tvm
 
 
@@ -132,39 +133,24 @@ def _writes_to_follow(tensor: torch.Tensor) -> int | None:
 
 
 def shared_state(
-    program: Traced,
-    module: torch.nn.Module | None,
-    names: Sequence[str],
-    device: tvm.runtime.Device,
+    program: Traced, module: torch.nn.Module | None, device: tvm.runtime.Device
 ) -> dict[str, SharedTensor]:
-    """The model's own parameters and buffers, by the names that the program has for them."""
-    if module is None:
-        known = {**program.constants, **program.state_dict}
-        return {name: SharedTensor(name, known[name], device) for name in names}
-    own = dict(_named_tensors(module))
+    """The model's own parameters and buffers, by the names that the program has for them, in its order."""
+    own = {} if module is None else {**_every(module.named_buffers), **_every(module.named_parameters)}
     same: dict[int, list[str]] = {}
     for name, tensor in own.items():
         same.setdefault(id(tensor), []).append(name)
+    names = [str(spec.target) for spec in program.graph_signature.input_specs if spec.kind in STATE]
     return {name: SharedTensor(name, own[name], device, module, same[id(own[name])]) for name in names}
 
 
-def _named_tensors(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    yield from module.named_buffers(remove_duplicate=False)
-    yield from module.named_parameters(remove_duplicate=False)
+def _every(named: Callable[..., Iterator[tuple[str, torch.Tensor]]]) -> dict[str, torch.Tensor]:
+    return dict(named(remove_duplicate=False))
 
 
 def module_of(tensors: Mapping[str, torch.Tensor]) -> torch.nn.Module:
     """A module that has these parameters and buffers by these names, and does nothing."""
     root = torch.nn.Module()
     for name, tensor in tensors.items():
-        *path, last = name.split(".")
-        module = root
-        for part in path:
-            if part not in module._modules:
-                module.add_module(part, torch.nn.Module())
-            module = module.get_submodule(part)
-        if isinstance(tensor, torch.nn.Parameter):
-            module.register_parameter(last, tensor)
-        else:
-            module.register_buffer(last, tensor)
+        _assign_attr(tensor, root, name)
     return root
