@@ -18,11 +18,11 @@ from tvm_cascade.devices.read import ANY_CPU, device_of
 from tvm_cascade.driver.backends import backend_of
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.options import FuseOptions, Options, takes_options
-from tvm_cascade.relax.graph import Graph, Kind, Node, bytes_of, graphs_of, variables_in
+from tvm_cascade.relax.graph import Graph, Kind, Node, bytes_of, graphs_of
 from tvm_cascade.relax.grouping import MOST_NODES, Cluster, Trials, cascades_of, outcomes_of
 from tvm_cascade.relax.memory import sparing_memory
 from tvm_cascade.relax.outline import Merger, Outline, emit, outline
-from tvm_cascade.relax.surroundings import Plans, feeding, following, reading, with_surroundings
+from tvm_cascade.relax.surroundings import Plans, feeding, followed, reading, with_surroundings
 from tvm_cascade.report.group import Apart
 
 
@@ -122,12 +122,12 @@ def _block(graph: Graph, found: list[Cluster], builder: relax.BlockBuilder) -> r
         node = graph.node(binding.var)
         cluster = owner.get(node) if node is not None else None
         if cluster is None:
-            pending.append(([binding], {*variables_in(binding.value)}))
+            pending.append(([binding], {*relax.analysis.all_vars(binding.value)}))
         elif cluster not in done:
             done.add(cluster)
             one = outlines[cluster]
             calls = _calls(one, emit(builder, one, _name(one.nodes)))
-            pending.append((calls, {var for e in one.inputs for var in variables_in(e)}))
+            pending.append((calls, {var for e in one.inputs for var in relax.analysis.all_vars(e)}))
     place = {binding.var: k for k, (bindings, _) in enumerate(pending) for binding in bindings}
     needs = {k: {place[var] for var in read if var in place} - {k} for k, (_, read) in enumerate(pending)}
     ordered, stuck = in_turn(needs)
@@ -166,7 +166,8 @@ def with_siblings(graph: Graph, merger: Merger, plans: Plans, taken: Iterable[No
             continue
         cluster = _met(graph, one | other, taken)
         together = plans.in_one_kernel(merger.of(outline(graph, cluster)))
-        apart = [_seconds(graph, merger, plans, _alone(graph, own, cluster)) for own in (one, other)]
+        outside = set(graph.nodes) - cluster
+        apart = [_seconds(graph, merger, plans, followed(graph, own, outside)) for own in (one, other)]
         if together is not None and together < sum(apart):
             found.append(cluster)
             taken |= cluster
@@ -206,14 +207,6 @@ def _met(graph: Graph, own: Cluster, taken: set[Node]) -> Cluster:
         if (results := len(outline(graph, own).outputs)) <= fewest:
             found, fewest = own, results
     return found
-
-
-def _alone(graph: Graph, own: Cluster, cluster: Cluster) -> Cluster:
-    """One of a cluster's reductions with the maps that follow it alone."""
-    outside = set(graph.nodes) - cluster
-    while (more := following(graph, own, outside)) is not None:
-        own |= {more}
-    return own
 
 
 def _seconds(graph: Graph, merger: Merger, plans: Plans, cluster: Cluster) -> float:

@@ -128,7 +128,7 @@ class Graph:
                     self._add(node, Result(binding.var))
             elif (made := self.node(_tuple_of(binding))) is not None:
                 self._add(made, Result(binding.var, binding.value.index))
-        self._used = [(one.var, self._of.get(one.var), variables_in(one.value)) for one in block.bindings]
+        self._used = [(one.var, self._of.get(one.var), relax.analysis.all_vars(one.value)) for one in block.bindings]
         self._connect(outside)
         self.free = self._free()
         """Nodes that read no tensor but such nodes' results, as masks and positions."""
@@ -228,8 +228,8 @@ def graphs_of(mod: tvm.IRModule, func: relax.Function) -> Iterator[tuple[int, Gr
     for place, block in enumerate(blocks):
         if isinstance(block, relax.DataflowBlock):
             others = [b for k, one in enumerate(blocks) if k != place for b in one.bindings]
-            outside = [var for binding in others for var in variables_in(binding.value)]
-            yield place, Graph(block, mod, outside + variables_in(func.body.body))
+            outside = [var for binding in others for var in relax.analysis.all_vars(binding.value)]
+            yield place, Graph(block, mod, outside + relax.analysis.all_vars(func.body.body))
 
 
 def _is_node(binding: relax.Binding, mod: tvm.IRModule) -> bool:
@@ -263,13 +263,7 @@ def _read_whole(block: relax.DataflowBlock, outside: Iterable[relax.Var]) -> set
     found = {var for var in outside if isinstance(var.ty, relax.TupleType)}
     for binding in block.bindings:
         if _tuple_of(binding) is None:
-            found.update(var for var in variables_in(binding.value) if isinstance(var.ty, relax.TupleType))
-    return found
-
-
-def variables_in(expression: relax.Expr) -> list[relax.Var]:
-    found: list[relax.Var] = []
-    relax.analysis.post_order_visit(expression, lambda e: found.append(e) if isinstance(e, relax.Var) else None)
+            found.update(var for var in relax.analysis.all_vars(binding.value) if isinstance(var.ty, relax.TupleType))
     return found
 
 

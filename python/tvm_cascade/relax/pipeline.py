@@ -33,7 +33,7 @@ from tvm_cascade.plan.chunked import Chunks
 from tvm_cascade.plan.plan import Plan
 from tvm_cascade.relax.convolutions import channels_last
 from tvm_cascade.relax.fuse_cascades import cascades_fused, plans_for
-from tvm_cascade.relax.graph import CALL_TIR, AnnotateGathers, is_tensor, variables_in
+from tvm_cascade.relax.graph import CALL_TIR, AnnotateGathers, is_tensor
 from tvm_cascade.relax.narrowing import narrowed
 from tvm_cascade.relax.rewrites import ComputeWhereRead, RewriteOperators, WriteExtentsAlike
 from tvm_cascade.relax.surroundings import Plans
@@ -290,7 +290,7 @@ def _calls(func: relax.Function) -> list[tuple[str, set[int]]]:
         elif value.op == CALL_TIR:
             arguments = value.args[1].fields if isinstance(value.args[1], relax.Tuple) else []
             tensors = [(k, one) for k, one in enumerate(arguments) if is_tensor(one)]
-            places = {k for k, one in tensors if not variables_in(one) or one in given}
+            places = {k for k, one in tensors if not relax.analysis.all_vars(one) or one in given}
             calls.append((value.args[0].name_hint, places if calls and straight else set()))
         elif isinstance(value.op, ir.Op) and "inplace" in value.op.name:
             given.clear()  # a view of what is written may have another name

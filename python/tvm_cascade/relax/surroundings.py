@@ -160,15 +160,18 @@ def _with_readers(graph: Graph, own: Cluster, taken: set[Node], views: bool = Tr
 
 
 def _grown(graph: Graph, own: Cluster, taken: set[Node], views: bool = True) -> Cluster:
-    """A cluster as `_followed`, and then with the maps that all of these alone read."""
-    return feeding(graph, _followed(graph, own, taken), taken, views)
+    """A cluster as `followed`, and then with the maps that all of these alone read."""
+    return feeding(graph, followed(graph, own, taken), taken, views)
 
 
-def _followed(graph: Graph, own: Cluster, taken: set[Node], views: bool = True) -> Cluster:
-    """A cluster with the maps of its one result."""
-    while (more := following(graph, own, taken)) is not None:
+def followed(graph: Graph, own: Cluster, taken: set[Node], views: bool = True) -> Cluster:
+    """A cluster with the maps that alone read its one result."""
+    while True:
+        outputs = outline(graph, own).outputs
+        alone = len(outputs) == 1 and not outputs[0].escapes and len(graph.readers_of(outputs[0])) == 1
+        if not alone or (more := reading(graph, own, taken)) is None:
+            return own
         own |= {more}
-    return own
 
 
 def _turned(graph: Graph, own: Cluster, taken: set[Node], views: bool = True) -> Cluster:
@@ -217,15 +220,8 @@ def _givers(graph: Graph, own: Cluster, taken: set[Node], views: bool) -> list[N
     ]
 
 
-_WAYS = (_turned, _with_readers, _grown, feeding, _followed)
+_WAYS = (_turned, _with_readers, _grown, feeding, followed)
 """In which clusters grow, the first that is one pass."""
-
-
-def following(graph: Graph, own: Cluster, taken: set[Node]) -> Node | None:
-    """The map that alone reads the one result of a cluster; None where there is no such map."""
-    outputs = outline(graph, own).outputs
-    alone = len(outputs) == 1 and not outputs[0].escapes and len(graph.readers_of(outputs[0])) == 1
-    return reading(graph, own, taken) if alone else None
 
 
 def reading(graph: Graph, own: Cluster, taken: set[Node]) -> Node | None:
