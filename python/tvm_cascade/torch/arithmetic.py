@@ -134,26 +134,6 @@ def _number(value: relax.Expr) -> Any:
     return value.value.numpy().item() if isinstance(value, Constant) and not value.ty.ndim else None
 
 
-def remainder(whole: Binary, rounding: Callable[[relax.Expr], relax.Expr]) -> Callable[[Site], relax.Expr]:
-    """aten.remainder and aten.fmod.
-
-    Parameters
-    ----------
-    whole : the remainder of integers.
-    rounding : of the quotient of floats.
-    """
-
-    def convert(site: Site) -> relax.Expr:
-        wide = accumulator(site.dtype)
-        left, right = (_operand(site, name, wide, site.dtype) for name in ("self", "other"))
-        if not wide.startswith("float"):
-            return site.emit(whole(left, right))
-        quotient = site.emit(rounding(site.emit(relax.op.divide(left, right))))
-        return site.emit(relax.op.subtract(left, site.emit(relax.op.multiply(quotient, right))))
-
-    return convert
-
-
 def clamp(site: Site) -> relax.Expr:
     """aten.clamp between numbers, of which TVM's converter makes an infinity where there is but one."""
     wide = accumulator(site.dtype)

@@ -33,7 +33,7 @@ from tvm_cascade.torch.flex import with_lists_alone
 from tvm_cascade.torch.graph import captured
 from tvm_cascade.torch.importer import OF_GRADIENTS, table, whole
 from tvm_cascade.torch.losses import rows_saved, sums_of_written
-from tvm_cascade.torch.positions import apart_in_backward, with_positions
+from tvm_cascade.torch.positions import computed_by_both, with_positions
 from tvm_cascade.torch.site import ConversionError, told
 from tvm_cascade.torch.tensors import overlap
 from tvm_cascade.torch.views import split
@@ -107,7 +107,7 @@ def _parts(joint: fx.GraphModule, *given: Any, **named: Any) -> tuple[fx.GraphMo
     """A forward graph and a backward one; what no argument changes is computed by each, and so are views."""
     joint.graph = fx_graph_cse(joint.graph)
     with unset_fake_temporarily():
-        joint = rows_saved(sums_of_written(apart_in_backward(with_positions(joint))))
+        joint = computed_by_both(rows_saved(sums_of_written(with_positions(joint))))
     with functorch_config.patch(cse=False, recompute_views=True):
         parts: tuple[fx.GraphModule, fx.GraphModule] = min_cut_rematerialization_partition(joint, *given, **named)
     return parts

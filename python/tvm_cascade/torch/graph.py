@@ -5,15 +5,13 @@ TVM's importer copies buffers into the module as constants, and drops what a pro
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
 from torch import fx
 from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, OutputKind, OutputSpec, TensorArgument
-from torch.fx.node import map_aggregate
 
 from tvm_cascade.errors import ModelError
 from tvm_cascade.torch.positions import with_positions
@@ -283,44 +281,3 @@ def _ranges(inputs: _Inputs) -> dict[Any, Any]:
         for node in symbolic
         for symbol in sorted(node.expr.free_symbols, key=str)
     }
-
-
-def graph_of(
-    uses: Sequence[tuple[fx.Node, Any, Any, Sequence[int | None]]], evaluate: Callable[[Any], Any]
-) -> tuple[ImportedGraph, list[torch.Tensor]]:
-    """A graph of uses of operators beside each other, and the tensors that it takes.
-
-    Parameters
-    ----------
-    uses : a node whose operator is used; its arguments, in which nodes are copied and tensors are inputs of the graph;
-        its value, a tensor or several; and the numbers of the results that are asked for, None of an only one.
-    evaluate : the tensor that a node to be copied stands for.
-    """
-    graph, inputs = fx.Graph(), list[torch.Tensor]()
-    results, specs = list[fx.Node](), list[InputSpec]()
-
-    def placed(argument: Any, known: dict[int, fx.Node]) -> Any:
-        if not isinstance(argument, (fx.Node, torch.Tensor)):
-            return argument
-        if id(argument) not in known:
-            if isinstance(argument, fx.Node):
-                node = graph.call_function(argument.target, argument.args, dict(argument.kwargs))
-            else:
-                node = graph.placeholder(f"given_{len(inputs)}")
-                inputs.append(argument)
-                specs.append(InputSpec(InputKind.USER_INPUT, TensorArgument(node.name), None))
-            node.meta["val"] = evaluate(argument)
-            known[id(argument)] = node
-        return known[id(argument)]
-
-    for node, arguments, value, numbers in uses:
-        known: dict[int, fx.Node] = {}
-        args, kwargs = map_aggregate(arguments, lambda one, known=known: placed(one, known))
-        use = graph.call_function(node.target, args, kwargs)
-        use.meta = {**node.meta, "val": value}
-        for number in numbers:
-            result = use if number is None else graph.call_function(operator.getitem, (use, number))
-            result.meta = {**node.meta, "val": value if number is None else value[number]}
-            results.append(result)
-    graph.output(tuple(results))
-    return ImportedGraph(fx.GraphModule({}, graph), Signature(specs), {}, {}), inputs

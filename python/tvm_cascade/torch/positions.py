@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.utils.checkpoint import CheckpointPolicy
 
 _ATEN = torch.ops.aten
 
@@ -48,35 +49,16 @@ def with_positions(module: fx.GraphModule) -> fx.GraphModule:
     return module
 
 
-def apart_in_backward(joint: fx.GraphModule) -> fx.GraphModule:
-    """A forward and backward graph in which the backward part has what no argument changes to itself; in place.
+def computed_by_both(joint: fx.GraphModule) -> fx.GraphModule:
+    """A forward and backward graph of which each computes by itself what no argument changes; in place.
 
     Else a mask that attention reads in both would be saved, as PyTorch takes it for a tensor in memory.
     """
-    later, free = set[fx.Node](), set[fx.Node]()
+    free = set[fx.Node]()
     for node in joint.graph.nodes:
-        if (node.op == "placeholder" and node.name.startswith("tangents")) or any(
-            source in later for source in node.all_input_nodes
-        ):
-            later.add(node)
-        elif _is_plain(node) and all(source in free for source in node.all_input_nodes):
+        if _is_plain(node) and free.issuperset(node.all_input_nodes):
             free.add(node)
-    first = next((node for node in joint.graph.nodes if node in later and node.op != "placeholder"), None)
-    if first is None:
-        return joint
-    copies = dict[fx.Node, fx.Node]()
-
-    def copied(node: fx.Node) -> fx.Node:
-        if node not in copies:
-            with joint.graph.inserting_before(first):
-                copies[node] = joint.graph.node_copy(node, copied)
-        return copies[node]
-
-    for node in [one for one in joint.graph.nodes if one in later]:
-        for source in [one for one in node.all_input_nodes if one in free and not free.issuperset(one.users)]:
-            if not later.issuperset(source.users):
-                node.replace_input_with(source, copied(source))
-    joint.recompile()
+            node.meta["recompute"] = CheckpointPolicy.MUST_RECOMPUTE
     return joint
 
 

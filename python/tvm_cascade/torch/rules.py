@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import accumulate
 from typing import Any
 
 import torch
@@ -30,14 +29,6 @@ def _signbit(x: Tensor) -> Tensor:
     return (x < 0) | (x.reciprocal() < 0) if x.is_floating_point() else x < 0  # 1/−0 is −∞
 
 
-def _copysign(x: Tensor, y: Any) -> Tensor:
-    size = x.abs() if x.is_floating_point() else x.abs().to(torch.get_default_dtype())
-    if not isinstance(y, Tensor):
-        return -size if math.copysign(1.0, y) < 0 else size
-    size = size.to(torch.result_type(size, y))
-    return torch.where(_signbit(y), -size, size)
-
-
 def _hypot(x: Tensor, y: Tensor) -> Tensor:
     """√(x² + y²), of which the squares may be out of range."""
     large, small = torch.maximum(x.abs(), y.abs()), torch.minimum(x.abs(), y.abs())
@@ -45,16 +36,30 @@ def _hypot(x: Tensor, y: Tensor) -> Tensor:
     return large * torch.sqrt(1 + share * share)
 
 
-def _elu(x: Tensor, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Tensor:
-    """TVM's converter ignores both scales."""
+def _promoted(combine: Callable[[Any, Any], Tensor]) -> Callable[[Any, Any], Tensor]:
+    """Of operands in one dtype: TVM's converters take a number in the dtype of the tensor beside it."""
+
+    def combined(left: Any, right: Any) -> Tensor:
+        dtype = torch.result_type(left, right)
+        given = [one.to(dtype) if isinstance(one, Tensor) else one for one in (left, right)]
+        return NotImplemented if given[0] is left and given[1] is right else combine(*given)
+
+    return combined
+
+
+def _any(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+    found = (x != 0).sum(dim, keepdim) != 0
+    return found.to(x.dtype) if x.dtype == torch.uint8 else found
+
+
+def _variance(x: Tensor, dim: Any = None, *, correction: Any = 1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """The variance, and the mean, both in float32 where the tensor is narrower, and rounded once."""
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
-    return (scale * torch.where(wide > 0, wide, alpha * ((wide * input_scale).exp() - 1))).to(x.dtype)
-
-
-def _power_of(base: Any, x: Tensor) -> Tensor:
-    """TVM's converter takes the base in the dtype of the exponent."""
-    dtype = torch.result_type(base, x)
-    return NotImplemented if dtype == x.dtype else torch.pow(base, x.to(dtype))
+    axes = dim if dim else [*range(x.dim())]
+    mean = wide.mean(axes, keepdim=True)
+    count = math.prod(x.shape[axis] for axis in axes) - (1 if correction is None else correction)
+    found = (wide - mean).square().sum(axes, keepdim) / torch.sym_max(count, 0)
+    return found.to(x.dtype), (mean if keepdim else mean.squeeze(axes)).to(x.dtype)
 
 
 _STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188)
@@ -202,33 +207,32 @@ def _average(
     return (found if divisor_override is None else found / divisor_override).to(x.dtype)
 
 
-def _split_with_sizes(x: Tensor, sizes: Sequence[int], dim: int = 0) -> list[Tensor]:
-    """Slices, each of which what reads it reads in place; TVM's operator makes tensors of all of them at once."""
-    return [x.narrow(dim, end - size, size) for size, end in zip(sizes, accumulate(sizes), strict=True)]
-
-
 RULES: Mapping[Any, Callable[..., Any]] = {
     **WRITES,
     torch.ops.prims.where.default: torch.where,
     torch.ops.prims.convert_element_type.default: torch.Tensor.to,
+    **dict.fromkeys((_ATEN.any.default, _ATEN.any.dim, _ATEN.any.dims), _any),
+    _ATEN.var_mean.correction: _variance,
+    _ATEN.var.correction: lambda *given, **by_name: _variance(*given, **by_name)[0],
+    _ATEN.remainder.Scalar: _promoted(torch.remainder),
+    _ATEN.remainder.Tensor: _promoted(torch.remainder),
+    _ATEN.fmod.Scalar: _promoted(torch.fmod),
+    _ATEN.fmod.Tensor: _promoted(torch.fmod),
+    _ATEN.pow.Scalar: _promoted(torch.pow),
     _ATEN.fmax.default: _fmax,
     _ATEN.fmin.default: _fmin,
     _ATEN.signbit.default: _signbit,
-    _ATEN.copysign.Tensor: _copysign,
-    _ATEN.copysign.Scalar: _copysign,
+    torch.ops.prims.signbit.default: _signbit,
     _ATEN.hypot.default: _hypot,
     _ATEN.lgamma.default: _lgamma,
     _ATEN.erfc.default: _erfc,
-    _ATEN.elu.default: _elu,
     _ATEN._cdist_forward.default: _cdist,
     _ATEN.adaptive_max_pool2d.default: _adaptive_max_pool2d,
     _ATEN.kthvalue.default: _kth,
     _ATEN.searchsorted.Tensor: _searchsorted,
-    _ATEN.split_with_sizes.default: _split_with_sizes,
     _ATEN.addbmm.default: _addbmm,
     _ATEN._trilinear.default: _trilinear,
     _ATEN.exp2.default: lambda x: torch.pow(2.0, x),
-    _ATEN.pow.Scalar: _power_of,
     _ATEN.histc.default: _histogram,
     _ATEN.avg_pool2d.default: partial(_average, F.avg_pool2d),
     _ATEN.avg_pool3d.default: partial(_average, F.avg_pool3d),

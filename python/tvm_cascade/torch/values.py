@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import tvm
 from torch import fx
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.node import map_aggregate
 from torch.utils import _pytree as pytree
 from tvm import relax
@@ -24,7 +25,6 @@ from tvm_cascade.evaluate.tolerance import Comparison, check
 from tvm_cascade.relax.pipeline import unfused
 from tvm_cascade.torch.constants import LITERALS
 from tvm_cascade.torch.degenerate import has_nothing
-from tvm_cascade.torch.graph import ImportedGraph, graph_of
 from tvm_cascade.torch.precision import PRODUCTS
 from tvm_cascade.torch.site import ConversionError, Site, dtype_name, hinted, origin, told
 from tvm_cascade.torch.tensors import to_torch, to_tvm
@@ -53,7 +53,8 @@ _FIRST_INTEGERS = (0, 1)
 UNFIT = (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError, ZeroDivisionError)
 """What PyTorch raises at data that an operator does not take."""
 
-Translate = Callable[[ImportedGraph], tvm.IRModule]
+Translate = Callable[[Callable[..., Any], Sequence[Any]], tuple[tvm.IRModule, Sequence[int]]]
+"""The module of a function, of fake tensors that it is traced on, and which of these its `main` takes."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ def compared(graph: fx.Graph, translate: Translate) -> None:
 
     Parameters
     ----------
-    translate : the conversion of a graph.
+    translate : the conversion of a function, whose operators are taken as they are.
 
     Raises
     ------
@@ -235,11 +236,19 @@ def _run(trials: Sequence[Trial], translate: Translate) -> list[list[torch.Tenso
     """The results of the converted operators, per trial."""
     if not trials:
         return []
-    shown, inputs = graph_of([(one.node, one.arguments, one.expected, one.results()) for one in trials], _evaluated)
-    executable = unfused(translate(shown), Target({"kind": "llvm", "opt-level": 0}))
-    function, device = relax.VirtualMachine(executable, tvm.cpu())["main"], tvm.cpu()
-    found = iter([to_torch(one) for one in function(*(to_tvm(one, device) for one in inputs))])
-    return [[next(found) for _ in one.results()] for one in trials]
+    leaves = [one for trial in trials for one in pytree.tree_leaves(trial.arguments) if isinstance(one, torch.Tensor)]
+    places, numbers = {id(one): place for place, one in enumerate(leaves)}, [trial.results() for trial in trials]
+
+    def uses(*given: torch.Tensor) -> list[torch.Tensor]:
+        found = (one.call(lambda leaf: given[places[id(leaf)]] if id(leaf) in places else leaf) for one in trials)
+        return [one if k is None else one[k] for own, one in zip(numbers, found, strict=True) for k in own]
+
+    mode, device = FakeTensorMode(), tvm.cpu()
+    module, taken = translate(uses, [mode.from_tensor(one) for one in leaves])
+    executable = unfused(module, Target({"kind": "llvm", "opt-level": 0}))
+    function = relax.VirtualMachine(executable, device)["main"]
+    found = iter([to_torch(one) for one in function(*(to_tvm(leaves[place], device) for place in taken))])
+    return [[next(found) for _ in own] for own in numbers]
 
 
 def _judged(trial: Trial, number: int | None, found: torch.Tensor) -> Comparison:

@@ -92,19 +92,6 @@ def _scatter_reduce(
     return _fitted(partial(again, reduce=reduce), x, dim, index, src)
 
 
-def _embedding_backward(
-    gradients: Tensor, indices: Tensor, rows: int, padding_idx: int, scale_grad_by_freq: bool
-) -> Tensor:
-    """Each gradient is added where its row was read; that of a row for padding is 0."""
-    if scale_grad_by_freq:
-        counts = indices.new_zeros(rows).index_put((indices,), torch.ones_like(indices), accumulate=True)
-        gradients = gradients / counts[indices].unsqueeze(-1)
-    found = gradients.new_zeros(rows, gradients.shape[-1]).index_put((indices,), gradients, accumulate=True)
-    if padding_idx < 0:
-        return found
-    return found.masked_fill((torch.arange(rows, device=found.device) == padding_idx).unsqueeze(-1), 0)
-
-
 def _maxima_backward(gradients: Tensor, x: Tensor, *given: Any) -> Tensor:
     """Each gradient is added where the maximum stood, a number of a plane."""
     planes = gradients.new_zeros((*x.shape[:-2], x.shape[-2] * x.shape[-1]))
@@ -118,5 +105,4 @@ WRITES: Mapping[Any, Callable[..., Any]] = {
     _ATEN.scatter_reduce.two: _scatter_reduce,
     _ATEN.index_put.default: _index_put,
     _ATEN.max_pool2d_with_indices_backward.default: _maxima_backward,
-    _ATEN.embedding_dense_backward.default: _embedding_backward,
 }
