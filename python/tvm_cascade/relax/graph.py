@@ -298,19 +298,17 @@ class Remembered(Generic[T]):
 
     def __init__(self, find: Callable[[tirx.PrimFunc], T]) -> None:
         self.find = find
-        self._known: dict[int, list[tuple[tirx.PrimFunc, T]]] = {}
+        self._known: dict[tvm_ffi.StructuralKey, T] = {}
 
-    def values(self) -> Iterator[T]:
+    def values(self) -> Iterable[T]:
         """Those of the functions that were asked for so far."""
-        return (value for alike in self._known.values() for _, value in alike)
+        return self._known.values()
 
     def of(self, func: tirx.PrimFunc) -> T:
-        alike = self._known.setdefault(tvm_ffi.structural_hash(func), [])
-        for known, value in alike:
-            if tvm_ffi.structural_equal(known, func):
-                return value
-        alike.append((func, value := self.find(func)))
-        return value
+        key = tvm_ffi.StructuralKey(func)  # type: ignore[call-arg]
+        if key not in self._known:
+            self._known[key] = self.find(func)
+        return self._known[key]
 
 
 # What the PrimFunc of an operator does: reduce, compute each element, move data, or something that is not read.
