@@ -182,7 +182,7 @@ def _compiled(module: fx.GraphModule, account: Account) -> Run:
     except Exception as error:
         if _changes(inputs) and not getattr(error, "of_any_shape", False):
             return _OfEachSize(module, account)
-        return _in_pytorch(module, error, account)
+        return in_pytorch(module, error, account)
     account.reports.append(code.report)
 
     def call(arguments: Sequence[Any]) -> Sequence[torch.Tensor]:
@@ -204,12 +204,15 @@ class _InPyTorch:
             return results
 
 
-def _in_pytorch(module: fx.GraphModule, error: Exception, account: Account) -> _InPyTorch:
+def in_pytorch(module: fx.GraphModule, error: Exception, account: Account) -> _InPyTorch:
     """The graph in PyTorch; where operators are refused, with compiled parts between them."""
     if isinstance(error, ConversionError):
         parts = cut(module, error.operators, partial(compiled_graph, account=account))
         if parts is not None:
-            account.tell(told_of_cut(error))
+            names = ", ".join(dict.fromkeys(map(str, error.operators)))
+            account.tell(
+                f"{names} run in PyTorch, and the parts of the graph between them in tvm-cascade: {_told(error)}"
+            )
             return _InPyTorch(parts)
     account.tell(f"{_ALONE}: {_told(error)}")
     return _InPyTorch(module)
@@ -254,11 +257,6 @@ class _OfEachSize:
         # Shapes that fail alike do not fail for being what they are.
         self._is_hopeless = isinstance(found, _InPyTorch) and len(self._account.told) == told
         return found
-
-
-def told_of_cut(refusal: ConversionError) -> str:
-    names = ", ".join(dict.fromkeys(map(str, refusal.operators)))
-    return f"{names} run in PyTorch, and the parts of the graph between them in tvm-cascade: {_told(refusal)}"
 
 
 def _told(error: Exception) -> str:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 import torch
+from torch.export.dynamic_shapes import _tree_map_with_path
 from torch.utils import _pytree as pytree
 
 _OF_ONE = (
@@ -92,25 +93,16 @@ def names_of_extents(
     ----------
     dynamic : `dynamic_shapes` of `torch.export.export`, which took it.
     """
-    given = {**signature.bind_partial(*args).arguments, **kwargs}
-    in_order = signature.bind(*args, **kwargs).arguments
-    by_name = dynamic if isinstance(dynamic, Mapping) else dict(zip(in_order, dynamic or (), strict=False))
-    return [one for name, value in given.items() for one in _named(value, by_name.get(name))]
+    given, found = signature.bind(*args, **kwargs).arguments, dict[int, dict[int, str]]()
 
+    def named(_: Any, leaf: Any, extents: Any) -> None:
+        pairs: Iterable[tuple[int, Any]] = extents.items() if isinstance(extents, Mapping) else enumerate(extents or ())
+        if isinstance(leaf, torch.Tensor):
+            found[id(leaf)] = {axis: dim.__name__ for axis, dim in pairs if isinstance(dim, torch.export.Dim)}
 
-def _named(value: Any, given: Any) -> Iterator[dict[int, str]]:
-    children = pytree.tree_leaves(value, is_leaf=lambda one: one is not value)
-    if isinstance(value, Mapping):
-        for key, part in value.items():
-            yield from _named(part, given.get(key) if isinstance(given, Mapping) else None)
-    elif not (len(children) == 1 and children[0] is value):
-        parts = given if isinstance(given, (list, tuple)) and len(given) == len(children) else [None] * len(children)
-        for part, one in zip(children, parts, strict=True):
-            yield from _named(part, one)
-    else:
-        pairs: Iterable[tuple[int, Any]] = given.items() if isinstance(given, Mapping) else enumerate(given or ())
-        is_named = isinstance(value, torch.Tensor)
-        yield {axis: dim.__name__ for axis, dim in pairs if is_named and isinstance(dim, torch.export.Dim)}
+    if dynamic:
+        _tree_map_with_path(named, given if isinstance(dynamic, Mapping) else type(dynamic)(given.values()), dynamic)
+    return [found.get(id(leaf), {}) for leaf in pytree.tree_leaves((args, dict(kwargs)))]
 
 
 def take_caches_apart() -> None:

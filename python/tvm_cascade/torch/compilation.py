@@ -18,7 +18,7 @@ from tvm_cascade.torch.cutting import CutCode
 from tvm_cascade.torch.devices import asked_for, placed
 from tvm_cascade.torch.graph import Traced
 from tvm_cascade.torch.importer import import_program
-from tvm_cascade.torch.leaves import leaves_of, named, ranges_of
+from tvm_cascade.torch.leaves import promised
 from tvm_cascade.torch.model import Program
 from tvm_cascade.torch.site import told
 from tvm_cascade.torch.state import shared_state
@@ -73,5 +73,5 @@ def runnable(
     keeps_apart : as of `Program`.
     """
     state = shared_state(program, module, code.device.tvm)
-    leaves, ranges = named(leaves_of(program), extents, ranges_of(program))
+    leaves, ranges = promised(program, extents)
     return Program(code, leaves, ranges, state, keeps_apart)

@@ -89,7 +89,6 @@ CONVERTERS: Mapping[str, Converter] = {
     "cat.default": indices.cat,
     "as_strided.default": indices.as_strided,
     "slice.Tensor": indices.slice_,
-    "slice_scatter.default": indices.slice_scatter,
     "select.int": indices.select,
     "index.Tensor": indices.index,
     "index_select.default": indices.index_select,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import fx
-from torch.export.graph_signature import ConstantArgument, InputKind
+from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec
 from torch.fx.passes.utils.fuser_utils import fuse_by_partitions
 from torch.utils import _pytree as pytree
 from tvm.target import Target
@@ -18,8 +18,7 @@ from tvm_cascade.driver.bundle import Files
 from tvm_cascade.errors import ModelError
 from tvm_cascade.report.explanation import Explanation
 from tvm_cascade.torch.devices import ModelDevice
-from tvm_cascade.torch.graph import Interface, prepared
-from tvm_cascade.torch.site import ConversionError
+from tvm_cascade.torch.graph import Interface
 from tvm_cascade.torch.views import computes
 
 FEWEST_OPERATORS = 3
@@ -36,14 +35,16 @@ class CutCode:
 
     Attributes
     ----------
-    graph : which calls the parts; its results are tensors alone.
-    bound : per input of the graph, its value, if that is not passed.
+    run : from the inputs of its graph to results that are tensors alone.
+    inputs : of the graph.
+    constants : of the program.
     reports : of its parts.
     interface, target, device : as of `Code`.
     """
 
-    graph: fx.GraphModule
-    bound: tuple[Any, ...]
+    run: Callable[[Sequence[Any]], Sequence[torch.Tensor]]
+    inputs: Sequence[InputSpec]
+    constants: Mapping[str, Any]
     reports: Sequence[Explanation]
     interface: Interface
     target: Target
@@ -59,10 +60,12 @@ class CutCode:
 
         def call(*passed: torch.Tensor) -> Sequence[torch.Tensor]:
             given = iter(passed)
-            with torch.no_grad():
-                return self.graph(*(next(given) if one is _PASSED else one for one in self.bound))
+            return self.run([self._known(spec) if _is_known(spec) else next(given) for spec in self.inputs])
 
         return call
+
+    def _known(self, spec: InputSpec) -> Any:
+        return spec.arg.value if isinstance(spec.arg, ConstantArgument) else self.constants[str(spec.target)]
 
     def bundle(self) -> Files:
         """Nothing: PyTorch's part of it is no code of ours.
@@ -76,8 +79,9 @@ class CutCode:
         raise ModelError("a model that is compiled whole", "one that is cut", "a saved model", hint)
 
 
-_PASSED = object()
-"""The place of an input that is passed with each call."""
+def _is_known(spec: InputSpec) -> bool:
+    """Whether an input of a graph is not passed with each call."""
+    return spec.kind is InputKind.CONSTANT_TENSOR or isinstance(spec.arg, ConstantArgument)
 
 
 class _Called(torch.nn.Module):
@@ -169,38 +173,3 @@ def _with_functions(graph: fx.GraphModule, call: fx.Node, part: fx.GraphModule) 
         part.graph.erase_node(parameter)
     call.args = tuple(kept)
     part.recompile()
-
-
-def cut_program(
-    program: torch.export.ExportedProgram,
-    refusal: ConversionError,
-    target: Target,
-    device: ModelDevice,
-    part: Callable[[fx.GraphModule], Part],
-    reports: Sequence[Explanation],
-) -> CutCode:
-    """A program that writes to nothing but its results, cut at operators that are refused.
-
-    Parameters
-    ----------
-    reports : to which those of parts are added as they are made.
-
-    Raises
-    ------
-    ConversionError
-        The refusal, where no part is worth it.
-    ModelError
-        Where the program takes or gives what no tensor is.
-    """
-    shown, interface = prepared(program, device.torch)
-    graph = cut(shown.graph_module, refusal.operators, part)
-    if graph is None:
-        raise refusal
-    bound = tuple(_bound(spec, program) for spec in program.graph_signature.input_specs)
-    return CutCode(graph, bound, reports, interface, target, device)
-
-
-def _bound(spec: Any, program: torch.export.ExportedProgram) -> Any:
-    if spec.kind is InputKind.CONSTANT_TENSOR:
-        return program.constants[spec.target]
-    return spec.arg.value if isinstance(spec.arg, ConstantArgument) else _PASSED

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.export import exported_program
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.traceback import preserve_node_meta as traceback_of_nodes
@@ -152,8 +152,8 @@ def retraced(module: fx.GraphModule, inputs: Sequence[Any], table: Mapping[Any, 
 
 def traced(function: Callable[..., Any], inputs: Sequence[Any], table: Mapping[Any, Any]) -> fx.GraphModule:
     """The graph of a function of fake tensors and sizes; `table` as of `retraced`."""
-    mode = next(one.fake_mode for one in inputs if isinstance(one, FakeTensor))
-    with mode, enable_python_dispatcher(), traceback_of_nodes(), torch.no_grad():
+    modes = (one.fake_mode for one in inputs if isinstance(one, FakeTensor))
+    with next(modes, FakeTensorMode()), enable_python_dispatcher(), traceback_of_nodes(), torch.no_grad():
         return make_fx(function, decomposition_table=dict(table))(*inputs)
 
 

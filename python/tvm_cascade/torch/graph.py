@@ -11,7 +11,15 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import fx
-from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, OutputKind, OutputSpec, TensorArgument
+from torch.export.graph_signature import (
+    ConstantArgument,
+    ExportGraphSignature,
+    InputKind,
+    InputSpec,
+    OutputKind,
+    OutputSpec,
+    TensorArgument,
+)
 
 from tvm_cascade.errors import ModelError
 from tvm_cascade.torch.positions import with_positions
@@ -19,14 +27,6 @@ from tvm_cascade.torch.tensors import compact
 
 STATE = (InputKind.PARAMETER, InputKind.BUFFER)
 _WRITTEN = {OutputKind.BUFFER_MUTATION: InputKind.BUFFER, OutputKind.USER_INPUT_MUTATION: InputKind.USER_INPUT}
-
-
-@dataclass(frozen=True)
-class Signature:
-    """What the importer reads of a graph signature."""
-
-    input_specs: list[InputSpec]
-    output_specs: Sequence[OutputSpec] = ()
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class ImportedGraph:
     """
 
     graph_module: fx.GraphModule
-    graph_signature: Signature
+    graph_signature: ExportGraphSignature
     constants: Mapping[str, torch.Tensor]
     range_constraints: Mapping[Any, Any]
 
@@ -121,7 +121,7 @@ def prepared(program: Traced, device: torch.device) -> tuple[ImportedGraph, Inte
     module = with_positions(_giving(program.graph_module, kept))
     sizes = tuple(k for k, node in enumerate(kept) if isinstance(node.meta["val"], torch.SymInt))
     known = {str(spec.target): compact(program.constants[str(spec.target)].cpu()) for spec in bound}
-    shown = ImportedGraph(module, Signature([*passed, *bound]), known, program.range_constraints)
+    shown = ImportedGraph(module, ExportGraphSignature([*passed, *bound], []), known, program.range_constraints)
     return shown, Interface(tuple(constants), mutated, outputs, returned, sizes)
 
 
@@ -245,7 +245,7 @@ def captured(module: fx.GraphModule, device: torch.device) -> tuple[ImportedGrap
     output = graph.graph_copy(module.graph, copies)
     graph.output(output)
     given = [OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(""), None) for _ in output]
-    shown = ImportedGraph(fx.GraphModule(module, graph), Signature(specs, given), known, _ranges(inputs))
+    shown = ImportedGraph(fx.GraphModule(module, graph), ExportGraphSignature(specs, given), known, _ranges(inputs))
     places = tuple(k for k, _ in passed)
     return shown, Passed(places, frozenset(places) & frozenset(sizes), device)
 

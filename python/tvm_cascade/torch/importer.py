@@ -53,7 +53,7 @@ DECOMPOSED: Mapping[Any, Callable[..., Any]] = {
             _ATEN._native_batch_norm_legit_functional.default,
             _ATEN._native_batch_norm_legit.no_stats,
             _ATEN.linalg_vector_norm.default,
-            _ATEN.split_with_sizes.default,
+            _ATEN.slice_scatter.default,
             _ATEN.elu.default,
         )
     },
@@ -120,9 +120,11 @@ def _read(function: Callable[..., Any], inputs: Sequence[Any]) -> tuple[tvm.IRMo
 
 
 def _by_themselves(function: Callable[..., Any], inputs: Sequence[Any]) -> tuple[tvm.IRModule, Sequence[int]]:
-    """As `_read`, of operators that are not made of others."""
+    """As `_read`, of operators that are not made of others, and of the results that are used."""
     with kept_whole(KEPT_WHOLE, {}):
-        shown, passed = captured(traced(function, inputs, {}), torch.device("cpu"))
+        made = traced(function, inputs, {})
+    made.graph.eliminate_dead_code()
+    shown, passed = captured(made, torch.device("cpu"))
     return translated(shown), passed.places
 
 

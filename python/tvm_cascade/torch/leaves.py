@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -38,17 +38,38 @@ class Leaf:
         return f"`{self.name}`: {str(self.dtype).removeprefix('torch.')} [{', '.join(map(str, self.shape))}]"
 
 
-def leaves_of(program: Traced) -> tuple[Leaf | None, ...]:
-    """The tensor arguments of a program by position; None of a constant."""
+Ranges = dict[str, tuple[int, int | None]]
+
+
+def promised(program: Traced, names: Sequence[Mapping[int, str]]) -> tuple[tuple[Leaf | None, ...], Ranges]:
+    """The tensor arguments by position, None of a constant; the least and the largest value of each symbolic extent.
+
+    Parameters
+    ----------
+    names : of extents, per argument and axis, in place of torch's.
+    """
     values = {node.name: node.meta["val"] for node in program.graph.find_nodes(op="placeholder")}
     positions, specs = _positions(program.graph), program.graph_signature.input_specs
     given = [spec.arg for spec in specs if spec.kind is InputKind.USER_INPUT]
+    tensors = [None if isinstance(one, ConstantArgument) else values[one.name] for one in given]
+    known = {
+        str(value.shape[axis]): name
+        for value, own in zip(tensors, names, strict=False)
+        for axis, name in own.items()
+        if value is not None
+    }
 
-    def leaf(name: str) -> Leaf:
-        shape = tuple(e if isinstance(e, int) else str(e.node.expr) for e in values[name].shape)
-        return Leaf(name, values[name].dtype, shape, positions.get(name))
+    def leaf(name: str, value: torch.Tensor) -> Leaf:
+        shape = tuple(e if isinstance(e, int) else known.get(str(e), str(e.node.expr)) for e in value.shape)
+        return Leaf(name, value.dtype, shape, positions.get(name))
 
-    return tuple(None if isinstance(one, ConstantArgument) else leaf(one.name) for one in given)
+    ranges = Ranges()
+    for symbol, limits in program.range_constraints.items():
+        if symbol.is_integer:  # no number that the model reads off a tensor
+            upper = int(limits.upper) if str(limits.upper).isdecimal() else None
+            ranges[known.get(str(symbol), str(symbol))] = int(limits.lower), upper
+    pairs = zip(given, tensors, strict=True)
+    return tuple(None if value is None else leaf(one.name, value) for one, value in pairs), ranges
 
 
 _READS_AT: Mapping[str, tuple[str, str]] = {
@@ -100,40 +121,6 @@ def _as_many(one: Any, other: Any) -> bool:
     if not all(isinstance(value, torch.Tensor) and not value.is_floating_point() for value in values):
         return False
     return all(isinstance(value.numel(), int) for value in values) and one.numel() == other.numel()
-
-
-def named(
-    leaves: Sequence[Leaf | None], names: Sequence[Mapping[int, str]], ranges: Mapping[str, tuple[int, int | None]]
-) -> tuple[tuple[Leaf | None, ...], dict[str, tuple[int, int | None]]]:
-    """The leaves and ranges, with the caller's names in place of torch's.
-
-    Parameters
-    ----------
-    names : of extents, per leaf and axis.
-    """
-    known = {
-        str(leaf.shape[axis]): name
-        for leaf, own in zip(leaves, names, strict=False)
-        for axis, name in own.items()
-        if leaf is not None
-    }
-
-    def told(leaf: Leaf) -> Leaf:
-        return replace(leaf, shape=tuple(known.get(one, one) if isinstance(one, str) else one for one in leaf.shape))
-
-    of_caller = {known.get(name, name): limits for name, limits in ranges.items()}
-    return tuple(None if leaf is None else told(leaf) for leaf in leaves), of_caller
-
-
-def ranges_of(program: Traced) -> dict[str, tuple[int, int | None]]:
-    """The least and the largest value of each symbolic extent; None where there is none."""
-    found: dict[str, tuple[int, int | None]] = {}
-    for symbol, limits in program.range_constraints.items():
-        if not symbol.is_integer:
-            continue  # a number that the model reads off a tensor
-        upper = int(limits.upper) if str(limits.upper).isdecimal() else None
-        found[str(symbol)] = int(limits.lower), upper
-    return found
 
 
 def check(

@@ -78,6 +78,8 @@ class Program:
 
     def shared(self, arguments: Sequence[Any]) -> str | None:
         """Which two tensors share memory, of which one is written to: PyTorch would see the write in the other."""
+        if not self._interface.mutated:
+            return None
         tensors = self._given(arguments)
         names = [*self._state, *(getattr(leaf, "name", k) for k, leaf in enumerate(self._leaves))]
         for written in self._interface.mutated:
@@ -92,9 +94,10 @@ class Program:
 
     def _called(self, arguments: Sequence[Any]) -> list[object]:
         interface, found = self._interface, self.computed(arguments)
+        given = self._given(arguments) if interface.mutated else ()
         for place, result in zip(interface.mutated, found, strict=False):
             with torch.no_grad():
-                self._given(arguments)[place].copy_(result)
+                given[place].copy_(result)
         return interface.leaves(found)
 
     def computed(self, arguments: Sequence[Any]) -> list[torch.Tensor]:

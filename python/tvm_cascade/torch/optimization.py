@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from functools import partial
 from typing import Any
 
 import torch
@@ -11,13 +10,14 @@ from tvm.target import Target
 
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import InputError
-from tvm_cascade.torch.backend import Account, compiled_graph, told_of_cut
+from tvm_cascade.torch.backend import Account, in_pytorch
 from tvm_cascade.torch.calls import names_of_extents
 from tvm_cascade.torch.code import Code
 from tvm_cascade.torch.compilation import compiled, runnable
-from tvm_cascade.torch.cutting import CutCode, cut_program
+from tvm_cascade.torch.cutting import CutCode
 from tvm_cascade.torch.devices import asked_for, device_of, placed
 from tvm_cascade.torch.exporting import ONE_AT_A_TIME, Dynamic, arguments_of, exported
+from tvm_cascade.torch.graph import prepared
 from tvm_cascade.torch.importer import functional
 from tvm_cascade.torch.model import OptimizedModel
 from tvm_cascade.torch.site import ConversionError
@@ -88,10 +88,9 @@ def _cut(
     target: str | dict[str, Any] | Target,
     device: torch.device,
 ) -> CutCode:
-    """The program in parts, after a warning; the refusal gives up the program that it has."""
+    """The program in PyTorch, in parts where some are worth it, after a warning; the refusal gives up its program."""
     whole, refusal.program = refusal.program or functional(program), None
     account, resolved = Account(), resolve_target(asked_for(device, target))
-    part = partial(compiled_graph, account=account)
-    code = cut_program(whole, refusal, resolved, placed(device, resolved), part, account.reports)
-    account.tell(told_of_cut(refusal))
-    return code
+    (shown, interface), inputs = prepared(whole, device), whole.graph_signature.input_specs
+    run = in_pytorch(shown.graph_module, refusal, account)
+    return CutCode(run, inputs, whole.constants, account.reports, interface, resolved, placed(device, resolved))

@@ -10,7 +10,6 @@ import sympy
 import torch
 from tvm import relax, sym, tirx
 
-from tvm_cascade.errors import ModelError
 from tvm_cascade.torch.site import ConversionError, Site, dtype_name, origin, shape_of, type_name
 
 
@@ -41,10 +40,25 @@ def checked(site: Site, value: Any) -> Any:
     return site.importer.block_builder.match_cast(value, relax.TensorType(shape, type_name(value)))
 
 
+_OF_SIZES: Mapping[str, Callable[[Any, Any], Any]] = {
+    **dict.fromkeys(("FloorDiv", "CleanDiv"), tirx.floordiv),
+    **dict.fromkeys(("Mod", "PythonMod"), tirx.floormod),
+    "Max": tirx.max,
+    "Min": tirx.min,
+}
+"""Functions in torch's expressions of sizes, of which the rest are sums and products."""
+
+
 def extents_of(site: Site, value: torch.Tensor) -> list[Any]:
     """The extents of a tensor of PyTorch's, in TVM's variables."""
-    symbols = _symbols(site)
-    return [_extent(one, symbols) for one in value.shape]
+    variables = _variables(site)
+    names = {expression: sympy.Dummy() for expression in variables}
+
+    def extent(expression: sympy.Expr) -> Any:
+        read = sympy.lambdify([*names.values()], expression.xreplace(names), [dict(_OF_SIZES)])
+        return tirx.convert(read(*variables.values())).astype("int64")
+
+    return [int(one) if isinstance(one, int) else extent(one.node.expr) for one in value.shape]
 
 
 def _alike(found: list[Any], wanted: list[Any]) -> bool:
@@ -55,44 +69,13 @@ def _alike(found: list[Any], wanted: list[Any]) -> bool:
     return all(not isinstance(b, int) or a == b for a, b in pairs)
 
 
-def _symbols(site: Site) -> dict[str, Any]:
-    """TVM's variables of the symbolic extents of the graph's inputs, by torch's names."""
-    known: dict[str, Any] = {}
+def _variables(site: Site) -> dict[sympy.Expr, tirx.Var]:
+    """TVM's variables of the symbolic extents of the graph's inputs."""
+    known: dict[sympy.Expr, tirx.Var] = {}
     for node in site.node.graph.find_nodes(op="placeholder"):
         value, expression = node.meta.get("val"), site.importer.env.get(node)
         if isinstance(value, torch.Tensor) and expression is not None:
             for extent, variable in zip(value.shape, shape_of(expression) or [], strict=False):
                 if isinstance(extent, torch.SymInt) and isinstance(variable, tirx.Var):
-                    known[str(extent.node.expr)] = variable
+                    known[extent.node.expr] = variable
     return known
-
-
-_JOINED: Mapping[str, Callable[[Any, Any], Any]] = {
-    "Add": lambda a, b: a + b,
-    "Mul": lambda a, b: a * b,
-    "FloorDiv": lambda a, b: tirx.floordiv(a, b),
-    "CleanDiv": lambda a, b: tirx.floordiv(a, b),
-    "Mod": lambda a, b: tirx.floormod(a, b),
-    "PythonMod": lambda a, b: tirx.floormod(a, b),
-    "Max": lambda a, b: tirx.max(a, b),
-    "Min": lambda a, b: tirx.min(a, b),
-}
-
-
-def _extent(extent: Any, symbols: Mapping[str, Any]) -> Any:
-    """An extent of torch in TVM's variables."""
-    return int(extent) if isinstance(extent, int) else _in_tvm(extent.node.expr, symbols)
-
-
-def _in_tvm(expression: sympy.Expr, symbols: Mapping[str, Any]) -> Any:
-    if expression.is_Integer:
-        return tirx.const(int(expression), "int64")
-    if str(expression) in symbols:
-        return symbols[str(expression)]
-    join = _JOINED.get(type(expression).__name__)
-    if join is None:
-        raise ModelError("extents that are sums, products and quotients", str(expression), "symbolic extents")
-    first, *others = (_in_tvm(one, symbols) for one in expression.args)
-    for other in others:
-        first = join(first, other)
-    return first

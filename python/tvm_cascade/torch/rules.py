@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -207,6 +208,11 @@ def _average(
     return (found if divisor_override is None else found / divisor_override).to(x.dtype)
 
 
+def _split_with_sizes(x: Tensor, sizes: Sequence[int], dim: int = 0) -> list[Tensor]:
+    """Slices, each of which what reads it reads in place; TVM's operator makes tensors of all of them at once."""
+    return [x.narrow(dim, end - size, size) for size, end in zip(sizes, accumulate(sizes), strict=True)]
+
+
 RULES: Mapping[Any, Callable[..., Any]] = {
     **WRITES,
     torch.ops.prims.where.default: torch.where,
@@ -230,6 +236,7 @@ RULES: Mapping[Any, Callable[..., Any]] = {
     _ATEN.adaptive_max_pool2d.default: _adaptive_max_pool2d,
     _ATEN.kthvalue.default: _kth,
     _ATEN.searchsorted.Tensor: _searchsorted,
+    _ATEN.split_with_sizes.default: _split_with_sizes,
     _ATEN.addbmm.default: _addbmm,
     _ATEN._trilinear.default: _trilinear,
     _ATEN.exp2.default: lambda x: torch.pow(2.0, x),

@@ -70,7 +70,7 @@ def split(module: fx.GraphModule) -> Split:
     inputs = module.graph.find_nodes(op="placeholder")
     given, orders = (tuple(_order(one.meta.get("val")) for one in nodes) for nodes in (inputs, bases))
     core = _core(module, dict(zip(inputs, given, strict=True)), dict(zip(bases, orders, strict=True)))
-    return Split(core if bases else None, given, orders, _views(module, bases, output.args[0]))
+    return Split(core if bases else None, given, orders, _views(module, bases))
 
 
 def _core(module: fx.GraphModule, given: dict[fx.Node, Order], bases: dict[fx.Node, Order]) -> fx.GraphModule:
@@ -106,19 +106,12 @@ def _meta(like: fx.Node, value: Any) -> dict[str, Any]:
     return {**{key: one for key, one in like.meta.items() if key != "tensor_meta"}, "val": value}
 
 
-def _views(module: fx.GraphModule, bases: Sequence[fx.Node], results: Any) -> fx.GraphModule:
+def _views(module: fx.GraphModule, bases: Sequence[fx.Node]) -> fx.GraphModule:
     graph = fx.Graph()
-    known = {node: graph.node_copy(node) for node in module.graph.find_nodes(op="placeholder")}
-    known |= {base: graph.placeholder(f"base_{k}") for k, base in enumerate(bases)}
-
-    def copied(node: fx.Node) -> fx.Node:
-        if node not in known:
-            for operand in node.all_input_nodes:
-                copied(operand)
-            known[node] = graph.node_copy(node, known.__getitem__)
-        return known[node]
-
-    graph.output(tuple(copied(one) if isinstance(one, fx.Node) else one for one in results))
+    copies = {node: graph.node_copy(node) for node in module.graph.find_nodes(op="placeholder")}
+    copies |= {base: graph.placeholder(f"base_{k}") for k, base in enumerate(bases)}
+    graph.output(graph.graph_copy(module.graph, copies))
+    graph.eliminate_dead_code(lambda node: node.op in ("placeholder", "output"))
     return fx.GraphModule(module, graph)
 
 
