@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tvm import relax, te, tirx
@@ -74,9 +75,33 @@ def mean(site: Site) -> relax.Expr:
     return site.emit(relax.op.mean(x, axes, keepdims=keep))
 
 
-def scanned(scan: Callable[..., relax.Expr]) -> Callable[[Site], relax.Expr]:
+def sums_of_integers(scan: Callable[..., relax.Expr]) -> Callable[[Site], relax.Expr]:
     """aten.cumsum and aten.cumprod: of integers and truth values in int64; of floats in the dtype asked for."""
-    return lambda site: site.emit(scan(site.cast(site["self"], accumulator(site.dtype)), site["dim"]))
+
+    def convert(site: Site) -> relax.Expr:
+        x = site.cast(site["self"], accumulator(site.dtype))
+        shape = shape_of(x) or []
+        extents = [int(one) for one in shape if isinstance(one, tirx.IntImm)]
+        if scan is not relax.op.cumsum or not site.on_gpu or not extents or len(extents) < len(shape):
+            return site.emit(scan(x, site["dim"]))
+        axis = site["dim"] % len(shape)
+        few = math.prod(extents) * extents[axis] <= _FEW_ADDITIONS
+        return site.compute(partial(_sums_up_to, axis=axis), x, name="cumsum") if few else site.emit(scan(x, axis))
+
+    return convert
+
+
+_FEW_ADDITIONS = 1 << 22
+"""That a GPU does in one kernel, each sum by itself, sooner than it launches the four of TVM's scan."""
+
+
+def _sums_up_to(x: te.Tensor, axis: int) -> te.Tensor:
+    k, zero = te.reduce_axis((0, x.shape[axis]), "k"), tirx.const(0, x.dtype)
+
+    def value(*i: Any) -> Any:
+        return te.sum(tirx.if_then_else(k <= i[axis], x(*i[:axis], k, *i[axis + 1 :]), zero), axis=k)
+
+    return te.compute(x.shape, value, name="cumsum")
 
 
 def product(site: Site) -> relax.Expr:
