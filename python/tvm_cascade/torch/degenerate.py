@@ -22,10 +22,10 @@ def has_nothing(node: fx.Node) -> bool:
     """Whether all results of an operator are known to have no element."""
     results = pytree.tree_leaves(node.meta.get("val"))
     known = hasattr(node.target, "_schema") and bool(results)
-    return known and all(isinstance(one, torch.Tensor) and is_empty(one) for one in results)
+    return known and all(isinstance(one, torch.Tensor) and _is_empty(one) for one in results)
 
 
-def is_empty(tensor: torch.Tensor) -> bool:
+def _is_empty(tensor: torch.Tensor) -> bool:
     return all(isinstance(extent, int) for extent in tensor.shape) and not tensor.numel()
 
 

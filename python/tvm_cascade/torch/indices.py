@@ -31,6 +31,24 @@ def _first(start: Any, extent: Any) -> Any:
     return tirx.max(tirx.Select(start < 0, start + extent, start), 0)
 
 
+def slice_scatter(site: Site) -> relax.Expr:
+    """aten.slice_scatter, of which TVM's converter looks rows up."""
+    axis, step = site["dim"] % site.node.meta["val"].dim(), site["step"]
+    start = 0 if site["start"] is None else site["start"]
+
+    def formula(x: te.Tensor, written: te.Tensor, start: Any) -> te.Tensor:
+        first, count = _first(start, x.shape[axis]), written.shape[axis]
+
+        def value(*i: Any) -> Any:
+            row, rest = tirx.floordiv(i[axis] - first, step), tirx.floormod(i[axis] - first, step)
+            inside = tirx.all(rest == 0, row >= 0, row < count)
+            return tirx.if_then_else(inside, written(*i[:axis], row, *i[axis + 1 :]), x(*i))
+
+        return te.compute(x.shape, value, name="written")
+
+    return site.compute(formula, site["self"], site["src"], start, name="written")
+
+
 def cat(site: Site) -> relax.Expr:
     """aten.cat, which leaves out one-dimensional tensors without elements, and joins others in one dtype."""
     rank = site.node.meta["val"].dim()

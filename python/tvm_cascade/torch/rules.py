@@ -48,21 +48,6 @@ def _promoted(combine: Callable[[Any, Any], Tensor]) -> Callable[[Any, Any], Ten
     return combined
 
 
-def _any(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
-    found = (x != 0).sum(dim, keepdim) != 0
-    return found.to(x.dtype) if x.dtype == torch.uint8 else found
-
-
-def _variance(x: Tensor, dim: Any = None, *, correction: Any = 1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    """The variance, and the mean, both in float32 where the tensor is narrower, and rounded once."""
-    wide = x.to(torch.promote_types(x.dtype, torch.float32))
-    axes = dim if dim else [*range(x.dim())]
-    mean = wide.mean(axes, keepdim=True)
-    count = math.prod(x.shape[axis] for axis in axes) - (1 if correction is None else correction)
-    found = (wide - mean).square().sum(axes, keepdim) / torch.sym_max(count, 0)
-    return found.to(x.dtype), (mean if keepdim else mean.squeeze(axes)).to(x.dtype)
-
-
 _STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188)
 _SHIFT = 8
 
@@ -217,9 +202,6 @@ RULES: Mapping[Any, Callable[..., Any]] = {
     **WRITES,
     torch.ops.prims.where.default: torch.where,
     torch.ops.prims.convert_element_type.default: torch.Tensor.to,
-    **dict.fromkeys((_ATEN.any.default, _ATEN.any.dim, _ATEN.any.dims), _any),
-    _ATEN.var_mean.correction: _variance,
-    _ATEN.var.correction: lambda *given, **by_name: _variance(*given, **by_name)[0],
     _ATEN.remainder.Scalar: _promoted(torch.remainder),
     _ATEN.remainder.Tensor: _promoted(torch.remainder),
     _ATEN.fmod.Scalar: _promoted(torch.fmod),
