@@ -68,11 +68,17 @@ def registers(name: str, count: int, dtype: str = "float32") -> Any:
     return named(name, T.alloc_local((count,), dtype))
 
 
+def variable(name: str, start: ir.Expr) -> Any:
+    """A register that starts with a value, as an array of one."""
+    own = registers(name, 1, str(start.ty.dtype))
+    put(own, 0, start)
+    return own
+
+
 def in_register(name: str, value: ir.Expr) -> ir.Expr:
     """Stores the value in a register, since TVM looks through bound variables, slowly for nested selections."""
-    own = registers(name, 1, str(value.ty.dtype))
-    put(own, 0, value)
-    return own[0]
+    found: ir.Expr = variable(name, value)[0]
+    return found
 
 
 @cache

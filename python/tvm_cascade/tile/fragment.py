@@ -66,11 +66,8 @@ def in_base_two(
 
 def _distributed(expression: sp.Expr) -> sp.Expr:
     """k·(r − c) as k·r − k·c; neither (r − c)² nor products of sums, of which the terms may cancel."""
-    return sp.Add(*(sp.expand_mul(term) if _has_one_sum(term) else term for term in sp.Add.make_args(expression)))
-
-
-def _has_one_sum(term: sp.Expr) -> bool:
-    return sum(factor.is_Add for factor in sp.Mul.make_args(term)) == 1
+    sums = {term: sum(factor.is_Add for factor in sp.Mul.make_args(term)) for term in sp.Add.make_args(expression)}
+    return sp.Add(*(sp.expand_mul(term) if count == 1 else term for term, count in sums.items()))
 
 
 DTYPE = "float32"

@@ -34,7 +34,7 @@ from tvm_cascade.analysis.tir import (
     variables_of,
 )
 from tvm_cascade.tile.element import Mask
-from tvm_cascade.tile.emit import bind, computed_here, put, registers
+from tvm_cascade.tile.emit import bind, computed_here, put, variable
 from tvm_cascade.tile.merge.lanes import ALL_LANES, WARP
 from tvm_cascade.transform.dead_tiles import slacks_of
 from tvm_cascade.transform.printer import cast
@@ -271,8 +271,8 @@ class Passing:
 
     def __init__(self, within: TileRange, lane: ir.Expr, passes: Callable[[ir.Expr], ir.Expr]) -> None:
         self.first, self.lane, self.passes = within.first, lane, passes
-        self.place = registers("passing_tile", 1, "int32")
-        put(self.place, 0, computed_here(within.end))  # of constants nvcc makes loops whose registers spill
+        # Of constants nvcc makes loops whose registers spill.
+        self.place = variable("passing_tile", computed_here(within.end))
         self.advance()
         self.any = bind("passing", self.tile >= self.first)
         put(self.place, 0, tirx.Select(self.any, self.tile, within.end - 1))
@@ -283,8 +283,7 @@ class Passing:
 
     def advance(self) -> None:
         """Goes to the next one before, by all lanes."""
-        word = registers("passing_lanes", 1, "uint32")
-        put(word, 0, T.uint32(0))
+        word = variable("passing_lanes", T.uint32(0))
         with T.While(tirx.And(word[0] == T.uint32(0), self.tile > self.first)):
             tile = bind("asked_tile", self.tile - 1 - self.lane)
             holds = tirx.And(tile >= self.first, self.passes(tirx.max(tile, self.first)))

@@ -56,12 +56,9 @@ class Tensors:
         found = next((view for param, view in self.flat.items() if param.same_as(buffer)), None)
         if found is None:
             size = as_index(product(extent_of(n) for n in buffer.ty.shape), INDEX)
-            view = T.decl_buffer((size,), moved_dtype(str(buffer.ty.dtype)), data=self.own_of(buffer).data)
+            view = T.decl_buffer((size,), moved_dtype(str(buffer.ty.dtype)), data=self.own[buffer].data)
             found = self.flat[buffer] = named(f"{buffer.name}_flat", view)
         return found
-
-    def own_of(self, buffer: tirx.Var) -> Any:
-        return self.own[buffer]
 
     def place(self, expression: ir.Expr, at: Mapping[tirx.Var, ir.Expr]) -> ir.Expr:
         """An expression over the frame at a point, with its loads from the kernel's parameters."""

@@ -183,7 +183,7 @@ def _read_output(program: Program, group: Group, stage: Stage, along_axis: bool,
     places = {} if strided is None else {strided.var: strided.place}
     for load in loads_of(value):
         member = member_at(group, load)
-        if member is None and not _is_input(program, load):
+        if member is None and not (program.is_param(load.source) and program.writer(load.source) is None):
             raise Unfit(f"{name} reads {load.source.name}, which is computed outside the cascade")
         for index, dim in zip(load.indices, member.dims if member else (), strict=bool(member)):
             if isinstance(index, ir.Var) and not any(index.same_as(key) for key in places):
@@ -271,10 +271,6 @@ def _is_axis(group: Group, stage: Stage, variables: list[tirx.Var]) -> bool:
     return len(variables) == len(axis) and all(
         same_extent(stage.extents[v], group.frame.extents[a]) for v, a in zip(variables, axis, strict=True)
     )
-
-
-def _is_input(program: Program, load: ir.TensorLoad) -> bool:
-    return program.is_param(load.source) and program.writer(load.source) is None
 
 
 def _check_inputs(program: Program, group: Group) -> None:

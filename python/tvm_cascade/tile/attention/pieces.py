@@ -19,7 +19,7 @@ from typing import Any
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.emit import bind, in_register, put, registers, when
+from tvm_cascade.tile.emit import bind, in_register, put, registers, variable, when
 from tvm_cascade.tile.merge.lanes import WARP, from_lane, from_lane_at
 from tvm_cascade.tile.work import Order, Threads, Work
 
@@ -238,8 +238,7 @@ class RaggedCut(Cut):
 
     def item_at(self, tile: ir.Expr) -> ir.Expr:
         own = in_register("tile_at", tirx.min(tile, self.total - 1))
-        found = registers("sequence_at", 1, "int32")
-        put(found, 0, T.int32(0))
+        found = variable("sequence_at", T.int32(0))
         step = 1 << max((self.sequences - 1).bit_length() - 1, 0)
         while step:
             further = tirx.min(found[0] + step, self.sequences)

@@ -26,7 +26,7 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.tir import loads_of, substitute, variables_of
 from tvm_cascade.tile.attention.program import TileProgram
-from tvm_cascade.tile.emit import bind, device_functions, in_register, put, registers, when
+from tvm_cascade.tile.emit import bind, device_functions, in_register, put, registers, variable, when
 from tvm_cascade.tile.live import Rows, live_tiles, of_whole_tiles
 from tvm_cascade.tile.merge.grid import LaunchMemory
 from tvm_cascade.tile.merge.lanes import from_lane
@@ -217,8 +217,7 @@ class Scheduler(Order[Item]):
     def _listed(self, block: ir.Expr, items: NDArray[np.int32]) -> Iterator[Item]:
         """Every item of the block's list; the one after it is read while an item is done."""
         turns = items.shape[1]
-        following = registers("following_item", 1, "int32")
-        put(following, 0, self._read(block * turns))
+        following = variable("following_item", self._read(block * turns))
         with T.serial(turns) as turn:
             item = bind("item", following[0])
             put(following, 0, self._read(block * turns + tirx.min(turn + 1, turns - 1)))
@@ -307,8 +306,7 @@ class LongestFirst(Order[Item]):
             put(self.costs, thread, T.cast(own[0], _STORED))
         T.evaluate(T.cuda.cta_sync())
         with when(tirx.And(self.is_sorted, thread < self.row_tiles)):
-            before = registers("longer", 1, "int32")
-            put(before, 0, T.int32(0))
+            before = variable("longer", T.int32(0))
             with T.serial(self.row_tiles) as other:
                 cost = bind("other_cost", T.cast(self.costs[other], "int32"))
                 comes_before = tirx.Or(cost > own[0], tirx.And(cost == own[0], other < thread))
@@ -319,8 +317,7 @@ class LongestFirst(Order[Item]):
     def each(self, block: ir.Expr) -> Iterator[Item]:
         """The tiles of rows that one warp takes for its block, in all of its lanes."""
         self.counter.start(self.leads)
-        number = registers("taken", 1, "int32")
-        put(number, 0, block)
+        number = variable("taken", block)
         with T.While(number[0] < self.items):
             first = bind("first_place", number[0] // (self.row_tiles * self.together) * self.together)
             count = bind("places_together", tirx.min(self.together, self.places - first))

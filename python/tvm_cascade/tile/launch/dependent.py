@@ -27,7 +27,7 @@ from tvm import ir, tirx
 from tvm.ir import prim
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.emit import device_call, put, registers, when
+from tvm_cascade.tile.emit import device_call, put, variable, when
 
 # What a kernel that computes more than it moves brings into the L2 cache for the kernel after it.
 #
@@ -78,8 +78,7 @@ class Fetching:
         part = ahead.fetched / sum(ahead.sizes)
         self.shares = [size // (blocks * self.steps) // _LINE for size in ahead.sizes]
         self.each = [int(share * part) for share in self.shares]
-        self.block, self.done = block, registers("fetched", 1, "int32")
-        put(self.done, 0, T.int32(0))
+        self.block, self.done = block, variable("fetched", T.int32(0))
 
     def step(self) -> None:
         step = self.done[0] - self.filling

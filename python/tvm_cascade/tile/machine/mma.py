@@ -24,7 +24,7 @@ from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.devices.device import Instructions
-from tvm_cascade.tile.emit import computed_here, ptx, put, registers
+from tvm_cascade.tile.emit import computed_here, in_register, ptx, put, registers
 from tvm_cascade.tile.hopper.copy import BOX_BYTES, CHUNK, CHUNKS
 from tvm_cascade.tile.machine.family import Family, steps_of
 from tvm_cascade.tile.merge.lanes import WARP
@@ -57,9 +57,8 @@ class SharedMatrix:
 
     def further(self, offset: ir.Expr) -> SharedMatrix:
         """The tile so many bytes further on; computed here, as compilers would keep its addresses for a loop."""
-        place = registers("place_of_lane", 1, "uint32")
-        put(place, 0, T.cast(computed_here(T.cast(self.base + offset, "int32")), "uint32"))
-        return SharedMatrix(place[0], self.rows, self.transposed)
+        place = T.cast(computed_here(T.cast(self.base + offset, "int32")), "uint32")
+        return SharedMatrix(in_register("place_of_lane", place), self.rows, self.transposed)
 
     def load(self, target: Sequence[ir.Expr], step: int, sixteen: int) -> None:
         """Loads a part that an instruction sums over, of sixteen of the operand's own line; of eight, half of it."""

@@ -26,7 +26,7 @@ from tvm_cascade.algebra.reducer import PROD, Reducer, first, second
 from tvm_cascade.analysis.extract import Member
 from tvm_cascade.analysis.reducers import combiner_of, identity_of
 from tvm_cascade.analysis.tir import dtype_of
-from tvm_cascade.tile.emit import bind, in_register, kernel_extent, put, registers, when
+from tvm_cascade.tile.emit import bind, in_register, kernel_extent, put, registers, variable, when
 from tvm_cascade.tile.fragment import Symbols, TilePrinter
 from tvm_cascade.tile.merge.combine import Alone, Reducing
 from tvm_cascade.tile.merge.lanes import in_no_lane
@@ -122,8 +122,7 @@ class Guards:
         dtype = dtype_again(self.row, member)
         drops_nan = reducer.ordered and "float" in dtype
         start = _start(member, dtype) if reducer.ordered else identity_of(reducer, dtype)
-        part = registers(f"{member.result}_again", 1, dtype)
-        put(part, 0, tirx.const(float("nan"), dtype) if drops_nan else start)
+        part = variable(f"{member.result}_again", tirx.const(float("nan"), dtype) if drops_nan else start)
         with T.serial((length + (sharing.count - 1)) // sharing.count, unroll=_UNROLLED) as step:
             position = bind("position_again", step * sharing.count + sharing.member)
             with when(position < length):

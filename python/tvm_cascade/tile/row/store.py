@@ -74,7 +74,7 @@ class Store:
         value = of_results(self.row, output.value, self.results)
         first = [tirx.EQ(dict(at)[v], 0) for v in rows_alike(output, self.row.rows, self.row.group)]
         with when(functools.reduce(tirx.And, first)) if first else nullcontext():
-            T.buffer_store(self.tensors.own_of(output.buffer), self._placed(value, at), indices)
+            T.buffer_store(self.tensors.own[output.buffer], self._placed(value, at), indices)
 
     def _placed(self, value: ir.Expr, at: Mapping[tirx.Var, ir.Expr]) -> ir.Expr:
         return self.tensors.place(value, at)
@@ -134,7 +134,7 @@ class PositionOutputs:
         self.sweep.each_chunk(chunk)
 
     def _vector(self, output: Output, value: ir.Expr, start: ir.Expr, k: ir.Expr, again: Vectors) -> None:
-        count, own = self.config.vector, self.tensors.own_of(output.buffer)
+        count, own = self.config.vector, self.tensors.own[output.buffer]
 
         def stored(e: ir.Expr) -> ir.Expr:
             index = k * count + e

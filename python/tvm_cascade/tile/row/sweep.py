@@ -18,7 +18,7 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.analysis.tir import dtype_of, loads_of
-from tvm_cascade.tile.emit import bind, in_register, put, registers, when
+from tvm_cascade.tile.emit import bind, in_register, put, registers, variable, when
 from tvm_cascade.tile.memory import Tensors, moved_dtype
 from tvm_cascade.tile.merge.block import ThreadStates
 from tvm_cascade.tile.merge.combine import Exchange, merge
@@ -218,8 +218,7 @@ class Sweep:
         """How many positions of a chunk exist; vectors are complete or absent."""
         if not guarded:
             return tirx.const(self.config.positions * self.config.vectors, "int32")
-        count = registers("existing", 1, "int32")
-        put(count, 0, tirx.const(0, "int32"))
+        count = variable("existing", tirx.const(0, "int32"))
         with T.unroll(self.config.vectors) as k:
             positions = tirx.const(self.config.positions, "int32")
             put(count, 0, count[0] + tirx.Select(self.there(start, k), positions, tirx.const(0, "int32")))

@@ -85,14 +85,11 @@ class MapEpilogue(Epilogue):
         self.feed, self.shape, self.config, self.buffers = feed, feed.shape, feed.config, feed.buffers
         self.finished, self.allocate_own = finished or self._of_sums, allocate_own
         self.copies = {
-            buffer: TensorMap(operand, self._own(buffer), GROUP_ROWS, BOX_BYTES // operand.size)
+            buffer: TensorMap(operand, self.buffers[buffer], GROUP_ROWS, BOX_BYTES // operand.size)
             for buffer, operand in self.shape.tiled.items()
             if self.config.stores_boxes(operand)
         }
         self.by_rows = {one for one, operand in self.shape.by_rows.items() if self.config.stores_boxes(operand)}
-
-    def _own(self, tensor: tirx.Var) -> Any:
-        return self.buffers[tensor]
 
     def allocate(self, pool: Any, rank: ir.Expr | int) -> None:
         """Shared memory for boxes that are on their way, [consumer, box, row, two bytes], and for partial sums."""
@@ -178,14 +175,14 @@ class MapEpilogue(Epilogue):
                 first = bind("stored_column", self.tile.first_column + j * 8 + self.lane_column)
                 if paired:
                     with when(self._has(output, row, first, columns)):
-                        target = self._own(output.buffer).ptr_to(self._indices(output, row, first))
+                        target = self.buffers[output.buffer].ptr_to(self._indices(output, row, first))
                         pair = [self._value(output, r, first + e, j * 4 + 2 * r + e) for e in NEIGHBOURS]
                         store_pair(target, pair, dtype_of(output.buffer), "stored_pair")
                     continue
                 for e in NEIGHBOURS[:: output.every]:
                     with when(self._has(output, row, first + e, columns)):
                         value = self._value(output, r, first + e, j * 4 + 2 * r + e)
-                        T.buffer_store(self._own(output.buffer), value, self._indices(output, row, first + e))
+                        T.buffer_store(self.buffers[output.buffer], value, self._indices(output, row, first + e))
 
     def _has(self, output: Output, row: ir.Expr, column: ir.Expr, columns: Any) -> ir.Expr:
         """Whether the output has an element for a row, which is inside, and a column."""
@@ -198,7 +195,7 @@ class MapEpilogue(Epilogue):
     def _store_rows(self, output: Output) -> None:
         """Through shared memory, then by each warp its own sixteen rows, whose elements neighbouring lanes store."""
         warp, lane = self.threads.warp, self.threads.lane
-        own, columns = self._own(output.buffer), kernel_extent(self.shape.right.line.extent)
+        own, columns = self.buffers[output.buffer], kernel_extent(self.shape.right.line.extent)
         for slot, first in self._boxes_of(BOX_COLUMNS):
             self._leave_matrices(output, slot, first)
             T.evaluate(T.cuda.warp_sync())

@@ -10,7 +10,7 @@ from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.tir import Extent, product
-from tvm_cascade.tile.emit import bind, digits, kernel_extent, named, put, registers, when
+from tvm_cascade.tile.emit import bind, digits, kernel_extent, named, put, variable, when
 from tvm_cascade.tile.fragment import placed
 from tvm_cascade.tile.hopper.barrier import Barriers, Ring
 from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
@@ -69,7 +69,7 @@ class ProductFeed:
 
     @property
     def inner(self) -> ir.Expr:
-        return inner_tiles(self.shape.inner.extent, self.left.depth)
+        return (kernel_extent(self.shape.inner.extent) + (self.left.depth - 1)) // self.left.depth
 
     @property
     def steps(self) -> ir.Expr:
@@ -100,8 +100,7 @@ class ProductFeed:
     def begin(self, tile: Tile, rank: ir.Expr | int) -> None:
         """Copies the tiles on the right of a block's first steps, as many as there are stages."""
         first, count = self.part(rank)
-        self.copied = registers("copied_early", 1, "int32")
-        put(self.copied, 0, tirx.min(count, self.config.stages))
+        self.copied = variable("copied_early", tirx.min(count, self.config.stages))
         with T.serial(self.copied[0]) as stage:
             self.full.announce(stage, self._expected())
             places, deep = self._at(tile, first + stage)
@@ -303,7 +302,3 @@ def _at_most(length: int, extent: Extent) -> int | ir.Expr:
     if isinstance(extent, int):
         return min(length, extent)
     return tirx.max(tirx.min(kernel_extent(extent), length), 1)
-
-
-def inner_tiles(extent: Any, depth: int) -> ir.Expr:
-    return (kernel_extent(extent) + (depth - 1)) // depth

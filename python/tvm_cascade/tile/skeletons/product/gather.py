@@ -15,7 +15,7 @@ from typing import Any
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.emit import bind, in_register, kernel_extent, named, ptx, put, registers, when
+from tvm_cascade.tile.emit import bind, in_register, kernel_extent, named, ptx, put, registers, variable, when
 from tvm_cascade.tile.fragment import placed
 from tvm_cascade.tile.hopper.barrier import Barriers, Ring
 from tvm_cascade.tile.hopper.copy import BOX_BYTES, CHUNK, CHUNKS
@@ -280,8 +280,7 @@ class Landing:
     def __init__(self, full: Barriers, stages: int, behind: int, gathers: Sequence[Gather]) -> None:
         self.full, self.behind, self.gathers = full, behind, gathers
         self.ahead = all(isinstance(one, Realigned) for one in gathers)
-        self.ring, self.started = Ring("landed", stages, 0), registers("started", 1, "int32")
-        put(self.started, 0, T.int32(0))
+        self.ring, self.started = Ring("landed", stages, 0), variable("started", T.int32(0))
 
     def follow(self, thread: ir.Expr) -> None:
         """After the copies of a step have been started: arrives for the step so far behind it, once there is one."""

@@ -220,7 +220,7 @@ class CoreKernel:
 
     def _store_output(self, output: Output, i: int, j: int, row: ir.Expr, column: ir.Expr, count: int) -> None:
         width = min(count, VECTOR_BYTES // itemsize(dtype_of(output.buffer)))
-        own = self.tensors.own_of(output.buffer)
+        own = self.tensors.own[output.buffer]
         if width == 1 or output.part or not in_vectors(output, self.shape.right.line, width):
             for e in range(0, count, output.every):
                 with self._where(output, row, column + e):

@@ -17,7 +17,7 @@ from tvm_cascade.tile.attention.operands.feed import Feed
 from tvm_cascade.tile.attention.operands.packing import Packing
 from tvm_cascade.tile.attention.shape import Product
 from tvm_cascade.tile.attention.standing import Limit
-from tvm_cascade.tile.emit import bind, branches, numbered, ptx, put, registers, when
+from tvm_cascade.tile.emit import bind, branches, numbered, ptx, put, registers, variable, when
 from tvm_cascade.tile.fragment import NEIGHBOURS, ROWS, register_index
 from tvm_cascade.tile.hopper.barrier import NamedBarrier, Ring
 from tvm_cascade.tile.hopper.copy import TensorMap
@@ -233,8 +233,7 @@ class GroupFold(Folded):
 
         As a loop, since with the same code in a branch nvcc finds too few registers.
         """
-        tries = registers("tries", 1, "int32")
-        put(tries, 0, T.int32(0))
+        tries = variable("tries", T.int32(0))
         with T.While(tries[0] >= 0):
             self._start_scores()
             if self.config.ping_pong:

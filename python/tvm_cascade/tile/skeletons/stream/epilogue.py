@@ -101,7 +101,7 @@ class Epilogue:
         self.tiling, self.program, self.stream = tiling, tiling.program, tiling.stream
         self.config, self.buffers = tiling.config, tiling.buffers
         tiled = self.stream.tiled.items() if bulk else ()
-        self.tiled = {buffer: TensorMap(operand, tiling.own(buffer), GROUP_ROWS) for buffer, operand in tiled}
+        self.tiled = {buffer: TensorMap(operand, tiling.buffers[buffer], GROUP_ROWS) for buffer, operand in tiled}
 
     def finish_and_store(self, folded: Folded) -> None:
         self.folded, self.rows, self.threads = folded, folded.rows, folded.threads
@@ -126,14 +126,14 @@ class Epilogue:
         return self.rows.place.rows[row] < self.tiling.row_count
 
     def _store_rows(self, output: Output) -> None:
-        own = self.tiling.own(output.buffer)
+        own = self.tiling.buffers[output.buffer]
         for r in self.rows.own:
             with when(tirx.And(self.threads.lane % 4 == 0, self._in_range(r))):
                 indices = [placed(i, self._places(r), self.buffers) for i in output.indices]
                 T.buffer_store(own, self._value(output, r, None, None), indices)
 
     def _store_elements(self, output: Output, product: Product) -> None:
-        own = self.tiling.own(output.buffer)
+        own = self.tiling.buffers[output.buffer]
         own_columns = self.folded.own_columns
         first, columns = own_columns.first(product, self.folded.work), own_columns.of(product)
         for r in self.rows.own:

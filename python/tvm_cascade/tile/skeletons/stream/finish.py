@@ -118,7 +118,7 @@ class Finish:
         for load in (one for one in late if are_neighbours(one.source, one.indices, free, FOUR)):
             if any(same(load, other) for other, _ in found):
                 continue
-            own = self.tiling.own(load.source)
+            own = self.tiling.buffers[load.source]
             indices = [placed(index, {**places, free: first}, self.tiling.buffers) for index in load.indices]
             four = registers("four", FOUR)
             read_four_late(own.ptr_to(indices), four)
@@ -161,7 +161,7 @@ class Finish:
             return self._or_start(member, value) if member.result in self.finish else value
 
         whole = placed(tvm_ffi.structural_map(value, (ir.TensorLoad, result)), at, self.tiling.buffers)
-        late = [self.tiling.own(buffer) for buffer in self.tiling.late]
+        late = [self.tiling.buffers[buffer] for buffer in self.tiling.late]
         return read_late(whole, late) if late else whole
 
 

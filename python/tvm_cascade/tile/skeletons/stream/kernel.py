@@ -69,11 +69,8 @@ class StreamKernel(Driver):
             self.rights += apart
         self.values = [] if stream.shares_tiles else apart
         along = self.program.rows_along.values()
-        self.along = [RowParts(row, tiling.own(row.buffer), config.columns) for row in along]
-        self.epilogue = self._epilogue()
-
-    def _epilogue(self) -> Epilogue:
-        return Epilogue(self.tiling)
+        self.along = [RowParts(row, tiling.buffers[row.buffer], config.columns) for row in along]
+        self.epilogue = Epilogue(self.tiling)
 
     def place(self) -> None:
         stream, config = self.stream, self.config
@@ -204,7 +201,7 @@ class StreamKernel(Driver):
         grid = sym.Analyzer().simplify(self.order.grid)
         if ahead is None or visited is None or not isinstance(grid, ir.prim.IntImm):
             return None
-        tensors = [self.tiling.own(tensor) for tensor in ahead.tensors]
+        tensors = [self.tiling.buffers[tensor] for tensor in ahead.tensors]
         return Fetching(ahead, tensors, self.threads.block, int(grid), int(visited.min()))
 
 

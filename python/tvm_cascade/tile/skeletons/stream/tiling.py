@@ -64,9 +64,6 @@ class Tiling:
         length = self.stream.extent(self.stream.position)
         self.ragged = not (isinstance(length, int) and length % config.columns == 0)
 
-    def own(self, tensor: tirx.Var) -> Any:
-        return self.buffers[tensor]
-
     @property
     def length(self) -> ir.Expr:
         return kernel_extent(self.stream.extent(self.stream.position))
@@ -89,7 +86,7 @@ class Tiling:
     def copies(self, operand: Operand, rows: int, columns: int | None = None, row_warps: int = ROW_WARPS) -> TensorMap:
         """Bulk copies of an operand's tiles; threads copy rows of small pages."""
         return TensorMap(
-            operand, self.own(operand.buffer), rows, columns, None, True, row_warps, list(self.buffers.values())
+            operand, self.buffers[operand.buffer], rows, columns, None, True, row_warps, list(self.buffers.values())
         )
 
     def value_copies(self, product: Product) -> TensorMap:

@@ -24,7 +24,7 @@ from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.steps.program import program_of
 from tvm_cascade.tile.attention.pieces import EachWork, PieceWork
 from tvm_cascade.tile.attention.shape import Product
-from tvm_cascade.tile.emit import bind, named, put, registers, when
+from tvm_cascade.tile.emit import bind, named, put, registers, variable, when
 from tvm_cascade.tile.fragment import COLUMNS_PER_STEP, DTYPE, NEIGHBOURS, QUAD, Symbols, placed
 from tvm_cascade.tile.hopper.stores import are_stored_at_once, store_four
 from tvm_cascade.tile.launch.dependent import wait_for_others
@@ -304,7 +304,7 @@ class FixUp(ABC):
     def _store(self, rows: MergedRow, unit: Unit, places: dict[tirx.Var, ir.Expr]) -> None:
         finish = Finish(self.tiling, rows, (0,))
         for output in self.stream.outputs:
-            own, product = self.tiling.own(output.buffer), self.stream.product_along(output)
+            own, product = self.tiling.buffers[output.buffer], self.stream.product_along(output)
             if product is None:
                 with when(tirx.And(unit.lane == 0, unit.spans[0] == 0)):
                     indices = [placed(i, places, self.tiling.buffers) for i in output.indices]
@@ -378,8 +378,7 @@ class SpreadFinish(FixUp):
     def begin(self, index: ir.Expr | int) -> None:
         """The count of the states that are kept, in the registers of a consumer."""
         if self.kept > 1:
-            self.count = registers("kept_states", 1, "int32")
-            put(self.count, 0, T.int32(0))
+            self.count = variable("kept_states", T.int32(0))
 
     def leave(self, fold: Folded, work: PieceWork) -> None:
         """Keeps the state, or finishes and stores it where one is kept; by all threads of the block's one consumer."""
