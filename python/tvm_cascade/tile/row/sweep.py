@@ -19,7 +19,7 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.analysis.tir import dtype_of, loads_of
 from tvm_cascade.tile.emit import bind, in_register, put, registers, variable, when
-from tvm_cascade.tile.memory import Tensors, moved_dtype
+from tvm_cascade.tile.memory import Tensors
 from tvm_cascade.tile.merge.block import ThreadStates
 from tvm_cascade.tile.merge.combine import Exchange, merge
 from tvm_cascade.tile.product.lines import runs
@@ -30,7 +30,6 @@ from tvm_cascade.tile.row.linear import Access, is_whole
 from tvm_cascade.tile.row.program import RowProgram
 from tvm_cascade.tile.row.segment import Peel, Segment
 from tvm_cascade.tile.state import State
-from tvm_cascade.transform.printer import cast
 
 
 class Point:
@@ -63,7 +62,6 @@ class Sweep:
     Attributes
     ----------
     sure : vectors of the chunk at hand that every thread has, whatever the row, of a guarded one.
-    beside : loads that all strided rows of a position share, with registers for them.
     """
 
     def __init__(
@@ -84,7 +82,6 @@ class Sweep:
         self.beside_kept = self.registers_for(self.fresh(), config.vectors) if config.ahead else None
         self.sure = 0
         self.by_row: dict[tirx.Var, Any] = {}
-        self.beside = [] if place is None else self._read_beside()
         if piece is not None:
             self._load_all(segment.start, True)
 
@@ -172,11 +169,6 @@ class Sweep:
         with T.unroll(self.config.vectors) as k:
             at, place = self.origin(start, k)
             vectors.load(k, place, at, self.there(start, k) if guarded else None)
-        for load, registers_of in self.beside if vectors is self.vectors else ():
-            with T.unroll(self.config.vectors) as k:
-                position = self.before_end(self.position(start, k), guarded)
-                value = self.tensors.place(load, {**self.at, **self.row.axis.places(position)})
-                put(registers_of, k, cast(value, moved_dtype(dtype_of(load))))
 
     def chunk(
         self, start: ir.Expr, guarded: bool, first: bool | None, existing: ir.Expr, element: Callable[[Any], Any]
@@ -191,7 +183,7 @@ class Sweep:
         config = self.config
 
         def read(expression: ir.Expr, index: Any) -> ir.Expr:
-            replaced = self.from_registers(expression, element(index))
+            replaced = self.vectors.from_registers(expression, element(index))
             beside = guarded and bool(loads_of(replaced)) and not self.vectors.holds(expression)
             return self.place(replaced, start, element(index), beside)
 
@@ -200,19 +192,6 @@ class Sweep:
 
         count = config.vectors * config.positions
         return Chunk(count, config.positions, read, exists if guarded else None, existing, first)
-
-    def from_registers(self, expression: ir.Expr, index: Any) -> ir.Expr:
-        """An expression over the frame with registers in place of loads, at an element by its number."""
-
-        def replace(load: ir.TensorLoad) -> ir.Expr:
-            for known, registers_of in self.beside:
-                if tvm_ffi.structural_equal(load, known):
-                    return cast(registers_of[index // self.config.vector], dtype_of(load))
-            return load
-
-        if self.beside:
-            expression = tvm_ffi.structural_map(expression, (ir.TensorLoad, replace))
-        return self.vectors.from_registers(expression, index)
 
     def existing(self, start: ir.Expr, guarded: bool) -> ir.Expr:
         """How many positions of a chunk exist; vectors are complete or absent."""
@@ -233,11 +212,9 @@ class Sweep:
         """
         vector = self.config.vector
         position, number = self.position(start, index // vector), index % vector
-        position = self.before_end(position + number if self.first is None else position, beside)
+        position = position + number if self.first is None else position
+        position = tirx.min(position, self.segment.end - 1) if beside else position
         return self.tensors.place(expression, {**self.row_at(number), **self.row.axis.places(position)})
-
-    def before_end(self, position: ir.Expr, beside: bool) -> ir.Expr:
-        return tirx.min(position, self.segment.end - 1) if beside else position
 
     def row_at(self, row: ir.Expr) -> dict[tirx.Var, ir.Expr]:
         """The values of row variables, and of what `per_row` computed; of strided rows by their number."""
@@ -276,18 +253,6 @@ class Sweep:
             return self.per_row(f"{load.source.name}_of_row", lambda at: self.tensors.place(load, at))
 
         return value if self.first is None else tvm_ffi.structural_map(value, (ir.TensorLoad, replace))
-
-    def _read_beside(self) -> list[tuple[ir.TensorLoad, Any]]:
-        """Registers for the loads that all rows of a position share."""
-        read = (*self.program.position_inputs.values(), *self.program.conditions.values())
-        found: list[tuple[ir.TensorLoad, Any]] = []
-        for load in (load for expression in read for load in loads_of(expression)):
-            shared = runs(load, *self.row.axis.parts) and self._is_whole(load)
-            shared = shared and not runs(load, *self.row.lanes.parts)
-            if shared and not any(tvm_ffi.structural_equal(load, known) for known, _ in found):
-                name, dtype = f"{load.source.name}_beside", moved_dtype(dtype_of(load))
-                found.append((load, registers(name, self.config.vectors, dtype)))
-        return found
 
     def _is_whole(self, load: ir.TensorLoad) -> bool:
         """Whether a load has its place in the tensor at every point, not only where a condition holds."""
