@@ -9,7 +9,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) main_kernel(half* __restric
   alignas(64) float squares_0_ptr[1];
   alignas(64) int count_ptr[1];
   extern __shared__ __align__(64) uchar _ptr[];
-  cluster_arrive();
+  tvm_builtin_ptx_barrier_cluster_arrive_cluster_arrive_release();
   int cse_v2 = (((int)blockIdx.x) >> 2);
   int row_index = (((int)blockIdx.x) >> 2);
   int i = (((int)blockIdx.x) >> 2);
@@ -170,13 +170,13 @@ extern "C" __global__ void __launch_bounds__(128, 1) main_kernel(half* __restric
   squares_0_whole_ptr_1[0] = ((own_12 + other_12) + other_13);
   squares_0_ptr[0] = squares_0_whole_ptr_1[0];
   count_ptr[0] = count_whole_ptr_1[0];
-  cluster_wait();
+  tvm_builtin_ptx_barrier_cluster_wait_cluster_wait_acquire();
   if (((int)threadIdx.x) < 4) {
     cluster_leave_float32((&(((float*)_ptr)[(((int)tvm_builtin_cluster_ctaid_x()) + 8)])), ((int)threadIdx.x), squares_0_ptr[0]);
     cluster_leave_int32((&(((int*)_ptr)[(((int)tvm_builtin_cluster_ctaid_x()) + 12)])), ((int)threadIdx.x), count_ptr[0]);
   }
-  cluster_arrive();
-  cluster_wait();
+  tvm_builtin_ptx_barrier_cluster_arrive_cluster_arrive_release();
+  tvm_builtin_ptx_barrier_cluster_wait_cluster_wait_acquire();
   squares_0_ptr[0] = ((float*)_ptr)[((((int)threadIdx.x) & 3) + 8)];
   count_ptr[0] = ((int*)_ptr)[((((int)threadIdx.x) & 3) + 12)];
   alignas(64) float squares_0_whole_ptr_2[1];

@@ -1,11 +1,5 @@
 // What blocks of a cluster store in each other's shared memory: see cluster.py.
 
-// [cluster_arrive]
-__device__ __forceinline__ void cluster_arrive() { __cluster_barrier_arrive(); }
-
-// [cluster_wait]
-__device__ __forceinline__ void cluster_wait() { __cluster_barrier_wait(); }
-
 // [cluster_leave]
 __device__ __forceinline__ void cluster_leave_${dtype}(void* own, int block, ${c} value) {
   *reinterpret_cast<${c}*>(__cluster_map_shared_rank(own, block)) = value;  // the same place in another block's memory

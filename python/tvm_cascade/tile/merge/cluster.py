@@ -18,7 +18,7 @@ from tvm import ir, tirx
 
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.tile.emit import device_call, device_functions, named, when
-from tvm_cascade.tile.hopper.barrier import Barriers, cluster_wait
+from tvm_cascade.tile.hopper.barrier import Barriers, cluster_sync, cluster_wait
 from tvm_cascade.tile.merge.lanes import Lanes
 from tvm_cascade.tile.merge.places import shared_slots
 from tvm_cascade.tile.state import State
@@ -100,18 +100,12 @@ class ClusterStates:
         self.blocks = blocks
         self.slots = shared_slots("blocks", pool, state.form, rows * blocks)
 
-    def start(self) -> None:
-        device_call("cluster_arrive", _TEXTS["cluster_arrive"])
-
-    def started(self) -> None:
-        device_call("cluster_wait", _TEXTS["cluster_wait"])
-
     def exchange(self, state: State, block: ir.Expr, thread: ir.Expr, lane: ir.Expr) -> Lanes:
         """Every lane loads a block's state of the row, padded to the lanes of a warp; returns their exchange."""
         row = tirx.const(0, "int32")
-        self.started()
+        cluster_wait()
         self.leave(state, block, thread, row)
-        self.meet()
+        cluster_sync()
         return self.take(state, lane, row)
 
     def leave(self, state: State, block: ir.Expr, other: ir.Expr, row: ir.Expr) -> None:
@@ -120,10 +114,6 @@ class ClusterStates:
             for k, part, number in state.each_register():
                 place = self.slots.place(part.form, row * self.blocks + block, number)
                 leave_at_rank(self.slots.arrays[k].ptr_to([place]), other, part[number])
-
-    def meet(self) -> None:
-        self.start()
-        self.started()
 
     def take(self, state: State, lane: ir.Expr, row: ir.Expr) -> Lanes:
         """A lane loads a block's state of a row; returns the exchange of neighbouring lanes."""

@@ -23,6 +23,7 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.tir import dtype_of, loads_of, product
 from tvm_cascade.tile.emit import bind, digits, kernel_extent, named, put, shared_pool, sync_block, when
+from tvm_cascade.tile.hopper.barrier import cluster_arrive, cluster_sync, cluster_wait
 from tvm_cascade.tile.memory import Tensors
 from tvm_cascade.tile.merge.block import ColumnStates, SharedStates, SharedValues, ThreadStates
 from tvm_cascade.tile.merge.cluster import ClusterStates
@@ -89,7 +90,7 @@ class RowKernel(ABC):
     def _begin_levels(self) -> None:
         """Says that the block has started; asks for the launch's set of states, which its own go to by its end."""
         if self.cluster is not None:
-            self.cluster.start()
+            cluster_arrive()
         if self.grid is not None:
             self.grid.start(self.thread == 0)
 
@@ -282,7 +283,7 @@ class StridedKernel(RowKernel):
         else:
             sync_block()
         if self.cluster is not None:
-            self.cluster.started()
+            cluster_wait()
         self._over_groups(state, shared)
         if self.grid is not None:
             self._over_blocks(state, self.grid)
@@ -320,7 +321,7 @@ class StridedKernel(RowKernel):
     def _over_cluster(self, state: State, cluster: ClusterStates) -> None:
         config, blocks = self.config, self.config.segments
         at_once = config.threads // blocks
-        cluster.meet()
+        cluster_sync()
         member = bind("block_of_cluster", self.thread % blocks)
         with T.serial(-(-config.rows // at_once)) as step:
             place = bind("place_of_row", step * at_once + self.thread // blocks)
