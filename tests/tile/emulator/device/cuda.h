@@ -67,8 +67,6 @@ void* mapped(void* own, uint32_t block);
 
 inline void __syncthreads() { ptx::sync_block(); }
 
-inline void __cluster_barrier_arrive() { ptx::cluster_arrive(); }
-inline void __cluster_barrier_wait() { ptx::cluster_wait(); }
 inline void* __cluster_map_shared_rank(void* own, uint32_t block) { return ptx::mapped(own, block); }
 
 inline uint32_t __cvta_generic_to_shared(const void* pointer) { return ptx::shared_address(pointer); }
