@@ -78,7 +78,7 @@ def schedule_panels(nest: Nest, copy: Block, dim: int, panel: int) -> None:
     if dim == len(loops) - 1 or not isinstance(whole, int):
         outer, lane = _vector(nest, loops[dim], panel)
         sch.reorder(outer, *loops[:dim], lane)
-        nest.go_parallel([] if around else [outer])
+        nest.go_parallel([] if around else [outer, *loops[:dim]])
         return
     # Lanes that lie apart: in squares, which are transposed in registers.
     size = min(power_of_two_divisor(int(extents[-1]), nest.cpu.lanes(nest.dtype)), known_divisor(extents[dim], panel))
