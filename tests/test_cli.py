@@ -98,7 +98,7 @@ def few_samples(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("few_samples")
 def test_run_takes_shape_dtype_tile_segments_seed_and_target(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--shape", "rows=3", "length=101", "--dtype", "float16", "--tile", "16", "--segments", "2"]
+    arguments = ["--shape", "rows=3,length=101", "--dtype", "float16", "--tile", "16", "--segments", "2"]
     assert cli.main(["run", "softmax", *arguments, "--seed", "7", "--target", "llvm", "--force"]) == 0
     printed = capsys.readouterr().out
     assert "softmax (float16): rows=3 length=101" in printed and "ours, fused" in printed

@@ -49,17 +49,18 @@ def add_program_arguments(parser: argparse.ArgumentParser, **how: Any) -> None:
 def add_shape_arguments(parser: argparse.ArgumentParser) -> None:
     """--shape, --small and --dtype of programs that have names."""
     told = "extents to replace, as keys=1024"
-    parser.add_argument("--shape", nargs="+", type=_extent, default=[], metavar="EXTENT=N", help=told)
+    parser.add_argument("--shape", nargs="+", type=_extents, default=[], metavar="EXTENT=N", help=told)
     parser.add_argument("--small", action="store_true", help="the same program at a size for small machines")
     told = "storage, of %(choices)s; sums are at least float32"
     parser.add_argument("--dtype", choices=("float16", "bfloat16", "float32", "float64"), metavar="DTYPE", help=told)
 
 
-def _extent(text: str) -> tuple[str, int]:
-    name, _, value = text.partition("=")
-    if not value.isdecimal():
-        raise argparse.ArgumentTypeError(f"expected an extent as NAME=N: found {text!r}")
-    return name, int(value)
+def _extents(text: str) -> dict[str, int]:
+    """{"keys": 1024} of keys=1024; several in one argument, as keys=1024,queries=8, are taken too."""
+    pairs = [part.partition("=") for part in text.split(",") if part]
+    if not all(value.strip().isdecimal() for _, _, value in pairs):
+        raise argparse.ArgumentTypeError(f"expected extents as NAME=N: found {text!r}")
+    return {name.strip(): int(value) for name, _, value in pairs}
 
 
 def add_only_argument(parser: argparse.ArgumentParser) -> None:

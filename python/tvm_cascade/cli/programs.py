@@ -10,6 +10,7 @@ import re
 import runpy
 import sys
 import traceback
+from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -122,7 +123,7 @@ def chosen_by_name(name: str, args: argparse.Namespace) -> Example:
     chosen = known[name].cpu if args.small else known[name]
     if args.dtype:
         chosen = chosen.with_dtype(args.dtype)
-    return chosen.with_shape(**dict(args.shape)) if args.shape else chosen
+    return chosen.with_shape(**ChainMap(*args.shape)) if args.shape else chosen
 
 
 def functions_of_file(path: Path, args: argparse.Namespace) -> Merged:
