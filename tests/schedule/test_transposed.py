@@ -14,6 +14,8 @@ from tvm.target import Target
 
 import tvm_cascade
 from benchmarks.judge.power import rejects
+from tvm_cascade.analysis.statements import read_nests
+from tvm_cascade.analysis.tir import bound_by, substitute, uses
 from tvm_cascade.devices.read import device_of
 from tvm_cascade.evaluate import tolerance
 
@@ -94,3 +96,20 @@ def test_the_last_block_of_a_sum_ends_with_its_terms() -> None:
     extents: list[str] = []
     tvm_ffi.structural_walk(func.body, (tirx.For, lambda loop: extents.append(str(loop.extent))))
     assert any("3001" in one and "min" in one for one in extents)
+
+
+@pytest.mark.parametrize(("size", "left"), [((1537, 17, 1031), False), ((1537, 17, 1024), True)])
+def test_the_innermost_loop_of_a_padded_copy_is_contiguous(size: tuple[int, int, int], left: bool) -> None:
+    (nest,) = (one for one in read_nests(lowered(product(*size, left, False))) if one.block.name_hint == "a_whole")
+    place = nest.block.body
+    assert isinstance(place, tirx.BufferStore)
+    last = substitute(place.indices[-1], bound_by(nest.realize))
+    innermost = [loop.loop_var for loop in nest.loops if int(loop.extent) > 1][-1]
+    assert uses(last, [innermost])
+
+
+def test_packing_a_narrow_operand_has_tasks_for_all_cores() -> None:
+    target = Target({"kind": "llvm", "mcpu": "x86-64-v4", "num-cores": 16})
+    func = tvm_cascade.compile(product(5000, 64, 3072, False, False), target=target).mod["main"]
+    (nest,) = (one for one in read_nests(func) if one.block.name_hint == "b_global")
+    assert int(nest.loops[0].extent) >= 16

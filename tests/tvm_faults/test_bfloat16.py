@@ -219,3 +219,14 @@ def test_a_relax_softmax_in_float32_of_bfloat16() -> None:
     assert compiled.report.fused and list(compiled.replaced_math) == ["exp"]
     found = result(compiled, "bfloat16", given.astype("float32"))
     tolerance.assert_close(found, softmax(given), length=640, dtype="bfloat16")
+
+
+def test_a_maximum_starts_below_all_numbers() -> None:
+    """TVM's lowest number of the dtype is that of float32, which rounds to −∞."""
+    x, k = te.placeholder((7, 64), "bfloat16", name="x"), te.reduce_axis((0, 64), "k")
+    compiled = tvm_cascade.compile(te.create_prim_func([x, te.compute((7,), lambda i: te.max(x[i, k], k), name="m")]))
+    given = np.random.default_rng(0).standard_normal((7, 64)).astype(ml_dtypes.bfloat16)
+    given[3] = -np.inf
+    found = np.zeros(7, ml_dtypes.bfloat16)
+    compiled(given, found)
+    np.testing.assert_array_equal(found, given.max(1))

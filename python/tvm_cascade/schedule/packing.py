@@ -35,11 +35,15 @@ def panel_layout(dim: int, extent: Extent, panel: int, before: int | None = None
     def layout(*dims: Any) -> list[Any]:
         place = dim if before is None else before
         others = [*dims[:place]], [*dims[place:dim], *dims[dim + 1 :]]
-        if known_divisor(extent, panel) < panel if not isinstance(extent, int) else extent % panel:
-            return [*others[0], *others[1], dims[dim]]
-        return [*others[0], dims[dim] // panel, *others[1], dims[dim] % panel]
+        if _has_panels(extent, panel):
+            return [*others[0], dims[dim] // panel, *others[1], dims[dim] % panel]
+        return [*others[0], *others[1], dims[dim]]
 
     return layout
+
+
+def _has_panels(extent: Extent, panel: int) -> bool:
+    return extent % panel == 0 if isinstance(extent, int) else known_divisor(extent, panel) == panel
 
 
 def can_be_laid_out(access: Access) -> bool:
@@ -77,8 +81,9 @@ def schedule_panels(nest: Nest, copy: Block, dim: int, panel: int) -> None:
     whole = product(extents[dim + 1 :])
     if dim == len(loops) - 1 or not isinstance(whole, int):
         outer, lane = _vector(nest, loops[dim], panel)
-        sch.reorder(outer, *loops[:dim], lane)
-        nest.go_parallel([] if around else [outer, *loops[:dim]])
+        order = [outer, *loops[:dim]] if _has_panels(extents[dim], panel) else loops[:dim]
+        sch.reorder(*order, lane)
+        nest.go_parallel([] if around else order)
         return
     # Lanes that lie apart: in squares, which are transposed in registers.
     size = min(power_of_two_divisor(int(extents[-1]), nest.cpu.lanes(nest.dtype)), known_divisor(extents[dim], panel))
@@ -90,9 +95,8 @@ def schedule_panels(nest: Nest, copy: Block, dim: int, panel: int) -> None:
 
 
 def _vector(nest: Nest, loop: Loop, most: int) -> tuple[Loop, Loop]:
-    """A loop cut into vectors of whole lanes."""
-    extent = extent_of(nest.sch.get(loop).extent)
-    width = known_divisor(extent, most)
+    """A loop cut into vectors of whole lanes, that cross no multiple of `most`."""
+    width = power_of_two_divisor(most, known_divisor(extent_of(nest.sch.get(loop).extent), most))
     outer, lane = nest.sch.split(loop, [None, width])
     nest.deferred.vector += [lane] if width > 1 else []
     return outer, lane

@@ -168,9 +168,6 @@ def schedule_alone(
         return _schedule_gather(nest)
     if not plan.stores or not loops or not plan.independent:
         return SCALAR if plan.independent else SERIAL
-    if plan.role == OPERAND and plan.is_static:
-        schedule_panels(nest, block, len(plan.own) - 1, panel_of(cpu, nest.dtype))
-        return PANELS
     contraction, func = product_alone(plan, cpu), sch.mod["main"]
     if contraction is not None and all(
         can_be_laid_out(access) or operand_copy(func, access.buffer) is not None for access in contraction.packed

@@ -24,7 +24,7 @@ from tvm.ir import prim
 from tvm_cascade.analysis.expression import ARITHMETIC, RELATIONS, call_name, selection_of
 from tvm_cascade.analysis.statements import serial
 from tvm_cascade.analysis.tir import dtype_of, substitute, uses, within
-from tvm_cascade.symbolic.rounding import round_to
+from tvm_cascade.symbolic.rounding import FORMATS, round_to
 from tvm_cascade.tvm_faults.float_bits import F32
 
 _BFLOAT16 = "bfloat16"
@@ -95,7 +95,10 @@ def _lowered(x: ir.Expr) -> ir.Expr:
     if isinstance(x, ir.TensorLoad):
         return _loaded(x)
     if isinstance(x, prim.FloatImm):
-        return tirx.const(round_to(x.value, _BFLOAT16) if math.isfinite(x.value) else x.value, "float32")
+        rounded = round_to(x.value, _BFLOAT16) if math.isfinite(x.value) else x.value
+        # As the lowest number that TVM has of the dtype, which is the one of float32.
+        beyond = abs(rounded) > FORMATS[_BFLOAT16].largest
+        return tirx.const(math.copysign(math.inf, rounded) if beyond else rounded, "float32")
     if parts := selection_of(x):
         return prim.Select(*parts) if isinstance(x, prim.Select) else tirx.if_then_else(*parts)
     if isinstance(x, prim.Cast):
