@@ -82,7 +82,12 @@ def test_the_command_records_adds_and_tells_what_differs(tmp_path: Path, capsys:
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--record", "3"], ["--sample", "3"], ["--ledger", "no/file"], ["--ledger", str(RECORDED), "--sample", "0"]],
+    [["--record", "3"], ["--sample", "3"], ["--ledger", str(RECORDED), "--sample", "0"]],
 )
 def test_a_replay_without_sense_is_bad_input(arguments: list[str]) -> None:
     assert main(arguments) == 2
+
+
+def test_a_ledger_in_no_folder_is_bad_input() -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["--ledger", "no/file"])

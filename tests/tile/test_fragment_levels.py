@@ -19,6 +19,7 @@ from tvm_cascade.evaluate.tolerance import check
 from tvm_cascade.steps.program import program_of
 from tvm_cascade.tile.attention.shape import read_stream
 from tvm_cascade.tile.emit import named, when
+from tvm_cascade.tile.hopper.barrier import cluster_arrive
 from tvm_cascade.tile.merge.block import ColumnStates, SharedStates, ThreadStates
 from tvm_cascade.tile.merge.cluster import ClusterStates
 from tvm_cascade.tile.merge.combine import merge
@@ -129,7 +130,7 @@ def cluster(rig: Rig) -> None:
     state, pool = rig.state(), T.SMEMPool()
     states = ClusterStates(pool, state, rig.holders)
     pool.commit()
-    states.start()
+    cluster_arrive()
     rig.read(state, row, part)
     rig.merge(state, states.exchange(state, part, thread, lane))
     with when(thread == 0):

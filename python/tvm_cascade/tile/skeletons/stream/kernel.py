@@ -70,7 +70,10 @@ class StreamKernel(Driver):
         self.values = [] if stream.shares_tiles else apart
         along = self.program.rows_along.values()
         self.along = [RowParts(row, tiling.buffers[row.buffer], config.columns) for row in along]
-        self.epilogue = Epilogue(self.tiling)
+        self.epilogue = self._epilogue()
+
+    def _epilogue(self) -> Epilogue:
+        return Epilogue(self.tiling)
 
     def place(self) -> None:
         stream, config = self.stream, self.config
