@@ -3,6 +3,7 @@
     c = float32(x);  y = f(c);  z = g(c)               →  y = f(float32(x));  z = g(float32(x))
     transpose(transpose(x))                            →  x
     bfloat16(reshape(x));  reshape(float32(y))         →  reshape(bfloat16(x));  float32(reshape(y))
+    matmul(x, transpose(w)), on CPUs                   →  call_tir(matmul, x, w), which reads w as it is stored
     p = softmax(x);  v, i = topk(p, k)                 →  p = softmax(x);  v, i = call_tir(topk, p)
     slice(x: [1 + n]) of concatenate(…) -> [n + 1]     →  slice(x: [n + 1]) of concatenate(…) -> [n + 1]
 
