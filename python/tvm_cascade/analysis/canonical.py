@@ -134,12 +134,7 @@ def _apart(statement: tirx.Stmt, scratch: Scratch) -> list[tirx.Stmt]:
         if private is None:
             return [statement]
         parts = private
-    found = []
-    for part in parts:
-        var = tirx.Var(statement.loop_var.name, statement.loop_var.ty)
-        body = substitute(part, {statement.loop_var: var})
-        found.append(tirx.For(var, statement.min, statement.extent, statement.kind, body))
-    return found
+    return [renewed(rebuilt(statement, body=part)) for part in parts]
 
 
 @dataclass
@@ -298,16 +293,11 @@ def _after(nest: tirx.Stmt, block: s_tir.SBlock, store: tirx.BufferStore) -> tir
     spatial = [
         (iv, v) for iv, v in zip(block.iter_vars, realize.iter_values, strict=True) if iv.iter_type == DATA_PARALLEL
     ]
-    kept = [loop for loop in loops if any(uses(value, (loop.loop_var,)) for _, value in spatial)]
-    fresh = {loop.loop_var: tirx.Var(loop.loop_var.name, loop.loop_var.ty) for loop in kept}
-    own = {iv.var: tirx.Var(iv.var.name, iv.var.ty) for iv, _ in spatial}
-    iters = [tirx.IterVar(iv.dom, own[iv.var], DATA_PARALLEL) for iv, _ in spatial]
-    body = tirx.BufferStore(store.buffer, substitute(store.value, own), [substitute(i, own) for i in store.indices])
-    inner = new_block(f"{block.name_hint}_start", body, iters)
-    found: tirx.Stmt = s_tir.SBlockRealize([substitute(value, fresh) for _, value in spatial], True, inner)
-    for loop in reversed(kept):
-        found = tirx.For(fresh[loop.loop_var], loop.min, loop.extent, loop.kind, found)
-    return found
+    inner = new_block(f"{block.name_hint}_start", store, [iv for iv, _ in spatial])
+    found: tirx.Stmt = s_tir.SBlockRealize([value for _, value in spatial], True, inner)
+    for loop in reversed(loops):
+        found = rebuilt(loop, body=found) if any(uses(value, (loop.loop_var,)) for _, value in spatial) else found
+    return renewed(found)
 
 
 # Inlines declarations inside a function's body: allocations, buffer views, outer blocks.

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from functools import lru_cache
-from typing import Any
 
 import tvm_ffi
 from tvm import ir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.expression import with_decided
+from tvm_cascade.analysis.expression import RELATIONS, with_decided
 from tvm_cascade.analysis.program import RECENT_PROGRAMS, Program, Stage
 from tvm_cascade.analysis.tir import Extent, dtype_of, more_than_one, simplify_index, substitute
 
@@ -80,25 +78,15 @@ def simplify_conditions(expression: ir.Expr, extents: dict[tirx.Var, Extent]) ->
 # Cast(bool, Cast(int8, c))              →  c
 
 
-_ON_NUMBERS: dict[type, Callable[[Any, Any], bool]] = {
-    prim.LT: operator.lt,
-    prim.LE: operator.le,
-    prim.GT: operator.gt,
-    prim.GE: operator.ge,
-    prim.EQ: operator.eq,
-    prim.NE: operator.ne,
-}
-
-
 def without_numbers_for_truth(expression: ir.Expr) -> ir.Expr:
     """The expression with comparisons of a boolean with an integer replaced by the boolean condition."""
-    rules = [(kind, _compared) for kind in _ON_NUMBERS]
+    rules = [(kind, _compared) for kind in RELATIONS]
     return tvm_ffi.structural_map(expression, [*rules, (prim.Cast, _as_condition)])
 
 
 def _compared(relation: ir.Expr) -> ir.Expr:
     """c, not c, or a constant: what the comparison says at c = 0 and at c = 1."""
-    compare = _ON_NUMBERS[type(relation)]
+    compare = RELATIONS[type(relation)]
     left, right = _condition_of(relation.a), _condition_of(relation.b)
     if left is not None and isinstance(relation.b, prim.IntImm):
         condition, number = left, int(relation.b)
@@ -109,7 +97,7 @@ def _compared(relation: ir.Expr) -> ir.Expr:
     else:
         return relation
     if fails == holds:
-        return tirx.const(holds, "bool")
+        return tirx.const(bool(holds), "bool")
     return condition if holds else tirx.Not(condition)
 
 

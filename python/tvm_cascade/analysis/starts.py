@@ -34,6 +34,7 @@ from tvm_cascade.analysis.tir import (
     DATA_PARALLEL,
     REDUCTION,
     Extent,
+    conjuncts,
     dtype_of,
     extent_of,
     loads_of,
@@ -119,12 +120,8 @@ def _reduced(block: s_tir.SBlock, store: tirx.BufferStore) -> list[tirx.Var]:
 
 def _is_first(condition: ir.Expr, reduced: list[tirx.Var]) -> bool:
     """Whether a condition says that all of the variables are at 0, and nothing else."""
-    pending, at_zero = [condition], list[tirx.Var]()
-    while pending:
-        one = pending.pop()
-        if isinstance(one, prim.And):
-            pending += [one.a, one.b]
-            continue
+    at_zero: list[tirx.Var] = []
+    for one in conjuncts(condition):
         sides = [(one.a, one.b), (one.b, one.a)] if isinstance(one, prim.EQ) else []
         var = next((a for a, b in sides if isinstance(b, prim.IntImm) and int(b) == 0), None)
         if var is None or var not in {*reduced}:

@@ -36,7 +36,6 @@ from tvm_cascade.analysis.tir import (
     dtype_of,
     loads_of,
     same,
-    substitute,
     uses,
     variables_of,
     within,
@@ -378,21 +377,8 @@ def _affine(slack: ir.Expr, row: tirx.Var | None, axis: tirx.Var) -> _Affine | N
     own = [axis] if row is None else [axis, row]
     if loads_of(slack) or not all(among(var, own) for var in variables_of(slack)):
         return None
-    analyzer = sym.Analyzer()
-
-    def at(row_value: int, position: int) -> int | None:
-        values = dict(zip(own, (position, row_value), strict=False))
-        known = {var: tirx.const(value, dtype_of(var)) for var, value in values.items()}
-        found = analyzer.simplify(substitute(slack, known))
-        return int(found) if isinstance(found, prim.IntImm) else None
-
-    points = [(0, 0), (1, 0), (0, 1), (3, 7), (1000, 10), (17, 911)]
-    values = [at(*point) for point in points]
-    if any(value is None for value in values):
+    found = [int(one) for one in sym.detect_linear_equation(slack, own) if isinstance(one, prim.IntImm)]
+    if len(found) <= len(own):
         return None
-    start, by_row, by_position = (int(value) for value in values[:3] if value is not None)
-    affine = _Affine(start, by_row - start, by_position - start)
-    same = all(
-        value == start + affine.row * r + affine.position * p for value, (r, p) in zip(values, points, strict=True)
-    )
-    return affine if same else None
+    by_position, *by_row, start = found
+    return _Affine(start, sum(by_row), by_position)

@@ -36,7 +36,6 @@ from tvm_cascade.transform.scope import (
     Slot,
     Slots,
     accumulator_dtype,
-    cast_index,
     counting_dtype,
     kept_dtype,
     placed,
@@ -182,8 +181,8 @@ class Fallback:
         """The reduction at a point of the result's domain."""
         frame, nests = self.slots.group.frame, self.nests
         loops = [tirx.Var(axis.name, nests.dtype) for axis in frame.axis]
-        values = {v: cast_index(value_at(at, v), v) for v in frame.extents}
-        values |= {axis: cast_index(var, axis) for axis, var in zip(frame.axis, loops, strict=True)}
+        values = {v: cast(value_at(at, v), dtype_of(v)) for v in frame.extents}
+        values |= {axis: cast(var, dtype_of(axis)) for axis, var in zip(frame.axis, loops, strict=True)}
         elements = {m.result: self._from_cells(substitute(m.element, values)) for m in self.members}
         body = [s for producer, cell in self.inner for s in self._produced(producer, cell, values)]
         extents = {var: self.slots.extent(axis) for axis, var in zip(frame.axis, loops, strict=True)}
@@ -204,8 +203,8 @@ class Fallback:
         stage = producer.stage
         assert stage.reducer is not None
         loops = {v: tirx.Var(v.name, self.nests.dtype) for v in stage.reduce}
-        places = {own: cast_index(substitute(var, values), own) for own, var in producer.variables.items()}
-        element = substitute(producer.element, places | {v: cast_index(loop, v) for v, loop in loops.items()})
+        places = {own: cast(substitute(var, values), dtype_of(own)) for own, var in producer.variables.items()}
+        element = substitute(producer.element, places | {v: cast(loop, dtype_of(v)) for v, loop in loops.items()})
         added = combiner_of(stage.reducer)(load(cell, _ZERO), cast(element, dtype_of(cell)))
         extents = {loop: stage.extents[var] for var, loop in loops.items()}
         return [_started(stage, cell), in_loops(extents, store(cell, added, _ZERO))]

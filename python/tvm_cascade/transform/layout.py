@@ -17,7 +17,7 @@ from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.inline import inliner_of, plain_indices
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program, Stage
-from tvm_cascade.analysis.tir import dtype_of, extent_of, loads_of, same_extent, uses
+from tvm_cascade.analysis.tir import dtype_of, extent_of, loads_of, same_extent
 from tvm_cascade.devices.device import Device
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.symbolic.elementary import COSTLY
@@ -161,23 +161,16 @@ def find_producers(program: Program, group: Group, keep: set[str]) -> list[Produ
     Those whose buffer the caller or another stage asks for (`keep`, by block name) stay as they are, and so do those
     read at anything but plain frame variables.
     """
-    inline = inliner_of(program)
+    inline, members = inliner_of(program), [member.stage for member in group.members]
+    loads = [load for member in group.members for load in loads_of(member.element)]
     found: list[Producer] = []
-    pending = [load for member in group.members for load in loads_of(member.element)]
-    seen: set[Stage] = set()
-    while pending:
-        load = pending.pop(0)
-        stage = program.writer(load.source)
-        if stage is None or stage.reducer is None or stage.name in keep or stage in seen:
+    for buffer in dict.fromkeys(load.source for load in loads):
+        stage = program.writer(buffer)
+        if stage is None or stage.reducer is None or stage.is_part or stage.name in keep or stage in members:
             continue
-        if stage.is_part or any(stage is member.stage for member in group.members) or not uses(load, group.frame.axis):
-            continue
-        variables = _plain_read(stage, load, group)
-        if variables is None or not _always_read_so(stage, load, group):
-            continue
-        seen.add(stage)
-        element = inline.of(stage)
-        found.insert(0, Producer(stage, element, variables))
+        reads = [_plain_read(stage, load, group) for load in loads if load.source.same_as(buffer)]
+        if reads[0] is not None and all(read == reads[0] for read in reads):
+            found.insert(0, Producer(stage, inline.of(stage), reads[0]))
     return found
 
 
@@ -195,14 +188,3 @@ def _plain_read(stage: Stage, load: ir.TensorLoad, group: Group) -> dict[tirx.Va
             return None
         variables[written] = index
     return variables if {*group.frame.axis} <= {*variables.values()} else None
-
-
-def _always_read_so(stage: Stage, first: ir.TensorLoad, group: Group) -> bool:
-    loads = [load for member in group.members for load in loads_of(member.element) if load.source.same_as(stage.buffer)]
-    return all(
-        all(
-            a.same_as(b) if isinstance(a, ir.Var) else isinstance(b, ir.prim.IntImm)
-            for a, b in zip(first.indices, load.indices, strict=True)
-        )
-        for load in loads
-    )

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
+from functools import reduce
 from typing import ClassVar
 
 import sympy as sp
 from tvm import ir, tirx
 
 from tvm_cascade.algebra.cascade import COUNT, LENGTH
-from tvm_cascade.analysis.reducers import combiner_of, identity_of
+from tvm_cascade.algebra.reducer import MIN, Reducer
+from tvm_cascade.analysis.reducers import combiner_of
 from tvm_cascade.analysis.tir import dtype_of, same_extent
 from tvm_cascade.steps.move import destination, displacement, may_stay
 from tvm_cascade.steps.program import Move, Scale, Shift, StepProgram, Tuple
@@ -61,30 +62,22 @@ class MergeEmitter(Emitter):
         def moved(at: Values) -> ir.Expr:
             return self.write(shift, at, dtype, self._moved(at, dtype))
 
-        identity = identity_of(component.reducer, dtype)
-        self._reduction(f"{step.component}_merged", dims, slot, combiner_of(component.reducer), identity, moved)
+        self._reduction(f"{step.component}_merged", dims, slot, component.reducer, moved)
 
     def _reduction(
-        self,
-        name: str,
-        dims: tuple[tirx.Var, ...],
-        slot: Slot,
-        combine: Callable[[ir.Expr, ir.Expr], ir.Expr],
-        identity: ir.Expr,
-        value: Callable[[Values], ir.Expr],
+        self, name: str, dims: tuple[tirx.Var, ...], slot: Slot, reducer: Reducer, value: Callable[[Values], ir.Expr]
     ) -> None:
         """A slot as the combination of a value of every segment: a loop, or written out where segments are few."""
 
         def written_out(at: Values) -> list[tirx.Stmt]:
             segments = range(int(self.slots.tiling.segments))
             values = [value({**at, SEGMENT: tirx.const(k, self.nests.dtype)}) for k in segments]
-            return [store(slot.buffer, functools.reduce(combine, values), self.slots.indices(slot, at))]
+            return [store(slot.buffer, reduce(combiner_of(reducer), values), self.slots.indices(slot, at))]
 
         if self.slots.tiling.unrolls_segments:
             nest = self.nests.nest(name, "merge", self.slots.iters(dims), written_out)
         else:
-            cell = slot.buffer, functools.partial(self.slots.indices, slot)
-            nest = self.nests.reduction(name, "merge", self._over_segments(dims), cell, combine, identity, value)
+            nest = self.reduced(name, "merge", self._over_segments(dims), slot, reducer, value)
         self.statements.append(nest)
 
     def _tuple(self, step: Tuple) -> None:
@@ -141,13 +134,12 @@ class MergeEmitter(Emitter):
     def _standing(self, step: Move, dims: tuple[tirx.Var, ...], dtype: str) -> Slot:
         """The least reference of the segments that have a position."""
         slot = self.slots.allocate(("standing", step.reference), f"{step.reference}_standing", dims, dtype)
-        most = tirx.max_value(dtype)
 
         def own(at: Values) -> ir.Expr:
             empty = self.slots.tiling.segment_is_empty(at)
-            return TirValues(dtype).choose(empty, most, self.slots.read(step.reference, at))
+            return TirValues(dtype).choose(empty, tirx.max_value(dtype), self.slots.read(step.reference, at))
 
-        self._reduction(f"{step.reference}_standing", dims, slot, tirx.min, most, own)
+        self._reduction(f"{step.reference}_standing", dims, slot, MIN, own)
         return slot
 
     def _stay(self, step: Move, standing: ir.Expr, dtype: str) -> tuple[ir.Expr, ir.Expr | bool]:

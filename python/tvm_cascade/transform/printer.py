@@ -16,7 +16,7 @@ from tvm.ir import prim
 
 from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.algebra.facts.weight import Offsets, by_offset
-from tvm_cascade.analysis.expression import MOST_FACTORS, call_name
+from tvm_cascade.analysis.expression import MOST_FACTORS, RELATIONS, call_name
 from tvm_cascade.analysis.reducers import extreme
 from tvm_cascade.analysis.tir import dtype_of, is_float, loads_of
 from tvm_cascade.errors import RewriteError
@@ -41,14 +41,7 @@ _WHOLE = {"float16": 2**11, "bfloat16": 2**8, "float32": 2**24, "float64": 2**53
 """Up to where integers are numbers of a dtype. p·x/q is nearer to its fraction of x than one factor is, unless p or q
 is rounded, or overflows, itself; where q is a power of two, the factor p/q is exact."""
 
-_RELATIONS: dict[type, Callable[[ir.Expr, ir.Expr], ir.Expr]] = {
-    sp.StrictLessThan: tirx.LT,
-    sp.LessThan: tirx.LE,
-    sp.StrictGreaterThan: tirx.GT,
-    sp.GreaterThan: tirx.GE,
-    sp.Equality: tirx.EQ,
-    sp.Unequality: tirx.NE,
-}
+_RELATIONS = {relation: kind for kind, relation in RELATIONS.items()}
 
 
 ARTANH_TERMS = 6

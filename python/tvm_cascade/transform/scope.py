@@ -22,7 +22,7 @@ from tvm_cascade.analysis.tir import Extent, analyzer_of, as_index, dtype_of, is
 from tvm_cascade.steps.program import Step, StepProgram
 from tvm_cascade.transform.elements import Dims
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load
-from tvm_cascade.transform.printer import Printer, eager_selects
+from tvm_cascade.transform.printer import Printer, cast, eager_selects
 from tvm_cascade.transform.tiling import INSIDE, LANE, SEGMENT, STRIP, TILE, Tiling
 from tvm_cascade.transform.tuples import Cell, Keep, tuple_nest
 
@@ -183,7 +183,7 @@ class Scope(Mapping[sp.Symbol, ir.Expr]):
         values = {v: value_at(self.at, v) for v in frame.extents}
         if INSIDE in self.at:
             positions = zip(frame.axis, self.slots.tiling.position(self.at), strict=True)
-            values |= {v: cast_index(position, v) for v, position in positions}
+            values |= {v: cast(position, dtype_of(v)) for v, position in positions}
         return values
 
     def _in_bounds(self, access: ir.TensorLoad) -> bool:
@@ -268,10 +268,6 @@ class Emitter:
 
         unit = [self.components[symbol] for symbol in slots]
         return tuple_nest(self.nests, name, role, iters, unit, cells, values, keep, lifts)
-
-
-def cast_index(expression: ir.Expr, like: tirx.Var) -> ir.Expr:
-    return expression if dtype_of(expression) == dtype_of(like) else expression.astype(dtype_of(like))
 
 
 def widest_float(dtypes: Iterable[str]) -> str:
