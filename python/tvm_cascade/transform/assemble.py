@@ -20,7 +20,6 @@ from tvm_cascade.analysis.statements import (
     sequence,
     undefined,
     with_block,
-    with_nests,
     with_root,
 )
 from tvm_cascade.analysis.tir import dtype_of, in_turn, loads_of, reached, reads_buffer, rebuilt
@@ -150,13 +149,6 @@ def _before(earlier: Piece, later: Piece) -> bool:
         for one, p in uses
         for other, q in others
     )
-
-
-def build_function(program: Program, pieces: list[Piece]) -> tirx.PrimFunc:
-    """The function over the pieces, with access regions filled in by TVM's own script completion."""
-    statements = [s for piece in pieces for s in piece.statements]
-    buffers = list(dict.fromkeys(b for piece in pieces for b in piece.allocates if not program.is_param(b)))
-    return with_nests(program.func, statements, buffers)
 
 
 def build(

@@ -15,7 +15,7 @@ from tvm_cascade.analysis.extract import Candidate, Group, Reductions
 from tvm_cascade.analysis.order import access_of, among, sources_of
 from tvm_cascade.analysis.program import Program, Stage, is_static
 from tvm_cascade.analysis.reading import read_program
-from tvm_cascade.analysis.statements import block_names
+from tvm_cascade.analysis.statements import block_names, with_nests
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.devices.device import Cpu, Device, Gpu
 from tvm_cascade.devices.read import ANY_CPU
@@ -27,7 +27,6 @@ from tvm_cascade.transform.assemble import (
     Piece,
     Use,
     absorbed,
-    build_function,
     in_dependency_order,
     index_dtype,
     opaque_piece,
@@ -254,7 +253,9 @@ def rewrite(program: Program, groups: list[Group], options: FuseOptions, device:
     taken = {stage.name for stage in kept} | {name for one in program.opaque for name in block_names(one.nest)}
     nests = NestBuilder(index_dtype(program), taken)
     fused = [_loop_piece(program, loop, nests) for loop in loops]
-    func = build_function(program, in_dependency_order([*pieces, *(piece for piece, _ in fused)]))
+    pieces = in_dependency_order([*pieces, *(piece for piece, _ in fused)])
+    buffers = dict.fromkeys(b for piece in pieces for b in piece.allocates if not program.is_param(b))
+    func = with_nests(program.func, [s for piece in pieces for s in piece.statements], [*buffers])
     return well_formed(func, ", ".join(groups[0].names)).with_attr(FUSED, [fold for _, fold in fused])
 
 

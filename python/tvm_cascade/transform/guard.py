@@ -19,7 +19,7 @@ from tvm.ir import prim
 
 from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.algebra.fold import Component
-from tvm_cascade.algebra.reducer import PROD, SUM, Reducer
+from tvm_cascade.algebra.reducer import PROD, SUM
 from tvm_cascade.analysis.extract import Group, Member
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Stage
@@ -137,12 +137,6 @@ _ZERO = [tirx.const(0, "int32")]
 
 
 @dataclass(frozen=True)
-class _Part:
-    symbol: sp.Symbol
-    reducer: Reducer
-
-
-@dataclass(frozen=True)
 class Fallback:
     """The fallback of one result, or of the parts of one tuple.
 
@@ -190,13 +184,13 @@ class Fallback:
         return [*(_started(m.stage, self.own[m.result]) for m in self.members), statement]
 
     def _added(self, elements: dict[sp.Symbol, ir.Expr]) -> list[tirx.Stmt]:
-        parts = [_Part(m.result, m.stage.reducer) for m in self.members if m.stage.reducer is not None]
-        cells = {part.symbol: Cell(self.own[part.symbol], _ZERO) for part in parts}
+        reducers = {m.result: m.stage.reducer for m in self.members if m.stage.reducer is not None}
+        cells = {result: Cell(self.own[result], _ZERO) for result in reducers}
         values = {result: cast(element, cells[result].dtype) for result, element in elements.items()}
-        if parts[0].reducer.whole is not None:
-            return combined(parts, cells, values, {}, lambda new, _old: new)
-        (result, value), cell = next(iter(values.items())), cells[parts[0].symbol]
-        return [store(self.own[result], combiner_of(parts[0].reducer)(cell.read(), value), _ZERO)]
+        result, reducer = next(iter(reducers.items()))
+        if reducer.whole is not None:
+            return combined(reducers, cells, values, {}, lambda new, _old: new)
+        return [store(self.own[result], combiner_of(reducer)(cells[result].read(), values[result]), _ZERO)]
 
     def _produced(self, producer: Producer, cell: tirx.Var, values: dict[tirx.Var, ir.Expr]) -> list[tirx.Stmt]:
         """A producer's value at a position, into its cell."""

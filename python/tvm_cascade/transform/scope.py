@@ -21,10 +21,10 @@ from tvm_cascade.analysis.reducers import combiner_of, identity_of
 from tvm_cascade.analysis.tir import Extent, analyzer_of, as_index, dtype_of, is_float, substitute, zero_of
 from tvm_cascade.steps.program import Step, StepProgram
 from tvm_cascade.transform.elements import Dims
-from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load
+from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, store
 from tvm_cascade.transform.printer import Printer, cast, eager_selects
 from tvm_cascade.transform.tiling import INSIDE, LANE, SEGMENT, STRIP, TILE, Tiling
-from tvm_cascade.transform.tuples import Cell, Keep, tuple_nest
+from tvm_cascade.transform.tuples import Cell, combined
 
 _WIDENED = dict.fromkeys(("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"), "float32")
 _NARROW = ("bool", "int8", "uint8", "int16", "uint16")
@@ -253,10 +253,15 @@ class Emitter:
         iters: Sequence[Iter],
         slots: Mapping[sp.Symbol, Slot],
         lifts: Mapping[sp.Symbol, sp.Expr],
-        keep: Keep | None = None,
+        keep: Callable[[ir.Expr, ir.Expr, Values], ir.Expr] = lambda new, _old, _at: new,
         known: Callable[[Values], Mapping[sp.Symbol, ir.Expr]] | None = None,
     ) -> tirx.Stmt:
-        """A nest that combines tuples of lifts into slots of components, one position after another."""
+        """A nest that combines tuples of lifts into slots of components, one position after another.
+
+        Parameters
+        ----------
+        keep : of the new and the old value, what is stored at a point of the block's domain.
+        """
 
         def cells(at: Values) -> dict[sp.Symbol, Cell]:
             return {symbol: Cell(slot.buffer, self.slots.indices(slot, at)) for symbol, slot in slots.items()}
@@ -266,8 +271,15 @@ class Emitter:
             own = None if known is None else known(at)
             return {s: self.write(lifts[s], at, dtype_of(slots[s].buffer), own) for s in varying}
 
-        unit = [self.components[symbol] for symbol in slots]
-        return tuple_nest(self.nests, name, role, iters, unit, cells, values, keep, lifts)
+        def body(at: Values) -> list[tirx.Stmt]:
+            return combined(reducers, cells(at), values(at), lifts, lambda new, old: keep(new, old, at))
+
+        def init(at: Values) -> list[tirx.Stmt]:
+            started = ((cell, identity_of(reducers[symbol], cell.dtype)) for symbol, cell in cells(at).items())
+            return [store(cell.buffer, identity, cell.indices) for cell, identity in started]
+
+        reducers = {symbol: self.components[symbol].reducer for symbol in slots}
+        return self.nests.nest(name, role, iters, body, init)
 
 
 def widest_float(dtypes: Iterable[str]) -> str:
