@@ -312,44 +312,32 @@ def _after(nest: tirx.Stmt, block: s_tir.SBlock, store: tirx.BufferStore) -> tir
 def undeclared(statements: Sequence[tirx.Stmt]) -> tuple[list[tirx.Stmt], list[tirx.Var]]:
     """The statements of a root block without declarations, and the temporaries that they allocated."""
     allocated: list[tirx.Var] = []
-    found = []
-    for statement in statements:
-        opened = _opened(statement, allocated)
-        if opened is not None:
-            found.append(opened)
-    return found, allocated
+    return [left for statement in statements for left in _opened(statement, allocated)], allocated
 
 
-def _opened(statement: tirx.Stmt, allocated: list[tirx.Var]) -> tirx.Stmt | None:
-    """A statement without allocations and blocks around blocks; None where nothing is left. `allocated` grows."""
+def _opened(statement: tirx.Stmt, allocated: list[tirx.Var]) -> list[tirx.Stmt]:
+    """What is left of a statement without allocations and blocks around blocks. `allocated` grows."""
     if isinstance(statement, tirx.AllocBuffer) and not statement.annotations:
         allocated.append(statement.buffer)
-        return None
-    if isinstance(statement, tirx.SeqStmt):
-        parts = [_opened(part, allocated) for part in statement.seq]
-        if all(part is not None and part.same_as(old) for part, old in zip(parts, statement.seq, strict=True)):
-            return statement
-        left = [part for part in parts if part is not None]
-        return None if not left else left[0] if len(left) == 1 else tirx.SeqStmt(left)
-    if isinstance(statement, tirx.For):
-        if not is_serial(statement):
-            return statement
-        inside: list[tirx.Var] = []
-        body = _opened(statement.body, inside)
-        if _sized_by(inside, [statement.loop_var]):
-            return statement
-        allocated += inside
-        if body is None or body.same_as(statement.body):
-            return None if body is None else statement
-        return rebuilt(statement, body=body)
-    if isinstance(statement, s_tir.SBlockRealize) and _is_outer(statement):
-        inside = list(statement.block.alloc_buffers)
-        body = _opened(statement.block.body, inside)
-        opened = None if body is None else _taken_in(statement, body)
-        if opened is not None and not _sized_by(inside, [iv.var for iv in statement.block.iter_vars]):
-            allocated += inside
-            return opened
-    return statement
+        return []
+    outer = isinstance(statement, s_tir.SBlockRealize) and _is_outer(statement)
+    if not outer and not (isinstance(statement, tirx.For) and is_serial(statement)):
+        return [statement]
+    block = statement.block if outer else None
+    inside = [] if block is None else list(block.alloc_buffers)
+    old = statements_of(statement.body if block is None else block)
+    body = [left for part in old for left in _opened(part, inside)]
+    if block is not None:
+        taken = _taken_in(statement, sequence(body)) if body else None
+        opened, variables = None if taken is None else statements_of(taken), [iv.var for iv in block.iter_vars]
+    else:
+        as_it_is = len(body) == len(old) and all(a.same_as(b) for a, b in zip(body, old, strict=True))
+        opened = [statement] if as_it_is else [rebuilt(statement, body=sequence(body))] if body else []
+        variables = [statement.loop_var]
+    if opened is None or _sized_by(inside, variables):
+        return [statement]
+    allocated += inside
+    return opened
 
 
 def _taken_in(outer: s_tir.SBlockRealize, body: tirx.Stmt) -> tirx.Stmt | None:

@@ -442,11 +442,14 @@ class ElementReader:
 
         Out of the argument of a function from any depth: exp(x − select(c, a, b)) too.
         """
-        for operand in operands_of(expression):
-            outward = function_name(expression) and self.reads_result(operand)
-            parts = selection_of(self._selection_outward(operand) if outward else operand)
+        operands = operands_of(expression)
+        for k, operand in enumerate(operands):
+            if function_name(expression) and self.reads_result(operand):
+                operand = self._selection_outward(operand)
+            parts = selection_of(operand)
             if parts and self.reads_result(operand) and not self.reads_result(parts[0]):
-                return prim.Select(parts[0], *(_with(expression, operand, part) for part in parts[1:]))
+                branches = [with_operands(expression, [*operands[:k], part, *operands[k + 1 :]]) for part in parts[1:]]
+                return prim.Select(parts[0], *branches)
         return expression
 
     def reads_result(self, expression: ir.Expr) -> bool:
@@ -563,8 +566,12 @@ def operands_of(expression: ir.Expr) -> list[ir.Expr]:
     return list(expression.args) if function_name(expression) else []
 
 
-def _with(expression: ir.Expr, part: ir.Expr, other: ir.Expr) -> ir.Expr:
-    return tvm_ffi.structural_map(expression, (type(part), lambda one: other if one.same_as(part) else one))
+def with_operands(expression: ir.Expr, operands: list[ir.Expr]) -> ir.Expr:
+    if type(expression) in ARITHMETIC:
+        return type(expression)(*operands)
+    if isinstance(expression, prim.Cast):
+        return operands[0].astype(dtype_of(expression))
+    return ir.Call(expression.op, operands, ret_ty=expression.ty)
 
 
 def selection_of(expression: ir.Expr) -> tuple[ir.Expr, ir.Expr, ir.Expr] | None:

@@ -211,22 +211,18 @@ def _defect(raised: Exception) -> Reason:
 
 
 def _decide(candidate: Candidate, program: Program, options: FuseOptions, device: Device) -> Decision:
-    if candidate.group is None:
-        return Decision(candidate, candidate.reason)
-    if not is_static(program) and not isinstance(device, Gpu):
-        return Decision(candidate, candidate.reason)
+    reason, static = candidate.reason, is_static(program)
+    if candidate.group is None or not (static or isinstance(device, Gpu)):
+        return Decision(candidate, reason)
     loop = loop_of(program, candidate.group, options, device)
     if isinstance(device, Gpu) and (why := loop.guarding.unguarded):
         return Decision(candidate, Reason("unguarded", why))
-    if not is_static(program):
-        return Decision(candidate, candidate.reason)
-    numbers = estimate(program, loop, options, device)
-    if not isinstance(device, Cpu):
-        return Decision(candidate, candidate.reason, numbers)
-    seconds = (numbers.ns_before * 1e-9, numbers.ns_after * 1e-9)
+    numbers = estimate(program, loop, options, device) if static else None
+    if numbers is None or not isinstance(device, Cpu):
+        return Decision(candidate, reason, numbers)
     if numbers.slower and not options.force:
-        return Decision(candidate, Reason("cost", f"{', '.join(candidate.names)}: {numbers}"), numbers, seconds)
-    return Decision(candidate, candidate.reason, numbers, seconds)
+        reason = Reason("cost", f"{', '.join(candidate.names)}: {numbers}")
+    return Decision(candidate, reason, numbers, (numbers.ns_before * 1e-9, numbers.ns_after * 1e-9))
 
 
 # The rewrite: program and groups in, fused function out.

@@ -25,7 +25,7 @@ from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Stage
 from tvm_cascade.analysis.reducers import combiner_of, identity_of
 from tvm_cascade.analysis.statements import in_loops, sequence
-from tvm_cascade.analysis.tir import as_index, dtype_of, substitute
+from tvm_cascade.analysis.tir import dtype_of, substitute
 from tvm_cascade.transform.guarding import Guarding, cancelled_in, loaded_by, read_by
 from tvm_cascade.transform.layout import Producer
 from tvm_cascade.transform.loop import as_number
@@ -67,15 +67,13 @@ class GuardEmitter:
         found = []
         for member in self.members:
             dims = tuple(dim for dim in member.dims if isinstance(dim, ir.Var))
-            shape = [as_index(self.slots.extent(dim), self.nests.dtype) for dim in dims]
-            flag = tirx.decl_buffer(shape or [1], "int32", name=f"{member.stage.buffer.name}_failed", layout=None)
-            slot = Slot(flag, dims)
+            slot = self._kept(member, dims)
 
             def body(at: Values, member: Member = member, slot: Slot = slot) -> list[tirx.Stmt]:
                 told = tirx.Select(self._failed(member, at), _YES, _NO)
                 return [store(slot.buffer, told, self.slots.indices(slot, at))]
 
-            found.append((flag, self.nests.nest(flag.name, GUARD, self.slots.iters(dims), body)))
+            found.append((slot.buffer, self.nests.nest(slot.buffer.name, GUARD, self.slots.iters(dims), body)))
         return found
 
     def _nest(self, unit: Sequence[Member]) -> tirx.Stmt:
@@ -112,10 +110,12 @@ class GuardEmitter:
         """Where it is kept which values have failed, for those that read them."""
         if not any(among(member.stage.buffer, loaded_by(other)) for other in self.members):
             return None
-        name = f"{member.stage.buffer.name}_failed"
-        flag = self.slots.allocate(("failed", member.result), name, dims, "int32")
+        flag = self._kept(member, dims)
         self.failed.append((flag, member))
         return flag
+
+    def _kept(self, member: Member, dims: tuple[tirx.Var, ...]) -> Slot:
+        return self.slots.allocate(("failed", member.result), f"{member.stage.buffer.name}_failed", dims, "int32")
 
     def _fused(self, member: Member, at: Values) -> ir.Expr:
         return cast(self.slots.read(member.result, at), dtype_of(member.stage.buffer))
@@ -274,22 +274,18 @@ def fails(
     if (told := guarded.at_infinities.get(member.result)) is not None:
         read = own if told and own else [*own, *(value for _, value in sums), *results]
         return reduce(tirx.Or, zeros, _leaves_range(_size(read, dtype)) if read else tirx.const(False, "bool"))
-    failed: ir.Expr = tirx.const(False, "bool")
-    for number, value in enumerate((*own, *results)):
-        failed = tirx.Or(failed, _leaves_range(value)) if number else _leaves_range(value)
+    failed = [_leaves_range(value) for value in (*own, *results)]
     for reducer, value in sums:
-        failed = tirx.Or(failed, _leaves_range(value))
-        if reducer is not SUM or member.result in fold.deferred:
-            failed = tirx.Or(failed, _vanishes(value))
+        vanishes = reducer is not SUM or member.result in fold.deferred
+        failed += [_leaves_range(value), *([_vanishes(value)] if vanishes else [])]
     products = [value.astype(dtype) for value in own if any(reducer is PROD for reducer, _ in sums)]
-    for value in (*map(printer(dtype), fold.deferred.get(member.result, ())), *products):
-        failed = tirx.Or(failed, _vanishes(value))
+    failed += map(_vanishes, (*map(printer(dtype), fold.deferred.get(member.result, ())), *products))
     if expression.has(sp.Add, sp.exp) and own:
         digits = float(ml_dtypes.finfo(dtype_of(fused)).eps) / float(ml_dtypes.finfo(dtype).eps)
         ends = {one.symbol: one.tracks for one in fold.references if one.tracks.as_coeff_Mul()[1].is_Symbol}
         least = printer(dtype)(size_of(expression, ends)) * tirx.const(1.0 / (CANCELLED * digits), dtype)
-        failed = tirx.Or(failed, tirx.LT(tirx.abs(fused.astype(dtype)), least))
-    return reduce(tirx.Or, zeros, failed)
+        failed.append(tirx.LT(tirx.abs(fused.astype(dtype)), least))
+    return reduce(tirx.Or, [*(failed or [tirx.const(False, "bool")]), *zeros])
 
 
 def _vanishes(value: ir.Expr) -> ir.Expr:

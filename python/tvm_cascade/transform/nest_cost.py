@@ -32,9 +32,6 @@ GATHER_NS = 0.15
 """One element that is gathered, since its neighbours lie apart."""
 
 PRODUCT_OPERATIONS_PER_NS = 110.0
-POSITION_BYTES, DEEP = 1024, 1.1
-"""Of a second-level cache for each position over which a product in a nest of its own keeps its sums in registers, half
-of it for what a task of 64 rows and 64 lanes reads there; how much slower a product over more positions runs."""
 
 PACKED_BYTES = 4
 """Of an element in a panel."""
@@ -74,9 +71,6 @@ CHAIN_NS = 0.9
 
 TUPLE_PART_NS = 1.6
 """One component of one element of a tuple that is combined in memory."""
-
-PAGES_AT_HAND, PAGE_BYTES, PAGE_NS = 256, 4096, 1.5
-"""Pages that a reduction may visit in turn, their size, and the time that an element takes beyond."""
 
 
 def traffic_ns(sizes: Sequence[int], cpu: Cpu) -> float:
@@ -167,10 +161,9 @@ def stage_ns(parts: Sequence[Stage], values: Sequence[ir.Expr], cpu: Cpu, vector
     wide = VECTOR if lanes is None else extents[lanes]
     padded = -(-wide // VECTOR) * VECTOR / wide if wide > VECTOR else 1.0
     if product is not None:
-        deep = DEEP if extents[stage.reduce[-1]] * POSITION_BYTES > cpu.l2_bytes else 1.0
         packed = product.packed(extents, once=True)
         traffic = traffic_ns([*(size_of(load.source) for load in loads), *[packed * PACKED_BYTES] * 2], cpu)
-        return overlapped_ns(deep * padded * product_ns(points, extents[product.rows], packed), traffic)
+        return overlapped_ns(padded * product_ns(points, extents[product.rows], packed), traffic)
     written = [] if stage.reducer is not None else [size_of(stage.buffer)]
     traffic = traffic_ns([size_of(load.source) for load in loads] + written, cpu)
     if len(parts) > 1:
@@ -182,10 +175,9 @@ def stage_ns(parts: Sequence[Stage], values: Sequence[ir.Expr], cpu: Cpu, vector
     )
     if stage.reducer is None or (lanes is not None and _vertical(loads, stage, lanes)):
         apart = gathered(loads, lanes)
-        scattered = points * PAGE_NS if stage.reducer is not None and _crosses_pages(loads, stage) else 0.0
         narrow = stage.reducer is not None and lanes is not None and extents[lanes] < NARROW
         in_vectors = vector_ns(points, work) * (ODD_LANES if padded > 1 else 1.0) + points * len(apart) * GATHER_NS
-        return overlapped_ns(points * SERIAL_NS if narrow else in_vectors, traffic + scattered)
+        return overlapped_ns(points * SERIAL_NS if narrow else in_vectors, traffic)
     axis = stage.reduce[-1]
     apart, rows = gathered(loads, axis), points // extents[axis]
     lanes = 1 if apart else row_width(extents[axis], VECTOR, LANES)
@@ -202,14 +194,6 @@ def gathered(loads: Iterable[ir.TensorLoad], lanes: tirx.Var | None) -> list[ir.
 def _vertical(loads: Sequence[ir.TensorLoad], stage: Stage, lanes: tirx.Var) -> bool:
     """Whether lanes run along the output: what the reduction reads is contiguous there, not along its axis."""
     return not gathered(loads, lanes) and any(gathered([load], axis) for load in loads for axis in stage.reduce)
-
-
-def _crosses_pages(loads: Sequence[ir.TensorLoad], stage: Stage) -> bool:
-    """Whether a long reduction steps from page to page, more of them than are kept at hand."""
-    axis = stage.reduce[-1]
-    apart = gathered(loads, axis)
-    steps = [size_of(load.source) // int(load.source.ty.shape[0]) for load in apart if uses(load.indices[0], [axis])]
-    return int(stage.extents[axis]) > PAGES_AT_HAND and any(step >= PAGE_BYTES for step in steps)
 
 
 def is_contiguous(load: ir.TensorLoad, var: tirx.Var) -> bool:

@@ -70,12 +70,9 @@ def asked_for(program: Program, groups: Sequence[Group]) -> Asked:
 
 def loops_of(asked: Asked, options: FuseOptions, device: Device) -> list[Loop]:
     """The loop of each group, under the options, cut for a device."""
-    return [_loop(asked, plan, options, device) for plan in asked.plans]
-
-
-def _loop(asked: Asked, plan: Plan, options: FuseOptions, device: Device) -> Loop:
-    guarded = guarding(plan, asked.of(plan.group), options.guards, classes=True, loops=True)
-    return Loop(plan, guarded, lay_out(plan, guarded.asked, options, device))
+    guarded = [guarding(plan, asked.of(plan.group), options.guards, classes=True, loops=True) for plan in asked.plans]
+    pairs = zip(asked.plans, guarded, strict=True)
+    return [Loop(plan, known, lay_out(plan, known.asked, options, device)) for plan, known in pairs]
 
 
 def loop_of(program: Program, group: Group, options: FuseOptions, device: Device) -> Loop:
