@@ -127,31 +127,23 @@ def crossed(program: Program, members: Sequence[Stage]) -> tuple[Opaque, tirx.Va
     accesses = [access_of(nest) for nest in nests]
     inside = {program.position(stage) for stage in sources_of(program, members)}
     own = {program.position(stage) for stage in members}
+
+    def after(at: int) -> dict[int, tirx.Var]:
+        later = ((k, accesses[at].before(accesses[k])) for k in range(at + 1, len(nests)))
+        return {k: needed for k, needed in later if needed is not None}
+
+    def written_over(start: int) -> list[int]:
+        used = (*accesses[start].reads, *accesses[start].writes)
+        return [k for k in range(start + 1, len(nests)) if shared(used, accesses[k].writes) is not None]
+
     # What is only read anew stays in its old place as well: others need the loop's copy of it for nothing.
-    pending: list[tuple[int, Opaque | None]] = []
-    for start in inside:
-        first = accesses[start]
-        for k in range(start + 1, len(nests)):
-            written_over = shared((*first.reads, *first.writes), accesses[k].writes)
-            if (first.before(accesses[k]) if start in own else written_over) is not None:
-                pending.append((k, _opaque(nests[k])))
-    seen: set[tuple[int, bool]] = set()
-    while pending:
-        at, over = pending.pop()
-        if (at, over is not None) in seen:
-            continue
-        seen.add((at, over is not None))
-        for k in range(at + 1, len(nests)):
-            needed = accesses[at].before(accesses[k])
-            if needed is not None and over is not None and k in inside:
+    first = [k for start in inside for k in (after(start) if start in own else written_over(start))]
+    later = sorted(reached(first, after), reverse=True)
+    for over in (one for k in later if isinstance(one := nests[k], Opaque)):
+        for at in reached([over.position], after):
+            if (needed := next((buffer for k, buffer in after(at).items() if k in inside), None)) is not None:
                 return over, needed
-            if needed is not None:
-                pending.append((k, _opaque(nests[k]) or over))
     return None
-
-
-def _opaque(nest: Sequence[Stage] | Opaque) -> Opaque | None:
-    return nest if isinstance(nest, Opaque) else None
 
 
 # Loop-carried dependence: whether the iterations of a nest may be reordered or run in parallel.

@@ -20,9 +20,9 @@ from tvm_cascade.steps.program import Move, Reduce, Tuple
 from tvm_cascade.transform.assemble import Piece, at, build, in_dependency_order, index_dtype, live_stages, stage_piece
 from tvm_cascade.transform.finish import FinishEmitter
 from tvm_cascade.transform.guard import GuardEmitter
-from tvm_cascade.transform.guarding import Guarding
 from tvm_cascade.transform.merge import MergeEmitter
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load
+from tvm_cascade.transform.planning import Guarding
 from tvm_cascade.transform.scope import Slot, Slots
 from tvm_cascade.transform.tiling import SEGMENT, Tiling
 

@@ -26,8 +26,7 @@ from tvm_cascade.steps.program import Move, Scale, StepProgram, program_of
 from tvm_cascade.symbolic.printing import formula
 from tvm_cascade.transform.elements import Dims
 from tvm_cascade.transform.fuse_function import read_function
-from tvm_cascade.transform.guarding import Guarding, guarding
-from tvm_cascade.transform.planning import asked_for
+from tvm_cascade.transform.planning import Guarding, asked_for, guarding
 from tvm_cascade.transform.scope import component_dtype, label_of, reference_dtype
 
 COUNTS = "int32"

@@ -16,7 +16,6 @@ import tvm
 from tvm import tirx
 
 from tvm_cascade.algebra.reducer import SUM
-from tvm_cascade.analysis.product_axes import product_axes
 from tvm_cascade.analysis.reducers import split_reduction
 from tvm_cascade.analysis.tir import Extent, dtype_of, extent_of, product
 from tvm_cascade.devices.device import Cpu
@@ -24,6 +23,7 @@ from tvm_cascade.schedule.blocked_sums import BLOCK
 from tvm_cascade.schedule.nest_schedule import Loop, Nest, power_of_two_divisor
 from tvm_cascade.schedule.nests import Access, BlockPlan
 from tvm_cascade.schedule.packing import LINES_OF_A_SET, can_be_laid_out, lines_at_hand, panel_of
+from tvm_cascade.transform.nest_cost import product_axes
 
 MAX_UNROLLED_TILES = 48
 """Register tiles written out one after the other where their rows do not divide the extent: code must stay cached."""

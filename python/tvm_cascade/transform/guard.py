@@ -26,23 +26,24 @@ from tvm_cascade.analysis.program import Stage
 from tvm_cascade.analysis.reducers import combiner_of, identity_of
 from tvm_cascade.analysis.statements import in_loops, sequence
 from tvm_cascade.analysis.tir import dtype_of, substitute
-from tvm_cascade.transform.guarding import Guarding, cancelled_in, loaded_by, read_by
 from tvm_cascade.transform.layout import Producer
 from tvm_cascade.transform.loop import as_number
 from tvm_cascade.transform.nest import GUARD, NestBuilder, Values, load, store
+from tvm_cascade.transform.planning import Guarding, cancelled_in, loaded_by, read_by
 from tvm_cascade.transform.printer import cast
 from tvm_cascade.transform.scope import (
+    Cell,
     Scope,
     Slot,
     Slots,
     accumulator_dtype,
+    combined,
     counting_dtype,
     kept_dtype,
     placed,
     value_at,
 )
 from tvm_cascade.transform.tiling import TILE
-from tvm_cascade.transform.tuples import Cell, combined
 from tvm_cascade.tvm_faults.bfloat16 import binding
 
 _NO, _YES = tirx.const(0, "int32"), tirx.const(1, "int32")

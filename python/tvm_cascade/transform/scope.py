@@ -14,17 +14,16 @@ from tvm import ir, tirx
 
 from tvm_cascade.algebra.facts.weight import Offsets, offsets_of
 from tvm_cascade.algebra.fold import Component, Reference
-from tvm_cascade.algebra.reducer import EXTREMES, Reducer
+from tvm_cascade.algebra.reducer import EXTREMES, Reducer, first, second
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.index_sets import stay_within
 from tvm_cascade.analysis.reducers import combiner_of, identity_of
-from tvm_cascade.analysis.tir import Extent, analyzer_of, as_index, dtype_of, is_float, substitute, zero_of
+from tvm_cascade.analysis.tir import Extent, analyzer_of, as_index, dtype_of, in_turn, is_float, substitute, zero_of
 from tvm_cascade.steps.program import Step, StepProgram
 from tvm_cascade.transform.elements import Dims
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, store
 from tvm_cascade.transform.printer import Printer, cast, eager_selects
 from tvm_cascade.transform.tiling import INSIDE, LANE, SEGMENT, STRIP, TILE, Tiling
-from tvm_cascade.transform.tuples import Cell, combined
 
 _WIDENED = dict.fromkeys(("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"), "float32")
 _NARROW = ("bool", "int8", "uint8", "int16", "uint16")
@@ -201,6 +200,58 @@ class Scope(Mapping[sp.Symbol, ir.Expr]):
         """Writes SymPy expressions at this point."""
         indicators = {a.symbol: self.inputs(a.expression) for a in self._atoms.values() if a.indicator}
         return Printer(self, dtype, indicators, self.slots.offsets)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The storage of a tuple's component at a point of a block's domain."""
+
+    buffer: tirx.Var
+    indices: Sequence[ir.Expr]
+
+    @property
+    def dtype(self) -> str:
+        return dtype_of(self.buffer)
+
+    def read(self) -> ir.Expr:
+        return load(self.buffer, self.indices)
+
+
+def combined(
+    reducers: Mapping[sp.Symbol, Reducer],
+    cells: Mapping[sp.Symbol, Cell],
+    values: Mapping[sp.Symbol, ir.Expr],
+    constants: Mapping[sp.Symbol, sp.Expr],
+    keep: Callable[[ir.Expr, ir.Expr], ir.Expr],
+) -> list[tirx.Stmt]:
+    """cells = cells ∘ values.
+
+    Parameters
+    ----------
+    reducers : of each part, with the tuple's own.
+    values : of the second argument, by part.
+    constants : forms of the second argument, taken where there is no value: comparisons with them decide themselves.
+    keep : of the new and the old value, what is stored.
+    """
+    whole = next(iter(reducers.values())).whole
+    assert whole is not None
+    parts = {reducer.part: symbol for symbol, reducer in reducers.items()}
+    fixed = {second(k): constants[s] for k, s in parts.items() if s not in values}
+    bindings = {first(k): cells[s].read() for k, s in parts.items()}
+    bindings |= {second(k): values[s] for k, s in parts.items() if s in values}
+    new: dict[int, ir.Expr] = {}
+    for k, s in parts.items():
+        written = Printer(bindings, cells[s].dtype, {})(whole.combined[k].xreplace(fixed))
+        new[k] = keep(written, cells[s].read())
+    last_first = sorted(parts, reverse=True)
+    order, mutual = in_turn({k: [o for o in parts if o != k and k in whole.reads(o)] for k in last_first})
+    statements: list[tirx.Stmt] = []
+    for k in reversed(mutual):
+        bound = tirx.Var(f"{parts[k]}_new", cells[parts[k]].dtype)
+        statements.append(tirx.Bind(bound, new[k]))
+        new[k] = bound
+    cells_in_order = [(k, cells[parts[k]]) for k in (*order, *reversed(mutual))]
+    return statements + [store(cell.buffer, new[k], cell.indices) for k, cell in cells_in_order]
 
 
 class Emitter:

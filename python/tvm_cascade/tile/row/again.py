@@ -35,7 +35,7 @@ from tvm_cascade.tile.row.shape import Row
 from tvm_cascade.tile.row.sweep import Point
 from tvm_cascade.tile.state import State
 from tvm_cascade.transform.guard import fails
-from tvm_cascade.transform.guarding import read_by
+from tvm_cascade.transform.planning import read_by
 from tvm_cascade.transform.printer import cast
 
 Results = Mapping[sp.Symbol, ir.Expr]

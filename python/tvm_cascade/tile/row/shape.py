@@ -28,8 +28,7 @@ from tvm_cascade.tile.output import Output, member_at, read_outputs, reads_plain
 from tvm_cascade.tile.product.lines import Line, line_of, runs
 from tvm_cascade.tile.row.linear import Access, read_lanes, streams_of
 from tvm_cascade.transform.elements import Dims
-from tvm_cascade.transform.guarding import Guarding, guarding
-from tvm_cascade.transform.planning import asked_for
+from tvm_cascade.transform.planning import Guarding, asked_for, guarding
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tvm_cascade.analysis.product_axes import product_axes
+from tvm_cascade.transform.nest_cost import product_axes
 
 # name: operands, lanes, outputs -> operands along the lanes and axes for rows, or None
 PRODUCTS: dict[str, tuple[list[str], str, str, tuple[tuple[int, ...], str] | None]] = {
